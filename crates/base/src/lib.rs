@@ -1,0 +1,14 @@
+//! What every other crate stands on: the error type, aligned buffers, byte-order readers, the
+//! injected environment and counters.
+//!
+//! Below it is only the standard library; everything is above it.
+
+mod buf;
+mod bytes;
+mod env;
+mod error;
+
+pub use buf::AlignedBuf;
+pub use bytes::{Endian, Reader};
+pub use env::Env;
+pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
