@@ -1,1 +1,7 @@
-//! format
+//! Every on-disk structure of ZFS, and nothing else: pure parsing, no I/O.
+//!
+//! Below is `base`; above is everything that reads or writes a pool. Structures from a block of
+//! foreign byte order are swapped once, right after the block was read ([`swap`]), so that what
+//! the parsers see is little-endian.
+
+pub mod nvlist;
