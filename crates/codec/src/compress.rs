@@ -1,0 +1,165 @@
+//! The compressions of block pointers.
+//!
+//! A compressed block on disk is padded with zeros to whole sectors, so the psize that the caller
+//! knows is mostly more than what the compressor wrote. lz4 and zstd therefore put the exact size
+//! in front; the others know their end from the data, or from the size that comes out.
+//!
+//! | kind      | form                                                                       |
+//! |-----------|----------------------------------------------------------------------------|
+//! | lzjb      | bit map of 8 items, then literals or 16-bit copies                         |
+//! | gzip-1..9 | a zlib stream (RFC 1950)                                                   |
+//! | zle       | runs of zeros, runs of literals                                            |
+//! | lz4       | big-endian 32-bit length, then a raw lz4 block                             |
+//! | zstd      | big-endian 32-bit length, level and version, then a frame without magic    |
+//!
+//! [`decompress`] gets bytes whose checksum was right, or that need none, and still trusts nothing:
+//! it fills the whole of `dst` or returns an error, and neither reads nor writes beyond.
+
+use base::{Error, Kind, Result};
+
+mod gzip;
+mod lz4;
+mod lzjb;
+mod zle;
+pub mod zstd;
+
+/// The compression named by a block pointer or property; the number is the one on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Compress {
+    /// Property value: as the parent. Never in a block pointer.
+    Inherit = 0,
+    /// Property value: the default. Never in a block pointer.
+    On = 1,
+    /// The data as it is.
+    Off = 2,
+    /// Jeff Bonwick's LZ variant, the first default.
+    Lzjb = 3,
+    /// A block of zeros, of which nothing is stored.
+    Empty = 4,
+    /// zlib level 1, fast.
+    Gzip1 = 5,
+    /// zlib level 2.
+    Gzip2 = 6,
+    /// zlib level 3.
+    Gzip3 = 7,
+    /// zlib level 4.
+    Gzip4 = 8,
+    /// zlib level 5.
+    Gzip5 = 9,
+    /// zlib level 6, what the property value `gzip` means.
+    Gzip6 = 10,
+    /// zlib level 7.
+    Gzip7 = 11,
+    /// zlib level 8.
+    Gzip8 = 12,
+    /// zlib level 9, small.
+    Gzip9 = 13,
+    /// Zero-length encoding.
+    Zle = 14,
+    /// LZ4, the default.
+    Lz4 = 15,
+    /// Zstandard.
+    Zstd = 16,
+}
+
+impl Compress {
+    /// All kinds, each at the index that is its number on disk.
+    pub const ALL: [Compress; 17] = [
+        Compress::Inherit,
+        Compress::On,
+        Compress::Off,
+        Compress::Lzjb,
+        Compress::Empty,
+        Compress::Gzip1,
+        Compress::Gzip2,
+        Compress::Gzip3,
+        Compress::Gzip4,
+        Compress::Gzip5,
+        Compress::Gzip6,
+        Compress::Gzip7,
+        Compress::Gzip8,
+        Compress::Gzip9,
+        Compress::Zle,
+        Compress::Lz4,
+        Compress::Zstd,
+    ];
+
+    /// The kind with this number on disk.
+    pub fn from_u8(n: u8) -> Option<Compress> {
+        Compress::ALL.get(n as usize).copied()
+    }
+
+    /// The name that zdb prints for a block pointer's compression.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compress::Inherit => "inherit",
+            Compress::On => "on",
+            Compress::Off => "uncompressed",
+            Compress::Lzjb => "lzjb",
+            Compress::Empty => "empty",
+            Compress::Gzip1 => "gzip-1",
+            Compress::Gzip2 => "gzip-2",
+            Compress::Gzip3 => "gzip-3",
+            Compress::Gzip4 => "gzip-4",
+            Compress::Gzip5 => "gzip-5",
+            Compress::Gzip6 => "gzip-6",
+            Compress::Gzip7 => "gzip-7",
+            Compress::Gzip8 => "gzip-8",
+            Compress::Gzip9 => "gzip-9",
+            Compress::Zle => "zle",
+            Compress::Lz4 => "lz4",
+            Compress::Zstd => "zstd",
+        }
+    }
+
+    /// Whether a block pointer may name it: all but the two property values.
+    pub fn is_concrete(self) -> bool {
+        !matches!(self, Compress::Inherit | Compress::On)
+    }
+
+    /// The zlib level, 1 to 9, of the gzip kinds.
+    fn gzip_level(self) -> Option<u8> {
+        let n = self as u8;
+        (Compress::Gzip1 as u8..=Compress::Gzip9 as u8).contains(&n).then(|| n - Compress::Gzip1 as u8 + 1)
+    }
+}
+
+/// Fills `dst`, whose length is the block's lsize, from `src`, which may have padding at its end.
+///
+/// Errors: `Corrupt` if `src` is not such a block; `dst` then holds anything.
+pub fn decompress(kind: Compress, src: &[u8], dst: &mut [u8]) -> Result<()> {
+    if dst.is_empty() {
+        return Ok(());
+    }
+    let whole = match kind {
+        Compress::Inherit | Compress::On => false,
+        Compress::Off => src.get(..dst.len()).map(|src| dst.copy_from_slice(src)).is_some(),
+        Compress::Empty => {
+            dst.fill(0);
+            true
+        }
+        Compress::Lzjb => lzjb::decompress(src, dst),
+        Compress::Zle => zle::decompress(src, dst),
+        Compress::Lz4 => lz4::decompress(src, dst),
+        Compress::Zstd => zstd::decompress(src, dst),
+        Compress::Gzip1
+        | Compress::Gzip2
+        | Compress::Gzip3
+        | Compress::Gzip4
+        | Compress::Gzip5
+        | Compress::Gzip6
+        | Compress::Gzip7
+        | Compress::Gzip8
+        | Compress::Gzip9 => gzip::decompress(src, dst),
+    };
+    if whole { Ok(()) } else { Err(bad_block(kind, src.len(), dst.len())) }
+}
+
+#[cold]
+fn bad_block(kind: Compress, psize: usize, lsize: usize) -> Error {
+    Error::new(Kind::Corrupt, format!("{psize} bytes are not a {} block of {lsize}", kind.name()))
+}
+
+#[cfg(test)]
+mod tests;
