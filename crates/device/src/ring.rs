@@ -1,0 +1,213 @@
+//! One io_uring per thread, and plain pread where there is none.
+//!
+//! The kernel writes into buffers that are only borrowed, so [`run`] must not return, and not
+//! unwind, while a read is in flight; whatever goes wrong, it first waits for the kernel.
+
+use std::cell::RefCell;
+use std::io;
+use std::time::Duration;
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::Raw;
+
+/// Reads in flight at most, per thread.
+const DEPTH: u32 = 128;
+
+/// Bytes of one system call at most; longer reads go in several.
+const LENGTH_MAX: usize = 1 << 30;
+
+/// A read of a file, and how far it has come.
+pub(crate) struct Job<'a> {
+    raw: Raw,
+    file_offset: u64,
+    buf: &'a mut [u8],
+    done: usize,
+    /// What came of it.
+    pub(crate) result: io::Result<()>,
+}
+
+impl<'a> Job<'a> {
+    pub(crate) fn new(raw: Raw, file_offset: u64, buf: &'a mut [u8]) -> Job<'a> {
+        Job { raw, file_offset, buf, done: 0, result: Ok(()) }
+    }
+
+    /// Where the next part goes on: descriptor, offset in the file, bytes.
+    fn rest(&mut self) -> (i32, u64, &mut [u8]) {
+        let end = self.buf.len().min(self.done + LENGTH_MAX);
+        let at = self.file_offset + self.done as u64;
+        let rest = &mut self.buf[self.done..end];
+        (self.raw.fd_for(at, rest), at, rest)
+    }
+
+    /// Takes note of a system call's result; true if another call is needed.
+    fn goes_on(&mut self, result: io::Result<usize>) -> bool {
+        match result {
+            Ok(0) if self.done < self.buf.len() => self.result = Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => self.done += n,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => return true,
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && self.raw.direct.is_some() => {
+                // the file system does not want this one directly after all
+                self.raw.direct = None;
+                return true;
+            }
+            Err(e) => self.result = Err(e),
+        }
+        self.result.is_ok() && self.done < self.buf.len()
+    }
+
+    fn run_alone(&mut self) {
+        loop {
+            let (fd, at, rest) = self.rest();
+            // SAFETY: `rest` is valid for writes of its length; the device keeps the descriptor open.
+            let n = unsafe { libc::pread(fd, rest.as_mut_ptr().cast(), rest.len(), at as libc::off_t) };
+            let result = if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) };
+            if !self.goes_on(result) {
+                return;
+            }
+        }
+    }
+}
+
+enum Ring {
+    Untried,
+    Unavailable,
+    Ready(Box<IoUring>),
+}
+
+thread_local! {
+    static RING: RefCell<Ring> = const { RefCell::new(Ring::Untried) };
+}
+
+/// Does all `jobs`.
+pub(crate) fn run(jobs: &mut [Job<'_>]) {
+    if jobs.len() < 2 {
+        return jobs.iter_mut().for_each(Job::run_alone);
+    }
+    RING.with_borrow_mut(|slot| {
+        if let Ring::Untried = slot {
+            // forbidden in many containers, absent in old kernels
+            *slot = IoUring::new(DEPTH).map_or(Ring::Unavailable, |ring| Ring::Ready(Box::new(ring)));
+        }
+        let todo = match slot {
+            Ring::Ready(ring) => match run_in_ring(ring, jobs) {
+                Ok(()) => return,
+                Err(unfinished) => {
+                    *slot = Ring::Unavailable;
+                    unfinished
+                }
+            },
+            _ => (0..jobs.len()).collect(),
+        };
+        todo.into_iter().for_each(|i| jobs[i].run_alone());
+    });
+}
+
+/// Does all `jobs` through `ring`; if the ring breaks, returns those that are left.
+fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize>> {
+    // a stack: what must be read on comes before what has not begun
+    let mut todo: Vec<usize> = (0..jobs.len()).rev().collect();
+    let mut in_flight = 0;
+    loop {
+        while in_flight < DEPTH as usize
+            && let Some(&i) = todo.last()
+        {
+            let (fd, at, rest) = jobs[i].rest();
+            let entry = opcode::Read::new(types::Fd(fd), rest.as_mut_ptr(), rest.len() as u32)
+                .offset(at)
+                .build()
+                .user_data(i as u64);
+            // SAFETY: the buffer is borrowed by `jobs`, which this function holds until the read
+            // has completed, and the device keeps the descriptor open.
+            if unsafe { ring.submission().push(&entry) }.is_err() {
+                break;
+            }
+            todo.pop();
+            in_flight += 1;
+        }
+        if in_flight == 0 {
+            return Ok(());
+        }
+        let wanted = if todo.is_empty() { in_flight } else { in_flight.div_ceil(4) };
+        match ring.submit_and_wait(wanted) {
+            Ok(_) => {}
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+            Err(_) => {
+                wait_for_kernel(ring, jobs, in_flight);
+                return Err((0..jobs.len()).filter(|&i| jobs[i].unfinished()).collect());
+            }
+        }
+        for entry in ring.completion() {
+            in_flight -= 1;
+            if jobs[entry.user_data() as usize].completed(entry.result()) {
+                todo.push(entry.user_data() as usize);
+            }
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Takes note of a completion; true if another read is needed.
+    fn completed(&mut self, result: i32) -> bool {
+        self.goes_on(if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) })
+    }
+
+    fn unfinished(&self) -> bool {
+        self.result.is_ok() && self.done < self.buf.len()
+    }
+}
+
+/// After the ring refused a call: waits until the kernel has finished what it took from the queue.
+fn wait_for_kernel(ring: &mut IoUring, jobs: &mut [Job<'_>], in_flight: usize) {
+    let mut taken = in_flight - ring.submission().len();
+    while taken > 0 {
+        for entry in ring.completion() {
+            taken -= 1;
+            jobs[entry.user_data() as usize].completed(entry.result());
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ring on a file that cannot be read breaks nothing: each job has its own error.
+    #[test]
+    fn an_error_stays_with_its_job() {
+        let dir = std::fs::File::open("/").unwrap();
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let raw = |f: &std::fs::File| Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(f), direct: None, base: 0 };
+        let mut bufs = vec![[0u8; 100]; 300];
+        let mut jobs: Vec<Job> = bufs
+            .iter_mut()
+            .enumerate()
+            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, buf))
+            .collect();
+        run(&mut jobs);
+        for (i, job) in jobs.iter().enumerate() {
+            assert_eq!(job.result.is_err(), i % 3 == 1, "job {i}: {:?}", job.result);
+            assert_eq!(job.buf.starts_with(b"\x7fELF"), i % 3 != 1);
+        }
+    }
+
+    /// Both ways of doing a batch read the same bytes.
+    #[test]
+    fn with_and_without_a_ring() {
+        let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0 };
+        for available in [true, false] {
+            RING.set(if available { Ring::Untried } else { Ring::Unavailable });
+            let mut bufs: Vec<Vec<u8>> = (0..500).map(|i| vec![0; (i * 37) % 5000 + 1]).collect();
+            let mut jobs: Vec<Job> =
+                bufs.iter_mut().enumerate().map(|(i, buf)| Job::new(raw, i as u64 * 101, buf)).collect();
+            run(&mut jobs);
+            assert!(jobs.iter().all(|job| job.result.is_ok()));
+            for (i, buf) in bufs.iter().enumerate() {
+                assert!(buf[..] == bytes[i * 101..][..buf.len()], "read {i}");
+            }
+        }
+    }
+}
