@@ -4,4 +4,10 @@
 //! foreign byte order are swapped once, right after the block was read ([`swap`]), so that what
 //! the parsers see is little-endian.
 
+pub mod blkptr;
+pub mod dnode;
+pub mod dsl;
 pub mod nvlist;
+pub mod object_type;
+pub mod objset;
+pub mod uberblock;

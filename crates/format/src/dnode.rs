@@ -1,0 +1,178 @@
+//! Dnodes: the head of an object, 512 bytes to 16 KiB.
+//!
+//! ```text
+//!    0  type u8 | indirect shift u8 | levels u8 | block pointers u8 | bonus type u8 | checksum u8 | compress u8 | flags u8
+//!    8  data block sectors u16 | bonus length u16 | extra slots u8 | 0 ...
+//!   16  last block id u64
+//!   24  used u64 (bytes with flag USED_BYTES, else sectors)
+//!   64  block pointers (1 to 3), then the bonus buffer; with flag SPILL the last 128 bytes are the
+//!       pointer to the spill block
+//! ```
+//!
+//! Source: the published ZFS on-disk specification, chapter 3; large dnodes by OpenZFS's feature of that name.
+
+use base::{Endian, Error, Reader, Result};
+
+use crate::blkptr::{BLOCK_SIZE_MAX, BlkPtr, SECTOR_SHIFT};
+use crate::object_type::ObjectType;
+
+/// Bytes of a slot, and of the smallest dnode.
+pub const SLOT_SIZE: usize = 512;
+/// Bytes of the largest dnode.
+pub const DNODE_SIZE_MAX: usize = 16 << 10;
+/// Bytes before the block pointers.
+const CORE_SIZE: usize = 64;
+/// Most levels a dnode can have: 2^64 bytes of 512-byte blocks, 8 pointers (1 KiB) an indirect block.
+const LEVELS_MAX: u8 = 20;
+const INDIRECT_SHIFT_MIN: u8 = 10;
+const INDIRECT_SHIFT_MAX: u8 = 24;
+
+/// A dnode whose fields have been checked.
+#[derive(Clone, Debug)]
+pub struct Dnode {
+    /// Type of the object.
+    pub object_type: ObjectType,
+    /// Type of what is in `bonus`.
+    pub bonus_type: ObjectType,
+    /// log2 of the size of an indirect block in bytes.
+    pub indirect_shift: u8,
+    /// Levels of blocks; 1 means that the dnode points to data.
+    pub levels: u8,
+    /// Checksum number that new blocks would get.
+    pub checksum: u8,
+    /// Compression number that new blocks would get.
+    pub compress: u8,
+    /// The `FLAG_` bits.
+    pub flags: u8,
+    /// Bytes of a data block.
+    pub block_size: u64,
+    /// Number of the last data block; 0 also if there is none.
+    pub block_max: u64,
+    /// Bytes that the object takes on disk.
+    pub used_bytes: u64,
+    /// Slots of 512 bytes that the dnode takes.
+    pub slots: usize,
+    /// Pointers to the blocks of the highest level, 1 to 3.
+    pub blkptrs: Vec<BlkPtr>,
+    /// Contents of the bonus buffer.
+    pub bonus: Vec<u8>,
+    /// Pointer to the spill block, which continues the bonus buffer.
+    pub spill: Option<BlkPtr>,
+}
+
+impl Dnode {
+    /// `used` counts bytes, not sectors.
+    pub const FLAG_USED_BYTES: u8 = 1 << 0;
+    /// Space is charged to users.
+    pub const FLAG_USERUSED_ACCOUNTED: u8 = 1 << 1;
+    /// The last 128 bytes point to a spill block.
+    pub const FLAG_SPILL: u8 = 1 << 2;
+    /// Objects are charged to users.
+    pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 1 << 3;
+
+    /// The dnode at the start of `bytes`, which may go on behind it; `None` if the slot is free.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Dnode>> {
+        let mut r = Reader::new(bytes, Endian::Little);
+        let object_type = ObjectType(r.u8()?);
+        if object_type == ObjectType::NONE {
+            return Ok(None);
+        }
+        let (indirect_shift, levels, pointers) = (r.u8()?, r.u8()?, usize::from(r.u8()?));
+        let (bonus_type, checksum, compress, flags) = (ObjectType(r.u8()?), r.u8()?, r.u8()?, r.u8()?);
+        let (block_size, bonus_size) = (u64::from(r.u16()?) << SECTOR_SHIFT, usize::from(r.u16()?));
+        let slots = usize::from(r.u8()?) + 1;
+        r.take(3)?;
+        let (block_max, used) = (r.u64()?, r.u64()?);
+
+        let bad = |what: String| Err(Error::corrupt(format!("dnode: {what}")));
+        if !object_type.is_valid() {
+            return bad(format!("object type {} is unknown", object_type.0));
+        }
+        if !(1..=3).contains(&pointers) {
+            return bad(format!("{pointers} block pointers"));
+        }
+        if !(1..=LEVELS_MAX).contains(&levels) {
+            return bad(format!("{levels} levels"));
+        }
+        if levels > 1 && !(INDIRECT_SHIFT_MIN..=INDIRECT_SHIFT_MAX).contains(&indirect_shift) {
+            return bad(format!("indirect blocks of 2^{indirect_shift} bytes"));
+        }
+        if block_size > BLOCK_SIZE_MAX {
+            return bad(format!("data blocks of {block_size} bytes"));
+        }
+        let size = slots * SLOT_SIZE;
+        let Some(bytes) = bytes.get(..size).filter(|_| size <= DNODE_SIZE_MAX) else {
+            return bad(format!("{slots} slots, {} bytes there", bytes.len()));
+        };
+        let has_spill = flags & Dnode::FLAG_SPILL != 0;
+        let pointers_end = CORE_SIZE + pointers * BlkPtr::SIZE;
+        let bonus_end = pointers_end + bonus_size;
+        if bonus_end > size - if has_spill { BlkPtr::SIZE } else { 0 } {
+            return bad(format!("a bonus buffer of {bonus_size} bytes does not fit in {slots} slots"));
+        }
+        Ok(Some(Dnode {
+            object_type,
+            bonus_type,
+            indirect_shift,
+            levels,
+            checksum,
+            compress,
+            flags,
+            block_size,
+            block_max,
+            used_bytes: if flags & Dnode::FLAG_USED_BYTES != 0 { used } else { used.saturating_mul(512) },
+            slots,
+            blkptrs: BlkPtr::slice(&bytes[CORE_SIZE..pointers_end]).to_vec(),
+            bonus: bytes[pointers_end..bonus_end].to_vec(),
+            spill: if has_spill { BlkPtr::parse(&bytes[size - BlkPtr::SIZE..]) } else { None },
+        }))
+    }
+
+    /// log2 of the number of block pointers in an indirect block.
+    pub fn pointers_shift(&self) -> u32 {
+        u32::from(self.indirect_shift) - BlkPtr::SIZE.trailing_zeros()
+    }
+
+    /// Bytes up to the end of the last data block.
+    pub fn size_max(&self) -> u64 {
+        self.block_size.saturating_mul(self.block_max.saturating_add(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<u8> {
+        let mut bytes = vec![0; 1024];
+        bytes[..12].copy_from_slice(&[19, 17, 2, 1, 44, 7, 2, 1 | 4, 0, 1, 200, 0]);
+        bytes[12] = 1;
+        bytes[16] = 9;
+        bytes[24..26].copy_from_slice(&[0, 2]);
+        bytes[64 + 128] = 0xab;
+        bytes[1024 - 128 + 80] = 5;
+        bytes
+    }
+
+    #[test]
+    fn reads_every_field() {
+        let d = Dnode::parse(&sample()).unwrap().unwrap();
+        assert_eq!((d.object_type, d.bonus_type), (ObjectType::PLAIN_FILE_CONTENTS, ObjectType::SA));
+        assert_eq!((d.levels, d.block_size, d.block_max, d.used_bytes, d.slots), (2, 128 << 10, 9, 512, 2));
+        assert_eq!((d.bonus.len(), d.bonus[0], d.blkptrs.len()), (200, 0xab, 1));
+        assert_eq!(d.spill.unwrap().birth(), 5);
+        assert_eq!(d.pointers_shift(), 10);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(Dnode::parse(&[0; 512]).unwrap().is_none());
+        assert!(Dnode::parse(&sample()[..512]).is_err());
+        for (at, byte) in [(0, 70), (1, 9), (1, 64), (2, 0), (2, 40), (3, 0), (3, 4), (11, 0xff), (9, 0xff), (12, 200)]
+        {
+            let mut bytes = sample();
+            bytes[at] = byte;
+            assert!(Dnode::parse(&bytes).is_err(), "byte {at} = {byte}");
+        }
+    }
+}

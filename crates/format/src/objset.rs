@@ -1,0 +1,81 @@
+//! The head of an object set: the dnode of its dnodes, its log, its kind.
+//!
+//! ```text
+//!    0  meta dnode
+//!  512  log header (192 bytes, see `zil`)
+//!  704  kind u64 | flags u64 | portable MAC [32] | local MAC [32] | 0 ...
+//! 1024  dnode of space used by users   (from version 15 of the pool: 2048 bytes in all)
+//! 1536  dnode of space used by groups
+//! 2048  dnode of space used by projects (project_quota: 4096 bytes in all)
+//! ```
+
+use base::{Error, Result};
+
+use crate::dnode::{Dnode, SLOT_SIZE};
+
+/// What an object set is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjsetType {
+    /// The pool's own: the MOS.
+    Meta,
+    /// A file system.
+    Zfs,
+    /// A volume.
+    Zvol,
+    /// Anything else, such as ztest's.
+    Other(u64),
+}
+
+impl ObjsetType {
+    /// Name as zdb prints it.
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjsetType::Meta => "META",
+            ObjsetType::Zfs => "ZPL",
+            ObjsetType::Zvol => "ZVOL",
+            ObjsetType::Other(4) => "OTHER",
+            ObjsetType::Other(5) => "ANY",
+            ObjsetType::Other(_) => "NONE",
+        }
+    }
+}
+
+/// The checked head of an object set.
+#[derive(Clone, Debug)]
+pub struct ObjsetPhys {
+    /// The dnode whose data are the dnodes of the set.
+    pub meta_dnode: Dnode,
+    /// The log header, not parsed.
+    pub log_header: [u8; 192],
+    /// What it is for.
+    pub kind: ObjsetType,
+    /// Flags: 1 space accounting is complete, 2 object accounting, 4 project accounting.
+    pub flags: u64,
+    /// ZAPs of space used by users, groups, projects.
+    pub accounting: [Option<Dnode>; 3],
+}
+
+impl ObjsetPhys {
+    /// From the block that the object set's pointer leads to.
+    pub fn parse(bytes: &[u8]) -> Result<ObjsetPhys> {
+        let short = || Error::corrupt(format!("object set head of {} bytes", bytes.len()));
+        let head = bytes.get(..1024).ok_or_else(short)?;
+        let meta_dnode =
+            Dnode::parse(&head[..SLOT_SIZE])?.ok_or_else(|| Error::corrupt("object set without dnodes"))?;
+        let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("the head is 1024 bytes"));
+        let kind = match word(704) {
+            1 => ObjsetType::Meta,
+            2 => ObjsetType::Zfs,
+            3 => ObjsetType::Zvol,
+            n => ObjsetType::Other(n),
+        };
+        let mut accounting = [None, None, None];
+        for (i, slot) in accounting.iter_mut().enumerate() {
+            if let Some(raw) = bytes.get(1024 + i * SLOT_SIZE..1024 + (i + 1) * SLOT_SIZE) {
+                *slot = Dnode::parse(raw)?;
+            }
+        }
+        let log_header = *head[512..].first_chunk().expect("the head is 1024 bytes");
+        Ok(ObjsetPhys { meta_dnode, log_header, kind, flags: word(712), accounting })
+    }
+}

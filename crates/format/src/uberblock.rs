@@ -1,0 +1,128 @@
+//! Uberblocks: the roots of the pool, one for each of the latest transaction groups.
+//!
+//! ```text
+//!   0  magic u64 (0x00bab10c) | version u64 | txg u64 | guid sum u64 | time u64 (seconds)
+//!  40  root block pointer (128 bytes)
+//! 168  software version u64 | MMP magic u64 (0xa11cea11) | MMP delay u64 | MMP config u64 |
+//!      checkpoint txg u64 | raidz reflow u64
+//! ```
+//!
+//! Words are in the writer's byte order, which the magic tells. The one in force has the highest
+//! txg, then time, then MMP sequence number.
+
+use base::{Endian, Error, Reader, Result};
+use zerocopy::FromBytes;
+
+use crate::blkptr::BlkPtr;
+
+/// `magic` of an uberblock.
+pub const MAGIC: u64 = 0x00ba_b10c;
+const MMP_MAGIC: u64 = 0xa11c_ea11;
+
+/// A checked uberblock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Uberblock {
+    /// Byte order of its writer.
+    pub endian: Endian,
+    /// Pool version: 1 to 28, or 5000.
+    pub version: u64,
+    /// Transaction group.
+    pub txg: u64,
+    /// Sum of the guids of all vdevs.
+    pub guid_sum: u64,
+    /// Seconds since 1970.
+    pub timestamp_s: u64,
+    /// Pointer to the MOS.
+    pub rootbp: BlkPtr,
+    /// Highest version that the writing software knew.
+    pub software_version: u64,
+    /// Multihost protection, if the writer knew of it.
+    pub mmp: Option<Mmp>,
+    /// On a checkpoint: its txg.
+    pub checkpoint_txg: u64,
+    /// State of a raidz expansion; 0 if none.
+    pub raidz_reflow: u64,
+}
+
+/// The multihost fields of an uberblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mmp {
+    /// Nanoseconds since the last multihost write; 0: multihost is off.
+    pub delay_ns: u64,
+    /// Interval between writes, milliseconds.
+    pub interval_ms: Option<u64>,
+    /// Sequence number within the txg.
+    pub seq: Option<u64>,
+    /// Failed intervals until the pool suspends.
+    pub fail_intervals: Option<u64>,
+}
+
+impl Uberblock {
+    /// From a slot of the ring; `None` if there is none in it.
+    pub fn parse(slot: &[u8]) -> Result<Option<Uberblock>> {
+        let endian = match Endian::Little.u64(slot) {
+            Some(MAGIC) => Endian::Little,
+            Some(magic) if magic == MAGIC.swap_bytes() => Endian::Big,
+            _ => return Ok(None),
+        };
+        let mut r = Reader::new(slot, endian);
+        r.u64()?;
+        let (version, txg, guid_sum, timestamp_s) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let mut words = [0; 16];
+        for word in &mut words {
+            *word = r.u64()?.to_le();
+        }
+        let rootbp = BlkPtr::read_from_bytes(zerocopy::IntoBytes::as_bytes(&words)).expect("16 words are 128 bytes");
+        let (software_version, mmp_magic, delay_ns, config) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (checkpoint_txg, raidz_reflow) = (r.u64()?, r.u64()?);
+        if !(1..=28).contains(&version) && version != 5000 {
+            return Err(Error::corrupt(format!("uberblock of unknown version {version}")));
+        }
+        let mmp = (mmp_magic == MMP_MAGIC).then(|| Mmp {
+            delay_ns,
+            interval_ms: (config & 1 != 0).then_some(config >> 8 & 0xff_ffff),
+            seq: (config & 2 != 0).then_some(config >> 32 & 0xffff),
+            fail_intervals: (config & 4 != 0).then_some(config >> 48),
+        });
+        Ok(Some(Uberblock {
+            endian,
+            version,
+            txg,
+            guid_sum,
+            timestamp_s,
+            rootbp,
+            software_version,
+            mmp,
+            checkpoint_txg,
+            raidz_reflow,
+        }))
+    }
+
+    /// Sorts the one in force last.
+    pub fn rank(&self) -> (u64, u64, u64) {
+        (self.txg, self.timestamp_s, self.mmp.and_then(|mmp| mmp.seq).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_byte_orders() {
+        let words: Vec<u64> = [MAGIC, 5000, 42, 7, 1000]
+            .into_iter()
+            .chain(100..116)
+            .chain([5000, MMP_MAGIC, 9, 3 << 32 | 500 << 8 | 3, 0, 0])
+            .collect();
+        let le: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let be: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        let one = Uberblock::parse(&le).unwrap().unwrap();
+        let two = Uberblock::parse(&be).unwrap().unwrap();
+        assert_eq!((one.txg, one.timestamp_s, one.rootbp.birth()), (42, 1000, 110));
+        assert_eq!(one.mmp.unwrap(), Mmp { delay_ns: 9, interval_ms: Some(500), seq: Some(3), fail_intervals: None });
+        assert_eq!(two, Uberblock { endian: Endian::Big, ..one });
+        assert!(Uberblock::parse(&[0; 1024]).unwrap().is_none());
+        assert!(Uberblock::parse(&le[..100]).is_err());
+    }
+}
