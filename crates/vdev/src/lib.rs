@@ -1,1 +1,4 @@
 //! vdev
+
+pub mod draid;
+pub mod raidz;
