@@ -7,7 +7,9 @@
 pub mod blkptr;
 pub mod dnode;
 pub mod dsl;
+pub mod feature;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
 pub mod uberblock;
+pub mod zap;

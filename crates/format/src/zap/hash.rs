@@ -1,0 +1,117 @@
+//! The hash of a key, and the cursor made of it.
+//!
+//! The hash is a reflected CRC-64 (ECMA-182 polynomial) that starts from the table's random salt. Only
+//! its upper 28 bits count, or 48 in tables with the wide hash; the rest is zero.
+
+use super::fat::Header;
+
+/// ECMA-182, reflected.
+const POLYNOMIAL: u64 = 0xc96c_5795_d787_0f42;
+
+const TABLE: [u64; 256] = {
+    let mut table = [0; 256];
+    let mut i = 0;
+    while i < 256 {
+        let mut crc = i as u64;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());
+            bit += 1;
+        }
+        table[i] = crc;
+        i += 1;
+    }
+    table
+};
+
+/// The hash of a name in its normalized form, without a terminating NUL.
+pub fn hash_name(salt: u64, flags: u64, name: &[u8]) -> u64 {
+    crc(salt, name) & mask(flags)
+}
+
+/// The hash of an integer key.
+pub fn hash_u64s(salt: u64, flags: u64, key: &[u64]) -> u64 {
+    let hash = if flags & Header::FLAG_PRE_HASHED_KEY != 0 {
+        key.first().copied().unwrap_or(0)
+    } else {
+        key.iter().fold(salt, |hash, word| crc(hash, &word.to_le_bytes()))
+    };
+    hash & mask(flags)
+}
+
+fn crc(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
+}
+
+fn hash_bits(flags: u64) -> u32 {
+    if flags & Header::FLAG_HASH64 != 0 { 48 } else { 28 }
+}
+
+fn mask(flags: u64) -> u64 {
+    !(u64::MAX >> hash_bits(flags))
+}
+
+/// A place in a table's listing order: by hash, then by collision differentiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Position {
+    /// Hash of the entry at, or next after, this place.
+    pub hash: u64,
+    /// Its collision differentiator.
+    pub cd: u32,
+}
+
+impl Position {
+    /// The place that a cookie stands for, in a table of these flags.
+    ///
+    /// ```text
+    ///  63              28 or 48                 0
+    /// +--------------+--------------------------+
+    /// |      cd      | upper 28 or 48 hash bits |
+    /// +--------------+--------------------------+
+    /// ```
+    pub fn from_cookie(cookie: u64, flags: u64) -> Position {
+        let bits = hash_bits(flags);
+        Position { hash: cookie << (64 - bits), cd: (cookie >> bits) as u32 }
+    }
+
+    /// The cookie of this place.
+    pub fn cookie(self, flags: u64) -> u64 {
+        let bits = hash_bits(flags);
+        (self.hash >> (64 - bits)) | (u64::from(self.cd) << bits)
+    }
+
+    /// The next possible place.
+    pub fn next(self) -> Position {
+        Position { hash: self.hash, cd: self.cd.wrapping_add(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_crc_is_the_ecma_one() {
+        // The check value of CRC-64/XZ, which starts from ones and is inverted at the end.
+        assert_eq!(!crc(u64::MAX, b"123456789"), 0x995d_c9bb_df19_39fa);
+        assert_eq!(TABLE[128], POLYNOMIAL);
+    }
+
+    #[test]
+    fn only_the_upper_bits_count() {
+        assert_eq!(hash_name(0x1234_5678_9abc_def1, 0, b"name").trailing_zeros() / 36, 1);
+        assert_eq!(hash_u64s(5, Header::FLAG_HASH64 | Header::FLAG_PRE_HASHED_KEY, &[u64::MAX, 1]), !0xffff);
+        let whole = hash_u64s(5, Header::FLAG_HASH64, &[0x0102_0304_0506_0708]);
+        assert_eq!(whole, hash_name(5, Header::FLAG_HASH64, &[8, 7, 6, 5, 4, 3, 2, 1]));
+    }
+
+    #[test]
+    fn cookies_round_trip() {
+        for flags in [0, Header::FLAG_HASH64] {
+            let position = Position { hash: 0xabcd_ef12_3456_789a & mask(flags), cd: 7 };
+            assert_eq!(Position::from_cookie(position.cookie(flags), flags), position);
+            assert!(position.next() > position);
+        }
+        assert_eq!(Position::from_cookie(0, 0), Position::default());
+    }
+}

@@ -1,0 +1,218 @@
+//! Blocks built by hand, in both byte orders, and damaged in every way that a byte can be.
+
+use super::*;
+
+/// Writes numbers of either byte order.
+struct Builder {
+    bytes: Vec<u8>,
+    big: bool,
+}
+
+impl Builder {
+    fn new(len: usize, big: bool) -> Builder {
+        Builder { bytes: vec![0; len], big }
+    }
+
+    fn put(&mut self, at: usize, width: usize, value: u64) {
+        let mut raw = value.to_le_bytes()[..width].to_vec();
+        if self.big {
+            raw.reverse();
+        }
+        self.bytes[at..at + width].copy_from_slice(&raw);
+    }
+}
+
+fn micro(entries: &[(&str, u64, u32)], big: bool) -> Vec<u8> {
+    let mut b = Builder::new(512, big);
+    b.put(0, 8, MICRO);
+    b.put(8, 8, 0x1111);
+    b.put(16, 8, 2);
+    for (slot, (name, value, cd)) in entries.iter().enumerate() {
+        let at = 64 * (slot + 2); // the first slot stays free
+        b.put(at, 8, *value);
+        b.put(at + 8, 4, (*cd).into());
+        b.bytes[at + 14..at + 14 + name.len()].copy_from_slice(name.as_bytes());
+    }
+    b.bytes
+}
+
+/// A leaf of 1 KiB: prefix 0b10 of 2 bits, heads at 48..112, 38 chunks.
+fn leaf(entries: &[(&[u8], u64, u32, u8, &[u8])], big: bool) -> Vec<u8> {
+    let (heads_at, chunks_at) = (48, 48 + 64);
+    let mut b = Builder::new(1024, big);
+    b.put(0, 8, LEAF);
+    b.put(16, 8, 0b10);
+    b.put(24, 4, 0x02ab_1eaf);
+    b.put(28, 2, 5);
+    b.put(30, 2, entries.len() as u64);
+    b.put(32, 2, 2);
+    (0..32).for_each(|i| b.put(heads_at + 2 * i, 2, 0xffff));
+    for i in 0..38 {
+        b.bytes[chunks_at + 24 * i] = 253;
+        b.put(chunks_at + 24 * i + 22, 2, i as u64 + 1);
+    }
+    let mut free = 0;
+    let mut array = |b: &mut Builder, bytes: &[u8]| {
+        let first = free;
+        for part in bytes.chunks(21) {
+            let at = chunks_at + 24 * free;
+            free += 1;
+            b.bytes[at..at + 22].fill(0);
+            b.bytes[at] = 251;
+            b.bytes[at + 1..at + 1 + part.len()].copy_from_slice(part);
+            b.put(at + 22, 2, free as u64);
+        }
+        b.put(chunks_at + 24 * (free - 1) + 22, 2, 0xffff);
+        first as u64
+    };
+    let mut heads = [0xffff; 32];
+    for (n, &(name, hash, cd, width, value)) in entries.iter().enumerate() {
+        let (name_chunk, value_chunk) = (array(&mut b, name), array(&mut b, value));
+        let chunk = 37 - n;
+        let at = chunks_at + 24 * chunk;
+        let head = (hash << 2 >> 59) as usize;
+        b.bytes[at..at + 2].copy_from_slice(&[252, width]);
+        b.put(at + 2, 2, heads[head]);
+        b.put(at + 4, 2, name_chunk);
+        b.put(at + 6, 2, name.len() as u64);
+        b.put(at + 8, 2, value_chunk);
+        b.put(at + 10, 2, value.len() as u64 / u64::from(width));
+        b.put(at + 12, 4, cd.into());
+        b.put(at + 16, 8, hash);
+        heads[head] = chunk as u64;
+        b.put(heads_at + 2 * head, 2, chunk as u64);
+    }
+    b.bytes
+}
+
+const LONG: &[u8] = b"a name of more than forty-two bytes, in three chunks\0";
+
+fn sample_leaf(big: bool) -> Vec<u8> {
+    leaf(
+        &[
+            (b"second\0", 0xb000_0010_0000_0000, 1, 8, &[1, 2, 3, 4, 5, 6, 7, 8]),
+            (b"first\0", 0xb000_0010_0000_0000, 0, 2, &[0, 9, 1, 0]),
+            (LONG, 0x8000_0010_0000_0000, 0, 1, &[7; 30]),
+        ],
+        big,
+    )
+}
+
+fn header(big: bool) -> Vec<u8> {
+    let mut b = Builder::new(1024, big);
+    let fields = [HEADER, 0x2_f52a_b2ab, 0, 0, 6, 0, 0, 3, 2, 4, 0xabcd, 0x10, 1];
+    fields.iter().enumerate().for_each(|(i, &field)| b.put(8 * i, 8, field));
+    (0..64).for_each(|i| b.put(512 + 8 * i, 8, 1 + i as u64 / 32));
+    b.bytes
+}
+
+#[test]
+fn micro_entries() {
+    let block = micro(&[("alpha", 7, 0), ("beta", u64::MAX, 3)], false);
+    let zap = Micro::parse(&block).unwrap();
+    assert_eq!((zap.salt(), zap.slots()), (0x1111, 7));
+    assert_eq!(zap.prep(), TextPrep { upper: true, form: None });
+    let entries: Vec<_> = zap.entries().collect();
+    assert_eq!(entries[0], MicroEntry { name: b"alpha", value: 7, cd: 0 });
+    assert_eq!(entries[1], MicroEntry { name: b"beta", value: u64::MAX, cd: 3 });
+    assert_eq!(zap.entry(2), Some(entries[1]));
+    assert_eq!((zap.entry(0), zap.entry(7), zap.entry(usize::MAX)), (None, None, None));
+    assert!(Leaf::parse(&block).is_err() && Header::parse(&block).is_err());
+}
+
+#[test]
+fn a_micro_name_may_fill_its_slot() {
+    let name = "x".repeat(50);
+    assert_eq!(Micro::parse(&micro(&[(&name, 1, 0)], false)).unwrap().entry(1).unwrap().name, name.as_bytes());
+}
+
+#[test]
+fn leaf_entries() {
+    let block = sample_leaf(false);
+    let leaf = Leaf::parse(&block).unwrap();
+    assert_eq!((leaf.prefix(), leaf.prefix_bits(), leaf.chunk_count(), leaf.free_chunks()), (2, 2, 38, 5));
+    assert!(leaf.covers(0xbfff << 48) && !leaf.covers(0xc000 << 48));
+    assert_eq!(leaf.next_hash(), Some(0xc000 << 48));
+    let entries = leaf.entries().unwrap();
+    let names: Vec<_> = entries.iter().map(|entry| leaf.name(entry).unwrap()).collect();
+    assert_eq!(names, [&LONG[..LONG.len() - 1], b"first", b"second"]);
+    assert_eq!(leaf.value(&entries[1]).unwrap(), [0, 9, 1, 0]);
+    assert_eq!(leaf.value(&entries[0]).unwrap(), [7; 30]);
+    let found = leaf.find(0xb000_0010_0000_0000, |entry| leaf.is_named(entry, b"second")).unwrap().unwrap();
+    assert_eq!(found.position.cd, 1);
+    assert!(leaf.key(&found).is_err(), "7 integers need more than the one chunk that the name has");
+    assert!(leaf.find(0xb000_0020_0000_0000, |_| Ok(true)).unwrap().is_none());
+}
+
+#[test]
+fn the_last_leaf_has_no_next() {
+    let mut block = sample_leaf(false);
+    block[16] = 3;
+    assert_eq!(Leaf::parse(&block).unwrap().next_hash(), None);
+    block[16] = 0;
+    block[32] = 0;
+    assert_eq!(Leaf::parse(&block).unwrap().next_hash(), None);
+}
+
+#[test]
+fn header_fields() {
+    let block = header(false);
+    let header = Header::parse(&block).unwrap();
+    assert_eq!((header.entries, header.leaves, header.salt, header.block_shift), (4, 2, 0xabcd, 10));
+    assert_eq!(header.prep.form, Some(Form::D));
+    assert_eq!((header.leaf_index(u64::MAX), header.embedded(&block, 63), header.embedded(&block, 31)), (63, 2, 1));
+}
+
+#[test]
+fn an_external_table() {
+    let mut block = header(false);
+    (block[16], block[24], block[32]) = (9, 2, 8); // two blocks from block 9, 256 entries
+    let header = Header::parse(&block).unwrap();
+    assert_eq!(header.external(255), (10, 127));
+    block[32] = 9;
+    assert!(Header::parse(&block).is_err());
+}
+
+#[test]
+fn foreign_blocks_turn_into_ours() {
+    let entries = [("alpha", 7, 0), ("beta", 0x0102_0304, 3)];
+    let pointers = |big| {
+        let mut b = Builder::new(64, big);
+        (0..8).for_each(|i| b.put(8 * i, 8, 100 + i as u64));
+        b.bytes
+    };
+    for (mut foreign, ours) in [
+        (micro(&entries, true), micro(&entries, false)),
+        (sample_leaf(true), sample_leaf(false)),
+        (header(true), header(false)),
+        (pointers(true), pointers(false)),
+    ] {
+        assert_ne!(foreign, ours);
+        swap(&mut foreign);
+        assert_eq!(foreign, ours);
+    }
+}
+
+#[test]
+fn a_chain_that_loops_is_an_error() {
+    let mut block = sample_leaf(false);
+    // "second" (chunk 37) follows "first" (chunk 36); let it lead back.
+    block[112 + 24 * 37 + 2..][..2].copy_from_slice(&36u16.to_le_bytes());
+    let leaf = Leaf::parse(&block).unwrap();
+    assert!(leaf.entries().is_err());
+    assert!(leaf.find(0xb000_0010_0000_0000, |_| Ok(false)).is_err());
+}
+
+#[test]
+fn any_byte_damaged() {
+    for sample in [micro(&[("alpha", 7, 0)], false), sample_leaf(false), header(false)] {
+        for at in 0..sample.len() {
+            for value in [0, 1, 0x7f, 0xff, sample[at] ^ 1, sample[at] ^ 0x80] {
+                let mut block = sample.clone();
+                block[at] = value;
+                fuzz(&block);
+            }
+        }
+        (0..sample.len()).for_each(|len| fuzz(&sample[..len]));
+    }
+}
