@@ -12,6 +12,7 @@ use rayon::prelude::*;
 #[derive(Clone)]
 pub struct Env {
     workers: Option<Arc<rayon::ThreadPool>>,
+    background: Option<Arc<rayon::ThreadPool>>,
     now: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -19,21 +20,29 @@ impl Env {
     /// The real clock, and as many workers as the machine has cores.
     pub fn real() -> Env {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = (cores > 1)
-            .then(|| rayon::ThreadPoolBuilder::new().num_threads(cores).thread_name(|i| format!("zio-{i}")).build())
-            .and_then(|pool| pool.ok())
-            .map(Arc::new);
-        Env { workers, now: Arc::new(clock_s) }
+        Env {
+            workers: (cores > 1).then(|| thread_pool(cores, "zio")).flatten(),
+            background: thread_pool(BACKGROUND_THREADS, "prefetch"),
+            now: Arc::new(clock_s),
+        }
     }
 
     /// No threads, and a clock that stands still at `now_s` (seconds since 1970).
     pub fn fixed(now_s: u64) -> Env {
-        Env { workers: None, now: Arc::new(move || now_s) }
+        Env { workers: None, background: None, now: Arc::new(move || now_s) }
     }
 
     /// Seconds since 1970.
     pub fn now_s(&self) -> u64 {
         (self.now)()
+    }
+
+    /// Runs `task` some time soon on a thread of its own, or at once if there are none.
+    pub fn background(&self, task: impl FnOnce() + Send + 'static) {
+        match &self.background {
+            Some(pool) => pool.spawn(task),
+            None => task(),
+        }
     }
 
     /// Applies `f` to every item, on all workers at once if there are several items; results are in
@@ -44,6 +53,15 @@ impl Env {
             _ => items.into_iter().map(f).collect(),
         }
     }
+}
+
+/// Threads for work that waits for devices more than it computes.
+const BACKGROUND_THREADS: usize = 4;
+
+/// `None` where the system gives no threads: then everything runs on the caller's.
+fn thread_pool(threads: usize, name: &'static str) -> Option<Arc<rayon::ThreadPool>> {
+    let builder = rayon::ThreadPoolBuilder::new().num_threads(threads).thread_name(move |i| format!("{name}-{i}"));
+    builder.build().ok().map(Arc::new)
 }
 
 fn clock_s() -> u64 {

@@ -11,5 +11,6 @@ pub mod feature;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod swap;
 pub mod uberblock;
 pub mod zap;

@@ -1,0 +1,101 @@
+//! Feature flags: what a pool of version 5000 may use beyond version 28, and what Cenote can do with it.
+//!
+//! A pool lists features by guid, with a count of uses; a feature is *enabled* when it is listed and
+//! *active* when its count is not 0. One that is not known here is no obstacle until it is active: then
+//! it forbids writing, and reading too if it is in the list of those needed for reading.
+//!
+//! Source: zpool-features(7).
+
+/// A feature that some version of ZFS has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Name on disk.
+    pub guid: &'static str,
+    /// Name in `feature@NAME`.
+    pub name: &'static str,
+    /// Whether software that does not know it may read a pool in which it is active.
+    pub readonly_compatible: bool,
+    /// Whether Cenote can read a pool in which it is active.
+    pub readable: bool,
+}
+
+/// The feature of that guid.
+pub fn find(guid: &str) -> Option<&'static Feature> {
+    FEATURES.iter().find(|feature| feature.guid == guid)
+}
+
+const fn row(guid: &'static str, name: &'static str, readonly_compatible: bool, readable: bool) -> Feature {
+    Feature { guid, name, readonly_compatible, readable }
+}
+
+/// Features by the age of the version that brought them.
+#[rustfmt::skip]
+pub const FEATURES: &[Feature] = &[
+    row("com.delphix:async_destroy", "async_destroy", true, true),
+    row("com.delphix:empty_bpobj", "empty_bpobj", true, true),
+    row("org.illumos:lz4_compress", "lz4_compress", false, true),
+    row("com.joyent:multi_vdev_crash_dump", "multi_vdev_crash_dump", false, true),
+    row("com.delphix:spacemap_histogram", "spacemap_histogram", true, true),
+    row("com.delphix:enabled_txg", "enabled_txg", true, true),
+    row("com.delphix:hole_birth", "hole_birth", false, true),
+    row("com.delphix:zpool_checkpoint", "zpool_checkpoint", true, true),
+    row("com.delphix:spacemap_v2", "spacemap_v2", true, true),
+    row("com.delphix:extensible_dataset", "extensible_dataset", false, true),
+    row("com.delphix:bookmarks", "bookmarks", true, true),
+    row("com.joyent:filesystem_limits", "filesystem_limits", true, true),
+    row("com.delphix:embedded_data", "embedded_data", false, true),
+    row("com.delphix:livelist", "livelist", true, true),
+    row("com.delphix:log_spacemap", "log_spacemap", true, true),
+    row("org.open-zfs:large_blocks", "large_blocks", false, true),
+    row("org.zfsonlinux:large_dnode", "large_dnode", false, true),
+    row("org.illumos:sha512", "sha512", false, true),
+    row("org.illumos:skein", "skein", false, true),
+    row("org.illumos:edonr", "edonr", false, true),
+    row("com.delphix:redaction_bookmarks", "redaction_bookmarks", false, true),
+    row("com.delphix:redacted_datasets", "redacted_datasets", false, true),
+    row("com.delphix:bookmark_written", "bookmark_written", false, true),
+    row("com.delphix:device_removal", "device_removal", false, true),
+    row("com.delphix:obsolete_counts", "obsolete_counts", true, true),
+    row("org.zfsonlinux:userobj_accounting", "userobj_accounting", true, true),
+    row("com.datto:bookmark_v2", "bookmark_v2", false, true),
+    row("com.datto:encryption", "encryption", false, true),
+    row("org.zfsonlinux:project_quota", "project_quota", true, true),
+    row("org.zfsonlinux:allocation_classes", "allocation_classes", true, true),
+    row("com.datto:resilver_defer", "resilver_defer", true, true),
+    row("org.openzfs:device_rebuild", "device_rebuild", true, true),
+    row("org.freebsd:zstd_compress", "zstd_compress", false, true),
+    row("org.openzfs:draid", "draid", false, true),
+    row("com.seagate:draid_failure_domains", "draid_failure_domains", false, false),
+    row("org.openzfs:zilsaxattr", "zilsaxattr", true, true),
+    row("com.delphix:head_errlog", "head_errlog", false, true),
+    row("org.openzfs:blake3", "blake3", false, true),
+    row("com.fudosecurity:block_cloning", "block_cloning", true, true),
+    row("com.truenas:block_cloning_endian", "block_cloning_endian", true, true),
+    row("com.klarasystems:vdev_zaps_v2", "vdev_zaps_v2", false, true),
+    row("com.delphix:redaction_list_spill", "redaction_list_spill", false, true),
+    row("org.openzfs:raidz_expansion", "raidz_expansion", false, false),
+    row("com.klarasystems:fast_dedup", "fast_dedup", true, true),
+    row("org.zfsonlinux:longname", "longname", false, true),
+    row("com.klarasystems:large_microzap", "large_microzap", true, true),
+    row("com.klarasystems:dynamic_gang_header", "dynamic_gang_header", false, false),
+    row("com.truenas:physical_rewrite", "physical_rewrite", true, true),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_hang_together() {
+        for (i, feature) in FEATURES.iter().enumerate() {
+            assert!(
+                feature.guid.ends_with(feature.name) || matches!(feature.name, "zpool_checkpoint"),
+                "{}",
+                feature.name
+            );
+            assert!(!feature.readonly_compatible || feature.readable, "{}", feature.name);
+            assert_eq!(FEATURES.iter().position(|f| f.guid == feature.guid), Some(i));
+        }
+        assert_eq!(find("org.illumos:lz4_compress").unwrap().name, "lz4_compress");
+    }
+}
