@@ -11,6 +11,7 @@ pub mod feature;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod space_map;
 pub mod swap;
 pub mod uberblock;
 pub mod zap;
