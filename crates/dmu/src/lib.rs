@@ -1,1 +1,20 @@
-//! dmu
+//! Objects: arrays of blocks under a dnode, and the sets that dnodes live in.
+//!
+//! ```text
+//!  Objset ── meta dnode ── blocks of dnodes ── dnode of object 7 ── [L2] ── [L1] [L1] ── [data] [data] ...
+//! ```
+//!
+//! Below are `arc` and `zio`, which turn block pointers into bytes; above are the dataset layer, the
+//! file system and every tool that looks inside a pool. What a block pointer leads to is checked
+//! against what the pointer above it promised (level, size), so that a damaged tree is an error.
+
+mod object;
+mod objset;
+mod prefetch;
+mod seek;
+pub mod zap;
+
+pub use arc::{Block, Cache};
+pub use object::Object;
+pub use objset::Objset;
+pub use zio::{Mode, ReadRequest};

@@ -80,9 +80,21 @@ impl Position {
         (self.hash >> (64 - bits)) | (u64::from(self.cd) << bits)
     }
 
-    /// The next possible place.
-    pub fn next(self) -> Position {
-        Position { hash: self.hash, cd: self.cd.wrapping_add(1) }
+    /// The cookie of the next possible place; cookies made so from one entry to the next never lead back.
+    pub fn cookie_after(self, flags: u64) -> u64 {
+        let bits = hash_bits(flags);
+        let cd_max = (u64::MAX >> bits).min(u32::MAX.into()) as u32;
+        let unit = 1 << (64 - bits);
+        match (self.cd < cd_max, self.hash.checked_add(unit)) {
+            (true, _) => Position { cd: self.cd + 1, ..self }.cookie(flags),
+            (false, Some(hash)) => Position { hash, cd: 0 }.cookie(flags),
+            (false, None) => u64::MAX,
+        }
+    }
+
+    /// Whether the hash has no bits that a hash in a table of these flags cannot have.
+    pub fn is_possible(self, flags: u64) -> bool {
+        self.hash & !mask(flags) == 0
     }
 }
 
@@ -110,8 +122,13 @@ mod tests {
         for flags in [0, Header::FLAG_HASH64] {
             let position = Position { hash: 0xabcd_ef12_3456_789a & mask(flags), cd: 7 };
             assert_eq!(Position::from_cookie(position.cookie(flags), flags), position);
-            assert!(position.next() > position);
+            assert_eq!(Position::from_cookie(position.cookie_after(flags), flags), Position { cd: 8, ..position });
+            assert!(position.is_possible(flags) && !Position { hash: 1, cd: 0 }.is_possible(flags));
         }
+        let full = Position { hash: 5 << 16, cd: 0xffff };
+        assert_eq!(full.cookie_after(Header::FLAG_HASH64), 6);
+        let last = Position { hash: !0xffff, cd: 0xffff };
+        assert_eq!(last.cookie_after(Header::FLAG_HASH64), u64::MAX);
         assert_eq!(Position::from_cookie(0, 0), Position::default());
     }
 }

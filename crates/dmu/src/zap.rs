@@ -1,0 +1,316 @@
+//! Tables of names and values kept in an object (ZAP): looking one up, listing all.
+//!
+//! A [`Zap`] reads blocks of its object as it needs them, one or two for a look-up however large the
+//! table. Listings go in the order of hash and collision differentiator, which is the same for the
+//! small and the large kind of table; the cookie of an entry stands for the place behind it, fits in
+//! 64 bits, has the form that OpenZFS uses, and stays valid while the table changes.
+//!
+//! Tables that normalize names hash the normalized form. Since a form that comes out differently than
+//! when the entry was made would lead to the wrong chain, a look-up there that finds nothing, of a
+//! name beyond ASCII, goes through the whole table.
+//!
+//! Invariant: listing a damaged table ends, and each cookie leads further. Every leaf must cover the
+//! hashes that the pointer table sends to it, and hold only entries with such hashes.
+
+mod micro;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::ops::ControlFlow;
+
+use base::{Bookmark, Error, Kind, Result};
+use format::zap::{BlockKind, Header, Leaf, Position, TextPrep, hash_name, hash_u64s};
+
+use crate::{Block, Object};
+use micro::MicroZap;
+pub use value::{Entry, Name, Value};
+
+/// A table; cheap to open.
+pub struct Zap {
+    source: Box<dyn Source>,
+    body: Body,
+}
+
+enum Body {
+    Micro(MicroZap),
+    /// The first block, and its header.
+    Fat(Block, Header),
+}
+
+/// Which names a look-up takes as equal to the one asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Match {
+    /// The same bytes.
+    #[default]
+    Exact,
+    /// The same in the table's Unicode form, ignoring case if the table does. Same bytes in tables that
+    /// do not normalize.
+    Normalized,
+    /// The same in the table's Unicode form; case counts.
+    NormalizedCase,
+}
+
+/// What is known of a table without reading more than its first block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Info {
+    /// Bytes of a block.
+    pub block_size: usize,
+    /// Number of entries.
+    pub entries: u64,
+    /// What the hash starts from.
+    pub salt: u64,
+    /// How names are compared.
+    pub prep: TextPrep,
+    /// The header of a fat table.
+    pub fat: Option<Header>,
+}
+
+/// Where a table's blocks come from.
+trait Source: Send + Sync {
+    fn block(&self, blkid: u64) -> Result<Block>;
+    fn bookmark(&self, blkid: u64) -> Bookmark;
+}
+
+impl Source for Object {
+    fn block(&self, blkid: u64) -> Result<Block> {
+        Object::block(self, blkid)
+    }
+
+    fn bookmark(&self, blkid: u64) -> Bookmark {
+        Object::bookmark(self, 0, blkid)
+    }
+}
+
+impl Zap {
+    /// The table in `object`. Errors: as from reading a block, or `Corrupt` if it is no table.
+    pub fn open(object: Object) -> Result<Zap> {
+        Zap::over(Box::new(object))
+    }
+
+    fn over(source: Box<dyn Source>) -> Result<Zap> {
+        let head = source.block(0)?;
+        let body = match BlockKind::of(&head) {
+            BlockKind::Micro => MicroZap::new(head).map(Body::Micro),
+            _ => Header::parse(&head).map(|header| Body::Fat(head, header)),
+        };
+        let body = body.map_err(|e| e.at_block(source.bookmark(0)))?;
+        Ok(Zap { source, body })
+    }
+
+    /// The value of exactly that name.
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<Value>> {
+        Ok(self.lookup_match(name, Match::Exact)?.map(|(_, value)| value))
+    }
+
+    /// The first entry whose name matches, with the name as it is in the table.
+    pub fn lookup_match(&self, name: &[u8], how: Match) -> Result<Option<(Vec<u8>, Value)>> {
+        if matches!(&self.body, Body::Fat(_, header) if header.has_u64_keys()) {
+            return Err(Error::new(Kind::Invalid, "look-up of a name in a table of integer keys"));
+        }
+        let wanted = Wanted::new(name, how, self.prep());
+        let found = match &self.body {
+            Body::Micro(micro) => micro.find(&wanted),
+            Body::Fat(_, header) => self.find_in_leaf(header, &wanted)?,
+        };
+        if found.is_some() || self.prep().is_exact() || name.is_ascii() {
+            return Ok(found);
+        }
+        let mut found = None;
+        self.for_each_from(0, &mut |entry| match entry.name {
+            Name::Bytes(name) if wanted.is(&name) => {
+                found = Some((name, entry.value));
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        })?;
+        Ok(found)
+    }
+
+    /// The value of an integer key.
+    pub fn lookup_u64_key(&self, key: &[u64]) -> Result<Option<Value>> {
+        let Body::Fat(_, header) = &self.body else { return Ok(None) };
+        if !header.has_u64_keys() {
+            return Err(Error::new(Kind::Invalid, "look-up of an integer key in a table of names"));
+        }
+        let hash = hash_u64s(header.salt, header.flags, key);
+        self.in_leaf(header, hash, |leaf| {
+            let found = leaf.find(hash, |entry| Ok(leaf.key(entry)? == key))?;
+            found.map(|entry| Value::of_leaf(leaf, &entry)).transpose()
+        })
+    }
+
+    /// The first number in the value of that name.
+    pub fn u64(&self, name: &str) -> Result<Option<u64>> {
+        Ok(self.lookup(name.as_bytes())?.and_then(|value| value.first_u64()))
+    }
+
+    /// As [`Zap::u64`]; that there is none is an error of kind `NotFound`.
+    pub fn require_u64(&self, name: &str) -> Result<u64> {
+        let absent = || Error::new(Kind::NotFound, format!("no entry '{name}'")).at_block(self.source.bookmark(0));
+        self.u64(name)?.ok_or_else(absent)
+    }
+
+    /// All entries, in listing order.
+    pub fn entries(&self) -> Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        self.for_each_from(0, &mut |entry| {
+            entries.push(entry);
+            ControlFlow::Continue(())
+        })?;
+        Ok(entries)
+    }
+
+    /// Calls `f` with each entry in listing order until it breaks, starting at the place that `cookie`
+    /// stands for: 0 is the beginning, the cookie of an entry the place behind it.
+    pub fn for_each_from(&self, cookie: u64, f: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+        let (_, header) = match &self.body {
+            Body::Micro(micro) => {
+                let _ = micro.entries_from(cookie).try_for_each(f);
+                return Ok(());
+            }
+            Body::Fat(head, header) => (head, header),
+        };
+        let mut at = Position::from_cookie(cookie, header.flags);
+        loop {
+            let next = self.in_leaf(header, at.hash, |leaf| {
+                let flow = for_each_in_leaf(header, leaf, at, f)?;
+                Ok(if flow.is_break() { None } else { leaf.next_hash() })
+            })?;
+            match next {
+                // Each leaf covers the hash that led to it, so this gets further with each one.
+                Some(hash) => at = Position { hash, cd: 0 },
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Number of entries, by the table's own count if it is a large one.
+    pub fn len(&self) -> u64 {
+        match &self.body {
+            Body::Micro(micro) => micro.len(),
+            Body::Fat(_, header) => header.entries,
+        }
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How the table is made.
+    pub fn info(&self) -> Info {
+        let (block_size, salt, fat) = match &self.body {
+            Body::Micro(micro) => (micro.block_size(), micro.salt(), None),
+            Body::Fat(head, header) => (head.len(), header.salt, Some(header.clone())),
+        };
+        Info { block_size, entries: self.len(), salt, prep: self.prep(), fat }
+    }
+
+    fn prep(&self) -> TextPrep {
+        match &self.body {
+            Body::Micro(micro) => micro.prep(),
+            Body::Fat(_, header) => header.prep,
+        }
+    }
+
+    fn find_in_leaf(&self, header: &Header, wanted: &Wanted<'_>) -> Result<Option<(Vec<u8>, Value)>> {
+        let hash = hash_name(header.salt, header.flags, &wanted.hashed);
+        self.in_leaf(header, hash, |leaf| {
+            let found = leaf.find(hash, |entry| match wanted.exact() {
+                Some(name) => leaf.is_named(entry, name),
+                None => Ok(wanted.is(&leaf.name(entry)?)),
+            })?;
+            found.map(|entry| Ok((leaf.name(&entry)?, Value::of_leaf(leaf, &entry)?))).transpose()
+        })
+    }
+
+    /// Gives `f` the leaf for a hash, and adds the place to its errors.
+    fn in_leaf<T>(&self, header: &Header, hash: u64, f: impl FnOnce(&Leaf<'_>) -> Result<T>) -> Result<T> {
+        let blkid = self.leaf_blkid(header, hash)?;
+        let block = self.source.block(blkid)?;
+        let result = Leaf::parse(&block).and_then(|leaf| {
+            if !leaf.covers(hash) || leaf.prefix_bits() > header.table.shift {
+                let (prefix, bits) = (leaf.prefix(), leaf.prefix_bits());
+                let what = format!("ZAP leaf of prefix {prefix:#x} ({bits} bits) in the place for hash {hash:#x}");
+                return Err(Error::corrupt(what));
+            }
+            f(&leaf)
+        });
+        result.map_err(|e| e.at_block(self.source.bookmark(blkid)))
+    }
+
+    fn leaf_blkid(&self, header: &Header, hash: u64) -> Result<u64> {
+        let index = header.leaf_index(hash);
+        let (table_blkid, blkid) = match &self.body {
+            Body::Fat(head, _) if header.table.blocks == 0 => (0, header.embedded(head, index)),
+            _ => {
+                let (table_blkid, in_block) = header.external(index);
+                (table_blkid, Header::pointer(&self.source.block(table_blkid)?, in_block))
+            }
+        };
+        if blkid == 0 {
+            let what = format!("ZAP pointer table has no leaf for hash {hash:#x}");
+            return Err(Error::corrupt(what).at_block(self.source.bookmark(table_blkid)));
+        }
+        Ok(blkid)
+    }
+}
+
+fn for_each_in_leaf(
+    header: &Header,
+    leaf: &Leaf<'_>,
+    from: Position,
+    f: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>> {
+    for entry in leaf.entries()? {
+        let position = entry.position;
+        if !leaf.covers(position.hash) || !position.is_possible(header.flags) {
+            return Err(Error::corrupt(format!("ZAP entry with hash {:#x} in the wrong leaf", position.hash)));
+        }
+        if position < from {
+            continue;
+        }
+        let name = match header.has_u64_keys() {
+            true => Name::U64s(leaf.key(&entry)?),
+            false => Name::Bytes(leaf.name(&entry)?),
+        };
+        let value = Value::of_leaf(leaf, &entry)?;
+        if f(Entry { name, value, cookie: position.cookie_after(header.flags) }).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    Ok(ControlFlow::Continue(()))
+}
+
+/// A name that is looked for, in the forms that are hashed and compared.
+struct Wanted<'a> {
+    name: &'a [u8],
+    hashed: Vec<u8>,
+    /// How names of the table are to be brought into form before they are compared with `compared`.
+    prep: TextPrep,
+    compared: Vec<u8>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(name: &'a [u8], how: Match, table: TextPrep) -> Wanted<'a> {
+        let prep = match how {
+            Match::Exact => TextPrep::default(),
+            Match::Normalized => table,
+            Match::NormalizedCase => TextPrep { upper: false, ..table },
+        };
+        Wanted { name, hashed: table.apply(name), prep, compared: prep.apply(name) }
+    }
+
+    /// The name if it is compared as it is.
+    fn exact(&self) -> Option<&'a [u8]> {
+        self.prep.is_exact().then_some(self.name)
+    }
+
+    fn is(&self, name: &[u8]) -> bool {
+        match self.exact() {
+            Some(wanted) => wanted == name,
+            None => self.prep.apply(name) == self.compared,
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Names and values as they come out of a table.
+
+use std::fmt;
+
+use base::Result;
+use format::zap::{self, Leaf};
+
+/// An array of numbers of one width.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    width: u8,
+    /// The numbers, big-endian.
+    raw: Vec<u8>,
+}
+
+/// The key of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A name; any bytes but NUL.
+    Bytes(Vec<u8>),
+    /// An integer key.
+    U64s(Vec<u64>),
+}
+
+/// An entry of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its key.
+    pub name: Name,
+    /// Its value.
+    pub value: Value,
+    /// Stands for the place behind it in the listing.
+    pub cookie: u64,
+}
+
+impl Value {
+    /// A single 64-bit number.
+    pub(super) fn one(number: u64) -> Value {
+        Value { width: 8, raw: number.to_be_bytes().to_vec() }
+    }
+
+    pub(super) fn of_leaf(leaf: &Leaf<'_>, entry: &zap::Entry) -> Result<Value> {
+        Ok(Value { width: entry.value_width, raw: leaf.value(entry)? })
+    }
+
+    /// Bytes of each number: 1, 2, 4 or 8.
+    pub fn width(&self) -> u8 {
+        self.width
+    }
+
+    /// Number of numbers.
+    pub fn len(&self) -> usize {
+        self.raw.len() / usize::from(self.width)
+    }
+
+    /// Whether there is no number.
+    pub fn is_empty(&self) -> bool {
+        self.raw.is_empty()
+    }
+
+    /// The numbers.
+    pub fn u64s(&self) -> Vec<u64> {
+        self.iter().collect()
+    }
+
+    /// The first number.
+    pub fn first_u64(&self) -> Option<u64> {
+        self.iter().next()
+    }
+
+    /// The bytes of a value of width 1; of wider ones the numbers in big-endian order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.raw
+    }
+
+    /// A value of width 1 as text: up to its NUL, and with � for what is no UTF-8.
+    pub fn text(&self) -> String {
+        let len = self.raw.iter().position(|&byte| byte == 0).unwrap_or(self.raw.len());
+        String::from_utf8_lossy(&self.raw[..len]).into_owned()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        let whole = self.raw.chunks_exact(self.width.into());
+        whole.map(|raw| raw.iter().fold(0, |number, &byte| (number << 8) | u64::from(byte)))
+    }
+}
+
+impl Name {
+    /// The bytes of a name; none of an integer key.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Name::Bytes(bytes) => bytes,
+            Name::U64s(_) => &[],
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            Name::U64s(numbers) => {
+                let digits: Vec<String> = numbers.iter().map(|n| format!("{n:x}")).collect();
+                f.write_str(&digits.join(":"))
+            }
+        }
+    }
+}
