@@ -1,1 +1,28 @@
-fn main() {}
+//! The `cenote` program: one binary, many names.
+//!
+//! ```text
+//!   cenote ls ...      ─┐
+//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | zdb | zpool | zfs | serve
+//!   zpool ... (a link) ─┘
+//! ```
+//!
+//! - [`commands`]: the table of commands and how one is chosen.
+//! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
+//! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
+//! - [`output`]: what all of them print with.
+
+mod commands;
+mod inspect;
+mod offline;
+mod output;
+mod serve;
+mod zdb;
+mod zfs;
+mod zpool;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args_os().collect();
+    commands::run(&args)
+}

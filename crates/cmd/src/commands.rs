@@ -1,0 +1,107 @@
+//! The table of commands, and how one is chosen: by the first argument, or by the name that the
+//! program was called by.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::{inspect, offline, output, serve, zdb, zfs, zpool};
+
+/// One command of the program.
+struct Command {
+    name: &'static str,
+    /// What it does, for the list of commands.
+    about: &'static str,
+    /// What runs it; gets the arguments behind the command's name.
+    run: fn(&[OsString]) -> ExitCode,
+    /// Whether the program is this command when it is called by this name.
+    is_link: bool,
+    /// Whether it ends quietly when whoever reads its output has gone.
+    ends_with_reader: bool,
+}
+
+const COMMANDS: &[Command] = &[
+    plain("ls", "list files, offline and without root", offline::ls),
+    plain("cat", "print files, offline", offline::cat),
+    plain("cp", "copy files out of a pool, offline", offline::cp),
+    plain("stat", "show what is known of files, offline", offline::stat),
+    plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
+    link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
+    link("zpool", "import pools and ask about them, as zpool does", zpool::run),
+    link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),
+    Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
+    plain("help", "show this list", help),
+    plain("version", "show the version", version),
+];
+
+const fn plain(name: &'static str, about: &'static str, run: fn(&[OsString]) -> ExitCode) -> Command {
+    Command { name, about, run, is_link: false, ends_with_reader: true }
+}
+
+const fn link(name: &'static str, about: &'static str, run: fn(&[OsString]) -> ExitCode) -> Command {
+    Command { is_link: true, ..plain(name, about, run) }
+}
+
+/// Runs the command that `args` ask for; the first is the name that the program was called by.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let Some((program, args)) = args.split_first() else { return usage() };
+    let called_as = Path::new(program).file_name().unwrap_or(OsStr::new(""));
+    if let Some(command) = COMMANDS.iter().find(|command| command.is_link && command.name == called_as) {
+        return start(command, args);
+    }
+    let Some((name, args)) = args.split_first() else { return usage() };
+    let name = match name.to_str() {
+        Some("-h" | "--help" | "-?") => "help",
+        Some("-V" | "--version") => "version",
+        Some(name) => name,
+        None => return unknown(name),
+    };
+    match COMMANDS.iter().find(|command| command.name == name) {
+        Some(command) => start(command, args),
+        None => unknown(name.as_ref()),
+    }
+}
+
+fn start(command: &Command, args: &[OsString]) -> ExitCode {
+    if command.ends_with_reader {
+        output::end_with_reader();
+    }
+    (command.run)(args)
+}
+
+fn unknown(name: &OsStr) -> ExitCode {
+    eprintln!("cenote: no such command: {}\nSee 'cenote help'.", name.display());
+    output::USAGE.into()
+}
+
+fn usage() -> ExitCode {
+    eprint!("{}", list());
+    output::USAGE.into()
+}
+
+/// `cenote help [COMMAND]`.
+fn help(args: &[OsString]) -> ExitCode {
+    match args.first().and_then(|name| COMMANDS.iter().find(|command| command.name == *name)) {
+        Some(command) if command.name != "help" => (command.run)(&["--help".into()]),
+        None if !args.is_empty() => unknown(&args[0]),
+        _ => {
+            print!("{}", list());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn version(_: &[OsString]) -> ExitCode {
+    println!("cenote {}", env!("CARGO_PKG_VERSION"));
+    ExitCode::SUCCESS
+}
+
+fn list() -> String {
+    let mut text = "Cenote: ZFS pools in user space\n\nusage: cenote COMMAND [ARGUMENT]...\n\n".to_owned();
+    for command in COMMANDS {
+        text += &format!("  {:9} {}\n", command.name, command.about);
+    }
+    text += "\n'cenote help COMMAND' tells more. A link to this program that is named ";
+    text += "zpool, zfs or zdb is that command.\n";
+    text
+}
