@@ -4,6 +4,7 @@
 //! foreign byte order are swapped once, right after the block was read ([`swap`]), so that what
 //! the parsers see is little-endian.
 
+pub mod acl;
 pub mod blkptr;
 pub mod dnode;
 pub mod dsl;
@@ -11,7 +12,9 @@ pub mod feature;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;
+pub mod sa;
 pub mod space_map;
 pub mod swap;
 pub mod uberblock;
 pub mod zap;
+pub mod znode;

@@ -36,8 +36,11 @@ fn micro(entries: &[(&str, u64, u32)], big: bool) -> Vec<u8> {
     b.bytes
 }
 
+/// Name or key as stored, hash, cd, width of the numbers in the value, value.
+type LeafEntry<'a> = (&'a [u8], u64, u32, u8, &'a [u8]);
+
 /// A leaf of 1 KiB: prefix 0b10 of 2 bits, heads at 48..112, 38 chunks.
-fn leaf(entries: &[(&[u8], u64, u32, u8, &[u8])], big: bool) -> Vec<u8> {
+fn leaf(entries: &[LeafEntry<'_>], big: bool) -> Vec<u8> {
     let (heads_at, chunks_at) = (48, 48 + 64);
     let mut b = Builder::new(1024, big);
     b.put(0, 8, LEAF);

@@ -1,0 +1,233 @@
+//! NFSv4 access control lists as file systems store them, and their compact text.
+//!
+//! ```text
+//!  version 0, 12 bytes:  who u32 | mask u32 | flags u16 | type u16
+//!
+//!  version 1:            type u16 | flags u16 | mask u32          of owner@, group@ and everyone@
+//!                        ... and who u64                          of users and groups
+//!                        ... and 32 bytes of two GUIDs            of the object types 5 to 8
+//! ```
+//!
+//! The text is that of `ls -V` and `getfacl`: who, the permissions `rwxpdDaARWcCos`, the inheritance
+//! flags `fdinSFI`, and the type.
+//!
+//! Source: the published ZFS on-disk specification, chapter 6, RFC 7530, and the behaviour of OpenZFS.
+
+use std::fmt;
+
+use base::{Endian, Error, Reader, Result};
+
+use crate::znode::split_fuid;
+
+const OWNER: u16 = 0x1000;
+const GROUP: u16 = 0x2000;
+const EVERYONE: u16 = 0x4000;
+const IDENTIFIER_GROUP: u16 = 0x0040;
+const OWNING_GROUP: u16 = GROUP | IDENTIFIER_GROUP;
+const WHO_MASK: u16 = OWNER | GROUP | EVERYONE | IDENTIFIER_GROUP;
+/// The types that carry GUIDs.
+const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=8;
+
+/// An access control list, in the order in which it is evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Acl {
+    /// Its entries.
+    pub entries: Vec<Ace>,
+}
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ace {
+    /// 0 allow, 1 deny, 2 audit, 3 alarm; others are seen only by SMB servers.
+    pub kind: u16,
+    /// Inheritance and audit flags, and the bits that [`Ace::who`] is made of.
+    pub flags: u16,
+    /// The permissions that are allowed or denied.
+    pub mask: u32,
+    /// Whom it is about.
+    pub who: Who,
+}
+
+/// Whom an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The owner of the file.
+    Owner,
+    /// The group of the file.
+    OwningGroup,
+    /// Everyone, the owner included.
+    Everyone,
+    /// A user: see [`split_fuid`].
+    User(u64),
+    /// A group: see [`split_fuid`].
+    Group(u64),
+}
+
+impl Acl {
+    /// Reads all entries in `bytes`; `version` is that of the ACL, 0 or 1.
+    pub fn parse(version: u16, bytes: &[u8]) -> Result<Acl> {
+        let mut r = Reader::new(bytes, Endian::Little);
+        let mut entries = Vec::new();
+        while !r.rest().is_empty() {
+            entries.push(match version {
+                0 => Ace::parse_v0(&mut r)?,
+                1 => Ace::parse_v1(&mut r)?,
+                _ => return Err(Error::corrupt(format!("ACL of version {version}"))),
+            });
+        }
+        Ok(Acl { entries })
+    }
+
+    /// The text, one entry a line; `domain` names the domain of a number that is not 0.
+    pub fn text(&self, domain: &dyn Fn(u32) -> Option<String>) -> String {
+        self.entries.iter().map(|ace| ace.text(domain) + "\n").collect()
+    }
+}
+
+impl Ace {
+    fn parse_v0(r: &mut Reader<'_>) -> Result<Ace> {
+        let (who, mask, flags, kind) = (r.u32()?, r.u32()?, r.u16()?, r.u16()?);
+        let special = is_special(flags);
+        Ok(Ace { kind, flags, mask, who: special.unwrap_or_else(|| named(flags, who.into())) })
+    }
+
+    fn parse_v1(r: &mut Reader<'_>) -> Result<Ace> {
+        let (kind, flags, mask) = (r.u16()?, r.u16()?, r.u32()?);
+        let special = is_special(flags).filter(|_| kind <= 1);
+        let who = match special {
+            Some(who) => who,
+            None => {
+                let fuid = r.u64()?;
+                if OBJECT_TYPES.contains(&kind) {
+                    r.take(32)?;
+                }
+                is_special(flags).unwrap_or_else(|| named(flags, fuid))
+            }
+        };
+        Ok(Ace { kind, flags, mask, who })
+    }
+
+    fn text(&self, domain: &dyn Fn(u32) -> Option<String>) -> String {
+        let id = |fuid| match split_fuid(fuid) {
+            (id, 0) => id.to_string(),
+            (id, number) => format!("{}-{id}", domain(number).unwrap_or_else(|| format!("domain{number}"))),
+        };
+        let who = match self.who {
+            Who::Owner => "owner@".to_owned(),
+            Who::OwningGroup => "group@".to_owned(),
+            Who::Everyone => "everyone@".to_owned(),
+            Who::User(fuid) => format!("user:{}", id(fuid)),
+            Who::Group(fuid) => format!("group:{}", id(fuid)),
+        };
+        let letters = |bits: u32, letters: &[(char, u32)]| -> String {
+            letters.iter().map(|&(letter, bit)| if bits & bit != 0 { letter } else { '-' }).collect()
+        };
+        let kind = match self.kind {
+            0 => "allow".to_owned(),
+            1 => "deny".to_owned(),
+            2 => "audit".to_owned(),
+            3 => "alarm".to_owned(),
+            other => format!("type{other}"),
+        };
+        format!("{who}:{}:{}:{kind}", letters(self.mask, &PERMISSIONS), letters(self.flags.into(), &FLAGS))
+    }
+}
+
+impl fmt::Display for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&|_| None))
+    }
+}
+
+/// read, write, execute, append, delete, delete child, read and write attributes, read and write named
+/// attributes, read and write the ACL, change the owner, synchronize.
+const PERMISSIONS: [(char, u32); 14] = [
+    ('r', 0x1),
+    ('w', 0x2),
+    ('x', 0x20),
+    ('p', 0x4),
+    ('d', 0x1_0000),
+    ('D', 0x40),
+    ('a', 0x80),
+    ('A', 0x100),
+    ('R', 0x8),
+    ('W', 0x10),
+    ('c', 0x2_0000),
+    ('C', 0x4_0000),
+    ('o', 0x8_0000),
+    ('s', 0x10_0000),
+];
+
+/// To files, to directories, only to inherit, not further, audit success, audit failure, was inherited.
+const FLAGS: [(char, u32); 7] = [('f', 0x1), ('d', 0x2), ('i', 0x8), ('n', 0x4), ('S', 0x10), ('F', 0x20), ('I', 0x80)];
+
+fn is_special(flags: u16) -> Option<Who> {
+    match flags & WHO_MASK {
+        OWNER => Some(Who::Owner),
+        OWNING_GROUP => Some(Who::OwningGroup),
+        EVERYONE => Some(Who::Everyone),
+        _ => None,
+    }
+}
+
+fn named(flags: u16, fuid: u64) -> Who {
+    if flags & IDENTIFIER_GROUP != 0 { Who::Group(fuid) } else { Who::User(fuid) }
+}
+
+/// Reads and prints `bytes` as a list of either version; for tests with hostile bytes.
+pub fn fuzz(bytes: &[u8]) {
+    for version in [0, 1] {
+        if let Ok(acl) = Acl::parse(version, bytes) {
+            let _ = acl.to_string();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(kind: u16, flags: u16, mask: u32, rest: &[u8]) -> Vec<u8> {
+        [&kind.to_le_bytes()[..], &flags.to_le_bytes(), &mask.to_le_bytes(), rest].concat()
+    }
+
+    #[test]
+    fn both_versions() {
+        let bytes = [
+            v1(0, OWNER, 0x1e_01bf, &[]),
+            v1(1, 0x3, 0x2, &(5u64 << 32 | 501).to_le_bytes()),
+            v1(6, IDENTIFIER_GROUP | 0x80, 0x1, &[&20u64.to_le_bytes()[..], &[9; 32]].concat()),
+            v1(0, OWNING_GROUP, 0x1, &[]),
+            v1(2, EVERYONE | 0x30, 0, &[0; 8]),
+        ]
+        .concat();
+        let acl = Acl::parse(1, &bytes).unwrap();
+        assert_eq!(acl.entries[1].who, Who::User(5 << 32 | 501));
+        let domain = |number| (number == 5).then(|| "S-1-5-21".to_owned());
+        assert_eq!(
+            acl.text(&domain),
+            "owner@:rwxp--aARWcCos:-------:allow\n\
+             user:S-1-5-21-501:-w------------:fd-----:deny\n\
+             group:20:r-------------:------I:type6\n\
+             group@:r-------------:-------:allow\n\
+             everyone@:--------------:----SF-:audit\n"
+        );
+        assert!(acl.to_string().contains("user:domain5-501:"));
+        assert!(Acl::parse(1, &bytes[..bytes.len() - 1]).is_err());
+
+        let old =
+            [&70u32.to_le_bytes()[..], &4u32.to_le_bytes(), &[8, 0, 1, 0], &[0; 4], &[1, 0, 0, 0], &[0, 0x40, 0, 0]];
+        assert_eq!(
+            Acl::parse(0, &old.concat()).unwrap().to_string(),
+            "user:70:---p----------:--i----:deny\neveryone@:r-------------:-------:allow\n"
+        );
+        assert!(Acl::parse(2, &[0; 8]).is_err());
+        assert_eq!(Acl::parse(7, &[]).unwrap(), Acl::default());
+    }
+
+    #[test]
+    fn any_bytes_at_all() {
+        let noise: Vec<u8> = (0..400u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        (0..noise.len()).for_each(|len| fuzz(&noise[..len]));
+    }
+}

@@ -1,0 +1,379 @@
+//! System attributes (SA): typed values packed into bonus buffers and spill blocks.
+//!
+//! A buffer does not say what is in it; it names a layout, which is a list of attribute numbers kept
+//! once for the whole file system, next to a registry of each attribute's name and length.
+//!
+//! ```text
+//!  0          4                    6                           8 (or next multiple of 8)
+//! +----------+--------------------+---------------------------+---------------------+-----
+//! | magic u32| hdr size | layout  | lengths of the attributes | first value, padded | ...
+//! |          |  6 bits  | 10 bits | of no fixed length, u16   | to 8 bytes          |
+//! +----------+--------------------+---------------------------+---------------------+-----
+//! ```
+//!
+//! Which bytes form a number depends on the attribute, so buffers of foreign byte order cannot be
+//! turned when they are read like other blocks; [`Attrs::parse`] does it.
+//!
+//! Invariant: every value lies inside the buffer it was found in.
+//!
+//! Source: the behaviour of OpenZFS (the published specification predates system attributes).
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use base::{Error, Result};
+
+use crate::object_type::ObjectType;
+use crate::swap;
+
+const MAGIC: u32 = 0x2f_505a;
+const LENGTHS_AT: usize = 6;
+
+/// Attributes that file systems use. Numbers on disk differ from one file system to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(usize)]
+pub enum Attr {
+    /// Last access: seconds and nanoseconds.
+    Atime,
+    /// Last modification of the contents: seconds and nanoseconds.
+    Mtime,
+    /// Last change of anything: seconds and nanoseconds.
+    Ctime,
+    /// Birth: seconds and nanoseconds.
+    Crtime,
+    /// Transaction group of birth.
+    Gen,
+    /// Type and permissions, as in `st_mode`.
+    Mode,
+    /// Bytes of contents; entries of a directory plus 2.
+    Size,
+    /// Object number of the parent directory.
+    Parent,
+    /// Links.
+    Links,
+    /// Object number of the attribute directory, or 0.
+    Xattr,
+    /// Device number.
+    Rdev,
+    /// Flags: see [`crate::znode`].
+    Flags,
+    /// Owner.
+    Uid,
+    /// Group.
+    Gid,
+    /// The ACL of a fixed znode.
+    ZnodeAcl,
+    /// Number of entries in the ACL.
+    DaclCount,
+    /// Target of a symbolic link.
+    Symlink,
+    /// Stamp of a virus scanner.
+    Scanstamp,
+    /// Entries of the ACL.
+    DaclAces,
+    /// Extended attributes: a packed name-value list.
+    Dxattr,
+    /// Project.
+    Projid,
+}
+
+/// Name of each attribute, in the order of [`Attr`], and its number where that is fixed.
+const NAMES: [(&str, Option<u16>); 21] = [
+    ("ZPL_ATIME", Some(0)),
+    ("ZPL_MTIME", Some(1)),
+    ("ZPL_CTIME", Some(2)),
+    ("ZPL_CRTIME", Some(3)),
+    ("ZPL_GEN", Some(4)),
+    ("ZPL_MODE", Some(5)),
+    ("ZPL_SIZE", Some(6)),
+    ("ZPL_PARENT", Some(7)),
+    ("ZPL_LINKS", Some(8)),
+    ("ZPL_XATTR", Some(9)),
+    ("ZPL_RDEV", Some(10)),
+    ("ZPL_FLAGS", Some(11)),
+    ("ZPL_UID", Some(12)),
+    ("ZPL_GID", Some(13)),
+    ("ZPL_ZNODE_ACL", Some(15)),
+    ("ZPL_DACL_COUNT", None),
+    ("ZPL_SYMLINK", None),
+    ("ZPL_SCANSTAMP", None),
+    ("ZPL_DACL_ACES", None),
+    ("ZPL_DXATTR", None),
+    ("ZPL_PROJID", None),
+];
+
+/// Length in bytes of the attributes with fixed numbers 0 to 15, which need not be registered.
+const FIXED_LENGTHS: [u16; 16] = [16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 32, 88];
+
+/// How a value is turned to the other byte order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Swap {
+    Words,
+    U32,
+    U16,
+    Bytes,
+    Acl,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Registered {
+    /// Bytes; 0 if each buffer says how many.
+    len: u16,
+    swap: Swap,
+}
+
+/// The attributes and layouts of one file system.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    attrs: HashMap<u16, Registered>,
+    names: HashMap<u16, String>,
+    /// Number of each [`Attr`], if the file system has it.
+    known: [Option<u16>; NAMES.len()],
+    layouts: HashMap<u16, Vec<u16>>,
+}
+
+impl Registry {
+    /// From the entries of the registry table (name, number) and of the layout table (layout number,
+    /// attribute numbers). A file system older than the registry has neither.
+    ///
+    /// ```text
+    ///  64       40      24         16             0
+    /// +--------+-------+----------+--------------+
+    /// | unused | length| swapping | attribute no |  a registry value
+    /// +--------+-------+----------+--------------+
+    /// ```
+    pub fn new(
+        registry: impl IntoIterator<Item = (String, u64)>,
+        layouts: impl IntoIterator<Item = (u16, Vec<u16>)>,
+    ) -> Result<Registry> {
+        let fixed = |(number, &len): (usize, &u16)| {
+            let swap = if number == 15 { Swap::Bytes } else { Swap::Words };
+            (number as u16, Registered { len, swap })
+        };
+        let mut this = Registry {
+            attrs: FIXED_LENGTHS.iter().enumerate().map(fixed).collect(),
+            names: NAMES.iter().filter_map(|(name, number)| Some(((*number)?, (*name).to_owned()))).collect(),
+            known: NAMES.map(|(_, number)| number),
+            layouts: layouts.into_iter().collect(),
+        };
+        for (name, value) in registry {
+            let (number, len) = (value as u16, (value >> 24) as u16);
+            let swap = match (value >> 16) as u8 {
+                0 => Swap::Words,
+                1 => Swap::U32,
+                2 => Swap::U16,
+                3 => Swap::Bytes,
+                4 => Swap::Acl,
+                other => return Err(Error::corrupt(format!("SA registry: '{name}' is turned in unknown way {other}"))),
+            };
+            this.attrs.insert(number, Registered { len, swap });
+            if let Some(attr) = NAMES.iter().position(|(known, _)| *known == name) {
+                this.known[attr].get_or_insert(number);
+            }
+            this.names.insert(number, name);
+        }
+        Ok(this)
+    }
+
+    /// The name of an attribute number.
+    pub fn name(&self, number: u16) -> Option<&str> {
+        self.names.get(&number).map(String::as_str)
+    }
+
+    /// The number of an attribute; `None` if the file system has it nowhere.
+    pub fn number(&self, attr: Attr) -> Option<u16> {
+        self.known[attr as usize]
+    }
+
+    fn layout(&self, number: u16) -> Result<&[u16]> {
+        match (self.layouts.get(&number), number) {
+            (Some(attrs), _) => Ok(attrs),
+            // Buffers without attributes.
+            (None, 0 | 1) => Ok(&[]),
+            _ => Err(Error::corrupt(format!("SA layout {number} is not in the layout table"))),
+        }
+    }
+}
+
+/// The attributes in one buffer, in little-endian order.
+#[derive(Clone, Debug)]
+pub struct Attrs<'a> {
+    bytes: Cow<'a, [u8]>,
+    layout: u16,
+    values: Vec<(u16, Range<usize>)>,
+}
+
+impl<'a> Attrs<'a> {
+    /// Finds the attributes in a bonus buffer or spill block of either byte order.
+    pub fn parse(bytes: &'a [u8], registry: &Registry) -> Result<Attrs<'a>> {
+        let Some((head, _)) = bytes.split_first_chunk::<LENGTHS_AT>() else {
+            return Err(Error::corrupt(format!("SA buffer of {} bytes", bytes.len())));
+        };
+        let [magic @ .., info_0, info_1] = *head;
+        if magic == [0; 4] {
+            // A dnode that was given no attributes yet.
+            return Ok(Attrs { bytes: Cow::Borrowed(bytes), layout: 0, values: Vec::new() });
+        }
+        let big = match (u32::from_le_bytes(magic), u32::from_be_bytes(magic)) {
+            (MAGIC, _) => false,
+            (_, MAGIC) => true,
+            (other, _) => return Err(Error::corrupt(format!("SA buffer with magic {other:#x}"))),
+        };
+        let u16_of = |raw: [u8; 2]| if big { u16::from_be_bytes(raw) } else { u16::from_le_bytes(raw) };
+        let layout = u16_of([info_0, info_1]) & 0x3ff;
+        let values = place(bytes, registry, registry.layout(layout)?, u16_of)?;
+        let bytes = if big { Cow::Owned(turned(bytes, registry, &values)) } else { Cow::Borrowed(bytes) };
+        Ok(Attrs { bytes, layout, values })
+    }
+
+    /// Number of the layout.
+    pub fn layout(&self) -> u16 {
+        self.layout
+    }
+
+    /// The bytes of an attribute, if it is in this buffer.
+    pub fn get(&self, registry: &Registry, attr: Attr) -> Option<&[u8]> {
+        let wanted = registry.number(attr)?;
+        self.values.iter().find(|(number, _)| *number == wanted).map(|(_, range)| &self.bytes[range.clone()])
+    }
+
+    /// Number and bytes of each attribute, in the order of the layout.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, &[u8])> {
+        self.values.iter().map(|(number, range)| (*number, &self.bytes[range.clone()]))
+    }
+}
+
+/// Where each attribute of a layout lies.
+fn place(
+    bytes: &[u8],
+    registry: &Registry,
+    layout: &[u16],
+    u16_of: impl Fn([u8; 2]) -> u16,
+) -> Result<Vec<(u16, Range<usize>)>> {
+    let mut attrs = Vec::with_capacity(layout.len());
+    for number in layout {
+        let known = registry.attrs.get(number);
+        attrs.push((*number, known.ok_or_else(|| Error::corrupt(format!("SA attribute {number} is not registered")))?));
+    }
+    let variable = attrs.iter().filter(|(_, attr)| attr.len == 0).count();
+    let early_end = || Error::corrupt(format!("SA attributes end beyond the {} bytes of their buffer", bytes.len()));
+    let lengths = bytes.get(LENGTHS_AT..LENGTHS_AT + variable * 2).ok_or_else(early_end)?;
+    let mut lengths = lengths.as_chunks().0.iter().map(|raw| u16_of(*raw));
+    let mut at = (LENGTHS_AT + variable * 2).next_multiple_of(8);
+    let mut values = Vec::with_capacity(attrs.len());
+    for (number, attr) in attrs {
+        let len = if attr.len == 0 { lengths.next().unwrap_or(0) } else { attr.len };
+        let end = at + usize::from(len);
+        if end > bytes.len() {
+            return Err(early_end());
+        }
+        values.push((number, at..end));
+        at = end.next_multiple_of(8);
+    }
+    Ok(values)
+}
+
+fn turned(bytes: &[u8], registry: &Registry, values: &[(u16, Range<usize>)]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for (number, range) in values {
+        let value = &mut bytes[range.clone()];
+        match registry.attrs.get(number).map_or(Swap::Bytes, |attr| attr.swap) {
+            Swap::Words => swap::words(value),
+            Swap::U32 => value.chunks_exact_mut(4).for_each(<[u8]>::reverse),
+            Swap::U16 => value.chunks_exact_mut(2).for_each(<[u8]>::reverse),
+            Swap::Bytes => {}
+            Swap::Acl => swap::block(ObjectType::ACL, value),
+        }
+    }
+    bytes
+}
+
+/// Reads `bytes` as a buffer whose layout is made of what follows its first 64 bytes; for tests with
+/// hostile bytes.
+pub fn fuzz(bytes: &[u8]) {
+    let (buffer, tables) = bytes.split_at(bytes.len().min(64));
+    let entries = tables.chunks_exact(8).map(|raw| raw.iter().fold(0, |n, &byte| n << 8 | u64::from(byte)));
+    let layout = entries.clone().map(|value| value as u16).collect();
+    let named = entries.enumerate().map(|(i, value)| (NAMES[i % NAMES.len()].0.to_owned(), value & !0xf8_0000));
+    let Ok(registry) = Registry::new(named, [(2, layout)]) else { return };
+    if let Ok(attrs) = Attrs::parse(buffer, &registry) {
+        assert!(attrs.iter().all(|(_, value)| value.len() <= buffer.len()));
+        let _ = attrs.get(&registry, Attr::Dxattr);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mode, Size and Links are fixed; Symlink (20) and DaclAces (17) have no fixed length.
+    fn registry() -> Registry {
+        let entry = |number: u64, swap: u64, len: u64| len << 24 | swap << 16 | number;
+        let registry = [
+            ("ZPL_SYMLINK".to_owned(), entry(20, 3, 0)),
+            ("ZPL_DACL_ACES".to_owned(), entry(17, 4, 0)),
+            ("ZPL_DACL_COUNT".to_owned(), entry(16, 0, 8)),
+        ];
+        Registry::new(registry, [(2, vec![5, 20, 6, 17, 8]), (3, vec![99])]).unwrap()
+    }
+
+    fn buffer(big: bool) -> Vec<u8> {
+        let put = |n: u64, width: usize| {
+            let mut raw = n.to_le_bytes()[..width].to_vec();
+            if big {
+                raw.reverse();
+            }
+            raw
+        };
+        let ace = [put(1, 2), put(0, 2), put(7, 4), put(501, 8)].concat();
+        let head = [put(MAGIC.into(), 4), put(2 << 10 | 2, 2), put(5, 2), put(16, 2), vec![0; 6]].concat();
+        let values = [put(0o100644, 8), b"a/b/c\0\0\0".to_vec(), put(1 << 40, 8), ace, put(3, 8)].concat();
+        [head, values].concat()
+    }
+
+    #[test]
+    fn both_byte_orders() {
+        let registry = registry();
+        for big in [false, true] {
+            let bytes = buffer(big);
+            let attrs = Attrs::parse(&bytes, &registry).unwrap();
+            assert_eq!(attrs.get(&registry, Attr::Symlink).unwrap(), b"a/b/c");
+            assert_eq!(attrs.get(&registry, Attr::Size).unwrap(), (1u64 << 40).to_le_bytes());
+            assert_eq!(attrs.get(&registry, Attr::Links).unwrap(), 3u64.to_le_bytes());
+            assert_eq!(attrs.get(&registry, Attr::DaclAces).unwrap()[8..], 501u64.to_le_bytes());
+            assert_eq!(attrs.get(&registry, Attr::Mtime), None);
+            assert_eq!(attrs.get(&registry, Attr::Projid), None);
+            assert_eq!((attrs.layout(), attrs.iter().count()), (2, 5));
+            assert_eq!(registry.name(20), Some("ZPL_SYMLINK"));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let registry = registry();
+        for (at, byte) in [(0, 1), (4, 7), (4, 3), (6, 200), (8, 200), (7, 0xff)] {
+            let mut bytes = buffer(false);
+            bytes[at] = byte;
+            assert!(Attrs::parse(&bytes, &registry).is_err(), "byte {at} = {byte}");
+        }
+        let whole = buffer(false);
+        assert!((0..whole.len()).all(|len| Attrs::parse(&whole[..len], &registry).is_err()));
+        assert_eq!(Attrs::parse(&[0; 8], &registry).unwrap().iter().count(), 0);
+        assert!(Registry::new([("X".to_owned(), 9 << 16)], []).is_err());
+    }
+
+    #[test]
+    fn any_bytes_at_all() {
+        let mut bytes = buffer(false);
+        bytes.truncate(64);
+        bytes.extend((0..64u8).flat_map(|i| [0, 0, 0, 0, i % 3, i % 4, 0, i]));
+        for at in 0..bytes.len() {
+            for value in [0, 1, 0xff] {
+                let mut bytes = bytes.clone();
+                bytes[at] = value;
+                fuzz(&bytes);
+            }
+        }
+    }
+}
