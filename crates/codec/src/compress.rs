@@ -117,12 +117,6 @@ impl Compress {
     pub fn is_concrete(self) -> bool {
         !matches!(self, Compress::Inherit | Compress::On)
     }
-
-    /// The zlib level, 1 to 9, of the gzip kinds.
-    fn gzip_level(self) -> Option<u8> {
-        let n = self as u8;
-        (Compress::Gzip1 as u8..=Compress::Gzip9 as u8).contains(&n).then(|| n - Compress::Gzip1 as u8 + 1)
-    }
 }
 
 /// Fills `dst`, whose length is the block's lsize, from `src`, which may have padding at its end.
@@ -154,6 +148,39 @@ pub fn decompress(kind: Compress, src: &[u8], dst: &mut [u8]) -> Result<()> {
         | Compress::Gzip9 => gzip::decompress(src, dst),
     };
     if whole { Ok(()) } else { Err(bad_block(kind, src.len(), dst.len())) }
+}
+
+/// Writes `src` to the front of `dst` so that [`decompress`] gives it back, and returns how long that
+/// is; `None` if it is longer than `dst`, whose length is the most that is worth having.
+///
+/// `level` matters only to zstd: 1 to 19, negative for zstd-fast, 0 for the default. The result
+/// depends on nothing but the arguments and the version of this program. Panics if `kind` is a
+/// property value, or zstd cannot be set to the level ([`zstd::level_to_phys`]).
+pub fn compress(kind: Compress, level: i32, src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    match kind {
+        Compress::Inherit | Compress::On => panic!("{} is not a compression", kind.name()),
+        Compress::Off => dst.get_mut(..src.len()).map(|dst| dst.copy_from_slice(src)).map(|()| src.len()),
+        Compress::Empty => is_zero(src).then_some(0),
+        Compress::Lzjb => lzjb::compress(src, dst),
+        Compress::Zle => zle::compress(src, dst),
+        Compress::Lz4 => lz4::compress(src, dst),
+        Compress::Zstd => zstd::compress(level, src, dst),
+        Compress::Gzip1
+        | Compress::Gzip2
+        | Compress::Gzip3
+        | Compress::Gzip4
+        | Compress::Gzip5
+        | Compress::Gzip6
+        | Compress::Gzip7
+        | Compress::Gzip8
+        | Compress::Gzip9 => gzip::compress(kind as u8 - Compress::Gzip1 as u8 + 1, src, dst),
+    }
+}
+
+/// Whether all bytes are 0: such a block is a hole, and is not stored.
+pub fn is_zero(data: &[u8]) -> bool {
+    let (blocks, rest) = data.as_chunks::<128>();
+    blocks.iter().all(|block| block.iter().fold(0, |any, byte| any | byte) == 0) && rest.iter().all(|byte| *byte == 0)
 }
 
 #[cold]

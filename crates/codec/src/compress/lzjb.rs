@@ -11,35 +11,152 @@
 
 /// Least length of a copy.
 const MATCH_MIN: usize = 3;
+/// Greatest length of a copy.
+const MATCH_MAX: usize = 66;
+/// Greatest distance of a copy.
+const DISTANCE_MAX: usize = 1023;
+/// Most bytes that a map byte and its items take.
+const GROUP_MAX: usize = 1 + 8 * 2;
+/// How much is copied at once, where that is more than needed but there is room.
+const STRIDE: usize = 8;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> bool {
-    let mut src = src.iter().copied();
-    let mut at = 0;
-    loop {
+    let (mut from, mut at) = (0, 0);
+    // whole groups, as long as nothing can reach the end of either side
+    while src.len() - from >= GROUP_MAX && dst.len() - at >= 8 * MATCH_MAX + STRIDE {
+        let items: &[u8; GROUP_MAX] = src[from..].first_chunk().expect("there is a group");
+        let Some((read, written)) = group(items, dst, at) else { return false };
+        from += read;
+        at += written;
+    }
+    let mut src = src[from..].iter().copied();
+    while at < dst.len() {
         let Some(map) = src.next() else { return false };
         for bit in 0..8 {
             if at == dst.len() {
-                return true;
+                break;
             }
+            let Some(first) = src.next() else { return false };
             if map >> bit & 1 == 0 {
-                let Some(literal) = src.next() else { return false };
-                dst[at] = literal;
+                dst[at] = first;
                 at += 1;
                 continue;
             }
-            let (Some(hi), Some(lo)) = (src.next(), src.next()) else { return false };
-            let distance = usize::from(hi & 3) << 8 | usize::from(lo);
-            let len = (usize::from(hi >> 2) + MATCH_MIN).min(dst.len() - at);
+            let Some(second) = src.next() else { return false };
+            let (len, distance) = copy_of(first, second);
             if distance == 0 || distance > at {
                 return false;
             }
+            let end = (at + len).min(dst.len());
+            for i in at..end {
+                dst[i] = dst[i - distance];
+            }
+            at = end;
+        }
+    }
+    true
+}
+
+/// Length and distance.
+#[inline(always)]
+fn copy_of(first: u8, second: u8) -> (usize, usize) {
+    (usize::from(first >> 2) + MATCH_MIN, usize::from(first & 3) << 8 | usize::from(second))
+}
+
+/// One map byte and its items, written to `dst` from `at` on; there is room for the longest such
+/// and a stride. Returns how much was read and written.
+#[inline(always)]
+fn group(items: &[u8; GROUP_MAX], dst: &mut [u8], at: usize) -> Option<(usize, usize)> {
+    let start = at;
+    let (map, mut at, mut from) = (items[0], at, 1);
+    if map == 0 {
+        dst[at..at + 8].copy_from_slice(&items[1..9]);
+        return Some((9, 8));
+    }
+    for bit in 0..8 {
+        if map >> bit & 1 == 0 {
+            dst[at] = items[from];
+            at += 1;
+            from += 1;
+            continue;
+        }
+        let (len, distance) = copy_of(items[from], items[from + 1]);
+        from += 2;
+        if distance == 0 || distance > at {
+            return None;
+        }
+        if distance >= STRIDE {
+            for offset in (0..len).step_by(STRIDE) {
+                let old: [u8; STRIDE] = *dst[at + offset - distance..].first_chunk()?;
+                *dst[at + offset..].first_chunk_mut()? = old;
+            }
+        } else {
             for i in at..at + len {
                 dst[i] = dst[i - distance];
             }
-            at += len;
         }
-        if at == dst.len() {
-            return true;
-        }
+        at += len;
     }
+    Some((from, at - start))
+}
+
+/// Number of places that are remembered.
+const TABLE_LEN: usize = 1024;
+
+pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    // where the three bytes of each hash were last; a wrong place costs nothing but a comparison
+    let mut table = [0u32; TABLE_LEN];
+    let (mut from, mut at) = (0, 0);
+    while from < src.len() {
+        let map_at = at;
+        let mut map = 0;
+        at += 1;
+        for bit in 0..8 {
+            if from == src.len() {
+                break;
+            }
+            if let Some((len, distance)) = find(src, from, &mut table) {
+                map |= 1 << bit;
+                let copy = (len - MATCH_MIN) << 10 | distance;
+                *dst.get_mut(at..)?.first_chunk_mut()? = (copy as u16).to_be_bytes();
+                at += 2;
+                from += len;
+            } else {
+                *dst.get_mut(at)? = src[from];
+                at += 1;
+                from += 1;
+            }
+        }
+        *dst.get_mut(map_at)? = map;
+    }
+    Some(at)
+}
+
+/// Length and distance of something before `from` that is like what is there; remembers `from`.
+#[inline(always)]
+fn find(src: &[u8], from: usize, table: &mut [u32; TABLE_LEN]) -> Option<(usize, usize)> {
+    let [a, b, c] = *src[from..].first_chunk()?;
+    let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_LEN.ilog2());
+    let entry = &mut table[hash as usize];
+    let candidate = *entry as usize;
+    // a block is far below 4 GiB; if it were not, the place would be a wrong one
+    *entry = from as u32;
+    let distance = from.checked_sub(candidate).filter(|distance| (1..=DISTANCE_MAX).contains(distance))?;
+    let (old, new) = (&src[candidate..], &src[from..]);
+    let len = common_prefix(old, &new[..new.len().min(MATCH_MAX)]);
+    (len >= MATCH_MIN).then_some((len, distance))
+}
+
+/// How many bytes are the same at the start of both; `new` is the shorter.
+#[inline(always)]
+fn common_prefix(old: &[u8], new: &[u8]) -> usize {
+    let mut len = 0;
+    while let (Some(a), Some(b)) = (old[len..].first_chunk(), new[len..].first_chunk()) {
+        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+        if differs != 0 {
+            return len + differs.trailing_zeros() as usize / 8;
+        }
+        len += 8;
+    }
+    len + old[len..].iter().zip(&new[len..]).take_while(|(a, b)| a == b).count()
 }

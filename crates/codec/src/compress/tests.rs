@@ -1,5 +1,7 @@
 //! Blocks written by hand, by the reference formats, and garbage.
 
+use proptest::prelude::*;
+
 use super::*;
 
 #[track_caller]
@@ -26,8 +28,6 @@ fn kinds_and_numbers() {
         assert_eq!(Compress::from_u8(n as u8), Some(kind));
     }
     assert_eq!(Compress::from_u8(17), None);
-    assert_eq!(Compress::Gzip9.gzip_level(), Some(9));
-    assert_eq!(Compress::Zle.gzip_level(), None);
 }
 
 #[test]
@@ -97,4 +97,160 @@ fn nothing_and_everything() {
     unpacks(Compress::Off, b"abc", b"abc");
     refuses(Compress::Off, b"abc", 4);
     refuses(Compress::On, b"abc", 3);
+}
+
+#[test]
+fn levels() {
+    let phys: Vec<u8> = (0..=255).filter(|&phys| zstd::level_from_phys(phys).is_some()).collect();
+    assert_eq!(phys, (1..=19).chain(103..=123).collect::<Vec<u8>>());
+    for phys in phys {
+        assert_eq!(zstd::level_to_phys(zstd::level_from_phys(phys).unwrap()), Some(phys));
+    }
+    assert_eq!(zstd::level_to_phys(19), Some(19));
+    assert_eq!(zstd::level_to_phys(-1), Some(103));
+    assert_eq!(zstd::level_to_phys(-10), Some(112));
+    assert_eq!(zstd::level_to_phys(-20), Some(113));
+    assert_eq!(zstd::level_to_phys(-1000), Some(123));
+    assert_eq!(zstd::level_to_phys(-11), None);
+    // as little-endian and as big-endian machines write version 1.4.5, level 3
+    assert_eq!(zstd::level_of(&[0, 0, 0, 0, 3, 0, 0x28, 0xa5]), Some(3));
+    assert_eq!(zstd::level_of(&[0, 0, 0, 0, 0, 0x28, 0xa5, 3]), Some(3));
+}
+
+/// Bytes before a page that cannot be touched.
+struct Fenced {
+    page: *mut u8,
+    mapped: usize,
+    len: usize,
+}
+
+impl Fenced {
+    fn new(bytes: &[u8]) -> Fenced {
+        const PAGE: usize = 4096;
+        let room = bytes.len().next_multiple_of(PAGE);
+        let mapped = room + PAGE;
+        // SAFETY: a fresh mapping, which nothing else knows of.
+        let page = unsafe {
+            let page = libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(page, libc::MAP_FAILED);
+            assert_eq!(libc::mprotect(page.byte_add(room), PAGE, libc::PROT_NONE), 0);
+            page.cast::<u8>().add(room - bytes.len())
+        };
+        let mut fenced = Fenced { page, mapped, len: bytes.len() };
+        fenced.bytes().copy_from_slice(bytes);
+        fenced
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: that many bytes are mapped from there to the fence.
+        unsafe { std::slice::from_raw_parts_mut(self.page, self.len) }
+    }
+}
+
+impl Drop for Fenced {
+    fn drop(&mut self) {
+        let start = self.page as usize + self.len + 4096 - self.mapped;
+        // SAFETY: it was mapped so.
+        unsafe { libc::munmap(start as *mut _, self.mapped) };
+    }
+}
+
+/// Decompresses between fences. A panic or a touch outside ends the test.
+fn survives(kind: Compress, src: &[u8], lsize: usize) -> Result<Vec<u8>> {
+    let mut src = Fenced::new(src);
+    let mut dst = Fenced::new(&vec![0; lsize]);
+    decompress(kind, src.bytes(), dst.bytes())?;
+    Ok(dst.bytes().to_vec())
+}
+
+fn compressors() -> impl Strategy<Value = (Compress, i32)> {
+    let gzips = (5u8..=13).prop_map(|n| (Compress::from_u8(n).unwrap(), 0));
+    let zstds = prop_oneof![Just(0), 1..=6, Just(-1), Just(-10), Just(-1000)].prop_map(|level| (Compress::Zstd, level));
+    let others = proptest::sample::select(vec![Compress::Lzjb, Compress::Zle, Compress::Lz4, Compress::Off]);
+    prop_oneof![gzips, zstds, others.prop_map(|kind| (kind, 0))]
+}
+
+/// Runs of noise, zeros, text and repetition.
+fn blocks() -> impl Strategy<Value = Vec<u8>> {
+    let run = (0u8..5, 1usize..400, any::<u64>()).prop_map(|(what, len, seed)| {
+        let mut x = seed | 1;
+        let mut next = move || {
+            x = x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            (x >> 56) as u8
+        };
+        match what {
+            0 => (0..len).map(|_| next()).collect(),
+            1 => vec![0; len],
+            2 => vec![seed as u8; len],
+            3 => (0..len).map(|_| if next() < 128 { 0 } else { next() }).collect(),
+            _ => (0..len).map(|i| b"what was will be"[(i + usize::from(next() < 4)) % 16]).collect::<Vec<u8>>(),
+        }
+    });
+    proptest::collection::vec(run, 1..40).prop_map(|runs| runs.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn round_trip((kind, level) in compressors(), data in blocks(), padding in 0usize..600) {
+        let mut packed = vec![0xaa; data.len() * 2 + 64];
+        let len = compress(kind, level, &data, &mut packed).unwrap();
+        packed.truncate(len);
+        // it fits where it says it fits, and never writes beyond
+        let mut tight = Fenced::new(&vec![0; len]);
+        if let Some(again) = compress(kind, level, &data, tight.bytes()) {
+            prop_assert_eq!(&tight.bytes()[..again], &packed);
+        }
+        for less in [0, len / 2, len - 1] {
+            prop_assert_eq!(compress(kind, level, &data, Fenced::new(&vec![0; less]).bytes()), None);
+        }
+        packed.resize(len + padding, 0);
+        prop_assert_eq!(survives(kind, &packed, data.len()).unwrap(), data);
+    }
+
+    #[test]
+    fn cut_or_flipped((kind, level) in compressors(), data in blocks(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut packed = vec![0; data.len() * 2 + 64];
+        let len = compress(kind, level, &data, &mut packed).unwrap();
+        packed.truncate(len);
+        let at = at.index(len);
+        if let Ok(unpacked) = survives(kind, &packed[..at], data.len()) {
+            // only what the block did not need was cut
+            prop_assert_eq!(&unpacked, &data);
+        }
+        packed[at] ^= 1 << bit;
+        let _ = survives(kind, &packed, data.len());
+        let _ = survives(kind, &packed, data.len() + 1);
+        let _ = survives(kind, &packed, data.len() / 2);
+    }
+
+    #[test]
+    fn garbage(kind in 0u8..17, src in proptest::collection::vec(any::<u8>(), 0..2000), lsize in 1usize..5000, framed: bool) {
+        let kind = Compress::from_u8(kind).unwrap();
+        let mut src = src;
+        if framed && src.len() >= 8 {
+            // garbage of a plausible length gets further
+            let len = (src.len() - if kind == Compress::Zstd { 8 } else { 4 }) as u32;
+            src[..4].copy_from_slice(&len.to_be_bytes());
+        }
+        let _ = survives(kind, &src, lsize);
+    }
+
+    #[test]
+    fn zeros(len in 0usize..2000, at in any::<prop::sample::Index>()) {
+        let mut data = vec![0; len];
+        prop_assert!(is_zero(&data));
+        if len > 0 {
+            data[at.index(len)] = 1;
+            prop_assert!(!is_zero(&data));
+        }
+    }
 }

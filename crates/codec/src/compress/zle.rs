@@ -7,6 +7,8 @@
 
 /// Control bytes below it introduce literals, the others are zeros.
 const LITERALS_MAX: usize = 64;
+/// Most zeros in a run.
+const ZEROS_MAX: usize = 256 - LITERALS_MAX;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> bool {
     let (mut src, mut dst) = (src, dst);
@@ -25,4 +27,51 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> bool {
         }
     }
     true
+}
+
+pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
+    let (mut src, mut at) = (src, 0);
+    while !src.is_empty() {
+        let zeros = leading_zeros(&src[..src.len().min(ZEROS_MAX)]);
+        if zeros > 0 {
+            *dst.get_mut(at)? = (LITERALS_MAX + zeros - 1) as u8;
+            at += 1;
+            src = &src[zeros..];
+        } else {
+            let len = literals(&src[..src.len().min(LITERALS_MAX)]);
+            let out = dst.get_mut(at..at + 1 + len)?;
+            out[0] = (len - 1) as u8;
+            out[1..].copy_from_slice(&src[..len]);
+            at += 1 + len;
+            src = &src[len..];
+        }
+    }
+    Some(at)
+}
+
+fn leading_zeros(run: &[u8]) -> usize {
+    let words = run.as_chunks::<8>().0.iter().take_while(|word| **word == [0; 8]).count();
+    words * 8 + run[words * 8..].iter().take_while(|byte| **byte == 0).count()
+}
+
+/// How many bytes, at least the first, are literals: up to two zeros, or one at the end. A lone
+/// zero is cheaper as a literal.
+fn literals(run: &[u8]) -> usize {
+    let mut len = 1;
+    while len < run.len() {
+        // eight bytes without a zero are skipped at once
+        if let Some(word) = run[len..].first_chunk() {
+            let word = u64::from_le_bytes(*word);
+            let ones = u64::from_ne_bytes([1; 8]);
+            if word.wrapping_sub(ones) & !word & (ones << 7) == 0 {
+                len += 8;
+                continue;
+            }
+        }
+        if run[len] == 0 && run.get(len + 1).is_none_or(|next| *next == 0) {
+            break;
+        }
+        len += 1;
+    }
+    len
 }

@@ -90,10 +90,9 @@ mod tests {
         let m = [[1, 1, 1], [8, 4, 1], [64, 16, 1]];
         let inverted = invert(m, 3).unwrap();
         for (i, row) in m.iter().enumerate() {
-            for j in 0..3 {
-                let product = (0..3).fold(0, |sum, k| sum ^ mul(row[k], inverted[k][j]));
-                assert_eq!(product, u8::from(i == j));
-            }
+            let product: [u8; 3] = std::array::from_fn(|j| (0..3).fold(0, |sum, k| sum ^ mul(row[k], inverted[k][j])));
+            let expect: [u8; 3] = std::array::from_fn(|j| u8::from(i == j));
+            assert_eq!(product, expect);
         }
     }
 }

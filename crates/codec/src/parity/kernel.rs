@@ -4,6 +4,9 @@
 //! columns in order, doubling Q and quadrupling R before they add. The loops are written once, and
 //! compiled for each kind of register ([`Lane`]) and each set of parity columns.
 
+// the loops are unrolled, and their counters choose registers
+#![allow(clippy::needless_range_loop)]
+
 use super::field::Matrix;
 use super::lane::{Lane, Words};
 
