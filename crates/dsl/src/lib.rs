@@ -1,1 +1,20 @@
-//! dsl
+//! The dataset and snapshot layer: the tree of file systems and volumes in a pool, their snapshots,
+//! clones, bookmarks and properties.
+//!
+//! ```text
+//!   directory "tank" ── head dataset ──▶ previous snapshot ──▶ previous snapshot ...
+//!        │                  └─ ZAP: snapshot name ──▶ dataset object
+//!        └─ ZAP: child name ──▶ directory "tank/home" ── ...
+//! ```
+//!
+//! Everything here lives in the MOS. Below is `dmu`; above are the pool, the file system and the
+//! commands. Trees on disk may be damaged: depth and count of what is walked are bounded, and a
+//! directory is entered once.
+
+mod dataset;
+mod dir;
+mod props;
+
+pub use dataset::{Bookmark, Dataset};
+pub use dir::{Dir, Dsl};
+pub use props::{Property, PropertySource, PropertyValue};

@@ -1,1 +1,21 @@
-//! zio
+//! The block pipeline: from a block pointer to the bytes it stands for.
+//!
+//! ```text
+//!            BlkPtr
+//!    hole ───┬─────────────────────────────────────────────▶ zeros
+//!    embedded┼──────────────────────────────▶ decompress ──▶ bytes
+//!    gang ───┼─▶ header, its pointers … ─┐
+//!            └─▶ vdev ─▶ verify ─────────┴─▶ decompress ─▶ turn byte order ─▶ bytes
+//!                          │ mismatch
+//!                          └▶ other sides, parity, other copies
+//! ```
+//!
+//! Reads come in batches: one call to the vdev layer brings the bytes of all blocks of a batch, and
+//! checksums and decompression then run on all workers.
+//!
+//! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
+
+mod gang;
+mod read;
+
+pub use read::{Mode, ReadRequest, Zio};

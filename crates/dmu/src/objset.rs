@@ -1,0 +1,176 @@
+//! Object sets: the MOS, file systems, volumes.
+
+use std::sync::Arc;
+
+use base::{Bookmark, Error, Kind, Result};
+use format::blkptr::BlkPtr;
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::object_type::ObjectType;
+use format::objset::{ObjsetPhys, ObjsetType};
+
+use crate::{Cache, Mode, Object, ReadRequest};
+
+/// An object set, as it was when its root pointer was written.
+pub struct Objset {
+    id: u64,
+    cache: Arc<Cache>,
+    rootbp: BlkPtr,
+    phys: ObjsetPhys,
+    meta_dnode: Arc<Dnode>,
+    mode: Mode,
+}
+
+impl Objset {
+    /// The level that bookmarks give the head of an object set.
+    pub const HEAD_LEVEL: i64 = -1;
+
+    /// The set under `rootbp`, whose number in the pool is `id` (0 for the MOS).
+    ///
+    /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
+    /// in them and below them. Errors: as from reading a block, or `Corrupt`.
+    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode) -> Result<Arc<Objset>> {
+        let bookmark = Bookmark { objset: id, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
+        if rootbp.is_hole() {
+            return Err(Error::corrupt("object set without a head").at_block(bookmark));
+        }
+        if rootbp.level() != 0 || rootbp.object_type() != ObjectType::OBJSET {
+            let what = format!("object set head is a level {} block of {}", rootbp.level(), rootbp.object_type());
+            return Err(Error::corrupt(what).at_block(bookmark));
+        }
+        let head = cache.get(ReadRequest { bp: rootbp, bookmark, mode })?;
+        let phys = ObjsetPhys::parse(&head).map_err(|e| e.at_block(bookmark))?;
+        if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
+            return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
+        }
+        let meta_dnode = Arc::new(phys.meta_dnode.clone());
+        Ok(Arc::new(Objset { id, cache, rootbp, phys, meta_dnode, mode }))
+    }
+
+    /// Number of the set in the pool.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// What it is for.
+    pub fn kind(&self) -> ObjsetType {
+        self.phys.kind
+    }
+
+    /// Its head.
+    pub fn phys(&self) -> &ObjsetPhys {
+        &self.phys
+    }
+
+    /// The pointer to its head.
+    pub fn rootbp(&self) -> &BlkPtr {
+        &self.rootbp
+    }
+
+    /// Whether its objects are encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.rootbp.uses_crypt()
+    }
+
+    /// The cache that its blocks come through.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// How encrypted blocks are read.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The object of all dnodes.
+    pub fn meta(self: &Arc<Self>) -> Object {
+        Object::new(self.clone(), 0, self.meta_dnode.clone())
+    }
+
+    /// Object number `id`. Errors: `NotFound` if it is not allocated.
+    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
+        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let (blkid, slot) = (id / per_block, (id % per_block) as usize);
+        if id == 0 || blkid > meta.dnode().block_max {
+            return Err(absent());
+        }
+        let block = meta.block(blkid)?;
+        let bookmark = meta.bookmark(0, blkid);
+        for dnode in Slots::new(&block) {
+            match dnode.map_err(|e| e.at_block(bookmark))? {
+                (at, dnode) if at == slot => return Ok(Object::new(self.clone(), id, Arc::new(dnode))),
+                (at, _) if at > slot => break,
+                _ => {}
+            }
+        }
+        Err(absent())
+    }
+
+    /// The lowest object number above `after` that is allocated.
+    pub fn next_object(self: &Arc<Self>, after: u64) -> Result<Option<u64>> {
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let first = after + 1;
+        let mut from = first / per_block;
+        while let Some(blkid) = meta.seek_block(from, true)? {
+            let block = meta.block(blkid)?;
+            for dnode in Slots::new(&block) {
+                let (at, _) = dnode.map_err(|e| e.at_block(meta.bookmark(0, blkid)))?;
+                let id = blkid * per_block + at as u64;
+                if id >= first {
+                    return Ok(Some(id));
+                }
+            }
+            from = blkid + 1;
+        }
+        Ok(None)
+    }
+
+    /// All dnodes in one block of the meta dnode, each with its object number; one that makes no sense
+    /// ends the list with an error.
+    pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
+        let per_block = self.phys.meta_dnode.block_size / SLOT_SIZE as u64;
+        let bookmark = self.meta().bookmark(0, blkid);
+        Slots::new(block)
+            .map(|dnode| match dnode {
+                Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),
+                Err(e) => Err(e.at_block(bookmark)),
+            })
+            .collect()
+    }
+}
+
+/// The allocated dnodes of a block and the slots where they begin; ends after the first error.
+struct Slots<'a> {
+    block: &'a [u8],
+    next: usize,
+}
+
+impl Slots<'_> {
+    fn new(block: &[u8]) -> Slots<'_> {
+        Slots { block, next: 0 }
+    }
+}
+
+impl Iterator for Slots<'_> {
+    type Item = Result<(usize, Dnode)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let slot = self.next;
+            let rest = self.block.get(slot * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE)?;
+            match Dnode::parse(rest) {
+                Ok(None) => self.next += 1,
+                Ok(Some(dnode)) => {
+                    self.next += dnode.slots;
+                    return Some(Ok((slot, dnode)));
+                }
+                Err(e) => {
+                    self.next = usize::MAX / SLOT_SIZE;
+                    return Some(Err(e));
+                }
+            }
+        }
+    }
+}

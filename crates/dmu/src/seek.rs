@@ -1,0 +1,43 @@
+//! Finding data and holes without visiting what lies between.
+
+use base::Result;
+
+use crate::Object;
+
+impl Object {
+    /// The first byte at or after `offset` that is in an allocated block; `None` if there is none.
+    pub fn next_allocated(&self, offset: u64) -> Result<Option<u64>> {
+        let size = self.block_size()?;
+        let found = self.seek_block(offset / size, true)?;
+        Ok(found.map(|blkid| blkid.saturating_mul(size).max(offset)))
+    }
+
+    /// The first byte at or after `offset` that is in a hole, or past the last block.
+    pub fn next_hole(&self, offset: u64) -> Result<u64> {
+        let size = self.block_size()?;
+        let found = self.seek_block(offset / size, false)?;
+        Ok(found.map_or(self.dnode().size_max(), |blkid| blkid.saturating_mul(size)).max(offset))
+    }
+
+    /// The first data block from `from` on that is allocated, or that is a hole.
+    pub(crate) fn seek_block(&self, from: u64, allocated: bool) -> Result<Option<u64>> {
+        let mut blkid = from;
+        while blkid <= self.dnode().block_max {
+            let (bp, level) = self.lowest_pointer(blkid)?;
+            if bp.is_hole() != allocated {
+                return Ok(Some(blkid));
+            }
+            // a hole may stand for a whole subtree
+            let shift = if level == 0 { 0 } else { u32::from(level) * self.dnode().pointers_shift() };
+            let next = blkid
+                .checked_shr(shift)
+                .and_then(|n| n.checked_add(1))
+                .and_then(|n| n.checked_shl(shift).filter(|shifted| shifted >> shift == n));
+            match next {
+                Some(next) => blkid = next,
+                None => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+}

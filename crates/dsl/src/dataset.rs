@@ -1,0 +1,139 @@
+//! Datasets, snapshots and bookmarks.
+
+use std::sync::Arc;
+
+use base::{Endian, Error, Kind, Reader, Result, ResultExt};
+use dmu::zap::Zap;
+use dmu::{Mode, Objset};
+use format::dsl::DatasetPhys;
+use format::object_type::ObjectType;
+
+use crate::{Dir, Dsl};
+
+/// A head dataset or a snapshot.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    /// Object number in the MOS, which is also the number of its object set.
+    pub id: u64,
+    /// Full name, with `@snapshot` if it is one.
+    pub name: String,
+    /// Its record.
+    pub phys: DatasetPhys,
+}
+
+/// What is left of a snapshot for incremental sends.
+#[derive(Clone, Debug)]
+pub struct Bookmark {
+    /// Full name, with `#bookmark`.
+    pub name: String,
+    /// Guid of the snapshot.
+    pub guid: u64,
+    /// Txg of the snapshot.
+    pub creation_txg: u64,
+    /// When the snapshot was made, seconds since 1970.
+    pub creation_time_s: u64,
+    /// Object of the redaction list; 0 if it is no redaction bookmark.
+    pub redaction_object: u64,
+    /// Bytes that the snapshot referenced, if the bookmark tells.
+    pub referenced_bytes: Option<u64>,
+}
+
+impl Dataset {
+    /// Whether it is a snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.phys.is_snapshot()
+    }
+
+    /// The part of the name before `@`.
+    pub fn file_system(&self) -> &str {
+        self.name.split('@').next().unwrap_or(&self.name)
+    }
+}
+
+impl Dsl {
+    /// The object set of a dataset. Errors: as from opening it; with [`Mode::Plain`], `Encrypted` for
+    /// an encrypted one.
+    pub fn objset(&self, dataset: &Dataset, mode: Mode) -> Result<Arc<Objset>> {
+        let bp = dataset.phys.bp;
+        if mode == Mode::Plain && bp.uses_crypt() {
+            let what = "dataset is encrypted, and reading encrypted data is not supported";
+            return Err(Error::new(Kind::Encrypted, what).in_dataset(&dataset.name));
+        }
+        if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 && bp.is_hole() {
+            let what = "dataset holds only the beginning of an interrupted receive";
+            return Err(Error::new(Kind::Busy, what).in_dataset(&dataset.name));
+        }
+        Objset::open(self.mos().cache().clone(), dataset.id, bp, mode).in_dataset(&dataset.name)
+    }
+
+    /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.
+    pub fn key_object(&self, dir: &Dir) -> Result<Option<u64>> {
+        self.dir_field(dir, "com.datto:crypto_key_obj")
+    }
+
+    /// One of the later additions to a directory, which are kept in a ZAP beside its record.
+    pub fn dir_field(&self, dir: &Dir, field: &str) -> Result<Option<u64>> {
+        if !dir.is_zap {
+            return Ok(None);
+        }
+        Zap::open(self.mos().object(dir.id)?)?.u64(field).in_dataset(&dir.name)
+    }
+
+    /// One of the later additions to a dataset.
+    pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::Value>> {
+        let object = self.mos().object(dataset.id)?;
+        if object.dnode().object_type != ObjectType(0xc4) {
+            return Ok(None);
+        }
+        Zap::open(object)?.lookup(field.as_bytes()).in_dataset(&dataset.name)
+    }
+
+    /// Number of holds on a snapshot.
+    pub fn userrefs(&self, dataset: &Dataset) -> Result<u64> {
+        match dataset.phys.userrefs_zap {
+            0 => Ok(0),
+            zap => Ok(Zap::open(self.mos().object(zap)?)?.entries()?.len() as u64),
+        }
+    }
+
+    /// Names of the clones of a snapshot.
+    pub fn clones(&self, snapshot: &Dataset) -> Result<Vec<String>> {
+        if snapshot.phys.next_clones_zap == 0 {
+            return Ok(Vec::new());
+        }
+        let zap = Zap::open(self.mos().object(snapshot.phys.next_clones_zap)?)?;
+        let mut names = Vec::new();
+        for entry in zap.entries()? {
+            let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("clone without object number"))?;
+            names.push(self.name_of(id)?);
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
+        let Some(zap) = self.dataset_field(head, "com.delphix:bookmarks")?.and_then(|value| value.first_u64()) else {
+            return Ok(Vec::new());
+        };
+        let mut bookmarks = Vec::new();
+        for entry in Zap::open(self.mos().object(zap)?)?.entries()? {
+            let words = entry.value.u64s();
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let mut r = Reader::new(&bytes, Endian::Little);
+            let name = format!("{}#{}", head.name, entry.name);
+            let (guid, creation_txg, creation_time_s) = (r.u64()?, r.u64()?, r.u64()?);
+            let redaction_object = r.u64().unwrap_or(0);
+            let (_flags, referenced) = (r.u64().unwrap_or(0), r.u64().ok());
+            bookmarks.push(Bookmark {
+                name,
+                guid,
+                creation_txg,
+                creation_time_s,
+                redaction_object,
+                referenced_bytes: referenced.filter(|_| words.len() >= 12),
+            });
+        }
+        bookmarks.sort_by_key(|bookmark| bookmark.creation_txg);
+        Ok(bookmarks)
+    }
+}

@@ -1,0 +1,216 @@
+//! The tree of directories, by name.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::Objset;
+use dmu::zap::Zap;
+use format::dsl::{DatasetPhys, DirPhys};
+use format::object_type::ObjectType;
+
+use crate::{Bookmark, Dataset};
+
+/// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
+const DEPTH_MAX: usize = 128;
+/// Directories of the pool itself, which no command shows.
+const INTERNAL: [&str; 3] = ["$MOS", "$FREE", "$ORIGIN"];
+
+/// The dataset layer of one pool.
+pub struct Dsl {
+    mos: Arc<Objset>,
+    pool: String,
+    root: u64,
+}
+
+/// A directory of the tree: a file system or a volume, with its properties.
+#[derive(Clone, Debug)]
+pub struct Dir {
+    /// Object number in the MOS.
+    pub id: u64,
+    /// Full name, such as `tank/home`.
+    pub name: String,
+    /// Its record.
+    pub phys: DirPhys,
+    /// Whether its bonus comes with a ZAP: `key_object` and other later additions.
+    pub is_zap: bool,
+}
+
+impl Dsl {
+    /// The dataset layer in `mos`, whose root directory is called `pool`.
+    pub fn open(mos: Arc<Objset>, pool: &str) -> Result<Dsl> {
+        let directory = Zap::open(mos.object(1)?)?;
+        let root = directory.require_u64("root_dataset")?;
+        Ok(Dsl { mos, pool: pool.to_owned(), root })
+    }
+
+    /// The MOS.
+    pub fn mos(&self) -> &Arc<Objset> {
+        &self.mos
+    }
+
+    /// The directory of the pool's root file system.
+    pub fn root(&self) -> Result<Dir> {
+        self.dir(self.root, &self.pool)
+    }
+
+    /// Directory object `id`, which is called `name`.
+    pub fn dir(&self, id: u64, name: &str) -> Result<Dir> {
+        let read = || {
+            let object = self.mos.object(id)?;
+            if object.dnode().bonus_type != ObjectType::DSL_DIR {
+                return Err(Error::corrupt(format!("object {id} is no dataset directory")));
+            }
+            let is_zap = object.dnode().object_type == ObjectType(0xc4);
+            Ok(Dir { id, name: name.to_owned(), phys: DirPhys::parse(object.bonus())?, is_zap })
+        };
+        read().in_dataset(name)
+    }
+
+    /// Dataset object `id`, a head or a snapshot, which is called `name`.
+    pub fn dataset(&self, id: u64, name: &str) -> Result<Dataset> {
+        let read = || {
+            let object = self.mos.object(id)?;
+            if object.dnode().bonus_type != ObjectType::DSL_DATASET {
+                return Err(Error::corrupt(format!("object {id} is no dataset")));
+            }
+            Ok(Dataset { id, name: name.to_owned(), phys: DatasetPhys::parse(object.bonus())? })
+        };
+        read().in_dataset(name)
+    }
+
+    /// The directories below `dir`, in the order of their names.
+    pub fn children(&self, dir: &Dir) -> Result<Vec<Dir>> {
+        let mut children = Vec::new();
+        for (name, id) in self.child_ids(dir)? {
+            if !INTERNAL.contains(&name.as_str()) && !name.starts_with('%') {
+                children.push(self.dir(id, &format!("{}/{name}", dir.name))?);
+            }
+        }
+        Ok(children)
+    }
+
+    /// Name and object of everything below `dir`, also what no command shows.
+    pub fn child_ids(&self, dir: &Dir) -> Result<Vec<(String, u64)>> {
+        self.names(dir.phys.child_zap).in_dataset(&dir.name)
+    }
+
+    /// All directories, each before those below it, in the order of their names.
+    pub fn walk(&self) -> Result<Vec<Dir>> {
+        self.walk_from(self.root()?)
+    }
+
+    /// `top` and all below it.
+    pub fn walk_from(&self, top: Dir) -> Result<Vec<Dir>> {
+        let mut seen = HashSet::new();
+        let mut out = Vec::new();
+        let mut stack = vec![(0, top)];
+        while let Some((depth, dir)) = stack.pop() {
+            if depth > DEPTH_MAX || !seen.insert(dir.id) {
+                return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
+            }
+            stack.extend(self.children(&dir)?.into_iter().rev().map(|child| (depth + 1, child)));
+            out.push(dir);
+        }
+        Ok(out)
+    }
+
+    /// The directory of that full name.
+    pub fn find_dir(&self, name: &str) -> Result<Dir> {
+        let mut parts = name.split('/');
+        if parts.next() != Some(&self.pool) {
+            return Err(no_such(name));
+        }
+        let mut dir = self.root()?;
+        for part in parts {
+            let id = match dir.phys.child_zap {
+                0 => None,
+                zap => Zap::open(self.mos.object(zap)?)?.u64(part).in_dataset(&dir.name)?,
+            };
+            let id = id.filter(|_| !part.is_empty()).ok_or_else(|| no_such(name))?;
+            dir = self.dir(id, &format!("{}/{part}", dir.name))?;
+        }
+        Ok(dir)
+    }
+
+    /// The dataset of that full name: `pool/fs`, or `pool/fs@snapshot`.
+    pub fn find(&self, name: &str) -> Result<Dataset> {
+        let Some((fs, snapshot)) = name.split_once('@') else {
+            return self.head(&self.find_dir(name)?);
+        };
+        let head = self.head(&self.find_dir(fs)?)?;
+        let snapnames = Zap::open(self.mos.object(head.phys.snapnames_zap)?).in_dataset(fs)?;
+        let id = snapnames.u64(snapshot).in_dataset(fs)?.ok_or_else(|| no_such(name))?;
+        self.dataset(id, name)
+    }
+
+    /// The head of a directory: what is mounted.
+    pub fn head(&self, dir: &Dir) -> Result<Dataset> {
+        self.dataset(dir.phys.head_dataset, &dir.name)
+    }
+
+    /// The snapshots of a head, oldest first.
+    pub fn snapshots(&self, head: &Dataset) -> Result<Vec<Dataset>> {
+        let mut snapshots = Vec::new();
+        for (name, id) in self.names(head.phys.snapnames_zap).in_dataset(&head.name)? {
+            snapshots.push(self.dataset(id, &format!("{}@{name}", head.name))?);
+        }
+        snapshots.sort_by_key(|snapshot| snapshot.phys.creation_txg);
+        Ok(snapshots)
+    }
+
+    /// The bookmarks of a head, oldest first.
+    pub fn bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
+        self.read_bookmarks(head).in_dataset(&head.name)
+    }
+
+    /// The full name of a dataset of which only the object number is known.
+    pub fn name_of(&self, dataset: u64) -> Result<String> {
+        let phys = self.dataset(dataset, &format!("object {dataset}"))?.phys;
+        let (dir_name, dir) = self.dir_name(phys.dir)?;
+        if !phys.is_snapshot() {
+            return Ok(dir_name);
+        }
+        let head = self.head(&dir)?;
+        let snapshots = self.names(head.phys.snapnames_zap).in_dataset(&dir_name)?;
+        let name = snapshots.into_iter().find(|(_, id)| *id == dataset).map(|(name, _)| name);
+        Ok(format!("{dir_name}@{}", name.unwrap_or_else(|| format!("object {dataset}"))))
+    }
+
+    fn dir_name(&self, id: u64) -> Result<(String, Dir)> {
+        let dir = self.dir(id, &format!("directory object {id}"))?;
+        let mut parts = Vec::new();
+        let (mut at, mut parent) = (id, dir.phys.parent);
+        while parent != 0 {
+            if parts.len() > DEPTH_MAX {
+                return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
+            }
+            let above = self.dir(parent, &format!("directory object {parent}"))?;
+            let found = self.child_ids(&above)?.into_iter().find(|(_, child)| *child == at);
+            parts.push(found.map_or_else(|| format!("object {at}"), |(name, _)| name));
+            (at, parent) = (parent, above.phys.parent);
+        }
+        parts.push(self.pool.clone());
+        parts.reverse();
+        let name = parts.join("/");
+        Ok((name.clone(), Dir { name, ..dir }))
+    }
+
+    /// A ZAP of names and object numbers, sorted by name; number 0 is an empty one.
+    pub(crate) fn names(&self, zap: u64) -> Result<Vec<(String, u64)>> {
+        if zap == 0 {
+            return Ok(Vec::new());
+        }
+        let mut names = Vec::new();
+        for entry in Zap::open(self.mos.object(zap)?)?.entries()? {
+            let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("name without object number"))?;
+            names.push((entry.name.to_string(), id));
+        }
+        names.sort();
+        Ok(names)
+    }
+}
+
+fn no_such(name: &str) -> Error {
+    Error::new(Kind::NotFound, format!("cannot open '{name}': dataset does not exist"))
+}

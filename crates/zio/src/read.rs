@@ -1,0 +1,283 @@
+//! Reading blocks, one or a batch of them.
+
+use std::sync::{Arc, OnceLock};
+
+use base::{AlignedBuf, Bookmark, Endian, Env, Error, Kind, Result, ResultExt};
+use codec::checksum::{self, Checksum};
+use codec::compress::{self, Compress};
+use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr, Dva, Embedded};
+use format::swap;
+use vdev::{Extent, Tree};
+
+/// The block pipeline of one pool.
+pub struct Zio {
+    tree: Arc<Tree>,
+    env: Env,
+    salt: OnceLock<[u8; 32]>,
+}
+
+/// What a reader can do with encrypted blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Contents: an encrypted block is an error.
+    #[default]
+    Plain,
+    /// Whatever is there: encrypted contents come back as they are on disk, after decompression where
+    /// that is possible. For checking, and for the parts of dnodes that are never encrypted.
+    Raw,
+}
+
+/// A block to read, and what to call it in an error.
+#[derive(Clone, Copy, Debug)]
+pub struct ReadRequest {
+    /// Where it is.
+    pub bp: BlkPtr,
+    /// Which it is.
+    pub bookmark: Bookmark,
+    /// What to do if it is encrypted.
+    pub mode: Mode,
+}
+
+/// A batched read on its way to the device.
+struct Pending {
+    index: usize,
+    bp: BlkPtr,
+    extent: Extent,
+    buf: AlignedBuf,
+}
+
+impl Zio {
+    /// A pipeline over `tree`.
+    pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
+        Zio { tree, env, salt: OnceLock::new() }
+    }
+
+    /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
+    /// MOS, so nothing before uses these. A second call changes nothing.
+    pub fn set_salt(&self, salt: [u8; 32]) {
+        let _ = self.salt.set(salt);
+    }
+
+    /// The vdevs below.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The environment that the pool runs in.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The contents of a block: `lsize` bytes, little-endian.
+    ///
+    /// Errors: `Encrypted`; `Checksum` if no copy has the right bytes; `Io` or `Missing` if none could
+    /// be read; `Corrupt` for a pointer that makes no sense.
+    pub fn read(&self, request: ReadRequest) -> Result<AlignedBuf> {
+        self.read_batch(&[request]).pop().expect("one result a request")
+    }
+
+    /// The contents of many blocks, each as from [`Zio::read`], in the order of `requests`.
+    pub fn read_batch(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
+        let mut results: Vec<Option<Result<AlignedBuf>>> = requests.iter().map(|r| self.without_io(r)).collect();
+        let mut pending: Vec<Pending> = Vec::new();
+        for (index, request) in requests.iter().enumerate().filter(|(index, _)| results[*index].is_none()) {
+            let bp = request.bp;
+            let dva = bp.copies().next().copied();
+            match dva {
+                Some(dva) if !dva.is_gang() => {
+                    let buf = AlignedBuf::for_overwrite(bp.psize() as usize);
+                    pending.push(Pending { index, bp, extent: extent(&bp, &dva), buf });
+                }
+                // a gang block is a tree of its own; one without address is refused there
+                _ => {}
+            }
+        }
+        let first_choice = {
+            let extents: Vec<Extent> = pending.iter().map(|p| p.extent).collect();
+            let mut bufs: Vec<&mut [u8]> = pending.iter_mut().map(|p| &mut *p.buf).collect();
+            self.tree.read_batch(&extents, &mut bufs)
+        };
+        let work: Vec<_> = pending.into_iter().zip(first_choice).collect();
+        for (index, result) in self.env.map(work, |(p, read)| (p.index, self.finish(p.bp, p.buf, read.is_ok()))) {
+            results[index] = Some(result.and_then(|physical| self.decode(&requests[index], physical)));
+        }
+        let finished = requests.iter().zip(results).map(|(request, result)| {
+            let result =
+                result.unwrap_or_else(|| self.recover(&request.bp).and_then(|physical| self.decode(request, physical)));
+            result.at_block(request.bookmark)
+        });
+        finished.collect()
+    }
+
+    /// The bytes of a block as they are on disk, checksum verified, `psize` of them.
+    pub fn read_physical(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<AlignedBuf> {
+        check_shape(bp).and_then(|()| self.recover(bp)).at_block(bookmark)
+    }
+
+    /// A log block: `psize` bytes with their embedded checksum verified, and their byte order.
+    pub fn read_log_block(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<(AlignedBuf, Endian)> {
+        let read = || {
+            check_shape(bp)?;
+            let kind = checksum_kind(bp)?;
+            if !matches!(kind, Checksum::Zilog | Checksum::Zilog2) {
+                return Err(Error::corrupt(format!("log block with checksum {}", kind.name())));
+            }
+            let physical = self.recover(bp)?;
+            let endian = log_block_sums(kind, bp, &physical).map(|sums| sums.endian)?;
+            Ok((physical, endian))
+        };
+        read().at_block(bookmark)
+    }
+
+    /// What needs no device: holes, embedded blocks, and what is refused.
+    fn without_io(&self, request: &ReadRequest) -> Option<Result<AlignedBuf>> {
+        let bp = &request.bp;
+        if bp.is_hole() {
+            return Some(check_shape(bp).map(|()| AlignedBuf::zeroed(bp.lsize() as usize)).at_block(request.bookmark));
+        }
+        let refused = check_shape(bp).and_then(|()| {
+            if request.mode == Mode::Plain && bp.is_encrypted() {
+                return Err(Error::new(Kind::Encrypted, "block is encrypted"));
+            }
+            Ok(())
+        });
+        match refused {
+            Err(e) => Some(Err(e.at_block(request.bookmark))),
+            Ok(()) if bp.is_embedded() => Some(self.read_embedded(bp).at_block(request.bookmark)),
+            Ok(()) => None,
+        }
+    }
+
+    fn read_embedded(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
+        match bp.embedded() {
+            Embedded::Data => {}
+            Embedded::Redacted => return Err(Error::new(Kind::Unsupported, "block was redacted by its sender")),
+            Embedded::Unknown(n) => return Err(Error::corrupt(format!("embedded block pointer of unknown type {n}"))),
+        }
+        let payload = bp.payload();
+        let mut contents = AlignedBuf::zeroed(bp.lsize() as usize);
+        decompress(bp, &payload, &mut contents)?;
+        turn(bp, &mut contents);
+        Ok(contents)
+    }
+
+    /// Verifies what the first choice brought, and looks elsewhere if it is not right.
+    fn finish(&self, bp: BlkPtr, physical: AlignedBuf, was_read: bool) -> Result<AlignedBuf> {
+        if was_read && self.is_good(&bp, &physical) { Ok(physical) } else { self.recover(&bp) }
+    }
+
+    /// Reads a block by all means: every copy, every side of a mirror, parity, the members of a gang.
+    pub(crate) fn recover(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
+        let mut error = Error::corrupt("block pointer without address");
+        for dva in bp.copies() {
+            let read = if dva.is_gang() {
+                self.read_gang(bp, dva)
+            } else {
+                let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
+                let good = &mut |bytes: &[u8]| self.is_good(bp, bytes);
+                self.tree.read_verified(extent(bp, dva), &mut buf, good).map(|()| buf)
+            };
+            match read {
+                Ok(buf) => return Ok(buf),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+
+    /// Whether the bytes are those that the pointer was made for.
+    fn is_good(&self, bp: &BlkPtr, physical: &[u8]) -> bool {
+        let Ok(kind) = checksum_kind(bp) else { return false };
+        if kind.is_embedded() {
+            return log_block_sums(kind, bp, physical).is_ok();
+        }
+        if !kind.is_concrete() {
+            return true;
+        }
+        // Until the MOS has told the salt, nothing is read that needs one.
+        let salt = self.salt.get().unwrap_or(&[0; 32]);
+        let actual = checksum::compute(kind, bp.endian(), salt, physical);
+        let expected = bp.checksum();
+        if has_mac(bp) { kind.cut_for_mac(actual) == expected[..2] } else { actual == expected }
+    }
+
+    fn decode(&self, request: &ReadRequest, physical: AlignedBuf) -> Result<AlignedBuf> {
+        let bp = &request.bp;
+        let encrypted = bp.is_encrypted();
+        let compress = compress_kind(bp)?;
+        let mut contents = if !compress.is_concrete() || encrypted && bp.lsize() == bp.psize() {
+            if bp.lsize() != bp.psize() {
+                return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", bp.lsize(), bp.psize())));
+            }
+            physical
+        } else if encrypted {
+            // compressed, then encrypted: nothing to decompress without the key
+            return Ok(physical);
+        } else {
+            let mut contents = AlignedBuf::for_overwrite(bp.lsize() as usize);
+            decompress(bp, &physical, &mut contents)?;
+            contents
+        };
+        turn(bp, &mut contents);
+        Ok(contents)
+    }
+}
+
+/// Whether the last two words of the checksum are a MAC.
+fn has_mac(bp: &BlkPtr) -> bool {
+    bp.uses_crypt() && bp.object_type() != format::object_type::ObjectType::OBJSET
+}
+
+fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Result<checksum::embedded::Sums> {
+    if !matches!(kind, Checksum::Zilog | Checksum::Zilog2) {
+        return Err(Error::corrupt(format!("block pointer with checksum {}", kind.name())));
+    }
+    let sums = checksum::embedded::inspect(kind, &bp.checksum(), physical)?;
+    let matches =
+        if has_mac(bp) { kind.cut_for_mac(sums.computed) == sums.stored[..2] } else { sums.computed == sums.stored };
+    if matches { Ok(sums) } else { Err(Error::new(Kind::Checksum, "log block checksum does not match")) }
+}
+
+pub(crate) fn extent(bp: &BlkPtr, dva: &Dva) -> Extent {
+    Extent { top: dva.vdev(), offset: dva.offset(), size: bp.psize(), birth_txg: bp.physical_birth() }
+}
+
+/// Refuses sizes that no version writes, before anything is allocated for them.
+fn check_shape(bp: &BlkPtr) -> Result<()> {
+    if bp.lsize() > BLOCK_SIZE_MAX || bp.psize() > BLOCK_SIZE_MAX {
+        return Err(Error::corrupt(format!("block of {} bytes, {} on disk", bp.lsize(), bp.psize())));
+    }
+    if bp.is_embedded() && bp.psize() as usize > BlkPtr::EMBEDDED_SIZE_MAX {
+        return Err(Error::corrupt(format!("{} bytes embedded in a block pointer", bp.psize())));
+    }
+    Ok(())
+}
+
+fn checksum_kind(bp: &BlkPtr) -> Result<Checksum> {
+    let n = bp.checksum_kind();
+    Checksum::from_u8(n).ok_or_else(|| Error::corrupt(format!("block pointer with unknown checksum {n}")))
+}
+
+fn compress_kind(bp: &BlkPtr) -> Result<Compress> {
+    let n = bp.compress();
+    Compress::from_u8(n).ok_or_else(|| Error::corrupt(format!("block pointer with unknown compression {n}")))
+}
+
+fn decompress(bp: &BlkPtr, physical: &[u8], contents: &mut [u8]) -> Result<()> {
+    let kind = compress_kind(bp)?;
+    if kind.is_concrete() {
+        return compress::decompress(kind, physical, contents);
+    }
+    if physical.len() != contents.len() {
+        return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", contents.len(), physical.len())));
+    }
+    contents.copy_from_slice(physical);
+    Ok(())
+}
+
+/// Turns the contents to little-endian if the block's writer had the other byte order.
+fn turn(bp: &BlkPtr, contents: &mut [u8]) {
+    if bp.endian() == Endian::Big {
+        if bp.level() > 0 { swap::words(contents) } else { swap::block(bp.object_type(), contents) }
+    }
+}
