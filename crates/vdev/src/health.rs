@@ -1,0 +1,187 @@
+//! The condition of a vdev, as `zpool status` shows it.
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+/// How a vdev is, from worst to best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum State {
+    /// Taken offline by the administrator.
+    Offline,
+    /// Taken out of its slot.
+    Removed,
+    /// Cannot be opened, or is not what it should be.
+    Unavail,
+    /// Not used because of what happened before.
+    Faulted,
+    /// Works, but not all of it.
+    Degraded,
+    /// Works.
+    Healthy,
+}
+
+/// Why a vdev is in its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Aux {
+    /// Nothing to say.
+    None,
+    /// The device was not found or could not be opened.
+    OpenFailed,
+    /// The label is not that of this vdev.
+    CorruptData,
+    /// Too many children are gone.
+    NoReplicas,
+    /// A top-level vdev is not in the configuration.
+    BadGuidSum,
+    /// The device is smaller than ZFS allows.
+    TooSmall,
+    /// No label is readable.
+    BadLabel,
+    /// Too many errors.
+    ErrExceeded,
+    /// The log cannot be read.
+    BadLog,
+    /// Faulted by the administrator.
+    External,
+    /// Now belongs to a pool that was split off.
+    SplitPool,
+    /// All children are offline.
+    ChildrenOffline,
+}
+
+/// State, and the reason for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Health {
+    /// The state.
+    pub state: State,
+    /// The reason.
+    pub aux: Aux,
+}
+
+impl Health {
+    /// All is well.
+    pub const HEALTHY: Health = Health::new(State::Healthy, Aux::None);
+
+    /// That state, for that reason.
+    pub const fn new(state: State, aux: Aux) -> Health {
+        Health { state, aux }
+    }
+
+    /// Whether reads are worth trying.
+    pub fn is_readable(self) -> bool {
+        self.state >= State::Degraded
+    }
+
+    const STATES: [State; 6] =
+        [State::Offline, State::Removed, State::Unavail, State::Faulted, State::Degraded, State::Healthy];
+    const AUXES: [Aux; 12] = [
+        Aux::None,
+        Aux::OpenFailed,
+        Aux::CorruptData,
+        Aux::NoReplicas,
+        Aux::BadGuidSum,
+        Aux::TooSmall,
+        Aux::BadLabel,
+        Aux::ErrExceeded,
+        Aux::BadLog,
+        Aux::External,
+        Aux::SplitPool,
+        Aux::ChildrenOffline,
+    ];
+
+    /// The word in the STATE column.
+    pub fn name(self) -> &'static str {
+        match (self.state, self.aux) {
+            (State::Offline, _) => "OFFLINE",
+            (State::Removed, _) => "REMOVED",
+            (State::Unavail, Aux::CorruptData | Aux::BadLog) => "FAULTED",
+            (State::Unavail, Aux::SplitPool) => "SPLIT",
+            (State::Unavail, _) => "UNAVAIL",
+            (State::Faulted, _) => "FAULTED",
+            (State::Degraded, _) => "DEGRADED",
+            (State::Healthy, _) => "ONLINE",
+        }
+    }
+
+    /// The words behind the counters; empty if there is nothing to say.
+    pub fn reason(self) -> &'static str {
+        match self.aux {
+            Aux::None => "",
+            Aux::OpenFailed => "cannot open",
+            Aux::CorruptData | Aux::TooSmall | Aux::BadLabel => "corrupted data",
+            Aux::NoReplicas => "insufficient replicas",
+            Aux::BadGuidSum => "missing device",
+            Aux::ErrExceeded => "too many errors",
+            Aux::BadLog => "bad intent log",
+            Aux::External => "external device fault",
+            Aux::SplitPool => "split into new pool",
+            Aux::ChildrenOffline => "all children offline",
+        }
+    }
+}
+
+/// A [`Health`] that changes while others look.
+#[derive(Debug)]
+pub(crate) struct HealthCell(AtomicU16);
+
+impl HealthCell {
+    pub(crate) fn new(health: Health) -> HealthCell {
+        HealthCell(AtomicU16::new(HealthCell::pack(health)))
+    }
+
+    pub(crate) fn get(&self) -> Health {
+        let [state, aux] = self.0.load(Ordering::Relaxed).to_le_bytes();
+        Health::new(Health::STATES[usize::from(state)], Health::AUXES[usize::from(aux)])
+    }
+
+    pub(crate) fn set(&self, health: Health) {
+        self.0.store(HealthCell::pack(health), Ordering::Relaxed);
+    }
+
+    fn pack(health: Health) -> u16 {
+        u16::from_le_bytes([health.state as u8, health.aux as u8])
+    }
+}
+
+/// What a vdev has done and what went wrong since the pool was opened.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Reads asked of the device.
+    pub reads: AtomicU64,
+    /// Bytes asked of the device.
+    pub read_bytes: AtomicU64,
+    /// Reads that failed.
+    pub read_errors: AtomicU64,
+    /// Writes that failed.
+    pub write_errors: AtomicU64,
+    /// Reads that gave wrong bytes.
+    pub checksum_errors: AtomicU64,
+}
+
+impl Stats {
+    /// The numbers of the READ, WRITE and CKSUM columns.
+    pub fn errors(&self) -> [u64; 3] {
+        [&self.read_errors, &self.write_errors, &self.checksum_errors].map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Counts one more.
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_keep_every_state() {
+        let cell = HealthCell::new(Health::HEALTHY);
+        assert_eq!(cell.get(), Health::HEALTHY);
+        for state in Health::STATES {
+            for aux in Health::AUXES {
+                cell.set(Health::new(state, aux));
+                assert_eq!(cell.get(), Health::new(state, aux));
+            }
+        }
+    }
+}

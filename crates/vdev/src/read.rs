@@ -1,0 +1,388 @@
+//! First-choice reads, in batches.
+//!
+//! Each extent becomes reads of leaves: one for a leaf or mirror, one for each data column of a
+//! raidz, one for each piece of a removed vdev. All reads of all extents run together, and put the
+//! bytes where the caller wants them. Parity is read only where a data column is known to be gone
+//! or stale; then the column is rebuilt before the batch returns.
+//!
+//! A mirror's sides take turns by region of the address space, so that sequential readers stay on
+//! one side for a while and all sides work.
+//!
+//! Nobody here knows checksums: what a leaf returns is taken as it is. The caller checks, and turns
+//! to [`Tree::read_verified`] when the bytes are wrong, and when there are none.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use device::Read;
+
+use crate::health::Stats;
+use crate::raidz::{Column, Row};
+use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
+
+/// Binary logarithm of the region after which another side of a mirror takes its turn.
+const TURN_SHIFT: u32 = 20;
+/// How often a distributed spare may lead to another one, and a removed vdev to another one.
+const HOPS_MAX: usize = 64;
+
+/// A piece of the pool's address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the top-level vdev.
+    pub top: u64,
+    /// Offset there in bytes, as in a DVA.
+    pub offset: u64,
+    /// Bytes to be read.
+    pub size: u64,
+    /// Transaction group in which the block was written.
+    pub birth_txg: u64,
+}
+
+/// Who served an extent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// The leaves that were read, parity columns included.
+    pub leaves: Vec<VdevId>,
+    /// Whether a part was rebuilt from parity.
+    pub rebuilt: bool,
+}
+
+/// A leaf that holds the bytes wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) leaf: VdevId,
+    /// Offset on the device.
+    pub(crate) offset: u64,
+    /// Whether the leaf has missed nothing of what is wanted.
+    pub(crate) trusted: bool,
+}
+
+/// A piece of an extent on a vdev that has not been removed.
+pub(crate) struct Segment<'a> {
+    pub(crate) vdev: &'a Vdev,
+    pub(crate) offset: u64,
+    /// The bytes of the extent.
+    pub(crate) range: Range<usize>,
+}
+
+/// What must be read for an extent.
+#[derive(Default)]
+struct Plan {
+    /// In order, and apart from each other.
+    reads: Vec<LeafRead>,
+    rebuilds: Vec<Rebuild>,
+    /// Takes the place of the caller's buffer if that does not end with a sector.
+    padded: Option<AlignedBuf>,
+}
+
+struct LeafRead {
+    from: Choice,
+    range: Range<usize>,
+}
+
+/// Columns to be rebuilt after the batch.
+struct Rebuild {
+    row: Row,
+    /// Offset in the extent of the block that the row is of.
+    base: usize,
+    /// Numbers of the data columns that are gone.
+    missing: Vec<usize>,
+    /// The parity columns to be read: as many as are needed.
+    parity: Vec<Option<Choice>>,
+    /// Their bytes, one after the other.
+    scratch: AlignedBuf,
+}
+
+impl Tree {
+    /// Reads every extent into its buffer, from the leaves of first choice, all at once.
+    ///
+    /// The results are in the order of the extents. An extent whose first choice failed, or could
+    /// not be made up for by parity, is an error; its buffer's contents are unspecified, no error
+    /// has been counted yet, and [`Tree::read_verified`] is what to call next. Panics if a buffer
+    /// is not as long as its extent.
+    pub fn read_batch(&self, extents: &[Extent], bufs: &mut [&mut [u8]]) -> Vec<Result<Served>> {
+        assert_eq!(extents.len(), bufs.len(), "a buffer for each extent");
+        let (mut plans, mut served) = (Vec::with_capacity(extents.len()), Vec::with_capacity(extents.len()));
+        for (extent, buf) in extents.iter().zip(&*bufs) {
+            let (plan, result) = match self.plan(extent, buf.len()) {
+                Ok(plan) => (plan, Ok(Served::default())),
+                Err(e) => (Plan::default(), Err(e)),
+            };
+            plans.push(plan);
+            served.push(result);
+        }
+        let (mut reads, mut owners) = (Vec::with_capacity(extents.len()), Vec::with_capacity(extents.len()));
+        for (i, (plan, buf)) in plans.iter_mut().zip(bufs.iter_mut()).enumerate() {
+            for (from, piece) in plan.pieces(buf) {
+                reads.push(self.read_of(from, piece));
+                owners.push((i, from.leaf));
+            }
+        }
+        device::read_batch(&mut reads);
+        for (Read { result, .. }, (i, leaf)) in reads.into_iter().zip(owners) {
+            let served = &mut served[i];
+            match (&mut *served, result) {
+                (Ok(served), Ok(())) => served.leaves.push(leaf),
+                (Ok(_), Err(e)) => *served = Err(e),
+                (Err(_), _) => {}
+            }
+        }
+        for ((plan, buf), served) in plans.into_iter().zip(bufs).zip(&mut served) {
+            if let Ok(done) = served
+                && let Err(e) = plan.finish(buf, done)
+            {
+                *served = Err(e);
+            }
+        }
+        served
+    }
+
+    pub(crate) fn read_of<'a>(&'a self, from: Choice, buf: &'a mut [u8]) -> Read<'a> {
+        let leaf = self.vdev(from.leaf);
+        Stats::count(&leaf.stats().reads);
+        leaf.stats().read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        let device = leaf.device().expect("only leaves with a device are chosen");
+        Read::new(&**device, from.offset, buf)
+    }
+
+    fn plan(&self, extent: &Extent, len: usize) -> Result<Plan> {
+        let size = self.padded_size(extent, len)?;
+        let mut plan = Plan { padded: (size != len).then(|| AlignedBuf::zeroed(size)), ..Plan::default() };
+        for segment in self.segments(extent, size)? {
+            self.plan_segment(&segment, extent.birth_txg, &mut plan).map_err(|e| e.at_vdev(segment.vdev.name()))?;
+        }
+        Ok(plan)
+    }
+
+    fn plan_segment(&self, segment: &Segment<'_>, txg: u64, plan: &mut Plan) -> Result<()> {
+        let Segment { vdev, offset, ref range } = *segment;
+        let rows = match vdev.place() {
+            Place::Raidz(geometry) => vec![geometry.map(offset, range.len())?],
+            Place::Draid(layout) => layout.map(offset, range.len())?,
+            _ => {
+                let from = self.first_choice(vdev, offset, txg).ok_or_else(|| nothing_left("no copy"))?;
+                plan.reads.push(LeafRead { from, range: range.clone() });
+                return Ok(());
+            }
+        };
+        rows.into_iter().try_for_each(|row| self.plan_row(vdev, row, range.start, txg, plan))
+    }
+
+    fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: u64, plan: &mut Plan) -> Result<()> {
+        let choose = |c: &Column| self.first_choice(self.child(vdev, c.child), c.offset, txg);
+        let mut reads = Vec::with_capacity(row.data().len());
+        let (mut missing, mut stale) = (Vec::new(), Vec::new());
+        let mut at = base + row.start;
+        for (number, column) in row.data().iter().enumerate().filter(|(_, c)| c.size > 0) {
+            let range = at..at + column.size;
+            at = range.end;
+            match choose(column) {
+                Some(from) if from.trusted => reads.push(LeafRead { from, range }),
+                Some(from) => stale.push((number, LeafRead { from, range })),
+                None => missing.push(number),
+            }
+        }
+        if !missing.is_empty() || !stale.is_empty() {
+            let mut parity: Vec<Option<Choice>> =
+                row.parity().iter().map(|column| choose(column).filter(|from| from.trusted)).collect();
+            let available = parity.iter().flatten().count();
+            if missing.len() + stale.len() <= available {
+                missing.extend(stale.drain(..).map(|(number, _)| number));
+                missing.sort_unstable();
+            }
+            if missing.len() > available {
+                return Err(nothing_left("fewer columns than the block has data"));
+            }
+            reads.extend(stale.into_iter().map(|(_, read)| read));
+            reads.sort_unstable_by_key(|read| read.range.start);
+            if !missing.is_empty() {
+                let mut wanted = missing.len();
+                for from in parity.iter_mut().filter(|from| from.is_some()) {
+                    match wanted {
+                        0 => *from = None,
+                        _ => wanted -= 1,
+                    }
+                }
+                let scratch = AlignedBuf::for_overwrite(row.nparity * row.columns[0].size);
+                plan.rebuilds.push(Rebuild { row, base, missing, parity, scratch });
+            }
+        }
+        plan.reads.append(&mut reads);
+        Ok(())
+    }
+
+    /// How many bytes must be read for `len` wanted ones: on vdevs with parity, whole sectors.
+    pub(crate) fn padded_size(&self, extent: &Extent, len: usize) -> Result<usize> {
+        assert_eq!(extent.size, len as u64, "a buffer as long as its extent");
+        let top = self.top(extent.top)?;
+        Ok(match top.place() {
+            Place::Raidz(_) | Place::Draid(_) => len.next_multiple_of(1 << top.ashift()),
+            _ => len,
+        })
+    }
+
+    /// The pieces of the first `size` bytes of an extent on vdevs that have not been removed, in order.
+    pub(crate) fn segments(&self, extent: &Extent, size: usize) -> Result<Vec<Segment<'_>>> {
+        let mut out = Vec::with_capacity(1);
+        self.add_segments(extent.top, extent.offset, 0..size, HOPS_MAX, &mut out)?;
+        Ok(out)
+    }
+
+    fn add_segments<'a>(
+        &'a self,
+        top: u64,
+        offset: u64,
+        range: Range<usize>,
+        hops: usize,
+        out: &mut Vec<Segment<'a>>,
+    ) -> Result<()> {
+        let vdev = self.top(top)?;
+        let size = self.asize(top, range.len() as u64)?;
+        let limit = vdev.top_spec().map(|spec| spec.asize).filter(|&asize| asize > 0).unwrap_or(u64::MAX);
+        if range.is_empty() || offset.checked_add(size).is_none_or(|end| end > limit) {
+            let what =
+                format!("block of {} bytes reaches past the end of its vdev, which is at {limit:#x}", range.len());
+            return Err(Error::corrupt(what).at_vdev(vdev.name()).at_offset(offset));
+        }
+        match vdev.place() {
+            Place::Indirect(table) => {
+                let lacks = || Error::new(ErrorKind::Missing, "the table of a removed vdev has not been read");
+                let table = table.get().ok_or_else(lacks).map_err(|e| e.at_vdev(vdev.name()))?;
+                let hops = hops
+                    .checked_sub(1)
+                    .ok_or_else(|| Error::corrupt("removed vdevs lead to each other in a circle"))?;
+                let mut at = range.start;
+                for (top, offset, len) in table.lookup(offset, range.len() as u64)? {
+                    let end = at + len as usize;
+                    self.add_segments(top, offset, at..end, hops, out)?;
+                    at = end;
+                }
+                Ok(())
+            }
+            Place::None => Err(nothing_left("it").at_vdev(vdev.name())),
+            _ => {
+                out.push(Segment { vdev, offset, range });
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls `f` for each readable leaf that holds what is at `offset` of `vdev`, which is a leaf or
+    /// holds copies.
+    pub(crate) fn each_copy(&self, vdev: &Vdev, offset: u64, txg: u64, f: &mut dyn FnMut(Choice)) {
+        self.each_copy_inner(vdev, offset, txg, true, HOPS_MAX, f);
+    }
+
+    fn each_copy_inner(
+        &self,
+        vdev: &Vdev,
+        offset: u64,
+        txg: u64,
+        trusted: bool,
+        hops: usize,
+        f: &mut dyn FnMut(Choice),
+    ) {
+        let Some(hops) = hops.checked_sub(1) else { return };
+        match *vdev.place() {
+            Place::Device => {
+                if vdev.readable_device().is_some()
+                    && let Some(offset) = offset.checked_add(FRONT_BYTES)
+                {
+                    f(Choice { leaf: vdev.id(), offset, trusted: trusted && !vdev.is_missing(txg) });
+                }
+            }
+            Place::Copies => {
+                vdev.children().iter().for_each(|&c| self.each_copy_inner(self.vdev(c), offset, txg, trusted, hops, f));
+            }
+            Place::DraidSpare { draid, spare } if vdev.is_usable() => {
+                let draid = self.vdev(draid);
+                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
+                let child = self.child(draid, layout.spare_child(spare, offset));
+                self.each_copy_inner(child, offset, txg, trusted && !vdev.is_missing(txg), hops, f);
+            }
+            _ => {}
+        }
+    }
+
+    /// The leaf to be asked first for what is at `offset` of `vdev`.
+    pub(crate) fn first_choice(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Choice> {
+        let (mut trusted, mut stale) = (0, None);
+        let mut only = None;
+        self.each_copy(vdev, offset, txg, &mut |choice| {
+            if choice.trusted {
+                trusted += 1;
+                only = Some(choice);
+            } else {
+                stale = stale.or(Some(choice));
+            }
+        });
+        if trusted < 2 {
+            return only.or(stale);
+        }
+        let mut turn = (offset >> TURN_SHIFT) % trusted;
+        let mut chosen = None;
+        self.each_copy(vdev, offset, txg, &mut |choice| {
+            if choice.trusted {
+                if turn == 0 {
+                    chosen = chosen.or(Some(choice));
+                }
+                turn = turn.saturating_sub(1);
+            }
+        });
+        chosen.or(only)
+    }
+}
+
+impl Plan {
+    /// What is to be read, and the place for it; `buf` is the caller's buffer.
+    fn pieces<'a>(&'a mut self, buf: &'a mut [u8]) -> Vec<(Choice, &'a mut [u8])> {
+        let mut out = Vec::with_capacity(self.reads.len());
+        let mut rest = self.padded.as_deref_mut().unwrap_or(buf);
+        let mut at = 0;
+        for LeafRead { from, range } in &self.reads {
+            let (_, tail) = rest.split_at_mut(range.start - at);
+            let (piece, tail) = tail.split_at_mut(range.len());
+            (rest, at) = (tail, range.end);
+            out.push((*from, piece));
+        }
+        for Rebuild { row, parity, scratch, .. } in &mut self.rebuilds {
+            let pieces = parity.iter().zip(scratch.chunks_exact_mut(row.columns[0].size));
+            out.extend(pieces.filter_map(|(from, piece)| Some(((*from)?, piece))));
+        }
+        out
+    }
+
+    /// After the reads: rebuilds what is missing, and puts the bytes where they are wanted.
+    fn finish(mut self, buf: &mut [u8], served: &mut Served) -> Result<()> {
+        let block = self.padded.as_deref_mut().unwrap_or(buf);
+        for Rebuild { row, base, missing, parity, scratch } in &self.rebuilds {
+            let mut columns = split_columns(row, &mut block[base + row.start..]);
+            let pieces = scratch.chunks_exact(row.columns[0].size);
+            let parity: Vec<Option<&[u8]>> =
+                parity.iter().zip(pieces).map(|(from, piece)| from.map(|_| piece)).collect();
+            codec::parity::reconstruct(&mut columns, missing, &parity)?;
+            served.rebuilt = true;
+        }
+        if let Some(padded) = &self.padded {
+            buf.copy_from_slice(&padded[..buf.len()]);
+        }
+        Ok(())
+    }
+}
+
+/// The data columns of `row` in `block`, which begins with the first of them.
+pub(crate) fn split_columns<'a>(row: &Row, block: &'a mut [u8]) -> Vec<&'a mut [u8]> {
+    let mut rest = block;
+    let take = |column: &Column| {
+        let (piece, tail) = std::mem::take(&mut rest).split_at_mut(column.size);
+        rest = tail;
+        piece
+    };
+    row.data().iter().map(take).collect()
+}
+
+/// The error when too many devices are gone.
+pub(crate) fn nothing_left(what: &str) -> Error {
+    Error::new(ErrorKind::Missing, format!("{what} is there"))
+}

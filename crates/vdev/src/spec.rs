@@ -1,0 +1,486 @@
+//! What a pool's configuration says of its vdevs.
+//!
+//! A configuration holds the tree as nested name-value lists, in the labels (one top-level vdev)
+//! and in the MOS (all of it, below a root). [`Spec`] is such a tree after every value has been
+//! checked; the `vdev` layer trusts it from then on.
+
+use base::{Error, Kind as ErrorKind, Result};
+use format::nvlist::NvList;
+
+use crate::draid::Shape;
+
+/// How deep trees may nest; a replacing within a spare within a raidz below the root needs 5.
+const DEPTH_MAX: usize = 8;
+/// Most children of one vdev.
+const CHILDREN_MAX: usize = 4096;
+/// Most children of a raidz.
+const RAIDZ_CHILDREN_MAX: usize = 255;
+
+/// A vdev as configured, with all below it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What it is.
+    pub kind: Kind,
+    /// Position among its parent's children; of a top-level vdev, the number that DVAs name.
+    pub id: u64,
+    /// Unique id.
+    pub guid: u64,
+    /// Transaction group in which it was added; 0 if unknown.
+    pub create_txg: u64,
+    /// What a top-level vdev says of its space.
+    pub top: Option<TopSpec>,
+    /// What a leaf says of its device.
+    pub leaf: Option<LeafSpec>,
+    /// Vdevs below, in order.
+    pub children: Vec<Spec>,
+}
+
+/// The types of vdevs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Above all top-level vdevs.
+    Root,
+    /// A disk or partition.
+    Disk,
+    /// A regular file.
+    File,
+    /// The same on every child.
+    Mirror,
+    /// A mirror while one child takes another's place.
+    Replacing,
+    /// A mirror of a vdev and the spare that stands in for it.
+    Spare,
+    /// Blocks with parity, dealt over the children.
+    Raidz {
+        /// Parity level, 1 to 3.
+        nparity: usize,
+    },
+    /// Groups with parity, permuted over the children.
+    Draid(Shape),
+    /// A spare that is spread over the children of a draid.
+    DraidSpare {
+        /// Guid of the draid.
+        draid_guid: u64,
+        /// Which of its spares.
+        spare: u64,
+    },
+    /// What is left of a removed vdev: a table of where its contents are now.
+    Indirect,
+    /// The number of a removed log device.
+    Hole,
+    /// A vdev that the configuration at hand does not tell of.
+    Missing,
+}
+
+impl Kind {
+    /// Whether children hold copies of the same bytes.
+    pub fn is_copies(self) -> bool {
+        matches!(self, Kind::Mirror | Kind::Replacing | Kind::Spare)
+    }
+
+    /// Whether it has no children.
+    pub fn is_leaf(self) -> bool {
+        matches!(self, Kind::Disk | Kind::File | Kind::DraidSpare { .. })
+    }
+
+    /// Whether it holds bytes on devices.
+    pub fn is_concrete(self) -> bool {
+        !matches!(self, Kind::Indirect | Kind::Hole | Kind::Missing)
+    }
+}
+
+/// What a top-level vdev says of its space.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopSpec {
+    /// Binary logarithm of the sector size, 9 to 16; 0 on a hole.
+    pub ashift: u32,
+    /// Bytes of its address space; 0 if unknown.
+    pub asize: u64,
+    /// Object that holds the space map numbers of the metaslabs; 0 if none.
+    pub metaslab_array: u64,
+    /// Binary logarithm of the size of a metaslab.
+    pub metaslab_shift: u32,
+    /// Whether it holds the intent log only.
+    pub is_log: bool,
+    /// What it was set aside for.
+    pub bias: Option<Bias>,
+    /// Whether its removal has begun.
+    pub removing: bool,
+    /// ZAP object with its attributes; 0 if none.
+    pub zap: u64,
+    /// On an indirect one: where its table is.
+    pub indirect: Option<IndirectSpec>,
+}
+
+/// Allocation classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bias {
+    /// Intent log.
+    Log,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+}
+
+/// The objects of a removed vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndirectSpec {
+    /// Object that holds the table of where its contents are.
+    pub mapping_object: u64,
+    /// Object that tells when each part of the table came to be.
+    pub births_object: u64,
+    /// The vdev that was removed before this one.
+    pub previous: Option<u64>,
+}
+
+/// What a leaf says of its device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeafSpec {
+    /// Path by which it was last open.
+    pub path: Option<String>,
+    /// Path by bus and slot.
+    pub phys_path: Option<String>,
+    /// Id from the device's driver.
+    pub devid: Option<String>,
+    /// Whether the whole disk was given to the pool, which then made the partitions.
+    pub whole_disk: bool,
+    /// Object that holds the transaction groups which it missed; 0 if none.
+    pub dtl_object: u64,
+    /// ZAP object with its attributes; 0 if none.
+    pub zap: u64,
+    /// Taken offline by the administrator.
+    pub offline: bool,
+    /// Faulted by the administrator (`zpool offline -f`), not by a diagnosis.
+    pub faulted: bool,
+    /// Taken out of its slot when last seen.
+    pub removed: bool,
+    /// Not found when the pool was last open.
+    pub not_present: bool,
+    /// Transaction group up to which it is being resilvered; 0 if it is not.
+    pub resilver_txg: u64,
+}
+
+impl Spec {
+    /// The tree from a pool's configuration, whose outermost vdev is of type `root`.
+    pub fn parse_root(nv: &NvList) -> Result<Spec> {
+        let spec = Spec::parse(nv, 0, 0)?;
+        if spec.kind != Kind::Root {
+            return Err(bad(nv, "is not the root of the tree"));
+        }
+        Ok(spec)
+    }
+
+    /// A top-level vdev from a label.
+    pub fn parse_top(nv: &NvList) -> Result<Spec> {
+        let id = nv.u64("id")?;
+        if id >= CHILDREN_MAX as u64 {
+            return Err(bad(nv, format!("has the impossible number {id}")));
+        }
+        Spec::parse(nv, id as usize, 1)
+    }
+
+    /// A leaf outside the tree: from the lists of spares and of cache devices.
+    pub fn parse_leaf(nv: &NvList) -> Result<Spec> {
+        let spec = Spec::parse(nv, nv.opt_u64("id").unwrap_or(0) as usize, DEPTH_MAX)?;
+        if spec.leaf.is_none() {
+            return Err(bad(nv, "is not a device"));
+        }
+        Ok(spec)
+    }
+
+    /// A root above `tops`; numbers that none of them has are filled with missing vdevs, up to
+    /// `count` in all. For an import, which at first knows only what labels say.
+    pub fn root_of(guid: u64, tops: Vec<Spec>, count: usize) -> Result<Spec> {
+        let mut children: Vec<Option<Spec>> = Vec::new();
+        if count > CHILDREN_MAX || tops.iter().any(|top| top.id >= CHILDREN_MAX as u64) {
+            return Err(Error::corrupt(format!("configuration has more than {CHILDREN_MAX} top-level vdevs")));
+        }
+        children.resize(tops.iter().map(|top| top.id as usize + 1).fold(count, usize::max), None);
+        for top in tops {
+            let place = &mut children[top.id as usize];
+            if place.replace(top).is_some() {
+                return Err(Error::corrupt("configuration has two top-level vdevs of one number"));
+            }
+        }
+        let children = (0..).zip(children).map(|(id, top)| top.unwrap_or_else(|| Spec::empty(Kind::Missing, id)));
+        Ok(Spec { guid, children: children.collect(), ..Spec::empty(Kind::Root, 0) })
+    }
+
+    fn empty(kind: Kind, id: u64) -> Spec {
+        Spec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
+    }
+
+    /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`.
+    fn parse(nv: &NvList, id: usize, depth: usize) -> Result<Spec> {
+        let lists = nv.opt_lists("children").unwrap_or_default();
+        if lists.len() > CHILDREN_MAX || (depth >= DEPTH_MAX && !lists.is_empty()) {
+            return Err(bad(nv, "has too many vdevs below it"));
+        }
+        if nv.opt_u64("id").is_some_and(|n| n != id as u64) {
+            return Err(bad(nv, format!("is number {id}, but says otherwise")));
+        }
+        let kind = parse_kind(nv, lists.len())?;
+        let children = lists.iter().enumerate().map(|(i, child)| Spec::parse(child, i, depth + 1));
+        let spec = Spec {
+            kind,
+            id: id as u64,
+            guid: nv.opt_u64("guid").unwrap_or(0),
+            create_txg: nv.opt_u64("create_txg").unwrap_or(0),
+            top: if depth == 1 { Some(TopSpec::parse(nv, kind)?) } else { None },
+            leaf: kind.is_leaf().then(|| LeafSpec::parse(nv)),
+            children: children.collect::<Result<_>>()?,
+        };
+        spec.check(nv, depth)?;
+        Ok(spec)
+    }
+
+    /// Whether the vdevs fit together.
+    fn check(&self, nv: &NvList, depth: usize) -> Result<()> {
+        if (self.kind == Kind::Root) != (depth == 0) {
+            return Err(bad(nv, "is at the wrong place in the tree"));
+        }
+        let count = self.children.len();
+        let count_fits = match self.kind {
+            Kind::Root => true,
+            Kind::Mirror | Kind::Replacing | Kind::Spare => count >= 1,
+            Kind::Raidz { nparity } => count > nparity && count <= RAIDZ_CHILDREN_MAX,
+            Kind::Draid(shape) => count as u64 == shape.children,
+            _ => count == 0,
+        };
+        if !count_fits {
+            return Err(bad(nv, format!("has {count} children")));
+        }
+        // below a top-level vdev are only leaves, and copies of leaves
+        let fits = |child: &Spec| child.kind.is_leaf() || child.kind.is_copies() || child.kind == Kind::Missing;
+        if depth > 0 && !self.children.iter().all(fits) {
+            return Err(bad(nv, "has a vdev below it that does not belong there"));
+        }
+        Ok(())
+    }
+}
+
+impl TopSpec {
+    fn parse(nv: &NvList, kind: Kind) -> Result<TopSpec> {
+        let number = |name| nv.opt_u64(name).unwrap_or(0);
+        let ashift = number("ashift");
+        if !(9..=16).contains(&ashift) && !matches!(kind, Kind::Hole | Kind::Missing) {
+            return Err(bad(nv, format!("has the impossible ashift {ashift}")));
+        }
+        let metaslab_shift = number("metaslab_shift");
+        if metaslab_shift >= 64 {
+            return Err(bad(nv, format!("has the impossible metaslab_shift {metaslab_shift}")));
+        }
+        let bias = match nv.opt_str("alloc_bias") {
+            None => None,
+            Some("log") => Some(Bias::Log),
+            Some("special") => Some(Bias::Special),
+            Some("dedup") => Some(Bias::Dedup),
+            Some(other) => return Err(bad(nv, format!("has the unknown alloc_bias '{other}'"))),
+        };
+        let indirect = (kind == Kind::Indirect).then(|| IndirectSpec {
+            mapping_object: number("com.delphix:indirect_object"),
+            births_object: number("com.delphix:indirect_births"),
+            previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX),
+        });
+        Ok(TopSpec {
+            ashift: ashift as u32,
+            asize: number("asize"),
+            metaslab_array: number("metaslab_array"),
+            metaslab_shift: metaslab_shift as u32,
+            is_log: number("is_log") != 0,
+            bias,
+            removing: number("removing") != 0,
+            zap: number("com.delphix:vdev_zap_top"),
+            indirect,
+        })
+    }
+}
+
+impl LeafSpec {
+    fn parse(nv: &NvList) -> LeafSpec {
+        let number = |name| nv.opt_u64(name).unwrap_or(0);
+        let string = |name| nv.opt_str(name).map(str::to_owned);
+        LeafSpec {
+            path: string("path"),
+            phys_path: string("phys_path"),
+            devid: string("devid"),
+            whole_disk: number("whole_disk") == 1,
+            dtl_object: number("DTL"),
+            zap: number("com.delphix:vdev_zap_leaf"),
+            offline: number("offline") != 0,
+            faulted: nv.opt_str("aux_state") == Some("external"),
+            removed: number("removed") != 0,
+            not_present: number("not_present") != 0,
+            resilver_txg: number("resilver_txg"),
+        }
+    }
+}
+
+fn parse_kind(nv: &NvList, count: usize) -> Result<Kind> {
+    Ok(match nv.str("type")? {
+        "root" => Kind::Root,
+        "disk" => Kind::Disk,
+        "file" => Kind::File,
+        "mirror" => Kind::Mirror,
+        "replacing" => Kind::Replacing,
+        "spare" => Kind::Spare,
+        "raidz" => parse_raidz(nv)?,
+        "draid" => Kind::Draid(parse_draid(nv, count)?),
+        "dspare" => parse_draid_spare(nv)?,
+        "indirect" => Kind::Indirect,
+        "hole" => Kind::Hole,
+        "missing" => Kind::Missing,
+        other => return Err(bad(nv, format!("is of the unknown type '{other}'"))),
+    })
+}
+
+fn parse_raidz(nv: &NvList) -> Result<Kind> {
+    if nv.has("raidz_expanding") || nv.has("raidz_expand_txgs") {
+        return Err(unsupported("org.openzfs:raidz_expansion"));
+    }
+    // pools older than double parity do not say
+    match nv.opt_u64("nparity").unwrap_or(1) {
+        n @ 1..=3 => Ok(Kind::Raidz { nparity: n as usize }),
+        n => Err(bad(nv, format!("has the impossible parity level {n}"))),
+    }
+}
+
+fn parse_draid(nv: &NvList, count: usize) -> Result<Shape> {
+    if nv.opt_u64("draid_nchildren").is_some_and(|n| n != count as u64) {
+        return Err(unsupported("com.seagate:draid_failure_domains"));
+    }
+    Ok(Shape {
+        children: count as u64,
+        ndata: nv.u64("draid_ndata")?,
+        nparity: nv.u64("nparity")?,
+        nspares: nv.u64("draid_nspares")?,
+        ngroups: nv.u64("draid_ngroups")?,
+    })
+}
+
+fn parse_draid_spare(nv: &NvList) -> Result<Kind> {
+    Ok(Kind::DraidSpare { draid_guid: nv.u64("top_guid")?, spare: nv.u64("spare_id").or_else(|_| nv.u64("spareid"))? })
+}
+
+/// An error that says which vdev it is about.
+fn bad(nv: &NvList, what: impl std::fmt::Display) -> Error {
+    let kind = nv.opt_str("type").unwrap_or("without a type");
+    let guid = nv.opt_u64("guid").unwrap_or(0);
+    Error::corrupt(format!("configuration: the vdev of type {kind} with guid {guid} {what}"))
+}
+
+fn unsupported(feature: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("the pool uses the feature {feature}, which this version cannot read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use format::nvlist::Value;
+
+    use super::*;
+
+    fn nv(pairs: &[(&str, Value)]) -> NvList {
+        pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
+    }
+
+    fn leaf(id: u64) -> NvList {
+        nv(&[
+            ("type", Value::Str("file".into())),
+            ("id", Value::U64(id)),
+            ("guid", Value::U64(100 + id)),
+            ("path", Value::Str(format!("/dev/{id}"))),
+            ("offline", Value::U64(id & 1)),
+        ])
+    }
+
+    fn raidz() -> NvList {
+        nv(&[
+            ("type", Value::Str("raidz".into())),
+            ("id", Value::U64(0)),
+            ("guid", Value::U64(7)),
+            ("nparity", Value::U64(2)),
+            ("ashift", Value::U64(12)),
+            ("asize", Value::U64(1 << 30)),
+            ("children", Value::Lists((0..4).map(leaf).collect())),
+        ])
+    }
+
+    fn with(mut list: NvList, name: &str, value: Value) -> NvList {
+        list.set(name, value);
+        list
+    }
+
+    #[test]
+    fn a_tree() {
+        let root = nv(&[("type", Value::Str("root".into())), ("children", Value::Lists(vec![raidz()]))]);
+        let root = Spec::parse_root(&root).unwrap();
+        let [top] = &root.children[..] else { panic!("one top-level vdev") };
+        assert_eq!((top.kind, top.guid), (Kind::Raidz { nparity: 2 }, 7));
+        assert_eq!(top.top.as_ref().map(|t| (t.ashift, t.asize)), Some((12, 1 << 30)));
+        let leaf = top.children[3].leaf.as_ref().unwrap();
+        assert_eq!((leaf.path.as_deref(), leaf.offline), (Some("/dev/3"), true));
+        assert_eq!(Spec::parse_top(&raidz()).unwrap(), *top);
+        assert_eq!(Spec::root_of(0, vec![top.clone()], 1).unwrap().children, root.children);
+    }
+
+    #[test]
+    fn missing_numbers_are_filled() {
+        let three = Spec { id: 3, ..Spec::parse_top(&raidz()).unwrap() };
+        let root = Spec::root_of(1, vec![three.clone()], 5).unwrap();
+        let kinds: Vec<bool> = root.children.iter().map(|c| c.kind == Kind::Missing).collect();
+        assert_eq!(kinds, [true, true, true, false, true]);
+        assert!(Spec::root_of(1, vec![three.clone(), three], 1).is_err());
+        assert!(Spec::root_of(1, vec![], usize::MAX).is_err());
+    }
+
+    #[test]
+    fn wrong_values_are_errors() {
+        let children = |n: usize| Value::Lists((0..n as u64).map(leaf).collect());
+        let bad = [
+            with(raidz(), "type", Value::Str("raidx".into())),
+            with(raidz(), "type", Value::U64(1)),
+            with(raidz(), "nparity", Value::U64(0)),
+            with(raidz(), "nparity", Value::U64(u64::MAX)),
+            with(raidz(), "ashift", Value::U64(8)),
+            with(raidz(), "ashift", Value::U64(17)),
+            with(raidz(), "metaslab_shift", Value::U64(64)),
+            with(raidz(), "alloc_bias", Value::Str("x".into())),
+            with(raidz(), "id", Value::U64(u64::MAX)),
+            with(raidz(), "children", children(2)),
+            with(raidz(), "children", children(256)),
+            with(raidz(), "children", Value::Lists(vec![leaf(0), leaf(1), leaf(1)])),
+            with(raidz(), "children", Value::Lists(vec![raidz(), leaf(1), leaf(2)])),
+            with(raidz(), "type", Value::Str("disk".into())),
+            with(leaf(0), "children", children(1)),
+        ];
+        for list in bad {
+            assert_eq!(Spec::parse_top(&list).unwrap_err().kind(), ErrorKind::Corrupt, "{list:?}");
+        }
+        assert!(Spec::parse_root(&raidz()).is_err() && Spec::parse_leaf(&raidz()).is_err());
+        assert!(Spec::parse_leaf(&leaf(3)).is_ok());
+    }
+
+    #[test]
+    fn trees_that_nest_too_deep() {
+        let mut list = leaf(0);
+        for depth in 0..20 {
+            let mirror = [
+                ("type", Value::Str("mirror".into())),
+                ("ashift", Value::U64(9)),
+                ("children", Value::Lists(vec![list])),
+            ];
+            list = nv(&mirror);
+            list.set("id", Value::U64(0));
+            assert_eq!(Spec::parse_top(&list).is_ok(), depth < 7, "{depth}");
+        }
+    }
+
+    #[test]
+    fn features_beyond_this_version_are_refused_by_name() {
+        let expanded = with(raidz(), "raidz_expand_txgs", Value::U64s(vec![5]));
+        let error = Spec::parse_top(&expanded).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.what().contains("raidz_expansion"));
+    }
+}

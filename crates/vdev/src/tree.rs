@@ -1,0 +1,427 @@
+//! The vdevs of an open pool.
+//!
+//! ```text
+//!   root
+//!    ├── 0 mirror ──┬── disk ── device         DVAs name a top-level vdev (0, 1, 2) and an offset;
+//!    │              └── disk ── device         `read` turns that into reads of leaves
+//!    ├── 1 raidz ───┬── disk ── device
+//!    │              ├── replacing ─┬── disk ── (missing)
+//!    │              │              └── disk ── device
+//!    │              └── disk ── device
+//!    └── 2 indirect ── table ──> 0, 1
+//! ```
+//!
+//! All vdevs are in one array, and refer to each other by their index, [`VdevId`]. The shape is
+//! fixed once the tree is open; health, counters, dirty time logs and the tables of removed vdevs
+//! change behind shared references, so that readers never wait for each other.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use base::{Error, Kind as ErrorKind, Result};
+use device::Device;
+
+use crate::draid::Layout;
+use crate::dtl::TxgRanges;
+use crate::health::{Aux, Health, HealthCell, State, Stats};
+use crate::indirect::{MapEntry, Mapping};
+use crate::raidz::Geometry;
+use crate::spec::{Kind, LeafSpec, Spec, TopSpec};
+
+/// Bytes in front of a leaf's data: two labels and the boot area.
+pub const FRONT_BYTES: u64 = 4 << 20;
+/// Bytes behind a leaf's data: two labels.
+pub const BACK_BYTES: u64 = 512 << 10;
+/// The smallest device that ZFS takes.
+pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
+
+/// Index of a vdev in its [`Tree`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VdevId(pub(crate) usize);
+
+/// The vdevs of a pool.
+#[derive(Debug)]
+pub struct Tree {
+    vdevs: Vec<Vdev>,
+}
+
+/// One vdev of a [`Tree`].
+#[derive(Debug)]
+pub struct Vdev {
+    id: VdevId,
+    parent: Option<VdevId>,
+    children: Vec<VdevId>,
+    /// As configured, without what is below it.
+    spec: Spec,
+    name: String,
+    layout: Place,
+    device: Option<Arc<dyn Device>>,
+    health: HealthCell,
+    missing: RwLock<TxgRanges>,
+    missing_any: AtomicBool,
+    stats: Stats,
+}
+
+/// How a vdev finds bytes.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// On its device.
+    Device,
+    /// The same on each child.
+    Copies,
+    /// Dealt over the children.
+    Raidz(Geometry),
+    /// Permuted over the children.
+    Draid(Layout),
+    /// On the children of that draid.
+    DraidSpare {
+        /// The draid.
+        draid: VdevId,
+        /// Which of its spares.
+        spare: usize,
+    },
+    /// On other top-level vdevs; empty until the table has been read.
+    Indirect(OnceLock<Mapping>),
+    /// Nowhere.
+    None,
+}
+
+impl Tree {
+    /// Opens the vdevs of `spec`, which is a root; `devices` are the leaves' devices by guid.
+    ///
+    /// A leaf without a device, or with one that cannot be right, is no error but a state. Errors:
+    /// [`ErrorKind::Corrupt`] if two leaves have one guid, or a draid or its spare is impossible.
+    pub fn open(spec: Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Tree> {
+        if spec.kind != Kind::Root {
+            return Err(Error::new(ErrorKind::Invalid, "the tree's outermost vdev is not a root"));
+        }
+        let mut tree = Tree { vdevs: Vec::new() };
+        tree.add(spec, None, 9, devices)?;
+        tree.connect_draid_spares()?;
+        let mut seen = HashMap::new();
+        for leaf in tree.vdevs.iter().filter(|v| v.is_leaf()) {
+            if let Some(other) = seen.insert(leaf.guid(), leaf.name()) {
+                return Err(Error::corrupt(format!("{other} and {} have the same guid", leaf.name())));
+            }
+        }
+        Ok(tree)
+    }
+
+    fn add(
+        &mut self,
+        mut spec: Spec,
+        parent: Option<VdevId>,
+        ashift: u32,
+        devices: &HashMap<u64, Arc<dyn Device>>,
+    ) -> Result<VdevId> {
+        let ashift = spec.top.as_ref().map_or(ashift, |top| top.ashift);
+        let below = std::mem::take(&mut spec.children);
+        let layout = match spec.kind {
+            Kind::Disk | Kind::File => Place::Device,
+            Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
+            Kind::Raidz { nparity } => Place::Raidz(Geometry { ashift, width: below.len(), nparity }),
+            Kind::Draid(shape) => Place::Draid(Layout::new(ashift, shape)?),
+            Kind::Indirect => Place::Indirect(OnceLock::new()),
+            Kind::Root | Kind::Hole | Kind::Missing | Kind::DraidSpare { .. } => Place::None,
+        };
+        let device = matches!(layout, Place::Device).then(|| devices.get(&spec.guid).cloned()).flatten();
+        let id = VdevId(self.vdevs.len());
+        self.vdevs.push(Vdev {
+            id,
+            parent,
+            children: Vec::with_capacity(below.len()),
+            name: name_of(&spec),
+            health: HealthCell::new(health_at_open(&spec, device.as_deref())),
+            spec,
+            layout,
+            device,
+            missing: RwLock::default(),
+            missing_any: AtomicBool::new(false),
+            stats: Stats::default(),
+        });
+        for child in below {
+            let child = self.add(child, Some(id), ashift, devices)?;
+            self.vdevs[id.0].children.push(child);
+        }
+        Ok(id)
+    }
+
+    /// Finds the draid of each distributed spare.
+    fn connect_draid_spares(&mut self) -> Result<()> {
+        for i in 0..self.vdevs.len() {
+            let Kind::DraidSpare { draid_guid, spare } = self.vdevs[i].spec.kind else { continue };
+            let draid = self.vdevs.iter().find(|v| v.guid() == draid_guid).map(|v| (v.id, &v.layout));
+            let Some((draid, Place::Draid(layout))) = draid else {
+                return Err(Error::corrupt(format!(
+                    "distributed spare of a draid with guid {draid_guid}, which is not there"
+                )));
+            };
+            if spare >= layout.nspares() as u64 {
+                return Err(Error::corrupt(format!(
+                    "distributed spare {spare} of a draid that has {}",
+                    layout.nspares()
+                )));
+            }
+            self.vdevs[i].layout = Place::DraidSpare { draid, spare: spare as usize };
+        }
+        Ok(())
+    }
+
+    /// The root.
+    pub fn root(&self) -> &Vdev {
+        &self.vdevs[0]
+    }
+
+    /// The vdev with that id, which is of this tree.
+    pub fn vdev(&self, id: VdevId) -> &Vdev {
+        &self.vdevs[id.0]
+    }
+
+    /// All vdevs, each before those below it.
+    pub fn iter(&self) -> impl Iterator<Item = &Vdev> {
+        self.vdevs.iter()
+    }
+
+    /// The top-level vdevs, in the order of their numbers.
+    pub fn tops(&self) -> impl ExactSizeIterator<Item = &Vdev> {
+        self.root().children.iter().map(|&id| self.vdev(id))
+    }
+
+    /// The top-level vdev with that number; an error of [`ErrorKind::Corrupt`] if there is none.
+    pub fn top(&self, number: u64) -> Result<&Vdev> {
+        let id = usize::try_from(number).ok().and_then(|n| self.root().children.get(n));
+        id.map(|&id| self.vdev(id)).ok_or_else(|| Error::corrupt(format!("there is no vdev {number} in the pool")))
+    }
+
+    /// The leaf with that guid.
+    pub fn leaf(&self, guid: u64) -> Option<&Vdev> {
+        self.vdevs.iter().find(|v| v.is_leaf() && v.guid() == guid)
+    }
+
+    /// Bytes that a block of `size` bytes takes up on top-level vdev `number`, parity and padding
+    /// included.
+    pub fn asize(&self, number: u64, size: u64) -> Result<u64> {
+        let top = self.top(number)?;
+        Ok(match &top.layout {
+            Place::Raidz(geometry) => geometry.asize(size),
+            Place::Draid(layout) => layout.asize(size),
+            _ => size.next_multiple_of(1 << top.ashift()),
+        })
+    }
+
+    /// Tells which transaction groups the leaf with that guid has missed. False if there is none.
+    pub fn set_missing(&self, guid: u64, txgs: TxgRanges) -> bool {
+        let Some(leaf) = self.leaf(guid) else { return false };
+        leaf.missing_any.store(!txgs.is_empty(), Ordering::Relaxed);
+        *leaf.missing.write().unwrap_or_else(PoisonError::into_inner) = txgs;
+        true
+    }
+
+    /// Gives the removed vdev `number` the table of where its contents are, sorted by source.
+    ///
+    /// Errors: [`ErrorKind::Corrupt`] if the table is impossible, [`ErrorKind::Invalid`] if the
+    /// vdev is not a removed one, or has its table.
+    pub fn set_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
+        let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
+        match &self.top(number)?.layout {
+            Place::Indirect(table) => table
+                .set(mapping)
+                .map_err(|_| Error::new(ErrorKind::Invalid, format!("the removed vdev {number} has its table"))),
+            _ => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} has not been removed"))),
+        }
+    }
+
+    /// Sets the state of a leaf, for what only its label tells. False if there is no such leaf.
+    pub fn set_health(&self, guid: u64, health: Health) -> bool {
+        let Some(leaf) = self.leaf(guid) else { return false };
+        leaf.set_health(health);
+        true
+    }
+
+    /// The state of a vdev, which for those with others below follows from theirs.
+    pub fn health(&self, id: VdevId) -> Health {
+        let vdev = self.vdev(id);
+        if vdev.children.is_empty() {
+            return vdev.health.get();
+        }
+        let (mut gone, mut degraded, mut offline, mut corrupt) = (0, 0, 0, false);
+        for &child in &vdev.children {
+            let (health, child) = (self.health(child), self.vdev(child));
+            // what was removed has no say
+            if matches!(child.kind(), Kind::Indirect | Kind::Hole) {
+                continue;
+            }
+            offline += usize::from(health.state == State::Offline);
+            corrupt |= health.aux == Aux::CorruptData;
+            match health.state {
+                State::Healthy => {}
+                State::Degraded => degraded += 1,
+                // a pool without its log can be opened, without what is in the log
+                _ if vdev.kind() == Kind::Root && child.spec.top.as_ref().is_some_and(|t| t.is_log) => degraded += 1,
+                _ => gone += 1,
+            }
+        }
+        let count = vdev.children.len();
+        let bearable = match vdev.layout {
+            Place::Copies => count - 1,
+            Place::Raidz(geometry) => geometry.nparity,
+            Place::Draid(ref layout) => layout.nparity(),
+            _ => 0,
+        };
+        match vdev.layout {
+            Place::Copies if offline == count => Health::new(State::Offline, Aux::ChildrenOffline),
+            _ if gone > bearable && vdev.kind() == Kind::Root && corrupt => {
+                Health::new(State::Unavail, Aux::CorruptData)
+            }
+            _ if gone > bearable => Health::new(State::Unavail, Aux::NoReplicas),
+            _ if gone + degraded > 0 => Health::new(State::Degraded, Aux::None),
+            _ => Health::HEALTHY,
+        }
+    }
+
+    pub(crate) fn child(&self, vdev: &Vdev, number: usize) -> &Vdev {
+        self.vdev(vdev.children[number])
+    }
+}
+
+impl Vdev {
+    /// Its id in the tree.
+    pub fn id(&self) -> VdevId {
+        self.id
+    }
+
+    /// What it is.
+    pub fn kind(&self) -> Kind {
+        self.spec.kind
+    }
+
+    /// Unique id.
+    pub fn guid(&self) -> u64 {
+        self.spec.guid
+    }
+
+    /// Position among its parent's children; of a top-level vdev, the number that DVAs name.
+    pub fn number(&self) -> u64 {
+        self.spec.id
+    }
+
+    /// The vdev above; none above the root.
+    pub fn parent(&self) -> Option<VdevId> {
+        self.parent
+    }
+
+    /// The vdevs below, in order.
+    pub fn children(&self) -> &[VdevId] {
+        &self.children
+    }
+
+    /// What the configuration says of it; its list of children is empty.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What a top-level vdev says of its space.
+    pub fn top_spec(&self) -> Option<&TopSpec> {
+        self.spec.top.as_ref()
+    }
+
+    /// What a leaf says of its device.
+    pub fn leaf_spec(&self) -> Option<&LeafSpec> {
+        self.spec.leaf.as_ref()
+    }
+
+    /// Name for messages: the path of a leaf, type and number of others (`raidz1-0`).
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether it is a leaf.
+    pub fn is_leaf(&self) -> bool {
+        self.spec.kind.is_leaf()
+    }
+
+    /// The device of a leaf, if it has been found.
+    pub fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref()
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Whether it lacks blocks born in `txg`.
+    pub fn is_missing(&self, txg: u64) -> bool {
+        self.missing_any.load(Ordering::Relaxed)
+            && self.missing.read().unwrap_or_else(PoisonError::into_inner).contains(txg)
+    }
+
+    /// The transaction groups that it has missed.
+    pub fn missing(&self) -> TxgRanges {
+        self.missing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.layout
+    }
+
+    /// Binary logarithm of a top-level vdev's sector size.
+    pub(crate) fn ashift(&self) -> u32 {
+        self.spec.top.as_ref().map_or(9, |top| top.ashift)
+    }
+
+    /// The device of a leaf that may be read.
+    pub(crate) fn readable_device(&self) -> Option<&dyn Device> {
+        self.device.as_deref().filter(|_| self.is_usable())
+    }
+
+    pub(crate) fn set_health(&self, health: Health) {
+        self.health.set(health);
+    }
+
+    /// Whether the state of a leaf allows reads.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.health.get().is_readable()
+    }
+}
+
+/// The state of a vdev without others below it, when it has just been opened.
+fn health_at_open(spec: &Spec, device: Option<&dyn Device>) -> Health {
+    let Some(leaf) = &spec.leaf else {
+        return match spec.kind {
+            Kind::Missing => Health::new(State::Unavail, Aux::BadGuidSum),
+            _ => Health::HEALTHY,
+        };
+    };
+    match device {
+        _ if leaf.faulted => Health::new(State::Faulted, Aux::External),
+        _ if leaf.offline => Health::new(State::Offline, Aux::None),
+        // has no device of its own
+        _ if matches!(spec.kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
+        None if leaf.removed => Health::new(State::Removed, Aux::None),
+        None => Health::new(State::Unavail, Aux::OpenFailed),
+        Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(State::Unavail, Aux::TooSmall),
+        Some(_) => Health::HEALTHY,
+    }
+}
+
+fn name_of(spec: &Spec) -> String {
+    let id = spec.id;
+    let path = || spec.leaf.as_ref().and_then(|leaf| leaf.path.clone()).unwrap_or_else(|| spec.guid.to_string());
+    match spec.kind {
+        Kind::Root => "root".to_owned(),
+        Kind::Disk | Kind::File | Kind::DraidSpare { .. } => path(),
+        Kind::Mirror => format!("mirror-{id}"),
+        Kind::Replacing => format!("replacing-{id}"),
+        Kind::Spare => format!("spare-{id}"),
+        Kind::Raidz { nparity } => format!("raidz{nparity}-{id}"),
+        Kind::Draid(shape) => {
+            let (nparity, ndata, children, nspares) = (shape.nparity, shape.ndata, shape.children, shape.nspares);
+            format!("draid{nparity}:{ndata}d:{children}c:{nspares}s-{id}")
+        }
+        Kind::Indirect => format!("indirect-{id}"),
+        Kind::Hole => format!("hole-{id}"),
+        Kind::Missing => format!("missing-{id}"),
+    }
+}

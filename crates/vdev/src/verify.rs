@@ -1,0 +1,216 @@
+//! Reads that try every way until the bytes are right.
+//!
+//! An extent is cut into *sources*, each of which gives a range of its bytes in one or more
+//! *versions*: a mirror has one for each side ([`copies`]), a row of a raidz one for each set of
+//! columns that may be wrong ([`rows`]). Mostly there is one source; a block on a removed vdev has
+//! several if it was split, and a draid's block two where a group ends. The search goes through
+//! combinations of versions, those with the fewest surprises first:
+//!
+//! 1. the first version of every source;
+//! 2. for each leaf: the versions that do without it, in case one disk is bad throughout;
+//! 3. all combinations, ordered by the sum of the versions' numbers, up to a limit.
+//!
+//! Sources read leaves only as versions are called for. At the end, if the right bytes are known,
+//! every leaf that returned others is charged a checksum error; if they are not, every leaf that
+//! returned anything.
+
+mod copies;
+mod rows;
+mod search;
+
+use std::ops::Range;
+
+use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use device::Read;
+
+use crate::health::{Aux, Health, State, Stats};
+use crate::read::{Choice, Extent};
+use crate::tree::{Place, Tree, VdevId};
+use copies::Copies;
+use rows::RowVersions;
+
+/// Leaves named in an error at most.
+const NAMES_MAX: usize = 16;
+
+impl Tree {
+    /// Reads `extent` into `buf` in every way that there is, until `good` says that the bytes are
+    /// right.
+    ///
+    /// Counts a read error on every leaf that fails, and a checksum error on every leaf whose bytes
+    /// were wrong, unless it is known to have missed the block's birth. If no way is good, `buf`'s
+    /// contents are unspecified and the error is [`ErrorKind::Checksum`], or, if not even wrong
+    /// bytes could be had, that of a leaf ([`ErrorKind::Io`], [`ErrorKind::Missing`]); it names the
+    /// leaves tried. Panics if `buf` is not as long as the extent.
+    pub fn read_verified(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        let size = self.padded_size(&extent, buf.len())?;
+        let mut sources = self.sources(&extent, size)?;
+        let mut block = AlignedBuf::zeroed(size);
+        let wanted = buf.len();
+        let outcome = search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]));
+        match outcome {
+            Ok(()) => {
+                sources.iter().for_each(|s| s.charge(self, Some(&block[s.range()])));
+                buf.copy_from_slice(&block[..wanted]);
+                Ok(())
+            }
+            Err(error) => {
+                sources.iter().for_each(|s| s.charge(self, None));
+                Err(self.naming(error, &sources))
+            }
+        }
+    }
+
+    fn sources(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
+        let mut out = Vec::with_capacity(1);
+        for segment in self.segments(extent, size)? {
+            let (vdev, start) = (segment.vdev, segment.range.start);
+            let copies = |vdev, offset| {
+                let mut all = Vec::new();
+                let first = self.first_choice(vdev, offset, extent.birth_txg).map(|choice| choice.leaf);
+                self.each_copy(vdev, offset, extent.birth_txg, &mut |from| {
+                    all.push(Copy { from, bytes: Bytes::Unread })
+                });
+                all.sort_by_key(|copy| (!copy.from.trusted, Some(copy.from.leaf) != first));
+                all
+            };
+            let rows = match vdev.place() {
+                Place::Raidz(geometry) => vec![geometry.map(segment.offset, segment.range.len())?],
+                Place::Draid(layout) => layout.map(segment.offset, segment.range.len())?,
+                _ => {
+                    out.push(Source::Copies(Copies::new(segment.range, copies(vdev, segment.offset))));
+                    continue;
+                }
+            };
+            for row in rows {
+                let cells = row.columns.iter().map(|c| copies(self.child(vdev, c.child), c.offset)).collect();
+                out.push(Source::Row(RowVersions::new(row, start, cells)));
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reads those of `copies` that have not been read, `len` bytes each, all at once.
+    fn load<'a>(&self, copies: impl Iterator<Item = &'a mut Copy>, len: impl Fn(usize) -> usize) {
+        let mut unread: Vec<(&mut Copy, AlignedBuf)> = copies
+            .enumerate()
+            .filter(|(_, copy)| matches!(copy.bytes, Bytes::Unread))
+            .map(|(i, copy)| (copy, AlignedBuf::for_overwrite(len(i))))
+            .collect();
+        let mut reads: Vec<Read<'_>> = unread.iter_mut().map(|(copy, buf)| self.read_of(copy.from, buf)).collect();
+        device::read_batch(&mut reads);
+        let results: Vec<Result<()>> = reads.into_iter().map(|read| read.result).collect();
+        for ((copy, buf), result) in unread.into_iter().zip(results) {
+            copy.bytes = match result {
+                Ok(()) => Bytes::Read(buf),
+                Err(e) => {
+                    let leaf = self.vdev(copy.from.leaf);
+                    Stats::count(&leaf.stats().read_errors);
+                    if e.kind() == ErrorKind::Missing {
+                        leaf.set_health(Health::new(State::Unavail, Aux::OpenFailed));
+                    }
+                    Bytes::Failed(e)
+                }
+            };
+        }
+    }
+
+    /// Adds to `error` which leaves were tried.
+    fn naming(&self, error: Error, sources: &[Source]) -> Error {
+        let mut leaves: Vec<VdevId> = sources.iter().flat_map(Source::tried).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        let mut names: Vec<&str> = leaves.iter().take(NAMES_MAX).map(|&leaf| self.vdev(leaf).name()).collect();
+        if leaves.len() > NAMES_MAX {
+            names.push("others");
+        }
+        if names.is_empty() { error } else { error.at_vdev(names.join(", ")) }
+    }
+}
+
+/// What a leaf returned, or will.
+struct Copy {
+    from: Choice,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    Unread,
+    Failed(Error),
+    Read(AlignedBuf),
+}
+
+impl Copy {
+    fn get(&self) -> Option<&[u8]> {
+        match &self.bytes {
+            Bytes::Read(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// The error, if it was read and that failed; leaves it unread no more.
+    fn error(&self) -> Option<&Error> {
+        match &self.bytes {
+            Bytes::Failed(e) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// Counts a checksum error if the bytes differ from the right ones, or if there are none.
+    fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
+        let wrong = self.get().is_some_and(|bytes| right.is_none_or(|right| bytes != right));
+        if wrong && self.from.trusted {
+            Stats::count(&tree.vdev(self.from.leaf).stats().checksum_errors);
+        }
+    }
+}
+
+/// A range of an extent, in versions.
+enum Source {
+    Copies(Copies),
+    Row(RowVersions),
+}
+
+impl Source {
+    /// The bytes of the extent that it gives.
+    fn range(&self) -> Range<usize> {
+        match self {
+            Source::Copies(s) => s.range(),
+            Source::Row(s) => s.range(),
+        }
+    }
+
+    /// Puts version `n` into `out`, which is as long as the range; false if there are not so many.
+    fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
+        match self {
+            Source::Copies(s) => s.fill(tree, n, out),
+            Source::Row(s) => s.fill(tree, n, out),
+        }
+    }
+
+    /// The number of the first version that owes nothing to `leaf`, if it is not 0.
+    fn without(&mut self, tree: &Tree, leaf: VdevId) -> Option<usize> {
+        match self {
+            Source::Copies(s) => s.without(tree, leaf),
+            Source::Row(s) => s.without(tree, leaf),
+        }
+    }
+
+    fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
+        match self {
+            Source::Copies(s) => s.charge(tree, right),
+            Source::Row(s) => s.charge(tree, right),
+        }
+    }
+
+    fn copies(&self) -> Box<dyn Iterator<Item = &Copy> + '_> {
+        match self {
+            Source::Copies(s) => Box::new(s.copies()),
+            Source::Row(s) => Box::new(s.copies()),
+        }
+    }
+
+    /// The leaves that were read.
+    fn tried(&self) -> impl Iterator<Item = VdevId> {
+        self.copies().filter(|copy| !matches!(copy.bytes, Bytes::Unread)).map(|copy| copy.from.leaf)
+    }
+}

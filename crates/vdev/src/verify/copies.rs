@@ -1,0 +1,58 @@
+//! Versions of bytes of which leaves hold copies: what each leaf returns, equal ones once.
+
+use std::ops::Range;
+
+use super::Copy;
+use crate::tree::{Tree, VdevId};
+
+/// A range of an extent on a leaf or a mirror.
+pub(super) struct Copies {
+    range: Range<usize>,
+    /// In the order in which they are tried.
+    copies: Vec<Copy>,
+    /// How many of them have been tried.
+    tried: usize,
+    /// Numbers of those that differ from all before them.
+    versions: Vec<usize>,
+}
+
+impl Copies {
+    pub(super) fn new(range: Range<usize>, copies: Vec<Copy>) -> Copies {
+        Copies { range, copies, tried: 0, versions: Vec::new() }
+    }
+
+    pub(super) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    pub(super) fn copies(&self) -> impl Iterator<Item = &Copy> {
+        self.copies.iter()
+    }
+
+    pub(super) fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
+        while self.versions.len() <= n && self.tried < self.copies.len() {
+            let number = self.tried;
+            self.tried += 1;
+            tree.load(self.copies[number..=number].iter_mut(), |_| self.range.len());
+            let Some(bytes) = self.copies[number].get() else { continue };
+            if self.versions.iter().all(|&v| self.copies[v].get() != Some(bytes)) {
+                self.versions.push(number);
+            }
+        }
+        let Some(bytes) = self.versions.get(n).and_then(|&v| self.copies[v].get()) else { return false };
+        out.copy_from_slice(bytes);
+        true
+    }
+
+    pub(super) fn without(&mut self, tree: &Tree, leaf: VdevId) -> Option<usize> {
+        if self.versions.first().is_none_or(|&v| self.copies[v].from.leaf != leaf) {
+            return None;
+        }
+        let mut scratch = vec![0; self.range.len()];
+        self.fill(tree, 1, &mut scratch).then_some(1)
+    }
+
+    pub(super) fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
+        self.copies.iter().for_each(|copy| copy.charge(tree, right));
+    }
+}

@@ -1,0 +1,142 @@
+//! The order in which combinations of versions are tried.
+
+use base::{Error, Kind as ErrorKind, Result};
+
+use super::Source;
+use crate::read::nothing_left;
+use crate::tree::{Tree, VdevId};
+
+/// Combinations tried at most, for small blocks.
+const ATTEMPTS_MAX: usize = 1 << 16;
+/// Combinations that are always allowed: all ways to lose three columns of twenty.
+const ATTEMPTS_MIN: usize = 1 << 12;
+/// Bytes checked at most, within those limits.
+const BYTES_MAX: usize = 16 << 30;
+
+/// Fills `block` with combinations of the versions of `sources` until one is good.
+pub(super) fn search(
+    tree: &Tree,
+    sources: &mut [Source],
+    block: &mut [u8],
+    good: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<()> {
+    let attempts = (BYTES_MAX / block.len()).clamp(ATTEMPTS_MIN, ATTEMPTS_MAX);
+    let mut state = Search { tree, good, attempts, now: vec![usize::MAX; sources.len()] };
+    let zero = vec![0; sources.len()];
+    if let Some(empty) = state.first_without_version(sources, block) {
+        return Err(reason(&sources[empty]));
+    }
+    if state.attempt(sources, block, &zero) {
+        return Ok(());
+    }
+    if sources.len() > 1 {
+        let mut leaves: Vec<VdevId> = sources.iter().flat_map(|s| s.copies().map(|copy| copy.from.leaf)).collect();
+        leaves.sort_unstable();
+        leaves.dedup();
+        for leaf in leaves {
+            let wanted: Vec<usize> = sources.iter_mut().map(|s| s.without(tree, leaf).unwrap_or(0)).collect();
+            if wanted != zero && state.attempt(sources, block, &wanted) {
+                return Ok(());
+            }
+        }
+    }
+    // with one source this is all there is to it
+    let mut sum = 1;
+    while state.attempts > 0 {
+        let mut wanted = zero.clone();
+        match state.all_of_sum(sources, block, &mut wanted, 0, sum) {
+            Step::Good => return Ok(()),
+            Step::None => break,
+            Step::Some => sum += 1,
+        }
+    }
+    Err(Error::new(ErrorKind::Checksum, "checksum mismatch in every copy and combination of parity"))
+}
+
+struct Search<'a> {
+    tree: &'a Tree,
+    good: &'a mut dyn FnMut(&[u8]) -> bool,
+    /// How many more combinations may be tried.
+    attempts: usize,
+    /// The versions that the block holds.
+    now: Vec<usize>,
+}
+
+/// What came of a set of combinations.
+#[derive(PartialEq)]
+enum Step {
+    /// One was good.
+    Good,
+    /// Some were tried, none was good.
+    Some,
+    /// There were none.
+    None,
+}
+
+impl Search<'_> {
+    /// Fills in first versions; the number of the first source that has none.
+    fn first_without_version(&mut self, sources: &mut [Source], block: &mut [u8]) -> Option<usize> {
+        (0..sources.len()).find(|&i| !self.fill(sources, block, i, 0))
+    }
+
+    /// Whether source `i` has a version `n`, which is then in the block.
+    fn fill(&mut self, sources: &mut [Source], block: &mut [u8], i: usize, n: usize) -> bool {
+        if self.now[i] != n {
+            let range = sources[i].range();
+            if !sources[i].fill(self.tree, n, &mut block[range]) {
+                return false;
+            }
+            self.now[i] = n;
+        }
+        true
+    }
+
+    /// Whether this combination exists and is good.
+    fn attempt(&mut self, sources: &mut [Source], block: &mut [u8], wanted: &[usize]) -> bool {
+        if self.attempts == 0 || !(0..sources.len()).all(|i| self.fill(sources, block, i, wanted[i])) {
+            return false;
+        }
+        self.attempts -= 1;
+        (self.good)(block)
+    }
+
+    /// Tries all combinations in which the versions of the sources from `i` on add up to `sum`;
+    /// those before are as in `wanted`.
+    fn all_of_sum(
+        &mut self,
+        sources: &mut [Source],
+        block: &mut [u8],
+        wanted: &mut [usize],
+        i: usize,
+        sum: usize,
+    ) -> Step {
+        if i + 1 == sources.len() {
+            if self.attempts == 0 || !self.fill(sources, block, i, sum) {
+                return Step::None;
+            }
+            wanted[i] = sum;
+            return if self.attempt(sources, block, wanted) { Step::Good } else { Step::Some };
+        }
+        let mut step = Step::None;
+        for n in 0..=sum {
+            if self.attempts == 0 || !self.fill(sources, block, i, n) {
+                break;
+            }
+            wanted[i] = n;
+            match self.all_of_sum(sources, block, wanted, i + 1, sum - n) {
+                Step::Good => return Step::Good,
+                Step::Some => step = Step::Some,
+                Step::None => {}
+            }
+        }
+        step
+    }
+}
+
+/// Why a source has no version at all.
+fn reason(source: &Source) -> Error {
+    let mut errors = source.copies().filter_map(|copy| copy.error());
+    let Some(first) = errors.next() else { return nothing_left("not enough of it") };
+    let what = "no way to read it: too many devices fail";
+    Error::new(first.kind(), what).with_source(first.to_string())
+}
