@@ -1,1 +1,23 @@
-//! pool
+//! Pools: finding them on devices, opening them, and what is known about them as a whole.
+//!
+//! ```text
+//!  scan: paths ─▶ devices ─▶ labels ─▶ candidates (one a pool guid)
+//!  open: candidate ─▶ vdev tree from labels ─▶ best uberblock ─▶ MOS ─▶ config in the MOS
+//!                  ─▶ vdev tree from that ─▶ features ─▶ removed devices ─▶ datasets
+//! ```
+//!
+//! Below is everything but the file system; above are the commands and the pool process.
+
+mod candidate;
+mod features;
+mod import;
+mod mos;
+mod scan;
+mod space;
+
+pub use candidate::{Candidate, PoolState};
+pub use features::{FeatureState, Features};
+pub use import::{OpenOptions, Pool, Rewind};
+pub use mos::{directory_u64s, object_directory, packed_nvlist};
+pub use scan::{FoundDevice, LabelKind, Scan, scan};
+pub use space::Space;

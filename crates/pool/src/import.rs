@@ -1,0 +1,292 @@
+//! Opening a pool.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result, ResultExt};
+use device::Device;
+use dmu::{Cache, Mode, Objset};
+use dsl::Dsl;
+use format::nvlist::NvList;
+use format::uberblock::Uberblock;
+use vdev::{Spec, Tree, TxgRanges};
+use zio::Zio;
+
+use crate::features::{check_readable, unreadable_by_label};
+use crate::mos;
+use crate::{Candidate, Features, Space, object_directory, packed_nvlist};
+
+/// Which state of the pool to open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rewind {
+    /// The latest, or nothing.
+    #[default]
+    Newest,
+    /// The latest that can be opened.
+    Recover,
+    /// The latest up to that txg.
+    AtMost(u64),
+    /// That of exactly that txg.
+    Exactly(u64),
+}
+
+/// How to open a pool.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Name to open it under; its own if `None`.
+    pub name: Option<String>,
+    /// Which state to open.
+    pub rewind: Rewind,
+    /// Bytes of block contents to keep in RAM.
+    pub cache_bytes: u64,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions { name: None, rewind: Rewind::Newest, cache_bytes: 256 << 20 }
+    }
+}
+
+/// A pool, open for reading.
+pub struct Pool {
+    name: String,
+    candidate: Candidate,
+    config: NvList,
+    uberblock: Uberblock,
+    tree: Arc<Tree>,
+    cache: Arc<Cache>,
+    mos: Arc<Objset>,
+    dsl: Dsl,
+    features: Features,
+    spares: Vec<NvList>,
+    caches: Vec<NvList>,
+}
+
+impl Pool {
+    /// Opens a pool from the devices that were found.
+    ///
+    /// Errors: `Unsupported` naming the features that forbid it; `Missing` if devices are missing beyond
+    /// redundancy; `NotFound` if no uberblock is of the txg asked for; `Corrupt`, `Checksum`, `Io` if the
+    /// pool's own objects cannot be read.
+    pub fn open(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Result<Pool> {
+        let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
+        Pool::open_any(env, candidate, options, &name).in_pool(&name)
+    }
+
+    fn open_any(env: &Env, candidate: &Candidate, options: &OpenOptions, name: &str) -> Result<Pool> {
+        let unreadable = unreadable_by_label(&candidate.label);
+        if !unreadable.is_empty() {
+            let what = "This pool uses the following feature(s) not supported by this system:\n\t";
+            return Err(Error::new(Kind::Unsupported, format!("{what}{}", unreadable.join("\n\t"))));
+        }
+        let ring = candidate.uberblocks();
+        let chosen: Vec<&Uberblock> = match options.rewind {
+            Rewind::Newest => ring.iter().take(1).collect(),
+            Rewind::Recover => ring.iter().collect(),
+            Rewind::AtMost(txg) => ring.iter().find(|ub| ub.txg <= txg).into_iter().collect(),
+            Rewind::Exactly(txg) => ring.iter().find(|ub| ub.txg == txg).into_iter().collect(),
+        };
+        let mut error = match ring[..] {
+            [] => Error::corrupt("no valid uberblock on any device"),
+            [ref newest, .., ref oldest] => {
+                let what = format!("no such state: the uberblocks are of txg {} to {}", oldest.txg, newest.txg);
+                Error::new(Kind::NotFound, what)
+            }
+            [ref one] => Error::new(Kind::NotFound, format!("no such state: the only uberblock is of txg {}", one.txg)),
+        };
+        for uberblock in chosen {
+            match Pool::open_at(env, candidate, options, name, uberblock) {
+                Ok(pool) => return Ok(pool),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+
+    fn open_at(
+        env: &Env,
+        candidate: &Candidate,
+        options: &OpenOptions,
+        name: &str,
+        uberblock: &Uberblock,
+    ) -> Result<Pool> {
+        let devices: HashMap<u64, Arc<dyn Device>> =
+            candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))).collect();
+        let open_mos = |tree: &NvList| {
+            let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
+            let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
+            let cache = Arc::new(Cache::new(zio, options.cache_bytes));
+            let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain)?;
+            Ok::<_, Error>((tree, cache, mos))
+        };
+        // Labels know enough of the tree to read the MOS, which knows all of it.
+        let (_, _, mos) = open_mos(&candidate.vdev_tree)?;
+        let config_object = object_directory(&mos)?.require_u64("config")?;
+        let config = packed_nvlist(&mos, config_object)?;
+        let (tree, cache, mos) = open_mos(config.list("vdev_tree")?)?;
+
+        let features = Features::read(&mos)?;
+        check_readable(&features, name)?;
+        if let Some(salt) = mos::checksum_salt(&mos)? {
+            cache.zio().set_salt(salt);
+        }
+        load_indirect(&tree, &mos)?;
+        load_dirty_times(&tree, &mos)?;
+        check_devices(&tree)?;
+        let dsl = Dsl::open(mos.clone(), name)?;
+        Ok(Pool {
+            name: name.to_owned(),
+            candidate: candidate.clone(),
+            uberblock: uberblock.clone(),
+            spares: aux_list(&mos, "spares")?,
+            caches: aux_list(&mos, "l2cache")?,
+            config,
+            tree,
+            cache,
+            mos,
+            dsl,
+            features,
+        })
+    }
+
+    /// Name that it was opened under.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Guid of the pool.
+    pub fn guid(&self) -> u64 {
+        self.candidate.guid
+    }
+
+    /// The devices and labels that it was opened from.
+    pub fn candidate(&self) -> &Candidate {
+        &self.candidate
+    }
+
+    /// The configuration in the MOS.
+    pub fn config(&self) -> &NvList {
+        &self.config
+    }
+
+    /// The root that it was opened at.
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The vdevs, with their states and error counts.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The read cache.
+    pub fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The pool's own objects.
+    pub fn mos(&self) -> &Arc<Objset> {
+        &self.mos
+    }
+
+    /// The datasets.
+    pub fn dsl(&self) -> &Dsl {
+        &self.dsl
+    }
+
+    /// The features that it uses.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The configurations of its spares.
+    pub fn spares(&self) -> &[NvList] {
+        &self.spares
+    }
+
+    /// The configurations of its cache devices.
+    pub fn caches(&self) -> &[NvList] {
+        &self.caches
+    }
+
+    /// Bytes in use and free.
+    pub fn space(&self) -> Result<Space> {
+        Space::read(self).in_pool(&self.name)
+    }
+}
+
+impl Candidate {
+    /// The uberblocks on all devices, each once, the one in force first.
+    pub fn uberblocks(&self) -> Vec<Uberblock> {
+        let mut all: Vec<Uberblock> = Vec::new();
+        for uberblock in self.devices.iter().flat_map(|found| &found.uberblocks) {
+            if !all.contains(uberblock) {
+                all.push(uberblock.clone());
+            }
+        }
+        all.sort_by_key(|uberblock| std::cmp::Reverse(uberblock.rank()));
+        all
+    }
+}
+
+/// Hands the tables of removed devices to the tree. The table of one may lie on another that was
+/// removed later, so they are read in rounds, until all are there or none can be read.
+fn load_indirect(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
+    let indirect = |top: &vdev::Vdev| Some((top.number(), top.top_spec()?.indirect?.mapping_object));
+    let mut left: Vec<(u64, u64)> = tree.tops().filter_map(indirect).collect();
+    while !left.is_empty() {
+        let mut failed = Vec::new();
+        let mut error = None;
+        for &(top, mapping_object) in &left {
+            match mos::indirect_mapping(mos, mapping_object) {
+                Ok(entries) => tree.set_indirect(top, entries)?,
+                Err(e) => {
+                    failed.push((top, mapping_object));
+                    error = Some(e);
+                }
+            }
+        }
+        match error {
+            Some(e) if failed.len() == left.len() => return Err(e),
+            _ => left = failed,
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a pool that lacks more devices than its redundancy bears.
+fn check_devices(tree: &Tree) -> Result<()> {
+    if tree.health(tree.root().id()).is_readable() {
+        return Ok(());
+    }
+    let gone = tree.tops().filter(|top| !tree.health(top.id()).is_readable()).map(|top| top.name().to_owned());
+    let what = format!("one or more devices is currently unavailable: {}", gone.collect::<Vec<_>>().join(", "));
+    Err(Error::new(Kind::Missing, what))
+}
+
+/// Tells the tree which txgs each leaf has missed.
+fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
+    for (leaf, spec) in tree.iter().filter_map(|vdev| Some((vdev, vdev.leaf_spec()?))) {
+        if spec.dtl_object == 0 {
+            continue;
+        }
+        let runs = match mos::space_map(mos, spec.dtl_object) {
+            Ok(runs) => runs,
+            Err(e) if mos::is_absent(&e) => continue,
+            Err(e) => return Err(e),
+        };
+        let mut missed = TxgRanges::new();
+        for run in runs {
+            let range = run.offset..run.offset.saturating_add(run.len);
+            if run.allocated { missed.insert(range) } else { missed.remove(range) }
+        }
+        tree.set_missing(leaf.guid(), missed);
+    }
+    Ok(())
+}
+
+/// The spares or cache devices: a packed list in an object of its own.
+fn aux_list(mos: &Arc<Objset>, name: &str) -> Result<Vec<NvList>> {
+    let Some(object) = object_directory(mos)?.u64(name)? else { return Ok(Vec::new()) };
+    Ok(packed_nvlist(mos, object)?.opt_lists(name).unwrap_or_default().to_vec())
+}

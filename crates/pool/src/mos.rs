@@ -1,0 +1,92 @@
+//! Reading the pool's own objects: the object directory and what it leads to.
+
+use std::sync::Arc;
+
+use base::{Endian, Error, Kind, Reader, Result};
+use dmu::Objset;
+use dmu::zap::Zap;
+use format::nvlist::NvList;
+use format::space_map::{self, Run};
+use vdev::MapEntry;
+
+/// Most bytes of a packed list: far more than the largest configuration.
+const NVLIST_SIZE_MAX: u64 = 64 << 20;
+/// Most bytes of a space map or mapping that is read whole.
+const MAP_SIZE_MAX: u64 = 512 << 20;
+
+/// The ZAP that names the pool's own objects.
+pub fn object_directory(mos: &Arc<Objset>) -> Result<Zap> {
+    Zap::open(mos.object(1)?)
+}
+
+/// A packed list in object `id`; its bonus tells the length.
+pub fn packed_nvlist(mos: &Arc<Objset>, id: u64) -> Result<NvList> {
+    let object = mos.object(id)?;
+    let len = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("packed list without a length"))?;
+    NvList::unpack(&object.read_whole(len, NVLIST_SIZE_MAX)?).map_err(|e| e.at_block(object.bookmark(0, 0)))
+}
+
+/// Numbers kept in the object directory itself; `None` if there are none of that name.
+pub fn directory_u64s(mos: &Arc<Objset>, name: &str) -> Result<Option<Vec<u64>>> {
+    Ok(object_directory(mos)?.lookup(name.as_bytes())?.map(|value| value.u64s()))
+}
+
+/// The salt of keyed checksums; `None` if the pool has none.
+pub(crate) fn checksum_salt(mos: &Arc<Objset>) -> Result<Option<[u8; 32]>> {
+    let Some(value) = object_directory(mos)?.lookup(b"org.illumos:checksum_salt")? else { return Ok(None) };
+    match value.bytes().first_chunk() {
+        Some(salt) => Ok(Some(*salt)),
+        None => Err(Error::corrupt(format!("checksum salt of {} bytes", value.bytes().len()))),
+    }
+}
+
+/// The runs of space map object `id`.
+pub(crate) fn space_map(mos: &Arc<Objset>, id: u64) -> Result<Vec<Run>> {
+    let object = mos.object(id)?;
+    let header = space_map::Header::parse(object.bonus())?;
+    if header.length > object.dnode().size_max() {
+        let what = format!("space map of {} bytes in an object of {}", header.length, object.dnode().size_max());
+        return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
+    }
+    let bytes = object.read_whole(header.length, MAP_SIZE_MAX)?;
+    space_map::runs(&bytes).map(|run| run.map_err(|e| e.at_block(object.bookmark(0, 0)))).collect()
+}
+
+/// The header of space map object `id`.
+pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::Header> {
+    space_map::Header::parse(mos.object(id)?.bonus())
+}
+
+/// The mapping of a removed device: object `id` of entries that tell where its bytes are now.
+///
+/// ```text
+/// entry:  source: | 1 bit | offset / 512 (63) |   destination: a DVA (16 bytes)
+/// bonus:  highest source offset | bytes mapped | number of entries | object of counts
+/// ```
+pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntry>> {
+    const ENTRY_SIZE: u64 = 24;
+    let object = mos.object(id)?;
+    let mut bonus = Reader::new(object.bonus(), Endian::Little);
+    let (_offset_max, _bytes, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
+    let len = count.checked_mul(ENTRY_SIZE).filter(|len| *len <= object.dnode().size_max());
+    let Some(len) = len else {
+        let what = format!("mapping of a removed device with {count} entries in {} bytes", object.dnode().size_max());
+        return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
+    };
+    let bytes = object.read_whole(len, MAP_SIZE_MAX)?;
+    let entries = bytes.chunks_exact(ENTRY_SIZE as usize).map(|raw| {
+        let word = |i: usize| u64::from_le_bytes(*raw[i * 8..].first_chunk().expect("entries of 24 bytes"));
+        MapEntry {
+            src_offset: (word(0) & (u64::MAX >> 1)) << 9,
+            dst_top: word(1) >> 32 & 0xff_ffff,
+            dst_offset: (word(2) & (u64::MAX >> 1)) << 9,
+            asize: (word(1) & 0xff_ffff) << 9,
+        }
+    });
+    Ok(entries.collect())
+}
+
+/// Whether the error says that a thing does not exist.
+pub(crate) fn is_absent(error: &Error) -> bool {
+    error.kind() == Kind::NotFound
+}

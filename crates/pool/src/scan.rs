@@ -1,0 +1,145 @@
+//! Looking for devices that belong to pools.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result};
+use device::{Device, FileDevice, OpenMode, Window};
+use format::nvlist::NvList;
+use format::uberblock::Uberblock;
+use vdev::label::{self, Label};
+
+/// Bytes of the smallest file that is looked at: no ZFS makes a vdev of less than 64 MiB, but a file may
+/// have been cut off.
+const DEVICE_SIZE_MIN: u64 = label::COUNT as u64 * label::LABEL_BYTES;
+
+/// A device with at least one good label.
+#[derive(Clone)]
+pub struct FoundDevice {
+    /// Path that it was found under; for a partition inside an image, with its number behind a colon.
+    pub path: String,
+    /// The device, read-only.
+    pub device: Arc<dyn Device>,
+    /// The newest good label.
+    pub config: NvList,
+    /// How many of the four labels are good.
+    pub good_labels: usize,
+    /// The uberblocks of all labels, each slot once, in no order.
+    pub uberblocks: Vec<Uberblock>,
+}
+
+/// What a device is to its pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelKind {
+    /// Part of the pool's tree.
+    Member,
+    /// A hot spare.
+    Spare,
+    /// A cache device.
+    Cache,
+}
+
+/// Everything found under the paths that were searched.
+#[derive(Default)]
+pub struct Scan {
+    /// Devices of pools.
+    pub devices: Vec<FoundDevice>,
+    /// Files and devices that could not be opened or read, each with why.
+    pub failed: Vec<(String, Error)>,
+}
+
+impl FoundDevice {
+    /// Guid of the leaf.
+    pub fn guid(&self) -> Option<u64> {
+        self.config.opt_u64("guid")
+    }
+
+    /// Guid of its pool; spares and cache devices may not tell.
+    pub fn pool_guid(&self) -> Option<u64> {
+        self.config.opt_u64("pool_guid")
+    }
+
+    /// Txg of the label.
+    pub fn txg(&self) -> u64 {
+        self.config.opt_u64("txg").unwrap_or(0)
+    }
+
+    /// What it is to its pool.
+    pub fn kind(&self) -> LabelKind {
+        match self.config.opt_u64("state") {
+            Some(3) => LabelKind::Spare,
+            Some(4) => LabelKind::Cache,
+            _ => LabelKind::Member,
+        }
+    }
+}
+
+/// Reads the labels of every file and block device in `paths`: a folder stands for what is in it.
+///
+/// Errors: `NotFound` or the like for a path that is named but cannot be looked at. What is in a
+/// folder and is no pool device is passed over.
+pub fn scan(env: &Env, paths: &[PathBuf]) -> Result<Scan> {
+    let mut files = Vec::new();
+    for path in paths {
+        let named = |e: std::io::Error| Error::from(e).at_vdev(path.display().to_string());
+        if path.metadata().map_err(named)?.is_dir() {
+            let mut inside: Vec<PathBuf> =
+                path.read_dir().map_err(named)?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+            inside.sort();
+            files.extend(inside.into_iter().filter(|file| may_be_device(file)));
+        } else {
+            files.push(path.clone());
+        }
+    }
+    let mut scan = Scan::default();
+    for result in env.map(files, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
+        match result {
+            Ok(found) => scan.devices.extend(found),
+            Err(failed) => scan.failed.push(failed),
+        }
+    }
+    Ok(scan)
+}
+
+/// Regular files and block devices of at least the size of a vdev.
+fn may_be_device(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(metadata) = path.metadata() else { return false };
+    let kind = metadata.file_type();
+    kind.is_block_device() || kind.is_file() && metadata.len() >= DEVICE_SIZE_MIN
+}
+
+/// The pool devices that a file or disk is, or has in its partitions.
+fn examine(path: &Path) -> Result<Vec<FoundDevice>> {
+    let name = path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))?;
+    let whole: Arc<dyn Device> = Arc::new(FileDevice::open(name, OpenMode::ReadOnly)?);
+    if let Some(found) = read_labels(name, whole.clone()) {
+        return Ok(vec![found]);
+    }
+    let mut found = Vec::new();
+    for (i, partition) in device::gpt::read(&*whole)?.unwrap_or_default().iter().enumerate() {
+        let name = format!("{name}:{}", i + 1);
+        let part: Arc<dyn Device> = Arc::new(Window::new(whole.clone(), &name, partition.start, partition.size)?);
+        found.extend(read_labels(&name, part));
+    }
+    Ok(found)
+}
+
+/// The device, if any of its four labels is good.
+fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
+    let labels: Vec<Label> = label::read_labels(&*device).labels.into_iter().flatten().collect();
+    let config_of = |label: &Label| NvList::unpack(label.config().ok()?).ok();
+    let configs: Vec<NvList> = labels.iter().filter_map(config_of).collect();
+    let good_labels = configs.len();
+    let config = configs.into_iter().max_by_key(|config| config.opt_u64("txg").unwrap_or(0))?;
+    let ashift = config.opt_list("vdev_tree").and_then(|tree| tree.opt_u64("ashift")).unwrap_or(0);
+    let mut uberblocks: Vec<Uberblock> = Vec::new();
+    for slot in labels.iter().flat_map(|label| label.uberblocks(ashift.min(16) as u32)) {
+        if let Some(uberblock) = slot.bytes.ok().and_then(|bytes| Uberblock::parse(bytes).ok().flatten())
+            && !uberblocks.contains(&uberblock)
+        {
+            uberblocks.push(uberblock);
+        }
+    }
+    Some(FoundDevice { path: path.to_owned(), device, config, good_labels, uberblocks })
+}
