@@ -151,3 +151,89 @@ fn to_bytes(endian: Endian, words: &Sum) -> [u8; 32] {
 fn mismatch(kind: Checksum, how: &'static str) -> Error {
     Error::new(Kind::Checksum, format!("{} checksum {how}", kind.name()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checksum::compute;
+
+    const VERIFIER: Sum = [0x1234_5678_9abc_def0, 2, 3, 4];
+    const KINDS: [Checksum; 4] = [Checksum::Label, Checksum::GangHeader, Checksum::Zilog, Checksum::Zilog2];
+    const ENDIANS: [Endian; 2] = [Endian::Little, Endian::Big];
+
+    /// A block as its content would be; of a zilog2 block `used` bytes are used.
+    fn block(kind: Checksum, endian: Endian, len: usize, used: u64) -> Vec<u8> {
+        let mut block: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
+        if kind == Checksum::Zilog2 {
+            block[ZILOG2_USED_AT..ZILOG2_USED_AT + 8].copy_from_slice(&to_bytes(endian, &[used; 4])[..8]);
+        }
+        block
+    }
+
+    #[test]
+    fn sealed_verifies_and_nothing_else() {
+        for (kind, endian) in KINDS.into_iter().flat_map(|kind| ENDIANS.map(|endian| (kind, endian))) {
+            let mut block = block(kind, endian, 8192, 4000);
+            let sum = seal(kind, endian, &VERIFIER, &mut block).unwrap();
+            assert_eq!(verify(kind, &VERIFIER, &block).unwrap(), endian);
+            assert_eq!(inspect(kind, &VERIFIER, &block).unwrap(), Sums { endian, stored: sum, computed: sum });
+            assert_eq!(verify(kind, &[0; 4], &block).unwrap_err().kind(), Kind::Checksum);
+            let summed = if kind == Checksum::Zilog2 { 4096 } else { 8192 };
+            for at in (0..summed).step_by(61).chain([143, 144, 151, 152, 183, 184, summed - 41, summed - 1]) {
+                block[at] ^= 0x10;
+                assert!(verify(kind, &VERIFIER, &block).is_err(), "{kind:?} {endian:?} changed at {at}");
+                block[at] ^= 0x10;
+            }
+            assert!(verify(kind, &VERIFIER, &block).is_ok());
+        }
+    }
+
+    /// The definition: the plain algorithm over the block with the verifier in place of the sum.
+    #[test]
+    fn by_definition() {
+        for (kind, endian) in KINDS.into_iter().flat_map(|kind| ENDIANS.map(|endian| (kind, endian))) {
+            let (at, len) = if kind == Checksum::Zilog2 { (152, 4096) } else { (8192 - 32, 8192) };
+            let mut block = block(kind, endian, 8192, 185);
+            let sum = seal(kind, endian, &VERIFIER, &mut block).unwrap();
+            assert_eq!(endian.u64(&block[at - 8..]), Some(MAGIC));
+            let stored: Sum = std::array::from_fn(|i| endian.u64(&block[at + i * 8..]).unwrap());
+            assert_eq!(stored, sum);
+            for (i, word) in VERIFIER.iter().enumerate() {
+                let word = if endian == Endian::Big { word.to_be_bytes() } else { word.to_le_bytes() };
+                block[at + i * 8..at + i * 8 + 8].copy_from_slice(&word);
+            }
+            assert_eq!(compute(kind, endian, &[0; 32], &block[..len]), sum);
+        }
+    }
+
+    #[test]
+    fn junk_behind_a_log_block() {
+        let mut block = block(Checksum::Zilog2, Endian::Little, 12288, 4097);
+        seal(Checksum::Zilog2, Endian::Little, &VERIFIER, &mut block).unwrap();
+        block[8192..].fill(0);
+        verify(Checksum::Zilog2, &VERIFIER, &block).unwrap();
+        block[8191] ^= 1;
+        verify(Checksum::Zilog2, &VERIFIER, &block).unwrap_err();
+    }
+
+    #[test]
+    fn absurd_lengths() {
+        for used in [0, 1, 183, 4097, 1 << 32, u64::MAX - 4095, u64::MAX] {
+            let mut block = block(Checksum::Zilog2, Endian::Little, 4096, used);
+            assert_eq!(
+                seal(Checksum::Zilog2, Endian::Little, &VERIFIER, &mut block).unwrap_err().kind(),
+                Kind::Invalid
+            );
+            block[ZILOG2_TAIL_AT..ZILOG2_TAIL_AT + 8].copy_from_slice(&MAGIC.to_le_bytes());
+            assert_eq!(verify(Checksum::Zilog2, &VERIFIER, &block).unwrap_err().kind(), Kind::Checksum);
+        }
+        for kind in KINDS {
+            for len in [0, 1, 39, 40, 143, 144, 151, 152, 183, 184, 200] {
+                assert_eq!(verify(kind, &VERIFIER, &vec![0; len]).unwrap_err().kind(), Kind::Checksum);
+                let mut block: Vec<u8> = std::iter::repeat_n(MAGIC.to_le_bytes(), 26).flatten().take(len).collect();
+                assert!(verify(kind, &VERIFIER, &block).is_err());
+                let _ = seal(kind, Endian::Big, &VERIFIER, &mut block);
+            }
+        }
+    }
+}
