@@ -207,6 +207,11 @@ impl Zap {
         Info { block_size, entries: self.len(), salt, prep: self.prep(), fat }
     }
 
+    /// The address of its first block, for errors.
+    pub fn bookmark(&self) -> Bookmark {
+        self.source.bookmark(0)
+    }
+
     fn prep(&self) -> TextPrep {
         match &self.body {
             Body::Micro(micro) => micro.prep(),

@@ -16,5 +16,6 @@ pub mod sa;
 pub mod space_map;
 pub mod swap;
 pub mod uberblock;
+pub mod xattr;
 pub mod zap;
 pub mod znode;

@@ -1,1 +1,84 @@
-//! zpl
+//! Files as POSIX knows them: the ZPL, which gives object sets directories, attributes and contents.
+//!
+//! ```text
+//!  object 1, master node ─┬─ ROOT ──── directory: a ZAP of name -> object, type ─── file, link, ...
+//!                         ├─ SA_ATTRS ─ registry and layouts of system attributes
+//!                         ├─ FUID ───── domains of foreign user ids
+//!                         └─ VERSION, casesensitivity, normalization, utf8only
+//! ```
+//!
+//! What a file is made of lies in its dnode's bonus buffer: since version 5 as system attributes,
+//! before as a fixed struct (`node`). Its contents are the object's data. Extended attributes are
+//! packed into a system attribute, or are files in a hidden directory, or both (`xattr`).
+//!
+//! Below are `dmu` and `dsl`; above are the FUSE adapter and the offline commands, which know no
+//! on-disk format. All of it shows files as OpenZFS on Linux does, so that one cannot tell by `stat`
+//! or `getfattr` who serves them.
+//!
+//! Invariant: nothing here follows links between objects without a bound, and no size that a file
+//! claims is allocated before it is known to be small.
+
+mod dir;
+mod file;
+mod fuid;
+mod master;
+mod node;
+mod stat;
+mod xattr;
+
+use std::sync::{Arc, OnceLock};
+
+use base::{Error, Kind, Result};
+use dmu::Objset;
+use format::objset::ObjsetType;
+use format::sa::Registry;
+
+pub use dir::DirEntry;
+pub use file::File;
+use fuid::Domains;
+pub use master::{CaseMode, Master};
+pub use stat::{FileKind, Stat};
+
+/// One file system or snapshot.
+pub struct Zpl {
+    objset: Arc<Objset>,
+    master: Master,
+    registry: Registry,
+    domains: OnceLock<Domains>,
+}
+
+impl Zpl {
+    /// The file system in `objset`. Errors: `Invalid` if it is none, `Encrypted`, `Unsupported` if it is
+    /// newer than version 5, those of reading.
+    pub fn open(objset: Arc<Objset>) -> Result<Zpl> {
+        if objset.kind() != ObjsetType::Zfs {
+            return Err(Error::new(Kind::Invalid, "dataset is not a file system"));
+        }
+        if objset.is_encrypted() {
+            return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
+        }
+        let master = Master::read(&objset)?;
+        let registry = master.registry(&objset)?;
+        Ok(Zpl { objset, master, registry, domains: OnceLock::new() })
+    }
+
+    /// Version of the file system, 1 to 5.
+    pub fn version(&self) -> u64 {
+        self.master.version
+    }
+
+    /// Object number of the root directory.
+    pub fn root(&self) -> u64 {
+        self.master.root
+    }
+
+    /// What the master node says.
+    pub fn master(&self) -> &Master {
+        &self.master
+    }
+
+    /// The set of objects below.
+    pub fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+}

@@ -1,0 +1,170 @@
+//! Directories: finding a name, listing, and paths in both directions.
+//!
+//! A directory is a table of names; each value is the object number and the type of the file. `.` and
+//! `..` are not in it: the latter is an attribute of the directory. Listing gives them the cookies 1
+//! and 2, and leaves 3 for a `.zfs` that a mount may show, as OpenZFS does; later cookies are those of
+//! the table.
+
+use std::ops::ControlFlow;
+
+use base::{Error, Kind, Result};
+use dmu::zap::{Entry, Value, Zap};
+use format::sa::Attr;
+use format::znode::{DirentValue, FLAG_XATTR};
+
+use crate::node::Node;
+use crate::{FileKind, Zpl};
+
+const COOKIE_DOT: u64 = 1;
+const COOKIE_DOTDOT: u64 = 2;
+/// Cookies up to here are not the table's.
+const COOKIE_RESERVED_MAX: u64 = 3;
+/// How deep a path may be; more is a circle in a damaged pool.
+const DEPTH_MAX: usize = 4096;
+
+/// An entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Object number.
+    pub ino: u64,
+    /// Kind of the file.
+    pub kind: FileKind,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Listing from here goes on behind this entry.
+    pub cookie: u64,
+}
+
+impl Zpl {
+    /// The object of a name, under the file system's rules for case and Unicode. Errors: `NotFound`,
+    /// `NotDirectory`, those of reading.
+    pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64> {
+        let node = self.directory(dir)?;
+        match name {
+            b"." => Ok(dir),
+            b".." => self.attributes(&node)?.u64(Attr::Parent),
+            _ => self.entry(node, name)?.ok_or_else(|| Error::new(Kind::NotFound, "no such file or directory")),
+        }
+    }
+
+    /// Calls `each` with the entries behind `cookie` (0: all, `.` and `..` first) until it breaks. While
+    /// the order has no meaning, it stays the same. Errors: `NotDirectory`, those of reading.
+    pub fn readdir(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+        let node = self.directory(dir)?;
+        let mut dot = |ino, name: &[u8], at| {
+            let entry = DirEntry { ino, kind: FileKind::Directory, name: name.to_vec(), cookie: at };
+            if cookie < at { each(entry) } else { ControlFlow::Continue(()) }
+        };
+        if cookie < COOKIE_DOTDOT {
+            let parent = self.attributes(&node)?.u64(Attr::Parent)?;
+            if dot(dir, b".", COOKIE_DOT).is_break() || dot(parent, b"..", COOKIE_DOTDOT).is_break() {
+                return Ok(());
+            }
+        }
+        let table = Zap::open(node.into_object())?;
+        let from = if cookie <= COOKIE_RESERVED_MAX { 0 } else { cookie };
+        let mut result = Ok(());
+        table.for_each_from(from, &mut |entry| match self.dir_entry(entry) {
+            Ok(entry) => each(entry),
+            Err(e) => {
+                result = Err(e.at_block(table.bookmark()));
+                ControlFlow::Break(())
+            }
+        })?;
+        result
+    }
+
+    /// The object at the end of a path from the root; symbolic links are not followed. Errors: as
+    /// [`Zpl::lookup`].
+    pub fn resolve(&self, path: &[u8]) -> Result<u64> {
+        let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let mut at = self.root();
+        for name in names {
+            at = self.lookup(at, name)?;
+        }
+        if path.ends_with(b"/") {
+            self.directory(at)?;
+        }
+        Ok(at)
+    }
+
+    /// One path from the root to an object, in the form `/a/b`. Errors: `NotFound` if it is in no
+    /// directory (any more), those of reading.
+    pub fn path_of(&self, ino: u64) -> Result<Vec<u8>> {
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut at = ino;
+        while at != self.root() {
+            if names.len() == DEPTH_MAX {
+                return Err(Error::corrupt(format!("object {ino} lies deeper than {DEPTH_MAX} directories")));
+            }
+            let node = self.node(at)?;
+            let attrs = self.attributes(&node)?;
+            let parent = attrs.u64(Attr::Parent)?;
+            let is_dir = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
+            names.push(match is_dir && attrs.u64(Attr::Flags)? & FLAG_XATTR != 0 {
+                true => b"<xattrdir>".to_vec(),
+                false => self.name_in(parent, at)?,
+            });
+            at = parent;
+        }
+        let path: Vec<u8> = names.iter().rev().flat_map(|name| [b"/", &name[..]].concat()).collect();
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// The object of a name in a directory's table.
+    pub(crate) fn entry(&self, dir: Node, name: &[u8]) -> Result<Option<u64>> {
+        let table = Zap::open(dir.into_object())?;
+        match table.lookup_match(name, self.master.name_match())? {
+            Some((_, value)) => {
+                dirent(&value).map(|value| Some(value.object)).map_err(|e| e.at_block(table.bookmark()))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// Object `dir`, which has to be a directory.
+    pub(crate) fn directory(&self, dir: u64) -> Result<Node> {
+        let node = self.node(dir)?;
+        let mode = self.attributes(&node)?.u64(Attr::Mode)?;
+        match FileKind::of_mode(mode) {
+            FileKind::Directory => Ok(node),
+            _ => Err(Error::new(Kind::NotDirectory, "not a directory")),
+        }
+    }
+
+    fn dir_entry(&self, entry: Entry) -> Result<DirEntry> {
+        let value = dirent(&entry.value)?;
+        let kind = match FileKind::from_type_bits(value.type_bits) {
+            Some(kind) => kind,
+            // Version 1 does not tell. That an entry leads nowhere is not for the listing to report.
+            None => self.kind(value.object).unwrap_or(FileKind::File),
+        };
+        Ok(DirEntry { ino: value.object, kind, name: entry.name.bytes().to_vec(), cookie: entry.cookie })
+    }
+
+    fn kind(&self, ino: u64) -> Result<FileKind> {
+        let node = self.node(ino)?;
+        Ok(FileKind::of_mode(self.attributes(&node)?.u64(Attr::Mode)?))
+    }
+
+    fn name_in(&self, dir: u64, ino: u64) -> Result<Vec<u8>> {
+        let table = Zap::open(self.directory(dir)?.into_object())?;
+        let mut found = None;
+        table.for_each_from(0, &mut |entry| match dirent(&entry.value) {
+            Ok(value) if value.object == ino => {
+                found = Some(entry.name.bytes().to_vec());
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        })?;
+        found.ok_or_else(|| Error::new(Kind::NotFound, format!("object {ino} is not in its directory {dir}")))
+    }
+}
+
+/// The first number of a directory's value; more may follow it.
+fn dirent(value: &Value) -> Result<DirentValue> {
+    match value.first_u64() {
+        Some(number) if value.width() == 8 => Ok(DirentValue::from(number)),
+        _ => Err(Error::corrupt(format!("directory entry of {} numbers of {} bytes", value.len(), value.width()))),
+    }
+}

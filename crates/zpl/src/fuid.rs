@@ -1,0 +1,51 @@
+//! Domains of foreign user ids.
+//!
+//! An owner whose upper half is not 0 came over SMB: the upper half is the number of a Windows domain
+//! in this table, the lower half the id within it. Linux, and so [`crate::Stat`], shows the lower half.
+
+use std::collections::HashMap;
+
+use base::{Endian, Error, Result};
+use format::acl::Acl;
+use format::nvlist::NvList;
+
+use crate::Zpl;
+
+/// Largest table that is read.
+const TABLE_SIZE_MAX: u64 = 16 << 20;
+
+/// Domain numbers and their names, such as `S-1-5-21-1-2-3`.
+pub(crate) type Domains = HashMap<u32, String>;
+
+impl Zpl {
+    /// The name of a domain number. Errors: those of reading the table.
+    pub fn domain(&self, number: u32) -> Result<Option<String>> {
+        if let Some(domains) = self.domains.get() {
+            return Ok(domains.get(&number).cloned());
+        }
+        let domains = self.read_domains()?;
+        Ok(self.domains.get_or_init(|| domains).get(&number).cloned())
+    }
+
+    /// The text of an ACL, one entry a line, with the names of domains where the table has them.
+    pub fn acl_text(&self, acl: &Acl) -> String {
+        acl.text(&|number| self.domain(number).ok().flatten())
+    }
+
+    fn read_domains(&self) -> Result<Domains> {
+        if self.master.fuid == 0 {
+            return Ok(Domains::new());
+        }
+        let object = self.objset.object(self.master.fuid)?;
+        let size = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("FUID table without a size"))?;
+        if size == 0 {
+            return Ok(Domains::new());
+        }
+        let list = NvList::unpack(&object.read_whole(size, TABLE_SIZE_MAX)?)?;
+        let mut domains = Domains::new();
+        for entry in list.lists("fuid_nvlist")? {
+            domains.insert(entry.u64("fuid_idx")? as u32, entry.str("fuid_domain")?.to_owned());
+        }
+        Ok(domains)
+    }
+}

@@ -1,0 +1,145 @@
+//! Attributes of an object: system attributes in bonus and spill, or the fixed znode of old versions.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::{Block, Object};
+use format::object_type::ObjectType;
+use format::sa::{Attr, Attrs, Registry};
+use format::znode::Znode;
+
+use crate::Zpl;
+
+/// An object that is a file of some kind.
+pub(crate) struct Node {
+    object: Object,
+}
+
+/// Its attributes.
+pub(crate) struct Attributes<'a> {
+    object: &'a Object,
+    source: Source<'a>,
+}
+
+enum Source<'a> {
+    Fixed(Box<Znode>),
+    Sa { registry: &'a Registry, bonus: Attrs<'a>, spill: OnceCell<Option<Block>> },
+}
+
+impl Zpl {
+    /// Object `id`, if there is one and it is a file of some kind.
+    pub(crate) fn node(&self, id: u64) -> Result<Node> {
+        let object = self.objset.object(id)?;
+        match object.dnode().bonus_type {
+            ObjectType::SA | ObjectType::ZNODE => Ok(Node { object }),
+            other => {
+                let what = format!("object {id} is no file: its bonus buffer holds '{other}'");
+                Err(Error::new(Kind::Corrupt, what).at_block(object.bookmark(0, 0)))
+            }
+        }
+    }
+
+    pub(crate) fn attributes<'a>(&'a self, node: &'a Node) -> Result<Attributes<'a>> {
+        let object = &node.object;
+        let source = match object.dnode().bonus_type {
+            ObjectType::SA => Attrs::parse(object.bonus(), &self.registry).map(|bonus| Source::Sa {
+                registry: &self.registry,
+                bonus,
+                spill: OnceCell::new(),
+            }),
+            _ => Znode::parse(object.bonus()).map(|znode| Source::Fixed(Box::new(znode))),
+        };
+        Ok(Attributes { object, source: source.at_block(object.bookmark(0, 0))? })
+    }
+}
+
+impl Node {
+    pub(crate) fn object(&self) -> &Object {
+        &self.object
+    }
+
+    pub(crate) fn into_object(self) -> Object {
+        self.object
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// The fixed znode, if it is one.
+    pub(crate) fn fixed(&self) -> Option<&Znode> {
+        match &self.source {
+            Source::Fixed(znode) => Some(znode),
+            Source::Sa { .. } => None,
+        }
+    }
+
+    /// The bytes of a system attribute; `None` if the file does not have it, as fixed znodes never do.
+    pub(crate) fn bytes(&self, attr: Attr) -> Result<Option<Cow<'_, [u8]>>> {
+        let Source::Sa { registry, bonus, spill } = &self.source else { return Ok(None) };
+        if registry.number(attr).is_none() {
+            return Ok(None);
+        }
+        if let Some(value) = bonus.get(registry, attr) {
+            return Ok(Some(Cow::Borrowed(value)));
+        }
+        if spill.get().is_none() {
+            let _ = spill.set(self.object.spill()?);
+        }
+        let Some(Some(block)) = spill.get() else { return Ok(None) };
+        let attrs = Attrs::parse(block, registry).at_block(self.object.bookmark(0, u64::MAX))?;
+        Ok(attrs.get(registry, attr).map(|value| Cow::Owned(value.to_vec())))
+    }
+
+    /// A number; `None` if the file does not have it.
+    pub(crate) fn opt_u64(&self, attr: Attr) -> Result<Option<u64>> {
+        match &self.source {
+            Source::Fixed(znode) => Ok(fixed_u64(znode, attr)),
+            Source::Sa { .. } => Ok(self.u64s::<1>(attr)?.map(|[number]| number)),
+        }
+    }
+
+    /// A number that every file has.
+    pub(crate) fn u64(&self, attr: Attr) -> Result<u64> {
+        self.opt_u64(attr)?.ok_or_else(|| self.lacks(attr))
+    }
+
+    /// A time that every file has: seconds and nanoseconds.
+    pub(crate) fn time(&self, attr: Attr) -> Result<(i64, u32)> {
+        let [seconds, nanos] = match (&self.source, attr) {
+            (Source::Fixed(znode), Attr::Atime) => znode.atime,
+            (Source::Fixed(znode), Attr::Mtime) => znode.mtime,
+            (Source::Fixed(znode), Attr::Ctime) => znode.ctime,
+            (Source::Fixed(znode), _) => znode.crtime,
+            (Source::Sa { .. }, _) => self.u64s(attr)?.ok_or_else(|| self.lacks(attr))?,
+        };
+        Ok((seconds as i64, nanos.min(999_999_999) as u32))
+    }
+
+    fn u64s<const N: usize>(&self, attr: Attr) -> Result<Option<[u64; N]>> {
+        let Some(bytes) = self.bytes(attr)? else { return Ok(None) };
+        let words = bytes.as_chunks().0;
+        let words: Option<&[[u8; 8]; N]> = words.first_chunk();
+        Ok(Some(words.ok_or_else(|| self.lacks(attr))?.map(u64::from_le_bytes)))
+    }
+
+    fn lacks(&self, attr: Attr) -> Error {
+        let what = format!("object {} has no attribute {attr:?}", self.object.id());
+        Error::corrupt(what).at_block(self.object.bookmark(0, 0))
+    }
+}
+
+fn fixed_u64(znode: &Znode, attr: Attr) -> Option<u64> {
+    Some(match attr {
+        Attr::Gen => znode.generation,
+        Attr::Mode => znode.mode,
+        Attr::Size => znode.size,
+        Attr::Parent => znode.parent,
+        Attr::Links => znode.links,
+        Attr::Xattr => znode.xattr,
+        Attr::Rdev => znode.rdev,
+        Attr::Flags => znode.flags,
+        Attr::Uid => znode.uid,
+        Attr::Gid => znode.gid,
+        _ => return None,
+    })
+}

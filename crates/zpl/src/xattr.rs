@@ -1,0 +1,132 @@
+//! Extended attributes, under the names that OpenZFS on Linux shows.
+//!
+//! They are in one of two places, or some in each: packed into a system attribute, or as files in a
+//! directory of the file's own that no path leads to. Linux stores a name with its namespace
+//! (`user.colour`, `system.posix_acl_access`); the other systems store user attributes without one, so
+//! a name of no known namespace is shown behind `user.`; `freebsd:` marks those of FreeBSD's system
+//! namespace, which Linux does not show.
+
+use std::ops::ControlFlow;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::zap::Zap;
+use format::sa::Attr;
+use format::xattr;
+
+use crate::Zpl;
+use crate::node::{Attributes, Node};
+
+/// Most bytes of a value that are read; Linux hands out no more.
+const VALUE_SIZE_MAX: u64 = 64 << 10;
+/// The namespaces that are stored with the name.
+const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const POSIX_ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
+/// No user attribute of another system begins like this.
+const RESERVED: [&[u8]; 5] = [b"freebsd:", b"user.", b"trusted.", b"security.", b"system."];
+
+impl Zpl {
+    /// The names of all extended attributes, packed ones first.
+    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+        let node = self.node(ino)?;
+        let attrs = self.attributes(&node)?;
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        if let Some(packed) = attrs.bytes(Attr::Dxattr)? {
+            let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
+            names.extend(pairs.iter().filter_map(|(name, _)| shown(name)));
+        }
+        if let Some(dir) = self.xattr_node(&attrs)? {
+            Zap::open(dir.into_object())?.for_each_from(0, &mut |entry| {
+                names.extend(shown(entry.name.bytes()));
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(names)
+    }
+
+    /// The value of an extended attribute. Errors: `NoAttribute`, `TooBig` if it is a file of more than
+    /// 64 KiB, those of reading.
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let node = self.node(ino)?;
+        let attrs = self.attributes(&node)?;
+        for stored in stored(name) {
+            if let Some(value) = self.xattr_stored(&node, &attrs, stored)? {
+                return Ok(value);
+            }
+        }
+        Err(Error::new(Kind::NoAttribute, "no such extended attribute"))
+    }
+
+    /// Object number of the directory that holds a file's attributes, if it has one: through it,
+    /// attributes of any size can be listed and opened.
+    pub fn xattr_dir(&self, ino: u64) -> Result<Option<u64>> {
+        let node = self.node(ino)?;
+        Ok(self.attributes(&node)?.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0))
+    }
+
+    fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<Node>> {
+        match attrs.opt_u64(Attr::Xattr)? {
+            None | Some(0) => Ok(None),
+            Some(dir) => self.directory(dir).map(Some),
+        }
+    }
+
+    fn xattr_stored(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(packed) = attrs.bytes(Attr::Dxattr)? {
+            let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
+            if let Some((_, value)) = pairs.into_iter().find(|(stored, _)| **stored == *name) {
+                return Ok(Some(value.into_owned()));
+            }
+        }
+        let Some(dir) = self.xattr_node(attrs)? else { return Ok(None) };
+        let Some(file) = self.entry(dir, name)? else { return Ok(None) };
+        let file = self.open_file(file)?;
+        if file.size() > VALUE_SIZE_MAX {
+            return Err(Error::new(Kind::TooBig, format!("extended attribute of {} bytes", file.size())));
+        }
+        let mut value = vec![0; file.size() as usize];
+        file.read(0, &mut value)?;
+        Ok(Some(value))
+    }
+}
+
+/// The name to show for one that is stored; `None` if it is not shown.
+fn shown(stored: &[u8]) -> Option<Vec<u8>> {
+    if NAMESPACES.iter().any(|prefix| stored.starts_with(prefix)) || POSIX_ACLS.contains(&stored) {
+        return Some(stored.to_vec());
+    }
+    (!stored.starts_with(b"freebsd:")).then(|| [b"user.", stored].concat())
+}
+
+/// The names that one that is shown may be stored under.
+fn stored(shown: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let known = NAMESPACES.iter().any(|prefix| shown.starts_with(prefix)) || POSIX_ACLS.contains(&shown);
+    let bare = shown.strip_prefix(b"user.").filter(|bare| !bare.is_empty());
+    let bare = bare.filter(|bare| !RESERVED.iter().any(|prefix| bare.starts_with(prefix)));
+    known.then_some(shown).into_iter().chain(bare)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str, expect: &[&str]) {
+        let stored: Vec<&[u8]> = stored(name.as_bytes()).collect();
+        assert_eq!(stored, expect.iter().map(|name| name.as_bytes()).collect::<Vec<_>>(), "{name}");
+    }
+
+    #[test]
+    fn names_of_every_system() {
+        check("user.colour", &["user.colour", "colour"]);
+        check("user.freebsd:system:x", &["user.freebsd:system:x"]);
+        check("security.selinux", &["security.selinux"]);
+        check("system.posix_acl_access", &["system.posix_acl_access"]);
+        check("system.nfs4_acl", &[]);
+        check("colour", &[]);
+
+        assert_eq!(shown(b"colour").unwrap(), b"user.colour");
+        assert_eq!(shown(b"user.colour").unwrap(), b"user.colour");
+        assert_eq!(shown(b"trusted.overlay.opaque").unwrap(), b"trusted.overlay.opaque");
+        assert_eq!(shown(b"system.posix_acl_default").unwrap(), b"system.posix_acl_default");
+        assert_eq!(shown(b"freebsd:system:x"), None);
+    }
+}
