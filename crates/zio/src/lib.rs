@@ -17,5 +17,7 @@
 
 mod gang;
 mod read;
+#[cfg(test)]
+mod tests;
 
 pub use read::{Mode, ReadRequest, Zio};

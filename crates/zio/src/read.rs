@@ -191,7 +191,7 @@ impl Zio {
         if kind.is_embedded() {
             return log_block_sums(kind, bp, physical).is_ok();
         }
-        if !kind.is_concrete() {
+        if matches!(kind, Checksum::Off | Checksum::NoParity) {
             return true;
         }
         // Until the MOS has told the salt, nothing is read that needs one.
@@ -205,7 +205,7 @@ impl Zio {
         let bp = &request.bp;
         let encrypted = bp.is_encrypted();
         let compress = compress_kind(bp)?;
-        let mut contents = if !compress.is_concrete() || encrypted && bp.lsize() == bp.psize() {
+        let mut contents = if compress == Compress::Off {
             if bp.lsize() != bp.psize() {
                 return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", bp.lsize(), bp.psize())));
             }
@@ -255,24 +255,18 @@ fn check_shape(bp: &BlkPtr) -> Result<()> {
 
 fn checksum_kind(bp: &BlkPtr) -> Result<Checksum> {
     let n = bp.checksum_kind();
-    Checksum::from_u8(n).ok_or_else(|| Error::corrupt(format!("block pointer with unknown checksum {n}")))
+    let kind = Checksum::from_u8(n).filter(|kind| kind.is_concrete());
+    kind.ok_or_else(|| Error::corrupt(format!("block pointer with unknown checksum {n}")))
 }
 
 fn compress_kind(bp: &BlkPtr) -> Result<Compress> {
     let n = bp.compress();
-    Compress::from_u8(n).ok_or_else(|| Error::corrupt(format!("block pointer with unknown compression {n}")))
+    let kind = Compress::from_u8(n).filter(|kind| kind.is_concrete());
+    kind.ok_or_else(|| Error::corrupt(format!("block pointer with unknown compression {n}")))
 }
 
 fn decompress(bp: &BlkPtr, physical: &[u8], contents: &mut [u8]) -> Result<()> {
-    let kind = compress_kind(bp)?;
-    if kind.is_concrete() {
-        return compress::decompress(kind, physical, contents);
-    }
-    if physical.len() != contents.len() {
-        return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", contents.len(), physical.len())));
-    }
-    contents.copy_from_slice(physical);
-    Ok(())
+    compress::decompress(compress_kind(bp)?, physical, contents)
 }
 
 /// Turns the contents to little-endian if the block's writer had the other byte order.
