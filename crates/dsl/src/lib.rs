@@ -13,8 +13,10 @@
 
 mod dataset;
 mod dir;
+pub mod property;
 mod props;
 
 pub use dataset::{Bookmark, Dataset};
 pub use dir::{Dir, Dsl};
-pub use props::{Property, PropertySource, PropertyValue};
+pub use property::Property;
+pub use props::{Level, PropertySource, PropertyValue, Sourced};

@@ -1,23 +1,36 @@
 //! Properties as they are stored: by whom a value was set, and what is inherited.
 //!
-//! A directory's ZAP of properties has an entry for each one set. Received values carry a suffix, and
-//! an explicit "inherit" over a received value carries another:
+//! A directory's ZAP of properties has an entry for each one set, and so has that of a snapshot.
+//! Suffixes mark the others:
 //!
 //! ```text
 //!   compression          set here by hand
 //!   compression$recvd    came with a receive; counts if there is no entry of the first form
 //!   compression$inherit  `zfs inherit`: the received value does not count
+//!   compression$iuv      a value that versions before a feature do not know; counts if it is known
 //! ```
 //!
-//! What a property means, its default and its text are the concern of the commands above.
+//! ```text
+//!   tank/home@monday ─▶ tank/home ─▶ tank        levels: the nearest that has a value counts
+//! ```
+//!
+//! What a property means, its default and its text are told by [`Property`].
 
-use base::{Result, ResultExt};
+use std::sync::Arc;
+
+use base::{Error, Result, ResultExt};
 use dmu::zap::Zap;
 
-use crate::{Dataset, Dir, Dsl};
+use crate::property::is_user_property;
+use crate::{Dataset, Dir, Dsl, Property};
 
 const RECEIVED: &str = "$recvd";
 const INHERIT: &str = "$inherit";
+const IF_KNOWN: &str = "$iuv";
+/// Set once a dataset has received properties. Before, nobody can tell received ones from others.
+const HAS_RECEIVED: &str = "$hasrecvd";
+/// How many levels there may be: names are limited to 255 bytes.
+const DEPTH_MAX: usize = 130;
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +44,10 @@ pub enum PropertyValue {
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PropertySource {
+    /// From nobody: it can only be read.
+    None,
+    /// Nobody set it.
+    Default,
     /// Set on the dataset itself.
     Local,
     /// Received with the dataset.
@@ -41,11 +58,19 @@ pub enum PropertySource {
 
 /// A value and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Property {
+pub struct Sourced {
     /// The value.
     pub value: PropertyValue,
     /// Who set it.
     pub source: PropertySource,
+}
+
+/// What is stored for one snapshot or directory, and for all that it inherits from.
+#[derive(Debug)]
+pub struct Level {
+    name: String,
+    stored: Vec<(String, PropertyValue)>,
+    above: Option<Arc<Level>>,
 }
 
 impl Dsl {
@@ -59,19 +84,33 @@ impl Dsl {
         self.props_in(snapshot.phys.props_zap).in_dataset(&snapshot.name)
     }
 
-    /// The stored properties of `dir` and of every directory above it, nearest first.
-    pub fn props_chain(&self, dir: &Dir) -> Result<Vec<(Dir, Vec<(String, PropertyValue)>)>> {
-        let mut chain = Vec::new();
-        let mut name = dir.name.as_str();
-        loop {
-            let at = self.find_dir(name)?;
-            let props = self.stored_props(&at)?;
-            chain.push((at, props));
-            match name.rsplit_once('/') {
-                Some((above, _)) => name = above,
-                None => return Ok(chain),
+    /// The properties of `dir` and of every directory above it.
+    pub fn levels(&self, dir: &Dir) -> Result<Arc<Level>> {
+        let mut path = vec![dir.clone()];
+        while let Some(below) = path.last().filter(|dir| dir.phys.parent != 0) {
+            if path.len() > DEPTH_MAX {
+                return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
             }
+            let name = below.name.rsplit_once('/').map_or("", |(above, _)| above);
+            path.push(self.dir(below.phys.parent, name)?);
         }
+        let mut level = None;
+        while let Some(dir) = path.pop() {
+            level = Some(Arc::new(Level { stored: self.stored_props(&dir)?, name: dir.name, above: level }));
+        }
+        Ok(level.expect("the path has at least one directory"))
+    }
+
+    /// The properties of `dir`, whose parent's are known.
+    pub fn level_below(&self, above: &Arc<Level>, dir: &Dir) -> Result<Arc<Level>> {
+        let stored = self.stored_props(dir)?;
+        Ok(Arc::new(Level { name: dir.name.clone(), stored, above: Some(above.clone()) }))
+    }
+
+    /// The properties of a snapshot of the directory with those of `head`.
+    pub fn level_of_snapshot(&self, head: &Arc<Level>, snapshot: &Dataset) -> Result<Arc<Level>> {
+        let stored = self.snapshot_props(snapshot)?;
+        Ok(Arc::new(Level { name: snapshot.name.clone(), stored, above: Some(head.clone()) }))
     }
 
     fn props_in(&self, zap: u64) -> Result<Vec<(String, PropertyValue)>> {
@@ -82,11 +121,7 @@ impl Dsl {
         for entry in Zap::open(self.mos().object(zap)?)?.entries()? {
             let value = match entry.value.first_u64() {
                 Some(number) if entry.value.width() == 8 => PropertyValue::Number(number),
-                _ => {
-                    let bytes = entry.value.bytes();
-                    let text = bytes.split(|&b| b == 0).next().unwrap_or(bytes);
-                    PropertyValue::Text(String::from_utf8_lossy(text).into_owned())
-                }
+                _ => PropertyValue::Text(entry.value.text()),
             };
             props.push((entry.name.to_string(), value));
         }
@@ -94,33 +129,146 @@ impl Dsl {
     }
 }
 
-impl Property {
-    /// The value of `name` that counts at the first directory of `chain` (see [`Dsl::props_chain`]).
-    ///
-    /// Without `inheritable`, only that directory's own value counts.
-    pub fn effective(chain: &[(Dir, Vec<(String, PropertyValue)>)], name: &str, inheritable: bool) -> Option<Property> {
-        for (depth, (dir, props)) in chain.iter().enumerate() {
-            let get = |suffix: &str| {
-                props.iter().find(|(n, _)| n.strip_suffix(suffix) == Some(name)).map(|(_, value)| value.clone())
-            };
-            let found = get("").map(|value| (value, PropertySource::Local)).or_else(|| {
-                let received = get(RECEIVED).filter(|_| get(INHERIT).is_none());
-                received.map(|value| (value, PropertySource::Received))
-            });
-            match found {
-                Some((value, source)) if depth == 0 => return Some(Property { value, source }),
-                Some((value, _)) => {
-                    return Some(Property { value, source: PropertySource::Inherited(dir.name.clone()) });
+impl Level {
+    /// The value of a native property that counts here; `None` if nobody set it.
+    pub fn find(&self, property: Property) -> Option<Sourced> {
+        self.find_name(property.name(), property.is_inherited(), &|value| match value {
+            PropertyValue::Number(number) => property.name_of(*number).is_some(),
+            PropertyValue::Text(_) => false,
+        })
+    }
+
+    /// The value that counts here of a property that users made up.
+    pub fn find_user(&self, name: &str) -> Option<Sourced> {
+        self.find_name(name, true, &|_| false)
+    }
+
+    /// All properties that users made up and that have a value here, in the order of the tables.
+    pub fn user_properties(&self) -> Vec<(String, Sourced)> {
+        let mut found: Vec<(String, Sourced)> = Vec::new();
+        let mut level = Some(self);
+        while let Some(at) = level {
+            for (name, _) in &at.stored {
+                let name = name.strip_suffix(RECEIVED).unwrap_or(name);
+                let is_new = is_user_property(name) && !found.iter().any(|(known, _)| known == name);
+                if let Some(sourced) = is_new.then(|| self.find_user(name)).flatten() {
+                    found.push((name.to_owned(), sourced));
                 }
-                None if !inheritable => return None,
-                None => {}
             }
+            level = at.above.as_deref();
+        }
+        found
+    }
+
+    /// The value of `name` that was received here, whether it counts or not.
+    pub fn received(&self, name: &str) -> Option<PropertyValue> {
+        self.get(HAS_RECEIVED, "")?;
+        self.get(name, RECEIVED).cloned()
+    }
+
+    fn find_name(&self, name: &str, inherited: bool, is_known: &dyn Fn(&PropertyValue) -> bool) -> Option<Sourced> {
+        if let Some((value, source)) = self.own(name, is_known) {
+            return Some(Sourced { value, source });
+        }
+        let mut level = self.above.as_deref().filter(|_| inherited);
+        while let Some(at) = level {
+            if let Some((value, _)) = at.own(name, is_known) {
+                return Some(Sourced { value, source: PropertySource::Inherited(at.name.clone()) });
+            }
+            level = at.above.as_deref();
         }
         None
     }
 
-    /// The received value of `name` at `dir`, whether it counts or not.
-    pub fn received(props: &[(String, PropertyValue)], name: &str) -> Option<PropertyValue> {
-        props.iter().find(|(n, _)| n.strip_suffix(RECEIVED) == Some(name)).map(|(_, value)| value.clone())
+    fn own(&self, name: &str, is_known: &dyn Fn(&PropertyValue) -> bool) -> Option<(PropertyValue, PropertySource)> {
+        let local = self.get(name, IF_KNOWN).filter(|value| is_known(value)).or_else(|| self.get(name, ""));
+        if let Some(value) = local {
+            return Some((value.clone(), PropertySource::Local));
+        }
+        let received = self.get(name, RECEIVED).filter(|_| self.get(name, INHERIT).is_none());
+        received.map(|value| (value.clone(), PropertySource::Received))
+    }
+
+    fn get(&self, name: &str, suffix: &str) -> Option<&PropertyValue> {
+        self.stored.iter().find(|(n, _)| n.strip_suffix(suffix) == Some(name)).map(|(_, value)| value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use PropertySource::{Inherited, Local, Received};
+    use PropertyValue::{Number, Text};
+
+    fn level(name: &str, above: Option<Arc<Level>>, stored: &[(&str, PropertyValue)]) -> Arc<Level> {
+        let stored = stored.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        Arc::new(Level { name: name.to_owned(), stored, above })
+    }
+
+    fn found(level: &Level, property: Property) -> Option<(u64, PropertySource)> {
+        level.find(property).map(|sourced| match sourced.value {
+            Number(number) => (number, sourced.source),
+            Text(text) => panic!("{text}"),
+        })
+    }
+
+    #[test]
+    fn the_nearest_value_counts() {
+        let top = level("t", None, &[("atime", Number(0)), ("copies", Number(2)), ("quota", Number(7))]);
+        let mid = level("t/a", Some(top.clone()), &[("copies", Number(3)), ("exec$recvd", Number(0))]);
+        let low = level("t/a/b", Some(mid.clone()), &[]);
+        assert_eq!(found(&top, Property::Copies), Some((2, Local)));
+        assert_eq!(found(&mid, Property::Copies), Some((3, Local)));
+        assert_eq!(found(&low, Property::Copies), Some((3, Inherited("t/a".into()))));
+        assert_eq!(found(&low, Property::Atime), Some((0, Inherited("t".into()))));
+        assert_eq!(found(&mid, Property::Exec), Some((0, Received)));
+        assert_eq!(found(&low, Property::Exec), Some((0, Inherited("t/a".into()))));
+        assert_eq!(found(&top, Property::Quota), Some((7, Local)));
+        assert_eq!(found(&mid, Property::Quota), None);
+    }
+
+    #[test]
+    fn received_values_and_those_that_hide_them() {
+        let stored = [
+            ("copies$recvd", Number(2)),
+            ("atime$recvd", Number(0)),
+            ("atime$inherit", Text(String::new())),
+            ("exec", Number(1)),
+            ("exec$recvd", Number(0)),
+        ];
+        let top = level("t", None, &[("atime", Number(1))]);
+        let low = level("t/a", Some(top.clone()), &stored);
+        assert_eq!(found(&low, Property::Copies), Some((2, Received)));
+        assert_eq!(found(&low, Property::Atime), Some((1, Inherited("t".into()))));
+        assert_eq!(found(&low, Property::Exec), Some((1, Local)));
+        // as long as nothing says so, the dataset has received nothing
+        assert_eq!(low.received("exec"), None);
+        let mut marked = stored.to_vec();
+        marked.push(("$hasrecvd", Number(0)));
+        assert_eq!(level("t/a", Some(top), &marked).received("exec"), Some(Number(0)));
+    }
+
+    #[test]
+    fn values_of_later_versions() {
+        let stored = |iuv| [("redundant_metadata", Number(1)), ("redundant_metadata$iuv", Number(iuv))];
+        assert_eq!(found(&level("t", None, &stored(2)), Property::RedundantMetadata), Some((2, Local)));
+        assert_eq!(found(&level("t", None, &stored(77)), Property::RedundantMetadata), Some((1, Local)));
+    }
+
+    #[test]
+    fn properties_that_users_made_up() {
+        let text = |text: &str| Text(text.to_owned());
+        let top = level("t", None, &[("a:x", text("1")), ("b:y", text("2")), ("atime", Number(0))]);
+        let low = level("t/a", Some(top), &[("b:y", text("3")), ("c:z$recvd", text("4"))]);
+        let all = low.user_properties();
+        let sourced = |value: &str, source| Sourced { value: text(value), source };
+        assert_eq!(
+            all,
+            [
+                ("b:y".to_owned(), sourced("3", Local)),
+                ("c:z".to_owned(), sourced("4", Received)),
+                ("a:x".to_owned(), sourced("1", Inherited("t".into()))),
+            ]
+        );
     }
 }

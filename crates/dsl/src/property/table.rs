@@ -1,0 +1,168 @@
+//! The rows of the table of native properties.
+//!
+//! A row: property, name, column header, type and default, who can set it, what it applies to, where
+//! its value comes from, and its values for the usage text (`-` for those that are not shown unasked).
+
+use super::From::*;
+use super::Setting::*;
+use super::ValueKind::{Choice, Number, Text};
+use super::{Applies, Form, Info, names};
+
+use Form::*;
+
+const FS: Applies = Applies::FILE_SYSTEM;
+const VOL: Applies = Applies::VOLUME;
+const SNAP: Applies = Applies::SNAPSHOT;
+const HEAD: Applies = FS.and(VOL);
+const FS_SNAP: Applies = FS.and(SNAP);
+const VOL_SNAP: Applies = VOL.and(SNAP);
+const DATASET: Applies = HEAD.and(SNAP);
+const ALL: Applies = DATASET.and(Applies::BOOKMARK);
+
+macro_rules! values {
+    (-) => {
+        None
+    };
+    ($values:literal) => {
+        Some($values)
+    };
+}
+
+macro_rules! properties {
+    ($($property:ident $name:literal $column:literal $kind:expr, $setting:ident $applies:ident $from:ident $values:tt;)*) => {
+        /// A native property.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[allow(missing_docs)] // see the rows
+        pub enum Property {
+            $($property,)*
+        }
+
+        pub(super) static TABLE: &[Info] = &[$(Info {
+            property: Property::$property,
+            name: $name,
+            column: $column,
+            kind: $kind,
+            setting: $setting,
+            applies: $applies,
+            from: $from,
+            values: values!($values),
+        },)*];
+    };
+}
+
+#[rustfmt::skip]
+properties! {
+    Type "type" "TYPE" Text(None), ReadOnly ALL Contents "filesystem | volume | snapshot | bookmark";
+    Creation "creation" "CREATION" Number(0, Date), ReadOnly ALL Dataset "<date>";
+    Used "used" "USED" Number(0, Bytes), ReadOnly DATASET Dataset "<size>";
+    Available "available" "AVAIL" Number(0, Bytes), ReadOnly HEAD Available "<size>";
+    Referenced "referenced" "REFER" Number(0, Bytes), ReadOnly ALL Dataset "<size>";
+    CompressRatio "compressratio" "RATIO" Number(0, Ratio), ReadOnly ALL Dataset "<1.00x or higher if compressed>";
+    Mounted "mounted" "MOUNTED" Choice(0, names::SWITCH), ReadOnly FS System "yes | no";
+    Origin "origin" "ORIGIN" Text(None), ReadOnly HEAD Dir "<snapshot>";
+    Quota "quota" "QUOTA" Number(0, Quota), Own FS Dir "<size> | none";
+    Reservation "reservation" "RESERV" Number(0, Quota), Own HEAD Dir "<size> | none";
+    Volsize "volsize" "VOLSIZE" Number(0, Count), Own VOL_SNAP Contents "<size>";
+    Volblocksize "volblocksize" "VOLBLOCK" Number(8192, Count), Once VOL Contents "512 to 16M, power of 2";
+    Recordsize "recordsize" "RECSIZE" Number(128 << 10, Count), Inherited FS Stored "512 to 16M, power of 2";
+    Mountpoint "mountpoint" "MOUNTPOINT" Text(Some("/")), Inherited FS Stored "<path> | legacy | none";
+    Sharenfs "sharenfs" "SHARENFS" Text(Some("off")), Inherited FS Stored "on | off | NFS share options";
+    Checksum "checksum" "CHECKSUM" Choice(1, names::CHECKSUM), Inherited HEAD Stored
+        "on | off | fletcher2 | fletcher4 | sha256 | sha512 | skein | edonr | blake3";
+    Compression "compression" "COMPRESS" Choice(2, names::COMPRESSION), Inherited HEAD Stored
+        "on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | zstd | zstd-[1-19] | zstd-fast | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]";
+    Atime "atime" "ATIME" Choice(1, names::SWITCH), Inherited FS Stored "on | off";
+    Devices "devices" "DEVICES" Choice(1, names::SWITCH), Inherited FS_SNAP Stored "on | off";
+    Exec "exec" "EXEC" Choice(1, names::SWITCH), Inherited FS_SNAP Stored "on | off";
+    Setuid "setuid" "SETUID" Choice(1, names::SWITCH), Inherited FS_SNAP Stored "on | off";
+    Readonly "readonly" "RDONLY" Choice(0, names::SWITCH), Inherited HEAD Stored "on | off";
+    Zoned "zoned" "ZONED" Choice(0, names::SWITCH), Inherited FS Stored "on | off";
+    Snapdir "snapdir" "SNAPDIR" Choice(0, names::SNAPDIR), Inherited FS Stored "disabled | hidden | visible";
+    Aclmode "aclmode" "ACLMODE" Choice(0, names::ACLMODE), Inherited FS Stored "discard | groupmask | passthrough | restricted";
+    Aclinherit "aclinherit" "ACLINHERIT" Choice(4, names::ACLINHERIT), Inherited FS Stored
+        "discard | noallow | restricted | passthrough | passthrough-x";
+    Createtxg "createtxg" "CREATETXG" Number(0, Exact), ReadOnly ALL Dataset "<uint64>";
+    Name "name" "NAME" Text(None), ReadOnly ALL Dataset -;
+    Canmount "canmount" "CANMOUNT" Choice(1, names::CANMOUNT), Own FS Stored "on | off | noauto";
+    Iscsioptions "iscsioptions" "ISCSIOPTIONS" Text(None), Inherited VOL Stored -;
+    Xattr "xattr" "XATTR" Choice(1, names::XATTR), Inherited FS_SNAP Stored "on | off | dir | sa";
+    Numclones "numclones" "NUMCLONES" Number(0, Count), ReadOnly SNAP Dataset -;
+    Copies "copies" "COPIES" Choice(1, names::COPIES), Inherited HEAD Stored "1 | 2 | 3";
+    Version "version" "VERSION" Choice(0, names::VERSION), Own FS_SNAP Contents "1 | 2 | 3 | 4 | 5 | current";
+    Utf8only "utf8only" "UTF8ONLY" Choice(0, names::SWITCH), Once FS_SNAP Contents "on | off";
+    Normalization "normalization" "NORMALIZATION" Choice(0, names::NORMALIZATION), Once FS_SNAP Contents "none | formC | formD | formKC | formKD";
+    Casesensitivity "casesensitivity" "CASE" Choice(0, names::CASE), Once FS_SNAP Contents "sensitive | insensitive | mixed";
+    Vscan "vscan" "VSCAN" Choice(0, names::SWITCH), Inherited FS Stored "on | off";
+    Nbmand "nbmand" "NBMAND" Choice(0, names::SWITCH), Inherited FS_SNAP Stored "on | off";
+    Sharesmb "sharesmb" "SHARESMB" Text(Some("off")), Inherited FS Stored "on | off | SMB share options";
+    Refquota "refquota" "REFQUOTA" Number(0, Quota), Own FS Stored "<size> | none";
+    Refreservation "refreservation" "REFRESERV" Number(0, Quota), Own HEAD Stored "<size> | none";
+    Guid "guid" "GUID" Number(0, Exact), ReadOnly ALL Dataset "<uint64>";
+    Primarycache "primarycache" "PRIMARYCACHE" Choice(2, names::CACHE), Inherited DATASET Stored "all | none | metadata";
+    Secondarycache "secondarycache" "SECONDARYCACHE" Choice(2, names::CACHE), Inherited DATASET Stored "all | none | metadata";
+    Usedbysnapshots "usedbysnapshots" "USEDSNAP" Number(0, Bytes), ReadOnly HEAD Dir "<size>";
+    Usedbydataset "usedbydataset" "USEDDS" Number(0, Bytes), ReadOnly HEAD Dir "<size>";
+    Usedbychildren "usedbychildren" "USEDCHILD" Number(0, Bytes), ReadOnly HEAD Dir "<size>";
+    Usedbyrefreservation "usedbyrefreservation" "USEDREFRESERV" Number(0, Bytes), ReadOnly HEAD Dir "<size>";
+    Useraccounting "useraccounting" "USERACCOUNTING" Number(0, Count), ReadOnly DATASET Contents -;
+    StmfShareinfo "stmf_sbd_lu" "STMF_SBD_LU" Text(None), Inherited VOL Stored -;
+    DeferDestroy "defer_destroy" "DEFER_DESTROY" Choice(0, names::SWITCH), ReadOnly SNAP Dataset "yes | no";
+    Userrefs "userrefs" "USERREFS" Number(0, Count), ReadOnly SNAP Dataset "<count>";
+    Logbias "logbias" "LOGBIAS" Choice(0, names::LOGBIAS), Inherited HEAD Stored "latency | throughput";
+    Unique "unique" "UNIQUE" Number(0, Count), ReadOnly DATASET Dataset -;
+    Objsetid "objsetid" "OBJSETID" Number(0, Exact), ReadOnly DATASET Dataset "<uint64>";
+    Dedup "dedup" "DEDUP" Choice(2, names::DEDUP), Inherited HEAD Stored
+        "on | off | verify | sha256[,verify] | sha512[,verify] | skein[,verify] | edonr,verify | blake3[,verify]";
+    Mlslabel "mlslabel" "MLSLABEL" Text(Some("none")), Inherited DATASET Stored "<sensitivity label>";
+    Sync "sync" "SYNC" Choice(0, names::SYNC), Inherited HEAD Stored "standard | always | disabled";
+    Dnodesize "dnodesize" "DNSIZE" Choice(0, names::DNODE_SIZE), Inherited FS Stored "legacy | auto | 1k | 2k | 4k | 8k | 16k";
+    RefCompressRatio "refcompressratio" "REFRATIO" Number(0, Ratio), ReadOnly DATASET Dataset "<1.00x or higher if compressed>";
+    Written "written" "WRITTEN" Number(0, Count), ReadOnly DATASET Dataset "<size>";
+    Clones "clones" "CLONES" Text(None), ReadOnly SNAP Dataset "<dataset>[,...]";
+    Logicalused "logicalused" "LUSED" Number(0, Count), ReadOnly HEAD Dir "<size>";
+    Logicalreferenced "logicalreferenced" "LREFER" Number(0, Count), ReadOnly ALL Dataset "<size>";
+    Inconsistent "inconsistent" "INCONSISTENT" Number(0, Count), ReadOnly DATASET Dataset -;
+    Volmode "volmode" "VOLMODE" Choice(0, names::VOLMODE), Inherited HEAD Stored "default | full | geom | dev | none";
+    FilesystemLimit "filesystem_limit" "FSLIMIT" Number(u64::MAX, Limit), Own FS Stored "<count> | none";
+    SnapshotLimit "snapshot_limit" "SSLIMIT" Number(u64::MAX, Limit), Own HEAD Stored "<count> | none";
+    FilesystemCount "filesystem_count" "FSCOUNT" Number(u64::MAX, Limit), ReadOnly FS Dir "<count>";
+    SnapshotCount "snapshot_count" "SSCOUNT" Number(u64::MAX, Limit), ReadOnly HEAD Dir "<count>";
+    Snapdev "snapdev" "SNAPDEV" Choice(0, names::SNAPDEV), Inherited HEAD Stored "hidden | visible";
+    Acltype "acltype" "ACLTYPE" Choice(0, names::ACLTYPE), Inherited FS_SNAP Stored "off | nfsv4 | posix";
+    Context "context" "CONTEXT" Text(Some("none")), Own DATASET Stored "<selinux context>";
+    Fscontext "fscontext" "FSCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux fscontext>";
+    Defcontext "defcontext" "DEFCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux defcontext>";
+    Rootcontext "rootcontext" "ROOTCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux rootcontext>";
+    Relatime "relatime" "RELATIME" Choice(0, names::SWITCH), Inherited FS Stored "on | off";
+    RedundantMetadata "redundant_metadata" "REDUND_MD" Choice(0, names::REDUNDANT_METADATA), Inherited HEAD Stored "all | most | some | none";
+    Overlay "overlay" "OVERLAY" Choice(1, names::SWITCH), Inherited FS Stored "on | off";
+    Prevsnap "prevsnap" "PREVSNAP" Text(None), ReadOnly HEAD Dataset -;
+    ReceiveResumeToken "receive_resume_token" "RESUMETOK" Text(None), ReadOnly HEAD Dataset "<string token>";
+    Encryption "encryption" "ENCRYPTION" Choice(2, names::ENCRYPTION), Once DATASET Key
+        "on | off | aes-128-ccm | aes-192-ccm | aes-256-ccm | aes-128-gcm | aes-192-gcm | aes-256-gcm";
+    Keylocation "keylocation" "KEYLOCATION" Text(Some("none")), Own HEAD Stored "prompt | <file URI> | <https URL> | <http URL>";
+    Keyformat "keyformat" "KEYFORMAT" Choice(0, names::KEY_FORMAT), OnceOwn HEAD Key "none | raw | hex | passphrase";
+    Pbkdf2salt "pbkdf2salt" "PBKDF2SALT" Number(0, Count), OnceOwn HEAD Key -;
+    Pbkdf2iters "pbkdf2iters" "PBKDF2ITERS" Number(0, Exact), OnceOwn HEAD Key "<iters>";
+    Encryptionroot "encryptionroot" "ENCROOT" Text(None), ReadOnly DATASET Key "<filesystem | volume>";
+    Keyguid "keyguid" "KEYGUID" Number(0, Exact), ReadOnly DATASET Key -;
+    Keystatus "keystatus" "KEYSTATUS" Choice(0, names::KEY_STATUS), ReadOnly DATASET Key "none | unavailable | available";
+    Remaptxg "remaptxg" "REMAPTXG" Number(0, Count), ReadOnly DATASET Dataset -;
+    SpecialSmallBlocks "special_small_blocks" "SPECIAL_SMALL_BLOCKS" Number(0, Count), Inherited FS Stored "0 to 16M";
+    Ivsetguid "ivsetguid" "IVSETGUID" Number(0, Exact), ReadOnly ALL Dataset -;
+    Redacted "redacted" "REDACTED" Number(0, Count), ReadOnly DATASET Dataset -;
+    RedactSnaps "redact_snaps" "RSNAPS" Text(None), ReadOnly ALL Dataset "<snapshot>[,...]";
+    SnapshotsChanged "snapshots_changed" "SNAPSHOTS_CHANGED" Number(0, DateOrNothing), ReadOnly HEAD Dir "<date>";
+    Prefetch "prefetch" "PREFETCH" Choice(2, names::CACHE), Inherited DATASET Stored "none | metadata | all";
+    Volthreading "volthreading" "VOLTHREAD" Choice(1, names::SWITCH), Own VOL Stored "on | off";
+    Direct "direct" "DIRECT" Choice(1, names::DIRECT), Inherited FS Stored "disabled | standard | always";
+    Longname "longname" "LONGNAME" Choice(0, names::SWITCH), Inherited FS Stored "on | off";
+    Defaultuserquota "defaultuserquota" "DEFAULTUSERQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    Defaultgroupquota "defaultgroupquota" "DEFAULTGROUPQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    Defaultprojectquota "defaultprojectquota" "DEFAULTPROJECTQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    Defaultuserobjquota "defaultuserobjquota" "DEFAULTUSEROBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    Defaultgroupobjquota "defaultgroupobjquota" "DEFAULTGROUPOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    Defaultprojectobjquota "defaultprojectobjquota" "DEFAULTPROJECTOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
+    SnapshotsChangedNsecs "snapshots_changed_nsecs" "SNAPSHOTS_CHANGED_NSECS" Number(0, ExactOrNothing), ReadOnly HEAD Dir "<nsec>";
+    ZonedUid "zoned_uid" "ZONED_UID" Number(0, Count), Inherited FS Stored "<uid> | none";
+}
