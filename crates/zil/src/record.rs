@@ -1,0 +1,118 @@
+//! The records in a log block.
+//!
+//! ```text
+//!   0  type u64 | length of the record u64 | txg u64 | sequence number u64 | what it says ...
+//!
+//!   a write (type 9):
+//!  32  object u64 | offset u64 | length u64 | block offset u64 | block pointer | data, if the pointer is a hole
+//! ```
+//!
+//! In an encrypted log the head of a record and the pointer of a write can be read without the key.
+
+use base::{Endian, Error, Reader, Result};
+use format::blkptr::BlkPtr;
+
+/// Bytes that every record has.
+const HEAD_SIZE: usize = 32;
+const TYPE_WRITE: u64 = 9;
+/// Set in the type of records about names where case does not count.
+const TYPE_CASE_BIT: u64 = 1 << 63;
+
+/// One record.
+#[derive(Clone, Debug)]
+pub struct Record<'a> {
+    /// Which operation.
+    pub kind: u64,
+    /// Transaction group that the operation was to be part of.
+    pub txg: u64,
+    /// Sequence number.
+    pub seq: u64,
+    /// What follows the head.
+    body: &'a [u8],
+    endian: Endian,
+}
+
+/// A write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// Object written to; meaningless if the log is encrypted.
+    pub object: u64,
+    /// Offset of the first byte written; meaningless if the log is encrypted.
+    pub offset: u64,
+    /// Where the data are; a hole if they are in the record.
+    pub bp: BlkPtr,
+}
+
+impl<'a> Record<'a> {
+    /// Takes the first record off `bytes`.
+    pub(crate) fn take(bytes: &mut &'a [u8], endian: Endian) -> Result<Record<'a>> {
+        let mut r = Reader::new(bytes, endian);
+        let (kind, len, txg, seq) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let len = usize::try_from(len).ok().filter(|len| *len >= HEAD_SIZE && *len <= bytes.len());
+        let Some(len) = len else {
+            return Err(Error::corrupt(format!("log record {seq} does not fit in its block")));
+        };
+        let (record, rest) = bytes.split_at(len);
+        *bytes = rest;
+        Ok(Record { kind: kind & !TYPE_CASE_BIT, txg, seq, body: &record[HEAD_SIZE..], endian })
+    }
+
+    /// What it says, if it is a write.
+    pub fn write(&self) -> Result<Option<Write>> {
+        if self.kind != TYPE_WRITE {
+            return Ok(None);
+        }
+        let mut r = Reader::new(self.body, self.endian);
+        let (object, offset, _length, _block_offset) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        Ok(Some(Write { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
+    }
+}
+
+/// A block pointer in a block that has not been turned.
+pub(crate) fn blkptr(bytes: &[u8], endian: Endian) -> Result<BlkPtr> {
+    let mut r = Reader::new(bytes, endian);
+    let mut turned = [0; BlkPtr::SIZE];
+    for word in turned.chunks_exact_mut(8) {
+        word.copy_from_slice(&r.u64()?.to_le_bytes());
+    }
+    Ok(BlkPtr::parse(&turned).expect("as long as a block pointer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u64, len: u64, endian: Endian) -> Vec<u8> {
+        let mut words = vec![kind, len, 5, 77, 8, 4096, 10, 0];
+        words.extend((0..16).map(|i| if i == 10 { 42 } else { 1 }));
+        let to_bytes = |word: u64| match endian {
+            Endian::Little => word.to_le_bytes(),
+            Endian::Big => word.to_be_bytes(),
+        };
+        words.into_iter().flat_map(to_bytes).collect()
+    }
+
+    #[test]
+    fn writes_of_both_byte_orders() {
+        for endian in [Endian::Little, Endian::Big] {
+            let bytes = [record(9, 192, endian), record(TYPE_CASE_BIT | 1, 192, endian)].concat();
+            let mut rest = &*bytes;
+            let first = Record::take(&mut rest, endian).unwrap();
+            let write = first.write().unwrap().unwrap();
+            assert_eq!((first.seq, first.txg, write.object, write.offset, write.bp.birth()), (77, 5, 8, 4096, 42));
+            let second = Record::take(&mut rest, endian).unwrap();
+            assert_eq!((second.kind, second.write().unwrap()), (1, None));
+            assert!(rest.is_empty());
+        }
+    }
+
+    #[test]
+    fn lengths_that_lead_nowhere() {
+        for len in [0, 31, 193, u64::MAX] {
+            let bytes = record(9, len, Endian::Little);
+            assert!(Record::take(&mut &*bytes, Endian::Little).is_err(), "{len}");
+        }
+        let bytes = record(9, 40, Endian::Little);
+        assert!(Record::take(&mut &*bytes, Endian::Little).unwrap().write().is_err());
+    }
+}

@@ -1,0 +1,142 @@
+//! Walking the chain of a log.
+//!
+//! A block's checksum field, in the pointer to it, is not a sum but the name of its place:
+//!
+//! ```text
+//!   | random | random | object set | sequence number |
+//! ```
+//!
+//! The next block's is the same with the number one higher. What stands in a block of the older kind
+//! (zilog) is a link at its end, of the newer kind (zilog2) a link at its start:
+//!
+//! ```text
+//!   link: 0 | pad u64 | pointer to the next block (128) | bytes used u64 | sum (40) |   184 bytes
+//! ```
+//!
+//! Invariant: a walk ends, as each block is visited once.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use base::{AlignedBuf, Bookmark, Endian, Error, Reader, Result};
+use codec::checksum::Checksum;
+use format::blkptr::{BlkPtr, Dva};
+use zio::Zio;
+
+use crate::record::blkptr;
+use crate::{Header, Record};
+
+/// Bytes of a link.
+const LINK_SIZE: usize = 184;
+/// Words of a log block's checksum field.
+const OBJSET_WORD: usize = 2;
+const SEQ_WORD: usize = 3;
+/// The level that bookmarks give log blocks.
+const LEVEL: i64 = -2;
+
+/// Who is shown what is in a log.
+pub trait Visitor {
+    /// A block of the log, which may turn out not to be readable. Breaking ends the walk before it is
+    /// read.
+    fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()>;
+
+    /// A record. `bp` is the pointer of the block that it is in.
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()>;
+}
+
+/// Why a walk ended.
+#[derive(Debug)]
+pub enum End {
+    /// The log has no more blocks or records.
+    Complete,
+    /// A visitor had enough.
+    Broken,
+    /// A block that is not there, or not of this log: the usual end of a log that was not claimed.
+    Unreadable(Error),
+}
+
+/// A log block that was read.
+struct LogBlock {
+    bytes: AlignedBuf,
+    endian: Endian,
+    /// The part of `bytes` with records.
+    records: std::ops::Range<usize>,
+    next: BlkPtr,
+}
+
+/// Visits the blocks of a log and their records, in order; `objset` is for bookmarks.
+pub fn walk(zio: &Zio, objset: u64, header: &Header, visitor: &mut dyn Visitor) -> End {
+    let (last_block, last_record) = header.last_seqs();
+    let mut seen: HashSet<Dva> = HashSet::new();
+    let mut bp = header.first;
+    let mut record_seq = 0;
+    while !bp.is_hole() {
+        let seq = bp.checksum()[SEQ_WORD];
+        if seq > last_block || !seen.insert(bp.dvas()[0]) {
+            break;
+        }
+        let bookmark = Bookmark { objset, object: 0, level: LEVEL, blkid: seq };
+        if visitor.block(&bp, bookmark).is_break() {
+            return End::Broken;
+        }
+        if (seq, record_seq) == (last_block, last_record) {
+            break;
+        }
+        let block = match read(zio, &bp, bookmark) {
+            Ok(block) => block,
+            Err(e) => return End::Unreadable(e),
+        };
+        let mut rest = &block.bytes[block.records];
+        while !rest.is_empty() {
+            let record = match Record::take(&mut rest, block.endian) {
+                Ok(record) => record,
+                Err(e) => return End::Unreadable(e.at_block(bookmark)),
+            };
+            if record.seq > last_record {
+                return End::Complete;
+            }
+            if visitor.record(&record).is_break() {
+                return End::Broken;
+            }
+            record_seq = record.seq;
+        }
+        bp = block.next;
+    }
+    End::Complete
+}
+
+/// Reads a log block, and finds the way on.
+fn read(zio: &Zio, bp: &BlkPtr, bookmark: Bookmark) -> Result<LogBlock> {
+    let (bytes, endian) = zio.read_log_block(bp, bookmark)?;
+    let is_new = Checksum::from_u8(bp.checksum_kind()) == Some(Checksum::Zilog2);
+    link(&bytes, endian, is_new, bp)
+        .map(|(records, next)| LogBlock { bytes, endian, records, next })
+        .map_err(|e| e.at_block(bookmark))
+}
+
+/// The range of the records, and the pointer to the next block.
+fn link(bytes: &[u8], endian: Endian, is_new: bool, bp: &BlkPtr) -> Result<(std::ops::Range<usize>, BlkPtr)> {
+    let too_small = || Error::corrupt(format!("log block of {} bytes", bytes.len()));
+    let at = if is_new { 0 } else { bytes.len().checked_sub(LINK_SIZE).ok_or_else(too_small)? };
+    let mut r = Reader::new(&bytes[at..], endian);
+    r.u64()?;
+    let next = blkptr(r.take(BlkPtr::SIZE)?, endian)?;
+    let used = usize::try_from(r.u64()?).unwrap_or(usize::MAX);
+    let records = if is_new { LINK_SIZE..used } else { 0..used };
+    if records.start > records.end || records.end > if is_new { bytes.len() } else { at } {
+        return Err(Error::corrupt(format!("log block of {} bytes says that {used} are used", bytes.len())));
+    }
+    let mut expected = bp.checksum();
+    expected[SEQ_WORD] = expected[SEQ_WORD].wrapping_add(1);
+    if next.is_hole() || next.checksum() != expected {
+        let what = format!(
+            "log block {} of object set {} leads to none of its log",
+            expected[SEQ_WORD], expected[OBJSET_WORD]
+        );
+        return Err(Error::corrupt(what));
+    }
+    Ok((records, next))
+}
+
+#[cfg(test)]
+mod tests;
