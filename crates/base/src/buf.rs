@@ -1,9 +1,19 @@
 //! Page-aligned byte buffers, as direct I/O wants them.
+//!
+//! Blocks come and go by the ten thousand a second, and fresh memory costs a page fault for every
+//! 4 KiB of it: more than checksumming the block. So large buffers that are dropped are kept for the
+//! next of their size class, up to a limit.
+//!
+//! ```text
+//!   for_overwrite(100 KiB) ─▶ class 128 KiB: [free] [free] ─▶ one of these, or the allocator
+//!   drop                   ─▶ back to its class, or to the allocator if enough are there
+//! ```
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard};
 
 /// An owned, fixed-size byte buffer that starts on a 4 KiB boundary.
 pub struct AlignedBuf {
@@ -17,48 +27,86 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// Alignment of the first byte, and the unit that the allocation is rounded up to.
+    /// Alignment of the first byte.
     pub const ALIGN: usize = 4096;
 
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> AlignedBuf {
-        // SAFETY: the layout has a size of at least ALIGN, and the allocator zeroes.
-        unsafe { AlignedBuf::allocate(len, alloc_zeroed) }
-    }
-
-    /// `len` bytes for a caller that writes all of them: what they hold until then is unspecified
-    /// (but initialised), which spares the kernel's zeroing of fresh pages a second pass.
-    pub fn for_overwrite(len: usize) -> AlignedBuf {
-        if len <= AlignedBuf::ALIGN {
-            return AlignedBuf::zeroed(len);
+        match recycled(len) {
+            Some(mut buf) => {
+                buf.fill(0);
+                buf
+            }
+            None => fresh(len),
         }
-        // SAFETY: the layout is not empty; the bytes are initialised just below.
-        let buf = unsafe { AlignedBuf::allocate(len, alloc) };
-        // Touch nothing: memory from the allocator is initialised as far as the machine is concerned,
-        // but Rust does not say so. A volatile no-op read through inline assembly makes it opaque.
-        // SAFETY: the assembly is empty; it only tells the compiler that the memory may have changed.
-        unsafe { std::arch::asm!("/* {0} */", in(reg) buf.ptr.as_ptr(), options(nostack, preserves_flags)) };
-        buf
     }
 
-    unsafe fn allocate(len: usize, with: unsafe fn(Layout) -> *mut u8) -> AlignedBuf {
-        let layout = layout(len);
-        // SAFETY: the caller passes an allocation function, and the layout's size is not 0.
-        let Some(ptr) = NonNull::new(unsafe { with(layout) }) else { handle_alloc_error(layout) };
-        AlignedBuf { ptr, len }
+    /// `len` bytes for a caller that writes all of them; what they hold until then is anything.
+    pub fn for_overwrite(len: usize) -> AlignedBuf {
+        recycled(len).unwrap_or_else(|| fresh(len))
     }
-}
-
-fn layout(len: usize) -> Layout {
-    let size = len.max(1).next_multiple_of(512);
-    Layout::from_size_align(size, AlignedBuf::ALIGN).expect("buffer sizes are far below isize::MAX")
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
+        let capacity = capacity(self.len);
+        if let Some(class) = class(capacity) {
+            let mut free = lock(&FREE[class]);
+            if free.len() * capacity < CLASS_BYTES_MAX {
+                free.push(Free(self.ptr));
+                return;
+            }
+        }
         // SAFETY: allocated with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.len)) }
     }
+}
+
+/// Capacities that are kept: powers of two from 16 KiB to 16 MiB.
+const CLASS_SHIFT_MIN: u32 = 14;
+const CLASSES: usize = 11;
+/// Free bytes that a class keeps.
+const CLASS_BYTES_MAX: usize = 32 << 20;
+
+/// Memory of a dropped buffer; its capacity is that of the class it lies in.
+struct Free(NonNull<u8>);
+
+// SAFETY: nobody else knows the memory.
+unsafe impl Send for Free {}
+
+static FREE: [Mutex<Vec<Free>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
+
+/// A buffer of a kept one's memory, which holds what that held.
+fn recycled(len: usize) -> Option<AlignedBuf> {
+    let free = lock(&FREE[class(capacity(len))?]).pop()?;
+    Some(AlignedBuf { ptr: free.0, len })
+}
+
+fn fresh(len: usize) -> AlignedBuf {
+    let layout = layout(len);
+    // SAFETY: the layout's size is not 0.
+    let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
+    AlignedBuf { ptr, len }
+}
+
+fn capacity(len: usize) -> usize {
+    let size = len.max(512).next_multiple_of(512);
+    let power = size.next_power_of_two();
+    // larger and smaller ones are not kept, so they need no rounding
+    if class(power).is_some() { power } else { size }
+}
+
+fn class(capacity: usize) -> Option<usize> {
+    let class = capacity.trailing_zeros().checked_sub(CLASS_SHIFT_MIN)? as usize;
+    (capacity.is_power_of_two() && class < CLASSES).then_some(class)
+}
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(capacity(len), AlignedBuf::ALIGN).expect("buffer sizes are far below isize::MAX")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Deref for AlignedBuf {
@@ -102,12 +150,29 @@ mod tests {
 
     #[test]
     fn aligned_and_whole() {
-        for len in [0, 1, 511, 512, 4097, 1 << 20] {
+        for len in [0, 1, 511, 512, 4097, 16_384, 100_000, 1 << 20, (16 << 20) + 1] {
             let mut buf = AlignedBuf::for_overwrite(len);
             assert_eq!(buf.as_ptr() as usize % AlignedBuf::ALIGN, 0);
             buf.fill(7);
             assert_eq!(buf.clone().iter().filter(|&&b| b == 7).count(), len);
+            drop(buf);
+            assert!(AlignedBuf::zeroed(len).iter().all(|&b| b == 0), "recycled memory is cleared");
         }
-        assert!(AlignedBuf::zeroed(10_000).iter().all(|&b| b == 0));
+    }
+
+    #[test]
+    fn many_at_once_from_many_threads() {
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                scope.spawn(move || {
+                    for round in 0..200usize {
+                        let mut bufs: Vec<AlignedBuf> =
+                            (0..8).map(|i| AlignedBuf::for_overwrite(10_000 + i * 9_000 + round)).collect();
+                        bufs.iter_mut().for_each(|buf| buf.fill(thread));
+                        assert!(bufs.iter().all(|buf| buf.iter().all(|&b| b == thread)), "no two share memory");
+                    }
+                });
+            }
+        });
     }
 }
