@@ -12,6 +12,7 @@ mod object;
 mod objset;
 mod prefetch;
 mod seek;
+pub mod traverse;
 pub mod zap;
 
 pub use arc::{Block, Cache};

@@ -142,13 +142,13 @@ impl Objset {
 }
 
 /// The allocated dnodes of a block and the slots where they begin; ends after the first error.
-struct Slots<'a> {
+pub(crate) struct Slots<'a> {
     block: &'a [u8],
     next: usize,
 }
 
 impl Slots<'_> {
-    fn new(block: &[u8]) -> Slots<'_> {
+    pub(crate) fn new(block: &[u8]) -> Slots<'_> {
         Slots { block, next: 0 }
     }
 }

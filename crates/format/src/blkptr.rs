@@ -7,14 +7,15 @@
 //!  2-3  |                             DVA 2                             |
 //!  4-5  |                             DVA 3, or salt and IV if X        |
 //!    6  |BDX|lvl| type  | cksum |E|comp |     psize     |     lsize     |  sizes in sectors, less one
-//!  7-8  |                            padding                            |
+//!    7  |R|                          padding                            |
+//!    8  |                            padding                            |
 //!    9  |                 physical birth, 0: same as logical            |
 //!   10  |                         logical birth txg                     |
 //!   11  |                fill count (or IV2 and fill if X)              |
 //! 12-15 |                 checksum (12-13, MAC in 14-15 if X)           |
 //! ```
 //!
-//! G: gang block, B: little-endian contents, D: dedup, X: encrypted, E: embedded. With E the words
+//! G: gang block, B: little-endian contents, D: dedup, X: encrypted, E: embedded, R: rewritten. With E the words
 //! 0-5, 7-9 and 11-15 are 112 bytes of payload, and word 6 has `| BDX lvl | type | etype |E|comp |
 //! psize (7) | lsize (25) |` in bytes, less one.
 //!
@@ -253,6 +254,13 @@ impl BlkPtr {
             0 => self.birth(),
             txg => txg,
         }
+    }
+
+    /// Txg that decides whether a snapshot has the block: the logical birth, except for blocks that
+    /// were rewritten elsewhere with their old one.
+    pub fn reference_birth(&self) -> u64 {
+        let is_rewritten = !self.is_embedded() && bits(self.pad[0], 63, 1) != 0;
+        if is_rewritten { self.physical_birth() } else { self.birth() }
     }
 
     /// Blocks (or allocated dnodes, in an object set) below this one.
