@@ -32,6 +32,9 @@ pub mod spec;
 pub mod tree;
 mod verify;
 
+#[cfg(test)]
+mod tests;
+
 pub use dtl::TxgRanges;
 pub use health::{Aux, Health, State, Stats};
 pub use indirect::MapEntry;

@@ -1,0 +1,130 @@
+//! Whole trees on devices in memory: blocks written by a naive encoder, read back through every
+//! kind of damage.
+
+mod copies;
+mod parity;
+mod removed;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::Result;
+use device::{Device, FaultyDevice, MemDevice};
+
+use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
+use crate::tree::{DEVICE_BYTES_MIN, FRONT_BYTES};
+use crate::{Extent, Kind, Spec, Tree};
+
+/// A pool under construction: images of leaves by guid. Pools that are opened share them.
+#[derive(Default)]
+struct Images(HashMap<u64, Arc<MemDevice>>);
+
+/// A pool that is open.
+struct Pool {
+    tree: Tree,
+    devices: HashMap<u64, Arc<FaultyDevice>>,
+}
+
+impl Images {
+    /// Writes at an offset that is counted from behind the labels.
+    fn write(&mut self, guid: u64, offset: u64, bytes: &[u8]) {
+        let empty = || Arc::new(MemDevice::new(format!("leaf {guid}"), vec![0; DEVICE_BYTES_MIN as usize]));
+        let image = Arc::get_mut(self.0.entry(guid).or_insert_with(empty)).expect("no pool is open yet");
+        image.bytes_mut()[(FRONT_BYTES + offset) as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Opens the pool, without the leaves in `absent`.
+    fn open(&self, tops: Vec<Spec>, absent: &[u64]) -> Pool {
+        let root = Spec { children: tops, ..vdev(Kind::Root, 0, 1, vec![]) };
+        let mut devices = HashMap::new();
+        let mut given: HashMap<u64, Arc<dyn Device>> = HashMap::new();
+        for (&guid, image) in &self.0 {
+            let device = Arc::new(FaultyDevice::new(image.clone(), guid));
+            if !absent.contains(&guid) {
+                given.insert(guid, device.clone());
+            }
+            devices.insert(guid, device);
+        }
+        Pool { tree: Tree::open(root, &given).unwrap(), devices }
+    }
+}
+
+impl Pool {
+    /// All that `guid` returns is noise.
+    fn noise(&self, guid: u64) {
+        self.devices[&guid].noise(0..DEVICE_BYTES_MIN);
+    }
+
+    fn read_fast(&self, extent: Extent) -> Result<Vec<u8>> {
+        let mut buf = vec![0xaa; extent.size as usize];
+        self.tree.read_batch(&[extent], &mut [&mut buf]).remove(0).map(|_| buf)
+    }
+
+    fn read_slow(&self, extent: Extent, right: &[u8]) -> Result<Vec<u8>> {
+        let mut buf = vec![0xaa; extent.size as usize];
+        self.tree.read_verified(extent, &mut buf, &mut |bytes| bytes == right).map(|()| buf)
+    }
+
+    /// Read and checksum errors of a leaf.
+    fn errors(&self, guid: u64) -> (u64, u64) {
+        let [read, _, checksum] = self.tree.leaf(guid).unwrap().stats().errors();
+        (read, checksum)
+    }
+}
+
+fn vdev(kind: Kind, id: u64, guid: u64, children: Vec<Spec>) -> Spec {
+    let leaf = kind.is_leaf().then(LeafSpec::default);
+    Spec { kind, id, guid, create_txg: 0, top: None, leaf, children }
+}
+
+fn disk(id: u64, guid: u64) -> Spec {
+    vdev(Kind::Disk, id, guid, vec![])
+}
+
+fn disks(guids: std::ops::Range<u64>) -> Vec<Spec> {
+    (0..).zip(guids).map(|(id, guid)| disk(id, guid)).collect()
+}
+
+/// Makes a top-level vdev of it.
+fn top(mut spec: Spec, ashift: u32) -> Spec {
+    spec.top = Some(TopSpec {
+        ashift,
+        asize: 0,
+        metaslab_array: 0,
+        metaslab_shift: 0,
+        is_log: false,
+        bias: None,
+        removing: false,
+        zap: 0,
+        indirect: (spec.kind == Kind::Indirect).then_some(IndirectSpec {
+            mapping_object: 0,
+            births_object: 0,
+            previous: None,
+        }),
+    });
+    spec
+}
+
+fn extent(top: u64, offset: u64, size: usize) -> Extent {
+    Extent { top, offset, size: size as u64, birth_txg: 10 }
+}
+
+/// Bytes that differ from place to place and from block to block.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        (x >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// All subsets of 0..n with `count` elements.
+fn subsets(n: usize, count: usize) -> Vec<Vec<usize>> {
+    (0usize..1 << n)
+        .filter(|set| set.count_ones() as usize == count)
+        .map(|set| (0..n).filter(|i| set >> i & 1 == 1).collect())
+        .collect()
+}

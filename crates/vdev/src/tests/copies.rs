@@ -1,0 +1,194 @@
+//! Single devices, mirrors, and vdevs that are being replaced.
+
+use base::Kind as ErrorKind;
+
+use super::*;
+use crate::{Aux, Health, State, TxgRanges};
+
+/// `count` leaves from guid 100 on that all hold `block` at `offset`.
+fn images(count: u64, offset: u64, block: &[u8]) -> Images {
+    let mut images = Images::default();
+    (0..count).for_each(|i| images.write(100 + i, offset, block));
+    images
+}
+
+fn mirror(count: u64) -> Spec {
+    top(vdev(Kind::Mirror, 0, 9, disks(100..100 + count)), 9)
+}
+
+const OFFSET: u64 = 5 << 20;
+
+#[test]
+fn a_single_device() {
+    let block = pattern(1, 10_240);
+    let images = images(1, OFFSET, &block);
+    let spec = vec![top(disk(0, 100), 12)];
+    let place = extent(0, OFFSET, block.len());
+    let pool = images.open(spec.clone(), &[]);
+    assert!(pool.read_fast(place).unwrap() == block);
+    assert!(pool.read_slow(place, &block).unwrap() == block);
+    assert_eq!(pool.errors(100), (0, 0));
+
+    pool.noise(100);
+    let error = pool.read_slow(place, &block).unwrap_err();
+    assert_eq!((error.kind(), error.place().vdev.as_deref()), (ErrorKind::Checksum, Some("100")));
+    assert_eq!(pool.errors(100), (0, 1));
+    pool.devices[&100].broken(0..DEVICE_BYTES_MIN);
+    assert_eq!(pool.read_slow(place, &block).unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(pool.errors(100), (1, 1));
+
+    let pool = images.open(spec, &[100]);
+    assert_eq!(pool.read_fast(place).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(pool.read_slow(place, &block).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(pool.tree.health(pool.tree.root().id()), Health::new(State::Unavail, Aux::NoReplicas));
+}
+
+#[test]
+fn all_sides_of_a_mirror_take_turns() {
+    let pool = images(3, 0, &[]).open(vec![mirror(3)], &[]);
+    for i in 0..48 {
+        pool.read_fast(extent(0, i << 20, 512)).unwrap();
+    }
+    assert_eq!([100, 101, 102].map(|guid| pool.devices[&guid].reads()), [16; 3]);
+}
+
+#[test]
+fn any_side_that_is_right_will_do() {
+    let block = pattern(2, 4096);
+    for offset in [0, 1 << 20, 2 << 20] {
+        let images = images(3, offset, &block);
+        let place = extent(0, offset, block.len());
+        for right in 100..103 {
+            let others = (100..103).filter(|&guid| guid != right);
+            let pool = images.open(vec![mirror(3)], &others.clone().collect::<Vec<_>>());
+            assert!(pool.read_fast(place).unwrap() == block);
+            assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+
+            let pool = images.open(vec![mirror(3)], &[]);
+            others.clone().for_each(|guid| pool.noise(guid));
+            assert!(pool.read_slow(place, &block).unwrap() == block);
+            // those that were asked before the right one
+            let charged: u64 = others.clone().map(|guid| pool.errors(guid).1).sum();
+            assert_eq!(charged, others.clone().map(|guid| pool.devices[&guid].reads()).sum::<u64>());
+            assert_eq!(pool.errors(right), (0, 0));
+        }
+        let pool = images.open(vec![mirror(3)], &[]);
+        (100..103).for_each(|guid| pool.noise(guid));
+        assert_eq!(pool.read_slow(place, &block).unwrap_err().kind(), ErrorKind::Checksum);
+        assert!((100..103).all(|guid| pool.errors(guid) == (0, 1)));
+    }
+}
+
+#[test]
+fn a_new_side_is_not_asked_for_what_it_has_not_got() {
+    let block = pattern(3, 4096);
+    let images = images(2, OFFSET, &block);
+    let spec = top(vdev(Kind::Replacing, 0, 9, disks(100..102)), 9);
+    let pool = images.open(vec![spec.clone()], &[]);
+    pool.noise(101);
+    pool.tree.set_missing(101, [0..8, 9..20].into_iter().collect());
+    let old = extent(0, OFFSET, block.len());
+    for _ in 0..4 {
+        assert!(pool.read_fast(old).unwrap() == block);
+    }
+    assert_eq!(pool.devices[&101].reads(), 0);
+    assert_eq!(pool.tree.leaf(101).unwrap().missing().iter().count(), 2);
+    // born in the gap between what it missed
+    let served = |birth_txg| {
+        let mut buf = vec![0; block.len()];
+        pool.tree.read_batch(&[Extent { birth_txg, ..old }], &mut [&mut buf]).remove(0).unwrap().leaves
+    };
+    let leaf = |guid| pool.tree.leaf(guid).unwrap().id();
+    assert_eq!((served(10), served(8)), (vec![leaf(100)], vec![leaf(101)]));
+
+    // when nobody else is left, it is asked after all
+    let pool = images.open(vec![spec], &[100]);
+    pool.tree.set_missing(101, TxgRanges::since(0));
+    assert!(pool.read_fast(old).unwrap() == block);
+    assert!(pool.read_slow(old, &block).unwrap() == block);
+    assert!(!pool.tree.set_missing(77, TxgRanges::new()));
+}
+
+#[test]
+fn states_of_leaves() {
+    let images = images(4, 0, &[]);
+    let mut spec = mirror(4);
+    let leaf = |spec: &mut Spec, i: usize| spec.children[i].leaf.take().unwrap();
+    for (i, change) in [
+        |l: LeafSpec| LeafSpec { offline: true, ..l },
+        |l: LeafSpec| LeafSpec { faulted: true, ..l },
+        |l: LeafSpec| LeafSpec { removed: true, ..l },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        spec.children[i].leaf = Some(change(leaf(&mut spec, i)));
+    }
+    let pool = images.open(vec![spec.clone()], &[102, 103]);
+    let health = |guid: u64| pool.tree.health(pool.tree.leaf(guid).unwrap().id());
+    assert_eq!(health(100).name(), "OFFLINE");
+    assert_eq!((health(101).name(), health(101).reason()), ("FAULTED", "external device fault"));
+    assert_eq!(health(102).name(), "REMOVED");
+    assert_eq!((health(103).name(), health(103).reason()), ("UNAVAIL", "cannot open"));
+    assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "UNAVAIL");
+
+    // a device that came back is there
+    let pool = images.open(vec![spec], &[]);
+    assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()), Health::HEALTHY);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "DEGRADED");
+    assert!(pool.tree.set_health(102, Health::new(State::Unavail, Aux::CorruptData)));
+    assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()).name(), "FAULTED");
+
+    let mut offline = mirror(2);
+    offline.children.iter_mut().for_each(|c| c.leaf.as_mut().unwrap().offline = true);
+    let pool = images.open(vec![offline], &[]);
+    let top = pool.tree.tops().next().unwrap().id();
+    assert_eq!(pool.tree.health(top), Health::new(State::Offline, Aux::ChildrenOffline));
+}
+
+#[test]
+fn a_missing_log_degrades_and_a_missing_top_is_fatal() {
+    let images = images(2, 0, &[]);
+    let mut tops = vec![top(disk(0, 100), 9), top(disk(1, 101), 9)];
+    let state = |tops: &[Spec]| {
+        let pool = images.open(tops.to_vec(), &[101]);
+        pool.tree.health(pool.tree.root().id()).state
+    };
+    assert_eq!(state(&tops), State::Unavail);
+    tops[1].top.as_mut().unwrap().is_log = true;
+    assert_eq!(state(&tops), State::Degraded);
+    tops[1] = top(vdev(Kind::Hole, 1, 0, vec![]), 9);
+    assert_eq!(state(&tops), State::Healthy);
+    tops[1] = top(vdev(Kind::Missing, 1, 0, vec![]), 9);
+    assert_eq!(state(&tops), State::Unavail);
+}
+
+#[test]
+fn a_device_that_is_too_small_is_not_used() {
+    let mut images = images(2, 0, &[]);
+    images.0.insert(100, Arc::new(MemDevice::new("small", vec![0; DEVICE_BYTES_MIN as usize - 1])));
+    let pool = images.open(vec![mirror(2)], &[]);
+    assert_eq!(pool.tree.health(pool.tree.leaf(100).unwrap().id()).aux, Aux::TooSmall);
+    pool.read_fast(extent(0, 0, 512)).unwrap();
+    assert_eq!(pool.devices[&100].reads(), 0);
+}
+
+#[test]
+fn two_leaves_of_one_guid_are_refused() {
+    let root = Spec {
+        children: vec![top(vdev(Kind::Mirror, 0, 9, vec![disk(0, 5), disk(1, 5)]), 9)],
+        ..vdev(Kind::Root, 0, 1, vec![])
+    };
+    assert_eq!(Tree::open(root, &HashMap::new()).unwrap_err().kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn blocks_end_where_their_vdev_ends() {
+    let mut spec = top(disk(0, 100), 9);
+    spec.top.as_mut().unwrap().asize = 1 << 20;
+    let pool = images(1, 0, &[]).open(vec![spec], &[]);
+    assert!(pool.read_fast(extent(0, (1 << 20) - 512, 512)).is_ok());
+    for (offset, size) in [((1 << 20) - 512, 1024), (1 << 20, 512), (u64::MAX, 512)] {
+        assert_eq!(pool.read_fast(extent(0, offset, size)).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}

@@ -1,0 +1,469 @@
+//! Raidz and draid under every loss that they must bear.
+
+use base::Kind as ErrorKind;
+
+use super::*;
+use crate::draid::{Layout, Shape};
+use crate::{Aux, Health, State, TxgRanges};
+
+/// Product in GF(2^8) with 0x11d, one bit at a time.
+fn mul(mut a: u8, mut b: u8) -> u8 {
+    let mut product = 0;
+    while b > 0 {
+        if b & 1 == 1 {
+            product ^= a;
+        }
+        a = a << 1 ^ if a & 0x80 == 0 { 0 } else { 0x1d };
+        b >>= 1;
+    }
+    product
+}
+
+/// Parity column `p` of a line of sectors: the sum of power * sector, the last one's power being 1.
+fn parity_sector(p: usize, line: &[Vec<u8>]) -> Vec<u8> {
+    let generator = [1, 2, 4][p];
+    let mut sum = vec![0; line[0].len()];
+    for sector in line {
+        for (sum, &byte) in sum.iter_mut().zip(sector) {
+            *sum = mul(*sum, generator) ^ byte;
+        }
+    }
+    sum
+}
+
+/// The sectors of a block as lines of columns: data runs down the columns, and lines that are not
+/// full end with zero sectors.
+fn lines(block: &[u8], sector: usize, ndata: usize) -> Vec<Vec<Vec<u8>>> {
+    let mut sectors: Vec<Vec<u8>> = block.chunks(sector).map(<[u8]>::to_vec).collect();
+    sectors.last_mut().unwrap().resize(sector, 0);
+    let height = sectors.len().div_ceil(ndata);
+    let full = (sectors.len() - 1) % ndata + 1;
+    let mut out = vec![vec![vec![0; sector]; ndata]; height];
+    let mut sectors = sectors.into_iter();
+    for column in 0..ndata {
+        for line in out.iter_mut().take(if column < full { height } else { height - 1 }) {
+            line[column] = sectors.next().unwrap();
+        }
+    }
+    assert!(sectors.next().is_none());
+    out
+}
+
+/// A raidz of leaves 100, 101, ... with blocks on it.
+struct Raidz {
+    width: usize,
+    nparity: usize,
+    ashift: u32,
+    images: Images,
+    blocks: Vec<(Extent, Vec<u8>)>,
+}
+
+impl Raidz {
+    /// One block of each of `sizes`, one behind the other.
+    fn new(width: usize, nparity: usize, ashift: u32, start: u64, sizes: &[usize]) -> Raidz {
+        let mut raidz = Raidz { width, nparity, ashift, images: Images::default(), blocks: vec![] };
+        (0..width as u64).for_each(|i| raidz.images.write(100 + i, 0, &[]));
+        let mut first = start >> ashift;
+        for (i, &size) in sizes.iter().enumerate() {
+            let block = pattern(i as u64 + 1, size);
+            first += raidz.write(first, &block);
+            raidz.blocks.push((extent(0, (first - raidz.sectors(size)) << ashift, size), block));
+        }
+        raidz
+    }
+
+    fn sectors(&self, size: usize) -> u64 {
+        let data = size.div_ceil(1 << self.ashift);
+        let all = data + data.div_ceil(self.width - self.nparity) * self.nparity;
+        all.next_multiple_of(self.nparity + 1) as u64
+    }
+
+    /// Writes a block that begins with sector `first`; how many sectors it takes.
+    fn write(&mut self, first: u64, block: &[u8]) -> u64 {
+        let sector = 1 << self.ashift;
+        let data = block.len().div_ceil(sector);
+        let ndata = (self.width - self.nparity).min(data);
+        let lines = lines(block, sector, ndata);
+        let swap = self.nparity == 1 && (first << self.ashift) >> 20 & 1 == 1;
+        for (l, line) in lines.iter().enumerate() {
+            let parity = (0..self.nparity).map(|p| parity_sector(p, line));
+            let all: Vec<Vec<u8>> = parity.chain(line.iter().cloned()).collect();
+            for (c, bytes) in all.iter().enumerate() {
+                if l > 0 && c >= self.nparity && l * ndata + c - self.nparity >= data {
+                    continue; // behind the end of the block: padding, or another block
+                }
+                let place = first + if swap && c < 2 { 1 - c } else { c } as u64;
+                let (child, row) = (place % self.width as u64, place / self.width as u64 + l as u64);
+                self.images.write(100 + child, row << self.ashift, bytes);
+            }
+        }
+        self.sectors(block.len())
+    }
+
+    fn spec(&self) -> Spec {
+        let children = disks(100..100 + self.width as u64);
+        top(vdev(Kind::Raidz { nparity: self.nparity }, 0, 9, children), self.ashift)
+    }
+
+    fn open(&self, absent: &[u64]) -> Pool {
+        self.images.open(vec![self.spec()], absent)
+    }
+
+    /// Leaves that hold a part of block `i`, parity included.
+    fn leaves_of(&self, i: usize) -> Vec<u64> {
+        let (extent, block) = &self.blocks[i];
+        let data = block.len().div_ceil(1 << self.ashift);
+        let count = self.width.min(data + self.nparity) as u64;
+        let first = extent.offset >> self.ashift;
+        (0..count).map(|c| 100 + (first + c) % self.width as u64).collect()
+    }
+}
+
+const SIZES: [usize; 7] = [512, 1024, 1536, 2560, 4096, 6656, 20_480];
+
+fn raidzs() -> Vec<Raidz> {
+    let mut all = vec![];
+    for nparity in 1..=3 {
+        for width in [nparity + 1, nparity + 3] {
+            // in raidz1's region of swapped columns, and not
+            for start in [0, 1 << 20] {
+                all.push(Raidz::new(width, nparity, 9, start + 7 * 512, &SIZES));
+            }
+        }
+        // blocks that end within a sector
+        all.push(Raidz::new(5, nparity, 12, 3 << 12, &SIZES));
+    }
+    all
+}
+
+#[test]
+fn a_healthy_raidz_reads_no_parity() {
+    for raidz in raidzs() {
+        let pool = raidz.open(&[]);
+        let extents: Vec<Extent> = raidz.blocks.iter().map(|(extent, _)| *extent).collect();
+        let mut bufs: Vec<Vec<u8>> = extents.iter().map(|e| vec![0; e.size as usize]).collect();
+        let mut views: Vec<&mut [u8]> = bufs.iter_mut().map(Vec::as_mut_slice).collect();
+        let served = pool.tree.read_batch(&extents, &mut views);
+        for (((_, block), buf), served) in raidz.blocks.iter().zip(&bufs).zip(served) {
+            assert!(buf == block, "raidz{} of {}, {} bytes", raidz.nparity, raidz.width, block.len());
+            let served = served.unwrap();
+            let columns = block.len().div_ceil(1 << raidz.ashift).min(raidz.width - raidz.nparity);
+            assert_eq!((served.leaves.len(), served.rebuilt), (columns, false));
+        }
+        assert_eq!(pool.tree.health(pool.tree.root().id()), Health::HEALTHY);
+    }
+}
+
+/// Any leaves absent, up to the parity level, change nothing; one more is an error.
+#[test]
+fn absent_leaves_are_made_up_for_in_the_first_read() {
+    for raidz in raidzs() {
+        for count in 1..=raidz.nparity + 1 {
+            for set in subsets(raidz.width, count) {
+                let absent: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
+                let pool = raidz.open(&absent);
+                for (i, (extent, block)) in raidz.blocks.iter().enumerate() {
+                    let lost = raidz.leaves_of(i).iter().filter(|leaf| absent.contains(leaf)).count();
+                    let readable = lost <= raidz.nparity;
+                    assert_eq!(pool.read_fast(*extent).ok().as_ref(), readable.then_some(block));
+                    let slow = pool.read_slow(*extent, block).map_err(|e| e.kind());
+                    assert_eq!(slow, if readable { Ok(block.clone()) } else { Err(ErrorKind::Missing) });
+                }
+                let expect = if count > raidz.nparity {
+                    Health::new(State::Unavail, Aux::NoReplicas)
+                } else {
+                    Health::new(State::Degraded, Aux::None)
+                };
+                assert_eq!(pool.tree.health(pool.tree.root().id()), expect);
+            }
+        }
+    }
+}
+
+/// Some leaves absent and others returning noise, up to the parity level in all.
+#[test]
+fn noise_is_found_out_and_charged() {
+    for raidz in raidzs() {
+        for bad in 1..=raidz.nparity {
+            for set in subsets(raidz.width, bad) {
+                for absent_count in 0..bad {
+                    let (absent, noisy) = set.split_at(absent_count);
+                    let absent: Vec<u64> = absent.iter().map(|&i| 100 + i as u64).collect();
+                    let noisy: Vec<u64> = noisy.iter().map(|&i| 100 + i as u64).collect();
+                    check_noise(&raidz, &absent, &noisy);
+                }
+            }
+        }
+    }
+}
+
+fn check_noise(raidz: &Raidz, absent: &[u64], noisy: &[u64]) {
+    let pool = raidz.open(absent);
+    noisy.iter().for_each(|&guid| pool.noise(guid));
+    let mut expect: HashMap<u64, u64> = HashMap::new();
+    for (i, (extent, block)) in raidz.blocks.iter().enumerate() {
+        let got = pool.read_slow(*extent, block).unwrap_or_else(|e| {
+            panic!(
+                "raidz{} of {}, {absent:?} absent, {noisy:?} noisy, {} bytes: {e}",
+                raidz.nparity,
+                raidz.width,
+                block.len()
+            )
+        });
+        assert!(got == *block);
+        for leaf in raidz.leaves_of(i).into_iter().filter(|leaf| noisy.contains(leaf)) {
+            *expect.entry(leaf).or_default() += 1;
+        }
+    }
+    for leaf in 100..100 + raidz.width as u64 {
+        assert_eq!(pool.errors(leaf), (0, expect.get(&leaf).copied().unwrap_or(0)), "leaf {leaf}");
+    }
+}
+
+#[test]
+fn more_noise_than_parity_is_an_error_that_names_everybody() {
+    for raidz in raidzs() {
+        let pool = raidz.open(&[]);
+        (0..=raidz.nparity as u64).for_each(|i| pool.noise(100 + i));
+        for (i, (extent, block)) in raidz.blocks.iter().enumerate() {
+            let leaves = raidz.leaves_of(i);
+            let noisy = leaves.iter().filter(|&&leaf| leaf <= 100 + raidz.nparity as u64).count();
+            let before: Vec<u64> = leaves.iter().map(|&leaf| pool.errors(leaf).1).collect();
+            let result = pool.read_slow(*extent, block);
+            if noisy <= raidz.nparity {
+                assert!(result.unwrap() == *block);
+                continue;
+            }
+            let error = result.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Checksum);
+            let names = error.place().vdev.clone().unwrap();
+            for (leaf, before) in leaves.iter().zip(before) {
+                assert_eq!(pool.errors(*leaf).1, before + 1);
+                assert!(names.contains(&leaf.to_string()), "{names}");
+            }
+        }
+    }
+}
+
+#[test]
+fn failing_reads_are_counted_and_made_up_for() {
+    let raidz = Raidz::new(5, 2, 9, 0, &SIZES);
+    let pool = raidz.open(&[]);
+    pool.devices[&101].broken(0..DEVICE_BYTES_MIN);
+    pool.noise(103);
+    for (i, (extent, block)) in raidz.blocks.iter().enumerate() {
+        let before = pool.errors(101).0;
+        let touched = raidz.leaves_of(i).contains(&101);
+        assert!(pool.read_slow(*extent, block).unwrap() == *block);
+        assert_eq!(pool.errors(101).0 - before, u64::from(touched));
+    }
+    // a failing read in a batch is an error of its extent alone
+    let pool = raidz.open(&[]);
+    pool.devices[&101].fail_read(0);
+    let extents: Vec<Extent> = raidz.blocks.iter().map(|(extent, _)| *extent).collect();
+    let mut bufs: Vec<Vec<u8>> = extents.iter().map(|e| vec![0; e.size as usize]).collect();
+    let mut views: Vec<&mut [u8]> = bufs.iter_mut().map(Vec::as_mut_slice).collect();
+    let served = pool.tree.read_batch(&extents, &mut views);
+    assert_eq!(served.iter().filter(|s| s.is_err()).count(), 1);
+    for ((served, buf), (_, block)) in served.iter().zip(&bufs).zip(&raidz.blocks) {
+        assert!(served.is_err() || buf == block);
+    }
+    assert_eq!(pool.errors(101), (0, 0), "counted by the verified read");
+}
+
+/// A device that goes away while the pool is open.
+#[test]
+fn a_device_that_vanishes_degrades_the_pool() {
+    let raidz = Raidz::new(4, 1, 9, 0, &SIZES);
+    let pool = raidz.open(&[]);
+    pool.devices[&102].vanish(true);
+    for (extent, block) in &raidz.blocks {
+        assert!(pool.read_slow(*extent, block).unwrap() == *block);
+    }
+    assert_eq!(pool.errors(102).0, 1, "nobody asks it again");
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+    for (extent, block) in &raidz.blocks {
+        assert!(pool.read_fast(*extent).unwrap() == *block);
+    }
+}
+
+/// A stale leaf is rebuilt, and not asked, for what it missed; it is asked when parity runs out.
+#[test]
+fn stale_leaves_come_last() {
+    let raidz = Raidz::new(4, 1, 9, 0, &SIZES);
+    let pool = raidz.open(&[]);
+    pool.noise(101);
+    assert!(pool.tree.set_missing(101, TxgRanges::since(10)));
+    for (extent, block) in &raidz.blocks {
+        assert!(pool.read_fast(*extent).unwrap() == *block);
+    }
+    assert_eq!(pool.devices[&101].reads(), 0);
+    // what was born before is read from it
+    let (old, block) = &raidz.blocks[6];
+    assert!(pool.read_fast(Extent { birth_txg: 9, ..*old }).unwrap() != *block);
+
+    // its word against that of a leaf that is gone: it may still have the block
+    let pool = raidz.open(&[100]);
+    assert!(pool.tree.set_missing(101, TxgRanges::since(10)));
+    for (extent, block) in &raidz.blocks {
+        assert!(pool.read_fast(*extent).unwrap() == *block);
+        assert!(pool.read_slow(*extent, block).unwrap() == *block);
+    }
+    pool.noise(101);
+    let (extent, block) = &raidz.blocks[6];
+    assert_eq!(pool.read_slow(*extent, block).unwrap_err().kind(), ErrorKind::Checksum);
+    assert_eq!(pool.errors(101), (0, 0), "it never claimed to have the block");
+}
+
+/// Two columns are wrong on raidz1, but one of them has a second copy on a replacement.
+#[test]
+fn copies_within_columns_help_out() {
+    let raidz = Raidz::new(4, 1, 9, 0, &[4096]);
+    let mut images = Images(raidz.images.0.clone());
+    images.0.insert(201, raidz.images.0[&101].clone());
+    let mut spec = raidz.spec();
+    spec.children[1] = vdev(Kind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
+    let (extent, block) = &raidz.blocks[0];
+    for bad in [[101, 102], [201, 102], [201, 103]] {
+        let pool = images.open(vec![spec.clone()], &[]);
+        bad.iter().for_each(|&guid| pool.noise(guid));
+        assert!(pool.read_slow(*extent, block).unwrap() == *block, "{bad:?}");
+    }
+    let pool = images.open(vec![spec.clone()], &[101, 100]);
+    assert!(pool.read_fast(*extent).unwrap() == *block);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+    let pool = images.open(vec![spec], &[101, 201, 100]);
+    assert_eq!(pool.read_fast(*extent).unwrap_err().kind(), ErrorKind::Missing);
+}
+
+const SHAPE: Shape = Shape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
+
+/// A draid of leaves 100 to 106, with blocks before and across the end of a group; `spared` is the
+/// number of a child whose contents are also on the distributed spare.
+fn draid(spared: Option<usize>) -> (Images, Vec<(Extent, Vec<u8>)>) {
+    let layout = Layout::new(12, SHAPE).unwrap();
+    let (mut images, mut blocks) = (Images::default(), vec![]);
+    (100..107).for_each(|guid| images.write(guid, 0, &[]));
+    let group = 4 * (16 << 20);
+    let mut add = |offset, size| {
+        let block = pattern(offset + size as u64, size);
+        write_draid(&layout, &mut images, spared, offset, &block);
+        blocks.push((extent(0, offset, size), block));
+    };
+    for (offset, size) in (0..).step_by(1 << 20).zip([512, 4096, 8192, 12_288, 20_480, 50_000]) {
+        add(offset, size);
+        add(3 * group + offset, size);
+    }
+    [group - 16_384, 2 * group - 2 * 16_384, 4 * group - 16_384].into_iter().for_each(|offset| add(offset, 50_000));
+    (images, blocks)
+}
+
+fn write_draid(layout: &Layout, images: &mut Images, spared: Option<usize>, offset: u64, block: &[u8]) {
+    let padded = block.len().next_multiple_of(4096);
+    let mut block = block.to_vec();
+    block.resize(padded, 0);
+    for row in layout.map(offset, padded).unwrap() {
+        for (l, line) in lines(&block[row.start..row.start + row.len()], 4096, 2).iter().enumerate() {
+            let parity = (0..2).map(|p| parity_sector(p, line));
+            let all = parity.chain(line.iter().cloned());
+            for (column, bytes) in row.columns.iter().zip(all) {
+                let at = column.offset + ((l as u64) << 12);
+                images.write(100 + column.child as u64, at, &bytes);
+                if spared == Some(column.child) {
+                    images.write(100 + layout.spare_child(0, at) as u64, at, &bytes);
+                }
+            }
+        }
+    }
+}
+
+fn draid_spec() -> Spec {
+    top(vdev(Kind::Draid(SHAPE), 0, 9, disks(100..107)), 12)
+}
+
+#[test]
+fn draid_bears_what_its_parity_allows() {
+    let (images, blocks) = draid(None);
+    for count in 0..=2 {
+        for set in subsets(7, count) {
+            let bad: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
+            let absent = images.open(vec![draid_spec()], &bad);
+            let noisy = images.open(vec![draid_spec()], &[]);
+            bad.iter().for_each(|&guid| noisy.noise(guid));
+            for (extent, block) in &blocks {
+                assert!(absent.read_fast(*extent).unwrap() == *block, "{bad:?} absent, {extent:?}");
+                assert!(noisy.read_slow(*extent, block).unwrap() == *block, "{bad:?} noisy, {extent:?}");
+            }
+            for guid in (100..107).filter(|guid| !bad.contains(guid)) {
+                assert_eq!(noisy.errors(guid), (0, 0));
+            }
+        }
+    }
+    let pool = images.open(vec![draid_spec()], &[100, 101, 102]);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Unavail);
+}
+
+/// A leaf is gone, and its contents are on the distributed spare: two more may go.
+#[test]
+fn a_distributed_spare_stands_in() {
+    let (images, blocks) = draid(Some(3));
+    let mut spec = draid_spec();
+    let spare = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 60, vec![]);
+    spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), spare]);
+    let layout = Layout::new(12, SHAPE).unwrap();
+    let pool = images.open(vec![spec.clone()], &[103]);
+    let mut spare_used = 0;
+    for (extent, block) in &blocks {
+        let (mut buf, before) = (vec![0; block.len()], pool.devices.values().map(|d| d.reads()).sum::<u64>());
+        let served = pool.tree.read_batch(&[*extent], &mut [&mut buf]).remove(0).unwrap();
+        assert!(buf == *block && !served.rebuilt, "{extent:?}");
+        assert_eq!(pool.devices.values().map(|d| d.reads()).sum::<u64>() - before, served.leaves.len() as u64);
+        let rows = layout.map(extent.offset, block.len().next_multiple_of(4096)).unwrap();
+        spare_used += rows.iter().flat_map(|row| row.data()).filter(|c| c.child == 3 && c.size > 0).count();
+    }
+    assert!(spare_used > 0, "no block of the test was on the lost leaf");
+    for set in subsets(7, 2) {
+        let also: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
+        let pool = images.open(vec![spec.clone()], &[103]);
+        also.iter().for_each(|&guid| pool.noise(guid));
+        for (extent, block) in &blocks {
+            // the spare is on the other leaves: one of them gone may cost two columns
+            let rows = layout.map(extent.offset, block.len().next_multiple_of(4096)).unwrap();
+            let bearable = rows.iter().all(|row| {
+                let leaf = |c: &crate::raidz::Column| match c.child {
+                    3 => 100 + layout.spare_child(0, c.offset) as u64,
+                    n => 100 + n as u64,
+                };
+                row.columns.iter().filter(|c| c.size > 0 && also.contains(&leaf(c))).count() <= 2
+            });
+            assert_eq!(pool.read_slow(*extent, block).is_ok(), bearable, "{also:?} {extent:?}");
+        }
+    }
+}
+
+#[test]
+fn a_spare_of_no_draid_is_refused() {
+    for kind in [Kind::DraidSpare { draid_guid: 8, spare: 0 }, Kind::DraidSpare { draid_guid: 9, spare: 1 }] {
+        let mut spec = draid_spec();
+        spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), vdev(kind, 1, 60, vec![])]);
+        let root = Spec { children: vec![spec], ..vdev(Kind::Root, 0, 1, vec![]) };
+        assert_eq!(Tree::open(root, &HashMap::new()).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+}
+
+/// No extent that a block pointer can name makes the tree panic.
+#[test]
+fn absurd_extents_are_errors() {
+    let raidz = Raidz::new(4, 1, 12, 0, &[4096]);
+    let (draid_images, _) = draid(None);
+    for pool in [raidz.open(&[]), draid_images.open(vec![draid_spec()], &[])] {
+        for offset in [0, 512, 4096, 1 << 40, 1 << 62, u64::MAX - 511, u64::MAX] {
+            for (top, size) in [(0, 512), (0, 1 << 20), (1, 512), (u64::MAX, 512)] {
+                let extent = extent(top, offset, size);
+                if offset > 1 << 30 || top > 0 || offset == 512 {
+                    assert!(pool.read_fast(extent).is_err() && pool.read_slow(extent, &[]).is_err(), "{extent:?}");
+                }
+            }
+        }
+    }
+}
