@@ -48,6 +48,21 @@ impl Header {
     }
 }
 
+/// Buckets of [`histogram`].
+pub const HISTOGRAM_BUCKETS: usize = 32;
+
+/// Number of free runs by the binary logarithm of their length, in the map's units, from a bonus
+/// buffer; the last bucket has all longer ones, too. `None` if the map is from before there were any.
+pub fn histogram(bonus: &[u8]) -> Option<[u64; HISTOGRAM_BUCKETS]> {
+    const AT: usize = 64;
+    let words = bonus.get(AT..AT + 8 * HISTOGRAM_BUCKETS)?.chunks_exact(8);
+    let mut buckets = [0; HISTOGRAM_BUCKETS];
+    for (bucket, raw) in buckets.iter_mut().zip(words) {
+        *bucket = Endian::Little.u64(raw)?;
+    }
+    Some(buckets)
+}
+
 /// The runs in a space map's bytes, in the order they were logged. Ends after the first error.
 pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run>> {
     let mut words = bytes.chunks_exact(8).map(|raw| u64::from_le_bytes(*raw.first_chunk().expect("chunks of 8")));
@@ -95,6 +110,14 @@ mod tests {
         let short = Run { allocated: false, offset: 100, len: 10, vdev: None };
         let long = Run { allocated: true, offset: 5, len: 1000, vdev: Some(3) };
         assert_eq!(runs, [short, long]);
+    }
+
+    #[test]
+    fn histograms_came_later() {
+        let bonus: Vec<u8> = (0..40u64).flat_map(u64::to_le_bytes).collect();
+        let buckets = histogram(&bonus).unwrap();
+        assert_eq!((buckets[0], buckets[31]), (8, 39));
+        assert!(histogram(&bonus[..24]).is_none());
     }
 
     #[test]

@@ -9,15 +9,26 @@
 //! Below is everything but the file system; above are the commands and the pool process.
 
 mod candidate;
+mod dedup;
+mod errlog;
 mod features;
+mod history;
 mod import;
 mod mos;
+mod props;
 mod scan;
 mod space;
+mod status;
+mod tops;
 
 pub use candidate::{Candidate, PoolState};
+pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
+pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
+pub use history::History;
 pub use import::{OpenOptions, Pool, Rewind};
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use scan::{FoundDevice, LabelKind, Scan, scan};
 pub use space::Space;
+pub use status::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status};
+pub use tops::{TopSpace, class_fragmentation};

@@ -13,6 +13,8 @@ use vdev::MapEntry;
 const NVLIST_SIZE_MAX: u64 = 64 << 20;
 /// Most bytes of a space map or mapping that is read whole.
 const MAP_SIZE_MAX: u64 = 512 << 20;
+/// Bytes of an entry in the mapping of a removed device.
+const INDIRECT_ENTRY_SIZE: u64 = 24;
 
 /// The ZAP that names the pool's own objects.
 pub fn object_directory(mos: &Arc<Objset>) -> Result<Zap> {
@@ -57,6 +59,14 @@ pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::
     space_map::Header::parse(mos.object(id)?.bonus())
 }
 
+/// Bytes of the mapping of a removed device: object `id`.
+pub(crate) fn indirect_mapping_bytes(mos: &Arc<Objset>, id: u64) -> Result<u64> {
+    let object = mos.object(id)?;
+    let mut bonus = Reader::new(object.bonus(), Endian::Little);
+    let (_offset_max, _bytes, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
+    Ok(count.saturating_mul(INDIRECT_ENTRY_SIZE))
+}
+
 /// The mapping of a removed device: object `id` of entries that tell where its bytes are now.
 ///
 /// ```text
@@ -64,17 +74,16 @@ pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::
 /// bonus:  highest source offset | bytes mapped | number of entries | object of counts
 /// ```
 pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntry>> {
-    const ENTRY_SIZE: u64 = 24;
     let object = mos.object(id)?;
     let mut bonus = Reader::new(object.bonus(), Endian::Little);
     let (_offset_max, _bytes, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
-    let len = count.checked_mul(ENTRY_SIZE).filter(|len| *len <= object.dnode().size_max());
+    let len = count.checked_mul(INDIRECT_ENTRY_SIZE).filter(|len| *len <= object.dnode().size_max());
     let Some(len) = len else {
         let what = format!("mapping of a removed device with {count} entries in {} bytes", object.dnode().size_max());
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
     };
     let bytes = object.read_whole(len, MAP_SIZE_MAX)?;
-    let entries = bytes.chunks_exact(ENTRY_SIZE as usize).map(|raw| {
+    let entries = bytes.chunks_exact(INDIRECT_ENTRY_SIZE as usize).map(|raw| {
         let word = |i: usize| u64::from_le_bytes(*raw[i * 8..].first_chunk().expect("entries of 24 bytes"));
         MapEntry {
             src_offset: (word(0) & (u64::MAX >> 1)) << 9,

@@ -1,0 +1,152 @@
+//! The error log: blocks that were found damaged, as `zpool status -v` lists them.
+//!
+//! There are two logs, of the last scrub and of the time since, each a ZAP whose keys are text:
+//!
+//! ```text
+//!   as it was first     "objset:object:level:block"                       (hexadecimal)
+//!   feature head_errlog "head dataset"  ──▶  ZAP: "object:level:block:birth"
+//! ```
+//!
+//! With `head_errlog` an entry stands for the block wherever it is referenced: in the head if it is
+//! still there, and in each snapshot taken since its birth that has it. Which these are is found by
+//! looking at the block pointers.
+
+use std::collections::BTreeSet;
+
+use base::{Error, Result, ResultExt};
+use dmu::Mode;
+use dmu::zap::{Name, Zap};
+
+use crate::{FeatureState, Pool, object_directory};
+
+/// Most entries that are looked at; a pool with more damage than that is past listing.
+const ENTRIES_MAX: usize = 100_000;
+/// Most datasets that are opened to look for damaged blocks.
+const LOOKS_MAX: usize = 100_000;
+
+/// An object with damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DamagedObject {
+    /// Dataset, which is also the number of its object set; 0 is the MOS.
+    pub dataset: u64,
+    /// Object in it.
+    pub object: u64,
+}
+
+/// A block of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    dataset: u64,
+    object: u64,
+    level: u64,
+    block: u64,
+    /// Txg in which it was written, if the log tells.
+    birth: Option<u64>,
+}
+
+impl Pool {
+    /// Number of blocks in the error log.
+    pub fn error_count(&self) -> Result<u64> {
+        Ok(self.error_entries()?.len() as u64)
+    }
+
+    /// The objects that have damaged blocks by the error log, each once, in order.
+    pub fn damaged_objects(&self) -> Result<Vec<DamagedObject>> {
+        let mut damaged = BTreeSet::new();
+        let mut looks = LOOKS_MAX;
+        for entry in self.error_entries()? {
+            match entry.birth {
+                None | Some(0) => drop(damaged.insert(DamagedObject { dataset: entry.dataset, object: entry.object })),
+                Some(birth) => damaged.extend(self.where_is(&entry, birth, &mut looks)),
+            }
+        }
+        Ok(damaged.into_iter().collect())
+    }
+
+    fn error_entries(&self) -> Result<Vec<Entry>> {
+        self.read_entries().in_pool(self.name())
+    }
+
+    fn read_entries(&self) -> Result<Vec<Entry>> {
+        let directory = object_directory(self.mos())?;
+        let by_head = self.features().state("com.delphix:head_errlog") != FeatureState::Disabled;
+        let mut entries = Vec::new();
+        for log in ["errlog_last", "errlog_scrub"] {
+            let Some(id) = directory.u64(log)?.filter(|id| *id != 0) else { continue };
+            for row in Zap::open(self.mos().object(id)?)?.entries()? {
+                let key = numbers(&row.name)?;
+                if !by_head {
+                    let [dataset, object, level, block] = *key.as_slice() else { return Err(bad_key(&row.name)) };
+                    entries.push(Entry { dataset, object, level, block, birth: None });
+                    continue;
+                }
+                let ([head], Some(id)) = (key.as_slice(), row.value.first_u64()) else {
+                    return Err(bad_key(&row.name));
+                };
+                for row in Zap::open(self.mos().object(id)?)?.entries()? {
+                    let key = numbers(&row.name)?;
+                    let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
+                    entries.push(Entry { dataset: *head, object, level, block, birth: Some(birth) });
+                }
+            }
+            entries.truncate(ENTRIES_MAX);
+        }
+        Ok(entries)
+    }
+
+    /// The datasets in which the block of an entry is, among its head and the snapshots of that. If
+    /// none can be told to have it, the head stands for it.
+    fn where_is(&self, entry: &Entry, birth: u64, looks: &mut usize) -> Vec<DamagedObject> {
+        let mut found = Vec::new();
+        let mut next = Some(entry.dataset);
+        while *looks > 0 {
+            *looks -= 1;
+            let Some(dataset) = next.and_then(|id| self.dsl().dataset(id, &format!("object {id}")).ok()) else { break };
+            let is_older = dataset.is_snapshot() && dataset.phys.creation_txg < birth;
+            if is_older {
+                break;
+            }
+            if self.birth_of(&dataset, entry).ok() == Some(birth) {
+                found.push(DamagedObject { dataset: dataset.id, object: entry.object });
+            }
+            next = Some(dataset.phys.prev_snap).filter(|id| *id != 0);
+        }
+        if found.is_empty() {
+            found.push(DamagedObject { dataset: entry.dataset, object: entry.object });
+        }
+        found
+    }
+
+    /// Txg of the block that is at an entry's place in a dataset now.
+    fn birth_of(&self, dataset: &dsl::Dataset, entry: &Entry) -> Result<u64> {
+        let object = self.dsl().objset(dataset, Mode::Raw)?.object(entry.object)?;
+        match entry.level {
+            0 => Ok(object.data_pointer(entry.block)?.birth()),
+            _ => Err(Error::corrupt("no way to look at an indirect block")),
+        }
+    }
+}
+
+fn numbers(name: &Name) -> Result<Vec<u64>> {
+    let text = name.to_string();
+    let parts: Result<Vec<u64>, _> = text.split(':').map(|part| u64::from_str_radix(part, 16)).collect();
+    parts.map_err(|_| bad_key(name))
+}
+
+fn bad_key(name: &Name) -> Error {
+    Error::corrupt(format!("error log with the key '{name}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys() {
+        let name = |text: &str| Name::Bytes(text.as_bytes().to_vec());
+        assert_eq!(numbers(&name("36:1f:0:a")).unwrap(), [0x36, 0x1f, 0, 10]);
+        for text in ["", "36:", "x:1:2:3", "11111111111111111"] {
+            assert!(numbers(&name(text)).is_err(), "{text}");
+        }
+    }
+}

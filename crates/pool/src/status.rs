@@ -1,0 +1,272 @@
+//! What a pool's own records say of its past: scrubs and resilvers, removed devices, the checkpoint.
+//!
+//! Each is an array of numbers in the pool's object directory, or in the ZAP of a top-level vdev:
+//!
+//! ```text
+//!   scan                          function state queue min max cur-min cur-max start end to-examine
+//!                                 examined skipped processed errors ...
+//!   error_scrub                   function state cursor start end to-examine examined errors flags
+//!   com.delphix:removing          state vdev previous start end to-copy copied
+//!   com.delphix:zpool_checkpoint  an uberblock, its time in the fifth word
+//!   org.openzfs:vdev_rebuild      state offset min max start end ms scanned issued rebuilt estimate errors
+//! ```
+//!
+//! Arrays may be longer or shorter than drawn: other versions know more fields, or fewer.
+
+use base::{Result, ResultExt};
+use dmu::zap::Zap;
+
+use crate::{FeatureState, Pool, mos, object_directory};
+
+/// What happened to a pool, and what is under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// The last scrub or resilver.
+    pub scan: Option<ScanStatus>,
+    /// The last scrub of known errors only.
+    pub error_scrub: Option<ErrorScrub>,
+    /// The last removal of a top-level vdev.
+    pub removal: Option<Removal>,
+    /// The checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// The last sequential resilver of each top-level vdev that had one, by its number.
+    pub rebuilds: Vec<(u64, Rebuild)>,
+    /// Bytes of memory that the tables of removed devices take up.
+    pub mapping_bytes: u64,
+}
+
+/// What a scan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanFunction {
+    /// Verify every block.
+    Scrub,
+    /// Bring devices up to date.
+    Resilver,
+}
+
+/// How far something is that runs for a long time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It runs, or is paused.
+    Running,
+    /// It was finished.
+    Finished,
+    /// It was stopped.
+    Canceled,
+}
+
+/// A scrub or resilver. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ScanStatus {
+    pub function: ScanFunction,
+    pub progress: Progress,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_examine_bytes: u64,
+    pub examined_bytes: u64,
+    pub skipped_bytes: u64,
+    /// Bytes repaired.
+    pub processed_bytes: u64,
+    pub errors: u64,
+    /// A scrub that somebody halted.
+    pub is_paused: bool,
+}
+
+/// A scrub of the blocks in the error log. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ErrorScrub {
+    pub progress: Progress,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_examine_blocks: u64,
+    pub examined_blocks: u64,
+    pub is_paused: bool,
+}
+
+/// The removal of a top-level vdev. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct Removal {
+    pub progress: Progress,
+    /// Number of the vdev.
+    pub vdev: u64,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_copy_bytes: u64,
+    pub copied_bytes: u64,
+}
+
+/// A state of the pool that is kept to return to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// When it was made, seconds since 1970; `None` while it is being discarded.
+    pub created_s: Option<u64>,
+    /// Bytes that would be free without it.
+    pub bytes: u64,
+}
+
+/// A sequential resilver of one top-level vdev. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct Rebuild {
+    pub progress: Progress,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub time_ms: u64,
+    pub scanned_bytes: u64,
+    pub issued_bytes: u64,
+    pub rebuilt_bytes: u64,
+    pub estimate_bytes: u64,
+    pub errors: u64,
+}
+
+/// An array of numbers, in which what is missing is 0.
+struct Words(Vec<u64>);
+
+impl Words {
+    fn read(zap: &Zap, name: &str) -> Result<Option<Words>> {
+        Ok(zap.lookup(name.as_bytes())?.map(|value| Words(value.u64s())))
+    }
+
+    fn at(&self, index: usize) -> u64 {
+        self.0.get(index).copied().unwrap_or(0)
+    }
+
+    /// Progress as scans and removals number it.
+    fn progress(&self, index: usize) -> Option<Progress> {
+        match self.at(index) {
+            1 | 4 => Some(Progress::Running),
+            2 => Some(Progress::Finished),
+            3 => Some(Progress::Canceled),
+            _ => None,
+        }
+    }
+}
+
+impl Pool {
+    /// What the pool's records say of its past. Errors: of reading them.
+    pub fn status(&self) -> Result<Status> {
+        self.read_status().in_pool(self.name())
+    }
+
+    fn read_status(&self) -> Result<Status> {
+        let directory = object_directory(self.mos())?;
+        let mut status = Status {
+            scan: Words::read(&directory, "scan")?.and_then(|words| scan_of(&words)),
+            error_scrub: Words::read(&directory, "error_scrub")?.and_then(|words| error_scrub_of(&words)),
+            removal: Words::read(&directory, "com.delphix:removing")?.and_then(|words| removal_of(&words)),
+            ..Status::default()
+        };
+        let created = Words::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
+        let mut checkpoint_bytes = 0;
+        for top in self.tree().tops() {
+            let Some(spec) = top.top_spec() else { continue };
+            if let Some(indirect) = spec.indirect {
+                status.mapping_bytes += mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
+            }
+            if spec.zap == 0 {
+                continue;
+            }
+            let zap = Zap::open(self.mos().object(spec.zap)?)?;
+            if let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? {
+                // what the checkpoint holds on to is logged as freed
+                checkpoint_bytes += mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs();
+            }
+            let rebuild = Words::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
+            status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
+        }
+        if created.is_some() || self.features().state("com.delphix:zpool_checkpoint") == FeatureState::Active {
+            status.checkpoint = Some(Checkpoint { created_s: created, bytes: checkpoint_bytes });
+        }
+        Ok(status)
+    }
+}
+
+fn scan_of(words: &Words) -> Option<ScanStatus> {
+    const FLAG_PAUSED: u64 = 1 << 1;
+    let function = match words.at(0) {
+        1 => ScanFunction::Scrub,
+        2 => ScanFunction::Resilver,
+        _ => return None,
+    };
+    Some(ScanStatus {
+        function,
+        progress: words.progress(1)?,
+        start_s: words.at(7),
+        end_s: words.at(8),
+        to_examine_bytes: words.at(9),
+        examined_bytes: words.at(10),
+        skipped_bytes: words.at(11),
+        processed_bytes: words.at(12),
+        errors: words.at(13),
+        // behind the errors: a class, and two bookmarks of four words each
+        is_paused: function == ScanFunction::Scrub && words.at(23) & FLAG_PAUSED != 0,
+    })
+}
+
+fn error_scrub_of(words: &Words) -> Option<ErrorScrub> {
+    const ERROR_SCRUB: u64 = 3;
+    if words.at(0) != ERROR_SCRUB {
+        return None;
+    }
+    Some(ErrorScrub {
+        progress: words.progress(1)?,
+        start_s: words.at(3),
+        end_s: words.at(4),
+        to_examine_blocks: words.at(5),
+        examined_blocks: words.at(6),
+        is_paused: words.at(8) != 0,
+    })
+}
+
+fn removal_of(words: &Words) -> Option<Removal> {
+    Some(Removal {
+        progress: words.progress(0)?,
+        vdev: words.at(1),
+        start_s: words.at(3),
+        end_s: words.at(4),
+        to_copy_bytes: words.at(5),
+        copied_bytes: words.at(6),
+    })
+}
+
+fn rebuild_of(words: &Words) -> Option<Rebuild> {
+    // numbered otherwise than scans are
+    let progress = match words.at(0) {
+        1 => Progress::Running,
+        2 => Progress::Canceled,
+        3 => Progress::Finished,
+        _ => return None,
+    };
+    Some(Rebuild {
+        progress,
+        start_s: words.at(4),
+        end_s: words.at(5),
+        time_ms: words.at(6),
+        scanned_bytes: words.at(7),
+        issued_bytes: words.at(8),
+        rebuilt_bytes: words.at(9),
+        estimate_bytes: words.at(10),
+        errors: words.at(11),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_any_length() {
+        assert_eq!(scan_of(&Words(vec![])), None);
+        assert_eq!(scan_of(&Words(vec![1, 0])), None);
+        let mut words: Vec<u64> = (0..24).collect();
+        (words[0], words[1]) = (1, 2);
+        let scan = scan_of(&Words(words)).unwrap();
+        assert_eq!((scan.function, scan.progress), (ScanFunction::Scrub, Progress::Finished));
+        assert_eq!((scan.start_s, scan.end_s, scan.errors, scan.is_paused), (7, 8, 13, true));
+        assert_eq!(removal_of(&Words(vec![2, 7])).unwrap().vdev, 7);
+        assert_eq!(rebuild_of(&Words(vec![2])).unwrap().progress, Progress::Canceled);
+    }
+}
