@@ -36,6 +36,17 @@ pub struct Bookmark {
     pub redaction_object: u64,
     /// Bytes that the snapshot referenced, if the bookmark tells.
     pub referenced_bytes: Option<u64>,
+    /// The same before compression, if the bookmark tells.
+    pub uncompressed_bytes: Option<u64>,
+    /// Of the bytes that the snapshot referenced, those that were dead in the next one, if the bookmark tells.
+    pub freed_before_next_bytes: Option<u64>,
+    /// Guid of the snapshot's set of initialization vectors; 0 if it was not encrypted.
+    pub ivset_guid: u64,
+}
+
+impl Bookmark {
+    /// It tells about space.
+    const FLAG_SPACE: u64 = 1;
 }
 
 impl Dataset {
@@ -96,7 +107,18 @@ impl Dsl {
         }
     }
 
-    /// Names of the clones of a snapshot.
+    /// Tag of each hold on a snapshot, and when it was put there, seconds since 1970.
+    pub fn holds(&self, snapshot: &Dataset) -> Result<Vec<(String, u64)>> {
+        match snapshot.phys.userrefs_zap {
+            0 => Ok(Vec::new()),
+            zap => {
+                let entries = Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?;
+                Ok(entries.iter().map(|e| (e.name.to_string(), e.value.first_u64().unwrap_or(0))).collect())
+            }
+        }
+    }
+
+    /// Names of the clones of a snapshot, in the order of the table.
     pub fn clones(&self, snapshot: &Dataset) -> Result<Vec<String>> {
         if snapshot.phys.next_clones_zap == 0 {
             return Ok(Vec::new());
@@ -107,8 +129,16 @@ impl Dsl {
             let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("clone without object number"))?;
             names.push(self.name_of(id)?);
         }
-        names.sort();
         Ok(names)
+    }
+
+    /// Guids of the snapshots that a redaction bookmark was made for.
+    pub fn redaction_snapshots(&self, bookmark: &Bookmark) -> Result<Vec<u64>> {
+        let object = self.mos().object(bookmark.redaction_object).in_dataset(&bookmark.name)?;
+        let mut bonus = Reader::new(object.bonus(), Endian::Little);
+        let (_last_object, _last_blkid, _entries, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?, bonus.u64()?);
+        let guids = (0..count.min(object.bonus().len() as u64 / 8)).map(|_| bonus.u64());
+        guids.collect::<Result<Vec<u64>>>().in_dataset(&bookmark.name)
     }
 
     pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
@@ -118,19 +148,21 @@ impl Dsl {
         let mut bookmarks = Vec::new();
         for entry in Zap::open(self.mos().object(zap)?)?.entries()? {
             let words = entry.value.u64s();
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            let mut r = Reader::new(&bytes, Endian::Little);
-            let name = format!("{}#{}", head.name, entry.name);
-            let (guid, creation_txg, creation_time_s) = (r.u64()?, r.u64()?, r.u64()?);
-            let redaction_object = r.u64().unwrap_or(0);
-            let (_flags, referenced) = (r.u64().unwrap_or(0), r.u64().ok());
+            let word = |i: usize| words.get(i).copied().unwrap_or(0);
+            if words.len() < 3 {
+                return Err(Error::corrupt(format!("bookmark of {} words", words.len())));
+            }
+            let tells_space = word(4) & Bookmark::FLAG_SPACE != 0;
             bookmarks.push(Bookmark {
-                name,
-                guid,
-                creation_txg,
-                creation_time_s,
-                redaction_object,
-                referenced_bytes: referenced.filter(|_| words.len() >= 12),
+                name: format!("{}#{}", head.name, entry.name),
+                guid: word(0),
+                creation_txg: word(1),
+                creation_time_s: word(2),
+                redaction_object: word(3),
+                referenced_bytes: tells_space.then(|| word(5)),
+                uncompressed_bytes: tells_space.then(|| word(7)),
+                freed_before_next_bytes: tells_space.then(|| word(8)),
+                ivset_guid: word(11),
             });
         }
         bookmarks.sort_by_key(|bookmark| bookmark.creation_txg);

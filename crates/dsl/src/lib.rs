@@ -11,12 +11,20 @@
 //! commands. Trees on disk may be damaged: depth and count of what is walked are bounded, and a
 //! directory is entered once.
 
+pub mod accounting;
+mod contents;
 mod dataset;
 mod dir;
+mod key;
 pub mod property;
 mod props;
+mod resume;
+mod space;
+mod subject;
 
 pub use dataset::{Bookmark, Dataset};
 pub use dir::{Dir, Dsl};
+pub use key::KeyInfo;
 pub use property::Property;
 pub use props::{Level, PropertySource, PropertyValue, Sourced};
+pub use subject::Subject;

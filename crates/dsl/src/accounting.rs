@@ -1,0 +1,210 @@
+//! Space and objects used by users, groups and projects of a file system, and their quotas.
+//!
+//! ```text
+//!   head of the object set ── dnode of users    ── ZAP: "3e8" ─▶ bytes    "obj-3e8" ─▶ objects
+//!                          ── dnode of groups   ── the same
+//!                          ── dnode of projects ── the same
+//!   master node: "userquota@", "groupobjquota@", ... ─▶ ZAP: "3e8" ─▶ limit
+//! ```
+//!
+//! Keys are numbers in hex. The upper half of a number is the index of its domain in the file system's
+//! table of domains, for users from Windows; the system's own have no domain.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use base::{Endian, Error, Kind, Result};
+use dmu::zap::Zap;
+use dmu::{Object, Objset};
+use format::nvlist::NvList;
+use format::objset::ObjsetType;
+
+use crate::contents::MASTER_NODE;
+
+/// By whom space is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+    /// A project.
+    Project,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Counted {
+    /// Bytes.
+    Bytes,
+    /// Objects: files, directories and so on.
+    Objects,
+}
+
+/// What one user, group or project uses and may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes; `None` if there are none on the books.
+    pub used_bytes: Option<u64>,
+    /// Limit of bytes, if one was set.
+    pub quota_bytes: Option<u64>,
+    /// Objects; `None` if there are none on the books.
+    pub objects_used: Option<u64>,
+    /// Limit of objects, if one was set.
+    pub objects_quota: Option<u64>,
+}
+
+/// A user, group or project: its domain, empty for the system's own, and its number there.
+pub type OwnerId = (String, u64);
+
+/// The numbers of the objects by which bookmarks and errors name the tables of use.
+const USER_USED: u64 = u64::MAX;
+const GROUP_USED: u64 = u64::MAX - 1;
+const PROJECT_USED: u64 = u64::MAX - 2;
+/// Flags of an object set.
+const FLAG_USED_COMPLETE: u64 = 1;
+const FLAG_OBJECTS_COMPLETE: u64 = 2;
+const FLAG_PROJECTS_COMPLETE: u64 = 4;
+
+const OBJECTS_PREFIX: &str = "obj-";
+/// Most bytes of a table of domains.
+const DOMAINS_SIZE_MAX: u64 = 1 << 20;
+
+/// The accounts of one file system or snapshot.
+pub struct Accounts {
+    objset: Arc<Objset>,
+    domains: HashMap<u64, String>,
+}
+
+impl Accounts {
+    /// The accounts in `objset`. Errors: `Unsupported` if it is no file system or keeps none.
+    pub fn open(objset: Arc<Objset>) -> Result<Accounts> {
+        if objset.kind() != ObjsetType::Zfs || objset.phys().flags & FLAG_USED_COMPLETE == 0 {
+            return Err(Error::new(Kind::Unsupported, "the dataset does not account for space by user"));
+        }
+        let domains = domains(&objset)?;
+        Ok(Accounts { objset, domains })
+    }
+
+    /// Whether it keeps such accounts.
+    pub fn has(&self, owner: Owner, counted: Counted) -> bool {
+        let flags = self.objset.phys().flags;
+        (owner != Owner::Project || flags & FLAG_PROJECTS_COMPLETE != 0)
+            && (counted != Counted::Objects || flags & FLAG_OBJECTS_COMPLETE != 0)
+    }
+
+    /// All that use something or have a limit, by domain and number.
+    pub fn all(&self, owner: Owner) -> Result<BTreeMap<OwnerId, Usage>> {
+        let mut all: BTreeMap<OwnerId, Usage> = BTreeMap::new();
+        for counted in [Counted::Bytes, Counted::Objects] {
+            if !self.has(owner, counted) {
+                continue;
+            }
+            for (id, number) in self.used(owner, counted)? {
+                let usage = all.entry(id).or_default();
+                *usage.used_mut(counted) = Some(number);
+            }
+            for (id, number) in self.quotas(owner, counted)? {
+                let usage = all.entry(id).or_default();
+                *usage.quota_mut(counted) = Some(number);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What one of them uses; 0 if there is nothing on the books. `None` if it keeps no such accounts.
+    pub fn used_by(&self, owner: Owner, counted: Counted, id: &OwnerId) -> Result<Option<u64>> {
+        if !self.has(owner, counted) {
+            return Ok(None);
+        }
+        Ok(Some(self.used(owner, counted)?.get(id).copied().unwrap_or(0)))
+    }
+
+    /// The limit of one of them; 0 if there is none. `None` if it keeps no such accounts.
+    pub fn quota_of(&self, owner: Owner, counted: Counted, id: &OwnerId) -> Result<Option<u64>> {
+        if !self.has(owner, counted) {
+            return Ok(None);
+        }
+        Ok(Some(self.quotas(owner, counted)?.get(id).copied().unwrap_or(0)))
+    }
+
+    fn used(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
+        let (index, object) = match owner {
+            Owner::User => (0, USER_USED),
+            Owner::Group => (1, GROUP_USED),
+            Owner::Project => (2, PROJECT_USED),
+        };
+        let Some(dnode) = &self.objset.phys().accounting[index] else { return Ok(BTreeMap::new()) };
+        let zap = Zap::open(Object::outside(self.objset.clone(), object, dnode.clone()))?;
+        self.numbers(&zap, counted == Counted::Objects)
+    }
+
+    fn quotas(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
+        let name = match (owner, counted) {
+            (Owner::User, Counted::Bytes) => "userquota@",
+            (Owner::User, Counted::Objects) => "userobjquota@",
+            (Owner::Group, Counted::Bytes) => "groupquota@",
+            (Owner::Group, Counted::Objects) => "groupobjquota@",
+            (Owner::Project, Counted::Bytes) => "projectquota@",
+            (Owner::Project, Counted::Objects) => "projectobjquota@",
+        };
+        match Zap::open(self.objset.object(MASTER_NODE)?)?.u64(name)? {
+            None | Some(0) => Ok(BTreeMap::new()),
+            Some(object) => self.numbers(&Zap::open(self.objset.object(object)?)?, false),
+        }
+    }
+
+    /// The entries of a table, of objects or of bytes.
+    fn numbers(&self, zap: &Zap, objects: bool) -> Result<BTreeMap<OwnerId, u64>> {
+        let mut numbers = BTreeMap::new();
+        for entry in zap.entries()? {
+            let name = entry.name.to_string();
+            let hex = match name.strip_prefix(OBJECTS_PREFIX) {
+                Some(hex) if objects => hex,
+                None if !objects => &name,
+                _ => continue,
+            };
+            let id = u64::from_str_radix(hex, 16);
+            let (Ok(id), Some(number)) = (id, entry.value.first_u64()) else {
+                return Err(Error::corrupt(format!("accounts of '{name}', which is no number")));
+            };
+            let domain = self.domains.get(&(id >> 32)).cloned().unwrap_or_default();
+            numbers.insert((domain, id & u64::from(u32::MAX)), number);
+        }
+        Ok(numbers)
+    }
+}
+
+impl Usage {
+    fn used_mut(&mut self, counted: Counted) -> &mut Option<u64> {
+        match counted {
+            Counted::Bytes => &mut self.used_bytes,
+            Counted::Objects => &mut self.objects_used,
+        }
+    }
+
+    fn quota_mut(&mut self, counted: Counted) -> &mut Option<u64> {
+        match counted {
+            Counted::Bytes => &mut self.quota_bytes,
+            Counted::Objects => &mut self.objects_quota,
+        }
+    }
+}
+
+/// The file system's table of domains, by index.
+fn domains(objset: &Arc<Objset>) -> Result<HashMap<u64, String>> {
+    let object = match Zap::open(objset.object(MASTER_NODE)?)?.u64("FUID")? {
+        None | Some(0) => return Ok(HashMap::new()),
+        Some(object) => objset.object(object)?,
+    };
+    let len = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("table of domains without a length"))?;
+    if len == 0 {
+        return Ok(HashMap::new());
+    }
+    let table = NvList::unpack(&object.read_whole(len, DOMAINS_SIZE_MAX)?)?;
+    let mut domains = HashMap::new();
+    for domain in table.lists("fuid_nvlist")? {
+        domains.insert(domain.u64("fuid_idx")?, domain.str("fuid_domain")?.to_owned());
+    }
+    Ok(domains)
+}

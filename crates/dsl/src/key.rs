@@ -1,0 +1,50 @@
+//! What may be known of an encrypted dataset without its key: the wrapped key's parameters.
+//!
+//! The directories of one encryption root share its wrapping key. Each has a ZAP that holds its own
+//! master key, wrapped, and how to get at the wrapping key.
+
+use base::{Result, ResultExt};
+use dmu::zap::Zap;
+
+use crate::{Dir, Dsl};
+
+/// Parameters of the wrapped key of a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyInfo {
+    /// Cipher and key length: a value of the property `encryption`.
+    pub suite: Option<u64>,
+    /// Unique id of the key.
+    pub guid: Option<u64>,
+    /// A value of the property `keyformat`.
+    pub format: Option<u64>,
+    /// Salt of the key derivation.
+    pub salt: Option<u64>,
+    /// Rounds of the key derivation.
+    pub iterations: Option<u64>,
+    /// Name of the encryption root.
+    pub root: Option<String>,
+}
+
+impl Dsl {
+    /// The parameters of the key of a directory; `None` if it is not encrypted.
+    pub fn key_info(&self, dir: &Dir) -> Result<Option<KeyInfo>> {
+        let Some(object) = self.key_object(dir)? else { return Ok(None) };
+        let read = || {
+            let zap = Zap::open(self.mos().object(object)?)?;
+            let root = match zap.u64("DSL_CRYPTO_ROOT_DDOBJ")? {
+                Some(id) if id == dir.id => Some(dir.name.clone()),
+                Some(id) => Some(self.name_of(self.dir(id, "encryption root")?.phys.head_dataset)?),
+                None => None,
+            };
+            Ok::<_, base::Error>(KeyInfo {
+                suite: zap.u64("DSL_CRYPTO_SUITE")?,
+                guid: zap.u64("DSL_CRYPTO_GUID")?,
+                format: zap.u64("keyformat")?,
+                salt: zap.u64("pbkdf2salt")?,
+                iterations: zap.u64("pbkdf2iters")?,
+                root,
+            })
+        };
+        read().map(Some).in_dataset(&dir.name)
+    }
+}
