@@ -180,20 +180,20 @@ impl Dsl {
         let computed = match (info.from, &subject.of) {
             (From::System, _) => return Ok(None),
             (From::Stored, Of::Dataset(_)) => None,
-            (From::Dir, Of::Dataset(_)) => self.from_dir(subject, property)?,
-            (From::Dataset, Of::Dataset(dataset)) => self.from_dataset(subject, dataset, property)?,
-            (From::Key, Of::Dataset(_)) => self.from_key(subject, property)?,
-            (From::Contents, _) => match self.from_contents(subject, property).in_dataset(subject.name())? {
+            (From::Dir, Of::Dataset(_)) => self.in_dir(subject, property)?,
+            (From::Dataset, Of::Dataset(dataset)) => self.in_dataset_record(subject, dataset, property)?,
+            (From::Key, Of::Dataset(_)) => self.in_key(subject, property)?,
+            (From::Contents, _) => match self.in_contents(subject, property).in_dataset(subject.name())? {
                 None if info.applies.has(DatasetKind::FileSystem) => return Ok(None),
                 computed => computed,
             },
-            (From::Available, Of::Dataset(dataset)) => Some(self.from_limits(subject, dataset, usable_bytes)?),
-            (_, Of::Bookmark(bookmark)) => self.from_bookmark(bookmark, property)?,
+            (From::Available, Of::Dataset(dataset)) => Some(self.left_by_limits(subject, dataset, usable_bytes)?),
+            (_, Of::Bookmark(bookmark)) => self.in_bookmark(bookmark, property)?,
         };
         Ok(merge(property, computed, subject.levels.find(property)))
     }
 
-    fn from_dir(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_dir(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
         let (dir, phys) = (&*subject.dir, &subject.dir.phys);
         let breakdown = (phys.flags & DirPhys::FLAG_USED_BREAKDOWN != 0).then_some(phys.used_breakdown);
         Ok(match property {
@@ -216,7 +216,12 @@ impl Dsl {
         })
     }
 
-    fn from_dataset(&self, subject: &Subject, dataset: &Dataset, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_dataset_record(
+        &self,
+        subject: &Subject,
+        dataset: &Dataset,
+        property: Property,
+    ) -> Result<Option<PropertyValue>> {
         let (dir, phys) = (&subject.dir.phys, &dataset.phys);
         let is_head = !dataset.is_snapshot();
         let flag = |flag: u64| number(u64::from(phys.flags & flag != 0));
@@ -256,7 +261,7 @@ impl Dsl {
         })
     }
 
-    fn from_bookmark(&self, bookmark: &Bookmark, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_bookmark(&self, bookmark: &Bookmark, property: Property) -> Result<Option<PropertyValue>> {
         Ok(match property {
             Property::Name => Some(PropertyValue::Text(bookmark.name.clone())),
             Property::Creation => number(bookmark.creation_time_s),
@@ -272,7 +277,7 @@ impl Dsl {
         })
     }
 
-    fn from_key(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_key(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
         let Some(key) = self.key_info(&subject.dir)? else { return Ok(None) };
         Ok(match property {
             Property::Encryption => key.suite.and_then(number),
@@ -286,7 +291,7 @@ impl Dsl {
         })
     }
 
-    fn from_contents(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_contents(&self, subject: &Subject, property: Property) -> Result<Option<PropertyValue>> {
         if property == Property::Type {
             let name = match subject.kind {
                 DatasetKind::FileSystem => "filesystem",
@@ -306,7 +311,7 @@ impl Dsl {
         })
     }
 
-    fn from_limits(&self, subject: &Subject, head: &Dataset, usable_bytes: u64) -> Result<PropertyValue> {
+    fn left_by_limits(&self, subject: &Subject, head: &Dataset, usable_bytes: u64) -> Result<PropertyValue> {
         let set = |property| match subject.levels.find(property).map(|sourced| sourced.value) {
             Some(PropertyValue::Number(number)) => number,
             _ => 0,
