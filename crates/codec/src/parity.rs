@@ -1,7 +1,7 @@
 //! The parity of RAID-Z and dRAID, and what is lost from it.
 //!
 //! A row of n data columns D has up to three parity columns, calculated byte by byte in GF(2^8)
-//! (see [`field`]):
+//! (see `parity/field.rs`):
 //!
 //! ```text
 //!   P = D0         + D1         + ... + Dn-1

@@ -2,20 +2,19 @@
 //! authors made to the compression function after the submission (it takes the old state and the
 //! message in once more at its end), cut to 256 bits, and keyed the way ZFS does.
 //!
-//! The state is two vectors of eight words, a block of input is two as well. The only operation is
+//! The state h and a block of input m are two vectors of eight words each. The only operation is
 //! that of a quasigroup on such vectors, written `x * y` here: each side goes through sums of five
-//! words and rotations, then through xors of three, and the two sides are added.
+//! words and rotations, then through xors of three, and the two sides are added. A block takes
+//! four rows of two operations; the second of a row works on the first one's result. rev is the
+//! words in the opposite order:
 //!
 //! ```text
-//!             m0          m1                The right operand of each * is on its left or above,
-//!              |           |                the message and state enter twice:
-//!   rev(m1) -> * ----p---> * --q
-//!                                            row 1:  p = rev(m1) * m0     q = p * m1
-//!   h1 ------> * ----p---> * --q            row 2:  p = h1 * p           q = p * q
-//!   h0, then   *           *                row 3:  p = p * h0           q = q * p
-//!   rev(m0) -> * ----p---> * --q            row 4:  p = rev(m0) * p      q = p * q
+//!   row 1    p = rev(m1) * m0      q = p * m1
+//!   row 2    p = h1 * p            q = p * q
+//!   row 3    p = p * h0            q = q * p
+//!   row 4    p = rev(m0) * p       q = p * q
 //!
-//!   h0 ^= m1 ^ p      h1 ^= m0 ^ q          rev: the words in the opposite order
+//!   then     h0 ^= m1 ^ p          h1 ^= m0 ^ q
 //! ```
 //!
 //! Words are little-endian. Padding is one bit, zeros, and the length in bits as the block's last

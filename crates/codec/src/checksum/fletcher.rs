@@ -21,8 +21,8 @@
 //! so the words can be dealt to L lanes as cards are, the lanes summed side by side in vector
 //! registers, and put together at the end. In lane j (0..L), the word K-th from the lane's end is
 //! I = KL - j from the end of all; writing I's weights in terms of K's gives the equations in
-//! [`join4`]. Likewise a sum can be carried on over a second piece of data by its length alone
-//! ([`append4`]), so it can be had in pieces, as send streams and checksums inside blocks need.
+//! `join4`. Likewise a sum can be carried on over a second piece of data by its length alone
+//! (`append4`), so it can be had in pieces, as send streams and checksums inside blocks need.
 //!
 //! fletcher4's lanes work on 64-bit words w = low + 2^32 high, and beside them on the high halves.
 //! The sums of the low halves are what remains of w's by linearity, which saves masking them out.

@@ -87,8 +87,14 @@ const ROTATIONS: [[u32; 4]; 8] = [
     [8, 35, 56, 22],
 ];
 
-/// The word of the last round that each word of the next comes from.
-const PERMUTATION: [usize; 8] = [2, 1, 4, 7, 6, 5, 0, 3];
+/// The words that are mixed in each of four rounds. The specification permutes the words after each
+/// round; after four they are back, so each round takes them from where they are instead.
+const PAIRS: [[(usize, usize); 4]; 4] = [
+    [(0, 1), (2, 3), (4, 5), (6, 7)],
+    [(2, 1), (4, 7), (6, 5), (0, 3)],
+    [(4, 1), (6, 3), (0, 5), (2, 7)],
+    [(6, 1), (0, 7), (2, 5), (4, 3)],
+];
 
 /// Encrypts `block`.
 #[inline(always)]
@@ -97,65 +103,36 @@ fn threefish_512(key: &Words, tweak: [u64; 2], block: Words) -> Words {
     let mut keys = [parity; 9];
     keys[..8].copy_from_slice(key);
     let tweaks = [tweak[0], tweak[1], tweak[0] ^ tweak[1]];
-    let v = block;
-    let v = eight_rounds::<0>(v, &keys, &tweaks);
-    let v = eight_rounds::<2>(v, &keys, &tweaks);
-    let v = eight_rounds::<4>(v, &keys, &tweaks);
-    let v = eight_rounds::<6>(v, &keys, &tweaks);
-    let v = eight_rounds::<8>(v, &keys, &tweaks);
-    let v = eight_rounds::<10>(v, &keys, &tweaks);
-    let v = eight_rounds::<12>(v, &keys, &tweaks);
-    let v = eight_rounds::<14>(v, &keys, &tweaks);
-    let v = eight_rounds::<16>(v, &keys, &tweaks);
-    add_subkey::<18>(v, &keys, &tweaks)
-}
-
-/// Adds subkeys `S` and `S + 1`, with four rounds after each. Everything about a round is known at
-/// compile time, so that the nine words of key and the state stay where they are.
-#[inline(always)]
-fn eight_rounds<const S: usize>(v: Words, keys: &[u64; 9], tweaks: &[u64; 3]) -> Words {
-    // a subkey's number is its first word's index modulo 9 and first tweak's modulo 3, and is added
-    let mut v = add_subkey::<S>(v, keys, tweaks);
-    for rotations in &ROTATIONS[..4] {
-        v = round(v, rotations);
+    let mut v = block;
+    macro_rules! four_rounds_from_subkey {
+        ($($s:literal)*) => { $( add_subkey::<$s>(&mut v, &keys, &tweaks); four_rounds::<$s>(&mut v); )* }
     }
-    for (i, word) in v.iter_mut().enumerate() {
-        *word = word.wrapping_add(subkey_word(S + 1, i, keys, tweaks));
-    }
-    for rotations in &ROTATIONS[4..] {
-        v = round(v, rotations);
-    }
+    four_rounds_from_subkey!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17);
+    add_subkey::<18>(&mut v, &keys, &tweaks);
     v
 }
 
+/// Adds subkey `S`. What it is made of is known at compile time, so that the key and the state can
+/// stay in registers.
 #[inline(always)]
-fn add_subkey<const S: usize>(mut v: Words, keys: &[u64; 9], tweaks: &[u64; 3]) -> Words {
+fn add_subkey<const S: usize>(v: &mut Words, keys: &[u64; 9], tweaks: &[u64; 3]) {
     for (i, word) in v.iter_mut().enumerate() {
-        *word = word.wrapping_add(subkey_word(S, i, keys, tweaks));
+        *word = word.wrapping_add(keys[(S + i) % 9]);
     }
-    v
+    v[5] = v[5].wrapping_add(tweaks[S % 3]);
+    v[6] = v[6].wrapping_add(tweaks[(S + 1) % 3]);
+    v[7] = v[7].wrapping_add(S as u64);
 }
 
+/// The rounds between subkeys `S` and `S + 1`.
 #[inline(always)]
-fn subkey_word(s: usize, i: usize, keys: &[u64; 9], tweaks: &[u64; 3]) -> u64 {
-    let key = keys[(s + i) % 9];
-    match i {
-        5 => key.wrapping_add(tweaks[s % 3]),
-        6 => key.wrapping_add(tweaks[(s + 1) % 3]),
-        7 => key.wrapping_add(s as u64),
-        _ => key,
+fn four_rounds<const S: usize>(v: &mut Words) {
+    for (round, pairs) in PAIRS.into_iter().enumerate() {
+        for (mix, (a, b)) in pairs.into_iter().enumerate() {
+            v[a] = v[a].wrapping_add(v[b]);
+            v[b] = v[b].rotate_left(ROTATIONS[S % 2 * 4 + round][mix]) ^ v[a];
+        }
     }
-}
-
-#[inline(always)]
-fn round(v: Words, rotations: &[u32; 4]) -> Words {
-    let mut mixed = [0; 8];
-    for i in 0..4 {
-        let sum = v[2 * i].wrapping_add(v[2 * i + 1]);
-        mixed[2 * i] = sum;
-        mixed[2 * i + 1] = v[2 * i + 1].rotate_left(rotations[i]) ^ sum;
-    }
-    PERMUTATION.map(|from| mixed[from])
 }
 
 #[cfg(test)]

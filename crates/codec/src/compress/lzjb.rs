@@ -13,7 +13,7 @@
 const MATCH_MIN: usize = 3;
 /// Greatest length of a copy.
 const MATCH_MAX: usize = 66;
-/// Greatest distance of a copy.
+/// Greatest distance of a copy, and the bits of one.
 const DISTANCE_MAX: usize = 1023;
 /// Most bytes that a map byte and its items take.
 const GROUP_MAX: usize = 1 + 8 * 2;
@@ -104,59 +104,69 @@ fn group(items: &[u8; GROUP_MAX], dst: &mut [u8], at: usize) -> Option<(usize, u
 const TABLE_LEN: usize = 1024;
 
 pub(super) fn compress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
-    // where the three bytes of each hash were last; a wrong place costs nothing but a comparison
-    let mut table = [0u32; TABLE_LEN];
+    // where the three bytes of each hash were last, modulo 64 Ki
+    let mut table = [0u16; TABLE_LEN];
     let (mut from, mut at) = (0, 0);
     while from < src.len() {
-        let map_at = at;
-        let mut map = 0;
-        at += 1;
+        // a group has all the room it could need, or the block counts as too long
+        let items: &mut [u8; GROUP_MAX] = dst.get_mut(at..)?.first_chunk_mut()?;
+        let (mut map, mut len) = (0, 1);
         for bit in 0..8 {
             if from == src.len() {
                 break;
             }
-            if let Some((len, distance)) = find(src, from, &mut table) {
+            if let Some((copied, distance)) = find(src, from, &mut table) {
+                let copy = ((copied - MATCH_MIN) << 10 | distance) as u16;
                 map |= 1 << bit;
-                let copy = (len - MATCH_MIN) << 10 | distance;
-                *dst.get_mut(at..)?.first_chunk_mut()? = (copy as u16).to_be_bytes();
-                at += 2;
-                from += len;
+                items[len..len + 2].copy_from_slice(&copy.to_be_bytes());
+                len += 2;
+                from += copied;
             } else {
-                *dst.get_mut(at)? = src[from];
-                at += 1;
+                items[len] = src[from];
+                len += 1;
                 from += 1;
             }
         }
-        *dst.get_mut(map_at)? = map;
+        items[0] = map;
+        at += len;
     }
     Some(at)
 }
 
 /// Length and distance of something before `from` that is like what is there; remembers `from`.
+/// The end of the block is left to literals, as the longest match must be within.
 #[inline(always)]
-fn find(src: &[u8], from: usize, table: &mut [u32; TABLE_LEN]) -> Option<(usize, usize)> {
-    let [a, b, c] = *src[from..].first_chunk()?;
-    let hash = u32::from_le_bytes([a, b, c, 0]).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_LEN.ilog2());
-    let entry = &mut table[hash as usize];
-    let candidate = *entry as usize;
-    // a block is far below 4 GiB; if it were not, the place would be a wrong one
-    *entry = from as u32;
-    let distance = from.checked_sub(candidate).filter(|distance| (1..=DISTANCE_MAX).contains(distance))?;
-    let (old, new) = (&src[candidate..], &src[from..]);
-    let len = common_prefix(old, &new[..new.len().min(MATCH_MAX)]);
-    (len >= MATCH_MIN).then_some((len, distance))
+fn find(src: &[u8], from: usize, table: &mut [u16; TABLE_LEN]) -> Option<(usize, usize)> {
+    let new: &[u8; MATCH_MAX] = src[from..].first_chunk()?;
+    let three = first_three(new);
+    let entry = &mut table[(three.wrapping_mul(0x9e37_79b1) >> (32 - TABLE_LEN.ilog2())) as usize];
+    // an old place becomes a wrong one that is near enough: what tells is whether the bytes are the
+    // same, and processors guess badly if that is two questions
+    let distance = from.wrapping_sub(usize::from(*entry)) & DISTANCE_MAX;
+    *entry = from as u16;
+    if distance == 0 || distance > from {
+        return None;
+    }
+    let old: &[u8; MATCH_MAX] = src[from - distance..].first_chunk()?;
+    (first_three(old) == three).then(|| (common_prefix(old, new), distance))
 }
 
-/// How many bytes are the same at the start of both; `new` is the shorter.
+/// The first three bytes, in the upper part of a word.
 #[inline(always)]
-fn common_prefix(old: &[u8], new: &[u8]) -> usize {
-    let mut len = 0;
-    while let (Some(a), Some(b)) = (old[len..].first_chunk(), new[len..].first_chunk()) {
-        let differs = u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
+fn first_three(bytes: &[u8; MATCH_MAX]) -> u32 {
+    u32::from_le_bytes(*bytes.first_chunk().expect("there are four")) << 8
+}
+
+/// How many bytes are the same at the start of both.
+#[inline(always)]
+fn common_prefix(old: &[u8; MATCH_MAX], new: &[u8; MATCH_MAX]) -> usize {
+    let (old, old_tail) = old.as_chunks::<8>();
+    let (new, new_tail) = new.as_chunks::<8>();
+    for (i, (old, new)) in old.iter().zip(new).enumerate() {
+        let differs = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
         if differs != 0 {
-            return len + differs.trailing_zeros() as usize / 8;
+            return i * 8 + differs.trailing_zeros() as usize / 8;
         }
-        len += 8;
     }
-    len + old[len..].iter().zip(&new[len..]).take_while(|(a, b)| a == b).count()
+    old.len() * 8 + old_tail.iter().zip(new_tail).take_while(|(old, new)| old == new).count()
 }
