@@ -20,6 +20,7 @@ mod scan;
 mod space;
 mod status;
 mod tops;
+mod usable;
 
 pub use candidate::{Candidate, PoolState};
 pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};

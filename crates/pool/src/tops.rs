@@ -143,7 +143,7 @@ impl Pool {
 /// More metaslabs than any vdev has.
 const SLABS_MAX: u64 = 1 << 24;
 /// Vdevs with more metaslabs than this have one for the intent log.
-const EMBEDDED_LOG_SLABS_MIN: usize = 64;
+pub(crate) const EMBEDDED_LOG_SLABS_MIN: usize = 64;
 
 /// Fragmentation of a class of vdevs, each weighted by its size; `None` if one of them does not tell.
 pub fn class_fragmentation<'a>(tops: impl IntoIterator<Item = &'a TopSpace>) -> Option<u64> {
