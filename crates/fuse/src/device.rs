@@ -1,0 +1,176 @@
+//! Attaching a FUSE connection to a directory and taking it away: `/dev/fuse` with mount(2) for root,
+//! the set-user-id helper fusermount3 for everybody else.
+//!
+//! This is done here and not by `fuser`, which gives up a mount that was busy at the first try to
+//! unmount it, may unmount what somebody else mounted at the same place later, and cannot tell the
+//! subtype to mount(2).
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use base::{Error, Kind, Result};
+use nix::errno::Errno;
+use nix::mount::{MntFlags, mount, umount2};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+
+use crate::options::{MountOptions, Unmount};
+
+const DEVICE: &str = "/dev/fuse";
+/// The helper's names: of libfuse 3, and of libfuse 2.
+const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
+/// Tells the helper on which file descriptor it shall send the connection.
+const HELPER_SOCKET: &str = "_FUSE_COMMFD";
+
+/// Mounts at `point`, an existing directory by its absolute path, and returns the connection.
+pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    if nix::unistd::geteuid().is_root()
+        && let Some(connection) = attach_as_root(point, options)?
+    {
+        return Ok(connection);
+    }
+    attach_with_helper(point, options)
+}
+
+/// Unmounts `point`. `Busy` if it is in use.
+pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
+    let flags = match how {
+        Unmount::IfUnused => MntFlags::empty(),
+        Unmount::Lazy => MntFlags::MNT_DETACH,
+        Unmount::Force => MntFlags::MNT_DETACH | MntFlags::MNT_FORCE,
+    };
+    match umount2(point, flags | MntFlags::UMOUNT_NOFOLLOW) {
+        // EINVAL: somebody else was faster
+        Ok(()) | Err(Errno::EINVAL) => Ok(()),
+        Err(Errno::EPERM) => detach_with_helper(point, how),
+        Err(Errno::EBUSY) => Err(busy(point)),
+        Err(errno) => Err(at(point, "cannot unmount", errno)),
+    }
+}
+
+/// `None` if this root may not mount, as in many containers.
+fn attach_as_root(point: &Path, options: &MountOptions) -> Result<Option<OwnedFd>> {
+    let device = open_device()?;
+    let mode = File::open(point).and_then(|dir| dir.metadata()).map_err(Error::from)?.permissions().mode();
+    let data = format!(
+        "fd={},rootmode={mode:o},user_id={},group_id={},{}",
+        device.as_raw_fd(),
+        nix::unistd::getuid(),
+        nix::unistd::getgid(),
+        options.fuse_options()
+    );
+    match mount(Some(options.fs_name.as_str()), point, Some("fuse"), options.flags(), Some(data.as_str())) {
+        Ok(()) => Ok(Some(device)),
+        Err(Errno::EPERM) => Ok(None),
+        Err(Errno::ENODEV) => Err(Error::new(Kind::Missing, "the kernel does not know FUSE (try: modprobe fuse)")),
+        Err(errno) => Err(at(point, "cannot mount", errno)),
+    }
+}
+
+fn open_device() -> Result<OwnedFd> {
+    let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
+    opened.map(OwnedFd::from).map_err(|error| {
+        let (kind, what) = match error.kind() {
+            ErrorKind::NotFound => (Kind::Missing, "there is no /dev/fuse (try: modprobe fuse)"),
+            ErrorKind::PermissionDenied => (Kind::Permission, "no permission to open /dev/fuse"),
+            _ => (Kind::Io, "cannot open /dev/fuse"),
+        };
+        Error::new(kind, what).with_source(error)
+    })
+}
+
+fn attach_with_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    // the helper says the same in fewer words
+    open_device()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut child = run_helper(|helper| {
+        helper.arg("-o").arg(options.fusermount_options()).arg("--").arg(point);
+        // its standard input is the socket: that needs no descriptor to be inherited by other means
+        helper.env(HELPER_SOCKET, "0").stdin(OwnedFd::from(theirs.try_clone()?));
+        Ok(())
+    })?;
+    drop(theirs);
+    let connection = receive_fd(&ours);
+    let mut said = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        std::io::Read::read_to_string(&mut stderr, &mut said)?;
+    }
+    let status = child.wait()?;
+    match connection? {
+        Some(connection) => Ok(connection),
+        None if said.trim().is_empty() => {
+            Err(Error::new(Kind::Permission, format!("fusermount3 did not mount {}: {status}", point.display())))
+        }
+        None => Err(Error::new(Kind::Permission, said.trim().replace('\n', "; "))),
+    }
+}
+
+fn detach_with_helper(point: &Path, how: Unmount) -> Result<()> {
+    let child = run_helper(|helper| {
+        helper.arg("-u");
+        if how != Unmount::IfUnused {
+            helper.arg("-z");
+        }
+        helper.arg("--").arg(point).stdin(Stdio::null());
+        Ok(())
+    })?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    match output.status.success() {
+        true => Ok(()),
+        false if said.contains("busy") => Err(busy(point)),
+        false => Err(Error::new(Kind::Permission, said.trim().replace('\n', "; "))),
+    }
+}
+
+/// Starts the helper under the first of its names that exists.
+fn run_helper(arguments: impl Fn(&mut Command) -> Result<()>) -> Result<std::process::Child> {
+    for name in HELPERS {
+        let mut helper = Command::new(name);
+        // its messages are looked into
+        helper.env("LC_ALL", "C").stdout(Stdio::null()).stderr(Stdio::piped());
+        arguments(&mut helper)?;
+        match helper.spawn() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            child => return Ok(child?),
+        }
+    }
+    Err(Error::new(Kind::Missing, "there is no fusermount3, which mounts for ordinary users (package fuse3)"))
+}
+
+/// Takes a file descriptor from the socket; `None` if its other end was closed first.
+fn receive_fd(socket: &UnixStream) -> Result<Option<OwnedFd>> {
+    let mut byte = [0u8];
+    let mut slices = [IoSliceMut::new(&mut byte)];
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = loop {
+        match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags) {
+            Err(Errno::EINTR) => {}
+            message => break message.map_err(std::io::Error::from)?,
+        }
+    };
+    for control in message.cmsgs().map_err(std::io::Error::from)? {
+        if let ControlMessageOwned::ScmRights(fds) = control
+            && let Some(&fd) = fds.first()
+        {
+            // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
+            return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
+    Ok(None)
+}
+
+fn busy(point: &Path) -> Error {
+    Error::new(Kind::Busy, format!("{} is busy", point.display()))
+}
+
+fn at(point: &Path, what: &str, errno: Errno) -> Error {
+    let source = std::io::Error::from(errno);
+    Error::new(Error::from(std::io::Error::from(errno)).kind(), format!("{what} {}", point.display()))
+        .with_source(source)
+}

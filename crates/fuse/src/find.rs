@@ -1,0 +1,147 @@
+//! Names: what a name in a directory stands for, `.zfs` among them.
+
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+use fuser::{FileAttr, Generation};
+
+use crate::attr::{file_attr, made_up_directory};
+use crate::node::{Branch, CONTROL, NodeId, SNAPSHOTS, root_node};
+use crate::options::SnapDir;
+use crate::session::{FOREVER, Session};
+use crate::tree::{Source, Tree};
+
+/// Name of the control directory.
+pub(crate) const CONTROL_NAME: &[u8] = b".zfs";
+/// Name of the directory of snapshots in it.
+pub(crate) const SNAPSHOTS_NAME: &[u8] = b"snapshot";
+
+/// A node that a request names.
+pub(crate) enum Place<T> {
+    /// `.zfs`
+    Control,
+    /// `.zfs/snapshot`
+    Snapshots,
+    /// An object of a tree.
+    Object(Branch<T>, u64),
+}
+
+/// What the kernel is told of a name: `attr.ino` is the node id.
+pub(crate) struct Entry {
+    pub(crate) attr: FileAttr,
+    /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
+    /// `st_ino`, and an entry has room for only one number: the kernel then asks for them.
+    pub(crate) attr_ttl: Duration,
+    pub(crate) generation: Generation,
+}
+
+impl<S: Source> Session<S> {
+    /// Goes to a node, opening its snapshot if need be.
+    pub(crate) fn place(&self, node: u64) -> Result<Place<S::Tree>> {
+        match NodeId::parse(node) {
+            NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live.clone(), self.live.object(object))),
+            // a file handle from a mount that had one
+            _ if self.options.snapdir == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
+            NodeId::Control => Ok(Place::Control),
+            NodeId::Snapshots => Ok(Place::Snapshots),
+            NodeId::InTree { tree, object } => {
+                let branch = self.snapshots.branch(tree)?;
+                let object = branch.object(object);
+                Ok(Place::Object(branch, object))
+            }
+        }
+    }
+
+    /// The attributes of a place under its `st_ino`, and its generation.
+    pub(crate) fn attributes(&self, place: &Place<S::Tree>) -> Result<(FileAttr, u64)> {
+        match place {
+            Place::Control => Ok((made_up_directory(CONTROL, self.born_s), 0)),
+            Place::Snapshots => Ok((made_up_directory(SNAPSHOTS, self.born_s), 0)),
+            Place::Object(branch, object) => {
+                let stat = branch.tree.stat(*object)?;
+                let mut attr = file_attr(branch.ino(*object), &stat);
+                if self.lists_control(branch, *object) {
+                    // for the `..` in .zfs
+                    attr.nlink = attr.nlink.saturating_add(1);
+                }
+                Ok((attr, stat.generation))
+            }
+        }
+    }
+
+    /// Looks a name up; `NotFound` if the directory does not have it.
+    pub(crate) fn find(&self, directory: u64, name: &[u8]) -> Result<Entry> {
+        let place = self.place(directory)?;
+        match (place, name) {
+            (place, b".") => self.entry(&place),
+            (place, b"..") => self.entry(&self.parent(&place)?),
+            (Place::Control, SNAPSHOTS_NAME) => self.entry(&Place::Snapshots),
+            (Place::Control, _) => Err(no_such_name()),
+            (Place::Snapshots, name) => {
+                let place = self.snapshots.list()?.place(name).ok_or_else(no_such_name)?;
+                self.entry(&self.place(root_node(place))?)
+            }
+            (Place::Object(branch, object), CONTROL_NAME) if self.has_control(&branch, object) => {
+                self.entry(&Place::Control)
+            }
+            (Place::Object(branch, directory), name) => {
+                let object = branch.tree.lookup(directory, name)?;
+                self.entry_of(&branch, object)
+            }
+        }
+    }
+
+    /// An object that a directory names. That it does not exist is then no "no such file".
+    pub(crate) fn entry_of(&self, branch: &Branch<S::Tree>, object: u64) -> Result<Entry> {
+        // before the tree is asked: most numbers that cannot be are cheap to tell
+        branch.node(object)?;
+        self.entry(&Place::Object(branch.clone(), object)).map_err(|error| match error.kind() {
+            Kind::NotFound => {
+                Error::corrupt(format!("a directory names object {object}, which does not exist")).with_source(error)
+            }
+            _ => error,
+        })
+    }
+
+    /// Does this directory have a `.zfs`? Snapshots have none.
+    pub(crate) fn has_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+        self.options.snapdir != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
+    }
+
+    /// And is it listed?
+    pub(crate) fn lists_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+        self.options.snapdir == SnapDir::Visible && self.has_control(branch, object)
+    }
+
+    fn entry(&self, place: &Place<S::Tree>) -> Result<Entry> {
+        let (mut attr, generation) = self.attributes(place)?;
+        let node = match place {
+            Place::Object(branch, object) => branch.node(*object)?,
+            Place::Control | Place::Snapshots => attr.ino.0,
+        };
+        let is_root = node != attr.ino.0;
+        attr.ino.0 = node;
+        Ok(Entry {
+            attr,
+            attr_ttl: if is_root { Duration::ZERO } else { FOREVER },
+            // the kernel insists on 0 for the root of the mount
+            generation: Generation(if is_root { 0 } else { generation }),
+        })
+    }
+
+    fn parent(&self, place: &Place<S::Tree>) -> Result<Place<S::Tree>> {
+        match place {
+            Place::Control => self.place(root_node(0)),
+            Place::Snapshots => Ok(Place::Control),
+            Place::Object(branch, object) if *object == branch.tree.root() => match branch.is_live() {
+                true => self.place(root_node(0)),
+                false => Ok(Place::Snapshots),
+            },
+            Place::Object(branch, object) => Ok(Place::Object(branch.clone(), branch.tree.stat(*object)?.parent)),
+        }
+    }
+}
+
+fn no_such_name() -> Error {
+    Error::new(Kind::NotFound, "no such name")
+}

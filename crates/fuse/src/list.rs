@@ -1,0 +1,168 @@
+//! Directories: what `readdir` and `readdirplus` list, the made-up directories of `.zfs` among them.
+//!
+//! A cookie says where to go on, and comes from the tree: `.` has 1, `..` has 2, and 3 is left for a
+//! visible `.zfs`, as in OpenZFS. The directories of `.zfs` just count.
+
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+use fuser::{FileAttr, FileType, Generation};
+
+use crate::attr::{file_type, made_up_directory};
+use crate::find::{CONTROL_NAME, Entry, Place, SNAPSHOTS_NAME};
+use crate::node::{Branch, CONTROL, SNAPSHOTS, root_node};
+use crate::session::{FOREVER, Session};
+use crate::tree::{Source, Tree};
+
+/// Cookies of the first entries of any directory.
+const DOT: u64 = 1;
+const DOT_DOT: u64 = 2;
+const THIRD: u64 = 3;
+/// Longest name that the kernel takes from a directory; one that is longer fails the whole listing.
+const NAME_BYTES_MAX: usize = 1024;
+
+/// One entry of a listing.
+pub(crate) struct Listed<'a, T> {
+    pub(crate) name: Cow<'a, [u8]>,
+    /// `d_ino`.
+    pub(crate) ino: u64,
+    pub(crate) kind: FileType,
+    /// Continues after this entry.
+    pub(crate) cookie: u64,
+    what: What<'a, T>,
+}
+
+/// What attributes an entry has.
+enum What<'a, T> {
+    /// `.` and `..`: the kernel knows them.
+    Dot,
+    /// A directory of `.zfs`.
+    MadeUp,
+    /// A snapshot, by the time when it was taken. Listing does not open it.
+    Snapshot(u64),
+    /// An object of a tree.
+    Object(&'a Branch<T>, u64),
+}
+
+/// Takes one entry after the other; `Break` if there is no room for this one.
+type Each<'a, T> = dyn FnMut(Listed<'_, T>) -> ControlFlow<()> + 'a;
+
+impl<S: Source> Session<S> {
+    /// Lists the directory `node` after `cookie`.
+    pub(crate) fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
+        match self.place(node)? {
+            Place::Control => self.list_control(cookie, each),
+            Place::Snapshots => self.list_snapshots(cookie, each),
+            Place::Object(branch, object) => self.list_tree(node, &branch, object, cookie, each),
+        }
+    }
+
+    fn list_control(&self, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
+        let entries = [
+            made_up(b".", CONTROL, DOT),
+            made_up(b"..", self.live.ino(self.live.tree.root()), DOT_DOT),
+            made_up(SNAPSHOTS_NAME, SNAPSHOTS, THIRD),
+        ];
+        // stopping early is no failure
+        let _ = entries.into_iter().filter(|entry| entry.cookie > cookie).try_for_each(each);
+        Ok(())
+    }
+
+    fn list_snapshots(&self, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
+        let list = self.snapshots.list()?;
+        let dots = [made_up(b".", SNAPSHOTS, DOT), made_up(b"..", CONTROL, DOT_DOT)];
+        let first = u16::try_from(cookie.saturating_sub(DOT_DOT) + 1).unwrap_or(u16::MAX);
+        let snapshots = list.from(first).map(|(place, snapshot)| Listed {
+            name: snapshot.name.as_bytes().into(),
+            ino: root_node(place),
+            kind: FileType::Directory,
+            cookie: DOT_DOT + u64::from(place),
+            what: What::Snapshot(snapshot.created_s),
+        });
+        let _ = dots.into_iter().chain(snapshots).filter(|entry| entry.cookie > cookie).try_for_each(each);
+        Ok(())
+    }
+
+    fn list_tree(
+        &self,
+        node: u64,
+        branch: &Branch<S::Tree>,
+        object: u64,
+        cookie: u64,
+        each: &mut Each<'_, S::Tree>,
+    ) -> Result<()> {
+        // .zfs stands between `..` and the first name
+        let mut control =
+            (cookie <= DOT_DOT && self.lists_control(branch, object)).then(|| made_up(CONTROL_NAME, CONTROL, THIRD));
+        let cookie = if cookie == THIRD { DOT_DOT } else { cookie };
+        let mut stopped = false;
+        branch.tree.readdir(object, cookie, &mut |entry| {
+            let dot = entry.cookie <= DOT_DOT;
+            if !dot && let Some(control) = control.take() {
+                each(control)?;
+            }
+            if !dot && !is_name(&entry.name) {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                self.fail("readdir", node, Error::corrupt(format!("a directory has the impossible name {name:?}")));
+                return ControlFlow::Continue(());
+            }
+            let flow = each(Listed {
+                name: entry.name.into(),
+                ino: branch.ino(entry.ino),
+                kind: file_type(entry.kind),
+                cookie: entry.cookie,
+                what: if dot { What::Dot } else { What::Object(branch, entry.ino) },
+            });
+            stopped = flow.is_break();
+            flow
+        })?;
+        if let (false, Some(control)) = (stopped, control) {
+            let _ = each(control);
+        }
+        Ok(())
+    }
+
+    /// The attributes of a listed entry, for how long they and the name hold, and its generation.
+    /// One whose attributes cannot be had is listed nonetheless: whoever wants more of it than its
+    /// name is told the error.
+    pub(crate) fn listed_attributes(
+        &self,
+        node: u64,
+        listed: &Listed<'_, S::Tree>,
+    ) -> (FileAttr, Duration, Generation) {
+        let (attr, ttl) = match listed.what {
+            What::Object(branch, object) => match self.entry_of(branch, object) {
+                Ok(Entry { attr, attr_ttl, generation }) => return (attr, attr_ttl, generation),
+                Err(error) => {
+                    self.fail("readdir", node, error);
+                    (made_up_directory(listed.ino, 0), Duration::ZERO)
+                }
+            },
+            What::MadeUp => (made_up_directory(listed.ino, self.born_s), FOREVER),
+            What::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
+            What::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
+        };
+        (FileAttr { kind: listed.kind, ..attr }, ttl, Generation(0))
+    }
+}
+
+/// What `readdir` and `readdirplus` answer after a listing ended with `result`: entries that were
+/// found before an error come first, and the error when they go on from there.
+pub(crate) fn answer(result: Result<()>, found: bool) -> Result<()> {
+    match result {
+        Err(error) if !found || error.kind() == Kind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn made_up<T>(name: &'static [u8], ino: u64, cookie: u64) -> Listed<'static, T> {
+    let what = if cookie <= DOT_DOT { What::Dot } else { What::MadeUp };
+    Listed { name: name.into(), ino, kind: FileType::Directory, cookie, what }
+}
+
+/// The kernel refuses a whole listing for one name that it does not take.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.iter().any(|&b| b == b'/' || b == 0)
+}

@@ -1,0 +1,215 @@
+//! A mounted dataset: [`mount`] makes it, [`Mount`] is its handle.
+//!
+//! ```text
+//!   mount()                 thread "fuse"                     kernel
+//!     check the directory
+//!     attach  -------------------------------------------->   mounted, INIT waits
+//!     handshake  <------------------------------------------  INIT
+//!     spawn  ------------>  runs n request threads  <------>  requests
+//!     ...
+//!   unmount()
+//!     detach  -------------------------------------------->   last user gone: ENODEV to all readers
+//!     wait  <-------------  threads end, `ended` is set
+//! ```
+//!
+//! Invariant: nothing is unmounted but the file system that [`mount`] attached. Its device number
+//! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
+//! tells that it is not: only then can its number be given to another.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use base::{Env, Error, Kind, Result};
+use fuser::{Config, SessionACL};
+use nix::errno::Errno;
+use nix::sys::statvfs::statvfs;
+
+use crate::device::{attach, detach};
+use crate::mountinfo;
+use crate::options::{MountOptions, Unmount};
+use crate::session::Session;
+use crate::tree::Source;
+
+/// A mounted dataset. Dropping it unmounts lazily.
+pub struct Mount {
+    fs_name: String,
+    point: PathBuf,
+    dev: String,
+    ended: Arc<Ended>,
+}
+
+/// Set once the request threads are gone.
+#[derive(Default)]
+struct Ended {
+    flag: Mutex<bool>,
+    changed: Condvar,
+}
+
+/// Mounts `source` as `options` say; it answers requests from now on, on threads of its own.
+///
+/// `env` is the clock that limits how often errors are logged. Errors: `NotFound`, `NotDirectory`,
+/// `Exists` for a mountpoint that is not there, no directory, or not empty although
+/// [`MountOptions::overlay`] is off; `Missing` without /dev/fuse or fusermount3; `Permission`; and
+/// those of reading the root directory.
+pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env) -> Result<Mount> {
+    let session = Session::new(source, options.clone(), env.clone())?;
+    let point = mountpoint(options)?;
+    let connection = attach(&point, options)?;
+    serve(session, connection, &point, options).inspect_err(|_| {
+        // it is ours, and just now nobody can use it
+        if let Err(error) = detach(&point, Unmount::Lazy) {
+            tracing::warn!(point = %point.display(), "{error}");
+        }
+    })
+}
+
+impl Mount {
+    /// Name of the dataset.
+    pub fn fs_name(&self) -> &str {
+        &self.fs_name
+    }
+
+    /// Where it is mounted: absolute, without links.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Is it still mounted there? (Somebody may have called umount.)
+    pub fn is_mounted(&self) -> bool {
+        // if /proc cannot be read any more, the request threads alone have to know
+        !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
+    }
+
+    /// Unmounts it, and unless that is lazy, waits until all requests are answered. That it is not
+    /// mounted any more is no error; `Busy` is, and leaves it mounted.
+    pub fn unmount(&self, how: Unmount) -> Result<()> {
+        if self.is_mounted() {
+            detach(&self.point, how)?;
+        }
+        match how {
+            Unmount::IfUnused => self.wait(),
+            Unmount::Force => self.abort(),
+            Unmount::Lazy => {}
+        }
+        Ok(())
+    }
+
+    /// Returns when the last request is answered: it is unmounted, and nobody uses it any more.
+    pub fn wait(&self) {
+        let ended = self.ended.lock();
+        drop(self.ended.changed.wait_while(ended, |ended| !*ended));
+    }
+
+    /// Have all requests been answered, for ever?
+    pub fn has_ended(&self) -> bool {
+        *self.ended.lock()
+    }
+
+    /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The
+    /// control file is the mounting user's to write, where that file system is mounted at all.
+    fn abort(&self) {
+        let minor = self.dev.rsplit(':').next().unwrap_or_default();
+        if let Err(error) = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1") {
+            tracing::debug!(point = %self.point.display(), "connection not aborted: {error}");
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount(Unmount::Lazy) {
+            tracing::warn!(dataset = self.fs_name, point = %self.point.display(), "{error}");
+        }
+    }
+}
+
+impl Ended {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.flag.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self) {
+        *self.lock() = true;
+        self.changed.notify_all();
+    }
+}
+
+/// The mountpoint's real path, once it is sure that something can be mounted there.
+fn mountpoint(options: &MountOptions) -> Result<PathBuf> {
+    let wanted = &options.mountpoint;
+    clear_dead(wanted, &options.subtype)?;
+    let point = wanted.canonicalize().map_err(|error| {
+        let kind = Error::from(std::io::Error::from(error.kind())).kind();
+        Error::new(kind, format!("mountpoint {}", wanted.display())).with_source(error)
+    })?;
+    if !point.is_dir() {
+        return Err(Error::new(Kind::NotDirectory, format!("mountpoint {} is not a directory", point.display())));
+    }
+    if !options.overlay && point.read_dir()?.next().is_some() {
+        return Err(Error::new(Kind::Exists, format!("mountpoint {} is not empty", point.display())));
+    }
+    Ok(point)
+}
+
+/// Unmounts file systems of our kind that a killed process left there.
+fn clear_dead(wanted: &Path, subtype: &str) -> Result<()> {
+    // this may work on a dead mount, as the kernel remembers its root; if not, it has no links
+    let point = wanted.canonicalize().or_else(|_| std::path::absolute(wanted))?;
+    while let Some(mount) = mountinfo::at(&point)?
+        && mount.fs_type.starts_with("fuse")
+        // the one question that the kernel never answers from memory
+        && statvfs(&point) == Err(Errno::ENOTCONN)
+    {
+        if mount.fs_type != format!("fuse.{subtype}") {
+            return Err(Error::new(
+                Kind::Busy,
+                format!("mountpoint {} is another program's dead mount", point.display()),
+            ));
+        }
+        tracing::info!(point = %point.display(), "unmounting what a dead process left there");
+        detach(&point, Unmount::Lazy)?;
+    }
+    Ok(())
+}
+
+/// Shakes hands with the kernel and starts the threads.
+fn serve<S: Source>(
+    session: Session<S>,
+    connection: std::os::fd::OwnedFd,
+    point: &Path,
+    options: &MountOptions,
+) -> Result<Mount> {
+    let mut config = Config::default();
+    config.n_threads = Some(options.threads());
+    config.clone_fd = true;
+    // who may come in was told to the kernel; fuser need not ask again for each request
+    let session = fuser::Session::from_fd(session, connection, SessionACL::All, config)?;
+    let dev = match mountinfo::at(point)? {
+        Some(mount) if mount.fs_type.starts_with("fuse") => mount.dev,
+        _ => return Err(Error::new(Kind::Missing, format!("{} was unmounted at once", point.display()))),
+    };
+    let ended = Arc::new(Ended::default());
+    let mount =
+        Mount { fs_name: options.fs_name.clone(), point: point.to_owned(), dev: dev.clone(), ended: ended.clone() };
+    let (point, fs_name) = (mount.point.clone(), mount.fs_name.clone());
+    set_readahead(&dev, options.readahead_bytes);
+    std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
+        if let Err(error) = session.run() {
+            tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
+        }
+        // a mount that nobody answers for is worse than none
+        if mountinfo::is_mounted(&point, &dev).unwrap_or(false) && detach(&point, Unmount::Lazy).is_ok() {
+            tracing::warn!(dataset = fs_name, point = %point.display(), "unmounted");
+        }
+        ended.set();
+    })?;
+    Ok(mount)
+}
+
+/// FUSE may lower the kernel's readahead of 128 KiB by itself, but only root may raise it.
+fn set_readahead(dev: &str, bytes: u32) {
+    let path = format!("/sys/class/bdi/{dev}/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, (bytes >> 10).to_string()) {
+        tracing::debug!("readahead stays at the system's default: {path}: {error}");
+    }
+}

@@ -1,0 +1,94 @@
+//! What is mounted where, as `/proc/self/mountinfo` tells it: without touching the file systems, so
+//! that a dead one cannot stall the answer.
+//!
+//! Source of the format: proc_pid_mountinfo(5).
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use base::{Error, Kind, Result};
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountInfo {
+    /// Device number, `major:minor`: of a FUSE mount its own, for as long as it is mounted.
+    pub(crate) dev: String,
+    pub(crate) point: PathBuf,
+    /// With the subtype: `fuse.zfs`.
+    pub(crate) fs_type: String,
+}
+
+/// The mount that covers all others at `point`.
+pub(crate) fn at(point: &Path) -> Result<Option<MountInfo>> {
+    let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
+    Ok(parse(&text).filter(|mount| mount.point == point).last())
+}
+
+/// Is device `dev` mounted at `point`, be it under another mount?
+pub(crate) fn is_mounted(point: &Path, dev: &str) -> Result<bool> {
+    let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
+    Ok(parse(&text).any(|mount| mount.dev == dev && mount.point == point))
+}
+
+fn unreadable(error: std::io::Error) -> Error {
+    Error::new(Kind::Missing, "cannot read /proc/self/mountinfo").with_source(error)
+}
+
+fn parse(text: &[u8]) -> impl Iterator<Item = MountInfo> {
+    text.split(|&b| b == b'\n').filter_map(parse_line)
+}
+
+fn parse_line(line: &[u8]) -> Option<MountInfo> {
+    let mut fields = line.split(|&b| b == b' ');
+    let dev = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let point = unescape(fields.nth(1)?);
+    // any number of optional fields, then a dash
+    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+    Some(MountInfo { dev, point, fs_type: String::from_utf8_lossy(fs_type).into_owned() })
+}
+
+/// Space, tab, newline and backslash are written as a backslash and three octal digits.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut path = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok();
+        match (byte, after.get(..3).and_then(octal)) {
+            (b'\\', Some(value)) => {
+                path.push(value);
+                rest = &after[3..];
+            }
+            _ => {
+                path.push(byte);
+                rest = after;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines() {
+        let text = b"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+            23 22 0:40 / /mnt/a\\040b\\134c rw,relatime shared:1 master:2 - fuse.zfs tank/a\\040b rw,user_id=0\n\
+            broken\n24 22 0:41 / /mnt rw - tmpfs - rw";
+        let mounts: Vec<_> = parse(text).collect();
+        assert_eq!(mounts.len(), 3);
+        let expect = MountInfo { dev: "0:40".into(), point: "/mnt/a b\\c".into(), fs_type: "fuse.zfs".into() };
+        assert_eq!(mounts[1], expect);
+        assert_eq!(mounts[2].fs_type, "tmpfs");
+    }
+
+    #[test]
+    fn this_machine() {
+        assert!(at(Path::new("/proc")).unwrap().is_some());
+        assert!(at(Path::new("/no/such/place")).unwrap().is_none());
+    }
+}

@@ -1,0 +1,115 @@
+//! Node ids: how a number that the kernel remembers says which object of which tree is meant.
+//!
+//! ```text
+//!    63          48 47                                              0
+//!   +--------------+-------------------------------------------------+
+//!   |     tree     |                     object                      |
+//!   +--------------+-------------------------------------------------+
+//!   tree    0 the live file system, n the n-th oldest snapshot
+//!   object  1 the tree's root directory; else an object number
+//! ```
+//!
+//! Object 1 of any ZFS file system is its master node, never a file, so it is free to stand for the
+//! root: FUSE demands that the root of a mount be node 1, and a snapshot's root has to have a number
+//! before the snapshot is opened. The two directories of `.zfs` have the numbers that OpenZFS gives
+//! them, at the very end of the range of objects.
+//!
+//! `st_ino` is the same number, with the root's real object number instead of 1: for the live tree
+//! it is what OpenZFS shows. A snapshot is part of the same mount here, so its files need numbers of
+//! their own, or tar and rsync would take them for hard links of the live ones; the low 48 bits are
+//! the object number.
+//!
+//! Invariant: a node id means the same file as long as the pool is unchanged, also in the next mount;
+//! nothing needs to be remembered until the kernel forgets it, and file handles (NFS,
+//! `name_to_handle_at`) stay good.
+
+use std::sync::Arc;
+
+use base::{Error, Result};
+
+use crate::tree::Tree;
+
+/// Bits of an object number, as the format limits it.
+const OBJECT_BITS: u32 = 48;
+/// What stands for a tree's root.
+const ROOT: u64 = 1;
+/// `.zfs`, under the number that OpenZFS gives it.
+pub(crate) const CONTROL: u64 = (1 << OBJECT_BITS) - 1;
+/// `.zfs/snapshot`, likewise.
+pub(crate) const SNAPSHOTS: u64 = (1 << OBJECT_BITS) - 3;
+/// Object numbers from here on are left to `.zfs`.
+const RESERVED: u64 = (1 << OBJECT_BITS) - 16;
+/// Snapshots that can have a number.
+pub(crate) const SNAPSHOTS_MAX: usize = u16::MAX as usize;
+
+/// Which node a node id names, before any tree is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeId {
+    /// `.zfs`
+    Control,
+    /// `.zfs/snapshot`
+    Snapshots,
+    /// In tree `tree`; `object` may be [`ROOT`].
+    InTree {
+        /// 0 or the snapshot's place.
+        tree: u16,
+        /// Object number or [`ROOT`].
+        object: u64,
+    },
+}
+
+impl NodeId {
+    pub(crate) fn parse(node: u64) -> NodeId {
+        match node {
+            CONTROL => NodeId::Control,
+            SNAPSHOTS => NodeId::Snapshots,
+            _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: node & CONTROL },
+        }
+    }
+}
+
+/// The node id of a tree's root.
+pub(crate) fn root_node(tree: u16) -> u64 {
+    u64::from(tree) << OBJECT_BITS | ROOT
+}
+
+/// An open tree and its place among those of the mount.
+pub(crate) struct Branch<T> {
+    pub(crate) tree: Arc<T>,
+    pub(crate) place: u16,
+}
+
+// derive would ask for T: Clone
+impl<T> Clone for Branch<T> {
+    fn clone(&self) -> Self {
+        Branch { tree: self.tree.clone(), place: self.place }
+    }
+}
+
+impl<T: Tree> Branch<T> {
+    /// Is it what the mountpoint shows?
+    pub(crate) fn is_live(&self) -> bool {
+        self.place == 0
+    }
+
+    /// The object that the low bits of a node id mean.
+    pub(crate) fn object(&self, object: u64) -> u64 {
+        if object == ROOT { self.tree.root() } else { object }
+    }
+
+    /// The node id of an object. An error for numbers that no file can have.
+    pub(crate) fn node(&self, object: u64) -> Result<u64> {
+        if object == self.tree.root() {
+            return Ok(root_node(self.place));
+        }
+        if object <= ROOT || object >= RESERVED {
+            return Err(Error::corrupt(format!("object number {object} cannot be a file's")));
+        }
+        Ok(self.ino(object))
+    }
+
+    /// `st_ino` of an object.
+    pub(crate) fn ino(&self, object: u64) -> u64 {
+        u64::from(self.place) << OBJECT_BITS | object & CONTROL
+    }
+}

@@ -1,0 +1,176 @@
+//! How a dataset is mounted: [`MountOptions`], and what they are called by the kernel and fusermount3.
+
+use std::path::PathBuf;
+
+use nix::mount::MsFlags;
+
+/// How to mount a dataset. [`MountOptions::new`] has the defaults of ZFS's properties.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The dataset, shown as the source of the mount: `tank/home`.
+    pub fs_name: String,
+    /// An existing directory.
+    pub mountpoint: PathBuf,
+    /// The type is shown as `fuse.SUBTYPE`.
+    pub subtype: String,
+    /// Mount read-only. (Nothing can be written yet, whatever this says.)
+    pub read_only: bool,
+    /// Let every user in, and not only the one who mounts. An ordinary user may ask for it only
+    /// where `/etc/fuse.conf` says `user_allow_other`.
+    pub allow_other: bool,
+    /// The kernel checks mode bits (and POSIX ACLs, see `posix_acl`) as on any file system.
+    pub default_permissions: bool,
+    /// Property `acltype` is `posix`: the kernel reads and obeys `system.posix_acl_access`.
+    pub posix_acl: bool,
+    /// Property `xattr` is not `off`.
+    pub xattrs: bool,
+    /// Property `atime`.
+    pub atime: bool,
+    /// Property `relatime`.
+    pub relatime: bool,
+    /// Property `exec`.
+    pub exec: bool,
+    /// Property `setuid`. Only root's mounts may.
+    pub setuid: bool,
+    /// Property `devices`. Only root's mounts may.
+    pub devices: bool,
+    /// Property `snapdir`.
+    pub snapdir: SnapDir,
+    /// Mount over a directory that has something in it, as property `overlay` allows.
+    pub overlay: bool,
+    /// Threads that take requests; 0 chooses.
+    pub n_threads: usize,
+    /// Bytes that the kernel reads ahead of a sequential reader. More than the system's default
+    /// needs root.
+    pub readahead_bytes: u32,
+}
+
+/// Property `snapdir`: whether the root has a `.zfs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SnapDir {
+    /// There is none.
+    Disabled,
+    /// It can be entered by its name, but is not listed.
+    #[default]
+    Hidden,
+    /// It is listed.
+    Visible,
+}
+
+/// How to unmount while somebody has files open there, or stands in a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unmount {
+    /// Refuse, with [`base::Kind::Busy`].
+    #[default]
+    IfUnused,
+    /// Take it out of sight at once; those who use it go on until they are done.
+    Lazy,
+    /// Take it out of sight at once, and let whoever uses it run into errors.
+    Force,
+}
+
+impl MountOptions {
+    /// Mounts `fs_name` at `mountpoint` as its properties' defaults say, for everybody if root does it.
+    pub fn new(fs_name: impl Into<String>, mountpoint: impl Into<PathBuf>) -> MountOptions {
+        let root = nix::unistd::geteuid().is_root();
+        MountOptions {
+            fs_name: fs_name.into(),
+            mountpoint: mountpoint.into(),
+            subtype: "zfs".to_owned(),
+            read_only: true,
+            allow_other: root,
+            default_permissions: true,
+            posix_acl: false,
+            xattrs: true,
+            atime: true,
+            relatime: true,
+            exec: true,
+            setuid: root,
+            devices: root,
+            snapdir: SnapDir::default(),
+            overlay: true,
+            n_threads: 0,
+            readahead_bytes: 1 << 20,
+        }
+    }
+
+    /// Several requests wait for devices while others are answered from memory: more threads than
+    /// cores, but each with a stack and a buffer of its own.
+    pub(crate) fn threads(&self) -> usize {
+        match self.n_threads {
+            0 => std::thread::available_parallelism().map_or(4, |n| n.get() * 2).clamp(4, 32),
+            n => n,
+        }
+    }
+
+    /// For mount(2).
+    pub(crate) fn flags(&self) -> MsFlags {
+        let mut flags = MsFlags::empty();
+        flags.set(MsFlags::MS_RDONLY, self.read_only);
+        flags.set(MsFlags::MS_NOEXEC, !self.exec);
+        flags.set(MsFlags::MS_NOSUID, !self.setuid);
+        flags.set(MsFlags::MS_NODEV, !self.devices);
+        flags.set(MsFlags::MS_NOATIME, !self.atime);
+        flags.set(MsFlags::MS_RELATIME, self.atime && self.relatime);
+        flags.set(MsFlags::MS_STRICTATIME, self.atime && !self.relatime);
+        flags
+    }
+
+    /// The options of the FUSE file system itself, for the data of mount(2) and for fusermount3.
+    pub(crate) fn fuse_options(&self) -> String {
+        let mut options = format!("subtype={}", self.subtype);
+        for (on, name) in [(self.allow_other, ",allow_other"), (self.default_permissions, ",default_permissions")] {
+            if on {
+                options.push_str(name);
+            }
+        }
+        options
+    }
+
+    /// All options for `fusermount3 -o`. It adds `nosuid,nodev` by itself.
+    pub(crate) fn fusermount_options(&self) -> String {
+        let fs_name: String = self.fs_name.chars().flat_map(escape).collect();
+        let mut options = format!("fsname={fs_name},{}", self.fuse_options());
+        for (on, name) in [(self.read_only, ",ro"), (!self.exec, ",noexec"), (!self.atime, ",noatime")] {
+            if on {
+                options.push_str(name);
+            }
+        }
+        options
+    }
+}
+
+/// fusermount3 wants a backslash before a comma or backslash in a value.
+fn escape(c: char) -> impl Iterator<Item = char> {
+    matches!(c, ',' | '\\').then_some('\\').into_iter().chain([c])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_become_flags() {
+        let mut options = MountOptions::new("tank/a,b", "/tank");
+        options.exec = false;
+        options.atime = false;
+        options.setuid = false;
+        options.devices = false;
+        options.allow_other = false;
+        assert_eq!(
+            options.flags(),
+            MsFlags::MS_RDONLY | MsFlags::MS_NOEXEC | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOATIME
+        );
+        assert_eq!(options.fusermount_options(), "fsname=tank/a\\,b,subtype=zfs,default_permissions,ro,noexec,noatime");
+        options.atime = true;
+        assert!(options.flags().contains(MsFlags::MS_RELATIME));
+    }
+
+    #[test]
+    fn there_are_always_threads() {
+        let mut options = MountOptions::new("tank", "/tank");
+        assert!(options.threads() >= 4);
+        options.n_threads = 1;
+        assert_eq!(options.threads(), 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! What the mount tests share: a mounted tree with a directory of its own, and system calls that the
+//! standard library does not make.
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use base::Env;
+use fuse::{Mount, MountOptions, mount};
+
+use crate::memory::{Memory, MemorySource};
+
+/// Returns from the test, loudly, where it cannot run.
+macro_rules! require {
+    (fuse) => {
+        if !std::path::Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED {}:{}: there is no /dev/fuse", file!(), line!());
+            return;
+        }
+    };
+    (root) => {
+        require!(fuse);
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("SKIPPED {}:{}: not root", file!(), line!());
+            return;
+        }
+    };
+}
+pub(crate) use require;
+
+/// A fresh directory, removed at the end.
+pub struct Dir(pub PathBuf);
+
+impl Dir {
+    pub fn new() -> Dir {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::SeqCst);
+        let path = std::env::temp_dir().join(format!("cenote-fuse-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Dir(path)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        // never recursively: a mount may have stayed there
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A mounted source. The fields are dropped in this order.
+pub struct Mounted {
+    pub mount: Mount,
+    pub source: Arc<MemorySource>,
+    dir: Dir,
+}
+
+impl Mounted {
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.dir.0.join(path)
+    }
+
+    pub fn live(&self) -> &Memory {
+        &self.source.live
+    }
+}
+
+/// Mounts a tree; `tweak` changes the options.
+pub fn mounted(source: MemorySource, tweak: impl FnOnce(&mut MountOptions)) -> Mounted {
+    let dir = Dir::new();
+    let source = Arc::new(source);
+    let mut options = MountOptions::new("tank/home", &dir.0);
+    tweak(&mut options);
+    let mount = mount(source.clone(), &options, &Env::real()).unwrap();
+    Mounted { mount, source, dir }
+}
+
+pub fn mounted_tree(tree: Memory) -> Mounted {
+    mounted(MemorySource::new(tree), |_| {})
+}
+
+/// Runs `f` on a thread that acts for an ordinary user.
+pub fn as_user<R: Send>(uid: u32, gid: u32, f: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // the system calls themselves change one thread only; the C library's functions change all
+            let unchanged = -1i32;
+            // SAFETY: calls with plain numbers, which affect this short-lived thread alone.
+            unsafe {
+                assert_eq!(libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<u32>()), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresgid, unchanged, gid, unchanged), 0);
+                assert_eq!(libc::syscall(libc::SYS_setresuid, unchanged, uid, unchanged), 0);
+            }
+            f()
+        });
+        thread.join().unwrap()
+    })
+}
+
+fn c_path(path: &Path) -> CString {
+    CString::new(path.as_os_str().as_bytes()).unwrap()
+}
+
+fn checked(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+/// getxattr(2) with a buffer of `size` bytes: the result, and what was put into the buffer.
+pub fn get_xattr(path: &Path, name: &str, size: usize) -> io::Result<(usize, Vec<u8>)> {
+    let (path, name, mut buf) = (c_path(path), CString::new(name).unwrap(), vec![0u8; size]);
+    // SAFETY: all pointers are to live buffers of the lengths given.
+    let n = checked(unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), buf.as_mut_ptr().cast(), size) })?;
+    buf.truncate(n);
+    Ok((n, buf))
+}
+
+/// listxattr(2), likewise.
+pub fn list_xattr(path: &Path, size: usize) -> io::Result<(usize, Vec<u8>)> {
+    let (path, mut buf) = (c_path(path), vec![0u8; size]);
+    // SAFETY: as above.
+    let n = checked(unsafe { libc::llistxattr(path.as_ptr(), buf.as_mut_ptr().cast(), size) })?;
+    buf.truncate(n);
+    Ok((n, buf))
+}
+
+/// The errno of a failed call.
+pub fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> i32 {
+    result.expect_err("must fail").raw_os_error().unwrap()
+}
+
+/// The line of /proc/self/mountinfo for a mountpoint.
+pub fn mount_line(point: &Path) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let point = format!(" {} ", point.display());
+    text.lines().find(|line| line.contains(&point)).map(str::to_owned)
+}

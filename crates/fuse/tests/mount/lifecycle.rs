@@ -1,0 +1,209 @@
+//! Mounting and unmounting: refusals, busy mounts, other people's umount, dead processes, ordinary
+//! users.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use base::{Env, Kind};
+use fuse::{MountOptions, Unmount, mount};
+
+use crate::harness::{Dir, errno, mount_line, mounted_tree, require};
+use crate::memory::{Memory, MemorySource, ROOT};
+
+/// Tells the test binary, started once more, what to mount where.
+const SERVE_AT: &str = "CENOTE_TEST_SERVE_AT";
+const NOBODY: u32 = 65534;
+
+fn tree() -> Memory {
+    let mut tree = Memory::new();
+    tree.file(ROOT, "file", 100_000);
+    tree
+}
+
+#[test]
+fn refusals() {
+    require!(fuse);
+    let dir = Dir::new();
+    let source = Arc::new(MemorySource::new(tree()));
+    let kind_of = |mountpoint: &Path, overlay| {
+        let mut options = MountOptions::new("tank", mountpoint);
+        options.overlay = overlay;
+        match mount(source.clone(), &options, &Env::real()) {
+            Ok(_) => panic!("mounted at {}", mountpoint.display()),
+            Err(error) => {
+                assert!(error.to_string().contains("mountpoint"), "{error}");
+                error.kind()
+            }
+        }
+    };
+    assert_eq!(kind_of(&dir.0.join("nothing"), true), Kind::NotFound);
+    let file = dir.0.join("file");
+    fs::write(&file, "").unwrap();
+    assert_eq!(kind_of(&file, true), Kind::NotDirectory);
+    assert_eq!(kind_of(&dir.0, false), Kind::Exists);
+    // with overlay it is mounted over what is there
+    let mount = mount(source.clone(), &MountOptions::new("tank", &dir.0), &Env::real()).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().size(), 100_000);
+    mount.unmount(Unmount::IfUnused).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().size(), 0);
+    fs::remove_file(&file).unwrap();
+
+    // a root directory that cannot be read is said at once
+    let mut broken = Memory::new();
+    broken.node(ROOT).body = crate::memory::Body::Broken(Kind::Checksum);
+    let options = MountOptions::new("tank", &dir.0);
+    let error = fuse::mount(Arc::new(MemorySource::new(broken)), &options, &Env::real()).err().unwrap();
+    assert_eq!((error.kind(), error.place().dataset.as_deref()), (Kind::Checksum, Some("tank")));
+    assert_eq!(mount_line(&dir.0), None);
+}
+
+#[test]
+fn busy() {
+    require!(root);
+    let m = mounted_tree(tree());
+    let mut file = File::open(m.path("file")).unwrap();
+    let mut buf = [0; 10];
+    for _ in 0..3 {
+        assert_eq!(m.mount.unmount(Unmount::IfUnused).unwrap_err().kind(), Kind::Busy);
+        assert!(m.mount.is_mounted());
+        file.read_exact(&mut buf).unwrap();
+    }
+    drop(file);
+    m.mount.unmount(Unmount::IfUnused).unwrap();
+    assert!(!m.mount.is_mounted() && m.mount.has_ended());
+    assert_eq!(fs::read_dir(m.path("")).unwrap().count(), 0);
+    m.mount.unmount(Unmount::IfUnused).unwrap();
+}
+
+#[test]
+fn lazy() {
+    require!(fuse);
+    let m = mounted_tree(tree());
+    let mut file = File::open(m.path("file")).unwrap();
+    m.mount.unmount(Unmount::Lazy).unwrap();
+    assert!(!m.mount.is_mounted() && !m.mount.has_ended());
+    assert_eq!(fs::read_dir(m.path("")).unwrap().count(), 0);
+    let mut data = Vec::new();
+    file.read_to_end(&mut data).unwrap();
+    assert_eq!(data.len(), 100_000, "its users go on");
+    drop(file);
+    m.mount.wait();
+    assert!(m.mount.has_ended());
+}
+
+#[test]
+fn forced() {
+    require!(root);
+    let m = mounted_tree(tree());
+    let mut file = File::open(m.path("file")).unwrap();
+    m.mount.unmount(Unmount::Force).unwrap();
+    assert!(!m.mount.is_mounted());
+    m.mount.wait();
+    assert_eq!(errno(file.read(&mut [0; 10])), libc::ENOTCONN);
+}
+
+#[test]
+fn somebody_elses_umount() {
+    require!(root);
+    let m = mounted_tree(tree());
+    nix::mount::umount(m.mount.point()).unwrap();
+    m.mount.wait();
+    assert!(!m.mount.is_mounted());
+    // what is mounted there now is not ours, and must stay
+    let other =
+        mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("other", m.mount.point()), &Env::real()).unwrap();
+    m.mount.unmount(Unmount::IfUnused).unwrap();
+    m.mount.unmount(Unmount::Force).unwrap();
+    assert!(other.is_mounted());
+    assert_eq!(fs::metadata(m.path("file")).unwrap().size(), 100_000);
+}
+
+/// Starts this test binary once more, to mount [`tree`] at `dir` until it is killed or its standard
+/// input ends, and waits until it has.
+fn serve_elsewhere(dir: &Path, exe: &Path, uid: Option<u32>) -> Child {
+    let mut command = Command::new(exe);
+    command.args(["--ignored", "--exact", "lifecycle::serve", "--nocapture"]).env(SERVE_AT, dir);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if let Some(uid) = uid {
+        command.uid(uid).gid(uid).current_dir("/");
+    }
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line.contains("SERVING"));
+    assert!(ready, "the other process did not mount");
+    child
+}
+
+#[test]
+#[ignore = "the other process of the tests below"]
+fn serve() {
+    let Some(dir) = std::env::var_os(SERVE_AT) else { return };
+    let options = MountOptions::new("tank/user", dir);
+    let mount = mount(Arc::new(MemorySource::new(tree())), &options, &Env::real()).unwrap();
+    println!("\nSERVING");
+    std::io::stdout().flush().unwrap();
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+    mount.unmount(Unmount::IfUnused).unwrap();
+    assert!(!mount.is_mounted());
+}
+
+#[test]
+fn a_killed_process_is_cleared_away() {
+    require!(root);
+    let dir = Dir::new();
+    let mut child = serve_elsewhere(&dir.0, &std::env::current_exe().unwrap(), None);
+    let path = dir.0.join("file");
+    assert_eq!(fs::read(&path).unwrap().len(), 100_000);
+    let file = File::open(&path).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(errno(fs::metadata(dir.0.join("other"))), libc::ENOTCONN);
+    drop(file);
+
+    let mount = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("tank", &dir.0), &Env::real()).unwrap();
+    assert_eq!(fs::read(&path).unwrap().len(), 100_000);
+    mount.unmount(Unmount::IfUnused).unwrap();
+    assert_eq!(mount_line(&dir.0), None, "nothing dead is left below");
+}
+
+#[test]
+fn an_ordinary_user() {
+    require!(root);
+    if !["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists()) {
+        eprintln!("SKIPPED {}:{}: there is no fusermount3", file!(), line!());
+        return;
+    }
+    let dir = Dir::new();
+    let (point, exe) = (dir.0.join("mnt"), dir.0.join("exe"));
+    fs::create_dir(&point).unwrap();
+    chown(&point, Some(NOBODY), Some(NOBODY)).unwrap();
+    fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+    fs::set_permissions(&exe, PermissionsExt::from_mode(0o755)).unwrap();
+
+    let mut child = serve_elsewhere(&point, &exe, Some(NOBODY));
+    let line = mount_line(&point).unwrap();
+    assert!(line.contains(" - fuse.zfs tank/user ro,"), "{line}");
+    assert!(line.contains(&format!("user_id={NOBODY}")) && line.contains("ro,nosuid,nodev"), "{line}");
+    let as_nobody = |command: &str| {
+        let mut sh = Command::new("sh");
+        sh.args(["-c", command]).uid(NOBODY).gid(NOBODY).current_dir("/").stderr(Stdio::null());
+        String::from_utf8(sh.output().unwrap().stdout).unwrap()
+    };
+    let path = point.display();
+    assert_eq!(
+        as_nobody(&format!("wc -c < {path}/file; ls {path}; df --output=fstype {path} | tail -1")),
+        "100000\nfile\nfuse.zfs\n"
+    );
+    assert_eq!(errno(fs::metadata(point.join("file"))), libc::EACCES, "not even root, without allow_other");
+
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(mount_line(&point), None);
+    fs::remove_file(&exe).unwrap();
+    fs::remove_dir(&point).unwrap();
+}

@@ -1,0 +1,12 @@
+//! The adapter between a real kernel and trees in memory, and between a real kernel and real pools.
+//!
+//! These tests need /dev/fuse, and most of them root; where that is not given they say SKIPPED.
+
+mod contents;
+mod directories;
+mod faults;
+mod harness;
+mod lifecycle;
+mod memory;
+mod permissions;
+mod snapshots;
