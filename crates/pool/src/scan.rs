@@ -49,6 +49,20 @@ pub struct Scan {
 }
 
 impl FoundDevice {
+    /// The pool devices that `whole` is, or has in its partitions; it was found under `path`.
+    pub fn examine(path: &str, whole: Arc<dyn Device>) -> Result<Vec<FoundDevice>> {
+        if let Some(found) = read_labels(path, whole.clone()) {
+            return Ok(vec![found]);
+        }
+        let mut found = Vec::new();
+        for (i, partition) in device::gpt::read(&*whole)?.unwrap_or_default().iter().enumerate() {
+            let name = format!("{path}:{}", i + 1);
+            let part: Arc<dyn Device> = Arc::new(Window::new(whole.clone(), &name, partition.start, partition.size)?);
+            found.extend(read_labels(&name, part));
+        }
+        Ok(found)
+    }
+
     /// Guid of the leaf.
     pub fn guid(&self) -> Option<u64> {
         self.config.opt_u64("guid")
@@ -112,17 +126,7 @@ fn may_be_device(path: &Path) -> bool {
 /// The pool devices that a file or disk is, or has in its partitions.
 fn examine(path: &Path) -> Result<Vec<FoundDevice>> {
     let name = path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))?;
-    let whole: Arc<dyn Device> = Arc::new(FileDevice::open(name, OpenMode::ReadOnly)?);
-    if let Some(found) = read_labels(name, whole.clone()) {
-        return Ok(vec![found]);
-    }
-    let mut found = Vec::new();
-    for (i, partition) in device::gpt::read(&*whole)?.unwrap_or_default().iter().enumerate() {
-        let name = format!("{name}:{}", i + 1);
-        let part: Arc<dyn Device> = Arc::new(Window::new(whole.clone(), &name, partition.start, partition.size)?);
-        found.extend(read_labels(&name, part));
-    }
-    Ok(found)
+    FoundDevice::examine(name, Arc::new(FileDevice::open(name, OpenMode::ReadOnly)?))
 }
 
 /// The device, if any of its four labels is good.

@@ -1,0 +1,1 @@
+//! Home of the one integration test binary, `tests/it`.

@@ -1,0 +1,4 @@
+//! Tests of the whole: one binary, as linking takes longer than running.
+
+mod damage;
+mod redundancy;
