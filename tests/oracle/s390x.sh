@@ -2,7 +2,7 @@
 #
 # Debian builds OpenZFS for s390x, and qemu-user runs it: s390x_setup installs qemu-user-static, a cross
 # compiler and the packages it is given, and unpacks the s390x packages into a folder of the cache, where
-# they stay; s390x PROGRAM ARG... runs one.
+# they stay; "${S390X[@]}" PROGRAM ARG... runs one.
 # shellcheck shell=bash
 
 S390X_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/zvm/s390x
@@ -31,7 +31,8 @@ s390x_setup() {
     touch "$S390X_CACHE/ready"
 }
 
-s390x() { QEMU=$(type -P qemu-s390x-static) qemu-s390x-static -L "$SYSROOT" -E LD_PRELOAD=/lib/exec.so "$@"; }
+export QEMU=/usr/bin/qemu-s390x-static
+S390X=("$QEMU" -L "$SYSROOT" -E LD_PRELOAD=/lib/exec.so)
 
 # A program that runs another (ztest does) can, without binfmt_misc, only do so by way of qemu.
 s390x_exec_shim() {
