@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use base::{AlignedBuf, Bookmark, Error, Result};
+use base::{AlignedBuf, Bookmark, Error, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -56,6 +56,11 @@ impl Object {
         Bookmark { objset: self.objset.id(), object: self.id, level: level.into(), blkid }
     }
 
+    /// Adds the place of one of its blocks to an error that has none yet.
+    pub fn placed(&self, error: Error, level: u8, blkid: u64) -> Error {
+        error.at_block(self.bookmark(level, blkid)).in_dataset(self.objset.name())
+    }
+
     /// The spill block, which continues the bonus buffer; `None` if there is none.
     pub fn spill(&self) -> Result<Option<Block>> {
         match self.dnode.spill {
@@ -98,7 +103,7 @@ impl Object {
             if bp.is_hole() {
                 part.fill(0);
             } else {
-                let block = blocks.next().expect("one block a request")?;
+                let block = blocks.next().expect("one block a request").in_dataset(self.objset.name())?;
                 part.copy_from_slice(&block[skip..skip + part.len()]);
             }
             rest = tail;
@@ -111,7 +116,7 @@ impl Object {
     pub fn read_whole(&self, len: u64, len_max: u64) -> Result<Vec<u8>> {
         if len > len_max {
             let what = format!("object of {len} bytes where {len_max} are the most");
-            return Err(Error::corrupt(what).at_block(self.bookmark(0, 0)));
+            return Err(self.placed(Error::corrupt(what), 0, 0));
         }
         let mut bytes = vec![0; len as usize];
         self.read(0, &mut bytes)?;
@@ -134,7 +139,7 @@ impl Object {
         let mut level = top;
         let Some(mut bp) = usize::try_from(index_at(top)).ok().and_then(|i| dnode.blkptrs.get(i)).copied() else {
             let what = format!("block {blkid} is beyond the dnode's {} levels", dnode.levels);
-            return Err(Error::corrupt(what).at_block(self.bookmark(0, blkid)));
+            return Err(self.placed(Error::corrupt(what), 0, blkid));
         };
         while level > 0 && !bp.is_hole() {
             let block = self.get(bp, level, index_at(level))?;
@@ -155,7 +160,7 @@ impl Object {
     /// Reads a block of this object through the cache.
     fn get(&self, bp: BlkPtr, level: u8, blkid: u64) -> Result<Block> {
         self.check(&bp, level, blkid)?;
-        self.objset.cache().get(self.request(bp, level, blkid))
+        self.objset.cache().get(self.request(bp, level, blkid)).in_dataset(self.objset.name())
     }
 
     pub(crate) fn request(&self, bp: BlkPtr, level: u8, blkid: u64) -> ReadRequest {
@@ -175,14 +180,14 @@ impl Object {
                 bp.level(),
                 bp.lsize()
             );
-            return Err(Error::corrupt(what).at_block(self.bookmark(level, blkid)));
+            return Err(self.placed(Error::corrupt(what), level, blkid));
         }
         Ok(())
     }
 
     pub(crate) fn block_size(&self) -> Result<u64> {
         match self.dnode.block_size {
-            0 => Err(Error::corrupt("dnode with data blocks of 0 bytes").at_block(self.bookmark(0, 0))),
+            0 => Err(self.placed(Error::corrupt("dnode with data blocks of 0 bytes"), 0, 0)),
             size => Ok(size),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::{Bookmark, Error, Kind, Result};
+use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
@@ -13,6 +13,7 @@ use crate::{Cache, Mode, Object, ReadRequest};
 /// An object set, as it was when its root pointer was written.
 pub struct Objset {
     id: u64,
+    name: String,
     cache: Arc<Cache>,
     rootbp: BlkPtr,
     phys: ObjsetPhys,
@@ -24,11 +25,16 @@ impl Objset {
     /// The level that bookmarks give the head of an object set.
     pub const HEAD_LEVEL: i64 = -1;
 
-    /// The set under `rootbp`, whose number in the pool is `id` (0 for the MOS).
+    /// The set under `rootbp`, whose number in the pool is `id` (0 for the MOS); `name` is the dataset's,
+    /// or for the MOS the pool's, and is what errors will call it.
     ///
     /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
     /// in them and below them. Errors: as from reading a block, or `Corrupt`.
-    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode) -> Result<Arc<Objset>> {
+    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
+        Objset::open_head(cache, id, rootbp, mode, name).in_dataset(name)
+    }
+
+    fn open_head(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
         let bookmark = Bookmark { objset: id, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
         if rootbp.is_hole() {
             return Err(Error::corrupt("object set without a head").at_block(bookmark));
@@ -43,12 +49,17 @@ impl Objset {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
         }
         let meta_dnode = Arc::new(phys.meta_dnode.clone());
-        Ok(Arc::new(Objset { id, cache, rootbp, phys, meta_dnode, mode }))
+        Ok(Arc::new(Objset { id, name: name.to_owned(), cache, rootbp, phys, meta_dnode, mode }))
     }
 
     /// Number of the set in the pool.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Name of the dataset.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What it is for.
@@ -96,9 +107,8 @@ impl Objset {
             return Err(absent());
         }
         let block = meta.block(blkid)?;
-        let bookmark = meta.bookmark(0, blkid);
         for dnode in Slots::new(&block) {
-            match dnode.map_err(|e| e.at_block(bookmark))? {
+            match dnode.map_err(|e| meta.placed(e, 0, blkid))? {
                 (at, dnode) if at == slot => return Ok(Object::new(self.clone(), id, Arc::new(dnode))),
                 (at, _) if at > slot => break,
                 _ => {}
@@ -116,7 +126,7 @@ impl Objset {
         while let Some(blkid) = meta.seek_block(from, true)? {
             let block = meta.block(blkid)?;
             for dnode in Slots::new(&block) {
-                let (at, _) = dnode.map_err(|e| e.at_block(meta.bookmark(0, blkid)))?;
+                let (at, _) = dnode.map_err(|e| meta.placed(e, 0, blkid))?;
                 let id = blkid * per_block + at as u64;
                 if id >= first {
                     return Ok(Some(id));
@@ -131,11 +141,11 @@ impl Objset {
     /// ends the list with an error.
     pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
         let per_block = self.phys.meta_dnode.block_size / SLOT_SIZE as u64;
-        let bookmark = self.meta().bookmark(0, blkid);
+        let meta = self.meta();
         Slots::new(block)
             .map(|dnode| match dnode {
                 Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),
-                Err(e) => Err(e.at_block(bookmark)),
+                Err(e) => Err(meta.placed(e, 0, blkid)),
             })
             .collect()
     }

@@ -74,7 +74,7 @@ impl Dsl {
             let what = "dataset holds only the beginning of an interrupted receive";
             return Err(Error::new(Kind::Busy, what).in_dataset(&dataset.name));
         }
-        Objset::open(self.mos().cache().clone(), dataset.id, bp, mode).in_dataset(&dataset.name)
+        Objset::open(self.mos().cache().clone(), dataset.id, bp, mode, &dataset.name)
     }
 
     /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.

@@ -116,7 +116,7 @@ impl Pool {
             let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
             let cache = Arc::new(Cache::new(zio, options.cache_bytes));
-            let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain)?;
+            let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain, name)?;
             Ok::<_, Error>((tree, cache, mos))
         };
         // Labels know enough of the tree to read the MOS, which knows all of it.

@@ -39,6 +39,10 @@ impl Zpl {
     /// The object of a name, under the file system's rules for case and Unicode. Errors: `NotFound`,
     /// `NotDirectory`, those of reading.
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64> {
+        self.placed(dir, self.find_name(dir, name))
+    }
+
+    fn find_name(&self, dir: u64, name: &[u8]) -> Result<u64> {
         let node = self.directory(dir)?;
         match name {
             b"." => Ok(dir),
@@ -50,6 +54,10 @@ impl Zpl {
     /// Calls `each` with the entries behind `cookie` (0: all, `.` and `..` first) until it breaks. While
     /// the order has no meaning, it stays the same. Errors: `NotDirectory`, those of reading.
     pub fn readdir(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
+        self.placed(dir, self.list(dir, cookie, each))
+    }
+
+    fn list(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         let node = self.directory(dir)?;
         let mut dot = |ino, name: &[u8], at| {
             let entry = DirEntry { ino, kind: FileKind::Directory, name: name.to_vec(), cookie: at };

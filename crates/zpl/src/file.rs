@@ -15,6 +15,10 @@ pub struct File {
 impl Zpl {
     /// Opens a regular file. Errors: `IsDirectory`, `Invalid` for what is neither, those of reading.
     pub fn open_file(&self, ino: u64) -> Result<File> {
+        self.placed(ino, self.open_node(ino))
+    }
+
+    fn open_node(&self, ino: u64) -> Result<File> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         match FileKind::of_mode(attrs.u64(Attr::Mode)?) {

@@ -28,7 +28,7 @@ mod xattr;
 
 use std::sync::{Arc, OnceLock};
 
-use base::{Error, Kind, Result};
+use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::Objset;
 use format::objset::ObjsetType;
 use format::sa::Registry;
@@ -57,8 +57,8 @@ impl Zpl {
         if objset.is_encrypted() {
             return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
         }
-        let master = Master::read(&objset)?;
-        let registry = master.registry(&objset)?;
+        let master = Master::read(&objset).in_dataset(objset.name())?;
+        let registry = master.registry(&objset).in_dataset(objset.name())?;
         Ok(Zpl { objset, master, registry, domains: OnceLock::new() })
     }
 
@@ -80,5 +80,17 @@ impl Zpl {
     /// The set of objects below.
     pub fn objset(&self) -> &Arc<Objset> {
         &self.objset
+    }
+
+    /// Adds the dataset and the object to an error that is about what is on disk; one about the
+    /// caller's request needs none.
+    fn placed<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
+        result.map_err(|e| match e.kind() {
+            Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::Missing | Kind::Unsupported | Kind::Encrypted => {
+                let bookmark = Bookmark { objset: self.objset.id(), object: ino, level: 0, blkid: 0 };
+                e.at_block(bookmark).in_dataset(self.objset.name())
+            }
+            _ => e,
+        })
     }
 }

@@ -106,6 +106,10 @@ impl FileKind {
 impl Zpl {
     /// The attributes of a file. Errors: `NotFound` if there is no such object, those of reading.
     pub fn stat(&self, ino: u64) -> Result<Stat> {
+        self.placed(ino, self.read_stat(ino))
+    }
+
+    fn read_stat(&self, ino: u64) -> Result<Stat> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let dnode = node.object().dnode();
@@ -140,6 +144,10 @@ impl Zpl {
 
     /// The target of a symbolic link. Errors: `Invalid` if it is none, those of reading.
     pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
+        self.placed(ino, self.read_target(ino))
+    }
+
+    fn read_target(&self, ino: u64) -> Result<Vec<u8>> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Symlink {
@@ -159,6 +167,10 @@ impl Zpl {
 
     /// The NFSv4 ACL of a file as it is stored; `None` if there is none.
     pub fn acl(&self, ino: u64) -> Result<Option<Acl>> {
+        self.placed(ino, self.read_acl(ino))
+    }
+
+    fn read_acl(&self, ino: u64) -> Result<Option<Acl>> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let Some(znode) = attrs.fixed() else {

@@ -27,6 +27,10 @@ const RESERVED: [&[u8]; 5] = [b"freebsd:", b"user.", b"trusted.", b"security.", 
 impl Zpl {
     /// The names of all extended attributes, packed ones first.
     pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+        self.placed(ino, self.list_xattrs(ino))
+    }
+
+    fn list_xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
@@ -46,6 +50,10 @@ impl Zpl {
     /// The value of an extended attribute. Errors: `NoAttribute`, `TooBig` if it is a file of more than
     /// 64 KiB, those of reading.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        self.placed(ino, self.find_xattr(ino, name))
+    }
+
+    fn find_xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         for stored in stored(name) {
