@@ -107,6 +107,23 @@ impl Case {
         if synced.is_dir() { synced } else { self.dir.join("manifest") }
     }
 
+    /// Whether a dataset (or a snapshot of one) is encrypted: it or one above it has a key in the case.
+    pub fn is_encrypted(&self, dataset: &str) -> bool {
+        let name = dataset.split('@').next().unwrap_or(dataset).replace('/', "+");
+        let ends = name.char_indices().filter(|&(_, c)| c == '+').map(|(at, _)| at).chain([name.len()]);
+        ends.map(|end| &name[..end]).any(|root| self.dir.join("keys").join(format!("{root}.key")).exists())
+    }
+
+    /// A text of the case: `info/zfs-list`, for instance, where there is one.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let plain = self.dir.join(path);
+        let packed = self.dir.join(format!("{path}.zst"));
+        let raw = fs::read(plain)
+            .ok()
+            .or_else(|| fs::read(packed).ok().map(|raw| zstd::decode_all(&*raw).expect("the text is whole")));
+        raw.map(|raw| String::from_utf8(raw).expect("the corpus' texts are UTF-8"))
+    }
+
     /// The datasets that have a manifest: name in the pool, and the manifest's text.
     pub fn manifests(&self, extension: &str) -> Vec<(String, String)> {
         let mut manifests = Vec::new();

@@ -1,7 +1,10 @@
-//! What tests share: the corpus of real pools, devices that can be damaged, and a walk that reads
-//! everything in a pool and remembers what it read.
+//! What tests share: the corpus of real pools and its manifests, devices that can be damaged, a walk that
+//! reads everything in a pool and remembers what it read, and the program itself.
 
 pub mod corpus;
 pub mod damage;
+pub mod manifest;
+pub mod program;
 pub mod rng;
 pub mod survey;
+pub mod totals;

@@ -18,5 +18,5 @@ mod record;
 mod walk;
 
 pub use header::Header;
-pub use record::{Record, Write};
+pub use record::{Record, Write, fuzz};
 pub use walk::{End, Visitor, walk};

@@ -116,3 +116,13 @@ mod tests {
         assert!(Record::take(&mut &*bytes, Endian::Little).unwrap().write().is_err());
     }
 }
+
+/// Parses any bytes as records of both byte orders, for a fuzzer.
+pub fn fuzz(bytes: &[u8]) {
+    for endian in [Endian::Little, Endian::Big] {
+        let mut rest = bytes;
+        while let Ok(record) = Record::take(&mut rest, endian) {
+            let _ = record.write();
+        }
+    }
+}

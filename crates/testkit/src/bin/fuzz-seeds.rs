@@ -1,0 +1,129 @@
+//! Writes seeds for the fuzz targets, taken from the pools of the corpus: `fuzz-seeds FOLDER`.
+//!
+//! A seed is what a target is meant to parse, as a real pool has it: labels' configurations, uberblocks,
+//! blocks of dnodes, ZAPs, bonus buffers, space maps, compressed blocks, block pointers, log blocks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::{Env, Result};
+use device::Device;
+use dmu::{Mode, Objset};
+use format::blkptr::BlkPtr;
+use format::object_type::{ObjectType, SwapClass};
+use testkit::{corpus, survey};
+use zerocopy::IntoBytes;
+
+/// Seeds of one kind from one pool: more would slow the fuzzer down, not help it.
+const SEEDS_MAX: usize = 12;
+/// Longest seed.
+const SEED_SIZE_MAX: usize = 32 << 10;
+
+#[derive(Default)]
+struct Seeds(BTreeMap<(&'static str, &'static str), Vec<Vec<u8>>>);
+
+impl Seeds {
+    fn add(&mut self, target: &'static str, kind: &'static str, bytes: &[u8]) {
+        let seeds = self.0.entry((target, kind)).or_default();
+        if seeds.len() < SEEDS_MAX && bytes.len() <= SEED_SIZE_MAX && !seeds.iter().any(|seed| seed == bytes) {
+            seeds.push(bytes.to_vec());
+        }
+    }
+
+    fn write(self, case: &str, to: &Path) -> std::io::Result<()> {
+        for ((target, kind), seeds) in self.0 {
+            let folder = to.join(target);
+            fs::create_dir_all(&folder)?;
+            for (i, seed) in seeds.iter().enumerate() {
+                fs::write(folder.join(format!("{case}-{kind}-{i}")), seed)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn main() {
+    let to = PathBuf::from(std::env::args_os().nth(1).expect("usage: fuzz-seeds FOLDER"));
+    for case in corpus::cases() {
+        let devices = corpus::as_devices(&case.load());
+        let mut seeds = Seeds::default();
+        labels(&devices, &mut seeds);
+        let pool = survey::open(&devices, &Env::fixed(0)).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        objects(pool.mos(), &mut seeds).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        for dir in pool.dsl().walk().expect("the corpus is whole") {
+            let head = pool.dsl().head(&dir).expect("the corpus is whole");
+            if let Ok(objset) = pool.dsl().objset(&head, Mode::Plain) {
+                objects(&objset, &mut seeds).unwrap_or_else(|e| panic!("{}: {e}", dir.name));
+            }
+        }
+        seeds.write(&case.name, &to).expect("the seeds can be written");
+    }
+}
+
+fn labels(devices: &[Arc<dyn Device>], seeds: &mut Seeds) {
+    for device in devices {
+        let mut head = vec![0; 20 << 10];
+        device.read_at(0, &mut head).expect("the image is that long");
+        seeds.add("partitions", "disk", &head);
+        let Ok(label) = vdev::label::read_label(&**device, 0) else { continue };
+        if let Ok(config) = label.config() {
+            // the list is padded with zeros to 112 KiB
+            let len = config.iter().rposition(|&byte| byte != 0).map_or(0, |at| (at + 16).min(config.len()));
+            seeds.add("nvlist", "label", &config[..len]);
+            seeds.add("config", "label", &config[..len]);
+        }
+        for slot in label.uberblocks(9) {
+            seeds.add("uberblock", "slot", slot.bytes.as_deref().unwrap_or_default());
+        }
+    }
+}
+
+fn objects(objset: &Arc<Objset>, seeds: &mut Seeds) -> Result<()> {
+    pointer(objset.rootbp(), objset, seeds);
+    seeds.add("log", "header", &objset.phys().log_header);
+    if let Ok(head) = objset.cache().zio().read_physical(objset.rootbp(), base::Bookmark::default()) {
+        seeds.add("dnode", "head", &head);
+    }
+    seeds.add("dnode", "block", &objset.meta().block(0)?);
+    let mut last = 0;
+    while let Some(id) = objset.next_object(last)? {
+        last = id;
+        let object = objset.object(id)?;
+        let dnode = object.dnode();
+        match dnode.bonus_type {
+            ObjectType::SA => seeds.add("attributes", "sa", object.bonus()),
+            ObjectType::ZNODE => seeds.add("attributes", "znode", object.bonus()),
+            ObjectType::DSL_DIR | ObjectType::DSL_DATASET => seeds.add("dsl", "bonus", object.bonus()),
+            _ => {}
+        }
+        if let Some(spill) = object.spill()? {
+            seeds.add("attributes", "spill", &spill);
+        }
+        for blkid in (0..=dnode.block_max.min(2)).filter(|_| dnode.block_size > 0) {
+            pointer(&object.data_pointer(blkid)?, objset, seeds);
+            let block = object.block(blkid)?;
+            match (dnode.object_type, dnode.object_type.swap_class()) {
+                (_, Some(SwapClass::Zap)) => seeds.add("zap", "block", &block),
+                (_, Some(SwapClass::Acl | SwapClass::OldAcl)) => seeds.add("attributes", "acl", &block),
+                (ObjectType::SPACE_MAP, _) => seeds.add("space_map", "block", &block),
+                (ObjectType::PACKED_NVLIST, _) => seeds.add("nvlist", "object", &block),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The pointer itself, and what it leads to as it is on disk.
+fn pointer(bp: &BlkPtr, objset: &Arc<Objset>, seeds: &mut Seeds) {
+    if bp.is_hole() {
+        return;
+    }
+    seeds.add("block", "pointer", bp.as_bytes());
+    if let Ok(physical) = objset.cache().zio().read_physical(bp, base::Bookmark::default()) {
+        let len = u16::try_from(bp.lsize() / 16 - 1).unwrap_or(u16::MAX).to_le_bytes();
+        seeds.add("decompress", "block", &[&[bp.compress(), len[0], len[1]][..], &physical].concat());
+    }
+}

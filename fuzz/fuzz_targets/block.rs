@@ -1,0 +1,51 @@
+//! A block pointer over a device of noise: gang headers, embedded data, every checksum and compression.
+#![no_main]
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use base::{Bookmark, Env};
+use device::{Device, MemDevice};
+use format::blkptr::BlkPtr;
+use format::nvlist::{NvList, Value};
+use vdev::{Spec, Tree};
+use zio::{Mode, ReadRequest, Zio};
+
+static ZIO: LazyLock<Zio> = LazyLock::new(|| {
+    let leaf: NvList = [
+        ("type", Value::Str("disk".into())),
+        ("path", Value::Str("disk".into())),
+        ("id", Value::U64(0)),
+        ("guid", Value::U64(11)),
+        ("ashift", Value::U64(9)),
+        ("asize", Value::U64(59 << 20)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    let root: NvList = [
+        ("type", Value::Str("root".into())),
+        ("id", Value::U64(0)),
+        ("guid", Value::U64(1)),
+        ("children", Value::Lists(vec![leaf])),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect();
+    let bytes = (0..64u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", bytes));
+    let tree = Tree::open(Spec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
+    Zio::new(Arc::new(tree), Env::fixed(0))
+});
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some(bp) = BlkPtr::parse(bytes) else { return };
+    for mode in [Mode::Plain, Mode::Raw] {
+        let request = ReadRequest { bp, bookmark: Bookmark::default(), mode };
+        if let Ok(contents) = ZIO.read(request) {
+            assert!(mode == Mode::Raw || contents.len() as u64 == bp.lsize());
+        }
+    }
+    let _ = ZIO.read_log_block(&bp, Bookmark::default());
+    let _ = format!("{bp:?}");
+});

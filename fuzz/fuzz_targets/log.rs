@@ -1,0 +1,7 @@
+//! Headers and records of the intent log.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = zil::Header::parse(bytes);
+    zil::fuzz(bytes);
+});
