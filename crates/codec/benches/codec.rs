@@ -51,7 +51,7 @@ impl Bench {
         }
         let best = (0..30).map(|_| time(calls)).min().expect("there are several runs");
         let rate = (bytes * calls) as f64 / best.as_secs_f64() / 1e9;
-        println!("{name:<40}{rate:>8.2} GB/s  {note}");
+        println!("{name:<40}{rate:>9.3} GB/s  {note}");
     }
 }
 
