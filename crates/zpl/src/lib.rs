@@ -38,6 +38,7 @@ pub use file::File;
 use fuid::Domains;
 pub use master::{CaseMode, Master};
 pub use stat::{FileKind, Stat};
+pub use xattr::Visible;
 
 /// One file system or snapshot.
 pub struct Zpl {
@@ -45,11 +46,12 @@ pub struct Zpl {
     master: Master,
     registry: Registry,
     domains: OnceLock<Domains>,
+    visible: Visible,
 }
 
 impl Zpl {
     /// The file system in `objset`. Errors: `Invalid` if it is none, `Encrypted`, `Unsupported` if it is
-    /// newer than version 5, those of reading.
+    /// newer than version 5, those of reading. All extended attributes show, until [`Zpl::showing`] says else.
     pub fn open(objset: Arc<Objset>) -> Result<Zpl> {
         if objset.kind() != ObjsetType::Zfs {
             return Err(Error::new(Kind::Invalid, "dataset is not a file system"));
@@ -59,7 +61,12 @@ impl Zpl {
         }
         let master = Master::read(&objset).in_dataset(objset.name())?;
         let registry = master.registry(&objset).in_dataset(objset.name())?;
-        Ok(Zpl { objset, master, registry, domains: OnceLock::new() })
+        Ok(Zpl { objset, master, registry, domains: OnceLock::new(), visible: Visible::default() })
+    }
+
+    /// The same file system with only some of its extended attributes showing.
+    pub fn showing(self, visible: Visible) -> Zpl {
+        Zpl { visible, ..self }
     }
 
     /// Version of the file system, 1 to 5.
