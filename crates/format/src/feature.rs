@@ -24,11 +24,18 @@ pub fn find(guid: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.guid == guid)
 }
 
+/// Whether every pool ought to have the feature: it is in all versions of OpenZFS that are still cared
+/// for (2.1 is the oldest), so that having it shuts nobody out.
+pub fn is_baseline(feature: &Feature) -> bool {
+    let last = FEATURES.iter().position(|row| row.name == "draid");
+    FEATURES.iter().position(|row| row.guid == feature.guid) <= last
+}
+
 const fn row(guid: &'static str, name: &'static str, readonly_compatible: bool, readable: bool) -> Feature {
     Feature { guid, name, readonly_compatible, readable }
 }
 
-/// Features by the age of the version that brought them.
+/// Features in the order in which commands list them, which is roughly that of their age.
 #[rustfmt::skip]
 pub const FEATURES: &[Feature] = &[
     row("com.delphix:async_destroy", "async_destroy", true, true),
@@ -38,39 +45,37 @@ pub const FEATURES: &[Feature] = &[
     row("com.delphix:spacemap_histogram", "spacemap_histogram", true, true),
     row("com.delphix:enabled_txg", "enabled_txg", true, true),
     row("com.delphix:hole_birth", "hole_birth", false, true),
-    row("com.delphix:zpool_checkpoint", "zpool_checkpoint", true, true),
-    row("com.delphix:spacemap_v2", "spacemap_v2", true, true),
     row("com.delphix:extensible_dataset", "extensible_dataset", false, true),
+    row("com.delphix:embedded_data", "embedded_data", false, true),
     row("com.delphix:bookmarks", "bookmarks", true, true),
     row("com.joyent:filesystem_limits", "filesystem_limits", true, true),
-    row("com.delphix:embedded_data", "embedded_data", false, true),
-    row("com.delphix:livelist", "livelist", true, true),
-    row("com.delphix:log_spacemap", "log_spacemap", true, true),
     row("org.open-zfs:large_blocks", "large_blocks", false, true),
     row("org.zfsonlinux:large_dnode", "large_dnode", false, true),
     row("org.illumos:sha512", "sha512", false, true),
     row("org.illumos:skein", "skein", false, true),
     row("org.illumos:edonr", "edonr", false, true),
+    row("org.zfsonlinux:userobj_accounting", "userobj_accounting", true, true),
+    row("com.datto:encryption", "encryption", false, true),
+    row("org.zfsonlinux:project_quota", "project_quota", true, true),
+    row("com.delphix:device_removal", "device_removal", false, true),
+    row("com.delphix:obsolete_counts", "obsolete_counts", true, true),
+    row("com.delphix:zpool_checkpoint", "zpool_checkpoint", true, true),
+    row("com.delphix:spacemap_v2", "spacemap_v2", true, true),
+    row("org.zfsonlinux:allocation_classes", "allocation_classes", true, true),
+    row("com.datto:resilver_defer", "resilver_defer", true, true),
+    row("com.datto:bookmark_v2", "bookmark_v2", false, true),
     row("com.delphix:redaction_bookmarks", "redaction_bookmarks", false, true),
     row("com.delphix:redacted_datasets", "redacted_datasets", false, true),
     row("com.delphix:bookmark_written", "bookmark_written", false, true),
-    row("com.delphix:device_removal", "device_removal", false, true),
-    row("com.delphix:obsolete_counts", "obsolete_counts", true, true),
-    row("org.zfsonlinux:userobj_accounting", "userobj_accounting", true, true),
-    row("com.datto:bookmark_v2", "bookmark_v2", false, true),
-    row("com.datto:encryption", "encryption", false, true),
-    row("org.zfsonlinux:project_quota", "project_quota", true, true),
-    row("org.zfsonlinux:allocation_classes", "allocation_classes", true, true),
-    row("com.datto:resilver_defer", "resilver_defer", true, true),
+    row("com.delphix:log_spacemap", "log_spacemap", true, true),
+    row("com.delphix:livelist", "livelist", true, true),
     row("org.openzfs:device_rebuild", "device_rebuild", true, true),
     row("org.freebsd:zstd_compress", "zstd_compress", false, true),
     row("org.openzfs:draid", "draid", false, true),
-    row("com.seagate:draid_failure_domains", "draid_failure_domains", false, false),
     row("org.openzfs:zilsaxattr", "zilsaxattr", true, true),
     row("com.delphix:head_errlog", "head_errlog", false, true),
     row("org.openzfs:blake3", "blake3", false, true),
     row("com.fudosecurity:block_cloning", "block_cloning", true, true),
-    row("com.truenas:block_cloning_endian", "block_cloning_endian", true, true),
     row("com.klarasystems:vdev_zaps_v2", "vdev_zaps_v2", false, true),
     row("com.delphix:redaction_list_spill", "redaction_list_spill", false, true),
     row("org.openzfs:raidz_expansion", "raidz_expansion", false, false),
@@ -78,7 +83,9 @@ pub const FEATURES: &[Feature] = &[
     row("org.zfsonlinux:longname", "longname", false, true),
     row("com.klarasystems:large_microzap", "large_microzap", true, true),
     row("com.klarasystems:dynamic_gang_header", "dynamic_gang_header", false, false),
+    row("com.truenas:block_cloning_endian", "block_cloning_endian", true, true),
     row("com.truenas:physical_rewrite", "physical_rewrite", true, true),
+    row("com.seagate:draid_failure_domains", "draid_failure_domains", false, false),
 ];
 
 #[cfg(test)]
@@ -97,5 +104,7 @@ mod tests {
             assert_eq!(FEATURES.iter().position(|f| f.guid == feature.guid), Some(i));
         }
         assert_eq!(find("org.illumos:lz4_compress").unwrap().name, "lz4_compress");
+        let baseline = |name| is_baseline(FEATURES.iter().find(|feature| feature.name == name).unwrap());
+        assert!(baseline("async_destroy") && baseline("draid") && !baseline("blake3"));
     }
 }

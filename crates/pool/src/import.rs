@@ -47,6 +47,14 @@ impl Default for OpenOptions {
     }
 }
 
+/// How far an attempt to open a pool got.
+pub struct Attempt {
+    /// The vdevs as far as they are known: by the pool's configuration, or else by the labels.
+    pub tree: Option<Arc<Tree>>,
+    /// The pool, or why it cannot be opened.
+    pub pool: Result<Pool>,
+}
+
 /// A pool, open for reading.
 pub struct Pool {
     name: String,
@@ -69,11 +77,24 @@ impl Pool {
     /// redundancy; `NotFound` if no uberblock is of the txg asked for; `Corrupt`, `Checksum`, `Io` if the
     /// pool's own objects cannot be read.
     pub fn open(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Result<Pool> {
-        let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
-        Pool::open_any(env, candidate, options, &name).in_pool(&name)
+        Pool::attempt(env, candidate, options).pool
     }
 
-    fn open_any(env: &Env, candidate: &Candidate, options: &OpenOptions, name: &str) -> Result<Pool> {
+    /// As [`Pool::open`], for whoever wants to show what is there of a pool that cannot be opened.
+    pub fn attempt(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Attempt {
+        let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
+        let mut tree = None;
+        let pool = Pool::open_any(env, candidate, options, &name, &mut tree).in_pool(&name);
+        Attempt { tree, pool }
+    }
+
+    fn open_any(
+        env: &Env,
+        candidate: &Candidate,
+        options: &OpenOptions,
+        name: &str,
+        reached: &mut Option<Arc<Tree>>,
+    ) -> Result<Pool> {
         let unreadable = unreadable_by_label(&candidate.label);
         if !unreadable.is_empty() {
             let what = "This pool uses the following feature(s) not supported by this system:\n\t";
@@ -95,7 +116,7 @@ impl Pool {
             [ref one] => Error::new(Kind::NotFound, format!("no such state: the only uberblock is of txg {}", one.txg)),
         };
         for uberblock in chosen {
-            match Pool::open_at(env, candidate, options, name, uberblock) {
+            match Pool::open_at(env, candidate, options, name, uberblock, reached) {
                 Ok(pool) => return Ok(pool),
                 Err(e) => error = e,
             }
@@ -109,11 +130,13 @@ impl Pool {
         options: &OpenOptions,
         name: &str,
         uberblock: &Uberblock,
+        reached: &mut Option<Arc<Tree>>,
     ) -> Result<Pool> {
         let devices: HashMap<u64, Arc<dyn Device>> =
             candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))).collect();
-        let open_mos = |tree: &NvList| {
+        let mut open_mos = |tree: &NvList| {
             let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
+            *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
             let cache = Arc::new(Cache::new(zio, options.cache_bytes));
             let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain, name)?;

@@ -27,7 +27,7 @@ pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
 pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;
-pub use import::{OpenOptions, Pool, Rewind};
+pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use scan::{FoundDevice, LabelKind, Scan, scan};
 pub use space::Space;
