@@ -26,7 +26,7 @@ pub(crate) fn file_attr(ino: u64, stat: &Stat) -> FileAttr {
     }
 }
 
-/// A directory that is in no tree: `.zfs`, or one that is not opened yet.
+/// A directory that is in no tree: `.zfs`, or one that is not opened yet. The mode is OpenZFS's.
 pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> FileAttr {
     let time = time((i64::try_from(time_s).unwrap_or(0), 0));
     FileAttr {
@@ -38,7 +38,7 @@ pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> FileAttr {
         ctime: time,
         crtime: time,
         kind: FileType::Directory,
-        perm: 0o555,
+        perm: 0o777,
         nlink: 2,
         uid: 0,
         gid: 0,

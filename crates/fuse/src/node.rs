@@ -14,10 +14,10 @@
 //! before the snapshot is opened. The two directories of `.zfs` have the numbers that OpenZFS gives
 //! them, at the very end of the range of objects.
 //!
-//! `st_ino` is the same number, with the root's real object number instead of 1: for the live tree
-//! it is what OpenZFS shows. A snapshot is part of the same mount here, so its files need numbers of
-//! their own, or tar and rsync would take them for hard links of the live ones; the low 48 bits are
-//! the object number.
+//! `st_ino` is the same number but for roots. In the live tree it is what OpenZFS shows. A snapshot is
+//! part of the same mount here, so its files need numbers of their own, or tar and rsync would take
+//! them for hard links of the live ones; the low 48 bits are the object number. Its root has the
+//! number that it has in OpenZFS, which counts down from the end of the range by dataset.
 //!
 //! Invariant: a node id means the same file as long as the pool is unchanged, also in the next mount;
 //! nothing needs to be remembered until the kernel forgets it, and file handles (NFS,
@@ -31,12 +31,15 @@ use crate::tree::Tree;
 
 /// Bits of an object number, as the format limits it.
 const OBJECT_BITS: u32 = 48;
+const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 /// What stands for a tree's root.
 const ROOT: u64 = 1;
 /// `.zfs`, under the number that OpenZFS gives it.
 pub(crate) const CONTROL: u64 = (1 << OBJECT_BITS) - 1;
 /// `.zfs/snapshot`, likewise.
 pub(crate) const SNAPSHOTS: u64 = (1 << OBJECT_BITS) - 3;
+/// The root of snapshot dataset 0, if there were one.
+const SNAPSHOT_ROOTS: u64 = (1 << OBJECT_BITS) - 4;
 /// Object numbers from here on are left to `.zfs`.
 const RESERVED: u64 = (1 << OBJECT_BITS) - 16;
 /// Snapshots that can have a number.
@@ -63,7 +66,7 @@ impl NodeId {
         match node {
             CONTROL => NodeId::Control,
             SNAPSHOTS => NodeId::Snapshots,
-            _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: node & CONTROL },
+            _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: node & OBJECT_MASK },
         }
     }
 }
@@ -77,16 +80,28 @@ pub(crate) fn root_node(tree: u16) -> u64 {
 pub(crate) struct Branch<T> {
     pub(crate) tree: Arc<T>,
     pub(crate) place: u16,
+    root_ino: u64,
 }
 
 // derive would ask for T: Clone
 impl<T> Clone for Branch<T> {
     fn clone(&self) -> Self {
-        Branch { tree: self.tree.clone(), place: self.place }
+        Branch { tree: self.tree.clone(), ..*self }
     }
 }
 
 impl<T: Tree> Branch<T> {
+    /// What the mountpoint shows.
+    pub(crate) fn live(tree: Arc<T>) -> Branch<T> {
+        let root_ino = tree.root();
+        Branch { tree, place: 0, root_ino }
+    }
+
+    /// The snapshot of dataset object `dataset`.
+    pub(crate) fn snapshot(tree: Arc<T>, place: u16, dataset: u64) -> Branch<T> {
+        Branch { tree, place, root_ino: SNAPSHOT_ROOTS.saturating_sub(dataset) }
+    }
+
     /// Is it what the mountpoint shows?
     pub(crate) fn is_live(&self) -> bool {
         self.place == 0
@@ -110,6 +125,9 @@ impl<T: Tree> Branch<T> {
 
     /// `st_ino` of an object.
     pub(crate) fn ino(&self, object: u64) -> u64 {
-        u64::from(self.place) << OBJECT_BITS | object & CONTROL
+        match object == self.tree.root() {
+            true => self.root_ino,
+            false => u64::from(self.place) << OBJECT_BITS | object & OBJECT_MASK,
+        }
     }
 }

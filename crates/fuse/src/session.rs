@@ -72,7 +72,7 @@ macro_rules! without {
 impl<S: Source> Session<S> {
     /// Errors: those of reading the root directory.
     pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env) -> Result<Session<S>> {
-        let live = Branch { tree: source.tree(), place: 0 };
+        let live = Branch::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
         Ok(Session {
             live,

@@ -51,12 +51,10 @@ impl<S: Source> Snapshots<S> {
 
     /// Opens the tree at a place, if it is not open.
     pub(crate) fn branch(&self, place: u16) -> Result<Branch<S::Tree>> {
-        let tree = self.open.get_or_make(place, || {
-            let list = self.list()?;
-            let snapshot = list.at(place).ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
-            self.source.open_snapshot(snapshot).in_dataset(&format!("{}@{}", self.fs_name, snapshot.name))
-        })?;
-        Ok(Branch { tree, place })
+        let list = self.list()?;
+        let snapshot = list.at(place).ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
+        let open = || self.source.open_snapshot(snapshot).in_dataset(&format!("{}@{}", self.fs_name, snapshot.name));
+        Ok(Branch::snapshot(self.open.get_or_make(place, open)?, place, snapshot.dataset))
     }
 
     /// `tank/home` or `tank/home@monday`, for messages.

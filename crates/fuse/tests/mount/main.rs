@@ -3,6 +3,7 @@
 //! These tests need /dev/fuse, and most of them root; where that is not given they say SKIPPED.
 
 mod contents;
+mod corpus;
 mod directories;
 mod faults;
 mod harness;

@@ -1,0 +1,175 @@
+//! Every file system and snapshot of every pool of the corpus, mounted, and described through the
+//! mount by the program that described it for the corpus.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use base::{Env, Kind, Result};
+use dmu::Mode;
+use dsl::{Property, PropertyValue};
+use fuse::{MountOptions, SnapDir, Snapshot, Source, Space, Unmount, mount};
+use pool::Pool;
+use serde_json::{Map, Value};
+use testkit::corpus::{Case, as_devices, cases};
+use testkit::survey;
+use zpl::Zpl;
+
+use crate::harness::{Dir, require};
+
+/// Low bits of an inode number that are the object's number.
+const OBJECT_MASK: u64 = (1 << 48) - 1;
+
+/// A file system of a pool, as the pool process would hand it to the adapter.
+struct FileSystem {
+    pool: Arc<Pool>,
+    live: Arc<Zpl>,
+    snapshots: Vec<dsl::Dataset>,
+}
+
+impl FileSystem {
+    fn open(pool: &Arc<Pool>, name: &str) -> Result<FileSystem> {
+        let dataset = pool.dsl().find(name)?;
+        let live = Arc::new(Zpl::open(pool.dsl().objset(&dataset, Mode::Plain)?)?);
+        Ok(FileSystem { pool: pool.clone(), live, snapshots: pool.dsl().snapshots(&dataset)? })
+    }
+}
+
+impl Source for FileSystem {
+    type Tree = Zpl;
+
+    fn tree(&self) -> Arc<Zpl> {
+        self.live.clone()
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(Space::default())
+    }
+
+    fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let snapshot = |dataset: &dsl::Dataset| Snapshot {
+            name: dataset.name.split_once('@').expect("snapshots have a name").1.to_owned(),
+            dataset: dataset.id,
+            created_s: dataset.phys.creation_time_s,
+        };
+        Ok(self.snapshots.iter().map(snapshot).collect())
+    }
+
+    fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
+        let dataset = self.snapshots.iter().find(|dataset| dataset.id == snapshot.dataset).expect("it was listed");
+        Ok(Arc::new(Zpl::open(self.pool.dsl().objset(dataset, Mode::Plain)?)?))
+    }
+}
+
+/// The name of a property's value, of those that are a choice from a list.
+fn choice(pool: &Pool, dataset: &str, property: Property) -> String {
+    let subject = pool.dsl().subject(dataset).unwrap();
+    match pool.dsl().property(&subject, property, 0).unwrap().map(|sourced| sourced.value) {
+        Some(PropertyValue::Number(number)) => property.name_of(number).unwrap_or("unknown").to_owned(),
+        Some(PropertyValue::Text(text)) => text,
+        None => "none".to_owned(),
+    }
+}
+
+/// What the corpus's own program says of a folder, one object a line.
+fn describe(dir: &Path) -> Vec<Map<String, Value>> {
+    let program = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/oracle/manifest.pl");
+    let output = Command::new("perl").arg(program).arg(dir).output().expect("perl is there");
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaints.is_empty(), "{}: {complaints}", dir.display());
+    parse(&String::from_utf8(output.stdout).unwrap())
+}
+
+fn parse(manifest: &str) -> Vec<Map<String, Value>> {
+    manifest.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+}
+
+/// Is that of a file the same here as in OpenZFS? FUSE has no birth times, and of the directories of
+/// `.zfs` only their numbers and modes are.
+fn is_compared(path: &str, key: &str) -> bool {
+    match path {
+        ".zfs" | ".zfs/snapshot" => ["path", "type", "ino", "mode", "uid", "gid"].contains(&key),
+        _ => key != "btime",
+    }
+}
+
+/// Differences between a manifest and what was found, as one line each.
+fn differences(case: &Case, expect: &[Map<String, Value>], found: &[Map<String, Value>]) -> Vec<String> {
+    let mut out = Vec::new();
+    // where OpenZFS keeps rights to SMB shares
+    let expect: Vec<_> = expect.iter().filter(|file| file["path"] != ".zfs/shares").collect();
+    if expect.len() != found.len() {
+        out.push(format!("{} files instead of {}", found.len(), expect.len()));
+    }
+    for (expect, found) in expect.into_iter().zip(found) {
+        let path = expect["path"].as_str().unwrap();
+        for (key, value) in expect.iter().filter(|(key, _)| is_compared(path, key)) {
+            if found.get(key) != Some(value) {
+                out.push(format!("{path}: {key} is {:?} instead of {value}", found.get(key)));
+            }
+        }
+        if case.maker == "openzfs" && found.contains_key("xattrs") && !expect.contains_key("xattrs") {
+            out.push(format!("{path}: xattrs {} from nowhere", found["xattrs"]));
+        }
+    }
+    out
+}
+
+/// Takes the snapshot out of inode numbers; OpenZFS has each on a device of its own.
+fn unmask(files: &mut [Map<String, Value>]) {
+    for file in files {
+        let ino = file["ino"].as_u64().unwrap();
+        file["ino"] = Value::from(ino & OBJECT_MASK);
+    }
+}
+
+/// Checks one file system and its snapshots; how many manifests matched.
+fn check(case: &Case, pool: &Arc<Pool>, name: &str, manifests: &BTreeMap<String, String>) -> usize {
+    let source = match FileSystem::open(pool, name) {
+        Ok(source) => source,
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::Encrypted, "{error}");
+            assert!(error.to_string().starts_with(name), "{error}");
+            return 0;
+        }
+    };
+    let dir = Dir::new();
+    let mut options = MountOptions::new(name, &dir.0);
+    options.posix_acl = choice(pool, name, Property::Acltype).starts_with("posix");
+    if choice(pool, name, Property::Snapdir) == "visible" {
+        options.snapdir = SnapDir::Visible;
+    }
+    let mount = mount(Arc::new(source), &options, &Env::real()).unwrap();
+    for (dataset, manifest) in manifests {
+        let mut found = match dataset.split_once('@') {
+            None => describe(&dir.0),
+            Some((_, snapshot)) => describe(&dir.0.join(".zfs/snapshot").join(snapshot)),
+        };
+        unmask(&mut found);
+        let differences = differences(case, &parse(manifest), &found);
+        assert!(differences.is_empty(), "{} {dataset}:\n{}", case.name, differences.join("\n"));
+    }
+    mount.unmount(Unmount::IfUnused).unwrap();
+    manifests.len()
+}
+
+#[test]
+fn every_file_of_the_corpus() {
+    require!(root);
+    let only = std::env::var("CENOTE_TEST_CASE").ok();
+    let mut checked = 0;
+    for case in cases().iter().filter(|case| only.as_ref().is_none_or(|only| case.name == *only)) {
+        let pool = Arc::new(survey::open(&as_devices(&case.load()), &Env::real()).unwrap());
+        let mut file_systems: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+        for (dataset, manifest) in case.manifests(".jsonl") {
+            let file_system = dataset.split('@').next().unwrap().to_owned();
+            file_systems.entry(file_system).or_default().insert(dataset, manifest);
+        }
+        for (name, manifests) in &file_systems {
+            checked += check(case, &pool, name, manifests);
+        }
+    }
+    eprintln!("{checked} file systems and snapshots match their manifests");
+    assert!(only.is_some() || checked > 200, "{checked}");
+}
