@@ -9,13 +9,18 @@
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
-//! - [`output`]: what all of them print with.
+//! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
+//!   read their command lines.
 
 mod commands;
+mod getopt;
 mod inspect;
+mod nicenum;
 mod offline;
 mod output;
+mod progress;
 mod serve;
+mod time;
 mod zdb;
 mod zfs;
 mod zpool;

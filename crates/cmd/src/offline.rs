@@ -1,24 +1,55 @@
 //! Commands that read files out of a pool's devices directly: no pool process, no mount, no root.
+//!
+//! ```text
+//!   ls  cat  cp  stat          one file each: arguments, and what is done with them
+//!        │
+//!   target                     POOL[/DS][@SNAP]:/PATH, and the opened pool behind it
+//!   tree                       folders in byte order, everything once
+//! ```
+//!
+//! Each goes on after what it cannot read, says where that is, and ends with exit code 1.
+
+mod cat;
+mod cp;
+mod ls;
+mod stat;
+mod target;
+mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::Parser;
+
+use crate::output;
+
 /// `cenote ls`.
-pub fn ls(_args: &[OsString]) -> ExitCode {
-    ExitCode::FAILURE
+pub fn ls(args: &[OsString]) -> ExitCode {
+    run(args, ls::run)
 }
 
 /// `cenote cat`.
-pub fn cat(_args: &[OsString]) -> ExitCode {
-    ExitCode::FAILURE
+pub fn cat(args: &[OsString]) -> ExitCode {
+    run(args, cat::run)
 }
 
 /// `cenote cp`.
-pub fn cp(_args: &[OsString]) -> ExitCode {
-    ExitCode::FAILURE
+pub fn cp(args: &[OsString]) -> ExitCode {
+    run(args, cp::run)
 }
 
 /// `cenote stat`.
-pub fn stat(_args: &[OsString]) -> ExitCode {
-    ExitCode::FAILURE
+pub fn stat(args: &[OsString]) -> ExitCode {
+    run(args, stat::run)
+}
+
+/// Reads the arguments and runs a command, which tells whether all went well.
+fn run<A: Parser>(args: &[OsString], command: impl Fn(A) -> bool) -> ExitCode {
+    match output::parse_args(args) {
+        Err(code) => code,
+        Ok(args) => match command(args) {
+            true => ExitCode::SUCCESS,
+            false => output::FAILED.into(),
+        },
+    }
 }

@@ -1,6 +1,11 @@
-//! What all commands print with: exit codes, error lines, and quiet ends.
+//! What all commands print with: exit codes, error lines, quoted names, and quiet ends.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Parser;
 
 /// Exit code: something that was asked for could not be done.
 pub const FAILED: u8 = 1;
@@ -13,7 +18,74 @@ pub fn end_with_reader() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// The arguments as `A` has them; if they are none, or ask for help, that has been said, and the exit
+/// code is returned.
+pub fn parse_args<A: Parser>(args: &[OsString]) -> Result<A, ExitCode> {
+    A::try_parse_from(args).map_err(|e| {
+        // nothing is left to do if not even this can be written
+        let _ = e.print();
+        if e.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS }
+    })
+}
+
 /// One line on standard error, in the name of a command.
 pub fn complain(command: &str, what: impl fmt::Display) {
     eprintln!("cenote {command}: {what}");
+}
+
+/// Tells that standard output failed, and returns false.
+pub fn written(command: &str, result: io::Result<()>) -> bool {
+    result.map_err(|e| complain(command, format_args!("writing output: {e}"))).is_ok()
+}
+
+/// Standard output, buffered.
+pub fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
+    io::BufWriter::with_capacity(64 << 10, io::stdout().lock())
+}
+
+/// A name of any bytes as text: what is not printable ASCII, and `%`, `"` and `\`, as `%XX`.
+pub struct Quoted<'a>(pub &'a [u8]);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|&byte| match byte {
+            b'%' | b'"' | b'\\' => write!(f, "%{byte:02X}"),
+            b' '..=b'~' => f.write_str(char::from(byte).encode_utf8(&mut [0; 4])),
+            _ => write!(f, "%{byte:02X}"),
+        })
+    }
+}
+
+/// A name as it is, except that control characters, which could confuse a terminal, become `?` if
+/// that is where it goes.
+pub fn write_name(out: &mut dyn Write, name: &[u8], to_terminal: bool) -> io::Result<()> {
+    if !to_terminal || !name.iter().any(u8::is_ascii_control) {
+        return out.write_all(name);
+    }
+    let shown: Vec<u8> = name.iter().map(|&b| if b.is_ascii_control() { b'?' } else { b }).collect();
+    out.write_all(&shown)
+}
+
+/// Bytes in hex.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string does not fail");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_quoted() {
+        assert_eq!(Quoted("a b~%\"\\\n\u{e9}".as_bytes()).to_string(), "a b~%25%22%5C%0A%C3%A9");
+        assert_eq!(hex(&[0, 255, 16]), "00ff10");
+        let mut out = Vec::new();
+        write_name(&mut out, b"a\x1b[2J", true).unwrap();
+        write_name(&mut out, b"\n", false).unwrap();
+        assert_eq!(out, b"a?[2J\n");
+    }
 }

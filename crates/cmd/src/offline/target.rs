@@ -1,0 +1,267 @@
+//! What the offline commands are pointed at: `POOL[/DS][@SNAP]:/PATH`.
+//!
+//! The path begins at the first `:/`, or is empty if the text ends with `:`. A dataset's name may hold
+//! colons itself, but none that is followed by a slash unless it was chosen to confuse.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result, ResultExt};
+use dmu::zap::Zap;
+use dmu::{Mode, Object, Objset};
+use format::objset::ObjsetType;
+use pool::{Candidate, OpenOptions, Pool, Rewind, Scan};
+use zpl::Zpl;
+
+/// Arguments of every command that opens pools.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct PoolArgs {
+    /// Look for devices in this folder, or take this file or disk; may be given several times
+    /// [default: /dev]
+    #[arg(short = 'd', value_name = "DIR|FILE")]
+    pub search: Vec<PathBuf>,
+    /// Open the pool as it was at this transaction group, if its uberblock is still there
+    #[arg(short = 'T', long, value_name = "TXG")]
+    pub at_txg: Option<u64>,
+}
+
+/// A place in a pool, as it was written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Pool, dataset, snapshot.
+    pub dataset: String,
+    /// Path within it; `None` if the dataset itself is meant.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Opens pools by name, each once.
+pub struct Opener {
+    env: Env,
+    args: PoolArgs,
+    scan: Option<Scan>,
+    pools: HashMap<String, Arc<Pool>>,
+}
+
+/// What a target turned out to be.
+pub enum Place {
+    /// Something in a file system.
+    File(Arc<Zpl>, u64),
+    /// A volume.
+    Volume(Volume),
+}
+
+/// A volume, which reads as one large file.
+#[derive(Clone)]
+pub struct Volume {
+    object: Object,
+    size: u64,
+}
+
+/// Something with bytes.
+pub enum Content {
+    /// A regular file.
+    File(zpl::File),
+    /// A volume.
+    Volume(Volume),
+}
+
+impl Target {
+    /// Takes the text apart. Errors: `Invalid`.
+    pub fn parse(text: &OsStr) -> Result<Target> {
+        let bytes = text.as_bytes();
+        let colon = bytes
+            .windows(2)
+            .position(|two| two == b":/")
+            .or_else(|| bytes.len().checked_sub(1).filter(|&at| bytes[at] == b':'));
+        let (dataset, path) = match colon {
+            Some(at) => (&bytes[..at], Some(bytes[at + 1..].to_vec())),
+            None => (bytes, None),
+        };
+        let dataset = std::str::from_utf8(dataset).ok().filter(|name| !name.is_empty());
+        let invalid =
+            || Error::new(Kind::Invalid, format!("'{}' is not POOL[/DATASET][@SNAPSHOT]:/PATH", text.display()));
+        Ok(Target { dataset: dataset.ok_or_else(invalid)?.to_owned(), path })
+    }
+
+    /// The pool's part of the dataset's name.
+    pub fn pool(&self) -> &str {
+        self.dataset.split(['/', '@']).next().unwrap_or_default()
+    }
+
+    /// The path, if there is one. Errors: `Invalid`.
+    pub fn need_path(&self) -> Result<&[u8]> {
+        let lacks = || Error::new(Kind::Invalid, format!("'{0}' has no path; '{0}:/' is its root", self.dataset));
+        self.path.as_deref().ok_or_else(lacks)
+    }
+
+    /// Name of what is at the end of the path, or of the dataset if that is its root.
+    pub fn last_name(&self) -> Vec<u8> {
+        let path = self.path.as_deref().unwrap_or_default();
+        let name = path.split(|&b| b == b'/').rfind(|name| !name.is_empty()).map(<[u8]>::to_vec);
+        name.unwrap_or_else(|| self.dataset.rsplit('/').next().unwrap_or_default().as_bytes().to_vec())
+    }
+}
+
+impl Opener {
+    /// Nothing is looked for until a pool is needed.
+    pub fn new(args: &PoolArgs) -> Opener {
+        Opener { env: Env::real(), args: args.clone(), scan: None, pools: HashMap::new() }
+    }
+
+    /// Where it runs.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// The devices found.
+    pub fn scan(&mut self) -> Result<&Scan> {
+        if self.scan.is_none() {
+            let dev = [PathBuf::from("/dev")];
+            let search = if self.args.search.is_empty() { &dev[..] } else { &self.args.search };
+            self.scan = Some(pool::scan(&self.env, search)?);
+        }
+        Ok(self.scan.as_ref().expect("set just above"))
+    }
+
+    /// The pool of that name or guid as far as its labels tell.
+    pub fn candidate(&mut self, name: &str) -> Result<Candidate> {
+        let candidates = Candidate::all(self.scan()?);
+        Candidate::pick(&candidates, name)
+    }
+
+    /// The pool of that name or guid, opened.
+    pub fn pool(&mut self, name: &str) -> Result<Arc<Pool>> {
+        if let Some(pool) = self.pools.get(name) {
+            return Ok(pool.clone());
+        }
+        let candidate = self.candidate(name)?;
+        let rewind = self.args.at_txg.map_or(Rewind::Newest, Rewind::Exactly);
+        let options = OpenOptions { rewind, ..OpenOptions::default() };
+        let pool = Arc::new(Pool::open(&self.env, &candidate, &options)?);
+        self.pools.insert(name.to_owned(), pool.clone());
+        Ok(pool)
+    }
+
+    /// The pool of a target, and the name of its dataset there (a pool may have been given by guid).
+    pub fn pool_of(&mut self, target: &Target) -> Result<(Arc<Pool>, String)> {
+        let pool = self.pool(target.pool())?;
+        let name = format!("{}{}", pool.name(), &target.dataset[target.pool().len()..]);
+        Ok((pool, name))
+    }
+
+    /// The object set of a target.
+    fn objset(&mut self, target: &Target) -> Result<Arc<Objset>> {
+        let (pool, name) = self.pool_of(target)?;
+        let dataset = pool.dsl().find(&name)?;
+        pool.dsl().objset(&dataset, Mode::Plain)
+    }
+
+    /// What is at a target, which has a path.
+    pub fn open(&mut self, target: &Target) -> Result<Place> {
+        let path = target.need_path()?;
+        let objset = self.objset(target)?;
+        match objset.kind() {
+            ObjsetType::Zvol if path.iter().all(|&b| b == b'/') => {
+                Volume::open(&objset).map(Place::Volume).in_dataset(&target.dataset)
+            }
+            ObjsetType::Zvol => {
+                let what = format!("{} is a volume, and has no files; '{0}:' reads it whole", target.dataset);
+                Err(Error::new(Kind::NotDirectory, what))
+            }
+            _ => {
+                let zpl = Arc::new(Zpl::open(objset).in_dataset(&target.dataset)?);
+                let ino = zpl.resolve(path).in_dataset(&target.dataset)?;
+                Ok(Place::File(zpl, ino))
+            }
+        }
+    }
+}
+
+impl Volume {
+    const DATA_OBJECT: u64 = 1;
+    const PROPS_OBJECT: u64 = 2;
+
+    fn open(objset: &Arc<Objset>) -> Result<Volume> {
+        let size = Zap::open(objset.object(Volume::PROPS_OBJECT)?)?.require_u64("size")?;
+        Ok(Volume { object: objset.object(Volume::DATA_OBJECT)?, size })
+    }
+
+    /// Bytes of it.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+impl Content {
+    /// Bytes in it.
+    pub fn size(&self) -> u64 {
+        match self {
+            Content::File(file) => file.size(),
+            Content::Volume(volume) => volume.size,
+        }
+    }
+
+    /// Fills `buf` from `offset` on, and returns how many bytes that were: fewer only at the end.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        match self {
+            Content::File(file) => file.read(offset, buf),
+            Content::Volume(volume) => {
+                let left = usize::try_from(volume.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+                let len = buf.len().min(left);
+                volume.object.read(offset, &mut buf[..len])?;
+                Ok(len)
+            }
+        }
+    }
+
+    /// Bytes of a block, the smallest that can be unreadable by itself.
+    pub fn block_size(&self) -> u64 {
+        self.object().dnode().block_size.max(512)
+    }
+
+    /// The next run of data from `offset` on: its first byte and the one behind it.
+    pub fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        let size = self.size();
+        if offset >= size {
+            return Ok(None);
+        }
+        let Some(start) = self.object().next_allocated(offset)?.filter(|&start| start < size) else { return Ok(None) };
+        Ok(Some((start, self.object().next_hole(start)?.min(size))))
+    }
+
+    fn object(&self) -> &Object {
+        match self {
+            Content::File(file) => file.object(),
+            Content::Volume(volume) => &volume.object,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets() {
+        let parse = |text: &str| Target::parse(OsStr::new(text)).map(|t| (t.dataset, t.path));
+        let with = |dataset: &str, path: &str| (dataset.to_owned(), Some(path.as_bytes().to_vec()));
+        assert_eq!(parse("tank:/a:/b").unwrap(), with("tank", "/a:/b"));
+        assert_eq!(parse("tank/a:b@s:/").unwrap(), with("tank/a:b@s", "/"));
+        assert_eq!(parse("tank/vol:").unwrap(), with("tank/vol", ""));
+        assert_eq!(parse("tank/x:y").unwrap(), ("tank/x:y".to_owned(), None));
+        assert!(parse(":/a").is_err() && parse("").is_err() && parse(":").is_err());
+    }
+
+    #[test]
+    fn names_of_targets() {
+        let last = |text: &str| String::from_utf8(Target::parse(OsStr::new(text)).unwrap().last_name()).unwrap();
+        assert_eq!(
+            (last("tank/a@s:/x/y/"), last("tank/a@s:/"), last("tank:")),
+            ("y".into(), "a@s".into(), "tank".into())
+        );
+        assert_eq!(Target::parse(OsStr::new("tank@s:/")).unwrap().pool(), "tank");
+    }
+}

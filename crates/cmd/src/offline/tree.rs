@@ -1,0 +1,104 @@
+//! Folders of a file system: sorted, and entered once.
+//!
+//! A damaged file system may hold a folder in itself, or under two names. Each is entered once, so a
+//! walk ends; and a name that no file system allows is an error, not a path.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use base::{Error, Result};
+use zpl::{DirEntry, FileKind, Stat, Zpl};
+
+use crate::output::Quoted;
+
+/// How deep folders may nest; the longest path that a system takes has 2048.
+const DEPTH_MAX: usize = 4096;
+
+/// A file met on a walk.
+pub struct Found<'a> {
+    /// Path from where the walk began; `.` for that itself.
+    pub path: &'a [u8],
+    /// Last name of the path.
+    pub name: &'a [u8],
+    /// Its attributes, or why they cannot be read.
+    pub stat: Result<Stat>,
+}
+
+/// Walks through the folders below one.
+pub struct Walker<'a> {
+    zpl: &'a Zpl,
+    entered: HashSet<u64>,
+}
+
+/// What a walk reports.
+pub trait Visitor {
+    /// A file; before what is in it. Breaking ends the walk.
+    fn file(&mut self, found: Found<'_>) -> ControlFlow<()>;
+    /// A folder that cannot be read, or not to its end.
+    fn failed(&mut self, path: &[u8], error: Error);
+}
+
+impl<'a> Walker<'a> {
+    /// A walk through `zpl`.
+    pub fn new(zpl: &'a Zpl) -> Walker<'a> {
+        Walker { zpl, entered: HashSet::new() }
+    }
+
+    /// The names in a folder, in the order of their bytes, without `.` and `..`; and what stopped the
+    /// listing, if something did.
+    pub fn list(&mut self, dir: u64) -> (Vec<DirEntry>, Option<Error>) {
+        if !self.entered.insert(dir) {
+            return (Vec::new(), Some(Error::corrupt(format!("folder (object {dir}) is in several places"))));
+        }
+        let mut entries: Vec<DirEntry> = Vec::new();
+        let mut odd = None;
+        let result = self.zpl.readdir(dir, 0, &mut |entry| {
+            if entry.name == b"." || entry.name == b".." {
+                // the table's own must not be; the two that every listing has are wanted by nobody here
+            } else if entry.name.is_empty() || entry.name.iter().any(|b| matches!(b, b'/' | 0)) {
+                let what = format!("entry with the impossible name '{}'", Quoted(&entry.name));
+                odd = Some(Error::corrupt(what));
+            } else {
+                entries.push(entry);
+            }
+            ControlFlow::Continue(())
+        });
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        (entries, result.err().or(odd))
+    }
+
+    /// Shows `start` and all below it.
+    pub fn walk(&mut self, start: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let stat = self.zpl.stat(start);
+        let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
+        visitor.file(Found { path: b".", name: b".", stat })?;
+        if is_dir { self.below(start, &mut Vec::new(), 0, visitor) } else { ControlFlow::Continue(()) }
+    }
+
+    fn below(&mut self, dir: u64, path: &mut Vec<u8>, depth: usize, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let at = |path: &[u8]| if path.is_empty() { b".".to_vec() } else { path.to_vec() };
+        if depth > DEPTH_MAX {
+            visitor.failed(&at(path), Error::corrupt(format!("folders nest deeper than {DEPTH_MAX}")));
+            return ControlFlow::Continue(());
+        }
+        let (entries, error) = self.list(dir);
+        if let Some(error) = error {
+            visitor.failed(&at(path), error);
+        }
+        for entry in entries {
+            let parent_len = path.len();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(&entry.name);
+            let stat = self.zpl.stat(entry.ino);
+            let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
+            visitor.file(Found { path, name: &entry.name, stat })?;
+            if is_dir {
+                self.below(entry.ino, path, depth + 1, visitor)?;
+            }
+            path.truncate(parent_len);
+        }
+        ControlFlow::Continue(())
+    }
+}
