@@ -14,7 +14,8 @@
 //! - [`spec`]: what the configuration says; [`tree`]: the open vdevs; [`health`]: their states;
 //!   [`dtl`]: what a leaf has missed.
 //! - [`raidz`], [`draid`], [`indirect`]: pure geometry.
-//! - `read`, `verify`: the two ways of reading, as methods of [`Tree`].
+//! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, as methods
+//!   of [`Tree`].
 //! - [`label`]: the four labels of a device.
 //!
 //! Invariants: nothing that a disk says is used before [`spec`] or the geometry has checked it; a
@@ -26,6 +27,7 @@ pub mod dtl;
 pub mod health;
 pub mod indirect;
 pub mod label;
+mod locate;
 pub mod raidz;
 pub mod read;
 pub mod spec;

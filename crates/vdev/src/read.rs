@@ -5,26 +5,19 @@
 //! bytes where the caller wants them. Parity is read only where a data column is known to be gone
 //! or stale; then the column is rebuilt before the batch returns.
 //!
-//! A mirror's sides take turns by region of the address space, so that sequential readers stay on
-//! one side for a while and all sides work.
-//!
 //! Nobody here knows checksums: what a leaf returns is taken as it is. The caller checks, and turns
 //! to [`Tree::read_verified`] when the bytes are wrong, and when there are none.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use base::{AlignedBuf, Result};
 use device::Read;
 
 use crate::health::Stats;
+use crate::locate::{Branch, Choice, Segment, nothing_left};
 use crate::raidz::{Column, Row};
-use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
-
-/// Binary logarithm of the region after which another side of a mirror takes its turn.
-const TURN_SHIFT: u32 = 20;
-/// How often a distributed spare may lead to another one, and a removed vdev to another one.
-const HOPS_MAX: usize = 64;
+use crate::tree::{Tree, Vdev, VdevId};
 
 /// A piece of the pool's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,24 +39,6 @@ pub struct Served {
     pub leaves: Vec<VdevId>,
     /// Whether a part was rebuilt from parity.
     pub rebuilt: bool,
-}
-
-/// A leaf that holds the bytes wanted.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Choice {
-    pub(crate) leaf: VdevId,
-    /// Offset on the device.
-    pub(crate) offset: u64,
-    /// Whether the leaf has missed nothing of what is wanted.
-    pub(crate) trusted: bool,
-}
-
-/// A piece of an extent on a vdev that has not been removed.
-pub(crate) struct Segment<'a> {
-    pub(crate) vdev: &'a Vdev,
-    pub(crate) offset: u64,
-    /// The bytes of the extent.
-    pub(crate) range: Range<usize>,
 }
 
 /// What must be read for an extent.
@@ -157,20 +132,21 @@ impl Tree {
 
     fn plan_segment(&self, segment: &Segment<'_>, txg: u64, plan: &mut Plan) -> Result<()> {
         let Segment { vdev, offset, ref range } = *segment;
-        let rows = match vdev.place() {
-            Place::Raidz(geometry) => vec![geometry.map(offset, range.len())?],
-            Place::Draid(layout) => layout.map(offset, range.len())?,
-            _ => {
-                let from = self.first_choice(vdev, offset, txg).ok_or_else(|| nothing_left("no copy"))?;
+        match self.first_branch(vdev, offset, txg).ok_or_else(|| nothing_left("no copy"))? {
+            Branch::Leaf(from) => {
                 plan.reads.push(LeafRead { from, range: range.clone() });
-                return Ok(());
+                Ok(())
             }
-        };
-        rows.into_iter().try_for_each(|row| self.plan_row(vdev, row, range.start, txg, plan))
+            Branch::Rows { vdev, .. } => {
+                let vdev = self.vdev(vdev);
+                let rows = vdev.rows(offset, range.len())?;
+                rows.into_iter().try_for_each(|row| self.plan_row(vdev, row, range.start, txg, plan))
+            }
+        }
     }
 
     fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: u64, plan: &mut Plan) -> Result<()> {
-        let choose = |c: &Column| self.first_choice(self.child(vdev, c.child), c.offset, txg);
+        let choose = |c: &Column| self.first_leaf(self.child(vdev, c.child), c.offset, txg);
         let mut reads = Vec::with_capacity(row.data().len());
         let (mut missing, mut stale) = (Vec::new(), Vec::new());
         let mut at = base + row.start;
@@ -210,127 +186,6 @@ impl Tree {
         }
         plan.reads.append(&mut reads);
         Ok(())
-    }
-
-    /// How many bytes must be read for `len` wanted ones: on vdevs with parity, whole sectors.
-    pub(crate) fn padded_size(&self, extent: &Extent, len: usize) -> Result<usize> {
-        assert_eq!(extent.size, len as u64, "a buffer as long as its extent");
-        let top = self.top(extent.top)?;
-        Ok(match top.place() {
-            Place::Raidz(_) | Place::Draid(_) => len.next_multiple_of(1 << top.ashift()),
-            _ => len,
-        })
-    }
-
-    /// The pieces of the first `size` bytes of an extent on vdevs that have not been removed, in order.
-    pub(crate) fn segments(&self, extent: &Extent, size: usize) -> Result<Vec<Segment<'_>>> {
-        let mut out = Vec::with_capacity(1);
-        self.add_segments(extent.top, extent.offset, 0..size, HOPS_MAX, &mut out)?;
-        Ok(out)
-    }
-
-    fn add_segments<'a>(
-        &'a self,
-        top: u64,
-        offset: u64,
-        range: Range<usize>,
-        hops: usize,
-        out: &mut Vec<Segment<'a>>,
-    ) -> Result<()> {
-        let vdev = self.top(top)?;
-        let size = self.asize(top, range.len() as u64)?;
-        let limit = vdev.top_spec().map(|spec| spec.asize).filter(|&asize| asize > 0).unwrap_or(u64::MAX);
-        if range.is_empty() || offset.checked_add(size).is_none_or(|end| end > limit) {
-            let what =
-                format!("block of {} bytes reaches past the end of its vdev, which is at {limit:#x}", range.len());
-            return Err(Error::corrupt(what).at_vdev(vdev.name()).at_offset(offset));
-        }
-        match vdev.place() {
-            Place::Indirect(table) => {
-                let lacks = || Error::new(ErrorKind::Missing, "the table of a removed vdev has not been read");
-                let table = table.get().ok_or_else(lacks).map_err(|e| e.at_vdev(vdev.name()))?;
-                let hops = hops
-                    .checked_sub(1)
-                    .ok_or_else(|| Error::corrupt("removed vdevs lead to each other in a circle"))?;
-                let mut at = range.start;
-                for (top, offset, len) in table.lookup(offset, range.len() as u64)? {
-                    let end = at + len as usize;
-                    self.add_segments(top, offset, at..end, hops, out)?;
-                    at = end;
-                }
-                Ok(())
-            }
-            Place::None => Err(nothing_left("it").at_vdev(vdev.name())),
-            _ => {
-                out.push(Segment { vdev, offset, range });
-                Ok(())
-            }
-        }
-    }
-
-    /// Calls `f` for each readable leaf that holds what is at `offset` of `vdev`, which is a leaf or
-    /// holds copies.
-    pub(crate) fn each_copy(&self, vdev: &Vdev, offset: u64, txg: u64, f: &mut dyn FnMut(Choice)) {
-        self.each_copy_inner(vdev, offset, txg, true, HOPS_MAX, f);
-    }
-
-    fn each_copy_inner(
-        &self,
-        vdev: &Vdev,
-        offset: u64,
-        txg: u64,
-        trusted: bool,
-        hops: usize,
-        f: &mut dyn FnMut(Choice),
-    ) {
-        let Some(hops) = hops.checked_sub(1) else { return };
-        match *vdev.place() {
-            Place::Device => {
-                if vdev.readable_device().is_some()
-                    && let Some(offset) = offset.checked_add(FRONT_BYTES)
-                {
-                    f(Choice { leaf: vdev.id(), offset, trusted: trusted && !vdev.is_missing(txg) });
-                }
-            }
-            Place::Copies => {
-                vdev.children().iter().for_each(|&c| self.each_copy_inner(self.vdev(c), offset, txg, trusted, hops, f));
-            }
-            Place::DraidSpare { draid, spare } if vdev.is_usable() => {
-                let draid = self.vdev(draid);
-                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
-                let child = self.child(draid, layout.spare_child(spare, offset));
-                self.each_copy_inner(child, offset, txg, trusted && !vdev.is_missing(txg), hops, f);
-            }
-            _ => {}
-        }
-    }
-
-    /// The leaf to be asked first for what is at `offset` of `vdev`.
-    pub(crate) fn first_choice(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Choice> {
-        let (mut trusted, mut stale) = (0, None);
-        let mut only = None;
-        self.each_copy(vdev, offset, txg, &mut |choice| {
-            if choice.trusted {
-                trusted += 1;
-                only = Some(choice);
-            } else {
-                stale = stale.or(Some(choice));
-            }
-        });
-        if trusted < 2 {
-            return only.or(stale);
-        }
-        let mut turn = (offset >> TURN_SHIFT) % trusted;
-        let mut chosen = None;
-        self.each_copy(vdev, offset, txg, &mut |choice| {
-            if choice.trusted {
-                if turn == 0 {
-                    chosen = chosen.or(Some(choice));
-                }
-                turn = turn.saturating_sub(1);
-            }
-        });
-        chosen.or(only)
     }
 }
 
@@ -380,9 +235,4 @@ pub(crate) fn split_columns<'a>(row: &Row, block: &'a mut [u8]) -> Vec<&'a mut [
         piece
     };
     row.data().iter().map(take).collect()
-}
-
-/// The error when too many devices are gone.
-pub(crate) fn nothing_left(what: &str) -> Error {
-    Error::new(ErrorKind::Missing, format!("{what} is there"))
 }

@@ -164,7 +164,7 @@ pub struct LeafSpec {
 impl Spec {
     /// The tree from a pool's configuration, whose outermost vdev is of type `root`.
     pub fn parse_root(nv: &NvList) -> Result<Spec> {
-        let spec = Spec::parse(nv, 0, 0)?;
+        let spec = Spec::parse(nv, 0, 0, false)?;
         if spec.kind != Kind::Root {
             return Err(bad(nv, "is not the root of the tree"));
         }
@@ -177,12 +177,12 @@ impl Spec {
         if id >= CHILDREN_MAX as u64 {
             return Err(bad(nv, format!("has the impossible number {id}")));
         }
-        Spec::parse(nv, id as usize, 1)
+        Spec::parse(nv, id as usize, 1, false)
     }
 
     /// A leaf outside the tree: from the lists of spares and of cache devices.
     pub fn parse_leaf(nv: &NvList) -> Result<Spec> {
-        let spec = Spec::parse(nv, nv.opt_u64("id").unwrap_or(0) as usize, DEPTH_MAX)?;
+        let spec = Spec::parse(nv, nv.opt_u64("id").unwrap_or(0) as usize, DEPTH_MAX, true)?;
         if spec.leaf.is_none() {
             return Err(bad(nv, "is not a device"));
         }
@@ -211,8 +211,9 @@ impl Spec {
         Spec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
     }
 
-    /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`.
-    fn parse(nv: &NvList, id: usize, depth: usize) -> Result<Spec> {
+    /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`; whether
+    /// there is a raidz or draid above it.
+    fn parse(nv: &NvList, id: usize, depth: usize, below_parity: bool) -> Result<Spec> {
         let lists = nv.opt_lists("children").unwrap_or_default();
         if lists.len() > CHILDREN_MAX || (depth >= DEPTH_MAX && !lists.is_empty()) {
             return Err(bad(nv, "has too many vdevs below it"));
@@ -221,7 +222,8 @@ impl Spec {
             return Err(bad(nv, format!("is number {id}, but says otherwise")));
         }
         let kind = parse_kind(nv, lists.len())?;
-        let children = lists.iter().enumerate().map(|(i, child)| Spec::parse(child, i, depth + 1));
+        let below_parity = below_parity || matches!(kind, Kind::Raidz { .. } | Kind::Draid(_));
+        let children = lists.iter().enumerate().map(|(i, child)| Spec::parse(child, i, depth + 1, below_parity));
         let spec = Spec {
             kind,
             id: id as u64,
@@ -231,12 +233,12 @@ impl Spec {
             leaf: kind.is_leaf().then(|| LeafSpec::parse(nv)),
             children: children.collect::<Result<_>>()?,
         };
-        spec.check(nv, depth)?;
+        spec.check(nv, depth, below_parity)?;
         Ok(spec)
     }
 
     /// Whether the vdevs fit together.
-    fn check(&self, nv: &NvList, depth: usize) -> Result<()> {
+    fn check(&self, nv: &NvList, depth: usize, below_parity: bool) -> Result<()> {
         if (self.kind == Kind::Root) != (depth == 0) {
             return Err(bad(nv, "is at the wrong place in the tree"));
         }
@@ -251,8 +253,11 @@ impl Spec {
         if !count_fits {
             return Err(bad(nv, format!("has {count} children")));
         }
-        // below a top-level vdev are only leaves, and copies of leaves
-        let fits = |child: &Spec| child.kind.is_leaf() || child.kind.is_copies() || child.kind == Kind::Missing;
+        // below a top-level vdev are leaves and copies; copies of a raidz too, but no parity below parity
+        let fits = |child: &Spec| match child.kind {
+            Kind::Raidz { .. } => !below_parity,
+            kind => kind.is_leaf() || kind.is_copies() || kind == Kind::Missing,
+        };
         if depth > 0 && !self.children.iter().all(fits) {
             return Err(bad(nv, "has a vdev below it that does not belong there"));
         }

@@ -26,7 +26,7 @@ use crate::draid::Layout;
 use crate::dtl::TxgRanges;
 use crate::health::{Aux, Health, HealthCell, State, Stats};
 use crate::indirect::{MapEntry, Mapping};
-use crate::raidz::Geometry;
+use crate::raidz::{Geometry, Row};
 use crate::spec::{Kind, LeafSpec, Spec, TopSpec};
 
 /// Bytes in front of a leaf's data: two labels and the boot area.
@@ -56,6 +56,8 @@ pub struct Vdev {
     spec: Spec,
     name: String,
     layout: Place,
+    /// Whether it is a raidz or draid, or one is below it.
+    has_parity: bool,
     device: Option<Arc<dyn Device>>,
     health: HealthCell,
     missing: RwLock<TxgRanges>,
@@ -134,6 +136,7 @@ impl Tree {
             name: name_of(&spec),
             health: HealthCell::new(health_at_open(&spec, device.as_deref())),
             spec,
+            has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
             layout,
             device,
             missing: RwLock::default(),
@@ -143,6 +146,7 @@ impl Tree {
         for child in below {
             let child = self.add(child, Some(id), ashift, devices)?;
             self.vdevs[id.0].children.push(child);
+            self.vdevs[id.0].has_parity |= self.vdevs[child.0].has_parity;
         }
         Ok(id)
     }
@@ -203,11 +207,18 @@ impl Tree {
     /// included.
     pub fn asize(&self, number: u64, size: u64) -> Result<u64> {
         let top = self.top(number)?;
-        Ok(match &top.layout {
+        Ok(self.asize_below(top, size).max(size.next_multiple_of(1 << top.ashift())))
+    }
+
+    fn asize_below(&self, vdev: &Vdev, size: u64) -> u64 {
+        match &vdev.layout {
             Place::Raidz(geometry) => geometry.asize(size),
             Place::Draid(layout) => layout.asize(size),
-            _ => size.next_multiple_of(1 << top.ashift()),
-        })
+            Place::Copies if vdev.has_parity => {
+                vdev.children.iter().map(|&c| self.asize_below(self.vdev(c), size)).max().unwrap_or(0)
+            }
+            _ => 0,
+        }
     }
 
     /// Tells which transaction groups the leaf with that guid has missed. False if there is none.
@@ -364,6 +375,19 @@ impl Vdev {
 
     pub(crate) fn place(&self) -> &Place {
         &self.layout
+    }
+
+    pub(crate) fn has_parity(&self) -> bool {
+        self.has_parity
+    }
+
+    /// The rows of `size` bytes at `offset` of a raidz or draid.
+    pub(crate) fn rows(&self, offset: u64, size: usize) -> Result<Vec<Row>> {
+        match &self.layout {
+            Place::Raidz(geometry) => Ok(vec![geometry.map(offset, size)?]),
+            Place::Draid(layout) => layout.map(offset, size),
+            _ => unreachable!("{} has no rows", self.name),
+        }
     }
 
     /// Binary logarithm of a top-level vdev's sector size.

@@ -14,6 +14,7 @@
 //! every leaf that returned others is charged a checksum error; if they are not, every leaf that
 //! returned anything.
 
+mod any;
 mod copies;
 mod rows;
 mod search;
@@ -24,8 +25,11 @@ use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::Read;
 
 use crate::health::{Aux, Health, State, Stats};
-use crate::read::{Choice, Extent};
-use crate::tree::{Place, Tree, VdevId};
+use crate::locate::{Branch, Choice, Segment};
+use crate::raidz::Row;
+use crate::read::Extent;
+use crate::tree::{Tree, Vdev, VdevId};
+use any::Any;
 use copies::Copies;
 use rows::RowVersions;
 
@@ -51,6 +55,7 @@ impl Tree {
             Ok(()) => {
                 sources.iter().for_each(|s| s.charge(self, Some(&block[s.range()])));
                 buf.copy_from_slice(&block[..wanted]);
+                tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
                 Ok(())
             }
             Err(error) => {
@@ -62,31 +67,49 @@ impl Tree {
 
     fn sources(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
         let mut out = Vec::with_capacity(1);
-        for segment in self.segments(extent, size)? {
-            let (vdev, start) = (segment.vdev, segment.range.start);
-            let copies = |vdev, offset| {
-                let mut all = Vec::new();
-                let first = self.first_choice(vdev, offset, extent.birth_txg).map(|choice| choice.leaf);
-                self.each_copy(vdev, offset, extent.birth_txg, &mut |from| {
-                    all.push(Copy { from, bytes: Bytes::Unread })
-                });
-                all.sort_by_key(|copy| (!copy.from.trusted, Some(copy.from.leaf) != first));
-                all
-            };
-            let rows = match vdev.place() {
-                Place::Raidz(geometry) => vec![geometry.map(segment.offset, segment.range.len())?],
-                Place::Draid(layout) => layout.map(segment.offset, segment.range.len())?,
-                _ => {
-                    out.push(Source::Copies(Copies::new(segment.range, copies(vdev, segment.offset))));
-                    continue;
-                }
-            };
-            for row in rows {
-                let cells = row.columns.iter().map(|c| copies(self.child(vdev, c.child), c.offset)).collect();
-                out.push(Source::Row(RowVersions::new(row, start, cells)));
+        for Segment { vdev, offset, range } in self.segments(extent, size)? {
+            let (copies, parity) = self.branches(vdev, offset, extent.birth_txg);
+            if let [only] = parity[..]
+                && copies.is_empty()
+            {
+                out.extend(self.row_sources(only, offset, &range, extent.birth_txg)?);
+                continue;
             }
+            let mut branches = vec![Source::Copies(Copies::new(range.clone(), copies))];
+            for vdev in parity {
+                // a raidz that is mirrored has one row; a draid is never mirrored
+                branches.extend(self.row_sources(vdev, offset, &range, extent.birth_txg)?);
+            }
+            out.push(if branches.len() == 1 { branches.remove(0) } else { Source::Any(Any::new(range, branches)) });
         }
         Ok(out)
+    }
+
+    /// What holds the same as `vdev` does at `offset`: leaves, those to be tried first in front,
+    /// and vdevs with parity.
+    fn branches(&self, vdev: &Vdev, offset: u64, txg: u64) -> (Vec<Copy>, Vec<VdevId>) {
+        let (mut copies, mut parity) = (Vec::new(), Vec::new());
+        self.each_branch(vdev, offset, txg, &mut |branch| match branch {
+            Branch::Leaf(from) => copies.push(Copy { from, bytes: Bytes::Unread }),
+            Branch::Rows { vdev, .. } => parity.push(vdev),
+        });
+        let first = match self.first_branch(vdev, offset, txg) {
+            Some(Branch::Leaf(from)) => Some(from.leaf),
+            _ => None,
+        };
+        copies.sort_by_key(|copy| (!copy.from.trusted, Some(copy.from.leaf) != first));
+        (copies, parity)
+    }
+
+    /// A source for each row of a range on a raidz or draid.
+    fn row_sources(&self, vdev: VdevId, offset: u64, range: &Range<usize>, txg: u64) -> Result<Vec<Source>> {
+        let vdev = self.vdev(vdev);
+        let source = |row: Row| {
+            let cells = row.columns.iter().map(|c| self.branches(self.child(vdev, c.child), c.offset, txg).0);
+            let cells = cells.collect();
+            Source::Row(RowVersions::new(row, range.start, cells))
+        };
+        Ok(vdev.rows(offset, range.len())?.into_iter().map(source).collect())
     }
 
     /// Reads those of `copies` that have not been read, `len` bytes each, all at once.
@@ -104,6 +127,7 @@ impl Tree {
                 Ok(()) => Bytes::Read(buf),
                 Err(e) => {
                     let leaf = self.vdev(copy.from.leaf);
+                    tracing::warn!(vdev = leaf.name(), error = %e, "read failed");
                     Stats::count(&leaf.stats().read_errors);
                     if e.kind() == ErrorKind::Missing {
                         leaf.set_health(Health::new(State::Unavail, Aux::OpenFailed));
@@ -159,6 +183,7 @@ impl Copy {
     fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
         let wrong = self.get().is_some_and(|bytes| right.is_none_or(|right| bytes != right));
         if wrong && self.from.trusted {
+            tracing::warn!(vdev = tree.vdev(self.from.leaf).name(), offset = self.from.offset, "wrong bytes");
             Stats::count(&tree.vdev(self.from.leaf).stats().checksum_errors);
         }
     }
@@ -168,6 +193,7 @@ impl Copy {
 enum Source {
     Copies(Copies),
     Row(RowVersions),
+    Any(Any),
 }
 
 impl Source {
@@ -176,6 +202,7 @@ impl Source {
         match self {
             Source::Copies(s) => s.range(),
             Source::Row(s) => s.range(),
+            Source::Any(s) => s.range(),
         }
     }
 
@@ -184,6 +211,7 @@ impl Source {
         match self {
             Source::Copies(s) => s.fill(tree, n, out),
             Source::Row(s) => s.fill(tree, n, out),
+            Source::Any(s) => s.fill(tree, n, out),
         }
     }
 
@@ -192,6 +220,7 @@ impl Source {
         match self {
             Source::Copies(s) => s.without(tree, leaf),
             Source::Row(s) => s.without(tree, leaf),
+            Source::Any(s) => s.without(tree, leaf),
         }
     }
 
@@ -199,6 +228,7 @@ impl Source {
         match self {
             Source::Copies(s) => s.charge(tree, right),
             Source::Row(s) => s.charge(tree, right),
+            Source::Any(s) => s.charge(tree, right),
         }
     }
 
@@ -206,6 +236,7 @@ impl Source {
         match self {
             Source::Copies(s) => Box::new(s.copies()),
             Source::Row(s) => Box::new(s.copies()),
+            Source::Any(s) => Box::new(s.copies()),
         }
     }
 

@@ -336,6 +336,38 @@ fn copies_within_columns_help_out() {
     assert_eq!(pool.read_fast(*extent).unwrap_err().kind(), ErrorKind::Missing);
 }
 
+/// A mirror of two raidz1, as no administrator makes it, but OpenZFS's own tests.
+#[test]
+fn a_mirror_of_raidz() {
+    let raidz = Raidz::new(4, 1, 12, 5 << 12, &SIZES);
+    let mut images = Images(raidz.images.0.clone());
+    for i in 0..4 {
+        images.0.insert(200 + i, raidz.images.0[&(100 + i)].clone());
+    }
+    let side = |id, first| vdev(Kind::Raidz { nparity: 1 }, id, 20 + id, disks(first..first + 4));
+    let spec = || vec![top(vdev(Kind::Mirror, 0, 9, vec![side(0, 100), side(1, 200)]), 12)];
+    let check = |pool: &Pool, fast: bool| {
+        for (extent, block) in &raidz.blocks {
+            assert!(!fast || pool.read_fast(*extent).unwrap() == *block);
+            assert!(pool.read_slow(*extent, block).unwrap() == *block);
+            assert_eq!(pool.tree.asize(0, extent.size).unwrap(), raidz.sectors(block.len()) << 12);
+        }
+    };
+    for absent in [vec![], vec![100], vec![100, 200], vec![100, 101, 200], vec![100, 101, 102, 103, 203]] {
+        check(&images.open(spec(), &absent), true);
+    }
+    // one side past its parity, the other at its limit
+    let pool = images.open(spec(), &[]);
+    [100, 101, 202].iter().for_each(|&guid| pool.noise(guid));
+    check(&pool, false);
+    for guid in [102, 103, 200, 201, 203] {
+        assert_eq!(pool.errors(guid), (0, 0));
+    }
+    [201, 102].iter().for_each(|&guid| pool.noise(guid));
+    let (extent, block) = &raidz.blocks[6];
+    assert_eq!(pool.read_slow(*extent, block).unwrap_err().kind(), ErrorKind::Checksum);
+}
+
 const SHAPE: Shape = Shape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
 
 /// A draid of leaves 100 to 106, with blocks before and across the end of a group; `spared` is the
@@ -439,6 +471,21 @@ fn a_distributed_spare_stands_in() {
             assert_eq!(pool.read_slow(*extent, block).is_ok(), bearable, "{also:?} {extent:?}");
         }
     }
+}
+
+/// Spares that lead to each other without end cost no more than some visits.
+#[test]
+fn a_maze_of_spares_has_an_end() {
+    let mut spec = draid_spec();
+    let spares = |i: u64| {
+        (0..20).map(|n| vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, n, 1000 + i * 100 + n, vec![])).collect()
+    };
+    for i in 0..7 {
+        spec.children[i as usize] = vdev(Kind::Spare, i, 50 + i, spares(i));
+    }
+    let pool = Images::default().open(vec![spec], &[]);
+    assert_eq!(pool.read_fast(extent(0, 0, 4096)).unwrap_err().kind(), ErrorKind::Missing);
+    assert_eq!(pool.read_slow(extent(0, 0, 4096), &[]).unwrap_err().kind(), ErrorKind::Missing);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use base::{Error, Kind as ErrorKind, Result};
 
 use super::Source;
-use crate::read::nothing_left;
+use crate::locate::nothing_left;
 use crate::tree::{Tree, VdevId};
 
 /// Combinations tried at most, for small blocks.

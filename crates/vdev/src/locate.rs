@@ -1,0 +1,193 @@
+//! From an extent to the vdevs, and from a vdev to the leaves, that hold it.
+//!
+//! ```text
+//!   extent ── tables of removed vdevs ──> segments, each on one top-level vdev that has devices
+//!   segment ── mirror, replacing, spare ──> branches, each of which holds all of it:
+//!              a leaf, or a raidz or draid, whose rows lead to a column on each child
+//!   column ── replacing, spare, distributed spare ──> branches again, leaves only
+//! ```
+//!
+//! Of several branches, those that have missed nothing take turns by region of the address space,
+//! so that sequential readers stay on one for a while and all of them work.
+
+use std::ops::Range;
+
+use base::{Error, Kind as ErrorKind, Result};
+
+use crate::read::Extent;
+use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
+
+/// Binary logarithm of the region after which another branch takes its turn.
+const TURN_SHIFT: u32 = 20;
+/// How many removed vdevs may lead to one another.
+const HOPS_MAX: usize = 64;
+/// Vdevs looked at to find the branches of one. Distributed spares may lead to one another, and a
+/// malicious configuration could make them a maze.
+const VISITS_MAX: usize = 1024;
+
+/// A piece of an extent on a top-level vdev that has not been removed.
+pub(crate) struct Segment<'a> {
+    pub(crate) vdev: &'a Vdev,
+    pub(crate) offset: u64,
+    /// The bytes of the extent.
+    pub(crate) range: Range<usize>,
+}
+
+/// A leaf that holds the bytes wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    pub(crate) leaf: VdevId,
+    /// Offset on the device.
+    pub(crate) offset: u64,
+    /// Whether the leaf has missed nothing of what is wanted.
+    pub(crate) trusted: bool,
+}
+
+/// One of several that hold the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Branch {
+    Leaf(Choice),
+    /// A raidz or draid.
+    Rows {
+        vdev: VdevId,
+        trusted: bool,
+    },
+}
+
+impl Branch {
+    fn is_trusted(&self) -> bool {
+        match *self {
+            Branch::Leaf(Choice { trusted, .. }) | Branch::Rows { trusted, .. } => trusted,
+        }
+    }
+}
+
+impl Tree {
+    /// How many bytes must be read for `len` wanted ones: where there is parity, whole sectors.
+    ///
+    /// Panics if `len` is not the size of the extent.
+    pub(crate) fn padded_size(&self, extent: &Extent, len: usize) -> Result<usize> {
+        assert_eq!(extent.size, len as u64, "a buffer as long as its extent");
+        let top = self.top(extent.top)?;
+        Ok(if top.has_parity() { len.next_multiple_of(1 << top.ashift()) } else { len })
+    }
+
+    /// The segments of the first `size` bytes of an extent, in order.
+    pub(crate) fn segments(&self, extent: &Extent, size: usize) -> Result<Vec<Segment<'_>>> {
+        let mut out = Vec::with_capacity(1);
+        self.add_segments(extent.top, extent.offset, 0..size, HOPS_MAX, &mut out)?;
+        Ok(out)
+    }
+
+    fn add_segments<'a>(
+        &'a self,
+        top: u64,
+        offset: u64,
+        range: Range<usize>,
+        hops: usize,
+        out: &mut Vec<Segment<'a>>,
+    ) -> Result<()> {
+        let vdev = self.top(top)?;
+        let size = self.asize(top, range.len() as u64)?;
+        let limit = vdev.top_spec().map(|spec| spec.asize).filter(|&asize| asize > 0).unwrap_or(u64::MAX);
+        if range.is_empty() || offset.checked_add(size).is_none_or(|end| end > limit) {
+            let len = range.len();
+            let what = format!("block of {len} bytes reaches past the end of its vdev, which is at {limit:#x}");
+            return Err(Error::corrupt(what).at_vdev(vdev.name()).at_offset(offset));
+        }
+        match vdev.place() {
+            Place::Indirect(table) => {
+                let lacks = || Error::new(ErrorKind::Missing, "the table of a removed vdev has not been read");
+                let table = table.get().ok_or_else(lacks).map_err(|e| e.at_vdev(vdev.name()))?;
+                let circle = || Error::corrupt("removed vdevs lead to each other in a circle");
+                let hops = hops.checked_sub(1).ok_or_else(circle)?;
+                let mut at = range.start;
+                for (top, offset, len) in table.lookup(offset, range.len() as u64)? {
+                    let end = at + len as usize;
+                    self.add_segments(top, offset, at..end, hops, out)?;
+                    at = end;
+                }
+                Ok(())
+            }
+            Place::None => Err(nothing_left("it").at_vdev(vdev.name())),
+            _ => {
+                out.push(Segment { vdev, offset, range });
+                Ok(())
+            }
+        }
+    }
+
+    /// Calls `f` for each branch of `vdev` that may be read for what is at `offset`.
+    pub(crate) fn each_branch(&self, vdev: &Vdev, offset: u64, txg: u64, f: &mut dyn FnMut(Branch)) {
+        self.visit(vdev, offset, txg, true, &mut VISITS_MAX.clone(), f);
+    }
+
+    fn visit(&self, vdev: &Vdev, offset: u64, txg: u64, trusted: bool, visits: &mut usize, f: &mut dyn FnMut(Branch)) {
+        let Some(left) = visits.checked_sub(1) else { return };
+        *visits = left;
+        match *vdev.place() {
+            Place::Device => {
+                if vdev.readable_device().is_some()
+                    && let Some(offset) = offset.checked_add(FRONT_BYTES)
+                {
+                    let trusted = trusted && !vdev.is_missing(txg);
+                    f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));
+                }
+            }
+            Place::Copies => {
+                vdev.children().iter().for_each(|&c| self.visit(self.vdev(c), offset, txg, trusted, visits, f));
+            }
+            Place::DraidSpare { draid, spare } if vdev.is_usable() => {
+                let draid = self.vdev(draid);
+                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
+                let child = self.child(draid, layout.spare_child(spare, offset));
+                self.visit(child, offset, txg, trusted && !vdev.is_missing(txg), visits, f);
+            }
+            Place::Raidz(_) | Place::Draid(_) => {
+                let trusted = vdev.parent() == Some(self.root().id()) || self.health(vdev.id()).is_readable();
+                f(Branch::Rows { vdev: vdev.id(), trusted });
+            }
+            _ => {}
+        }
+    }
+
+    /// The branch of `vdev` to be read first for what is at `offset`.
+    pub(crate) fn first_branch(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Branch> {
+        let (mut trusted, mut last, mut stale) = (0, None, None);
+        self.each_branch(vdev, offset, txg, &mut |branch| {
+            if branch.is_trusted() {
+                trusted += 1;
+                last = Some(branch);
+            } else {
+                stale = stale.or(Some(branch));
+            }
+        });
+        if trusted < 2 {
+            return last.or(stale);
+        }
+        let turn = (offset >> TURN_SHIFT) % trusted;
+        let (mut number, mut chosen) = (0, None);
+        self.each_branch(vdev, offset, txg, &mut |branch| {
+            if branch.is_trusted() {
+                if number == turn {
+                    chosen = Some(branch);
+                }
+                number += 1;
+            }
+        });
+        chosen.or(last)
+    }
+
+    /// The leaf to be read first for what is at `offset` of `vdev`, a child of a raidz or draid.
+    pub(crate) fn first_leaf(&self, vdev: &Vdev, offset: u64, txg: u64) -> Option<Choice> {
+        match self.first_branch(vdev, offset, txg)? {
+            Branch::Leaf(choice) => Some(choice),
+            Branch::Rows { .. } => unreachable!("no parity below parity"),
+        }
+    }
+}
+
+/// The error when too many devices are gone.
+pub(crate) fn nothing_left(what: &str) -> Error {
+    Error::new(ErrorKind::Missing, format!("{what} is there"))
+}
