@@ -19,5 +19,6 @@ mod gang;
 mod read;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 pub use read::{Mode, ReadRequest, Zio};

@@ -186,7 +186,7 @@ impl Zio {
     }
 
     /// Whether the bytes are those that the pointer was made for.
-    fn is_good(&self, bp: &BlkPtr, physical: &[u8]) -> bool {
+    pub(crate) fn is_good(&self, bp: &BlkPtr, physical: &[u8]) -> bool {
         let Ok(kind) = checksum_kind(bp) else { return false };
         if kind.is_embedded() {
             return log_block_sums(kind, bp, physical).is_ok();
@@ -243,7 +243,7 @@ pub(crate) fn extent(bp: &BlkPtr, dva: &Dva) -> Extent {
 }
 
 /// Refuses sizes that no version writes, before anything is allocated for them.
-fn check_shape(bp: &BlkPtr) -> Result<()> {
+pub(crate) fn check_shape(bp: &BlkPtr) -> Result<()> {
     if bp.lsize() > BLOCK_SIZE_MAX || bp.psize() > BLOCK_SIZE_MAX {
         return Err(Error::corrupt(format!("block of {} bytes, {} on disk", bp.lsize(), bp.psize())));
     }

@@ -275,3 +275,29 @@ fn pointers_that_make_no_sense_are_errors() {
         }
     }
 }
+
+#[test]
+fn a_check_looks_at_every_copy() {
+    let mut disk = Disk::new();
+    let data = noise(8, 4096);
+    let whole = disk.write([Some(0), Some(65_536), None], &data).pointer();
+    let torn = disk.write([Some(8192), Some(131_072), Some(1 << 20)], &noise(9, 2048)).pointer();
+    disk.put(131_072 + 77, b"rot");
+    let parts: Vec<BlkPtr> = data
+        .chunks(2048)
+        .zip([2, 3])
+        .map(|(part, i)| disk.write([Some(i << 20), None, None], part).pointer())
+        .collect();
+    let mut gang = disk.write_gang(4 << 20, &parts, 4096);
+    let wrong_sum = gang.pointer();
+    gang.sum = checksum::compute(Checksum::Fletcher4, Endian::Little, &[0; 32], &data);
+    let beyond = Draft { offsets: [Some(1 << 40), None, None], ..gang }.pointer();
+    let bookmark = Bookmark { objset: 3, object: 5, level: 0, blkid: 9 };
+    let blocks = [whole, torn, gang.pointer(), wrong_sum, beyond, BlkPtr::HOLE].map(|bp| (bp, bookmark));
+    let results = disk.zio().verify_batch(&blocks);
+    let good: Vec<Vec<bool>> = results.iter().map(|copies| copies.iter().map(|copy| copy.is_ok()).collect()).collect();
+    let expect = [&[true, true][..], &[true, false, true], &[true], &[false], &[false], &[]];
+    assert_eq!(good, expect);
+    let e = results[1][1].as_ref().unwrap_err();
+    assert_eq!((e.kind(), e.place().bookmark), (Kind::Checksum, Some(bookmark)));
+}
