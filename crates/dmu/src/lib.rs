@@ -8,6 +8,7 @@
 //! file system and every tool that looks inside a pool. What a block pointer leads to is checked
 //! against what the pointer above it promised (level, size), so that a damaged tree is an error.
 
+pub mod bpobj;
 mod object;
 mod objset;
 mod prefetch;

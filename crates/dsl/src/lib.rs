@@ -21,6 +21,7 @@ mod props;
 mod resume;
 mod space;
 mod subject;
+pub mod traverse;
 
 pub use dataset::{Bookmark, Dataset};
 pub use dir::{Dir, Dsl};

@@ -272,6 +272,11 @@ impl BlkPtr {
         }
     }
 
+    /// Whether a pointer in a list of dead blocks tells of a free, not of an allocation.
+    pub fn is_free_mark(&self) -> bool {
+        bits(self.fill, 0, 1) != 0
+    }
+
     /// What the bytes must sum to.
     pub fn checksum(&self) -> [u64; 4] {
         self.checksum.map(U64::get)

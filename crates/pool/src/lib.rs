@@ -17,6 +17,7 @@ mod import;
 mod mos;
 mod props;
 mod scan;
+mod slabs;
 mod space;
 mod status;
 mod tops;

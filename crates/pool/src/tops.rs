@@ -12,7 +12,7 @@ use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use vdev::tree::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Vdev};
 
-use crate::{FeatureState, Pool, mos};
+use crate::{FeatureState, Pool, mos, slabs};
 
 /// Space of a top-level vdev, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,10 +54,7 @@ impl Pool {
         let mut spaces = Vec::new();
         for top in self.tree().tops().filter(|top| top.kind().is_concrete()) {
             let Some(spec) = top.top_spec() else { continue };
-            let count = match spec.metaslab_shift {
-                0 => 0,
-                shift => (spec.asize >> shift).min(SLABS_MAX),
-            };
+            let count = slabs::count(top);
             let size_bytes = metaslab_bytes(top, count);
             // a data block of 128 KiB tells how much of the space is parity and padding
             let ratio = (128 << 10) / (self.tree().asize(top.number(), 128 << 10)? >> 9).max(1);
@@ -140,8 +137,6 @@ impl Pool {
     }
 }
 
-/// More metaslabs than any vdev has.
-const SLABS_MAX: u64 = 1 << 24;
 /// Vdevs with more metaslabs than this have one for the intent log.
 pub(crate) const EMBEDDED_LOG_SLABS_MIN: usize = 64;
 
@@ -157,18 +152,9 @@ pub fn class_fragmentation<'a>(tops: impl IntoIterator<Item = &'a TopSpace>) -> 
 
 /// Bytes of the first `count` metaslabs.
 fn metaslab_bytes(top: &Vdev, count: u64) -> u64 {
-    let Some(spec) = top.top_spec() else { return 0 };
-    let slab = |number: u64| number << spec.metaslab_shift;
     match top.kind() {
-        Kind::Draid(shape) => {
-            let group = (shape.ndata + shape.nparity) << spec.ashift;
-            let whole_groups = |i: u64| {
-                let start = slab(i).checked_next_multiple_of(group).unwrap_or(u64::MAX);
-                slab(i + 1).saturating_sub(start) / group * group
-            };
-            (0..count).map(whole_groups).sum()
-        }
-        _ => slab(count),
+        Kind::Draid(_) => (0..count).map(|number| slabs::range(top, number)).map(|range| range.end - range.start).sum(),
+        _ => top.top_spec().map_or(0, |spec| count << spec.metaslab_shift),
     }
 }
 

@@ -1,0 +1,125 @@
+//! Visiting every block that the pool's datasets refer to, each once.
+//!
+//! ```text
+//!   MOS: all of it
+//!   each dataset, by object number: what was born after its previous snapshot (or, in a clone, its
+//!   origin), as everything older is that one's; of a head, the blocks of its log too
+//! ```
+//!
+//! Blocks of logs come with the level [`LOG_LEVEL`], in object 0 those of the log itself, in others
+//! those that writes in the log point to.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use base::{Bookmark, Result, ResultExt};
+use dmu::traverse::{Range, Visit, Visitor, traverse};
+use dmu::{Mode, Objset};
+use format::blkptr::{BlkPtr, Dva};
+use format::dsl::DatasetPhys;
+use format::object_type::ObjectType;
+use zil::{Header, Record};
+
+use crate::Dsl;
+
+/// The level that bookmarks give blocks of logs.
+pub const LOG_LEVEL: i64 = -2;
+
+impl Dsl {
+    /// Visits every block of the pool, the MOS first. `txg` is the one that the pool was opened at:
+    /// log blocks that are younger belong to nobody yet.
+    pub fn traverse(&self, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let mos = self.mos();
+        traverse(mos.cache(), 0, mos.rootbp(), Range::default(), visitor)?;
+        let mut id = 0;
+        loop {
+            match mos.next_object(id) {
+                Ok(Some(next)) => id = next,
+                Ok(None) => return ControlFlow::Continue(()),
+                Err(e) => {
+                    // what is behind it cannot be listed
+                    visitor.lost(e);
+                    return ControlFlow::Continue(());
+                }
+            }
+            match self.dataset_at(id) {
+                Ok(Some(phys)) => self.traverse_dataset(id, &phys, txg, visitor)?,
+                Ok(None) => {}
+                Err(e) => visitor.lost(e),
+            }
+        }
+    }
+
+    /// The record of dataset `id`, if that is one.
+    fn dataset_at(&self, id: u64) -> Result<Option<DatasetPhys>> {
+        let object = self.mos().object(id)?;
+        match object.dnode().bonus_type {
+            ObjectType::DSL_DATASET => DatasetPhys::parse(object.bonus()).at_block(object.bookmark(0, 0)).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn traverse_dataset(&self, id: u64, phys: &DatasetPhys, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let cache = self.mos().cache();
+        if !phys.is_snapshot() && !phys.bp.is_hole() {
+            let header = Objset::open(cache.clone(), id, phys.bp, Mode::Raw, &format!("dataset {id}"))
+                .and_then(|objset| Header::parse(&objset.phys().log_header));
+            match header {
+                Ok(header) => self.traverse_log(id, &header, txg, visitor)?,
+                // the walk below tells why, if it comes to the head
+                Err(_) if phys.bp.reference_birth() > phys.prev_snap_txg => {}
+                Err(e) => visitor.lost(e),
+            }
+        }
+        traverse(cache, id, &phys.bp, Range { since_txg: phys.prev_snap_txg, from: None }, visitor)
+    }
+
+    fn traverse_log(&self, objset: u64, header: &Header, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        let mut log = Log { visitor, objset, claim_txg: header.claim_txg, txg, seen: HashSet::new(), stopped: false };
+        // that a log ends with a block that is not there is no damage
+        zil::walk(self.mos().cache().zio(), objset, header, &mut log);
+        if log.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Shows the blocks of one log to a visitor.
+struct Log<'a> {
+    visitor: &'a mut dyn Visitor,
+    objset: u64,
+    claim_txg: u64,
+    txg: u64,
+    /// A block that two records point to is one block.
+    seen: HashSet<Dva>,
+    stopped: bool,
+}
+
+impl Log<'_> {
+    fn show(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
+        if bp.is_hole() || !bp.is_embedded() && !self.seen.insert(bp.dvas()[0]) {
+            return ControlFlow::Continue(());
+        }
+        let flow = self.visitor.block(&Visit { bp, bookmark, dnode: None });
+        self.stopped = flow.is_break();
+        flow.map_continue(|_| ())
+    }
+}
+
+impl zil::Visitor for Log<'_> {
+    fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
+        // of a log that nobody has claimed, only what was allocated in time is there
+        if self.claim_txg == 0 && bp.reference_birth() > self.txg {
+            return ControlFlow::Break(());
+        }
+        self.show(bp, Bookmark { level: LOG_LEVEL, ..bookmark })
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        let Ok(Some(write)) = record.write() else { return ControlFlow::Continue(()) };
+        let bp = &write.bp;
+        if bp.is_hole() || self.claim_txg == 0 || bp.reference_birth() < self.claim_txg {
+            return ControlFlow::Continue(());
+        }
+        let blkid = write.offset / bp.lsize().max(1);
+        self.show(bp, Bookmark { objset: self.objset, object: write.object, level: LOG_LEVEL, blkid })
+    }
+}

@@ -1,0 +1,105 @@
+//! Metaslabs: the pieces that a top-level vdev's space is cut into, each with a space map of its own.
+//!
+//! ```text
+//!   vdev   | metaslab 0 | metaslab 1 | ...        2^shift bytes each; on a draid, the whole groups in them
+//!               └ space map: what is allocated as of its last flush
+//!   logs of all metaslabs, one a txg: what changed since
+//! ```
+
+use std::ops::Range;
+
+use base::{Endian, Result};
+use dmu::zap::Zap;
+use format::space_map::Run;
+use vdev::{Kind, Vdev};
+
+use crate::{Pool, mos, object_directory};
+
+/// More metaslabs than any vdev has.
+pub(crate) const SLABS_MAX: u64 = 1 << 24;
+
+/// A metaslab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slab {
+    /// Its bytes on the vdev.
+    pub range: Range<u64>,
+    /// Object of its space map; 0 if nothing was ever allocated.
+    pub map: u64,
+    /// Bytes allocated by its space map.
+    pub allocated: i64,
+    /// Its space map has everything before this txg; later changes are in the logs.
+    pub unflushed_since: Option<u64>,
+}
+
+/// Number of metaslabs of a top-level vdev.
+pub(crate) fn count(top: &Vdev) -> u64 {
+    match top.top_spec() {
+        Some(spec) if top.kind().is_concrete() && spec.metaslab_shift != 0 => {
+            (spec.asize >> spec.metaslab_shift).min(SLABS_MAX)
+        }
+        _ => 0,
+    }
+}
+
+/// The bytes of metaslab `number`.
+pub(crate) fn range(top: &Vdev, number: u64) -> Range<u64> {
+    let Some(spec) = top.top_spec() else { return 0..0 };
+    let (start, end) = (number << spec.metaslab_shift, (number + 1) << spec.metaslab_shift);
+    match top.kind() {
+        Kind::Draid(shape) => {
+            let group = (shape.ndata + shape.nparity) << spec.ashift;
+            let first = start.checked_next_multiple_of(group).unwrap_or(end).min(end);
+            first..first + (end - first) / group * group
+        }
+        _ => start..end,
+    }
+}
+
+/// The metaslabs of a top-level vdev; none if it is not of the kind that has any.
+pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<Slab>> {
+    let mos = pool.mos();
+    let (Some(spec), count) = (top.top_spec(), count(top)) else { return Ok(Vec::new()) };
+    let maps = numbers(pool, spec.metaslab_array, count)?;
+    let unflushed = match spec.zap {
+        0 => None,
+        zap => Zap::open(mos.object(zap)?)?.u64("com.delphix:ms_unflushed_phys_txgs")?,
+    };
+    let since = numbers(pool, unflushed.unwrap_or(0), count)?;
+    let mut slabs = Vec::new();
+    for (i, number) in (0..count).enumerate() {
+        let map = maps.get(i).copied().unwrap_or(0);
+        let allocated = if map == 0 { 0 } else { mos::space_map_header(mos, map)?.allocated };
+        slabs.push(Slab { range: range(top, number), map, allocated, unflushed_since: since.get(i).copied() });
+    }
+    Ok(slabs)
+}
+
+/// The first `count` numbers in object `id`; none if that is 0.
+fn numbers(pool: &Pool, id: u64, count: u64) -> Result<Vec<u64>> {
+    if id == 0 {
+        return Ok(Vec::new());
+    }
+    let object = pool.mos().object(id)?;
+    let bytes = object.read_whole((count * 8).min(object.dnode().size_max()), SLABS_MAX * 8)?;
+    Ok(bytes.chunks_exact(8).filter_map(|raw| Endian::Little.u64(raw)).collect())
+}
+
+/// The logs of changes that no metaslab has taken up yet, by txg; offsets and lengths in bytes.
+pub(crate) fn logs(pool: &Pool) -> Result<Vec<(u64, Vec<Run>)>> {
+    let mos = pool.mos();
+    let Some(zap) = object_directory(mos)?.u64("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
+    let mut logs = Vec::new();
+    for entry in Zap::open(mos.object(zap)?)?.entries()? {
+        // keys are txgs as hex text
+        let txg = u64::from_str_radix(&entry.name.to_string(), 16).ok();
+        let (Some(txg), Some(object)) = (txg, entry.value.first_u64()) else { continue };
+        let runs = mos::space_map(mos, object)?.into_iter().map(|run| Run {
+            offset: run.offset.saturating_mul(512),
+            len: run.len.saturating_mul(512),
+            ..run
+        });
+        logs.push((txg, runs.collect()));
+    }
+    logs.sort_by_key(|(txg, _)| *txg);
+    Ok(logs)
+}
