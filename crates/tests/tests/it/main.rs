@@ -1,4 +1,6 @@
 //! Tests of the whole: one binary, as linking takes longer than running.
 
 mod damage;
+mod golden;
 mod redundancy;
+mod ztest;

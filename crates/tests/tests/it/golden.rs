@@ -1,0 +1,114 @@
+//! The program on every pool of the corpus: what it tells is what the makers recorded.
+//!
+//! `CENOTE_TEST_CASE` restricts these tests to one case.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use testkit::corpus::{self, Case};
+use testkit::manifest::Manifest;
+use testkit::{program, totals};
+
+/// Programs that run at the same time.
+const WORKERS: usize = 2;
+
+/// A case, extracted into a folder.
+struct Extracted<'a> {
+    case: &'a Case,
+    dir: tempfile::TempDir,
+}
+
+impl Extracted<'_> {
+    /// `-d DIR` and a place in the pool.
+    fn args(&self, command: &[&str], place: &str) -> Vec<String> {
+        let dir = self.dir.path().to_str().expect("temporary folders are ASCII").to_owned();
+        command.iter().map(|arg| (*arg).to_owned()).chain(["-d".to_owned(), dir, place.to_owned()]).collect()
+    }
+}
+
+/// Runs `check` on every case, and fails with all that it says is wrong. Returns how much was checked.
+fn every_case(check: impl Fn(&Extracted<'_>, &mut Vec<String>) -> usize + Sync) -> usize {
+    let only = std::env::var("CENOTE_TEST_CASE").ok();
+    let cases = corpus::cases();
+    let cases: Vec<&Case> = cases.iter().filter(|case| only.as_ref().is_none_or(|only| case.name == *only)).collect();
+    let (next, checked, wrong) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..WORKERS {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let dir = tempfile::tempdir().expect("a temporary folder can be made");
+                    case.extract(dir.path()).expect("the images can be written");
+                    let mut wrongs = Vec::new();
+                    checked.fetch_add(check(&Extracted { case, dir }, &mut wrongs), Ordering::Relaxed);
+                    wrong.lock().unwrap().extend(wrongs.iter().map(|what| format!("{}: {what}", case.name)));
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} of the comparisons differ:\n{}", wrong.len(), wrong.join("\n"));
+    let checked = checked.into_inner();
+    assert!(checked > 0, "no case {only:?}");
+    checked
+}
+
+/// What `cenote stat` tells of every file.
+#[test]
+fn stat_tells_what_the_manifests_say() {
+    let checked = every_case(|extracted, wrong| {
+        let manifests = extracted.case.manifests(".jsonl");
+        for (dataset, text) in &manifests {
+            let place = format!("{dataset}:/");
+            let ran = program::run(extracted.args(&["stat", "-r", "-j", "--sha256"], &place));
+            if extracted.case.is_encrypted(dataset) {
+                if ran.code() != Some(1) || !ran.complaints().contains(dataset.as_str()) {
+                    wrong.push(format!("{dataset} is encrypted, but: {:?} {}", ran.code(), ran.complaints()));
+                }
+                continue;
+            }
+            let expect = Manifest::parse(text).expect("the corpus is well formed").on_disk();
+            match ran.well().and_then(|out| Manifest::parse(&out)) {
+                Ok(found) => wrong.extend(expect.differences(&found).map(|text| format!("{dataset}:\n{text}"))),
+                Err(e) => wrong.push(format!("{dataset}: {e}")),
+            }
+        }
+        manifests.len()
+    });
+    println!("golden: cenote stat agrees with {checked} manifests");
+}
+
+/// Volumes have no files, but contents.
+#[test]
+fn stat_tells_the_contents_of_volumes() {
+    let checked = every_case(|extracted, wrong| {
+        let volumes = extracted.case.manifests(".zvol");
+        for (volume, expect) in &volumes {
+            let ran = program::run(extracted.args(&["stat", "--sha256"], &format!("{volume}:")));
+            match ran.well() {
+                _ if extracted.case.is_encrypted(volume) && ran.code() == Some(1) => {}
+                Ok(out) if out == *expect => {}
+                Ok(out) => wrong.push(format!("{volume}: {out} instead of {expect}")),
+                Err(e) => wrong.push(format!("{volume}: {e}")),
+            }
+        }
+        // not every pool has volumes
+        volumes.len().max(1)
+    });
+    println!("golden: volumes, or none, in {checked} places");
+}
+
+/// Every block has its checksum, and their number and bytes are those that zdb counted.
+#[test]
+fn zdb_counts_what_zdb_counted() {
+    let checked = every_case(|extracted, wrong| {
+        let expect = extracted.case.text("info/zdb-bcc").expect("every case has zdb's totals");
+        let dir = extracted.dir.path().to_str().expect("temporary folders are ASCII");
+        let ran = program::run(["zdb", "-e", "-p", dir, "-c", &extracted.case.pool]);
+        match ran.code() {
+            Some(0) => wrong.extend(totals::differences(&expect, &ran.out())),
+            code => wrong.push(format!("zdb: {code:?}: {}", ran.complaints())),
+        }
+        1
+    });
+    println!("golden: the totals of {checked} pools are zdb's");
+}
