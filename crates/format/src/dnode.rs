@@ -128,6 +128,18 @@ impl Dnode {
         }))
     }
 
+    /// How many slots the dnode at the start of `bytes` takes, or 1 if that slot is free, without looking
+    /// at anything else in it.
+    pub fn slots_at(bytes: &[u8]) -> Result<usize> {
+        match (bytes.first(), bytes.get(12)) {
+            (Some(0), _) => Ok(1),
+            (Some(_), Some(&extra)) if (usize::from(extra) + 1) * SLOT_SIZE <= DNODE_SIZE_MAX => {
+                Ok(usize::from(extra) + 1)
+            }
+            (_, extra) => Err(Error::corrupt(format!("dnode: {extra:?} extra slots"))),
+        }
+    }
+
     /// log2 of the number of block pointers in an indirect block.
     pub fn pointers_shift(&self) -> u32 {
         u32::from(self.indirect_shift) - BlkPtr::SIZE.trailing_zeros()
@@ -162,11 +174,14 @@ mod tests {
         assert_eq!((d.bonus.len(), d.bonus[0], d.blkptrs.len()), (200, 0xab, 1));
         assert_eq!(d.spill.unwrap().birth(), 5);
         assert_eq!(d.pointers_shift(), 10);
+        assert_eq!(Dnode::slots_at(&sample()).unwrap(), 2);
     }
 
     #[test]
     fn nonsense_is_refused() {
         assert!(Dnode::parse(&[0; 512]).unwrap().is_none());
+        assert_eq!(Dnode::slots_at(&[0; 512]).unwrap(), 1);
+        assert!(Dnode::slots_at(&[1; 12]).is_err() && Dnode::slots_at(&[32; 13]).is_err());
         assert!(Dnode::parse(&sample()[..512]).is_err());
         for (at, byte) in [(0, 70), (1, 9), (1, 64), (2, 0), (2, 40), (3, 0), (3, 4), (11, 0xff), (9, 0xff), (12, 200)]
         {

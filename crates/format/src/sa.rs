@@ -126,7 +126,8 @@ struct Registered {
 /// The attributes and layouts of one file system.
 #[derive(Clone, Debug)]
 pub struct Registry {
-    attrs: HashMap<u16, Registered>,
+    /// By number; numbers are given from 0 upwards.
+    attrs: Vec<Option<Registered>>,
     names: HashMap<u16, String>,
     /// Number of each [`Attr`], if the file system has it.
     known: [Option<u16>; NAMES.len()],
@@ -149,7 +150,7 @@ impl Registry {
     ) -> Result<Registry> {
         let fixed = |(number, &len): (usize, &u16)| {
             let swap = if number == 15 { Swap::Bytes } else { Swap::Words };
-            (number as u16, Registered { len, swap })
+            Some(Registered { len, swap })
         };
         let mut this = Registry {
             attrs: FIXED_LENGTHS.iter().enumerate().map(fixed).collect(),
@@ -167,7 +168,9 @@ impl Registry {
                 4 => Swap::Acl,
                 other => return Err(Error::corrupt(format!("SA registry: '{name}' is turned in unknown way {other}"))),
             };
-            this.attrs.insert(number, Registered { len, swap });
+            let index = usize::from(number);
+            this.attrs.resize(this.attrs.len().max(index + 1), None);
+            this.attrs[index] = Some(Registered { len, swap });
             if let Some(attr) = NAMES.iter().position(|(known, _)| *known == name) {
                 this.known[attr].get_or_insert(number);
             }
@@ -184,6 +187,11 @@ impl Registry {
     /// The number of an attribute; `None` if the file system has it nowhere.
     pub fn number(&self, attr: Attr) -> Option<u16> {
         self.known[attr as usize]
+    }
+
+    fn registered(&self, number: u16) -> Result<Registered> {
+        let known = self.attrs.get(usize::from(number)).copied().flatten();
+        known.ok_or_else(|| Error::corrupt(format!("SA attribute {number} is not registered")))
     }
 
     fn layout(&self, number: u16) -> Result<&[u16]> {
@@ -251,19 +259,20 @@ fn place(
     layout: &[u16],
     u16_of: impl Fn([u8; 2]) -> u16,
 ) -> Result<Vec<(u16, Range<usize>)>> {
-    let mut attrs = Vec::with_capacity(layout.len());
-    for number in layout {
-        let known = registry.attrs.get(number);
-        attrs.push((*number, known.ok_or_else(|| Error::corrupt(format!("SA attribute {number} is not registered")))?));
+    let mut variable = 0;
+    for &number in layout {
+        variable += usize::from(registry.registered(number)?.len == 0);
     }
-    let variable = attrs.iter().filter(|(_, attr)| attr.len == 0).count();
     let early_end = || Error::corrupt(format!("SA attributes end beyond the {} bytes of their buffer", bytes.len()));
     let lengths = bytes.get(LENGTHS_AT..LENGTHS_AT + variable * 2).ok_or_else(early_end)?;
     let mut lengths = lengths.as_chunks().0.iter().map(|raw| u16_of(*raw));
     let mut at = (LENGTHS_AT + variable * 2).next_multiple_of(8);
-    let mut values = Vec::with_capacity(attrs.len());
-    for (number, attr) in attrs {
-        let len = if attr.len == 0 { lengths.next().unwrap_or(0) } else { attr.len };
+    let mut values = Vec::with_capacity(layout.len());
+    for &number in layout {
+        let len = match registry.registered(number)?.len {
+            0 => lengths.next().unwrap_or(0),
+            len => len,
+        };
         let end = at + usize::from(len);
         if end > bytes.len() {
             return Err(early_end());
@@ -278,7 +287,7 @@ fn turned(bytes: &[u8], registry: &Registry, values: &[(u16, Range<usize>)]) -> 
     let mut bytes = bytes.to_vec();
     for (number, range) in values {
         let value = &mut bytes[range.clone()];
-        match registry.attrs.get(number).map_or(Swap::Bytes, |attr| attr.swap) {
+        match registry.registered(*number).map_or(Swap::Bytes, |attr| attr.swap) {
             Swap::Words => swap::words(value),
             Swap::U32 => value.chunks_exact_mut(4).for_each(<[u8]>::reverse),
             Swap::U16 => value.chunks_exact_mut(2).for_each(<[u8]>::reverse),
