@@ -5,14 +5,16 @@
 # they stay; "${S390X[@]}" PROGRAM ARG... runs one.
 # shellcheck shell=bash
 
-S390X_CACHE=${XDG_CACHE_HOME:-$HOME/.cache}/zvm/s390x
+# shellcheck source=debs.sh
+. "$(dirname "${BASH_SOURCE[0]}")/debs.sh"
+S390X_CACHE=$ORACLE_CACHE/s390x
 export SYSROOT=$S390X_CACHE/root
 S390X_PACKAGES=(zfs-test zfsutils-linux libzpool5linux libzfs4linux libnvpair3linux libuutil3linux libzfsbootenv1linux
     libc6 libgcc-s1 libblkid1 libudev1 libuuid1 libssl3 zlib1g libzstd1 libtirpc3 libgssapi-krb5-2 libkrb5-3
     libk5crypto3 libkrb5support0 libcom-err2 libkeyutils1)
 
 s390x_setup() {
-    local p missing=() apt
+    local p missing=()
     for p in qemu-user-static gcc-s390x-linux-gnu libc6-dev-s390x-cross "$@"; do
         [[ $(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null) == installed ]] || missing+=("$p")
     done
@@ -20,15 +22,8 @@ s390x_setup() {
         echo "installing ${missing[*]}" >&2
         apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >&2
     fi
-    [[ ! -e $S390X_CACHE/ready ]] || return 0
-    mkdir -p "$S390X_CACHE"/{apt/lists/partial,apt/cache/archives/partial,debs,root}
-    apt=(-qq -o APT::Architecture=s390x -o APT::Architectures::=s390x -o Dir::State::lists="$S390X_CACHE/apt/lists"
-        -o Dir::State::status=/dev/null -o Dir::Cache="$S390X_CACHE/apt/cache" -o APT::Sandbox::User=root)
-    apt-get "${apt[@]}" update || true    # of sources that do not have this architecture
-    (cd "$S390X_CACHE/debs" && apt-get "${apt[@]}" download "${S390X_PACKAGES[@]}")
-    for p in "$S390X_CACHE"/debs/*.deb; do dpkg -x "$p" "$SYSROOT"; done
+    unpack_debs "$S390X_CACHE" s390x "${S390X_PACKAGES[@]}"
     s390x_exec_shim
-    touch "$S390X_CACHE/ready"
 }
 
 export QEMU=/usr/bin/qemu-s390x-static
