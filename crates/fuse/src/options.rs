@@ -65,7 +65,8 @@ pub enum Unmount {
     IfUnused,
     /// Take it out of sight at once; those who use it go on until they are done.
     Lazy,
-    /// Take it out of sight at once, and let whoever uses it run into errors.
+    /// Take it out of sight at once, and let whoever uses it run into errors. For an ordinary user's
+    /// mount that needs the kernel's `/sys/fs/fuse/connections`; without it this is [`Unmount::Lazy`].
     Force,
 }
 

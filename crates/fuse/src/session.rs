@@ -160,6 +160,8 @@ impl<S: Source> Session<S> {
             Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
             Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
             Ok(value) => reply.data(&value),
+            // longer than Linux lets any program have
+            Err(error) if error.kind() == Kind::TooBig => reply.error(Errno::E2BIG),
             Err(error) => reply.error(self.fail(request, node, error)),
         }
     }

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -123,16 +123,21 @@ fn somebody_elses_umount() {
     assert_eq!(fs::metadata(m.path("file")).unwrap().size(), 100_000);
 }
 
-/// Starts this test binary once more, to mount [`tree`] at `dir` until it is killed or its standard
-/// input ends, and waits until it has.
-fn serve_elsewhere(dir: &Path, exe: &Path, uid: Option<u32>) -> Child {
+/// This test binary, to be started once more: it mounts [`tree`] at `dir` until it is killed or its
+/// standard input ends.
+fn server(dir: &Path, exe: &Path, uid: Option<u32>) -> Command {
     let mut command = Command::new(exe);
     command.args(["--ignored", "--exact", "lifecycle::serve", "--nocapture"]).env(SERVE_AT, dir);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     if let Some(uid) = uid {
         command.uid(uid).gid(uid).current_dir("/");
     }
-    let mut child = command.spawn().unwrap();
+    command
+}
+
+/// Starts it, and waits until it has mounted.
+fn serve_elsewhere(dir: &Path, exe: &Path, uid: Option<u32>) -> Child {
+    let mut child = server(dir, exe, uid).spawn().unwrap();
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     let ready = lines.map_while(Result::ok).any(|line| line.contains("SERVING"));
     assert!(ready, "the other process did not mount");
@@ -171,22 +176,42 @@ fn a_killed_process_is_cleared_away() {
     assert_eq!(mount_line(&dir.0), None, "nothing dead is left below");
 }
 
+/// A mountpoint of user nobody's, and a test binary that nobody may run.
+struct Nobodys {
+    dir: Dir,
+    point: PathBuf,
+    exe: PathBuf,
+}
+
+impl Nobodys {
+    fn new() -> Option<Nobodys> {
+        if !["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists()) {
+            eprintln!("SKIPPED {}:{}: there is no fusermount3", file!(), line!());
+            return None;
+        }
+        let dir = Dir::new();
+        let (point, exe) = (dir.0.join("mnt"), dir.0.join("exe"));
+        fs::create_dir(&point).unwrap();
+        chown(&point, Some(NOBODY), Some(NOBODY)).unwrap();
+        fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        fs::set_permissions(&exe, PermissionsExt::from_mode(0o755)).unwrap();
+        Some(Nobodys { dir, point, exe })
+    }
+}
+
+impl Drop for Nobodys {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.exe);
+        let _ = fs::remove_dir(&self.point);
+    }
+}
+
 #[test]
 fn an_ordinary_user() {
     require!(root);
-    if !["/usr/bin/fusermount3", "/bin/fusermount3"].iter().any(|path| Path::new(path).exists()) {
-        eprintln!("SKIPPED {}:{}: there is no fusermount3", file!(), line!());
-        return;
-    }
-    let dir = Dir::new();
-    let (point, exe) = (dir.0.join("mnt"), dir.0.join("exe"));
-    fs::create_dir(&point).unwrap();
-    chown(&point, Some(NOBODY), Some(NOBODY)).unwrap();
-    fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    fs::set_permissions(&exe, PermissionsExt::from_mode(0o755)).unwrap();
-
-    let mut child = serve_elsewhere(&point, &exe, Some(NOBODY));
-    let line = mount_line(&point).unwrap();
+    let Some(Nobodys { point, exe, .. }) = &Nobodys::new() else { return };
+    let mut child = serve_elsewhere(point, exe, Some(NOBODY));
+    let line = mount_line(point).unwrap();
     assert!(line.contains(" - fuse.zfs tank/user ro,"), "{line}");
     assert!(line.contains(&format!("user_id={NOBODY}")) && line.contains("ro,nosuid,nodev"), "{line}");
     let as_nobody = |command: &str| {
@@ -195,15 +220,29 @@ fn an_ordinary_user() {
         String::from_utf8(sh.output().unwrap().stdout).unwrap()
     };
     let path = point.display();
-    assert_eq!(
-        as_nobody(&format!("wc -c < {path}/file; ls {path}; df --output=fstype {path} | tail -1")),
-        "100000\nfile\nfuse.zfs\n"
-    );
+    let seen = as_nobody(&format!("wc -c < {path}/file; ls {path}; df --output=fstype {path} | tail -1"));
+    assert_eq!(seen, "100000\nfile\nfuse.zfs\n");
     assert_eq!(errno(fs::metadata(point.join("file"))), libc::EACCES, "not even root, without allow_other");
 
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
-    assert_eq!(mount_line(&point), None);
-    fs::remove_file(&exe).unwrap();
-    fs::remove_dir(&point).unwrap();
+    assert_eq!(mount_line(point), None);
+}
+
+#[test]
+fn what_an_ordinary_user_is_told() {
+    require!(root);
+    let Some(Nobodys { dir, point, exe }) = &Nobodys::new() else { return };
+    let refusal = |point: &Path, path: &str| {
+        let output = server(point, exe, Some(NOBODY)).env("PATH", path).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    let no_helper = refusal(point, "/nonexistent");
+    assert!(no_helper.contains("Missing(there is no fusermount3"), "{no_helper}");
+    let roots = dir.0.join("roots");
+    fs::create_dir(&roots).unwrap();
+    let no_access = refusal(&roots, "/usr/bin:/bin");
+    assert!(no_access.contains("Permission(fusermount3: user has no write access to mountpoint"), "{no_access}");
+    fs::remove_dir(&roots).unwrap();
 }
