@@ -205,11 +205,22 @@ impl Object {
         }
     }
 
+    /// Starts reading data blocks that will be asked for soon.
+    pub fn prefetch(&self, blkids: Vec<u64>) {
+        let object = self.clone();
+        // errors are for the reader who asks for the block
+        self.objset.cache().zio().env().background(move || drop(object.load_blocks(blkids)));
+    }
+
     /// Brings the blocks of a byte range into the cache.
     fn load(&self, range: std::ops::Range<u64>) -> Result<()> {
         let size = self.block_size()?;
+        self.load_blocks(range.start / size..range.end.div_ceil(size))
+    }
+
+    fn load_blocks(&self, blkids: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut requests = Vec::new();
-        for blkid in range.start / size..range.end.div_ceil(size) {
+        for blkid in blkids {
             let bp = self.data_pointer(blkid)?;
             let request = self.request(bp, 0, blkid);
             if !bp.is_hole() && !bp.is_embedded() && self.objset.cache().peek(&request).is_none() {

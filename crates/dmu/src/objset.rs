@@ -117,6 +117,16 @@ impl Objset {
         Ok(Object::new(self.clone(), id, Arc::new(dnode)))
     }
 
+    /// Starts reading the dnodes of objects that will be opened soon.
+    pub fn prefetch(self: &Arc<Self>, ids: impl IntoIterator<Item = u64>) {
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let mut blkids: Vec<u64> = ids.into_iter().map(|id| id / per_block).collect();
+        blkids.sort_unstable();
+        blkids.dedup();
+        meta.prefetch(blkids);
+    }
+
     /// The lowest object number above `after` that is allocated.
     pub fn next_object(self: &Arc<Self>, after: u64) -> Result<Option<u64>> {
         let meta = self.meta();

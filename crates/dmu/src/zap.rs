@@ -26,6 +26,9 @@ use crate::{Block, Object};
 use micro::MicroZap;
 pub use value::{Entry, Name, Value};
 
+/// Blocks of a table that are prefetched when a listing begins.
+const PREFETCH_BLOCKS_MAX: u64 = 512;
+
 /// A table; cheap to open.
 pub struct Zap {
     source: Box<dyn Source>,
@@ -70,6 +73,8 @@ pub struct Info {
 trait Source: Send + Sync {
     fn block(&self, blkid: u64) -> Result<Block>;
     fn bookmark(&self, blkid: u64) -> Bookmark;
+    /// Says that these will be asked for soon.
+    fn prefetch(&self, blkids: Vec<u64>);
 }
 
 impl Source for Object {
@@ -79,6 +84,10 @@ impl Source for Object {
 
     fn bookmark(&self, blkid: u64) -> Bookmark {
         Object::bookmark(self, 0, blkid)
+    }
+
+    fn prefetch(&self, blkids: Vec<u64>) {
+        Object::prefetch(self, blkids);
     }
 }
 
@@ -171,6 +180,10 @@ impl Zap {
             }
             Body::Fat(head, header) => (head, header),
         };
+        if cookie == 0 && header.leaves > 1 {
+            // Most listings go on to the end, and the order of hashes is not that of the blocks.
+            self.source.prefetch((1..header.free_block.min(PREFETCH_BLOCKS_MAX)).collect());
+        }
         let mut at = Position::from_cookie(cookie, header.flags);
         loop {
             let next = self.in_leaf(header, at.hash, |leaf| {

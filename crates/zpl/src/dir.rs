@@ -19,6 +19,8 @@ const COOKIE_DOT: u64 = 1;
 const COOKIE_DOTDOT: u64 = 2;
 /// Cookies up to here are not the table's.
 const COOKIE_RESERVED_MAX: u64 = 3;
+/// Entries that are read before the first of them is handed on.
+const BATCH: usize = 64;
 /// How deep a path may be; more is a circle in a damaged pool.
 const DEPTH_MAX: usize = 4096;
 
@@ -71,15 +73,32 @@ impl Zpl {
         }
         let table = Zap::open(node.into_object())?;
         let from = if cookie <= COOKIE_RESERVED_MAX { 0 } else { cookie };
+        let mut batch = Vec::with_capacity(BATCH);
         let mut result = Ok(());
-        table.for_each_from(from, &mut |entry| match self.dir_entry(entry) {
-            Ok(entry) => each(entry),
-            Err(e) => {
-                result = Err(e.at_block(table.bookmark()));
-                ControlFlow::Break(())
+        table.for_each_from(from, &mut |entry| {
+            match self.dir_entry(entry) {
+                Ok(entry) => batch.push(entry),
+                Err(e) => {
+                    result = Err(e.at_block(table.bookmark()));
+                    return ControlFlow::Break(());
+                }
             }
+            if batch.len() == BATCH { self.deliver(&mut batch, each) } else { ControlFlow::Continue(()) }
         })?;
+        // Empty if the caller broke off.
+        let _ = self.deliver(&mut batch, each);
         result
+    }
+
+    /// Hands on a batch of entries, and has their dnodes read meanwhile: who lists a directory mostly goes
+    /// on to look at what is in it.
+    fn deliver(&self, batch: &mut Vec<DirEntry>, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> ControlFlow<()> {
+        if batch.len() > 1 {
+            self.objset.prefetch(batch.iter().map(|entry| entry.ino));
+        }
+        let flow = batch.drain(..).try_for_each(each);
+        batch.clear();
+        flow
     }
 
     /// The object at the end of a path from the root; symbolic links are not followed. Errors: as
