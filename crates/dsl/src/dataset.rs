@@ -118,16 +118,24 @@ impl Dsl {
         }
     }
 
-    /// Names of the clones of a snapshot, in the order of the table.
+    /// Names of the clones of a snapshot: file systems and volumes, in the order of the table.
     pub fn clones(&self, snapshot: &Dataset) -> Result<Vec<String>> {
-        if snapshot.phys.next_clones_zap == 0 {
-            return Ok(Vec::new());
+        let count = snapshot.phys.num_children.saturating_sub(1);
+        let entries = match snapshot.phys.next_clones_zap {
+            0 => Vec::new(),
+            zap => Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?,
+        };
+        if entries.len() as u64 != count {
+            // before version 11 of the pool there was no such table, and later ones may lack entries
+            let clones = self.walk()?.into_iter().filter(|dir| dir.phys.origin == snapshot.id);
+            return Ok(clones.map(|dir| dir.name).collect());
         }
-        let zap = Zap::open(self.mos().object(snapshot.phys.next_clones_zap)?)?;
         let mut names = Vec::new();
-        for entry in zap.entries()? {
+        for entry in entries {
             let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("clone without object number"))?;
-            names.push(self.name_of(id)?);
+            // the table leads to the oldest snapshot of the clone, if it has any
+            let name = self.name_of(id)?;
+            names.push(name.split('@').next().unwrap_or(&name).to_owned());
         }
         Ok(names)
     }

@@ -183,10 +183,14 @@ impl Dsl {
             (From::Dir, Of::Dataset(_)) => self.in_dir(subject, property)?,
             (From::Dataset, Of::Dataset(dataset)) => self.in_dataset_record(subject, dataset, property)?,
             (From::Key, Of::Dataset(_)) => self.in_key(subject, property)?,
-            (From::Contents, _) => match self.in_contents(subject, property).in_dataset(subject.name())? {
-                None if info.applies.has(DatasetKind::FileSystem) => return Ok(None),
-                computed => computed,
-            },
+            (From::Contents, _) => {
+                let value = self.in_contents(subject, property).in_dataset(subject.name())?;
+                if info.applies.has(DatasetKind::FileSystem) {
+                    // what a file system says of itself has no source, and no default
+                    return Ok(value.map(|value| Sourced { value, source: PropertySource::None }));
+                }
+                value
+            }
             (From::Available, Of::Dataset(dataset)) => Some(self.left_by_limits(subject, dataset, usable_bytes)?),
             (_, Of::Bookmark(bookmark)) => self.in_bookmark(bookmark, property)?,
         };

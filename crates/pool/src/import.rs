@@ -7,7 +7,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset};
 use dsl::Dsl;
-use format::nvlist::NvList;
+use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Spec, Tree, TxgRanges};
 use zio::Zio;
@@ -146,7 +146,7 @@ impl Pool {
         let (_, _, mos) = open_mos(&candidate.vdev_tree)?;
         let config_object = object_directory(&mos)?.require_u64("config")?;
         let config = packed_nvlist(&mos, config_object)?;
-        let (tree, cache, mos) = open_mos(config.list("vdev_tree")?)?;
+        let (tree, cache, mos) = open_mos(&with_classes(config.list("vdev_tree")?, &mos))?;
 
         let features = Features::read(&mos)?;
         check_readable(&features, name)?;
@@ -306,6 +306,26 @@ fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
         tree.set_missing(leaf.guid(), missed);
     }
     Ok(())
+}
+
+/// The tree of a configuration with the allocation class of each top-level vdev, which is kept in a
+/// ZAP of the vdev. One that cannot be read changes nothing for a reader.
+fn with_classes(tree: &NvList, mos: &Arc<Objset>) -> NvList {
+    let class_of = |top: &NvList| {
+        let zap = top.opt_u64("com.delphix:vdev_zap_top").filter(|zap| *zap != 0)?;
+        let zap = dmu::zap::Zap::open(mos.object(zap).ok()?).ok()?;
+        let class = zap.lookup(b"org.zfsonlinux:allocation_bias").ok()??.text();
+        ["log", "special", "dedup"].contains(&class.as_str()).then_some(class)
+    };
+    let mut tops = tree.opt_lists("children").unwrap_or_default().to_vec();
+    for top in &mut tops {
+        if let Some(class) = class_of(top) {
+            top.set("alloc_bias", Value::Str(class));
+        }
+    }
+    let mut tree = tree.clone();
+    tree.set("children", Value::Lists(tops));
+    tree
 }
 
 /// The spares or cache devices: a packed list in an object of its own.
