@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use testkit::corpus::{self, Case};
 use testkit::manifest::Manifest;
-use testkit::{program, totals};
+use testkit::{copy, program, totals};
 
 /// Programs that run at the same time.
 const WORKERS: usize = 2;
@@ -75,6 +75,29 @@ fn stat_tells_what_the_manifests_say() {
         manifests.len()
     });
     println!("golden: cenote stat agrees with {checked} manifests");
+}
+
+/// What `cenote cp` makes of every file.
+#[test]
+fn cp_copies_what_the_manifests_say() {
+    let checked = every_case(|extracted, wrong| {
+        let manifests = extracted.case.manifests(".jsonl");
+        let manifests = manifests.iter().filter(|(dataset, _)| !extracted.case.is_encrypted(dataset));
+        let mut checked = 0;
+        for (dataset, text) in manifests {
+            let to = tempfile::tempdir().expect("a temporary folder can be made");
+            let copy = to.path().join("copy");
+            let mut args = extracted.args(&["cp", "-r"], &format!("{dataset}:/"));
+            args.push(copy.to_str().expect("temporary folders are ASCII").to_owned());
+            let ran = program::run(args);
+            let expect = Manifest::parse(text).expect("the corpus is well formed").on_disk();
+            let differences = copy::differences(&expect, &copy);
+            wrong.extend(differences.map(|text| format!("{dataset}:\n{text}{}", ran.complaints())));
+            checked += 1;
+        }
+        checked.max(1)
+    });
+    println!("golden: cenote cp copies {checked} file systems and snapshots as they are");
 }
 
 /// Volumes have no files, but contents.
