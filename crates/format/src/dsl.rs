@@ -117,59 +117,37 @@ impl DatasetPhys {
 
     /// From a bonus buffer.
     pub fn parse(bonus: &[u8]) -> Result<DatasetPhys> {
-        let mut r = Reader::new(bonus, Endian::Little);
         let short = || Error::corrupt("DSL dataset: bonus buffer too short");
-        let mut head = [0; 16];
-        for word in &mut head {
-            *word = r.u64().map_err(|_| short())?;
-        }
-        let bp = r.take(BlkPtr::SIZE).ok().and_then(BlkPtr::parse).ok_or_else(short)?;
+        let mut r = Reader::new(bonus, Endian::Little);
+        let mut next = || r.u64().map_err(|_| short());
+        let mut phys = DatasetPhys {
+            dir: next()?,
+            prev_snap: next()?,
+            prev_snap_txg: next()?,
+            next_snap: next()?,
+            snapnames_zap: next()?,
+            num_children: next()?,
+            creation_time_s: next()?,
+            creation_txg: next()?,
+            deadlist: next()?,
+            referenced_bytes: next()?,
+            compressed_bytes: next()?,
+            uncompressed_bytes: next()?,
+            unique_bytes: next()?,
+            fsid_guid: next()?,
+            guid: next()?,
+            flags: next()?,
+            bp: BlkPtr::HOLE,
+            next_clones_zap: 0,
+            props_zap: 0,
+            userrefs_zap: 0,
+        };
+        phys.bp = r.take(BlkPtr::SIZE).ok().and_then(BlkPtr::parse).ok_or_else(short)?;
         // version 1 of the pool ended here or a little later
-        let mut tail = [0; 3];
-        for word in &mut tail {
-            *word = r.u64().unwrap_or(0);
+        for field in [&mut phys.next_clones_zap, &mut phys.props_zap, &mut phys.userrefs_zap] {
+            *field = r.u64().unwrap_or(0);
         }
-        let [
-            dir,
-            prev_snap,
-            prev_snap_txg,
-            next_snap,
-            snapnames_zap,
-            num_children,
-            creation_time_s,
-            creation_txg,
-            deadlist,
-            referenced_bytes,
-            compressed_bytes,
-            uncompressed_bytes,
-            unique_bytes,
-            fsid_guid,
-            guid,
-            flags,
-        ] = head;
-        let [next_clones_zap, props_zap, userrefs_zap] = tail;
-        Ok(DatasetPhys {
-            dir,
-            prev_snap,
-            prev_snap_txg,
-            next_snap,
-            snapnames_zap,
-            num_children,
-            creation_time_s,
-            creation_txg,
-            deadlist,
-            referenced_bytes,
-            compressed_bytes,
-            uncompressed_bytes,
-            unique_bytes,
-            fsid_guid,
-            guid,
-            flags,
-            bp,
-            next_clones_zap,
-            props_zap,
-            userrefs_zap,
-        })
+        Ok(phys)
     }
 
     /// Whether this is a snapshot, not a head.
