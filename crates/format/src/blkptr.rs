@@ -52,6 +52,11 @@ impl Dva {
         Dva { words: [first.into(), second.into()] }
     }
 
+    /// From the two words on disk.
+    pub fn from_words(words: [u64; 2]) -> Dva {
+        Dva { words: words.map(U64::new) }
+    }
+
     /// Id of the top-level vdev.
     pub fn vdev(&self) -> u64 {
         bits(self.words[0], 32, 24)
@@ -270,6 +275,11 @@ impl BlkPtr {
             _ if self.uses_crypt() => self.fill.get() & 0xffff_ffff,
             _ => self.fill.get(),
         }
+    }
+
+    /// The last 4 bytes of the initialisation vector of an encrypted one.
+    pub fn iv2(&self) -> u32 {
+        bits(self.fill, 32, 32) as u32
     }
 
     /// Whether a pointer in a list of dead blocks tells of a free, not of an allocation.

@@ -17,7 +17,8 @@ use crate::blkptr::BlkPtr;
 
 /// `magic` of an uberblock.
 pub const MAGIC: u64 = 0x00ba_b10c;
-const MMP_MAGIC: u64 = 0xa11c_ea11;
+/// `mmp_magic` of an uberblock whose writer knew of multihost protection.
+pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 
 /// A checked uberblock.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,6 +9,7 @@
 //! Below is everything but the file system; above are the commands and the pool process.
 
 mod candidate;
+pub mod check;
 mod dedup;
 mod errlog;
 mod features;

@@ -1,0 +1,329 @@
+//! What the space maps say is allocated, and what of that blocks lay claim to.
+//!
+//! At first every metaslab holds all that its space map, and the logs of later changes, say is
+//! allocated. Each block that is found takes its bytes out. What is left at the end is leaked; a block
+//! whose bytes are not there is one of two on the same place, or in free space.
+//!
+//! A removed vdev has no space maps. The bytes that its table has an entry for are what can be claimed
+//! there, and each claim is also one of the places where they are now.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use base::{Error, Result};
+use dmu::zap::Zap;
+use format::blkptr::Dva;
+use vdev::spec::Bias;
+use vdev::{Kind, MapEntry, Vdev};
+
+use super::segments::Segments;
+use crate::slabs::{self, Slab};
+use crate::tops::EMBEDDED_LOG_SLABS_MIN;
+use crate::{Pool, mos};
+
+/// How often a removed vdev may lead to another one.
+const HOPS_MAX: usize = 64;
+
+/// What vdevs are set aside for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// Everything that has no class of its own.
+    Normal,
+    /// The intent log, on vdevs of its own.
+    Log,
+    /// The intent log, on one metaslab of each normal vdev.
+    EmbeddedLog,
+    /// Metadata and small blocks.
+    Special,
+    /// Dedup tables.
+    Dedup,
+}
+
+/// Space of a class, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassSpace {
+    /// Whether the pool has such vdevs.
+    pub exists: bool,
+    /// Bytes that the space maps say are allocated, without the logs.
+    pub allocated: u64,
+    /// Bytes in all.
+    pub space: u64,
+}
+
+/// Bytes that are allocated, but belong to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leak {
+    /// Top-level vdev.
+    pub vdev: u64,
+    /// Bytes there.
+    pub range: Range<u64>,
+}
+
+/// A removed vdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// Its number.
+    pub vdev: u64,
+    /// Entries of its table.
+    pub entries: u64,
+}
+
+pub(super) struct Claims {
+    tops: Vec<Top>,
+    classes: [ClassSpace; 5],
+    /// What the logs add to the space maps.
+    unflushed: i64,
+    checkpoint: u64,
+    removing: u64,
+}
+
+#[derive(Default)]
+struct Top {
+    shift: u32,
+    /// Whether it has metaslabs of its own.
+    is_concrete: bool,
+    parts: Vec<Part>,
+    table: Option<Arc<Vec<MapEntry>>>,
+}
+
+/// A metaslab, or all of a removed vdev.
+struct Part {
+    unflushed_since: Option<u64>,
+    left: Segments,
+}
+
+impl Claims {
+    /// What is allocated, as of now. With `whole` false only the sums of the classes are read, and
+    /// every claim is granted.
+    pub(super) fn read(pool: &Pool, whole: bool) -> Result<Claims> {
+        let mut claims =
+            Claims { tops: Vec::new(), classes: [ClassSpace::default(); 5], unflushed: 0, checkpoint: 0, removing: 0 };
+        for top in pool.tree().tops() {
+            let slabs = slabs::read(pool, top)?;
+            claims.add_to_classes(top, &slabs);
+            let entry = if whole { load(pool, top, slabs)? } else { Top::default() };
+            claims.tops.push(entry);
+        }
+        if whole {
+            claims.apply_logs(pool)?;
+            claims.exclude_checkpoint(pool)?;
+        }
+        Ok(claims)
+    }
+
+    fn add_to_classes(&mut self, top: &Vdev, slabs: &[Slab]) {
+        let Some(spec) = top.top_spec() else { return };
+        if top.kind() == Kind::Indirect && spec.metaslab_shift != 0 {
+            // zdb counts the addresses of removed vdevs as space, and so do we, to be comparable
+            let count = (spec.asize >> spec.metaslab_shift).min(slabs::SLABS_MAX);
+            self.classes[Class::Normal as usize].space += count << spec.metaslab_shift;
+        }
+        if slabs.is_empty() {
+            return;
+        }
+        let class = match spec.bias {
+            _ if spec.is_log => Class::Log,
+            Some(Bias::Log) => Class::Log,
+            Some(Bias::Special) => Class::Special,
+            Some(Bias::Dedup) => Class::Dedup,
+            None => Class::Normal,
+        };
+        // of a vdev with many, the emptiest metaslab is kept for the log
+        let kept = match class {
+            Class::Normal if slabs.len() > EMBEDDED_LOG_SLABS_MIN => {
+                (0..slabs.len()).min_by_key(|&i| slabs[i].allocated)
+            }
+            _ => None,
+        };
+        for (i, slab) in slabs.iter().enumerate() {
+            let class = if kept == Some(i) { Class::EmbeddedLog } else { class };
+            let sum = &mut self.classes[class as usize];
+            sum.allocated = sum.allocated.saturating_add_signed(slab.allocated);
+            sum.space += slab.range.end - slab.range.start;
+        }
+        if !spec.removing {
+            self.classes[class as usize].exists = true;
+            self.classes[Class::EmbeddedLog as usize].exists |= class != Class::Log;
+        }
+    }
+
+    /// Takes up the changes that no metaslab has.
+    fn apply_logs(&mut self, pool: &Pool) -> Result<()> {
+        for (txg, runs) in slabs::logs(pool)? {
+            for run in runs {
+                let vdev = run.vdev.unwrap_or(0);
+                let range = run.offset..run.offset.saturating_add(run.len);
+                let Some(part) = self.part(vdev, run.offset).filter(|part| part.unflushed_since.is_some()) else {
+                    continue;
+                };
+                if part.unflushed_since.is_some_and(|since| txg < since) {
+                    continue;
+                }
+                let fits = if run.allocated { part.left.add(range.clone()) } else { part.left.take(range.clone()) };
+                if !fits {
+                    return Err(contradiction(vdev, &range, run.allocated));
+                }
+                let bytes = i64::try_from(run.len).unwrap_or(i64::MAX);
+                self.unflushed = self.unflushed.saturating_add(if run.allocated { bytes } else { -bytes });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes out what only the checkpoint refers to, which is allocated, but not visited.
+    fn exclude_checkpoint(&mut self, pool: &Pool) -> Result<()> {
+        for top in pool.tree().tops() {
+            let Some(spec) = top.top_spec().filter(|spec| spec.zap != 0) else { continue };
+            let zap = Zap::open(pool.mos().object(spec.zap)?)?;
+            let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? else { continue };
+            for run in mos::space_map(pool.mos(), map)? {
+                let start = run.offset.saturating_mul(1 << spec.ashift);
+                let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
+                let fits = self.part(top.number(), start).is_some_and(|part| part.left.take(range.clone()));
+                if !fits {
+                    return Err(contradiction(top.number(), &range, false));
+                }
+                self.checkpoint += range.end - range.start;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims, for a vdev that is being removed, the places that its contents have been copied to: no
+    /// block refers to them yet. `copied_to` is where copying has got.
+    pub(super) fn claim_removal(&mut self, vdev: u64, table: Vec<MapEntry>, copied_to: u64) -> Result<(), Leak> {
+        let Some(top) = self.tops.get(vdev as usize) else { return Ok(()) };
+        let mut allocated: Vec<Range<u64>> = top.parts.iter().flat_map(|part| part.left.iter()).collect();
+        allocated.iter_mut().for_each(|run| run.end = run.end.min(copied_to));
+        for run in allocated.into_iter().filter(|run| run.start < run.end) {
+            self.removing += run.end - run.start;
+            for (to, range) in moved(&table, &run) {
+                self.claim(to, range, HOPS_MAX)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims the bytes at an address; `size` of them, on a gang block its header.
+    pub(super) fn claim_dva(&mut self, dva: &Dva, size: u64) -> Result<(), Leak> {
+        self.claim(dva.vdev(), dva.offset()..dva.offset().saturating_add(size), HOPS_MAX)
+    }
+
+    /// Fails with the bytes that are not there to be claimed.
+    fn claim(&mut self, vdev: u64, range: Range<u64>, hops: usize) -> Result<(), Leak> {
+        let missing = Leak { vdev, range: range.clone() };
+        let Some(hops) = hops.checked_sub(1) else { return Err(missing) };
+        let table = self.tops.get(vdev as usize).and_then(|top| top.table.clone());
+        if let Some(table) = table {
+            let moved = moved(&table, &range);
+            if moved.iter().map(|(_, to)| to.end - to.start).sum::<u64>() != range.end - range.start {
+                return Err(missing);
+            }
+            for (to, range) in moved {
+                self.claim(to, range, hops)?;
+            }
+        }
+        match self.part(vdev, range.start).is_some_and(|part| part.left.take(range)) {
+            true => Ok(()),
+            false => Err(missing),
+        }
+    }
+
+    /// The metaslab that an offset is in.
+    fn part(&mut self, vdev: u64, offset: u64) -> Option<&mut Part> {
+        let top = usize::try_from(vdev).ok().and_then(|vdev| self.tops.get_mut(vdev))?;
+        let slab = if top.is_concrete { offset.checked_shr(top.shift)? } else { 0 };
+        top.parts.get_mut(usize::try_from(slab).ok()?)
+    }
+
+    /// Number of the metaslab that an offset is in.
+    pub(super) fn slab_number(pool: &Pool, vdev: u64, offset: u64) -> u64 {
+        let shift = pool.tree().top(vdev).ok().and_then(|top| top.top_spec()).map_or(63, |spec| spec.metaslab_shift);
+        offset.checked_shr(shift).unwrap_or(0)
+    }
+
+    /// The space of a class.
+    pub(super) fn classes(&self) -> [ClassSpace; 5] {
+        self.classes
+    }
+
+    /// What nobody has claimed. What is left of a removed vdev is no longer needed, but no leak.
+    pub(super) fn leaks(&self) -> Vec<Leak> {
+        let concrete = (0..).zip(&self.tops).filter(|(_, top)| top.is_concrete);
+        let left = concrete.flat_map(|(vdev, top)| {
+            top.parts.iter().flat_map(|part| part.left.iter()).map(move |range| Leak { vdev, range })
+        });
+        left.collect()
+    }
+
+    /// Bytes that all space maps and logs say are allocated.
+    pub(super) fn allocated(&self) -> u64 {
+        let flushed: u64 = self.classes.iter().map(|class| class.allocated).sum();
+        flushed.saturating_add_signed(self.unflushed)
+    }
+
+    /// Bytes that only the checkpoint refers to.
+    pub(super) fn checkpoint(&self) -> u64 {
+        self.checkpoint
+    }
+
+    /// Bytes of copies that a removal has made, and no block refers to yet.
+    pub(super) fn removing(&self) -> u64 {
+        self.removing
+    }
+
+    /// The removed vdevs.
+    pub(super) fn removed(pool: &Pool) -> Result<Vec<Removed>> {
+        let tops = pool.tree().tops().filter_map(|top| Some((top, top.top_spec()?.indirect?)));
+        let entries = tops.map(|(top, spec)| {
+            let entries = mos::indirect_mapping(pool.mos(), spec.mapping_object)?.len() as u64;
+            Ok(Removed { vdev: top.number(), entries })
+        });
+        entries.collect()
+    }
+}
+
+fn load(pool: &Pool, top: &Vdev, slabs: Vec<Slab>) -> Result<Top> {
+    let Some(spec) = top.top_spec() else { return Ok(Top::default()) };
+    if let (Kind::Indirect, Some(indirect)) = (top.kind(), spec.indirect) {
+        let table = mos::indirect_mapping(pool.mos(), indirect.mapping_object)?;
+        let mut left = Segments::default();
+        for entry in &table {
+            left.add(entry.src_offset..entry.src_offset.saturating_add(entry.asize));
+        }
+        let whole = Part { unflushed_since: None, left };
+        return Ok(Top { shift: 0, is_concrete: false, parts: vec![whole], table: Some(Arc::new(table)) });
+    }
+    let mut parts = Vec::new();
+    for slab in slabs {
+        let mut left = Segments::default();
+        for run in if slab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), slab.map)? } {
+            let start = slab.range.start.saturating_add(run.offset.saturating_mul(1 << spec.ashift));
+            let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
+            let fits = if run.allocated { left.add(range.clone()) } else { left.take(range.clone()) };
+            if !fits || range.end > slab.range.end {
+                return Err(contradiction(top.number(), &range, run.allocated));
+            }
+        }
+        parts.push(Part { unflushed_since: slab.unflushed_since, left });
+    }
+    Ok(Top { shift: spec.metaslab_shift, is_concrete: true, parts, table: None })
+}
+
+/// Where the parts of a range of a removed vdev are now; those that no entry has are left out.
+fn moved(table: &[MapEntry], range: &Range<u64>) -> Vec<(u64, Range<u64>)> {
+    let first = table.partition_point(|entry| entry.src_offset.saturating_add(entry.asize) <= range.start);
+    let inside = table[first..].iter().take_while(|entry| entry.src_offset < range.end);
+    let place = |entry: &MapEntry| {
+        let (from, to) = (range.start.max(entry.src_offset), range.end.min(entry.src_offset + entry.asize));
+        let shift = |at: u64| entry.dst_offset.saturating_add(at - entry.src_offset);
+        (entry.dst_top, shift(from)..shift(to))
+    };
+    inside.map(place).collect()
+}
+
+fn contradiction(vdev: u64, range: &Range<u64>, allocated: bool) -> Error {
+    let what = if allocated { "allocates what is allocated" } else { "frees what is not allocated" };
+    let len = range.end.saturating_sub(range.start);
+    Error::corrupt(format!("space map of vdev {vdev} {what}: {len} bytes at {:#x}", range.start))
+}
