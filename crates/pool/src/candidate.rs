@@ -73,8 +73,11 @@ impl Candidate {
         let mut aux_devices = Vec::new();
         for found in &scan.devices {
             match (found.kind(), found.pool_guid()) {
-                (LabelKind::Member, Some(guid)) => by_guid.entry(guid).or_default().push(found.clone()),
-                (LabelKind::Member, None) => {}
+                // txg 0: the label was written, and then the pool was not made, or the device not added
+                (LabelKind::Member, Some(guid)) if found.txg() != 0 => {
+                    by_guid.entry(guid).or_default().push(found.clone());
+                }
+                (LabelKind::Member, _) => {}
                 _ => aux_devices.push(found.clone()),
             }
         }
