@@ -7,7 +7,7 @@
 //!
 //! A pointer in a header may itself be a gang block. Its members' bytes, in order, are the block's
 //! physical bytes; each member has its own checksum. The header's checksum is keyed with its address
-//! and birth txg.
+//! and birth txg; that of an encrypted block is cut as if there were a MAC, though there is none.
 
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{Checksum, embedded};
@@ -16,6 +16,7 @@ use format::swap;
 use vdev::Extent;
 
 use crate::Zio;
+use crate::read::is_match;
 
 const HEADER_SIZE: usize = 512;
 const MEMBERS: usize = 3;
@@ -40,9 +41,10 @@ impl Zio {
         let mut header = AlignedBuf::zeroed(HEADER_SIZE);
         let extent =
             Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() };
-        let good = &mut |bytes: &[u8]| embedded::verify(Checksum::GangHeader, &verifier, bytes).is_ok();
+        let inspect = |bytes: &[u8]| embedded::inspect(Checksum::GangHeader, &verifier, bytes);
+        let good = &mut |bytes: &[u8]| inspect(bytes).is_ok_and(|sums| is_match(Checksum::GangHeader, bp, &sums));
         self.tree().read_verified(extent, &mut header, good)?;
-        if embedded::verify(Checksum::GangHeader, &verifier, &header)? == Endian::Big {
+        if inspect(&header)?.endian == Endian::Big {
             swap::words(&mut header);
         }
         Ok(BlkPtr::slice(&header[..MEMBERS * BlkPtr::SIZE])

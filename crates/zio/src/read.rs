@@ -233,9 +233,16 @@ fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Result<checks
         return Err(Error::corrupt(format!("block pointer with checksum {}", kind.name())));
     }
     let sums = checksum::embedded::inspect(kind, &bp.checksum(), physical)?;
-    let matches =
-        if has_mac(bp) { kind.cut_for_mac(sums.computed) == sums.stored[..2] } else { sums.computed == sums.stored };
-    if matches { Ok(sums) } else { Err(Error::new(Kind::Checksum, "log block checksum does not match")) }
+    if is_match(kind, bp, &sums) {
+        Ok(sums)
+    } else {
+        Err(Error::new(Kind::Checksum, "log block checksum does not match"))
+    }
+}
+
+/// Whether the sum in a block that carries it is right; what `bp` points at decides how much of it there is.
+pub(crate) fn is_match(kind: Checksum, bp: &BlkPtr, sums: &checksum::embedded::Sums) -> bool {
+    if has_mac(bp) { kind.cut_for_mac(sums.computed) == sums.stored[..2] } else { sums.computed == sums.stored }
 }
 
 pub(crate) fn extent(bp: &BlkPtr, dva: &Dva) -> Extent {

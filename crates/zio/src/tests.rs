@@ -206,6 +206,28 @@ fn gang_blocks_nest() {
     assert_eq!(read(&disk.zio(), outer.pointer()).unwrap(), data);
 }
 
+/// As OpenZFS writes them: the header's sum folded into two words, the members not encrypted once more.
+#[test]
+fn gang_blocks_of_encrypted_data() {
+    let mut disk = Disk::new();
+    let data = noise(8, 2048);
+    let parts: Vec<BlkPtr> = (0..2)
+        .map(|i| disk.write([Some(i * 4096), None, None], &data[i as usize * 1024..][..1024]).pointer())
+        .collect();
+    let at = 1 << 20;
+    let mut draft = disk.write_gang(at, &parts, 2048);
+    let header = &mut disk.bytes[FRONT + at as usize..][..512];
+    let sum = embedded::inspect(Checksum::GangHeader, &[0, at, BIRTH, 0], header).unwrap().computed;
+    for (bytes, word) in header[480..].chunks_mut(8).zip([sum[0] ^ sum[2], sum[1] ^ sum[3], 0, 0]) {
+        bytes.copy_from_slice(&word.to_le_bytes());
+    }
+    draft.crypt = true;
+    let cut = Checksum::Fletcher4.cut_for_mac(checksum::compute(Checksum::Fletcher4, Endian::Little, &[0; 32], &data));
+    draft.sum = [cut[0], cut[1], 0xaaaa, 0xbbbb];
+    let raw = ReadRequest { mode: Mode::Raw, ..request(draft.pointer()) };
+    assert_eq!(&*disk.zio().read(raw).unwrap(), &data[..]);
+}
+
 #[test]
 fn a_gang_that_contains_itself_ends() {
     let mut disk = Disk::new();
