@@ -129,7 +129,7 @@ fn zdb_counts_what_zdb_counted() {
         let ran = program::run(["zdb", "-e", "-p", dir, "-c", &extracted.case.pool]);
         match ran.code() {
             Some(0) => wrong.extend(totals::differences(&expect, &ran.out())),
-            code => wrong.push(format!("zdb: {code:?}: {}", ran.complaints())),
+            code => wrong.push(format!("zdb: {code:?}: {}{}", ran.complaints(), ran.out())),
         }
         1
     });

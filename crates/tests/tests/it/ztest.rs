@@ -29,7 +29,7 @@ fn every_block_of_ztest_pools() {
         ]);
         let differences = match ran.code() {
             Some(0) => totals::differences(&expect, &ran.out()),
-            code => Some(format!("{code:?}: {}", ran.complaints())),
+            code => Some(format!("{code:?}: {}{}", ran.complaints(), ran.out())),
         };
         let options = fs::read_to_string(pool.join("options")).unwrap_or_default();
         wrong.extend(differences.map(|text| format!("{}: {options}{text}", pool.display())));
