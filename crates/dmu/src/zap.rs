@@ -5,9 +5,8 @@
 //! small and the large kind of table; the cookie of an entry stands for the place behind it, fits in
 //! 64 bits, has the form that OpenZFS uses, and stays valid while the table changes.
 //!
-//! Tables that normalize names hash the normalized form. Since a form that comes out differently than
-//! when the entry was made would lead to the wrong chain, a look-up there that finds nothing, of a
-//! name beyond ASCII, goes through the whole table.
+//! Tables that normalize names hash the normalized form. Where OpenZFS may have come to another form, and
+//! so to another chain ([`TextPrep::is_doubtful`]), a look-up that finds nothing goes through the table.
 //!
 //! Invariant: listing a damaged table ends, and each cookie leads further. Every leaf must cover the
 //! hashes that the pointer table sends to it, and hold only entries with such hashes.
@@ -122,7 +121,7 @@ impl Zap {
             Body::Micro(micro) => micro.find(&wanted),
             Body::Fat(_, header) => self.find_in_leaf(header, &wanted)?,
         };
-        if found.is_some() || self.prep().is_exact() || name.is_ascii() {
+        if found.is_some() || !self.prep().is_doubtful(name) {
             return Ok(found);
         }
         let mut found = None;

@@ -241,11 +241,11 @@ fn text_forms() {
 #[test]
 fn a_name_under_another_hash_is_still_found() {
     // As if the form of the name had come out differently when it was entered.
-    let mut entry = Fat::named(0, UPPER_C, "étage", 8, &[0, 0, 0, 0, 0, 0, 0, 9]);
+    let mut entry = Fat::named(0, UPPER_C, "e\u{327}\u{301}tage", 8, &[0, 0, 0, 0, 0, 0, 0, 9]);
     entry.hash = !entry.hash & 0xffff_fff0_0000_0000;
     let zap = open(fat(0, UPPER_C, 2, false, &[entry])).unwrap();
-    assert_eq!(zap.u64("étage").unwrap(), Some(9));
-    assert!(zap.lookup_match("E\u{301}TAGE".as_bytes(), Match::Normalized).unwrap().is_some());
+    assert_eq!(zap.u64("e\u{327}\u{301}tage").unwrap(), Some(9));
+    assert!(zap.lookup_match("\u{228}\u{301}TAGE".as_bytes(), Match::Normalized).unwrap().is_some());
 }
 
 #[test]

@@ -6,10 +6,15 @@
 //! case, and has to do so for ever, since the hashes on disk depend on it. So a character that Unicode
 //! gave a case or a decomposition later is left as it is ([`AFTER_5_0`]), and bytes that are no UTF-8
 //! are copied.
+//!
+//! OpenZFS brings names into form piece by piece, and where a letter bears several marks, or Korean is
+//! written in compatibility letters, its form is not always Unicode's. Names in which that can be are
+//! doubtful: their hash says nothing for certain.
 
 use std::str::Utf8Chunk;
 
 use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::canonical_combining_class;
 
 /// How a table compares names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -67,6 +72,26 @@ impl TextPrep {
         let mut out = Vec::with_capacity(name.len() * 2);
         name.utf8_chunks().for_each(|chunk| self.apply_chunk(&chunk, &mut out));
         out
+    }
+
+    /// Whether OpenZFS may bring `name` into another form than [`TextPrep::apply`] does.
+    pub fn is_doubtful(self, name: &[u8]) -> bool {
+        if self.is_exact() || name.is_ascii() {
+            return false;
+        }
+        let is_jamo = |c| matches!(c, '\u{1100}'..='\u{11ff}');
+        let is_syllable = |c| matches!(c, '\u{ac00}'..='\u{d7a3}');
+        name.utf8_chunks().any(|chunk| {
+            let text = chunk.valid();
+            let mut marks_before = false;
+            let mut several_marks = text.nfkd().map(|c| {
+                let is_mark = canonical_combining_class(c) != 0;
+                std::mem::replace(&mut marks_before, is_mark) && is_mark
+            });
+            !chunk.invalid().is_empty()
+                || text.chars().any(|c| !is_syllable(c) && [c].into_iter().nfkd().any(is_jamo))
+                || several_marks.any(|several| several)
+        })
     }
 
     fn apply_chunk(self, chunk: &Utf8Chunk<'_>, out: &mut Vec<u8>) {
@@ -159,6 +184,19 @@ mod tests {
         check(UPPER, "ꭰ ა", "ꭰ ა");
         check(COMPATIBLE, "\u{107b2}a\u{327}\u{301}", "\u{107b2}a\u{327}\u{301}");
         assert!(AFTER_5_0.windows(2).all(|pair| pair[0].0 <= pair[0].1 && pair[0].1 < pair[1].0));
+    }
+
+    #[test]
+    fn doubtful_names() {
+        let prep = TextPrep { upper: true, form: Some(Form::C) };
+        for name in ["plain", "Ärger", "e\u{301}tage", "각하", "日本語", "\u{1f600}"] {
+            assert!(!prep.is_doubtful(name.as_bytes()), "{name}");
+            assert!(!TextPrep::default().is_doubtful(name.as_bytes()), "{name}");
+        }
+        for name in ["Vie\u{323}\u{302}t", "Việt", "\u{ffa1}"] {
+            assert!(prep.is_doubtful(name.as_bytes()), "{name}");
+        }
+        assert!(prep.is_doubtful(b"\xff"));
     }
 
     #[test]
