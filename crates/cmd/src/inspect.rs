@@ -1,10 +1,131 @@
-//! `cenote inspect`.
+//! `cenote inspect`: what is on the devices, structure by structure.
+//!
+//! ```text
+//!   labels  uberblocks           devices: by device, whether or not a pool can be opened
+//!   config  datasets             pools
+//!   mos  objects                 objects, as zdb prints them
+//!   block                        bytes at an address
+//! ```
+//!
+//! Everything is shown as it is found, with what is wrong with it; an unreadable part does not hide
+//! the others.
+
+mod block;
+mod devices;
+mod json;
+mod objects;
+mod pools;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
+use base::Result;
+
+use crate::offline::{Opener, PoolArgs};
+use crate::output::{self, complain, stdout};
+
+/// Show what is on the devices of pools that are not imported
+#[derive(clap::Parser)]
+#[command(name = "cenote inspect", no_binary_name = true)]
+struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// The four labels of each device
+    Labels(DeviceArgs),
+    /// The uberblocks in the rings of each device, and which is in force
+    Uberblocks(DeviceArgs),
+    /// The configuration of pools, from their labels and from the MOS
+    Config(PoolsArgs),
+    /// Datasets and snapshots with their records
+    Datasets(PoolsArgs),
+    /// Objects of the pool itself
+    Mos(ObjectArgs),
+    /// Objects of a dataset
+    Objects(ObjectArgs),
+    /// Bytes at an address
+    Block(block::Args),
+}
+
+/// Arguments of what goes by device.
+#[derive(clap::Args)]
+struct DeviceArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Print JSON
+    #[arg(short)]
+    json: bool,
+    /// Show whole configurations, and root pointers
+    #[arg(short)]
+    verbose: bool,
+    /// Only devices of this pool, by name or guid
+    name: Option<String>,
+}
+
+/// Arguments of what goes by pool.
+#[derive(clap::Args)]
+struct PoolsArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Print JSON
+    #[arg(short)]
+    json: bool,
+    /// Pools, by name or guid
+    #[arg(required = true, value_name = "POOL")]
+    names: Vec<String>,
+}
+
+/// Arguments of what shows objects.
+#[derive(clap::Args)]
+struct ObjectArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Show more of each object: -vv contents, -vvv block pointers, -vvvv all copies
+    #[arg(short, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// Numbers in full
+    #[arg(short)]
+    parseable: bool,
+    /// Pool, dataset or snapshot
+    #[arg(value_name = "POOL[/DS][@SNAP]")]
+    dataset: String,
+    /// Object numbers; -1 to -3 are space used by users, groups, projects [default: all]
+    #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
+    objects: Vec<i64>,
+}
+
 /// Runs the command; `args` are those behind its name.
-pub fn run(_args: &[OsString]) -> ExitCode {
-    eprintln!("cenote inspect: not part of this build");
-    ExitCode::FAILURE
+pub fn run(args: &[OsString]) -> ExitCode {
+    let args = match output::parse_args::<Args>(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    let mut out = stdout();
+    let result = show(&args.what, &mut out);
+    let flushed = output::written("inspect", out.flush());
+    match result {
+        Ok(true) if flushed => ExitCode::SUCCESS,
+        Ok(_) => output::FAILED.into(),
+        Err(e) => {
+            complain("inspect", e);
+            output::FAILED.into()
+        }
+    }
+}
+
+/// Whether everything could be shown.
+fn show(what: &What, out: &mut dyn Write) -> Result<bool> {
+    match what {
+        What::Labels(args) => devices::labels(args, &mut Opener::new(&args.pool), out),
+        What::Uberblocks(args) => devices::uberblocks(args, &mut Opener::new(&args.pool), out),
+        What::Config(args) => pools::config(args, &mut Opener::new(&args.pool), out),
+        What::Datasets(args) => pools::datasets(args, &mut Opener::new(&args.pool), out),
+        What::Mos(args) => objects::print(args, true, &mut Opener::new(&args.pool), out),
+        What::Objects(args) => objects::print(args, false, &mut Opener::new(&args.pool), out),
+        What::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
+    }
 }

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::output;
+pub use target::{Opener, PoolArgs, Target};
 
 /// `cenote ls`.
 pub fn ls(args: &[OsString]) -> ExitCode {

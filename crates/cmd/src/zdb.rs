@@ -12,8 +12,8 @@ mod args;
 mod blocks;
 mod config;
 mod dataset;
-pub mod label;
-pub mod object;
+mod label;
+mod object;
 pub mod text;
 
 use std::ffi::OsString;
@@ -24,7 +24,9 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result};
 use pool::{Candidate, OpenOptions, Pool, Rewind};
 
-use self::args::Args;
+pub use self::args::Args;
+pub use self::dataset::accounting_or_object;
+pub use self::object::Printer;
 use crate::output;
 
 /// Exit code: the pool could not be opened, or the command line makes no sense.

@@ -85,7 +85,7 @@ impl Lister<'_> {
                 let mut files = Files { lister: self, zpl: &zpl, shown: &shown };
                 if stat.kind != FileKind::Directory {
                     let name = target.last_name();
-                    let _ = files.file(Found { path: &name, name: &name, stat: Ok(stat) });
+                    let _ = files.file(Found { path: &name, stat: Ok(stat) });
                 } else if files.lister.args.recursive {
                     let _ = Walker::new(&zpl).walk(ino, &mut files);
                 } else {

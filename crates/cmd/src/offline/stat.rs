@@ -69,7 +69,7 @@ fn show(args: &Args, place: &Place, target: &Target, text: &str) -> bool {
     } else {
         let name = target.last_name();
         let path: &[u8] = if target.need_path().is_ok_and(|p| p.iter().all(|&b| b == b'/')) { b"." } else { &name };
-        let _ = printer.file(Found { path, name: path, stat: zpl.stat(ino) });
+        let _ = printer.file(Found { path, stat: zpl.stat(ino) });
     }
     let flushed = printer.out.flush();
     printer.well & written("stat", flushed)

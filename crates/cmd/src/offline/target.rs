@@ -111,11 +111,6 @@ impl Opener {
         Opener { env: Env::real(), args: args.clone(), scan: None, pools: HashMap::new() }
     }
 
-    /// Where it runs.
-    pub fn env(&self) -> &Env {
-        &self.env
-    }
-
     /// The devices found.
     pub fn scan(&mut self) -> Result<&Scan> {
         if self.scan.is_none() {
@@ -129,7 +124,11 @@ impl Opener {
     /// The pool of that name or guid as far as its labels tell.
     pub fn candidate(&mut self, name: &str) -> Result<Candidate> {
         let candidates = Candidate::all(self.scan()?);
-        Candidate::pick(&candidates, name)
+        Candidate::pick(&candidates, name).map_err(|e| match e.kind() {
+            Kind::NotFound => Error::new(Kind::NotFound, format!("no pool '{name}' was found")),
+            Kind::Invalid => Error::new(Kind::Invalid, format!("there are several pools '{name}'; their guids differ")),
+            _ => e,
+        })
     }
 
     /// The pool of that name or guid, opened.

@@ -18,8 +18,6 @@ const DEPTH_MAX: usize = 4096;
 pub struct Found<'a> {
     /// Path from where the walk began; `.` for that itself.
     pub path: &'a [u8],
-    /// Last name of the path.
-    pub name: &'a [u8],
     /// Its attributes, or why they cannot be read.
     pub stat: Result<Stat>,
 }
@@ -71,7 +69,7 @@ impl<'a> Walker<'a> {
     pub fn walk(&mut self, start: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let stat = self.zpl.stat(start);
         let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
-        visitor.file(Found { path: b".", name: b".", stat })?;
+        visitor.file(Found { path: b".", stat })?;
         if is_dir { self.below(start, &mut Vec::new(), 0, visitor) } else { ControlFlow::Continue(()) }
     }
 
@@ -93,7 +91,7 @@ impl<'a> Walker<'a> {
             path.extend_from_slice(&entry.name);
             let stat = self.zpl.stat(entry.ino);
             let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
-            visitor.file(Found { path, name: &entry.name, stat })?;
+            visitor.file(Found { path, stat })?;
             if is_dir {
                 self.below(entry.ino, path, depth + 1, visitor)?;
             }

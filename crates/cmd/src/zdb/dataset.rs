@@ -113,7 +113,7 @@ fn print_objset(
     let mut printer = Printer::new(args, objset.clone(), args.datasets);
     if !objects.is_empty() {
         for text in objects {
-            printer.print(&objset_object(objset, number(text)?)?, out)?;
+            printer.print(&accounting_or_object(objset, number(text)?)?, out)?;
         }
         return Ok(writeln!(out)?);
     }
@@ -163,7 +163,8 @@ fn print_log_header(header: &Header, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn objset_object(objset: &Arc<Objset>, id: u64) -> Result<Object> {
+/// Object `id`; 0 is the meta dnode, and the highest numbers are space accounting.
+pub fn accounting_or_object(objset: &Arc<Objset>, id: u64) -> Result<Object> {
     match ACCOUNTING.iter().position(|&number| number as u64 == id) {
         _ if id == 0 => Ok(objset.meta()),
         Some(which) => {

@@ -1,0 +1,66 @@
+//! `inspect mos` and `inspect objects`: dnodes and what hangs on them, as zdb prints them.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use base::Result;
+use dmu::{Mode, Objset};
+
+use super::ObjectArgs;
+use crate::offline::{Opener, Target};
+use crate::output::complain;
+use crate::zdb::{self, Printer, accounting_or_object};
+
+/// Verbosity of a line for each object.
+const LINES: u32 = 2;
+/// Verbosity of one that shows contents, which follows for the first `-v`.
+const CONTENTS: u32 = 4;
+
+/// The objects asked for, or all.
+pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn Write) -> Result<bool> {
+    let target = Target { dataset: args.dataset.clone(), path: None };
+    let (pool, name) = opener.pool_of(&target)?;
+    let objset = match of_mos {
+        true => pool.mos().clone(),
+        false => pool.dsl().objset(&pool.dsl().find(&name)?, Mode::Raw)?,
+    };
+    let verbosity = match (args.verbose, args.objects.is_empty()) {
+        (0, true) => LINES,
+        // who asks for one object wants to see it
+        (more, empty) => CONTENTS + u32::from(more).saturating_sub(u32::from(empty)),
+    };
+    let style = zdb::Args { parseable: args.parseable, ..zdb::Args::default() };
+    let mut printer = Printer::new(&style, objset.clone(), verbosity);
+    let mut well = true;
+    if !args.objects.is_empty() {
+        for &id in &args.objects {
+            let shown = accounting_or_object(&objset, id as u64).and_then(|object| printer.print(&object, out));
+            well &= told(shown);
+        }
+        return Ok(well);
+    }
+    for id in [0, -1, -2, -3] {
+        if let Ok(object) = accounting_or_object(&objset, id as u64) {
+            printer.print(&object, out)?;
+        }
+    }
+    Ok(all(&objset, &mut printer, out) && well)
+}
+
+/// All allocated objects; what cannot be read is told, and passed over.
+fn all(objset: &Arc<Objset>, printer: &mut Printer<'_>, out: &mut dyn Write) -> bool {
+    let (mut id, mut well) = (0, true);
+    loop {
+        match objset.next_object(id) {
+            Ok(Some(next)) => id = next,
+            Ok(None) => return well,
+            // what is behind a block of dnodes that cannot be read cannot be listed
+            Err(e) => return told(Err(e)),
+        }
+        well &= told(objset.object(id).and_then(|object| printer.print(&object, out)));
+    }
+}
+
+fn told(result: Result<()>) -> bool {
+    result.map_err(|e| complain("inspect", e)).is_ok()
+}
