@@ -12,12 +12,17 @@
 //!     wait  <-------------  threads end, `ended` is set
 //! ```
 //!
+//! The process that serves a mount must not use it: were it killed while one of its threads waits for
+//! another's answer, that thread would wait for ever and keep the connection open. What cannot be
+//! helped is a look at a mountpoint that lies in another mount of the same process.
+//!
 //! Invariant: nothing is unmounted but the file system that [`mount`] attached. Its device number
 //! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
 //! tells that it is not: only then can its number be given to another.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
 use fuser::{Config, SessionACL};
@@ -29,6 +34,9 @@ use crate::mountinfo;
 use crate::options::{MountOptions, Unmount};
 use crate::session::Session;
 use crate::tree::Source;
+
+/// How long the last requests may take after an unmount.
+const WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// A mounted dataset. Dropping it unmounts lazily.
 pub struct Mount {
@@ -80,14 +88,17 @@ impl Mount {
         !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
     }
 
-    /// Unmounts it, and unless that is lazy, waits until all requests are answered. That it is not
-    /// mounted any more is no error; `Busy` is, and leaves it mounted.
+    /// Unmounts it. That it is not mounted any more is no error; `Busy` is, and leaves it mounted.
+    ///
+    /// With [`Unmount::IfUnused`] all requests have been answered when this returns, unless another
+    /// mount namespace, a container's for instance, still has the file system: [`Mount::has_ended`]
+    /// tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         if self.is_mounted() {
             detach(&self.point, how)?;
         }
         match how {
-            Unmount::IfUnused => self.wait(),
+            Unmount::IfUnused => self.wait_a_while(),
             Unmount::Force => self.abort(),
             Unmount::Lazy => {}
         }
@@ -98,6 +109,14 @@ impl Mount {
     pub fn wait(&self) {
         let ended = self.ended.lock();
         drop(self.ended.changed.wait_while(ended, |ended| !*ended));
+    }
+
+    fn wait_a_while(&self) {
+        let ended = self.ended.lock();
+        let waited = self.ended.changed.wait_timeout_while(ended, WAIT_MAX, |ended| !*ended);
+        if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
+            tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
+        }
     }
 
     /// Have all requests been answered, for ever?

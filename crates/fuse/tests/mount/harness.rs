@@ -5,11 +5,12 @@ use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Once};
 
 use base::Env;
 use fuse::{Mount, MountOptions, mount};
+use nix::mount::MntFlags;
 
 use crate::memory::{Memory, MemorySource};
 
@@ -36,6 +37,8 @@ pub struct Dir(pub PathBuf);
 
 impl Dir {
     pub fn new() -> Dir {
+        static CLEARED: Once = Once::new();
+        CLEARED.call_once(clear_killed);
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::SeqCst);
         let path = std::env::temp_dir().join(format!("cenote-fuse-{}-{n}", std::process::id()));
@@ -48,6 +51,22 @@ impl Drop for Dir {
     fn drop(&mut self) {
         // never recursively: a mount may have stayed there
         let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// A run that is killed while one thread waits for another one's answer cannot end before its mounts
+/// are broken by force: the thread waits on, and keeps the connection open. Does that for all runs
+/// that are dead but for such threads.
+fn clear_killed() {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
+        let name = Path::new(point).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(pid) = name.strip_prefix("cenote-fuse-").and_then(|rest| rest.split('-').next()) else { continue };
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if stat.rsplit(") ").next().is_none_or(|state| state.is_empty() || state.starts_with('Z')) {
+            let _ = nix::mount::umount2(point, MntFlags::MNT_FORCE | MntFlags::MNT_DETACH);
+            let _ = std::fs::remove_dir(point);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use base::{Env, Kind};
 use fuse::{MountOptions, Unmount, mount};
@@ -62,9 +62,13 @@ fn refusals() {
     assert_eq!(mount_line(&dir.0), None);
 }
 
+/// A namespace that is made takes a copy of everybody's mounts, which then do not end when unmounted.
+static NAMESPACES: RwLock<()> = RwLock::new(());
+
 #[test]
 fn busy() {
     require!(root);
+    let _none = NAMESPACES.read();
     let m = mounted_tree(tree());
     let mut file = File::open(m.path("file")).unwrap();
     let mut buf = [0; 10];
@@ -92,6 +96,24 @@ fn lazy() {
     file.read_to_end(&mut data).unwrap();
     assert_eq!(data.len(), 100_000, "its users go on");
     drop(file);
+    m.mount.wait();
+    assert!(m.mount.has_ended());
+}
+
+#[test]
+fn another_mount_namespace() {
+    require!(root);
+    let _alone = NAMESPACES.write();
+    let m = mounted_tree(tree());
+    let mut container = Command::new("unshare");
+    container.args(["-m", "sh", "-c", "echo; read end"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut container = container.spawn().unwrap();
+    // its line says that it has a copy of the mount
+    container.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    m.mount.unmount(Unmount::IfUnused).unwrap();
+    assert!(!m.mount.is_mounted() && !m.mount.has_ended());
+    drop(container.stdin.take());
+    container.wait().unwrap();
     m.mount.wait();
     assert!(m.mount.has_ended());
 }
