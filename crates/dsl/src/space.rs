@@ -76,15 +76,18 @@ impl Dsl {
     /// Bytes written to `new` since the snapshot `old`, which is an earlier one of the same file system,
     /// or of those that it was cloned from. Errors: `Invalid` if it is no such one.
     pub fn written_since_snapshot(&self, new: &Dataset, old: &Dataset) -> Result<u64> {
-        if !self.comes_before(new, old)? {
-            return Err(Error::new(Kind::Invalid, format!("{} is no earlier snapshot of it", old.name)))
-                .in_dataset(&new.name);
+        if !self.comes_before(new, old.phys.dir, old.phys.creation_txg)? {
+            return Err(not_earlier(&old.name)).in_dataset(&new.name);
         }
         self.written_since(new, &Since::of(old)).in_dataset(&new.name)
     }
 
-    /// Bytes written to `new` since a bookmark of it. Errors: `Unsupported` if the bookmark does not know.
-    pub fn written_since_bookmark(&self, new: &Dataset, old: &Bookmark) -> Result<u64> {
+    /// Bytes written to `new` since a bookmark of `head`. Errors: `Unsupported` if the bookmark does not
+    /// know, `Invalid` if it is not earlier.
+    pub fn written_since_bookmark(&self, new: &Dataset, head: &Dataset, old: &Bookmark) -> Result<u64> {
+        if !self.comes_before(new, head.phys.dir, old.creation_txg)? {
+            return Err(not_earlier(&old.name)).in_dataset(&new.name);
+        }
         let since = Since {
             txg: old.creation_txg,
             referenced: old.referenced_bytes.unwrap_or(0),
@@ -116,22 +119,22 @@ impl Dsl {
         Ok(used.wrapping_add(last))
     }
 
-    /// Whether the snapshot `earlier` is among those that led to `later`.
-    fn comes_before(&self, later: &Dataset, earlier: &Dataset) -> Result<bool> {
+    /// Whether a snapshot that was taken in `txg` of the directory `dir` is among those that led to `later`.
+    fn comes_before(&self, later: &Dataset, dir: u64, txg: u64) -> Result<bool> {
         let mut later = later.clone();
         for _ in 0..10_000 {
-            if later.is_snapshot() && earlier.phys.creation_txg >= later.phys.creation_txg {
+            if later.is_snapshot() && txg >= later.phys.creation_txg {
                 return Ok(false);
             }
-            if later.phys.dir == earlier.phys.dir {
+            if later.phys.dir == dir {
                 return Ok(true);
             }
-            let dir = self.dir(later.phys.dir, &later.name)?;
-            if dir.phys.origin == 0 {
+            let origin = self.dir(later.phys.dir, &later.name)?.phys.origin;
+            if origin == 0 {
                 return Ok(false);
             }
-            later = self.dataset(dir.phys.origin, "origin")?;
-            if later.id == earlier.id {
+            later = self.dataset(origin, "origin")?;
+            if later.phys.creation_txg == txg && later.phys.dir == dir {
                 return Ok(true);
             }
         }
@@ -168,6 +171,10 @@ impl Dsl {
         }
         Ok(sum)
     }
+}
+
+fn not_earlier(name: &str) -> Error {
+    Error::new(Kind::Invalid, format!("{name} is not earlier"))
 }
 
 /// The point from which on writes count.

@@ -1,0 +1,221 @@
+//! The client's side of `zfs`: which pools there are, and asking them.
+//!
+//! A name begins with that of its pool, so that each root of a request goes to the process of one pool;
+//! without roots, all are asked. Paths stand for the file system that is mounted there.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use base::{Error, Kind, Result};
+
+use super::request::{DatasetType, Failure, Found, Mounted, Request, Response, Row, Select, Types};
+use crate::serve::client;
+
+/// The imported pools.
+pub trait Pools {
+    /// Their names, sorted.
+    fn names(&self) -> Result<Vec<String>>;
+    /// The answer of one of them.
+    fn ask(&self, pool: &str, request: &Request) -> Result<Response>;
+}
+
+/// The pools whose processes listen on this machine.
+pub(super) struct Sockets;
+
+impl Pools for Sockets {
+    fn names(&self) -> Result<Vec<String>> {
+        client::pools()
+    }
+
+    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+        let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
+        client::connect(pool)?.ok_or_else(gone)?.zfs(request)
+    }
+}
+
+/// Asks for datasets of all pools that `select`'s roots are in; of all pools if there are none.
+///
+/// Rows come once each, in no order, failures in the order of the roots.
+pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<Found> {
+    let mut found = Found::default();
+    if select.roots.is_empty() {
+        for pool in pools.names()? {
+            add(&mut found, ask_datasets(pools, &pool, select.clone())?);
+        }
+        return Ok(found);
+    }
+    let imported = pools.names()?;
+    let mut roots = Vec::new();
+    for root in &select.roots {
+        if is_path(root) {
+            match mounted_at(pools, &imported, root)? {
+                Ok(mounted) => roots.push((mounted.dataset, Types::FILE_SYSTEMS)),
+                Err(line) => found.failures.push(Failure { about: root.clone(), line }),
+            }
+        } else if let Err(why) = check_name(root, select.root_types) {
+            let line = format!("cannot open '{root}': {why}");
+            found.failures.push(Failure { about: root.clone(), line });
+        } else if !imported.iter().any(|pool| pool == pool_of(root)) {
+            let line = format!("cannot open '{root}': dataset does not exist");
+            found.failures.push(Failure { about: root.clone(), line });
+        } else {
+            roots.push((root.clone(), select.root_types));
+        }
+    }
+    for (root, root_types) in roots {
+        let pool = pool_of(&root).to_owned();
+        let one = Select { roots: vec![root], root_types, ..select.clone() };
+        add(&mut found, ask_datasets(pools, &pool, one)?);
+    }
+    let position = |failure: &Failure| select.roots.iter().position(|root| *root == failure.about);
+    found.failures.sort_by_key(position);
+    Ok(found)
+}
+
+/// The file systems of all pools that are mounted, by path.
+pub(super) fn mounts(pools: &dyn Pools) -> Result<Vec<Mounted>> {
+    let imported = pools.names()?;
+    mounts_of(pools, &imported)
+}
+
+/// The file system that the file or directory `path` is in; in its place, a line that says why none.
+pub(super) fn mounted_at(pools: &dyn Pools, imported: &[String], path: &str) -> Result<Result<Mounted, String>> {
+    let real = match Path::new(path).canonicalize() {
+        Ok(real) => real,
+        Err(e) => return Ok(Err(format!("cannot open '{path}': {}", why(&e)))),
+    };
+    let above = mounts_of(pools, imported)?.into_iter().filter(|mounted| real.starts_with(&mounted.path));
+    let nearest = above.max_by_key(|mounted| mounted.path.len());
+    Ok(nearest.ok_or_else(|| format!("'{path}': not a ZFS filesystem")))
+}
+
+/// Whether an argument is a path, and not a name.
+pub(super) fn is_path(argument: &str) -> bool {
+    argument.starts_with('/') || argument.starts_with("./")
+}
+
+/// The name of the pool in that of a dataset.
+pub(super) fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or(name)
+}
+
+/// Whether `name` could be that of one of `types`; or else what is wrong with it.
+pub(super) fn check_name(name: &str, types: Types) -> Result<(), String> {
+    let wrong = |why: &str| Err(why.to_owned());
+    if !types.snapshots && name.contains('@') {
+        return wrong("snapshot delimiter '@' is not expected here");
+    }
+    if types == Types::SNAPSHOTS && !name.contains('@') {
+        return wrong("missing '@' delimiter in snapshot name");
+    }
+    if !types.bookmarks && name.contains('#') {
+        return wrong("bookmark delimiter '#' is not expected here");
+    }
+    if types == Types::BOOKMARKS && !name.contains('#') {
+        return wrong("missing '#' delimiter in bookmark name");
+    }
+    if name.len() >= 256 {
+        return wrong("name is too long");
+    }
+    if name.starts_with('/') {
+        return wrong("leading slash in name");
+    }
+    let (parts, points): (Vec<&str>, Vec<&str>) = match name.find(['@', '#']) {
+        Some(at) => (name[..at].split('/').collect(), vec![&name[at + 1..]]),
+        None => (name.split('/').collect(), Vec::new()),
+    };
+    if points.is_empty() && name.ends_with('/') {
+        return wrong("trailing slash in name");
+    }
+    for part in parts.iter().chain(&points) {
+        if let Some(c) = part.chars().find(|c| !(c.is_ascii_alphanumeric() || "-_.: %@#/".contains(*c))) {
+            return Err(format!("invalid character '{c}' in name"));
+        }
+        if part.contains(['@', '#']) {
+            return wrong("multiple '@' and/or '#' delimiters in name");
+        }
+        match *part {
+            "" => return wrong("empty component or misplaced '@' or '#' delimiter in name"),
+            "." => return wrong("self reference, '.' is found in name"),
+            ".." => return wrong("parent reference, '..' is found in name"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A system error in the system's words, without its number.
+pub(super) fn why(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+/// The order in which `zfs` lists: by name, snapshots behind what they are of, oldest first.
+pub(super) fn by_name(a: &Row, b: &Row) -> std::cmp::Ordering {
+    let of = |row: &Row| row.name.split('@').next().unwrap_or_default().to_owned();
+    let is_snapshot = |row: &Row| row.kind == DatasetType::Snapshot;
+    of(a).cmp(&of(b)).then(is_snapshot(a).cmp(&is_snapshot(b))).then(a.createtxg.cmp(&b.createtxg))
+}
+
+fn ask_datasets(pools: &dyn Pools, pool: &str, select: Select) -> Result<Found> {
+    match pools.ask(pool, &Request::Datasets(select))? {
+        Response::Datasets(found) => Ok(found),
+        _ => Err(unexpected(pool)),
+    }
+}
+
+fn mounts_of(pools: &dyn Pools, imported: &[String]) -> Result<Vec<Mounted>> {
+    let mut all = Vec::new();
+    for pool in imported {
+        match pools.ask(pool, &Request::Mounts)? {
+            Response::Mounts(mounts) => all.extend(mounts),
+            _ => return Err(unexpected(pool)),
+        }
+    }
+    all.sort_by_cached_key(|mounted| super::mount_plan::path_order(&mounted.path));
+    Ok(all)
+}
+
+pub(super) fn unexpected(pool: &str) -> Error {
+    Error::new(Kind::Unsupported, "its process answers something else than was asked").in_pool(pool)
+}
+
+fn add(found: &mut Found, more: Found) {
+    let known: HashSet<String> = found.rows.iter().map(|row| row.name.clone()).collect();
+    found.rows.extend(more.rows.into_iter().filter(|row| !known.contains(&row.name)));
+    found.failures.extend(more.failures);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cannot_be() {
+        let check = |name: &str, types, expect: &str| {
+            assert_eq!(check_name(name, types).err().unwrap_or_default(), expect, "{name}");
+        };
+        check("tank/a b.c-d_e:f", Types::DATASETS, "");
+        check("tank@s", Types::DATASETS, "");
+        check("tank@s", Types::FILE_SYSTEMS, "snapshot delimiter '@' is not expected here");
+        check("tank#s", Types::DATASETS, "bookmark delimiter '#' is not expected here");
+        check("tank", Types::SNAPSHOTS, "missing '@' delimiter in snapshot name");
+        check("tank", Types::BOOKMARKS, "missing '#' delimiter in bookmark name");
+        check("/tank", Types::DATASETS, "leading slash in name");
+        check("tank/", Types::DATASETS, "trailing slash in name");
+        check("tank//a", Types::DATASETS, "empty component or misplaced '@' or '#' delimiter in name");
+        check("tank@", Types::DATASETS, "empty component or misplaced '@' or '#' delimiter in name");
+        check("tank@a@b", Types::DATASETS, "multiple '@' and/or '#' delimiters in name");
+        check("tank/a*", Types::DATASETS, "invalid character '*' in name");
+        check("tank/..", Types::DATASETS, "parent reference, '..' is found in name");
+        check(&"a".repeat(256), Types::DATASETS, "name is too long");
+    }
+
+    #[test]
+    fn pools_by_name() {
+        assert_eq!(
+            (pool_of("tank/a@s"), pool_of("tank@s"), pool_of("tank#b"), pool_of("tank")),
+            ("tank", "tank", "tank", "tank")
+        );
+    }
+}

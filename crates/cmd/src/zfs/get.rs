@@ -1,0 +1,299 @@
+//! `zfs get`.
+
+use std::ffi::OsString;
+
+use super::columns::{self, Column, Columns};
+use super::json::{Dataset, Style};
+use super::list::Reach;
+use super::request::{Cell, Row, Select, Source, Types};
+use super::sort::sort;
+use super::{Command, JSON, JSON_INT, Outcome, Pools, Stopped, client, json, lines, parse, parse_depth, parse_types};
+use crate::getopt::Opt;
+use crate::output::FAILED;
+
+/// A column of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    Name,
+    Property,
+    Value,
+    Received,
+    Source,
+}
+
+/// The fields that there are: name, header.
+const FIELDS: [(Field, &str, &str); 5] = [
+    (Field::Name, "name", "NAME"),
+    (Field::Property, "property", "PROPERTY"),
+    (Field::Value, "value", "VALUE"),
+    (Field::Received, "received", "RECEIVED"),
+    (Field::Source, "source", "SOURCE"),
+];
+const DEFAULT: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
+
+/// A command line of `zfs get`.
+struct Options {
+    fields: Vec<Field>,
+    /// Names of the sources that are shown.
+    sources: Vec<String>,
+    types: Option<Types>,
+    recursive: bool,
+    depth: Option<u32>,
+    scripted: bool,
+    literal: bool,
+    json: bool,
+    json_int: bool,
+    properties: String,
+    roots: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let options = options(command, args)?;
+    let columns = columns::parse(&options.properties).map_err(|why| Outcome::misused(command, why))?;
+    let is_all = columns == Columns::All;
+    let mut columns = match columns {
+        // the name comes with all properties, but is no news
+        Columns::All => columns::all_native().split_off(1),
+        Columns::Named(columns) => columns,
+    };
+    let types = options.types.unwrap_or(Types::ALL);
+    let reach = Reach::new(types, options.recursive, options.depth, &options.roots);
+    let select = Select {
+        roots: options.roots.clone(),
+        root_types: reach.root_types,
+        depth: reach.depth,
+        types,
+        ask_listsnapshots: false,
+        properties: columns.iter().map(Column::wanted).collect(),
+        user_properties: is_all,
+        received: options.fields.contains(&Field::Received) || options.json,
+    };
+    let found = client::datasets(pools, &select)?;
+    let mut rows = found.rows;
+    sort(&mut rows, &[], 0);
+    let natives = columns.len();
+    if is_all {
+        columns.extend(columns::all_user(&rows));
+    }
+    let report = Report { columns, natives, is_all, rows: &rows, options: &options };
+    let failed = !found.failures.is_empty();
+    let out = match options.json {
+        true if failed => String::new(),
+        true => report.json(),
+        false => report.text(),
+    };
+    Ok(Outcome { out, err: lines(&found.failures), code: if failed { FAILED } else { 0 } })
+}
+
+fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
+    let parsed = parse(command, args, ":d:o:s:jrt:Hp", &JSON)?;
+    let mut options = Options {
+        fields: DEFAULT.to_vec(),
+        sources: SOURCES.map(str::to_owned).to_vec(),
+        types: None,
+        recursive: false,
+        depth: None,
+        scripted: false,
+        literal: false,
+        json: false,
+        json_int: false,
+        properties: String::new(),
+        roots: Vec::new(),
+    };
+    for opt in parsed.opts {
+        match opt {
+            Opt::Value('o', list) => options.fields = fields(command, &list)?,
+            Opt::Value('s', list) => options.sources = sources(command, &list)?,
+            Opt::Value('d', text) => options.depth = Some(parse_depth(command, &text)?),
+            Opt::Value('t', text) => options.types = Some(parse_types(command, &text)?),
+            Opt::Flag('r') => options.recursive = true,
+            Opt::Flag('H') => options.scripted = true,
+            Opt::Flag('p') => options.literal = true,
+            Opt::Flag('j') => options.json = true,
+            Opt::Flag(JSON_INT) => (options.json_int, options.literal) = (true, true),
+            _ => {}
+        }
+    }
+    let mut operands = parsed.operands.into_iter();
+    options.properties = operands.next().ok_or_else(|| Outcome::misused(command, "missing property argument"))?;
+    options.roots = operands.collect();
+    if options.json_int && !options.json {
+        return Err(Outcome::misused(command, "'--json-int' only works with '-j' option"));
+    }
+    Ok(options)
+}
+
+fn fields(command: &Command, list: &str) -> Result<Vec<Field>, Stopped> {
+    let mut fields = Vec::new();
+    for name in list.split(',') {
+        if fields.len() == FIELDS.len() {
+            return Err(Outcome::misused(command, "too many fields given to -o option"));
+        }
+        if name == "all" {
+            if !fields.is_empty() {
+                return Err(Outcome::misused(command, "\"all\" conflicts with specific fields given to -o option"));
+            }
+            fields = FIELDS.map(|(field, ..)| field).to_vec();
+        } else if let Some((field, ..)) = FIELDS.iter().find(|(_, n, _)| *n == name) {
+            fields.push(*field);
+        } else {
+            return Err(Outcome::misused(command, format_args!("invalid column name '{name}'")));
+        }
+    }
+    Ok(fields)
+}
+
+fn sources(command: &Command, list: &str) -> Result<Vec<String>, Stopped> {
+    match list.split(',').find(|name| !SOURCES.contains(name)) {
+        Some(name) => Err(Outcome::misused(command, format_args!("invalid source '{name}'"))),
+        None => Ok(list.split(',').map(str::to_owned).collect()),
+    }
+}
+
+/// What is printed.
+struct Report<'a> {
+    columns: Vec<Column>,
+    /// How many of the columns have a cell in each row; the others are properties that users made up.
+    natives: usize,
+    is_all: bool,
+    rows: &'a [Row],
+    options: &'a Options,
+}
+
+/// One property of one dataset, as text.
+struct Line<'a> {
+    row: &'a Row,
+    column: &'a Column,
+    value: String,
+    received: Option<String>,
+    source: &'a Source,
+}
+
+impl Report<'_> {
+    fn text(&self) -> String {
+        let lines: Vec<Line> = self.rows.iter().flat_map(|row| self.lines(row)).collect();
+        if lines.is_empty() {
+            return String::new();
+        }
+        let widths: Vec<usize> = self.options.fields.iter().map(|&field| self.width(field)).collect();
+        let mut out = String::new();
+        if !self.options.scripted {
+            let headers = self.options.fields.iter().map(|field| header(*field).to_owned()).collect();
+            self.print(&mut out, headers, &widths);
+        }
+        for line in &lines {
+            let texts = self.options.fields.iter().map(|&field| line.text(field)).collect();
+            self.print(&mut out, texts, &widths);
+        }
+        out
+    }
+
+    /// The properties of a dataset, as far as their sources are shown.
+    fn lines<'r>(&'r self, row: &'r Row) -> Vec<Line<'r>> {
+        let line = |(i, column): (usize, &'r Column)| {
+            let cell = self.cell(row, i);
+            let (value, source) = match column.shown(cell, self.options.literal) {
+                Some(shown) => shown,
+                None if self.is_all => return None,
+                None => ("-".to_owned(), &Source::None),
+            };
+            let received = cell.and_then(|cell| cell.received.as_ref());
+            let received = received.and_then(|value| column.text(value, self.options.literal));
+            let is_shown = self.options.sources.iter().any(|name| name == name_of(source));
+            is_shown.then_some(Line { row, column, value, received, source })
+        };
+        self.columns.iter().enumerate().filter_map(line).collect()
+    }
+
+    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r Cell> {
+        match &self.columns[index] {
+            Column::User(name) if index >= self.natives => {
+                row.user.iter().find(|(n, _)| n == name).map(|(_, cell)| cell)
+            }
+            _ => row.cells[index].as_ref(),
+        }
+    }
+
+    /// The width of a field: of whatever could be in it, shown or not.
+    fn width(&self, field: Field) -> usize {
+        let header = header(field).len();
+        let names = || self.rows.iter().map(|row| row.name.chars().count()).fold("NAME".len(), usize::max);
+        let widest = |texts: &dyn Fn(&Column, Option<&Cell>) -> usize| {
+            let cells = self.rows.iter().flat_map(|row| (0..self.columns.len()).map(move |i| (row, i)));
+            cells.map(|(row, i)| texts(&self.columns[i], self.cell(row, i))).fold(header, usize::max)
+        };
+        let literal = self.options.literal;
+        match field {
+            Field::Name => names(),
+            Field::Source => names() + "inherited from".len(),
+            Field::Property => self.columns.iter().map(|c| c.name().chars().count()).fold(header, usize::max),
+            Field::Value => widest(&|column, cell| {
+                let shown = column.grows(false).then(|| column.shown(cell, literal)).flatten();
+                column.width_min().max(shown.map_or(0, |(text, _)| text.chars().count()))
+            }),
+            Field::Received => widest(&|column, cell| {
+                let value = cell.and_then(|cell| cell.received.as_ref()).filter(|_| column.grows(false));
+                value.and_then(|value| column.text(value, literal)).map_or(0, |text| text.chars().count())
+            }),
+        }
+    }
+
+    fn print(&self, out: &mut String, texts: Vec<String>, widths: &[usize]) {
+        if self.options.scripted {
+            out.push_str(&texts.join("\t"));
+        } else {
+            let (last, others) = texts.split_last().expect("there is at least one field");
+            for (text, &width) in others.iter().zip(widths) {
+                out.push_str(&format!("{text:<width$}  "));
+            }
+            out.push_str(last);
+        }
+        out.push('\n');
+    }
+
+    fn json(&self) -> String {
+        let style = Style { literal: self.options.literal, as_int: self.options.json_int };
+        let datasets = self.rows.iter().map(|row| {
+            let mut dataset = Dataset::new(row, style);
+            for line in self.lines(row) {
+                let index = self.columns.iter().position(|column| column == line.column);
+                dataset.add(line.column, index.and_then(|i| self.cell(row, i)));
+            }
+            dataset
+        });
+        json::datasets("get", datasets.filter(|dataset| !dataset.is_empty()))
+    }
+}
+
+impl Line<'_> {
+    fn text(&self, field: Field) -> String {
+        match field {
+            Field::Name => self.row.name.clone(),
+            Field::Property => self.column.name().to_owned(),
+            Field::Value => self.value.clone(),
+            Field::Received => self.received.clone().unwrap_or_else(|| "-".to_owned()),
+            Field::Source => match self.source {
+                Source::None => "-".to_owned(),
+                Source::Inherited(from) => format!("inherited from {from}"),
+                source => name_of(source).to_owned(),
+            },
+        }
+    }
+}
+
+fn header(field: Field) -> &'static str {
+    FIELDS.iter().find(|(f, ..)| *f == field).map_or("", |(_, _, header)| header)
+}
+
+fn name_of(source: &Source) -> &'static str {
+    match source {
+        Source::Local => "local",
+        Source::Default => "default",
+        Source::Inherited(_) => "inherited",
+        Source::Received => "received",
+        Source::Temporary => "temporary",
+        Source::None => "none",
+    }
+}

@@ -1,0 +1,41 @@
+//! The pool process's side of `zfs`: [`answer`] does what a [`Request`] asks.
+//!
+//! The process hands in itself as a [`Host`]: the pool, and the mounts, which it alone can make and
+//! take away. On import it mounts what [`mount_plan`](super::mount_plan) says.
+
+use base::Result;
+use pool::Pool;
+
+use super::mount_plan::PlannedMount;
+use super::request::{Mounted, Request, Response};
+
+/// What answers need of a pool process.
+pub trait Host {
+    /// The pool.
+    fn pool(&self) -> &Pool;
+    /// The folder that all its mountpoints are below, if it was imported with one.
+    fn altroot(&self) -> Option<&str>;
+    /// What is mounted now; without snapshots.
+    fn mounts(&self) -> Vec<Mounted>;
+    /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
+    /// [`NO_MOUNTPOINT`](super::mounting::NO_MOUNTPOINT) if it cannot be made.
+    fn mount(&self, plan: &PlannedMount) -> Result<()>;
+    /// Unmounts a file system.
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+}
+
+/// Answers a request. Errors: of reading the pool. What only concerns one of the datasets that were
+/// asked for is part of the answer.
+pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
+    match request {
+        Request::Datasets(select) => super::query::datasets(host, select).map(Response::Datasets),
+        Request::Space { dataset, owner } => super::query::space(host, dataset, *owner).map(Response::Space),
+        Request::Holds { snapshots, recursive } => {
+            let (holds, failures) = super::query::holds(host, snapshots, *recursive)?;
+            Ok(Response::Holds(holds, failures))
+        }
+        Request::Mounts => Ok(Response::Mounts(host.mounts())),
+        Request::Mount(request) => super::mounting::mount(host, request).map(Response::Done),
+        Request::Unmount(request) => super::mounting::unmount(host, request).map(Response::Done),
+    }
+}

@@ -1,0 +1,239 @@
+//! `zfs list`.
+
+use std::ffi::OsString;
+
+use dsl::Property;
+
+use super::columns::{self, Column, Columns};
+use super::json::{Dataset, Style};
+use super::request::{Row, Select, Types};
+use super::sort::{SortKey, sort};
+use super::{Command, JSON, JSON_INT, Outcome, Pools, Stopped, client, json, lines, parse, parse_depth, parse_types};
+use crate::getopt::Opt;
+use crate::output::FAILED;
+
+/// The columns that are shown unasked.
+const DEFAULT: &str = "name,used,available,referenced,mountpoint";
+
+/// A command line of `zfs list`.
+struct Options {
+    columns: String,
+    keys: Vec<SortKey>,
+    types: Option<Types>,
+    recursive: bool,
+    depth: Option<u32>,
+    scripted: bool,
+    literal: bool,
+    json: bool,
+    json_int: bool,
+    roots: Vec<String>,
+}
+
+/// Runs the command.
+pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let options = options(command, args)?;
+    let columns = columns::parse(&options.columns).map_err(|why| Outcome::misused(command, why))?;
+    let is_all = columns == Columns::All;
+    let mut columns = match columns {
+        Columns::All => columns::all_native(),
+        Columns::Named(columns) => columns,
+    };
+    let select = select(&options, &columns, is_all);
+    let found = client::datasets(pools, &select)?;
+    let mut rows = found.rows;
+    sort(&mut rows, &options.keys, columns.len());
+    let failed = !found.failures.is_empty();
+    let natives = columns.len();
+    if is_all {
+        columns.extend(columns::all_user(&rows));
+    }
+    let table = Table { columns, natives, rows: &rows, options: &options };
+    let mut err = lines(&found.failures);
+    let out = match options.json {
+        true if failed => String::new(),
+        true => table.json(),
+        false => table.text(),
+    };
+    if rows.is_empty() && !failed && !options.scripted && !options.json {
+        err.push_str("no datasets available\n");
+    }
+    Ok(Outcome { out, err, code: if failed { FAILED } else { 0 } })
+}
+
+fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
+    let parsed = parse(command, args, "jHS:d:o:prs:t:", &JSON)?;
+    let mut options = Options {
+        columns: DEFAULT.to_owned(),
+        keys: Vec::new(),
+        types: None,
+        recursive: false,
+        depth: None,
+        scripted: false,
+        literal: false,
+        json: false,
+        json_int: false,
+        roots: parsed.operands,
+    };
+    for opt in parsed.opts {
+        match opt {
+            Opt::Value('o', list) => options.columns = list,
+            Opt::Value('d', text) => options.depth = Some(parse_depth(command, &text)?),
+            Opt::Value('t', text) => options.types = Some(parse_types(command, &text)?),
+            Opt::Value(c @ ('s' | 'S'), name) => options.keys.push(sort_key(command, &name, c == 'S')?),
+            Opt::Flag('r') => options.recursive = true,
+            Opt::Flag('H') => options.scripted = true,
+            Opt::Flag('p') => options.literal = true,
+            Opt::Flag('j') => options.json = true,
+            Opt::Flag(JSON_INT) => (options.json_int, options.literal) = (true, true),
+            _ => {}
+        }
+    }
+    if options.json_int && !options.json {
+        return Err(Outcome::misused(command, "'--json-int' only works with '-j' option"));
+    }
+    Ok(options)
+}
+
+fn sort_key(command: &Command, name: &str, reverse: bool) -> Result<SortKey, Stopped> {
+    match columns::parse(name) {
+        Ok(Columns::Named(columns)) if columns.len() == 1 && name != "space" => {
+            let column = columns.into_iter().next().expect("there is one");
+            if matches!(column, Column::Native(_) | Column::User(_)) {
+                return Ok(SortKey { column, reverse });
+            }
+        }
+        _ => {}
+    }
+    Err(Outcome::misused(command, format_args!("invalid property '{name}'")))
+}
+
+fn select(options: &Options, columns: &[Column], is_all: bool) -> Select {
+    let mut types = options.types.unwrap_or(Types::DATASETS);
+    if options.columns == "space" && options.types.is_none() {
+        types.snapshots = false;
+    }
+    let reach = Reach::new(types, options.recursive, options.depth, &options.roots);
+    let wanted = columns.iter().chain(options.keys.iter().map(|key| &key.column)).map(Column::wanted);
+    Select {
+        roots: options.roots.clone(),
+        root_types: reach.root_types,
+        depth: reach.depth,
+        types,
+        ask_listsnapshots: options.types.is_none(),
+        properties: wanted.collect(),
+        user_properties: is_all,
+        received: false,
+    }
+}
+
+/// How far below the roots to look, and what the roots may be.
+pub(super) struct Reach {
+    pub depth: Option<u32>,
+    pub root_types: Types,
+}
+
+impl Reach {
+    /// As flags `-r` and `-d` and the types say. Without roots, all of each pool is meant; who names a
+    /// file system and wants only snapshots, or only bookmarks, means those of it.
+    pub(super) fn new(types: Types, recursive: bool, depth: Option<u32>, roots: &[String]) -> Reach {
+        let is_plain = !recursive && depth.is_none();
+        let depth = match depth {
+            None if is_plain && !roots.is_empty() => Some(u32::from(types.is_points_only())),
+            depth => depth,
+        };
+        let mut root_types = types;
+        if !is_plain || types.is_points_only() {
+            root_types.file_systems = true;
+            root_types.volumes |= types.snapshots || types.bookmarks;
+        }
+        Reach { depth, root_types }
+    }
+}
+
+/// What is printed.
+struct Table<'a> {
+    columns: Vec<Column>,
+    /// How many of the columns have a cell in each row; the others are properties that users made up.
+    natives: usize,
+    rows: &'a [Row],
+    options: &'a Options,
+}
+
+impl Table<'_> {
+    fn text(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new();
+        }
+        let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.texts(row)).collect();
+        let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.width(i, &cells)).collect();
+        let mut out = String::new();
+        if !self.options.scripted {
+            let headers: Vec<String> = self.columns.iter().map(Column::header).collect();
+            self.line(&mut out, &headers, &widths, Column::is_header_right);
+        }
+        for row in &cells {
+            if self.options.scripted {
+                out.push_str(&row.join("\t"));
+                out.push('\n');
+            } else {
+                self.line(&mut out, row, &widths, Column::is_right);
+            }
+        }
+        out
+    }
+
+    fn texts(&self, row: &Row) -> Vec<String> {
+        let text = |(i, column): (usize, &Column)| {
+            let shown = column.shown(self.cell(row, i), self.options.literal);
+            shown.map_or_else(|| "-".to_owned(), |(text, _)| text)
+        };
+        self.columns.iter().enumerate().map(text).collect()
+    }
+
+    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r super::request::Cell> {
+        match &self.columns[index] {
+            Column::User(name) if index >= self.natives => {
+                row.user.iter().find(|(n, _)| n == name).map(|(_, cell)| cell)
+            }
+            _ => row.cells[index].as_ref(),
+        }
+    }
+
+    fn width(&self, index: usize, cells: &[Vec<String>]) -> usize {
+        let column = &self.columns[index];
+        let least = column.width_min();
+        match column.grows(self.options.literal) {
+            true => cells.iter().map(|row| row[index].chars().count()).fold(least, usize::max),
+            false => least,
+        }
+    }
+
+    fn line(&self, out: &mut String, texts: &[String], widths: &[usize], is_right: fn(&Column) -> bool) {
+        let last = texts.len() - 1;
+        for (i, (text, &width)) in texts.iter().zip(widths).enumerate() {
+            if i > 0 {
+                out.push_str("  ");
+            }
+            match is_right(&self.columns[i]) {
+                true => out.push_str(&format!("{text:>width$}")),
+                false if i == last => out.push_str(text),
+                false => out.push_str(&format!("{text:<width$}")),
+            }
+        }
+        out.push('\n');
+    }
+
+    fn json(&self) -> String {
+        let style = Style { literal: self.options.literal, as_int: self.options.json_int };
+        let datasets = self.rows.iter().map(|row| {
+            let mut dataset = Dataset::new(row, style);
+            for (i, column) in self.columns.iter().enumerate() {
+                if *column != Column::Native(Property::Name) {
+                    dataset.add(column, self.cell(row, i));
+                }
+            }
+            dataset
+        });
+        json::datasets("list", datasets)
+    }
+}

@@ -1,0 +1,120 @@
+//! `zfs mount` and `zfs unmount`.
+
+use std::ffi::OsString;
+
+use super::request::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
+use super::{Command, JSON, Outcome, Pools, Stopped, client, json, lines, parse};
+use crate::getopt::Opt;
+use crate::output::FAILED;
+
+/// `zfs mount`.
+pub(super) fn mount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, ":ajRlvo:Of", &JSON[..1])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let mut options = Vec::new();
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Value('o', list) if list.is_empty() => {
+                return Err(Outcome::misused(command, "empty mount options (-o) specified"));
+            }
+            Opt::Value('o', list) => options.extend(list.split(',').map(str::to_owned)),
+            _ => {}
+        }
+    }
+    let operands = &parsed.operands;
+    if has('j') && !operands.is_empty() {
+        return Err(Outcome::misused(command, "too many arguments"));
+    }
+    if has('a') && !operands.is_empty() || operands.len() > 1 {
+        return Err(Outcome::misused(command, "too many arguments"));
+    }
+    let request = |dataset: Option<String>| MountRequest {
+        dataset,
+        recursive: has('R'),
+        options: options.clone(),
+        overlay: has('O'),
+        force: has('f'),
+    };
+    match operands.first() {
+        None if has('a') => all(pools, &Request::Mount(request(None))),
+        None if has('R') => Err(Outcome::misused(command, "no dataset provided")),
+        None if !options.is_empty() => {
+            Err(Outcome::misused(command, "missing filesystem argument (specify -a for all)"))
+        }
+        None => show(pools, has('j')),
+        Some(name) => one(pools, name, Request::Mount(request(Some(name.clone())))),
+    }
+}
+
+/// `zfs unmount`.
+pub(super) fn unmount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, "afu", &[])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let request = |what| Request::Unmount(UnmountRequest { what, force: has('f') });
+    match &parsed.operands[..] {
+        [] if has('a') => all(pools, &request(UnmountWhat::All)),
+        [] => Err(Outcome::misused(command, "missing filesystem argument")),
+        [path] if !has('a') && path.starts_with('/') => match mounted_at(pools, path)? {
+            Ok(dataset) => one(pools, &dataset, request(UnmountWhat::Dataset(dataset.clone()))),
+            Err(line) => Ok(Outcome::failed(format!("{line}\n"))),
+        },
+        [name] if !has('a') => one(pools, name, request(UnmountWhat::Dataset(name.clone()))),
+        _ => Err(Outcome::misused(command, "too many arguments")),
+    }
+}
+
+/// The file system mounted at just that path; in its place, a line that says why none.
+fn mounted_at(pools: &dyn Pools, path: &str) -> Result<Result<String, String>, Stopped> {
+    let imported = pools.names()?;
+    let mounted = match client::mounted_at(pools, &imported, path)? {
+        Ok(mounted) => mounted,
+        Err(_) => {
+            return Ok(Err(match std::fs::metadata(path) {
+                Ok(_) => format!("cannot unmount '{path}': not a ZFS filesystem"),
+                Err(e) => format!("cannot open '{path}': {}", client::why(&e)),
+            }));
+        }
+    };
+    let is_the_mountpoint = std::fs::canonicalize(path).is_ok_and(|real| real.as_os_str() == mounted.path.as_str());
+    Ok(if is_the_mountpoint { Ok(mounted.dataset) } else { Err(format!("cannot unmount '{path}': not a mountpoint")) })
+}
+
+/// Lists what is mounted.
+fn show(pools: &dyn Pools, as_json: bool) -> Result<Outcome, Stopped> {
+    let mounts = client::mounts(pools)?;
+    let out = match as_json {
+        true => json::mounts(&mounts),
+        false => mounts.iter().map(|mounted| format!("{:<30}  {}\n", mounted.dataset, mounted.path)).collect(),
+    };
+    Ok(Outcome { out, ..Outcome::default() })
+}
+
+fn all(pools: &dyn Pools, request: &Request) -> Result<Outcome, Stopped> {
+    let mut failures = Vec::new();
+    for pool in pools.names()? {
+        failures.extend(done(pools, &pool, request)?);
+    }
+    Ok(outcome(&failures))
+}
+
+fn one(pools: &dyn Pools, name: &str, request: Request) -> Result<Outcome, Stopped> {
+    if let Err(why) = client::check_name(name, Types::FILE_SYSTEMS) {
+        return Ok(Outcome::failed(format!("cannot open '{name}': {why}\n")));
+    }
+    let pool = client::pool_of(name);
+    if !pools.names()?.iter().any(|imported| imported == pool) {
+        return Ok(Outcome::failed(format!("cannot open '{name}': dataset does not exist\n")));
+    }
+    Ok(outcome(&done(pools, pool, &request)?))
+}
+
+fn done(pools: &dyn Pools, pool: &str, request: &Request) -> Result<Vec<Failure>, Stopped> {
+    match pools.ask(pool, request)? {
+        Response::Done(failures) => Ok(failures),
+        _ => Err(client::unexpected(pool).into()),
+    }
+}
+
+fn outcome(failures: &[Failure]) -> Outcome {
+    Outcome { err: lines(failures), code: if failures.is_empty() { 0 } else { FAILED }, ..Outcome::default() }
+}

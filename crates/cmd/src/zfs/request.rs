@@ -1,0 +1,306 @@
+//! What `zfs` asks the process of a pool, and what it gets back.
+//!
+//! ```text
+//!   zfs list/get ... ── Request::Datasets ──▶ answer(host, request) ──▶ Response::Datasets ── table, JSON
+//!        (client)                                 (pool process)                (client)
+//! ```
+//!
+//! Values travel as they are stored, numbers and names; only the client turns them into text. Every
+//! request is about one pool; a command about several asks each of them.
+
+use serde::{Deserialize, Serialize};
+
+/// A request about the datasets of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// Datasets and their properties.
+    Datasets(Select),
+    /// Space used by users, groups or projects of a file system or snapshot.
+    Space {
+        /// Name of the file system or snapshot.
+        dataset: String,
+        /// By whom.
+        owner: Owner,
+    },
+    /// Holds on snapshots.
+    Holds {
+        /// Names of snapshots; with `recursive`, also those of the same name in all file systems below.
+        snapshots: Vec<String>,
+        /// Whether to look below, too.
+        recursive: bool,
+    },
+    /// The file systems that are mounted.
+    Mounts,
+    /// Mounts file systems.
+    Mount(MountRequest),
+    /// Unmounts file systems.
+    Unmount(UnmountRequest),
+}
+
+/// What a pool process answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Response {
+    /// To [`Request::Datasets`].
+    Datasets(Found),
+    /// To [`Request::Space`].
+    Space(Vec<Usage>),
+    /// To [`Request::Holds`], in the order of the names.
+    Holds(Vec<SnapshotHolds>, Vec<Failure>),
+    /// To [`Request::Mounts`].
+    Mounts(Vec<Mounted>),
+    /// To [`Request::Mount`] and [`Request::Unmount`]: what failed of it, worded for the user.
+    Done(Vec<Failure>),
+}
+
+/// Which datasets are wanted, and what of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Select {
+    /// Names of datasets, snapshots and bookmarks; none stands for the pool's root file system.
+    pub roots: Vec<String>,
+    /// The types that roots may have.
+    pub root_types: Types,
+    /// How many levels below the roots to go: 0 are only the roots, `None` is all the way.
+    pub depth: Option<u32>,
+    /// The types that are wanted.
+    pub types: Types,
+    /// Whether snapshots below the roots are wanted only if the pool's property `listsnapshots` is on.
+    pub ask_listsnapshots: bool,
+    /// The properties that are wanted.
+    pub properties: Vec<Wanted>,
+    /// Whether all properties that users made up are wanted, too.
+    pub user_properties: bool,
+    /// Whether the values that were received are wanted, too.
+    pub received: bool,
+}
+
+/// A set of dataset types.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct Types {
+    pub file_systems: bool,
+    pub volumes: bool,
+    pub snapshots: bool,
+    pub bookmarks: bool,
+}
+
+/// The type of a dataset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum DatasetType {
+    FileSystem,
+    Volume,
+    Snapshot,
+    Bookmark,
+}
+
+/// A property that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wanted {
+    /// One of the table, by its name there.
+    Native(String),
+    /// One that a user made up; its name has a colon.
+    User(String),
+    /// What a user, group or project uses or may use, such as `userused@alice`.
+    Account {
+        /// The name before `@`.
+        property: String,
+        /// The number of the user, group or project.
+        id: u64,
+        /// Domain of the number, for those from Windows.
+        domain: String,
+    },
+    /// `written@SNAPSHOT` or `written#BOOKMARK`; what is behind `written`.
+    Written(String),
+    /// One whose value nobody has, as `userused@` of a user that does not exist.
+    Nothing,
+}
+
+/// The datasets of one pool that were found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Each once, in no order.
+    pub rows: Vec<Row>,
+    /// The roots that could not be opened.
+    pub failures: Vec<Failure>,
+}
+
+/// A dataset and its properties.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Full name.
+    pub name: String,
+    /// Its type.
+    pub kind: DatasetType,
+    /// Txg in which it was made.
+    pub createtxg: u64,
+    /// What was wanted, in the same order; what does not apply or has no value is `None`.
+    pub cells: Vec<Option<Cell>>,
+    /// Name and value of the properties that users made up, if these were wanted.
+    pub user: Vec<(String, Cell)>,
+}
+
+/// The value of a property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// The value.
+    pub value: CellValue,
+    /// Where it comes from.
+    pub source: Source,
+    /// The value that was received, if that was wanted and there is one.
+    pub received: Option<CellValue>,
+}
+
+/// A value before it becomes text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum CellValue {
+    Number(u64),
+    Text(String),
+}
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Source {
+    /// Nobody can set it.
+    None,
+    /// Nobody set it.
+    Default,
+    /// Set on the dataset itself.
+    Local,
+    /// Came with a receive.
+    Received,
+    /// In force only until the file system is unmounted.
+    Temporary,
+    /// Set on the dataset of that name.
+    Inherited(String),
+}
+
+/// By whom space is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Owner {
+    User,
+    Group,
+    Project,
+}
+
+/// What one user, group or project uses and may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Domain of the number; empty for the system's own.
+    pub domain: String,
+    /// Number of the user, group or project.
+    pub id: u64,
+    /// Bytes in use.
+    pub used_bytes: Option<u64>,
+    /// Bytes allowed; 0 is no limit.
+    pub quota_bytes: Option<u64>,
+    /// Objects in use.
+    pub objects_used: Option<u64>,
+    /// Objects allowed; 0 is no limit.
+    pub objects_quota: Option<u64>,
+}
+
+/// The holds on one snapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotHolds {
+    /// Full name.
+    pub snapshot: String,
+    /// Tag and time, seconds since 1970, of each hold.
+    pub holds: Vec<(String, u64)>,
+}
+
+/// A mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Its name.
+    pub dataset: String,
+    /// Where.
+    pub path: String,
+    /// Options in force, such as `ro` and `noexec`.
+    pub options: Vec<String>,
+}
+
+/// Which file systems to mount, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountRequest {
+    /// The one; `None` is all that are mounted by themselves.
+    pub dataset: Option<String>,
+    /// Mount also what is below that one in the tree and mounted by itself.
+    pub recursive: bool,
+    /// Options beyond those that its properties say.
+    pub options: Vec<String>,
+    /// Mount over a directory that has something in it, whatever the property `overlay` says.
+    pub overlay: bool,
+    /// Mount also what holds only part of its files (redacted).
+    pub force: bool,
+}
+
+/// Which file systems to unmount, and how.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnmountRequest {
+    /// Which ones.
+    pub what: UnmountWhat,
+    /// Also if somebody is using it.
+    pub force: bool,
+}
+
+/// See [`UnmountRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UnmountWhat {
+    /// All of the pool that were mounted by themselves.
+    All,
+    /// That file system, and those mounted below its mountpoint.
+    Dataset(String),
+}
+
+/// Why a thing was not done: the whole line for the user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What it is about: the root as it was asked for, or the dataset.
+    pub about: String,
+    /// The line, such as `cannot open 'tank/x': dataset does not exist`.
+    pub line: String,
+}
+
+impl Types {
+    /// File systems, volumes and snapshots.
+    pub const DATASETS: Types = Types { bookmarks: false, ..Types::ALL };
+    /// Whatever there is.
+    pub const ALL: Types = Types { file_systems: true, volumes: true, snapshots: true, bookmarks: true };
+    /// Nothing.
+    pub const NONE: Types = Types { file_systems: false, volumes: false, snapshots: false, bookmarks: false };
+    /// Only file systems.
+    pub const FILE_SYSTEMS: Types = Types { file_systems: true, ..Types::NONE };
+    /// Only volumes.
+    pub const VOLUMES: Types = Types { volumes: true, ..Types::NONE };
+    /// Only snapshots.
+    pub const SNAPSHOTS: Types = Types { snapshots: true, ..Types::NONE };
+    /// Only bookmarks.
+    pub const BOOKMARKS: Types = Types { bookmarks: true, ..Types::NONE };
+
+    /// Whether the set is just that of snapshots, or just that of bookmarks.
+    pub fn is_points_only(self) -> bool {
+        self == Types::SNAPSHOTS || self == Types::BOOKMARKS
+    }
+
+    /// What is in either set.
+    pub fn and(self, other: Types) -> Types {
+        Types {
+            file_systems: self.file_systems || other.file_systems,
+            volumes: self.volumes || other.volumes,
+            snapshots: self.snapshots || other.snapshots,
+            bookmarks: self.bookmarks || other.bookmarks,
+        }
+    }
+
+    /// Whether the set has that type.
+    pub fn has(self, kind: DatasetType) -> bool {
+        match kind {
+            DatasetType::FileSystem => self.file_systems,
+            DatasetType::Volume => self.volumes,
+            DatasetType::Snapshot => self.snapshots,
+            DatasetType::Bookmark => self.bookmarks,
+        }
+    }
+}

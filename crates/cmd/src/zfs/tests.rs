@@ -1,0 +1,382 @@
+//! `zfs` on the pools of the corpus, compared with what OpenZFS printed of them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::sync::Mutex;
+
+use base::{Env, Error, Kind, Result};
+use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use testkit::corpus::{self, Case};
+
+use super::client::Pools;
+use super::host::{Host, answer};
+use super::mount_plan::PlannedMount;
+use super::mounting::NO_MOUNTPOINT;
+use super::request::{Mounted, Request, Response};
+use super::{Outcome, execute};
+
+/// Properties that OpenZFS 2.1 did not have.
+const LATER: [&str; 12] = [
+    "prefetch",
+    "volthreading",
+    "direct",
+    "longname",
+    "defaultuserquota",
+    "defaultgroupquota",
+    "defaultprojectquota",
+    "defaultuserobjquota",
+    "defaultgroupobjquota",
+    "defaultprojectobjquota",
+    "zoned_uid",
+    "snapshots_changed",
+];
+
+/// A pool process without a process.
+struct Local {
+    pool: Pool,
+    altroot: Option<String>,
+    mounts: Mutex<Vec<Mounted>>,
+    is_busy: bool,
+}
+
+impl Local {
+    fn open(case: &Case) -> Local {
+        let mut scan = Scan::default();
+        for device in corpus::as_devices(&case.load()) {
+            let path = device.path().to_owned();
+            scan.devices.extend(FoundDevice::examine(&path, device).expect("labels can be read"));
+        }
+        let candidates = Candidate::all(&scan);
+        let candidate = Candidate::pick(&candidates, &case.pool).expect("the pool is there");
+        let env = Env::fixed(0);
+        let pool =
+            Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        Local { pool, altroot: None, mounts: Mutex::default(), is_busy: false }
+    }
+
+    fn case(name: &str) -> Local {
+        Local::open(&corpus::case(name))
+    }
+
+    /// Runs a command line on this one pool.
+    fn zfs(&self, line: &str) -> Outcome {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        execute(self, &args)
+    }
+}
+
+impl Host for Local {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn altroot(&self) -> Option<&str> {
+        self.altroot.as_deref()
+    }
+
+    fn mounts(&self) -> Vec<Mounted> {
+        self.mounts.lock().unwrap().clone()
+    }
+
+    fn mount(&self, plan: &PlannedMount) -> Result<()> {
+        if plan.dataset == "t_send/received" {
+            // its mountpoint would have to be made in a file system that is mounted read-only
+            let cause = std::io::Error::from_raw_os_error(libc::EROFS);
+            return Err(Error::new(Kind::ReadOnly, NO_MOUNTPOINT).with_source(cause));
+        }
+        let path = plan.options.mountpoint.to_string_lossy().into_owned();
+        let options = vec!["ro".to_owned(), if plan.options.exec { "exec" } else { "noexec" }.to_owned()];
+        self.mounts.lock().unwrap().push(Mounted { dataset: plan.dataset.clone(), path, options });
+        Ok(())
+    }
+
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+        if self.is_busy && !force {
+            return Err(Error::new(Kind::Busy, "in use"));
+        }
+        let mut mounts = self.mounts.lock().unwrap();
+        mounts.retain(|mounted| mounted.dataset != dataset);
+        Ok(())
+    }
+}
+
+/// Requests and answers go through JSON, as over the socket.
+impl Pools for Local {
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(vec![self.pool.name().to_owned()])
+    }
+
+    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+        assert_eq!(pool, self.pool.name());
+        let request: Request = serde_json::from_slice(&serde_json::to_vec(request).unwrap()).unwrap();
+        let response = answer(self, &request)?;
+        Ok(serde_json::from_slice(&serde_json::to_vec(&response).unwrap()).unwrap())
+    }
+}
+
+/// What OpenZFS printed, if it did.
+fn info(case: &Case, name: &str) -> Option<String> {
+    fs::read_to_string(case.dir().join("info").join(name)).ok()
+}
+
+/// Values of properties by dataset and name: value and source.
+fn properties(text: &str) -> BTreeMap<(String, String), (String, String)> {
+    let lines = text.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    lines.map(|f| ((f[0].to_owned(), f[1].to_owned()), (f[2].to_owned(), f[3].to_owned()))).collect()
+}
+
+/// What is in a resume token; another implementation of zlib packs the same in other bytes.
+fn token(text: &str) -> Vec<(String, format::nvlist::Value)> {
+    let parts: Vec<&str> = text.split('-').collect();
+    let [_, _, len, hex] = parts[..] else { panic!("no token: {text}") };
+    let compressed: Vec<u8> =
+        (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
+    let mut packed = vec![0; usize::from_str_radix(len, 16).unwrap()];
+    codec::compress::decompress(codec::compress::Compress::Gzip6, &compressed, &mut packed).unwrap();
+    let state = format::nvlist::NvList::unpack(&packed).unwrap();
+    let mut pairs: Vec<_> = state.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
+    pairs.sort_by(|a, b| a.0.cmp(&b.0));
+    pairs
+}
+
+fn is_same(property: &str, is: &(String, String), should: &(String, String)) -> bool {
+    is == should || property == "receive_resume_token" && is.1 == should.1 && token(&is.0) == token(&should.0)
+}
+
+#[test]
+fn properties_of_every_pool_are_those_that_openzfs_told() {
+    let mut wrong = Vec::new();
+    let mut compared = 0;
+    for case in corpus::cases() {
+        // cases with a log not replayed were not asked
+        let (Some(list), Some(get)) = (info(&case, "zfs-list"), info(&case, "zfs-get")) else { continue };
+        let local = Local::open(&case);
+        let columns = "name,type,guid,createtxg,objsetid,used,refer,origin";
+        let listed = local.zfs(&format!("list -Hp -t all -o {columns} -r {}", case.pool));
+        if listed.out.replace('\t', " ") != list.replace('\t', " ") || listed.code != 0 {
+            wrong.push(format!("{}: list\n{}\nis not\n{list}\n{}", case.name, listed.out, listed.err));
+        }
+        let got = local.zfs(&format!("get -Hp -t all -r all {}", case.pool));
+        let (is, should) = (properties(&got.out), properties(&get));
+        for (key, value) in &should {
+            compared += 1;
+            if !is.get(key).is_some_and(|is| is_same(&key.1, is, value)) {
+                wrong.push(format!("{}: {key:?} is {:?}, not {value:?}", case.name, is.get(key)));
+            }
+        }
+        for key in is.keys().filter(|key| !should.contains_key(key) && !LATER.contains(&key.1.as_str())) {
+            wrong.push(format!("{}: {key:?} is {:?}, and should not be there", case.name, is[key]));
+        }
+        let order = |text: &str| -> Vec<String> {
+            let lines = text.lines().map(|line| line.splitn(3, '\t').take(2).collect::<Vec<_>>().join(" "));
+            lines.filter(|line| !LATER.iter().any(|later| line.ends_with(&format!(" {later}")))).collect()
+        };
+        if order(&got.out) != order(&get) {
+            wrong.push(format!("{}: properties are in another order", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {compared}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(compared > 20_000, "{compared}");
+}
+
+#[test]
+fn space_by_owner_is_as_openzfs_told() {
+    let mut compared = 0;
+    for case in corpus::cases() {
+        let mut files: Vec<String> = fs::read_dir(case.dir().join("info"))
+            .map(|dir| dir.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect())
+            .unwrap_or_default();
+        files.retain(|name| name.contains("space"));
+        if files.is_empty() {
+            continue;
+        }
+        let local = Local::open(&case);
+        for file in files {
+            let (dataset, command) = file.rsplit_once('.').unwrap();
+            let flags = if command == "projectspace" { "-Hp" } else { "-Hnp" };
+            let outcome = local.zfs(&format!("{command} {flags} {}", dataset.replace('+', "/")));
+            assert_eq!(outcome.out, info(&case, &file).unwrap(), "{}: {file}: {}", case.name, outcome.err);
+            compared += 1;
+        }
+    }
+    assert!(compared > 200, "{compared}");
+}
+
+/// Several pools, imported below `/mnt`.
+struct Machine(Vec<Local>);
+
+impl Machine {
+    fn new(cases: &[&str]) -> Machine {
+        let local = |case: &&str| Local { altroot: Some("/mnt".to_owned()), ..Local::case(case) };
+        let mut pools: Vec<Local> = cases.iter().map(local).collect();
+        pools.sort_by(|a, b| a.pool.name().cmp(b.pool.name()));
+        Machine(pools)
+    }
+
+    fn zfs(&self, line: &str) -> Outcome {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        execute(self, &args)
+    }
+}
+
+impl Pools for Machine {
+    fn names(&self) -> Result<Vec<String>> {
+        Ok(self.0.iter().map(|local| local.pool.name().to_owned()).collect())
+    }
+
+    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+        self.0.iter().find(|local| local.pool.name() == pool).expect("the pool is imported").ask(pool, request)
+    }
+}
+
+/// A command of a transcript and what OpenZFS said: `$ command`, output, `! errors`, `? exit code`.
+struct Step<'a> {
+    command: &'a str,
+    out: String,
+    err: String,
+    code: u8,
+}
+
+fn steps(transcript: &str) -> Vec<Step<'_>> {
+    let mut steps: Vec<Step> = Vec::new();
+    for line in transcript.lines() {
+        if let Some(command) = line.strip_prefix("$ zfs") {
+            steps.push(Step { command, out: String::new(), err: String::new(), code: 0 });
+            continue;
+        }
+        let Some(step) = steps.last_mut() else { continue };
+        if let Some(code) = line.strip_prefix("? ") {
+            step.code = code.parse().unwrap();
+        } else if let Some(err) = line.strip_prefix("! ") {
+            step.err += &format!("{err}\n");
+        } else {
+            step.out += &format!("{line}\n");
+        }
+    }
+    steps
+}
+
+/// Output as it is compared: without what depends on the zone of the machine, and where all properties
+/// are listed, without those that came later, which also make columns wider.
+fn comparable(command: &str, text: &str) -> String {
+    let is_all = command.contains(" all");
+    let is_later = |line: &str| line.split_whitespace().any(|word| LATER.contains(&word));
+    let lines = text.lines().filter(|line| !line.contains(" creation ") && !(is_all && is_later(line)));
+    let squeezed = |line: &str| match is_all {
+        true => line.split_whitespace().collect::<Vec<_>>().join(" "),
+        false => line.to_owned(),
+    };
+    let mut lines: Vec<String> = lines.map(|line| squeezed(line) + "\n").collect();
+    if command == " mount" {
+        // the kernel lists in the order in which threads mounted
+        lines.sort();
+    }
+    lines.concat()
+}
+
+#[test]
+fn output_is_that_of_openzfs() {
+    let machine = Machine::new(&["datasets", "snapshots", "send", "encrypted", "zvol"]);
+    let mut wrong = Vec::new();
+    let steps = steps(include_str!("tests/openzfs-2.1.11.txt"));
+    assert!(steps.len() > 100, "{}", steps.len());
+    for step in &steps {
+        let outcome = machine.zfs(step.command);
+        // usage texts tell of more than those of 2.1 did: only what is wrong is compared
+        let err = match outcome.code {
+            2 => outcome.err.split_inclusive('\n').next().unwrap_or_default(),
+            _ => &outcome.err,
+        };
+        let is = format!("{}! {err}? {}", comparable(step.command, &outcome.out), outcome.code);
+        let should = format!("{}! {}? {}", comparable(step.command, &step.out), step.err, step.code);
+        if is != should {
+            wrong.push(format!("$ zfs{}\n--- is\n{is}\n--- should be\n{should}", step.command));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), steps.len(), wrong.join("\n"));
+}
+
+#[test]
+fn paths_stand_for_what_is_mounted_there() {
+    let top = std::env::temp_dir().join(format!("cenote-zfs-{}", std::process::id()));
+    let at = top.join("t_datasets/a/b");
+    fs::create_dir_all(&at).unwrap();
+    fs::write(at.join("file"), "").unwrap();
+    let top_text = top.to_str().unwrap();
+    let local = Local { altroot: Some(top_text.to_owned()), ..Local::case("datasets") };
+    assert_eq!(local.zfs("mount -a"), Outcome::default());
+    let name = |path: &str| local.zfs(&format!("get -Ho name type {top_text}/{path}"));
+    assert_eq!(name("t_datasets/a/b/file").out, "t_datasets/a/b\n");
+    assert_eq!(name("t_datasets").out, "t_datasets\n");
+    let outcome = name("none");
+    assert_eq!((outcome.err, outcome.code), (format!("cannot open '{top_text}/none': No such file or directory\n"), 1));
+    assert_eq!(local.zfs("list /").err, "'/': not a ZFS filesystem\n");
+    let unmount = |path: &str| local.zfs(&format!("unmount {path}"));
+    assert_eq!(unmount(&format!("{top_text}/t_datasets/a/b")), Outcome::default());
+    assert!(!local.zfs("mount").out.contains("t_datasets/a/b "));
+    assert_eq!(unmount("/").err, "cannot unmount '/': not a ZFS filesystem\n");
+    let inside = format!("{top_text}/t_datasets/a/b");
+    assert_eq!(unmount(&inside).err, format!("cannot unmount '{inside}': not a mountpoint\n"));
+    fs::remove_dir_all(top).unwrap();
+}
+
+#[test]
+fn what_is_in_use_stays_mounted() {
+    let local = Local { is_busy: true, ..Local::case("snapshots") };
+    assert_eq!(local.zfs("mount -R t_snapshots"), Outcome::default());
+    let outcome = local.zfs("unmount t_snapshots/fs");
+    assert_eq!((&*outcome.err, outcome.code), ("cannot unmount '/t_snapshots/fs': pool or dataset is busy\n", 1));
+    assert!(local.zfs("mount").out.contains("t_snapshots/fs "));
+    assert_eq!(local.zfs("unmount -f t_snapshots/fs"), Outcome::default());
+    assert!(!local.zfs("mount").out.contains("t_snapshots/fs "));
+    let json: serde_json::Value = serde_json::from_str(&local.zfs("mount -j").out).unwrap();
+    assert_eq!(json["datasets"]["t_snapshots/clone"]["mountpoint"], "/t_snapshots/clone");
+}
+
+#[test]
+fn options_of_mounts_show_as_temporary_values() {
+    let local = Local::case("datasets");
+    assert_eq!(local.zfs("mount -o noexec t_datasets/a"), Outcome::default());
+    let got = local.zfs("get -Ho property,value,source readonly,exec,devices,mounted t_datasets/a");
+    assert_eq!(got.out, "readonly\ton\ttemporary\nexec\toff\ttemporary\ndevices\ton\tdefault\nmounted\tyes\t-\n");
+    let outcome = local.zfs("mount -o fast t_datasets/limits");
+    assert_eq!(outcome.err, "cannot mount 't_datasets/limits': invalid mount option 'fast'\n");
+    let got = local.zfs("get -H -s temporary -o property all t_datasets/a");
+    assert_eq!(got.out, "exec\nreadonly\n");
+}
+
+#[test]
+fn json_of_lists_and_properties() {
+    let local = Local::case("snapshots");
+    let json = |line: &str| -> serde_json::Value { serde_json::from_str(&local.zfs(line).out).unwrap() };
+    let list = json("list -j --json-int -t all -o name,used,origin t_snapshots/fs t_snapshots/fs@four");
+    let text = |value: &serde_json::Value| value.to_string();
+    assert_eq!(text(&list["output_version"]), r#"{"command":"zfs list","vers_major":0,"vers_minor":1}"#);
+    assert_eq!(list["datasets"]["t_snapshots/fs"]["properties"]["used"]["value"], 57_856);
+    assert_eq!(list["datasets"]["t_snapshots/fs"]["createtxg"], 7);
+    assert_eq!(list["datasets"]["t_snapshots/fs"]["properties"]["origin"]["value"], "t_snapshots/promoted@two");
+    let snapshot = &list["datasets"]["t_snapshots/fs@four"];
+    assert_eq!((&snapshot["type"], &snapshot["snapshot_name"]), (&"SNAPSHOT".into(), &"four".into()));
+    let got = json("get -j atime,quota t_snapshots/fs");
+    let properties = &got["datasets"]["t_snapshots/fs"]["properties"];
+    assert_eq!(text(&properties["atime"]), r#"{"value":"off","source":{"type":"INHERITED","data":"t_snapshots"}}"#);
+    assert_eq!(text(&properties["quota"]), r#"{"value":"none","source":{"type":"DEFAULT","data":"-"}}"#);
+    assert_eq!(local.zfs("list -j t_snapshots/none").out, "");
+    assert_eq!(local.zfs("get --json-int used").code, 2);
+}
+
+#[test]
+fn a_pool_that_is_gone_is_an_error() {
+    struct Gone;
+    impl Pools for Gone {
+        fn names(&self) -> Result<Vec<String>> {
+            Ok(vec!["tank".to_owned()])
+        }
+        fn ask(&self, pool: &str, _: &Request) -> Result<Response> {
+            Err(Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool))
+        }
+    }
+    let outcome = execute(&Gone, &["list".into()]);
+    assert_eq!((&*outcome.err, outcome.code), ("tank: the pool is not imported\n", 1));
+}
