@@ -133,7 +133,7 @@ impl Tree {
             id,
             parent,
             children: Vec::with_capacity(below.len()),
-            name: name_of(&spec),
+            name: device.as_ref().map_or_else(|| name_of(&spec), |device| device.path().to_owned()),
             health: HealthCell::new(health_at_open(&spec, device.as_deref())),
             spec,
             has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
@@ -342,7 +342,8 @@ impl Vdev {
         self.spec.leaf.as_ref()
     }
 
-    /// Name for messages: the path of a leaf, type and number of others (`raidz1-0`).
+    /// Name for messages: of a leaf the path where it was found, or where it was last if it was not
+    /// found; type and number of others (`raidz1-0`).
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -31,7 +31,7 @@ fn a_single_device() {
 
     pool.noise(100);
     let error = pool.read_slow(place, &block).unwrap_err();
-    assert_eq!((error.kind(), error.place().vdev.as_deref()), (ErrorKind::Checksum, Some("100")));
+    assert_eq!((error.kind(), error.place().vdev.as_deref()), (ErrorKind::Checksum, Some("leaf 100")));
     assert_eq!(pool.errors(100), (0, 1));
     pool.devices[&100].broken(0..DEVICE_BYTES_MIN);
     assert_eq!(pool.read_slow(place, &block).unwrap_err().kind(), ErrorKind::Io);
