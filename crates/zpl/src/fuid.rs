@@ -41,11 +41,38 @@ impl Zpl {
         if size == 0 {
             return Ok(Domains::new());
         }
-        let list = NvList::unpack(&object.read_whole(size, TABLE_SIZE_MAX)?)?;
-        let mut domains = Domains::new();
-        for entry in list.lists("fuid_nvlist")? {
-            domains.insert(entry.u64("fuid_idx")? as u32, entry.str("fuid_domain")?.to_owned());
-        }
-        Ok(domains)
+        named_domains(&object.read_whole(size, TABLE_SIZE_MAX)?)
+    }
+}
+
+/// Reads a packed table: an array of lists of a number and a name.
+fn named_domains(packed: &[u8]) -> Result<Domains> {
+    let list = NvList::unpack(packed)?;
+    let mut domains = Domains::new();
+    for entry in list.lists("fuid_nvlist")? {
+        domains.insert(entry.u64("fuid_idx")? as u32, entry.str("fuid_domain")?.to_owned());
+    }
+    Ok(domains)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::nvlist::Value;
+
+    #[test]
+    fn a_packed_table() {
+        let entry = |number, name: &str| {
+            let mut list = NvList::new();
+            list.set("fuid_idx", Value::U64(number));
+            list.set("fuid_offset", Value::U64(0));
+            list.set("fuid_domain", Value::Str(name.to_owned()));
+            list
+        };
+        let mut table = NvList::new();
+        table.set("fuid_nvlist", Value::Lists(vec![entry(1, "S-1-5-21-1"), entry(2, "S-1-5-21-2")]));
+        let domains = named_domains(&table.pack()).unwrap();
+        assert_eq!((domains.len(), domains[&2].as_str()), (2, "S-1-5-21-2"));
+        assert!(named_domains(&NvList::new().pack()).is_err());
     }
 }

@@ -11,7 +11,7 @@
 //! before as a fixed struct (`node`). Its contents are the object's data. Extended attributes are
 //! packed into a system attribute, or are files in a hidden directory, or both (`xattr`).
 //!
-//! Below are `dmu` and `dsl`; above are the FUSE adapter and the offline commands, which know no
+//! Below is `dmu`; above are the FUSE adapter and the offline commands, which know no
 //! on-disk format. All of it shows files as OpenZFS on Linux does, so that one cannot tell by `stat`
 //! or `getfattr` who serves them.
 //!
