@@ -1,10 +1,172 @@
-//! `cenote serve`.
+//! The process of an imported pool, and how others reach it.
+//!
+//! ```text
+//!   zpool import ── daemon::start ──▶ cenote serve ──┬── opens the pool, locks its devices
+//!                                                    ├── mounts: FUSE, threads of its own
+//!   zpool, zfs ── client ──▶ socket (rundir, wire) ──┴── server: a thread a connection ── served: answers
+//! ```
+//!
+//! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
+//! - `served`: the state, `mounts`, `source`: what is mounted; `locks`: against a second opener.
+//! - [`leftovers`]: clearing up after a process that was killed.
+//!
+//! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
+//! order: everything is unmounted first.
+
+pub mod client;
+pub mod daemon;
+pub mod leftovers;
+pub mod locks;
+mod mounts;
+mod rundir;
+mod served;
+mod server;
+mod source;
+pub mod wire;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+
+use base::Env;
+use fuse::Unmount;
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::output;
+use crate::zfs;
+use crate::zfs::request::{MountRequest, Request, Response};
+use crate::zpool::Stop;
+use crate::zpool::gather::Session;
+use crate::zpool::import::{ImportArgs, acquire};
+use daemon::Notify;
+use rundir::{Claim, RunDir};
+use served::{End, Served};
+
+const USAGE: &str = "\
+usage:
+\tserve [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-o mntopts] -o readonly=on [-R root]
+\t    [-F | -T txg | --at-txg txg] <pool | id> [newpool]
+
+Is the process of one pool, as 'zpool import' starts it, in the foreground.
+";
 
 /// Runs the command; `args` are those behind its name.
-pub fn run(_args: &[OsString]) -> ExitCode {
-    eprintln!("cenote serve: not part of this build");
-    ExitCode::FAILURE
+pub fn run(args: &[OsString]) -> ExitCode {
+    if args.first().is_some_and(|arg| arg == "--help" || arg == "-?") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let args = match ImportArgs::parse(args).and_then(|args| args.check_combination().map(|()| args)) {
+        Ok(args) if args.pool.is_some() && !args.all => args,
+        Ok(_) => return wrong("one pool must be named"),
+        Err(Stop::Usage(text) | Stop::Failed(text)) => return wrong(&text),
+    };
+    let notify = Notify::new(args.notify);
+    notify.detach();
+    start_logging();
+    // threads inherit this, so that the one thread that waits for signals gets them
+    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    if let Err(e) = signals.thread_block() {
+        tracing::warn!("signals end the process at once: {e}");
+    }
+    match serve(&args, &notify, signals) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(text) => {
+            notify.err(&text);
+            notify.failed();
+            output::FAILED.into()
+        }
+    }
+}
+
+fn wrong(text: &str) -> ExitCode {
+    eprint!("{text}\n{USAGE}");
+    output::USAGE.into()
+}
+
+fn start_logging() {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    // somebody else's is as good
+    let _ = subscriber.try_init();
+}
+
+/// Is the process, until it ends. Errors: why it is none, for the user.
+fn serve(args: &ImportArgs, notify: &Notify, signals: SigSet) -> Result<(), String> {
+    let env = Env::real();
+    let Some(acquired) = acquire::acquire(&env, args, notify)? else { return Ok(()) };
+    let name = acquired.pool.name().to_owned();
+    let failed = |e: base::Error| format!("cannot import '{name}': {}", e.what());
+    let dir = RunDir::make().map_err(failed)?;
+    let (listener, claim) = dir.claim(&name).map_err(failed)?;
+    leftovers::clear(&name).map_err(failed)?;
+    notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
+
+    let (end, ended) = mpsc::channel();
+    let session =
+        Session { load_guid: random_u64(), altroot: args.altroot().map(str::to_owned), opened_s: env.now_s() };
+    let hello = wire::Hello {
+        protocol: wire::PROTOCOL,
+        pool: name.clone(),
+        guid: acquired.pool.guid(),
+        pid: std::process::id(),
+    };
+    let served = Arc::new(Served::new(env, acquired.pool, acquired.locks, session, end.clone()));
+    if !args.no_mount {
+        mount_all(&served, args.mount_options.as_deref(), notify);
+    }
+    let answering = served.clone();
+    spawn("accept", move || server::listen(&listener, &answering, &hello))?;
+    spawn("signals", move || {
+        let waited = signals.wait();
+        tracing::info!("ends because of a signal: {waited:?}");
+        // the main thread may be ending already
+        let _ = end.send(End::Signal);
+    })?;
+    notify.ready().map_err(failed)?;
+    tracing::info!(pool = name, "imported");
+    let why = ended.recv().unwrap_or(End::Signal);
+    finish(&served, why, claim);
+    Ok(())
+}
+
+/// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
+fn mount_all(served: &Served, mount_options: Option<&str>, notify: &Notify) {
+    let options = mount_options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
+    let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
+    let failures = match zfs::host::answer(served, &request) {
+        Ok(Response::Done(failures)) => failures.into_iter().map(|failure| failure.line).collect(),
+        Ok(_) => Vec::new(),
+        Err(e) => vec![format!("cannot mount: {e}")],
+    };
+    failures.iter().for_each(|line| notify.err(line));
+    if !failures.is_empty() {
+        notify.err("Import was successful, but unable to mount some datasets");
+    }
+}
+
+fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(task);
+    spawned.map(drop).map_err(|e| format!("cannot import: {e}"))
+}
+
+/// Unmounts everything, if need be by force, and gives up the pool's place.
+fn finish(served: &Served, why: End, claim: Claim) {
+    if why == End::Signal
+        && let Err((point, e)) = served.mounts().unmount_all(Unmount::IfUnused)
+    {
+        tracing::warn!(point = %point.display(), "unmounted by force: {e}");
+        if let Err((point, e)) = served.mounts().unmount_all(Unmount::Force) {
+            tracing::error!(point = %point.display(), "not unmounted: {e}");
+        }
+    }
+    drop(claim);
+    tracing::info!("ended");
+}
+
+/// A number that nobody else has; it need not be secret.
+fn random_u64() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

@@ -1,10 +1,203 @@
-//! `cenote zpool`.
+//! `zpool`: finding and importing pools, and asking about those that are imported.
+//!
+//! ```text
+//!   list, status, get, history ──▶ pools ──▶ the socket of each pool's process ──▶ PoolReport ──▶ text, JSON
+//!   import ──▶ labels of devices ──▶ what could be imported          (no pool named)
+//!          └─▶ starts `cenote serve`, waits until it is ready        (a pool named)
+//!   export ──▶ the pool's process unmounts and ends
+//! ```
+//!
+//! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
+//! What this version cannot do has no command.
+
+pub mod errors;
+mod export;
+pub mod gather;
+mod get;
+mod history;
+mod history_text;
+mod hostid;
+pub mod import;
+mod json;
+mod list;
+mod names;
+pub mod pools;
+mod props;
+mod reason;
+pub mod report;
+mod scan_text;
+mod status;
+mod status_json;
+#[cfg(test)]
+mod tests;
+mod version;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use crate::getopt::Opt;
+use crate::output;
+
+/// Whether all went well; a command that says no has complained already.
+type Done = Result<bool, Stop>;
+
+/// Why a command ends early.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The command line makes no sense; the text goes before the usage message.
+    Usage(String),
+    /// Something went wrong: the whole line.
+    Failed(String),
+}
+
+impl Stop {
+    fn usage(text: impl Into<String>) -> Stop {
+        Stop::Usage(text.into())
+    }
+
+    /// A flag that the command does not know, or whose value is missing.
+    fn bad_option(opt: &Opt) -> Stop {
+        Stop::Usage(match opt {
+            Opt::Missing(name) => format!("missing argument for '{name}' option"),
+            Opt::Unknown(name) => format!("invalid option '{name}'"),
+            Opt::Flag(c) | Opt::Value(c, _) => format!("invalid option '{c}'"),
+        })
+    }
+}
+
+/// Text from a label or a pool as it may go to a terminal: control characters become `?`.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A system error in the system's words, without its number.
+fn io_words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+struct Command {
+    name: &'static str,
+    usage: &'static str,
+    run: fn(&[OsString]) -> Done,
+    /// Whether its usage message lists the properties.
+    lists_properties: bool,
+}
+
+/// The commands in groups, as the usage message shows them.
+const GROUPS: &[&[Command]] = &[
+    &[plain("version", "\tversion [-j]\n", version::run)],
+    &[
+        Command {
+            lists_properties: true,
+            ..plain(
+                "list",
+                "\tlist [-gHLpPv] [-o property[,...]] [-j [--json-int, --json-pool-key-guid]] ...\n\
+                 \t    [-T d|u] [pool] [interval [count]]\n",
+                list::run,
+            )
+        },
+        plain(
+            "status",
+            "\tstatus [-DdegiLPpstvx] ...\n\
+             \t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\
+             \t    [-T d|u] [pool] [interval [count]]\n",
+            status::run,
+        ),
+    ],
+    &[
+        plain(
+            "import",
+            "\timport [-d dir] [-D]\n\
+             \timport [-o mntopts] [-o property=value] ... \n\
+             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]] -a\n\
+             \timport [-o mntopts] [-o property=value] ... \n\
+             \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-n]]\n\
+             \t    [-T txg | --at-txg txg] <pool | id> [newpool]\n",
+            import::run,
+        ),
+        plain("export", "\texport [-af] <pool> ...\n", export::run),
+    ],
+    &[plain("history", "\thistory [-il] [<pool>] ...\n", history::run)],
+    &[Command {
+        lists_properties: true,
+        ..plain(
+            "get",
+            "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
+             \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n",
+            get::run,
+        )
+    }],
+];
+
+const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
+    Command { name, usage, run, lists_properties: false }
+}
+
 /// Runs the command; `args` are those behind its name.
-pub fn run(_args: &[OsString]) -> ExitCode {
-    eprintln!("cenote zpool: not part of this build");
-    ExitCode::FAILURE
+pub fn run(args: &[OsString]) -> ExitCode {
+    let Some((name, rest)) = args.split_first() else {
+        eprint!("missing command\n{}", usage());
+        return output::USAGE.into();
+    };
+    let name = name.to_string_lossy();
+    match &*name {
+        "-?" | "--help" => {
+            print!("{}", usage());
+            return ExitCode::SUCCESS;
+        }
+        "-V" | "--version" => return finish(None, version::run(&[])),
+        "help" => return help(rest),
+        _ => {}
+    }
+    match GROUPS.iter().copied().flatten().find(|command| command.name == name) {
+        Some(command) => finish(Some(command), (command.run)(rest)),
+        None => {
+            eprint!("unrecognized command '{name}'\n{}", usage());
+            output::USAGE.into()
+        }
+    }
+}
+
+fn finish(command: Option<&Command>, done: Done) -> ExitCode {
+    match (done, command) {
+        (Ok(true), _) => ExitCode::SUCCESS,
+        (Ok(false), _) => output::FAILED.into(),
+        (Err(Stop::Failed(text)), _) => {
+            eprintln!("{text}");
+            output::FAILED.into()
+        }
+        (Err(Stop::Usage(text)), command) => {
+            if !text.is_empty() {
+                eprintln!("{text}");
+            }
+            match command {
+                Some(command) => eprint!("{}", command_usage(command)),
+                None => eprint!("{}", usage()),
+            }
+            output::USAGE.into()
+        }
+    }
+}
+
+fn usage() -> String {
+    let mut text = "usage: zpool command args ...\nwhere 'command' is one of the following:\n\n".to_owned();
+    let groups: Vec<String> = GROUPS.iter().map(|group| group.iter().map(|c| c.usage).collect()).collect();
+    text += &groups.join("\n");
+    text + "\nFor further help on a command or topic, run: zpool help [<topic>]\n"
+}
+
+fn command_usage(command: &Command) -> String {
+    let properties = if command.lists_properties { props::help() } else { String::new() };
+    format!("usage:\n{}{properties}", command.usage)
+}
+
+/// `zpool help [COMMAND]`: its usage message.
+fn help(args: &[OsString]) -> ExitCode {
+    let named = args.first().and_then(|name| GROUPS.iter().copied().flatten().find(|command| command.name == *name));
+    match named {
+        Some(command) => print!("{}", command_usage(command)),
+        None => print!("{}", usage()),
+    }
+    ExitCode::SUCCESS
 }

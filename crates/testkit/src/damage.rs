@@ -48,7 +48,7 @@ impl Patched {
                 let exchanged = std::mem::replace(&mut bytes, self.sector(other));
                 self.sectors.insert(other, exchanged);
             }
-            _ => bytes.iter_mut().for_each(|byte| *byte = rng.next() as u8),
+            _ => bytes.iter_mut().for_each(|byte| *byte = rng.number() as u8),
         }
         self.sectors.insert(sector, bytes);
     }

@@ -117,12 +117,7 @@ impl Pools for Local {
 
 /// What OpenZFS printed, if it did.
 fn info(case: &Case, name: &str) -> Option<String> {
-    let dir = case.dir().join("info");
-    if let Ok(text) = fs::read_to_string(dir.join(name)) {
-        return Some(text);
-    }
-    let packed = fs::read(dir.join(format!("{name}.zst"))).ok()?;
-    Some(String::from_utf8(zstd::decode_all(&*packed).unwrap()).unwrap())
+    case.text(&format!("info/{name}"))
 }
 
 /// Values of properties by dataset and name: value and source.
@@ -268,7 +263,7 @@ fn steps(transcript: &str) -> Vec<Step<'_>> {
 fn comparable(command: &str, text: &str) -> String {
     let is_all = command.contains(" all");
     let is_later = |line: &str| line.split_whitespace().any(|word| LATER.contains(&word));
-    let lines = text.lines().filter(|line| !line.contains(" creation ") && !(is_all && is_later(line)));
+    let lines = text.lines().filter(|line| !(line.contains(" creation ") || is_all && is_later(line)));
     let squeezed = |line: &str| match is_all {
         true => line.split_whitespace().collect::<Vec<_>>().join(" "),
         false => line.to_owned(),

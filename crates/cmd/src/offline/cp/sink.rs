@@ -207,7 +207,7 @@ impl Sink {
 
     /// What is between here and `offset` shall read as zeros.
     pub fn skip_to(&mut self, offset: u64) -> Result<()> {
-        const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+        static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         while !self.is_regular && self.at < offset {
             let len = ZEROS.len().min((offset - self.at) as usize);
             self.write(self.at, &ZEROS[..len])?;

@@ -1,0 +1,134 @@
+//! Command lines as `getopt_long` reads them, for the commands whose flags scripts already know.
+//!
+//! Short flags may be combined (`-Hp`), their values attached or not (`-oname`, `-o name`); long ones
+//! may be cut short as long as they are unique (`--json-i`); operands may stand between flags; `--`
+//! ends the flags. Errors are part of the result, in their place, so that a command can report the
+//! first thing that is wrong in the words of the original.
+
+use std::ffi::OsString;
+
+/// A long flag.
+pub struct Long {
+    /// Its name, without dashes.
+    pub name: &'static str,
+    /// Whether a value belongs to it.
+    pub takes_value: bool,
+    /// What it is called in the result: the short flag that means the same, or any other character.
+    pub code: char,
+}
+
+/// One flag of a command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Opt {
+    /// A flag.
+    Flag(char),
+    /// A flag and its value.
+    Value(char, String),
+    /// A flag whose value is missing.
+    Missing(String),
+    /// What is no flag of this command, without its dash.
+    Unknown(String),
+}
+
+/// A command line, taken apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parsed {
+    /// The flags, in order.
+    pub opts: Vec<Opt>,
+    /// What is left.
+    pub operands: Vec<String>,
+}
+
+/// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.
+pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
+    let mut parsed = Parsed::default();
+    let mut args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    while let Some(arg) = args.next() {
+        if arg == "--" {
+            parsed.operands.extend(args.by_ref());
+        } else if let Some(name) = arg.strip_prefix("--") {
+            parsed.opts.push(parse_long(name, long, &mut args));
+        } else if arg.len() > 1 && arg.starts_with('-') {
+            parse_short(&arg[1..], short, &mut args, &mut parsed.opts);
+        } else {
+            parsed.operands.push(arg);
+        }
+    }
+    parsed
+}
+
+fn parse_long(text: &str, long: &[Long], rest: &mut dyn Iterator<Item = String>) -> Opt {
+    let (name, attached) = match text.split_once('=') {
+        Some((name, value)) => (name, Some(value.to_owned())),
+        None => (text, None),
+    };
+    let exact = long.iter().find(|flag| flag.name == name);
+    let mut begun = long.iter().filter(|flag| flag.name.starts_with(name));
+    let unique = begun.next().filter(|_| begun.next().is_none());
+    match (exact.or(unique), attached) {
+        (Some(flag), None) if !flag.takes_value => Opt::Flag(flag.code),
+        (Some(flag), attached) if flag.takes_value => match attached.or_else(|| rest.next()) {
+            Some(value) => Opt::Value(flag.code, value),
+            None => Opt::Missing(flag.name.to_owned()),
+        },
+        _ => Opt::Unknown(format!("-{text}")),
+    }
+}
+
+fn parse_short(text: &str, short: &str, rest: &mut dyn Iterator<Item = String>, opts: &mut Vec<Opt>) {
+    for (at, c) in text.char_indices() {
+        let known = short.find(c).filter(|_| c != ':').map(|i| &short[i + c.len_utf8()..]);
+        match known {
+            None => opts.push(Opt::Unknown(c.to_string())),
+            Some(after) if !after.starts_with(':') => opts.push(Opt::Flag(c)),
+            Some(_) => {
+                let attached = &text[at + c.len_utf8()..];
+                let value = if attached.is_empty() { rest.next() } else { Some(attached.to_owned()) };
+                opts.push(value.map_or_else(|| Opt::Missing(c.to_string()), |value| Opt::Value(c, value)));
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(line: &str, opts: &[Opt], operands: &[&str]) {
+        const LONG: [Long; 3] = [
+            Long { name: "json", takes_value: false, code: 'j' },
+            Long { name: "json-int", takes_value: false, code: '1' },
+            Long { name: "at-txg", takes_value: true, code: 'T' },
+        ];
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let parsed = parse(&args, "Hpo:T:", &LONG);
+        assert_eq!(
+            (&parsed.opts[..], &parsed.operands[..]),
+            (opts, &operands.iter().map(|s| s.to_string()).collect::<Vec<_>>()[..]),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn flags_values_and_operands() {
+        let value = |c, text: &str| Opt::Value(c, text.to_owned());
+        check("-Hp tank", &[Opt::Flag('H'), Opt::Flag('p')], &["tank"]);
+        check("tank -Honame 5", &[Opt::Flag('H'), value('o', "name")], &["tank", "5"]);
+        check("-o a=b -- -H", &[value('o', "a=b")], &["-H"]);
+        check(
+            "--json --json-i --at-txg 7 --at=8",
+            &[Opt::Flag('j'), Opt::Flag('1'), value('T', "7"), value('T', "8")],
+            &[],
+        );
+        check("- x", &[], &["-", "x"]);
+    }
+
+    #[test]
+    fn what_is_wrong() {
+        check("-Hxp", &[Opt::Flag('H'), Opt::Unknown("x".into()), Opt::Flag('p')], &[]);
+        check("-Ho", &[Opt::Flag('H'), Opt::Missing("o".into())], &[]);
+        check("--js --json=1 --no", &["-js", "-json=1", "-no"].map(|s| Opt::Unknown(s.into())), &[]);
+        check("-:", &[Opt::Unknown(":".into())], &[]);
+    }
+}

@@ -1,0 +1,114 @@
+//! Asking the processes of imported pools.
+
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+
+use super::rundir::{RunDir, stem};
+use super::wire::{self, Answer, Hello, Reply, Request};
+use crate::zfs;
+
+/// How long a process may take to greet: it does so before anything else.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// A connection to the process of one pool.
+pub struct Connection {
+    stream: UnixStream,
+    hello: Hello,
+}
+
+/// Names of all imported pools, sorted.
+pub fn pools() -> Result<Vec<String>> {
+    Ok(hellos()?.into_iter().map(|hello| hello.pool).collect())
+}
+
+/// The greetings of all imported pools, sorted by name. A process that does not greet is passed over.
+pub fn hellos() -> Result<Vec<Hello>> {
+    let Some(dir) = RunDir::find()? else { return Ok(Vec::new()) };
+    let mut hellos = Vec::new();
+    for stem in dir.sockets()? {
+        match dir.connect(&stem).and_then(|stream| stream.map(Connection::greet).transpose()) {
+            Ok(Some(connection)) => hellos.push(connection.hello),
+            Ok(None) => {}
+            Err(e) => tracing::warn!("{stem}: {e}"),
+        }
+    }
+    hellos.sort_by(|a, b| a.pool.cmp(&b.pool));
+    Ok(hellos)
+}
+
+/// Connects to the process of the pool `name`; `None` if no such pool is imported.
+pub fn connect(name: &str) -> Result<Option<Connection>> {
+    let Some(dir) = RunDir::find()? else { return Ok(None) };
+    match dir.connect(&stem(name))? {
+        Some(stream) => Connection::greet(stream).map(Some),
+        None => Ok(None),
+    }
+}
+
+impl Connection {
+    fn greet(mut stream: UnixStream) -> Result<Connection> {
+        stream.set_read_timeout(Some(HELLO_TIME))?;
+        let hello: Option<Hello> = wire::receive(&mut stream, wire::REQUEST_BYTES_MAX)?;
+        let hello = hello.ok_or_else(|| Error::new(Kind::Permission, "the pool's process refuses to talk"))?;
+        if hello.protocol != wire::PROTOCOL {
+            let what = format!(
+                "the pool's process speaks version {} of the protocol, not {}: export the pool with the program \
+                 that imported it",
+                hello.protocol,
+                wire::PROTOCOL
+            );
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        // reading from a pool may take its time
+        stream.set_read_timeout(None)?;
+        Ok(Connection { stream, hello })
+    }
+
+    /// Asks for what is answered at once.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply> {
+        self.ask_in_parts(request, |_| {})
+    }
+
+    /// Asks, and calls `part` with each part of the answer but the last, which is returned.
+    pub fn ask_in_parts(&mut self, request: &Request, mut part: impl FnMut(Reply)) -> Result<Reply> {
+        wire::send(&mut self.stream, request)?;
+        loop {
+            match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
+                Some(Answer::Part(reply)) => part(reply),
+                Some(Answer::Done(reply)) => return Ok(reply),
+                Some(Answer::Failed { errno, why }) => return Err(Error::new(kind_of(errno), why)),
+                None => return Err(Error::new(Kind::Missing, "the pool's process is gone")),
+            }
+        }
+    }
+
+    /// Asks about datasets.
+    pub fn zfs(&mut self, request: &zfs::request::Request) -> Result<zfs::request::Response> {
+        match self.ask(&Request::Zfs(request.clone()))? {
+            Reply::Zfs(response) => Ok(response),
+            _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+        }
+    }
+
+    /// Waits until the process has ended.
+    pub fn wait_for_end(mut self) {
+        while let Ok(Some(_)) = wire::receive::<Answer>(&mut self.stream, wire::REPLY_BYTES_MAX) {}
+    }
+}
+
+/// The class of a failure that another process tells of.
+fn kind_of(errno: i32) -> Kind {
+    match errno {
+        libc::ENXIO => Kind::Missing,
+        libc::ENOENT => Kind::NotFound,
+        libc::EEXIST => Kind::Exists,
+        libc::EBUSY => Kind::Busy,
+        libc::EINVAL => Kind::Invalid,
+        libc::ENOTSUP => Kind::Unsupported,
+        libc::EACCES | libc::EPERM => Kind::Permission,
+        libc::EROFS => Kind::ReadOnly,
+        _ => Kind::Io,
+    }
+}

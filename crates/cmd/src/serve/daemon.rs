@@ -1,0 +1,126 @@
+//! Becoming a process of its own, and telling whoever started it how that went.
+//!
+//! ```text
+//!   zpool import                       cenote serve --notify
+//!     start ──────── fork, exec ─────────▶ setsid
+//!     relay ◀── notices on its stdout ──── opens, mounts
+//!       │    ◀── ready, or failed ──────── then stdout and stdin are /dev/null, stderr is its log
+//!     exit code
+//! ```
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::process::{Command, Stdio};
+
+use base::{Error, Kind, Result};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use serde::{Deserialize, Serialize};
+
+/// What a pool process tells whoever started it, one a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Notice {
+    /// For standard output.
+    Out(String),
+    /// For standard error.
+    Err(String),
+    /// The pool is imported, and all that can be mounted is.
+    Ready,
+    /// It is not, and the process ends.
+    Failed,
+}
+
+/// Where a pool process tells how it goes.
+pub struct Notify {
+    /// Whether somebody reads notices from standard output; otherwise a person does.
+    is_piped: bool,
+}
+
+impl Notify {
+    /// For a process that was started by [`start`], or by hand.
+    pub fn new(is_started: bool) -> Notify {
+        Notify { is_piped: is_started }
+    }
+
+    /// Text for standard output.
+    pub fn out(&self, text: &str) {
+        self.tell(&Notice::Out(text.to_owned()));
+    }
+
+    /// Lines for standard error.
+    pub fn err(&self, text: &str) {
+        self.tell(&Notice::Err(text.to_owned()));
+    }
+
+    /// That all went wrong.
+    pub fn failed(&self) {
+        self.tell(&Notice::Failed);
+    }
+
+    /// That the pool is imported. From then on, whoever started the process is gone.
+    pub fn ready(&self) -> Result<()> {
+        self.tell(&Notice::Ready);
+        if self.is_piped {
+            let null = File::options().read(true).write(true).open("/dev/null")?;
+            dup2_stdin(null.as_fd()).and_then(|()| dup2_stdout(null.as_fd())).map_err(std::io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    /// Becomes the leader of a session of its own, so that no terminal's signal reaches it.
+    pub fn detach(&self) {
+        if self.is_piped {
+            // fails only for a process that is one already
+            let _ = setsid();
+        }
+    }
+
+    /// From now on, standard error is `log`.
+    pub fn log_to(&self, log: &File) -> Result<()> {
+        if self.is_piped {
+            dup2_stderr(log.as_fd()).map_err(std::io::Error::from)?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, notice: &Notice) {
+        let mut stdout = std::io::stdout().lock();
+        let written = match notice {
+            _ if self.is_piped => {
+                let line = serde_json::to_string(notice).unwrap_or_default();
+                writeln!(stdout, "{line}").and_then(|()| stdout.flush())
+            }
+            Notice::Out(text) => write!(stdout, "{text}").and_then(|()| stdout.flush()),
+            Notice::Err(text) => writeln!(std::io::stderr(), "{text}"),
+            Notice::Ready | Notice::Failed => Ok(()),
+        };
+        if let Err(e) = written {
+            tracing::debug!("nobody listens: {e}");
+        }
+    }
+}
+
+/// Starts `cenote serve` with `args` as a process of its own, waits until its pool is imported or it
+/// has failed, and says what it has to say. Returns whether the pool is imported.
+pub fn start(args: &[OsString]) -> Result<bool> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new(program);
+    command.args(["serve", "--notify"]).args(args).current_dir("/");
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let notices = child.stdout.take().ok_or_else(|| Error::new(Kind::Io, "the pool's process cannot be heard"))?;
+    for line in BufReader::new(notices).lines() {
+        match serde_json::from_str(&line?) {
+            Ok(Notice::Out(text)) => print!("{text}"),
+            Ok(Notice::Err(text)) => eprintln!("{text}"),
+            Ok(Notice::Ready) => return Ok(true),
+            Ok(Notice::Failed) => {
+                child.wait()?;
+                return Ok(false);
+            }
+            Err(e) => return Err(Error::corrupt(format!("the pool's process makes no sense: {e}"))),
+        }
+    }
+    let status = child.wait()?;
+    Err(Error::new(Kind::Missing, format!("the pool's process ended early: {status}")))
+}

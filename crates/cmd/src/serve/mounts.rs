@@ -1,0 +1,159 @@
+//! The mounted file systems of an imported pool.
+//!
+//! A mountpoint that is not there is made, with the folders above it; what was made is removed again
+//! when the file system is unmounted, unless somebody has put something there.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Env, Error, Kind, Result};
+use fuse::{Mount, MountOptions, Unmount};
+use pool::Pool;
+
+use super::source::FileSystem;
+use crate::zfs::request::Mounted;
+
+/// The mounts, in the order in which they were made.
+#[derive(Default)]
+pub struct Mounts {
+    list: Mutex<Vec<One>>,
+}
+
+struct One {
+    mount: Mount,
+    options: MountOptions,
+    /// Folders that were made for it, the outermost first.
+    made: Vec<PathBuf>,
+}
+
+impl Mounts {
+    /// Mounts a file system of `pool` as `options` say. Errors: those of making the mountpoint, reading
+    /// the file system and mounting.
+    pub fn mount(&self, pool: &Arc<Pool>, options: &MountOptions, env: &Env) -> Result<()> {
+        let source = Arc::new(FileSystem::open(pool, &options.fs_name)?);
+        let made = make_folders(&options.mountpoint)?;
+        match fuse::mount(source, options, env) {
+            Ok(mount) => {
+                tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
+                self.lock().push(One { mount, options: options.clone(), made });
+                Ok(())
+            }
+            Err(e) => {
+                remove_folders(&made);
+                Err(e)
+            }
+        }
+    }
+
+    /// Unmounts a file system wherever it is mounted. Errors: `NotFound`, `Busy`.
+    pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<()> {
+        let mut list = self.lock();
+        let at = list.iter().rposition(|one| one.mount.fs_name() == dataset && one.mount.is_mounted());
+        let at = at.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
+        list[at].unmount(how)?;
+        drop(list.remove(at));
+        Ok(())
+    }
+
+    /// Unmounts all, the last one first; ends with the first that cannot be. Errors: `Busy`, and which.
+    pub fn unmount_all(&self, how: Unmount) -> Result<(), (PathBuf, Error)> {
+        let mut list = self.lock();
+        while let Some(one) = list.last() {
+            one.unmount(how).map_err(|e| (one.mount.point().to_owned(), e))?;
+            list.pop();
+        }
+        Ok(())
+    }
+
+    /// What is mounted now, sorted by path.
+    pub fn list(&self) -> Vec<Mounted> {
+        let mut list = self.lock();
+        // somebody may have called umount
+        list.retain(|one| one.mount.is_mounted());
+        let mut mounted: Vec<Mounted> = list.iter().map(One::describe).collect();
+        mounted.sort_by(|a, b| a.path.cmp(&b.path));
+        mounted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<One>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl One {
+    fn unmount(&self, how: Unmount) -> Result<()> {
+        self.mount.unmount(how)?;
+        remove_folders(&self.made);
+        Ok(())
+    }
+
+    fn describe(&self) -> Mounted {
+        let options = &self.options;
+        let words = [
+            ("ro", true),
+            (if options.setuid { "suid" } else { "nosuid" }, true),
+            (if options.devices { "dev" } else { "nodev" }, true),
+            (if options.exec { "exec" } else { "noexec" }, true),
+            ("noatime", !options.atime),
+            ("relatime", options.atime && options.relatime),
+            (if options.xattrs { "xattr" } else { "noxattr" }, true),
+            ("posixacl", options.posix_acl),
+        ];
+        Mounted {
+            dataset: self.mount.fs_name().to_owned(),
+            path: self.mount.point().to_string_lossy().into_owned(),
+            options: words.iter().filter(|(_, is_on)| *is_on).map(|(word, _)| (*word).to_owned()).collect(),
+        }
+    }
+}
+
+/// Makes a folder and those above it; returns those that were not there, the outermost first.
+fn make_folders(path: &Path) -> Result<Vec<PathBuf>> {
+    let mut missing: Vec<&Path> = path.ancestors().take_while(|above| is_absent(above)).collect();
+    missing.reverse();
+    let mut made = Vec::new();
+    for folder in missing {
+        if let Err(e) = DirBuilder::new().mode(0o755).create(folder) {
+            remove_folders(&made);
+            let kind = Error::from(std::io::Error::from(e.kind())).kind();
+            return Err(Error::new(kind, "failed to create mountpoint").with_source(e));
+        }
+        made.push(folder.to_owned());
+    }
+    Ok(made)
+}
+
+fn is_absent(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn remove_folders(made: &[PathBuf]) {
+    for folder in made.iter().rev() {
+        if std::fs::remove_dir(folder).is_err() {
+            // not empty: then those above are not, either
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_come_and_go() {
+        let top = std::env::temp_dir().join(format!("cenote-mounts-{}", std::process::id()));
+        std::fs::create_dir(&top).unwrap();
+        let made = make_folders(&top.join("a/b/c")).unwrap();
+        assert_eq!(made, [top.join("a"), top.join("a/b"), top.join("a/b/c")]);
+        assert!(make_folders(&top.join("a/b")).unwrap().is_empty());
+        std::fs::write(top.join("a/file"), "x").unwrap();
+        remove_folders(&made);
+        assert!(top.join("a/file").exists() && !top.join("a/b").exists());
+        // nothing can be made below a file; mounting there will say so
+        assert!(make_folders(&top.join("a/file/b")).unwrap().is_empty());
+        std::fs::remove_dir_all(top).unwrap();
+    }
+}

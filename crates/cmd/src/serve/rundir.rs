@@ -1,0 +1,219 @@
+//! The folder where the processes of imported pools are found.
+//!
+//! ```text
+//!   /run/cenote                 root's
+//!   $XDG_RUNTIME_DIR/cenote     an ordinary user's, or
+//!   /tmp/cenote-UID             where there is no such folder
+//!   $CENOTE_RUN                 whoever sets it
+//!     tank.sock                 the control socket of pool "tank"
+//!     tank.lock                 locked for as long as that process lives
+//!     tank.log                  what it has to tell
+//! ```
+//!
+//! Invariants: the folder belongs to the user and nobody else can write in it; whoever holds the lock
+//! may remove the socket.
+
+use std::fs::{DirBuilder, File};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use base::{Error, Kind, Result};
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::geteuid;
+
+/// Longest part of a pool's name in a file name: socket addresses are short.
+const NAME_BYTES_MAX: usize = 60;
+
+/// The folder, open.
+pub struct RunDir {
+    path: PathBuf,
+    /// The folder itself: addresses relative to it are short, however deep it lies.
+    folder: File,
+}
+
+impl RunDir {
+    /// The folder; `None` if there is none, which means that no pool is imported.
+    pub fn find() -> Result<Option<RunDir>> {
+        let (path, mode_forbidden) = place();
+        match File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(&path) {
+            Ok(folder) => RunDir::checked(path, folder, mode_forbidden).map(Some),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(unusable(&path, &e.to_string())),
+        }
+    }
+
+    /// The folder, which is made if there is none.
+    pub fn make() -> Result<RunDir> {
+        let (path, _) = place();
+        if !path.exists() {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(|e| unusable(&path, &e.to_string()))?;
+        }
+        RunDir::find()?.ok_or_else(|| unusable(&path, "it was removed"))
+    }
+
+    fn checked(path: PathBuf, folder: File, mode_forbidden: u32) -> Result<RunDir> {
+        let metadata = folder.metadata()?;
+        if metadata.uid() != geteuid().as_raw() {
+            return Err(unusable(&path, "it belongs to another user"));
+        }
+        if metadata.mode() & mode_forbidden != 0 {
+            return Err(unusable(&path, "other users have access to it"));
+        }
+        Ok(RunDir { path, folder })
+    }
+
+    /// Names in the file names of all sockets there are, in no order.
+    pub fn sockets(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in self.path.read_dir().map_err(|e| unusable(&self.path, &e.to_string()))? {
+            let name = entry?.file_name();
+            names.extend(name.to_str().and_then(|name| name.strip_suffix(".sock")).map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    /// Connects to a socket; `None` if nobody listens there. `stem` is of [`RunDir::sockets`] or [`stem`].
+    pub fn connect(&self, stem: &str) -> Result<Option<UnixStream>> {
+        use std::io::ErrorKind::{ConnectionRefused, NotFound};
+        match UnixStream::connect(self.short(stem, "sock")) {
+            Ok(stream) => Ok(Some(stream)),
+            Err(e) if matches!(e.kind(), NotFound | ConnectionRefused) => Ok(None),
+            Err(e) => Err(Error::from(e)),
+        }
+    }
+
+    /// Takes the place of the pool `name`: its socket, and the lock on it. Errors: `Exists` if a living
+    /// process has it.
+    pub fn claim(&self, name: &str) -> Result<(UnixListener, Claim)> {
+        let stem = stem(name);
+        let lock = self.lock(&stem)?;
+        // the process that made it is dead
+        match std::fs::remove_file(self.long(&stem, "sock")) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::from(e)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(self.short(&stem, "sock"))?;
+        let files = ["sock", "lock"].map(|extension| self.long(&stem, extension));
+        Ok((listener, Claim { files, _lock: lock }))
+    }
+
+    /// The log of the pool `name`, empty.
+    pub fn log(&self, name: &str) -> Result<File> {
+        let path = self.long(&stem(name), "log");
+        let options = File::options()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path);
+        options.map_err(|e| unusable(&path, &e.to_string()))
+    }
+
+    fn lock(&self, stem: &str) -> Result<Flock<File>> {
+        let path = self.long(stem, "lock");
+        loop {
+            let mut options = File::options();
+            options.create(true).truncate(false).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+            let file = options.open(&path).map_err(|e| unusable(&path, &e.to_string()))?;
+            let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+                .map_err(|_| Error::new(Kind::Exists, "a pool with that name already exists"))?;
+            // whoever had it before may have removed it after it was opened here
+            let is_same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino());
+            if path.metadata().is_ok_and(is_same) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn long(&self, stem: &str, extension: &str) -> PathBuf {
+        self.path.join(format!("{stem}.{extension}"))
+    }
+
+    fn short(&self, stem: &str, extension: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}/{stem}.{extension}", self.folder.as_raw_fd()))
+    }
+}
+
+/// A pool's place in the folder; dropping it gives it up.
+pub struct Claim {
+    files: [PathBuf; 2],
+    _lock: Flock<File>,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+    }
+}
+
+/// The file name, without extension, of a pool's files. Long names are cut, and told apart by a hash;
+/// the sign before that is in no pool's name.
+pub fn stem(name: &str) -> String {
+    match name.get(..NAME_BYTES_MAX) {
+        Some(head) if head.len() < name.len() => {
+            // FNV-1a
+            let hash = name
+                .bytes()
+                .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+            format!("{}~{hash:016x}", &head[..NAME_BYTES_MAX - 17])
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// Where the folder is, and which permissions it may not have.
+fn place() -> (PathBuf, u32) {
+    let set = |name: &str| std::env::var_os(name).filter(|value| Path::new(value).is_absolute()).map(PathBuf::from);
+    if let Some(path) = set("CENOTE_RUN") {
+        return (path, 0o022);
+    }
+    let uid = geteuid();
+    if uid.is_root() {
+        return (PathBuf::from("/run/cenote"), 0o022);
+    }
+    match set("XDG_RUNTIME_DIR") {
+        Some(path) => (path.join("cenote"), 0o077),
+        None => (PathBuf::from(format!("/tmp/cenote-{uid}")), 0o077),
+    }
+}
+
+fn unusable(path: &Path, why: &str) -> Error {
+    Error::new(Kind::Permission, format!("cannot use {}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stems_fit_in_addresses() {
+        assert_eq!(stem("tank"), "tank");
+        let (a, b) = (stem(&"x".repeat(200)), stem(&format!("{}y", "x".repeat(199))));
+        assert!(a != b && a.len() == NAME_BYTES_MAX && a.contains('~'));
+        assert_eq!(stem(&"x".repeat(NAME_BYTES_MAX)).len(), NAME_BYTES_MAX);
+    }
+
+    #[test]
+    fn one_owner_at_a_time() {
+        let path = std::env::temp_dir().join(format!("cenote-rundir-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        let dir = RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).unwrap();
+        let (_listener, claim) = dir.claim("tank").unwrap();
+        assert_eq!(dir.claim("tank").err().unwrap().kind(), Kind::Exists);
+        assert_eq!(dir.sockets().unwrap(), ["tank"]);
+        assert!(dir.connect("tank").unwrap().is_some() && dir.connect("other").unwrap().is_none());
+        drop(claim);
+        assert!(dir.sockets().unwrap().is_empty());
+        // a socket that a dead process left
+        drop(UnixListener::bind(dir.short("tank", "sock")).unwrap());
+        assert!(dir.connect("tank").unwrap().is_none());
+        drop(dir.claim("tank").unwrap());
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        assert!(RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).is_err());
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}

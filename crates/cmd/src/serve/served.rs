@@ -1,0 +1,149 @@
+//! The state of a pool process, and its answers.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+
+use base::{Env, Error, Kind, Result};
+use fuse::Unmount;
+use pool::Pool;
+
+use super::locks::Locks;
+use super::mounts::Mounts;
+use super::wire::{Reply, Request};
+use crate::zfs;
+use crate::zfs::host::Host;
+use crate::zfs::mount_plan::PlannedMount;
+use crate::zfs::request::Mounted;
+use crate::zpool::report::PoolReport;
+use crate::zpool::{errors, gather};
+
+/// Packed lists in one part of the history's answer, in bytes.
+const HISTORY_PART_BYTES: usize = 256 << 10;
+
+/// An imported pool.
+pub struct Served {
+    env: Env,
+    pool: Arc<Pool>,
+    session: gather::Session,
+    mounts: Mounts,
+    _locks: Locks,
+    /// What does not change while the pool is read-only: all but states and error counts.
+    report: OnceLock<PoolReport>,
+    end: Mutex<mpsc::Sender<End>>,
+}
+
+/// Why a pool process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The pool was exported: nothing is mounted any more.
+    Exported,
+    /// A signal.
+    Signal,
+}
+
+impl Served {
+    /// A pool that is open, with locks on its devices; `end` is told when it has been exported.
+    pub fn new(env: Env, pool: Pool, locks: Locks, session: gather::Session, end: mpsc::Sender<End>) -> Served {
+        Served {
+            env,
+            pool: Arc::new(pool),
+            session,
+            mounts: Mounts::default(),
+            _locks: locks,
+            report: OnceLock::new(),
+            end: Mutex::new(end),
+        }
+    }
+
+    /// The mounts.
+    pub fn mounts(&self) -> &Mounts {
+        &self.mounts
+    }
+
+    /// Tells the main thread to end.
+    pub fn end(&self) {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        // it may have ended already
+        let _ = end.send(End::Exported);
+    }
+
+    /// Answers a request; all but the last part of the answer go to `part`.
+    pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+        match request {
+            Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
+            Request::Damaged => errors::damaged(&self.pool, &self.mounts.list()).map(Reply::Damaged),
+            Request::Dedup => gather::dedup(&self.pool).map(Reply::Dedup),
+            Request::History => self.history(part),
+            Request::Export { force } => self.export(*force),
+            Request::Zfs(request) => zfs::host::answer(self, request).map(Reply::Zfs),
+        }
+    }
+
+    fn report(&self) -> Result<PoolReport> {
+        let mut report = match self.report.get() {
+            Some(report) => report.clone(),
+            None => {
+                let report = gather::pool(&self.pool, &self.session)?;
+                self.report.get_or_init(|| report).clone()
+            }
+        };
+        gather::refresh(&mut report.root, self.pool.tree());
+        Ok(report)
+    }
+
+    fn history(&self, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for record in self.pool.history()? {
+            let hex = hex(&record?.pack());
+            bytes += hex.len();
+            records.push(hex);
+            if bytes >= HISTORY_PART_BYTES {
+                part(Reply::History(std::mem::take(&mut records)))?;
+                bytes = 0;
+            }
+        }
+        Ok(Reply::History(records))
+    }
+
+    fn export(&self, force: bool) -> Result<Reply> {
+        let how = if force { Unmount::Force } else { Unmount::IfUnused };
+        self.mounts.unmount_all(how).map_err(|(point, e)| {
+            let why = match e.kind() {
+                Kind::Busy => "pool or dataset is busy".to_owned(),
+                _ => e.to_string(),
+            };
+            Error::new(e.kind(), format!("cannot unmount '{}': {why}", point.display()))
+        })?;
+        Ok(Reply::Exported)
+    }
+}
+
+impl Host for Served {
+    fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    fn altroot(&self) -> Option<&str> {
+        self.session.altroot.as_deref()
+    }
+
+    fn mounts(&self) -> Vec<Mounted> {
+        self.mounts.list()
+    }
+
+    fn mount(&self, plan: &PlannedMount) -> Result<()> {
+        self.mounts.mount(&self.pool, &plan.options, &self.env)
+    }
+
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+        self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+        // writing to a string does not fail
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

@@ -1,0 +1,67 @@
+//! `zpool export`: the pool's process unmounts everything and ends.
+
+use std::ffi::OsString;
+
+use super::{Done, Stop, pools};
+use crate::getopt::{self, Opt};
+use crate::serve::wire::{Reply, Request};
+use crate::serve::{client, leftovers};
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "afF", &[]);
+    let (mut all, mut force) = (false, false);
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('a') => all = true,
+            // there is no difference: nothing is written on export
+            Opt::Flag('f' | 'F') => force = true,
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    if all && !parsed.operands.is_empty() {
+        return Err(Stop::usage("too many arguments"));
+    }
+    if !all && parsed.operands.is_empty() {
+        return Err(Stop::usage("missing pool argument"));
+    }
+    // a pool whose process was killed is not imported any more, but its mounts are still in the way
+    let mut names = parsed.operands;
+    if all {
+        leftovers::clear_all().map_err(|e| Stop::Failed(e.to_string()))?;
+    } else {
+        let mut living = Vec::new();
+        for name in names {
+            let was_killed = leftovers::clear(&name).map_err(|e| Stop::Failed(e.to_string()))?;
+            living.extend((!was_killed).then_some(name));
+        }
+        names = living;
+        if names.is_empty() {
+            return Ok(true);
+        }
+    }
+    let mut failed = false;
+    for open in pools::open(&names, &mut failed)? {
+        let name = open.name.clone();
+        if let Err(why) = export(&name, force) {
+            eprintln!("{why}");
+            failed = true;
+        }
+    }
+    Ok(!failed)
+}
+
+fn export(name: &str, force: bool) -> Result<(), String> {
+    let failed = |e: base::Error| format!("cannot export '{name}': {}", e.what());
+    let mut connection =
+        client::connect(name).map_err(failed)?.ok_or_else(|| format!("cannot open '{name}': no such pool"))?;
+    match connection.ask(&Request::Export { force }) {
+        Ok(Reply::Exported) => {
+            connection.wait_for_end();
+            Ok(())
+        }
+        Ok(_) => Err(format!("cannot export '{name}': its process answers another question")),
+        // it says itself what cannot be unmounted
+        Err(e) => Err(e.what().to_owned()),
+    }
+}

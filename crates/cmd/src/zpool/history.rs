@@ -1,0 +1,85 @@
+//! `zpool history`.
+
+use std::ffi::OsString;
+
+use base::{Error, Result};
+use format::nvlist::NvList;
+
+use super::history_text::{Detail, record_text};
+use super::{Done, Stop, pools};
+use crate::getopt::{self, Opt};
+use crate::serve::client;
+use crate::serve::wire::{Reply, Request};
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "li", &[]);
+    let mut detail = Detail::default();
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('l') => detail.long = true,
+            Opt::Flag('i') => detail.internal = true,
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    let mut failed = false;
+    let mut shown = 0;
+    for open in pools::open(&parsed.operands, &mut failed)? {
+        println!("History for '{}':", open.name);
+        match show(&open.name, detail) {
+            Ok(()) => println!(),
+            Err(e) => {
+                eprintln!("cannot get history for '{}': {}", open.name, e.what());
+                failed = true;
+            }
+        }
+        shown += 1;
+    }
+    if parsed.operands.is_empty() && shown == 0 {
+        eprintln!("no pools available");
+    }
+    Ok(!failed)
+}
+
+fn show(pool: &str, detail: Detail) -> Result<()> {
+    let Some(mut connection) = client::connect(pool)? else {
+        return Err(Error::new(base::Kind::NotFound, "no such pool"));
+    };
+    let mut result = Ok(());
+    let mut part = |reply| {
+        if let (Reply::History(records), Ok(())) = (reply, &result) {
+            result = print_records(&records, detail);
+        }
+    };
+    let last = connection.ask_in_parts(&Request::History, &mut part)?;
+    part(last);
+    result
+}
+
+fn print_records(records: &[String], detail: Detail) -> Result<()> {
+    for hex in records {
+        let record = NvList::unpack(&bytes_of(hex)?)?;
+        print!("{}", record_text(&record, detail));
+    }
+    Ok(())
+}
+
+fn bytes_of(hex: &str) -> Result<Vec<u8>> {
+    let digit = |c: &u8| char::from(*c).to_digit(16).map(|digit| digit as u8);
+    let pairs = hex.as_bytes().chunks(2).map(|pair| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    });
+    pairs.collect::<Option<Vec<u8>>>().ok_or_else(|| Error::corrupt("record is not in hexadecimal digits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits() {
+        assert_eq!(bytes_of("00ff1a").unwrap(), [0, 255, 26]);
+        assert!(bytes_of("0").is_err() && bytes_of("0g").is_err() && bytes_of("€0").is_err());
+    }
+}

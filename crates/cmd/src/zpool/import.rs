@@ -1,0 +1,74 @@
+//! `zpool import`: without a pool, what could be imported; with one, its process is started.
+//!
+//! ```text
+//!   args  ──▶ find ──▶ candidates ──▶ show               no pool named
+//!     └─────▶ serve::daemon::start ──▶ acquire           in the process of the pool: checks, opens
+//! ```
+//!
+//! `cenote serve` has the same command line, and is that process in the foreground.
+
+pub mod acquire;
+mod args;
+mod find;
+mod show;
+
+use std::ffi::OsString;
+
+use base::Env;
+use pool::PoolState;
+
+use super::{Done, Stop};
+use crate::serve::{client, daemon};
+
+pub use args::ImportArgs;
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> Done {
+    let args = ImportArgs::parse(args)?;
+    args.check_combination()?;
+    if let Some(pool) = &args.pool {
+        refuse_second(pool, args.new_name.as_deref())?;
+        return start(&args);
+    }
+    let env = Env::real();
+    let found = find::find(&env, &args)?;
+    let wanted = found.iter().filter(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
+    let mut all_well = true;
+    let mut is_first = true;
+    for candidate in wanted {
+        if args.all {
+            let one = ImportArgs { all: false, pool: Some(candidate.guid.to_string()), ..args.clone() };
+            all_well &= start(&one)?;
+        } else {
+            print!("{}{}", if is_first { "" } else { "\n" }, show::text(&env, candidate, &args));
+        }
+        is_first = false;
+    }
+    if is_first {
+        eprintln!("no pools available to import");
+    }
+    Ok(all_well)
+}
+
+fn start(args: &ImportArgs) -> Done {
+    let name = args.new_name.as_ref().or(args.pool.as_ref()).cloned().unwrap_or_default();
+    daemon::start(&args.to_command_line()).map_err(|e| Stop::Failed(format!("cannot import '{name}': {e}")))
+}
+
+/// Refuses a pool that is imported already, unless it gets another name.
+fn refuse_second(pool: &str, new_name: Option<&str>) -> Result<(), Stop> {
+    let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    let is_there = imported.iter().any(|hello| hello.pool == pool || hello.guid.to_string() == pool);
+    match new_name {
+        None => {}
+        Some(name) if name == pool => {}
+        Some(_) => return Ok(()),
+    }
+    match is_there {
+        true => Err(Stop::Failed(format!(
+            "cannot import '{pool}': a pool with that name already exists\n\
+             use the form 'zpool import <pool | id> <newpool>' to give it a new name"
+        ))),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,147 @@
+//! Opening the pool that a command line names, with all checks that come before it. This is done by
+//! the process of the pool.
+
+use base::{Env, Error, Kind};
+use pool::{Candidate, OpenOptions, Pool, PoolState};
+
+use super::super::{Stop, hostid, pools};
+use super::{ImportArgs, args, find, show};
+use crate::serve::daemon::Notify;
+use crate::serve::locks::Locks;
+use crate::time;
+
+/// A pool that is open, and nobody else's.
+pub struct Acquired {
+    /// The pool.
+    pub pool: Pool,
+    /// Locks on its devices.
+    pub locks: Locks,
+}
+
+/// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
+/// it would work, and the user has been told.
+pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<Acquired>, String> {
+    let which = args.pool.as_deref().unwrap_or_default();
+    let mut candidates = find::find(env, args).map_err(|stop| match stop {
+        Stop::Usage(text) | Stop::Failed(text) => text,
+    })?;
+    candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
+    let candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
+    check(&candidate, args)?;
+    let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());
+    let failed = |why: &str| match &args.new_name {
+        None => format!("cannot import '{name}': {why}"),
+        Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
+    };
+    let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
+        Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+        _ => failed(&e.to_string()),
+    })?;
+    let rewind = args.wanted_state();
+    let options = OpenOptions { name: Some(name.clone()), rewind, cache_bytes: cache_bytes() };
+    let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
+    check_logs(&pool, args, notify, &failed)?;
+    let newest = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.txg);
+    if args.rewind && pool.uberblock().txg < newest {
+        tell_rewind(&pool, &candidate, args.dry_run, notify);
+    }
+    Ok((!args.dry_run).then_some(Acquired { pool, locks }))
+}
+
+/// What can be said before the pool is opened.
+fn check(candidate: &Candidate, args: &ImportArgs) -> Result<(), String> {
+    let name = &candidate.name;
+    let is_known = (1..=28).contains(&candidate.version) || candidate.version == super::super::props::VERSION;
+    if !is_known {
+        return Err(format!("cannot import '{name}': pool is formatted using an unsupported ZFS version"));
+    }
+    let hostid = candidate.hostid.unwrap_or(0);
+    if candidate.state != PoolState::Exported && hostid != hostid::system() && !args.force {
+        let host = candidate.hostname.as_deref().unwrap_or("<unknown>");
+        let when = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.timestamp_s);
+        return Err(format!(
+            "cannot import '{name}': pool was previously in use from another system.\n\
+             Last accessed by {host} (hostid={hostid:x}) at {}\n\
+             The pool can be imported, use 'zpool import -f' to import the pool.",
+            time::ctime(when)
+        ));
+    }
+    match &args.new_name {
+        Some(new) => pools::check_new_name(new).map_err(|why| format!("cannot import '{new}': {why}"))?,
+        None => pools::check_name(name).map_err(|why| format!("cannot import '{name}': {why}"))?,
+    }
+    args::check_props(args, name)?;
+    if args.prop("readonly") != Some("on") && !args.dry_run {
+        return Err(format!(
+            "cannot import '{name}': this version opens pools for reading only\n\
+             \tuse 'zpool import -o readonly=on {name}'"
+        ));
+    }
+    Ok(())
+}
+
+/// Why the pool cannot be opened, in the words for the user.
+fn refusal(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> String) -> String {
+    match error.kind() {
+        Kind::Unsupported => {
+            let features = show::features_in(error);
+            if features.is_empty() {
+                return failed(&error.to_string());
+            }
+            let list = super::super::status::unknown_features(&features);
+            notify.out(&format!("This pool uses the following feature(s) not supported by this system:\n{list}"));
+            failed("unsupported version or feature")
+        }
+        Kind::Missing => failed(&format!("one or more devices is currently unavailable\n\t{error}")),
+        // a state that is not in the ring
+        Kind::NotFound => failed(error.what()),
+        _ => failed(&format!("I/O error\n\t{error}\n\tDestroy and re-create the pool from\n\ta backup source.")),
+    }
+}
+
+/// Without its log device, what was not yet in the pool proper is lost: that is for the user to say.
+fn check_logs(pool: &Pool, args: &ImportArgs, notify: &Notify, failed: &dyn Fn(&str) -> String) -> Result<(), String> {
+    let tree = pool.tree();
+    let is_log = |top: &&vdev::Vdev| top.top_spec().is_some_and(|spec| spec.is_log);
+    let gone: Vec<String> = tree
+        .tops()
+        .filter(is_log)
+        .filter(|top| !tree.health(top.id()).is_readable())
+        .map(|top| format!("\t    {} [log]\n", top.name()))
+        .collect();
+    if gone.is_empty() || args.missing_log {
+        return Ok(());
+    }
+    let what = "The devices below are missing or corrupted, use '-m' to import the pool anyway:\n";
+    notify.out(&format!("{what}{}\n", gone.concat()));
+    Err(failed("one or more devices is currently unavailable"))
+}
+
+/// Says how far back the state is that was, or would be, opened.
+fn tell_rewind(pool: &Pool, candidate: &Candidate, dry_run: bool, notify: &Notify) {
+    let (name, then_s) = (&candidate.name, pool.uberblock().timestamp_s);
+    let newest_s = candidate.uberblocks().first().map_or(then_s, |uberblock| uberblock.timestamp_s);
+    let when = time::ctime(then_s);
+    let mut text = match dry_run {
+        true => format!("Would be able to return {name} to its state as of {when}.\n"),
+        false => format!("Pool {name} returned to its state as of {when}.\n"),
+    };
+    let verb = if dry_run { "Would discard" } else { "Discarded" };
+    text += &match newest_s.saturating_sub(then_s) {
+        0 => String::new(),
+        loss_s @ 1..=120 => format!("{verb} approximately {loss_s} seconds of transactions.\n"),
+        loss_s => format!("{verb} approximately {} minutes of transactions.\n", (loss_s + 30) / 60),
+    };
+    notify.out(&text);
+}
+
+/// Bytes of RAM for cached blocks: a quarter of the machine's, or what `CENOTE_CACHE_BYTES` says.
+fn cache_bytes() -> u64 {
+    const LEAST: u64 = 64 << 20;
+    let wanted = std::env::var("CENOTE_CACHE_BYTES").ok().and_then(|text| text.parse().ok());
+    wanted.unwrap_or_else(|| {
+        // SAFETY: sysconf has no preconditions.
+        let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+        (u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(size).unwrap_or(0)) / 4).max(LEAST)
+    })
+}

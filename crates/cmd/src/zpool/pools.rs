@@ -1,0 +1,229 @@
+//! Which pools a command is about, and how often it runs.
+
+use super::report::{DedupReport, PoolReport};
+use super::{Done, Stop};
+use crate::serve::client::{self, Connection};
+use crate::serve::wire;
+use crate::time;
+
+/// A pool whose process can be asked.
+pub struct OpenPool {
+    /// Name of the pool.
+    pub name: String,
+    connection: Connection,
+}
+
+impl OpenPool {
+    /// Everything about the pool.
+    pub fn report(&mut self) -> Result<PoolReport, Stop> {
+        match self.ask(&wire::Request::Report)? {
+            wire::Reply::Report(report) => Ok(*report),
+            _ => Err(self.off_topic()),
+        }
+    }
+
+    /// Names of the files that are damaged.
+    pub fn damaged(&mut self) -> Result<Vec<String>, Stop> {
+        match self.ask(&wire::Request::Damaged)? {
+            wire::Reply::Damaged(paths) => Ok(paths),
+            _ => Err(self.off_topic()),
+        }
+    }
+
+    /// The dedup tables.
+    pub fn dedup(&mut self) -> Result<DedupReport, Stop> {
+        match self.ask(&wire::Request::Dedup)? {
+            wire::Reply::Dedup(dedup) => Ok(dedup),
+            _ => Err(self.off_topic()),
+        }
+    }
+
+    /// Sends a request to the pool's process.
+    pub fn ask(&mut self, request: &wire::Request) -> Result<wire::Reply, Stop> {
+        let failed = |e: base::Error| Stop::Failed(format!("cannot open '{}': {}", self.name, e.what()));
+        self.connection.ask(request).map_err(failed)
+    }
+
+    fn off_topic(&self) -> Stop {
+        Stop::Failed(format!("cannot open '{}': its process answers another question", self.name))
+    }
+}
+
+/// Opens the pools of those names, or all. What cannot be opened is complained about, and `failed` set.
+pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> {
+    let is_all = names.is_empty();
+    let mut wanted = match is_all {
+        true => client::pools().map_err(|e| Stop::Failed(e.to_string()))?,
+        false => names.to_vec(),
+    };
+    wanted.sort();
+    let mut open: Vec<OpenPool> = Vec::new();
+    for name in wanted {
+        let complaint = match check_name(&name).map(|()| client::connect(&name)) {
+            // named twice
+            _ if open.last().is_some_and(|last| last.name == name) => None,
+            Ok(Ok(Some(connection))) => {
+                open.push(OpenPool { name, connection });
+                continue;
+            }
+            // exported since it was listed
+            Ok(Ok(None)) if is_all => continue,
+            Ok(Ok(None)) => Some("no such pool".to_owned()),
+            Ok(Err(e)) => Some(e.what().to_owned()),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = complaint {
+            eprintln!("cannot open '{name}': {why}");
+        }
+        *failed = true;
+    }
+    Ok(open)
+}
+
+/// Whether a pool may be called so, or why not.
+pub fn check_name(name: &str) -> Result<(), String> {
+    // room for the names of hidden datasets below it
+    const LEN_MAX: usize = 256 - 2 - 2 * "$ORIGIN".len();
+    let is_valid = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ');
+    if name.len() >= LEN_MAX {
+        return Err("name is too long".to_owned());
+    }
+    if let Some(c) = name.chars().find(|c| !is_valid(c)) {
+        return Err(format!("invalid character '{c}' in pool name"));
+    }
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        return Err("name must begin with a letter".to_owned());
+    }
+    if ["mirror", "raidz", "draid"].contains(&name) {
+        return Err("name is reserved".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a pool may be called so from now on: more names are reserved than among older pools.
+pub fn check_new_name(name: &str) -> Result<(), String> {
+    check_name(name)?;
+    match ["mirror", "raidz", "draid", "spare"].iter().any(|kind| name.starts_with(kind)) || name == "log" {
+        true => Err("name is reserved".to_owned()),
+        false => Ok(()),
+    }
+}
+
+/// `[INTERVAL [COUNT]]` behind the names.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Repeat {
+    interval_s: f64,
+    count: u64,
+}
+
+impl Repeat {
+    /// Takes the numbers off the end of the operands.
+    pub fn parse(mut operands: Vec<String>) -> Result<(Vec<String>, Repeat), Stop> {
+        let number = |operands: &[String]| {
+            let text = operands.last()?;
+            text.starts_with(|c: char| c.is_ascii_digit()).then(|| text.parse::<f64>().ok()).flatten()
+        };
+        let mut numbers = Vec::new();
+        while let Some(n) = number(&operands).filter(|_| numbers.len() < 2) {
+            if n <= 0.0 || !n.is_finite() {
+                return Err(Stop::usage("interval cannot be zero"));
+            }
+            operands.pop();
+            numbers.push(n);
+        }
+        let repeat = match numbers[..] {
+            [count, interval_s] => Repeat { interval_s, count: count as u64 },
+            [interval_s] => Repeat { interval_s, count: 0 },
+            _ => Repeat::default(),
+        };
+        Ok((operands, repeat))
+    }
+
+    /// Runs `step` once, or again and again; ends with the first failure.
+    pub fn run(mut self, mut step: impl FnMut() -> Done) -> Done {
+        loop {
+            if !step()? {
+                return Ok(false);
+            }
+            if self.interval_s == 0.0 || self.count == 1 {
+                return Ok(true);
+            }
+            self.count = self.count.saturating_sub(1);
+            use std::io::Write;
+            drop(std::io::stdout().flush());
+            std::thread::sleep(std::time::Duration::try_from_secs_f64(self.interval_s).unwrap_or_default());
+        }
+    }
+}
+
+/// Flag `-T`: what is printed before each repetition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Timestamp {
+    /// Nothing.
+    #[default]
+    None,
+    /// The date.
+    Date,
+    /// Seconds since 1970.
+    Unix,
+}
+
+impl Timestamp {
+    /// From the value of `-T`; only its first letter counts.
+    pub fn parse(text: &str) -> Result<Timestamp, Stop> {
+        match text.as_bytes().first() {
+            Some(b'u') => Ok(Timestamp::Unix),
+            Some(b'd') => Ok(Timestamp::Date),
+            _ => Err(Stop::usage("")),
+        }
+    }
+
+    /// The time now; `None` if it is not to be shown.
+    pub fn text(self) -> Option<String> {
+        match self {
+            Timestamp::None => None,
+            Timestamp::Date => Some(time::ctime(time::now())),
+            Timestamp::Unix => Some(time::now().to_string()),
+        }
+    }
+
+    /// The line with the time, or nothing.
+    pub fn line(self) -> String {
+        self.text().map_or(String::new(), |text| text + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals() {
+        let parse = |line: &str| Repeat::parse(line.split_whitespace().map(str::to_owned).collect());
+        let check = |line: &str, names: &[&str], interval_s: f64, count: u64| {
+            let (rest, repeat) = parse(line).unwrap();
+            assert_eq!(
+                (rest, repeat),
+                (names.iter().map(|s| s.to_string()).collect(), Repeat { interval_s, count }),
+                "{line}"
+            );
+        };
+        check("tank", &["tank"], 0.0, 0);
+        check("tank 5", &["tank"], 5.0, 0);
+        check("0.5 3", &[], 0.5, 3);
+        check("tank 1 2 3", &["tank", "1"], 2.0, 3);
+        assert!(parse("tank 0").is_err() && parse("0 1").is_err());
+    }
+
+    #[test]
+    fn names() {
+        for good in ["tank", "a-b_c.d:e f", "mirrors"] {
+            assert_eq!(check_name(good), Ok(()));
+        }
+        assert_eq!(check_name("tank/fs"), Err("invalid character '/' in pool name".into()));
+        assert_eq!(check_name("1tank"), Err("name must begin with a letter".into()));
+        assert_eq!(check_name("raidz"), Err("name is reserved".into()));
+        assert_eq!(check_name(&"x".repeat(300)), Err("name is too long".into()));
+        assert_eq!(check_new_name("mirrors"), Err("name is reserved".into()));
+    }
+}

@@ -1,0 +1,263 @@
+//! The lines of `zpool status` about scrubs, resilvers, removals and the checkpoint.
+
+use super::names::NameStyle;
+use super::report::*;
+use crate::nicenum::{nicebytes, nicenum};
+use crate::time::{ctime, span};
+
+/// The line `scan:` and what belongs to it.
+pub fn scan(pool: &PoolReport, now_s: u64) -> String {
+    let mut text = String::new();
+    let scan = pool.scan.as_ref();
+    let (scrub_start_s, error_scrub_start_s) =
+        (scan.map_or(0, |scan| scan.start_s), pool.error_scrub.as_ref().map_or(0, |scrub| scrub.start_s));
+    if let Some(scrub) = scan.filter(|scan| !scan.is_resilver && scan.start_s > error_scrub_start_s) {
+        text += &scan_lines(scrub, now_s);
+    } else if let Some(scrub) = pool.error_scrub.as_ref().filter(|scrub| scrub.start_s >= scrub_start_s) {
+        text += &error_scrub(scrub, now_s);
+    }
+    let resilver = scan.filter(|scan| scan.is_resilver);
+    let is_resilvering = resilver.is_some_and(|scan| scan.progress == Progress::Running);
+    let rebuilds: Vec<&VdevReport> = pool.root.children.iter().filter(|top| top.rebuild.is_some()).collect();
+    let is_rebuilding = rebuilds.iter().flat_map(|top| &top.rebuild).any(|r| r.progress == Progress::Running);
+    let rebuild_end_s = match is_rebuilding {
+        true => 0,
+        false => rebuilds.iter().flat_map(|top| &top.rebuild).map(|r| r.end_s).max().unwrap_or(0),
+    };
+    let resilver_end_s = resilver.map_or(0, |scan| scan.end_s);
+    if let Some(scan) = resilver.filter(|scan| is_resilvering || !is_rebuilding && scan.end_s > rebuild_end_s) {
+        text += &scan_lines(scan, now_s);
+    } else if is_rebuilding || rebuild_end_s > resilver_end_s {
+        for top in rebuilds {
+            let name = NameStyle::default().name(top, &pool.name);
+            text += &top.rebuild.as_ref().map_or(String::new(), |rebuild| rebuild_lines(rebuild, &name));
+        }
+    }
+    text + checkpoint_warning(pool)
+}
+
+fn scan_lines(scan: &ScanReport, now_s: u64) -> String {
+    let (name, done) = if scan.is_resilver { ("resilver", "resilvered") } else { ("scrub", "repaired") };
+    let processed = nicebytes(scan.processed_bytes);
+    match scan.progress {
+        Progress::Finished => {
+            let what = if scan.is_resilver { "resilvered" } else { "scrub repaired" };
+            let time = span(scan.end_s.saturating_sub(scan.start_s));
+            let (errors, end) = (scan.errors, ctime(scan.end_s));
+            return format!("  scan: {what} {processed} in {time} with {errors} errors on {end}\n");
+        }
+        Progress::Canceled => return format!("  scan: {name} canceled on {}\n", ctime(scan.end_s)),
+        Progress::Running => {}
+    }
+    let mut text = match scan.is_paused {
+        false => format!("  scan: {name} in progress since {}\n", ctime(scan.start_s)),
+        true => format!(
+            "  scan: scrub paused since {}\n\tscrub started on {}\n",
+            ctime(scan.pass_start_s.min(now_s)),
+            ctime(scan.start_s)
+        ),
+    };
+    // nothing is examined on a pool that is read-only, so there are no rates
+    let examined = nicebytes(scan.examined_bytes);
+    let to_issue = scan.to_examine_bytes.saturating_sub(scan.skipped_bytes);
+    text += &format!("\t{examined} / {} scanned, ", nicebytes(scan.to_examine_bytes));
+    text += &format!("{examined} / {} issued\n", nicebytes(to_issue));
+    let fraction = percent(scan.examined_bytes, to_issue);
+    text += &format!("\t{processed} {done}, {fraction:.2}% done");
+    text + if scan.is_paused { "\n" } else { ", no estimated completion time\n" }
+}
+
+fn error_scrub(scrub: &ErrorScrubReport, now_s: u64) -> String {
+    let examined = scrub.examined_blocks;
+    match scrub.progress {
+        Progress::Finished => {
+            let seconds = scrub.end_s.saturating_sub(scrub.start_s);
+            let (days, rest) = (seconds / 86_400, seconds % 86_400);
+            let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+            format!(" scrub: scrubbed {examined} error blocks in {days} days {clock} on {}\n", ctime(scrub.end_s))
+        }
+        Progress::Canceled => format!(" scrub: error scrub canceled on {}\n", ctime(scrub.end_s)),
+        Progress::Running => {
+            let since = match scrub.is_paused {
+                false => format!(" scrub: error scrub in progress since {}\n", ctime(scrub.start_s)),
+                true => format!(
+                    " scrub: error scrub paused since {}\n\terror scrub started on {}\n",
+                    ctime(now_s),
+                    ctime(scrub.start_s)
+                ),
+            };
+            let fraction = percent(examined, scrub.to_examine_blocks.saturating_add(examined));
+            format!("{since}\t{fraction:.2}% done, issued I/O for {examined} error blocks\n")
+        }
+    }
+}
+
+fn rebuild_lines(rebuild: &RebuildReport, vdev: &str) -> String {
+    let rebuilt = nicebytes(rebuild.rebuilt_bytes);
+    match rebuild.progress {
+        Progress::Finished => {
+            let (time, errors, end) = (span(rebuild.time_ms / 1000), rebuild.errors, ctime(rebuild.end_s));
+            format!("  scan: resilvered ({vdev}) {rebuilt} in {time} with {errors} errors on {end}\n")
+        }
+        Progress::Canceled => format!("  scan: resilver ({vdev}) canceled on {}\n", ctime(rebuild.end_s)),
+        Progress::Running => {
+            let estimate = nicebytes(rebuild.estimate_bytes);
+            let (scanned, issued) = (nicebytes(rebuild.scanned_bytes), nicebytes(rebuild.issued_bytes));
+            let fraction = percent(rebuild.scanned_bytes, rebuild.estimate_bytes.saturating_add(1)).min(100.0);
+            format!(
+                "  scan: resilver ({vdev}) in progress since {}\n\t{scanned} / {estimate} scanned, {issued} / {estimate} \
+                 issued\n\t{rebuilt} resilvered, {fraction:.2}% done, no estimated completion time\n",
+                ctime(rebuild.start_s)
+            )
+        }
+    }
+}
+
+/// What a checkpoint holds on to is not scrubbed.
+fn checkpoint_warning(pool: &PoolReport) -> &'static str {
+    let created_s = pool.checkpoint.as_ref().and_then(|checkpoint| checkpoint.created_s);
+    match (&pool.scan, created_s) {
+        (Some(scan), Some(_)) if scan.progress == Progress::Running => {
+            "    scan warning: skipping blocks that are only referenced by the checkpoint.\n"
+        }
+        (Some(scan), Some(created_s)) if scan.end_s >= created_s => {
+            "    scan warning: skipped blocks that are only referenced by the checkpoint.\n"
+        }
+        _ => "",
+    }
+}
+
+/// The lines `remove:`.
+pub fn removal(pool: &PoolReport, now_s: u64) -> String {
+    let Some(removal) = &pool.removal else { return String::new() };
+    let style = NameStyle { whole_paths: true, ..NameStyle::default() };
+    let vdev = pool.root.children.iter().find(|top| top.id == removal.vdev);
+    let name = vdev.map_or_else(|| removal.vdev.to_string(), |vdev| style.name(vdev, &pool.name));
+    let copied = nicenum(removal.copied_bytes);
+    let mut text = match removal.progress {
+        Progress::Finished => {
+            let minutes = removal.end_s.saturating_sub(removal.start_s) / 60;
+            let (number, end) = (removal.vdev, ctime(removal.end_s));
+            let time = format!("{}h{}m", minutes / 60, minutes % 60);
+            format!("remove: Removal of vdev {number} copied {copied} in {time}, completed on {end}\n")
+        }
+        Progress::Canceled => format!("remove: Removal of {name} canceled on {}\n", ctime(removal.end_s)),
+        Progress::Running => {
+            let copied = removal.copied_bytes.max(1);
+            let rate = (copied / now_s.saturating_sub(removal.start_s).max(1)).max(1);
+            let minutes = removal.to_copy_bytes.saturating_sub(copied) / rate / 60;
+            let left = match minutes / 60 {
+                hours if hours < 30 * 24 => format!(", {hours}h{}m to go", minutes % 60),
+                _ => ", (copy is slow, no estimated time)".to_owned(),
+            };
+            let fraction = percent(copied, removal.to_copy_bytes);
+            let start = ctime(removal.start_s);
+            let (copied, total, rate) = (nicenum(copied), nicenum(removal.to_copy_bytes), nicenum(rate));
+            format!(
+                "remove: Evacuation of {name} in progress since {start}\n\
+                 \t{copied} copied out of {total} at {rate}/s, {fraction:.2}% done{left}\n"
+            )
+        }
+    };
+    if removal.mapping_bytes > 0 {
+        text += &format!("\t{} memory used for removed device mappings\n", nicenum(removal.mapping_bytes));
+    }
+    text
+}
+
+/// The line `checkpoint:`.
+pub fn checkpoint(pool: &PoolReport) -> String {
+    match &pool.checkpoint {
+        None => String::new(),
+        Some(CheckpointReport { created_s: Some(created_s), bytes }) => {
+            format!("checkpoint: created {}, consumes {}\n", ctime(*created_s), nicenum(*bytes))
+        }
+        Some(CheckpointReport { created_s: None, bytes }) => {
+            format!("checkpoint: discarding, {} remaining.\n", nicenum(*bytes))
+        }
+    }
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan_report(progress: Progress) -> ScanReport {
+        ScanReport {
+            is_resilver: false,
+            progress,
+            is_paused: false,
+            start_s: 1_000_000_000,
+            end_s: 1_000_000_062,
+            to_examine_bytes: 4 << 20,
+            examined_bytes: 1 << 20,
+            skipped_bytes: 0,
+            processed_bytes: 512,
+            errors: 4,
+            pass_start_s: 1_000_000_000,
+        }
+    }
+
+    fn pool(scan: ScanReport) -> PoolReport {
+        PoolReport { scan: Some(scan), ..PoolReport::default() }
+    }
+
+    #[test]
+    fn scrubs() {
+        let end = ctime(1_000_000_062);
+        let finished = scan(&pool(scan_report(Progress::Finished)), 0);
+        assert_eq!(finished, format!("  scan: scrub repaired 512B in 00:01:02 with 4 errors on {end}\n"));
+        let running = scan(&pool(scan_report(Progress::Running)), 2_000_000_000);
+        assert!(running.ends_with(
+            "\n\t1M / 4M scanned, 1M / 4M issued\n\t512B repaired, 25.00% done, no estimated completion time\n"
+        ));
+        let mut paused = scan_report(Progress::Running);
+        paused.is_paused = true;
+        assert!(scan(&pool(paused), 2_000_000_000).ends_with("25.00% done\n"));
+        assert_eq!(scan(&PoolReport::default(), 0), "");
+    }
+
+    #[test]
+    fn the_later_of_resilver_and_rebuild() {
+        let mut resilver = scan_report(Progress::Finished);
+        resilver.is_resilver = true;
+        let mut report = pool(resilver);
+        let rebuild = RebuildReport {
+            progress: Progress::Finished,
+            start_s: 0,
+            end_s: 1_000_000_063,
+            time_ms: 5_000,
+            scanned_bytes: 0,
+            issued_bytes: 0,
+            rebuilt_bytes: 1 << 20,
+            estimate_bytes: 0,
+            errors: 0,
+        };
+        assert!(scan(&report, 0).starts_with("  scan: resilvered 512B in 00:01:02 with"));
+        report.root.children =
+            vec![VdevReport { kind: "mirror".into(), rebuild: Some(rebuild), ..VdevReport::default() }];
+        assert!(scan(&report, 0).starts_with("  scan: resilvered (mirror-0) 1M in 00:00:05 with"));
+    }
+
+    #[test]
+    fn removals() {
+        let mut report = PoolReport::default();
+        let removal_report = RemovalReport {
+            progress: Progress::Finished,
+            vdev: 2,
+            start_s: 1_000_000_000,
+            end_s: 1_000_003_720,
+            to_copy_bytes: 256 << 10,
+            copied_bytes: 256 << 10,
+            mapping_bytes: 96,
+        };
+        report.removal = Some(removal_report);
+        let end = ctime(1_000_003_720);
+        let text = format!("remove: Removal of vdev 2 copied 256K in 1h2m, completed on {end}\n");
+        assert_eq!(removal(&report, 0), text + "\t96 memory used for removed device mappings\n");
+    }
+}

@@ -1,0 +1,164 @@
+//! `zpool` on the pools of the corpus, compared with what OpenZFS 2.1 printed of them.
+
+use std::collections::BTreeMap;
+
+use base::Env;
+use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use testkit::corpus::{self, Case};
+
+use super::gather::{self, Session};
+use super::history_text::{Detail, record_text};
+use super::names::NameStyle;
+use super::report::PoolReport;
+use super::status::{self, Subject};
+use super::{GROUPS, errors, get, usage};
+
+/// Properties that OpenZFS shows otherwise, and why.
+const DIFFERENT: [(&str, &str); 5] = [
+    ("load_guid", "it is another one each time"),
+    ("allocated", "OpenZFS does not count what is allocated in a pool that it opens read-only"),
+    ("free", "as above"),
+    ("capacity", "as above"),
+    ("fragmentation", "as above"),
+];
+/// Properties that OpenZFS 2.1 did not have.
+const LATER: [&str; 6] =
+    ["bcloneused", "bclonesaved", "bcloneratio", "dedup_table_size", "dedup_table_quota", "last_scrubbed_txg"];
+/// The newest feature that OpenZFS 2.1 had.
+const LAST_FEATURE: &str = "feature@draid";
+
+fn candidate(case: &Case) -> Candidate {
+    let mut scan = Scan::default();
+    // the devices as they were called on the machine that described them
+    let status = case.text("info/zpool-status").unwrap_or_default();
+    let first = status.split_whitespace().find(|word| word.starts_with('/') && word.contains("/vda"));
+    let (folder, rest) = first.and_then(|path| path.split_once("/vda")).unwrap_or(("/dev", ""));
+    for device in corpus::as_devices(&case.load()) {
+        let name = device.path().trim_end_matches(".img");
+        let path = format!("{folder}/{name}{}", if rest == ".img" { rest } else { "" });
+        let found = FoundDevice::examine(&path, device).expect("labels can be read");
+        scan.devices.extend(found.into_iter().map(|found| FoundDevice { path: found.path.replace(':', ""), ..found }));
+    }
+    Candidate::pick(&Candidate::all(&scan), &case.pool).expect("the pool is there")
+}
+
+fn open(case: &Case) -> (Pool, PoolReport) {
+    let env = Env::fixed(0);
+    let pool = Pool::open(&env, &candidate(case), &OpenOptions::default());
+    let pool = pool.unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let session = Session { load_guid: 0, altroot: None, opened_s: 0 };
+    let report = gather::pool(&pool, &session).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    // as over the socket
+    let report = serde_json::from_slice(&serde_json::to_vec(&report).unwrap()).unwrap();
+    (pool, report)
+}
+
+#[test]
+fn every_pool_is_described_as_by_openzfs() {
+    let mut described = 0;
+    for case in corpus::cases() {
+        let (pool, report) = open(&case);
+        let info = |what: &str| case.text(&format!("info/{what}"));
+        if let Some(expect) = info("zpool-get") {
+            check_properties(&case, &report, &expect);
+            described += 1;
+        }
+        if let Some(expect) = info("zpool-history") {
+            check_history(&case, &pool, &expect);
+        }
+        if let Some(zdb) = info("zdb-bcc") {
+            check_allocated(&case, &report, &zdb);
+        }
+        if let Some(expect) = info("zpool-status") {
+            let damaged = errors::damaged(&pool, &[]).unwrap();
+            let subject = Subject { pool: report, damaged, dedup: None };
+            let style = NameStyle { whole_paths: true, ..NameStyle::default() };
+            let options = status::Options { style, verbose: true, ..status::Options::default() };
+            assert_eq!(status::text(&subject, &options), expect, "{}", case.name);
+        }
+    }
+    assert!(described > 30, "only {described} pools are described");
+}
+
+fn check_properties(case: &Case, report: &PoolReport, expect: &str) {
+    let rows = |text: &str| -> BTreeMap<String, String> {
+        let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+        let row = |line: &str| line.split_once('\t').and_then(|(_, row)| row.split_once('\t')).map(own);
+        text.lines().filter_map(row).collect()
+    };
+    let text = get::scripted_all(report);
+    let ours = rows(&text);
+    for (name, value) in rows(expect) {
+        if DIFFERENT.iter().all(|(different, _)| *different != name) {
+            assert_eq!(ours.get(&name), Some(&value), "{}: {name}", case.name);
+        }
+    }
+    // in the same order, with what is newer left out
+    let names = |text: &str| -> Vec<String> {
+        let name = |line: &str| line.split('\t').nth(1).unwrap_or_default().to_owned();
+        let mut names: Vec<String> = text.lines().map(name).filter(|name| !LATER.contains(&name.as_str())).collect();
+        let last = names.iter().position(|name| name == LAST_FEATURE).expect("all features are listed");
+        names.truncate(last + 1);
+        names
+    };
+    assert_eq!(names(&text), names(expect), "{}", case.name);
+}
+
+/// What the space maps say is allocated is the sum of all blocks, as zdb found them.
+fn check_allocated(case: &Case, report: &PoolReport, zdb: &str) {
+    let space = &report.space;
+    assert!(space.allocated_bytes > 0 && space.allocated_bytes < space.size_bytes, "{}", case.name);
+    let number = |label: &str| {
+        let line = zdb.lines().find_map(|line| line.trim_start().strip_prefix(label));
+        line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok())
+    };
+    let (Some(blocks), Some(deduped)) = (number("bp allocated:"), number("bp deduped:")) else { return };
+    // what only the checkpoint has, zdb counts beside the blocks
+    let checkpoint = report.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.bytes);
+    let tops = report.root.children.iter().flat_map(|top| &top.space);
+    let ours: u64 = tops.map(|space| space.allocated_bytes).sum();
+    assert_eq!(ours, blocks - deduped + checkpoint, "{}", case.name);
+}
+
+fn check_history(case: &Case, pool: &Pool, expect: &str) {
+    let mut text = format!("History for '{}':\n", case.pool);
+    for record in pool.history().unwrap() {
+        text += &record_text(&record.unwrap(), Detail { long: true, internal: true });
+    }
+    if expect.lines().count() == 1 {
+        // OpenZFS gives up at the first record of some machines, and of the oldest pools
+        assert!(text.lines().count() > 1, "{}: {text}", case.name);
+    } else {
+        assert_eq!(text + "\n", expect, "{}", case.name);
+    }
+}
+
+#[test]
+fn json_names_every_vdev() {
+    let case = corpus::case("logcache");
+    let (_, report) = open(&case);
+    let subject = Subject { pool: report, damaged: Vec::new(), dedup: None };
+    let options = status::Options { json: true, json_int: true, ..status::Options::default() };
+    let all = super::status_json::all(&[subject], &options, super::pools::Timestamp::None);
+    let pool = &all["pools"]["t_logcache"];
+    assert_eq!((&pool["state"], &pool["error_count"]), (&"ONLINE".into(), &0.into()));
+    assert_eq!(pool["vdevs"]["t_logcache"]["vdevs"]["vda"]["class"], "normal");
+    assert_eq!(pool["logs"]["mirror-2"]["vdevs"]["vdc"]["class"], "log");
+    assert_eq!(pool["l2cache"]["vde"]["vdev_type"], "disk");
+    let keys: Vec<&String> = pool.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        ["name", "state", "pool_guid", "txg", "spa_version", "zpl_version", "vdevs", "logs", "l2cache", "error_count"]
+    );
+}
+
+#[test]
+fn usage_messages() {
+    let text = usage();
+    let head = "usage: zpool command args ...\nwhere 'command' is one of the following:\n\n\tversion [-j]\n\n\tlist ";
+    assert!(text.starts_with(head), "{text}");
+    assert!(text.contains("\t    [-T d|u] [pool] [interval [count]]\n\tstatus [-D"), "{text}");
+    for command in GROUPS.iter().copied().flatten() {
+        assert!(command.usage.starts_with(&format!("\t{}", command.name)) && command.usage.ends_with('\n'));
+    }
+}

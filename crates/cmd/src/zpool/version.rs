@@ -1,0 +1,31 @@
+//! `zpool version`.
+
+use std::ffi::OsString;
+
+use serde_json::json;
+
+use super::pools::Timestamp;
+use super::{Done, Stop, json};
+use crate::getopt::{self, Long, Opt};
+
+/// The program's version; there is no kernel module that could have another.
+const VERSION: &str = concat!("cenote-", env!("CARGO_PKG_VERSION"));
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "j", &[Long { name: "json", takes_value: false, code: 'j' }]);
+    if let Some(other) = parsed.opts.iter().find(|opt| **opt != Opt::Flag('j')) {
+        return Err(Stop::bad_option(other));
+    }
+    if !parsed.operands.is_empty() {
+        return Err(Stop::usage("too many arguments"));
+    }
+    if parsed.opts.is_empty() {
+        println!("{VERSION}");
+    } else {
+        let mut out = json::head("version", Timestamp::None, false);
+        out.insert("zfs_version".into(), json!({ "userland": VERSION, "kernel": VERSION }));
+        println!("{}", serde_json::Value::from(out));
+    }
+    Ok(true)
+}
