@@ -3,7 +3,7 @@
 
 # Show a command as a user would type it, and run it.
 shown() {
-    printf '\n\e[1m$ %s\e[0m\n' "$*" | sed "s#$demo_dir/##g"
+    printf '\n%s$ %s%s\n' "$bold" "$*" "$plain" | sed "s#$demo_dir/##g"
     "$@"
 }
 
@@ -45,9 +45,10 @@ demo() {
     say "a pool with snapshots and clones, imported and mounted"
     shown cenote zpool import -d snapshots -o readonly=on -R "$demo_dir/mnt" t_snapshots
     shown cenote zfs list -t all -r t_snapshots
-    shown ls -l mnt/t_snapshots/fs
-    shown ls mnt/t_snapshots/fs/.zfs/snapshot
-    shown sha256sum mnt/t_snapshots/fs/text-512 mnt/t_snapshots/fs/.zfs/snapshot/one/text-512
+    shown ls -C mnt/t_snapshots/promoted
+    shown ls mnt/t_snapshots/promoted/.zfs/snapshot
+    shown wc -c mnt/t_snapshots/promoted/text-512 mnt/t_snapshots/promoted/.zfs/snapshot/first/text-512
+    shown head -n 3 mnt/t_snapshots/promoted/sub/deep/deeper/file
     shown cenote zpool status t_snapshots
     shown cenote zpool export t_snapshots
     say "done; nothing is left mounted"
