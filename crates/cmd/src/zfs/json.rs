@@ -104,7 +104,7 @@ pub(super) fn mounts(mounts: &[Mounted]) -> String {
 
 /// The output of `zfs version -j`.
 pub(super) fn version(version: &str) -> String {
-    whole("version", "zfs_version", json!({ "userland": version, "kernel": "-" }))
+    whole("version", "zfs_version", json!({ "userland": version, "kernel": version }))
 }
 
 fn whole(command: &str, name: &str, value: Value) -> String {
