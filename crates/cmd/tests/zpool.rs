@@ -1,0 +1,170 @@
+//! `zpool` as a user meets it: the program, its pool processes and their sockets, on pools of the
+//! corpus. Nothing is mounted, so that no privilege and no FUSE is needed.
+//!
+//! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use testkit::corpus;
+
+/// A folder with the images of some cases, and a place for sockets of its own.
+struct World {
+    dir: PathBuf,
+}
+
+impl World {
+    fn new(name: &str, cases: &[&str]) -> World {
+        let dir = std::env::temp_dir().join(format!("cenote-zpool-{name}-{}", std::process::id()));
+        for case in cases {
+            std::fs::create_dir_all(dir.join(case)).unwrap();
+            corpus::case(case).extract(&dir.join(case)).unwrap();
+        }
+        World { dir }
+    }
+
+    fn zpool(&self, line: &str) -> Output {
+        let line = line.replace("DIR", self.dir.to_str().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.arg("zpool").args(line.split_whitespace());
+        command
+            .env("CENOTE_RUN", self.dir.join("run"))
+            .env("TZ", "UTC")
+            .env("ZFS_HOSTID", "0")
+            .env_remove("CENOTE_LOG");
+        command.output().expect("the program starts")
+    }
+
+    /// Output, errors and exit code of a command line.
+    fn check(&self, line: &str, code: i32, expect: &str) {
+        let output = self.zpool(line);
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert_eq!(text.replace(self.dir.to_str().unwrap(), "DIR"), expect, "{line}");
+        assert_eq!(output.status.code(), Some(code), "{line}");
+    }
+
+    /// Id of the process of a pool.
+    fn process_of(&self, pool: &str) -> String {
+        let lock = self.dir.join("run").join(format!("{pool}.lock"));
+        let is_open = |process: &Path| {
+            let files = process.join("fd").read_dir().into_iter().flatten().flatten();
+            files.map(|file| file.path().read_link()).any(|link| link.is_ok_and(|link| link == lock))
+        };
+        let processes = Path::new("/proc").read_dir().unwrap().flatten().map(|entry| entry.path());
+        let process = processes.into_iter().find(|process| is_open(process)).expect("the pool has a process");
+        process.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+
+    /// Kills the process of a pool, and waits until it is gone.
+    fn kill(&self, pool: &str) {
+        let process = self.process_of(pool);
+        assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
+        // a process that nobody has waited for has no files any more
+        let files = Path::new("/proc").join(process).join("fd");
+        while files.read_dir().is_ok_and(|mut files| files.next().is_some()) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        drop(self.zpool("export -af"));
+        drop(std::fs::remove_dir_all(&self.dir));
+    }
+}
+
+#[test]
+fn a_pool_comes_and_goes() {
+    let world = World::new("life", &["mirror"]);
+    world.check("list", 0, "no pools available\n");
+    world.check("status", 0, "no pools available\n");
+    let ro = "import -N -o readonly=on -d DIR/mirror";
+    world.check(&format!("{ro} t_mirror"), 0, "");
+    world.check("list -H -o name,size,health,altroot", 0, "t_mirror\t48M\tONLINE\t-\n");
+    world.check("get -H -o value readonly,guid t_mirror", 0, "on\n571998073368044272\n");
+    let status = String::from_utf8(world.zpool("status t_mirror").stdout).unwrap();
+    // the name column is as wide as the folder's name makes it
+    let words: Vec<&str> = status.split_whitespace().collect();
+    let expect = format!(
+        "pool: t_mirror state: ONLINE config: NAME STATE READ WRITE CKSUM t_mirror ONLINE 0 0 0 mirror-0 ONLINE 0 0 0 \
+         {0}/vda.img ONLINE 0 0 0 {0}/vdb.img ONLINE 0 0 0 errors: No known data errors",
+        world.dir.join("mirror").display()
+    );
+    assert_eq!(words.join(" "), expect);
+    world.check("status -x", 0, "all pools are healthy\n");
+    let again = "cannot import 't_mirror': a pool with that name already exists\n\
+                 use the form 'zpool import <pool | id> <newpool>' to give it a new name\n";
+    world.check(&format!("{ro} t_mirror"), 1, again);
+    world.check("import -d DIR/mirror", 0, "no pools available to import\n");
+    world.check("export t_mirror", 0, "");
+    world.check("list", 0, "no pools available\n");
+    world.check(&format!("{ro} 571998073368044272 other"), 0, "");
+    world.check("list -Ho name", 0, "other\n");
+    world.check("export -a", 0, "");
+}
+
+#[test]
+fn a_killed_process_is_a_power_cut() {
+    let world = World::new("kill", &["single"]);
+    let import = "import -N -o readonly=on -d DIR/single t_single";
+    world.check(import, 0, "");
+    world.kill("t_single");
+    world.check("list", 0, "no pools available\n");
+    // what is left is cleared away by an import, and by an export
+    world.check(import, 0, "");
+    world.kill("t_single");
+    world.check("export t_single", 0, "");
+    world.check("export t_single", 1, "cannot open 't_single': no such pool\n");
+}
+
+#[test]
+fn what_can_be_imported() {
+    let world = World::new("list", &["raidz1", "logcache"]);
+    std::fs::remove_file(world.dir.join("raidz1/vdb.img")).unwrap();
+    let text = String::from_utf8(world.zpool("import -d DIR/raidz1").stdout).unwrap();
+    let head = "  pool: t_raidz1
+    id: 6692179775455050453
+ state: DEGRADED
+status: One or more devices are missing from the system.
+action: The pool can be imported despite missing or damaged devices.  The
+\tfault tolerance of the pool may be compromised if imported.
+   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
+config:
+
+\tt_raidz1 ";
+    assert!(text.starts_with(head), "{text}");
+    let vdevs: Vec<&str> = text[head.len()..].split_whitespace().collect();
+    assert!(vdevs.starts_with(&["DEGRADED", "raidz1-0", "DEGRADED"]), "{text}");
+    assert!(text.contains("  UNAVAIL  cannot open\n"), "{text}");
+    // a log device that is gone is for the user to give up
+    for name in ["vdc.img", "vdd.img"] {
+        std::fs::remove_file(world.dir.join("logcache").join(name)).unwrap();
+    }
+    let import = "import -N -o readonly=on -d DIR/logcache t_logcache";
+    let output = world.zpool(import);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("use '-m' to import the pool anyway:\n"));
+    world.check(&format!("{import} -m"), 0, "");
+}
+
+#[test]
+fn what_goes_wrong_is_said_in_the_usual_words() {
+    let world = World::new("wrong", &["single"]);
+    let import = "import -N -o readonly=on -d DIR/single";
+    world.check(&format!("{import} nope"), 1, "cannot import 'nope': no such pool available\n");
+    world.check(&format!("{import} t_single mirror1"), 1, "cannot import 'mirror1': name is reserved\n");
+    world.check(
+        "import -N -d DIR/single t_single",
+        1,
+        "cannot import 't_single': this version opens pools for reading only\n\
+         \tuse 'zpool import -o readonly=on t_single'\n",
+    );
+    let ring = "cannot import 't_single': no such state: the uberblocks are of txg 4 to 26\n";
+    world.check(&format!("{import} --at-txg 3 t_single"), 1, ring);
+    world.check("import -d /no/such/folder", 0, "no pools available to import\n");
+    world.check("list a/b", 1, "cannot open 'a/b': invalid character '/' in pool name\n");
+    world.check("get size nope", 1, "Cannot get properties of nope: no such pool available.\n");
+    world.check("export", 2, "missing pool argument\nusage:\n\texport [-af] <pool> ...\n");
+    world.check("history -x", 2, "invalid option 'x'\nusage:\n\thistory [-il] [<pool>] ...\n");
+}
