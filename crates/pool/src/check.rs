@@ -9,7 +9,7 @@
 //! ```
 //!
 //! What is wrong does not end a check: it is handed to an [`Observer`], and counted in the [`Report`].
-//! Memory is bounded by the space maps, the tables of shared blocks, and [`BATCHES_MAX`] batches.
+//! Memory is bounded by the space maps, the tables of shared blocks, and a few batches.
 
 mod claims;
 mod dead;

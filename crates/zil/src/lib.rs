@@ -10,7 +10,7 @@
 //! block is, so the chain ends where a block's sum is not what its predecessor promised: that is no
 //! damage, but the usual end.
 //!
-//! What is here reads: [`walk`] visits blocks and records, for a check of the pool. Below is `zio`,
+//! What is here reads: [`walk()`] visits blocks and records, for a check of the pool. Below is `zio`,
 //! which checks sums; above are the dataset layer and the file system.
 
 mod header;

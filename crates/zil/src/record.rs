@@ -78,6 +78,16 @@ pub(crate) fn blkptr(bytes: &[u8], endian: Endian) -> Result<BlkPtr> {
     Ok(BlkPtr::parse(&turned).expect("as long as a block pointer"))
 }
 
+/// Parses any bytes as records of both byte orders, for a fuzzer.
+pub fn fuzz(bytes: &[u8]) {
+    for endian in [Endian::Little, Endian::Big] {
+        let mut rest = bytes;
+        while let Ok(record) = Record::take(&mut rest, endian) {
+            let _ = record.write();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,15 +124,5 @@ mod tests {
         }
         let bytes = record(9, 40, Endian::Little);
         assert!(Record::take(&mut &*bytes, Endian::Little).unwrap().write().is_err());
-    }
-}
-
-/// Parses any bytes as records of both byte orders, for a fuzzer.
-pub fn fuzz(bytes: &[u8]) {
-    for endian in [Endian::Little, Endian::Big] {
-        let mut rest = bytes;
-        while let Ok(record) = Record::take(&mut rest, endian) {
-            let _ = record.write();
-        }
     }
 }
