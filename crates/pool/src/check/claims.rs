@@ -327,3 +327,76 @@ fn contradiction(vdev: u64, range: &Range<u64>, allocated: bool) -> Error {
     let len = range.end.saturating_sub(range.start);
     Error::corrupt(format!("space map of vdev {vdev} {what}: {len} bytes at {:#x}", range.start))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Vdev 0 with two metaslabs of 64 KiB, of which 4 KiB at 0 and 8 KiB at 64 KiB are allocated; vdev 1
+    /// was removed, and its first 8 KiB are now at 64 KiB.
+    fn claims() -> Claims {
+        let part = |ranges: &[Range<u64>]| {
+            let mut left = Segments::default();
+            assert!(ranges.iter().all(|range| left.add(range.clone())));
+            Part { unflushed_since: None, left }
+        };
+        let kept = Top {
+            shift: 16,
+            is_concrete: true,
+            parts: vec![part(&[0..4096]), part(&[0x1_0000..0x1_2000])],
+            table: None,
+        };
+        let entry = MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 8192 };
+        let removed =
+            Top { shift: 0, is_concrete: false, parts: vec![part(&[0..8192])], table: Some(Arc::new(vec![entry])) };
+        Claims {
+            tops: vec![kept, removed],
+            classes: [ClassSpace::default(); 5],
+            unflushed: 0,
+            checkpoint: 0,
+            removing: 0,
+        }
+    }
+
+    fn dva(vdev: u64, offset: u64, size: u64) -> Dva {
+        Dva::new(vdev, offset, size, false)
+    }
+
+    #[test]
+    fn what_is_not_claimed_is_leaked() {
+        let mut claims = claims();
+        claims.claim_dva(&dva(0, 1024, 2048), 2048).unwrap();
+        let leaks: Vec<Range<u64>> = claims.leaks().into_iter().map(|leak| leak.range).collect();
+        assert_eq!(leaks, [0..1024, 3072..4096, 0x1_0000..0x1_2000]);
+    }
+
+    #[test]
+    fn nothing_is_claimed_twice_or_from_free_space() {
+        let mut claims = claims();
+        claims.claim_dva(&dva(0, 0, 4096), 4096).unwrap();
+        for (vdev, offset, size) in [(0, 512, 512), (0, 8192, 512), (0, 0xffff_0000, 512), (7, 0, 512), (1, 4096, 8192)]
+        {
+            let missing = claims.claim_dva(&dva(vdev, offset, size), size).unwrap_err();
+            assert_eq!(missing, Leak { vdev, range: offset..offset + size });
+        }
+    }
+
+    #[test]
+    fn claims_on_a_removed_vdev_are_claims_where_it_went() {
+        let mut claims = claims();
+        claims.claim_dva(&dva(1, 4096, 4096), 4096).unwrap();
+        assert_eq!(claims.leaks().last().unwrap().range, 0x1_0000..0x1_1000);
+        // the place is taken, whoever asks for it
+        assert!(claims.claim_dva(&dva(0, 0x1_1000, 512), 512).is_err());
+        assert!(claims.claim_dva(&dva(1, 4096, 512), 512).is_err());
+    }
+
+    #[test]
+    fn a_removal_under_way_has_copied_up_to_somewhere() {
+        let mut claims = claims();
+        let table = vec![MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 4096 }];
+        claims.claim_removal(0, table, 2048).unwrap();
+        assert_eq!(claims.removing(), 2048);
+        assert_eq!(claims.leaks()[1].range, 0x1_0800..0x1_2000);
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests of the whole: one binary, as linking takes longer than running.
 
+mod check;
 mod damage;
 mod files;
 mod golden;
