@@ -335,20 +335,16 @@ mod tests {
     /// Vdev 0 with two metaslabs of 64 KiB, of which 4 KiB at 0 and 8 KiB at 64 KiB are allocated; vdev 1
     /// was removed, and its first 8 KiB are now at 64 KiB.
     fn claims() -> Claims {
-        let part = |ranges: &[Range<u64>]| {
+        let part = |range: Range<u64>| {
             let mut left = Segments::default();
-            assert!(ranges.iter().all(|range| left.add(range.clone())));
+            assert!(left.add(range));
             Part { unflushed_since: None, left }
         };
-        let kept = Top {
-            shift: 16,
-            is_concrete: true,
-            parts: vec![part(&[0..4096]), part(&[0x1_0000..0x1_2000])],
-            table: None,
-        };
+        let parts = vec![part(0..4096), part(0x1_0000..0x1_2000)];
+        let kept = Top { shift: 16, is_concrete: true, parts, table: None };
         let entry = MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 8192 };
-        let removed =
-            Top { shift: 0, is_concrete: false, parts: vec![part(&[0..8192])], table: Some(Arc::new(vec![entry])) };
+        let table = Some(Arc::new(vec![entry]));
+        let removed = Top { shift: 0, is_concrete: false, parts: vec![part(0..8192)], table };
         Claims {
             tops: vec![kept, removed],
             classes: [ClassSpace::default(); 5],
