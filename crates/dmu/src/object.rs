@@ -20,7 +20,7 @@ pub struct Object {
 
 impl Object {
     /// The number that bookmarks give a spill block.
-    pub(crate) const SPILL_BLKID: u64 = u64::MAX;
+    pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
     pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
         Object { objset, id, dnode, stream: Arc::default() }

@@ -50,7 +50,7 @@ pub fn print(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<u8> {
     if report.tally.total().count == 0 {
         return Ok(LEAKS);
     }
-    print_sums(&report, out)?;
+    print_sums(args, &report, out)?;
     if args.blocks >= 2 {
         print_table(args, &report, out)?;
         print_histogram(args, &report, out)?;
@@ -172,7 +172,7 @@ fn print_leaks(report: &Report, out: &mut dyn Write) -> Result<bool> {
     Ok(found != allocated || report.unallocated_blocks > 0)
 }
 
-fn print_sums(report: &Report, out: &mut dyn Write) -> Result<()> {
+fn print_sums(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> {
     let Sums { count, lsize, psize, asize, gangs } = report.tally.total();
     let ratio = |a: u64, b: u64| Float(a as f64 / b as f64, 6);
     writeln!(out)?;
@@ -204,6 +204,10 @@ fn print_sums(report: &Report, out: &mut dyn Write) -> Result<()> {
     }
     for (kind, blocks) in report.tally.embedded.iter().enumerate().filter(|(_, blocks)| **blocks > 0) {
         writeln!(out, "\n\tadditional, non-pointer bps of type {kind}: {blocks:>10}")?;
+        if args.blocks >= 3 && kind == 0 {
+            writeln!(out, "\t number of (compressed) bytes:  number of bps")?;
+            print_bars(&report.tally.embedded_sizes, out)?;
+        }
     }
     if report.tally.same_vdev > 0 {
         writeln!(out, "\tDittoed blocks on same vdev: {}", report.tally.same_vdev)?;
@@ -215,6 +219,21 @@ fn print_sums(report: &Report, out: &mut dyn Write) -> Result<()> {
         let (vdev, entries) = (removed.vdev, removed.entries);
         let memory = nicenum(entries);
         writeln!(out, "\tindirect vdev id {vdev} has {entries} segments ({memory} in memory)")?;
+    }
+    Ok(())
+}
+
+/// A bar for each count from the first to the last that is not 0.
+fn print_bars(counts: &[u64], out: &mut dyn Write) -> Result<()> {
+    const WIDTH: u64 = 40;
+    let used = |count: &u64| *count > 0;
+    let (Some(first), Some(last)) = (counts.iter().position(used), counts.iter().rposition(used)) else {
+        return Ok(());
+    };
+    let highest = counts.iter().copied().max().unwrap_or(0).max(WIDTH);
+    for (i, &count) in counts.iter().enumerate().take(last + 1).skip(first) {
+        let bar = WIDTH - (highest - count).saturating_mul(WIDTH) / highest;
+        writeln!(out, "\t\t\t{i:3}: {count:6} {}", "*".repeat(bar as usize))?;
     }
     Ok(())
 }

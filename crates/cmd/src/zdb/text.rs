@@ -51,7 +51,10 @@ impl fmt::Display for Pointer<'_> {
         let endian = if bp.endian() == Endian::Little { "LE" } else { "BE" };
         let gang = if bp.is_gang() { "gang" } else { "contiguous" };
         let dedup = if bp.is_dedup() { "dedup" } else { "unique" };
-        let copies = ["zero", "single", "double", "triple"][bp.copies().count()];
+        // of a gang block whose header alone was written once more, that does not count
+        let [_, second, third] = bp.dvas();
+        let only_header = bp.is_gang() && third.asize() <= second.asize() / 2;
+        let copies = ["zero", "single", "double", "triple"][bp.copies().count() - usize::from(only_header)];
         let (checksum, compress) = (checksum_name(bp.checksum_kind()), compress_name(bp.compress()));
         let (psize, physical, fill) = (bp.psize(), bp.physical_birth(), bp.fill());
         let [a, b, c, d] = bp.checksum();

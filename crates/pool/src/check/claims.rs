@@ -100,7 +100,7 @@ impl Claims {
             Claims { tops: Vec::new(), classes: [ClassSpace::default(); 5], unflushed: 0, checkpoint: 0, removing: 0 };
         for top in pool.tree().tops() {
             let slabs = slabs::read(pool, top)?;
-            claims.add_to_classes(top, &slabs);
+            claims.add_to_classes(top, &slabs, whole);
             let entry = if whole { load(pool, top, slabs)? } else { Top::default() };
             claims.tops.push(entry);
         }
@@ -111,10 +111,11 @@ impl Claims {
         Ok(claims)
     }
 
-    fn add_to_classes(&mut self, top: &Vdev, slabs: &[Slab]) {
+    fn add_to_classes(&mut self, top: &Vdev, slabs: &[Slab], whole: bool) {
         let Some(spec) = top.top_spec() else { return };
-        if top.kind() == Kind::Indirect && spec.metaslab_shift != 0 {
-            // zdb counts the addresses of removed vdevs as space, and so do we, to be comparable
+        if whole && top.kind() == Kind::Indirect && spec.metaslab_shift != 0 {
+            // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
+            // be comparable
             let count = (spec.asize >> spec.metaslab_shift).min(slabs::SLABS_MAX);
             self.classes[Class::Normal as usize].space += count << spec.metaslab_shift;
         }

@@ -52,8 +52,10 @@ pub struct Bin {
 pub struct Tally {
     /// By kind, then by level.
     table: Vec<[Sums; LEVELS]>,
-    /// Embedded blocks, and among them those with data.
+    /// Embedded blocks by what they carry: data, nothing that is known, redaction markers.
     pub embedded: [u64; 3],
+    /// Embedded blocks with data, by their compressed size.
+    pub embedded_sizes: [u64; BlkPtr::EMBEDDED_SIZE_MAX + 1],
     /// Blocks with several copies on one vdev.
     pub same_vdev: u64,
     /// Blocks with several copies in one metaslab.
@@ -114,6 +116,7 @@ impl Default for Tally {
         Tally {
             table: vec![[Sums::default(); LEVELS]; TYPES + 3],
             embedded: [0; 3],
+            embedded_sizes: [0; BlkPtr::EMBEDDED_SIZE_MAX + 1],
             same_vdev: 0,
             same_slab: 0,
             psizes: [Bin::default(); BINS],
@@ -142,6 +145,8 @@ impl Tally {
                 Embedded::Redacted => 2,
             };
             self.embedded[which] += 1;
+            let size = usize::try_from(bp.psize()).unwrap_or(usize::MAX).min(BlkPtr::EMBEDDED_SIZE_MAX);
+            self.embedded_sizes[size] += u64::from(which == 0);
             return;
         }
         for (bins, bytes) in
@@ -241,6 +246,7 @@ mod tests {
         tally.count(&BlkPtr::parse(&bytes).unwrap(), BlockKind::Of(ObjectType(19)), &|_, _| 0);
         assert_eq!(tally.total(), Sums { count: 1, lsize: 512, psize: 0, asize: 0, gangs: 0 });
         assert_eq!((tally.embedded, tally.psizes), ([1, 0, 0], [Bin::default(); BINS]));
+        assert_eq!(tally.embedded_sizes[51], 1);
     }
 
     #[test]
