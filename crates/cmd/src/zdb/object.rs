@@ -87,7 +87,8 @@ impl<'a> Printer<'a> {
             dnode.blkptrs.iter().fold(0, |sum, bp| sum.saturating_add(if bp.is_hole() { 0 } else { bp.fill() }));
         let per_block = if object.id() == 0 { (dnode.block_size / SLOT_SIZE as u64).max(1) } else { 1 };
         let full = 100.0 * fill as f64 * dnode.block_size as f64 / per_block as f64 / dnode.size_max().max(1) as f64;
-        let (indirect, block) = (number(1 << dnode.indirect_shift), number(dnode.block_size));
+        let indirect = number(1u64.checked_shl(dnode.indirect_shift.into()).unwrap_or(0));
+        let block = number(dnode.block_size);
         let used = number((dnode.used_bytes.saturating_add(256) / 512).saturating_mul(512));
         let (size, length) = (number((dnode.slots * SLOT_SIZE) as u64), number(dnode.size_max()));
         writeln!(

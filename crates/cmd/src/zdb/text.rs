@@ -54,7 +54,8 @@ impl fmt::Display for Pointer<'_> {
         // of a gang block whose header alone was written once more, that does not count
         let [_, second, third] = bp.dvas();
         let only_header = bp.is_gang() && third.asize() <= second.asize() / 2;
-        let copies = ["zero", "single", "double", "triple"][bp.copies().count() - usize::from(only_header)];
+        let copies =
+            ["zero", "single", "double", "triple"][bp.copies().count().saturating_sub(usize::from(only_header))];
         let (checksum, compress) = (checksum_name(bp.checksum_kind()), compress_name(bp.compress()));
         let (psize, physical, fill) = (bp.psize(), bp.physical_birth(), bp.fill());
         let [a, b, c, d] = bp.checksum();
