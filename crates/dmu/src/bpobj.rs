@@ -64,6 +64,10 @@ fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(Listed) -> Result<()>
         let what = format!("list of {count} block pointers in an object of {} bytes", object.dnode().size_max());
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
     }
+    // a list has no holes; one that says so would take forever to read
+    if end > 0 && object.next_hole(0)? < end {
+        return Err(Error::corrupt(format!("list of {count} block pointers has holes")).at_block(object.bookmark(0, 0)));
+    }
     let mut buf = vec![0; CHUNK];
     let mut at = 0;
     while at < end {

@@ -17,7 +17,7 @@ mod refs;
 mod segments;
 mod tally;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::mpsc;
 
@@ -169,6 +169,7 @@ impl Pool {
             claims,
             refs,
             batches: Batches::default(),
+            entered: HashSet::new(),
         };
         checker.run()?;
         Ok(checker.finish())
@@ -183,6 +184,8 @@ struct Checker<'a> {
     claims: Claims,
     refs: Refs,
     batches: Batches,
+    /// Blocks with others below them that have been visited: vdev, offset, birth.
+    entered: HashSet<(u64, u64, u64)>,
 }
 
 impl Checker<'_> {
@@ -248,10 +251,12 @@ impl Checker<'_> {
         match self.refs.found(bp) {
             Reference::Shared => {}
             Reference::Cloned => {
-                self.report.clone_bytes += bp.asize();
+                self.report.clone_bytes = self.report.clone_bytes.saturating_add(bp.asize());
                 self.report.clone_blocks += 1;
             }
-            Reference::Unlisted => self.report.dedup_bytes += bp.asize(),
+            Reference::Unlisted => {
+                self.report.dedup_bytes = self.report.dedup_bytes.saturating_add(bp.asize());
+            }
             Reference::Last => self.claim(bp, visit.bookmark, 0),
         }
     }
@@ -283,6 +288,17 @@ impl Checker<'_> {
             Ok(members) => members.iter().for_each(|member| self.claim(member, bookmark, depth + 1)),
             Err(e) => self.lost(e.at_block(bookmark)),
         }
+    }
+
+    /// Whether what is below a block has not been visited. In a damaged pool a block may be in several
+    /// places, and by that the number of ways through the pool beyond all bounds.
+    fn enters(&mut self, visit: &Visit<'_>) -> bool {
+        let Bookmark { object, level, .. } = visit.bookmark;
+        if level == 0 && object != 0 || level == LOG_LEVEL || visit.bp.is_embedded() {
+            return true;
+        }
+        let [first, ..] = visit.bp.dvas();
+        self.entered.insert((first.vdev(), first.offset(), visit.bp.physical_birth()))
     }
 
     /// Puts a block into the next batch to be verified.
@@ -332,6 +348,10 @@ impl Visitor for Checker<'_> {
         // what a log promises may not be there: that is how it ends
         if wanted && !bp.is_embedded() && visit.bookmark.level != LOG_LEVEL {
             self.verify(bp, visit.bookmark);
+        }
+        if !self.enters(visit) {
+            self.lost(Error::corrupt("block that leads to others is in two places").at_block(visit.bookmark));
+            return ControlFlow::Continue(Descend::Past);
         }
         ControlFlow::Continue(Descend::Below)
     }

@@ -117,7 +117,8 @@ impl Claims {
             // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
             // be comparable
             let count = (spec.asize >> spec.metaslab_shift).min(slabs::SLABS_MAX);
-            self.classes[Class::Normal as usize].space += count << spec.metaslab_shift;
+            let sum = &mut self.classes[Class::Normal as usize];
+            sum.space = sum.space.saturating_add(count << spec.metaslab_shift);
         }
         if slabs.is_empty() {
             return;
@@ -140,7 +141,7 @@ impl Claims {
             let class = if kept == Some(i) { Class::EmbeddedLog } else { class };
             let sum = &mut self.classes[class as usize];
             sum.allocated = sum.allocated.saturating_add_signed(slab.allocated);
-            sum.space += slab.range.end - slab.range.start;
+            sum.space = sum.space.saturating_add(slab.range.end - slab.range.start);
         }
         if !spec.removing {
             self.classes[class as usize].exists = true;
@@ -184,7 +185,7 @@ impl Claims {
                 if !fits {
                     return Err(contradiction(top.number(), &range, false));
                 }
-                self.checkpoint += range.end - range.start;
+                self.checkpoint = self.checkpoint.saturating_add(range.end - range.start);
             }
         }
         Ok(())
@@ -197,7 +198,7 @@ impl Claims {
         let mut allocated: Vec<Range<u64>> = top.parts.iter().flat_map(|part| part.left.iter()).collect();
         allocated.iter_mut().for_each(|run| run.end = run.end.min(copied_to));
         for run in allocated.into_iter().filter(|run| run.start < run.end) {
-            self.removing += run.end - run.start;
+            self.removing = self.removing.saturating_add(run.end - run.start);
             for (to, range) in moved(&table, &run) {
                 self.claim(to, range, HOPS_MAX)?;
             }
@@ -259,7 +260,7 @@ impl Claims {
 
     /// Bytes that all space maps and logs say are allocated.
     pub(super) fn allocated(&self) -> u64 {
-        let flushed: u64 = self.classes.iter().map(|class| class.allocated).sum();
+        let flushed: u64 = self.classes.iter().fold(0, |sum, class| class.allocated.saturating_add(sum));
         flushed.saturating_add_signed(self.unflushed)
     }
 
@@ -316,7 +317,8 @@ fn moved(table: &[MapEntry], range: &Range<u64>) -> Vec<(u64, Range<u64>)> {
     let first = table.partition_point(|entry| entry.src_offset.saturating_add(entry.asize) <= range.start);
     let inside = table[first..].iter().take_while(|entry| entry.src_offset < range.end);
     let place = |entry: &MapEntry| {
-        let (from, to) = (range.start.max(entry.src_offset), range.end.min(entry.src_offset + entry.asize));
+        let (from, to) =
+            (range.start.max(entry.src_offset), range.end.min(entry.src_offset.saturating_add(entry.asize)));
         let shift = |at: u64| entry.dst_offset.saturating_add(at - entry.src_offset);
         (entry.dst_top, shift(from)..shift(to))
     };
