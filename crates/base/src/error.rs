@@ -51,6 +51,16 @@ pub enum Kind {
     TooBig,
     /// Stopped on request.
     Interrupted,
+    /// The pool has no room.
+    NoSpace,
+    /// A quota does not allow it.
+    Quota,
+    /// A directory that is not empty.
+    NotEmpty,
+    /// More links to a file than can be counted.
+    TooManyLinks,
+    /// The pool has stopped writing after a device failed.
+    Suspended,
 }
 
 /// The address of a block: object set, object, level of indirection (0 is data), block number.
@@ -179,6 +189,11 @@ impl Error {
             Kind::Range => libc::ERANGE,
             Kind::TooBig => libc::EFBIG,
             Kind::Interrupted => libc::EINTR,
+            Kind::NoSpace => libc::ENOSPC,
+            Kind::Quota => libc::EDQUOT,
+            Kind::NotEmpty => libc::ENOTEMPTY,
+            Kind::TooManyLinks => libc::EMLINK,
+            Kind::Suspended => libc::EAGAIN,
         }
     }
 }

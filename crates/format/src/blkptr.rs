@@ -121,7 +121,83 @@ pub enum Embedded {
     Unknown(u8),
 }
 
+/// What a block pointer says of the block itself, wherever that lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes after decompression: a multiple of 512.
+    pub lsize: u64,
+    /// Bytes before: a multiple of 512.
+    pub psize: u64,
+    /// Number of the compression algorithm.
+    pub compress: u8,
+    /// Number of the checksum algorithm.
+    pub checksum: u8,
+    /// Type of the object that it belongs to.
+    pub object_type: ObjectType,
+    /// Level: 0 is data.
+    pub level: u8,
+}
+
+impl Shape {
+    /// The property word of a block with little-endian contents.
+    fn prop(&self) -> u64 {
+        let sectors = |bytes: u64| {
+            assert!(
+                (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX * 2).contains(&bytes) && bytes.is_multiple_of(512),
+                "{bytes} bytes"
+            );
+            (bytes >> SECTOR_SHIFT) - 1
+        };
+        let kinds = u64::from(self.checksum) << 40 | u64::from(self.compress) << 32;
+        LITTLE_ENDIAN | self.type_and_level() | kinds | sectors(self.psize) << 16 | sectors(self.lsize)
+    }
+
+    fn type_and_level(&self) -> u64 {
+        u64::from(self.level) << 56 | u64::from(self.object_type.0) << 48
+    }
+}
+
+/// The bit of little-endian contents in the property word.
+const LITTLE_ENDIAN: u64 = 1 << 63;
+
 impl BlkPtr {
+    /// A pointer to one to three copies of a block that was written in `txg`. Its fill count is 0; see
+    /// [`BlkPtr::with_fill`]. Panics if a size is no multiple of 512 bytes or too large.
+    pub fn new(shape: Shape, dvas: &[Dva], txg: u64, checksum: [u64; 4]) -> BlkPtr {
+        let mut bp = BlkPtr { prop: shape.prop().into(), birth: txg.into(), ..BlkPtr::HOLE };
+        bp.dvas[..dvas.len()].copy_from_slice(dvas);
+        bp.checksum = checksum.map(U64::new);
+        bp
+    }
+
+    /// A pointer that carries its block: `payload` is at most 112 bytes that decompress to `shape.lsize`.
+    pub fn new_embedded(shape: Shape, payload: &[u8], txg: u64) -> BlkPtr {
+        assert!((1..=BlkPtr::EMBEDDED_SIZE_MAX).contains(&payload.len()), "{} bytes embedded", payload.len());
+        let sizes = (payload.len() as u64 - 1) << 25 | (shape.lsize - 1);
+        let prop = LITTLE_ENDIAN | shape.type_and_level() | 1 << 39 | u64::from(shape.compress) << 32 | sizes;
+        let mut bytes = [0; BlkPtr::SIZE];
+        let mut rest = payload;
+        for range in [0..48, 56..80, 88..BlkPtr::SIZE] {
+            let (part, tail) = rest.split_at(rest.len().min(range.len()));
+            bytes[range.start..range.start + part.len()].copy_from_slice(part);
+            rest = tail;
+        }
+        let mut bp = BlkPtr::parse(&bytes).expect("128 bytes");
+        (bp.prop, bp.birth) = (prop.into(), txg.into());
+        bp
+    }
+
+    /// A hole where a block was until `txg`, so that an incremental send knows since when.
+    pub fn new_hole(lsize: u64, object_type: ObjectType, level: u8, txg: u64) -> BlkPtr {
+        let shape = Shape { lsize, psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, object_type, level };
+        BlkPtr { prop: (shape.prop() & !LITTLE_ENDIAN).into(), birth: txg.into(), ..BlkPtr::HOLE }
+    }
+
+    /// The same with another fill count.
+    pub fn with_fill(self, fill: u64) -> BlkPtr {
+        if self.is_embedded() { self } else { BlkPtr { fill: fill.into(), ..self } }
+    }
+
     /// Bytes on disk.
     pub const SIZE: usize = 128;
     /// Bytes of payload in an embedded one.
@@ -382,6 +458,26 @@ mod tests {
         assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()[3]), (99, 99, 3, 0xdead));
         assert!(!bp.is_hole() && bp.copies().count() == 1);
         assert!(BlkPtr::HOLE.is_hole());
+    }
+
+    #[test]
+    fn what_is_built_reads_back() {
+        let object_type = ObjectType::PLAIN_FILE_CONTENTS;
+        let shape = Shape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
+        let dvas = [Dva::new(1, 1 << 20, 4096, false), Dva::new(2, 1 << 21, 8192, false)];
+        let bp = BlkPtr::new(shape, &dvas, 77, [1, 2, 3, 4]).with_fill(9);
+        assert_eq!((bp.lsize(), bp.psize(), bp.asize(), bp.copies().count()), (128 << 10, 4096, 12288, 2));
+        assert_eq!((bp.compress(), bp.checksum_kind(), bp.object_type(), bp.level()), (15, 7, object_type, 0));
+        assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()), (77, 77, 9, [1, 2, 3, 4]));
+        assert_eq!(bp.endian(), Endian::Little);
+        for len in [1, 47, 48, 49, 72, 73, 112] {
+            let payload: Vec<u8> = (1..=len).collect();
+            let bp = BlkPtr::new_embedded(Shape { psize: 512, ..shape }, &payload, 5);
+            assert_eq!((bp.payload(), bp.lsize(), bp.birth(), bp.compress()), (payload, 128 << 10, 5, 15));
+            assert!(bp.is_embedded() && !bp.is_hole() && bp.object_type() == object_type);
+        }
+        let hole = BlkPtr::new_hole(16 << 10, object_type, 1, 6);
+        assert!(hole.is_hole() && (hole.lsize(), hole.birth(), hole.level()) == (16 << 10, 6, 1));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! Source: the published ZFS on-disk specification, chapter 3; large dnodes by OpenZFS's feature of that name.
 
 use base::{Endian, Error, Reader, Result};
+use zerocopy::IntoBytes;
 
 use crate::blkptr::{BLOCK_SIZE_MAX, BlkPtr, SECTOR_SHIFT};
 use crate::object_type::ObjectType;
@@ -128,6 +129,68 @@ impl Dnode {
         }))
     }
 
+    /// A dnode of `slots` slots for an object without blocks, with an empty bonus buffer.
+    ///
+    /// `pointers` says how many block pointers it has; the bonus buffer is what they leave.
+    pub fn new(object_type: ObjectType, block_size: u64, indirect_shift: u8, pointers: usize, slots: usize) -> Dnode {
+        Dnode {
+            object_type,
+            bonus_type: ObjectType::NONE,
+            indirect_shift,
+            levels: 1,
+            checksum: 0,
+            compress: 0,
+            flags: Dnode::FLAG_USED_BYTES,
+            block_size,
+            block_max: 0,
+            used_bytes: 0,
+            slots,
+            blkptrs: vec![BlkPtr::HOLE; pointers],
+            bonus: Vec::new(),
+            spill: None,
+        }
+    }
+
+    /// Bytes that the bonus buffer may have, with a spill block's pointer behind it or without.
+    pub fn bonus_size_max(&self, with_spill: bool) -> usize {
+        let taken = CORE_SIZE + self.blkptrs.len() * BlkPtr::SIZE + if with_spill { BlkPtr::SIZE } else { 0 };
+        self.slots * SLOT_SIZE - taken
+    }
+
+    /// Writes the dnode to its slots: `out` is exactly as long as these. Panics if it does not fit.
+    pub fn write(&self, out: &mut [u8]) {
+        assert_eq!(out.len(), self.slots * SLOT_SIZE, "room for a dnode of {} slots", self.slots);
+        assert!(self.bonus.len() <= self.bonus_size_max(self.spill.is_some()), "bonus of {} bytes", self.bonus.len());
+        out.fill(0);
+        let flags = (self.flags & !Dnode::FLAG_SPILL) | if self.spill.is_some() { Dnode::FLAG_SPILL } else { 0 };
+        let (kind, bonus_kind, pointers) = (self.object_type.0, self.bonus_type.0, self.blkptrs.len() as u8);
+        out[..8].copy_from_slice(&[
+            kind,
+            self.indirect_shift,
+            self.levels,
+            pointers,
+            bonus_kind,
+            self.checksum,
+            self.compress,
+            flags | Dnode::FLAG_USED_BYTES,
+        ]);
+        out[8..10].copy_from_slice(&((self.block_size >> SECTOR_SHIFT) as u16).to_le_bytes());
+        out[10..12].copy_from_slice(&(self.bonus.len() as u16).to_le_bytes());
+        out[12] = (self.slots - 1) as u8;
+        out[16..24].copy_from_slice(&self.block_max.to_le_bytes());
+        out[24..32].copy_from_slice(&self.used_bytes.to_le_bytes());
+        let mut at = CORE_SIZE;
+        for bp in &self.blkptrs {
+            out[at..at + BlkPtr::SIZE].copy_from_slice(bp.as_bytes());
+            at += BlkPtr::SIZE;
+        }
+        out[at..at + self.bonus.len()].copy_from_slice(&self.bonus);
+        if let Some(spill) = &self.spill {
+            let end = out.len();
+            out[end - BlkPtr::SIZE..].copy_from_slice(spill.as_bytes());
+        }
+    }
+
     /// How many slots the dnode at the start of `bytes` takes, or 1 if that slot is free, without looking
     /// at anything else in it.
     pub fn slots_at(bytes: &[u8]) -> Result<usize> {
@@ -175,6 +238,18 @@ mod tests {
         assert_eq!(d.spill.unwrap().birth(), 5);
         assert_eq!(d.pointers_shift(), 10);
         assert_eq!(Dnode::slots_at(&sample()).unwrap(), 2);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let mut bytes = sample();
+        let parsed = Dnode::parse(&bytes).unwrap().unwrap();
+        let expect = bytes.clone();
+        bytes.fill(0xee);
+        parsed.write(&mut bytes);
+        assert_eq!(bytes, expect);
+        let new = Dnode::new(ObjectType::SA, 512, 17, 1, 1);
+        assert_eq!((new.bonus_size_max(false), new.bonus_size_max(true)), (320, 192));
     }
 
     #[test]

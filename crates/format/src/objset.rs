@@ -56,6 +56,30 @@ pub struct ObjsetPhys {
 }
 
 impl ObjsetPhys {
+    /// Bytes of a head with the dnodes of accounting by users and groups, and by projects.
+    pub const SIZE: usize = 4096;
+
+    /// Writes the head; `out` is 1024, 2048 or 4096 bytes, and what does not fit in it is left out. The MACs
+    /// of encrypted sets are left as they are in `out`.
+    pub fn write(&self, out: &mut [u8]) {
+        self.meta_dnode.write(&mut out[..SLOT_SIZE]);
+        out[512..704].copy_from_slice(&self.log_header);
+        let kind = match self.kind {
+            ObjsetType::Meta => 1,
+            ObjsetType::Zfs => 2,
+            ObjsetType::Zvol => 3,
+            ObjsetType::Other(n) => n,
+        };
+        out[704..712].copy_from_slice(&u64::to_le_bytes(kind));
+        out[712..720].copy_from_slice(&self.flags.to_le_bytes());
+        for (dnode, slot) in self.accounting.iter().zip(out[1024..].chunks_exact_mut(SLOT_SIZE)) {
+            match dnode {
+                Some(dnode) => dnode.write(slot),
+                None => slot.fill(0),
+            }
+        }
+    }
+
     /// From the block that the object set's pointer leads to.
     pub fn parse(bytes: &[u8]) -> Result<ObjsetPhys> {
         let short = || Error::corrupt(format!("object set head of {} bytes", bytes.len()));

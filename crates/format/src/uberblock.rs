@@ -11,7 +11,7 @@
 //! txg, then time, then MMP sequence number.
 
 use base::{Endian, Error, Reader, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::blkptr::BlkPtr;
 
@@ -46,7 +46,7 @@ pub struct Uberblock {
 }
 
 /// The multihost fields of an uberblock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mmp {
     /// Nanoseconds since the last multihost write; 0: multihost is off.
     pub delay_ns: u64,
@@ -99,6 +99,26 @@ impl Uberblock {
         }))
     }
 
+    /// Writes it to a slot of the ring, in its byte order, as software that knows of multihost protection;
+    /// the checksum in the slot's last 40 bytes is for `codec`. Panics if the slot is shorter than 1 KiB.
+    pub fn write(&self, slot: &mut [u8]) {
+        let mut words = vec![MAGIC, self.version, self.txg, self.guid_sum, self.timestamp_s];
+        let (native, _) = self.rootbp.as_bytes().as_chunks();
+        words.extend(native.iter().map(|word| u64::from_le_bytes(*word)));
+        let mmp = self.mmp.unwrap_or_default();
+        let field = |value: Option<u64>, bit: u64, shift: u32| value.map_or(0, |value| 1 << bit | value << shift);
+        let config = field(mmp.interval_ms, 0, 8) | field(mmp.seq, 1, 32) | field(mmp.fail_intervals, 2, 48);
+        let tail = [self.software_version, MMP_MAGIC, mmp.delay_ns, config, self.checkpoint_txg, self.raidz_reflow];
+        words.extend(tail);
+        slot[..1024].fill(0);
+        for (word, out) in words.iter().zip(slot.chunks_exact_mut(8)) {
+            out.copy_from_slice(&match self.endian {
+                Endian::Little => word.to_le_bytes(),
+                Endian::Big => word.to_be_bytes(),
+            });
+        }
+    }
+
     /// Sorts the one in force last.
     pub fn rank(&self) -> (u64, u64, u64) {
         (self.txg, self.timestamp_s, self.mmp.and_then(|mmp| mmp.seq).unwrap_or(0))
@@ -122,6 +142,11 @@ mod tests {
         let two = Uberblock::parse(&be).unwrap().unwrap();
         assert_eq!((one.txg, one.timestamp_s, one.rootbp.birth()), (42, 1000, 110));
         assert_eq!(one.mmp.unwrap(), Mmp { delay_ns: 9, interval_ms: Some(500), seq: Some(3), fail_intervals: None });
+        let mut slot = vec![0xee; 1024];
+        for (uberblock, bytes) in [(&one, &le), (&two, &be)] {
+            uberblock.write(&mut slot);
+            assert_eq!(slot[..bytes.len()], bytes[..]);
+        }
         assert_eq!(two, Uberblock { endian: Endian::Big, ..one });
         assert!(Uberblock::parse(&[0; 1024]).unwrap().is_none());
         assert!(Uberblock::parse(&le[..100]).is_err());
