@@ -1,34 +1,16 @@
 //! The sharded cache and its eviction.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use base::{AlignedBuf, Error, Kind, Result};
+use base::{Block, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 use zio::{Mode, ReadRequest, Zio};
 
 const SHARDS: usize = 32;
-
-/// The contents of a block; clones share them.
-#[derive(Clone, Debug)]
-pub struct Block(Arc<AlignedBuf>);
-
-impl Deref for Block {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl From<AlignedBuf> for Block {
-    fn from(buf: AlignedBuf) -> Block {
-        Block(Arc::new(buf))
-    }
-}
 
 /// Counters since the cache was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -158,6 +140,32 @@ impl Cache {
             }
             _ => None,
         }
+    }
+
+    /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
+    /// block at that address.
+    pub fn insert(&self, bp: &BlkPtr, block: &Block) {
+        if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
+            return;
+        }
+        let key = Key::of(bp);
+        let mut shard = self.shard(&key);
+        match shard.slots.get_mut(&key) {
+            Some(Slot::Ready { block: old, .. }) => {
+                let before = old.len() as u64;
+                *old = block.clone();
+                shard.bytes = shard.bytes - before + block.len() as u64;
+            }
+            // nobody reads what has not been written
+            Some(Slot::Loading(_)) => return,
+            None if block.len() as u64 > self.shard_bytes_max => return,
+            None => {
+                shard.slots.insert(key, Slot::Ready { block: block.clone(), used: AtomicBool::new(false) });
+                shard.queue.push_back(key);
+                shard.bytes += block.len() as u64;
+            }
+        }
+        shard.evict(self.shard_bytes_max);
     }
 
     /// Counters.

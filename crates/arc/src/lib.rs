@@ -16,4 +16,5 @@
 
 mod cache;
 
-pub use cache::{Block, Cache, Stats};
+pub use base::Block;
+pub use cache::{Cache, Stats};

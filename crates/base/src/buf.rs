@@ -13,7 +13,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An owned, fixed-size byte buffer that starts on a 4 KiB boundary.
 pub struct AlignedBuf {
@@ -59,6 +59,36 @@ impl Drop for AlignedBuf {
         }
         // SAFETY: allocated with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.len)) }
+    }
+}
+
+/// The contents of a block; clones share them.
+#[derive(Clone, Debug)]
+pub struct Block(Arc<AlignedBuf>);
+
+impl Block {
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> Block {
+        AlignedBuf::zeroed(len).into()
+    }
+
+    /// The bytes, to be changed: copied first if somebody else has them, too.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        let buf: &mut AlignedBuf = Arc::make_mut(&mut self.0);
+        buf
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<AlignedBuf> for Block {
+    fn from(buf: AlignedBuf) -> Block {
+        Block(Arc::new(buf))
     }
 }
 

@@ -8,7 +8,7 @@ mod bytes;
 mod env;
 mod error;
 
-pub use buf::AlignedBuf;
+pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
 pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
