@@ -27,13 +27,16 @@
 //! Source: the published ZFS on-disk specification, chapter 4.
 
 use base::{Endian, Error, Reader, Result};
+use zerocopy::IntoBytes;
 
 use crate::blkptr::BlkPtr;
 
 /// A directory of the dataset tree: one for each file system or volume.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)] // see the drawing
 pub struct DirPhys {
+    /// Seconds; nothing reads it.
+    pub creation_time_s: u64,
     pub head_dataset: u64,
     pub parent: u64,
     pub origin: u64,
@@ -54,13 +57,15 @@ pub struct DirPhys {
 impl DirPhys {
     /// `used_breakdown` is kept.
     pub const FLAG_USED_BREAKDOWN: u64 = 1;
+    /// Bytes of the bonus buffer.
+    pub const SIZE: usize = 256;
 
     /// From a bonus buffer.
     pub fn parse(bonus: &[u8]) -> Result<DirPhys> {
         let mut r = Reader::new(bonus, Endian::Little);
         let mut next = || r.u64().map_err(|_| Error::corrupt("DSL directory: bonus buffer too short"));
-        next()?;
         Ok(DirPhys {
+            creation_time_s: next()?,
             head_dataset: next()?,
             parent: next()?,
             origin: next()?,
@@ -77,10 +82,42 @@ impl DirPhys {
             clones_zap: next()?,
         })
     }
+
+    /// The bonus buffer.
+    pub fn bonus(&self) -> Vec<u8> {
+        let [head, snapshots, children, child_reservation, reservation] = self.used_breakdown;
+        let words = [
+            self.creation_time_s,
+            self.head_dataset,
+            self.parent,
+            self.origin,
+            self.child_zap,
+            self.used_bytes,
+            self.compressed_bytes,
+            self.uncompressed_bytes,
+            self.quota,
+            self.reserved,
+            self.props_zap,
+            self.deleg_zap,
+            self.flags,
+            head,
+            snapshots,
+            children,
+            child_reservation,
+            reservation,
+            self.clones_zap,
+        ];
+        padded(words.iter().flat_map(|word| word.to_le_bytes()).collect(), DirPhys::SIZE)
+    }
+}
+
+fn padded(mut bytes: Vec<u8>, size: usize) -> Vec<u8> {
+    bytes.resize(size, 0);
+    bytes
 }
 
 /// A dataset: the head of a directory, or a snapshot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)] // see the drawing
 pub struct DatasetPhys {
     pub dir: u64,
@@ -106,10 +143,14 @@ pub struct DatasetPhys {
 }
 
 impl DatasetPhys {
+    /// Bytes of the bonus buffer.
+    pub const SIZE: usize = 320;
     /// A receive is under way, or broke off.
     pub const FLAG_INCONSISTENT: u64 = 1 << 0;
     /// `unique_bytes` is exact.
     pub const FLAG_UNIQUE_ACCURATE: u64 = 1 << 2;
+    /// A clone of it cannot be promoted; of old pools.
+    pub const FLAG_NO_PROMOTE: u64 = 1 << 1;
     /// To be destroyed with its last hold or clone.
     pub const FLAG_DEFER_DESTROY: u64 = 1 << 3;
     /// Names differ in case only.
@@ -150,8 +191,66 @@ impl DatasetPhys {
         Ok(phys)
     }
 
+    /// The bonus buffer.
+    pub fn bonus(&self) -> Vec<u8> {
+        let head = [
+            self.dir,
+            self.prev_snap,
+            self.prev_snap_txg,
+            self.next_snap,
+            self.snapnames_zap,
+            self.num_children,
+            self.creation_time_s,
+            self.creation_txg,
+            self.deadlist,
+            self.referenced_bytes,
+            self.compressed_bytes,
+            self.uncompressed_bytes,
+            self.unique_bytes,
+            self.fsid_guid,
+            self.guid,
+            self.flags,
+        ];
+        let tail = [self.next_clones_zap, self.props_zap, self.userrefs_zap];
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        padded([&words(&head)[..], self.bp.as_bytes(), &words(&tail)].concat(), DatasetPhys::SIZE)
+    }
+
     /// Whether this is a snapshot, not a head.
     pub fn is_snapshot(&self) -> bool {
         self.num_children != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A buffer in which every word has another value, and of which `used` words mean something.
+    fn sample(words: usize, used: usize) -> Vec<u8> {
+        let word = |i: usize| if i < used { (i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) } else { 0 };
+        (0..words).flat_map(|i| word(i).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let dir = sample(32, 19);
+        assert_eq!(DirPhys::parse(&dir).unwrap().bonus(), dir);
+        let dataset = sample(40, 35);
+        assert_eq!(DatasetPhys::parse(&dataset).unwrap().bonus(), dataset);
+    }
+
+    #[test]
+    fn fields_are_in_their_places() {
+        let words: Vec<u8> = (0..40u64).flat_map(u64::to_le_bytes).collect();
+        let dir = DirPhys::parse(&words).unwrap();
+        assert_eq!(
+            (dir.creation_time_s, dir.quota, dir.used_breakdown, dir.clones_zap),
+            (0, 8, [13, 14, 15, 16, 17], 18)
+        );
+        let dataset = DatasetPhys::parse(&words).unwrap();
+        assert_eq!((dataset.guid, dataset.flags, dataset.next_clones_zap, dataset.userrefs_zap), (14, 15, 32, 34));
+        assert_eq!(DatasetPhys::parse(&words[..256]).unwrap().next_clones_zap, 0);
+        assert!(DatasetPhys::parse(&words[..255]).is_err() && DirPhys::parse(&words[..151]).is_err());
     }
 }

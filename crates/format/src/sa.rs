@@ -18,8 +18,11 @@
 //!
 //! Source: the behaviour of OpenZFS (the published specification predates system attributes).
 
+mod build;
+mod table;
+
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use base::{Error, Result};
@@ -27,94 +30,13 @@ use base::{Error, Result};
 use crate::object_type::ObjectType;
 use crate::swap;
 
+pub use build::{Built, build};
+pub use table::{Attr, Definition, Swap, ZPL_ATTRS};
+
+use table::FIXED_COUNT;
+
 const MAGIC: u32 = 0x2f_505a;
 const LENGTHS_AT: usize = 6;
-
-/// Attributes that file systems use. Numbers on disk differ from one file system to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(usize)]
-pub enum Attr {
-    /// Last access: seconds and nanoseconds.
-    Atime,
-    /// Last modification of the contents: seconds and nanoseconds.
-    Mtime,
-    /// Last change of anything: seconds and nanoseconds.
-    Ctime,
-    /// Birth: seconds and nanoseconds.
-    Crtime,
-    /// Transaction group of birth.
-    Gen,
-    /// Type and permissions, as in `st_mode`.
-    Mode,
-    /// Bytes of contents; entries of a directory plus 2.
-    Size,
-    /// Object number of the parent directory.
-    Parent,
-    /// Links.
-    Links,
-    /// Object number of the attribute directory, or 0.
-    Xattr,
-    /// Device number.
-    Rdev,
-    /// Flags: see [`crate::znode`].
-    Flags,
-    /// Owner.
-    Uid,
-    /// Group.
-    Gid,
-    /// The ACL of a fixed znode.
-    ZnodeAcl,
-    /// Number of entries in the ACL.
-    DaclCount,
-    /// Target of a symbolic link.
-    Symlink,
-    /// Stamp of a virus scanner.
-    Scanstamp,
-    /// Entries of the ACL.
-    DaclAces,
-    /// Extended attributes: a packed name-value list.
-    Dxattr,
-    /// Project.
-    Projid,
-}
-
-/// Name of each attribute, in the order of [`Attr`], and its number where that is fixed.
-const NAMES: [(&str, Option<u16>); 21] = [
-    ("ZPL_ATIME", Some(0)),
-    ("ZPL_MTIME", Some(1)),
-    ("ZPL_CTIME", Some(2)),
-    ("ZPL_CRTIME", Some(3)),
-    ("ZPL_GEN", Some(4)),
-    ("ZPL_MODE", Some(5)),
-    ("ZPL_SIZE", Some(6)),
-    ("ZPL_PARENT", Some(7)),
-    ("ZPL_LINKS", Some(8)),
-    ("ZPL_XATTR", Some(9)),
-    ("ZPL_RDEV", Some(10)),
-    ("ZPL_FLAGS", Some(11)),
-    ("ZPL_UID", Some(12)),
-    ("ZPL_GID", Some(13)),
-    ("ZPL_ZNODE_ACL", Some(15)),
-    ("ZPL_DACL_COUNT", None),
-    ("ZPL_SYMLINK", None),
-    ("ZPL_SCANSTAMP", None),
-    ("ZPL_DACL_ACES", None),
-    ("ZPL_DXATTR", None),
-    ("ZPL_PROJID", None),
-];
-
-/// Length in bytes of the attributes with fixed numbers 0 to 15, which need not be registered.
-const FIXED_LENGTHS: [u16; 16] = [16, 16, 16, 16, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 32, 88];
-
-/// How a value is turned to the other byte order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Swap {
-    Words,
-    U32,
-    U16,
-    Bytes,
-    Acl,
-}
 
 #[derive(Clone, Copy, Debug)]
 struct Registered {
@@ -130,7 +52,9 @@ pub struct Registry {
     attrs: Vec<Option<Registered>>,
     names: HashMap<u16, String>,
     /// Number of each [`Attr`], if the file system has it.
-    known: [Option<u16>; NAMES.len()],
+    known: [Option<u16>; ZPL_ATTRS.len()],
+    /// Numbers that are in the registry table.
+    tabled: HashSet<u16>,
     layouts: HashMap<u16, Vec<u16>>,
 }
 
@@ -148,32 +72,26 @@ impl Registry {
         registry: impl IntoIterator<Item = (String, u64)>,
         layouts: impl IntoIterator<Item = (u16, Vec<u16>)>,
     ) -> Result<Registry> {
-        let fixed = |(number, &len): (usize, &u16)| {
-            let swap = if number == 15 { Swap::Bytes } else { Swap::Words };
-            Some(Registered { len, swap })
-        };
+        let fixed = &ZPL_ATTRS[..FIXED_COUNT];
         let mut this = Registry {
-            attrs: FIXED_LENGTHS.iter().enumerate().map(fixed).collect(),
-            names: NAMES.iter().filter_map(|(name, number)| Some(((*number)?, (*name).to_owned()))).collect(),
-            known: NAMES.map(|(_, number)| number),
+            attrs: fixed.iter().map(|&Definition { len, swap, .. }| Some(Registered { len, swap })).collect(),
+            names: fixed.iter().zip(0..).map(|(attr, number)| (number, attr.name.to_owned())).collect(),
+            known: std::array::from_fn(|attr| (attr < FIXED_COUNT).then_some(attr as u16)),
+            tabled: HashSet::new(),
             layouts: layouts.into_iter().collect(),
         };
         for (name, value) in registry {
             let (number, len) = (value as u16, (value >> 24) as u16);
-            let swap = match (value >> 16) as u8 {
-                0 => Swap::Words,
-                1 => Swap::U32,
-                2 => Swap::U16,
-                3 => Swap::Bytes,
-                4 => Swap::Acl,
-                other => return Err(Error::corrupt(format!("SA registry: '{name}' is turned in unknown way {other}"))),
+            let Some(swap) = Swap::from_number((value >> 16) as u8) else {
+                return Err(Error::corrupt(format!("SA registry: '{name}' has the value {value:#x}")));
             };
             let index = usize::from(number);
             this.attrs.resize(this.attrs.len().max(index + 1), None);
             this.attrs[index] = Some(Registered { len, swap });
-            if let Some(attr) = NAMES.iter().position(|(known, _)| *known == name) {
+            if let Some(attr) = ZPL_ATTRS.iter().position(|attr| attr.name == name) {
                 this.known[attr].get_or_insert(number);
             }
+            this.tabled.insert(number);
             this.names.insert(number, name);
         }
         Ok(this)
@@ -304,7 +222,8 @@ pub fn fuzz(bytes: &[u8]) {
     let (buffer, tables) = bytes.split_at(bytes.len().min(64));
     let entries = tables.chunks_exact(8).map(|raw| raw.iter().fold(0, |n, &byte| n << 8 | u64::from(byte)));
     let layout = entries.clone().map(|value| value as u16).collect();
-    let named = entries.enumerate().map(|(i, value)| (NAMES[i % NAMES.len()].0.to_owned(), value & !0xf8_0000));
+    let named =
+        entries.enumerate().map(|(i, value)| (ZPL_ATTRS[i % ZPL_ATTRS.len()].name.to_owned(), value & !0xf8_0000));
     let Ok(registry) = Registry::new(named, [(2, layout)]) else { return };
     if let Ok(attrs) = Attrs::parse(buffer, &registry) {
         assert!(attrs.iter().all(|(_, value)| value.len() <= buffer.len()));

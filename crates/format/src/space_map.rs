@@ -48,6 +48,18 @@ impl Header {
     }
 }
 
+impl Header {
+    /// Bytes of the bonus buffer with a histogram, and of those from before there were any.
+    pub const SIZES: [usize; 2] = [320, 24];
+
+    /// The bonus buffer of the map in that object; without a histogram it is the short one of old pools.
+    pub fn bonus(&self, object: u64, histogram: Option<&[u64; HISTOGRAM_BUCKETS]>) -> Vec<u8> {
+        let words = [object, self.length, self.allocated as u64];
+        let rest = histogram.iter().flat_map(|buckets| [0; 5].iter().chain(*buckets));
+        words.iter().chain(rest).flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
 /// Buckets of [`histogram`].
 pub const HISTOGRAM_BUCKETS: usize = 32;
 
@@ -98,9 +110,136 @@ pub fn runs(bytes: &[u8]) -> impl Iterator<Item = Result<Run>> {
     })
 }
 
+const DEBUG: u64 = 0b10 << 62;
+const LONG: u64 = 0b11 << 62;
+const SHORT_RUN_MAX: u64 = 1 << 15;
+const SHORT_OFFSETS: u64 = 1 << 47;
+const LONG_RUN_MAX: u64 = 1 << 36;
+const LONG_OFFSETS: u64 = 1 << 63;
+
+/// Makes the bytes to be added to the end of a map.
+#[derive(Debug)]
+pub struct Encoder {
+    bytes: Vec<u8>,
+    /// Length of the map before `bytes`.
+    start: u64,
+    block_size: u64,
+    two_words: bool,
+}
+
+impl Encoder {
+    /// For a map of `length` bytes in blocks of `block_size`; `two_words` says that the pool has the feature
+    /// `spacemap_v2` active. A run takes two words only if it must.
+    pub fn new(length: u64, block_size: u64, two_words: bool) -> Encoder {
+        Encoder { bytes: Vec::new(), start: length, block_size, two_words }
+    }
+
+    /// Notes what the runs that follow are: allocated or freed in which pass of which transaction group.
+    pub fn begin(&mut self, allocated: bool, pass: u64, txg: u64) {
+        let action = u64::from(!allocated);
+        self.put(DEBUG | action << 60 | (pass & 0x3ff) << 50 | txg & ((1 << 50) - 1));
+    }
+
+    /// Adds a run, in as many entries as it takes. Panics on a run that the map cannot hold: of no length,
+    /// or one that needs two words where there are none.
+    pub fn push(&mut self, run: &Run) {
+        let short = run.vdev.is_none() && run.offset < SHORT_OFFSETS && run.len <= SHORT_RUN_MAX;
+        let long = self.two_words && !short;
+        let (run_max, offsets) = if long { (LONG_RUN_MAX, LONG_OFFSETS) } else { (SHORT_RUN_MAX, SHORT_OFFSETS) };
+        assert!(run.len > 0 && (long || run.vdev.is_none()), "space map: {run:?}");
+        assert!(run.offset.checked_add(run.len - 1).is_some_and(|last| last < offsets), "space map: {run:?}");
+        let (mut offset, mut left) = (run.offset, run.len);
+        let freed = u64::from(!run.allocated);
+        while left > 0 {
+            let len = left.min(run_max);
+            if long {
+                if (self.length() + 8).is_multiple_of(self.block_size) {
+                    // an entry lies in one block
+                    self.put(DEBUG);
+                }
+                self.put(LONG | (len - 1) << 24 | run.vdev.unwrap_or(0) & 0xff_ffff);
+                self.put(freed << 63 | offset);
+            } else {
+                self.put(offset << 16 | freed << 15 | (len - 1));
+            }
+            offset += len;
+            left -= len;
+        }
+    }
+
+    /// Bytes of the map with what was added.
+    pub fn length(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// What goes behind the old end of the map.
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    fn put(&mut self, word: u64) {
+        self.bytes.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Neighbouring runs that a split made are one again.
+    fn joined(bytes: &[u8]) -> Vec<Run> {
+        let mut out: Vec<Run> = Vec::new();
+        for run in runs(bytes).map(|run| run.unwrap()) {
+            match out.last_mut() {
+                Some(last) if (last.offset + last.len, last.allocated) == (run.offset, run.allocated) => {
+                    last.len += run.len;
+                }
+                _ => out.push(run),
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn what_is_encoded_reads_back() {
+        let short = |offset, len, allocated| Run { allocated, offset, len, vdev: None };
+        let all = [short(0, 1, true), short(SHORT_OFFSETS - 1, 1, false), short(7, SHORT_RUN_MAX, true)];
+        let mut old = Encoder::new(0, 4096, false);
+        old.begin(true, 1, 77);
+        let long_run = short(100, 3 * SHORT_RUN_MAX + 5, false);
+        all.iter().chain([&long_run]).for_each(|run| old.push(run));
+        assert_eq!(old.length(), 8 * (1 + 3 + 4), "a long run takes four entries");
+        assert_eq!(joined(&old.finish()), [&all[..], &[long_run]].concat());
+
+        let long = |offset, len, vdev| Run { allocated: true, offset, len, vdev: Some(vdev) };
+        let more = [long(LONG_OFFSETS - 5, 5, 3), long(9, 2 * LONG_RUN_MAX + 1, 0xff_fffe), long(1, 1, 0)];
+        let mut new = Encoder::new(512 - 8, 512, true);
+        all.iter().chain(&more).for_each(|run| new.push(run));
+        assert_eq!(new.length() - 504, 8 * (3 + 2 + 6 + 2));
+        assert_eq!(joined(&new.finish()), [&all[..], &more].concat());
+    }
+
+    #[test]
+    fn no_entry_straddles_blocks() {
+        let mut encoder = Encoder::new(512 - 8, 512, true);
+        encoder.push(&Run { allocated: false, offset: 1, len: 1 << 20, vdev: None });
+        let bytes = encoder.finish();
+        assert_eq!(bytes[..8], DEBUG.to_le_bytes());
+        assert_eq!((bytes.len(), joined(&bytes).len()), (24, 1));
+        let mut encoder = Encoder::new(0, 512, true);
+        encoder.begin(false, 3, 0x1234);
+        assert_eq!(encoder.finish(), (0b1001 << 60 | 3u64 << 50 | 0x1234).to_le_bytes());
+    }
+
+    #[test]
+    fn bonus_buffers_read_back() {
+        let header = Header { length: 4096, allocated: -9 };
+        let buckets = std::array::from_fn(|i| i as u64 * 3);
+        let bonus = header.bonus(42, Some(&buckets));
+        assert_eq!((bonus.len(), Header::parse(&bonus).unwrap(), histogram(&bonus)), (320, header, Some(buckets)));
+        let old = header.bonus(42, None);
+        assert_eq!((old.len(), Header::parse(&old).unwrap(), histogram(&old)), (24, header, None));
+    }
 
     #[test]
     fn three_kinds_of_entries() {
