@@ -7,8 +7,10 @@ mod buf;
 mod bytes;
 mod env;
 mod error;
+mod range_tree;
 
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
 pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
+pub use range_tree::RangeTree;
