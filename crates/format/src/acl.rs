@@ -78,6 +78,66 @@ impl Acl {
         Ok(Acl { entries })
     }
 
+    /// The list that says no more than the permission bits of `mode`. New files have it, and the flag
+    /// [`FLAG_ACL_TRIVIAL`](crate::znode::FLAG_ACL_TRIVIAL).
+    ///
+    /// ```text
+    /// owner@     allow   what only the owner and everyone else have, but not the group
+    /// owner@     deny    what group or everyone have, but not the owner
+    /// group@     deny    what everyone has, but not the group
+    /// owner@, group@, everyone@ allow
+    /// ```
+    ///
+    /// The first three are there only if they say something.
+    pub fn trivial(mode: u32, is_directory: bool) -> Acl {
+        let write = WRITE | if is_directory { DELETE_CHILD } else { 0 };
+        let mask_of =
+            |bits: u32| {
+                [READ, write, EXECUTE]
+                    .iter()
+                    .zip([4, 2, 1])
+                    .fold(0, |mask, (permission, bit)| if bits & bit != 0 { mask | permission } else { mask })
+            };
+        let (owner, group, everyone) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
+        let ace = |kind, who, mask| {
+            let flags = match who {
+                Who::Owner => OWNER,
+                Who::OwningGroup => OWNING_GROUP,
+                _ => EVERYONE,
+            };
+            Ace { kind, flags, mask, who }
+        };
+        let exceptions = [
+            ace(ALLOW, Who::Owner, mask_of(owner & !group & everyone)),
+            ace(DENY, Who::Owner, mask_of(!owner & (group | everyone))),
+            ace(DENY, Who::OwningGroup, mask_of(!group & everyone)),
+        ];
+        let rule = [
+            ace(ALLOW, Who::Owner, mask_of(owner) | ALWAYS | OWNER_ALWAYS),
+            ace(ALLOW, Who::OwningGroup, mask_of(group) | ALWAYS),
+            ace(ALLOW, Who::Everyone, mask_of(everyone) | ALWAYS),
+        ];
+        Acl { entries: exceptions.into_iter().filter(|ace| ace.mask != 0).chain(rule).collect() }
+    }
+
+    /// The entries as [`Acl::parse`] reads them with version 1, the one that is written. Panics on entries of
+    /// object types, whose GUIDs are not kept.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for ace in &self.entries {
+            assert!(!OBJECT_TYPES.contains(&ace.kind), "an ACL entry of type {} is written", ace.kind);
+            out.extend_from_slice(&ace.kind.to_le_bytes());
+            out.extend_from_slice(&ace.flags.to_le_bytes());
+            out.extend_from_slice(&ace.mask.to_le_bytes());
+            match ace.who {
+                Who::User(fuid) | Who::Group(fuid) => out.extend_from_slice(&fuid.to_le_bytes()),
+                _ if ace.kind > DENY => out.extend_from_slice(&u64::MAX.to_le_bytes()),
+                _ => {}
+            }
+        }
+        out
+    }
+
     /// The text, one entry a line; `domain` names the domain of a number that is not 0.
     pub fn text(&self, domain: &dyn Fn(u32) -> Option<String>) -> String {
         self.entries.iter().map(|ace| ace.text(domain) + "\n").collect()
@@ -158,6 +218,17 @@ const PERMISSIONS: [(char, u32); 14] = [
     ('s', 0x10_0000),
 ];
 
+const ALLOW: u16 = 0;
+const DENY: u16 = 1;
+const READ: u32 = 0x1;
+const WRITE: u32 = 0x2 | 0x4;
+const EXECUTE: u32 = 0x20;
+const DELETE_CHILD: u32 = 0x40;
+/// Whatever the mode, all may read the ACL and both kinds of attributes, and synchronize ...
+const ALWAYS: u32 = 0x2_0000 | 0x80 | 0x8 | 0x10_0000;
+/// ... and the owner may write them, and change the owner.
+const OWNER_ALWAYS: u32 = 0x4_0000 | 0x100 | 0x10 | 0x8_0000;
+
 /// To files, to directories, only to inherit, not further, audit success, audit failure, was inherited.
 const FLAGS: [(char, u32); 7] = [('f', 0x1), ('d', 0x2), ('i', 0x8), ('n', 0x4), ('S', 0x10), ('F', 0x20), ('I', 0x80)];
 
@@ -223,6 +294,35 @@ mod tests {
         );
         assert!(Acl::parse(2, &[0; 8]).is_err());
         assert_eq!(Acl::parse(7, &[]).unwrap(), Acl::default());
+    }
+
+    #[test]
+    fn what_a_mode_says() {
+        let text = |mode, is_directory| Acl::trivial(mode, is_directory).to_string();
+        assert_eq!(
+            text(0o100644, false),
+            "owner@:rw-p--aARWcCos:-------:allow\n\
+             group@:r-----a-R-c--s:-------:allow\n\
+             everyone@:r-----a-R-c--s:-------:allow\n"
+        );
+        assert_eq!(
+            text(0o705, true),
+            "owner@:r-x-----------:-------:allow\n\
+             group@:r-x-----------:-------:deny\n\
+             owner@:rwxp-DaARWcCos:-------:allow\n\
+             group@:------a-R-c--s:-------:allow\n\
+             everyone@:r-x---a-R-c--s:-------:allow\n"
+        );
+        assert!(text(0o070, false).starts_with("owner@:rwxp----------:-------:deny\nowner@:------aARWcCos:"));
+        for mode in 0..0o1000 {
+            let acl = Acl::trivial(mode, mode % 2 == 0);
+            assert_eq!(Acl::parse(1, &acl.bytes()).unwrap(), acl, "{mode:o}");
+        }
+        let named = |flags, who| Ace { kind: 2, flags, mask: 7, who };
+        let acl = Acl {
+            entries: vec![named(IDENTIFIER_GROUP, Who::Group(9)), named(OWNER, Who::Owner), named(3, Who::User(5))],
+        };
+        assert_eq!(Acl::parse(1, &acl.bytes()).unwrap(), acl);
     }
 
     #[test]

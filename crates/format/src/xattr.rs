@@ -54,6 +54,28 @@ pub fn unpack(bytes: &[u8]) -> Result<Vec<Pair<'_>>> {
     }
 }
 
+/// The packed list of these attributes.
+pub fn pack<'a>(pairs: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Vec<u8> {
+    let mut out = vec![ENCODING_XDR, 1, 0, 0];
+    let words = |out: &mut Vec<u8>, words: &[usize]| {
+        words.iter().for_each(|&word| out.extend_from_slice(&(word as u32).to_be_bytes()));
+    };
+    // the version, and that names are unique
+    words(&mut out, &[0, 1]);
+    for (name, value) in pairs {
+        let (name_space, value_space) = (name.len().next_multiple_of(4), value.len().next_multiple_of(4));
+        let in_memory = (16 + name.len() + 1).next_multiple_of(8) + value.len().next_multiple_of(8);
+        words(&mut out, &[20 + name_space + value_space, in_memory, name.len()]);
+        out.extend_from_slice(name);
+        out.resize(out.len() + name_space - name.len(), 0);
+        words(&mut out, &[TYPE_BYTES as usize, value.len()]);
+        out.extend_from_slice(value);
+        out.resize(out.len() + value_space - value.len(), 0);
+    }
+    words(&mut out, &[0, 0]);
+    out
+}
+
 /// A length, that many bytes, and what fills them up to a multiple of 4.
 fn padded<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
     let len = r.u32()? as usize;
@@ -89,6 +111,22 @@ mod tests {
         let pairs = unpack(&bytes).unwrap();
         let names: Vec<_> = pairs.iter().map(|(name, value)| (&name[..], value.len())).collect();
         assert_eq!(names, [(&b"user.colour"[..], 4), (b"security.x", 0), (b"trusted.long", 333)]);
+    }
+
+    #[test]
+    fn what_is_packed_is_the_same_list() {
+        let mut list = NvList::new();
+        let mut pairs: Vec<(String, Vec<u8>)> = Vec::new();
+        for len in 0..12 {
+            pairs.push((format!("user.{}", "n".repeat(len)), vec![len as u8; len * 3]));
+            list.set(&pairs[len].0, Value::Bytes(pairs[len].1.clone()));
+            let packed = pack(pairs.iter().map(|(name, value)| (name.as_bytes(), &value[..])));
+            assert_eq!(packed, list.pack(), "{len}");
+            assert_eq!(unpack(&packed).unwrap().len(), len + 1);
+        }
+        assert_eq!(pack([]), NvList::new().pack());
+        let odd = pack([(&b"user.\xff"[..], &b"value"[..])]);
+        assert_eq!(*unpack(&odd).unwrap()[0].0, b"user.\xff"[..]);
     }
 
     #[test]

@@ -147,6 +147,21 @@ impl From<u64> for DirentValue {
     }
 }
 
+impl From<DirentValue> for u64 {
+    fn from(value: DirentValue) -> u64 {
+        u64::from(value.type_bits) << 60 | value.object & ((1 << 48) - 1)
+    }
+}
+
+/// The form in which Linux stores a device: 12 bits of major, 20 bits of minor number. Numbers that are
+/// larger get the form of the others.
+pub fn device(major: u32, minor: u32) -> u64 {
+    match (major, minor) {
+        (..=0xfff, ..=0xf_ffff) => u64::from(major) << 20 | u64::from(minor),
+        _ => u64::from(major) << 32 | u64::from(minor),
+    }
+}
+
 /// Major and minor number of a device.
 ///
 /// Linux stores its own 32 bits (12 of major, 20 of minor), the others 32 bits of each.
@@ -195,6 +210,13 @@ mod tests {
     fn packed_numbers() {
         assert_eq!(DirentValue::from(0x4000_0000_0000_0022), DirentValue { object: 0x22, type_bits: 4 });
         assert_eq!(DirentValue::from(u64::MAX).object, 0xffff_ffff_ffff);
+        for value in [0x4000_0000_0000_0022, 0xf000_ffff_ffff_ffff, 0] {
+            assert_eq!(u64::from(DirentValue::from(value)), value);
+        }
+        assert_eq!(device(8, 1), 8 << 20 | 1);
+        for (major, minor) in [(0, 0), (0, 7), (8, 1), (0xfff, 0xf_ffff), (8, 0x10_0000), (0x1000, 0)] {
+            assert_eq!(device_numbers(device(major, minor)), (major, minor));
+        }
         assert_eq!(device_numbers(8 << 20 | 1), (8, 1));
         assert_eq!(device_numbers(8 << 32 | 0x10_0000), (8, 0x10_0000));
         assert_eq!(split_fuid(7 << 32 | 501), (501, 7));

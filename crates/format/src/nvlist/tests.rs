@@ -29,6 +29,32 @@ fn xdr_round_trip() {
 }
 
 #[test]
+fn every_type_round_trips() {
+    let values = [
+        Value::Byte(200),
+        Value::U8(201),
+        Value::U16(60000),
+        Value::I32(-70000),
+        Value::U64(u64::MAX),
+        Value::Hrtime(-1 << 40),
+        Value::Double(-2.5),
+        Value::Str(String::new()),
+        Value::Bools(vec![true, false, true]),
+        Value::I8s(vec![-1, 2]),
+        Value::I16s(vec![-1, 2]),
+        Value::U16s(vec![60000]),
+        Value::I32s(vec![-1, i32::MIN]),
+        Value::U32s(vec![u32::MAX]),
+        Value::I64s(vec![i64::MIN]),
+        Value::U64s(vec![]),
+        Value::Strs(vec![]),
+        Value::Lists(vec![sample(), sample()]),
+    ];
+    let list: NvList = values.iter().enumerate().map(|(i, value)| ("n".repeat(i), value.clone())).collect();
+    assert_eq!(NvList::unpack(&list.pack()).unwrap(), list);
+}
+
+#[test]
 fn every_truncation_is_an_error() {
     let packed = sample().pack();
     for n in 0..packed.len() {
