@@ -1,10 +1,11 @@
-//! Many reads at once, of any devices.
+//! Many reads, writes or flushes at once, of any devices.
+//!
+//! Those of files go to the ring together; of any other device, one after the other.
 
 use base::{Error, Kind, Result};
 
-use crate::file::read_error;
-use crate::ring::{self, Job};
-use crate::{Device, fits, past_the_end};
+use crate::ring::{self, Job, Task};
+use crate::{Device, io_error, refusal};
 
 /// One read of a batch.
 #[derive(Debug)]
@@ -19,36 +20,108 @@ pub struct Read<'a> {
     pub result: Result<()>,
 }
 
+/// One write of a batch.
+#[derive(Debug)]
+pub struct Write<'a> {
+    /// The device to write.
+    pub device: &'a dyn Device,
+    /// Offset on the device, in bytes.
+    pub offset: u64,
+    /// The bytes to be written.
+    pub buf: &'a [u8],
+    /// What came of it, as of [`Device::write_at`]; an error until the batch has run.
+    pub result: Result<()>,
+}
+
 impl<'a> Read<'a> {
     /// A read that has not happened yet.
     pub fn new(device: &'a dyn Device, offset: u64, buf: &'a mut [u8]) -> Read<'a> {
-        let result = Err(Error::new(Kind::Invalid, "this read has not run"));
-        Read { device, offset, buf, result }
+        Read { device, offset, buf, result: not_run() }
+    }
+}
+
+impl<'a> Write<'a> {
+    /// A write that has not happened yet.
+    pub fn new(device: &'a dyn Device, offset: u64, buf: &'a [u8]) -> Write<'a> {
+        Write { device, offset, buf, result: not_run() }
     }
 }
 
 /// Does all `reads` and leaves in each its result. Reads of files are in flight together.
 pub fn read_batch(reads: &mut [Read<'_>]) {
-    if let [read] = reads {
-        read.result = read.device.read_at(read.offset, read.buf);
-        return;
+    run(reads.iter_mut().map(|read| Item {
+        device: read.device,
+        offset: read.offset,
+        task: Task::Fill(read.buf),
+        result: &mut read.result,
+    }));
+}
+
+/// Does all `writes`, in any order, and leaves in each its result. Writes of files are in flight
+/// together. What of a failed write is on the device is unspecified; nothing is sure to last
+/// before the device has been flushed.
+pub fn write_batch(writes: &mut [Write<'_>]) {
+    run(writes.iter_mut().map(|write| Item {
+        device: write.device,
+        offset: write.offset,
+        task: Task::Store(write.buf),
+        result: &mut write.result,
+    }));
+}
+
+/// Flushes all `devices`, as [`Device::flush`] does, and returns the results in their order.
+/// Flushes of files are in flight together.
+pub fn flush_batch(devices: &[&dyn Device]) -> Vec<Result<()>> {
+    let mut results: Vec<Result<()>> = devices.iter().map(|_| not_run()).collect();
+    let pairs = devices.iter().zip(&mut results);
+    run(pairs.map(|(&device, result)| Item { device, offset: 0, task: Task::Flush, result }));
+    results
+}
+
+fn not_run() -> Result<()> {
+    Err(Error::new(Kind::Invalid, "this has not run"))
+}
+
+/// What is to be done, and the place for what comes of it.
+struct Item<'a> {
+    device: &'a dyn Device,
+    offset: u64,
+    task: Task<'a>,
+    result: &'a mut Result<()>,
+}
+
+impl Item<'_> {
+    fn run_alone(self) {
+        *self.result = match self.task {
+            Task::Fill(buf) => self.device.read_at(self.offset, buf),
+            Task::Store(buf) => self.device.write_at(self.offset, buf),
+            Task::Flush => self.device.flush(),
+        }
     }
-    let mut jobs = Vec::with_capacity(reads.len());
-    let mut places = Vec::with_capacity(reads.len());
-    for read in reads.iter_mut() {
-        let Some(raw) = read.device.raw() else {
-            read.result = read.device.read_at(read.offset, read.buf);
+}
+
+fn run<'a>(mut items: impl ExactSizeIterator<Item = Item<'a>>) {
+    if items.len() == 1 {
+        return items.by_ref().for_each(Item::run_alone);
+    }
+    let mut jobs = Vec::with_capacity(items.len());
+    let mut places = Vec::with_capacity(items.len());
+    for item in items {
+        let Some(raw) = item.device.raw() else {
+            item.run_alone();
             continue;
         };
-        if !fits(read.offset, read.buf.len(), read.device.size()) {
-            read.result = Err(past_the_end(read.device.path(), read.offset, read.buf.len(), read.device.size()));
+        let Item { device, offset, task, result } = item;
+        if let Some(error) = refusal(device, raw, offset, &task) {
+            *result = Err(error);
             continue;
         }
-        jobs.push(Job::new(raw, raw.base + read.offset, read.buf));
-        places.push((read.device, read.offset, &mut read.result));
+        let what = task.name();
+        jobs.push(Job::new(raw, raw.base + offset, task));
+        places.push((device, offset, what, result));
     }
     ring::run(&mut jobs);
-    for (job, (device, offset, result)) in jobs.into_iter().zip(places) {
-        *result = job.result.map_err(|e| read_error(device.path(), offset, e));
+    for (job, (device, offset, what, result)) in jobs.into_iter().zip(places) {
+        *result = job.result.map_err(|e| io_error(device.path(), offset, what, e));
     }
 }

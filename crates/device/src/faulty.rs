@@ -1,7 +1,7 @@
 //! The device that lies, fails and vanishes: what tests put between a pool and its bytes.
 //!
-//! Every fault is a function of the seed, the byte's offset and the number of the read, so a test
-//! that fails once fails always.
+//! Every fault is a function of the seed, the byte's offset and the number of the read, write or
+//! flush, so a test that fails once fails always.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use base::{Error, Kind, Result};
 
 use crate::Device;
 
-/// Wraps a device; faults are switched on while others read.
+/// Wraps a device; faults are switched on while others read and write.
 #[derive(Debug)]
 pub struct FaultyDevice {
     inner: Arc<dyn Device>,
@@ -19,6 +19,8 @@ pub struct FaultyDevice {
     faults: Mutex<Faults>,
     vanished: AtomicBool,
     reads: AtomicU64,
+    writes: AtomicU64,
+    flushes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -27,13 +29,17 @@ struct Faults {
     zero: Vec<Range<u64>>,
     broken: Vec<Range<u64>>,
     failing_reads: Vec<u64>,
+    unwritable: Vec<Range<u64>>,
+    lost: Vec<Range<u64>>,
+    failing_writes: Vec<u64>,
+    failing_flushes: Vec<u64>,
 }
 
 impl FaultyDevice {
     /// A wrapper without any fault yet.
     pub fn new(inner: Arc<dyn Device>, seed: u64) -> FaultyDevice {
-        let (faults, vanished, reads) = Default::default();
-        FaultyDevice { inner, seed, faults, vanished, reads }
+        let (faults, vanished, reads, writes, flushes) = Default::default();
+        FaultyDevice { inner, seed, faults, vanished, reads, writes, flushes }
     }
 
     /// Bytes of `range` (offsets on the device) read as noise, none of them as what they are.
@@ -56,6 +62,26 @@ impl FaultyDevice {
         self.faults(|f| f.failing_reads.push(n));
     }
 
+    /// A write that touches `range` is an I/O error, and changes nothing.
+    pub fn unwritable(&self, range: Range<u64>) {
+        self.faults(|f| f.unwritable.push(range));
+    }
+
+    /// What is written to `range` is lost silently: its bytes stay as they are.
+    pub fn lose_writes(&self, range: Range<u64>) {
+        self.faults(|f| f.lost.push(range));
+    }
+
+    /// The write with number `n`, counted from 0 since the device was made, is an I/O error.
+    pub fn fail_write(&self, n: u64) {
+        self.faults(|f| f.failing_writes.push(n));
+    }
+
+    /// The flush with number `n`, counted from 0 since the device was made, is an I/O error.
+    pub fn fail_flush(&self, n: u64) {
+        self.faults(|f| f.failing_flushes.push(n));
+    }
+
     /// From now on the device is gone, or is there again.
     pub fn vanish(&self, gone: bool) {
         self.vanished.store(gone, Ordering::Relaxed);
@@ -70,6 +96,29 @@ impl FaultyDevice {
     /// Reads so far, those that failed among them.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Writes so far, those that failed among them.
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::Relaxed)
+    }
+
+    /// Flushes so far, those that failed among them.
+    pub fn flushes(&self) -> u64 {
+        self.flushes.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more in `counter`, and fails if the device has gone.
+    fn begin(&self, counter: &AtomicU64, offset: u64) -> Result<u64> {
+        let number = counter.fetch_add(1, Ordering::Relaxed);
+        if self.vanished.load(Ordering::Relaxed) {
+            return Err(self.error(Kind::Missing, "the device has gone", offset));
+        }
+        Ok(number)
+    }
+
+    fn error(&self, kind: Kind, what: &'static str, offset: u64) -> Error {
+        Error::new(kind, what).at_vdev(self.path()).at_offset(offset)
     }
 
     fn faults<R>(&self, f: impl FnOnce(&mut Faults) -> R) -> R {
@@ -95,17 +144,12 @@ impl Device for FaultyDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let number = self.reads.fetch_add(1, Ordering::Relaxed);
-        let error = |kind, what| Err(Error::new(kind, what).at_vdev(self.path()).at_offset(offset));
-        if self.vanished.load(Ordering::Relaxed) {
-            return error(Kind::Missing, "the device has gone");
-        }
+        let number = self.begin(&self.reads, offset)?;
         self.inner.read_at(offset, buf)?;
         let end = offset + buf.len() as u64;
         self.faults(|faults| {
-            let broken = faults.broken.iter().any(|r| r.start < end && offset < r.end);
-            if broken || faults.failing_reads.contains(&number) {
-                return error(Kind::Io, "the device reports an error");
+            if touches(&faults.broken, offset..end) || faults.failing_reads.contains(&number) {
+                return Err(self.error(Kind::Io, "the device reports an error", offset));
             }
             let clip = |r: &Range<u64>| r.start.max(offset)..r.end.min(end);
             for at in faults.noise.iter().flat_map(clip) {
@@ -117,6 +161,44 @@ impl Device for FaultyDevice {
             Ok(())
         })
     }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        let number = self.begin(&self.writes, offset)?;
+        let end = offset.saturating_add(buf.len() as u64);
+        let lost = self.faults(|faults| {
+            if touches(&faults.unwritable, offset..end) || faults.failing_writes.contains(&number) {
+                return Err(self.error(Kind::Io, "the device reports an error", offset));
+            }
+            Ok(faults.lost.clone())
+        })?;
+        if !touches(&lost, offset..end) {
+            return self.inner.write_at(offset, buf);
+        }
+        let mut stays = vec![0; buf.len()];
+        self.inner.read_at(offset, &mut stays)?;
+        for ((at, old), &new) in (offset..).zip(&mut stays).zip(buf) {
+            if !lost.iter().any(|range| range.contains(&at)) {
+                *old = new;
+            }
+        }
+        self.inner.write_at(offset, &stays)
+    }
+
+    fn flush(&self) -> Result<()> {
+        let number = self.begin(&self.flushes, 0)?;
+        if self.faults(|faults| faults.failing_flushes.contains(&number)) {
+            return Err(self.error(Kind::Io, "the device reports an error", 0));
+        }
+        self.inner.flush()
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.inner.sector_bytes()
+    }
+}
+
+fn touches(ranges: &[Range<u64>], wanted: Range<u64>) -> bool {
+    ranges.iter().any(|range| range.start < wanted.end && wanted.start < range.end)
 }
 
 #[cfg(test)]
@@ -146,5 +228,28 @@ mod tests {
         assert_eq!(read(0, 1).unwrap_err().kind(), Kind::Missing);
         dev.heal();
         assert_eq!(read(0, 1000).unwrap(), [7; 1000]);
+    }
+
+    #[test]
+    fn writes_and_flushes_too() {
+        let inner = Arc::new(MemDevice::new("m", vec![7; 1000]));
+        let dev = FaultyDevice::new(inner.clone(), 1);
+        let kind = |result: Result<()>| result.unwrap_err().kind();
+        dev.fail_write(1);
+        dev.fail_flush(0);
+        dev.write_at(0, &[1; 10]).unwrap();
+        assert_eq!(kind(dev.write_at(0, &[2; 10])), Kind::Io);
+        assert_eq!(kind(dev.flush()), Kind::Io);
+        dev.flush().unwrap();
+        dev.unwritable(100..101);
+        dev.lose_writes(5..7);
+        assert!(dev.write_at(90, &[2; 11]).is_err() && dev.write_at(90, &[3; 10]).is_ok());
+        dev.write_at(4, &[4; 4]).unwrap();
+        let bytes = inner.bytes().clone();
+        assert_eq!(bytes[..12], [1, 1, 1, 1, 4, 1, 1, 4, 1, 1, 7, 7]);
+        assert_eq!((&bytes[90..100], bytes[100]), (&[3; 10][..], 7));
+        dev.vanish(true);
+        assert_eq!((kind(dev.write_at(0, &[9])), kind(dev.flush())), (Kind::Missing, Kind::Missing));
+        assert_eq!((dev.writes(), dev.flushes()), (6, 3));
     }
 }

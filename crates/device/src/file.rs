@@ -1,9 +1,10 @@
 //! A regular file or a disk as a device.
 //!
 //! It is opened twice where possible: once through the page cache, and once with `O_DIRECT`. Each
-//! read takes the direct way if its offset, length and buffer are aligned as the file system wants
-//! it, and the cached way otherwise, so callers never need to think of alignment to be right, only
-//! to be fast.
+//! read or write takes the direct way if its offset, length and buffer are aligned as the file
+//! system wants it, and the cached way otherwise, so callers never need to think of alignment to be
+//! right, only to be fast. Linux keeps the two ways in step: a direct read first writes back what
+//! the cache holds of its range, and a direct write throws it out.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
@@ -12,7 +13,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 
 use base::{AlignedBuf, Error, Kind, Result};
 
-use crate::{Device, Direct, Raw, fits, past_the_end};
+use crate::ring::{Job, Task};
+use crate::{Device, Direct, Raw, io_error, refusal};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,9 @@ pub enum OpenMode {
     ReadOnly,
     /// Read through the page cache, for short-lived programs that others of their kind follow.
     ReadOnlyCached,
+    /// Read and write, past the page cache where the file system allows. Of a disk, the kernel
+    /// allows that to one opener at a time, and not while it is mounted.
+    ReadWrite,
 }
 
 /// A regular file or a block device.
@@ -29,18 +34,26 @@ pub struct FileDevice {
     size: u64,
     cached: File,
     direct: Option<(File, Direct)>,
+    sector: u64,
+    writable: bool,
 }
 
 impl FileDevice {
-    /// Opens the file or disk at `path`. Errors: those of open(2), and [`Kind::Invalid`] if it is
-    /// neither a regular file nor a block device.
+    /// Opens the file or disk at `path`. Errors: those of open(2), [`Kind::Invalid`] if it is
+    /// neither a regular file nor a block device, and [`Kind::Busy`] if it is a disk in use that is
+    /// to be written.
     pub fn open(path: &str, mode: OpenMode) -> Result<FileDevice> {
         FileDevice::open_inner(path, mode).map_err(|e| e.at_vdev(path))
     }
 
     fn open_inner(path: &str, mode: OpenMode) -> Result<FileDevice> {
         // O_NONBLOCK: the open of a named pipe that nobody writes must not wait forever.
-        let mut cached = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        let writable = mode == OpenMode::ReadWrite;
+        let is_disk = std::fs::metadata(path)?.file_type().is_block_device();
+        // O_EXCL of a disk claims it; of a file it would mean nothing
+        let claim = if writable && is_disk { libc::O_EXCL } else { 0 };
+        let flags = libc::O_NONBLOCK | claim;
+        let mut cached = File::options().read(true).write(writable).custom_flags(flags).open(path).map_err(busy)?;
         let meta = cached.metadata()?;
         let kind = meta.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -49,10 +62,11 @@ impl FileDevice {
         // the end is where a disk's size shows too
         let size = cached.seek(SeekFrom::End(0))?;
         let direct = match mode {
-            OpenMode::ReadOnly => open_direct(path, &meta, size),
+            OpenMode::ReadOnly | OpenMode::ReadWrite => open_direct(path, writable, &meta, size),
             OpenMode::ReadOnlyCached => None,
         };
-        Ok(FileDevice { path: path.to_owned(), size, cached, direct })
+        let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
+        Ok(FileDevice { path: path.to_owned(), size, cached, direct, sector, writable })
     }
 
     /// Takes an advisory lock that ends with this device: many openers may hold a shared one, or
@@ -76,15 +90,24 @@ impl FileDevice {
         self.direct.is_some()
     }
 
-    fn file_for(&self, offset: u64, buf: &[u8]) -> &File {
-        match &self.direct {
-            Some((file, _)) if self.raw_fds().fd_for(offset, buf) == file.as_raw_fd() => file,
-            _ => &self.cached,
+    fn raw_fds(&self) -> Raw {
+        Raw {
+            cached_fd: self.cached.as_raw_fd(),
+            direct: self.direct.as_ref().map(|(_, d)| *d),
+            base: 0,
+            writable: self.writable,
         }
     }
 
-    fn raw_fds(&self) -> Raw {
-        Raw { cached_fd: self.cached.as_raw_fd(), direct: self.direct.as_ref().map(|(_, d)| *d), base: 0 }
+    fn run(&self, offset: u64, task: Task<'_>) -> Result<()> {
+        let raw = self.raw_fds();
+        if let Some(error) = refusal(self, raw, offset, &task) {
+            return Err(error);
+        }
+        let what = task.name();
+        let mut job = Job::new(raw, offset, task);
+        job.run_alone();
+        job.result.map_err(|e| io_error(&self.path, offset, what, e))
     }
 }
 
@@ -104,26 +127,19 @@ impl Device for FileDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.path, offset, buf.len(), self.size));
-        }
-        let mut done = 0;
-        let mut file = self.file_for(offset, buf);
-        while done < buf.len() {
-            match file.read_at(&mut buf[done..], offset + done as u64) {
-                Ok(0) => return Err(read_error(&self.path, offset, io::ErrorKind::UnexpectedEof.into())),
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) && !std::ptr::eq(file, &self.cached) => {
-                    file = &self.cached;
-                    continue;
-                }
-                Err(e) => return Err(read_error(&self.path, offset, e)),
-            }
-            // a short read may leave a rest that is not aligned
-            file = self.file_for(offset + done as u64, &buf[done..]);
-        }
-        Ok(())
+        self.run(offset, Task::Fill(buf))
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.run(offset, Task::Store(buf))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.run(0, Task::Flush)
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.sector
     }
 
     fn raw(&self) -> Option<Raw> {
@@ -131,18 +147,18 @@ impl Device for FileDevice {
     }
 }
 
-/// The error of a read that the operating system refused.
-pub(crate) fn read_error(path: &str, offset: u64, source: io::Error) -> Error {
-    let kind = match source.raw_os_error() {
-        Some(libc::ENXIO | libc::ENODEV) => Kind::Missing,
-        _ => Kind::Io,
-    };
-    Error::new(kind, "read failed").with_source(source).at_vdev(path).at_offset(offset)
+/// The error of open(2), which has a kind of its own when another has claimed the disk.
+fn busy(error: io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EBUSY) => Error::new(Kind::Busy, "the device is in use").with_source(error),
+        _ => error.into(),
+    }
 }
 
 /// Opens the same file with `O_DIRECT`, and tries whether it works.
-fn open_direct(path: &str, meta: &Metadata, size: u64) -> Option<(File, Direct)> {
-    let file = File::options().read(true).custom_flags(libc::O_DIRECT | libc::O_NONBLOCK).open(path).ok()?;
+fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option<(File, Direct)> {
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK;
+    let file = File::options().read(true).write(writable).custom_flags(flags).open(path).ok()?;
     let again = file.metadata().ok()?;
     if (again.dev(), again.ino()) != (meta.dev(), meta.ino()) {
         return None;
@@ -153,6 +169,15 @@ fn open_direct(path: &str, meta: &Metadata, size: u64) -> Option<(File, Direct)>
         file.read_exact_at(&mut probe, 0).ok()?;
     }
     Some((file, direct))
+}
+
+/// The physical sector of a disk, or 512 if the kernel says something impossible.
+fn physical_sector(fd: RawFd) -> u64 {
+    const BLKPBSZGET: libc::Ioctl = 0x127b;
+    let mut bytes: libc::c_uint = 0;
+    // SAFETY: the descriptor is open, and this call writes one unsigned int.
+    let status = unsafe { libc::ioctl(fd, BLKPBSZGET, &raw mut bytes) };
+    if status == 0 && bytes.is_power_of_two() { u64::from(bytes).max(512) } else { 512 }
 }
 
 /// What the file system says it demands of direct reads, or what suits every file system.
@@ -179,7 +204,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{Read, Window, read_batch};
+    use crate::{Read, Window, Write, flush_batch, read_batch, write_batch};
 
     struct TempFile(PathBuf);
 
@@ -235,6 +260,70 @@ mod tests {
                 assert!(buf == bytes[at as usize..][..len]);
             }
         }
+    }
+
+    /// Writes that are aligned, and writes that are not, read back in every way.
+    #[test]
+    fn every_alignment_writes_the_right_bytes() {
+        let mut model = pattern(200 * 4096 + 777);
+        let file = TempFile::new("write", &model);
+        let dev: Arc<dyn Device> = Arc::new(file.open(OpenMode::ReadWrite));
+        let part = Window::new(dev.clone(), "part", 4096, dev.size() - 4096).unwrap();
+        let bytes = pattern(5 * 4096);
+        let mut source = AlignedBuf::zeroed(bytes.len());
+        source.copy_from_slice(&bytes);
+        // apart from each other, as a batch has no order
+        let place = |i: u64| match i % 4 {
+            0 => (i * 8192, 4096),
+            2 => (i * 8192, 17 + i as usize),
+            _ => (i * 8192 + 123, 17 + i as usize),
+        };
+        let mut writes: Vec<Write> = (0..98)
+            .map(|i| {
+                let ((at, len), from) = (place(i), i as usize % 3 * 4096);
+                let (device, base): (&dyn Device, u64) = if i % 3 == 0 { (&part, 4096) } else { (&*dev, 0) };
+                model[(at + base) as usize..][..len].copy_from_slice(&source[from..from + len]);
+                Write::new(device, at, &source[from..from + len])
+            })
+            .collect();
+        write_batch(&mut writes);
+        writes.iter().for_each(|write| assert!(write.result.is_ok(), "{write:?}"));
+        dev.write_at(99, b"alone").unwrap();
+        model[99..104].copy_from_slice(b"alone");
+        let mut direct = AlignedBuf::zeroed(4096);
+        direct.fill(7);
+        part.write_at(dev.size() / 4096 * 4096 - 8192, &direct).unwrap();
+        model[dev.size() as usize / 4096 * 4096 - 4096..][..4096].fill(7);
+        assert!(flush_batch(&[&*dev, &part, &*dev]).into_iter().all(|result| result.is_ok()));
+        let mut all = AlignedBuf::zeroed(model.len());
+        dev.read_at(0, &mut all).unwrap();
+        assert!(all[..] == model[..]);
+        assert!(std::fs::read(&file.0).unwrap() == model);
+    }
+
+    #[test]
+    fn nothing_grows_and_nothing_is_written_that_is_open_for_reading() {
+        let file = TempFile::new("readonly", &pattern(10_000));
+        let dev = file.open(OpenMode::ReadWrite);
+        assert_eq!(dev.write_at(9_999, b"ab").unwrap_err().kind(), Kind::Io);
+        assert_eq!(dev.write_at(u64::MAX, b"ab").unwrap_err().kind(), Kind::Io);
+        let (a, b) = ([1; 5], [2; 5]);
+        let mut writes = [Write::new(&dev, 9_996, &a), Write::new(&dev, 9_995, &b)];
+        write_batch(&mut writes);
+        assert_eq!((writes[0].result.is_err(), writes[1].result.is_ok()), (true, true));
+        for mode in [OpenMode::ReadOnly, OpenMode::ReadOnlyCached] {
+            let dev = file.open(mode);
+            let mut writes = [Write::new(&dev, 0, &a), Write::new(&dev, 5, &b)];
+            write_batch(&mut writes);
+            let flushes = flush_batch(&[&dev, &dev]);
+            let batch = writes.map(|write| write.result).into_iter().chain(flushes);
+            for result in batch.chain([dev.write_at(0, &a), dev.flush()]) {
+                assert_eq!(result.unwrap_err().kind(), Kind::ReadOnly);
+            }
+        }
+        let now = std::fs::read(&file.0).unwrap();
+        assert!(now.len() == 10_000 && now[..9_995] == pattern(10_000)[..9_995] && now[9_995..] == [2; 5]);
+        assert_eq!(dev.sector_bytes(), 512);
     }
 
     #[test]

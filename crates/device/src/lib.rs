@@ -3,13 +3,17 @@
 //! Above is `vdev`, which turns a place in the pool into places on devices; below is only `base`
 //! and the operating system.
 //!
-//! A device answers one read at a time through [`Device::read_at`], and many at once through
-//! [`read_batch`], which keeps the queue of a disk filled without a thread per request:
+//! A device answers one request at a time through [`Device::read_at`], [`Device::write_at`] and
+//! [`Device::flush`], and many at once through [`read_batch`], [`write_batch`] and [`flush_batch`],
+//! which keep the queue of a disk filled without a thread per request:
 //!
 //! ```text
-//!   reads ──┬── device with a file below ([`Device::raw`]) ──> one io_uring per thread ──> kernel
-//!           └── any other device ─────────────────────────> read_at, one after the other
+//!   batch ──┬── device with a file below ([`Device::raw`]) ──> one io_uring per thread ──> kernel
+//!           └── any other device ──────────> read_at, write_at, flush, one after the other
 //! ```
+//!
+//! Within a batch there is no order. What has been written is there for every reader at once, but
+//! lasts through a power cut only when a flush that began after the write has returned.
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
 //! partition of a disk image found by [`gpt`]), [`MemDevice`] (bytes in memory), and beside them
@@ -24,11 +28,14 @@ mod ring;
 mod window;
 
 use std::fmt::Debug;
+use std::io;
 use std::os::fd::RawFd;
 
-use base::Result;
+use base::{Error, Kind, Result};
 
-pub use batch::{Read, read_batch};
+use crate::ring::Task;
+
+pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
 pub use mem::MemDevice;
@@ -49,7 +56,32 @@ pub trait Device: Send + Sync + Debug {
     /// `buf` holds is then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// The file below, through which [`read_batch`] may read without calling [`Device::read_at`].
+    /// Writes `buf` to `offset` and the bytes after it. A device never grows.
+    ///
+    /// The bytes are on the device for every reader from then on, and last through a power cut once
+    /// [`Device::flush`] has returned. Errors are those of [`Device::read_at`], and
+    /// [`base::Kind::ReadOnly`] if the device cannot be written, as by default; of a write that
+    /// failed, any part may be on the device.
+    fn write_at(&self, offset: u64, _buf: &[u8]) -> Result<()> {
+        Err(read_only(self.path(), offset))
+    }
+
+    /// Makes all that has been written last through a power cut.
+    ///
+    /// Errors are those of [`Device::write_at`]. After an error, any write since the last flush may
+    /// be lost, and flushing again does not bring it back.
+    fn flush(&self) -> Result<()> {
+        Err(read_only(self.path(), 0))
+    }
+
+    /// The smallest write that the device does without reading first, in bytes: a power of two,
+    /// at least 512.
+    fn sector_bytes(&self) -> u64 {
+        512
+    }
+
+    /// The file below, through which batches may go without calling [`Device::read_at`] and the
+    /// like.
     fn raw(&self) -> Option<Raw> {
         None
     }
@@ -58,12 +90,14 @@ pub trait Device: Send + Sync + Debug {
 /// The open file that a [`Device`] stands on. The descriptors live as long as the device.
 #[derive(Clone, Copy, Debug)]
 pub struct Raw {
-    /// Reads any range, through the page cache.
+    /// Reads and writes any range, through the page cache.
     pub cached_fd: RawFd,
-    /// Reads aligned ranges past the page cache, where the file system can do that.
+    /// Reads and writes aligned ranges past the page cache, where the file system can do that.
     pub direct: Option<Direct>,
     /// Offset in the file of the device's first byte.
     pub base: u64,
+    /// Whether the descriptors are open for writing.
+    pub writable: bool,
 }
 
 /// A descriptor opened with `O_DIRECT`, and what it demands. Both alignments are powers of two.
@@ -78,7 +112,7 @@ pub struct Direct {
 }
 
 impl Raw {
-    /// The descriptor for reading `buf` from `file_offset` on.
+    /// The descriptor for reading or writing `buf` from `file_offset` on.
     fn fd_for(&self, file_offset: u64, buf: &[u8]) -> RawFd {
         match self.direct {
             Some(d)
@@ -97,9 +131,32 @@ fn fits(offset: u64, len: usize, size: u64) -> bool {
     offset.checked_add(len as u64).is_some_and(|end| end <= size)
 }
 
-/// The error of a read that does not fit.
-fn past_the_end(path: &str, offset: u64, len: usize, size: u64) -> base::Error {
-    base::Error::new(base::Kind::Io, format!("read of {len} bytes ends behind the device's {size} bytes"))
+/// The error of something that does not fit.
+fn past_the_end(path: &str, what: &str, offset: u64, len: usize, size: u64) -> Error {
+    Error::new(Kind::Io, format!("{what} of {len} bytes ends behind the device's {size} bytes"))
         .at_vdev(path)
         .at_offset(offset)
+}
+
+/// The error of a write to a device that is open for reading.
+fn read_only(path: &str, offset: u64) -> Error {
+    Error::new(Kind::ReadOnly, "the device is not open for writing").at_vdev(path).at_offset(offset)
+}
+
+/// Why `task` cannot be asked of the file below `device`.
+fn refusal(device: &dyn Device, raw: Raw, offset: u64, task: &Task<'_>) -> Option<Error> {
+    if !raw.writable && !matches!(task, Task::Fill(_)) {
+        return Some(read_only(device.path(), offset));
+    }
+    let (len, size) = (task.len(), device.size());
+    (!fits(offset, len, size)).then(|| past_the_end(device.path(), task.name(), offset, len, size))
+}
+
+/// The error when the operating system refused to read, write or flush.
+fn io_error(path: &str, offset: u64, what: &str, source: io::Error) -> Error {
+    let kind = match source.raw_os_error() {
+        Some(libc::ENXIO | libc::ENODEV) => Kind::Missing,
+        _ => Kind::Io,
+    };
+    Error::new(kind, format!("{what} failed")).with_source(source).at_vdev(path).at_offset(offset)
 }

@@ -1,5 +1,8 @@
 //! A device in memory.
 
+use std::ops::Deref;
+use std::sync::{PoisonError, RwLock};
+
 use base::Result;
 
 use crate::{Device, fits, past_the_end};
@@ -7,29 +10,30 @@ use crate::{Device, fits, past_the_end};
 /// Bytes in memory that act as a device.
 pub struct MemDevice {
     name: String,
-    bytes: Vec<u8>,
+    size: u64,
+    bytes: RwLock<Vec<u8>>,
 }
 
 impl MemDevice {
     /// A device that holds `bytes`; `name` is for messages.
     pub fn new(name: impl Into<String>, bytes: Vec<u8>) -> MemDevice {
-        MemDevice { name: name.into(), bytes }
+        MemDevice { name: name.into(), size: bytes.len() as u64, bytes: RwLock::new(bytes) }
     }
 
-    /// What the device holds.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+    /// What the device holds; writers wait as long as this is held.
+    pub fn bytes(&self) -> impl Deref<Target = Vec<u8>> {
+        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the device holds, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
+        self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl std::fmt::Debug for MemDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MemDevice({}, {} bytes)", self.name, self.bytes.len())
+        write!(f, "MemDevice({}, {} bytes)", self.name, self.size)
     }
 }
 
@@ -39,15 +43,30 @@ impl Device for MemDevice {
     }
 
     fn size(&self) -> u64 {
-        self.bytes.len() as u64
+        self.size
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        if !fits(offset, buf.len(), self.size()) {
-            return Err(past_the_end(&self.name, offset, buf.len(), self.size()));
+        if !fits(offset, buf.len(), self.size) {
+            return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));
         }
         let start = offset as usize;
-        buf.copy_from_slice(&self.bytes[start..start + buf.len()]);
+        buf.copy_from_slice(&self.bytes()[start..start + buf.len()]);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        if !fits(offset, buf.len(), self.size) {
+            return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
+        }
+        let start = offset as usize;
+        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        bytes[start..start + buf.len()].copy_from_slice(buf);
+        Ok(())
+    }
+
+    /// Memory has nothing to flush.
+    fn flush(&self) -> Result<()> {
         Ok(())
     }
 }

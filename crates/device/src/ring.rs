@@ -1,7 +1,13 @@
-//! One io_uring per thread, and plain pread where there is none.
+//! One io_uring per thread, and plain system calls where there is none.
 //!
-//! The kernel writes into buffers that are only borrowed, so [`run`] must not return, and not
-//! unwind, while a read is in flight; whatever goes wrong, it first waits for the kernel.
+//! ```text
+//!   read  | Task::Fill  | pread      IORING_OP_READ
+//!   write | Task::Store | pwrite     IORING_OP_WRITE
+//!   flush | Task::Flush | fdatasync  IORING_OP_FSYNC
+//! ```
+//!
+//! The kernel works on buffers that are only borrowed, so [`run`] must not return, and not unwind,
+//! while a job is in flight; whatever goes wrong, it first waits for the kernel.
 
 use std::cell::RefCell;
 use std::io;
@@ -11,39 +17,86 @@ use io_uring::{IoUring, opcode, types};
 
 use crate::Raw;
 
-/// Reads in flight at most, per thread.
+/// Jobs in flight at most, per thread.
 const DEPTH: u32 = 128;
 
-/// Bytes of one system call at most; longer reads go in several.
+/// Bytes of one system call at most; longer jobs go in several.
 const LENGTH_MAX: usize = 1 << 30;
 
-/// A read of a file, and how far it has come.
+/// What to do, and the bytes for it.
+#[derive(Debug)]
+pub(crate) enum Task<'a> {
+    /// Read them.
+    Fill(&'a mut [u8]),
+    /// Write them.
+    Store(&'a [u8]),
+    /// Make what has been written last.
+    Flush,
+}
+
+impl Task<'_> {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Task::Fill(buf) => buf.len(),
+            Task::Store(buf) => buf.len(),
+            Task::Flush => 0,
+        }
+    }
+
+    /// The word for it in messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Task::Fill(_) => "read",
+            Task::Store(_) => "write",
+            Task::Flush => "flush",
+        }
+    }
+}
+
+/// Something to do with a file, and how far it has come.
 pub(crate) struct Job<'a> {
     raw: Raw,
     file_offset: u64,
-    buf: &'a mut [u8],
+    task: Task<'a>,
     done: usize,
     /// What came of it.
     pub(crate) result: io::Result<()>,
 }
 
+/// The next system call of a job.
+enum Call {
+    Read(i32, u64, *mut u8, usize),
+    Write(i32, u64, *const u8, usize),
+    Flush(i32),
+}
+
 impl<'a> Job<'a> {
-    pub(crate) fn new(raw: Raw, file_offset: u64, buf: &'a mut [u8]) -> Job<'a> {
-        Job { raw, file_offset, buf, done: 0, result: Ok(()) }
+    pub(crate) fn new(raw: Raw, file_offset: u64, task: Task<'a>) -> Job<'a> {
+        Job { raw, file_offset, task, done: 0, result: Ok(()) }
     }
 
-    /// Where the next part goes on: descriptor, offset in the file, bytes.
-    fn rest(&mut self) -> (i32, u64, &mut [u8]) {
-        let end = self.buf.len().min(self.done + LENGTH_MAX);
+    /// How it goes on. The pointer is valid for as long as the job's borrow.
+    fn call(&mut self) -> Call {
         let at = self.file_offset + self.done as u64;
-        let rest = &mut self.buf[self.done..end];
-        (self.raw.fd_for(at, rest), at, rest)
+        let rest = self.done..self.task.len().min(self.done + LENGTH_MAX);
+        match &mut self.task {
+            Task::Fill(buf) => {
+                let rest = &mut buf[rest];
+                Call::Read(self.raw.fd_for(at, rest), at, rest.as_mut_ptr(), rest.len())
+            }
+            Task::Store(buf) => {
+                let rest = &buf[rest];
+                Call::Write(self.raw.fd_for(at, rest), at, rest.as_ptr(), rest.len())
+            }
+            // it is the file that is flushed, whichever way it was written
+            Task::Flush => Call::Flush(self.raw.cached_fd),
+        }
     }
 
     /// Takes note of a system call's result; true if another call is needed.
     fn goes_on(&mut self, result: io::Result<usize>) -> bool {
         match result {
-            Ok(0) if self.done < self.buf.len() => self.result = Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) if self.unfinished() => self.result = Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => self.done += n,
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => return true,
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) && self.raw.direct.is_some() => {
@@ -53,14 +106,20 @@ impl<'a> Job<'a> {
             }
             Err(e) => self.result = Err(e),
         }
-        self.result.is_ok() && self.done < self.buf.len()
+        self.unfinished()
     }
 
-    fn run_alone(&mut self) {
+    /// Does all of it with plain system calls.
+    pub(crate) fn run_alone(&mut self) {
         loop {
-            let (fd, at, rest) = self.rest();
-            // SAFETY: `rest` is valid for writes of its length; the device keeps the descriptor open.
-            let n = unsafe { libc::pread(fd, rest.as_mut_ptr().cast(), rest.len(), at as libc::off_t) };
+            let n = match self.call() {
+                // SAFETY: the bytes are borrowed for writing; the device keeps the descriptor open.
+                Call::Read(fd, at, ptr, len) => unsafe { libc::pread(fd, ptr.cast(), len, at as libc::off_t) },
+                // SAFETY: the bytes are borrowed; the device keeps the descriptor open.
+                Call::Write(fd, at, ptr, len) => unsafe { libc::pwrite(fd, ptr.cast(), len, at as libc::off_t) },
+                // SAFETY: the device keeps the descriptor open.
+                Call::Flush(fd) => unsafe { libc::fdatasync(fd) as isize },
+            };
             let result = if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) };
             if !self.goes_on(result) {
                 return;
@@ -105,21 +164,21 @@ pub(crate) fn run(jobs: &mut [Job<'_>]) {
 
 /// Does all `jobs` through `ring`; if the ring breaks, returns those that are left.
 fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize>> {
-    // a stack: what must be read on comes before what has not begun
+    // a stack: what must go on comes before what has not begun
     let mut todo: Vec<usize> = (0..jobs.len()).rev().collect();
     let mut in_flight = 0;
     loop {
         while in_flight < DEPTH as usize
             && let Some(&i) = todo.last()
         {
-            let (fd, at, rest) = jobs[i].rest();
-            let entry = opcode::Read::new(types::Fd(fd), rest.as_mut_ptr(), rest.len() as u32)
-                .offset(at)
-                .build()
-                .user_data(i as u64);
-            // SAFETY: the buffer is borrowed by `jobs`, which this function holds until the read
+            let entry = match jobs[i].call() {
+                Call::Read(fd, at, ptr, len) => opcode::Read::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
+                Call::Write(fd, at, ptr, len) => opcode::Write::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
+                Call::Flush(fd) => opcode::Fsync::new(types::Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
+            };
+            // SAFETY: the buffer is borrowed by `jobs`, which this function holds until the call
             // has completed, and the device keeps the descriptor open.
-            if unsafe { ring.submission().push(&entry) }.is_err() {
+            if unsafe { ring.submission().push(&entry.user_data(i as u64)) }.is_err() {
                 break;
             }
             todo.pop();
@@ -147,13 +206,13 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
 }
 
 impl Job<'_> {
-    /// Takes note of a completion; true if another read is needed.
+    /// Takes note of a completion; true if another call is needed.
     fn completed(&mut self, result: i32) -> bool {
         self.goes_on(if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) })
     }
 
     fn unfinished(&self) -> bool {
-        self.result.is_ok() && self.done < self.buf.len()
+        self.result.is_ok() && self.done < self.task.len()
     }
 }
 
@@ -178,17 +237,23 @@ mod tests {
     fn an_error_stays_with_its_job() {
         let dir = std::fs::File::open("/").unwrap();
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-        let raw = |f: &std::fs::File| Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(f), direct: None, base: 0 };
+        let raw = |f: &std::fs::File| Raw {
+            cached_fd: std::os::fd::AsRawFd::as_raw_fd(f),
+            direct: None,
+            base: 0,
+            writable: false,
+        };
         let mut bufs = vec![[0u8; 100]; 300];
         let mut jobs: Vec<Job> = bufs
             .iter_mut()
             .enumerate()
-            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, buf))
+            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, Task::Fill(buf)))
             .collect();
         run(&mut jobs);
         for (i, job) in jobs.iter().enumerate() {
             assert_eq!(job.result.is_err(), i % 3 == 1, "job {i}: {:?}", job.result);
-            assert_eq!(job.buf.starts_with(b"\x7fELF"), i % 3 != 1);
+            let Task::Fill(buf) = &job.task else { panic!("job {i} reads") };
+            assert_eq!(buf.starts_with(b"\x7fELF"), i % 3 != 1);
         }
     }
 
@@ -197,12 +262,12 @@ mod tests {
     fn with_and_without_a_ring() {
         let bytes = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
-        let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0 };
+        let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
         for available in [true, false] {
             RING.set(if available { Ring::Untried } else { Ring::Unavailable });
             let mut bufs: Vec<Vec<u8>> = (0..500).map(|i| vec![0; (i * 37) % 5000 + 1]).collect();
             let mut jobs: Vec<Job> =
-                bufs.iter_mut().enumerate().map(|(i, buf)| Job::new(raw, i as u64 * 101, buf)).collect();
+                bufs.iter_mut().enumerate().map(|(i, buf)| Job::new(raw, i as u64 * 101, Task::Fill(buf))).collect();
             run(&mut jobs);
             assert!(jobs.iter().all(|job| job.result.is_ok()));
             for (i, buf) in bufs.iter().enumerate() {

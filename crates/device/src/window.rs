@@ -42,9 +42,24 @@ impl Device for Window {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         if !fits(offset, buf.len(), self.size) {
-            return Err(past_the_end(&self.name, offset, buf.len(), self.size));
+            return Err(past_the_end(&self.name, "read", offset, buf.len(), self.size));
         }
         self.inner.read_at(self.start + offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        if !fits(offset, buf.len(), self.size) {
+            return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
+        }
+        self.inner.write_at(self.start + offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.inner.sector_bytes()
     }
 
     fn raw(&self) -> Option<Raw> {
@@ -66,6 +81,11 @@ mod tests {
         assert_eq!(buf, [25, 26, 27, 28, 29]);
         assert_eq!(part.read_at(16, &mut buf).unwrap_err().kind(), Kind::Io);
         assert_eq!(part.read_at(u64::MAX, &mut buf).unwrap_err().kind(), Kind::Io);
+        part.write_at(18, &[1, 2]).unwrap();
+        assert_eq!(part.write_at(19, &[1, 2]).unwrap_err().kind(), Kind::Io);
+        whole.read_at(26, &mut buf).unwrap();
+        assert_eq!(buf, [26, 27, 1, 2, 30]);
+        part.flush().unwrap();
         assert!(Window::new(whole.clone(), "m2", 90, 11).is_err());
         assert!(Window::new(whole, "m3", u64::MAX, 2).is_err());
     }

@@ -19,7 +19,8 @@ pub struct Patched {
 
 /// The sectors of a device that are not all zeros: those worth damaging.
 pub fn written_sectors(device: &MemDevice) -> Vec<u64> {
-    let sectors = device.bytes().chunks_exact(SECTOR).enumerate();
+    let bytes = device.bytes();
+    let sectors = bytes.chunks_exact(SECTOR).enumerate();
     sectors.filter(|(_, bytes)| bytes.iter().any(|&byte| byte != 0)).map(|(number, _)| number as u64).collect()
 }
 
