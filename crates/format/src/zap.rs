@@ -31,8 +31,8 @@ mod text;
 
 pub use fat::{Header, Table};
 pub use hash::{Position, hash_name, hash_u64s};
-pub use leaf::{Entry, Leaf};
-pub use micro::{Micro, MicroEntry};
+pub use leaf::{Entry, Leaf, LeafMut, Record, check as check_leaf};
+pub use micro::{Micro, MicroEntry, MicroMut};
 pub use text::{Form, TextPrep};
 
 /// Block type of a leaf.

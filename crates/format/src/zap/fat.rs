@@ -14,7 +14,7 @@
 use base::{Error, Result};
 
 use super::text::TextPrep;
-use super::{BlockKind, word};
+use super::{BlockKind, HEADER, word};
 
 const MAGIC: u64 = 0x2_f52a_b2ab;
 /// log2 of the smallest and the largest block size in bytes; a leaf above 1 MiB would have more chunks
@@ -124,4 +124,44 @@ impl Header {
     pub fn pointer(block: &[u8], index: usize) -> u64 {
         word(block, index.saturating_mul(8))
     }
+
+    /// Makes `block` the header of a table that has one empty leaf, in block 1. Panics if the size of the
+    /// block is not one that [`Header::parse`] takes.
+    pub fn init(block: &mut [u8], salt: u64, normflags: u64, flags: u64) -> Header {
+        block.fill(0);
+        let table_shift = block.len().trailing_zeros() - 4;
+        let words = [HEADER, MAGIC, 0, 0, table_shift.into(), 0, 0, 2, 1, 0, salt, normflags, flags];
+        words.iter().enumerate().for_each(|(index, &word)| put(block, index, word));
+        let half = block.len() / 2;
+        (0..half / 8).for_each(|index| put(&mut block[half..], index, 1));
+        Header::parse(block).expect("made as parsed")
+    }
+
+    /// Writes back to block 0 what changes: where the table is, and the counts.
+    pub fn store(&self, block: &mut [u8]) {
+        let Table { block: first, blocks, shift, next_block, blocks_copied } = self.table;
+        let counts = [self.free_block, self.leaves, self.entries];
+        let words = [&[first, blocks, shift.into(), next_block, blocks_copied][..], &counts].concat();
+        words.iter().enumerate().for_each(|(i, &word)| put(block, 2 + i, word));
+    }
+
+    /// Puts a block number at `index` of the table inside the header block.
+    pub fn set_embedded(block: &mut [u8], index: usize, blkid: u64) {
+        let half = block.len() / 2;
+        put(&mut block[half..], index, blkid);
+    }
+
+    /// Puts a block number at `index` of a block of an external table.
+    pub fn set_pointer(block: &mut [u8], index: usize, blkid: u64) {
+        put(block, index, blkid);
+    }
+
+    /// How many bits of a hash count.
+    pub fn hash_bits(&self) -> u32 {
+        super::hash::hash_bits(self.flags)
+    }
+}
+
+fn put(block: &mut [u8], index: usize, word: u64) {
+    block[index * 8..][..8].copy_from_slice(&word.to_le_bytes());
 }

@@ -43,7 +43,7 @@ fn crc(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
 }
 
-fn hash_bits(flags: u64) -> u32 {
+pub(super) fn hash_bits(flags: u64) -> u32 {
     if flags & Header::FLAG_HASH64 != 0 { 48 } else { 28 }
 }
 

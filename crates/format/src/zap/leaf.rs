@@ -18,10 +18,13 @@
 //! Links are chunk numbers, 0xffff ends a chain. Numbers in names and values are big-endian whatever
 //! the byte order of the pool, and their widths are 1, 2, 4 or 8 bytes.
 
+mod edit;
+
 use base::{Error, Result};
 
 use super::hash::Position;
 use super::{BlockKind, NAME_MAX, turn, word};
+pub use edit::{LeafMut, Record, check};
 
 const MAGIC: u32 = 0x02ab_1eaf;
 const HEADER_SIZE: usize = 48;
@@ -61,6 +64,8 @@ pub struct Entry {
     name_len: u16,
     name_chunk: u16,
     next: u16,
+    /// Its own chunk.
+    chunk: u16,
 }
 
 impl<'a> Leaf<'a> {
@@ -123,9 +128,7 @@ impl<'a> Leaf<'a> {
     /// The first entry of that hash that `matches` accepts. Those of one hash come in the order of their
     /// cd in tables that normalize names.
     pub fn find(&self, hash: u64, mut matches: impl FnMut(&Entry) -> Result<bool>) -> Result<Option<Entry>> {
-        let heads = self.heads.len() / 2;
-        let head = upper_bits(hash, self.prefix_bits + heads.trailing_zeros()) as usize & (heads - 1);
-        for entry in self.chain(head) {
+        for entry in self.chain(self.head(hash)) {
             let entry = entry?;
             if entry.position.hash == hash && matches(&entry)? {
                 return Ok(Some(entry));
@@ -183,6 +186,12 @@ impl<'a> Leaf<'a> {
         self.array(entry.value_chunk, entry.value_bytes())
     }
 
+    /// The chain that entries of this hash are in.
+    fn head(&self, hash: u64) -> usize {
+        let heads = self.heads.len() / 2;
+        upper_bits(hash, self.prefix_bits + heads.trailing_zeros()) as usize & (heads - 1)
+    }
+
     fn chunk(&self, index: u16) -> Result<&'a [u8; CHUNK_SIZE]> {
         let chunk = self.chunks.as_chunks().0.get(usize::from(index));
         chunk.ok_or_else(|| Error::corrupt(format!("ZAP leaf: link to chunk {index} of {}", self.chunk_count())))
@@ -198,6 +207,7 @@ impl<'a> Leaf<'a> {
         }
         let u16_at = |at| word(chunk, at) as u16;
         Ok(Entry {
+            chunk: index,
             next: u16_at(2),
             name_chunk: u16_at(4),
             name_len: u16_at(6),

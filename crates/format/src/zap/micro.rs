@@ -12,7 +12,7 @@
 use base::{Error, Result};
 
 use super::text::TextPrep;
-use super::{BlockKind, turn, word};
+use super::{BlockKind, MICRO, turn, word};
 
 const SLOT_SIZE: usize = 64;
 const NAME_AT: usize = 14;
@@ -48,6 +48,11 @@ impl<'a> Micro<'a> {
         word(self.block, 8)
     }
 
+    /// The bits that say how names are compared.
+    pub fn normflags(&self) -> u64 {
+        word(self.block, 16)
+    }
+
     /// How names are compared.
     pub fn prep(&self) -> TextPrep {
         TextPrep::from_flags(word(self.block, 16))
@@ -71,6 +76,56 @@ impl<'a> Micro<'a> {
     pub fn entries(&self) -> impl Iterator<Item = MicroEntry<'a>> {
         let this = *self;
         (0..self.slots()).filter_map(move |slot| this.entry(slot))
+    }
+}
+
+/// A micro ZAP that is changed; slots are those of [`Micro`].
+#[derive(Debug)]
+pub struct MicroMut<'a> {
+    block: &'a mut [u8],
+}
+
+impl<'a> MicroMut<'a> {
+    /// Most bytes of a name.
+    pub const NAME_MAX: usize = SLOT_SIZE - NAME_AT - 1;
+
+    /// Makes `block` an empty micro ZAP.
+    pub fn init(block: &'a mut [u8], salt: u64, normflags: u64) -> MicroMut<'a> {
+        block.fill(0);
+        for (out, word) in block.chunks_exact_mut(8).zip([MICRO, salt, normflags]) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        MicroMut { block }
+    }
+
+    /// Takes `block` as a micro ZAP.
+    pub fn parse(block: &'a mut [u8]) -> Result<MicroMut<'a>> {
+        Micro::parse(block)?;
+        Ok(MicroMut { block })
+    }
+
+    /// Fills a slot, which has to be there.
+    pub fn put(&mut self, slot: usize, entry: &MicroEntry<'_>) {
+        assert!((1..=MicroMut::NAME_MAX).contains(&entry.name.len()), "a micro ZAP name of {} bytes", entry.name.len());
+        let bytes = self.slot(slot);
+        bytes.fill(0);
+        bytes[..8].copy_from_slice(&entry.value.to_le_bytes());
+        bytes[8..12].copy_from_slice(&entry.cd.to_le_bytes());
+        bytes[NAME_AT..NAME_AT + entry.name.len()].copy_from_slice(entry.name);
+    }
+
+    /// Changes the value in a slot.
+    pub fn set_value(&mut self, slot: usize, value: u64) {
+        self.slot(slot)[..8].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Frees a slot.
+    pub fn clear(&mut self, slot: usize) {
+        self.slot(slot).fill(0);
+    }
+
+    fn slot(&mut self, slot: usize) -> &mut [u8] {
+        &mut self.block[SLOT_SIZE * (slot + 1)..][..SLOT_SIZE]
     }
 }
 

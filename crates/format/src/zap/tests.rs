@@ -206,6 +206,147 @@ fn a_chain_that_loops_is_an_error() {
     assert!(leaf.find(0xb000_0010_0000_0000, |_| Ok(false)).is_err());
 }
 
+/// A generator of numbers that look random.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}
+
+fn check_block(block: &[u8], u64_keys: bool) {
+    check_leaf(&Leaf::parse(block).unwrap(), block, u64_keys).unwrap();
+}
+
+#[test]
+fn micro_slots_are_changed_in_place() {
+    let mut block = vec![0xee; 512];
+    let mut zap = MicroMut::init(&mut block, 0x1111, 2);
+    let entry = |name, value, cd| MicroEntry { name, value, cd };
+    zap.put(1, &entry(b"alpha", 7, 0));
+    zap.put(2, &entry(b"beta", u64::MAX, 3));
+    assert_eq!(block, micro(&[("alpha", 7, 0), ("beta", u64::MAX, 3)], false));
+    let mut zap = MicroMut::parse(&mut block).unwrap();
+    zap.set_value(1, 9);
+    zap.clear(2);
+    assert_eq!(block, micro(&[("alpha", 9, 0)], false));
+    assert!(MicroMut::parse(&mut [0; 512]).is_err());
+}
+
+#[test]
+fn headers_are_changed_in_place() {
+    let mut block = vec![0xee; 1024];
+    let made = Header::init(&mut block, 0xabcd, 0x10, 1);
+    assert_eq!((made.table.shift, made.free_block, made.leaves, made.entries), (6, 2, 1, 0));
+    assert!((0..64).all(|index| made.embedded(&block, index) == 1));
+    let changed = Header { free_block: 3, leaves: 2, entries: 4, ..made };
+    changed.store(&mut block);
+    (32..64).for_each(|index| Header::set_embedded(&mut block, index, 2));
+    assert_eq!(block, header(false));
+    let table = Table { block: 9, blocks: 2, shift: 8, next_block: 11, blocks_copied: 1 };
+    let external = Header { table, ..changed };
+    external.store(&mut block);
+    assert_eq!(Header::parse(&block).unwrap(), external);
+}
+
+#[test]
+fn a_leaf_keeps_its_chunks() {
+    let mut block = vec![0; 1024];
+    LeafMut::init(&mut block, 0b10, 2, false);
+    let hash = |n: u64| 0b10 << 62 | n << 36;
+    let mut entries: std::collections::BTreeMap<u64, Vec<u8>> = std::collections::BTreeMap::new();
+    let mut state = 7;
+    let mut full = 0;
+    for _ in 0..20_000 {
+        let (n, len) = (random(&mut state) % 9, random(&mut state) as usize % 90);
+        let (name, value) = (format!("name {n} {}\0", "x".repeat(n as usize * 6)), vec![n as u8; len]);
+        let found = Leaf::parse(&block).unwrap().find(hash(n / 2), |_| Ok(true)).unwrap();
+        let named = |leaf: &Leaf<'_>| leaf.find(hash(n / 2), |e| leaf.is_named(e, &name.as_bytes()[..name.len() - 1]));
+        let mut leaf = LeafMut::parse(&mut block).unwrap();
+        let old = named(&leaf.as_leaf()).unwrap();
+        assert_eq!(old.is_some(), entries.contains_key(&n));
+        match old {
+            Some(entry) if len % 2 == 0 => {
+                leaf.remove(&entry, false).unwrap();
+                entries.remove(&n);
+            }
+            Some(entry) => match leaf.set_value(&entry, 1, &value).unwrap() {
+                true => drop(entries.insert(n, value)),
+                false => full += 1,
+            },
+            None => {
+                let cd = leaf.as_leaf().unused_cd(hash(n / 2)).unwrap();
+                assert!(cd <= u32::from(found.is_some()));
+                let position = Position { hash: hash(n / 2), cd };
+                let (key, key_len) = (name.as_bytes(), name.len() as u16);
+                match leaf.insert(&Record { position, key, key_len, width: 1, value: &value }).unwrap() {
+                    true => drop(entries.insert(n, value)),
+                    false => full += 1,
+                }
+            }
+        }
+        check_block(&block, false);
+    }
+    assert!(full > 100, "{full}");
+    let leaf = Leaf::parse(&block).unwrap();
+    let values: Vec<_> = leaf.entries().unwrap().iter().map(|entry| leaf.value(entry).unwrap()).collect();
+    assert_eq!(values.len(), entries.len());
+    assert!(values.iter().all(|value| entries.values().any(|other| other == value)));
+}
+
+#[test]
+fn a_leaf_splits_by_the_next_bit() {
+    for u64_keys in [false, true] {
+        let mut block = vec![0; 1024];
+        let mut leaf = LeafMut::init(&mut block, 0b10, 2, true);
+        for n in 0..5u64 {
+            let position = Position { hash: 0b10 << 62 | n << 60, cd: 1 };
+            let (key, key_len) = if u64_keys { ([n as u8; 16], 2) } else { (*b"sixteen bytes ..", 16) };
+            let position = if n == 4 { Position { cd: 0, hash: 0b10 << 62 } } else { position };
+            let record = Record { position, key: &key, key_len, width: 2, value: &[n as u8; 30] };
+            assert!(leaf.insert(&record).unwrap());
+        }
+        let leaf = Leaf::parse(&block).unwrap();
+        let halves = leaf.split(true, u64_keys).unwrap();
+        halves.iter().for_each(|half| check_block(half, u64_keys));
+        let [low, high] = halves.each_ref().map(|half| Leaf::parse(half).unwrap());
+        assert_eq!((low.prefix(), high.prefix(), low.prefix_bits()), (0b100, 0b101, 3));
+        let listed =
+            |leaf: &Leaf<'_>| leaf.entries().unwrap().iter().map(|e| leaf.value(e).unwrap()[0]).collect::<Vec<_>>();
+        assert_eq!((listed(&low), listed(&high)), (vec![4, 0, 1], vec![2, 3]));
+        assert_eq!(halves[0][36], 1, "sorted by cd");
+    }
+}
+
+#[test]
+fn a_damaged_leaf_is_not_changed() {
+    let mut state = 3;
+    let (position, key) = (Position { hash: 0b10 << 62, cd: 0 }, b"new\0");
+    let record = Record { position, key, key_len: 4, width: 1, value: &[1; 60] };
+    let mut sound = vec![0; 1024];
+    let mut leaf = LeafMut::init(&mut sound, 0b10, 2, false);
+    assert!(leaf.insert(&record).unwrap());
+    for at in (0..sound.len()).chain(0..sound.len()) {
+        let mut block = sound.clone();
+        block[at] = random(&mut state) as u8;
+        let before = block.clone();
+        let Ok(mut leaf) = LeafMut::parse(&mut block) else { continue };
+        if leaf.as_leaf().covers(position.hash) && leaf.insert(&record).is_err() {
+            assert_eq!(block, before, "byte {at}");
+        }
+        block.copy_from_slice(&before);
+        let mut leaf = LeafMut::parse(&mut block).unwrap();
+        let found = leaf.as_leaf().find(position.hash, |_| Ok(true));
+        let Ok(Some(entry)) = found else { continue };
+        if leaf.set_value(&entry, 1, &[2; 300]).is_err() {
+            assert_eq!(block, before, "byte {at}");
+        }
+        block.copy_from_slice(&before);
+        if LeafMut::parse(&mut block).unwrap().remove(&entry, false).is_err() {
+            assert_eq!(block, before, "byte {at}");
+        }
+        let _ = Leaf::parse(&before).unwrap().split(false, at % 2 == 0);
+    }
+}
+
 #[test]
 fn any_byte_damaged() {
     for sample in [micro(&[("alpha", 7, 0)], false), sample_leaf(false), header(false)] {
