@@ -9,14 +9,20 @@
 //! against what the pointer above it promised (level, size), so that a damaged tree is an error.
 
 pub mod bpobj;
+pub mod live;
+mod node;
 mod object;
 mod objset;
 mod prefetch;
 mod seek;
 pub mod traverse;
+mod txg;
+mod write;
 pub mod zap;
 
 pub use arc::{Block, Cache};
+pub use live::Policy;
 pub use object::Object;
 pub use objset::Objset;
+pub use txg::{Tx, Txgs};
 pub use zio::{Mode, ReadRequest};

@@ -2,20 +2,25 @@
 
 use std::sync::{Arc, Mutex};
 
-use base::{AlignedBuf, Bookmark, Error, Result, ResultExt};
+use base::{Bookmark, Error, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
+use crate::node::{Found, Node};
 use crate::prefetch::Stream;
 use crate::{Block, Objset, ReadRequest};
 
 /// An allocated object; clones are cheap and share the state of sequential reading.
+///
+/// In a set that is being changed, what is read from it is what it holds at that moment; its dnode is as
+/// it was when this handle was got.
 #[derive(Clone)]
 pub struct Object {
     objset: Arc<Objset>,
     id: u64,
     dnode: Arc<Dnode>,
     stream: Arc<Mutex<Stream>>,
+    node: Option<Arc<Node>>,
 }
 
 impl Object {
@@ -23,7 +28,28 @@ impl Object {
     pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
     pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
-        Object { objset, id, dnode, stream: Arc::default() }
+        Object { objset, id, dnode, stream: Arc::default(), node: None }
+    }
+
+    /// The object of a node; `None` if it has been freed.
+    pub(crate) fn of_node(objset: Arc<Objset>, node: Arc<Node>) -> Option<Object> {
+        let dnode = node.read().dnode.clone()?;
+        Some(Object { objset, id: node.id, dnode, stream: node.stream.clone(), node: Some(node) })
+    }
+
+    /// Its changes, if its set is being changed.
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+        self.node.as_ref()
+    }
+
+    /// The dnode of its tree on disk.
+    pub(crate) fn tree(&self) -> Arc<Dnode> {
+        self.node.as_ref().map_or_else(|| self.dnode.clone(), |node| node.read().tree.clone())
+    }
+
+    /// Where a block is.
+    pub(crate) fn find(&self, blkid: u64) -> Found {
+        self.node.as_ref().map_or_else(|| Found::OnDisk(self.dnode.clone()), |node| node.read().find(blkid))
     }
 
     /// An object whose dnode lies outside the meta dnode, such as those of space accounting.
@@ -63,8 +89,13 @@ impl Object {
 
     /// The spill block, which continues the bonus buffer; `None` if there is none.
     pub fn spill(&self) -> Result<Option<Block>> {
-        match self.dnode.spill {
-            Some(bp) if !bp.is_hole() => self.get(bp, 0, Object::SPILL_BLKID).map(Some),
+        let on_disk = match self.find(Object::SPILL_BLKID) {
+            Found::Changed(block) => return Ok(Some(block)),
+            Found::Hole => return Ok(None),
+            Found::OnDisk(tree) => tree.spill,
+        };
+        match on_disk {
+            Some(bp) if !bp.is_hole() => self.get(&self.dnode, bp, 0, Object::SPILL_BLKID).map(Some),
             _ => Ok(None),
         }
     }
@@ -72,8 +103,13 @@ impl Object {
     /// Data block number `blkid`; a hole reads as zeros.
     pub fn block(&self, blkid: u64) -> Result<Block> {
         let size = self.block_size()?;
-        let bp = self.data_pointer(blkid)?;
-        if bp.is_hole() { Ok(AlignedBuf::zeroed(size as usize).into()) } else { self.get(bp, 0, blkid) }
+        let tree = match self.find(blkid) {
+            Found::Changed(block) => return Ok(block),
+            Found::Hole => return Ok(Block::zeroed(size as usize)),
+            Found::OnDisk(tree) => tree,
+        };
+        let (bp, _) = self.pointer(&tree, 0, blkid)?;
+        if bp.is_hole() { Ok(Block::zeroed(size as usize)) } else { self.get(&tree, bp, 0, blkid) }
     }
 
     /// Fills `buf` from byte `offset` on; what is not there reads as zeros.
@@ -83,28 +119,35 @@ impl Object {
             return Ok(());
         }
         let last = offset.saturating_add(buf.len() as u64 - 1);
-        let blkids = offset / size..=last / size;
         self.read_ahead(offset, buf.len() as u64);
 
         let mut requests = Vec::new();
-        let mut bps = Vec::new();
-        for blkid in blkids.clone() {
-            let bp = self.data_pointer(blkid)?;
-            if !bp.is_hole() {
-                requests.push(self.request(bp, 0, blkid));
-            }
-            bps.push(bp);
+        let mut found = Vec::new();
+        for blkid in offset / size..=last / size {
+            found.push(match self.find(blkid) {
+                Found::OnDisk(tree) => match self.pointer(&tree, 0, blkid)?.0 {
+                    bp if bp.is_hole() => Found::Hole,
+                    bp => {
+                        requests.push(self.request(bp, 0, blkid));
+                        Found::OnDisk(tree)
+                    }
+                },
+                other => other,
+            });
         }
         let mut blocks = self.objset.cache().get_batch(&requests).into_iter();
         let mut rest = buf;
         let mut skip = (offset % size) as usize;
-        for bp in bps {
+        for found in found {
             let (part, tail) = rest.split_at_mut(rest.len().min(size as usize - skip));
-            if bp.is_hole() {
-                part.fill(0);
-            } else {
-                let block = blocks.next().expect("one block a request").in_dataset(self.objset.name())?;
-                part.copy_from_slice(&block[skip..skip + part.len()]);
+            let block = match found {
+                Found::Hole => None,
+                Found::Changed(block) => Some(block),
+                Found::OnDisk(_) => Some(blocks.next().expect("one block a request").in_dataset(self.objset.name())?),
+            };
+            match block {
+                Some(block) => part.copy_from_slice(&block[skip..skip + part.len()]),
+                None => part.fill(0),
             }
             rest = tail;
             skip = 0;
@@ -123,43 +166,40 @@ impl Object {
         Ok(bytes)
     }
 
-    /// The pointer to data block `blkid`, or a hole; checked against what the dnode says.
+    /// The pointer on disk to data block `blkid`, or a hole; checked against what the dnode says.
     pub fn data_pointer(&self, blkid: u64) -> Result<BlkPtr> {
-        self.lowest_pointer(blkid).map(|(bp, _)| bp)
+        self.pointer(&self.tree(), 0, blkid).map(|(bp, _)| bp)
     }
 
-    /// The pointer to data block `blkid` and 0, or the hole that covers it and that hole's level.
-    pub(crate) fn lowest_pointer(&self, blkid: u64) -> Result<(BlkPtr, u8)> {
-        let dnode = &*self.dnode;
-        let top = dnode.levels - 1;
-        if blkid > dnode.block_max {
-            return Ok((BlkPtr::HOLE, 0));
+    /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that
+    /// covers it, and that hole's level.
+    pub(crate) fn pointer(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8)> {
+        let top = tree.levels - 1;
+        let shift = if top == 0 { 0 } else { tree.pointers_shift() };
+        let index_at = |level: u8| blkid.checked_shr(u32::from(level - to) * shift).unwrap_or(0);
+        if to > top || to == 0 && blkid > tree.block_max {
+            return Ok((BlkPtr::HOLE, to));
         }
-        let index_at = |level: u8| blkid.checked_shr(u32::from(level) * self.pointers_shift()).unwrap_or(0);
         let mut level = top;
-        let Some(mut bp) = usize::try_from(index_at(top)).ok().and_then(|i| dnode.blkptrs.get(i)).copied() else {
-            let what = format!("block {blkid} is beyond the dnode's {} levels", dnode.levels);
-            return Err(self.placed(Error::corrupt(what), 0, blkid));
+        let Some(mut bp) = usize::try_from(index_at(top)).ok().and_then(|i| tree.blkptrs.get(i)).copied() else {
+            let what = format!("block {blkid} is beyond the dnode's {} levels", tree.levels);
+            return Err(self.placed(Error::corrupt(what), to, blkid));
         };
-        while level > 0 && !bp.is_hole() {
-            let block = self.get(bp, level, index_at(level))?;
+        while level > to && !bp.is_hole() {
+            let block = self.get(tree, bp, level, index_at(level))?;
             level -= 1;
-            let in_block = index_at(level) & ((1 << self.pointers_shift()) - 1);
+            let in_block = index_at(level) & ((1 << shift) - 1);
             bp = BlkPtr::slice(&block)[in_block as usize];
         }
         if !bp.is_hole() {
-            self.check(&bp, 0, blkid)?;
+            self.check(tree, &bp, to, blkid)?;
         }
         Ok((bp, level))
     }
 
-    fn pointers_shift(&self) -> u32 {
-        if self.dnode.levels == 1 { 0 } else { self.dnode.pointers_shift() }
-    }
-
-    /// Reads a block of this object through the cache.
-    fn get(&self, bp: BlkPtr, level: u8, blkid: u64) -> Result<Block> {
-        self.check(&bp, level, blkid)?;
+    /// Reads a block of a tree of this object through the cache.
+    pub(crate) fn get(&self, tree: &Dnode, bp: BlkPtr, level: u8, blkid: u64) -> Result<Block> {
+        self.check(tree, &bp, level, blkid)?;
         self.objset.cache().get(self.request(bp, level, blkid)).in_dataset(self.objset.name())
     }
 
@@ -168,11 +208,11 @@ impl Object {
     }
 
     /// Refuses a pointer whose level or size is not what its place in the tree demands.
-    fn check(&self, bp: &BlkPtr, level: u8, blkid: u64) -> Result<()> {
+    fn check(&self, tree: &Dnode, bp: &BlkPtr, level: u8, blkid: u64) -> Result<()> {
         let size = match level {
             0 if blkid == Object::SPILL_BLKID => bp.lsize(),
-            0 => self.dnode.block_size,
-            _ => 1 << self.dnode.indirect_shift,
+            0 => tree.block_size,
+            _ => 1 << tree.indirect_shift,
         };
         if bp.level() != level || bp.lsize() != size {
             let what = format!(
@@ -221,7 +261,8 @@ impl Object {
     fn load_blocks(&self, blkids: impl IntoIterator<Item = u64>) -> Result<()> {
         let mut requests = Vec::new();
         for blkid in blkids {
-            let bp = self.data_pointer(blkid)?;
+            let Found::OnDisk(tree) = self.find(blkid) else { continue };
+            let (bp, _) = self.pointer(&tree, 0, blkid)?;
             let request = self.request(bp, 0, blkid);
             if !bp.is_hole() && !bp.is_embedded() && self.objset.cache().peek(&request).is_none() {
                 requests.push(request);

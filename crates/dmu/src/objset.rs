@@ -1,6 +1,6 @@
 //! Object sets: the MOS, file systems, volumes.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::BlkPtr;
@@ -8,17 +8,34 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
-use crate::{Cache, Mode, Object, ReadRequest};
+use crate::live::Live;
+use crate::node::Node;
+use crate::{Cache, Mode, Object, Policy, ReadRequest};
 
-/// An object set, as it was when its root pointer was written.
+/// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
+/// being changed.
 pub struct Objset {
     id: u64,
     name: String,
     cache: Arc<Cache>,
-    rootbp: BlkPtr,
-    phys: ObjsetPhys,
-    meta_dnode: Arc<Dnode>,
+    kind: ObjsetType,
+    root: RwLock<Root>,
     mode: Mode,
+    pub(crate) live: Option<Live>,
+}
+
+/// What is on disk of a set.
+#[derive(Clone)]
+pub(crate) struct Root {
+    pub(crate) bp: BlkPtr,
+    pub(crate) phys: Arc<ObjsetPhys>,
+    pub(crate) meta: Arc<Dnode>,
+}
+
+impl Root {
+    pub(crate) fn new(bp: BlkPtr, phys: ObjsetPhys) -> Root {
+        Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys: Arc::new(phys) }
+    }
 }
 
 impl Objset {
@@ -31,10 +48,10 @@ impl Objset {
     /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
     /// in them and below them. Errors: as from reading a block, or `Corrupt`.
     pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
-        Objset::open_head(cache, id, rootbp, mode, name).in_dataset(name)
+        Objset::open_head(cache, id, rootbp, mode, name).in_dataset(name).map(Arc::new)
     }
 
-    fn open_head(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
+    fn open_head(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Objset> {
         let bookmark = Bookmark { objset: id, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
         if rootbp.is_hole() {
             return Err(Error::corrupt("object set without a head").at_block(bookmark));
@@ -48,8 +65,28 @@ impl Objset {
         if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
         }
-        let meta_dnode = Arc::new(phys.meta_dnode.clone());
-        Ok(Arc::new(Objset { id, name: name.to_owned(), cache, rootbp, phys, meta_dnode, mode }))
+        Ok(Objset { id, name: name.to_owned(), cache, kind: phys.kind, root: Root::new(rootbp, phys).into(), mode, live: None })
+    }
+
+    /// The same set, to be changed: as on disk under `rootbp`, or empty and of `kind` if that is a hole.
+    ///
+    /// Errors: as from [`Objset::open`].
+    pub fn open_live(
+        cache: Arc<Cache>,
+        id: u64,
+        rootbp: BlkPtr,
+        kind: ObjsetType,
+        name: &str,
+        policy: Policy,
+    ) -> Result<Arc<Objset>> {
+        let mut objset = if rootbp.is_hole() {
+            let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
+            Objset { id, name: name.to_owned(), cache, kind, root: root.into(), mode: Mode::Plain, live: None }
+        } else {
+            Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
+        };
+        objset.live = Some(Live::new(policy));
+        Ok(Arc::new(objset))
     }
 
     /// Number of the set in the pool.
@@ -64,22 +101,31 @@ impl Objset {
 
     /// What it is for.
     pub fn kind(&self) -> ObjsetType {
-        self.phys.kind
+        self.kind
     }
 
-    /// Its head.
-    pub fn phys(&self) -> &ObjsetPhys {
-        &self.phys
+    /// Its head, as on disk.
+    pub fn phys(&self) -> Arc<ObjsetPhys> {
+        self.root().phys
     }
 
     /// The pointer to its head.
-    pub fn rootbp(&self) -> &BlkPtr {
-        &self.rootbp
+    pub fn rootbp(&self) -> BlkPtr {
+        self.root().bp
+    }
+
+    /// What is on disk now.
+    pub(crate) fn root(&self) -> Root {
+        self.root.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set_root(&self, root: Root) {
+        *self.root.write().unwrap_or_else(PoisonError::into_inner) = root;
     }
 
     /// Whether its objects are encrypted.
     pub fn is_encrypted(&self) -> bool {
-        self.rootbp.uses_crypt()
+        self.rootbp().uses_crypt()
     }
 
     /// The cache that its blocks come through.
@@ -92,13 +138,23 @@ impl Objset {
         self.mode
     }
 
-    /// The object of all dnodes.
+    /// The object of all dnodes, as on disk.
     pub fn meta(self: &Arc<Self>) -> Object {
-        Object::new(self.clone(), 0, self.meta_dnode.clone())
+        Object::new(self.clone(), 0, self.root().meta)
     }
 
     /// Object number `id`. Errors: `NotFound` if it is not allocated.
     pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
+        let Some(live) = &self.live else {
+            return self.dnode_on_disk(id).map(|dnode| Object::new(self.clone(), id, Arc::new(dnode)));
+        };
+        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
+        let node = live.node(id, || self.dnode_on_disk(id).map(|dnode| Node::new(id, Arc::new(dnode))))?;
+        Object::of_node(self.clone(), node).ok_or_else(absent)
+    }
+
+    /// The dnode of object `id` in what is on disk. Errors: `NotFound` if there is none.
+    pub(crate) fn dnode_on_disk(self: &Arc<Self>, id: u64) -> Result<Dnode> {
         let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
@@ -113,8 +169,7 @@ impl Objset {
             at += Dnode::slots_at(&block[at * SLOT_SIZE..]).map_err(|e| meta.placed(e, 0, blkid))?;
         }
         let bytes = block.get(slot * SLOT_SIZE..).filter(|_| at == slot).ok_or_else(absent)?;
-        let dnode = Dnode::parse(bytes).map_err(|e| meta.placed(e, 0, blkid))?.ok_or_else(absent)?;
-        Ok(Object::new(self.clone(), id, Arc::new(dnode)))
+        Dnode::parse(bytes).map_err(|e| meta.placed(e, 0, blkid))?.ok_or_else(absent)
     }
 
     /// Starts reading the dnodes of objects that will be opened soon.
@@ -135,12 +190,14 @@ impl Objset {
         let mut from = first / per_block;
         while let Some(blkid) = meta.seek_block(from, true)? {
             let block = meta.block(blkid)?;
-            for dnode in Slots::new(&block) {
-                let (at, _) = dnode.map_err(|e| meta.placed(e, 0, blkid))?;
+            let mut at = 0;
+            while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
                 let id = blkid * per_block + at as u64;
-                if id >= first {
+                if id >= first && slot[0] != ObjectType::NONE.0 {
+                    Dnode::parse(slot).map_err(|e| meta.placed(e, 0, blkid))?;
                     return Ok(Some(id));
                 }
+                at += Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
             }
             from = blkid + 1;
         }
@@ -150,8 +207,8 @@ impl Objset {
     /// All dnodes in one block of the meta dnode, each with its object number; one that makes no sense
     /// ends the list with an error.
     pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
-        let per_block = self.phys.meta_dnode.block_size / SLOT_SIZE as u64;
         let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         Slots::new(block)
             .map(|dnode| match dnode {
                 Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),

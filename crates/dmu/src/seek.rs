@@ -3,6 +3,7 @@
 use base::Result;
 
 use crate::Object;
+use crate::node::Found;
 
 impl Object {
     /// The first byte at or after `offset` that is in an allocated block; `None` if there is none.
@@ -23,8 +24,16 @@ impl Object {
     pub(crate) fn seek_block(&self, from: u64, allocated: bool) -> Result<Option<u64>> {
         let mut blkid = from;
         while blkid <= self.dnode().block_max {
-            let (bp, level) = self.lowest_pointer(blkid)?;
-            if bp.is_hole() != allocated {
+            // how many levels above the block the pointers say the same
+            let (is_hole, level) = match self.find(blkid) {
+                Found::Changed(_) => (false, 0),
+                Found::Hole => (true, 0),
+                Found::OnDisk(tree) => {
+                    let (bp, level) = self.pointer(&tree, 0, blkid)?;
+                    (bp.is_hole(), level)
+                }
+            };
+            if is_hole != allocated {
                 return Ok(Some(blkid));
             }
             // a hole may stand for a whole subtree
@@ -33,7 +42,8 @@ impl Object {
                 .checked_shr(shift)
                 .and_then(|n| n.checked_add(1))
                 .and_then(|n| n.checked_shl(shift).filter(|shifted| shifted >> shift == n));
-            match next {
+            let changed = self.node().and_then(|node| node.read().next_changed(blkid));
+            match [next, changed].into_iter().flatten().min() {
                 Some(next) => blkid = next,
                 None => return Ok(None),
             }

@@ -134,8 +134,8 @@ impl Accounts {
             Owner::Group => (1, GROUP_USED),
             Owner::Project => (2, PROJECT_USED),
         };
-        let Some(dnode) = &self.objset.phys().accounting[index] else { return Ok(BTreeMap::new()) };
-        let zap = Zap::open(Object::outside(self.objset.clone(), object, dnode.clone()))?;
+        let Some(dnode) = self.objset.phys().accounting[index].clone() else { return Ok(BTreeMap::new()) };
+        let zap = Zap::open(Object::outside(self.objset.clone(), object, dnode))?;
         self.numbers(&zap, counted == Counted::Objects)
     }
 

@@ -30,7 +30,7 @@ impl Dsl {
     /// log blocks that are younger belong to nobody yet.
     pub fn traverse(&self, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let mos = self.mos();
-        traverse(mos.cache(), 0, mos.rootbp(), Range::default(), visitor)?;
+        traverse(mos.cache(), 0, &mos.rootbp(), Range::default(), visitor)?;
         let mut id = 0;
         loop {
             match mos.next_object(id) {

@@ -105,7 +105,7 @@ fn print_objset(
     let root = objset.rootbp();
     let (kind, id, txg) = (objset.kind().name(), objset.id(), about.creation_txg);
     let (size, count) = (args.number(about.bytes), root.fill());
-    let pointer = if args.datasets >= 4 { format!(", rootbp {}", Pointer(root)) } else { String::new() };
+    let pointer = if args.datasets >= 4 { format!(", rootbp {}", Pointer(&root)) } else { String::new() };
     let inconsistent = if about.is_inconsistent { " (inconsistent)" } else { "" };
     let name = about.name;
     writeln!(out, "Dataset {name} [{kind}], ID {id}, cr_txg {txg}, {size}, {count} objects{pointer}{inconsistent}")?;

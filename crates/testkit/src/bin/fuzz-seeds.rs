@@ -81,9 +81,9 @@ fn labels(devices: &[Arc<dyn Device>], seeds: &mut Seeds) {
 }
 
 fn objects(objset: &Arc<Objset>, seeds: &mut Seeds) -> Result<()> {
-    pointer(objset.rootbp(), objset, seeds);
+    pointer(&objset.rootbp(), objset, seeds);
     seeds.add("log", "header", &objset.phys().log_header);
-    if let Ok(head) = objset.cache().zio().read_physical(objset.rootbp(), base::Bookmark::default()) {
+    if let Ok(head) = objset.cache().zio().read_physical(&objset.rootbp(), base::Bookmark::default()) {
         seeds.add("dnode", "head", &head);
     }
     seeds.add("dnode", "block", &objset.meta().block(0)?);

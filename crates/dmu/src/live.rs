@@ -1,0 +1,285 @@
+//! Object sets that are being changed: their nodes, and numbers for new objects.
+//!
+//! ```text
+//!   Objset ── root on disk (replaced when a group has been synced)
+//!      └─ Live ─┬─ nodes: changed objects, and those somebody holds   (see `node`)
+//!               ├─ dirty: nodes with changes, for each of the two groups in memory
+//!               └─ numbers: dnode slots that are free
+//! ```
+//!
+//! Changes are made through [`Object`] and a [`Tx`]; `sync` brings them to disk.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Error, Kind, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::blkptr::BlkPtr;
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::object_type::ObjectType;
+use format::objset::{ObjsetPhys, ObjsetType};
+
+use crate::node::Node;
+use crate::{Object, Objset, Tx};
+
+const SHARDS: usize = 16;
+/// Nodes without changes that a shard keeps.
+const NODES_MAX: usize = 4096;
+/// Bytes of a block of dnodes.
+const DNODE_BLOCK_SIZE: u64 = 16 << 10;
+/// Levels of the object of all dnodes: enough for all the numbers that objects can have, so that it never grows.
+const META_LEVELS: u8 = 6;
+/// log2 of the bytes of an indirect block.
+pub const INDIRECT_SHIFT: u8 = 17;
+
+/// How the blocks of a set are written: what its properties say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Checksum of data.
+    pub checksum: Checksum,
+    /// Compression of data, and its level where it has any.
+    pub compress: Compress,
+    /// Level of compression.
+    pub compress_level: i32,
+    /// Copies of data: 1 to 3. Metadata has one more.
+    pub copies: u8,
+    /// Whether it is the pool's own set: three copies of everything.
+    pub is_meta: bool,
+    /// Whether small blocks may be embedded in their pointers.
+    pub embed: bool,
+    /// Whether holes carry the txg in which they were made.
+    pub hole_birth: bool,
+}
+
+/// What is in memory of a set that is being changed.
+pub(crate) struct Live {
+    shards: [Mutex<Shard>; SHARDS],
+    dirty: [Mutex<Vec<Arc<Node>>>; 2],
+    numbers: Mutex<Numbers>,
+    policy: Mutex<Policy>,
+}
+
+#[derive(Default)]
+struct Shard {
+    nodes: HashMap<u64, Arc<Node>>,
+    /// How often nodes were dropped: what was read from disk before may be outdated.
+    purges: u64,
+}
+
+/// Free slots of the block of dnodes that is being filled.
+#[derive(Default)]
+struct Numbers {
+    blkid: u64,
+    /// Bit n: slot n is free.
+    free: u64,
+    is_loaded: bool,
+}
+
+/// The head of a set without objects.
+pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
+    let mut meta_dnode = Dnode::new(ObjectType::DNODE, DNODE_BLOCK_SIZE, INDIRECT_SHIFT, 3, 1);
+    meta_dnode.levels = META_LEVELS;
+    ObjsetPhys { meta_dnode, log_header: [0; 192], kind, flags: 0, accounting: [None, None, None] }
+}
+
+impl Live {
+    pub(crate) fn new(policy: Policy) -> Live {
+        Live {
+            shards: Default::default(),
+            dirty: Default::default(),
+            numbers: Mutex::default(),
+            policy: Mutex::new(policy),
+        }
+    }
+
+    /// The node of object `id`, by `load` if there is none in memory.
+    pub(crate) fn node(&self, id: u64, load: impl Fn() -> Result<Node>) -> Result<Arc<Node>> {
+        let mut shard = self.shard(id);
+        loop {
+            if let Some(node) = shard.nodes.get(&id) {
+                return Ok(node.clone());
+            }
+            let purges = shard.purges;
+            drop(shard);
+            let node = Arc::new(load()?);
+            shard = self.shard(id);
+            if shard.purges == purges && !shard.nodes.contains_key(&id) {
+                shard.purge();
+                shard.nodes.insert(id, node.clone());
+                return Ok(node);
+            }
+        }
+    }
+
+    /// Adds the node of a new object.
+    fn add(&self, node: Arc<Node>) {
+        self.shard(node.id).nodes.insert(node.id, node);
+    }
+
+    /// Whether a number is taken by an object that is in memory.
+    fn has(&self, id: u64) -> bool {
+        self.shard(id).nodes.contains_key(&id)
+    }
+
+    /// Notes that a node has its first changes in a group.
+    pub(crate) fn mark(&self, txg: u64, node: &Arc<Node>) {
+        lock(&self.dirty[txg as usize & 1]).push(node.clone());
+    }
+
+    /// The nodes with changes in a group.
+    pub(crate) fn take_dirty(&self, txg: u64) -> Vec<Arc<Node>> {
+        std::mem::take(&mut lock(&self.dirty[txg as usize & 1]))
+    }
+
+    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
+        !lock(&self.dirty[txg as usize & 1]).is_empty()
+    }
+
+    /// Forgets nodes of objects that are gone.
+    pub(crate) fn forget(&self, id: u64) {
+        let mut shard = self.shard(id);
+        let is_gone = |node: &Arc<Node>| {
+            let state = node.read();
+            state.dnode.is_none() && state.is_clean()
+        };
+        if shard.nodes.get(&id).is_some_and(is_gone) {
+            shard.nodes.remove(&id);
+            shard.purges += 1;
+        }
+    }
+
+    pub(crate) fn policy(&self) -> Policy {
+        *lock(&self.policy)
+    }
+
+    fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[id as usize % SHARDS])
+    }
+}
+
+impl Shard {
+    /// Drops nodes that nobody needs, if there are many.
+    fn purge(&mut self) {
+        if self.nodes.len() < NODES_MAX {
+            return;
+        }
+        let before = self.nodes.len();
+        self.nodes.retain(|_, node| Arc::strong_count(node) > 1 || !node.read().is_clean());
+        self.purges += u64::from(self.nodes.len() < before);
+    }
+}
+
+impl Objset {
+    /// Allocates an object that looks like `dnode`. Errors: those of reading dnodes.
+    pub fn allocate(self: &Arc<Self>, tx: &Tx<'_>, dnode: Dnode) -> Result<Object> {
+        let live = self.live()?;
+        let mut numbers = lock(&live.numbers);
+        loop {
+            let slots = dnode.slots as u32;
+            if let Some(slot) = numbers.find(slots) {
+                let id = numbers.blkid * (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) + u64::from(slot);
+                numbers.free &= !mask(slot, slots);
+                // a number whose object was freed a moment ago is used again when that is on disk
+                if (id..id + u64::from(slots)).any(|id| live.has(id)) {
+                    continue;
+                }
+                drop(numbers);
+                return self.allocate_at(tx, id, dnode);
+            }
+            self.next_free(&mut numbers, slots)?;
+        }
+    }
+
+    /// As [`Objset::allocate`], with a number of the caller's choice, which is free.
+    pub fn allocate_at(self: &Arc<Self>, tx: &Tx<'_>, id: u64, dnode: Dnode) -> Result<Object> {
+        let live = self.live()?;
+        let mut blank = Dnode::new(dnode.object_type, dnode.block_size, dnode.indirect_shift, 1, dnode.slots);
+        blank.blkptrs.clone_from(&dnode.blkptrs);
+        let node = Node::new(id, Arc::new(blank));
+        {
+            let mut state = node.write();
+            state.enter(tx);
+            state.dnode = Some(Arc::new(dnode));
+        }
+        let node = Arc::new(node);
+        live.mark(tx.txg(), &node);
+        live.add(node.clone());
+        tx.dirty(2 * SLOT_SIZE as u64);
+        Object::of_node(self.clone(), node).ok_or_else(|| Error::new(Kind::NotFound, "object has been freed"))
+    }
+
+    /// Frees an object and all its blocks. Errors: `NotFound`.
+    pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: u64) -> Result<()> {
+        let object = self.object(id)?;
+        let node = object.node().ok_or_else(read_only)?;
+        let mut state = node.write();
+        if state.enter(tx) {
+            self.live()?.mark(tx.txg(), node);
+        }
+        state.clear_open();
+        state.dnode = None;
+        tx.dirty(2 * SLOT_SIZE as u64);
+        Ok(())
+    }
+
+    /// Whether it has changes in that group.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_dirty(txg))
+    }
+
+    /// How its blocks are to be written from now on.
+    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+        *lock(&self.live()?.policy) = policy;
+        Ok(())
+    }
+
+    pub(crate) fn live(&self) -> Result<&Live> {
+        self.live.as_ref().ok_or_else(read_only)
+    }
+
+    /// Goes to the next block of dnodes with room.
+    fn next_free(self: &Arc<Self>, numbers: &mut Numbers, slots: u32) -> Result<()> {
+        let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
+        let meta = self.meta();
+        let mut blkid = if numbers.is_loaded { numbers.blkid + 1 } else { 0 };
+        // a full block need not be read: its pointer counts its dnodes
+        let is_full = |bp: &BlkPtr| !bp.is_hole() && bp.fill() + u64::from(slots) > u64::from(per_block);
+        while blkid <= meta.dnode().block_max && is_full(&meta.data_pointer(blkid)?) {
+            blkid += 1;
+        }
+        let block = meta.block(blkid)?;
+        let mut free = u64::MAX >> (64 - per_block);
+        let mut at = 0;
+        while at < block.len() / SLOT_SIZE {
+            let slot = &block[at * SLOT_SIZE..];
+            let taken = Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
+            if slot[0] != ObjectType::NONE.0 {
+                free &= !mask(at as u32, taken as u32);
+            }
+            at += taken;
+        }
+        // number 0 is the meta dnode's
+        *numbers = Numbers { blkid, free: if blkid == 0 { free & !1 } else { free }, is_loaded: true };
+        Ok(())
+    }
+}
+
+impl Numbers {
+    /// The first of `slots` free slots in a row.
+    fn find(&self, slots: u32) -> Option<u32> {
+        (0..64 - slots).find(|&slot| self.free & mask(slot, slots) == mask(slot, slots))
+    }
+}
+
+fn mask(slot: u32, slots: u32) -> u64 {
+    (u64::MAX >> (64 - slots)) << slot
+}
+
+fn read_only() -> Error {
+    Error::new(Kind::ReadOnly, "this object set is open read-only")
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,204 @@
+//! The state of an object in a set that is being changed: its changes in memory, over its tree on disk.
+//!
+//! ```text
+//!   reading block 5:   open layer ──▶ layer being synced ──▶ tree on disk
+//!                      blocks, holes    blocks, holes         through the cache
+//! ```
+//!
+//! A layer holds the changes of one transaction group. When the group is closed, the open layer becomes
+//! the one that is synced, and is not changed any more: who writes to one of its blocks in the next group
+//! writes to a copy. When the group is on disk, the tree is replaced by the new one, and the layer goes.
+//!
+//! A node lives as long as it has changes, or somebody holds an [`crate::Object`] of it; a few more are
+//! kept because their dnodes may be asked for again.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use base::{Block, Error, Kind, Result};
+use format::dnode::Dnode;
+
+use crate::prefetch::Stream;
+use crate::{Object, Tx};
+
+/// The state of one object, shared by all handles to it.
+pub(crate) struct Node {
+    pub(crate) id: u64,
+    pub(crate) stream: Arc<Mutex<Stream>>,
+    state: RwLock<State>,
+}
+
+pub(crate) struct State {
+    /// What the object looks like now; `None` if it has been freed. Its block pointers, levels and used
+    /// bytes are those of the tree on disk.
+    pub(crate) dnode: Option<Arc<Dnode>>,
+    /// The tree on disk.
+    pub(crate) tree: Arc<Dnode>,
+    open: Layer,
+    syncing: Option<Arc<Layer>>,
+}
+
+/// The changes of one group.
+#[derive(Default)]
+pub(crate) struct Layer {
+    /// The group; 0 if there are none.
+    txg: u64,
+    /// What the object looked like when the group was closed; `None` if it was freed in it.
+    pub(crate) dnode: Option<Arc<Dnode>>,
+    /// Contents of changed blocks, the spill block included.
+    pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Ranges of blocks that were freed: first block, and the one behind the last. They do not overlap.
+    pub(crate) holes: BTreeMap<u64, u64>,
+}
+
+/// Where a block is.
+pub(crate) enum Found {
+    /// Here.
+    Changed(Block),
+    /// Nowhere: it reads as zeros.
+    Hole,
+    /// Where this tree says.
+    OnDisk(Arc<Dnode>),
+}
+
+impl Node {
+    /// A node for an object as it is on disk.
+    pub(crate) fn new(id: u64, dnode: Arc<Dnode>) -> Node {
+        let state = State { dnode: Some(dnode.clone()), tree: dnode, open: Layer::default(), syncing: None };
+        Node { id, stream: Arc::default(), state: RwLock::new(state) }
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether nothing waits to be written.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.open.txg == 0 && self.syncing.is_none()
+    }
+
+    /// Where data block `blkid` is, or the spill block.
+    pub(crate) fn find(&self, blkid: u64) -> Found {
+        for layer in [Some(&self.open), self.syncing.as_deref()].into_iter().flatten() {
+            if let Some(block) = layer.blocks.get(&blkid) {
+                return Found::Changed(block.clone());
+            }
+            if layer.is_hole(blkid) {
+                return Found::Hole;
+            }
+        }
+        Found::OnDisk(self.tree.clone())
+    }
+
+    /// The lowest block above `blkid` that some layer knows more of than the tree.
+    pub(crate) fn next_changed(&self, blkid: u64) -> Option<u64> {
+        let layers = [Some(&self.open), self.syncing.as_deref()].into_iter().flatten();
+        let after = layers.filter_map(|layer| {
+            let block = layer.blocks.range(blkid + 1..Object::SPILL_BLKID).next().map(|(&id, _)| id);
+            let hole = layer.holes.range(blkid + 1..).next().map(|(&from, _)| from);
+            let end = layer.holes.range(..=blkid).next_back().map(|(_, &to)| to).filter(|&to| to > blkid);
+            [block, hole, end].into_iter().flatten().min()
+        });
+        after.min()
+    }
+
+    /// Makes the open layer that of `tx`. Whether these are its first changes in that group.
+    pub(crate) fn enter(&mut self, tx: &Tx<'_>) -> bool {
+        if self.open.txg == tx.txg() {
+            return false;
+        }
+        assert!(self.open.txg < tx.txg(), "a change of a group that is closed");
+        self.freeze(self.open.txg);
+        self.open.txg = tx.txg();
+        true
+    }
+
+    /// The dnode, to be changed in the open layer.
+    pub(crate) fn dnode_mut(&mut self) -> Result<&mut Dnode> {
+        let gone = || Error::new(Kind::NotFound, "object has been freed");
+        self.dnode.as_mut().map(Arc::make_mut).ok_or_else(gone)
+    }
+
+    /// A changed block of the open layer.
+    pub(crate) fn open_block(&mut self, blkid: u64) -> Option<&mut Block> {
+        self.open.blocks.get_mut(&blkid)
+    }
+
+    /// Puts a changed block into the open layer.
+    pub(crate) fn put(&mut self, blkid: u64, block: Block) {
+        self.open.blocks.insert(blkid, block);
+    }
+
+    /// Frees blocks, in the open layer.
+    pub(crate) fn punch(&mut self, from: u64, to: u64) {
+        let inside: Vec<u64> = self.open.blocks.range(from..to).map(|(&id, _)| id).collect();
+        for id in inside {
+            self.open.blocks.remove(&id);
+        }
+        self.open.add_hole(from, to);
+    }
+
+    /// Forgets all that was changed in the open layer.
+    pub(crate) fn clear_open(&mut self) {
+        self.open.blocks.clear();
+        self.open.holes.clear();
+    }
+
+    /// Makes the changes of `txg` the layer that is synced, if there are any.
+    pub(crate) fn freeze(&mut self, txg: u64) -> Option<Arc<Layer>> {
+        if self.open.txg != 0 && self.open.txg == txg {
+            assert!(self.syncing.is_none(), "two groups are being synced");
+            self.open.dnode = self.dnode.clone();
+            self.syncing = Some(Arc::new(std::mem::take(&mut self.open)));
+        }
+        self.syncing.clone()
+    }
+
+    /// The changes that were frozen are on disk, with this tree.
+    pub(crate) fn commit(&mut self, tree: Arc<Dnode>) {
+        let Some(layer) = self.syncing.take() else { return };
+        if let Some(dnode) = self.dnode.as_mut().filter(|_| layer.dnode.is_some()) {
+            let dnode = Arc::make_mut(dnode);
+            dnode.blkptrs.clone_from(&tree.blkptrs);
+            (dnode.levels, dnode.used_bytes, dnode.flags) = (tree.levels, tree.used_bytes, tree.flags);
+            if dnode.spill.is_some() {
+                dnode.spill = tree.spill.or(dnode.spill);
+            }
+        }
+        self.tree = tree;
+    }
+}
+
+impl Layer {
+    pub(crate) fn is_hole(&self, blkid: u64) -> bool {
+        self.holes.range(..=blkid).next_back().is_some_and(|(_, &to)| blkid < to)
+    }
+
+    fn add_hole(&mut self, mut from: u64, mut to: u64) {
+        while let Some((&a, &b)) = self.holes.range(..=to).next_back().filter(|&(_, &b)| b >= from) {
+            (from, to) = (from.min(a), to.max(b));
+            self.holes.remove(&a);
+        }
+        self.holes.insert(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_grow_together() {
+        let mut layer = Layer::default();
+        for (from, to) in [(10, 20), (30, 40), (50, 60), (20, 30), (5, 8), (0, 1), (7, 55)] {
+            layer.add_hole(from, to);
+        }
+        assert_eq!(layer.holes.into_iter().collect::<Vec<_>>(), [(0, 1), (5, 60)]);
+    }
+}

@@ -1,0 +1,215 @@
+//! Transaction groups: which changes reach the disk together.
+//!
+//! Every change belongs to the group that is open when it begins. Operations hold the open group for as
+//! long as they run; closing it waits for them, so all changes of an operation are in one group, and no
+//! operation of a group runs beside one of the next.
+//!
+//! ```text
+//!    group 7   │ open ........ │ close │ syncing ..................... │ synced
+//!    group 8                   │       │ open .................................. │ close │ syncing
+//!    operation     begin──end    begin ─┘ waits here, for what runs in 7 to end
+//! ```
+//!
+//! So two groups have changes in memory: the open one and the one that is being synced. `Node` keeps the
+//! changes of both apart.
+//!
+//! What is changed faster than the devices take it is slowed down: first by delays that grow with the
+//! bytes that wait to be written, then by waiting until some are.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+
+/// Per cent of the most dirty bytes at which operations begin to be delayed: zfs_delay_min_dirty_percent.
+const DELAY_MIN_PERCENT: u64 = 60;
+/// Nanoseconds of delay half way between that and the most: zfs_delay_scale.
+const DELAY_SCALE_NS: u64 = 500_000;
+/// The longest delay, nanoseconds.
+const DELAY_MAX_NS: u64 = 100_000_000;
+/// Per cent of the most dirty bytes at which a group is closed early: zfs_dirty_data_sync_percent.
+const SYNC_PERCENT: u64 = 20;
+
+/// The transaction groups of a pool.
+pub struct Txgs {
+    /// The open group. Operations hold it shared, closing holds it alone.
+    open: RwLock<u64>,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    dirty_bytes_max: u64,
+}
+
+#[derive(Debug)]
+struct Progress {
+    /// The latest group that is on disk.
+    synced: u64,
+    /// Somebody waits for this group.
+    wanted: u64,
+    /// Bytes that were changed, by the lowest bit of the group.
+    dirty: [u64; 2],
+    /// Why nothing is written any more.
+    stopped: Option<String>,
+}
+
+/// The right to change things in one group; an operation's changes all use the same.
+///
+/// Not to be held while another is begun by the same thread.
+pub struct Tx<'a> {
+    txg: u64,
+    txgs: &'a Txgs,
+    _hold: Option<RwLockReadGuard<'a, u64>>,
+}
+
+impl Txgs {
+    /// Groups of a pool whose latest group on disk is `synced`. `dirty_bytes_max` bounds the bytes in
+    /// memory that wait to be written: zfs_dirty_data_max.
+    pub fn new(synced: u64, dirty_bytes_max: u64) -> Txgs {
+        Txgs {
+            open: RwLock::new(synced + 1),
+            progress: Mutex::new(Progress { synced, wanted: 0, dirty: [0; 2], stopped: None }),
+            moved: Condvar::new(),
+            dirty_bytes_max,
+        }
+    }
+
+    /// Begins an operation, in the open group. Waits while too much is dirty. Errors: `Suspended` if the
+    /// pool does not write any more.
+    pub fn begin(&self) -> Result<Tx<'_>> {
+        self.throttle()?;
+        let hold = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
+    }
+
+    /// For who syncs a group: changes that belong to it still.
+    pub fn in_sync(&self, txg: u64) -> Tx<'_> {
+        Tx { txg, txgs: self, _hold: None }
+    }
+
+    /// The open group.
+    pub fn open_txg(&self) -> u64 {
+        *self.open.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The latest group on disk.
+    pub fn synced_txg(&self) -> u64 {
+        self.progress().synced
+    }
+
+    /// Waits until everything that has happened so far is on disk. Errors: `Suspended`.
+    pub fn wait_synced(&self) -> Result<()> {
+        let txg = self.open_txg();
+        let mut progress = self.progress();
+        progress.wanted = progress.wanted.max(txg);
+        self.moved.notify_all();
+        while progress.synced < txg {
+            progress.check()?;
+            progress = self.wait(progress, None);
+        }
+        Ok(())
+    }
+
+    /// Waits until the open group should be synced: somebody waits for it, much is dirty, or `timeout` is
+    /// over. False if it is over and nothing was changed.
+    pub fn wait_for_work(&self, timeout: Duration) -> bool {
+        let txg = self.open_txg();
+        let mut progress = self.progress();
+        let sync_bytes = self.dirty_bytes_max * SYNC_PERCENT / 100;
+        if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_bytes {
+            let enough = |p: &mut Progress| p.wanted < txg && p.dirty[txg as usize & 1] < sync_bytes;
+            let waited = self.moved.wait_timeout_while(progress, timeout, enough);
+            (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        progress.wanted >= txg || progress.dirty[txg as usize & 1] > 0
+    }
+
+    /// Closes the open group, when all that runs in it has ended, and opens the next. Returns the one
+    /// that was closed, for it to be synced.
+    pub fn close(&self) -> u64 {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        *open += 1;
+        *open - 1
+    }
+
+    /// Tells that the group is on disk.
+    pub fn synced(&self, txg: u64) {
+        let mut progress = self.progress();
+        progress.synced = txg;
+        progress.dirty[txg as usize & 1] = 0;
+        self.moved.notify_all();
+    }
+
+    /// From now on nothing is written: all who wait for a group, and all who begin, get an error.
+    pub fn stop(&self, why: &str) {
+        self.progress().stopped = Some(why.to_owned());
+        self.moved.notify_all();
+    }
+
+    /// Whether [`Txgs::stop`] was called, and why.
+    pub fn stopped(&self) -> Option<String> {
+        self.progress().stopped.clone()
+    }
+
+    /// Bytes that wait to be written.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.progress().dirty.iter().sum()
+    }
+
+    fn throttle(&self) -> Result<()> {
+        let mut progress = self.progress();
+        let delay_min = self.dirty_bytes_max * DELAY_MIN_PERCENT / 100;
+        loop {
+            progress.check()?;
+            let dirty: u64 = progress.dirty.iter().sum();
+            if dirty >= self.dirty_bytes_max {
+                progress = self.wait(progress, None);
+                continue;
+            }
+            if dirty <= delay_min {
+                return Ok(());
+            }
+            let delay_ns = DELAY_SCALE_NS.saturating_mul(dirty - delay_min) / (self.dirty_bytes_max - dirty);
+            drop(self.wait(progress, Some(Duration::from_nanos(delay_ns.min(DELAY_MAX_NS)))));
+            return Ok(());
+        }
+    }
+
+    fn wait<'a>(&self, progress: MutexGuard<'a, Progress>, timeout: Option<Duration>) -> MutexGuard<'a, Progress> {
+        match timeout {
+            None => self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner),
+            Some(timeout) => self.moved.wait_timeout(progress, timeout).unwrap_or_else(PoisonError::into_inner).0,
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Progress {
+    fn check(&self) -> Result<()> {
+        match &self.stopped {
+            None => Ok(()),
+            Some(why) => Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}"))),
+        }
+    }
+}
+
+impl Tx<'_> {
+    /// The group.
+    pub fn txg(&self) -> u64 {
+        self.txg
+    }
+
+    /// Counts bytes that were changed.
+    pub(crate) fn dirty(&self, bytes: u64) {
+        if self._hold.is_some() {
+            let mut progress = self.txgs.progress();
+            let before = progress.dirty[self.txg as usize & 1];
+            progress.dirty[self.txg as usize & 1] = before + bytes;
+            let limit = self.txgs.dirty_bytes_max * SYNC_PERCENT / 100;
+            if before < limit && before + bytes >= limit {
+                self.txgs.moved.notify_all();
+            }
+        }
+    }
+}

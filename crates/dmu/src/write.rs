@@ -1,0 +1,210 @@
+//! Changing an object: its bytes, its bonus buffer, its spill block.
+//!
+//! A block that is only partly overwritten is read first, without a lock held; then the change is made to
+//! a copy in the open layer, unless another writer put one there meanwhile.
+
+use base::{Block, Error, Kind, Result};
+use format::blkptr::BlkPtr;
+use format::dnode::Dnode;
+
+use crate::node::{Found, Node, State};
+use crate::{Object, Tx};
+
+use std::sync::Arc;
+
+impl Object {
+    /// Writes `data` from byte `offset` on; the object grows as needed. Errors: those of reading blocks that
+    /// are partly overwritten; `TooBig` beyond the last block that can be.
+    pub fn write(&self, tx: &Tx<'_>, offset: u64, data: &[u8]) -> Result<()> {
+        let size = self.current_block_size()?;
+        let mut rest = data;
+        let mut at = offset;
+        while !rest.is_empty() {
+            let skip = (at % size) as usize;
+            let len = rest.len().min(size as usize - skip);
+            let (part, tail) = rest.split_at(len);
+            self.modify(tx, at / size, len as u64 == size, &mut |block| {
+                block[skip..skip + len].copy_from_slice(part);
+                Ok(())
+            })?;
+            at = at.checked_add(len as u64).ok_or_else(too_big)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    /// Changes one block by `f`, which gets its contents, or anything if it will write all of it.
+    pub fn modify(
+        &self,
+        tx: &Tx<'_>,
+        blkid: u64,
+        whole: bool,
+        f: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let node = self.writable()?;
+        let mut read: Option<(Arc<Dnode>, Block)> = None;
+        loop {
+            let mut state = node.write();
+            let size = state.dnode_mut()?.block_size as usize;
+            let before = match state.find(blkid) {
+                Found::Changed(block) => block,
+                Found::Hole => Block::zeroed(size),
+                Found::OnDisk(_) if whole => Block::zeroed(size),
+                Found::OnDisk(tree) => match &read {
+                    Some((of, block)) if Arc::ptr_eq(of, &tree) => block.clone(),
+                    _ => {
+                        drop(state);
+                        read = Some((tree.clone(), self.block_of(&tree, blkid, size)?));
+                        continue;
+                    }
+                },
+            };
+            self.enter(tx, node, &mut state)?;
+            match state.open_block(blkid) {
+                Some(block) => {
+                    drop(before);
+                    return f(block.make_mut());
+                }
+                None => {
+                    let mut block = before;
+                    f(block.make_mut())?;
+                    let dnode = state.dnode_mut()?;
+                    dnode.block_max = dnode.block_max.max(blkid);
+                    state.put(blkid, block);
+                    tx.dirty(size as u64);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Frees `len` bytes from `offset` on: whole blocks become holes, the rest of others zeros.
+    pub fn free_range(&self, tx: &Tx<'_>, offset: u64, len: u64) -> Result<()> {
+        let size = self.current_block_size()?;
+        let end = offset.saturating_add(len);
+        let (first, last) = (offset.div_ceil(size), end / size);
+        if first > last {
+            return self.zero(tx, offset, end);
+        }
+        if offset < first * size {
+            self.zero(tx, offset, first * size)?;
+        }
+        if last.saturating_mul(size) < end {
+            self.zero(tx, last * size, end)?;
+        }
+        if first < last {
+            let node = self.writable()?;
+            let mut state = node.write();
+            self.enter(tx, node, &mut state)?;
+            state.punch(first, last);
+            tx.dirty(512);
+        }
+        Ok(())
+    }
+
+    /// Writes zeros within one block, if there is anything in it.
+    fn zero(&self, tx: &Tx<'_>, from: u64, to: u64) -> Result<()> {
+        let size = self.current_block_size()?;
+        let blkid = from / size;
+        let is_hole = match self.find(blkid) {
+            Found::Changed(_) => false,
+            Found::Hole => true,
+            Found::OnDisk(tree) => self.pointer(&tree, 0, blkid)?.0.is_hole(),
+        };
+        if is_hole || from == to {
+            return Ok(());
+        }
+        let (skip, len) = ((from % size) as usize, (to - from) as usize);
+        self.modify(tx, blkid, false, &mut |block| {
+            block[skip..skip + len].fill(0);
+            Ok(())
+        })
+    }
+
+    /// Changes the dnode: its bonus buffer and types. Block pointers, levels and used bytes are not for
+    /// callers to change.
+    pub fn update(&self, tx: &Tx<'_>, f: impl FnOnce(&mut Dnode)) -> Result<()> {
+        let node = self.writable()?;
+        let mut state = node.write();
+        self.enter(tx, node, &mut state)?;
+        f(state.dnode_mut()?);
+        Ok(())
+    }
+
+    /// Replaces the spill block; `None` removes it.
+    pub fn set_spill(&self, tx: &Tx<'_>, contents: Option<&[u8]>) -> Result<()> {
+        let node = self.writable()?;
+        let mut state = node.write();
+        self.enter(tx, node, &mut state)?;
+        match contents {
+            Some(bytes) => {
+                let mut block = Block::zeroed(bytes.len().next_multiple_of(512));
+                block.make_mut()[..bytes.len()].copy_from_slice(bytes);
+                tx.dirty(block.len() as u64);
+                state.put(Object::SPILL_BLKID, block);
+                state.dnode_mut()?.spill.get_or_insert(BlkPtr::HOLE);
+            }
+            None => {
+                state.punch(Object::SPILL_BLKID, Object::SPILL_BLKID + 1);
+                state.dnode_mut()?.spill = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the size of its blocks while it has at most one; what is in that stays, cut or with zeros
+    /// behind it. Errors: `Invalid` if it has more.
+    pub fn set_block_size(&self, tx: &Tx<'_>, bytes: u64) -> Result<()> {
+        let before = self.fresh()?;
+        if before.dnode().block_size == bytes {
+            return Ok(());
+        }
+        if before.dnode().block_max > 0 {
+            return Err(Error::new(Kind::Invalid, "the size of many blocks cannot be changed"));
+        }
+        let old = before.block(0)?;
+        let node = self.writable()?;
+        let mut state = node.write();
+        self.enter(tx, node, &mut state)?;
+        let mut block = Block::zeroed(bytes as usize);
+        let len = old.len().min(bytes as usize);
+        block.make_mut()[..len].copy_from_slice(&old[..len]);
+        state.dnode_mut()?.block_size = bytes;
+        state.put(0, block);
+        tx.dirty(bytes);
+        Ok(())
+    }
+
+    /// This object with the dnode that it has now.
+    pub fn fresh(&self) -> Result<Object> {
+        let node = self.writable()?;
+        let gone = || Error::new(Kind::NotFound, "object has been freed");
+        Object::of_node(self.objset().clone(), node.clone()).ok_or_else(gone)
+    }
+
+    fn current_block_size(&self) -> Result<u64> {
+        self.fresh()?.block_size()
+    }
+
+    fn writable(&self) -> Result<&Arc<Node>> {
+        self.node().ok_or_else(|| Error::new(Kind::ReadOnly, "this object is open read-only"))
+    }
+
+    fn enter(&self, tx: &Tx<'_>, node: &Arc<Node>, state: &mut State) -> Result<()> {
+        if state.enter(tx) {
+            self.objset().live()?.mark(tx.txg(), node);
+            tx.dirty(512);
+        }
+        Ok(())
+    }
+
+    /// A block of the tree on disk, of `size` bytes.
+    fn block_of(&self, tree: &Dnode, blkid: u64, size: usize) -> Result<Block> {
+        let (bp, _) = self.pointer(tree, 0, blkid)?;
+        if bp.is_hole() { Ok(Block::zeroed(size)) } else { self.get(tree, bp, 0, blkid) }
+    }
+}
+
+fn too_big() -> Error {
+    Error::new(Kind::TooBig, "beyond the largest offset")
+}
