@@ -56,8 +56,6 @@ impl Pool {
             let Some(spec) = top.top_spec() else { continue };
             let count = slabs::count(top);
             let size_bytes = metaslab_bytes(top, count);
-            // a data block of 128 KiB tells how much of the space is parity and padding
-            let ratio = (128 << 10) / (self.tree().asize(top.number(), 128 << 10)? >> 9).max(1);
             spaces.push(TopSpace {
                 number: top.number(),
                 size_bytes,
@@ -65,7 +63,7 @@ impl Pool {
                 checkpoint_bytes: self.checkpoint_bytes(spec.zap)?,
                 expandable_bytes: self.expandable(top, spec.asize, spec.metaslab_shift),
                 fragmentation: self.top_fragmentation(top, count)?,
-                deflated_bytes: (size_bytes >> 9).saturating_mul(ratio),
+                deflated_bytes: self.tree().deflate(top.number(), size_bytes)?,
             });
         }
         Ok(spaces)

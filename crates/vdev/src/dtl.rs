@@ -50,6 +50,12 @@ impl TxgRanges {
         self.ranges.get(at).is_some_and(|r| r.start <= txg)
     }
 
+    /// Whether any of `txgs` is in the set.
+    pub fn intersects(&self, txgs: &Range<u64>) -> bool {
+        let at = self.ranges.partition_point(|r| r.end <= txgs.start);
+        !txgs.is_empty() && self.ranges.get(at).is_some_and(|r| r.start < txgs.end)
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -94,6 +100,9 @@ mod tests {
                     set.remove(range)
                 }
                 assert!((0..64).all(|txg| set.contains(txg) == model[txg as usize]), "{set:?}");
+                let (from, to) = (random(60), 60);
+                assert_eq!(set.intersects(&(from..to)), model[from as usize..to as usize].contains(&true), "{set:?}");
+                assert!(!set.intersects(&(from..from)), "{set:?}");
                 assert!(set.ranges.windows(2).all(|w| w[0].end < w[1].start), "{set:?}");
             }
         }

@@ -151,7 +151,11 @@ pub struct Stats {
     pub read_bytes: AtomicU64,
     /// Reads that failed.
     pub read_errors: AtomicU64,
-    /// Writes that failed.
+    /// Writes asked of the device.
+    pub writes: AtomicU64,
+    /// Bytes written or meant to be.
+    pub write_bytes: AtomicU64,
+    /// Writes and flushes that failed.
     pub write_errors: AtomicU64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: AtomicU64,

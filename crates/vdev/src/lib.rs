@@ -9,13 +9,15 @@
 //!   read: one batch, first choice, no checksum ──> leaf reads ──> device::read_batch
 //!         │ wrong or failed
 //!   verify: every other way, until the caller is satisfied; counts errors on those at fault
+//!
+//!   write: one batch, with parity, to every leaf ──> leaf writes ──> device::write_batch
 //! ```
 //!
 //! - [`spec`]: what the configuration says; [`tree`]: the open vdevs; [`health`]: their states;
 //!   [`dtl`]: what a leaf has missed.
 //! - [`raidz`], [`draid`], [`indirect`]: pure geometry.
-//! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, as methods
-//!   of [`Tree`].
+//! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, and `write`,
+//!   as methods of [`Tree`].
 //! - [`label`]: the four labels of a device.
 //!
 //! Invariants: nothing that a disk says is used before [`spec`] or the geometry has checked it; a
@@ -33,6 +35,7 @@ pub mod read;
 pub mod spec;
 pub mod tree;
 mod verify;
+mod write;
 
 #[cfg(test)]
 mod tests;

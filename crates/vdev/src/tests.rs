@@ -4,6 +4,7 @@
 mod copies;
 mod parity;
 mod removed;
+mod write;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -16,8 +16,9 @@
 //! change behind shared references, so that readers never wait for each other.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
@@ -62,6 +63,8 @@ pub struct Vdev {
     health: HealthCell,
     missing: RwLock<TxgRanges>,
     missing_any: AtomicBool,
+    /// The transaction groups written since the last flush; `None` if nothing was written.
+    unflushed: Mutex<Option<Range<u64>>>,
     stats: Stats,
 }
 
@@ -141,6 +144,7 @@ impl Tree {
             device,
             missing: RwLock::default(),
             missing_any: AtomicBool::new(false),
+            unflushed: Mutex::default(),
             stats: Stats::default(),
         });
         for child in below {
@@ -208,6 +212,14 @@ impl Tree {
     pub fn asize(&self, number: u64, size: u64) -> Result<u64> {
         let top = self.top(number)?;
         Ok(self.asize_below(top, size).max(size.next_multiple_of(1 << top.ashift())))
+    }
+
+    /// Bytes of data that `asize` bytes of top-level vdev `number` stand for in all accounts of space:
+    /// how much of a block of 128 KiB is not parity or padding there decides. Errors as of
+    /// [`Tree::asize`].
+    pub fn deflate(&self, number: u64, asize: u64) -> Result<u64> {
+        let ratio = (128 << 10) / (self.asize(number, 128 << 10)? >> 9);
+        Ok((asize >> 9).saturating_mul(ratio))
     }
 
     fn asize_below(&self, vdev: &Vdev, size: u64) -> u64 {
@@ -372,6 +384,36 @@ impl Vdev {
     /// The transaction groups that it has missed.
     pub fn missing(&self) -> TxgRanges {
         self.missing.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it lacks blocks born in any of `txgs`.
+    pub(crate) fn is_missing_any(&self, txgs: &Range<u64>) -> bool {
+        self.missing_any.load(Ordering::Relaxed)
+            && self.missing.read().unwrap_or_else(PoisonError::into_inner).intersects(txgs)
+    }
+
+    /// Notes that it has missed `txgs`.
+    pub(crate) fn miss(&self, txgs: Range<u64>) {
+        if !txgs.is_empty() {
+            self.missing.write().unwrap_or_else(PoisonError::into_inner).insert(txgs);
+            self.missing_any.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that it was written for `txgs`, which may be empty, and needs a flush.
+    pub(crate) fn note_written(&self, txgs: Range<u64>) {
+        let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        *unflushed = Some(match unflushed.take() {
+            Some(old) if txgs.is_empty() => old,
+            Some(old) if !old.is_empty() => old.start.min(txgs.start)..old.end.max(txgs.end),
+            _ => txgs,
+        });
+    }
+
+    /// The transaction groups that it was written for since this was last asked; `None` if it was
+    /// not written.
+    pub(crate) fn take_written(&self) -> Option<Range<u64>> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn place(&self) -> &Place {

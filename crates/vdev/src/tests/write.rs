@@ -1,0 +1,310 @@
+//! Blocks written by the tree, read back through every loss that they must bear.
+
+use base::Kind as ErrorKind;
+
+use super::*;
+use crate::draid::Shape;
+use crate::{State, TxgRanges};
+
+const WHOLE: std::ops::Range<u64> = 0..DEVICE_BYTES_MIN;
+const SIZES: [usize; 8] = [512, 1024, 1536, 2560, 4096, 6656, 20_480, 131_072];
+
+/// Empty leaves, and a tree on them.
+fn pool(tops: Vec<Spec>) -> Pool {
+    images_of(&tops).open(tops, &[])
+}
+
+fn images_of(tops: &[Spec]) -> Images {
+    fn visit(spec: &Spec, images: &mut Images) {
+        if matches!(spec.kind, Kind::Disk) {
+            images.write(spec.guid, 0, &[]);
+        }
+        spec.children.iter().for_each(|child| visit(child, images));
+    }
+    let mut images = Images::default();
+    tops.iter().for_each(|top| visit(top, &mut images));
+    images
+}
+
+fn mirror(count: u64, ashift: u32) -> Spec {
+    top(vdev(Kind::Mirror, 0, 9, disks(100..100 + count)), ashift)
+}
+
+fn raidz(nparity: usize, width: u64, ashift: u32) -> Spec {
+    top(vdev(Kind::Raidz { nparity }, 0, 9, disks(100..100 + width)), ashift)
+}
+
+/// 7 children, 1 spare, 3 groups of 2 data columns and as many of parity.
+fn draid(nparity: u64, ashift: u32) -> Spec {
+    let shape = Shape { children: 7, ndata: 4 - nparity, nparity, nspares: 1, ngroups: 3 };
+    top(vdev(Kind::Draid(shape), 0, 9, disks(100..107)), ashift)
+}
+
+/// Extents of blocks of all sizes, one behind the other from `start` on, and the blocks.
+fn blocks(tree: &Tree, start: u64) -> Vec<(Extent, Vec<u8>)> {
+    let mut at = start;
+    let place = |(i, &size): (usize, &usize)| {
+        let place = extent(0, at, size);
+        at += tree.asize(0, size as u64).unwrap();
+        (place, pattern(i as u64 + 1, size))
+    };
+    SIZES.iter().enumerate().map(place).collect()
+}
+
+fn write(tree: &Tree, blocks: &[(Extent, Vec<u8>)]) -> Vec<Result<()>> {
+    let writes: Vec<(Extent, &[u8])> = blocks.iter().map(|(extent, block)| (*extent, &block[..])).collect();
+    tree.write_batch(&writes)
+}
+
+/// Writes blocks, and reads them with any `losses` leaves of `width` gone.
+fn bears(spec: Spec, start: u64, width: usize, losses: usize) {
+    let images = images_of(std::slice::from_ref(&spec));
+    let pool = images.open(vec![spec.clone()], &[]);
+    let blocks = blocks(&pool.tree, start);
+    write(&pool.tree, &blocks).into_iter().for_each(|result| result.unwrap());
+    pool.tree.flush().unwrap();
+    assert!(pool.tree.iter().all(|leaf| leaf.missing().is_empty() && leaf.stats().errors() == [0; 3]));
+    drop(pool);
+    for lost in subsets(width, losses).into_iter().chain([vec![]]) {
+        let absent: Vec<u64> = lost.iter().map(|&i| 100 + i as u64).collect();
+        let pool = images.open(vec![spec.clone()], &absent);
+        for (place, block) in &blocks {
+            assert!(pool.read_fast(*place).unwrap() == *block, "{:?} {place:?} without {lost:?}", spec.kind);
+        }
+        // nothing is charged, so parity was right, and zeros that fill up a draid's lines were written
+        let noisy = images.open(vec![spec.clone()], &[]);
+        absent.iter().for_each(|&guid| noisy.noise(guid));
+        let (place, block) = &blocks[lost.len() % blocks.len()];
+        assert!(noisy.read_slow(*place, block).unwrap() == *block, "{:?} {place:?} noise {lost:?}", spec.kind);
+    }
+}
+
+#[test]
+fn every_layout_bears_its_losses() {
+    for ashift in [9, 12] {
+        bears(top(disk(0, 100), ashift), 1 << 20, 1, 0);
+        bears(mirror(3, ashift), 1 << 20, 3, 2);
+        for nparity in 1..=3 {
+            for width in [nparity as u64 + 1, nparity as u64 + 3] {
+                bears(raidz(nparity, width, ashift), 7 << 12, width as usize, nparity);
+                bears(raidz(nparity, width, ashift), (1 << 20) + (3 << 12), width as usize, nparity);
+            }
+            bears(draid(nparity as u64, ashift), 0, 7, nparity);
+            // a block that crosses the border of a group
+            bears(draid(nparity as u64, ashift), (64 << 20) - (8 << 12), 7, nparity);
+        }
+    }
+}
+
+/// What is written is what the tests of reading have written by hand, parity included, and nothing
+/// else: no leaf changes outside its columns.
+#[test]
+fn sectors_that_are_not_the_blocks_stay() {
+    let spec = raidz(2, 5, 9);
+    let mut images = images_of(std::slice::from_ref(&spec));
+    (100..105).for_each(|guid| images.write(guid, 0, &[0xee; 1 << 20]));
+    let pool = images.open(vec![spec], &[]);
+    let block = pattern(1, 2 * 512);
+    let place = extent(0, 5 * 512, block.len());
+    write(&pool.tree, &[(place, block.clone())])[0].as_ref().unwrap();
+    let on = |guid: u64| images.0[&guid].bytes()[FRONT_BYTES as usize..][..1 << 20].to_vec();
+    for (guid, row) in [(102, Some(&block[..512])), (103, Some(&block[512..])), (100, None), (101, None)] {
+        let bytes = on(guid);
+        assert!(row.is_none_or(|row| bytes[512..1024] == *row), "{guid}");
+        assert!(bytes[..512] == [0xee; 512] && bytes[1024..].iter().all(|&byte| byte == 0xee), "{guid}");
+        assert!(bytes[512..1024] != [0xee; 512], "{guid}");
+    }
+    // 4 sectors are rounded up to 6; padding is not written
+    assert!(on(104).iter().all(|&byte| byte == 0xee));
+    assert_eq!(pool.devices[&104].writes(), 0);
+}
+
+#[test]
+fn the_end_of_a_block_is_filled_with_zeros_and_never_more() {
+    for spec in [top(disk(0, 100), 12), mirror(2, 12), raidz(1, 3, 12)] {
+        let mut images = images_of(std::slice::from_ref(&spec));
+        (100..103).for_each(|guid| images.write(guid, 0, &[0xee; 1 << 16]));
+        let pool = images.open(vec![spec], &[]);
+        let block = pattern(3, 512);
+        write(&pool.tree, &[(extent(0, 0, 512), block.clone())])[0].as_ref().unwrap();
+        let leaf = if pool.tree.top(0).unwrap().has_parity() { 101 } else { 100 };
+        let bytes = images.0[&leaf].bytes()[FRONT_BYTES as usize..][..1 << 16].to_vec();
+        assert!(bytes[..512] == block && bytes[512..4096] == [0; 3584] && bytes[4096..] == [0xee; (1 << 16) - 4096]);
+    }
+}
+
+/// Leaves that fail are charged and noted, and the write is good while the redundancy lasts.
+#[test]
+fn failures_within_the_redundancy() {
+    for (spec, width, bearable) in [
+        (mirror(3, 9), 3, 2),
+        (raidz(1, 4, 9), 4, 1),
+        (raidz(2, 5, 12), 5, 2),
+        (raidz(3, 6, 9), 6, 3),
+        (draid(2, 9), 7, 2),
+    ] {
+        for losses in 0..=bearable + 1 {
+            let pool = pool(vec![spec.clone()]);
+            let big = vec![(extent(0, 0, 131_072), pattern(1, 131_072))];
+            let broken: Vec<u64> = (100..100 + width).collect();
+            broken[..losses].iter().for_each(|guid| pool.devices[guid].unwritable(WHOLE));
+            let result = write(&pool.tree, &big).remove(0);
+            let leaf = |guid: u64| pool.tree.leaf(guid).unwrap();
+            for &guid in &broken {
+                let failed = broken[..losses].contains(&guid) && pool.devices[&guid].writes() > 0;
+                assert_eq!(leaf(guid).stats().errors()[1] > 0, failed);
+                assert_eq!(leaf(guid).is_missing(10), failed);
+                assert!(!leaf(guid).is_missing(9) && !leaf(guid).is_missing(11));
+            }
+            // a draid's block is not on every leaf
+            let hit = broken[..losses].iter().filter(|guid| pool.devices[guid].writes() > 0).count();
+            assert_eq!(result.is_ok(), hit <= bearable, "{:?} {losses}", spec.kind);
+            match result {
+                Ok(()) => assert!(pool.read_fast(big[0].0).unwrap() == big[0].1),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Io);
+                    assert!(e.place().vdev.as_deref().unwrap().starts_with("leaf 10"), "{e:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_write_that_fails_is_one_block() {
+    let pool = pool(vec![top(disk(0, 100), 9), Spec { id: 1, ..top(disk(1, 101), 9) }]);
+    pool.devices[&101].fail_write(1);
+    let blocks: Vec<_> = (0..6).map(|i| (extent(i % 2, i << 20, 4096), pattern(i, 4096))).collect();
+    let good: Vec<bool> = write(&pool.tree, &blocks).iter().map(Result::is_ok).collect();
+    assert_eq!(good, [true, true, true, false, true, true]);
+    let stats = pool.tree.leaf(101).unwrap().stats();
+    assert_eq!(stats.errors(), [0, 1, 0]);
+    use std::sync::atomic::Ordering::Relaxed;
+    assert_eq!((stats.writes.load(Relaxed), stats.write_bytes.load(Relaxed)), (3, 3 * 4096));
+}
+
+#[test]
+fn a_leaf_that_is_away_misses_what_is_written() {
+    let spec = mirror(2, 9);
+    let pool = images_of(std::slice::from_ref(&spec)).open(vec![spec], &[101]);
+    let blocks = [(extent(0, 0, 512), pattern(1, 512))];
+    write(&pool.tree, &blocks)[0].as_ref().unwrap();
+    let leaf = |guid| pool.tree.leaf(guid).unwrap();
+    assert_eq!(leaf(101).missing(), std::iter::once(10..11).collect::<TxgRanges>());
+    assert_eq!((leaf(101).stats().errors(), leaf(100).missing().is_empty()), ([0; 3], true));
+
+    // the other vanishes: it is charged, and not asked again
+    pool.devices[&100].vanish(true);
+    for expect in [1, 1] {
+        let error = write(&pool.tree, &blocks).remove(0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Missing);
+        assert!(error.place().vdev.is_some());
+        assert_eq!(leaf(100).stats().errors()[1], expect);
+        assert_eq!(pool.tree.health(leaf(100).id()).state, State::Unavail);
+    }
+    assert!(leaf(100).is_missing(10));
+}
+
+#[test]
+fn both_sides_of_a_replacement_and_a_distributed_spare() {
+    let shape = Shape { children: 5, ndata: 2, nparity: 1, nspares: 2, ngroups: 1 };
+    let stand_in = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50, vec![]);
+    let mut children = disks(100..105);
+    children[0] = vdev(Kind::Spare, 0, 60, vec![disk(0, 100), stand_in]);
+    let specs =
+        [top(vdev(Kind::Draid(shape), 0, 9, children), 9), top(vdev(Kind::Replacing, 0, 9, disks(100..102)), 9)];
+    for spec in specs {
+        let images = images_of(std::slice::from_ref(&spec));
+        let pool = images.open(vec![spec.clone()], &[]);
+        // spread over many slices, so that the spare lies everywhere
+        let blocks: Vec<_> = (0..40).map(|i| (extent(0, i * 3 << 20, 3072), pattern(i + 1, 3072))).collect();
+        let fits = |(place, _): &&(Extent, Vec<u8>)| place.offset < DEVICE_BYTES_MIN - (8 << 20);
+        let blocks: Vec<_> = blocks.iter().filter(fits).cloned().collect();
+        write(&pool.tree, &blocks).into_iter().for_each(|result| result.unwrap());
+        drop(pool);
+        for absent in [100, 101] {
+            let pool = images.open(vec![spec.clone()], &[absent]);
+            blocks.iter().for_each(|(place, block)| assert!(pool.read_fast(*place).unwrap() == *block));
+        }
+    }
+}
+
+/// A configuration in which distributed spares stand in for each other ends in an error, not never.
+#[test]
+fn spares_that_lead_in_a_circle() {
+    let shape = Shape { children: 3, ndata: 1, nparity: 1, nspares: 1, ngroups: 1 };
+    let child = |id: u64| {
+        let stand_in = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50 + id, vec![]);
+        vdev(Kind::Spare, id, 60 + id, vec![disk(0, 100 + id), stand_in])
+    };
+    let pool = pool(vec![top(vdev(Kind::Draid(shape), 0, 9, (0..3).map(child).collect()), 9)]);
+    let _ = write(&pool.tree, &[(extent(0, 0, 512), pattern(1, 512))]);
+}
+
+#[test]
+fn flushes_go_where_something_was_written() {
+    let pool = pool(vec![mirror(2, 9), Spec { id: 1, ..top(disk(1, 102), 9) }]);
+    let flushes = || [100, 101, 102].map(|guid| pool.devices[&guid].flushes());
+    let leaf = |guid| pool.tree.leaf(guid).unwrap();
+    pool.tree.flush().unwrap();
+    assert_eq!(flushes(), [0; 3]);
+    let put = |top, txg| {
+        let place = Extent { birth_txg: txg, ..extent(top, 0, 512) };
+        write(&pool.tree, &[(place, pattern(1, 512))]).remove(0).unwrap();
+    };
+    put(0, 5);
+    put(0, 7);
+    pool.tree.flush().unwrap();
+    pool.tree.flush().unwrap();
+    assert_eq!(flushes(), [1, 1, 0]);
+
+    // one side fails: what it was written for is missed, and the other side has it
+    put(0, 8);
+    put(0, 9);
+    pool.devices[&100].fail_flush(1);
+    pool.tree.flush().unwrap();
+    assert_eq!(leaf(100).missing(), std::iter::once(8..10).collect::<TxgRanges>());
+    assert_eq!((leaf(100).stats().errors(), leaf(101).stats().errors()), ([0, 1, 0], [0; 3]));
+
+    // the other side fails too, for other groups: still nothing is lost
+    put(0, 12);
+    pool.devices[&101].fail_flush(2);
+    pool.tree.flush().unwrap();
+    // but here the side that flushes well lacks the group
+    pool.devices[&100].fail_write(pool.devices[&100].writes());
+    put(0, 13);
+    pool.devices[&101].fail_flush(3);
+    assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
+    // a single device has nobody to make up for it
+    put(1, 14);
+    pool.devices[&102].fail_flush(0);
+    assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
+    pool.tree.flush().unwrap();
+}
+
+#[test]
+fn what_cannot_be_written() {
+    let mut small = top(disk(0, 100), 12);
+    small.top.as_mut().unwrap().asize = 1 << 20;
+    let pool = pool(vec![small, top(vdev(Kind::Indirect, 1, 7, vec![]), 9), top(vdev(Kind::Hole, 2, 0, vec![]), 9)]);
+    let kind = |top, offset, size| {
+        let result = write(&pool.tree, &[(extent(top, offset, size), vec![1; size])]).remove(0);
+        result.map_err(|e| e.kind())
+    };
+    assert_eq!(kind(0, (1 << 20) - 4096, 4096), Ok(()));
+    assert_eq!(kind(0, (1 << 20) - 4096, 4608), Err(ErrorKind::Corrupt));
+    assert_eq!(kind(0, 512, 512), Err(ErrorKind::Invalid));
+    assert_eq!(kind(1, 0, 512), Err(ErrorKind::Invalid));
+    assert_eq!(kind(2, 0, 512), Err(ErrorKind::Missing));
+    assert_eq!(kind(3, 0, 512), Err(ErrorKind::Corrupt));
+    assert!(write(&pool.tree, &[]).is_empty());
+}
+
+#[test]
+fn accounts_leave_parity_out() {
+    let pool = pool(vec![raidz(1, 3, 12), Spec { id: 1, ..top(disk(1, 110), 9) }]);
+    // 128 KiB take 192 KiB: 341 of 512 bytes are data
+    assert_eq!(pool.tree.deflate(0, 192 << 10).unwrap(), 384 * 341);
+    assert_eq!(pool.tree.deflate(1, 192 << 10).unwrap(), 192 << 10);
+    assert!(pool.tree.deflate(2, 512).is_err());
+}

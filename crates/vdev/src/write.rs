@@ -1,0 +1,331 @@
+//! Writes, in batches.
+//!
+//! Each extent becomes writes of leaves: one for a leaf, one for each side of a mirror, one for each
+//! column of a raidz. All writes of all extents run together.
+//!
+//! ```text
+//!   caller's block  | D0        | D1        | D2     |      columns are written from where they lie
+//!                     └─────────┬───────────┘
+//!                      codec::parity::generate
+//!                               │
+//!   own buffers     | P         | Q         |               parity, and zeros that fill up sectors
+//! ```
+//!
+//! A block is written if it can be read back within the redundancy: at least one side of a mirror
+//! took it, no more columns of a row failed than it has parity. What a leaf did not take, because it
+//! failed or is away, is noted as missed ([`crate::dtl`]), so that readers and resilvers know.
+//!
+//! The padding that makes a raidz block a multiple of its parity plus one is not written. The zero
+//! sectors that fill up a draid's last line are: they count in parity, and a rebuild that does not
+//! know where blocks are takes them for data.
+//!
+//! Nothing lasts before [`Tree::flush`]. A flush that fails tells nothing of which writes were lost,
+//! so the leaf is taken to have missed every transaction group that was written since the last one.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use device::{Write, flush_batch};
+
+use crate::health::{Aux, Health, State, Stats};
+use crate::locate::nothing_left;
+use crate::raidz::Row;
+use crate::read::Extent;
+use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
+
+/// Distributed spares that a block leads through at most. They may lead to one another, and a
+/// malicious configuration could make them a circle.
+const SPARES_MAX: usize = 256;
+
+/// What must be written for an extent.
+#[derive(Default)]
+struct Plan {
+    /// Takes the place of the caller's block if that does not end with a sector.
+    padded: Option<AlignedBuf>,
+    /// Parity, and zeros.
+    own: Vec<AlignedBuf>,
+    writes: Vec<LeafWrite>,
+    /// Leaves that should be written and cannot be.
+    away: Vec<VdevId>,
+    /// How many distributed spares it leads through.
+    spares: usize,
+}
+
+struct LeafWrite {
+    leaf: VdevId,
+    /// Offset on the device.
+    offset: u64,
+    bytes: Bytes,
+}
+
+/// Where the bytes of a write lie.
+#[derive(Clone)]
+enum Bytes {
+    /// In the block.
+    Block(Range<usize>),
+    /// In a buffer of the plan.
+    Own(usize, Range<usize>),
+}
+
+/// Which writes must succeed.
+enum Need {
+    /// The write of that number.
+    Leaf(usize),
+    /// All of these.
+    All(Vec<Need>),
+    /// One of these.
+    Any(Vec<Need>),
+    /// All of these but as many as there is parity.
+    Row(Vec<Need>, usize),
+    /// More than there is.
+    Impossible,
+}
+
+impl Need {
+    fn is_met(&self, done: &[bool]) -> bool {
+        match self {
+            Need::Leaf(number) => done[*number],
+            Need::All(needs) => needs.iter().all(|need| need.is_met(done)),
+            Need::Any(needs) => needs.iter().any(|need| need.is_met(done)),
+            Need::Row(needs, nparity) => needs.iter().filter(|need| !need.is_met(done)).count() <= *nparity,
+            Need::Impossible => false,
+        }
+    }
+}
+
+impl Tree {
+    /// Writes every block to its extent, with its redundancy, all at once.
+    ///
+    /// An extent's size is that of its block, its `birth_txg` the transaction group that is being
+    /// written. A block that does not end with a sector is filled up with zeros. The results are in
+    /// the order of the writes: `Ok` if the block can be read back within the redundancy, although
+    /// leaves may have failed. Those have the error counted and the transaction group noted as
+    /// missed. Otherwise the error is that of a leaf ([`ErrorKind::Io`], [`ErrorKind::Missing`]).
+    ///
+    /// Other errors: [`ErrorKind::Corrupt`] if there is no such place, [`ErrorKind::Invalid`] if the
+    /// vdev has been removed. Panics if a block is not as long as its extent.
+    pub fn write_batch(&self, writes: &[(Extent, &[u8])]) -> Vec<Result<()>> {
+        let plans: Vec<Result<(Plan, Need)>> =
+            writes.iter().map(|(extent, block)| self.plan_write(extent, block)).collect();
+        let mut batch = Vec::with_capacity(writes.len());
+        for (plan, (_, block)) in plans.iter().zip(writes) {
+            let Ok((plan, _)) = plan else { continue };
+            batch.extend(
+                plan.writes
+                    .iter()
+                    .map(|write| self.write_of(write.leaf, write.offset, plan.slice(&write.bytes, block))),
+            );
+        }
+        device::write_batch(&mut batch);
+        let results: Vec<Result<()>> = batch.into_iter().map(|write| write.result).collect();
+        let mut results = results.into_iter();
+        let mut out = Vec::with_capacity(writes.len());
+        for (plan, (extent, _)) in plans.into_iter().zip(writes) {
+            out.push(plan.and_then(|(plan, need)| self.finish_write(extent, &plan, &need, &mut results)));
+        }
+        out
+    }
+
+    /// A write of a leaf that has a device, counted.
+    pub(crate) fn write_of<'a>(&'a self, leaf: VdevId, offset: u64, bytes: &'a [u8]) -> Write<'a> {
+        let leaf = self.vdev(leaf);
+        Stats::count(&leaf.stats().writes);
+        leaf.stats().write_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        let device = leaf.device().expect("only leaves with a device are written");
+        Write::new(&**device, offset, bytes)
+    }
+
+    /// Notes what came of the writes of an extent: the next of `results`.
+    fn finish_write(
+        &self,
+        extent: &Extent,
+        plan: &Plan,
+        need: &Need,
+        results: &mut dyn Iterator<Item = Result<()>>,
+    ) -> Result<()> {
+        let txgs = extent.birth_txg..extent.birth_txg.saturating_add(1);
+        plan.away.iter().for_each(|&leaf| self.vdev(leaf).miss(txgs.clone()));
+        let (mut done, mut error) = (Vec::with_capacity(plan.writes.len()), None);
+        for (write, result) in plan.writes.iter().zip(results) {
+            let leaf = self.vdev(write.leaf);
+            done.push(result.is_ok());
+            match result {
+                Ok(()) => leaf.note_written(txgs.clone()),
+                Err(e) => {
+                    leaf.miss(txgs.clone());
+                    leaf.charge_write(&e);
+                    error = error.or(Some(e));
+                }
+            }
+        }
+        if need.is_met(&done) {
+            return Ok(());
+        }
+        let name = || self.top(extent.top).map_or("", Vdev::name);
+        Err(error.unwrap_or_else(|| nothing_left("no device to write to")).at_vdev(name()))
+    }
+
+    fn plan_write(&self, extent: &Extent, block: &[u8]) -> Result<(Plan, Need)> {
+        assert_eq!(extent.size, block.len() as u64, "a block as long as its extent");
+        let top = self.top(extent.top)?;
+        let invalid = |what| Err(Error::new(ErrorKind::Invalid, what).at_vdev(top.name()).at_offset(extent.offset));
+        if matches!(top.place(), Place::Indirect(_)) {
+            return invalid("a removed vdev cannot be written");
+        }
+        let sector = 1usize << top.ashift();
+        if !extent.offset.is_multiple_of(sector as u64) {
+            return invalid("write that does not begin with a sector");
+        }
+        let size = block.len().next_multiple_of(sector);
+        // checks the bounds; of a vdev that has not been removed there is one segment
+        self.segments(extent, size)?;
+        let mut plan = Plan::default();
+        if size != block.len() {
+            let mut padded = AlignedBuf::zeroed(size);
+            padded[..block.len()].copy_from_slice(block);
+            plan.padded = Some(padded);
+        }
+        let whole = Bytes::Block(0..size);
+        let need = self.plan_vdev(top, extent.offset, &whole, block, &mut plan).map_err(|e| e.at_vdev(top.name()))?;
+        Ok((plan, need))
+    }
+
+    /// Plans that `bytes` be written at `offset` of `vdev`, on all leaves that hold it.
+    fn plan_vdev(&self, vdev: &Vdev, offset: u64, bytes: &Bytes, block: &[u8], plan: &mut Plan) -> Result<Need> {
+        let away = |plan: &mut Plan| {
+            plan.away.push(vdev.id());
+            Ok(Need::Impossible)
+        };
+        match *vdev.place() {
+            Place::Device if vdev.readable_device().is_some() => {
+                let beyond = || Error::corrupt("block reaches past any device");
+                let offset = offset.checked_add(FRONT_BYTES).ok_or_else(beyond)?;
+                plan.writes.push(LeafWrite { leaf: vdev.id(), offset, bytes: bytes.clone() });
+                Ok(Need::Leaf(plan.writes.len() - 1))
+            }
+            Place::Device => away(plan),
+            Place::Copies => {
+                let side = |&child: &VdevId| self.plan_vdev(self.vdev(child), offset, bytes, block, plan);
+                vdev.children().iter().map(side).collect::<Result<_>>().map(Need::Any)
+            }
+            Place::Raidz(_) | Place::Draid(_) => {
+                let Bytes::Block(range) = bytes else { unreachable!("no parity below parity") };
+                let rows = vdev.rows(offset, range.len())?;
+                rows.iter().map(|row| self.plan_write_row(vdev, row, block, plan)).collect::<Result<_>>().map(Need::All)
+            }
+            Place::DraidSpare { draid, spare } if vdev.is_usable() && plan.spares < SPARES_MAX => {
+                plan.spares += 1;
+                let draid = self.vdev(draid);
+                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
+                let child = self.child(draid, layout.spare_child(spare, offset));
+                self.plan_vdev(child, offset, bytes, block, plan)
+            }
+            Place::DraidSpare { .. } => away(plan),
+            Place::Indirect(_) | Place::None => Ok(Need::Impossible),
+        }
+    }
+
+    fn plan_write_row(&self, vdev: &Vdev, row: &Row, block: &[u8], plan: &mut Plan) -> Result<Need> {
+        let height = row.columns[0].size;
+        let mut at = row.start;
+        let data = row.data().iter().map(|column| {
+            at += column.size;
+            Bytes::Block(at - column.size..at)
+        });
+        let data: Vec<Bytes> = data.collect();
+        let mut parity = AlignedBuf::for_overwrite(row.nparity * height);
+        let slices: Vec<&[u8]> = data.iter().map(|bytes| plan.slice(bytes, block)).collect();
+        codec::parity::generate(&slices, &mut parity.chunks_exact_mut(height).collect::<Vec<_>>());
+        let own = plan.keep(parity);
+        let parity = (0..row.nparity).map(|p| Bytes::Own(own, p * height..(p + 1) * height));
+        let mut needs = Vec::with_capacity(row.columns.len());
+        for (column, bytes) in row.columns.iter().zip(parity.chain(data)) {
+            let child = self.child(vdev, column.child);
+            let mut need = Vec::with_capacity(1);
+            if column.size > 0 {
+                need.push(self.plan_vdev(child, column.offset, &bytes, block, plan)?);
+            }
+            if column.size < height && matches!(vdev.place(), Place::Draid(_)) {
+                let rest = height - column.size;
+                let zeros = Bytes::Own(plan.keep(AlignedBuf::zeroed(rest)), 0..rest);
+                need.push(self.plan_vdev(
+                    child,
+                    column.offset.saturating_add(column.size as u64),
+                    &zeros,
+                    block,
+                    plan,
+                )?);
+            }
+            needs.push(Need::All(need));
+        }
+        Ok(Need::Row(needs, row.nparity))
+    }
+}
+
+impl Plan {
+    fn slice<'a>(&'a self, bytes: &Bytes, block: &'a [u8]) -> &'a [u8] {
+        match bytes {
+            Bytes::Block(range) => &self.padded.as_deref().unwrap_or(block)[range.clone()],
+            Bytes::Own(number, range) => &self.own[*number][range.clone()],
+        }
+    }
+
+    fn keep(&mut self, buf: AlignedBuf) -> usize {
+        self.own.push(buf);
+        self.own.len() - 1
+    }
+}
+
+impl Tree {
+    /// Flushes every leaf that has been written since its last flush, all at once.
+    ///
+    /// A leaf that fails has the error counted, and is taken to have missed every transaction group
+    /// that was written to it since. `Ok` if the vdevs' redundancy makes up for it, otherwise the
+    /// leaf's error ([`ErrorKind::Io`], [`ErrorKind::Missing`]).
+    pub fn flush(&self) -> Result<()> {
+        let written: Vec<(&Vdev, Range<u64>)> =
+            self.iter().filter_map(|leaf| Some((leaf, leaf.take_written()?))).collect();
+        let devices: Vec<_> = written.iter().map(|(leaf, _)| &**leaf.device().expect("it was written")).collect();
+        let (mut error, mut failed) = (None, Vec::new());
+        for ((leaf, txgs), result) in written.iter().zip(flush_batch(&devices)) {
+            if let Err(e) = result {
+                leaf.miss(txgs.clone());
+                leaf.charge_write(&e);
+                failed.push((leaf.id(), txgs.clone()));
+                error = error.or(Some(e));
+            }
+        }
+        match error {
+            Some(error) if !self.tops().all(|top| self.survives(top, &failed)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether what was written to `vdev` is still there without the leaves that failed to flush.
+    fn survives(&self, vdev: &Vdev, failed: &[(VdevId, Range<u64>)]) -> bool {
+        let lost = || vdev.children().iter().filter(|&&child| !self.survives(self.vdev(child), failed)).count();
+        match vdev.place() {
+            // what another has lost, this one must have
+            Place::Device => {
+                let has_missed = |(id, txgs): &(VdevId, Range<u64>)| *id == vdev.id() || vdev.is_missing_any(txgs);
+                vdev.is_usable() && !failed.iter().any(has_missed)
+            }
+            Place::Copies => lost() < vdev.children().len(),
+            Place::Raidz(geometry) => lost() <= geometry.nparity,
+            Place::Draid(layout) => lost() <= layout.nparity(),
+            Place::DraidSpare { .. } => vdev.is_usable(),
+            Place::Indirect(_) | Place::None => true,
+        }
+    }
+}
+
+impl Vdev {
+    /// Counts a write or flush that failed; a device that has gone is not tried again.
+    pub(crate) fn charge_write(&self, error: &Error) {
+        Stats::count(&self.stats().write_errors);
+        if error.kind() == ErrorKind::Missing {
+            self.set_health(Health::new(State::Unavail, Aux::OpenFailed));
+        }
+    }
+}
