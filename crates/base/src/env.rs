@@ -1,9 +1,10 @@
-//! What the engine may not reach for itself: the clock, threads.
+//! What the engine may not reach for itself: the clock, chance, threads.
 //!
 //! Library code gets an [`Env`] handed down. A test makes one with a fixed clock and a single
 //! worker, and the same calls give the same results in the same order.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +18,8 @@ type Task = Box<dyn FnOnce() + Send>;
 pub struct Env {
     workers: Option<Arc<rayon::ThreadPool>>,
     background: Option<mpsc::Sender<Task>>,
-    now: Arc<dyn Fn() -> u64 + Send + Sync>,
+    now: Arc<dyn Fn() -> (u64, u32) + Send + Sync>,
+    random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Env {
@@ -27,18 +29,31 @@ impl Env {
         Env {
             workers: (cores > 1).then(|| thread_pool(cores, "zio")).flatten(),
             background: background_threads(BACKGROUND_THREADS),
-            now: Arc::new(clock_s),
+            now: Arc::new(clock),
+            random: Arc::new(random_of_system),
         }
     }
 
-    /// No threads, and a clock that stands still at `now_s` (seconds since 1970).
+    /// No threads, a clock that stands still at `now_s` (seconds since 1970), and always the same chance.
     pub fn fixed(now_s: u64) -> Env {
-        Env { workers: None, background: None, now: Arc::new(move || now_s) }
+        let drawn = AtomicU64::new(0);
+        let random = move || scramble(drawn.fetch_add(1, Ordering::Relaxed));
+        Env { workers: None, background: None, now: Arc::new(move || (now_s, 0)), random: Arc::new(random) }
     }
 
     /// Seconds since 1970.
     pub fn now_s(&self) -> u64 {
+        (self.now)().0
+    }
+
+    /// Seconds since 1970, and nanoseconds below 10^9.
+    pub fn now(&self) -> (u64, u32) {
         (self.now)()
+    }
+
+    /// A random number, from which nothing follows for others.
+    pub fn random(&self) -> u64 {
+        (self.random)()
     }
 
     /// Runs `task` some time soon on a thread of its own, or at once if there are none.
@@ -47,6 +62,12 @@ impl Env {
             Some(threads) => drop(threads.send(Box::new(task))),
             None => task(),
         }
+    }
+
+    /// Runs `task`, which may last as long as the pool is open, on a thread of its own of that name.
+    /// False if there are no threads; then it is not run, and the caller does without.
+    pub fn spawn(&self, name: &str, task: impl FnOnce() + Send + 'static) -> bool {
+        self.background.is_some() && std::thread::Builder::new().name(name.to_owned()).spawn(task).is_ok()
     }
 
     /// Applies `f` to every item, on all workers at once if there are several items; results are in
@@ -90,8 +111,24 @@ fn thread_pool(threads: usize, name: &'static str) -> Option<Arc<rayon::ThreadPo
     builder.build().ok().map(Arc::new)
 }
 
-fn clock_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+fn clock() -> (u64, u32) {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or((0, 0), |d| (d.as_secs(), d.subsec_nanos()))
+}
+
+fn random_of_system() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the buffer is writable and 8 bytes long.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(got, 8, "the system has no random numbers");
+    u64::from_ne_bytes(bytes)
+}
+
+/// A number that looks random, another one for each `n`: the finalizer of SplitMix64.
+fn scramble(n: u64) -> u64 {
+    let mut z = (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
 }
 
 impl std::fmt::Debug for Env {
