@@ -1,4 +1,4 @@
-//! The four labels of a device: reading them, and checking the sums that they carry.
+//! The four labels of a device: reading and writing them, and the sums that they carry.
 //!
 //! ```text
 //!   0      256K    512K               4M               size (rounded down to 256 KiB)
@@ -16,15 +16,20 @@
 //! This file knows where things are and whether their sums are right; what the bytes mean is
 //! known to `format`. Source: the published ZFS on-disk specification, chapter 1.
 
+mod write;
+
 use base::{AlignedBuf, Endian, Error, Result};
 use codec::checksum::{Checksum, embedded};
 use device::{Device, Read, read_batch};
+
+pub use write::{clear, initialize, write_config, write_uberblock};
 
 /// Labels of a device.
 pub const COUNT: usize = 4;
 /// Size of a label.
 pub const LABEL_BYTES: u64 = 256 << 10;
 
+const BOOT_ENV_AT: usize = 8 << 10;
 const CONFIG_AT: usize = 16 << 10;
 const RING_AT: usize = 128 << 10;
 const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
