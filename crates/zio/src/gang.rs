@@ -18,10 +18,12 @@ use vdev::Extent;
 use crate::Zio;
 use crate::read::is_match;
 
-const HEADER_SIZE: usize = 512;
-const MEMBERS: usize = 3;
+/// Bytes of a gang header.
+pub(crate) const HEADER_SIZE: usize = 512;
+/// Pointers in a gang header.
+pub(crate) const MEMBERS: usize = 3;
 /// How deep gang blocks may nest: a block of 16 MiB in sectors of 512 needs ten.
-const DEPTH_MAX: usize = 16;
+pub(crate) const DEPTH_MAX: usize = 16;
 
 impl Zio {
     /// The physical bytes of a gang block by one of its copies.

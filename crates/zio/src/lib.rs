@@ -15,10 +15,14 @@
 //!
 //! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
 
+pub mod alloc;
 mod gang;
 mod read;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod write;
 
+pub use alloc::{Allocator, Class};
 pub use read::{Mode, ReadRequest, Zio};
+pub use write::{WritePolicy, WriteRequest};

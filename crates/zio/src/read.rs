@@ -9,11 +9,16 @@ use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr, Dva, Embedded};
 use format::swap;
 use vdev::{Extent, Tree};
 
+use crate::alloc::Allocator;
+use crate::write::Queue;
+
 /// The block pipeline of one pool.
 pub struct Zio {
-    tree: Arc<Tree>,
-    env: Env,
-    salt: OnceLock<[u8; 32]>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) env: Env,
+    pub(crate) salt: OnceLock<[u8; 32]>,
+    pub(crate) allocator: OnceLock<Arc<Allocator>>,
+    pub(crate) queue: Queue,
 }
 
 /// What a reader can do with encrypted blocks.
@@ -49,7 +54,8 @@ struct Pending {
 impl Zio {
     /// A pipeline over `tree`.
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
-        Zio { tree, env, salt: OnceLock::new() }
+        let queue = Queue::new(tree.clone());
+        Zio { tree, env, salt: OnceLock::new(), allocator: OnceLock::new(), queue }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the

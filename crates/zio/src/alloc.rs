@@ -1,0 +1,343 @@
+//! The allocator: which bytes of the pool are free, and where a block goes.
+//!
+//! ```text
+//!   class      normal ─────────────┬──────────────┐      log …   special …   dedup …
+//!   vdev       top 0               │ top 1        │ …            rotation, by free space
+//!   metaslab   0 | 1 | 2* | 3 | …  │ 0* | 1 | …   │              * active
+//!   runs       ▒▒░░▒░░░░▒▒▒ loaded when it becomes active; the others' free space is only counted
+//! ```
+//!
+//! The space maps themselves are objects of the pool, which the layer above reads and writes: it gives
+//! an allocator a [`SpaceMapSource`], asks it for changes as often as it takes in each transaction
+//! group ([`Allocator::take_changes`]), and tells it when the group is on disk ([`Allocator::synced`]).
+//! What is freed can be allocated again only after [`TXG_DEFER`] more groups are on disk, so that the
+//! pool can go back to an older uberblock; until then it counts as deferred. What was allocated and
+//! freed in one group comes back at once.
+//!
+//! All offsets and lengths are bytes of the top-level vdev's address space, as in a DVA.
+//!
+//! Invariants: no byte is allocated twice, which the sets of ranges refuse; a metaslab whose space map
+//! contradicts itself is not allocated from; the lock is not held while a space map is read.
+
+mod metaslab;
+mod rotation;
+#[cfg(test)]
+mod tests;
+mod top;
+
+use std::ops::{Add, Range};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::{Error, Kind, RangeTree, Result};
+use format::blkptr::Dva;
+use format::space_map::Run;
+use vdev::Tree;
+
+use crate::gang;
+use metaslab::Metaslab;
+use rotation::{Attempt, State};
+use top::Top;
+
+/// Transaction groups that must be on disk after the one that freed a run before it is used again.
+pub const TXG_DEFER: u64 = 2;
+/// Bytes for each data column of a vdev before the next one's turn.
+const ALIQUOT: u64 = 512 << 10;
+/// A metaslab from which nothing was allocated for so many groups is unloaded.
+const UNLOAD_TXGS: u64 = 64;
+
+/// What a top-level vdev's space is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Everything that has no place of its own.
+    Normal = 0,
+    /// The intent log.
+    Log = 1,
+    /// Metadata and small blocks.
+    Special = 2,
+    /// Dedup tables.
+    Dedup = 3,
+}
+
+/// The space of a top-level vdev.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopShape {
+    /// Its number, as in DVAs.
+    pub top: u64,
+    /// What it is for.
+    pub class: Class,
+    /// Binary logarithm of the distance from one metaslab's start to the next one's, bytes.
+    pub metaslab_shift: u32,
+    /// The bytes of each metaslab, and how many of them its space map has allocated.
+    pub metaslabs: Vec<(Range<u64>, u64)>,
+}
+
+/// Reads space maps for an [`Allocator`].
+pub trait SpaceMapSource: Send + Sync {
+    /// The runs of a metaslab's space map in the order in which they were logged, in bytes of the
+    /// vdev's address space; none if it has no map.
+    ///
+    /// It must have all groups that were told to [`Allocator::synced`]; it may have later changes
+    /// that [`Allocator::take_changes`] gave out.
+    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>>;
+}
+
+/// What a metaslab's space map must be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaslabChange {
+    /// Number of the top-level vdev.
+    pub top: u64,
+    /// Number of the metaslab on it.
+    pub metaslab: u64,
+    /// Ranges in use from now on, in order; they overlap with none of `freed`.
+    pub allocated: Vec<Range<u64>>,
+    /// Ranges free from now on, in order.
+    pub freed: Vec<Range<u64>>,
+}
+
+/// How much room there is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// In all metaslabs.
+    pub size: u64,
+    /// In use.
+    pub allocated: u64,
+    /// Freed, and to be kept for some transaction groups.
+    pub deferred: u64,
+    /// What may be allocated; without metaslabs that were set aside.
+    pub free: u64,
+}
+
+impl Add for Space {
+    type Output = Space;
+    fn add(self, other: Space) -> Space {
+        Space {
+            size: self.size + other.size,
+            allocated: self.allocated + other.allocated,
+            deferred: self.deferred + other.deferred,
+            free: self.free + other.free,
+        }
+    }
+}
+
+/// The allocator of one pool.
+pub struct Allocator {
+    tree: Arc<Tree>,
+    source: Box<dyn SpaceMapSource>,
+    state: Mutex<State>,
+}
+
+impl Allocator {
+    /// An allocator for the vdevs of `tree`, none of which it has yet.
+    pub fn new(tree: Arc<Tree>, source: Box<dyn SpaceMapSource>) -> Allocator {
+        Allocator { tree, source, state: Mutex::default() }
+    }
+
+    /// Adds a top-level vdev. Errors: `Corrupt` if its metaslabs are impossible, `Exists` if it was added.
+    pub fn add_top(&self, shape: TopShape) -> Result<()> {
+        let TopShape { top: number, class, metaslab_shift, metaslabs } = shape;
+        let vdev = self.tree.top(number)?;
+        let Some(ashift) = vdev.top_spec().map(|spec| spec.ashift).filter(|ashift| (9..=16).contains(ashift)) else {
+            return Err(Error::corrupt(format!("vdev {number} has no sectors to allocate")));
+        };
+        let possible = |(i, (range, _)): (usize, &(Range<u64>, u64))| {
+            let start = (i as u64).checked_mul(1 << metaslab_shift)?;
+            let whole = (range.start | range.end).trailing_zeros() >= ashift;
+            let inside = range.start >= start && range.start <= range.end && range.end - start <= 1 << metaslab_shift;
+            (whole && inside).then_some(())
+        };
+        // a metaslab has fewer than 2^32 sectors, as its set of ranges counts them in 32 bits
+        let sane = (ashift..ashift + 32).contains(&metaslab_shift);
+        if !sane || !metaslabs.iter().enumerate().all(|m| possible(m).is_some()) {
+            return Err(Error::corrupt(format!("vdev {number} has impossible metaslabs of 2^{metaslab_shift} bytes")));
+        }
+        let columns = vdev.children().len().max(1) as u64;
+        let data_columns = match vdev.kind() {
+            vdev::Kind::Raidz { nparity } => columns.saturating_sub(nparity as u64),
+            vdev::Kind::Draid(shape) => shape.ndata,
+            _ => 1,
+        };
+        let new = |(range, allocated): (Range<u64>, u64)| Metaslab::new(range, ashift, allocated);
+        let top = Top {
+            number,
+            class,
+            ashift,
+            metaslab_shift,
+            metaslabs: metaslabs.into_iter().map(new).collect(),
+            enabled: true,
+            aliquot: ALIQUOT * data_columns.max(1),
+            active: [None; 3],
+        };
+        let mut state = self.lock();
+        if state.tops.iter().any(|other| other.number == number) {
+            return Err(Error::new(Kind::Exists, format!("the allocator has vdev {number} already")));
+        }
+        state.tops.push(top);
+        Ok(())
+    }
+
+    /// Sets whether blocks may be allocated on a vdev, which one that cannot be written to should not
+    /// be. Frees go on. Nothing happens if there is no such vdev.
+    pub fn set_enabled(&self, top: u64, enabled: bool) {
+        self.lock().tops.iter_mut().filter(|t| t.number == top).for_each(|t| t.enabled = enabled);
+    }
+
+    /// The smallest physical size that is worth having in a class, bytes: a sector of its vdevs.
+    pub fn sector(&self, class: Class) -> u64 {
+        let state = self.lock();
+        let of = |class| state.tops.iter().filter(move |top| top.class == class).map(|top| top.ashift).max();
+        1 << of(class).or_else(|| of(Class::Normal)).unwrap_or(9)
+    }
+
+    /// Allocates `copies` (1 to 3) runs for a block of `size` bytes, on different vdevs or well apart
+    /// where possible. A class that is full or has no vdev is replaced by the normal one.
+    ///
+    /// Errors: `NoSpace`.
+    pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: u64) -> Result<Vec<Dva>> {
+        assert!((1..=3).contains(&copies) && size > 0, "{copies} copies of {size} bytes");
+        let fallback = (class != Class::Normal).then_some(Class::Normal);
+        for class in [Some(class), fallback].into_iter().flatten() {
+            loop {
+                let attempt = self.lock().allocate(&self.tree, class, size, copies, txg)?;
+                match attempt {
+                    Attempt::Done(dvas) => return Ok(dvas),
+                    Attempt::Load(top, metaslab) => self.load(top, metaslab),
+                    Attempt::Full => break,
+                }
+            }
+        }
+        Err(Error::new(Kind::NoSpace, format!("no room for {copies} copies of {size} bytes")))
+    }
+
+    /// Frees a run in `txg`; of a gang block its header.
+    ///
+    /// Errors: `Corrupt` if it is known to be free, or is nowhere; `Unsupported` on a removed vdev.
+    pub fn free(&self, txg: u64, dva: &Dva) -> Result<()> {
+        self.change(dva, |metaslab, range| metaslab.free(txg, range))
+    }
+
+    /// Takes back a run that was allocated in this same `txg`; of a gang block its header.
+    ///
+    /// Errors: as from [`Allocator::free`], and `Corrupt` if it was not allocated in this txg.
+    pub fn unallocate(&self, txg: u64, dva: &Dva) -> Result<()> {
+        self.change(dva, |metaslab, range| metaslab.unallocate(txg, range))
+    }
+
+    /// What has changed in `txg` since the last call, to be written to the space maps. As writing them
+    /// allocates, it is called again until nothing has changed.
+    pub fn take_changes(&self, txg: u64) -> Vec<MetaslabChange> {
+        let mut changes = Vec::new();
+        for top in &mut self.lock().tops {
+            let number = top.number;
+            changes.extend((0..).zip(&mut top.metaslabs).filter_map(|(metaslab, m)| {
+                let [allocated, freed] = m.take_changes(txg)?;
+                Some(MetaslabChange { top: number, metaslab, allocated, freed })
+            }));
+        }
+        changes
+    }
+
+    /// `txg` and all before it are on disk: what was freed [`TXG_DEFER`] groups ago may be used again.
+    /// Panics if changes of the group were never taken.
+    pub fn synced(&self, txg: u64) {
+        for top in &mut self.lock().tops {
+            let active = top.active;
+            for (i, metaslab) in top.metaslabs.iter_mut().enumerate() {
+                metaslab.synced(txg);
+                if !active.contains(&Some(i)) {
+                    metaslab.unload_if_idle(txg, UNLOAD_TXGS);
+                }
+            }
+        }
+    }
+
+    /// All that a metaslab's space map has allocated once `txg`, of which all changes have been taken,
+    /// is on disk: for a map that grew long to be written anew.
+    ///
+    /// Errors: `NotFound` if there is no such metaslab, `Corrupt` if its space map is no good.
+    pub fn condensed(&self, top: u64, metaslab: u64, txg: u64) -> Result<RangeTree> {
+        let missing = || Error::new(Kind::NotFound, format!("there is no metaslab {metaslab} on vdev {top}"));
+        loop {
+            let index = {
+                let state = self.lock();
+                let index = state.tops.iter().position(|t| t.number == top).ok_or_else(missing)?;
+                let found = usize::try_from(metaslab).ok().and_then(|m| state.tops[index].metaslabs.get(m));
+                let found = found.ok_or_else(missing)?;
+                if let Some(allocated) = found.allocated_on_disk(txg) {
+                    return Ok(allocated);
+                }
+                if found.is_bad() {
+                    return Err(Error::corrupt(format!("space map of metaslab {metaslab} of vdev {top} is no good")));
+                }
+                index
+            };
+            self.load(index, metaslab as usize);
+        }
+    }
+
+    /// The room in a class.
+    pub fn class_space(&self, class: Class) -> Space {
+        let state = self.lock();
+        state.tops.iter().filter(|top| top.class == class).fold(Space::default(), |sum, top| sum + top.space())
+    }
+
+    /// The room on a top-level vdev; `None` if it has not been added.
+    pub fn top_space(&self, top: u64) -> Option<Space> {
+        self.lock().tops.iter().find(|t| t.number == top).map(Top::space)
+    }
+
+    /// Whether `bytes`, parity and padding included, could be allocated in a class or in its stead in
+    /// the normal one, if need be in pieces.
+    pub fn can_allocate(&self, class: Class, bytes: u64) -> bool {
+        let state = self.lock();
+        let room = |class: Class| {
+            let tops = state.tops.iter().filter(|top| top.class == class && top.enabled);
+            tops.map(|top| top.space().free).sum::<u64>()
+        };
+        room(class) >= bytes || class != Class::Normal && room(Class::Normal) >= bytes
+    }
+
+    /// Reads a metaslab's space map, or sets the metaslab aside if that cannot be had.
+    fn load(&self, top: usize, metaslab: usize) {
+        let (number, epoch) = {
+            let state = self.lock();
+            (state.tops[top].number, state.tops[top].metaslabs[metaslab].epoch())
+        };
+        let runs = self.source.runs(number, metaslab as u64);
+        let found = &mut self.lock().tops[top].metaslabs[metaslab];
+        if let Err(error) = runs.and_then(|runs| found.load(epoch, &runs)) {
+            tracing::error!(top = number, metaslab, %error, "space map is no good; nothing is allocated from its metaslab");
+            found.set_aside();
+        }
+    }
+
+    fn change(&self, dva: &Dva, f: impl FnOnce(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
+        let number = dva.vdev();
+        let len = if dva.is_gang() { self.tree.asize(number, gang::HEADER_SIZE as u64)? } else { dva.asize() };
+        if self.tree.top(number)?.kind() == vdev::Kind::Indirect {
+            return Err(Error::new(Kind::Unsupported, format!("freeing what was on the removed vdev {number}")));
+        }
+        let mut state = self.lock();
+        let nowhere = || Error::corrupt(format!("no metaslab holds {dva:?}"));
+        let top = state.tops.iter_mut().find(|top| top.number == number).ok_or_else(nowhere)?;
+        let at = top.metaslab_at(dva.offset()).ok_or_else(nowhere)?;
+        f(&mut top.metaslabs[at], dva.offset()..dva.offset().saturating_add(len))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Allocator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Allocator").field("tops", &self.lock().tops.len()).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of a pool of `total` bytes that ordinary writes leave free, so that there is room for what
+/// frees: a 32nd, at least 128 MiB but not more than half, at most 128 GiB.
+pub fn slop_bytes(total: u64) -> u64 {
+    const LEAST: u64 = 128 << 20;
+    const MOST: u64 = 128 << 30;
+    (total / 32).min(MOST).max(LEAST.min(total / 2))
+}

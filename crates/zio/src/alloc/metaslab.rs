@@ -1,0 +1,281 @@
+//! One metaslab: which of its bytes are free, and what has changed in which transaction group.
+//!
+//! ```text
+//!              allocate                 free                    TXG_DEFER more txgs are on disk
+//!    free ─────────────────▶ in use ───────────▶ deferred ─────────────────────────────▶ free
+//!      ▲                       │                (free on disk)
+//!      └───── unallocate ──────┘  in the same txg only
+//! ```
+//!
+//! The set of free bytes is loaded when it is first needed. Until then frees are noted all the same:
+//! what is deferred is taken out of whatever is loaded, so it makes no difference whether the space
+//! map that is read tells of these frees yet.
+
+use std::ops::Range;
+
+use base::{Error, RangeTree, Result};
+use format::space_map::Run;
+
+use super::TXG_DEFER;
+
+/// A metaslab with free runs no longer than this, or with less than a 25th free, takes the run that
+/// fits best; others the next that is long enough.
+const BEST_FIT_BELOW: u64 = 128 << 10;
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(super) struct Metaslab {
+    region: Range<u64>,
+    shift: u32,
+    /// Bytes in use, with all that open txgs did.
+    allocated: u64,
+    space: Space,
+    /// What was freed in which txg and may not be used yet.
+    deferred: Vec<(u64, RangeTree)>,
+    open: Vec<Open>,
+    /// Where the next search begins.
+    cursor: u64,
+    /// Counts the times that `deferred` bytes came back, so that a map read before can be told from
+    /// one read after.
+    epoch: u64,
+    /// Txg of the last allocation.
+    last_used: u64,
+}
+
+#[derive(Debug)]
+enum Space {
+    Unloaded,
+    /// Bytes that may be allocated.
+    Free(RangeTree),
+    /// The space map is no good.
+    Bad,
+}
+
+/// Changes in a txg that is not on disk yet.
+#[derive(Debug)]
+struct Open {
+    txg: u64,
+    /// All that was allocated in the txg.
+    born: RangeTree,
+    /// Changes that the space map has not been told of; no byte is in both.
+    allocated: RangeTree,
+    freed: RangeTree,
+}
+
+impl Metaslab {
+    pub(super) fn new(region: Range<u64>, shift: u32, allocated: u64) -> Metaslab {
+        Metaslab {
+            cursor: region.start,
+            allocated: allocated.min(region.end - region.start),
+            region,
+            shift,
+            space: Space::Unloaded,
+            deferred: Vec::new(),
+            open: Vec::new(),
+            epoch: 0,
+            last_used: 0,
+        }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.region.end - self.region.start
+    }
+
+    pub(super) fn allocated(&self) -> u64 {
+        self.allocated
+    }
+
+    pub(super) fn deferred(&self) -> u64 {
+        self.deferred.iter().map(|(_, freed)| freed.total()).sum()
+    }
+
+    /// Bytes that may be allocated, whether or not they are loaded; 0 if the space map is no good.
+    pub(super) fn room(&self) -> u64 {
+        match &self.space {
+            Space::Free(free) => free.total(),
+            Space::Unloaded => self.size().saturating_sub(self.allocated).saturating_sub(self.deferred()),
+            Space::Bad => 0,
+        }
+    }
+
+    /// Whether `len` bytes may be found here; the answer is certain if it is loaded.
+    pub(super) fn may_hold(&self, len: u64) -> bool {
+        match &self.space {
+            Space::Free(free) => free.largest() >= len,
+            _ => self.room() >= len,
+        }
+    }
+
+    pub(super) fn is_unloaded(&self) -> bool {
+        matches!(self.space, Space::Unloaded)
+    }
+
+    pub(super) fn is_bad(&self) -> bool {
+        matches!(self.space, Space::Bad)
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Takes up the space map, whose runs were read in `epoch`. False if that has passed, and they
+    /// must be read again. Errors: `Corrupt` if the runs contradict each other.
+    pub(super) fn load(&mut self, epoch: u64, runs: &[Run]) -> Result<bool> {
+        if !self.is_unloaded() {
+            return Ok(true);
+        }
+        if epoch != self.epoch {
+            return Ok(false);
+        }
+        let mut free = self.whole();
+        for run in runs {
+            let range = run.offset..run.offset.saturating_add(run.len);
+            if run.allocated { free.remove(range)? } else { free.add(range)? }
+        }
+        for (_, freed) in &self.deferred {
+            freed.iter().for_each(|range| drop(free.take(range)));
+        }
+        self.allocated = self.size() - free.total() - self.deferred();
+        self.space = Space::Free(free);
+        Ok(true)
+    }
+
+    pub(super) fn set_aside(&mut self) {
+        self.space = Space::Bad;
+    }
+
+    /// Forgets the free bytes if nothing has been allocated for `txgs`, nor is anything under way.
+    pub(super) fn unload_if_idle(&mut self, txg: u64, txgs: u64) {
+        if matches!(self.space, Space::Free(_)) && self.open.is_empty() && self.last_used + txgs < txg {
+            self.space = Space::Unloaded;
+        }
+    }
+
+    /// Allocates `len` bytes; `None` if there is no such run, or it is not loaded.
+    pub(super) fn allocate(&mut self, len: u64, txg: u64) -> Option<u64> {
+        let size = self.size();
+        let Space::Free(free) = &mut self.space else { return None };
+        let largest = free.largest();
+        if largest < len {
+            return None;
+        }
+        let scarce = largest < BEST_FIT_BELOW || free.total() < size / 25;
+        let offset = if scarce { free.best_fit(len) } else { free.first_fit(self.cursor, len) };
+        let offset = offset.or_else(|| free.first_fit(self.region.start, len))?;
+        let range = offset..offset + len;
+        free.remove(range.clone()).expect("just found");
+        self.cursor = range.end;
+        self.last_used = txg;
+        self.allocated += len;
+        let open = self.open(txg);
+        open.born.add(range.clone()).expect("free bytes are nobody's");
+        shift_between(&mut open.freed, &mut open.allocated, range);
+        Some(offset)
+    }
+
+    /// Gives back at once what was allocated in this same `txg`.
+    /// Errors: `Corrupt` if it was not, and nothing is changed.
+    pub(super) fn unallocate(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+        self.check_not_free(&range)?;
+        let open = self.open(txg);
+        open.born.remove(range.clone())?;
+        shift_between(&mut open.allocated, &mut open.freed, range.clone());
+        self.allocated -= range.end - range.start;
+        if let Space::Free(free) = &mut self.space {
+            free.add(range)?;
+        }
+        Ok(())
+    }
+
+    /// Frees in `txg`. Errors: `Corrupt` if some of it is known to be free already, and nothing is changed.
+    pub(super) fn free(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+        self.check_not_free(&range)?;
+        let (region, shift) = (self.region.clone(), self.shift);
+        let at = self.deferred.iter().position(|(freed_in, _)| *freed_in == txg).unwrap_or_else(|| {
+            self.deferred.push((txg, RangeTree::new(region.start, shift)));
+            self.deferred.len() - 1
+        });
+        self.deferred[at].1.add(range.clone())?;
+        self.allocated = self.allocated.saturating_sub(range.end - range.start);
+        let open = self.open(txg);
+        shift_between(&mut open.allocated, &mut open.freed, range);
+        Ok(())
+    }
+
+    /// What the space map has not been told of `txg` yet: allocated, freed.
+    pub(super) fn take_changes(&mut self, txg: u64) -> Option<[Vec<Range<u64>>; 2]> {
+        let empty = RangeTree::new(self.region.start, self.shift);
+        let open = self.open.iter_mut().find(|open| open.txg == txg)?;
+        if open.allocated.is_empty() && open.freed.is_empty() {
+            return None;
+        }
+        let allocated = std::mem::replace(&mut open.allocated, empty.clone());
+        let freed = std::mem::replace(&mut open.freed, empty);
+        Some([allocated, freed].map(|ranges| ranges.iter().collect()))
+    }
+
+    /// `txg` is on disk. Panics if changes of it were never taken.
+    pub(super) fn synced(&mut self, txg: u64) {
+        self.open.retain(|open| {
+            let told = open.allocated.is_empty() && open.freed.is_empty();
+            assert!(open.txg > txg || told, "txg {} is on disk without all changes of a space map", open.txg);
+            open.txg > txg
+        });
+        for (_, freed) in self.deferred.extract_if(.., |(freed_in, _)| *freed_in + TXG_DEFER <= txg) {
+            self.epoch += 1;
+            if let Space::Free(free) = &mut self.space {
+                freed.iter().for_each(|range| free.add(range).expect("deferred bytes are not free"));
+            }
+        }
+    }
+
+    /// What is allocated on disk once `txg` is there; `None` if not loaded.
+    pub(super) fn allocated_on_disk(&self, txg: u64) -> Option<RangeTree> {
+        let Space::Free(free) = &self.space else { return None };
+        let mut used = self.whole();
+        free.iter().for_each(|range| used.remove(range).expect("free bytes are within the metaslab"));
+        let freed = self.deferred.iter().filter(|(freed_in, _)| *freed_in <= txg).map(|(_, freed)| freed);
+        let born = self.open.iter().filter(|open| open.txg > txg).map(|open| &open.born);
+        freed.chain(born).flat_map(RangeTree::iter).for_each(|range| drop(used.take(range)));
+        Some(used)
+    }
+
+    fn whole(&self) -> RangeTree {
+        let mut whole = RangeTree::new(self.region.start, self.shift);
+        if !self.region.is_empty() {
+            whole.add(self.region.clone()).expect("a metaslab's bounds were checked");
+        }
+        whole
+    }
+
+    fn check_not_free(&self, range: &Range<u64>) -> Result<()> {
+        let within = range.start >= self.region.start && range.end <= self.region.end && range.start < range.end;
+        let free = matches!(&self.space, Space::Free(free) if free.overlaps(range.clone()));
+        if !within || free || self.deferred.iter().any(|(_, freed)| freed.overlaps(range.clone())) {
+            let what = if within { "is free already" } else { "is not within a metaslab" };
+            return Err(Error::corrupt(format!("block from {:#x} to {:#x} {what}", range.start, range.end)));
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, txg: u64) -> &mut Open {
+        let at = self.open.iter().position(|open| open.txg == txg).unwrap_or_else(|| {
+            let empty = RangeTree::new(self.region.start, self.shift);
+            self.open.push(Open { txg, born: empty.clone(), allocated: empty.clone(), freed: empty });
+            self.open.len() - 1
+        });
+        &mut self.open[at]
+    }
+}
+
+/// Notes a change of `range` in `to`, but for what cancels an opposite one in `from`.
+fn shift_between(from: &mut RangeTree, to: &mut RangeTree, range: Range<u64>) {
+    let cancelled = from.take(range.clone());
+    let mut at = range.start;
+    for gap in cancelled.into_iter().chain(std::iter::once(range.end..range.end)) {
+        if at < gap.start {
+            to.add(at..gap.start).expect("a byte changes its state once at a time");
+        }
+        at = gap.end;
+    }
+}

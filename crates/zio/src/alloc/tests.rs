@@ -1,0 +1,298 @@
+//! Pools without contents: allocation against a plain model.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use format::nvlist::{NvList, Value};
+use vdev::Spec;
+
+use super::*;
+
+/// Runs by vdev and metaslab.
+type RunsOf = HashMap<(u64, u64), Vec<Run>>;
+
+/// Space maps in memory, as the layer above would keep them.
+#[derive(Clone, Default)]
+struct Maps {
+    runs: Arc<Mutex<RunsOf>>,
+    loads: Arc<AtomicUsize>,
+}
+
+impl SpaceMapSource for Maps {
+    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        Ok(self.runs.lock().unwrap().get(&(top, metaslab)).cloned().unwrap_or_default())
+    }
+}
+
+impl Maps {
+    fn append(&self, changes: &[MetaslabChange]) {
+        let mut maps = self.runs.lock().unwrap();
+        for MetaslabChange { top, metaslab, allocated, freed } in changes {
+            let run = |r: &Range<u64>, allocated| Run { allocated, offset: r.start, len: r.end - r.start, vdev: None };
+            let map = maps.entry((*top, *metaslab)).or_default();
+            map.extend(allocated.iter().map(|r| run(r, true)));
+            map.extend(freed.iter().map(|r| run(r, false)));
+        }
+    }
+}
+
+const SHIFT: u32 = 20;
+
+/// A tree of files without devices: a raidz for a width above 1. `(width, ashift)` of each.
+fn tree(tops: &[(u64, u64)]) -> Arc<Tree> {
+    let leaf = |id: u64, guid: u64| {
+        let mut leaf = NvList::new();
+        leaf.set("type", Value::Str("file".to_owned()));
+        leaf.set("path", Value::Str(format!("/{guid}")));
+        leaf.set("id", Value::U64(id));
+        leaf.set("guid", Value::U64(guid));
+        leaf
+    };
+    let top = |(id, &(width, ashift)): (usize, &(u64, u64))| {
+        let id = id as u64;
+        let mut top = leaf(id, 100 + id);
+        if width > 1 {
+            top = NvList::new();
+            top.set("type", Value::Str("raidz".to_owned()));
+            top.set("nparity", Value::U64(1));
+            top.set("id", Value::U64(id));
+            top.set("guid", Value::U64(100 + id));
+            top.set("children", Value::Lists((0..width).map(|i| leaf(i, 1000 + id * 100 + i)).collect()));
+        }
+        top.set("ashift", Value::U64(ashift));
+        top.set("asize", Value::U64(1 << 30));
+        top
+    };
+    let mut root = NvList::new();
+    root.set("type", Value::Str("root".to_owned()));
+    root.set("id", Value::U64(0));
+    root.set("guid", Value::U64(1));
+    root.set("children", Value::Lists(tops.iter().enumerate().map(top).collect()));
+    Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &HashMap::new()).unwrap())
+}
+
+fn metaslabs(count: u64, allocated: impl Fn(u64) -> u64) -> Vec<(Range<u64>, u64)> {
+    (0..count).map(|i| (i << SHIFT..(i + 1) << SHIFT, allocated(i))).collect()
+}
+
+fn add(allocator: &Allocator, top: u64, class: Class, count: u64) {
+    allocator.add_top(TopShape { top, class, metaslab_shift: SHIFT, metaslabs: metaslabs(count, |_| 0) }).unwrap();
+}
+
+fn noise(mut x: u64) -> impl FnMut(u64) -> u64 {
+    move |below| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) % below
+    }
+}
+
+/// Every run that is in use or deferred, by vdev and offset: the model.
+#[derive(Default)]
+struct Model {
+    runs: BTreeMap<(u64, u64), u64>,
+}
+
+impl Model {
+    fn put(&mut self, dva: &Dva) {
+        let key = (dva.vdev(), dva.offset());
+        let end = dva.offset() + dva.asize();
+        let before = self.runs.range(..key).next_back().filter(|((top, _), _)| *top == dva.vdev());
+        assert!(before.is_none_or(|((_, at), len)| at + len <= dva.offset()), "{dva:?} overlaps with one before");
+        let behind = self.runs.range(key..).next().filter(|((top, _), _)| *top == dva.vdev());
+        assert!(behind.is_none_or(|((_, at), _)| *at >= end), "{dva:?} overlaps with one behind");
+        self.runs.insert(key, dva.asize());
+    }
+
+    fn remove(&mut self, dva: &Dva) {
+        assert_eq!(self.runs.remove(&(dva.vdev(), dva.offset())), Some(dva.asize()));
+    }
+}
+
+/// The runs that a fresh allocator over the same maps has in use.
+fn reloaded(tree: &Arc<Tree>, maps: &Maps, tops: &[(u64, u64)]) -> Vec<(u64, Range<u64>)> {
+    let again = Allocator::new(tree.clone(), Box::new(maps.clone()));
+    let mut out = Vec::new();
+    for &(top, count) in tops {
+        add(&again, top, Class::Normal, count);
+        for metaslab in 0..count {
+            out.extend(again.condensed(top, metaslab, 0).unwrap().iter().map(|range| (top, range)));
+        }
+    }
+    out
+}
+
+#[test]
+fn random_work_against_a_model() {
+    let tree = tree(&[(1, 9), (4, 12)]);
+    let maps = Maps::default();
+    let allocator = Allocator::new(tree.clone(), Box::new(maps.clone()));
+    add(&allocator, 0, Class::Normal, 6);
+    add(&allocator, 1, Class::Normal, 9);
+    let mut random = noise(7);
+    let mut model = Model::default();
+    let mut live: Vec<(u64, Dva)> = Vec::new();
+    let mut deferred: Vec<(u64, Dva)> = Vec::new();
+    let (mut full, mut unallocated) = (0, 0);
+    for txg in 10..150 {
+        for _pass in 0..3 {
+            for _ in 0..40 {
+                if random(100) < 56 {
+                    let most = if random(4) == 0 { 256 } else { 24 };
+                    let size = 512 * (1 + random(most));
+                    match allocator.allocate(Class::Normal, size, 1 + random(3) as u8, txg) {
+                        Ok(dvas) => {
+                            dvas.iter().for_each(|dva| model.put(dva));
+                            live.extend(dvas.into_iter().map(|dva| (txg, dva)));
+                        }
+                        Err(e) => full += usize::from(e.kind() == Kind::NoSpace),
+                    }
+                } else if !live.is_empty() {
+                    // the newest now and then, so that some were born in this group
+                    let back = if random(3) == 0 { 30 } else { u64::MAX };
+                    let at = live.len() - 1 - random(back.min(live.len() as u64)) as usize;
+                    let (born, dva) = live.swap_remove(at);
+                    if born == txg && random(2) == 0 {
+                        allocator.unallocate(txg, &dva).unwrap();
+                        model.remove(&dva);
+                        unallocated += 1;
+                    } else {
+                        allocator.free(txg, &dva).unwrap();
+                        assert_eq!(allocator.free(txg, &dva).unwrap_err().kind(), Kind::Corrupt);
+                        assert_eq!(allocator.unallocate(txg, &dva).unwrap_err().kind(), Kind::Corrupt);
+                        deferred.push((txg, dva));
+                    }
+                }
+            }
+            maps.append(&allocator.take_changes(txg));
+        }
+        assert!(allocator.take_changes(txg).is_empty());
+        allocator.synced(txg);
+        for (_, dva) in deferred.extract_if(.., |(freed, _)| *freed + TXG_DEFER <= txg) {
+            model.remove(&dva);
+        }
+        let sum = |list: &[(u64, Dva)]| list.iter().map(|(_, dva)| dva.asize()).sum::<u64>();
+        let space = allocator.class_space(Class::Normal);
+        assert_eq!((space.allocated, space.deferred), (sum(&live), sum(&deferred)));
+        assert_eq!(space.free, space.size - space.allocated - space.deferred);
+        if txg % 20 == 0 {
+            let on_disk = reloaded(&tree, &maps, &[(0, 6), (1, 9)]);
+            let in_memory = (0..6).map(|m| (0, m)).chain((0..9).map(|m| (1, m)));
+            let in_memory: Vec<(u64, Range<u64>)> = in_memory
+                .flat_map(|(t, m)| {
+                    allocator.condensed(t, m, txg).unwrap().iter().map(move |r| (t, r)).collect::<Vec<_>>()
+                })
+                .collect();
+            assert_eq!(on_disk, in_memory);
+            assert_eq!(on_disk.iter().map(|(_, r)| r.end - r.start).sum::<u64>(), sum(&live));
+        }
+    }
+    assert!(full > 20 && unallocated > 20, "{full} times full, {unallocated} taken back");
+}
+
+#[test]
+fn a_free_waits_for_two_more_groups() {
+    let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 1);
+    let dva = allocator.allocate(Class::Normal, 1 << SHIFT, 1, 5).unwrap()[0];
+    let sync = |txg| {
+        allocator.take_changes(txg);
+        allocator.synced(txg);
+    };
+    sync(5);
+    allocator.free(6, &dva).unwrap();
+    for txg in 6..9 {
+        assert_eq!(allocator.allocate(Class::Normal, 512, 1, txg).unwrap_err().kind(), Kind::NoSpace, "txg {txg}");
+        sync(txg);
+    }
+    assert_eq!(allocator.allocate(Class::Normal, 1 << SHIFT, 1, 9).unwrap(), [dva]);
+}
+
+#[test]
+fn what_cancels_out_is_not_told() {
+    let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 1);
+    let dva = allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0];
+    allocator.unallocate(5, &dva).unwrap();
+    assert!(allocator.take_changes(5).is_empty());
+    let dva = allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0];
+    let told = allocator.take_changes(5);
+    let range = dva.offset()..dva.offset() + 4096;
+    assert_eq!(told[0].allocated, std::slice::from_ref(&range));
+    allocator.unallocate(5, &dva).unwrap();
+    let told = allocator.take_changes(5);
+    assert_eq!((told[0].allocated.len(), &told[0].freed[..]), (0, std::slice::from_ref(&range)));
+    allocator.synced(5);
+    assert_eq!(allocator.unallocate(6, &dva).unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn copies_are_apart() {
+    let allocator = Allocator::new(tree(&[(1, 9), (1, 9), (1, 9)]), Box::new(Maps::default()));
+    (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
+    for _ in 0..50 {
+        let dvas = allocator.allocate(Class::Normal, 4096, 3, 5).unwrap();
+        assert_ne!(dvas[0].vdev(), dvas[1].vdev());
+        let twin = dvas[..2].iter().find(|dva| dva.vdev() == dvas[2].vdev()).unwrap();
+        assert_ne!(twin.offset() >> SHIFT, dvas[2].offset() >> SHIFT, "in another metaslab");
+    }
+    add(&allocator, 2, Class::Log, 1);
+    assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, 5).unwrap()[0].vdev(), 2);
+    assert_ne!(allocator.allocate(Class::Log, 4096, 1, 5).unwrap()[0].vdev(), 2, "full, so the others serve");
+    assert_ne!(allocator.allocate(Class::Special, 4096, 1, 5).unwrap()[0].vdev(), 2);
+}
+
+#[test]
+fn emptier_vdevs_get_more() {
+    let maps = Maps::default();
+    let half = Run { allocated: true, offset: 0, len: 1 << (SHIFT - 1), vdev: None };
+    for metaslab in 0..64 {
+        let run = Run { offset: metaslab << SHIFT, ..half };
+        maps.runs.lock().unwrap().insert((0, metaslab), vec![run]);
+    }
+    let allocator = Allocator::new(tree(&[(1, 9), (1, 9)]), Box::new(maps.clone()));
+    let shape =
+        |top, used| TopShape { top, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: metaslabs(64, |_| used) };
+    allocator.add_top(shape(0, half.len)).unwrap();
+    allocator.add_top(shape(1, 0)).unwrap();
+    let mut counts = [0, 0];
+    for _ in 0..300 {
+        counts[allocator.allocate(Class::Normal, 64 << 10, 1, 5).unwrap()[0].vdev() as usize] += 1;
+    }
+    assert!(counts[0] > 60 && counts[1] > counts[0] * 3 / 2, "{counts:?}");
+    assert!(maps.loads.load(Ordering::Relaxed) <= 40, "metaslabs load when they are needed");
+}
+
+#[test]
+fn a_bad_space_map_is_set_aside() {
+    let maps = Maps::default();
+    let twice = Run { allocated: true, offset: 0, len: 4096, vdev: None };
+    maps.runs.lock().unwrap().insert((0, 0), vec![twice, twice]);
+    let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps));
+    add(&allocator, 0, Class::Normal, 2);
+    assert!(allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0].offset() >= 1 << SHIFT);
+    assert_eq!(allocator.condensed(0, 0, 5).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(allocator.top_space(0).unwrap().free, (1 << SHIFT) - 4096);
+    // a free is noted all the same
+    allocator.free(5, &Dva::new(0, 8192, 4096, false)).unwrap();
+    assert_eq!(allocator.take_changes(5).len(), 2);
+}
+
+#[test]
+fn what_is_nowhere_cannot_be_freed() {
+    let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 1);
+    for dva in
+        [Dva::new(0, 1 << 30, 512, false), Dva::new(7, 0, 512, false), Dva::new(0, (1 << SHIFT) - 512, 1024, false)]
+    {
+        assert_eq!(allocator.free(5, &dva).unwrap_err().kind(), Kind::Corrupt);
+    }
+}
+
+#[test]
+fn slop_has_bounds() {
+    assert_eq!(slop_bytes(100 << 20), 50 << 20);
+    assert_eq!(slop_bytes(1 << 30), 128 << 20);
+    assert_eq!(slop_bytes(32 << 30), 1 << 30);
+    assert_eq!(slop_bytes(1 << 50), 128 << 30);
+}

@@ -1,0 +1,78 @@
+//! One top-level vdev: which of its metaslabs serves.
+//!
+//! Each copy number of a block has an active metaslab of its own, which serves as long as it can; so
+//! two copies on one vdev are in different metaslabs where there are several. The next active one is
+//! the emptiest, by sixteenths, and of equals the first, as disks are fastest there.
+
+use std::cmp::Reverse;
+
+use super::metaslab::Metaslab;
+use super::{Class, Space};
+
+/// A top-level vdev.
+#[derive(Debug)]
+pub(super) struct Top {
+    pub(super) number: u64,
+    pub(super) class: Class,
+    pub(super) ashift: u32,
+    pub(super) metaslab_shift: u32,
+    pub(super) metaslabs: Vec<Metaslab>,
+    /// Whether blocks may be allocated here.
+    pub(super) enabled: bool,
+    /// Bytes to be allocated here before the next vdev's turn, when all are equally full.
+    pub(super) aliquot: u64,
+    /// The active metaslab for each copy of a block.
+    pub(super) active: [Option<usize>; 3],
+}
+
+/// What came of looking for a run.
+pub(super) enum Found {
+    /// Allocated in that metaslab at that offset.
+    At(usize, u64),
+    /// That metaslab must be loaded first.
+    Load(usize),
+    /// There is none.
+    None,
+}
+
+impl Top {
+    /// Allocates `len` bytes for copy number `copy`, in none of the metaslabs `but`.
+    pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: u64, but: &[usize]) -> Found {
+        if let Some(active) = self.active[copy].filter(|active| !but.contains(active))
+            && let Some(offset) = self.metaslabs[active].allocate(len, txg)
+        {
+            return Found::At(active, offset);
+        }
+        let others = |i: usize| self.active.iter().enumerate().any(|(c, a)| c != copy && *a == Some(i));
+        let candidates = self.metaslabs.iter().enumerate().filter(|(i, m)| !but.contains(i) && m.may_hold(len));
+        let best = candidates.map(|(i, _)| i).max_by_key(|&i| {
+            let metaslab = &self.metaslabs[i];
+            let sixteenths = u128::from(metaslab.room()) * 16 / u128::from(metaslab.size().max(1));
+            (!others(i), sixteenths, Reverse(i))
+        });
+        let Some(best) = best else { return Found::None };
+        if self.metaslabs[best].is_unloaded() {
+            return Found::Load(best);
+        }
+        let offset = self.metaslabs[best].allocate(len, txg).expect("a loaded metaslab knows its largest run");
+        self.active[copy] = Some(best);
+        Found::At(best, offset)
+    }
+
+    pub(super) fn space(&self) -> Space {
+        self.metaslabs.iter().fold(Space::default(), |sum, metaslab| {
+            sum + Space {
+                size: metaslab.size(),
+                allocated: metaslab.allocated(),
+                deferred: metaslab.deferred(),
+                free: metaslab.room(),
+            }
+        })
+    }
+
+    /// Number of the metaslab that `offset` is in.
+    pub(super) fn metaslab_at(&self, offset: u64) -> Option<usize> {
+        let number = usize::try_from(offset >> self.metaslab_shift).ok()?;
+        (number < self.metaslabs.len()).then_some(number)
+    }
+}

@@ -1,0 +1,225 @@
+//! Writing blocks, and freeing them.
+//!
+//! ```text
+//!   contents ─┬─ all zero ──────────────▶ hole
+//!             ├─ compress ─ fits in 112 ▶ embedded pointer
+//!             │      │
+//!             └──────┴─▶ checksum ─┬─ as it was ─▶ previous pointer
+//!                                  └─▶ allocate ─▶ pointer      the caller has it now
+//!                                         │ no run long enough
+//!                                         ├──▶ gang block
+//!                                         ▼
+//!                                       queue ─▶ vdev           the bytes follow
+//! ```
+//!
+//! Compression and checksums run on all workers; allocation is in the order of the requests, so that
+//! what is written together lies together. A pointer is returned before its bytes are on the devices:
+//! who holds it keeps the contents until [`Zio::finish_writes`] has returned, and reads nothing by it
+//! before. What could not be written is kept for [`Zio::retry_writes`].
+//!
+//! A block that is freed in the transaction group that it was born in gives its space back at once.
+//! The same address and birth may then belong to another block; so a cache that goes by these must
+//! not keep such a block, nor one that was written anew in its place.
+//!
+//! Blocks of the dedup table cannot be freed yet: their reference counts are not kept.
+
+mod gang;
+mod prepare;
+mod queue;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use base::{Block, Bookmark, Error, Kind, Result, ResultExt};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::blkptr::{BlkPtr, Dva};
+use format::object_type::ObjectType;
+
+use crate::Zio;
+use crate::alloc::{Allocator, Class};
+use crate::gang::{DEPTH_MAX, HEADER_SIZE};
+use crate::read::check_shape;
+use prepare::{Physical, Prepared, prepare, prepare_sized, shape};
+use queue::Outgoing;
+pub(crate) use queue::Queue;
+
+/// How a block is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePolicy {
+    /// The checksum in its pointer: a concrete one that is not in the block.
+    pub checksum: Checksum,
+    /// Compression; also whether zeros become a hole.
+    pub compress: Compress,
+    /// Level of zstd: 1 to 19, negative for zstd-fast, 0 for the default.
+    pub compress_level: i32,
+    /// Copies, 1 to 3.
+    pub copies: u8,
+    /// Where it is allocated.
+    pub class: Class,
+    /// Whether the pool may have blocks embedded in their pointers.
+    pub embed: bool,
+}
+
+/// A block to write.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// Contents, little-endian; a multiple of 512 bytes, at most 16 MiB. Not copied if it is stored
+    /// uncompressed.
+    pub data: Block,
+    /// Type of its object.
+    pub object_type: ObjectType,
+    /// Level: 0 is data.
+    pub level: u8,
+    /// Which it is.
+    pub bookmark: Bookmark,
+    /// How it is to be written.
+    pub policy: WritePolicy,
+    /// What the block was before; a hole if it is new. It is not freed.
+    pub previous: BlkPtr,
+}
+
+impl Zio {
+    /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
+    /// changes nothing.
+    pub fn set_allocator(&self, allocator: Arc<Allocator>) {
+        let _ = self.allocator.set(allocator);
+    }
+
+    /// What blocks are allocated from. Errors: `ReadOnly` if there is nothing.
+    pub fn allocator(&self) -> Result<&Arc<Allocator>> {
+        self.allocator.get().ok_or_else(|| Error::new(Kind::ReadOnly, "the pool is open for reading"))
+    }
+
+    /// Writes blocks in transaction group `txg`: pointers to them, in the order of `requests`, whose
+    /// fill count is the caller's to set ([`BlkPtr::with_fill`]). The bytes follow; see the top of
+    /// the file. Waits when many blocks are on their way already.
+    ///
+    /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
+    /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
+    pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<BlkPtr>> {
+        let allocator = match self.allocator() {
+            Ok(allocator) => allocator,
+            Err(_) => return requests.iter().map(|_| self.allocator().map(|_| BlkPtr::HOLE)).collect(),
+        };
+        let salt = self.salt.get();
+        let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
+        let prepared = self.env.map(work, |(request, sector)| prepare(request, txg, sector, salt));
+        let written = requests.iter().zip(prepared).map(|(request, prepared)| {
+            let pointer = prepared.and_then(|prepared| match prepared {
+                Prepared::Pointer(bp) => Ok(bp),
+                Prepared::Physical(physical) => self.place(allocator, txg, request, physical),
+            });
+            pointer.at_block(request.bookmark)
+        });
+        written.collect()
+    }
+
+    /// Allocates a block and sends it on its way.
+    fn place(&self, allocator: &Allocator, txg: u64, request: &WriteRequest, physical: Physical) -> Result<BlkPtr> {
+        let Physical { bytes, compress, sum } = physical;
+        let (size, WritePolicy { copies, class, .. }) = (bytes.len() as u64, request.policy);
+        let (dvas, writes) = match allocator.allocate(class, size, copies, txg) {
+            Ok(dvas) => {
+                let write = |dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
+                let writes = dvas.iter().map(write).collect();
+                (dvas, writes)
+            }
+            Err(e) if e.kind() == Kind::NoSpace && allocator.can_allocate(class, size * u64::from(copies)) => {
+                self.place_gang(allocator, txg, request, &bytes)?
+            }
+            Err(e) => return Err(e),
+        };
+        self.queue.push(&self.env, writes);
+        Ok(BlkPtr::new(shape(request, size, compress), &dvas, txg, sum))
+    }
+
+    /// Writes other contents in the place of a block that was born in this same `txg`, which nobody
+    /// can have read. `None`, and nothing is done, if they do not fit there.
+    ///
+    /// Errors: `Invalid` for a request that makes no sense, or if the block is older.
+    pub fn rewrite(&self, txg: u64, bp: &BlkPtr, request: &WriteRequest) -> Result<Option<BlkPtr>> {
+        if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.is_dedup() || bp.uses_crypt() {
+            return Ok(None);
+        }
+        if bp.physical_birth() != txg {
+            let what = format!("block of txg {} cannot be written anew in {txg}", bp.physical_birth());
+            return Err(Error::new(Kind::Invalid, what).at_block(request.bookmark));
+        }
+        let fitting = prepare_sized(request, bp.psize(), self.salt.get()).at_block(request.bookmark)?;
+        let Some(Physical { bytes, compress, sum }) = fitting else { return Ok(None) };
+        let dvas: Vec<Dva> = bp.copies().copied().collect();
+        let write = |dva: &Dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
+        self.queue.push(&self.env, dvas.iter().map(write).collect());
+        Ok(Some(BlkPtr::new(shape(request, bp.psize(), compress), &dvas, txg, sum)))
+    }
+
+    /// Waits until all blocks are on the devices, which may still hold them in caches of their own
+    /// ([`vdev::Tree::flush`]).
+    ///
+    /// Errors: that of the first block of which not enough could be written. It stays until
+    /// [`Zio::retry_writes`] succeeds, or the space is freed or written again.
+    pub fn finish_writes(&self) -> Result<()> {
+        self.queue.finish()
+    }
+
+    /// Writes again what failed, and waits as [`Zio::finish_writes`] does: for when a device has
+    /// come back.
+    pub fn retry_writes(&self) -> Result<()> {
+        self.queue.retry(&self.env)
+    }
+
+    /// Frees all copies of a block in `txg`; of a gang block its members, too. Space of a block that
+    /// was born in `txg` is free at once. Holes and embedded blocks have none.
+    ///
+    /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for blocks
+    /// of the dedup table and on removed vdevs; those of a gang header that cannot be read, with
+    /// nothing freed.
+    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(());
+        }
+        if bp.is_dedup() {
+            return Err(Error::new(Kind::Unsupported, "freeing a block of the dedup table"));
+        }
+        let allocator = self.allocator()?;
+        let is_new = bp.physical_birth() == txg;
+        if is_new && bp.is_gang() {
+            // the headers are read; if one failed to be written, so will reading
+            let _ = self.queue.finish();
+        }
+        let mut dvas = Vec::new();
+        self.addresses(bp, 0, &mut dvas)?;
+        let mut outcome = Ok(());
+        for dva in &dvas {
+            let freed = if is_new { allocator.unallocate(txg, dva) } else { allocator.free(txg, dva) };
+            if is_new && freed.is_ok() {
+                let len = if dva.is_gang() { self.tree.asize(dva.vdev(), HEADER_SIZE as u64)? } else { dva.asize() };
+                self.queue.forget(dva.vdev(), dva.offset()..dva.offset() + len);
+            }
+            outcome = outcome.and(freed);
+        }
+        outcome
+    }
+
+    /// All addresses of a block, those of gang members and headers included.
+    fn addresses(&self, bp: &BlkPtr, depth: usize, out: &mut Vec<Dva>) -> Result<()> {
+        check_shape(bp)?;
+        out.extend(bp.copies());
+        let mut headers = bp.copies().filter(|dva| dva.is_gang()).map(|dva| self.gang_members(bp, dva));
+        let Some(mut members) = headers.next() else { return Ok(()) };
+        while members.is_err()
+            && let Some(next) = headers.next()
+        {
+            members = next;
+        }
+        let members = members?;
+        // so there are no more members than the block has sectors
+        let sum: u64 = members.iter().map(BlkPtr::psize).sum();
+        if depth > DEPTH_MAX || sum != bp.psize() || members.iter().any(|member| member.is_embedded()) {
+            return Err(Error::corrupt(format!("gang block of {} bytes has members of {sum}", bp.psize())));
+        }
+        members.iter().try_for_each(|member| self.addresses(member, depth + 1, out))
+    }
+}

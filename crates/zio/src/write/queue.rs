@@ -1,0 +1,268 @@
+//! Blocks on their way to the devices.
+//!
+//! ```text
+//!   write_batch ─▶ waiting (64 MiB at most) ─▶ batch ─▶ vdev::Tree::write_batch ─▶ done
+//!                        ▲                                   │
+//!                        └──────────── retry ──── failed ◀───┘
+//! ```
+//!
+//! One thread takes what is waiting, in batches, while the callers compress more. Where there are no
+//! threads the caller writes at once.
+//!
+//! Space that is freed and allocated again in one transaction group, or a block that is written anew
+//! in its place, gives two writes to the same bytes. Batches go out one after the other, and none has
+//! two writes that overlap, so the last one stays; and a failed write is forgotten when a later one
+//! to the same bytes comes, or the bytes are given back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, Range};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use base::{Block, Bookmark, Env, Error, Result};
+use format::blkptr::Dva;
+use vdev::{Extent, Tree};
+
+/// Bytes that may wait.
+const WAITING_MAX: usize = 64 << 20;
+/// Bytes of a batch, and writes of it, at most.
+const BATCH_BYTES: usize = 16 << 20;
+const BATCH_WRITES: usize = 1024;
+
+/// Part of a block that somebody else may have, too.
+#[derive(Clone)]
+pub(super) struct Bytes {
+    block: Block,
+    range: Range<usize>,
+}
+
+impl Bytes {
+    pub(super) fn new(block: Block, range: Range<usize>) -> Bytes {
+        assert!(range.end <= block.len());
+        Bytes { block, range }
+    }
+
+    /// Part of these.
+    pub(super) fn part(&self, range: Range<usize>) -> Bytes {
+        Bytes::new(self.block.clone(), self.range.start + range.start..self.range.start + range.end)
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.block[self.range.clone()]
+    }
+}
+
+/// A write.
+pub(super) struct Outgoing {
+    pub(super) extent: Extent,
+    /// All that is allocated there, with parity.
+    pub(super) range: Range<u64>,
+    pub(super) bytes: Bytes,
+    pub(super) bookmark: Bookmark,
+}
+
+impl Outgoing {
+    pub(super) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> Outgoing {
+        let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
+        Outgoing { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark }
+    }
+
+    fn overlaps(&self, top: u64, range: &Range<u64>) -> bool {
+        self.extent.top == top && self.range.start < range.end && range.start < self.range.end
+    }
+}
+
+/// The writes of a pool.
+pub(crate) struct Queue(Arc<Shared>);
+
+struct Shared {
+    tree: Arc<Tree>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Outgoing>,
+    /// Bytes of what is waiting or being written.
+    held: usize,
+    /// Whether a batch is being written.
+    writing: bool,
+    /// Whether a thread does that.
+    has_thread: bool,
+    /// Whether that thread is to end.
+    closed: bool,
+    failed: Vec<(Outgoing, Error)>,
+}
+
+impl Queue {
+    pub(crate) fn new(tree: Arc<Tree>) -> Queue {
+        Queue(Arc::new(Shared { tree, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// Takes writes, after waiting for room.
+    pub(super) fn push(&self, env: &Env, writes: Vec<Outgoing>) {
+        let mut state = self.0.lock();
+        for write in writes {
+            while state.held > WAITING_MAX && state.has_thread {
+                state = self.0.wait(state);
+            }
+            state.failed.retain(|(failed, _)| !failed.overlaps(write.extent.top, &write.range));
+            state.held += write.bytes.block.len();
+            state.waiting.push_back(write);
+        }
+        self.start(env, state);
+    }
+
+    /// Waits until nothing is on its way. Errors: that of the first write that has failed and has
+    /// not been tried again.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let mut state = self.0.lock();
+        while state.writing || !state.waiting.is_empty() {
+            state = self.0.wait(state);
+        }
+        match state.failed.first() {
+            None => Ok(()),
+            Some((write, e)) => {
+                let more = state.failed.len() - 1;
+                let what = format!("{} (and {more} other writes failed)", e.what());
+                Err(Error::new(e.kind(), what)
+                    .at_block(write.bookmark)
+                    .at_vdev(e.place().vdev.clone().unwrap_or_default()))
+            }
+        }
+    }
+
+    /// Tries again what has failed.
+    pub(crate) fn retry(&self, env: &Env) -> Result<()> {
+        let mut state = self.0.lock();
+        for (write, _) in std::mem::take(&mut state.failed).into_iter().rev() {
+            state.held += write.bytes.block.len();
+            state.waiting.push_front(write);
+        }
+        self.start(env, state);
+        self.finish()
+    }
+
+    /// Forgets failed writes to bytes that were given back.
+    pub(super) fn forget(&self, top: u64, range: Range<u64>) {
+        self.0.lock().failed.retain(|(failed, _)| !failed.overlaps(top, &range));
+    }
+
+    /// Sees to it that what is waiting gets written.
+    fn start(&self, env: &Env, mut state: MutexGuard<'_, State>) {
+        if !state.has_thread {
+            let shared = self.0.clone();
+            // held while the thread starts, so that no second one does
+            state.has_thread = env.spawn("write", move || shared.serve());
+        }
+        let inline = !state.has_thread;
+        drop(state);
+        self.0.changed.notify_all();
+        if inline {
+            while self.0.write_some() {}
+        }
+    }
+}
+
+impl Drop for Queue {
+    /// Waits for the batch that is being written; what is waiting is lost, as in a power cut.
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.closed = true;
+        state.waiting.clear();
+        self.0.changed.notify_all();
+        while state.has_thread {
+            state = self.0.wait(state);
+        }
+    }
+}
+
+impl Shared {
+    /// The thread: writes until the queue is dropped.
+    fn serve(&self) {
+        let _ended = Ended(self);
+        loop {
+            let mut state = self.lock();
+            while state.waiting.is_empty() && !state.closed {
+                state = self.wait(state);
+            }
+            if state.closed {
+                return;
+            }
+            drop(state);
+            self.write_some();
+        }
+    }
+
+    /// Writes a batch. False if there was none.
+    fn write_some(&self) -> bool {
+        let mut state = self.lock();
+        while state.writing {
+            state = self.wait(state);
+        }
+        let batch = state.next_batch();
+        if batch.is_empty() {
+            return false;
+        }
+        state.writing = true;
+        drop(state);
+        let writes: Vec<(Extent, &[u8])> = batch.iter().map(|write| (write.extent, &*write.bytes)).collect();
+        let results = self.tree.write_batch(&writes);
+        let mut state = self.lock();
+        state.writing = false;
+        for (write, result) in batch.into_iter().zip(results) {
+            state.held -= write.bytes.block.len();
+            if let Err(error) = result {
+                tracing::warn!(%error, bookmark = %write.bookmark, "write failed");
+                state.failed.push((write, error));
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells that the thread has ended, even if that was a panic.
+struct Ended<'a>(&'a Shared);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.has_thread = false;
+        state.writing = false;
+        drop(state);
+        self.0.changed.notify_all();
+    }
+}
+
+impl State {
+    /// The oldest writes, up to the first that overlaps with one before it.
+    fn next_batch(&mut self) -> Vec<Outgoing> {
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        while let Some(next) = self.waiting.front() {
+            let (top, Range { start, end }) = (next.extent.top, next.range.clone());
+            let before = taken.range(..(top, end)).next_back();
+            let overlaps = before.is_some_and(|((t, _), taken_end)| *t == top && *taken_end > start);
+            if overlaps || batch.len() == BATCH_WRITES || bytes >= BATCH_BYTES {
+                break;
+            }
+            taken.insert((top, start), end);
+            bytes += next.bytes.len();
+            batch.extend(self.waiting.pop_front());
+        }
+        batch
+    }
+}
