@@ -75,6 +75,11 @@ fn kernel_dev(dev: u64) -> u32 {
     minor & 0xff | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
+/// The reverse of [`kernel_dev`].
+pub(crate) fn library_dev(dev: u32) -> u64 {
+    libc::makedev(dev >> 8 & 0xfff, dev & 0xff | dev >> 12 & 0xf_ff00)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +101,7 @@ mod tests {
             // as the kernel takes it apart
             assert_eq!((packed & 0xf_ff00) >> 8, major);
             assert_eq!(packed & 0xff | (packed >> 12) & 0xf_ff00, minor);
+            assert_eq!(library_dev(packed), libc::makedev(major, minor));
         }
     }
 }

@@ -41,6 +41,19 @@ impl<K: std::hash::Hash + Eq + Copy, V: Clone> Cache<K, V> {
         }))
     }
 
+    /// The value of `key`, if it is there.
+    pub(crate) fn get(&self, key: K) -> Option<V> {
+        self.with(|g| g.get(key, self.capacity))
+    }
+
+    /// Drops the value of `key`.
+    pub(crate) fn remove(&self, key: K) {
+        self.with(|g| {
+            g.young.remove(&key);
+            g.old.remove(&key);
+        });
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut Generations<K, V>) -> R) -> R {
         // whatever a panicking thread left is still a map
         f(&mut self.generations.lock().unwrap_or_else(PoisonError::into_inner))
@@ -90,6 +103,19 @@ mod tests {
         assert!(made(&cache, 1), "1 was used long ago");
         let held = cache.with(|g| g.young.len() + g.old.len());
         assert!(held <= 8, "{held}");
+    }
+
+    #[test]
+    fn drops_what_it_shall() {
+        let cache = Cache::new(2);
+        for key in 0..3 {
+            assert!(made(&cache, key));
+        }
+        assert_eq!((cache.get(0), cache.get(2), cache.get(7)), (Some(0), Some(20), None));
+        cache.remove(0);
+        cache.remove(2);
+        assert_eq!((cache.get(0), cache.get(2)), (None, None));
+        assert!(made(&cache, 2) && made(&cache, 0));
     }
 
     #[test]

@@ -4,12 +4,19 @@ use std::time::Duration;
 
 use base::{Error, Kind, Result};
 use fuser::{FileAttr, Generation};
+use zpl::Stat;
 
 use crate::attr::{file_attr, made_up_directory};
 use crate::node::{Branch, CONTROL, NodeId, SNAPSHOTS, root_node};
 use crate::options::SnapDir;
 use crate::session::{FOREVER, Session};
 use crate::tree::{Source, Tree};
+
+/// In a writable mount, how long ago an object must have changed that its attributes hold for ever. How
+/// much room it takes is known once its transaction group is on disk, of which the kernel does not hear.
+const SETTLED_S: u64 = 60;
+/// How long the attributes of one that changed lately hold.
+const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 
 /// Name of the control directory.
 pub(crate) const CONTROL_NAME: &[u8] = b".zfs";
@@ -26,7 +33,7 @@ pub(crate) enum Place<T> {
     Object(Branch<T>, u64),
 }
 
-/// What the kernel is told of a name: `attr.ino` is the node id.
+/// What the kernel is told of a name or a node: of a name, `attr.ino` is the node id, else `st_ino`.
 pub(crate) struct Entry {
     pub(crate) attr: FileAttr,
     /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
@@ -52,20 +59,48 @@ impl<S: Source> Session<S> {
         }
     }
 
-    /// The attributes of a place under its `st_ino`, and its generation.
-    pub(crate) fn attributes(&self, place: &Place<S::Tree>) -> Result<(FileAttr, u64)> {
+    /// The attributes of a place under its `st_ino`.
+    pub(crate) fn attributes(&self, place: &Place<S::Tree>) -> Result<Entry> {
+        let made_up = |ino| {
+            let attr = made_up_directory(ino, self.born_s);
+            Ok(Entry { attr, attr_ttl: FOREVER, generation: Generation(0) })
+        };
         match place {
-            Place::Control => Ok((made_up_directory(CONTROL, self.born_s), 0)),
-            Place::Snapshots => Ok((made_up_directory(SNAPSHOTS, self.born_s), 0)),
-            Place::Object(branch, object) => {
-                let stat = branch.tree.stat(*object)?;
-                let mut attr = file_attr(branch.ino(*object), &stat);
-                if self.lists_control(branch, *object) {
-                    // for the `..` in .zfs
-                    attr.nlink = attr.nlink.saturating_add(1);
-                }
-                Ok((attr, stat.generation))
-            }
+            Place::Control => made_up(CONTROL),
+            Place::Snapshots => made_up(SNAPSHOTS),
+            Place::Object(branch, object) => Ok(self.attributes_of(branch, *object, &branch.tree.stat(*object)?)),
+        }
+    }
+
+    /// The attributes of an object, as the tree has just told them.
+    pub(crate) fn attributes_of(&self, branch: &Branch<S::Tree>, object: u64, stat: &Stat) -> Entry {
+        let mut attr = file_attr(branch.ino(object), stat);
+        if self.lists_control(branch, object) {
+            // for the `..` in .zfs
+            attr.nlink = attr.nlink.saturating_add(1);
+        }
+        Entry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: Generation(stat.generation) }
+    }
+
+    /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
+    /// them; all but one.
+    fn attr_ttl(&self, branch: &Branch<S::Tree>, stat: &Stat) -> Duration {
+        if !self.writable || !branch.is_live() {
+            return FOREVER;
+        }
+        let changed_s = u64::try_from(stat.ctime.0).unwrap_or(0);
+        match changed_s.saturating_add(SETTLED_S) <= self.env.now_s() {
+            true => FOREVER,
+            false => UNSETTLED_TTL,
+        }
+    }
+
+    /// How long names hold in a directory, and that they are not there.
+    pub(crate) fn name_ttl(&self, directory: u64) -> Duration {
+        let is_live = matches!(NodeId::parse(directory), NodeId::InTree { tree: 0, .. });
+        match self.writable && is_live && self.live.tree.has_aliases() {
+            true => Duration::ZERO,
+            false => FOREVER,
         }
     }
 
@@ -114,19 +149,23 @@ impl<S: Source> Session<S> {
     }
 
     fn entry(&self, place: &Place<S::Tree>) -> Result<Entry> {
-        let (mut attr, generation) = self.attributes(place)?;
+        let Entry { mut attr, attr_ttl, generation } = self.attributes(place)?;
         let node = match place {
             Place::Object(branch, object) => branch.node(*object)?,
             Place::Control | Place::Snapshots => attr.ino.0,
         };
-        let is_root = node != attr.ino.0;
+        if node == attr.ino.0 {
+            return Ok(Entry { attr, attr_ttl, generation });
+        }
         attr.ino.0 = node;
-        Ok(Entry {
-            attr,
-            attr_ttl: if is_root { Duration::ZERO } else { FOREVER },
-            // the kernel insists on 0 for the root of the mount
-            generation: Generation(if is_root { 0 } else { generation }),
-        })
+        // a root: the kernel insists on 0 for that of the mount
+        Ok(Entry { attr, attr_ttl: Duration::ZERO, generation: Generation(0) })
+    }
+
+    /// An object of the live tree that has just been given a name.
+    pub(crate) fn entry_of_stat(&self, stat: &Stat) -> Result<Entry> {
+        self.live.node(stat.ino)?;
+        Ok(self.attributes_of(&self.live, stat.ino, stat))
     }
 
     fn parent(&self, place: &Place<S::Tree>) -> Result<Place<S::Tree>> {

@@ -12,36 +12,52 @@
 //!   session.rs               one short function per request; replies, errno
 //!     |        \
 //!   list.rs   find.rs        directories; names
+//!   xattr.rs  changes.rs     extended attributes; what changes the live tree
+//!   opened.rs holds.rs       open files, access times, set-id bits; what the kernel knows
 //!     |        /
 //!   node.rs                  node id <-> (tree, object)
 //!     |        \
 //!   tree.rs    snapshots.rs  what is mounted; .zfs/snapshot, opened when used
 //! ```
 //!
-//! What keeps it fast, as a read-only pool never changes: the kernel may keep names, attributes,
-//! symlinks, directory listings and file data for as long as it likes, and names that do not exist,
-//! too; files and directories are opened and closed without a request; node ids say by themselves
-//! which object is meant, so nothing is counted and nothing forgotten.
+//! What keeps it fast: the kernel may keep names, attributes, symlinks, directory listings and file data
+//! for as long as it likes, and names that do not exist, too, as either nothing changes or all changes
+//! come through the same mount; files and directories are opened and closed without a request; node ids
+//! say by themselves which object is meant. In a read-only mount nothing is counted and nothing
+//! forgotten; in a writable one the kernel's uses of each object are counted, so that one without a name
+//! goes with its last user.
 //!
-//! What is not there: birth times (`fuser` 0.18 does not know the statx request; every other way to
-//! read a pool shows them), NFSv4 ACLs as a rule for access (the kernel only knows mode bits and
-//! POSIX ACLs), and writing.
+//! What changes a mounted tree by another way has to tell: [`Mount::invalidate`]. After a rollback it has
+//! to be mounted anew.
+//!
+//! Locks, permissions and the sticky bit are the kernel's own: no request is made for them.
+//!
+//! What is not there: birth times and `O_TMPFILE` (`fuser` 0.18 does not know the requests statx and
+//! tmpfile; the kernel says EOPNOTSUPP, and programs make a named file instead), syncfs(2) (the kernel
+//! sends it to no FUSE file system of this kind: it writes back what it keeps, and that is all), and
+//! NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
 
 mod attr;
 mod cache;
+mod change;
+mod changes;
 mod device;
 mod find;
 mod flood;
+mod holds;
 mod list;
 mod mount;
 mod mountinfo;
 mod node;
+mod opened;
 mod options;
 mod session;
 mod snapshots;
 mod statfs;
 mod tree;
+mod xattr;
 
+pub use change::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
 pub use mount::{Mount, mount};
 pub use options::{MountOptions, SnapDir, Unmount};
 pub use tree::{Snapshot, Source, Space, Tree, TreeFile};

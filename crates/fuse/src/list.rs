@@ -34,6 +34,13 @@ pub(crate) struct Listed<'a, T> {
     what: What<'a, T>,
 }
 
+impl<T> Listed<'_, T> {
+    /// Is it `.` or `..`, of which the kernel takes no notice?
+    pub(crate) fn is_dot(&self) -> bool {
+        matches!(self.what, What::Dot)
+    }
+}
+
 /// What attributes an entry has.
 enum What<'a, T> {
     /// `.` and `..`: the kernel knows them.
@@ -118,6 +125,7 @@ impl<S: Source> Session<S> {
             stopped = flow.is_break();
             flow
         })?;
+        self.accessed(branch, object);
         if let (false, Some(control)) = (stopped, control) {
             let _ = each(control);
         }

@@ -9,7 +9,8 @@
 //!     ...
 //!   unmount()
 //!     detach  -------------------------------------------->   last user gone: ENODEV to all readers
-//!     wait  <-------------  threads end, `ended` is set
+//!     wait  <-------------  threads end: Unused
+//!     wait  <-------------  what was written is on disk: Ended
 //! ```
 //!
 //! The process that serves a mount must not use it: were it killed while one of its threads waits for
@@ -20,20 +21,23 @@
 //! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
 //! tells that it is not: only then can its number be given to another.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
-use fuser::{Config, SessionACL};
+use fuser::{Config, INodeNo, Notifier, SessionACL};
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 
 use crate::device::{attach, detach};
 use crate::mountinfo;
+use crate::node::root_node;
 use crate::options::{MountOptions, Unmount};
 use crate::session::Session;
-use crate::tree::Source;
+use crate::tree::{Source, Tree};
 
 /// How long the last requests may take after an unmount.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -43,13 +47,27 @@ pub struct Mount {
     fs_name: String,
     point: PathBuf,
     dev: String,
-    ended: Arc<Ended>,
+    /// Object number of the live tree's root.
+    root: u64,
+    notifier: Notifier,
+    life: Arc<Life>,
 }
 
-/// Set once the request threads are gone.
+/// How far a mount has come. It only ever goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    #[default]
+    Serving,
+    /// The last request is answered.
+    Unused,
+    /// And the request threads are gone, and all is on disk.
+    Ended,
+}
+
+/// The stage of a mount, and who waits for it.
 #[derive(Default)]
-struct Ended {
-    flag: Mutex<bool>,
+pub(crate) struct Life {
+    stage: Mutex<Stage>,
     changed: Condvar,
 }
 
@@ -60,10 +78,13 @@ struct Ended {
 /// [`MountOptions::overlay`] is off; `Missing` without /dev/fuse or fusermount3; `Permission`; and
 /// those of reading the root directory.
 pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env) -> Result<Mount> {
-    let session = Session::new(source, options.clone(), env.clone())?;
-    let point = mountpoint(options)?;
-    let connection = attach(&point, options)?;
-    serve(session, connection, &point, options).inspect_err(|_| {
+    let mut options = options.clone();
+    options.read_only |= !source.tree().is_writable();
+    let life = Arc::new(Life::default());
+    let session = Session::new(source, options.clone(), env.clone(), life.clone())?;
+    let point = mountpoint(&options)?;
+    let connection = attach(&point, &options)?;
+    serve(session, connection, &point, &options, life).inspect_err(|_| {
         // it is ours, and just now nobody can use it
         if let Err(error) = detach(&point, Unmount::Lazy) {
             tracing::warn!(point = %point.display(), "{error}");
@@ -90,9 +111,9 @@ impl Mount {
 
     /// Unmounts it. That it is not mounted any more is no error; `Busy` is, and leaves it mounted.
     ///
-    /// With [`Unmount::IfUnused`] all requests have been answered when this returns, unless another
-    /// mount namespace, a container's for instance, still has the file system: [`Mount::has_ended`]
-    /// tells.
+    /// With [`Unmount::IfUnused`] all requests have been answered and all that was written is on disk when
+    /// this returns, unless another mount namespace, a container's for instance, still has the file system:
+    /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         if self.is_mounted() {
             detach(&self.point, how)?;
@@ -105,23 +126,44 @@ impl Mount {
         Ok(())
     }
 
-    /// Returns when the last request is answered: it is unmounted, and nobody uses it any more.
+    /// Returns when the last request is answered and all is on disk: it is unmounted, and nobody uses it
+    /// any more.
     pub fn wait(&self) {
-        let ended = self.ended.lock();
-        drop(self.ended.changed.wait_while(ended, |ended| !*ended));
+        let stage = self.life.lock();
+        drop(self.life.changed.wait_while(stage, |stage| *stage < Stage::Ended));
     }
 
     fn wait_a_while(&self) {
-        let ended = self.ended.lock();
-        let waited = self.ended.changed.wait_timeout_while(ended, WAIT_MAX, |ended| !*ended);
-        if !*waited.unwrap_or_else(PoisonError::into_inner).0 {
+        let stage = self.life.lock();
+        let waited = self.life.changed.wait_timeout_while(stage, WAIT_MAX, |stage| *stage < Stage::Unused);
+        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if *stage < Stage::Unused {
             tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
+            return;
         }
+        drop(stage);
+        // a sync takes as long as it takes
+        self.wait();
     }
 
     /// Have all requests been answered, for ever?
     pub fn has_ended(&self) -> bool {
-        *self.ended.lock()
+        *self.life.lock() == Stage::Ended
+    }
+
+    /// Has the kernel drop what it keeps of an object of the live tree, its attributes and its contents,
+    /// because it changed by another way than through this mount. Not from within a [`Tree`]'s method: the
+    /// kernel may first want an answer to a request.
+    pub fn invalidate(&self, object: u64) -> Result<()> {
+        let node = INodeNo(if object == self.root { root_node(0) } else { object });
+        Ok(self.notifier.inval_inode(node, 0, 0)?)
+    }
+
+    /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
+    /// such name. Not from within a [`Tree`]'s method, either.
+    pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
+        let node = INodeNo(if directory == self.root { root_node(0) } else { directory });
+        Ok(self.notifier.inval_entry(node, OsStr::from_bytes(name))?)
     }
 
     /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The
@@ -142,13 +184,14 @@ impl Drop for Mount {
     }
 }
 
-impl Ended {
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.flag.lock().unwrap_or_else(PoisonError::into_inner)
+impl Life {
+    fn lock(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self) {
-        *self.lock() = true;
+    /// Comes to a stage.
+    pub(crate) fn reach(&self, stage: Stage) {
+        *self.lock() = stage;
         self.changed.notify_all();
     }
 }
@@ -197,7 +240,9 @@ fn serve<S: Source>(
     connection: std::os::fd::OwnedFd,
     point: &Path,
     options: &MountOptions,
+    life: Arc<Life>,
 ) -> Result<Mount> {
+    let root = session.live.tree.root();
     let mut config = Config::default();
     config.n_threads = Some(options.threads());
     config.clone_fd = true;
@@ -207,9 +252,14 @@ fn serve<S: Source>(
         Some(mount) if mount.fs_type.starts_with("fuse") => mount.dev,
         _ => return Err(Error::new(Kind::Missing, format!("{} was unmounted at once", point.display()))),
     };
-    let ended = Arc::new(Ended::default());
-    let mount =
-        Mount { fs_name: options.fs_name.clone(), point: point.to_owned(), dev: dev.clone(), ended: ended.clone() };
+    let mount = Mount {
+        fs_name: options.fs_name.clone(),
+        point: point.to_owned(),
+        dev: dev.clone(),
+        root,
+        notifier: session.notifier(),
+        life: life.clone(),
+    };
     let (point, fs_name) = (mount.point.clone(), mount.fs_name.clone());
     set_readahead(&dev, options.readahead_bytes);
     std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
@@ -220,7 +270,7 @@ fn serve<S: Source>(
         if mountinfo::is_mounted(&point, &dev).unwrap_or(false) && detach(&point, Unmount::Lazy).is_ok() {
             tracing::warn!(dataset = fs_name, point = %point.display(), "unmounted");
         }
-        ended.set();
+        life.reach(Stage::Ended);
     })?;
     Ok(mount)
 }

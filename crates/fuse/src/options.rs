@@ -13,7 +13,7 @@ pub struct MountOptions {
     pub mountpoint: PathBuf,
     /// The type is shown as `fuse.SUBTYPE`.
     pub subtype: String,
-    /// Mount read-only. (Nothing can be written yet, whatever this says.)
+    /// Mount read-only, as property `readonly` says. A tree that cannot be written is mounted so anyway.
     pub read_only: bool,
     /// Let every user in, and not only the one who mounts. An ordinary user may ask for it only
     /// where `/etc/fuse.conf` says `user_allow_other`.
@@ -38,6 +38,11 @@ pub struct MountOptions {
     pub snapdir: SnapDir,
     /// Mount over a directory that has something in it, as property `overlay` allows.
     pub overlay: bool,
+    /// The kernel keeps what is written and sends it later, in large pieces. It then has the last word on
+    /// sizes and times of files, an error of writing shows only at `fsync` or `close`, and a killed pool
+    /// process loses up to half a minute instead of nothing that was written before the last transaction
+    /// group. Off until it is measured what it gains.
+    pub writeback_cache: bool,
     /// Threads that take requests; 0 chooses.
     pub n_threads: usize,
     /// Bytes that the kernel reads ahead of a sequential reader. More than the system's default
@@ -78,7 +83,7 @@ impl MountOptions {
             fs_name: fs_name.into(),
             mountpoint: mountpoint.into(),
             subtype: "zfs".to_owned(),
-            read_only: true,
+            read_only: false,
             allow_other: root,
             default_permissions: true,
             posix_acl: false,
@@ -90,6 +95,7 @@ impl MountOptions {
             devices: root,
             snapdir: SnapDir::default(),
             overlay: true,
+            writeback_cache: false,
             n_threads: 0,
             readahead_bytes: 1 << 20,
         }
@@ -153,6 +159,7 @@ mod tests {
     #[test]
     fn properties_become_flags() {
         let mut options = MountOptions::new("tank/a,b", "/tank");
+        options.read_only = true;
         options.exec = false;
         options.atime = false;
         options.setuid = false;

@@ -1,13 +1,34 @@
 //! What a mount shows: a [`Tree`] of objects, and the [`Source`] it belongs to.
 //!
+//! A tree can be read, and some can be written: the second half of each trait has defaults that refuse
+//! with `ReadOnly`, and are never called unless [`Tree::is_writable`]. A change is atomic, seen by
+//! everybody once the method returns, and on disk once [`Tree::sync`] or [`Source::sync`] does.
+//!
+//! Who is responsible for what:
+//!
+//! ```text
+//!  kernel   permissions, sticky bit, umask without ACLs; locks; one change of a directory's names at
+//!           a time, and one writer of a file; RLIMIT_FSIZE; O_APPEND, O_TRUNC, O_EXCL
+//!  adapter  when an object without a name may go (`reclaim`); when a read moves the access time;
+//!           which changes take set-id bits and capabilities away; what is not in the live tree
+//!  tree     times, sizes, link counts; set-group-id and default ACLs of directories; mode and ACL
+//!           agreeing; quotas; what changes at the same time in different files and directories
+//! ```
+//!
 //! `Zpl` is the tree of a pool; the tests have one in memory. The pool process implements
 //! [`Source`] over a dataset.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Result;
+use base::{Error, Kind, Result};
 use zpl::{DirEntry, Stat, Zpl};
+
+use crate::change::{Allocate, New, RenameMode, SetAttr, XattrMode};
+
+/// Bytes that [`TreeFile::copy_from`] copies at a time, and at most in one call, by itself.
+const COPY_STEP_BYTES: u64 = 1 << 20;
+const COPY_BYTES_MAX: u64 = 32 << 20;
 
 /// A dataset that can be mounted: its live tree, its snapshots, its room.
 pub trait Source: Send + Sync + 'static {
@@ -25,6 +46,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Opens a snapshot that [`Source::snapshots`] named. Errors: any of reading the pool.
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Self::Tree>>;
+
+    /// Brings all that was changed to disk. Asked once a writable mount has ended, as umount promises it.
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A snapshot as it is listed, before it is opened.
@@ -81,9 +107,91 @@ pub trait Tree: Send + Sync + 'static {
     fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>>;
     /// The value of an extended attribute; `NoAttribute` if there is none.
     fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Can it be written, for as long as it is open?
+    fn is_writable(&self) -> bool {
+        false
+    }
+
+    /// May several names stand for the same entry of a directory, as with `casesensitivity` and
+    /// `normalization`? The kernel then has to ask again for each use of a name in a writable mount.
+    fn has_aliases(&self) -> bool {
+        false
+    }
+
+    /// Makes a file and its name. `Exists`; `Invalid` and `TooLong` for a name that cannot be.
+    fn create(&self, _directory: u64, _name: &[u8], _new: &New<'_>) -> Result<Stat> {
+        Err(read_only())
+    }
+
+    /// Gives an object that is no directory one more name. `Exists`, `TooManyLinks`; `NotFound` if it
+    /// has lost its last one.
+    fn link(&self, _object: u64, _directory: u64, _name: &[u8]) -> Result<Stat> {
+        Err(read_only())
+    }
+
+    /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
+    /// returned: it can be used as before until [`Tree::reclaim`], or until the next time that the tree is
+    /// opened.
+    fn unlink(&self, _directory: u64, _name: &[u8]) -> Result<Option<u64>> {
+        Err(read_only())
+    }
+
+    /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
+    /// [`Tree::unlink`]: empty, and with no way to make a file in it (`NotFound`).
+    fn rmdir(&self, _directory: u64, _name: &[u8]) -> Result<u64> {
+        Err(read_only())
+    }
+
+    /// Moves the name `from` of a directory to the name `to` of one. An object that lost its last name to
+    /// it is returned, as in [`Tree::unlink`]. Two names of the same object both stay. `NotFound`,
+    /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
+    /// below itself.
+    fn rename(&self, _from: (u64, &[u8]), _to: (u64, &[u8]), _mode: RenameMode) -> Result<Option<u64>> {
+        Err(read_only())
+    }
+
+    /// Gives the object back that [`Tree::unlink`], [`Tree::rmdir`] or [`Tree::rename`] returned, as
+    /// nobody uses it any more. Called once for each, at the end of the mount at the latest.
+    fn reclaim(&self, _object: u64) -> Result<()> {
+        Err(read_only())
+    }
+
+    /// Changes attributes. `IsDirectory`, `Invalid` for the size of what has none; `TooBig`.
+    fn set_attr(&self, _object: u64, _set: &SetAttr) -> Result<Stat> {
+        Err(read_only())
+    }
+
+    /// Makes now the time of the last access, and changes no other time. The adapter knows when.
+    fn touch_atime(&self, _object: u64) -> Result<()> {
+        Err(read_only())
+    }
+
+    /// Sets an extended attribute. `Exists`, `NoAttribute` as `mode` says; `TooBig`. The access ACL
+    /// (`system.posix_acl_access`, in the kernel's form) changes the mode, too.
+    fn set_xattr(&self, _object: u64, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
+        Err(read_only())
+    }
+
+    /// Removes an extended attribute; `NoAttribute` if there is none.
+    fn remove_xattr(&self, _object: u64, _name: &[u8]) -> Result<()> {
+        Err(read_only())
+    }
+
+    /// Brings what was changed in an object to disk: its contents, and with them what is needed to read
+    /// them; the rest only if not `data_only`. For a directory these are its names.
+    fn sync(&self, _object: u64, _data_only: bool) -> Result<()> {
+        Err(read_only())
+    }
 }
 
-/// An open regular file.
+/// The answer of a tree that cannot be written.
+pub(crate) fn read_only() -> Error {
+    Error::new(Kind::ReadOnly, "read-only file system")
+}
+
+/// An open regular file. It shows every change of the object at once, whoever makes it, and may be
+/// open more than once.
 pub trait TreeFile: Send + Sync + 'static {
     /// Fills `buf` from byte `offset` on; the result is shorter than `buf` only at the end of file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
@@ -92,6 +200,42 @@ pub trait TreeFile: Send + Sync + 'static {
     /// The first byte at or after `offset` that is a hole, the end of file being one; `None` if
     /// `offset` is at or past the end.
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>>;
+
+    /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were
+    /// written: fewer than all only if an error kept the rest out, and never none. `NoSpace`, `Quota`,
+    /// `TooBig`.
+    fn write(&self, _offset: u64, _data: &[u8]) -> Result<usize> {
+        Err(read_only())
+    }
+
+    /// Does to `len` bytes from `offset` on, at least one, what `how` says. `Unsupported` if it cannot do
+    /// that; `NoSpace`, `Quota`, `TooBig`.
+    fn allocate(&self, _how: Allocate, _offset: u64, _len: u64) -> Result<()> {
+        Err(read_only())
+    }
+
+    /// Copies up to `len` bytes of `from`, from `from_offset` on, to `offset`, and returns how many: 0 only
+    /// at the end of `from`. The ranges do not overlap if it is the same file. A tree that can share blocks
+    /// does it better than this.
+    fn copy_from(&self, offset: u64, from: &Self, from_offset: u64, len: u64) -> Result<u64> {
+        let mut buf = vec![0; len.min(COPY_STEP_BYTES) as usize];
+        let mut done = 0;
+        while done < len.min(COPY_BYTES_MAX) {
+            let step = (len - done).min(COPY_STEP_BYTES) as usize;
+            let copied = match from.read(from_offset + done, &mut buf[..step])? {
+                0 => 0,
+                read => match self.write(offset + done, &buf[..read]) {
+                    Err(error) if done == 0 => return Err(error),
+                    written => written.unwrap_or(0),
+                },
+            };
+            done += copied as u64;
+            if copied < step {
+                break;
+            }
+        }
+        Ok(done)
+    }
 }
 
 impl Tree for Zpl {

@@ -1,0 +1,116 @@
+//! What can be asked of a tree that can be written: the arguments of the methods of
+//! [`Tree`](crate::Tree) that change something, with no FUSE type in them.
+
+/// A file that shall be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct New<'a> {
+    /// What it is.
+    pub kind: NewKind<'a>,
+    /// Permission, set-id and sticky bits as the caller wants them; `umask` is not applied.
+    pub mode: u32,
+    /// Bits that are taken out of `mode`, unless the directory has a default ACL. 0 where ACLs are off:
+    /// the kernel has done it then.
+    pub umask: u32,
+    /// Owner: the user who asks.
+    pub uid: u32,
+    /// Group of the user who asks. The directory's own group comes first, if it has the set-group-id
+    /// bit, which a new directory then gets, too.
+    pub gid: u32,
+}
+
+impl New<'_> {
+    /// The mode that it gets where there is no default ACL.
+    pub fn masked_mode(&self) -> u32 {
+        self.mode & !self.umask
+    }
+}
+
+/// Kinds of files that can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewKind<'a> {
+    /// An empty regular file.
+    File,
+    /// An empty directory.
+    Directory,
+    /// A symbolic link to this target.
+    Symlink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device, by its number as the C library packs it.
+    CharDevice(u64),
+    /// A block device, likewise.
+    BlockDevice(u64),
+}
+
+/// What becomes of a name that is there already where another one is moved to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenameMode {
+    /// It is replaced: a directory by a directory if it is empty, anything else by anything else.
+    Replace,
+    /// `Exists`.
+    NoReplace,
+    /// It gets the other's old name. Both have to be there.
+    Exchange,
+}
+
+/// Attributes that shall change, all in one step; those that are `None` stay. The time of the last
+/// change becomes now, unless `ctime` says else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission, set-id and sticky bits. With POSIX ACLs the access ACL changes, too.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Bytes of a regular file: cut off, or zeros added as a hole. The time of the last modification
+    /// becomes now, unless `mtime` says else.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last modification.
+    pub mtime: Option<SetTime>,
+    /// Last change: seconds since 1970, nanoseconds. Comes only with the kernel's write-back cache,
+    /// which keeps the times of files by itself.
+    pub ctime: Option<(i64, u32)>,
+}
+
+/// A time to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetTime {
+    /// The tree's clock.
+    Now,
+    /// Seconds since 1970, nanoseconds below 10^9.
+    At(i64, u32),
+}
+
+/// May an extended attribute be there already?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Either way.
+    Any,
+    /// No: `Exists`.
+    Create,
+    /// It has to: `NoAttribute`.
+    Replace,
+}
+
+/// What fallocate(2) does to a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocate {
+    /// Makes room; bytes that had been written stay. A range past the end makes the file longer, unless
+    /// `keep_size`.
+    Reserve {
+        /// The size stays.
+        keep_size: bool,
+    },
+    /// Reads as zeros and takes no room. The size stays.
+    PunchHole,
+    /// Reads as zeros. A range past the end makes the file longer, unless `keep_size`.
+    ZeroRange {
+        /// The size stays.
+        keep_size: bool,
+    },
+}
