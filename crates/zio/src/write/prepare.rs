@@ -48,7 +48,7 @@ pub(super) fn prepare(request: &WriteRequest, txg: u64, sector: u64, salt: Optio
         }
         if let Some((small, n)) = shrink(kind, policy.compress_level, data) {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && policy.embed && is_embeddable(*object_type, *level) {
-                let shape = Shape { lsize: len as u64, ..shape(request, BLOCK_SIZE_MIN, kind) };
+                let shape = shape(request, BLOCK_SIZE_MIN, kind);
                 return Ok(Prepared::Pointer(BlkPtr::new_embedded(shape, &small[..n], txg)));
             }
             let psize = n.next_multiple_of(sector as usize);

@@ -126,11 +126,15 @@ impl Queue {
         match state.failed.first() {
             None => Ok(()),
             Some((write, e)) => {
-                let more = state.failed.len() - 1;
-                let what = format!("{} (and {more} other writes failed)", e.what());
-                Err(Error::new(e.kind(), what)
-                    .at_block(write.bookmark)
-                    .at_vdev(e.place().vdev.clone().unwrap_or_default()))
+                let what = match state.failed.len() - 1 {
+                    0 => e.what().to_owned(),
+                    more => format!("{}, and {more} more writes failed", e.what()),
+                };
+                let error = Error::new(e.kind(), what).at_block(write.bookmark);
+                Err(match &e.place().vdev {
+                    Some(vdev) => error.at_vdev(vdev.clone()),
+                    None => error,
+                })
             }
         }
     }
