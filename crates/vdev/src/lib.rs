@@ -18,7 +18,7 @@
 //! - [`raidz`], [`draid`], [`indirect`]: pure geometry.
 //! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, and `write`,
 //!   as methods of [`Tree`].
-//! - [`label`]: the four labels of a device.
+//! - [`label`]: the four labels of a device; [`geometry`]: the measures of a new vdev.
 //!
 //! Invariants: nothing that a disk says is used before [`spec`] or the geometry has checked it; a
 //! block that can be had within the redundancy is had; a leaf is charged only for bytes that it
@@ -26,6 +26,7 @@
 
 pub mod draid;
 pub mod dtl;
+pub mod geometry;
 pub mod health;
 pub mod indirect;
 pub mod label;

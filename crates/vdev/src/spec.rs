@@ -2,7 +2,9 @@
 //!
 //! A configuration holds the tree as nested name-value lists, in the labels (one top-level vdev)
 //! and in the MOS (all of it, below a root). [`Spec`] is such a tree after every value has been
-//! checked; the `vdev` layer trusts it from then on.
+//! checked; the `vdev` layer trusts it from then on. [`Spec::to_nvlist`] leads back.
+
+mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
 use format::nvlist::NvList;

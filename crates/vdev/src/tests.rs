@@ -2,6 +2,7 @@
 //! kind of damage.
 
 mod copies;
+mod corpus;
 mod parity;
 mod removed;
 mod write;

@@ -1,0 +1,145 @@
+//! How large a new top-level vdev is, and what it is cut into.
+//!
+//! ```text
+//!   device       | L0 L1 | boot area | what the pool may use          | L2 L3 | rest |
+//!                                    └────────── asize ──────────────┘       └ up to 256 KiB
+//!   mirror       the smallest child
+//!   raidz        the smallest child, times their number
+//!   draid        whole rows of the smallest child, two rows kept back; whole groups of what is left
+//!
+//!   top-level    | metaslab 0 | metaslab 1 | ...    | less than one: unused
+//! ```
+//!
+//! These numbers are chosen once, when a vdev is added, and then stand in its configuration. The
+//! rules are those of OpenZFS, so that a pool looks the same whoever made it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Error, Kind as ErrorKind, Result};
+use device::Device;
+
+use crate::draid;
+use crate::label::LABEL_BYTES;
+use crate::spec::{Kind, Spec};
+use crate::tree::{BACK_BYTES, DEVICE_BYTES_MIN, FRONT_BYTES};
+
+/// The least and the most that a sector's binary logarithm may be.
+pub const ASHIFT_MIN: u32 = 9;
+/// See [`ASHIFT_MIN`].
+pub const ASHIFT_MAX: u32 = 16;
+/// Larger sectors are only used on request (`zfs_vdev_max_auto_ashift`).
+const ASHIFT_AUTO_MAX: u32 = 14;
+
+/// Vdevs with fewer metaslabs of the default size get this many smaller ones (`zfs_vdev_min_ms_count`).
+const SLABS_MIN: u64 = 16;
+/// Vdevs with more metaslabs of the default size get this many larger ones (`zfs_vdev_default_ms_count`).
+const SLABS_DEFAULT: u64 = 200;
+/// Most metaslabs of a new vdev (`zfs_vdev_ms_count_limit`).
+const SLABS_MAX: u64 = 1 << 17;
+/// Binary logarithm of a metaslab's size: the least, the default, and the most while the number of
+/// metaslabs is within its limit.
+const SLAB_SHIFT_MIN: u32 = 24;
+const SLAB_SHIFT_DEFAULT: u32 = 29;
+const SLAB_SHIFT_MAX: u32 = 34;
+
+/// The measures of a new top-level vdev.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Binary logarithm of the sector size.
+    pub ashift: u32,
+    /// Bytes of the address space.
+    pub asize: u64,
+    /// Binary logarithm of the size of a metaslab.
+    pub metaslab_shift: u32,
+    /// Number of metaslabs.
+    pub metaslab_count: u64,
+}
+
+/// The measures of `spec`, a top-level vdev that is to be made of `devices` (by guid of the leaf), with
+/// that ashift or, without one, with the largest sector of its devices.
+///
+/// Errors: [`ErrorKind::Missing`] if a leaf has no device; [`ErrorKind::Invalid`] if a device is
+/// smaller than [`DEVICE_BYTES_MIN`], the ashift is impossible, or the vdev is of a kind that is not
+/// made anew.
+pub fn plan(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Option<u32>) -> Result<Geometry> {
+    let found = sector_shift(spec, devices).clamp(ASHIFT_MIN, ASHIFT_AUTO_MAX);
+    let ashift = ashift.unwrap_or(found);
+    if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
+        return Err(Error::new(ErrorKind::Invalid, format!("the ashift {ashift} is not between 9 and 16")));
+    }
+    let asize = asize(spec, devices)?;
+    let metaslab_shift = metaslab_shift(asize);
+    Ok(Geometry { ashift, asize, metaslab_shift, metaslab_count: asize >> metaslab_shift })
+}
+
+/// Bytes of a device of `size` bytes that are not labels.
+///
+/// An error of [`ErrorKind::Invalid`] if it is too small for a pool.
+pub fn leaf_asize(size: u64) -> Result<u64> {
+    let whole = size / LABEL_BYTES * LABEL_BYTES;
+    if whole < DEVICE_BYTES_MIN {
+        let what = format!("device of {size} bytes, where a pool takes none below {DEVICE_BYTES_MIN}");
+        return Err(Error::new(ErrorKind::Invalid, what));
+    }
+    Ok(whole - FRONT_BYTES - BACK_BYTES)
+}
+
+/// Binary logarithm of the size of the metaslabs that a new vdev of `asize` bytes is cut into.
+pub fn metaslab_shift(asize: u64) -> u32 {
+    // the logarithm, rounded up, of a `count`th
+    let shift_for = |count: u64| u64::BITS - (asize / count).leading_zeros();
+    let count = asize >> SLAB_SHIFT_DEFAULT;
+    let shift = if count < SLABS_MIN {
+        shift_for(SLABS_MIN)
+    } else if count > SLABS_DEFAULT {
+        shift_for(SLABS_DEFAULT)
+    } else {
+        SLAB_SHIFT_DEFAULT
+    };
+    match shift {
+        0..SLAB_SHIFT_MIN => SLAB_SHIFT_MIN,
+        SLAB_SHIFT_MIN..=SLAB_SHIFT_MAX => shift,
+        _ if asize >> SLAB_SHIFT_MAX > SLABS_MAX => shift_for(SLABS_MAX),
+        _ => SLAB_SHIFT_MAX,
+    }
+}
+
+fn asize(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<u64> {
+    let mut smallest = u64::MAX;
+    for child in &spec.children {
+        smallest = smallest.min(asize(child, devices)?);
+    }
+    let count = spec.children.len() as u64;
+    match spec.kind {
+        Kind::Disk | Kind::File => {
+            let device = devices.get(&spec.guid);
+            let device =
+                device.ok_or_else(|| Error::new(ErrorKind::Missing, "a leaf of the new vdev has no device"))?;
+            leaf_asize(device.size()).map_err(|e| e.at_vdev(device.path()))
+        }
+        Kind::Mirror | Kind::Replacing | Kind::Spare if count > 0 => Ok(smallest),
+        Kind::Raidz { nparity } if count > nparity as u64 => Ok(smallest.saturating_mul(count)),
+        Kind::Draid(shape) if count > 0 && count == shape.children => {
+            draid::Layout::new(ASHIFT_MIN, shape)?;
+            // room for work on rows that are being moved is kept back
+            let rows = (smallest / draid::ROW_BYTES).saturating_sub(2);
+            let group = shape.ndata.saturating_add(shape.nparity).saturating_mul(draid::ROW_BYTES);
+            let all = rows.saturating_mul(draid::ROW_BYTES).saturating_mul(count - shape.nspares);
+            match all / group * group {
+                0 => Err(Error::new(ErrorKind::Invalid, "the devices are too small for a draid")),
+                asize => Ok(asize),
+            }
+        }
+        _ => Err(Error::new(ErrorKind::Invalid, format!("a vdev of kind {:?} cannot be made", spec.kind))),
+    }
+}
+
+/// Binary logarithm of the largest sector of the devices below.
+fn sector_shift(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> u32 {
+    let own = devices.get(&spec.guid).map_or(0, |device| device.sector_bytes().max(1).ilog2());
+    spec.children.iter().map(|child| sector_shift(child, devices)).fold(own, u32::max)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+use device::MemDevice;
+
+use super::*;
+use crate::spec::LeafSpec;
+
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+#[test]
+fn metaslabs_by_size() {
+    let counted = |asize: u64| (metaslab_shift(asize), asize >> metaslab_shift(asize));
+    for (asize, expect) in [
+        (59 << 20, (24, 3)),
+        (255 << 20, (24, 15)),
+        (256 << 20, (25, 8)),
+        (GIB - 1, (26, 15)),
+        (8 * GIB - 1, (29, 15)),
+        (8 * GIB, (29, 16)),
+        (100 * GIB, (29, 200)),
+        (101 * GIB, (30, 101)),
+        (3 * TIB, (34, 192)),
+        (10 * TIB, (34, 640)),
+        (2048 * TIB, (34, 1 << 17)),
+        (2048 * TIB + (16 << 30), (35, 1 << 16)),
+        (u64::MAX, (47, (1 << 17) - 1)),
+    ] {
+        assert_eq!(counted(asize), expect, "{asize}");
+    }
+}
+
+fn leaf(guid: u64) -> Spec {
+    let leaf = Some(LeafSpec::default());
+    Spec { kind: Kind::File, id: guid, guid, create_txg: 0, top: None, leaf, children: vec![] }
+}
+
+fn above(kind: Kind, count: u64) -> Spec {
+    Spec { kind, guid: 99, leaf: None, children: (0..count).map(leaf).collect(), ..leaf(0) }
+}
+
+/// Devices of so many MiB, and some bytes more.
+fn devices(mib: &[u64]) -> HashMap<u64, Arc<dyn Device>> {
+    let device = |mib: &u64| Arc::new(MemDevice::new("m", vec![0; ((mib << 20) + 77) as usize])) as Arc<dyn Device>;
+    (0..).zip(mib.iter().map(device)).collect()
+}
+
+#[test]
+fn sizes_of_each_kind() {
+    let mib = |spec: &Spec, sizes: &[u64]| plan(spec, &devices(sizes), None).map(|plan| plan.asize as f64 / 1048576.0);
+    assert_eq!(mib(&leaf(0), &[100]).unwrap(), 95.5);
+    assert_eq!(mib(&above(Kind::Mirror, 3), &[100, 65, 70]).unwrap(), 60.5);
+    assert_eq!(mib(&above(Kind::Raidz { nparity: 2 }, 4), &[64, 100, 100, 100]).unwrap(), 4.0 * 59.5);
+    let shape = draid::Shape { children: 4, ndata: 1, nparity: 1, nspares: 1, ngroups: 3 };
+    // 4 rows of which 2 are kept back, on 3 children, make 3 groups of 2 columns
+    assert_eq!(mib(&above(Kind::Draid(shape), 4), &[80; 4]).unwrap(), 96.0);
+    for (spec, sizes, kind) in [
+        (leaf(0), &[63][..], ErrorKind::Invalid),
+        (leaf(0), &[], ErrorKind::Missing),
+        (above(Kind::Mirror, 2), &[64], ErrorKind::Missing),
+        (above(Kind::Mirror, 0), &[], ErrorKind::Invalid),
+        (above(Kind::Raidz { nparity: 1 }, 1), &[64], ErrorKind::Invalid),
+        (above(Kind::Hole, 0), &[], ErrorKind::Invalid),
+    ] {
+        assert_eq!(mib(&spec, sizes).unwrap_err().kind(), kind, "{spec:?}");
+    }
+    assert_eq!(leaf_asize(DEVICE_BYTES_MIN).unwrap(), (64 << 20) - (9 << 19));
+}
+
+#[derive(Debug)]
+struct Disk(u64);
+
+impl Device for Disk {
+    fn path(&self) -> &str {
+        "disk"
+    }
+
+    fn size(&self) -> u64 {
+        GIB
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        unreachable!("nobody reads it")
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.0
+    }
+}
+
+#[test]
+fn the_largest_sector_counts() {
+    let ashift = |sectors: &[u64], given| {
+        let disks = (0..).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
+        plan(&above(Kind::Mirror, sectors.len() as u64), &disks, given).map(|plan| plan.ashift)
+    };
+    assert_eq!(ashift(&[512, 512], None).unwrap(), 9);
+    assert_eq!(ashift(&[512, 4096], None).unwrap(), 12);
+    assert_eq!(ashift(&[1 << 20], None).unwrap(), 14);
+    assert_eq!(ashift(&[4096], Some(9)).unwrap(), 9);
+    assert_eq!(ashift(&[512], Some(16)).unwrap(), 16);
+    assert!(ashift(&[512], Some(8)).is_err() && ashift(&[512], Some(17)).is_err());
+}

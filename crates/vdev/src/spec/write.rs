@@ -1,0 +1,133 @@
+//! From a [`Spec`] to the name-value list that [`Spec::parse_root`] and its like take it from.
+//!
+//! Names, order and presence of the pairs are those of OpenZFS: a label that it writes over one of
+//! ours differs in nothing that both know of.
+//!
+//! ```text
+//!   type id guid │ leaf: path devid phys_path │ raidz, draid: shape │ disk: whole_disk │
+//!   top-level: metaslab_array ... is_log │ DTL, objects │ create_txg │ ZAPs │ children, or leaf: states
+//! ```
+
+use format::nvlist::{NvList, Value};
+
+use super::{Kind, LeafSpec, Spec, TopSpec};
+
+impl Spec {
+    /// The list that stands for it in labels and in the MOS configuration, with all below it.
+    ///
+    /// What a top-level vdev was set aside for is not in it but in the vdev's ZAP.
+    pub fn to_nvlist(&self) -> NvList {
+        let mut nv = NvList::new();
+        nv.set("type", Value::Str(type_name(self.kind).to_owned()));
+        number(&mut nv, "id", self.id);
+        number(&mut nv, "guid", self.guid);
+        if let Some(leaf) = &self.leaf {
+            leaf.put_paths(&mut nv);
+        }
+        self.put_shape(&mut nv);
+        match (&self.leaf, self.kind) {
+            (Some(leaf), Kind::Disk) => number(&mut nv, "whole_disk", leaf.whole_disk.into()),
+            (Some(_), Kind::DraidSpare { .. }) => number(&mut nv, "whole_disk", 1),
+            _ => {}
+        }
+        some_number(&mut nv, "not_present", self.leaf.as_ref().map_or(0, |leaf| leaf.not_present.into()));
+        if let Some(top) = &self.top {
+            top.put_space(&mut nv);
+        }
+        some_number(&mut nv, "DTL", self.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object));
+        if let Some(indirect) = self.top.as_ref().and_then(|top| top.indirect) {
+            some_number(&mut nv, "com.delphix:indirect_object", indirect.mapping_object);
+            some_number(&mut nv, "com.delphix:indirect_births", indirect.births_object);
+            if let Some(previous) = indirect.previous {
+                number(&mut nv, "com.delphix:prev_indirect_vdev", previous);
+            }
+        }
+        some_number(&mut nv, "create_txg", self.create_txg);
+        some_number(&mut nv, "com.delphix:vdev_zap_leaf", self.leaf.as_ref().map_or(0, |leaf| leaf.zap));
+        some_number(&mut nv, "com.delphix:vdev_zap_top", self.top.as_ref().map_or(0, |top| top.zap));
+        if let Some(leaf) = &self.leaf {
+            leaf.put_states(&mut nv);
+        } else if self.kind == Kind::Hole {
+            number(&mut nv, "is_hole", 1);
+        } else if !self.children.is_empty() {
+            nv.set("children", Value::Lists(self.children.iter().map(Spec::to_nvlist).collect()));
+        }
+        nv
+    }
+
+    fn put_shape(&self, nv: &mut NvList) {
+        match self.kind {
+            Kind::Raidz { nparity } => number(nv, "nparity", nparity as u64),
+            Kind::Draid(shape) => {
+                number(nv, "nparity", shape.nparity);
+                number(nv, "draid_ndata", shape.ndata);
+                number(nv, "draid_nspares", shape.nspares);
+                number(nv, "draid_ngroups", shape.ngroups);
+            }
+            Kind::DraidSpare { draid_guid, spare } => {
+                number(nv, "top_guid", draid_guid);
+                number(nv, "spare_id", spare);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl TopSpec {
+    fn put_space(&self, nv: &mut NvList) {
+        number(nv, "metaslab_array", self.metaslab_array);
+        number(nv, "metaslab_shift", self.metaslab_shift.into());
+        number(nv, "ashift", self.ashift.into());
+        number(nv, "asize", self.asize);
+        number(nv, "is_log", self.is_log.into());
+        some_number(nv, "removing", u64::from(self.removing && !self.is_log));
+    }
+}
+
+impl LeafSpec {
+    fn put_paths(&self, nv: &mut NvList) {
+        for (name, text) in [("path", &self.path), ("devid", &self.devid), ("phys_path", &self.phys_path)] {
+            if let Some(text) = text {
+                nv.set(name, Value::Str(text.clone()));
+            }
+        }
+    }
+
+    fn put_states(&self, nv: &mut NvList) {
+        some_number(nv, "offline", self.offline.into());
+        some_number(nv, "resilver_txg", self.resilver_txg);
+        some_number(nv, "faulted", self.faulted.into());
+        some_number(nv, "removed", self.removed.into());
+        if self.faulted {
+            nv.set("aux_state", Value::Str("external".to_owned()));
+        }
+    }
+}
+
+fn type_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Root => "root",
+        Kind::Disk => "disk",
+        Kind::File => "file",
+        Kind::Mirror => "mirror",
+        Kind::Replacing => "replacing",
+        Kind::Spare => "spare",
+        Kind::Raidz { .. } => "raidz",
+        Kind::Draid(_) => "draid",
+        Kind::DraidSpare { .. } => "dspare",
+        Kind::Indirect => "indirect",
+        Kind::Hole => "hole",
+        Kind::Missing => "missing",
+    }
+}
+
+fn number(nv: &mut NvList, name: &str, value: u64) {
+    nv.set(name, Value::U64(value));
+}
+
+/// A number that is left out if it is 0.
+fn some_number(nv: &mut NvList, name: &str, value: u64) {
+    if value != 0 {
+        number(nv, name, value);
+    }
+}
