@@ -1,4 +1,4 @@
-//! Tables of names and values kept in an object (ZAP): looking one up, listing all.
+//! Tables of names and values kept in an object (ZAP): looking one up, listing all, changing ([`Editor`]).
 //!
 //! A [`Zap`] reads blocks of its object as it needs them, one or two for a look-up however large the
 //! table. Listings go in the order of hash and collision differentiator, which is the same for the
@@ -11,6 +11,7 @@
 //! Invariant: listing a damaged table ends, and each cookie leads further. Every leaf must cover the
 //! hashes that the pointer table sends to it, and hold only entries with such hashes.
 
+mod edit;
 mod micro;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ use base::{Bookmark, Error, Kind, Result};
 use format::zap::{BlockKind, Header, Leaf, Position, TextPrep, hash_name, hash_u64s};
 
 use crate::{Block, Object};
+pub use edit::{Editor, Store};
 use micro::MicroZap;
 pub use value::{Entry, Name, Value};
 
@@ -90,7 +92,27 @@ impl Source for Object {
     }
 }
 
+/// Reads a table where it is being changed.
+struct OfStore(Box<dyn Store + Send + Sync>);
+
+impl Source for OfStore {
+    fn block(&self, blkid: u64) -> Result<Block> {
+        self.0.block(blkid)
+    }
+
+    fn bookmark(&self, blkid: u64) -> Bookmark {
+        self.0.bookmark(blkid)
+    }
+
+    fn prefetch(&self, _blkids: Vec<u64>) {}
+}
+
 impl Zap {
+    /// The table in `store`, as it is now: what it shows is undefined once that is changed.
+    pub fn of_store(store: Box<dyn Store + Send + Sync>) -> Result<Zap> {
+        Zap::over(Box::new(OfStore(store)))
+    }
+
     /// The table in `object`. Errors: as from reading a block, or `Corrupt` if it is no table.
     pub fn open(object: Object) -> Result<Zap> {
         Zap::over(Box::new(object))
@@ -244,34 +266,39 @@ impl Zap {
 
     /// Gives `f` the leaf for a hash, and adds the place to its errors.
     fn in_leaf<T>(&self, header: &Header, hash: u64, f: impl FnOnce(&Leaf<'_>) -> Result<T>) -> Result<T> {
-        let blkid = self.leaf_blkid(header, hash)?;
-        let block = self.source.block(blkid)?;
-        let result = Leaf::parse(&block).and_then(|leaf| {
-            if !leaf.covers(hash) || leaf.prefix_bits() > header.table.shift {
-                let (prefix, bits) = (leaf.prefix(), leaf.prefix_bits());
-                let what = format!("ZAP leaf of prefix {prefix:#x} ({bits} bits) in the place for hash {hash:#x}");
-                return Err(Error::corrupt(what));
-            }
-            f(&leaf)
-        });
-        result.map_err(|e| e.at_block(self.source.bookmark(blkid)))
-    }
-
-    fn leaf_blkid(&self, header: &Header, hash: u64) -> Result<u64> {
-        let index = header.leaf_index(hash);
-        let (table_blkid, blkid) = match &self.body {
-            Body::Fat(head, _) if header.table.blocks == 0 => (0, header.embedded(head, index)),
-            _ => {
-                let (table_blkid, in_block) = header.external(index);
-                (table_blkid, Header::pointer(&self.source.block(table_blkid)?, in_block))
-            }
-        };
+        let Body::Fat(head, _) = &self.body else { unreachable!("small tables have no leaves") };
+        let (table_blkid, blkid) = leaf_blkid(header, head, hash, |blkid| self.source.block(blkid))?;
         if blkid == 0 {
             let what = format!("ZAP pointer table has no leaf for hash {hash:#x}");
             return Err(Error::corrupt(what).at_block(self.source.bookmark(table_blkid)));
         }
-        Ok(blkid)
+        let block = self.source.block(blkid)?;
+        let result = leaf_in(&block, header, hash).and_then(|leaf| f(&leaf));
+        result.map_err(|e| e.at_block(self.source.bookmark(blkid)))
     }
+}
+
+/// Where the pointer for a hash is, and the number of the leaf that it leads to.
+fn leaf_blkid(header: &Header, head: &[u8], hash: u64, block: impl Fn(u64) -> Result<Block>) -> Result<(u64, u64)> {
+    let index = header.leaf_index(hash);
+    match header.table.blocks {
+        0 => Ok((0, header.embedded(head, index))),
+        _ => {
+            let (table_blkid, in_block) = header.external(index);
+            Ok((table_blkid, Header::pointer(&block(table_blkid)?, in_block)))
+        }
+    }
+}
+
+/// Takes a block as the leaf for a hash.
+fn leaf_in<'b>(block: &'b [u8], header: &Header, hash: u64) -> Result<Leaf<'b>> {
+    let leaf = Leaf::parse(block)?;
+    if !leaf.covers(hash) || leaf.prefix_bits() > header.table.shift {
+        let (prefix, bits) = (leaf.prefix(), leaf.prefix_bits());
+        let what = format!("ZAP leaf of prefix {prefix:#x} ({bits} bits) in the place for hash {hash:#x}");
+        return Err(Error::corrupt(what));
+    }
+    Ok(leaf)
 }
 
 fn for_each_in_leaf(

@@ -91,13 +91,12 @@ impl Acl {
     /// The first three are there only if they say something.
     pub fn trivial(mode: u32, is_directory: bool) -> Acl {
         let write = WRITE | if is_directory { DELETE_CHILD } else { 0 };
-        let mask_of =
-            |bits: u32| {
-                [READ, write, EXECUTE]
-                    .iter()
-                    .zip([4, 2, 1])
-                    .fold(0, |mask, (permission, bit)| if bits & bit != 0 { mask | permission } else { mask })
-            };
+        let mask_of = |bits: u32| {
+            [READ, write, EXECUTE]
+                .iter()
+                .zip([4, 2, 1])
+                .fold(0, |mask, (permission, bit)| if bits & bit != 0 { mask | permission } else { mask })
+        };
         let (owner, group, everyone) = (mode >> 6 & 7, mode >> 3 & 7, mode & 7);
         let ace = |kind, who, mask| {
             let flags = match who {

@@ -34,8 +34,30 @@ pub struct Entry {
 }
 
 impl Value {
+    /// Numbers of `width` bytes each, which is 1, 2, 4 or 8; what does not fit in that is cut off.
+    pub fn new(width: u8, numbers: &[u64]) -> Value {
+        assert!(matches!(width, 1 | 2 | 4 | 8), "numbers of {width} bytes");
+        let raw = numbers.iter().flat_map(|number| number.to_be_bytes().into_iter().skip(8 - usize::from(width)));
+        Value { width, raw: raw.collect() }
+    }
+
+    /// Bytes.
+    pub fn of_bytes(bytes: &[u8]) -> Value {
+        Value { width: 1, raw: bytes.to_vec() }
+    }
+
+    /// A text, with a NUL at its end.
+    pub fn of_text(text: &str) -> Value {
+        Value { width: 1, raw: [text.as_bytes(), b"\0"].concat() }
+    }
+
+    /// The number, if that is all, and one of 64 bits.
+    pub(super) fn single(&self) -> Option<u64> {
+        if (self.width, self.len()) == (8, 1) { self.first_u64() } else { None }
+    }
+
     /// A single 64-bit number.
-    pub(super) fn one(number: u64) -> Value {
+    pub fn one(number: u64) -> Value {
         Value { width: 8, raw: number.to_be_bytes().to_vec() }
     }
 
