@@ -71,11 +71,13 @@ fn bears(spec: Spec, start: u64, width: usize, losses: usize) {
         for (place, block) in &blocks {
             assert!(pool.read_fast(*place).unwrap() == *block, "{:?} {place:?} without {lost:?}", spec.kind);
         }
-        // nothing is charged, so parity was right, and zeros that fill up a draid's lines were written
         let noisy = images.open(vec![spec.clone()], &[]);
         absent.iter().for_each(|&guid| noisy.noise(guid));
         let (place, block) = &blocks[lost.len() % blocks.len()];
         assert!(noisy.read_slow(*place, block).unwrap() == *block, "{:?} {place:?} noise {lost:?}", spec.kind);
+        // what the others hold, parity too, is right
+        let others = (100..100 + width as u64).filter(|guid| !absent.contains(guid));
+        others.for_each(|guid| assert_eq!(noisy.errors(guid), (0, 0), "{:?} {place:?} noise {lost:?}", spec.kind));
     }
 }
 
@@ -117,6 +119,23 @@ fn sectors_that_are_not_the_blocks_stay() {
     // 4 sectors are rounded up to 6; padding is not written
     assert!(on(104).iter().all(|&byte| byte == 0xee));
     assert_eq!(pool.devices[&104].writes(), 0);
+}
+
+/// The zero sectors behind a block on a draid are written over what was there.
+#[test]
+fn lines_of_a_draid_are_filled_up() {
+    let spec = draid(2, 9);
+    let mut images = images_of(std::slice::from_ref(&spec));
+    (100..107).for_each(|guid| images.write(guid, 0, &[0xee; 4096]));
+    let pool = images.open(vec![spec], &[]);
+    let block = pattern(1, 3 * 512);
+    write(&pool.tree, &[(extent(0, 0, block.len()), block.clone())])[0].as_ref().unwrap();
+    let heads: Vec<Vec<u8>> =
+        (100..107).map(|guid| images.0[&guid].bytes()[FRONT_BYTES as usize..][..4096].to_vec()).collect();
+    let holding = |expect: [&[u8]; 2]| heads.iter().filter(|head| head[..1024] == expect.concat()).count();
+    assert_eq!((holding([&block[..512], &block[512..1024]]), holding([&block[1024..], &[0; 512]])), (1, 1));
+    assert_eq!(heads.iter().filter(|head| head[..512] != [0xee; 512]).count(), 4);
+    assert!(heads.iter().all(|head| head[1024..] == [0xee; 3072]));
 }
 
 #[test]
