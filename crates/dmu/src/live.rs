@@ -28,8 +28,7 @@ const SHARDS: usize = 16;
 const NODES_MAX: usize = 4096;
 /// Bytes of a block of dnodes.
 const DNODE_BLOCK_SIZE: u64 = 16 << 10;
-/// Levels of the object of all dnodes: enough for all the numbers that objects can have, so that it never grows.
-const META_LEVELS: u8 = 6;
+
 /// log2 of the bytes of an indirect block.
 pub const INDIRECT_SHIFT: u8 = 17;
 
@@ -42,6 +41,8 @@ pub struct Policy {
     pub compress: Compress,
     /// Level of compression.
     pub compress_level: i32,
+    /// Compression of metadata.
+    pub compress_meta: Compress,
     /// Copies of data: 1 to 3. Metadata has one more.
     pub copies: u8,
     /// Whether it is the pool's own set: three copies of everything.
@@ -79,7 +80,9 @@ struct Numbers {
 /// The head of a set without objects.
 pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
     let mut meta_dnode = Dnode::new(ObjectType::DNODE, DNODE_BLOCK_SIZE, INDIRECT_SHIFT, 3, 1);
-    meta_dnode.levels = META_LEVELS;
+    // that of a file system has from the beginning all levels that it can come to need
+    meta_dnode.levels = if kind == ObjsetType::Meta { 1 } else { 6 };
+
     ObjsetPhys { meta_dnode, log_header: [0; 192], kind, flags: 0, accounting: [None, None, None] }
 }
 

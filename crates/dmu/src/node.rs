@@ -42,7 +42,7 @@ pub(crate) struct State {
 #[derive(Default)]
 pub(crate) struct Layer {
     /// The group; 0 if there are none.
-    txg: u64,
+    pub(crate) txg: u64,
     /// What the object looked like when the group was closed; `None` if it was freed in it.
     pub(crate) dnode: Option<Arc<Dnode>>,
     /// Contents of changed blocks, the spill block included.

@@ -177,7 +177,7 @@ impl Object {
         let top = tree.levels - 1;
         let shift = if top == 0 { 0 } else { tree.pointers_shift() };
         let index_at = |level: u8| blkid.checked_shr(u32::from(level - to) * shift).unwrap_or(0);
-        if to > top || to == 0 && blkid > tree.block_max {
+        if to > top || blkid > tree.block_max.checked_shr(u32::from(to) * shift).unwrap_or(0) {
             return Ok((BlkPtr::HOLE, to));
         }
         let mut level = top;
@@ -226,7 +226,8 @@ impl Object {
     }
 
     pub(crate) fn block_size(&self) -> Result<u64> {
-        match self.dnode.block_size {
+        let now = self.node.as_ref().and_then(|node| node.read().dnode.as_ref().map(|dnode| dnode.block_size));
+        match now.unwrap_or(self.dnode.block_size) {
             0 => Err(self.placed(Error::corrupt("dnode with data blocks of 0 bytes"), 0, 0)),
             size => Ok(size),
         }

@@ -65,7 +65,15 @@ impl Objset {
         if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
         }
-        Ok(Objset { id, name: name.to_owned(), cache, kind: phys.kind, root: Root::new(rootbp, phys).into(), mode, live: None })
+        Ok(Objset {
+            id,
+            name: name.to_owned(),
+            cache,
+            kind: phys.kind,
+            root: Root::new(rootbp, phys).into(),
+            mode,
+            live: None,
+        })
     }
 
     /// The same set, to be changed: as on disk under `rootbp`, or empty and of `kind` if that is a hole.

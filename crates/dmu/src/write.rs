@@ -3,11 +3,12 @@
 //! A block that is only partly overwritten is read first, without a lock held; then the change is made to
 //! a copy in the open layer, unless another writer put one there meanwhile.
 
-use base::{Block, Error, Kind, Result};
+use base::{Block, Bookmark, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
 use crate::node::{Found, Node, State};
+use crate::zap::Store;
 use crate::{Object, Tx};
 
 use std::sync::Arc;
@@ -202,6 +203,47 @@ impl Object {
     fn block_of(&self, tree: &Dnode, blkid: u64, size: usize) -> Result<Block> {
         let (bp, _) = self.pointer(tree, 0, blkid)?;
         if bp.is_hole() { Ok(Block::zeroed(size)) } else { self.get(tree, bp, 0, blkid) }
+    }
+}
+
+/// An object and the group in which it is being changed: where a table is kept while it is edited.
+pub struct Changing<'a> {
+    object: &'a Object,
+    tx: &'a Tx<'a>,
+}
+
+impl Object {
+    /// This object, to be changed in `tx` by a [`crate::zap::Editor`].
+    pub fn changing<'a>(&'a self, tx: &'a Tx<'a>) -> Changing<'a> {
+        Changing { object: self, tx }
+    }
+}
+
+impl Store for Changing<'_> {
+    fn block_size(&self) -> usize {
+        // one without block size is refused by every other method
+        self.object.block_size().map_or(0, |bytes| bytes as usize)
+    }
+
+    fn block(&self, blkid: u64) -> Result<Block> {
+        self.object.block(blkid)
+    }
+
+    fn modify(&self, blkid: u64, f: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<()> {
+        self.object.modify(self.tx, blkid, false, f)
+    }
+
+    fn set_block_size(&self, bytes: usize) -> Result<()> {
+        self.object.set_block_size(self.tx, bytes as u64)
+    }
+
+    fn discard(&self, first: u64, count: u64) -> Result<()> {
+        let size = self.object.block_size()?;
+        self.object.free_range(self.tx, first.saturating_mul(size), count.saturating_mul(size))
+    }
+
+    fn bookmark(&self, blkid: u64) -> Bookmark {
+        self.object.bookmark(0, blkid)
     }
 }
 

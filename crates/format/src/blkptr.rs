@@ -227,6 +227,11 @@ impl BlkPtr {
         <[BlkPtr]>::ref_from_bytes(&bytes[..whole]).expect("a whole number of unaligned structures")
     }
 
+    /// The 128 bytes on disk.
+    pub fn raw(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
     /// The three addresses; unused ones are empty.
     pub fn dvas(&self) -> &[Dva; 3] {
         &self.dvas

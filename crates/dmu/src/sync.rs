@@ -1,0 +1,202 @@
+//! Bringing the changes of a group to disk: from changed blocks to a new root pointer.
+//!
+//! Nothing is overwritten. A changed block gets a new address, so the block that points to it changes,
+//! up to the dnode, which changes a block of dnodes, up to the head of the set:
+//!
+//! ```text
+//!   layers of all dirty nodes ──▶ level 0 of all objects, in large batches        (`write_data`)
+//!                                 level 1, 2, ... of each object                  (`tree`)
+//!                                 dnodes into their blocks, as level 0 of the meta dnode
+//!                                 level 1, 2, ... of the meta dnode
+//!                                 head of the set ──▶ root pointer
+//! ```
+//!
+//! What was there before is reported as killed, what is new as born: the [`Ledger`] charges datasets, and
+//! frees. Readers go on with the layers and the old tree until [`Objset::commit`], which is for when all
+//! that was written is on the devices. If anything fails, nothing in memory has changed.
+
+#[cfg(test)]
+mod tests;
+mod tree;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{Block, Result, ResultExt};
+use format::blkptr::BlkPtr;
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::object_type::ObjectType;
+use format::objset::ObjsetPhys;
+
+use crate::Objset;
+use crate::node::Node;
+use crate::objset::Root;
+use tree::Job;
+pub use writer::dsize;
+use writer::{Out, Writer};
+
+/// Who is told which blocks come and go.
+pub trait Ledger {
+    /// A block was written.
+    fn born(&mut self, bp: &BlkPtr);
+    /// A block is not referred to any more.
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()>;
+}
+
+/// A set that has been written, and not committed yet.
+pub struct Synced {
+    root: Root,
+    nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
+}
+
+impl Synced {
+    /// The pointer to the new head.
+    pub fn rootbp(&self) -> BlkPtr {
+        self.root.bp
+    }
+}
+
+impl Objset {
+    /// Writes the changes of `txg`. `None` if there are none.
+    ///
+    /// Errors: those of reading what is changed, `NoSpace`. Devices may still be writing when this returns;
+    /// see `Zio::finish_writes`.
+    pub fn sync(self: &Arc<Self>, txg: u64, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
+        self.sync_changes(txg, ledger).in_dataset(self.name())
+    }
+
+    fn sync_changes(self: &Arc<Self>, txg: u64, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
+        let live = self.live()?;
+        let dirty = live.take_dirty(txg);
+        if dirty.is_empty() {
+            return Ok(None);
+        }
+        let mut writer = Writer::new(self, txg, live.policy(), ledger);
+        let mut jobs = Vec::with_capacity(dirty.len());
+        for node in &dirty {
+            let (layer, tree) = {
+                let mut state = node.write();
+                (state.freeze(txg), state.tree.clone())
+            };
+            if let Some(layer) = layer {
+                jobs.push(Job::new(self, node.id, tree, layer));
+            }
+        }
+        write_data(&mut jobs, &mut writer)?;
+        let mut nodes = Vec::with_capacity(jobs.len());
+        let mut dnodes = BTreeMap::new();
+        for (job, node) in jobs.into_iter().zip(dirty) {
+            let id = job.id();
+            let slots = job.slots();
+            let after = job.finish(&mut writer)?;
+            nodes.push((node, Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
+            dnodes.insert(id, (slots, after));
+        }
+        let root = self.sync_head(dnodes, &mut writer)?;
+        Ok(Some(Synced { root, nodes }))
+    }
+
+    /// Puts dnodes (or for freed objects, zeros) into their blocks, and writes these, what points to them,
+    /// and the head.
+    fn sync_head(
+        self: &Arc<Self>,
+        dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+        writer: &mut Writer<'_>,
+    ) -> Result<Root> {
+        let before = self.root();
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
+        for (id, (slots, dnode)) in dnodes {
+            let (blkid, slot) = (id / per_block, (id % per_block) as usize);
+            let block = match blocks.entry(blkid) {
+                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                std::collections::btree_map::Entry::Vacant(entry) => entry.insert(meta.block(blkid)?),
+            };
+            let bytes = &mut block.make_mut()[slot * SLOT_SIZE..];
+            match dnode {
+                Some(dnode) => dnode.write(&mut bytes[..dnode.slots * SLOT_SIZE]),
+                None => bytes[..slots * SLOT_SIZE].fill(0),
+            }
+        }
+        let mut job = Job::of_blocks(meta, blocks);
+        write_data(std::slice::from_mut(&mut job), writer)?;
+        let slots = job.slots();
+        let meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
+
+        let mut phys = ObjsetPhys { meta_dnode, ..(*before.phys).clone() };
+        phys.log_header = before.phys.log_header;
+        let mut head = Block::zeroed(ObjsetPhys::SIZE);
+        phys.write(head.make_mut());
+        let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum();
+        let out = Out::head(self.id(), head, before.bp);
+        let bp = writer.write(vec![out])?.remove(0).with_fill(fill);
+        writer.replace(&before.bp, &bp)?;
+        Ok(Root::new(bp, phys))
+    }
+
+    /// Everything that [`Objset::sync`] wrote is on the devices: readers see it there from now on.
+    pub fn commit(&self, synced: Synced) {
+        let Some(live) = &self.live else { return };
+        self.set_root(synced.root);
+        for (node, tree) in synced.nodes {
+            let is_gone = {
+                let mut state = node.write();
+                state.commit(tree);
+                state.dnode.is_none()
+            };
+            if is_gone {
+                live.forget(node.id);
+            }
+        }
+    }
+}
+
+/// Bytes of blocks that are compressed and written together.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// Writes the changed data blocks of all jobs, and takes note of their new pointers.
+fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
+    let mut batch: Vec<Out> = Vec::new();
+    let mut places: Vec<(usize, u64)> = Vec::new();
+    let mut bytes = 0;
+    for index in 0..jobs.len() {
+        jobs[index].free_first(writer)?;
+        for (blkid, block) in jobs[index].changed() {
+            bytes += block.len();
+            batch.push(jobs[index].data_out(blkid, block)?);
+            places.push((index, blkid));
+            if bytes >= BATCH_BYTES {
+                take_note(jobs, std::mem::take(&mut batch), std::mem::take(&mut places), writer)?;
+                bytes = 0;
+            }
+        }
+    }
+    take_note(jobs, batch, places, writer)
+}
+
+fn take_note(jobs: &mut [Job], batch: Vec<Out>, places: Vec<(usize, u64)>, writer: &mut Writer<'_>) -> Result<()> {
+    let before: Vec<(BlkPtr, u64)> = batch.iter().map(|out| (out.previous, out.fill)).collect();
+    let after = writer.write(batch)?;
+    for (((index, blkid), (previous, fill)), bp) in places.into_iter().zip(before).zip(after) {
+        let bp = if bp.is_hole() { bp } else { bp.with_fill(fill) };
+        jobs[index].put(0, blkid, &previous, bp, writer)?;
+    }
+    Ok(())
+}
+
+/// The dnode of an object that has been freed.
+fn empty(slots: usize) -> Dnode {
+    Dnode::new(ObjectType::NONE, 512, crate::live::INDIRECT_SHIFT, 1, slots)
+}
+
+/// How many dnodes begin in a block of them.
+fn dnodes_in(block: &[u8]) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
+        count += u64::from(slot[0] != ObjectType::NONE.0);
+        at += Dnode::slots_at(slot).unwrap_or(1);
+    }
+    count
+}

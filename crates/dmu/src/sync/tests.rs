@@ -1,0 +1,280 @@
+//! Sets that are changed, synced and opened again, against bytes in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use arc::Cache;
+use base::Env;
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use device::{Device, MemDevice};
+use format::blkptr::BlkPtr;
+use format::dnode::Dnode;
+use format::nvlist::{NvList, Value};
+use format::object_type::ObjectType;
+use format::objset::ObjsetType;
+use format::space_map::Run;
+use proptest::prelude::*;
+use vdev::{Spec, Tree};
+use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
+use zio::{Mode, Zio};
+
+use crate::traverse::{Descend, Visit, Visitor, traverse};
+use crate::{Ledger, Objset, Policy, Txgs};
+
+const GUID: u64 = 5;
+const SIZE: u64 = 64 << 20;
+
+struct Nothing;
+
+impl SpaceMapSource for Nothing {
+    fn runs(&self, _top: u64, _metaslab: u64) -> base::Result<Vec<Run>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Counts what lives, and frees what dies.
+struct Count<'a> {
+    zio: &'a Zio,
+    txg: u64,
+    alive: &'a mut HashMap<[u64; 2], u64>,
+}
+
+impl Ledger for Count<'_> {
+    fn born(&mut self, bp: &BlkPtr) {
+        if !bp.is_embedded() {
+            let before = self.alive.insert(bp.dvas()[0].words(), bp.birth());
+            assert_eq!(before, None, "{bp:?} is born where another one lives");
+        }
+    }
+
+    fn killed(&mut self, bp: &BlkPtr) -> base::Result<()> {
+        if !bp.is_embedded() {
+            let before = self.alive.remove(&bp.dvas()[0].words());
+            assert_eq!(before, Some(bp.birth()), "{bp:?} dies and does not live");
+        }
+        self.zio.free(self.txg, bp)
+    }
+}
+
+fn pool() -> Arc<Cache> {
+    let mut top = NvList::new();
+    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
+    {
+        top.set(name, Value::U64(value));
+    }
+    top.set("type", Value::Str("file".into()));
+    let mut root = NvList::new();
+    root.set("type", Value::Str("root".into()));
+    root.set("id", Value::U64(0));
+    root.set("guid", Value::U64(1));
+    root.set("children", Value::Lists(vec![top]));
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
+    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
+    let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
+    let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
+    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    zio.set_allocator(allocator);
+    Arc::new(Cache::new(zio, 1 << 20))
+}
+
+fn policy() -> Policy {
+    Policy {
+        checksum: Checksum::Fletcher4,
+        compress: Compress::Lz4,
+        compress_level: 0,
+        compress_meta: Compress::Lz4,
+        copies: 1,
+        is_meta: false,
+        embed: true,
+        hole_birth: true,
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Create(u64),
+    Free(usize),
+    Write(usize, u64, u16, u8),
+    Punch(usize, u64, u64),
+    Spill(usize, Option<u8>),
+    Bonus(usize, u8),
+    Sync,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let offset = prop_oneof![0..3000u64, 0..300_000u64, 0..4_000_000u64];
+    let len = prop_oneof![0..2000u64, 0..100_000u64, 0..5_000_000u64];
+    prop_oneof![
+        2 => prop_oneof![Just(512), Just(1024), Just(8192)].prop_map(Step::Create),
+        1 => (0..9usize).prop_map(Step::Free),
+        12 => (0..9usize, offset.clone(), 1..20_000u16, any::<u8>()).prop_map(|(o, at, len, seed)| Step::Write(o, at, len, seed)),
+        4 => (0..9usize, offset, len).prop_map(|(o, at, len)| Step::Punch(o, at, len)),
+        1 => (0..9usize, any::<Option<u8>>()).prop_map(|(o, byte)| Step::Spill(o, byte)),
+        2 => (0..9usize, any::<u8>()).prop_map(|(o, byte)| Step::Bonus(o, byte)),
+        4 => Just(Step::Sync),
+    ]
+}
+
+#[derive(Clone, Default)]
+struct Model {
+    /// Bytes that are not zero.
+    bytes: BTreeMap<u64, u8>,
+    end: u64,
+    spill: Option<u8>,
+    bonus: u8,
+}
+
+struct World {
+    cache: Arc<Cache>,
+    txgs: Txgs,
+    set: Arc<Objset>,
+    alive: HashMap<[u64; 2], u64>,
+    model: BTreeMap<u64, Model>,
+}
+
+impl World {
+    fn new() -> World {
+        let cache = pool();
+        let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
+        World { cache, txgs: Txgs::new(3, 1 << 30), set, alive: HashMap::new(), model: BTreeMap::new() }
+    }
+
+    fn id(&self, n: usize) -> Option<u64> {
+        self.model.keys().nth(n % self.model.len().max(1)).copied()
+    }
+
+    fn take(&mut self, step: &Step) {
+        let tx = self.txgs.begin().unwrap();
+        match *step {
+            Step::Create(block_size) => {
+                let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block_size, 12, 1, 1);
+                dnode.bonus_type = ObjectType::SA;
+                let object = self.set.allocate(&tx, dnode).unwrap();
+                assert!(self.model.insert(object.id(), Model::default()).is_none());
+            }
+            Step::Sync => {
+                drop(tx);
+                self.sync();
+            }
+            Step::Free(n) => {
+                let Some(id) = self.id(n) else { return };
+                self.set.free_object(&tx, id).unwrap();
+                self.model.remove(&id);
+            }
+            Step::Write(n, at, len, seed) => {
+                let Some(id) = self.id(n) else { return };
+                let data: Vec<u8> = (0..len).map(|i| seed.wrapping_add((i / 7) as u8)).collect();
+                self.set.object(id).unwrap().write(&tx, at, &data).unwrap();
+                let model = self.model.get_mut(&id).unwrap();
+                for (at, byte) in (at..).zip(data) {
+                    model.bytes.insert(at, byte);
+                }
+                model.end = model.end.max(at + u64::from(len));
+            }
+            Step::Punch(n, at, len) => {
+                let Some(id) = self.id(n) else { return };
+                self.set.object(id).unwrap().free_range(&tx, at, len).unwrap();
+                let model = self.model.get_mut(&id).unwrap();
+                model.bytes.retain(|byte, _| !(at..at + len).contains(byte));
+            }
+            Step::Spill(n, byte) => {
+                let Some(id) = self.id(n) else { return };
+                let contents = byte.map(|byte| vec![byte; 700]);
+                self.set.object(id).unwrap().set_spill(&tx, contents.as_deref()).unwrap();
+                self.model.get_mut(&id).unwrap().spill = byte;
+            }
+            Step::Bonus(n, byte) => {
+                let Some(id) = self.id(n) else { return };
+                self.set.object(id).unwrap().update(&tx, |dnode| dnode.bonus = vec![byte; 20]).unwrap();
+                self.model.get_mut(&id).unwrap().bonus = byte;
+            }
+        }
+    }
+
+    /// Syncs while the next group is open already.
+    fn sync(&mut self) {
+        let txg = self.txgs.close();
+        let zio = self.cache.zio().clone();
+        let mut ledger = Count { zio: &zio, txg, alive: &mut self.alive };
+        let synced = self.set.sync(txg, &mut ledger).unwrap();
+        zio.finish_writes().unwrap();
+        if let Some(synced) = synced {
+            self.check(&self.set.clone(), "before the commit");
+            self.set.commit(synced);
+        }
+        let allocator = zio.allocator().unwrap();
+        allocator.take_changes(txg);
+        allocator.synced(txg);
+        self.txgs.synced(txg);
+        self.check(&self.set.clone(), "after the commit");
+        if self.set.rootbp().is_hole() {
+            return;
+        }
+        let fresh = Arc::new(Cache::new(zio, 1 << 20));
+        let reopened = Objset::open(fresh, 9, self.set.rootbp(), Mode::Plain, "t/fs").unwrap();
+        self.check(&reopened, "from disk");
+        self.check_blocks(&reopened);
+    }
+
+    fn check(&self, set: &Arc<Objset>, when: &str) {
+        for (&id, model) in &self.model {
+            let object = set.object(id).unwrap_or_else(|e| panic!("{when}: {e}"));
+            let mut bytes = vec![0xee; (model.end + 1000) as usize];
+            object.read(0, &mut bytes).unwrap_or_else(|e| panic!("{when}: {e}"));
+            let mut expect = vec![0; bytes.len()];
+            model.bytes.iter().for_each(|(&at, &byte)| expect[at as usize] = byte);
+            let wrong = bytes.iter().zip(&expect).position(|(a, b)| a != b);
+            assert_eq!(wrong, None, "{when}: object {id}");
+            let spill = object.spill().unwrap().map(|block| (block[0], block.len()));
+            assert_eq!(spill, model.spill.map(|byte| (byte, 1024)), "{when}: spill of object {id}");
+            let bonus = object.bonus().first().copied().unwrap_or(0);
+            assert_eq!(bonus, model.bonus, "{when}: bonus of object {id}");
+        }
+    }
+
+    /// What the tree refers to is what lives, and the dnodes' sums are right.
+    fn check_blocks(&self, set: &Arc<Objset>) {
+        struct All(HashMap<[u64; 2], u64>);
+        impl Visitor for All {
+            fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
+                if !visit.bp.is_hole() && !visit.bp.is_embedded() {
+                    self.0.insert(visit.bp.dvas()[0].words(), visit.bp.birth());
+                }
+                ControlFlow::Continue(Descend::Below)
+            }
+            fn lost(&mut self, error: base::Error) {
+                panic!("{error}");
+            }
+        }
+        let mut all = All(HashMap::new());
+        let _ = traverse(set.cache(), 9, &set.rootbp(), Default::default(), &mut all);
+        assert_eq!(all.0, self.alive);
+        let (mut last, mut ids) = (0, Vec::new());
+        while let Some(id) = set.next_object(last).unwrap() {
+            ids.push(id);
+            last = id;
+        }
+        assert_eq!(ids, self.model.keys().copied().collect::<Vec<_>>());
+        assert_eq!(set.rootbp().fill(), ids.len() as u64);
+        let used: u64 = set.cache().zio().allocator().unwrap().class_space(Class::Normal).allocated;
+        let phys = set.phys();
+        let sum: u64 = ids.iter().map(|&id| set.object(id).unwrap().dnode().used_bytes).sum();
+        assert_eq!(sum + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #[test]
+    fn what_is_changed_is_what_is_read(steps in prop::collection::vec(step(), 1..80)) {
+        let mut world = World::new();
+        for step in &steps {
+            world.take(step);
+        }
+        world.sync();
+        world.sync();
+    }
+}

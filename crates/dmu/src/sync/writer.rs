@@ -1,0 +1,141 @@
+//! Where blocks go: with the set's policy to the pipeline, into the cache, and to the ledger.
+
+use std::sync::Arc;
+
+use arc::Cache;
+use base::{Block, Bookmark, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
+use zio::alloc::Class;
+use zio::{WritePolicy, WriteRequest};
+
+use super::Ledger;
+use crate::{Objset, Policy};
+
+/// A block on its way.
+pub(super) struct Out {
+    pub(super) contents: Block,
+    pub(super) object_type: ObjectType,
+    pub(super) level: u8,
+    pub(super) bookmark: Bookmark,
+    pub(super) previous: BlkPtr,
+    pub(super) fill: u64,
+    /// Numbers of checksum and compression that the object asks for itself; 0 if it does not.
+    pub(super) own: (u8, u8),
+}
+
+impl Out {
+    /// The head of a set.
+    pub(super) fn head(objset: u64, contents: Block, previous: BlkPtr) -> Out {
+        let bookmark = Bookmark { objset, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
+        Out { contents, object_type: ObjectType::OBJSET, level: 0, bookmark, previous, fill: 0, own: (0, 0) }
+    }
+}
+
+pub(super) struct Writer<'a> {
+    cache: Arc<Cache>,
+    txg: u64,
+    policy: Policy,
+    ledger: &'a mut dyn Ledger,
+}
+
+impl<'a> Writer<'a> {
+    pub(super) fn new(objset: &Objset, txg: u64, policy: Policy, ledger: &'a mut dyn Ledger) -> Writer<'a> {
+        Writer { cache: objset.cache().clone(), txg, policy, ledger }
+    }
+
+    /// Writes blocks; pointers are in their order, without fill counts.
+    pub(super) fn write(&mut self, batch: Vec<Out>) -> Result<Vec<BlkPtr>> {
+        let zio = self.cache.zio().clone();
+        let mut pointers = Vec::with_capacity(batch.len());
+        let mut requests = Vec::with_capacity(batch.len());
+        for out in batch {
+            let request = WriteRequest {
+                policy: self.policy_for(&out),
+                data: out.contents,
+                object_type: out.object_type,
+                level: out.level,
+                bookmark: out.bookmark,
+                previous: out.previous,
+            };
+            // In later passes of a group, what it wrote already is written anew in its place: so that
+            // passes come to an end.
+            let is_new = self.policy.is_meta && !out.previous.is_hole() && out.previous.physical_birth() == self.txg;
+            let rewritten = if is_new { zio.rewrite(self.txg, &out.previous, &request)? } else { None };
+            pointers.push(rewritten);
+            requests.push(request);
+        }
+        let todo: Vec<WriteRequest> = requests
+            .iter()
+            .zip(&pointers)
+            .filter(|(_, done)| done.is_none())
+            .map(|(request, _)| request.clone())
+            .collect();
+        let mut written = zio.write_batch(self.txg, &todo).into_iter();
+        let mut results = Vec::with_capacity(requests.len());
+        for (request, done) in requests.into_iter().zip(pointers) {
+            let bp = match done {
+                Some(bp) => bp,
+                None => written.next().expect("a pointer for each request")?,
+            };
+            self.cache.insert(&bp, &request.data);
+            results.push(bp);
+        }
+        Ok(results)
+    }
+
+    /// Tells the ledger that one block takes the place of another; bytes that the old one took, and that the
+    /// new one takes.
+    pub(super) fn replace(&mut self, previous: &BlkPtr, bp: &BlkPtr) -> Result<(u64, u64)> {
+        // written anew in its place, or not written because it is the same
+        if previous.dvas() == bp.dvas() && previous.birth() == bp.birth() && !bp.is_hole() && !bp.is_embedded() {
+            return Ok((0, 0));
+        }
+        if !bp.is_hole() {
+            self.ledger.born(bp);
+        }
+        if !previous.is_hole() {
+            self.ledger.killed(previous)?;
+        }
+        Ok((dsize(&self.cache, previous), dsize(&self.cache, bp)))
+    }
+
+    /// What is left of a block that is gone.
+    pub(super) fn hole(&self, previous: &BlkPtr, lsize: u64, object_type: ObjectType, level: u8) -> BlkPtr {
+        match self.policy.hole_birth && previous.birth() != 0 {
+            true => BlkPtr::new_hole(lsize, object_type, level, self.txg),
+            false => BlkPtr::HOLE,
+        }
+    }
+
+    fn policy_for(&self, out: &Out) -> WritePolicy {
+        let set = &self.policy;
+        let is_meta = set.is_meta || out.level > 0 || out.object_type.is_metadata();
+        let embed = set.embed;
+        if is_meta {
+            let copies = if set.is_meta { 3 } else { (set.copies + 1).min(3) };
+            let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
+            let compress = match out.object_type {
+                // its entries are appended one by one; OpenZFS keeps them as they are, too
+                ObjectType::BPOBJ => Compress::Off,
+                _ => set.compress_meta,
+            };
+            return WritePolicy { checksum, compress, compress_level: 0, copies, class: Class::Special, embed };
+        }
+        let checksum = Checksum::from_u8(out.own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);
+        let compress = Compress::from_u8(out.own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
+        let compress_level = set.compress_level;
+        WritePolicy { checksum, compress, compress_level, copies: set.copies, class: Class::Normal, embed }
+    }
+}
+
+/// Bytes that a block is charged with: what it takes on all its vdevs, less what parity takes.
+pub fn dsize(cache: &Cache, bp: &BlkPtr) -> u64 {
+    if bp.is_embedded() {
+        return 0;
+    }
+    let tree = cache.zio().tree();
+    bp.copies().map(|dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize())).sum()
+}
