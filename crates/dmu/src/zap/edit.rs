@@ -332,12 +332,11 @@ fn exact(name: &[u8]) -> Wanted<'_> {
 
 /// The matching entry that comes first in the order of cd, which is that of look-ups, and its slot.
 fn find_slot<'b>(micro: &Micro<'b>, wanted: &Wanted<'_>) -> Option<(usize, MicroEntry<'b>)> {
-    let entries = (0..micro.slots()).filter_map(|slot| Some((slot, micro.entry(slot)?)));
-    let mut matching = entries.filter(|(_, entry)| wanted.is(entry.name));
-    match wanted.exact() {
-        Some(_) => matching.next(),
-        None => matching.min_by_key(|(_, entry)| entry.cd),
+    if let Some(name) = wanted.exact() {
+        return micro.find(name).and_then(|slot| Some((slot, micro.entry(slot)?)));
     }
+    let entries = (0..micro.slots()).filter_map(|slot| Some((slot, micro.entry(slot)?)));
+    entries.filter(|(_, entry)| wanted.is(entry.name)).min_by_key(|(_, entry)| entry.cd)
 }
 
 fn refuse_doubtful(prep: TextPrep, name: &[u8]) -> Result<()> {

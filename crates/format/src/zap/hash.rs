@@ -39,8 +39,29 @@ pub fn hash_u64s(salt: u64, flags: u64, key: &[u64]) -> u64 {
     hash & mask(flags)
 }
 
+/// What a byte does to the CRC once so many more bytes have followed it.
+static BEHIND: [[u64; 256]; 8] = {
+    let mut tables = [TABLE; 8];
+    let mut behind = 1;
+    while behind < 8 {
+        let mut i = 0;
+        while i < 256 {
+            let crc = tables[behind - 1][i];
+            tables[behind][i] = (crc >> 8) ^ TABLE[(crc & 0xff) as usize];
+            i += 1;
+        }
+        behind += 1;
+    }
+    tables
+};
+
 fn crc(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
+    let (words, rest) = bytes.as_chunks::<8>();
+    let crc = words.iter().fold(start, |crc, word| {
+        let bytes = (crc ^ u64::from_le_bytes(*word)).to_le_bytes();
+        bytes.iter().rev().zip(&BEHIND).fold(0, |crc, (&byte, table)| crc ^ table[usize::from(byte)])
+    });
+    rest.iter().fold(crc, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
 }
 
 pub(super) fn hash_bits(flags: u64) -> u32 {
@@ -107,6 +128,11 @@ mod tests {
         // The check value of CRC-64/XZ, which starts from ones and is inverted at the end.
         assert_eq!(!crc(u64::MAX, b"123456789"), 0x995d_c9bb_df19_39fa);
         assert_eq!(TABLE[128], POLYNOMIAL);
+        let bytes: Vec<u8> = (0..40u8).map(|i| i.wrapping_mul(37)).collect();
+        for len in 0..bytes.len() {
+            let by_byte = bytes[..len].iter().fold(99, |start, byte| crc(start, &[*byte]));
+            assert_eq!(crc(99, &bytes[..len]), by_byte, "{len}");
+        }
     }
 
     #[test]

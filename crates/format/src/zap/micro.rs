@@ -72,6 +72,16 @@ impl<'a> Micro<'a> {
         (len > 0).then(|| MicroEntry { name: &name[..len], value: word(bytes, 0), cd: word(bytes, 8) as u32 })
     }
 
+    /// The slot of exactly that name.
+    pub fn find(&self, name: &[u8]) -> Option<usize> {
+        let is_named = |slot: &[u8]| {
+            let rest = slot[NAME_AT..].strip_prefix(name);
+            rest.is_some_and(|rest| rest.first().is_none_or(|&byte| byte == 0))
+        };
+        let slots = self.block.chunks_exact(SLOT_SIZE).skip(1);
+        if name.is_empty() { None } else { slots.into_iter().position(is_named) }
+    }
+
     /// All entries, in the order of their slots.
     pub fn entries(&self) -> impl Iterator<Item = MicroEntry<'a>> {
         let this = *self;

@@ -119,6 +119,11 @@ fn micro_entries() {
     assert_eq!(entries[0], MicroEntry { name: b"alpha", value: 7, cd: 0 });
     assert_eq!(entries[1], MicroEntry { name: b"beta", value: u64::MAX, cd: 3 });
     assert_eq!(zap.entry(2), Some(entries[1]));
+    let find = |name: &str| zap.find(name.as_bytes());
+    assert_eq!(
+        (find("alpha"), find("beta"), find("bet"), find("beta2"), find("")),
+        (Some(1), Some(2), None, None, None)
+    );
     assert_eq!((zap.entry(0), zap.entry(7), zap.entry(usize::MAX)), (None, None, None));
     assert!(Leaf::parse(&block).is_err() && Header::parse(&block).is_err());
 }
