@@ -1,4 +1,4 @@
-//! The block pipeline: from a block pointer to the bytes it stands for.
+//! The block pipeline: from a block pointer to the bytes it stands for, and back ([`Zio::write_batch`]).
 //!
 //! ```text
 //!            BlkPtr
@@ -12,6 +12,8 @@
 //!
 //! Reads come in batches: one call to the vdev layer brings the bytes of all blocks of a batch, and
 //! checksums and decompression then run on all workers.
+//!
+//! Writing is drawn in `write`, where space comes from in [`alloc`].
 //!
 //! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
 

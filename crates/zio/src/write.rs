@@ -105,7 +105,7 @@ impl Zio {
         };
         let salt = self.salt.get();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
-        let prepared = self.env.map(work, |(request, sector)| prepare(request, txg, sector, salt));
+        let prepared = self.env.map(work, |(request, sector)| prepare(request, &self.tree, txg, sector, salt));
         let written = requests.iter().zip(prepared).map(|(request, prepared)| {
             let pointer = prepared.and_then(|prepared| match prepared {
                 Prepared::Pointer(bp) => Ok(bp),

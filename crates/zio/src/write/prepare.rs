@@ -9,6 +9,7 @@ use codec::checksum::{self, Checksum, Sum};
 use codec::compress::{self, Compress, zstd};
 use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, Shape};
 use format::object_type::ObjectType;
+use vdev::Tree;
 
 use super::queue::Bytes;
 use super::{WritePolicy, WriteRequest};
@@ -35,7 +36,13 @@ pub(super) struct Physical {
 
 /// What a block becomes on disk, written in `txg`; `sector` is what its size is rounded up to.
 /// Errors: `Invalid` for a request that makes no sense.
-pub(super) fn prepare(request: &WriteRequest, txg: u64, sector: u64, salt: Option<&[u8; 32]>) -> Result<Prepared> {
+pub(super) fn prepare(
+    request: &WriteRequest,
+    tree: &Tree,
+    txg: u64,
+    sector: u64,
+    salt: Option<&[u8; 32]>,
+) -> Result<Prepared> {
     let WriteRequest { data, object_type, level, policy, previous, .. } = request;
     check(request, salt)?;
     let (len, kind) = (data.len(), policy.compress);
@@ -46,15 +53,16 @@ pub(super) fn prepare(request: &WriteRequest, txg: u64, sector: u64, salt: Optio
                 _ => BlkPtr::new_hole(len as u64, *object_type, *level, txg),
             }));
         }
-        if let Some((small, n)) = shrink(kind, policy.compress_level, data) {
-            if n <= BlkPtr::EMBEDDED_SIZE_MAX && policy.embed && is_embeddable(*object_type, *level) {
+        let embed = policy.embed && is_embeddable(*object_type, *level);
+        if let Some((small, n)) = shrink(policy, data, worth_having(len, sector as usize, embed)) {
+            if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
                 let shape = shape(request, BLOCK_SIZE_MIN, kind);
                 return Ok(Prepared::Pointer(BlkPtr::new_embedded(shape, &small[..n], txg)));
             }
             let psize = n.next_multiple_of(sector as usize);
             if psize < len {
                 let physical = sum(pad(small, n, psize), kind, policy.checksum, salt);
-                return Ok(same_as_before(request, &physical).unwrap_or(Prepared::Physical(physical)));
+                return Ok(same_as_before(request, tree, &physical).unwrap_or(Prepared::Physical(physical)));
             }
         }
     }
@@ -75,7 +83,7 @@ pub(super) fn prepare_sized(request: &WriteRequest, psize: u64, salt: Option<&[u
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
         return Ok(None);
     }
-    let small = shrink(policy.compress, policy.compress_level, data).filter(|(_, n)| *n <= psize);
+    let small = shrink(policy, data, psize);
     Ok(small.map(|(small, n)| sum(pad(small, n, psize), policy.compress, policy.checksum, salt)))
 }
 
@@ -112,10 +120,20 @@ fn is_embeddable(object_type: ObjectType, level: u8) -> bool {
     level == 0 && !matches!(object_type, ObjectType::DNODE | ObjectType::OBJSET)
 }
 
-/// The compressed block at the front of a buffer as long as `data`, and its length; `None` if it is
-/// not worth it.
-fn shrink(kind: Compress, level: i32, data: &[u8]) -> Option<(AlignedBuf, usize)> {
-    let most = data.len() - data.len() / 8;
+/// The most that a block of `len` bytes may become for compression to be worth it.
+fn worth_having(len: usize, sector: usize, embed: bool) -> usize {
+    let most = (len - len / 8) / sector * sector;
+    let embedded = if embed { BlkPtr::EMBEDDED_SIZE_MAX } else { 0 };
+    most.max(embedded)
+}
+
+/// The compressed block, of `most` bytes at most, at the front of a buffer as long as `data`, and its
+/// length; `None` if it does not shrink so far.
+fn shrink(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf, usize)> {
+    if most == 0 {
+        return None;
+    }
+    let WritePolicy { compress: kind, compress_level: level, .. } = *policy;
     let mut buf = AlignedBuf::for_overwrite(data.len());
     let target = if level == 0 { zstd::LEVEL_DEFAULT } else { level };
     if kind == Compress::Zstd && target >= EARLY_ABORT_LEVEL && data.len() >= EARLY_ABORT_SIZE {
@@ -142,8 +160,9 @@ fn sum(bytes: Bytes, compress: Compress, checksum: Checksum, salt: Option<&[u8; 
 }
 
 /// The block as it was, if a checksum that can be trusted says that it has not changed. Blocks that
-/// are not compressed are always written, as ZFS users rewrite them to move them.
-fn same_as_before(request: &WriteRequest, new: &Physical) -> Option<Prepared> {
+/// are not compressed are always written, as ZFS users rewrite them to move them; so is what is on a
+/// removed vdev, to get rid of it.
+fn same_as_before(request: &WriteRequest, tree: &Tree, new: &Physical) -> Option<Prepared> {
     let WriteRequest { policy, previous, .. } = request;
     let expected = shape(request, new.bytes.len() as u64, new.compress);
     let same = policy.checksum.is_nopwrite_strong()
@@ -156,6 +175,7 @@ fn same_as_before(request: &WriteRequest, new: &Physical) -> Option<Prepared> {
         && previous.endian() == Endian::Little
         && previous.copies().count() == usize::from(policy.copies)
         && previous.checksum() == new.sum
+        && !previous.copies().any(|dva| tree.top(dva.vdev()).is_ok_and(|top| top.kind() == vdev::Kind::Indirect))
         && previous.prop() == BlkPtr::new(expected, &[], 0, [0; 4]).prop();
     same.then_some(Prepared::Pointer(*previous))
 }

@@ -86,6 +86,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Outgoing>,
+    /// Writes that were ever taken, and how many of them, the oldest, are through.
+    taken: u64,
+    through: u64,
     /// Bytes of what is waiting or being written.
     held: usize,
     /// Whether a batch is being written.
@@ -94,6 +97,8 @@ struct State {
     has_thread: bool,
     /// Whether that thread is to end.
     closed: bool,
+    /// Whether it has panicked; then so does who waits for it.
+    broken: bool,
     failed: Vec<(Outgoing, Error)>,
 }
 
@@ -110,17 +115,18 @@ impl Queue {
                 state = self.0.wait(state);
             }
             state.failed.retain(|(failed, _)| !failed.overlaps(write.extent.top, &write.range));
-            state.held += write.bytes.block.len();
-            state.waiting.push_back(write);
+            state.add(write);
         }
         self.start(env, state);
     }
 
-    /// Waits until nothing is on its way. Errors: that of the first write that has failed and has
+    /// Waits until all that was pushed before is through. Errors: that of the first write that has failed and has
     /// not been tried again.
     pub(crate) fn finish(&self) -> Result<()> {
         let mut state = self.0.lock();
-        while state.writing || !state.waiting.is_empty() {
+        let last = state.taken;
+        while state.through < last {
+            assert!(!state.broken, "the thread that writes has panicked");
             state = self.0.wait(state);
         }
         match state.failed.first() {
@@ -142,10 +148,8 @@ impl Queue {
     /// Tries again what has failed.
     pub(crate) fn retry(&self, env: &Env) -> Result<()> {
         let mut state = self.0.lock();
-        for (write, _) in std::mem::take(&mut state.failed).into_iter().rev() {
-            state.held += write.bytes.block.len();
-            state.waiting.push_front(write);
-        }
+        // none overlaps with one that is waiting, or it would have been forgotten
+        std::mem::take(&mut state.failed).into_iter().for_each(|(write, _)| state.add(write));
         self.start(env, state);
         self.finish()
     }
@@ -217,6 +221,7 @@ impl Shared {
         let results = self.tree.write_batch(&writes);
         let mut state = self.lock();
         state.writing = false;
+        state.through += batch.len() as u64;
         for (write, result) in batch.into_iter().zip(results) {
             state.held -= write.bytes.block.len();
             if let Err(error) = result {
@@ -246,12 +251,20 @@ impl Drop for Ended<'_> {
         let mut state = self.0.lock();
         state.has_thread = false;
         state.writing = false;
+        state.broken = std::thread::panicking();
         drop(state);
         self.0.changed.notify_all();
     }
 }
 
 impl State {
+    fn add(&mut self, write: Outgoing) {
+        assert!(!self.broken, "the thread that writes has panicked");
+        self.taken += 1;
+        self.held += write.bytes.block.len();
+        self.waiting.push_back(write);
+    }
+
     /// The oldest writes, up to the first that overlaps with one before it.
     fn next_batch(&mut self) -> Vec<Outgoing> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
@@ -268,5 +281,36 @@ impl State {
             batch.extend(self.waiting.pop_front());
         }
         batch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_no_two_writes_to_the_same_bytes() {
+        let mut state = State::default();
+        let block = Block::zeroed(1024);
+        let mut add = |top, offset, asize| {
+            let bytes = Bytes::new(block.clone(), 0..1024);
+            let dva = Dva::new(top, offset, asize, false);
+            state.add(Outgoing::new(&dva, asize, 1, bytes, Bookmark::default()));
+        };
+        // the fourth overlaps with the parity of the second, the sixth with the fifth
+        for (top, offset, asize) in
+            [(0, 0, 1024), (0, 4096, 2048), (1, 4096, 2048), (0, 5120, 1024), (0, 8192, 1024), (0, 7680, 1024)]
+        {
+            add(top, offset, asize);
+        }
+        let batches: Vec<usize> =
+            std::iter::from_fn(|| Some(state.next_batch().len()).filter(|len| *len > 0)).collect();
+        assert_eq!(batches, [3, 2, 1]);
+        for _ in 0..BATCH_WRITES {
+            let bytes = Bytes::new(block.clone(), 0..1024);
+            let dva = Dva::new(0, state.taken * 1024, 1024, false);
+            state.add(Outgoing::new(&dva, 1024, 1, bytes, Bookmark::default()));
+        }
+        assert_eq!(state.next_batch().len(), BATCH_WRITES);
     }
 }

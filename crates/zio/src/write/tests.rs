@@ -367,6 +367,21 @@ fn the_last_write_to_a_place_stays() {
     }
 }
 
+/// More than may wait at once.
+#[test]
+fn writers_wait_for_the_devices() {
+    let pool = pool(&[MIRROR], 9, 1, Env::real());
+    let mut data = vec![1; 512 << 10];
+    let bp = pool.write(TXG, &data, POLICY, BlkPtr::HOLE).unwrap();
+    let mut last = bp;
+    for round in 0..300u32 {
+        data[..4].copy_from_slice(&round.to_le_bytes());
+        last = pool.zio.rewrite(TXG, &last, &request(&data, POLICY, BlkPtr::HOLE)).unwrap().unwrap();
+    }
+    pool.zio.finish_writes().unwrap();
+    assert_eq!((pool.read(last), last.dvas()), (data, bp.dvas()));
+}
+
 #[test]
 fn failed_writes_are_tried_again() {
     for env in [Env::real(), Env::fixed(0)] {
