@@ -296,3 +296,46 @@ fn slop_has_bounds() {
     assert_eq!(slop_bytes(32 << 30), 1 << 30);
     assert_eq!(slop_bytes(1 << 50), 128 << 30);
 }
+
+#[test]
+fn a_condensed_map_knows_nothing_of_later_groups() {
+    let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 1);
+    let range = |dva: &Dva| dva.offset()..dva.offset() + dva.asize();
+    let [old, kept] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0]);
+    allocator.take_changes(5);
+    let [later, gone] = [0, 0].map(|_| allocator.allocate(Class::Normal, 4096, 1, 6).unwrap()[0]);
+    allocator.free(6, &old).unwrap();
+    allocator.free(6, &gone).unwrap();
+    let used = |txg| allocator.condensed(0, 0, txg).unwrap();
+    assert_eq!((used(5).total(), used(5).contains(range(&old).start..range(&kept).end)), (8192, true));
+    assert_eq!((used(6).total(), used(6).contains(range(&kept).start..range(&later).end)), (8192, true));
+}
+
+/// Frees in a metaslab that is not loaded, whose map may or may not tell of them by the time it is.
+#[test]
+fn loading_does_not_bring_back_what_is_deferred() {
+    for is_told in [false, true] {
+        let maps = Maps::default();
+        let full = Run { allocated: true, offset: 0, len: 1 << SHIFT, vdev: None };
+        maps.runs.lock().unwrap().insert((0, 0), vec![full]);
+        let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps.clone()));
+        let shape = metaslabs(1, |_| 1 << SHIFT);
+        allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: shape }).unwrap();
+        let dva = Dva::new(0, 4096, 4096, false);
+        allocator.free(5, &dva).unwrap();
+        assert_eq!(maps.loads.load(Ordering::Relaxed), 0, "freeing needs no space map");
+        let changes = allocator.take_changes(5);
+        if is_told {
+            maps.append(&changes);
+        }
+        assert_eq!(allocator.condensed(0, 0, 5).unwrap().total(), (1 << SHIFT) - 4096);
+        assert_eq!(maps.loads.load(Ordering::Relaxed), 1);
+        for txg in 5..8 {
+            assert_eq!(allocator.allocate(Class::Normal, 512, 1, txg).unwrap_err().kind(), Kind::NoSpace);
+            allocator.synced(txg);
+        }
+        assert_eq!(allocator.class_space(Class::Normal).free, 4096);
+        assert_eq!(allocator.allocate(Class::Normal, 4096, 1, 8).unwrap(), [dva]);
+    }
+}
