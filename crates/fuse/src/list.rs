@@ -125,7 +125,10 @@ impl<S: Source> Session<S> {
             stopped = flow.is_break();
             flow
         })?;
-        self.accessed(branch, object);
+        // once for each time that somebody reads it from the beginning
+        if cookie == 0 {
+            self.accessed(branch, object);
+        }
         if let (false, Some(control)) = (stopped, control) {
             let _ = each(control);
         }

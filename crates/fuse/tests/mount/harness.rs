@@ -119,11 +119,17 @@ pub fn as_user<R: Send>(uid: u32, gid: u32, f: impl FnOnce() -> R + Send) -> R {
     })
 }
 
-fn c_path(path: &Path) -> CString {
+/// An empty file system in which everybody may write.
+pub fn writable() -> Mounted {
+    mounted_tree(Memory::writable())
+}
+
+pub fn c_path(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()
 }
 
-fn checked(result: isize) -> io::Result<usize> {
+/// The result of a system call.
+pub fn checked(result: isize) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
 }
 
@@ -134,6 +140,21 @@ pub fn get_xattr(path: &Path, name: &str, size: usize) -> io::Result<(usize, Vec
     let n = checked(unsafe { libc::lgetxattr(path.as_ptr(), name.as_ptr(), buf.as_mut_ptr().cast(), size) })?;
     buf.truncate(n);
     Ok((n, buf))
+}
+
+/// setxattr(2).
+pub fn set_xattr(path: &Path, name: &str, value: &[u8], flags: i32) -> io::Result<()> {
+    let (path, name) = (c_path(path), CString::new(name).unwrap());
+    // SAFETY: as above.
+    let result = unsafe { libc::lsetxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), flags) };
+    checked(result as isize).map(|_| ())
+}
+
+/// removexattr(2).
+pub fn remove_xattr(path: &Path, name: &str) -> io::Result<()> {
+    let (path, name) = (c_path(path), CString::new(name).unwrap());
+    // SAFETY: as above.
+    checked(unsafe { libc::lremovexattr(path.as_ptr(), name.as_ptr()) } as isize).map(|_| ())
 }
 
 /// listxattr(2), likewise.

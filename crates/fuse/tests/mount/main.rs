@@ -2,6 +2,7 @@
 //!
 //! These tests need /dev/fuse, and most of them root; where that is not given they say SKIPPED.
 
+mod changed_attributes;
 mod contents;
 mod corpus;
 mod directories;
@@ -9,5 +10,8 @@ mod faults;
 mod harness;
 mod lifecycle;
 mod memory;
+mod names;
 mod permissions;
+mod rights;
 mod snapshots;
+mod written;

@@ -1,16 +1,26 @@
 //! A file system in memory, in the place of a pool: it can be as large, as odd and as broken as a
-//! test wants, and it counts what is asked of it.
+//! test wants, and it counts what is asked of it. A writable one is a model of what POSIX demands.
 
-use std::collections::HashMap;
-use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+pub mod acl;
+mod data;
+mod state;
+
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base::{Error, Kind, Result};
-use fuse::{Snapshot, Source, Space, Tree, TreeFile};
+use fuse::{Allocate, New, RenameMode, SetAttr, Snapshot, Source, Space, Tree, TreeFile, XattrMode};
 use zpl::{DirEntry, FileKind, Stat};
 
+pub use data::{Content, Data, fill};
+use state::State;
+
 pub const ROOT: u64 = 34;
+/// There is no room for a longer file.
+pub const SIZE_MAX: u64 = 1 << 40;
+/// Entries of a directory that are taken out of it under one lock.
+const AT_ONCE: usize = 1000;
 
 /// One object.
 #[derive(Clone)]
@@ -25,18 +35,11 @@ pub struct Node {
 pub enum Body {
     Dir(Vec<(Vec<u8>, u64)>),
     File(Content),
+    Data(Data),
     Link(Vec<u8>),
     Special,
     /// Every use fails like this.
     Broken(Kind),
-}
-
-/// Bytes of a file: those of [`byte_at`] inside the extents, zeros elsewhere.
-#[derive(Clone)]
-pub struct Content {
-    pub seed: u64,
-    pub size: u64,
-    pub extents: Vec<Range<u64>>,
 }
 
 /// Calls of each method.
@@ -50,9 +53,15 @@ pub struct Calls {
     pub read: Arc<AtomicU64>,
     pub read_bytes_max: Arc<AtomicU64>,
     pub xattr: AtomicU64,
+    pub write: Arc<AtomicU64>,
+    pub write_bytes_max: Arc<AtomicU64>,
+    pub copy: Arc<AtomicU64>,
+    pub touch_atime: AtomicU64,
+    pub sync: AtomicU64,
 }
 
 impl Calls {
+    /// Of the methods that read.
     pub fn total(&self) -> u64 {
         [&self.stat, &self.lookup, &self.readdir, &self.readlink, &self.open, &self.read, &self.xattr]
             .iter()
@@ -63,47 +72,71 @@ impl Calls {
 
 #[derive(Default)]
 pub struct Memory {
-    pub nodes: HashMap<u64, Node>,
     pub calls: Calls,
-    next: u64,
+    pub is_writable: bool,
+    pub has_aliases: bool,
+    state: Arc<RwLock<State>>,
 }
 
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::SeqCst);
 }
 
-/// The byte at `offset` of a file's data.
-pub fn fill(seed: u64, offset: u64, buf: &mut [u8]) {
-    let mut word = [0; 8];
-    for (at, byte) in (offset..).zip(buf) {
-        if at == offset || at.is_multiple_of(8) {
-            word = ((at / 8) ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-        }
-        *byte = word[(at % 8) as usize];
-    }
-}
-
 impl Memory {
     /// An empty root directory.
     pub fn new() -> Memory {
-        let mut memory = Memory { next: 128, ..Memory::default() };
-        let root = Node { stat: stat(ROOT, FileKind::Directory, 0o755), body: Body::Dir(vec![]), xattrs: vec![] };
-        memory.nodes.insert(ROOT, root);
+        let mut memory = Memory::default();
+        let root = Node { stat: fresh_stat(ROOT, FileKind::Directory, 0o755), body: Body::Dir(vec![]), xattrs: vec![] };
+        memory.building().nodes.insert(ROOT, root);
+        memory.building().next = 128;
         memory
+    }
+
+    /// An empty root directory in which everybody may write.
+    pub fn writable() -> Memory {
+        let mut memory = Memory { is_writable: true, ..Memory::new() };
+        let stat = &mut memory.node(ROOT).stat;
+        (stat.mode, stat.nlink, stat.size) = (0o777, 2, 2);
+        memory
+    }
+
+    /// Names differ no more in case.
+    pub fn ignoring_case(mut self) -> Memory {
+        self.has_aliases = true;
+        self.building().ignore_case = true;
+        self
+    }
+
+    /// Before it is shared.
+    fn building(&mut self) -> &mut State {
+        Arc::get_mut(&mut self.state).expect("no file is open").get_mut().unwrap()
+    }
+
+    /// Changes attributes behind the kernel's back.
+    pub fn change_stat(&self, object: u64, change: impl FnOnce(&mut Stat)) {
+        change(&mut self.write().get_mut(object).unwrap().stat);
+    }
+
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap()
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap()
     }
 
     /// Adds an object to a directory and returns its number.
     pub fn add(&mut self, dir: u64, name: &str, kind: FileKind, body: Body) -> u64 {
-        let object = self.next;
-        self.next += 1;
-        let mut stat = stat(object, kind, if kind == FileKind::Directory { 0o755 } else { 0o644 });
+        let object = self.building().next;
+        self.building().next += 1;
+        let mut stat = fresh_stat(object, kind, if kind == FileKind::Directory { 0o755 } else { 0o644 });
         stat.parent = dir;
         stat.size = match &body {
             Body::File(content) => content.size,
             Body::Link(target) => target.len() as u64,
             _ => 2,
         };
-        self.nodes.insert(object, Node { stat, body, xattrs: vec![] });
+        self.building().nodes.insert(object, Node { stat, body, xattrs: vec![] });
         self.link(dir, name.as_bytes(), object);
         object
     }
@@ -122,31 +155,16 @@ impl Memory {
 
     /// A file of `size` bytes without holes.
     pub fn file(&mut self, dir: u64, name: &str, size: u64) -> u64 {
-        let content = Content { seed: self.next, size, extents: std::iter::once(0..size).collect() };
+        let content = Content { seed: self.building().next, size, extents: std::iter::once(0..size).collect() };
         self.add(dir, name, FileKind::File, Body::File(content))
     }
 
     pub fn node(&mut self, object: u64) -> &mut Node {
-        self.nodes.get_mut(&object).expect("the test made it")
-    }
-
-    fn get(&self, object: u64) -> Result<&Node> {
-        match self.nodes.get(&object) {
-            None => Err(Error::new(Kind::NotFound, format!("no object {object}"))),
-            Some(Node { body: Body::Broken(kind), .. }) => Err(Error::new(*kind, format!("object {object} is broken"))),
-            Some(node) => Ok(node),
-        }
-    }
-
-    fn entries(&self, dir: u64) -> Result<&[(Vec<u8>, u64)]> {
-        match &self.get(dir)?.body {
-            Body::Dir(entries) => Ok(entries),
-            _ => Err(Error::new(Kind::NotDirectory, "not a directory")),
-        }
+        self.building().nodes.get_mut(&object).expect("the test made it")
     }
 }
 
-fn stat(object: u64, kind: FileKind, mode: u32) -> Stat {
+fn fresh_stat(object: u64, kind: FileKind, mode: u32) -> Stat {
     Stat {
         ino: object,
         generation: 7,
@@ -178,39 +196,44 @@ impl Tree for Memory {
 
     fn stat(&self, object: u64) -> Result<Stat> {
         count(&self.calls.stat);
-        Ok(self.get(object)?.stat.clone())
+        Ok(self.read().get(object)?.stat.clone())
     }
 
     fn lookup(&self, directory: u64, name: &[u8]) -> Result<u64> {
         count(&self.calls.lookup);
         assert!(name != b"." && name != b"..");
-        if name.len() > 255 {
-            return Err(Error::new(Kind::TooLong, "name too long"));
-        }
-        let found = self.entries(directory)?.iter().find(|(have, _)| have == name);
-        found.map(|&(_, object)| object).ok_or_else(|| Error::new(Kind::NotFound, "no such name"))
+        self.read().lookup(directory, name)
     }
 
     fn readdir(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         count(&self.calls.readdir);
         assert_ne!(cookie, 3, "belongs to .zfs");
-        let entries = self.entries(dir)?;
-        let dots = [(b".".to_vec(), dir, 1), (b"..".to_vec(), self.get(dir)?.stat.parent, 2)];
-        let first = if cookie <= 2 { 0 } else { (cookie >> 20) as usize + 1 };
-        let names = (first..).zip(entries.iter().skip(first));
-        let names = names.map(|(i, (name, object))| (name.clone(), *object, (i as u64) << 20 | 0xabcde));
-        for (name, ino, at) in dots.into_iter().filter(|&(_, _, at)| at > cookie).chain(names) {
-            let kind = self.nodes.get(&ino).map_or(FileKind::File, |node| node.stat.kind);
-            if each(DirEntry { ino, kind, name, cookie: at }).is_break() {
-                break;
+        let mut found = Vec::new();
+        {
+            let state = self.read();
+            let dots = [(b".".to_vec(), dir, 1), (b"..".to_vec(), state.get(dir)?.stat.parent, 2)];
+            let first = if cookie <= 2 { 0 } else { (cookie >> 20) as usize + 1 };
+            let names = (first..).zip(state.entries(dir)?.iter().skip(first));
+            let names = names.filter(|(_, entry)| State::is_entry(entry));
+            let names = names.map(|(i, (name, object))| (name.clone(), *object, (i as u64) << 20 | 0xabcde));
+            for (name, ino, at) in dots.into_iter().filter(|&(_, _, at)| at > cookie).chain(names).take(AT_ONCE) {
+                let kind = state.nodes.get(&ino).map_or(FileKind::File, |node| node.stat.kind);
+                found.push(DirEntry { ino, kind, name, cookie: at });
             }
         }
-        Ok(())
+        // unlocked: whoever takes them may ask for more
+        let Some(last) = found.last().map(|entry| entry.cookie) else { return Ok(()) };
+        for entry in found {
+            if each(entry).is_break() {
+                return Ok(());
+            }
+        }
+        self.readdir(dir, last, each)
     }
 
     fn readlink(&self, object: u64) -> Result<Vec<u8>> {
         count(&self.calls.readlink);
-        match &self.get(object)?.body {
+        match &self.read().get(object)?.body {
             Body::Link(target) => Ok(target.clone()),
             _ => Err(Error::new(Kind::Invalid, "not a link")),
         }
@@ -218,11 +241,15 @@ impl Tree for Memory {
 
     fn open_file(&self, object: u64) -> Result<MemoryFile> {
         count(&self.calls.open);
-        match &self.get(object)?.body {
-            Body::File(content) => Ok(MemoryFile {
-                content: content.clone(),
+        match &self.read().get(object)?.body {
+            Body::File(_) | Body::Data(_) => Ok(MemoryFile {
+                object,
+                state: self.state.clone(),
                 reads: self.calls.read.clone(),
                 read_bytes_max: self.calls.read_bytes_max.clone(),
+                writes: self.calls.write.clone(),
+                write_bytes_max: self.calls.write_bytes_max.clone(),
+                copies: self.calls.copy.clone(),
             }),
             _ => Err(Error::new(Kind::IsDirectory, "not a file")),
         }
@@ -230,49 +257,150 @@ impl Tree for Memory {
 
     fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>> {
         count(&self.calls.xattr);
-        Ok(self.get(object)?.xattrs.iter().map(|(name, _)| name.clone()).collect())
+        Ok(self.read().get(object)?.xattrs.iter().map(|(name, _)| name.clone()).collect())
     }
 
     fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>> {
         count(&self.calls.xattr);
-        let found = self.get(object)?.xattrs.iter().find(|(have, _)| have == name);
+        let state = self.read();
+        let found = state.get(object)?.xattrs.iter().find(|(have, _)| have == name);
         found.map(|(_, value)| value.clone()).ok_or_else(|| Error::new(Kind::NoAttribute, "no such attribute"))
+    }
+
+    fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    fn has_aliases(&self) -> bool {
+        self.has_aliases
+    }
+
+    fn create(&self, directory: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+        self.write().create(directory, name, new)
+    }
+
+    fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {
+        self.write().link(object, directory, name)
+    }
+
+    fn unlink(&self, directory: u64, name: &[u8]) -> Result<Option<u64>> {
+        self.write().unlink(directory, name)
+    }
+
+    fn rmdir(&self, directory: u64, name: &[u8]) -> Result<u64> {
+        self.write().rmdir(directory, name)
+    }
+
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+        self.write().rename(from, to, mode)
+    }
+
+    fn reclaim(&self, object: u64) -> Result<()> {
+        self.write().reclaim(object)
+    }
+
+    fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
+        self.write().set_attr(object, set)
+    }
+
+    fn touch_atime(&self, object: u64) -> Result<()> {
+        count(&self.calls.touch_atime);
+        self.write().touch_atime(object)
+    }
+
+    fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.write().set_xattr(object, name, value, mode)
+    }
+
+    fn remove_xattr(&self, object: u64, name: &[u8]) -> Result<()> {
+        self.write().remove_xattr(object, name)
+    }
+
+    fn sync(&self, object: u64, _: bool) -> Result<()> {
+        count(&self.calls.sync);
+        self.read().get(object).map(|_| ())
     }
 }
 
 pub struct MemoryFile {
-    content: Content,
+    object: u64,
+    state: Arc<RwLock<State>>,
     reads: Arc<AtomicU64>,
     read_bytes_max: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+    write_bytes_max: Arc<AtomicU64>,
+    copies: Arc<AtomicU64>,
+}
+
+impl MemoryFile {
+    fn look<R>(&self, content: impl FnOnce(&Content) -> R, data: impl FnOnce(&Data) -> R) -> Result<R> {
+        match &self.state.read().unwrap().get(self.object)?.body {
+            Body::File(have) => Ok(content(have)),
+            Body::Data(have) => Ok(data(have)),
+            _ => panic!("it was a file when opened"),
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Data)) -> Result<()> {
+        let mut state = self.state.write().unwrap();
+        change(state.data(self.object)?);
+        state.written(self.object)
+    }
 }
 
 impl TreeFile for MemoryFile {
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         count(&self.reads);
         self.read_bytes_max.fetch_max(buf.len() as u64, Ordering::SeqCst);
-        let Content { seed, size, extents } = &self.content;
-        let end = (offset + buf.len() as u64).min(*size);
-        let len = end.saturating_sub(offset) as usize;
-        buf[..len].fill(0);
-        for extent in extents {
-            let (from, to) = (extent.start.max(offset), extent.end.min(end));
-            if from < to {
-                fill(*seed, from, &mut buf[(from - offset) as usize..(to - offset) as usize]);
-            }
-        }
-        Ok(len)
+        let buf = std::cell::RefCell::new(buf);
+        self.look(
+            |content| content.read(offset, &mut buf.borrow_mut()),
+            |data| data.read(offset, &mut buf.borrow_mut()),
+        )
     }
 
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        Ok(self.content.extents.iter().find(|extent| extent.end > offset).map(|extent| extent.start.max(offset)))
+        self.look(|content| content.seek_data(offset), |data| data.seek_data(offset))
     }
 
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        if offset >= self.content.size {
-            return Ok(None);
+        self.look(|content| content.seek_hole(offset), |data| data.seek_hole(offset))
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        count(&self.writes);
+        self.write_bytes_max.fetch_max(data.len() as u64, Ordering::SeqCst);
+        let room = SIZE_MAX.saturating_sub(offset).min(data.len() as u64) as usize;
+        if room == 0 {
+            return Err(Error::new(Kind::NoSpace, "the model is full"));
         }
-        let inside = self.content.extents.iter().find(|extent| extent.contains(&offset));
-        Ok(Some(inside.map_or(offset, |extent| extent.end)))
+        self.change(|have| have.write(offset, &data[..room]))?;
+        Ok(room)
+    }
+
+    fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        self.change(|data| {
+            let size = data.size.max(offset + len);
+            match how {
+                Allocate::PunchHole => data.punch(offset, len),
+                Allocate::Reserve { keep_size: true } => {}
+                Allocate::Reserve { keep_size: false } => data.resize(size),
+                Allocate::ZeroRange { keep_size } => {
+                    data.punch(offset, len);
+                    data.resize(if keep_size { data.size } else { size });
+                }
+            }
+        })
+    }
+
+    fn copy_from(&self, offset: u64, from: &MemoryFile, from_offset: u64, len: u64) -> Result<u64> {
+        count(&self.copies);
+        let mut buf = vec![0; len.min(4 << 20) as usize];
+        let read = from.read(from_offset, &mut buf)?;
+        if read > 0 {
+            self.change(|data| data.write(offset, &buf[..read]))?;
+        }
+        Ok(read as u64)
     }
 }
 
@@ -283,6 +411,7 @@ pub struct MemorySource {
     pub space: Space,
     pub lists: AtomicU64,
     pub opens: AtomicU64,
+    pub syncs: AtomicU64,
 }
 
 impl MemorySource {
@@ -301,6 +430,7 @@ impl MemorySource {
             space,
             lists: AtomicU64::new(0),
             opens: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
         }
     }
 
@@ -320,7 +450,13 @@ impl Source for MemorySource {
     }
 
     fn space(&self) -> Result<Space> {
-        Ok(self.space)
+        let objects_used = self.space.objects_used + self.live.read().nodes.len() as u64 - 1;
+        Ok(Space { objects_used, ..self.space })
+    }
+
+    fn sync(&self) -> Result<()> {
+        count(&self.syncs);
+        Ok(())
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {
