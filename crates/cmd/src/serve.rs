@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
-//! - `served`: the state, `mounts`, `source`: what is mounted; `locks`: against a second opener.
+//! - `served`: the state; `live`: the pool in it, for reading or for writing; `mounts`, `source`: what is
+//!   mounted; `locks`: against a second opener.
 //! - [`leftovers`]: clearing up after a process that was killed.
 //!
 //! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
@@ -16,6 +17,7 @@
 pub mod client;
 pub mod daemon;
 pub mod leftovers;
+mod live;
 pub mod locks;
 mod mounts;
 mod rundir;
@@ -39,6 +41,7 @@ use crate::zpool::Stop;
 use crate::zpool::gather::Session;
 use crate::zpool::import::{ImportArgs, acquire};
 use daemon::Notify;
+use live::ServedPool;
 use rundir::{Claim, RunDir};
 use served::{End, Served};
 
@@ -112,7 +115,8 @@ fn serve(args: &ImportArgs, notify: &Notify, signals: SigSet) -> Result<(), Stri
         guid: acquired.pool.guid(),
         pid: std::process::id(),
     };
-    let served = Arc::new(Served::new(env, acquired.pool, acquired.locks, session, end.clone()));
+    let served =
+        Arc::new(Served::new(env, ServedPool::ReadOnly(Arc::new(acquired.pool)), acquired.locks, session, end.clone()));
     if !args.no_mount {
         mount_all(&served, args.mount_options.as_deref(), notify);
     }

@@ -1,12 +1,13 @@
 //! The state of a pool process, and its answers.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use base::{Env, Error, Kind, Result};
 use fuse::Unmount;
 use pool::Pool;
 
+use super::live::ServedPool;
 use super::locks::Locks;
 use super::mounts::Mounts;
 use super::wire::{Reply, Request};
@@ -23,12 +24,12 @@ const HISTORY_PART_BYTES: usize = 256 << 10;
 /// An imported pool.
 pub struct Served {
     env: Env,
-    pool: Arc<Pool>,
+    pool: ServedPool,
     session: gather::Session,
     mounts: Mounts,
     _locks: Locks,
-    /// What does not change while the pool is read-only: all but states and error counts.
-    report: OnceLock<PoolReport>,
+    /// What does not change within a transaction group: all but states and error counts.
+    report: Mutex<Option<PoolReport>>,
     end: Mutex<mpsc::Sender<End>>,
 }
 
@@ -43,14 +44,14 @@ pub enum End {
 
 impl Served {
     /// A pool that is open, with locks on its devices; `end` is told when it has been exported.
-    pub fn new(env: Env, pool: Pool, locks: Locks, session: gather::Session, end: mpsc::Sender<End>) -> Served {
+    pub fn new(env: Env, pool: ServedPool, locks: Locks, session: gather::Session, end: mpsc::Sender<End>) -> Served {
         Served {
             env,
-            pool: Arc::new(pool),
+            pool,
             session,
             mounts: Mounts::default(),
             _locks: locks,
-            report: OnceLock::new(),
+            report: Mutex::default(),
             end: Mutex::new(end),
         }
     }
@@ -71,8 +72,8 @@ impl Served {
     pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
         match request {
             Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
-            Request::Damaged => errors::damaged(&self.pool, &self.mounts.list()).map(Reply::Damaged),
-            Request::Dedup => gather::dedup(&self.pool).map(Reply::Dedup),
+            Request::Damaged => errors::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
+            Request::Dedup => gather::dedup(&self.pool.view()).map(Reply::Dedup),
             Request::History => self.history(part),
             Request::Export { force } => self.export(*force),
             Request::Zfs(request) => zfs::host::answer(self, request).map(Reply::Zfs),
@@ -80,20 +81,24 @@ impl Served {
     }
 
     fn report(&self) -> Result<PoolReport> {
-        let mut report = match self.report.get() {
-            Some(report) => report.clone(),
+        let pool = self.pool.view();
+        let txg = pool.uberblock().txg;
+        let known = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut report = match known.filter(|known| known.txg == txg) {
+            Some(report) => report,
             None => {
-                let report = gather::pool(&self.pool, &self.session)?;
-                self.report.get_or_init(|| report).clone()
+                let report = gather::pool(&pool, &self.session)?;
+                *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+                report
             }
         };
-        gather::refresh(&mut report.root, self.pool.tree());
+        gather::refresh(&mut report.root, pool.tree());
         Ok(report)
     }
 
     fn history(&self, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
         let (mut records, mut bytes) = (Vec::new(), 0);
-        for record in self.pool.history()? {
+        for record in self.pool.view().history()? {
             let hex = hex(&record?.pack());
             bytes += hex.len();
             records.push(hex);
@@ -119,8 +124,8 @@ impl Served {
 }
 
 impl Host for Served {
-    fn pool(&self) -> &Pool {
-        &self.pool
+    fn pool(&self) -> Arc<Pool> {
+        self.pool.view()
     }
 
     fn altroot(&self) -> Option<&str> {
@@ -132,7 +137,7 @@ impl Host for Served {
     }
 
     fn mount(&self, plan: &PlannedMount) -> Result<()> {
-        self.mounts.mount(&self.pool, &plan.options, &self.env)
+        self.mounts.mount(&self.pool.view(), &plan.options, &self.env)
     }
 
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {

@@ -3,6 +3,8 @@
 //! The process hands in itself as a [`Host`]: the pool, and the mounts, which it alone can make and
 //! take away. On import it mounts what [`mount_plan`](super::mount_plan) says.
 
+use std::sync::Arc;
+
 use base::Result;
 use pool::Pool;
 
@@ -11,8 +13,8 @@ use super::request::{Mounted, Request, Response};
 
 /// What answers need of a pool process.
 pub trait Host {
-    /// The pool.
-    fn pool(&self) -> &Pool;
+    /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
+    fn pool(&self) -> Arc<Pool>;
     /// The folder that all its mountpoints are below, if it was imported with one.
     fn altroot(&self) -> Option<&str>;
     /// What is mounted now; without snapshots.

@@ -17,16 +17,16 @@ use super::request::{Failure, MountRequest, Mounted, Types, UnmountRequest, Unmo
 pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Vec<Failure>> {
     let (pool, altroot) = (host.pool(), host.altroot());
     let Some(name) = &request.dataset else {
-        return Ok(mount_all(host, mount_plan(pool, altroot)?, request));
+        return Ok(mount_all(host, mount_plan(&pool, altroot)?, request));
     };
     let subject = match open(host, name, Types::FILE_SYSTEMS) {
         Ok(subject) => subject,
         Err(failure) => return Ok(vec![failure]),
     };
     if request.recursive {
-        return Ok(mount_all(host, plan_below(pool, altroot, &subject)?, request));
+        return Ok(mount_all(host, plan_below(&pool, altroot, &subject)?, request));
     }
-    let plan = match plan(pool, altroot, &subject)? {
+    let plan = match plan(&pool, altroot, &subject)? {
         Ok(plan) => plan,
         Err(Refusal::NotByItself) => planned(host, &subject)?,
         Err(Refusal::Redacted) if request.force => planned(host, &subject)?,
@@ -52,7 +52,7 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
                 Err(failure) => return Ok(vec![failure]),
             };
             let failed = |line| Ok(vec![Failure { about: name.clone(), line }]);
-            if matches!(plan(host.pool(), None, &subject)?, Err(Refusal::Legacy)) {
+            if matches!(plan(&host.pool(), None, &subject)?, Err(Refusal::Legacy)) {
                 let how = "use umount(8) to unmount this filesystem";
                 return failed(format!("cannot unmount '{name}': legacy mountpoint\n{how}"));
             }
@@ -109,9 +109,10 @@ fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
 
 /// A plan for one that is mounted only when asked for.
 fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount> {
-    let sourced = host.pool().dsl().property(subject, dsl::Property::Mountpoint, 0)?;
+    let pool = host.pool();
+    let sourced = pool.dsl().property(subject, dsl::Property::Mountpoint, 0)?;
     let mountpoint = sourced.map_or_else(|| "none".to_owned(), |s| mountpoint_text(subject.name(), &s, host.altroot()));
-    Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(host.pool(), subject, &mountpoint)? })
+    Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(&pool, subject, &mountpoint)? })
 }
 
 fn refused(name: &str, refusal: Refusal) -> Failure {
@@ -137,7 +138,7 @@ fn is_mounted(host: &dyn Host, name: &str) -> bool {
 
 /// Whether a mounted file system was mounted by itself, and so goes with `unmount -a`.
 fn is_managed(host: &dyn Host, name: &str) -> bool {
-    let refusal = open(host, name, Types::FILE_SYSTEMS).ok().map(|subject| plan(host.pool(), None, &subject));
+    let refusal = open(host, name, Types::FILE_SYSTEMS).ok().map(|subject| plan(&host.pool(), None, &subject));
     !matches!(refusal, Some(Ok(Err(Refusal::Legacy | Refusal::NotByItself))))
 }
 

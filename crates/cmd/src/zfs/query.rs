@@ -4,11 +4,13 @@
 //! deep as was asked for. A dataset that is reached twice is told once.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use dsl::accounting::{self, Accounts};
 use dsl::property::DatasetKind;
 use dsl::{PropertyValue, Subject};
+use pool::Pool;
 
 use super::host::Host;
 use super::request::{DatasetType, Failure, Found, Owner, Row, Select, SnapshotHolds, Types, Usage};
@@ -22,7 +24,7 @@ pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<Found> {
         false => select.types.snapshots,
     };
     let mut walk = Walk {
-        host,
+        pool: host.pool(),
         values,
         select,
         snapshots,
@@ -31,7 +33,7 @@ pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<Found> {
         entered: HashSet::new(),
     };
     if select.roots.is_empty() {
-        let root = host.pool().dsl().root_subject()?;
+        let root = walk.pool.dsl().root_subject()?;
         walk.visit(&root, 0);
     }
     for name in &select.roots {
@@ -46,7 +48,8 @@ pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<Found> {
 
 /// What users, groups or projects use.
 pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<Usage>> {
-    let dsl = host.pool().dsl();
+    let pool = host.pool();
+    let dsl = pool.dsl();
     let dataset = dsl.find(name)?;
     let accounts = Accounts::open(dsl.raw_objset(&dataset)?)?;
     let owner = match owner {
@@ -71,7 +74,8 @@ pub(super) fn holds(
     snapshots: &[String],
     recursive: bool,
 ) -> Result<(Vec<SnapshotHolds>, Vec<Failure>)> {
-    let dsl = host.pool().dsl();
+    let pool = host.pool();
+    let dsl = pool.dsl();
     let (mut found, mut failures) = (Vec::new(), Vec::new());
     for name in snapshots {
         let Some((fs, short)) = name.split_once('@') else {
@@ -142,7 +146,7 @@ fn lists_snapshots(host: &dyn Host) -> Result<bool> {
 }
 
 struct Walk<'a> {
-    host: &'a dyn Host,
+    pool: Arc<Pool>,
     values: Values<'a>,
     select: &'a Select,
     /// Whether snapshots below are wanted.
@@ -174,7 +178,8 @@ impl Walk<'_> {
             self.found.failures.push(cannot_open(subject.name(), &error));
             return;
         }
-        let dsl = self.host.pool().dsl();
+        let pool = self.pool.clone();
+        let dsl = pool.dsl();
         let heads_wanted = types.file_systems || types.volumes;
         let is_last = self.select.depth.is_some_and(|most| depth + 1 >= most);
         if kind == DatasetType::FileSystem && (heads_wanted || !is_last) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use base::{Env, Error, Kind, Result};
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
@@ -34,7 +34,7 @@ const LATER: [&str; 12] = [
 
 /// A pool process without a process.
 struct Local {
-    pool: Pool,
+    pool: Arc<Pool>,
     altroot: Option<String>,
     mounts: Mutex<Vec<Mounted>>,
     is_busy: bool,
@@ -52,7 +52,7 @@ impl Local {
         let env = Env::fixed(0);
         let pool =
             Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        Local { pool, altroot: None, mounts: Mutex::default(), is_busy: false }
+        Local { pool: Arc::new(pool), altroot: None, mounts: Mutex::default(), is_busy: false }
     }
 
     fn case(name: &str) -> Local {
@@ -67,8 +67,8 @@ impl Local {
 }
 
 impl Host for Local {
-    fn pool(&self) -> &Pool {
-        &self.pool
+    fn pool(&self) -> Arc<Pool> {
+        self.pool.clone()
     }
 
     fn altroot(&self) -> Option<&str> {

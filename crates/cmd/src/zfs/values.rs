@@ -4,11 +4,13 @@
 //! how, and the folder that all mountpoints are below.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base::Result;
 use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::{DatasetKind, From};
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
+use pool::Pool;
 
 use super::host::Host;
 use super::mount_plan;
@@ -17,6 +19,7 @@ use super::request::{Cell, CellValue, Mounted, Source, Wanted};
 /// Tells properties of the datasets of one pool.
 pub(super) struct Values<'a> {
     host: &'a dyn Host,
+    pool: Arc<Pool>,
     usable_bytes: u64,
     mounts: HashMap<String, Mounted>,
     received: bool,
@@ -39,7 +42,8 @@ impl<'a> Values<'a> {
     /// With `received`, cells also tell what was received.
     pub(super) fn new(host: &'a dyn Host, received: bool) -> Result<Values<'a>> {
         let mounts = host.mounts().into_iter().map(|mounted| (mounted.dataset.clone(), mounted));
-        Ok(Values { host, usable_bytes: host.pool().usable_bytes()?, mounts: mounts.collect(), received })
+        let pool = host.pool();
+        Ok(Values { host, usable_bytes: pool.usable_bytes()?, pool, mounts: mounts.collect(), received })
     }
 
     /// A property. One that cannot be read, as its block is damaged, has no value; that is logged.
@@ -73,7 +77,7 @@ impl<'a> Values<'a> {
         if property.info().from == From::System {
             return Ok(self.mounted(subject, property));
         }
-        let dsl = self.host.pool().dsl();
+        let dsl = self.pool.dsl();
         let Some(sourced) = dsl.property(subject, property, self.usable_bytes)? else { return Ok(None) };
         let mut cell = match property {
             Property::Mountpoint => Cell {
@@ -139,7 +143,7 @@ impl<'a> Values<'a> {
         let Some(dataset) = subject.dataset().filter(|_| subject.head_kind() == DatasetKind::FileSystem) else {
             return Ok(None);
         };
-        let accounts = Accounts::open(self.host.pool().dsl().raw_objset(dataset)?)?;
+        let accounts = Accounts::open(self.pool.dsl().raw_objset(dataset)?)?;
         let number = match is_quota {
             true => accounts.quota_of(owner, counted, id)?,
             false => accounts.used_by(owner, counted, id)?,
@@ -150,7 +154,7 @@ impl<'a> Values<'a> {
     /// `since` begins with `@` or `#`; behind that is the name of a snapshot or bookmark of the same
     /// file system, or the full name of one.
     fn written(&self, subject: &Subject, since: &str) -> Result<Option<Cell>> {
-        let dsl = self.host.pool().dsl();
+        let dsl = self.pool.dsl();
         let Some(new) = subject.dataset() else { return Ok(None) };
         let full_name = match &since[since.len().min(1)..] {
             name if name.contains(['@', '#']) => name.to_owned(),
