@@ -9,20 +9,33 @@
 //! A sublist is another list, named in an array of object numbers. Pointers in a list have lost their
 //! checksums, which makes the list compress better, so they cannot be read.
 //!
+//! [`Bpobj`] changes a list: pointers are added at its end, and taken off from there.
+//!
 //! Invariant: a damaged list that contains itself ends, as each is entered once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use base::{Endian, Error, Reader, Result};
-use format::blkptr::BlkPtr;
+use base::{Endian, Error, Kind, Reader, Result};
+use format::blkptr::{BlkPtr, Embedded};
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
 
-use crate::{Object, Objset};
+use crate::live::INDIRECT_SHIFT;
+use crate::{Object, Objset, Tx};
 
 /// Bytes of a list that are read at once.
 const CHUNK: usize = 128 << 10;
 /// More sublists than any list has.
 const SUBLISTS_MAX: u64 = 1 << 24;
+/// Bytes of a block of a list, unless it is short of life.
+pub const BLOCK_SIZE: u64 = 128 << 10;
+/// Type of the bonus buffer.
+const HEADER: ObjectType = ObjectType(6);
+/// Bytes of the bonus buffer of a list that tells of no frees.
+const HEADER_SIZE: usize = 48;
+/// How deep sublists may be in each other; OpenZFS makes one level.
+const DEPTH_MAX: usize = 8;
 
 /// A pointer in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +46,22 @@ pub struct Listed {
     pub is_free: bool,
 }
 
+/// Sizes of blocks, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes on disk.
+    pub used: u64,
+    /// Bytes after compression.
+    pub compressed: u64,
+    /// Bytes before compression; of metadata, after it.
+    pub uncompressed: u64,
+}
+
 /// The head of a list.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     pointers: u64,
+    totals: Totals,
     sublists_object: u64,
     sublists: u64,
 }
@@ -97,7 +122,252 @@ impl Head {
         let mut r = Reader::new(object.bonus(), Endian::Little);
         let pointers = r.u64().map_err(|_| Error::corrupt("object is no list of block pointers"))?;
         let mut later = || r.u64().unwrap_or(0);
-        let (_bytes, _compressed, _uncompressed) = (later(), later(), later());
-        Ok(Head { pointers, sublists_object: later(), sublists: later() })
+        let totals = Totals { used: later(), compressed: later(), uncompressed: later() };
+        Ok(Head { pointers, totals, sublists_object: later(), sublists: later() })
     }
+
+    /// Writes it over a bonus buffer, as far as that goes: older ones end earlier.
+    fn put(&self, bonus: &mut [u8]) {
+        let Totals { used, compressed, uncompressed } = self.totals;
+        let words = [self.pointers, used, compressed, uncompressed, self.sublists_object, self.sublists];
+        for (place, word) in bonus.chunks_exact_mut(8).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+impl Totals {
+    /// What one block counts for, of which `used` bytes are on disk.
+    pub fn of(bp: &BlkPtr, used: u64) -> Totals {
+        let compressed = if bp.is_embedded() { 0 } else { bp.psize() };
+        let is_metadata = bp.level() > 0 || bp.object_type().is_metadata();
+        let uncompressed = match bp.is_embedded() && bp.embedded() != Embedded::Data {
+            _ if is_metadata => compressed,
+            true => 0,
+            false => bp.lsize(),
+        };
+        Totals { used, compressed, uncompressed }
+    }
+
+    /// The sum; it wraps.
+    pub fn plus(self, other: Totals) -> Totals {
+        Totals {
+            used: self.used.wrapping_add(other.used),
+            compressed: self.compressed.wrapping_add(other.compressed),
+            uncompressed: self.uncompressed.wrapping_add(other.uncompressed),
+        }
+    }
+
+    /// The difference; it wraps.
+    pub fn minus(self, other: Totals) -> Totals {
+        self.plus(other.negative())
+    }
+
+    fn negative(self) -> Totals {
+        Totals {
+            used: self.used.wrapping_neg(),
+            compressed: self.compressed.wrapping_neg(),
+            uncompressed: self.uncompressed.wrapping_neg(),
+        }
+    }
+}
+
+/// How many bytes on disk a block counts for.
+pub type SizeOf<'a> = &'a dyn Fn(&BlkPtr) -> u64;
+
+/// A list in a set that is being changed, by one thread.
+pub struct Bpobj {
+    object: Object,
+}
+
+impl Bpobj {
+    /// Makes an empty list, and returns its object number. Lists that are short of life have blocks of
+    /// less than [`BLOCK_SIZE`]; `compressed` is false for one that changes while a group converges, so that
+    /// the space it takes does not depend on what is in it.
+    pub fn create(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, compressed: bool) -> Result<u64> {
+        let mut dnode = Dnode::new(ObjectType::BPOBJ, block_size, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = HEADER;
+        dnode.bonus = vec![0; HEADER_SIZE];
+        if !compressed {
+            dnode.compress = codec::compress::Compress::Off as u8;
+        }
+        Ok(objset.allocate(tx, dnode)?.id())
+    }
+
+    /// List `id`. Errors: `NotFound`, `Corrupt` if it is none.
+    pub fn open(objset: &Arc<Objset>, id: u64) -> Result<Bpobj> {
+        let object = objset.object(id)?;
+        let list = Bpobj { object };
+        list.head()?;
+        if list.object.dnode().object_type != ObjectType::BPOBJ {
+            return Err(list.at(Error::corrupt("object is no list of block pointers")));
+        }
+        Ok(list)
+    }
+
+    /// Sizes of all blocks in the list and its sublists.
+    pub fn totals(&self) -> Result<Totals> {
+        Ok(self.head()?.totals)
+    }
+
+    /// Whether there is nothing in it, and no sublist.
+    pub fn is_empty(&self) -> Result<bool> {
+        let head = self.head()?;
+        Ok(head.pointers == 0 && head.sublists == 0)
+    }
+
+    /// Adds blocks, none of them a hole. Errors: those of reading its last block.
+    pub fn append(&self, tx: &Tx<'_>, bps: &[BlkPtr], size_of: SizeOf<'_>) -> Result<()> {
+        let mut head = self.head()?;
+        let mut bytes = Vec::with_capacity(std::mem::size_of_val(bps));
+        for bp in bps {
+            assert!(!bp.is_hole(), "a hole is put on a list of dead blocks");
+            bytes.extend_from_slice(&stripped(bp));
+            head.totals = head.totals.plus(Totals::of(bp, size_of(bp)));
+        }
+        self.object.write(tx, head.pointers * BlkPtr::SIZE as u64, &bytes)?;
+        head.pointers += bps.len() as u64;
+        self.set_head(tx, head)
+    }
+
+    /// Takes up to `count` pointers off the end, sublists last, and calls `f` with each when it is off the
+    /// list. Returns how many: fewer only if the list is empty now.
+    pub fn drain(
+        &self,
+        tx: &Tx<'_>,
+        count: u64,
+        size_of: SizeOf<'_>,
+        f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
+    ) -> Result<u64> {
+        Ok(self.drain_at(tx, count, size_of, f, 0)?.0)
+    }
+
+    /// As [`Bpobj::drain`], at some depth of sublists; returns also the sizes of what was taken off.
+    fn drain_at(
+        &self,
+        tx: &Tx<'_>,
+        count: u64,
+        size_of: SizeOf<'_>,
+        f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
+        depth: usize,
+    ) -> Result<(u64, Totals)> {
+        if depth > DEPTH_MAX {
+            return Err(self.at(Error::corrupt("lists of block pointers in each other")));
+        }
+        let (mut done, mut taken) = (0, Totals::default());
+        while done < count {
+            let head = self.head()?;
+            let (n, totals) = match (head.pointers, head.sublists) {
+                (0, 0) => break,
+                (0, _) => self.drain_sublist(tx, head, count - done, size_of, f, depth)?,
+                _ => self.drain_own(tx, head, count - done, size_of, f)?,
+            };
+            (done, taken) = (done + n, taken.plus(totals));
+        }
+        Ok((done, taken))
+    }
+
+    fn drain_own(
+        &self,
+        tx: &Tx<'_>,
+        mut head: Head,
+        count: u64,
+        size_of: SizeOf<'_>,
+        f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
+    ) -> Result<(u64, Totals)> {
+        let n = count.min(head.pointers).min((CHUNK / BlkPtr::SIZE) as u64);
+        let size = BlkPtr::SIZE as u64;
+        let at = (head.pointers - n)
+            .checked_mul(size)
+            .filter(|at| at + n * size <= self.object.fresh().map_or(0, |o| o.dnode().size_max()));
+        let at =
+            at.ok_or_else(|| self.at(Error::corrupt(format!("list of {} block pointers is shorter", head.pointers))))?;
+        let mut buf = vec![0; (n * size) as usize];
+        self.object.read(at, &mut buf)?;
+        let bps = BlkPtr::slice(&buf);
+        let taken = bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, size_of(bp))));
+        head.pointers -= n;
+        head.totals = head.totals.minus(taken);
+        self.set_head(tx, head)?;
+        self.object.free_range(tx, at, n * size)?;
+        bps.iter().rev().filter(|bp| !bp.is_hole()).try_for_each(f)?;
+        Ok((n, taken))
+    }
+
+    fn drain_sublist(
+        &self,
+        tx: &Tx<'_>,
+        mut head: Head,
+        count: u64,
+        size_of: SizeOf<'_>,
+        f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
+        depth: usize,
+    ) -> Result<(u64, Totals)> {
+        let objset = self.object.objset();
+        let names = objset.object(head.sublists_object)?;
+        let mut raw = [0; 8];
+        names.read((head.sublists - 1) * 8, &mut raw)?;
+        let sublist = Bpobj::open(objset, u64::from_le_bytes(raw)).map_err(|e| self.at(e))?;
+        let (n, taken) = sublist.drain_at(tx, count, size_of, f, depth + 1)?;
+        head.totals = head.totals.minus(taken);
+        if sublist.is_empty()? {
+            objset.free_object(tx, sublist.object.id())?;
+            head.sublists -= 1;
+            if head.sublists == 0 {
+                objset.free_object(tx, head.sublists_object)?;
+                head.sublists_object = 0;
+            }
+        }
+        self.set_head(tx, head)?;
+        Ok((n, taken))
+    }
+
+    /// Frees list `id` and its sublists, not the blocks in them.
+    pub fn free(objset: &Arc<Objset>, tx: &Tx<'_>, id: u64) -> Result<()> {
+        let (mut entered, mut left) = (HashSet::new(), vec![id]);
+        while let Some(id) = left.pop() {
+            let list = Bpobj::open(objset, id)?;
+            if !entered.insert(id) {
+                return Err(list.at(Error::corrupt("list of block pointers is in itself")));
+            }
+            let head = list.head()?;
+            left.extend(sublists(objset, &list.object, head)?);
+            for object in [id, head.sublists_object] {
+                match objset.free_object(tx, object) {
+                    Err(e) if object == 0 && e.kind() == Kind::NotFound => {}
+                    result => result?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&self) -> Result<Head> {
+        Head::of(&self.object.fresh()?).map_err(|e| self.at(e))
+    }
+
+    fn set_head(&self, tx: &Tx<'_>, head: Head) -> Result<()> {
+        self.object.update(tx, |dnode| head.put(&mut dnode.bonus))
+    }
+
+    fn at(&self, error: Error) -> Error {
+        error.at_block(self.object.bookmark(0, 0))
+    }
+}
+
+/// The bytes of a pointer in a list: without its checksum, which nothing needs but the dedup table, and
+/// without an embedded payload.
+fn stripped(bp: &BlkPtr) -> [u8; BlkPtr::SIZE] {
+    let mut bytes = [0; BlkPtr::SIZE];
+    bytes.copy_from_slice(bp.raw());
+    if bp.is_embedded() {
+        bytes[..48].fill(0);
+        bytes[56..80].fill(0);
+        bytes[88..].fill(0);
+    } else if !bp.is_dedup() {
+        bytes[96..].fill(0);
+    }
+    // the fill count's place tells of frees
+    bytes[88..96].fill(0);
+    bytes
 }

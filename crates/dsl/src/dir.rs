@@ -12,7 +12,7 @@ use format::object_type::ObjectType;
 use crate::{Bookmark, Dataset};
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
-const DEPTH_MAX: usize = 128;
+pub(crate) const DEPTH_MAX: usize = 128;
 /// Directories of the pool itself, which no command shows.
 const INTERNAL: [&str; 3] = ["$MOS", "$FREE", "$ORIGIN"];
 
@@ -42,6 +42,11 @@ impl Dsl {
         let directory = Zap::open(mos.object(1)?)?;
         let root = directory.require_u64("root_dataset")?;
         Ok(Dsl { mos, pool: pool.to_owned(), root })
+    }
+
+    /// That of a pool that is being made: there are no datasets yet.
+    pub fn unborn(mos: Arc<Objset>, pool: &str) -> Dsl {
+        Dsl { mos, pool: pool.to_owned(), root: 0 }
     }
 
     /// The MOS.

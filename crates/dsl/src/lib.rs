@@ -7,6 +7,8 @@
 //!        └─ ZAP: child name ──▶ directory "tank/home" ── ...
 //! ```
 //!
+//! [`write`] changes all of that, in the MOS of the group that is being synced.
+//!
 //! Everything here lives in the MOS. Below is `dmu`; above are the pool, the file system and the
 //! commands. Trees on disk may be damaged: depth and count of what is walked are bounded, and a
 //! directory is entered once.
@@ -22,6 +24,7 @@ mod resume;
 mod space;
 mod subject;
 pub mod traverse;
+pub mod write;
 
 pub use dataset::{Bookmark, Dataset};
 pub use dir::{Dir, Dsl};

@@ -12,6 +12,7 @@
 //! Source: the manual page zfsprops(7), and the behaviour of `zfs`.
 
 mod names;
+pub mod rules;
 mod table;
 
 pub use names::Names;

@@ -1,0 +1,294 @@
+//! Making datasets, and the first objects of a pool's dataset layer.
+//!
+//! ```text
+//!   object directory ─ root_dataset ─▶ tank ─┬─ $MOS      accounts of the MOS
+//!                    ─ free_bpobj            ├─ $FREE     accounts of what is being freed
+//!                    ─ sync_bplist           ├─ $ORIGIN   head, and its snapshot $ORIGIN@$ORIGIN: both empty
+//!                                            └─ home, ... clones of that snapshot
+//! ```
+//!
+//! That every dataset is a clone of an empty snapshot spares all else the case of one without an origin.
+//!
+//! The object set of a new head is a hole: who creates it makes its contents, and a [`super::DatasetLedger`]
+//! writes its pointer into the record.
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::bpobj::{self, Bpobj};
+use dmu::zap::Value;
+use format::dsl::{DatasetPhys, DirPhys};
+use format::object_type::ObjectType;
+
+use super::{Change, DIRECTORY, check_name};
+use crate::property::rules::{self, Given};
+use crate::property::{DatasetKind, From};
+use crate::{Dsl, Property, PropertyValue, contents};
+
+const CHILD_MAP: ObjectType = ObjectType(13);
+const SNAP_MAP: ObjectType = ObjectType(14);
+const PROPS: ObjectType = ObjectType(15);
+const NEXT_CLONES: ObjectType = ObjectType(37);
+const CLONES: ObjectType = ObjectType(52);
+/// Names of snapshots can be compared without case.
+const TO_UPPER: u64 = 2;
+/// Bytes of a block of the list of deferred frees.
+const DEFERRED_BLOCK_SIZE: u64 = 16 << 10;
+/// The group in which pools are made.
+const TXG_INITIAL: u64 = 4;
+/// The snapshot that all begin with is older than anything else.
+const ORIGIN_TXG: u64 = 1;
+const ORIGIN: &str = "$ORIGIN";
+
+/// The first objects of the dataset layer, by number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolDsl {
+    /// Directory of the root file system.
+    pub root_dir: u64,
+    /// Its head, whose object set is a hole yet.
+    pub root_dataset: u64,
+    /// The snapshot that all begin with.
+    pub origin: u64,
+    /// List of what destroyed snapshots leave to be freed.
+    pub free_list: u64,
+    /// List of what is to be freed with the next group.
+    pub deferred_list: u64,
+}
+
+/// What a new dataset is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct NewDataset<'a> {
+    /// File system or volume.
+    pub kind: DatasetKind,
+    /// Names and values of properties, as `zfs create -o` gets them.
+    pub properties: &'a [(String, String)],
+}
+
+/// A dataset that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Its directory.
+    pub dir: u64,
+    /// Its head, whose object set is a hole yet.
+    pub dataset: u64,
+    /// What belongs inside of the object set: of a file system `version`, `utf8only`, `normalization`,
+    /// `casesensitivity`; of a volume `volsize`, `volblocksize`.
+    pub contents: Vec<(Property, u64)>,
+}
+
+impl Change<'_> {
+    /// Makes the first objects of a new pool's dataset layer; `properties` are those of the root file system.
+    ///
+    /// Makes the object directory, too, if there is none. Tables of features should be there already, as datasets
+    /// count what they use. Errors: those of wrong properties.
+    pub fn create_pool_dsl(&self, properties: &[(String, String)]) -> Result<(PoolDsl, Created)> {
+        let kind = DatasetKind::FileSystem;
+        let given = rules::check_all(properties, kind)?;
+        self.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
+        let root_dir = self.create_dir(None)?;
+        self.add(DIRECTORY, "root_dataset", root_dir)?;
+        self.create_dir(Some((root_dir, "$MOS")))?;
+        self.create_dir(Some((root_dir, "$FREE")))?;
+        let free_list = Bpobj::create(self.mos, self.tx, bpobj::BLOCK_SIZE, true)?;
+        self.add(DIRECTORY, "free_bpobj", free_list)?;
+        let origin = self.create_origin(root_dir)?;
+        let root_dataset = self.create_head(root_dir, origin)?;
+        let deferred_list = Bpobj::create(self.mos, self.tx, DEFERRED_BLOCK_SIZE, false)?;
+        self.add(DIRECTORY, "sync_bplist", deferred_list)?;
+        self.store_given(root_dir, root_dataset, &given)?;
+        let contents = own_contents(kind, &given, &|_| Ok(None))?;
+        let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
+        Ok((pool, Created { dir: root_dir, dataset: root_dataset, contents }))
+    }
+
+    /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
+    /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
+    ///
+    /// Errors, as `zfs create` words them: `Exists`, `NotFound` without a parent, those of [`check_name`], those
+    /// of wrong properties, `NoSpace` for a reservation.
+    pub fn create_dataset(&self, dsl: &Dsl, name: &str, new: &NewDataset<'_>, usable_bytes: u64) -> Result<Created> {
+        check_name(name)?;
+        let missing = || Error::new(Kind::Invalid, "missing dataset name");
+        let (above, own_name) = name.rsplit_once('/').ok_or_else(missing)?;
+        let parent = match dsl.subject(above) {
+            Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
+            parent => parent?,
+        };
+        if parent.kind() != DatasetKind::FileSystem {
+            return Err(Error::new(Kind::Invalid, "parent is not a filesystem"));
+        }
+        let parent_dir = self.dir(parent.dir().id)?;
+        if self.number(parent_dir.child_zap, own_name)?.is_some() {
+            return Err(Error::new(Kind::Exists, "dataset already exists"));
+        }
+        let given = rules::check_all(new.properties, new.kind)?;
+        let inherited = |property| match parent.dataset() {
+            Some(dataset) if !dataset.phys.bp.is_hole() => {
+                contents::of_file_system(&dsl.raw_objset(dataset)?, property)
+            }
+            _ => Ok(None),
+        };
+        let contents = own_contents(new.kind, &given, &inherited)?;
+        self.check_room_for(dsl, &parent, &given, usable_bytes)?;
+
+        let origin_head = self.dir(self.own_dir(ORIGIN)?)?.head_dataset;
+        let origin = self.dataset(origin_head)?.prev_snap;
+        let dir = self.create_dir(Some((parent.dir().id, own_name)))?;
+        let dataset = self.create_head(dir, origin)?;
+        self.count_file_systems(parent.dir().id, dir)?;
+        self.store_given(dir, dataset, &given).in_dataset(name)?;
+        Ok(Created { dir, dataset, contents })
+    }
+
+    /// Makes a directory, and links it to its parent.
+    fn create_dir(&self, parent: Option<(u64, &str)>) -> Result<u64> {
+        let object = self.create_object(ObjectType::DSL_DIR, (ObjectType::DSL_DIR, DirPhys::default().bonus()))?;
+        let phys = DirPhys {
+            creation_time_s: self.env.now_s(),
+            parent: parent.map_or(0, |(id, _)| id),
+            props_zap: self.create_table(PROPS)?,
+            child_zap: self.create_table(CHILD_MAP)?,
+            flags: DirPhys::FLAG_USED_BREAKDOWN,
+            ..DirPhys::default()
+        };
+        object.update(self.tx, |dnode| dnode.bonus = phys.bonus())?;
+        if let Some((parent, name)) = parent {
+            self.add(self.dir(parent)?.child_zap, name, object.id())?;
+        }
+        Ok(object.id())
+    }
+
+    fn blank_dataset(&self, dir: u64) -> DatasetPhys {
+        let txg = self.tx.txg();
+        DatasetPhys {
+            dir,
+            prev_snap: 0,
+            prev_snap_txg: 0,
+            next_snap: 0,
+            snapnames_zap: 0,
+            num_children: 0,
+            creation_time_s: self.env.now_s(),
+            creation_txg: if txg == TXG_INITIAL { ORIGIN_TXG } else { txg },
+            deadlist: 0,
+            referenced_bytes: 0,
+            compressed_bytes: 0,
+            uncompressed_bytes: 0,
+            unique_bytes: 0,
+            fsid_guid: self.new_fsid(),
+            guid: self.new_guid(),
+            flags: DatasetPhys::FLAG_UNIQUE_ACCURATE,
+            bp: format::blkptr::BlkPtr::HOLE,
+            next_clones_zap: 0,
+            props_zap: 0,
+            userrefs_zap: 0,
+        }
+    }
+
+    fn put_dataset(&self, phys: &DatasetPhys) -> Result<u64> {
+        Ok(self.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?.id())
+    }
+
+    /// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
+    fn create_origin(&self, root_dir: u64) -> Result<u64> {
+        let dir = self.create_dir(Some((root_dir, ORIGIN)))?;
+        let mut head = self.blank_dataset(dir);
+        head.snapnames_zap = self.create_table_with(SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
+        let head_id = self.put_dataset(&head)?;
+        let snapshot = DatasetPhys {
+            next_snap: head_id,
+            num_children: 1,
+            creation_txg: ORIGIN_TXG,
+            deadlist: self.create_deadlist()?,
+            ..self.blank_dataset(dir)
+        };
+        let snapshot_id = self.put_dataset(&snapshot)?;
+        head.deadlist = self.clone_deadlist(snapshot.deadlist, u64::MAX)?;
+        self.add_deadlist_part(head.deadlist, 0)?;
+        (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
+        self.update_dataset(head_id, |phys| *phys = head.clone())?;
+        self.add(head.snapnames_zap, ORIGIN, snapshot_id)?;
+        self.update_dir(dir, |phys| phys.head_dataset = head_id)?;
+        Ok(snapshot_id)
+    }
+
+    /// Makes the head of a directory, a clone of `origin`.
+    fn create_head(&self, dir: u64, origin: u64) -> Result<u64> {
+        let from = self.dataset(origin)?;
+        let inherited = DatasetPhys::FLAG_INCONSISTENT | DatasetPhys::FLAG_CASE_INSENSITIVE;
+        let mut head = DatasetPhys {
+            prev_snap: origin,
+            prev_snap_txg: from.creation_txg,
+            referenced_bytes: from.referenced_bytes,
+            compressed_bytes: from.compressed_bytes,
+            uncompressed_bytes: from.uncompressed_bytes,
+            bp: from.bp,
+            snapnames_zap: self.create_table_with(SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?,
+            ..self.blank_dataset(dir)
+        };
+        head.flags |= from.flags & inherited;
+        let origin_head = self.dataset(self.dir(from.dir)?.head_dataset)?;
+        head.deadlist = self.clone_deadlist(origin_head.deadlist, head.prev_snap_txg)?;
+        let id = self.put_dataset(&head)?;
+        let clones = match from.next_clones_zap {
+            0 => self.create_table(NEXT_CLONES)?,
+            table => table,
+        };
+        self.add_number(clones, id)?;
+        self.update_dataset(origin, |phys| {
+            phys.num_children += 1;
+            phys.next_clones_zap = clones;
+        })?;
+        if self.dir(from.dir)?.clones_zap == 0 {
+            let table = self.create_table(CLONES)?;
+            self.update_dir(from.dir, |phys| phys.clones_zap = table)?;
+        }
+        self.add_number(self.dir(from.dir)?.clones_zap, id)?;
+        self.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
+        Ok(id)
+    }
+
+    /// Where the pool counts file systems, one more for all above, and none below the new one.
+    fn count_file_systems(&self, parent: u64, dir: u64) -> Result<()> {
+        self.adjust_counts(parent, 1, 0)?;
+        if self.feature("com.joyent:filesystem_limits")?.is_some_and(|count| count > 0) {
+            self.zapify(dir)?;
+            for name in [super::rename::FILE_SYSTEM_COUNT, super::rename::SNAPSHOT_COUNT] {
+                self.set(dir, name, &Value::one(0))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is given, or the parent has, or is the default, of all that belongs inside of an object set.
+fn own_contents(
+    kind: DatasetKind,
+    given: &[Given],
+    inherited: &dyn Fn(Property) -> Result<Option<u64>>,
+) -> Result<Vec<(Property, u64)>> {
+    let given = |property| {
+        given.iter().find_map(|given| match given.value {
+            PropertyValue::Number(number) if given.property == Some(property) => Some(number),
+            _ => None,
+        })
+    };
+    if kind == DatasetKind::Volume {
+        let block_size = given(Property::Volblocksize).unwrap_or(Property::Volblocksize.default_number());
+        let size = given(Property::Volsize).ok_or_else(|| Error::new(Kind::Invalid, "missing volume size"))?;
+        if size == 0 {
+            return Err(Error::new(Kind::Invalid, "volume size cannot be zero"));
+        }
+        if size % block_size != 0 {
+            return Err(Error::new(Kind::Invalid, "volume size must be a multiple of volume block size"));
+        }
+        return Ok(vec![(Property::Volsize, size), (Property::Volblocksize, block_size)]);
+    }
+    let mut contents = vec![(Property::Version, given(Property::Version).unwrap_or(rules::ZPL_VERSION))];
+    for property in [Property::Normalization, Property::Utf8only, Property::Casesensitivity] {
+        debug_assert_eq!(property.info().from, From::Contents);
+        let number = match given(property) {
+            Some(number) => number,
+            None => inherited(property)?.unwrap_or(property.default_number()),
+        };
+        contents.push((property, number));
+    }
+    Ok(contents)
+}

@@ -1,0 +1,46 @@
+//! Features that the dataset layer turns on and off: how many things there are that use one.
+//!
+//! A feature that has an entry in one of the two tables of the object directory is enabled; its number counts
+//! the things.
+
+use base::Result;
+use dmu::zap::Value;
+
+use super::{Change, DIRECTORY};
+
+pub(super) const ASYNC_DESTROY: &str = "com.delphix:async_destroy";
+pub(super) const EMPTY_BPOBJ: &str = "com.delphix:empty_bpobj";
+pub(super) const LIVELIST: &str = "com.delphix:livelist";
+pub(super) const BOOKMARKS: &str = "com.delphix:bookmarks";
+pub(super) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
+
+impl Change<'_> {
+    /// How many things use a feature; `None` if it is not enabled.
+    pub fn feature(&self, guid: &str) -> Result<Option<u64>> {
+        Ok(self.find_feature(guid)?.map(|(_, count)| count))
+    }
+
+    /// Whether a feature is enabled.
+    pub(super) fn has_feature(&self, guid: &str) -> Result<bool> {
+        Ok(self.feature(guid)?.is_some())
+    }
+
+    /// Adds `delta` to how many things use a feature, and returns the sum. One that is not enabled is left
+    /// alone, and counts 0.
+    pub fn count_feature(&self, guid: &str, delta: i64) -> Result<u64> {
+        let Some((table, count)) = self.find_feature(guid)? else { return Ok(0) };
+        let count = count.saturating_add_signed(delta);
+        self.set(table, guid, &Value::one(count))?;
+        Ok(count)
+    }
+
+    fn find_feature(&self, guid: &str) -> Result<Option<(u64, u64)>> {
+        for name in ["features_for_write", "features_for_read"] {
+            let Some(table) = self.number(DIRECTORY, name)? else { continue };
+            if let Some(count) = self.number(table, guid)? {
+                return Ok(Some((table, count)));
+            }
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,176 @@
+//! What a head wrote and killed in one group.
+//!
+//! ```text
+//!   born    ─▶ referenced + , unique +, directory's head +
+//!   killed  ─┬ born after the previous snapshot: freed; referenced -, unique -, directory's head -
+//!            └ else a snapshot has it: dead list; referenced -; directory: head ─▶ snapshots
+//!                                      if only the previous snapshot has it now: that one's unique +
+//! ```
+//!
+//! Sums are collected while the head is written, and brought to the records at the end, since only where they
+//! end counts for reservations, not the way there. What is to be freed can be taken out before.
+
+use std::sync::Arc;
+
+use base::{Result, ResultExt};
+use dmu::bpobj::{SizeOf, Totals};
+use dmu::zap::{Value, Zap};
+use dmu::{Ledger, Objset};
+use format::blkptr::BlkPtr;
+use format::dsl::DatasetPhys;
+
+use super::Change;
+use super::feature::{BOOKMARK_WRITTEN, LIVELIST};
+use super::space::{Column, Delta, charged};
+
+/// A bookmark tells how much was freed before the next snapshot.
+const FLAG_FREED_BEFORE_NEXT: u64 = 1;
+const LIVELIST_FIELD: &str = "com.delphix:livelist";
+
+/// Collects what one head writes and kills in one group.
+pub struct DatasetLedger<'a> {
+    dataset: u64,
+    prev_snap_txg: u64,
+    size_of: SizeOf<'a>,
+    born: Totals,
+    freed: Totals,
+    dead: Totals,
+    to_free: Vec<BlkPtr>,
+    to_deadlist: Vec<BlkPtr>,
+}
+
+impl<'a> DatasetLedger<'a> {
+    /// For head `dataset` of a MOS. `size_of` is as in [`Change`].
+    pub fn open(mos: &Arc<Objset>, dataset: u64, size_of: SizeOf<'a>) -> Result<DatasetLedger<'a>> {
+        let phys = DatasetPhys::parse(mos.object(dataset)?.bonus())?;
+        Ok(DatasetLedger {
+            dataset,
+            prev_snap_txg: phys.prev_snap_txg,
+            size_of,
+            born: Totals::default(),
+            freed: Totals::default(),
+            dead: Totals::default(),
+            to_free: Vec::new(),
+            to_deadlist: Vec::new(),
+        })
+    }
+
+    /// The blocks to be freed, that were not taken before.
+    pub fn take_freed(&mut self) -> Vec<BlkPtr> {
+        std::mem::take(&mut self.to_free)
+    }
+
+    /// Writes the new root pointer and all numbers. Returns the blocks to be freed.
+    pub fn finish(mut self, change: &Change<'_>, rootbp: BlkPtr) -> Result<Vec<BlkPtr>> {
+        self.finish_records(change, rootbp).in_dataset("a head")?;
+        Ok(self.take_freed())
+    }
+
+    fn finish_records(&self, change: &Change<'_>, rootbp: BlkPtr) -> Result<()> {
+        let id = self.dataset;
+        let before = change.dataset(id)?;
+        let reserved = change.refreservation_of(before.dir)?;
+        let unique = Delta::between(self.freed, self.born);
+        let delta = Delta { used: charged(before.unique_bytes, reserved, unique.used), ..unique };
+        let referenced = Delta::between(self.freed.plus(self.dead), self.born);
+        change.update_dataset(id, |phys| {
+            phys.bp = rootbp;
+            phys.referenced_bytes = phys.referenced_bytes.wrapping_add_signed(referenced.used);
+            phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(referenced.compressed);
+            phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(referenced.uncompressed);
+            phys.unique_bytes = phys.unique_bytes.wrapping_add_signed(unique.used);
+        })?;
+        change.charge_and_move(before.dir, delta, unique.used, Column::Refreservation, Column::Head)?;
+        change.drop_livelist(before.dir)?;
+        self.finish_dead(change, &before)
+    }
+
+    /// The blocks that a snapshot has still.
+    fn finish_dead(&self, change: &Change<'_>, head: &DatasetPhys) -> Result<()> {
+        if self.to_deadlist.is_empty() {
+            return Ok(());
+        }
+        change.insert_dead(head.deadlist, &self.to_deadlist)?;
+        let used_after = |txg: u64| -> u64 {
+            let young = self.to_deadlist.iter().filter(|bp| bp.reference_birth() > txg);
+            young.map(|bp| (self.size_of)(bp)).sum()
+        };
+        let previous = change.dataset(head.prev_snap)?;
+        if previous.next_snap == self.dataset {
+            let used = used_after(previous.prev_snap_txg);
+            change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = phys.unique_bytes.wrapping_add(used))?;
+        }
+        let origin_txg = match change.dir(head.dir)?.origin {
+            0 => 0,
+            origin => change.dataset(origin)?.creation_txg,
+        };
+        change.move_space(head.dir, used_after(origin_txg) as i64, Column::Head, Column::Snapshots)?;
+        self.tell_bookmarks(change)
+    }
+
+    /// Bookmarks of the previous snapshot, or after it, know how much of it has died since.
+    fn tell_bookmarks(&self, change: &Change<'_>) -> Result<()> {
+        if change.feature(BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
+            return Ok(());
+        }
+        let object = change.mos.object(self.dataset)?;
+        if object.dnode().object_type.0 != 0xc4 {
+            return Ok(());
+        }
+        let Some(table) = Zap::open(object)?.u64("com.delphix:bookmarks")? else { return Ok(()) };
+        for entry in Zap::open(change.mos.object(table)?)?.entries()? {
+            let mut words = entry.value.u64s();
+            let is_told = words.len() >= 11 && words[4] & FLAG_FREED_BEFORE_NEXT != 0;
+            if !is_told || words[1] < self.prev_snap_txg {
+                continue;
+            }
+            let old = self.to_deadlist.iter().filter(|bp| bp.reference_birth() <= words[1]);
+            let sum = old.fold(Totals::default(), |sum, bp| sum.plus(change.totals(bp)));
+            for (word, add) in words[8..].iter_mut().zip([sum.used, sum.compressed, sum.uncompressed]) {
+                *word = word.wrapping_add(add);
+            }
+            change.set(table, &entry.name.to_string(), &Value::new(8, &words))?;
+        }
+        Ok(())
+    }
+}
+
+impl Ledger for DatasetLedger<'_> {
+    fn born(&mut self, bp: &BlkPtr) {
+        if !bp.is_hole() {
+            self.born = self.born.plus(Totals::of(bp, (self.size_of)(bp)));
+        }
+    }
+
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        if bp.is_hole() {
+            return Ok(());
+        }
+        let totals = Totals::of(bp, (self.size_of)(bp));
+        if bp.reference_birth() > self.prev_snap_txg {
+            self.freed = self.freed.plus(totals);
+            if !bp.is_embedded() {
+                self.to_free.push(*bp);
+            }
+        } else {
+            self.dead = self.dead.plus(totals);
+            self.to_deadlist.push(*bp);
+        }
+        Ok(())
+    }
+}
+
+impl Change<'_> {
+    /// Clones may keep a list of all that they wrote and freed, which makes destroying them quick. It would be
+    /// wrong from now on, and a wrong one frees what is in use: so it goes.
+    pub(super) fn drop_livelist(&self, dir: u64) -> Result<()> {
+        let object = self.mos.object(dir)?;
+        if object.dnode().object_type.0 != 0xc4 {
+            return Ok(());
+        }
+        let Some(list) = Zap::open(object)?.u64(LIVELIST_FIELD)? else { return Ok(()) };
+        self.free_deadlist(list)?;
+        self.remove(dir, LIVELIST_FIELD)?;
+        self.count_feature(LIVELIST, -1).map(drop)
+    }
+}

@@ -1,0 +1,329 @@
+//! Setting properties, and going back to inherited or received values.
+//!
+//! ```text
+//!   set            name = value, no name$inherit
+//!   inherit        no name; name$inherit, where something was received
+//!   inherit -S     no name, no name$inherit: what was received counts again
+//! ```
+//!
+//! Some values are also elsewhere: `quota` and `reservation` in the directory's record, where they are in force.
+//! Others only there: the size of a volume and the version of a file system are inside of the object set, for whose
+//! owner they are returned as [`Effect`].
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::zap::Value;
+use format::object_type::ObjectType;
+
+use super::Change;
+use super::space::{Column, Delta};
+use crate::property::rules::{self, Given};
+use crate::property::{DatasetKind, From};
+use crate::{Dsl, Property, PropertyValue, Subject};
+
+const PROPS: ObjectType = ObjectType(15);
+const HAS_RECEIVED: &str = "$hasrecvd";
+
+/// What else has to happen after a property has changed. All but `Contents` goes for the datasets below, too, as
+/// far as they inherit it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Blocks are written differently: [`super::write_policy`].
+    Policy,
+    /// Files are treated differently: [`super::file_system_options`], and options of the mount.
+    Options,
+    /// It belongs to another place, or to none.
+    Mountpoint,
+    /// It is shared differently.
+    Share,
+    /// Other limits are in force: [`Dsl::room`].
+    Limits,
+    /// This belongs inside of the object set, and is not stored anywhere yet.
+    Contents(Property, u64),
+}
+
+impl Change<'_> {
+    /// Sets a property of a file system, volume or snapshot, as `zfs set` does. `dsl` is that of the MOS that is
+    /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
+    ///
+    /// Errors: `NotFound`; those of [`rules::check`]; `NoSpace` for a limit that cannot be kept.
+    pub fn set_property(
+        &self,
+        dsl: &Dsl,
+        dataset: &str,
+        name: &str,
+        text: &str,
+        usable_bytes: u64,
+    ) -> Result<Vec<Effect>> {
+        let subject = dsl.subject(dataset)?;
+        let given = rules::check(name, text, subject.kind(), false)?;
+        let head = subject.dataset().ok_or_else(not_for_bookmarks)?.id;
+        if let Some(effect) = self.contents_effect(dsl, &subject, &given)? {
+            return Ok(vec![effect]);
+        }
+        let before = self.limits(&subject)?;
+        let after = before.with(&given);
+        self.check_limits(dsl, &subject, before, after, usable_bytes)?;
+        self.put(&subject, head, &given)?;
+        self.put_limits(&subject, before, after)?;
+        Ok(effects(given.property))
+    }
+
+    /// Makes a property of a file system, volume or snapshot inherited, as `zfs inherit` does; with `received`
+    /// (`-S`) what was received with it counts, if anything was.
+    ///
+    /// Errors: `NotFound`; those of [`rules::check_inherit`]; `NoSpace` for a received limit that cannot be kept.
+    pub fn inherit_property(
+        &self,
+        dsl: &Dsl,
+        dataset: &str,
+        name: &str,
+        received: bool,
+        usable_bytes: u64,
+    ) -> Result<Vec<Effect>> {
+        let subject = dsl.subject(dataset)?;
+        let property = rules::check_inherit(name, subject.kind(), received)?;
+        let name = property.map_or(name, |property| property.name());
+        let head = subject.dataset().ok_or_else(not_for_bookmarks)?;
+        let table = match subject.kind() {
+            DatasetKind::Snapshot => head.phys.props_zap,
+            _ => subject.dir().phys.props_zap,
+        };
+        if table == 0 {
+            return Ok(Vec::new());
+        }
+        let before = self.limits(&subject)?;
+        let reverted = if received { subject.levels().received(name) } else { None };
+        let value = reverted.unwrap_or(PropertyValue::Number(0));
+        let after = before.with(&Given { name: name.to_owned(), property, value });
+        self.check_limits(dsl, &subject, before, after, usable_bytes)?;
+
+        self.remove(table, name)?;
+        if received {
+            self.remove(table, &format!("{name}$inherit"))?;
+        } else {
+            self.remove(table, &format!("{name}$iuv"))?;
+            if self.number(table, HAS_RECEIVED)?.is_some() {
+                self.set(table, &format!("{name}$inherit"), &Value::one(0))?;
+            }
+        }
+        if subject.kind() == DatasetKind::Snapshot && self.entries_of(table)? == 0 {
+            self.free_object(table)?;
+            self.update_dataset(head.id, |phys| phys.props_zap = 0)?;
+        }
+        self.put_limits(&subject, before, after)?;
+        Ok(effects(property))
+    }
+
+    /// Stores the properties of a new dataset.
+    pub(super) fn store_given(&self, dir: u64, _head: u64, given: &[Given]) -> Result<()> {
+        let table = self.dir(dir)?.props_zap;
+        let mut limits = Limits::default();
+        for given in given {
+            let is_inside = given.property.is_some_and(|property| property.info().from == From::Contents);
+            if is_inside || given.property == Some(Property::Encryption) {
+                continue;
+            }
+            self.put_value(table, given)?;
+            limits = limits.with(given);
+        }
+        self.update_dir(dir, |phys| phys.quota = limits.quota)?;
+        if limits.refreservation > 0 {
+            self.charge(dir, Column::Refreservation, Delta::used(limits.refreservation as i64))?;
+        }
+        self.reserve(dir, limits.reservation)
+    }
+
+    fn put(&self, subject: &Subject, id: u64, given: &Given) -> Result<()> {
+        if subject.kind() != DatasetKind::Snapshot {
+            return self.put_value(subject.dir().phys.props_zap, given);
+        }
+        let table = match self.dataset(id)?.props_zap {
+            0 => self.create_table(PROPS)?,
+            table => table,
+        };
+        self.update_dataset(id, |phys| phys.props_zap = table)?;
+        self.put_value(table, given)
+    }
+
+    fn put_value(&self, table: u64, given: &Given) -> Result<()> {
+        let value = match &given.value {
+            PropertyValue::Number(number) => Value::one(*number),
+            PropertyValue::Text(text) => Value::of_text(text),
+        };
+        self.remove(table, &format!("{}$inherit", given.name))?;
+        self.remove(table, &format!("{}$iuv", given.name))?;
+        self.set(table, &given.name, &value)
+    }
+
+    /// Properties that are not stored in the MOS.
+    fn contents_effect(&self, dsl: &Dsl, subject: &Subject, given: &Given) -> Result<Option<Effect>> {
+        let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) else { return Ok(None) };
+        if property.info().from != From::Contents {
+            return Ok(None);
+        }
+        let now = |property| match dsl.property(subject, property, 0).in_dataset(subject.name())? {
+            Some(crate::Sourced { value: PropertyValue::Number(number), .. }) => Ok(number),
+            _ => Ok::<u64, Error>(0),
+        };
+        if property == Property::Version {
+            let version = now(property)?;
+            if *number < version {
+                let what = format!("Can not downgrade; already at version {version}");
+                return Err(Error::new(Kind::Invalid, what));
+            }
+        }
+        if property == Property::Volsize {
+            let block_size = now(Property::Volblocksize)?.max(1);
+            if number % block_size != 0 {
+                let what = format!("'volsize' must be a multiple of volume block size ({})", short(block_size));
+                return Err(Error::new(Kind::Invalid, what));
+            }
+            if *number == 0 {
+                return Err(Error::new(Kind::Invalid, "'volsize' cannot be zero"));
+            }
+        }
+        Ok(Some(Effect::Contents(property, *number)))
+    }
+
+    fn limits(&self, subject: &Subject) -> Result<Limits> {
+        let dir = &subject.dir().phys;
+        let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
+            Some(PropertyValue::Number(number)) => number,
+            _ => 0,
+        };
+        let refreservation = self.refreservation_of(subject.dir().id)?;
+        Ok(Limits { quota: dir.quota, reservation: dir.reserved, refquota, refreservation })
+    }
+
+    fn check_limits(
+        &self,
+        dsl: &Dsl,
+        subject: &Subject,
+        before: Limits,
+        after: Limits,
+        usable_bytes: u64,
+    ) -> Result<()> {
+        if before == after || subject.kind() == DatasetKind::Snapshot {
+            return Ok(());
+        }
+        let dir = &subject.dir().phys;
+        let head = subject.dataset().ok_or_else(not_for_bookmarks)?;
+        let too_small = || Error::new(Kind::NoSpace, "size is less than current used or reserved space");
+        let too_large = || Error::new(Kind::NoSpace, "size is greater than available space");
+        if after.quota != before.quota && after.quota != 0 && after.quota < dir.used_bytes.max(dir.reserved) {
+            return Err(too_small());
+        }
+        let referenced = head.phys.referenced_bytes;
+        if after.refquota != before.refquota
+            && after.refquota != 0
+            && after.refquota < referenced.max(before.refreservation)
+        {
+            return Err(too_small());
+        }
+        let more = |used: u64, before: u64, after: u64| used.max(after).saturating_sub(used.max(before));
+        let reserved = more(dir.used_bytes, before.reservation, after.reservation);
+        if reserved > 0 {
+            let available = match dir.parent {
+                0 => usable_bytes.saturating_sub(dir.used_bytes),
+                parent => dsl.available_in_dir(&dsl.dir(parent, subject.name())?, usable_bytes)?,
+            };
+            if reserved > available || dir.quota > 0 && after.reservation > dir.quota {
+                return Err(too_large());
+            }
+        }
+        let reserved = more(head.phys.unique_bytes, before.refreservation, after.refreservation);
+        if reserved > 0
+            && (reserved > dsl.available_in_dir(subject.dir(), usable_bytes)?
+                || after.refquota > 0 && after.refreservation > after.refquota)
+        {
+            return Err(too_large());
+        }
+        Ok(())
+    }
+
+    /// Puts limits in force.
+    fn put_limits(&self, subject: &Subject, before: Limits, after: Limits) -> Result<()> {
+        let dir = subject.dir().id;
+        if after.quota != before.quota {
+            self.update_dir(dir, |phys| phys.quota = after.quota)?;
+        }
+        if after.reservation != before.reservation {
+            self.reserve(dir, after.reservation)?;
+        }
+        if after.refreservation != before.refreservation {
+            let unique = subject.dataset().map_or(0, |head| head.phys.unique_bytes);
+            let delta = unique.max(after.refreservation).wrapping_sub(unique.max(before.refreservation)) as i64;
+            self.charge(dir, Column::Refreservation, Delta::used(delta))?;
+        }
+        Ok(())
+    }
+}
+
+/// The limits that a dataset can have; 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Limits {
+    quota: u64,
+    reservation: u64,
+    refquota: u64,
+    refreservation: u64,
+}
+
+impl Limits {
+    fn with(mut self, given: &Given) -> Limits {
+        if let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) {
+            match property {
+                Property::Quota => self.quota = *number,
+                Property::Reservation => self.reservation = *number,
+                Property::Refquota => self.refquota = *number,
+                Property::Refreservation => self.refreservation = *number,
+                _ => {}
+            }
+        }
+        self
+    }
+}
+
+fn effects(property: Option<Property>) -> Vec<Effect> {
+    use Property as P;
+    match property {
+        Some(P::Checksum | P::Compression | P::Copies | P::RedundantMetadata | P::SpecialSmallBlocks) => {
+            vec![Effect::Policy]
+        }
+        Some(
+            P::Recordsize
+            | P::Dnodesize
+            | P::Atime
+            | P::Relatime
+            | P::Devices
+            | P::Exec
+            | P::Setuid
+            | P::Readonly
+            | P::Nbmand
+            | P::Xattr
+            | P::Acltype
+            | P::Aclmode
+            | P::Aclinherit
+            | P::Snapdir
+            | P::Sync
+            | P::Logbias
+            | P::Longname,
+        ) => vec![Effect::Options],
+        Some(P::Mountpoint | P::Canmount | P::Overlay | P::Zoned) => vec![Effect::Mountpoint],
+        Some(P::Sharenfs | P::Sharesmb) => vec![Effect::Share],
+        Some(P::Quota | P::Reservation | P::Refquota | P::Refreservation) => vec![Effect::Limits],
+        _ => Vec::new(),
+    }
+}
+
+/// Bytes of a power of two, with a suffix.
+fn short(bytes: u64) -> String {
+    match bytes.trailing_zeros() {
+        0..10 => format!("{bytes}B"),
+        10..20 => format!("{}K", bytes >> 10),
+        _ => format!("{}M", bytes >> 20),
+    }
+}
+
+fn not_for_bookmarks() -> Error {
+    Error::new(Kind::Invalid, "bookmarks have no properties of their own")
+}

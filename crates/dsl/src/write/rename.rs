@@ -1,0 +1,140 @@
+//! Giving a file system or volume another name, or another parent.
+//!
+//! What it uses, or what is reserved for it if that is more, moves from the columns of the old parent to those of
+//! the new one. Datasets below only change in name, which is told by nothing but the way to them.
+
+use base::{Error, Kind, Result};
+use dmu::zap::Value;
+
+use super::space::{Column, Delta};
+use super::{Change, check_name};
+use crate::property::DatasetKind;
+use crate::{Dir, Dsl};
+
+pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
+pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
+/// Most bytes of a full name.
+const NAME_LEN_MAX: usize = 255;
+
+impl Change<'_> {
+    /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
+    ///
+    /// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_name`],
+    /// `Quota` if one of a new parent does not allow it.
+    pub fn rename(&self, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
+        let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
+        check_name(new)?;
+        let dir = dsl.find_dir(old)?;
+        let Some((above, own_name)) = new.rsplit_once('/') else {
+            return invalid("missing dataset name");
+        };
+        if dir.phys.parent == 0 {
+            return invalid("operation does not apply to pools");
+        }
+        if new.split('/').next() != old.split('/').next() {
+            return invalid("datasets must be within same pool");
+        }
+        if new.strip_prefix(old).is_some_and(|rest| rest.starts_with('/')) {
+            return invalid("New dataset name cannot be a descendant of current dataset name");
+        }
+        let parent = match dsl.subject(above) {
+            Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
+            parent => parent?,
+        };
+        if parent.kind() != DatasetKind::FileSystem {
+            return invalid("parent is not a filesystem");
+        }
+        if self.number(parent.dir().phys.child_zap, own_name)?.is_some() {
+            return Err(Error::new(Kind::Exists, "dataset already exists"));
+        }
+        check_names_below(dsl, &dir, old.len(), new.len())?;
+        let old_parent = dir.phys.parent;
+        if parent.dir().id != old_parent {
+            self.check_quotas(&dir, parent.dir().id)?;
+            self.move_accounts(&dir, parent.dir().id)?;
+        }
+        let old_name = old.rsplit_once('/').map_or(old, |(_, name)| name);
+        self.remove(self.dir(old_parent)?.child_zap, old_name)?;
+        self.update_dir(dir.id, |phys| phys.parent = parent.dir().id)?;
+        self.add(self.dir(parent.dir().id)?.child_zap, own_name, dir.id)
+    }
+
+    fn move_accounts(&self, dir: &Dir, to: u64) -> Result<()> {
+        let phys = &dir.phys;
+        let file_systems = self.number_in(dir, FILE_SYSTEM_COUNT)? + 1;
+        let snapshots = self.number_in(dir, SNAPSHOT_COUNT)?;
+        let own = Delta {
+            used: phys.used_bytes as i64,
+            compressed: phys.compressed_bytes as i64,
+            uncompressed: phys.uncompressed_bytes as i64,
+        };
+        let rest = Delta::used(phys.reserved.saturating_sub(phys.used_bytes) as i64);
+        self.charge(phys.parent, Column::Children, own.negative())?;
+        self.charge(phys.parent, Column::ChildReservations, rest.negative())?;
+        self.charge(to, Column::Children, own)?;
+        self.charge(to, Column::ChildReservations, rest)?;
+        self.adjust_counts(phys.parent, -(file_systems as i64), -(snapshots as i64))?;
+        self.adjust_counts(to, file_systems as i64, snapshots as i64)
+    }
+
+    /// Quotas of the directories that come to be above, and were not.
+    fn check_quotas(&self, dir: &Dir, to: u64) -> Result<()> {
+        let bytes = dir.phys.used_bytes.max(dir.phys.reserved);
+        let before = self.path_up(dir.phys.parent)?;
+        for above in self.path_up(to)?.into_iter().filter(|above| !before.contains(above)) {
+            let phys = self.dir(above)?;
+            if phys.quota != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota {
+                return Err(Error::new(Kind::Quota, "disk quota exceeded"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory and all above it.
+    fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
+        let mut path = vec![dir];
+        let mut at = dir;
+        while path.len() <= crate::dir::DEPTH_MAX + 2 {
+            at = self.dir(at)?.parent;
+            if at == 0 {
+                return Ok(path);
+            }
+            path.push(at);
+        }
+        Err(Error::corrupt("dataset tree is no tree"))
+    }
+
+    /// Changes the counts of file systems and snapshots in a directory and all above, where they are kept.
+    pub(super) fn adjust_counts(&self, dir: u64, file_systems: i64, snapshots: i64) -> Result<()> {
+        for dir in self.path_up(dir)? {
+            if self.mos.object(dir)?.dnode().object_type.0 != 0xc4 {
+                continue;
+            }
+            for (name, delta) in [(FILE_SYSTEM_COUNT, file_systems), (SNAPSHOT_COUNT, snapshots)] {
+                if let Some(count) = self.number(dir, name)? {
+                    self.set(dir, name, &Value::one(count.saturating_add_signed(delta)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn number_in(&self, dir: &Dir, field: &str) -> Result<u64> {
+        Ok(if dir.is_zap { self.number(dir.id, field)?.unwrap_or(0) } else { 0 })
+    }
+}
+
+/// Whether all names below are still short enough.
+fn check_names_below(dsl: &Dsl, dir: &Dir, old_len: usize, new_len: usize) -> Result<()> {
+    if new_len <= old_len {
+        return Ok(());
+    }
+    let too_long = || Error::new(Kind::TooLong, "name is too long");
+    for below in dsl.walk_from(dir.clone())? {
+        let grown = |name: &str| name.len() - old_len + new_len > NAME_LEN_MAX;
+        if grown(&below.name) || dsl.snapshots(&dsl.head(&below)?)?.iter().any(|snapshot| grown(&snapshot.name)) {
+            return Err(too_long());
+        }
+    }
+    Ok(())
+}

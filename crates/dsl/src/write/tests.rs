@@ -1,0 +1,353 @@
+//! Dataset layers that are made and changed in memory, and read back by what reads those of real pools.
+
+mod accounts;
+mod blocks;
+
+use std::sync::Arc;
+
+use base::{Env, Kind, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use device::{Device, MemDevice};
+use dmu::zap::Value;
+use dmu::{Cache, Ledger, Objset, Policy, Txgs};
+use format::blkptr::BlkPtr;
+use format::nvlist::{self, NvList};
+use format::object_type::ObjectType;
+use format::objset::ObjsetType;
+use format::space_map::Run;
+use vdev::{Spec, Tree};
+use zio::Zio;
+use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
+
+use super::feature::{ASYNC_DESTROY, EMPTY_BPOBJ};
+use super::*;
+use crate::property::DatasetKind;
+use crate::{Dsl, Property, PropertySource, PropertyValue};
+
+const GUID: u64 = 5;
+const SIZE: u64 = 64 << 20;
+/// What a pool of tests has room for.
+const USABLE: u64 = 1 << 30;
+
+struct Nothing;
+
+impl SpaceMapSource for Nothing {
+    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+        Ok(Vec::new())
+    }
+}
+
+fn cache() -> Arc<Cache> {
+    let number = nvlist::Value::U64;
+    let mut top = NvList::new();
+    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
+    {
+        top.set(name, number(value));
+    }
+    top.set("type", nvlist::Value::Str("file".into()));
+    let mut root = NvList::new();
+    root.set("type", nvlist::Value::Str("root".into()));
+    root.set("id", number(0));
+    root.set("guid", number(1));
+    root.set("children", nvlist::Value::Lists(vec![top]));
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
+    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
+    let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
+    let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
+    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    zio.set_allocator(allocator);
+    Arc::new(Cache::new(zio, 1 << 20))
+}
+
+fn policy() -> Policy {
+    Policy {
+        checksum: Checksum::Fletcher4,
+        compress: Compress::Lz4,
+        compress_level: 0,
+        compress_meta: Compress::Lz4,
+        copies: 1,
+        is_meta: false,
+        embed: true,
+        hole_birth: true,
+    }
+}
+
+fn size_of(bp: &BlkPtr) -> u64 {
+    if bp.is_embedded() { 0 } else { bp.asize() }
+}
+
+/// The MOS frees at once what it kills.
+struct Own<'a>(&'a Zio, u64);
+
+impl Ledger for Own<'_> {
+    fn born(&mut self, _bp: &BlkPtr) {}
+
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        if bp.is_hole() { Ok(()) } else { self.0.free(self.1, bp) }
+    }
+}
+
+/// A pool's MOS in memory.
+struct World {
+    cache: Arc<Cache>,
+    mos: Arc<Objset>,
+    env: Env,
+    txgs: Txgs,
+    txg: u64,
+}
+
+impl World {
+    /// With a dataset layer, and the features `features`.
+    fn new(features: &[&str]) -> (World, PoolDsl) {
+        let cache = cache();
+        let mos = Objset::open_live(cache.clone(), 0, BlkPtr::HOLE, ObjsetType::Meta, "tank", policy()).unwrap();
+        let world = World { cache, mos, env: Env::fixed(1_700_000_000), txgs: Txgs::new(3, 1 << 30), txg: 4 };
+        let pool = world.change(|change| {
+            change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY).unwrap();
+            let table = change.create_table(ObjectType(0xc4)).unwrap();
+            change.add(DIRECTORY, "features_for_write", table).unwrap();
+            for feature in features {
+                change.set(table, feature, &Value::one(0)).unwrap();
+            }
+            change.create_pool_dsl(&[("compression".into(), "zstd-fast-10".into())]).unwrap().0
+        });
+        (world, pool)
+    }
+
+    fn change<T>(&self, f: impl FnOnce(&Change<'_>) -> T) -> T {
+        let tx = self.txgs.in_sync(self.txg);
+        f(&Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of })
+    }
+
+    /// Writes the MOS, and goes to the next group.
+    fn sync(&mut self) {
+        let synced = self.mos.sync(self.txg, &mut Own(self.cache.zio(), self.txg)).unwrap();
+        self.cache.zio().finish_writes().unwrap();
+        if let Some(synced) = synced {
+            self.mos.commit(synced);
+        }
+        self.txg += 1;
+    }
+
+    fn dsl(&self) -> Dsl {
+        Dsl::open(self.mos.clone(), "tank").unwrap()
+    }
+
+    fn create(&self, name: &str, properties: &[(&str, &str)]) -> Result<Created> {
+        let properties: Vec<(String, String)> =
+            properties.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
+        self.change(|change| change.create_dataset(&self.dsl(), name, &new, USABLE))
+    }
+
+    fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Vec<Effect>> {
+        self.change(|change| change.set_property(&self.dsl(), dataset, name, text, USABLE))
+    }
+
+    fn inherit(&self, dataset: &str, name: &str, received: bool) -> Result<Vec<Effect>> {
+        self.change(|change| change.inherit_property(&self.dsl(), dataset, name, received, USABLE))
+    }
+
+    fn rename(&self, old: &str, new: &str) -> Result<()> {
+        self.change(|change| change.rename(&self.dsl(), old, new))
+    }
+
+    fn destroy(&self, name: &str) -> Result<Destroyed> {
+        self.change(|change| change.destroy(&self.dsl(), name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.dsl().walk().unwrap().into_iter().map(|dir| dir.name).collect()
+    }
+
+    fn value(&self, dataset: &str, property: Property) -> (PropertyValue, PropertySource) {
+        let dsl = self.dsl();
+        let subject = dsl.subject(dataset).unwrap();
+        let sourced = dsl.property(&subject, property, USABLE).unwrap().unwrap();
+        (sourced.value, sourced.source)
+    }
+
+    /// A snapshot of a head, as another version makes it.
+    fn snapshot(&self, name: &str) -> u64 {
+        let (fs, snap) = name.split_once('@').unwrap();
+        let head_id = self.dsl().find(fs).unwrap().id;
+        self.change(|change| {
+            let head = change.dataset(head_id).unwrap();
+            let snapshot = DatasetPhys {
+                snapnames_zap: 0,
+                next_snap: head_id,
+                num_children: 1,
+                creation_txg: self.txg,
+                unique_bytes: 0,
+                ..head.clone()
+            };
+            let id = change
+                .create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, snapshot.bonus()))
+                .unwrap()
+                .id();
+            let prev = change.dataset(head.prev_snap).unwrap();
+            if prev.next_snap == head_id {
+                change.update_dataset(head.prev_snap, |phys| phys.next_snap = id).unwrap();
+            }
+            let reserved = change.refreservation_of(head.dir).unwrap();
+            let delta = space::Delta::used(head.unique_bytes.min(reserved) as i64);
+            change.charge(head.dir, space::Column::Refreservation, delta).unwrap();
+            let deadlist = change.clone_deadlist(head.deadlist, u64::MAX).unwrap();
+            change.add_deadlist_part(deadlist, head.prev_snap_txg).unwrap();
+            change.add(head.snapnames_zap, snap, id).unwrap();
+            change
+                .update_dataset(head_id, |phys| {
+                    phys.deadlist = deadlist;
+                    (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, self.txg, 0);
+                })
+                .unwrap();
+            id
+        })
+    }
+}
+
+#[test]
+fn a_new_pool_reads_back() {
+    let (world, pool) = World::new(&[ASYNC_DESTROY, EMPTY_BPOBJ]);
+    let dsl = world.dsl();
+    let root = dsl.root().unwrap();
+    assert_eq!((root.id, root.phys.head_dataset, root.phys.origin), (pool.root_dir, pool.root_dataset, pool.origin));
+    let own: Vec<String> = dsl.child_ids(&root).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(own, ["$FREE", "$MOS", "$ORIGIN"]);
+    let origin = dsl.dataset(pool.origin, "origin").unwrap();
+    assert_eq!(dsl.name_of(pool.origin).unwrap(), "tank/$ORIGIN@$ORIGIN");
+    assert_eq!((origin.phys.creation_txg, origin.phys.num_children), (1, 2));
+    assert_eq!(dsl.clones(&origin).unwrap(), ["tank"]);
+    let head = dsl.head(&root).unwrap();
+    assert_eq!((head.phys.prev_snap, head.phys.prev_snap_txg, head.phys.creation_txg), (pool.origin, 1, 1));
+    assert!(head.phys.bp.is_hole() && head.phys.fsid_guid < 1 << 56 && head.phys.guid != origin.phys.guid);
+    let fast = PropertyValue::Number(16 | 112 << 7);
+    assert_eq!(world.value("tank", Property::Compression), (fast, PropertySource::Local));
+    // of the origin's head and the root's: one part each
+    world.change(|change| assert_eq!(change.feature(EMPTY_BPOBJ).unwrap(), Some(2)));
+}
+
+#[test]
+fn datasets_come_move_and_go() {
+    let (world, _) = World::new(&[ASYNC_DESTROY]);
+    let created = world.create("tank/a", &[("quota", "1M"), ("x:y", "z"), ("normalization", "formC")]).unwrap();
+    world.create("tank/a/b", &[]).unwrap();
+    assert_eq!(
+        created.contents,
+        [
+            (Property::Version, 5),
+            (Property::Normalization, 0x50),
+            (Property::Utf8only, 1),
+            (Property::Casesensitivity, 0)
+        ]
+    );
+    assert_eq!(world.names(), ["tank", "tank/a", "tank/a/b"]);
+    assert_eq!(world.value("tank/a", Property::Quota), (PropertyValue::Number(1 << 20), PropertySource::Local));
+    assert_eq!(world.dsl().find_dir("tank/a").unwrap().phys.quota, 1 << 20);
+    let user = world.dsl().subject("tank/a/b").unwrap().levels().find_user("x:y").unwrap();
+    assert_eq!(user.value, PropertyValue::Text("z".into()));
+
+    let error = |result: Result<()>| result.map_err(|e| (e.kind(), e.what().to_owned())).unwrap_err();
+    let of = |kind, what: &str| (kind, what.to_owned());
+    let create = |name| error(world.create(name, &[]).map(drop));
+    assert_eq!(create("tank/a"), of(Kind::Exists, "dataset already exists"));
+    assert_eq!(create("tank/c/d"), of(Kind::NotFound, "parent does not exist"));
+    assert_eq!(error(world.create("tank/c", &[("used", "1")]).map(drop)), of(Kind::ReadOnly, "'used' is readonly"));
+    assert_eq!(error(world.destroy("tank/a").map(drop)), of(Kind::NotEmpty, "filesystem has children"));
+    assert_eq!(
+        error(world.rename("tank/a", "tank/a/b/c")),
+        of(Kind::Invalid, "New dataset name cannot be a descendant of current dataset name")
+    );
+    assert_eq!(error(world.rename("tank/a", "other/a")), of(Kind::Invalid, "datasets must be within same pool"));
+    world.rename("tank/a/b", "tank/b").unwrap();
+    world.rename("tank/a", "tank/b/c").unwrap();
+    assert_eq!(world.names(), ["tank", "tank/b", "tank/b/c"]);
+    assert_eq!(world.destroy("tank/b/c").unwrap(), Destroyed::Nothing);
+    assert_eq!(world.destroy("tank/b").unwrap(), Destroyed::Nothing);
+    assert_eq!(world.names(), ["tank"]);
+    let dsl = world.dsl();
+    let origin = dsl.head(&dsl.root().unwrap()).unwrap().phys.prev_snap;
+    assert_eq!(dsl.clones(&dsl.dataset(origin, "origin").unwrap()).unwrap(), ["tank"]);
+}
+
+#[test]
+fn properties_are_set_inherited_and_reverted() {
+    let (world, _) = World::new(&[]);
+    world.create("tank/a", &[]).unwrap();
+    let number = PropertyValue::Number;
+    assert_eq!(world.set("tank", "copies", "2").unwrap(), [Effect::Policy]);
+    assert_eq!(world.set("tank/a", "copies", "3").unwrap(), [Effect::Policy]);
+    assert_eq!(world.set("tank/a", "mountpoint", "/x").unwrap(), [Effect::Mountpoint]);
+    assert_eq!(world.value("tank/a", Property::Copies), (number(3), PropertySource::Local));
+    world.inherit("tank/a", "copies", false).unwrap();
+    assert_eq!(world.value("tank/a", Property::Copies), (number(2), PropertySource::Inherited("tank".into())));
+
+    // what was received hides behind what is set, and can be hidden itself
+    let table = world.dsl().find_dir("tank/a").unwrap().phys.props_zap;
+    world.change(|change| {
+        change.set(table, "$hasrecvd", &Value::one(0)).unwrap();
+        change.set(table, "copies$recvd", &Value::one(1)).unwrap();
+    });
+    assert_eq!(world.value("tank/a", Property::Copies), (number(1), PropertySource::Received));
+    world.inherit("tank/a", "copies", false).unwrap();
+    assert_eq!(world.value("tank/a", Property::Copies), (number(2), PropertySource::Inherited("tank".into())));
+    world.inherit("tank/a", "copies", true).unwrap();
+    assert_eq!(world.value("tank/a", Property::Copies), (number(1), PropertySource::Received));
+
+    let snapshot = world.snapshot("tank/a@s");
+    world.set("tank/a@s", "a:b", "c").unwrap();
+    let found = |world: &World| world.dsl().subject("tank/a@s").unwrap().levels().find_user("a:b");
+    assert_eq!(found(&world).unwrap().source, PropertySource::Local);
+    world.inherit("tank/a@s", "a:b", false).unwrap();
+    assert_eq!(found(&world), None);
+    assert_eq!(world.change(|change| change.dataset(snapshot).unwrap().props_zap), 0);
+}
+
+#[test]
+fn limits_are_kept() {
+    let (world, _) = World::new(&[]);
+    world.create("tank/a", &[("reservation", "10M")]).unwrap();
+    let error = |result: Result<Vec<Effect>>| result.unwrap_err().what().to_owned();
+    let small = "size is less than current used or reserved space";
+    let large = "size is greater than available space";
+    assert_eq!(error(world.set("tank/a", "quota", "5M")), small);
+    assert_eq!(world.set("tank/a", "quota", "20M").unwrap(), [Effect::Limits]);
+    assert_eq!(error(world.set("tank/a", "reservation", "21M")), large);
+    assert_eq!(error(world.set("tank/a", "refreservation", "21M")), large);
+    assert_eq!(error(world.set("tank", "reservation", "2G")), large);
+    world.set("tank/a", "refquota", "3M").unwrap();
+    assert_eq!(error(world.set("tank/a", "refreservation", "4M")), large);
+    world.set("tank/a", "refreservation", "2M").unwrap();
+    assert_eq!(error(world.set("tank/a", "refquota", "1M")), small);
+    assert_eq!(world.create("tank/b", &[("reservation", "2G")]).unwrap_err().kind(), Kind::NoSpace);
+
+    let room = |name: &str| {
+        let dsl = world.dsl();
+        let dir = dsl.find_dir(name).unwrap();
+        dsl.room(&dir, &dsl.head(&dir).unwrap(), USABLE).unwrap()
+    };
+    assert_eq!(room("tank/a"), Room { bytes: 3 << 20, refusal: Kind::Quota });
+    assert_eq!(room("tank"), Room { bytes: USABLE - (10 << 20), refusal: Kind::NoSpace });
+    world.set("tank/a", "refquota", "none").unwrap();
+    assert_eq!(room("tank/a"), Room { bytes: 20 << 20, refusal: Kind::Quota });
+}
+
+#[test]
+fn policies_follow_properties() {
+    let (world, _) = World::new(&[]);
+    world.create("tank/a", &[("recordsize", "1M"), ("checksum", "sha256"), ("dnodesize", "auto")]).unwrap();
+    let dsl = world.dsl();
+    let levels = dsl.levels(&dsl.find_dir("tank/a").unwrap()).unwrap();
+    let traits = PoolTraits { lz4: true, embedded_data: true, hole_birth: false };
+    let policy = write_policy(&levels, traits);
+    assert_eq!((policy.checksum, policy.compress, policy.compress_level), (Checksum::Sha256, Compress::Zstd, -10));
+    assert_eq!((policy.copies, policy.embed, policy.hole_birth), (1, true, false));
+    let options = file_system_options(&levels);
+    assert_eq!((options.record_size, options.dnode_size, options.atime, options.xattr), (1 << 20, 0, true, 1));
+    world.set("tank/a", "compression", "on").unwrap();
+    let levels = dsl.levels(&dsl.find_dir("tank/a").unwrap()).unwrap();
+    assert_eq!(write_policy(&levels, traits).compress, Compress::Lz4);
+    assert_eq!(write_policy(&levels, PoolTraits { lz4: false, ..traits }).compress, Compress::Lzjb);
+}

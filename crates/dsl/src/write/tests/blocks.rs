@@ -1,0 +1,220 @@
+//! Heads with real blocks: written, charged, destroyed, freed.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use dmu::Mode;
+use dmu::bpobj::{self, Bpobj, Totals};
+use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
+use format::dnode::Dnode;
+
+use super::*;
+
+/// Sizes of all blocks below a root, and the blocks with addresses.
+#[derive(Default)]
+struct All {
+    totals: Totals,
+    blocks: HashMap<[u64; 2], u64>,
+}
+
+impl Visitor for All {
+    fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
+        self.totals = self.totals.plus(Totals::of(visit.bp, size_of(visit.bp)));
+        if !visit.bp.is_embedded() {
+            assert_eq!(self.blocks.insert(visit.bp.dvas()[0].words(), visit.bp.birth()), None);
+        }
+        ControlFlow::Continue(Descend::Below)
+    }
+
+    fn lost(&mut self, error: base::Error) {
+        panic!("{error}");
+    }
+}
+
+fn all(world: &World, root: &BlkPtr) -> All {
+    let mut all = All::default();
+    assert!(traverse(&world.cache, 99, root, Range::default(), &mut all).is_continue());
+    all
+}
+
+impl World {
+    /// Changes a head by `f`, and writes it.
+    fn write(&mut self, dataset: u64, f: impl FnOnce(&Arc<Objset>, &Tx<'_>)) {
+        let bp = self.change(|change| change.dataset(dataset).unwrap().bp);
+        let set = Objset::open_live(self.cache.clone(), dataset, bp, ObjsetType::Zfs, "fs", policy()).unwrap();
+        let tx = self.txgs.in_sync(self.txg);
+        f(&set, &tx);
+        let mut ledger = DatasetLedger::open(&self.mos, dataset, &size_of).unwrap();
+        let synced = set.sync(self.txg, &mut ledger).unwrap().unwrap();
+        self.cache.zio().finish_writes().unwrap();
+        let freed = self.change(|change| ledger.finish(change, synced.rootbp()).unwrap());
+        for bp in &freed {
+            self.cache.zio().free(self.txg, bp).unwrap();
+        }
+        set.commit(synced);
+    }
+}
+
+/// Files of many blocks, of few and of none, with holes.
+fn fill(set: &Arc<Objset>, tx: &Tx<'_>) {
+    for i in 0..300u64 {
+        let dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512 << (i % 3), 12, 1, 1);
+        let object = set.allocate(tx, dnode).unwrap();
+        for part in 0..i % 7 {
+            let bytes: Vec<u8> = (0..5000u64).map(|n| (n * n * (i + 3) >> 5) as u8).collect();
+            object.write(tx, part * 40_000 + i * 13, &bytes).unwrap();
+        }
+    }
+}
+
+fn change_some(set: &Arc<Objset>, tx: &Tx<'_>) {
+    let mut id = 0;
+    while let Some(next) = set.next_object(id).unwrap() {
+        id = next;
+        match id % 5 {
+            0 => set.free_object(tx, id).unwrap(),
+            1 => set.object(id).unwrap().write(tx, 700, &[id as u8; 900]).unwrap(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn the_books_tell_what_is_on_disk() {
+    let (mut world, _) = World::new(&[ASYNC_DESTROY]);
+    let id = world.create("tank/a", &[]).unwrap().dataset;
+    world.write(id, fill);
+    world.sync();
+    world.write(id, change_some);
+    world.sync();
+    let mos = Objset::open(world.cache.clone(), 0, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
+    let dsl = Dsl::open(mos, "tank").unwrap();
+    let head = dsl.find("tank/a").unwrap().phys;
+    let found = all(&world, &head.bp).totals;
+    let told = Totals {
+        used: head.referenced_bytes,
+        compressed: head.compressed_bytes,
+        uncompressed: head.uncompressed_bytes,
+    };
+    assert_eq!(told, found);
+    assert_eq!(head.unique_bytes, found.used);
+    let root = dsl.root().unwrap().phys;
+    assert_eq!((root.used_bytes, root.compressed_bytes), (found.used, found.compressed));
+}
+
+#[test]
+fn destroyed_heads_are_freed_bit_by_bit_each_block_once() {
+    for budget in [1, 7, 100, 1_000_000] {
+        let (mut world, _) = World::new(&[ASYNC_DESTROY]);
+        let ids = [world.create("tank/a", &[]).unwrap().dataset, world.create("tank/b", &[]).unwrap().dataset];
+        for id in ids {
+            world.write(id, fill);
+        }
+        world.sync();
+        let mut left = HashMap::new();
+        for id in ids {
+            let bp = world.change(|change| change.dataset(id).unwrap().bp);
+            left.extend(all(&world, &bp).blocks);
+        }
+        let used = world.dsl().root().unwrap().phys.used_bytes;
+        assert_eq!(world.destroy("tank/a").unwrap(), Destroyed::Queued);
+        assert_eq!(world.destroy("tank/b").unwrap(), Destroyed::Queued);
+        assert_eq!(world.dsl().root().unwrap().phys.used_bytes, used);
+        assert_eq!(world.change(|change| change.feature(ASYNC_DESTROY).unwrap()), Some(1));
+        let (mut rounds, mut go_on) = (0, true);
+        while go_on {
+            let mut freed = Vec::new();
+            go_on = world.change(|change| change.free_destroyed(budget, &mut |bp| freed.push(*bp)).unwrap());
+            for bp in &freed {
+                assert_eq!(left.remove(&bp.dvas()[0].words()), Some(bp.birth()), "{bp:?} is freed twice");
+                world.cache.zio().free(world.txg, bp).unwrap();
+            }
+            rounds += 1;
+            if rounds % 50 == 1 {
+                world.sync();
+            }
+        }
+        assert!(left.is_empty() && (rounds > 1) == (budget < 1_000_000), "{} left", left.len());
+        world.change(|change| {
+            assert!(!change.has_destroyed().unwrap());
+            assert_eq!(change.feature(ASYNC_DESTROY).unwrap(), Some(0));
+            let free = change.dir(change.own_dir("$FREE").unwrap()).unwrap();
+            assert_eq!((free.used_bytes, free.compressed_bytes, free.uncompressed_bytes), (0, 0, 0));
+        });
+        assert_eq!(world.dsl().root().unwrap().phys.used_bytes, 0);
+    }
+}
+
+#[test]
+fn without_the_feature_blocks_are_freed_at_once() {
+    let (mut world, _) = World::new(&[]);
+    let id = world.create("tank/a", &[]).unwrap().dataset;
+    world.write(id, fill);
+    world.sync();
+    let bp = world.change(|change| change.dataset(id).unwrap().bp);
+    let mut left = all(&world, &bp).blocks;
+    let Destroyed::Blocks { root, since_txg } = world.destroy("tank/a").unwrap() else { panic!("blocks are lost") };
+    world.change(|change| {
+        let free = &mut |bp: &BlkPtr| assert!(left.remove(&bp.dvas()[0].words()).is_some());
+        change.free_tree(&root, since_txg, free).unwrap();
+    });
+    assert!(left.is_empty());
+    assert_eq!(world.dsl().root().unwrap().phys.used_bytes, 0);
+}
+
+#[test]
+fn lists_are_filled_and_drained() {
+    let (mut world, pool) = World::new(&[]);
+    let id = world.create("tank/a", &[]).unwrap().dataset;
+    world.write(id, fill);
+    world.sync();
+    let mut bps: Vec<BlkPtr> = Vec::new();
+    struct Take<'a>(&'a mut Vec<BlkPtr>);
+    impl Visitor for Take<'_> {
+        fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
+            self.0.push(*visit.bp);
+            ControlFlow::Continue(Descend::Below)
+        }
+        fn lost(&mut self, error: base::Error) {
+            panic!("{error}");
+        }
+    }
+    let bp = world.change(|change| change.dataset(id).unwrap().bp);
+    assert!(traverse(&world.cache, 99, &bp, Range::default(), &mut Take(&mut bps)).is_continue());
+    let (first, rest) = bps.split_at(bps.len() / 3);
+    let list = |world: &World| Bpobj::open(&world.mos, pool.deferred_list).unwrap();
+    world.change(|change| list(&world).append(change.tx, first, &size_of).unwrap());
+    world.sync();
+    world.change(|change| list(&world).append(change.tx, rest, &size_of).unwrap());
+    world.sync();
+    let sum = bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, size_of(bp))));
+    assert_eq!(list(&world).totals().unwrap(), sum);
+
+    let mos = Objset::open(world.cache.clone(), 0, world.mos.rootbp(), Mode::Plain, "tank").unwrap();
+    let mut at = bps.iter();
+    bpobj::for_each(&mos, pool.deferred_list, &mut |listed| {
+        let expect = at.next().unwrap();
+        assert_eq!((listed.bp.birth(), listed.bp.lsize()), (expect.birth(), expect.lsize()));
+        assert!(expect.is_embedded() || listed.bp.dvas() == expect.dvas());
+        assert!(!listed.is_free && listed.bp.checksum() == [0; 4]);
+        Ok(())
+    })
+    .unwrap();
+    assert!(at.next().is_none());
+
+    let mut drained = 0;
+    while drained < bps.len() {
+        let n = world.change(|change| {
+            let f = &mut |bp: &BlkPtr| {
+                drained += 1;
+                assert_eq!(bp.birth(), bps[bps.len() - drained].birth());
+                Ok(())
+            };
+            list(&world).drain(change.tx, 700, &size_of, f).unwrap()
+        });
+        assert!(n == 700 || drained == bps.len());
+        world.sync();
+    }
+    assert!(list(&world).is_empty().unwrap());
+    assert_eq!(list(&world).totals().unwrap(), Totals::default());
+}
