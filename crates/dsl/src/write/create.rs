@@ -21,7 +21,7 @@ use format::object_type::ObjectType;
 use super::{Change, DIRECTORY, check_name};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From};
-use crate::{Dsl, Property, PropertyValue, contents};
+use crate::{Dir, Dsl, Property, PropertyValue, contents};
 
 const CHILD_MAP: ObjectType = ObjectType(13);
 const SNAP_MAP: ObjectType = ObjectType(14);
@@ -102,7 +102,7 @@ impl Change<'_> {
     /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
     /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
     ///
-    /// Errors, as `zfs create` words them: `Exists`, `NotFound` without a parent, those of [`check_name`], those
+    /// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_name`], those
     /// of wrong properties, `NoSpace` for a reservation.
     pub fn create_dataset(&self, dsl: &Dsl, name: &str, new: &NewDataset<'_>, usable_bytes: u64) -> Result<Created> {
         check_name(name)?;
@@ -115,6 +115,7 @@ impl Change<'_> {
         if parent.kind() != DatasetKind::FileSystem {
             return Err(Error::new(Kind::Invalid, "parent is not a filesystem"));
         }
+        refuse_encrypted(dsl, parent.dir())?;
         let parent_dir = self.dir(parent.dir().id)?;
         if self.number(parent_dir.child_zap, own_name)?.is_some() {
             return Err(Error::new(Kind::Exists, "dataset already exists"));
@@ -255,6 +256,14 @@ impl Change<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses to change what would have to change keys, too.
+pub(super) fn refuse_encrypted(dsl: &Dsl, dir: &Dir) -> Result<()> {
+    match dsl.key_object(dir)? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(Kind::Encrypted, "the dataset is encrypted, and changing those is not supported")),
     }
 }
 

@@ -9,6 +9,7 @@ use dmu::zap::Zap;
 use format::dsl::DatasetPhys;
 
 use super::bptree::Destroyed;
+use super::create::refuse_encrypted;
 use super::feature::{ASYNC_DESTROY, BOOKMARK_WRITTEN, BOOKMARKS};
 use super::space::{Column, Delta};
 use super::{Change, DIRECTORY};
@@ -22,7 +23,7 @@ impl Change<'_> {
     /// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
     ///
     /// Returns what to do with its blocks. Nobody may have it open. Errors: `NotFound`; `NotEmpty` if it has
-    /// snapshots or children; `Unsupported` if its origin waits for it to be destroyed.
+    /// snapshots or children; `Unsupported` if its origin waits for it to be destroyed; `Encrypted`.
     pub fn destroy(&self, dsl: &Dsl, name: &str) -> Result<Destroyed> {
         let dir = dsl.find_dir(name)?;
         let head = dsl.head(&dir)?;
@@ -33,6 +34,7 @@ impl Change<'_> {
         if has_snapshots || self.entries_of(dir.phys.child_zap)? > 0 {
             return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
         }
+        refuse_encrypted(dsl, &dir)?;
         if head.phys.prev_snap != 0 {
             let origin = self.dataset(head.phys.prev_snap)?;
             if origin.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0 && origin.num_children == 2 {

@@ -6,6 +6,7 @@
 use base::{Error, Kind, Result};
 use dmu::zap::Value;
 
+use super::create::refuse_encrypted;
 use super::space::{Column, Delta};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
@@ -20,7 +21,7 @@ impl Change<'_> {
     /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
     ///
     /// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_name`],
-    /// `Quota` if one of a new parent does not allow it.
+    /// `Quota` if one of a new parent does not allow it, `Encrypted` if a key would have to go along.
     pub fn rename(&self, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
         let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
         check_name(new)?;
@@ -50,6 +51,8 @@ impl Change<'_> {
         check_names_below(dsl, &dir, old.len(), new.len())?;
         let old_parent = dir.phys.parent;
         if parent.dir().id != old_parent {
+            refuse_encrypted(dsl, &dir)?;
+            refuse_encrypted(dsl, parent.dir())?;
             self.check_quotas(&dir, parent.dir().id)?;
             self.move_accounts(&dir, parent.dir().id)?;
         }

@@ -273,6 +273,30 @@ fn datasets_come_move_and_go() {
 }
 
 #[test]
+fn volumes_have_sizes() {
+    let (world, _) = World::new(&[]);
+    let create = |name: &str, properties: &[(&str, &str)]| {
+        let properties: Vec<(String, String)> =
+            properties.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
+        let new = NewDataset { kind: DatasetKind::Volume, properties: &properties };
+        world.change(|change| change.create_dataset(&world.dsl(), name, &new, USABLE))
+    };
+    let created = create("tank/v", &[("volsize", "1M"), ("volblocksize", "4K"), ("copies", "2")]).unwrap();
+    assert_eq!(created.contents, [(Property::Volsize, 1 << 20), (Property::Volblocksize, 4096)]);
+    let stored = world.dsl().stored_props(&world.dsl().find_dir("tank/v").unwrap()).unwrap();
+    assert_eq!(stored, [("copies".to_owned(), PropertyValue::Number(2))]);
+    for (properties, why) in [
+        (&[][..], "missing volume size"),
+        (&[("volsize", "0")], "volume size cannot be zero"),
+        (&[("volsize", "12K"), ("volblocksize", "8K")], "volume size must be a multiple of volume block size"),
+        (&[("quota", "1M")], "'quota' does not apply to datasets of this type"),
+    ] {
+        assert_eq!(create("tank/w", properties).unwrap_err().what(), why);
+    }
+    assert_eq!(world.names(), ["tank", "tank/v"]);
+}
+
+#[test]
 fn properties_are_set_inherited_and_reverted() {
     let (world, _) = World::new(&[]);
     world.create("tank/a", &[]).unwrap();

@@ -218,3 +218,68 @@ fn lists_are_filled_and_drained() {
     assert!(list(&world).is_empty().unwrap());
     assert_eq!(list(&world).totals().unwrap(), Totals::default());
 }
+
+#[test]
+fn sublists_are_drained_and_freed_with_their_list() {
+    const SUBLISTS: ObjectType = ObjectType(53);
+    let (mut world, _) = World::new(&[]);
+    let id = world.create("tank/a", &[]).unwrap().dataset;
+    world.write(id, fill);
+    world.sync();
+    let root = world.change(|change| change.dataset(id).unwrap().bp);
+    let objects = |world: &World| {
+        let (mut count, mut id) = (0, 0);
+        while let Some(next) = world.mos.next_object(id).unwrap() {
+            (count, id) = (count + 1, next);
+        }
+        count
+    };
+    let before = objects(&world);
+    // 5 pointers of its own, and two sublists of 7 each
+    let make = |world: &World| {
+        world.change(|change| {
+            let list = |n: usize| {
+                let id = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true).unwrap();
+                Bpobj::open(change.mos, id).unwrap().append(change.tx, &vec![root; n], &size_of).unwrap();
+                id
+            };
+            let (parent, parts) = (list(5), [list(7), list(7)]);
+            let names = change.create_object(SUBLISTS, (ObjectType::NONE, Vec::new())).unwrap();
+            names.write(change.tx, 0, &parts.map(u64::to_le_bytes).concat()).unwrap();
+            let object = change.mos.object(parent).unwrap();
+            let size = Totals::of(&root, size_of(&root));
+            let sizes = [19 * size.used, 19 * size.compressed, 19 * size.uncompressed, names.id(), 2];
+            let words: Vec<u8> = sizes.iter().flat_map(|word| word.to_le_bytes()).collect();
+            object.update(change.tx, |dnode| dnode.bonus[8..].copy_from_slice(&words)).unwrap();
+            parent
+        })
+    };
+    let parent = make(&world);
+    world.sync();
+    let mut seen = 0;
+    for expect in [4, 4, 4, 4, 3, 0] {
+        let n = world.change(|change| {
+            let list = Bpobj::open(&world.mos, parent).unwrap();
+            let f = &mut |bp: &BlkPtr| {
+                seen += 1;
+                assert_eq!(bp.birth(), root.birth());
+                Ok(())
+            };
+            list.drain(change.tx, 4, &size_of, f).unwrap()
+        });
+        assert_eq!(n, expect);
+        world.sync();
+    }
+    let list = Bpobj::open(&world.mos, parent).unwrap();
+    assert!(list.is_empty().unwrap() && list.totals().unwrap() == Totals::default() && seen == 19);
+    assert_eq!(objects(&world), before + 1);
+    let other = make(&world);
+    world.sync();
+    world.change(|change| {
+        for list in [parent, other] {
+            Bpobj::free(change.mos, change.tx, list).unwrap();
+        }
+    });
+    world.sync();
+    assert_eq!(objects(&world), before);
+}
