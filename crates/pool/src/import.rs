@@ -172,6 +172,57 @@ impl Pool {
         })
     }
 
+    /// The pool that is being made: nothing can be read of it yet.
+    pub(crate) fn unborn(name: &str, config: NvList, tree: Arc<Tree>, cache: Arc<Cache>, mos: Arc<Objset>) -> Pool {
+        let vdev_tree = config.list("vdev_tree").cloned().unwrap_or_default();
+        let candidate = Candidate {
+            name: name.to_owned(),
+            guid: tree.root().guid(),
+            state: crate::PoolState::Active,
+            version: 5000,
+            txg: config.opt_u64("txg").unwrap_or(0),
+            hostid: config.opt_u64("hostid"),
+            hostname: config.opt_str("hostname").map(str::to_owned),
+            label: config.clone(),
+            vdev_tree,
+            devices: Vec::new(),
+            aux_devices: Vec::new(),
+        };
+        let uberblock = Uberblock {
+            endian: base::Endian::Little,
+            version: 5000,
+            txg: 0,
+            guid_sum: 0,
+            timestamp_s: 0,
+            rootbp: format::blkptr::BlkPtr::HOLE,
+            software_version: 5000,
+            mmp: None,
+            checkpoint_txg: 0,
+            raidz_reflow: 0,
+        };
+        let dsl = Dsl::unborn(mos.clone(), name);
+        let (spares, caches, features) = (Vec::new(), Vec::new(), Features::default());
+        Pool { name: name.to_owned(), candidate, config, uberblock, tree, cache, mos, dsl, features, spares, caches }
+    }
+
+    /// The same pool as of another group.
+    pub(crate) fn renewed(&self, config: NvList, uberblock: Uberblock, mos: Arc<Objset>) -> Result<Pool> {
+        let features = Features::read(&mos)?;
+        Ok(Pool {
+            name: self.name.clone(),
+            candidate: self.candidate.clone(),
+            config,
+            uberblock,
+            tree: self.tree.clone(),
+            cache: self.cache.clone(),
+            dsl: Dsl::open(mos.clone(), &self.name)?,
+            features,
+            spares: aux_list(&mos, "spares")?,
+            caches: aux_list(&mos, "l2cache")?,
+            mos,
+        })
+    }
+
     /// Name that it was opened under.
     pub fn name(&self) -> &str {
         &self.name

@@ -117,11 +117,7 @@ impl<'a> Writer<'a> {
         if is_meta {
             let copies = if set.is_meta { 3 } else { (set.copies + 1).min(3) };
             let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
-            let compress = match out.object_type {
-                // its entries are appended one by one; OpenZFS keeps them as they are, too
-                ObjectType::BPOBJ => Compress::Off,
-                _ => set.compress_meta,
-            };
+            let compress = Compress::from_u8(out.own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
             return WritePolicy { checksum, compress, compress_level: 0, copies, class: Class::Special, embed };
         }
         let checksum = Checksum::from_u8(out.own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);

@@ -4,5 +4,6 @@ mod check;
 mod damage;
 mod files;
 mod golden;
+mod live;
 mod redundancy;
 mod ztest;

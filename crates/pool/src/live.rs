@@ -1,0 +1,179 @@
+//! Pools that are written to: the groups' way to disk, and what is changed at that moment.
+//!
+//! ```text
+//!   mounted heads: changed at any time ─────────────┐
+//!   tasks: create, set, rename, ... wait their turn ─┤
+//!                                                    ▼
+//!   LivePool::step   close the group ─▶ heads ─▶ tasks ─▶ MOS, in passes ─▶ labels, uberblock
+//!                                                          space maps change as the MOS is written
+//!                                                                            └▶ a new view
+//! ```
+//!
+//! The MOS is changed only by who syncs a group. Everybody who only looks at datasets, properties or
+//! space uses a [`Pool`] of the latest group on disk, the view, as one that is open for reading does.
+//!
+//! Invariant: an uberblock is written when all that it leads to is on the devices, and flushed. What a
+//! group freed is used again two groups later, so that at any moment the latest uberblocks are whole.
+
+mod config;
+mod create;
+mod history;
+mod import;
+mod new;
+mod space_maps;
+mod sync;
+mod tasks;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use arc::Cache;
+use base::{Env, Error, Kind, Result};
+use dmu::{Objset, Txgs};
+use vdev::Tree;
+
+use crate::Pool;
+use config::Config;
+pub use new::{NewLeaf, NewPool, NewVdev, Shape};
+use space_maps::SpaceMaps;
+pub use tasks::SyncContext;
+use tasks::Task;
+
+/// How long changes wait for more of them, in seconds: zfs_txg_timeout.
+const TXG_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of changes that may wait to be written: zfs_dirty_data_max.
+const DIRTY_BYTES_MAX: u64 = 512 << 20;
+
+/// A pool that is open to be changed.
+pub struct LivePool {
+    env: Env,
+    name: String,
+    txgs: Arc<Txgs>,
+    tree: Arc<Tree>,
+    cache: Arc<Cache>,
+    mos: Arc<Objset>,
+    maps: Arc<SpaceMaps>,
+    view: RwLock<Arc<Pool>>,
+    config: Mutex<Config>,
+    heads: Mutex<HashMap<u64, Head>>,
+    tasks: Mutex<Vec<Task>>,
+    /// Held by who syncs a group.
+    syncing: Mutex<()>,
+    has_thread: AtomicBool,
+    ends: AtomicBool,
+}
+
+/// A head whose objects may be changed.
+#[derive(Clone)]
+struct Head {
+    objset: Arc<Objset>,
+}
+
+impl LivePool {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The pool as of the latest group on disk.
+    pub fn view(&self) -> Arc<Pool> {
+        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its groups.
+    pub fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Starts the thread that syncs groups. Without one, whoever waits for a group syncs it.
+    pub fn start(self: &Arc<Self>) {
+        let pool = self.clone();
+        self.has_thread.store(true, Ordering::Relaxed);
+        let started = self.env.spawn("txg_sync", move || {
+            while !pool.ends.load(Ordering::Relaxed) {
+                if pool.txgs.wait_for_work(TXG_TIMEOUT)
+                    && let Err(error) = pool.step()
+                {
+                    tracing::error!(pool = pool.name, "the pool is suspended: {error}");
+                    return;
+                }
+            }
+        });
+        self.has_thread.store(started, Ordering::Relaxed);
+    }
+
+    /// Syncs the open group. Errors: whatever keeps it from being whole on disk; nothing is written any more then.
+    pub fn step(&self) -> Result<()> {
+        let _alone = lock(&self.syncing);
+        if let Some(why) = self.txgs.stopped() {
+            return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
+        }
+        let txg = self.txgs.close();
+        match self.sync_txg(txg) {
+            Ok(()) => {
+                self.txgs.synced(txg);
+                Ok(())
+            }
+            Err(error) => {
+                self.txgs.stop(&error.to_string());
+                self.fail_tasks();
+                Err(error)
+            }
+        }
+    }
+
+    /// Brings everything that has happened so far to disk.
+    pub fn sync(&self) -> Result<()> {
+        match self.has_thread.load(Ordering::Relaxed) {
+            true => self.txgs.wait_synced(),
+            false => self.step(),
+        }
+    }
+
+    /// The object set of a file system's head, to be changed. `id` is the dataset's object.
+    pub fn head(&self, id: u64) -> Result<Arc<Objset>> {
+        if let Some(head) = lock(&self.heads).get(&id) {
+            return Ok(head.objset.clone());
+        }
+        let view = self.view();
+        let name = view.dsl().name_of(id)?;
+        let subject = view.dsl().subject(&name)?;
+        let policy = dsl::write::write_policy(subject.levels(), self.config().traits);
+        let dataset = view.dsl().find(&name)?;
+        let kind = format::objset::ObjsetType::Zfs;
+        let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
+        let mut heads = lock(&self.heads);
+        Ok(heads.entry(id).or_insert(Head { objset }).objset.clone())
+    }
+
+    /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
+    pub fn close(&self, state: crate::PoolState) -> Result<()> {
+        self.run(move |context| {
+            context.pool.config().state = match state {
+                crate::PoolState::Destroyed => 2,
+                crate::PoolState::Exported => 1,
+                _ => 0,
+            };
+            context.write_config()
+        })?;
+        self.ends.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn config(&self) -> MutexGuard<'_, Config> {
+        lock(&self.config)
+    }
+
+    /// The heads that are open.
+    fn open_heads(&self) -> Vec<(u64, Head)> {
+        let mut heads: Vec<(u64, Head)> = lock(&self.heads).iter().map(|(&id, head)| (id, head.clone())).collect();
+        heads.sort_by_key(|(id, _)| *id);
+        heads
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,93 @@
+//! The pool's configuration: in the MOS, and in the label of each leaf.
+
+use dsl::write::PoolTraits;
+use format::nvlist::{NvList, Value};
+use format::uberblock::Uberblock;
+use vdev::{Tree, Vdev};
+
+/// What the configuration says besides the vdevs.
+#[derive(Clone, Debug)]
+pub(super) struct Config {
+    pub(super) name: String,
+    pub(super) guid: u64,
+    /// 0: in use, 1: exported, 2: destroyed.
+    pub(super) state: u64,
+    /// The group that it was written in.
+    pub(super) txg: u64,
+    /// Id and name of the host.
+    pub(super) host: (u64, String),
+    pub(super) comment: Option<String>,
+    /// The active features without which the MOS cannot be read.
+    pub(super) features_for_read: Vec<String>,
+    /// What its features allow in blocks.
+    pub(super) traits: PoolTraits,
+    /// The root in force.
+    pub(super) uberblock: Option<Uberblock>,
+    /// Object of the configuration in the MOS.
+    pub(super) object: u64,
+    /// The labels are to be written.
+    pub(super) is_dirty: bool,
+}
+
+impl Config {
+    /// The configuration in the MOS.
+    pub(super) fn mos_config(&self, tree: &Tree) -> NvList {
+        let mut list = self.head();
+        list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
+        list.set("vdev_children", Value::U64(tree.tops().len() as u64));
+        list.set("vdev_tree", Value::List(spec_of(tree, tree.root()).to_nvlist()));
+        list.set("features_for_read", Value::List(self.features()));
+        list
+    }
+
+    /// The label of a leaf.
+    pub(super) fn label(&self, tree: &Tree, leaf: &Vdev) -> NvList {
+        let mut top = leaf;
+        while let Some(parent) = top.parent().map(|id| tree.vdev(id)).filter(|parent| parent.parent().is_some()) {
+            top = parent;
+        }
+        let mut list = self.head();
+        list.set("top_guid", Value::U64(top.guid()));
+        list.set("guid", Value::U64(leaf.guid()));
+        list.set("vdev_children", Value::U64(tree.tops().len() as u64));
+        list.set("vdev_tree", Value::List(spec_of(tree, top).to_nvlist()));
+        list.set("features_for_read", Value::List(self.features()));
+        list
+    }
+
+    /// The sum of the guids of the pool and all its vdevs.
+    pub(super) fn guid_sum(&self, tree: &Tree) -> u64 {
+        tree.iter().fold(0, |sum: u64, vdev| sum.wrapping_add(vdev.guid()))
+    }
+
+    fn head(&self) -> NvList {
+        let mut list = NvList::new();
+        list.set("version", Value::U64(5000));
+        list.set("name", Value::Str(self.name.clone()));
+        list.set("state", Value::U64(self.state));
+        list.set("txg", Value::U64(self.txg));
+        list.set("pool_guid", Value::U64(self.guid));
+        list.set("errata", Value::U64(0));
+        if let Some(comment) = &self.comment {
+            list.set("comment", Value::Str(comment.clone()));
+        }
+        list.set("hostid", Value::U64(self.host.0));
+        list.set("hostname", Value::Str(self.host.1.clone()));
+        list
+    }
+
+    fn features(&self) -> NvList {
+        let mut list = NvList::new();
+        for guid in &self.features_for_read {
+            list.set(guid, Value::Flag);
+        }
+        list
+    }
+}
+
+/// The configuration of a vdev and all below it.
+fn spec_of(tree: &Tree, vdev: &Vdev) -> vdev::Spec {
+    let mut spec = vdev.spec().clone();
+    spec.children = vdev.children().iter().map(|&child| spec_of(tree, tree.vdev(child))).collect();
+    spec
+}

@@ -1,0 +1,391 @@
+//! Making a pool.
+//!
+//! ```text
+//!   devices ─▶ measures, guids ─▶ vdev tree ─▶ first group (4): the pool's own objects
+//!                                                                root file system
+//!                                              ─▶ labels, uberblock: now it is a pool
+//! ```
+//!
+//! The numbers of the objects that the configuration speaks of are chosen beforehand, so that the vdev tree
+//! is complete when it is opened.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
+
+use arc::Cache;
+use base::{Env, Error, Kind, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use device::Device;
+use dmu::live::INDIRECT_SHIFT;
+use dmu::zap::Value;
+use dmu::{Objset, Policy, Txgs};
+use dsl::Dsl;
+use dsl::write::PoolTraits;
+use format::blkptr::BlkPtr;
+use format::dnode::Dnode;
+use format::feature;
+use format::object_type::ObjectType;
+use format::objset::ObjsetType;
+use vdev::spec::{Bias, LeafSpec, TopSpec};
+use vdev::{Spec, Tree, geometry, label};
+use zio::Zio;
+use zio::alloc::{Allocator, Class, TopShape};
+
+use super::config::Config;
+use super::space_maps::{MapsOfTop, Source, SpaceMaps};
+use super::{DIRTY_BYTES_MAX, LivePool, NewPool, NewVdev, Shape, SyncContext};
+use crate::{Pool, slabs};
+
+/// The group that a pool begins with.
+const TXG_INITIAL: u64 = 4;
+/// The object directory.
+const DIRECTORY: u64 = 1;
+/// The table of all tables of vdevs.
+const VDEV_TABLES: u64 = 2;
+/// Object of the configuration.
+const CONFIG: u64 = 3;
+const CACHE_BYTES: u64 = 256 << 20;
+
+/// Devices by guid of the leaf.
+type Devices = HashMap<u64, Arc<dyn Device>>;
+
+impl LivePool {
+    /// Makes a pool on `devices`, by path: those that `new` names, open for writing. Their labels are
+    /// overwritten. The root file system has no contents yet: `make_root` makes them.
+    ///
+    /// Errors: `Invalid`, `Missing` if a device is too small or not there, with nothing written; those of
+    /// devices.
+    pub fn create(
+        env: &Env,
+        new: &NewPool,
+        devices: &HashMap<PathBuf, Arc<dyn Device>>,
+        make_root: impl FnOnce(&Arc<Objset>, &dmu::Tx<'_>, &dsl::write::Created) -> Result<()> + Send + 'static,
+    ) -> Result<Arc<LivePool>> {
+        let (spec, by_guid) = plan(env, new, devices)?;
+        for device in by_guid.values() {
+            label::initialize(&**device)?;
+        }
+        let tree = Arc::new(Tree::open(spec, &by_guid)?);
+        let (cache, mos, maps) = open_empty(env, &tree, &new.name)?;
+        let config = Config {
+            name: new.name.clone(),
+            guid: tree.root().guid(),
+            state: 0,
+            txg: TXG_INITIAL,
+            host: new.host.clone(),
+            comment: new.properties.iter().find(|(name, _)| name == "comment").map(|(_, text)| text.clone()),
+            features_for_read: features_for_read(new),
+            traits: traits(&|guid| new.features.iter().any(|feature| feature == guid)),
+            uberblock: None,
+            object: CONFIG,
+            is_dirty: true,
+        };
+        let view = Pool::unborn(&new.name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
+        let pool = Arc::new(LivePool {
+            env: env.clone(),
+            name: new.name.clone(),
+            txgs: Arc::new(Txgs::new(TXG_INITIAL - 1, DIRTY_BYTES_MAX)),
+            tree,
+            cache,
+            mos,
+            maps,
+            view: RwLock::new(Arc::new(view)),
+            config: Mutex::new(config),
+            heads: Mutex::default(),
+            tasks: Mutex::default(),
+            syncing: Mutex::default(),
+            has_thread: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+        });
+        let new = new.clone();
+        pool.run(move |context| context.make_pool(&new, make_root))?;
+        Ok(pool)
+    }
+}
+
+impl SyncContext<'_> {
+    /// Makes the first objects of a pool: first those whose numbers the configuration has.
+    fn make_pool(
+        &self,
+        new: &NewPool,
+        make_root: impl FnOnce(&Arc<Objset>, &dmu::Tx<'_>, &dsl::write::Created) -> Result<()>,
+    ) -> Result<()> {
+        let change = &self.change;
+        change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
+        self.make_vdev_objects()?;
+        change.add(DIRECTORY, "config", CONFIG)?;
+        let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, 16 << 10, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = ObjectType(4);
+        dnode.bonus = vec![0; 8];
+        change.mos.allocate_at(change.tx, CONFIG, dnode)?;
+        self.make_features(new)?;
+        change.add(DIRECTORY, "creation_version", 5000)?;
+        change.add(DIRECTORY, "deflate", 1)?;
+        let salt: Vec<u8> = (0..4).flat_map(|_| change.env.random().to_le_bytes()).collect();
+        change.set(DIRECTORY, "org.illumos:checksum_salt", &Value::of_bytes(&salt))?;
+        change.mos.cache().zio().set_salt(*salt.first_chunk().expect("32 bytes"));
+        let (_, created) = change.create_pool_dsl(&new.fs_properties)?;
+        self.make_history()?;
+        if let Some((_, comment)) = new.properties.iter().find(|(name, _)| name == "comment") {
+            let table = change.create_table(ObjectType(47))?;
+            change.add(DIRECTORY, "pool_props", table)?;
+            change.set(table, "comment", &Value::of_text(comment))?;
+        }
+        self.make_head(&created, make_root)?;
+        self.log_history(&new.history)?;
+        self.write_config()
+    }
+
+    /// Makes the object set of a head that has just been created.
+    pub fn make_head(
+        &self,
+        created: &dsl::write::Created,
+        make: impl FnOnce(&Arc<Objset>, &dmu::Tx<'_>, &dsl::write::Created) -> Result<()>,
+    ) -> Result<()> {
+        let change = &self.change;
+        let dsl = Dsl::open(change.mos.clone(), &self.pool.name)?;
+        let name = dsl.name_of(created.dataset)?;
+        let subject = dsl.subject(&name)?;
+        let policy = dsl::write::write_policy(subject.levels(), self.pool.config().traits);
+        let cache = self.pool.cache.clone();
+        let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, ObjsetType::Zfs, &name, policy)?;
+        make(&objset, change.tx, created)?;
+        super::lock(&self.pool.heads).insert(created.dataset, super::Head { objset });
+        Ok(())
+    }
+
+    /// Tables and arrays of vdevs, under the numbers that the configuration has.
+    fn make_vdev_objects(&self) -> Result<()> {
+        let change = &self.change;
+        change.create_table_at(VDEV_TABLES, ObjectType(0xc4))?;
+        change.add(DIRECTORY, "com.delphix:vdev_zap_map", VDEV_TABLES)?;
+        for vdev in self.pool.tree.iter() {
+            let tables = [vdev.leaf_spec().map_or(0, |leaf| leaf.zap), vdev.top_spec().map_or(0, |top| top.zap)];
+            for table in tables.into_iter().filter(|&table| table != 0) {
+                change.create_table_at(table, ObjectType(0xc4))?;
+                change.add_number(VDEV_TABLES, table)?;
+            }
+            let Some(top) = vdev.top_spec() else { continue };
+            if let Some(bias) = top.bias {
+                let name = match bias {
+                    Bias::Log => "log",
+                    Bias::Special => "special",
+                    Bias::Dedup => "dedup",
+                };
+                change.set(top.zap, "org.zfsonlinux:allocation_bias", &Value::of_text(name))?;
+            }
+            let bytes = (slabs::count(vdev) * 8).next_power_of_two().clamp(512, 128 << 10);
+            let dnode = Dnode::new(ObjectType(2), bytes, INDIRECT_SHIFT, 1, 1);
+            let array = change.mos.allocate_at(change.tx, top.metaslab_array, dnode)?;
+            array.write(change.tx, 0, &vec![0; slabs::count(vdev) as usize * 8])?;
+        }
+        Ok(())
+    }
+
+    /// The tables of features: which there are, since when, and how often each is used.
+    fn make_features(&self, new: &NewPool) -> Result<()> {
+        let change = &self.change;
+        let [read, write, texts] = [(); 3].map(|()| change.create_table(ObjectType(0xc4)));
+        let (read, write, texts) = (read?, write?, texts?);
+        change.add(DIRECTORY, "features_for_read", read)?;
+        change.add(DIRECTORY, "features_for_write", write)?;
+        change.add(DIRECTORY, "feature_descriptions", texts)?;
+        let has = |guid: &str| new.features.iter().any(|f| f == guid);
+        let since = if has(ENABLED_TXG) { Some(change.create_table(ObjectType(0xc4))?) } else { None };
+        if let Some(since) = since {
+            change.add(DIRECTORY, "feature_enabled_txg", since)?;
+        }
+        let mut dated = 0;
+        for row in feature::FEATURES.iter().filter(|row| has(row.guid)) {
+            change.add(if row.readonly_compatible { write } else { read }, row.guid, 0)?;
+            change.set(texts, row.guid, &Value::of_text(row.name))?;
+            if let Some(since) = since.filter(|_| row.guid != ENABLED_TXG) {
+                change.add(since, row.guid, TXG_INITIAL)?;
+                dated += 1;
+            }
+        }
+        for guid in ACTIVE_FROM_THE_START.iter().filter(|guid| has(guid)) {
+            change.count_feature(guid, 1)?;
+        }
+        if since.is_some() {
+            change.count_feature(ENABLED_TXG, dated)?;
+        }
+        let set_aside =
+            |vdev: &&vdev::Vdev| matches!(vdev.top_spec().and_then(|t| t.bias), Some(Bias::Special | Bias::Dedup));
+        let classes = self.pool.tree.tops().filter(set_aside).count();
+        if classes > 0 {
+            change.count_feature("org.zfsonlinux:allocation_classes", classes as i64)?;
+        }
+        Ok(())
+    }
+}
+
+const ENABLED_TXG: &str = "com.delphix:enabled_txg";
+/// Features that are in use as soon as a pool has them.
+const ACTIVE_FROM_THE_START: [&str; 4] =
+    ["org.illumos:lz4_compress", "com.delphix:hole_birth", "com.delphix:embedded_data", "com.delphix:spacemap_v2"];
+
+/// Of the features that a new pool has in use, those without which its MOS cannot be read.
+fn features_for_read(new: &NewPool) -> Vec<String> {
+    let needed = ["com.delphix:hole_birth", "com.delphix:embedded_data"];
+    new.features.iter().filter(|guid| needed.contains(&guid.as_str())).cloned().collect()
+}
+
+/// The vdev tree of a new pool, and its devices.
+fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(Spec, Devices)> {
+    let mut next = CONFIG + 1;
+    let mut number = || {
+        next += 1;
+        next - 1
+    };
+    let guid = || env.random() | 1;
+    let mut by_guid = Devices::new();
+    let mut tops = Vec::new();
+    for (id, vdev) in new.vdevs.iter().enumerate() {
+        let mut leaves = Vec::new();
+        for (id, leaf) in vdev.leaves.iter().enumerate() {
+            let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(leaf.path.display().to_string());
+            let device = devices.get(&leaf.path).ok_or_else(missing)?;
+            let spec = LeafSpec { path: Some(leaf.path.display().to_string()), zap: number(), ..LeafSpec::default() };
+            let kind = if leaf.is_file { vdev::Kind::File } else { vdev::Kind::Disk };
+            let guid = guid();
+            by_guid.insert(guid, device.clone());
+            leaves.push(Spec {
+                kind,
+                id: id as u64,
+                guid,
+                create_txg: TXG_INITIAL,
+                top: None,
+                leaf: Some(spec),
+                children: Vec::new(),
+            });
+        }
+        tops.push(top_of(id as u64, vdev, leaves, guid(), new.ashift, &by_guid, &mut number)?);
+    }
+    let root = Spec {
+        kind: vdev::Kind::Root,
+        id: 0,
+        guid: guid(),
+        create_txg: TXG_INITIAL,
+        top: None,
+        leaf: None,
+        children: tops,
+    };
+    Ok((root, by_guid))
+}
+
+/// A top-level vdev over its leaves.
+fn top_of(
+    id: u64,
+    vdev: &NewVdev,
+    mut leaves: Vec<Spec>,
+    guid: u64,
+    ashift: Option<u32>,
+    devices: &Devices,
+    number: &mut dyn FnMut() -> u64,
+) -> Result<Spec> {
+    let mut spec = match vdev.shape {
+        Shape::Single => leaves.remove(0),
+        Shape::Mirror | Shape::Raidz(_) => Spec {
+            kind: match vdev.shape {
+                Shape::Raidz(nparity) => vdev::Kind::Raidz { nparity },
+                _ => vdev::Kind::Mirror,
+            },
+            id,
+            guid,
+            create_txg: TXG_INITIAL,
+            top: None,
+            leaf: None,
+            children: leaves,
+        },
+    };
+    spec.id = id;
+    let measures = geometry::plan(&spec, devices, ashift)?;
+    spec.top = Some(TopSpec {
+        ashift: measures.ashift,
+        asize: measures.asize,
+        metaslab_array: number(),
+        metaslab_shift: measures.metaslab_shift,
+        is_log: vdev.bias == Some(Bias::Log),
+        bias: vdev.bias,
+        removing: false,
+        zap: number(),
+        indirect: None,
+    });
+    Ok(spec)
+}
+
+/// The pipeline and an empty MOS over vdevs in which nothing is allocated.
+fn open_empty(env: &Env, tree: &Arc<Tree>, name: &str) -> Result<(Arc<Cache>, Arc<Objset>, Arc<SpaceMaps>)> {
+    let tops = tree.tops().filter_map(|top| {
+        let spec = top.top_spec()?;
+        let maps = (0..slabs::count(top)).map(|n| (0, slabs::range(top, n))).collect();
+        Some((top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps }))
+    });
+    let tops: HashMap<u64, MapsOfTop> = tops.collect();
+    let shapes = tree.tops().filter_map(|top| {
+        let maps = &tops.get(&top.number())?.maps;
+        let metaslabs = maps.iter().map(|(_, range)| (range.clone(), 0)).collect();
+        let metaslab_shift = top.top_spec()?.metaslab_shift;
+        Some(TopShape { top: top.number(), class: class_of(top), metaslab_shift, metaslabs })
+    });
+    let shapes: Vec<TopShape> = shapes.collect();
+    let maps = Arc::new(SpaceMaps::new(tops));
+    let (cache, mos) = open_mos(env, tree, &maps, shapes, BlkPtr::HOLE, name)?;
+    Ok((cache, mos, maps))
+}
+
+/// The pipeline that allocates from `shapes`, and the MOS under `rootbp`, to be changed.
+pub(super) fn open_mos(
+    env: &Env,
+    tree: &Arc<Tree>,
+    maps: &Arc<SpaceMaps>,
+    shapes: Vec<TopShape>,
+    rootbp: BlkPtr,
+    name: &str,
+) -> Result<(Arc<Cache>, Arc<Objset>)> {
+    let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
+    let allocator = Allocator::new(tree.clone(), Box::new(Source(maps.clone())));
+    for shape in shapes {
+        allocator.add_top(shape)?;
+    }
+    zio.set_allocator(Arc::new(allocator));
+    let cache = Arc::new(Cache::new(zio, CACHE_BYTES));
+    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, MOS_POLICY)?;
+    maps.set_mos(&mos);
+    Ok((cache, mos))
+}
+
+/// What the features that `has` knows allow in blocks.
+pub(super) fn traits(has: &dyn Fn(&str) -> bool) -> PoolTraits {
+    PoolTraits {
+        lz4: has("org.illumos:lz4_compress"),
+        embedded_data: has("com.delphix:embedded_data"),
+        hole_birth: has("com.delphix:hole_birth"),
+    }
+}
+
+/// What the space of a top-level vdev is for.
+pub(super) fn class_of(top: &vdev::Vdev) -> Class {
+    match top.top_spec().map(|spec| (spec.is_log, spec.bias)) {
+        Some((true, _) | (_, Some(Bias::Log))) => Class::Log,
+        Some((_, Some(Bias::Special))) => Class::Special,
+        Some((_, Some(Bias::Dedup))) => Class::Dedup,
+        _ => Class::Normal,
+    }
+}
+
+/// How the MOS is written.
+const MOS_POLICY: Policy = Policy {
+    checksum: Checksum::Fletcher4,
+    compress: Compress::Lz4,
+    compress_level: 0,
+    compress_meta: Compress::Lz4,
+    copies: 3,
+    is_meta: true,
+    embed: true,
+    hole_birth: true,
+};

@@ -1,0 +1,106 @@
+//! Writing the log of commands; see [`crate::History`] for its form.
+
+use base::{Error, Result};
+use dmu::live::INDIRECT_SHIFT;
+use format::dnode::Dnode;
+use format::nvlist::{NvList, Value};
+use format::object_type::ObjectType;
+
+use super::SyncContext;
+
+const HISTORY: ObjectType = ObjectType(36);
+const OFFSETS: ObjectType = ObjectType(35);
+const BLOCK_SIZE: u64 = 128 << 10;
+/// Bytes of the ring: a 10,000th of the pool, between these.
+const BYTES_MIN: u64 = 128 << 10;
+const BYTES_MAX: u64 = 1 << 30;
+
+impl SyncContext<'_> {
+    /// Makes an empty log.
+    pub(super) fn make_history(&self) -> Result<()> {
+        let size: u64 = self.pool.tree.tops().filter_map(|top| top.top_spec()).map(|top| top.asize).sum();
+        let bytes = (size / 1000).clamp(BYTES_MIN, BYTES_MAX);
+        let mut dnode = Dnode::new(HISTORY, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = OFFSETS;
+        dnode.bonus = words(&[0, bytes, 0, 0, 0]);
+        let object = self.change.mos.allocate(self.change.tx, dnode)?;
+        self.change.add(1, "history", object.id())
+    }
+
+    /// Adds a command line to the log.
+    pub fn log_history(&self, command: &str) -> Result<()> {
+        let Some(id) = self.change.number(1, "history")? else { return Ok(()) };
+        let mut record = NvList::new();
+        record.set("history time", Value::U64(self.change.env.now_s()));
+        record.set("history command", Value::Str(command.to_owned()));
+        record.set("history who", Value::U64(0));
+        record.set("history hostname", Value::Str(self.pool.config().host.1.clone()));
+        let packed = record.pack();
+        let mut bytes = (packed.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(packed);
+
+        let object = self.change.mos.object(id)?;
+        let bad = || Error::corrupt("history without offsets").at_block(object.bookmark(0, 0));
+        let (raw, _) = object.bonus().as_chunks();
+        let [mut creation_end, physical_end, mut begin, mut end, mut lost, ..] =
+            *raw.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>()
+        else {
+            return Err(bad());
+        };
+        let ring = physical_end.checked_sub(creation_end).filter(|&ring| ring > 0).ok_or_else(bad)?;
+        if bytes.len() as u64 > ring {
+            return Ok(());
+        }
+        // room for the new record, by forgetting the oldest
+        while end + bytes.len() as u64 - begin > ring {
+            let mut head = [0; 8];
+            self.read_ring(&object, (creation_end, physical_end), begin, &mut head)?;
+            begin = begin.saturating_add(8 + u64::from_le_bytes(head)).min(end);
+            lost += 1;
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let at = ring_offset((creation_end, physical_end), end);
+            let (part, tail) = rest.split_at(rest.len().min((physical_end - at) as usize));
+            object.write(self.change.tx, at, part)?;
+            end += part.len() as u64;
+            rest = tail;
+        }
+        if creation_end == 0 {
+            // the record of the pool's creation stays for ever
+            (creation_end, begin) = (end, end);
+        }
+        let offsets = [creation_end, physical_end, begin, end, lost];
+        object.update(self.change.tx, |dnode| dnode.bonus = words(&offsets))
+    }
+
+    fn read_ring(&self, object: &dmu::Object, bounds: (u64, u64), mut at: u64, buf: &mut [u8]) -> Result<()> {
+        for byte in buf {
+            object.read(ring_offset(bounds, at), std::slice::from_mut(byte))?;
+            at += 1;
+        }
+        Ok(())
+    }
+
+    /// Writes the pool's configuration, now and into the labels.
+    pub fn write_config(&self) -> Result<()> {
+        let packed = {
+            let mut config = self.pool.config();
+            config.txg = self.change.tx.txg();
+            config.is_dirty = true;
+            config.mos_config(&self.pool.tree).pack()
+        };
+        let object = self.change.mos.object(self.pool.config().object)?;
+        object.write(self.change.tx, 0, &packed)?;
+        object.update(self.change.tx, |dnode| dnode.bonus = (packed.len() as u64).to_le_bytes().to_vec())
+    }
+}
+
+/// Where in the object the byte is that has that place in the log.
+fn ring_offset((creation_end, physical_end): (u64, u64), at: u64) -> u64 {
+    if at < creation_end { at } else { creation_end + (at - creation_end) % (physical_end - creation_end) }
+}
+
+fn words(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}

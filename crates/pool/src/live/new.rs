@@ -1,0 +1,61 @@
+//! What a new pool is to be.
+
+use std::path::PathBuf;
+
+use vdev::spec::Bias;
+
+/// A pool to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPool {
+    /// Its name.
+    pub name: String,
+    /// Its top-level vdevs, in order.
+    pub vdevs: Vec<NewVdev>,
+    /// Devices that stand by for others.
+    pub spares: Vec<NewLeaf>,
+    /// Cache devices.
+    pub caches: Vec<NewLeaf>,
+    /// Binary logarithm of the sector size; `None`: what the devices say.
+    pub ashift: Option<u32>,
+    /// Guids of the features that it has; they need not be in an order.
+    pub features: Vec<String>,
+    /// Properties of the pool, as text that has been checked: `comment`, `autotrim`, ...
+    pub properties: Vec<(String, String)>,
+    /// Properties of its root dataset, as text that has been checked.
+    pub fs_properties: Vec<(String, String)>,
+    /// The first record of its history: the command line.
+    pub history: String,
+    /// Id and name of the host.
+    pub host: (u64, String),
+}
+
+/// A top-level vdev to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewVdev {
+    /// How its leaves hang together.
+    pub shape: Shape,
+    /// What it is set aside for.
+    pub bias: Option<Bias>,
+    /// Its leaves; one, if it is single.
+    pub leaves: Vec<NewLeaf>,
+}
+
+/// How the leaves of a new vdev hang together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One leaf.
+    Single,
+    /// The same on each.
+    Mirror,
+    /// With that many parity columns, 1 to 3.
+    Raidz(usize),
+}
+
+/// A device of a new pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLeaf {
+    /// Path of the file or disk.
+    pub path: PathBuf,
+    /// Whether it is a regular file.
+    pub is_file: bool,
+}

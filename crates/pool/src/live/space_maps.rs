@@ -1,0 +1,178 @@
+//! The space maps of metaslabs as objects of the MOS: read for the allocator, and told what it did.
+//!
+//! ```text
+//!   vdev ─▶ array object: one number a metaslab ─▶ space map object: runs; bonus: length, sum, histogram
+//! ```
+//!
+//! A map is appended to. When it has grown to twice what it would be written anew, it is written anew.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, Weak};
+
+use base::{Error, Kind, RangeTree, Result};
+use dmu::{Object, Objset};
+use dsl::write::Change;
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
+use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run, runs};
+use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
+
+use super::lock;
+
+/// log2 of the bytes of an indirect block of a space map.
+const INDIRECT_SHIFT: u8 = 14;
+/// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
+const BLOCK_SIZE: u64 = 16 << 10;
+/// Bytes of the bonus buffer of a space map with a histogram.
+const HEADER: ObjectType = ObjectType(7);
+/// Per cent of what it would be written anew that a map may grow to: zfs_condense_pct.
+const CONDENSE_PERCENT: u64 = 200;
+/// Shorter maps are not written anew.
+const CONDENSE_BYTES_MIN: u64 = 4 * BLOCK_SIZE;
+/// Most bytes of a space map.
+const LENGTH_MAX: u64 = 512 << 20;
+
+/// Where the maps of one top-level vdev are.
+#[derive(Clone, Debug)]
+pub(super) struct MapsOfTop {
+    /// Object of the numbers of the space maps.
+    pub(super) array: u64,
+    /// log2 of the unit of the maps.
+    pub(super) ashift: u32,
+    /// Objects of the maps, 0 where there is none, and the bytes of the metaslabs.
+    pub(super) maps: Vec<(u64, Range<u64>)>,
+}
+
+/// The space maps of a pool.
+pub(super) struct SpaceMaps {
+    /// Weak, as what allocates for the MOS holds this.
+    mos: Mutex<Weak<Objset>>,
+    tops: Mutex<HashMap<u64, MapsOfTop>>,
+}
+
+/// What the allocator gets.
+pub(super) struct Source(pub(super) Arc<SpaceMaps>);
+
+impl SpaceMapSource for Source {
+    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+        self.0.runs(top, metaslab)
+    }
+}
+
+impl SpaceMaps {
+    pub(super) fn new(tops: HashMap<u64, MapsOfTop>) -> SpaceMaps {
+        SpaceMaps { mos: Mutex::default(), tops: Mutex::new(tops) }
+    }
+
+    /// Tells the set that the maps are in.
+    pub(super) fn set_mos(&self, mos: &Arc<Objset>) {
+        *lock(&self.mos) = Arc::downgrade(mos);
+    }
+
+    fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
+        let (map, ashift, range) = self.place(top, metaslab)?;
+        if map == 0 {
+            return Ok(Vec::new());
+        }
+        let gone = || Error::new(Kind::Missing, "the pool is being closed");
+        let mos = lock(&self.mos).upgrade().ok_or_else(gone)?;
+        let object = mos.object(map)?;
+        let header = Header::parse(object.bonus())?;
+        let bytes = object.read_whole(header.length, LENGTH_MAX)?;
+        let in_bytes = |run: Result<Run>| {
+            let run = run.map_err(|e| e.at_block(object.bookmark(0, 0)))?;
+            let offset = run.offset.checked_shl(ashift).and_then(|offset| offset.checked_add(range.start));
+            let too_far = || Error::corrupt("a run of a space map is out of all bounds");
+            Ok(Run { offset: offset.ok_or_else(too_far)?, len: run.len << ashift, ..run })
+        };
+        runs(&bytes).map(in_bytes).collect()
+    }
+
+    fn place(&self, top: u64, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
+        let tops = lock(&self.tops);
+        let found = tops.get(&top).and_then(|t| Some((t, t.maps.get(metaslab as usize)?)));
+        let absent = || Error::corrupt(format!("there is no metaslab {metaslab} on vdev {top}"));
+        found.map(|(t, (map, range))| (*map, t.ashift, range.clone())).ok_or_else(absent)
+    }
+
+    /// Writes down what was allocated and freed.
+    pub(super) fn write(&self, change: &Change<'_>, changes: Vec<MetaslabChange>, pass: u32) -> Result<()> {
+        let allocator = change.mos.cache().zio().allocator()?.clone();
+        for one in changes {
+            self.write_one(change, &allocator, &one, pass)?;
+        }
+        Ok(())
+    }
+
+    fn write_one(&self, change: &Change<'_>, allocator: &Allocator, one: &MetaslabChange, pass: u32) -> Result<()> {
+        let (map, ashift, range) = self.place(one.top, one.metaslab)?;
+        let object = match map {
+            0 => self.create_map(change, one)?,
+            map => change.mos.object(map)?,
+        };
+        let before = Header::parse(object.bonus())?;
+        let txg = change.tx.txg();
+        let allocated = allocator.condensed(one.top, one.metaslab, txg)?;
+        let is_long = before.length > CONDENSE_BYTES_MIN
+            && before.length > allocated.count() as u64 * 16 * CONDENSE_PERCENT / 100;
+        // written anew at most once in a group, or it would not converge
+        let anew = is_long && pass == 2;
+        let start = if anew { 0 } else { before.length };
+        let mut encoder = Encoder::new(start, BLOCK_SIZE, true);
+        let mut push = |is_allocated: bool, ranges: &mut dyn Iterator<Item = Range<u64>>| {
+            let mut begun = false;
+            for part in ranges {
+                if !std::mem::replace(&mut begun, true) {
+                    encoder.begin(is_allocated, pass.into(), txg);
+                }
+                let (offset, len) = ((part.start - range.start) >> ashift, (part.end - part.start) >> ashift);
+                encoder.push(&Run { allocated: is_allocated, offset, len, vdev: None });
+            }
+        };
+        if anew {
+            push(true, &mut allocated.iter());
+        } else {
+            push(true, &mut one.allocated.iter().cloned());
+            push(false, &mut one.freed.iter().cloned());
+        }
+        let length = encoder.length();
+        if anew {
+            object.free_range(change.tx, 0, before.length)?;
+        }
+        object.write(change.tx, start, &encoder.finish())?;
+        let header = Header { length, allocated: allocated.total() as i64 };
+        let bonus = header.bonus(object.id(), Some(&histogram(&allocated, &range, ashift)));
+        object.update(change.tx, |dnode| dnode.bonus = bonus)
+    }
+
+    /// Makes the map of a metaslab in which something is allocated for the first time.
+    fn create_map(&self, change: &Change<'_>, one: &MetaslabChange) -> Result<Object> {
+        let mut dnode = Dnode::new(ObjectType::SPACE_MAP, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = HEADER;
+        let object = change.mos.allocate(change.tx, dnode)?;
+        let header = Header { length: 0, allocated: 0 };
+        object.update(change.tx, |dnode| dnode.bonus = header.bonus(object.id(), Some(&[0; HISTOGRAM_BUCKETS])))?;
+        change.count_feature("com.delphix:spacemap_histogram", 1)?;
+        let mut tops = lock(&self.tops);
+        let top = tops.get_mut(&one.top).expect("a vdev that is allocated from has metaslabs");
+        change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().to_le_bytes())?;
+        top.maps[one.metaslab as usize].0 = object.id();
+        object.fresh()
+    }
+}
+
+/// Numbers of free runs, by the binary logarithm of their lengths.
+fn histogram(allocated: &RangeTree, range: &Range<u64>, ashift: u32) -> [u64; HISTOGRAM_BUCKETS] {
+    let mut buckets = [0; HISTOGRAM_BUCKETS];
+    let mut at = range.start;
+    let ends = allocated.iter().chain(std::iter::once(range.end..range.end));
+    for part in ends {
+        if part.start > at {
+            let bucket = ((part.start - at) >> ashift).max(1).ilog2() as usize;
+            buckets[bucket.min(HISTOGRAM_BUCKETS - 1)] += 1;
+        }
+        at = part.end;
+    }
+    buckets
+}

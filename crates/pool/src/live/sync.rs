@@ -1,0 +1,190 @@
+//! How a group gets to disk.
+//!
+//! ```text
+//!   pass 1   frees that the last group put off; heads; tasks; MOS
+//!   pass 2   space maps, of what pass 1 allocated and freed; MOS again: what the group wrote already
+//!   ...      is written anew in its place, so less and less is allocated
+//!   then     flush ─ labels 0 and 2 ─ flush ─ uberblock ─ flush ─ labels 1 and 3 ─ flush
+//! ```
+//!
+//! From pass 3 on, what dies in the MOS is put off to the next group: otherwise each free would change a
+//! space map, whose change would free another block.
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::bpobj::{Bpobj, Totals};
+use dmu::{Ledger, Mode, Objset, dsize};
+use dsl::write::{Change, DatasetLedger};
+use format::blkptr::BlkPtr;
+use format::uberblock::Uberblock;
+
+use super::{LivePool, SyncContext};
+
+/// From this pass on frees are put off: zfs_sync_pass_deferred_free.
+const PASS_DEFERRED: u32 = 3;
+/// A group that has not converged by then never will.
+const PASSES_MAX: u32 = 64;
+
+/// What one pass writes and kills of the MOS.
+#[derive(Default)]
+struct MosLedger {
+    born: Vec<BlkPtr>,
+    killed: Vec<BlkPtr>,
+}
+
+impl Ledger for MosLedger {
+    fn born(&mut self, bp: &BlkPtr) {
+        self.born.push(*bp);
+    }
+
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        self.killed.push(*bp);
+        Ok(())
+    }
+}
+
+impl LivePool {
+    pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
+        let heads = self.open_heads();
+        let is_idle =
+            !self.has_tasks() && !self.mos.is_dirty(txg) && heads.iter().all(|(_, h)| !h.objset.is_dirty(txg));
+        if is_idle {
+            return Ok(());
+        }
+        let tx = self.txgs.in_sync(txg);
+        let size_of = |bp: &BlkPtr| dsize(&self.cache, bp);
+        let change = Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of };
+        let context = SyncContext { pool: self, change };
+        self.free_put_off(&change)?;
+        self.sync_heads(&change)?;
+        let told = self.run_tasks(&context);
+        // what tasks made in new heads, and changed in others
+        self.sync_heads(&change)?;
+        self.sync_mos(&change)?;
+        self.write_root(txg)?;
+        self.cache.zio().allocator()?.synced(txg);
+        self.renew_view(txg)?;
+        for (done, outcome) in told {
+            // whoever asked may have gone
+            let _ = done.send(outcome);
+        }
+        Ok(())
+    }
+
+    /// Writes the changes of all heads.
+    fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
+        let (txg, zio) = (change.tx.txg(), self.cache.zio());
+        for (id, head) in self.open_heads() {
+            let mut ledger = DatasetLedger::open(&self.mos, id, change.size_of)?;
+            let Some(synced) = head.objset.sync(txg, &mut ledger)? else { continue };
+            zio.finish_writes()?;
+            let freed = ledger.finish(change, synced.rootbp())?;
+            head.objset.commit(synced);
+            freed.iter().for_each(|bp| self.free(txg, bp));
+        }
+        Ok(())
+    }
+
+    /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
+    pub(super) fn free(&self, txg: u64, bp: &BlkPtr) {
+        if let Err(error) = self.cache.zio().free(txg, bp) {
+            tracing::error!(pool = self.name, ?bp, "a block could not be freed: {error}");
+        }
+    }
+
+    /// Writes the MOS until nothing more changes.
+    fn sync_mos(&self, change: &Change<'_>) -> Result<()> {
+        let (txg, zio) = (change.tx.txg(), self.cache.zio());
+        let allocator = zio.allocator()?;
+        for pass in 1..PASSES_MAX {
+            if pass > 1 {
+                self.maps.write(change, allocator.take_changes(txg), pass)?;
+            }
+            let mut ledger = MosLedger::default();
+            let Some(synced) = self.mos.sync(txg, &mut ledger)? else {
+                return Ok(());
+            };
+            zio.finish_writes()?;
+            self.mos.commit(synced);
+            let sum = |bps: &[BlkPtr]| {
+                bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, (change.size_of)(bp))))
+            };
+            let (born, killed) = (sum(&ledger.born), sum(&ledger.killed));
+            if born != killed {
+                change.charge_mos(born, killed)?;
+            }
+            let is_real = |bp: &&BlkPtr| !bp.is_hole() && !bp.is_embedded();
+            let (now, later): (Vec<BlkPtr>, Vec<BlkPtr>) =
+                ledger.killed.iter().filter(is_real).partition(|bp| pass < PASS_DEFERRED || bp.birth() == txg);
+            now.iter().for_each(|bp| self.free(txg, bp));
+            if !later.is_empty() {
+                self.put_off_list(change)?.append(change.tx, &later, change.size_of)?;
+            }
+        }
+        Err(Error::new(Kind::Io, format!("group {txg} does not converge")))
+    }
+
+    /// Frees what the last group put off.
+    fn free_put_off(&self, change: &Change<'_>) -> Result<()> {
+        let list = self.put_off_list(change);
+        // a new pool has none yet
+        let Ok(list) = list else { return Ok(()) };
+        if list.is_empty()? {
+            return Ok(());
+        }
+        let txg = change.tx.txg();
+        list.drain(change.tx, u64::MAX, change.size_of, &mut |bp| {
+            self.free(txg, bp);
+            Ok(())
+        })?;
+        Ok(())
+    }
+
+    fn put_off_list(&self, change: &Change<'_>) -> Result<Bpobj> {
+        Bpobj::open(&self.mos, change.in_directory("sync_bplist")?)
+    }
+
+    /// Makes the MOS that was written the pool's root.
+    fn write_root(&self, txg: u64) -> Result<()> {
+        let config = self.config().clone();
+        let uberblock = Uberblock {
+            endian: base::Endian::Little,
+            version: 5000,
+            txg,
+            guid_sum: config.guid_sum(&self.tree),
+            timestamp_s: self.env.now_s(),
+            rootbp: self.mos.rootbp(),
+            software_version: 5000,
+            mmp: Some(Default::default()),
+            checkpoint_txg: 0,
+            raidz_reflow: 0,
+        };
+        self.tree.flush()?;
+        let label_of = |leaf: &vdev::Vdev| config.label(&self.tree, leaf).pack();
+        if config.is_dirty {
+            self.tree.write_labels(&[0, 2], &label_of)?;
+            self.tree.flush()?;
+        }
+        self.tree.write_uberblock(&uberblock)?;
+        self.tree.flush()?;
+        if config.is_dirty {
+            self.tree.write_labels(&[1, 3], &label_of)?;
+            self.tree.flush()?;
+            self.config().is_dirty = false;
+        }
+        self.config().uberblock = Some(uberblock);
+        Ok(())
+    }
+
+    /// Lets readers see the group that has just been written.
+    pub(super) fn renew_view(&self, _txg: u64) -> Result<()> {
+        let config = self.config().clone();
+        let Some(uberblock) = config.uberblock.clone() else { return Ok(()) };
+        let mos = Objset::open(self.cache.clone(), 0, self.mos.rootbp(), Mode::Plain, &self.name)?;
+        let before = self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let view = before.renewed(config.mos_config(&self.tree), uberblock, mos).in_pool(&self.name)?;
+        *self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(view);
+        Ok(())
+    }
+}
