@@ -1,4 +1,5 @@
-//! The queue of destroyed heads, whose blocks are freed some in each group.
+//! The queue of destroyed heads, whose blocks are freed some in each group, after those of the list of what is left
+//! of destroyed snapshots.
 //!
 //! ```text
 //!   bonus: first entry, end, bytes, compressed, uncompressed
@@ -14,7 +15,7 @@ use std::ops::ControlFlow;
 
 use base::{Bookmark, Endian, Error, Reader, Result};
 use dmu::Object;
-use dmu::bpobj::Totals;
+use dmu::bpobj::{Bpobj, Totals};
 use dmu::live::INDIRECT_SHIFT;
 use dmu::traverse::{Descend, Position, Range, Visit, Visitor, traverse};
 use format::blkptr::BlkPtr;
@@ -25,7 +26,8 @@ use super::feature::ASYNC_DESTROY;
 use super::space::{Column, Delta};
 use super::{Change, DIRECTORY};
 
-pub(super) const QUEUE: &str = "bptree_obj";
+const QUEUE: &str = "bptree_obj";
+const LIST: &str = "free_bpobj";
 const QUEUE_TYPE: ObjectType = ObjectType(0xc3);
 const QUEUE_BLOCK_SIZE: u64 = 128 << 10;
 const ENTRY_SIZE: u64 = 168;
@@ -118,10 +120,44 @@ impl Change<'_> {
         object.write(self.tx, index * ENTRY_SIZE, &bytes)
     }
 
-    /// Frees up to about `count` blocks of destroyed heads: calls `free` with each. False if there are none left.
+    /// Whether blocks of what was destroyed wait to be freed.
+    pub fn has_destroyed(&self) -> Result<bool> {
+        if self.number(DIRECTORY, QUEUE)?.is_some() {
+            return Ok(true);
+        }
+        match self.number(DIRECTORY, LIST)? {
+            Some(list) => Ok(!Bpobj::open(self.mos, list)?.is_empty()?),
+            None => Ok(false),
+        }
+    }
+
+    /// Frees up to about `count` blocks of what was destroyed: calls `free` with each. False if there are none left.
     ///
-    /// Errors: those of reading the blocks; what was freed before is noted, and the rest stays in the queue.
+    /// Errors: those of reading the blocks; what was freed before is noted, and the rest stays where it is.
     pub fn free_destroyed(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
+        let listed = self.free_listed(count, free)?;
+        if listed < count { self.free_queued(count - listed, free) } else { self.has_destroyed() }
+    }
+
+    /// Frees up to `count` blocks of the list of what is left of snapshots. Returns how many.
+    fn free_listed(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<u64> {
+        let Some(id) = self.number(DIRECTORY, LIST)? else { return Ok(0) };
+        let list = Bpobj::open(self.mos, id)?;
+        let before = list.totals()?;
+        let done = list.drain(self.tx, count, self.size_of, &mut |bp| {
+            if !bp.is_embedded() {
+                free(bp);
+            }
+            Ok(())
+        })?;
+        if done > 0 {
+            self.charge(self.own_dir("$FREE")?, Column::Head, Delta::between(before, list.totals()?))?;
+        }
+        Ok(done)
+    }
+
+    /// Frees up to about `count` blocks of heads in the queue. False if there are none left.
+    fn free_queued(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
         let Some(id) = self.number(DIRECTORY, QUEUE)? else { return Ok(false) };
         let object = self.mos.object(id)?;
         let mut queue = Queue::of(&object)?;

@@ -93,7 +93,7 @@ impl Change<'_> {
         let root_dataset = self.create_head(root_dir, origin)?;
         let deferred_list = Bpobj::create(self.mos, self.tx, DEFERRED_BLOCK_SIZE, false)?;
         self.add(DIRECTORY, "sync_bplist", deferred_list)?;
-        self.store_given(root_dir, root_dataset, &given)?;
+        self.store_given(root_dir, &given)?;
         let contents = own_contents(kind, &given, &|_| Ok(None))?;
         let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
         Ok((pool, Created { dir: root_dir, dataset: root_dataset, contents }))
@@ -135,7 +135,7 @@ impl Change<'_> {
         let dir = self.create_dir(Some((parent.dir().id, own_name)))?;
         let dataset = self.create_head(dir, origin)?;
         self.count_file_systems(parent.dir().id, dir)?;
-        self.store_given(dir, dataset, &given).in_dataset(name)?;
+        self.store_given(dir, &given).in_dataset(name)?;
         Ok(Created { dir, dataset, contents })
     }
 

@@ -8,11 +8,11 @@ use dmu::bpobj::Totals;
 use dmu::zap::Zap;
 use format::dsl::DatasetPhys;
 
+use super::Change;
 use super::bptree::Destroyed;
 use super::create::refuse_encrypted;
 use super::feature::{ASYNC_DESTROY, BOOKMARK_WRITTEN, BOOKMARKS};
 use super::space::{Column, Delta};
-use super::{Change, DIRECTORY};
 use crate::Dsl;
 
 const BOOKMARKS_FIELD: &str = "com.delphix:bookmarks";
@@ -168,10 +168,5 @@ impl Change<'_> {
         let parent = self.dir(dir.parent)?;
         self.remove(parent.child_zap, name)?;
         self.free_object(id)
-    }
-
-    /// Whether heads that were destroyed wait to be freed.
-    pub fn has_destroyed(&self) -> Result<bool> {
-        Ok(self.number(DIRECTORY, super::bptree::QUEUE)?.is_some())
     }
 }

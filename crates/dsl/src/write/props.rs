@@ -15,6 +15,7 @@ use dmu::zap::Value;
 use format::object_type::ObjectType;
 
 use super::Change;
+use super::create::refuse_encrypted;
 use super::space::{Column, Delta};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From};
@@ -59,6 +60,10 @@ impl Change<'_> {
         let head = subject.dataset().ok_or_else(not_for_bookmarks)?.id;
         if let Some(effect) = self.contents_effect(dsl, &subject, &given)? {
             return Ok(vec![effect]);
+        }
+        if given.property == Some(Property::Keylocation) {
+            refuse_encrypted(dsl, subject.dir())?;
+            return Ok(Vec::new());
         }
         let before = self.limits(&subject)?;
         let after = before.with(&given);
@@ -115,12 +120,13 @@ impl Change<'_> {
     }
 
     /// Stores the properties of a new dataset.
-    pub(super) fn store_given(&self, dir: u64, _head: u64, given: &[Given]) -> Result<()> {
+    pub(super) fn store_given(&self, dir: u64, given: &[Given]) -> Result<()> {
         let table = self.dir(dir)?.props_zap;
         let mut limits = Limits::default();
         for given in given {
-            let is_inside = given.property.is_some_and(|property| property.info().from == From::Contents);
-            if is_inside || given.property == Some(Property::Encryption) {
+            // of what belongs to keys, only "none" is possible
+            let is_elsewhere = |property: Property| matches!(property.info().from, From::Contents | From::Key);
+            if given.property.is_some_and(|p| is_elsewhere(p) || p == Property::Keylocation) {
                 continue;
             }
             self.put_value(table, given)?;

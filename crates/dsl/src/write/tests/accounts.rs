@@ -35,7 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// A block of `sectors` somewhere.
-fn block(at: u64, sectors: u64, txg: u64) -> BlkPtr {
+pub(super) fn block(at: u64, sectors: u64, txg: u64) -> BlkPtr {
     let shape = Shape {
         lsize: 2 * sectors * 512,
         psize: sectors * 512,
