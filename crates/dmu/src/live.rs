@@ -10,7 +10,7 @@
 //! Changes are made through [`Object`] and a [`Tx`]; `sync` brings them to disk.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
@@ -21,6 +21,8 @@ use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::node::Node;
+use crate::sync::OwnersOf;
+use crate::sync::accounting::flags_of_new;
 use crate::{Object, Objset, Tx};
 
 const SHARDS: usize = 16;
@@ -59,6 +61,7 @@ pub(crate) struct Live {
     dirty: [Mutex<Vec<Arc<Node>>>; 2],
     numbers: Mutex<Numbers>,
     policy: Mutex<Policy>,
+    owners_of: OnceLock<Arc<OwnersOf>>,
 }
 
 #[derive(Default)]
@@ -83,7 +86,13 @@ pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
     // that of a file system has from the beginning all levels that it can come to need
     meta_dnode.levels = if kind == ObjsetType::Meta { 1 } else { 6 };
 
-    ObjsetPhys { meta_dnode, log_header: [0; 192], kind, flags: 0, accounting: [None, None, None] }
+    ObjsetPhys {
+        meta_dnode,
+        log_header: [0; 192],
+        kind,
+        flags: if kind == ObjsetType::Zfs { flags_of_new() } else { 0 },
+        accounting: [None, None, None],
+    }
 }
 
 impl Live {
@@ -93,6 +102,7 @@ impl Live {
             dirty: Default::default(),
             numbers: Mutex::default(),
             policy: Mutex::new(policy),
+            owners_of: OnceLock::new(),
         }
     }
 
@@ -150,6 +160,10 @@ impl Live {
             shard.nodes.remove(&id);
             shard.purges += 1;
         }
+    }
+
+    pub(crate) fn owners_of(&self) -> Option<Arc<OwnersOf>> {
+        self.owners_of.get().cloned()
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -234,6 +248,13 @@ impl Objset {
     /// How its blocks are to be written from now on.
     pub fn set_policy(&self, policy: Policy) -> Result<()> {
         *lock(&self.live()?.policy) = policy;
+        Ok(())
+    }
+
+    /// Tells how to find out to whom an object belongs, before the first change is made. A second call
+    /// changes nothing.
+    pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
+        let _ = self.live()?.owners_of.set(owners_of);
         Ok(())
     }
 

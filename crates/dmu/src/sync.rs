@@ -15,6 +15,7 @@
 //! frees. Readers go on with the layers and the old tree until [`Objset::commit`], which is for when all
 //! that was written is on the devices. If anything fails, nothing in memory has changed.
 
+pub(crate) mod accounting;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -29,9 +30,11 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
-use crate::Objset;
 use crate::node::Node;
 use crate::objset::Root;
+use crate::{Objset, Tx};
+use accounting::Sums;
+pub use accounting::{Owners, OwnersOf};
 use tree::Job;
 pub use writer::dsize;
 use writer::{Out, Writer};
@@ -58,53 +61,71 @@ impl Synced {
 }
 
 impl Objset {
-    /// Writes the changes of `txg`. `None` if there are none.
+    /// Writes the changes of a group that is closed: `tx` is from [`crate::Txgs::in_sync`]. `None` if there are none.
     ///
     /// Errors: those of reading what is changed, `NoSpace`. Devices may still be writing when this returns;
     /// see `Zio::finish_writes`.
-    pub fn sync(self: &Arc<Self>, txg: u64, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
-        self.sync_changes(txg, ledger).in_dataset(self.name())
+    pub fn sync(self: &Arc<Self>, tx: &Tx<'_>, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
+        self.sync_changes(tx, ledger).in_dataset(self.name())
     }
 
-    fn sync_changes(self: &Arc<Self>, txg: u64, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
-        let live = self.live()?;
+    fn sync_changes(self: &Arc<Self>, tx: &Tx<'_>, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
+        let (live, txg) = (self.live()?, tx.txg());
         let dirty = live.take_dirty(txg);
         if dirty.is_empty() {
             return Ok(None);
         }
         let mut writer = Writer::new(self, txg, live.policy(), ledger);
-        let mut jobs = Vec::with_capacity(dirty.len());
-        for node in &dirty {
-            let (layer, tree) = {
-                let mut state = node.write();
-                (state.freeze(txg), state.tree.clone())
-            };
-            if let Some(layer) = layer {
-                jobs.push(Job::new(self, node.id, tree, layer));
+        let (mut nodes, mut dnodes) = (Vec::with_capacity(dirty.len()), BTreeMap::new());
+        let mut sums = Sums::default();
+        let (owners_of, flags) = (live.owners_of(), self.phys().flags);
+        self.sync_objects(dirty, &mut writer, &mut |node, tree, mut after, slots| {
+            if let Some(owners_of) = &owners_of {
+                sums.count(&**owners_of, flags, &tree, after.as_mut());
             }
-        }
-        write_data(&mut jobs, &mut writer)?;
-        let mut nodes = Vec::with_capacity(jobs.len());
-        let mut dnodes = BTreeMap::new();
-        for (job, node) in jobs.into_iter().zip(dirty) {
-            let id = job.id();
-            let slots = job.slots();
-            let after = job.finish(&mut writer)?;
-            nodes.push((node, Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
-            dnodes.insert(id, (slots, after));
-        }
+            nodes.push((node.clone(), Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
+            dnodes.insert(node.id, (slots, after));
+        })?;
+        sums.apply(self, tx)?;
+        self.sync_objects(live.take_dirty(txg), &mut writer, &mut |node, _, after, slots| {
+            nodes.push((node.clone(), Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
+            dnodes.insert(node.id, (slots, after));
+        })?;
         let root = self.sync_head(dnodes, &mut writer)?;
         Ok(Some(Synced { root, nodes }))
+    }
+
+    /// Writes the changes of objects; `done` gets each node, its dnode before and after, and its slots.
+    fn sync_objects(
+        self: &Arc<Self>,
+        dirty: Vec<Arc<Node>>,
+        writer: &mut Writer<'_>,
+        done: &mut dyn FnMut(Arc<Node>, Arc<Dnode>, Option<Dnode>, usize),
+    ) -> Result<()> {
+        let mut jobs = Vec::with_capacity(dirty.len());
+        for node in &dirty {
+            let mut state = node.write();
+            let layer = state.freeze(writer.txg()).expect("a node that is dirty has a layer");
+            jobs.push(Job::new(self, node.id, state.tree.clone(), layer));
+        }
+        write_data(&mut jobs, writer)?;
+        for (job, node) in jobs.into_iter().zip(dirty) {
+            let (slots, tree) = (job.slots(), job.tree().clone());
+            done(node, tree, job.finish(writer)?, slots);
+        }
+        Ok(())
     }
 
     /// Puts dnodes (or for freed objects, zeros) into their blocks, and writes these, what points to them,
     /// and the head.
     fn sync_head(
         self: &Arc<Self>,
-        dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+        mut dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
         writer: &mut Writer<'_>,
     ) -> Result<Root> {
         let before = self.root();
+        let mut phys = (*before.phys).clone();
+        accounting::put_into_head(&mut phys, &mut dnodes);
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
         let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
@@ -123,10 +144,7 @@ impl Objset {
         let mut job = Job::of_blocks(meta, blocks);
         write_data(std::slice::from_mut(&mut job), writer)?;
         let slots = job.slots();
-        let meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
-
-        let mut phys = ObjsetPhys { meta_dnode, ..(*before.phys).clone() };
-        phys.log_header = before.phys.log_header;
+        phys.meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
         let mut head = Block::zeroed(ObjsetPhys::SIZE);
         phys.write(head.make_mut());
         let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum();

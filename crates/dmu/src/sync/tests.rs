@@ -199,7 +199,7 @@ impl World {
         let txg = self.txgs.close();
         let zio = self.cache.zio().clone();
         let mut ledger = Count { zio: &zio, txg, alive: &mut self.alive };
-        let synced = self.set.sync(txg, &mut ledger).unwrap();
+        let synced = self.set.sync(&self.txgs.in_sync(txg), &mut ledger).unwrap();
         zio.finish_writes().unwrap();
         if let Some(synced) = synced {
             self.check(&self.set.clone(), "before the commit");

@@ -67,8 +67,9 @@ impl Job {
         }
     }
 
-    pub(super) fn id(&self) -> u64 {
-        self.object.id()
+    /// The dnode on disk.
+    pub(super) fn tree(&self) -> &Arc<Dnode> {
+        &self.tree
     }
 
     /// Slots that the dnode takes, or took.

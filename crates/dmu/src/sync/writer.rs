@@ -46,6 +46,11 @@ impl<'a> Writer<'a> {
         Writer { cache: objset.cache().clone(), txg, policy, ledger }
     }
 
+    /// The group.
+    pub(super) fn txg(&self) -> u64 {
+        self.txg
+    }
+
     /// Writes blocks; pointers are in their order, without fill counts.
     pub(super) fn write(&mut self, batch: Vec<Out>) -> Result<Vec<BlkPtr>> {
         let zio = self.cache.zio().clone();

@@ -130,7 +130,7 @@ impl SyncContext<'_> {
         let (_, created) = change.create_pool_dsl(&new.fs_properties)?;
         self.make_history()?;
         if let Some((_, comment)) = new.properties.iter().find(|(name, _)| name == "comment") {
-            let table = change.create_table(ObjectType(47))?;
+            let table = change.create_table(ObjectType(31))?;
             change.add(DIRECTORY, "pool_props", table)?;
             change.set(table, "comment", &Value::of_text(comment))?;
         }

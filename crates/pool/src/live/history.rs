@@ -8,8 +8,8 @@ use format::object_type::ObjectType;
 
 use super::SyncContext;
 
-const HISTORY: ObjectType = ObjectType(36);
-const OFFSETS: ObjectType = ObjectType(35);
+const HISTORY: ObjectType = ObjectType(29);
+const OFFSETS: ObjectType = ObjectType(30);
 const BLOCK_SIZE: u64 = 128 << 10;
 /// Bytes of the ring: a 10,000th of the pool, between these.
 const BYTES_MIN: u64 = 128 << 10;

@@ -77,7 +77,7 @@ impl LivePool {
         let (txg, zio) = (change.tx.txg(), self.cache.zio());
         for (id, head) in self.open_heads() {
             let mut ledger = DatasetLedger::open(&self.mos, id, change.size_of)?;
-            let Some(synced) = head.objset.sync(txg, &mut ledger)? else { continue };
+            let Some(synced) = head.objset.sync(change.tx, &mut ledger)? else { continue };
             zio.finish_writes()?;
             let freed = ledger.finish(change, synced.rootbp())?;
             head.objset.commit(synced);
@@ -102,7 +102,7 @@ impl LivePool {
                 self.maps.write(change, allocator.take_changes(txg), pass)?;
             }
             let mut ledger = MosLedger::default();
-            let Some(synced) = self.mos.sync(txg, &mut ledger)? else {
+            let Some(synced) = self.mos.sync(change.tx, &mut ledger)? else {
                 return Ok(());
             };
             zio.finish_writes()?;

@@ -1,0 +1,136 @@
+//! Who uses how much of a file system: users, groups, projects, by bytes and by objects.
+//!
+//! ```text
+//!   dnode before ─▶ owner ─▶ - (its bytes + 512), - 1 object ─┐
+//!   dnode after  ─▶ owner ─▶ + (its bytes + 512), + 1 object ─┴▶ tables of the set's head: "3e8", "obj-3e8"
+//! ```
+//!
+//! What is counted, the head's flags say; which dnodes have been counted, theirs. Objects that belong to
+//! nobody have the flags, and count for nobody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
+use format::objset::ObjsetPhys;
+
+use crate::live::INDIRECT_SHIFT;
+use crate::node::Node;
+use crate::zap::Editor;
+use crate::{Object, Objset, Tx};
+
+/// The tables' type.
+const USED: ObjectType = ObjectType(39);
+/// Bytes that a dnode counts for.
+const DNODE_BYTES: i64 = 512;
+/// Flags of a head.
+const BYTES_COUNTED: u64 = 1 << 0;
+const OBJECTS_COUNTED: u64 = 1 << 1;
+const PROJECTS_COUNTED: u64 = 1 << 2;
+
+/// To whom an object belongs: user, group, and project if it can have one; as numbers of the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owners {
+    /// User.
+    pub user: u64,
+    /// Group.
+    pub group: u64,
+    /// Project; 0 is one, too.
+    pub project: u64,
+}
+
+/// Tells to whom an object belongs; `None` if to nobody.
+pub type OwnersOf = dyn Fn(&Dnode) -> Option<Owners> + Send + Sync;
+
+/// Sums of a group: by table and owner, bytes and objects.
+#[derive(Default)]
+pub(super) struct Sums(BTreeMap<(usize, u64), (i64, i64)>);
+
+impl Sums {
+    /// Counts a dnode that changed, and gives it the flags of what was counted.
+    pub(super) fn count(&mut self, owners_of: &OwnersOf, flags: u64, before: &Dnode, after: Option<&mut Dnode>) {
+        if flags & BYTES_COUNTED == 0 {
+            return;
+        }
+        self.add(owners_of, flags, before, -1);
+        if let Some(after) = after {
+            after.flags |= Dnode::FLAG_USERUSED_ACCOUNTED;
+            if flags & OBJECTS_COUNTED != 0 {
+                after.flags |= Dnode::FLAG_USEROBJUSED_ACCOUNTED;
+            }
+            self.add(owners_of, flags, after, 1);
+        }
+    }
+
+    fn add(&mut self, owners_of: &OwnersOf, flags: u64, dnode: &Dnode, sign: i64) {
+        let has = |flag| dnode.flags & flag != 0;
+        let Some(owners) = owners_of(dnode).filter(|_| has(Dnode::FLAG_USERUSED_ACCOUNTED)) else { return };
+        let bytes = sign * (dnode.used_bytes as i64 + DNODE_BYTES);
+        let objects = if has(Dnode::FLAG_USEROBJUSED_ACCOUNTED) { sign } else { 0 };
+        let project = (flags & PROJECTS_COUNTED != 0).then_some(owners.project);
+        for (table, owner) in [Some(owners.user), Some(owners.group), project].into_iter().enumerate() {
+            let Some(owner) = owner else { continue };
+            let sum = self.0.entry((table, owner)).or_default();
+            *sum = (sum.0 + bytes, sum.1 + objects);
+        }
+    }
+
+    /// Brings the sums to the tables.
+    pub(super) fn apply(self, objset: &Arc<Objset>, tx: &Tx<'_>) -> Result<()> {
+        for ((table, owner), (bytes, objects)) in self.0 {
+            let object = objset.accounting(tx, table)?;
+            let store = object.changing(tx);
+            let editor = Editor::new(&store);
+            for (name, delta) in [(format!("{owner:x}"), bytes), (format!("obj-{owner:x}"), objects)] {
+                if delta != 0 {
+                    editor.increment(name.as_bytes(), delta)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The number that stands for a table of accounts.
+pub(super) fn table_id(table: usize) -> u64 {
+    u64::MAX - table as u64
+}
+
+impl Objset {
+    /// A table of accounts: of users (0), groups or projects. Made if there is none.
+    fn accounting(self: &Arc<Self>, tx: &Tx<'_>, table: usize) -> Result<Object> {
+        let live = self.live()?;
+        let id = table_id(table);
+        let on_disk = || {
+            let absent = || Error::new(Kind::NotFound, "no accounts yet");
+            let phys = self.phys();
+            phys.accounting[table].as_ref().map(|dnode| Node::new(id, Arc::new(dnode.clone()))).ok_or_else(absent)
+        };
+        match live.node(id, on_disk) {
+            Ok(node) => Object::of_node(self.clone(), node).ok_or_else(|| Error::corrupt("accounts were freed")),
+            Err(e) if e.kind() == Kind::NotFound => {
+                let object = self.allocate_at(tx, id, Dnode::new(USED, 512, INDIRECT_SHIFT, 1, 1))?;
+                let salt = self.cache().zio().env().random();
+                Editor::create(&object.changing(tx), 0, 0, salt)?;
+                Ok(object)
+            }
+            Err(e) => Err(e),
+        }
+    }
+}
+
+/// The flags of a new head whose bytes are counted by user and group.
+pub(crate) fn flags_of_new() -> u64 {
+    BYTES_COUNTED
+}
+
+/// Puts the dnodes of the tables into the head.
+pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Dnode>)>) {
+    for table in 0..3 {
+        if let Some((_, dnode)) = dnodes.remove(&table_id(table)) {
+            phys.accounting[table] = dnode;
+        }
+    }
+}
