@@ -45,6 +45,7 @@ impl Zpl {
     }
 
     fn find_name(&self, dir: u64, name: &[u8]) -> Result<u64> {
+        let _held = self.shared(dir);
         let node = self.directory(dir)?;
         match name {
             b"." => Ok(dir),
@@ -60,19 +61,55 @@ impl Zpl {
     }
 
     fn list(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
-        let node = self.directory(dir)?;
         let mut dot = |ino, name: &[u8], at| {
             let entry = DirEntry { ino, kind: FileKind::Directory, name: name.to_vec(), cookie: at };
             if cookie < at { each(entry) } else { ControlFlow::Continue(()) }
         };
         if cookie < COOKIE_DOTDOT {
-            let parent = self.attributes(&node)?.u64(Attr::Parent)?;
+            let parent = self.attributes(&self.directory(dir)?)?.u64(Attr::Parent)?;
             if dot(dir, b".", COOKIE_DOT).is_break() || dot(parent, b"..", COOKIE_DOTDOT).is_break() {
                 return Ok(());
             }
         }
-        let table = Zap::open(node.into_object())?;
-        let from = if cookie <= COOKIE_RESERVED_MAX { 0 } else { cookie };
+        let mut from = if cookie <= COOKIE_RESERVED_MAX { 0 } else { cookie };
+        // nobody is called while the directory is locked
+        loop {
+            let held = self.shared(dir);
+            let table = Zap::open(self.directory(dir)?.into_object())?;
+            if held.is_none() || table.info().fat.is_none() {
+                // a small table is whole in memory, one that does not change is always whole
+                drop(held);
+                return self.list_table(&table, from, each);
+            }
+            let mut batch = Vec::with_capacity(BATCH);
+            let result = self.collect(&table, from, BATCH, &mut batch);
+            drop(held);
+            let Some(last) = batch.last().map(|entry| entry.cookie) else { return result };
+            let is_end = batch.len() < BATCH;
+            if self.deliver(&mut batch, each).is_break() || is_end {
+                return result;
+            }
+            from = last;
+        }
+    }
+
+    /// Puts up to `count` entries behind a cookie into `batch`.
+    fn collect(&self, table: &Zap, from: u64, count: usize, batch: &mut Vec<DirEntry>) -> Result<()> {
+        let mut result = Ok(());
+        table.for_each_from(from, &mut |entry| {
+            match self.dir_entry(entry) {
+                Ok(entry) => batch.push(entry),
+                Err(e) => {
+                    result = Err(e.at_block(table.bookmark()));
+                    return ControlFlow::Break(());
+                }
+            }
+            if batch.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        result
+    }
+
+    fn list_table(&self, table: &Zap, from: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut result = Ok(());
         table.for_each_from(from, &mut |entry| {
@@ -175,6 +212,7 @@ impl Zpl {
     }
 
     fn name_in(&self, dir: u64, ino: u64) -> Result<Vec<u8>> {
+        let _held = self.shared(dir);
         let table = Zap::open(self.directory(dir)?.into_object())?;
         let mut found = None;
         table.for_each_from(0, &mut |entry| match dirent(&entry.value) {
@@ -189,7 +227,7 @@ impl Zpl {
 }
 
 /// The first number of a directory's value; more may follow it.
-fn dirent(value: &Value) -> Result<DirentValue> {
+pub(crate) fn dirent(value: &Value) -> Result<DirentValue> {
     match value.first_u64() {
         Some(number) if value.width() == 8 => Ok(DirentValue::from(number)),
         _ => Err(Error::corrupt(format!("directory entry of {} numbers of {} bytes", value.len(), value.width()))),

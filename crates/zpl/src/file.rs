@@ -7,9 +7,13 @@ use format::sa::Attr;
 use crate::{FileKind, Zpl};
 
 /// An open file: its size and where its blocks are. Reads may run in parallel.
+///
+/// If the file system can be changed, it shows every change at once, whoever makes it.
 pub struct File {
     object: Object,
     size: u64,
+    /// The file system, if it can be changed.
+    zpl: Option<Zpl>,
 }
 
 impl Zpl {
@@ -28,14 +32,17 @@ impl Zpl {
         }
         let size = attrs.u64(Attr::Size)?;
         drop(attrs);
-        Ok(File { object: node.into_object(), size })
+        Ok(File { object: node.into_object(), size, zpl: self.is_writable().then(|| self.clone()) })
     }
 }
 
 impl File {
-    /// Bytes in the file.
+    /// Bytes in the file; 0 if it has been freed.
     pub fn size(&self) -> u64 {
-        self.size
+        match &self.zpl {
+            Some(zpl) => self.object.fresh().and_then(|object| zpl.size_of(&object)).unwrap_or(0),
+            None => self.size,
+        }
     }
 
     /// The object that holds the contents.
@@ -43,29 +50,53 @@ impl File {
         &self.object
     }
 
+    pub(crate) fn ino(&self) -> u64 {
+        self.object.id()
+    }
+
+    /// The file system, if it can be changed.
+    pub(crate) fn zpl(&self) -> Option<&Zpl> {
+        self.zpl.as_ref()
+    }
+
     /// Fills `buf` from byte `offset` on and returns how many bytes that were: fewer than its length only
     /// at the end of the file.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let len = buf.len().min(usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX));
-        self.object.read(offset, &mut buf[..len])?;
-        Ok(len)
+        self.with(|object, size| {
+            let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+            object.read(offset, &mut buf[..len])?;
+            Ok(len)
+        })
     }
 
     /// The first byte at or after `offset` that is data; `None` if there is only a hole up to the end, or
     /// `offset` is behind it.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        if offset >= self.size {
-            return Ok(None);
-        }
-        Ok(self.object.next_allocated(offset)?.filter(|&at| at < self.size))
+        self.with(|object, size| {
+            if offset >= size {
+                return Ok(None);
+            }
+            Ok(object.next_allocated(offset)?.filter(|&at| at < size))
+        })
     }
 
     /// The first byte at or after `offset` that is in a hole, the end of the file being one; `None` if
     /// `offset` is at the end or behind it.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        if offset >= self.size {
-            return Ok(None);
-        }
-        Ok(Some(self.object.next_hole(offset)?.min(self.size)))
+        self.with(|object, size| {
+            if offset >= size {
+                return Ok(None);
+            }
+            Ok(Some(object.next_hole(offset)?.min(size)))
+        })
+    }
+
+    /// Gives `f` the object and its size as they are now, and keeps both so until it returns.
+    fn with<T>(&self, f: impl FnOnce(&Object, u64) -> Result<T>) -> Result<T> {
+        let Some(zpl) = &self.zpl else { return f(&self.object, self.size) };
+        let _held = zpl.shared(self.ino());
+        let object = self.object.fresh()?;
+        let size = zpl.size_of(&object)?;
+        f(&object, size)
     }
 }

@@ -15,38 +15,65 @@
 //! on-disk format. All of it shows files as OpenZFS on Linux does, so that one cannot tell by `stat`
 //! or `getfattr` who serves them.
 //!
+//! A file system that may be changed has a [`live::Live`] beside: transactions, locks, options. Each
+//! operation is one transaction, so that a crash shows all of it or nothing.
+//!
 //! Invariant: nothing here follows links between objects without a bound, and no size that a file
 //! claims is allocated before it is known to be small.
 
+mod attrs;
+mod change;
+mod contents;
+mod create;
+mod create_fs;
 mod dir;
 mod file;
 mod fuid;
+mod live;
+mod locks;
 mod master;
+mod names;
 mod node;
+mod posix_acl;
+mod rename;
+mod set_attr;
+mod set_xattr;
 mod stat;
+#[cfg(test)]
+mod tests;
+mod unlinked;
 mod xattr;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::Objset;
 use format::objset::ObjsetType;
 use format::sa::Registry;
 
+pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
+pub use create_fs::create_fs;
 pub use dir::DirEntry;
 pub use file::File;
 use fuid::Domains;
+use live::Live;
+pub use live::{Options, Room};
 pub use master::{CaseMode, Master};
+pub use set_attr::is_atime_due;
 pub use stat::{FileKind, Stat};
 pub use xattr::Visible;
 
-/// One file system or snapshot.
+/// One file system or snapshot; clones are cheap, and are the same.
+#[derive(Clone)]
 pub struct Zpl {
     objset: Arc<Objset>,
-    master: Master,
-    registry: Registry,
-    domains: OnceLock<Domains>,
+    master: Arc<Master>,
+    /// Replaced when a layout is added.
+    registry: Arc<RwLock<Arc<Registry>>>,
+    domains: Arc<OnceLock<Domains>>,
     visible: Visible,
+    /// What is needed to change it, if it may be changed.
+    live: Option<Arc<Live>>,
 }
 
 impl Zpl {
@@ -61,7 +88,14 @@ impl Zpl {
         }
         let master = Master::read(&objset).in_dataset(objset.name())?;
         let registry = master.registry(&objset).in_dataset(objset.name())?;
-        Ok(Zpl { objset, master, registry, domains: OnceLock::new(), visible: Visible::default() })
+        Ok(Zpl {
+            objset,
+            master: Arc::new(master),
+            registry: Arc::new(RwLock::new(Arc::new(registry))),
+            domains: Arc::default(),
+            visible: Visible::default(),
+            live: None,
+        })
     }
 
     /// The same file system with only some of its extended attributes showing.
@@ -82,6 +116,16 @@ impl Zpl {
     /// What the master node says.
     pub fn master(&self) -> &Master {
         &self.master
+    }
+
+    /// The attributes and layouts known now.
+    fn registry(&self) -> Arc<Registry> {
+        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps an object from being changed; nothing is to be kept off where nothing changes.
+    fn shared(&self, ino: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        self.live.as_ref().map(|live| live.locks.shared(ino))
     }
 
     /// The set of objects below.

@@ -8,7 +8,9 @@ use dmu::zap::{Match, Name, Zap};
 use format::sa::Registry;
 use format::zap::TextPrep;
 
-const MASTER_NODE: u64 = 1;
+pub(crate) const MASTER_NODE: u64 = 1;
+/// The flag of a table of names in which case does not count.
+pub(crate) const NORM_UPPER: u64 = 0x02;
 /// The newest version that is not Oracle's.
 const VERSION_MAX: u64 = 5;
 
@@ -29,6 +31,8 @@ pub struct Master {
     pub case: CaseMode,
     /// How names are brought into form before they are compared.
     pub prep: TextPrep,
+    /// The same as the flags that a table of names has.
+    pub normflags: u64,
     /// Names are UTF-8.
     pub utf8only: bool,
 }
@@ -59,7 +63,7 @@ impl Master {
             2 => CaseMode::Mixed,
             _ => CaseMode::Sensitive,
         };
-        let form = TextPrep::from_flags(number("normalization")?);
+        let normflags = number("normalization")? | if case == CaseMode::Sensitive { 0 } else { NORM_UPPER };
         Ok(Master {
             version,
             root: zap.require_u64("ROOT")?,
@@ -67,7 +71,8 @@ impl Master {
             sa_attrs: if version >= 5 { number("SA_ATTRS")? } else { 0 },
             fuid: number("FUID")?,
             case,
-            prep: TextPrep { upper: form.upper || case != CaseMode::Sensitive, ..form },
+            prep: TextPrep::from_flags(normflags),
+            normflags,
             utf8only: number("utf8only")? != 0,
         })
     }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Block, Object};
@@ -24,13 +25,18 @@ pub(crate) struct Attributes<'a> {
 
 enum Source<'a> {
     Fixed(Box<Znode>),
-    Sa { registry: &'a Registry, bonus: Attrs<'a>, spill: OnceCell<Option<Block>> },
+    Sa { registry: Arc<Registry>, bonus: Attrs<'a>, spill: OnceCell<Option<Block>> },
 }
 
 impl Zpl {
     /// Object `id`, if there is one and it is a file of some kind.
     pub(crate) fn node(&self, id: u64) -> Result<Node> {
-        let object = self.objset.object(id)?;
+        self.node_of(self.objset.object(id)?)
+    }
+
+    /// The same, of an object that somebody has.
+    pub(crate) fn node_of(&self, object: Object) -> Result<Node> {
+        let id = object.id();
         match object.dnode().bonus_type {
             ObjectType::SA | ObjectType::ZNODE => Ok(Node { object }),
             other => {
@@ -40,14 +46,15 @@ impl Zpl {
         }
     }
 
-    pub(crate) fn attributes<'a>(&'a self, node: &'a Node) -> Result<Attributes<'a>> {
+    pub(crate) fn attributes<'a>(&self, node: &'a Node) -> Result<Attributes<'a>> {
         let object = &node.object;
         let source = match object.dnode().bonus_type {
-            ObjectType::SA => Attrs::parse(object.bonus(), &self.registry).map(|bonus| Source::Sa {
-                registry: &self.registry,
-                bonus,
-                spill: OnceCell::new(),
-            }),
+            ObjectType::SA => {
+                // after the object: layouts that it uses are there
+                let registry = self.registry();
+                let bonus = Attrs::parse(object.bonus(), &registry);
+                bonus.map(|bonus| Source::Sa { registry, bonus, spill: OnceCell::new() })
+            }
             _ => Znode::parse(object.bonus()).map(|znode| Source::Fixed(Box::new(znode))),
         };
         Ok(Attributes { object, source: source.at_block(object.bookmark(0, 0))? })
@@ -88,6 +95,18 @@ impl<'a> Attributes<'a> {
         let Some(Some(block)) = spill.get() else { return Ok(None) };
         let attrs = Attrs::parse(block, registry).at_block(self.object.bookmark(0, u64::MAX))?;
         Ok(attrs.get(registry, attr).map(|value| Cow::Owned(value.to_vec())))
+    }
+
+    /// Number and bytes of every system attribute, in their order; a fixed znode has none.
+    pub(crate) fn all(&self) -> Result<Vec<(u16, Vec<u8>)>> {
+        let Source::Sa { registry, bonus, .. } = &self.source else { return Ok(Vec::new()) };
+        let owned = |(number, value): (u16, &[u8])| (number, value.to_vec());
+        let mut all: Vec<_> = bonus.iter().map(owned).collect();
+        if let Some(block) = self.object.spill()? {
+            let attrs = Attrs::parse(&block, registry).at_block(self.object.bookmark(0, u64::MAX))?;
+            all.extend(attrs.iter().map(owned));
+        }
+        Ok(all)
     }
 
     /// A number; `None` if the file does not have it.

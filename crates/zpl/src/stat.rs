@@ -6,6 +6,7 @@ use format::sa::Attr;
 use format::znode::{FLAG_PROJID, Znode, device_numbers, split_fuid};
 
 use crate::Zpl;
+use crate::node::Node;
 
 /// Block size that is reported for a file that has no blocks yet.
 const BLOCK_SIZE_DEFAULT: u64 = 128 << 10;
@@ -109,9 +110,20 @@ impl Zpl {
         self.placed(ino, self.read_stat(ino))
     }
 
-    fn read_stat(&self, ino: u64) -> Result<Stat> {
+    pub(crate) fn read_stat(&self, ino: u64) -> Result<Stat> {
         let node = self.node(ino)?;
-        let attrs = self.attributes(&node)?;
+        if node.object().dnode().spill.is_none() {
+            // the dnode, and so all of it, is as it was at one moment
+            return self.stat_of(&node);
+        }
+        let _held = self.shared(ino);
+        self.stat_of(&self.node(ino)?)
+    }
+
+    /// The same of a node, as it is now.
+    pub(crate) fn stat_of(&self, node: &Node) -> Result<Stat> {
+        let ino = node.object().id();
+        let attrs = self.attributes(node)?;
         let dnode = node.object().dnode();
         let (mode, flags) = (attrs.u64(Attr::Mode)?, attrs.u64(Attr::Flags)?);
         let kind = FileKind::of_mode(mode);
@@ -144,12 +156,12 @@ impl Zpl {
 
     /// The target of a symbolic link. Errors: `Invalid` if it is none, those of reading.
     pub fn readlink(&self, ino: u64) -> Result<Vec<u8>> {
-        self.placed(ino, self.read_target(ino))
+        let _held = self.shared(ino);
+        self.placed(ino, self.node(ino).and_then(|node| self.target_of(&node)))
     }
 
-    fn read_target(&self, ino: u64) -> Result<Vec<u8>> {
-        let node = self.node(ino)?;
-        let attrs = self.attributes(&node)?;
+    pub(crate) fn target_of(&self, node: &Node) -> Result<Vec<u8>> {
+        let attrs = self.attributes(node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Symlink {
             return Err(Error::new(Kind::Invalid, "not a symbolic link"));
         }
@@ -167,12 +179,12 @@ impl Zpl {
 
     /// The NFSv4 ACL of a file as it is stored; `None` if there is none.
     pub fn acl(&self, ino: u64) -> Result<Option<Acl>> {
-        self.placed(ino, self.read_acl(ino))
+        let _held = self.shared(ino);
+        self.placed(ino, self.node(ino).and_then(|node| self.acl_of(&node)))
     }
 
-    fn read_acl(&self, ino: u64) -> Result<Option<Acl>> {
-        let node = self.node(ino)?;
-        let attrs = self.attributes(&node)?;
+    pub(crate) fn acl_of(&self, node: &Node) -> Result<Option<Acl>> {
+        let attrs = self.attributes(node)?;
         let Some(znode) = attrs.fixed() else {
             let aces = attrs.bytes(Attr::DaclAces)?;
             return aces.map(|aces| Acl::parse(1, &aces)).transpose();

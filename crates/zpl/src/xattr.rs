@@ -13,11 +13,11 @@ use dmu::zap::Zap;
 use format::sa::Attr;
 use format::xattr;
 
-use crate::Zpl;
 use crate::node::{Attributes, Node};
+use crate::{FileKind, Zpl};
 
 /// Most bytes of a value that are read; Linux hands out no more.
-const VALUE_SIZE_MAX: u64 = 64 << 10;
+pub(crate) const VALUE_SIZE_MAX: u64 = 64 << 10;
 /// The namespaces that are stored with the name.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const POSIX_ACLS: [&[u8]; 2] = [b"system.posix_acl_access", b"system.posix_acl_default"];
@@ -48,7 +48,7 @@ impl Visible {
         Visible { user: xattr != XATTR_OFF, posix_acls: acltype == ACLTYPE_POSIX }
     }
 
-    fn shows(self, name: &[u8]) -> bool {
+    pub(crate) fn shows(self, name: &[u8]) -> bool {
         match name {
             _ if POSIX_ACLS.contains(&name) => self.posix_acls,
             _ if name.starts_with(b"user.") => self.user,
@@ -63,7 +63,7 @@ impl Visible {
     }
 
     /// The names that one that is shown may be stored under.
-    fn stored(self, shown: &[u8]) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn stored(self, shown: &[u8]) -> impl Iterator<Item = &[u8]> {
         let bare = shown.strip_prefix(b"user.").filter(|bare| !bare.is_empty());
         let bare = bare.filter(|bare| !RESERVED.iter().any(|prefix| bare.starts_with(prefix)));
         let names = is_linux(shown).then_some(shown).into_iter().chain(bare);
@@ -78,6 +78,7 @@ impl Zpl {
     }
 
     fn list_xattrs(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
+        let _held = self.shared(ino);
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
@@ -101,6 +102,7 @@ impl Zpl {
     }
 
     fn find_xattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>> {
+        let _held = self.shared(ino);
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         for stored in self.visible.stored(name) {
@@ -118,14 +120,16 @@ impl Zpl {
         Ok(self.attributes(&node)?.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0))
     }
 
-    fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<Node>> {
+    pub(crate) fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<Node>> {
         match attrs.opt_u64(Attr::Xattr)? {
             None | Some(0) => Ok(None),
             Some(dir) => self.directory(dir).map(Some),
         }
     }
 
-    fn xattr_stored(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// The value that is stored under a name. An attribute is locked with its file, and so are the hidden
+    /// directory and what is in it.
+    pub(crate) fn xattr_stored(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(packed) = attrs.bytes(Attr::Dxattr)? {
             let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
             if let Some((_, value)) = pairs.into_iter().find(|(stored, _)| **stored == *name) {
@@ -134,18 +138,20 @@ impl Zpl {
         }
         let Some(dir) = self.xattr_node(attrs)? else { return Ok(None) };
         let Some(file) = self.entry(dir, name)? else { return Ok(None) };
-        let file = self.open_file(file)?;
-        if file.size() > VALUE_SIZE_MAX {
-            return Err(Error::new(Kind::TooBig, format!("extended attribute of {} bytes", file.size())));
+        let file = self.node(file)?;
+        let (kind, size) = (self.kind_of(&file)?, self.attributes(&file)?.u64(Attr::Size)?);
+        if kind != FileKind::File {
+            return Err(Error::new(Kind::Invalid, "an extended attribute that is no file"));
         }
-        let mut value = vec![0; file.size() as usize];
-        file.read(0, &mut value)?;
-        Ok(Some(value))
+        if size > VALUE_SIZE_MAX {
+            return Err(Error::new(Kind::TooBig, format!("extended attribute of {size} bytes")));
+        }
+        file.object().read_whole(size, VALUE_SIZE_MAX).map(Some)
     }
 }
 
 /// Whether a name is stored with a namespace of Linux.
-fn is_linux(name: &[u8]) -> bool {
+pub(crate) fn is_linux(name: &[u8]) -> bool {
     NAMESPACES.iter().any(|prefix| name.starts_with(prefix)) || POSIX_ACLS.contains(&name)
 }
 

@@ -1,0 +1,191 @@
+//! Changing what is in files.
+//!
+//! ```text
+//!   one block:      its size grows in steps of 512 bytes with the file, up to the record size
+//!   more blocks:    all of the record size that the file had when it got its second one
+//! ```
+//!
+//! Invariant: bytes behind the end of a file are zeros, also in its last block. So a file is made longer by
+//! its size alone.
+
+use base::{Error, Kind, Result};
+use dmu::Object;
+use format::sa::Attr;
+
+use crate::attrs::{Change, time, word};
+use crate::live::{Op, read_only};
+use crate::{Allocate, File, Zpl};
+
+/// Most bytes of a file.
+pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
+/// Bytes that are written in one transaction.
+const STEP_BYTES: usize = 4 << 20;
+const SECTOR: u64 = 512;
+/// Bytes that freeing takes, roughly.
+const FREE_BYTES: u64 = 4 << 10;
+
+impl File {
+    /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were written:
+    /// fewer than all only if an error kept the rest out. Errors: `TooBig` behind 2^63 - 1 bytes; `NoSpace`,
+    /// `Quota`.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        let zpl = self.writable()?;
+        let room = SIZE_MAX.saturating_sub(offset).min(data.len() as u64) as usize;
+        if room == 0 && !data.is_empty() {
+            return Err(too_big());
+        }
+        let mut written = 0;
+        while written < room {
+            let step = &data[written..room.min(written + STEP_BYTES)];
+            match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step)) {
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => return Ok(written),
+                Ok(()) => written += step.len(),
+            }
+        }
+        Ok(written)
+    }
+
+    fn write_step(&self, zpl: &Zpl, offset: u64, data: &[u8]) -> Result<()> {
+        let op = zpl.begin(data.len() as u64, false)?;
+        let _held = op.alone(&[self.ino()]);
+        op.write_bytes(self.object(), offset, data)
+    }
+
+    /// Writes `data` at the end, and returns where that was. Errors: as of [`File::write`].
+    pub fn append(&self, data: &[u8]) -> Result<u64> {
+        let zpl = self.writable()?;
+        let append = || {
+            let op = zpl.begin(data.len() as u64, false)?;
+            let _held = op.alone(&[self.ino()]);
+            let at = zpl.size_of(&self.object().fresh()?)?;
+            op.write_bytes(self.object(), at, data)?;
+            Ok(at)
+        };
+        zpl.placed(self.ino(), append())
+    }
+
+    /// Does to `len` bytes from `offset` on what `how` says. Errors: `Invalid` for no bytes; `TooBig`,
+    /// `NoSpace`, `Quota`.
+    pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        let zpl = self.writable()?;
+        zpl.placed(self.ino(), self.allocate_range(zpl, how, offset, len))
+    }
+
+    fn allocate_range(&self, zpl: &Zpl, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Err(Error::new(Kind::Invalid, "a range of no bytes"));
+        }
+        let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
+        let op = match how {
+            // blocks are never overwritten, so room cannot be kept; but it is asked for
+            Allocate::Reserve { .. } => zpl.begin(len, false)?,
+            Allocate::PunchHole | Allocate::ZeroRange { .. } => zpl.begin(FREE_BYTES, true)?,
+        };
+        let _held = op.alone(&[self.ino()]);
+        let object = self.object().fresh()?;
+        let size = zpl.size_of(&object)?;
+        let keep_size = match how {
+            Allocate::Reserve { keep_size } | Allocate::ZeroRange { keep_size } => keep_size,
+            Allocate::PunchHole => true,
+        };
+        if !matches!(how, Allocate::Reserve { .. }) && offset < size {
+            object.free_range(&op.tx, offset, end.min(size) - offset)?;
+        }
+        let times = [time(Attr::Mtime, op.now), time(Attr::Ctime, op.now)];
+        match !keep_size && end > size {
+            true => op.set_size(&object, end, &times),
+            false => op.change(&object, &times),
+        }
+    }
+
+    /// Copies up to `len` bytes of `from`, from `from_offset` on, to `offset`, and returns how many: 0 only
+    /// at the end of `from`. The ranges do not overlap if it is the same file.
+    pub fn copy_from(&self, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
+        const COPY_STEP: u64 = 1 << 20;
+        let mut buf = vec![0; len.min(COPY_STEP) as usize];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(COPY_STEP) as usize;
+            let read = from.read(from_offset + done, &mut buf[..step])?;
+            let copied = match self.write(offset + done, &buf[..read]) {
+                Err(error) if done == 0 => return Err(error),
+                written => written.unwrap_or(0),
+            };
+            done += copied as u64;
+            if copied < step {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    fn writable(&self) -> Result<&Zpl> {
+        self.zpl().filter(|zpl| zpl.is_writable()).ok_or_else(read_only)
+    }
+}
+
+impl Op<'_> {
+    /// Writes to a file that is locked, and sets its size and times.
+    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: &[u8]) -> Result<()> {
+        let object = object.fresh()?;
+        let size = self.zpl.size_of(&object)?;
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
+        self.grow_block(&object, size, end)?;
+        let object = object.fresh()?;
+        if let Err(error) = object.write(&self.tx, offset, data) {
+            // some of it may have been written
+            if end > size {
+                object.free_range(&self.tx, size, end - size)?;
+            }
+            return Err(error);
+        }
+        let times = [time(Attr::Mtime, self.now), time(Attr::Ctime, self.now)];
+        match end > size && !data.is_empty() {
+            true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()]),
+            false => self.change(&object, &times),
+        }
+    }
+
+    /// Cuts a file off, or makes it longer, and changes `others` with its size.
+    pub(crate) fn set_size(&self, object: &Object, new: u64, others: &[Change]) -> Result<()> {
+        let object = object.fresh()?;
+        let old = self.zpl.size_of(&object)?;
+        if new < old {
+            let end = object.dnode().size_max().max(old);
+            object.free_range(&self.tx, new, end - new)?;
+        } else if new > old {
+            self.grow_block(&object, old, new)?;
+        }
+        let mut changes = vec![word(Attr::Size, new)];
+        changes.extend_from_slice(others);
+        self.change(&object, &changes)
+    }
+
+    /// Makes the only block of a file larger, if it has not more, so that `end` lies in it if it can.
+    fn grow_block(&self, object: &Object, size: u64, end: u64) -> Result<()> {
+        let dnode = object.dnode();
+        let record = self.live.options().record_bytes;
+        if dnode.block_max > 0 || size > dnode.block_size || end <= dnode.block_size {
+            return Ok(());
+        }
+        let most = match dnode.block_size > record && !dnode.block_size.is_power_of_two() {
+            // made when records were larger: up to a size that many blocks can have
+            true => dnode.block_size.next_power_of_two(),
+            false => record,
+        };
+        let wanted = most.min(end.next_multiple_of(SECTOR)).max(dnode.block_size);
+        object.set_block_size(&self.tx, wanted)
+    }
+}
+
+impl Zpl {
+    /// Bytes of a file.
+    pub(crate) fn size_of(&self, object: &Object) -> Result<u64> {
+        self.attributes(&self.node_of(object.clone())?)?.u64(Attr::Size)
+    }
+}
+
+fn too_big() -> Error {
+    Error::new(Kind::TooBig, "file too large")
+}

@@ -1,0 +1,218 @@
+//! Names in directories: which can be, and giving and taking them.
+//!
+//! A directory counts its entries and 2 in its size, and its subdirectories and 2 in its links. An object
+//! that loses its last name goes to the queue of unlinked files in the same transaction (see `unlinked`).
+
+use base::{Error, Kind, Result};
+use dmu::Object;
+use dmu::zap::{Editor, Value, Zap};
+use format::sa::Attr;
+use format::znode::{DirentValue, FLAG_XATTR};
+
+use crate::attrs::{Change, time, word};
+use crate::create::exists;
+use crate::dir::dirent;
+use crate::live::Op;
+use crate::node::Node;
+use crate::{FileKind, Stat, Zpl};
+
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Most links that a file can have: what OpenZFS lets it have on Linux.
+const LINKS_MAX: u64 = (1 << 31) - 1;
+/// Bytes that a changed name takes, roughly.
+pub(crate) const NAME_BYTES: u64 = 2 << 10;
+
+/// An entry that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The name as it is in the table.
+    pub(crate) name: Vec<u8>,
+    pub(crate) ino: u64,
+}
+
+impl Zpl {
+    /// Refuses names that no new file can have.
+    pub(crate) fn check_name(&self, name: &[u8]) -> Result<()> {
+        let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
+        match name {
+            b"" | b"." | b".." => invalid("no name for a file"),
+            _ if name.len() > NAME_MAX => Err(Error::new(Kind::TooLong, "name too long")),
+            _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => invalid("a name with a slash or NUL in it"),
+            _ if self.master.utf8only && std::str::from_utf8(name).is_err() => invalid("a name that is not UTF-8"),
+            _ => Ok(()),
+        }
+    }
+
+    /// The entry of a name, under the rules for case and Unicode.
+    pub(crate) fn find_entry(&self, directory: &Object, name: &[u8]) -> Result<Option<Found>> {
+        let table = Zap::open(directory.fresh()?)?;
+        match table.lookup_match(name, self.master.name_match())? {
+            Some((name, value)) => {
+                let value = dirent(&value).map_err(|e| e.at_block(table.bookmark()))?;
+                Ok(Some(Found { name, ino: value.object }))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// The same in a directory that is not locked yet; `NotFound` if there is none.
+    pub(crate) fn peek(&self, dir: u64, name: &[u8]) -> Result<Found> {
+        let _held = self.shared(dir);
+        let node = self.directory(dir)?;
+        self.find_entry(node.object(), name)?.ok_or_else(not_found)
+    }
+
+    /// Gives an object that is no directory one more name. Errors: `Exists`, `TooManyLinks`, `Permission`
+    /// for directories; `NotFound` if it has lost its last name; as of [`Zpl::create`].
+    pub fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+        self.placed(dir, self.add_link(ino, dir, name))
+    }
+
+    fn add_link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+        self.check_name(name)?;
+        let op = self.begin(NAME_BYTES, false)?;
+        let _held = op.alone(&[ino, dir]);
+        let parent = op.living_directory(dir)?;
+        let node = self.node(ino)?;
+        let attrs = self.attributes(&node)?;
+        let kind = FileKind::of_mode(attrs.u64(Attr::Mode)?);
+        let links = attrs.u64(Attr::Links)?;
+        if kind == FileKind::Directory || attrs.u64(Attr::Flags)? & FLAG_XATTR != 0 {
+            return Err(Error::new(Kind::Permission, "only files have several names"));
+        }
+        if links >= LINKS_MAX {
+            return Err(Error::new(Kind::TooManyLinks, "too many links"));
+        }
+        drop(attrs);
+        let was_unnamed = links == 0;
+        if was_unnamed && !op.live.unnamed().contains(&ino) {
+            return Err(not_found());
+        }
+        if self.find_entry(parent.object(), name)?.is_some() {
+            return Err(exists());
+        }
+        op.add_name(parent.object(), name, ino, kind)?;
+        if was_unnamed {
+            op.queue_remove(ino)?;
+            op.live.unnamed().remove(&ino);
+        }
+        let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir), time(Attr::Ctime, op.now)];
+        op.change(node.object(), &changes)?;
+        op.directory_changed(parent.object(), 1, 0)?;
+        self.stat_of(&self.node(ino)?)
+    }
+
+    /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
+    /// returned: it can be used as before until [`Zpl::reclaim`], or [`Zpl::clean_unlinked`] after a crash.
+    pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<Option<u64>> {
+        self.placed(dir, self.remove_name(dir, name, false))
+    }
+
+    /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
+    /// [`Zpl::unlink`]: nothing can be made in it (`NotFound`).
+    pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<u64> {
+        let orphan = self.placed(dir, self.remove_name(dir, name, true))?;
+        orphan.ok_or_else(|| Error::corrupt("a directory with several names"))
+    }
+
+    fn remove_name(&self, dir: u64, name: &[u8], is_rmdir: bool) -> Result<Option<u64>> {
+        let op = self.begin(NAME_BYTES, true)?;
+        let (found, _held) = loop {
+            let found = self.peek(dir, name)?;
+            let held = op.alone(&[dir, found.ino]);
+            if self.find_entry(self.directory(dir)?.object(), name)?.as_ref() == Some(&found) {
+                break (found, held);
+            }
+        };
+        let parent = self.directory(dir)?;
+        let node = self.node(found.ino)?;
+        let kind = self.kind_of(&node)?;
+        match (is_rmdir, kind == FileKind::Directory) {
+            (true, true) => self.check_empty(&node)?,
+            (false, false) => {}
+            (true, false) => return Err(Error::new(Kind::NotDirectory, "not a directory")),
+            (false, true) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
+        }
+        let orphan = op.drop_link(&node, |op| Editor::new(&parent.object().changing(&op.tx)).remove(&found.name))?;
+        op.directory_changed(parent.object(), -1, if is_rmdir { -1 } else { 0 })?;
+        Ok(orphan)
+    }
+
+    /// `NotEmpty` if there is anything in a directory.
+    pub(crate) fn check_empty(&self, node: &Node) -> Result<()> {
+        match Zap::open(node.object().clone())?.is_empty() {
+            true => Ok(()),
+            false => Err(Error::new(Kind::NotEmpty, "directory not empty")),
+        }
+    }
+
+    pub(crate) fn kind_of(&self, node: &Node) -> Result<FileKind> {
+        Ok(FileKind::of_mode(self.attributes(node)?.u64(Attr::Mode)?))
+    }
+}
+
+impl Op<'_> {
+    /// A directory that has not been removed.
+    pub(crate) fn living_directory(&self, dir: u64) -> Result<Node> {
+        let node = self.zpl.directory(dir)?;
+        match self.zpl.attributes(&node)?.u64(Attr::Links)? {
+            0 => Err(Error::new(Kind::NotFound, "the directory has been removed")),
+            _ => Ok(node),
+        }
+    }
+
+    /// Adds an entry to a directory's table, and changes nothing else.
+    pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
+        let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
+        Editor::new(&directory.changing(&self.tx)).add(name, &Value::one(value.into()))
+    }
+
+    /// Changes to which object an entry leads, and nothing else.
+    pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
+        let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
+        Editor::new(&directory.changing(&self.tx)).set(name, &Value::one(value.into()))
+    }
+
+    /// Takes a link from an object, whose name `remove` takes. If it was the last, the object is queued
+    /// and returned.
+    pub(crate) fn drop_link(&self, node: &Node, remove: impl FnOnce(&Self) -> Result<()>) -> Result<Option<u64>> {
+        let ino = node.object().id();
+        let attrs = self.zpl.attributes(node)?;
+        let is_directory = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
+        let links = attrs.u64(Attr::Links)?;
+        let left = if is_directory { 0 } else { links.saturating_sub(1) };
+        drop(attrs);
+        if left == 0 {
+            self.queue_add(ino)?;
+        }
+        if let Err(error) = remove(self) {
+            if left == 0 {
+                self.queue_remove(ino)?;
+            }
+            return Err(error);
+        }
+        self.change(node.object(), &[word(Attr::Links, left), time(Attr::Ctime, self.now)])?;
+        Ok((left == 0).then_some(ino))
+    }
+
+    /// Counts entries and subdirectories that came or went.
+    pub(crate) fn directory_changed(&self, directory: &Object, entries: i64, subdirectories: i64) -> Result<()> {
+        let node = self.zpl.node_of(directory.fresh()?)?;
+        let attrs = self.zpl.attributes(&node)?;
+        let size = attrs.u64(Attr::Size)?.saturating_add_signed(entries);
+        let links = attrs.u64(Attr::Links)?.saturating_add_signed(subdirectories);
+        drop(attrs);
+        let changes: [Change; 4] = [
+            word(Attr::Size, size),
+            word(Attr::Links, links),
+            time(Attr::Mtime, self.now),
+            time(Attr::Ctime, self.now),
+        ];
+        self.change(directory, &changes)
+    }
+}
+
+pub(crate) fn not_found() -> Error {
+    Error::new(Kind::NotFound, "no such file or directory")
+}

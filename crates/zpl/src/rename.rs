@@ -1,0 +1,203 @@
+//! Moving names.
+//!
+//! ```text
+//!   Replace     from ──▶ to       what was at `to` loses that name
+//!   NoReplace   from ──▶ to       `Exists` if there is anything at `to`
+//!   Exchange    from ◀─▶ to
+//! ```
+//!
+//! A directory that gets another parent must not come to lie below itself. Who moves one holds the lock of
+//! such moves, so the way from the target up to the root stays as it is while it is looked at.
+
+use base::{Error, Kind, Result};
+use dmu::Object;
+use dmu::zap::Editor;
+use format::sa::Attr;
+
+use crate::attrs::{time, word};
+use crate::create::exists;
+use crate::live::Op;
+use crate::locks::Held;
+use crate::names::{Found, NAME_BYTES, not_found};
+use crate::node::Node;
+use crate::{FileKind, RenameMode, Zpl};
+
+/// How deep directories may lie; more is a circle in a damaged pool.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// A place of a name: a directory, and the name in it.
+type Place<'a> = (u64, &'a [u8]);
+
+/// One end of a move.
+struct End {
+    directory: Node,
+    found: Found,
+    node: Node,
+    is_directory: bool,
+    kind: FileKind,
+}
+
+impl Zpl {
+    /// Moves the name `from` of a directory to the name `to` of one. An object that lost its last name to
+    /// it is returned, as in [`Zpl::unlink`]. Two names of the same object both stay. Errors: `NotFound`,
+    /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
+    /// below itself; as of [`Zpl::create`].
+    pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+        self.placed(from.0, self.move_name(from, to, mode))
+    }
+
+    fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Option<u64>> {
+        self.check_name(to.1)?;
+        let op = self.begin(NAME_BYTES, false)?;
+        let _renames = (from.0 != to.0).then(|| op.live.renames());
+        let (source, target, _held) = op.both_ends(from, to)?;
+        let source = op.end(from.0, source)?;
+        op.living_directory(to.0)?;
+        if from.0 != to.0 && source.is_directory {
+            op.check_loop(source.found.ino, to.0)?;
+        }
+        let target = target.map(|found| op.end(to.0, found)).transpose()?;
+        if let Some(target) = &target {
+            if mode == RenameMode::NoReplace {
+                return Err(exists());
+            }
+            if from.0 != to.0 && mode == RenameMode::Exchange && target.is_directory {
+                op.check_loop(target.found.ino, from.0)?;
+            }
+            if target.found.ino == source.found.ino {
+                return op.respell(from, to, &source, &target.found, mode);
+            }
+        }
+        match (target, mode) {
+            (Some(target), RenameMode::Exchange) => op.exchange(&source, &target).map(|()| None),
+            (None, RenameMode::Exchange) => Err(not_found()),
+            (Some(target), _) => op.replace(&source, &target),
+            (None, _) => op.move_to(&source, to).map(|()| None),
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Finds both names, and locks all that they lead to.
+    fn both_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<(Found, Option<Found>, Held<'_>)> {
+        let zpl = self.zpl;
+        let peek = |place: Place<'_>| match zpl.peek(place.0, place.1) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            found => found.map(Some),
+        };
+        loop {
+            let (source, target) = (zpl.peek(from.0, from.1)?, peek(to)?);
+            let target_ino = target.as_ref().map_or(source.ino, |found| found.ino);
+            let held = self.alone(&[from.0, to.0, source.ino, target_ino]);
+            let now = |place: Place<'_>| zpl.find_entry(zpl.directory(place.0)?.object(), place.1);
+            if now(from)?.as_ref() == Some(&source) && now(to)? == target {
+                return Ok((source, target, held));
+            }
+        }
+    }
+
+    fn end(&self, dir: u64, found: Found) -> Result<End> {
+        let node = self.zpl.node(found.ino)?;
+        let kind = self.zpl.kind_of(&node)?;
+        Ok(End { directory: self.zpl.directory(dir)?, found, node, is_directory: kind == FileKind::Directory, kind })
+    }
+
+    /// `Invalid` if `ino` is `dir`, or lies above it.
+    fn check_loop(&self, ino: u64, dir: u64) -> Result<()> {
+        let mut at = dir;
+        for _ in 0..DEPTH_MAX {
+            if at == ino {
+                return Err(Error::new(Kind::Invalid, "a directory cannot be moved below itself"));
+            }
+            if at == self.zpl.root() {
+                return Ok(());
+            }
+            at = self.zpl.attributes(&self.zpl.node(at)?)?.u64(Attr::Parent)?;
+        }
+        Err(Error::corrupt(format!("object {dir} lies deeper than {DEPTH_MAX} directories")))
+    }
+
+    /// Both names lead to the same object. If they are the same entry, in another spelling, it is spelled anew.
+    fn respell(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        source: &End,
+        target: &Found,
+        mode: RenameMode,
+    ) -> Result<Option<u64>> {
+        let is_same_entry = from.0 == to.0 && source.found.name == target.name;
+        if mode == RenameMode::Exchange || !is_same_entry || target.name == to.1 {
+            return Ok(None);
+        }
+        let directory = source.directory.object();
+        let table = |directory: &Object, name: &[u8]| Editor::new(&directory.changing(&self.tx)).remove(name);
+        table(directory, &source.found.name)?;
+        if let Err(error) = self.add_name(directory, to.1, source.found.ino, source.kind) {
+            self.add_name(directory, &source.found.name, source.found.ino, source.kind)?;
+            return Err(error);
+        }
+        self.directory_changed(directory, 0, 0)?;
+        self.change(source.node.object(), &[time(Attr::Ctime, self.now)])?;
+        Ok(None)
+    }
+
+    /// To a name that is not there yet.
+    fn move_to(&self, source: &End, to: Place<'_>) -> Result<()> {
+        let target = self.zpl.directory(to.0)?;
+        self.add_name(target.object(), to.1, source.found.ino, source.kind)?;
+        let from = source.directory.object();
+        if let Err(error) = Editor::new(&from.changing(&self.tx)).remove(&source.found.name) {
+            Editor::new(&target.object().changing(&self.tx)).remove(to.1)?;
+            return Err(error);
+        }
+        self.moved(source, to.0)?;
+        let subdirectories = i64::from(source.is_directory);
+        self.directory_changed(from, -1, -subdirectories)?;
+        self.directory_changed(target.object(), 1, subdirectories)
+    }
+
+    /// To the name of something else, which loses it.
+    fn replace(&self, source: &End, target: &End) -> Result<Option<u64>> {
+        match (source.is_directory, target.is_directory) {
+            (true, true) => self.zpl.check_empty(&target.node)?,
+            (false, false) => {}
+            (true, false) => return Err(Error::new(Kind::NotDirectory, "not a directory")),
+            (false, true) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
+        }
+        let (from, to) = (source.directory.object(), target.directory.object());
+        let name = &target.found.name;
+        let orphan = self.drop_link(&target.node, |op| {
+            op.set_name(to, name, source.found.ino, source.kind)?;
+            let removed = Editor::new(&from.changing(&op.tx)).remove(&source.found.name);
+            if removed.is_err() {
+                op.set_name(to, name, target.found.ino, target.kind)?;
+            }
+            removed
+        })?;
+        self.moved(source, to.id())?;
+        let subdirectories = i64::from(source.is_directory);
+        self.directory_changed(from, -1, -subdirectories)?;
+        self.directory_changed(to, 0, 0)?;
+        Ok(orphan)
+    }
+
+    fn exchange(&self, source: &End, target: &End) -> Result<()> {
+        let (from, to) = (source.directory.object(), target.directory.object());
+        self.set_name(to, &target.found.name, source.found.ino, source.kind)?;
+        if let Err(error) = self.set_name(from, &source.found.name, target.found.ino, target.kind) {
+            self.set_name(to, &target.found.name, target.found.ino, target.kind)?;
+            return Err(error);
+        }
+        self.moved(source, to.id())?;
+        self.moved(target, from.id())?;
+        let subdirectories = i64::from(target.is_directory) - i64::from(source.is_directory);
+        self.directory_changed(from, 0, subdirectories)?;
+        self.directory_changed(to, 0, -subdirectories)
+    }
+
+    /// Notes where a moved object is now.
+    fn moved(&self, end: &End, dir: u64) -> Result<()> {
+        self.change(end.node.object(), &[word(Attr::Parent, dir), time(Attr::Ctime, self.now)])
+    }
+}

@@ -1,0 +1,104 @@
+//! Changing attributes on request: mode, owners, times, size.
+
+use base::{Error, Kind, Result};
+use format::sa::Attr;
+
+use crate::attrs::{Change, time, word};
+use crate::contents::SIZE_MAX;
+use crate::live::Op;
+use crate::node::Node;
+use crate::posix_acl;
+use crate::set_xattr::mode_changes;
+use crate::{FileKind, SetAttr, SetTime, Stat, Zpl};
+
+/// Bytes that changed attributes take, roughly.
+const ATTR_BYTES: u64 = 1 << 10;
+/// With `relatime`, the time of the last access is at most so old.
+const RELATIME_S: i64 = 24 * 60 * 60;
+
+impl Zpl {
+    /// Changes attributes, all in one step. Errors: `IsDirectory`, `Invalid` for the size of what has none;
+    /// `TooBig` for a size beyond 2^63 - 1; `NoSpace`, `Quota`.
+    pub fn set_attr(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
+        self.placed(ino, self.change_attrs(ino, set))
+    }
+
+    fn change_attrs(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
+        let frees = match set.size {
+            Some(size) => size <= self.read_stat(ino)?.size,
+            None => true,
+        };
+        let op = self.begin(ATTR_BYTES, frees)?;
+        let _held = op.alone(&[ino]);
+        let node = self.node(ino)?;
+        let changes = op.wanted(&node, set)?;
+        match set.size {
+            Some(size) => op.set_size(node.object(), size, &changes)?,
+            None => op.change(node.object(), &changes)?,
+        }
+        self.stat_of(&self.node(ino)?)
+    }
+
+    /// Makes now the time of the last access, and changes no other time.
+    pub fn touch_atime(&self, ino: u64) -> Result<()> {
+        self.placed(ino, self.touch(ino))
+    }
+
+    fn touch(&self, ino: u64) -> Result<()> {
+        let op = self.begin(ATTR_BYTES, true)?;
+        let _held = op.alone(&[ino]);
+        op.change(self.node(ino)?.object(), &[time(Attr::Atime, op.now)])
+    }
+}
+
+/// Whether an access at `now_s` (seconds since 1970) moves the time of the last one, by the rule of
+/// `relatime`: it may be a day old, but not older than the last change.
+pub fn is_atime_due(stat: &Stat, now_s: i64) -> bool {
+    stat.atime <= stat.mtime || stat.atime <= stat.ctime || now_s.saturating_sub(stat.atime.0) >= RELATIME_S
+}
+
+impl Op<'_> {
+    /// What is to be changed, beside the size; the access ACL is changed here.
+    fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
+        let attrs = self.zpl.attributes(node)?;
+        let old_mode = attrs.u64(Attr::Mode)? as u32;
+        let kind = FileKind::of_mode(old_mode.into());
+        match (set.size, kind) {
+            (None, _) | (Some(0..=SIZE_MAX), FileKind::File) => {}
+            (Some(_), FileKind::File) => return Err(Error::new(Kind::TooBig, "file too large")),
+            (Some(_), FileKind::Directory) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
+            (Some(_), _) => return Err(Error::new(Kind::Invalid, "not a regular file")),
+        }
+        let flags = attrs.u64(Attr::Flags)?;
+        let acl = match set.mode {
+            Some(_) => self.zpl.posix_acl(node, &attrs, posix_acl::ACCESS)?,
+            None => None,
+        };
+        drop(attrs);
+        let mut changes = Vec::with_capacity(8);
+        if let Some(bits) = set.mode {
+            let mode = old_mode & !0o7777 | bits & 0o7777;
+            if let Some(acl) = acl {
+                self.store_xattr(node.object(), posix_acl::ACCESS, Some(&acl.with_mode(mode).bytes()))?;
+            }
+            changes.extend(mode_changes(mode, flags));
+        }
+        changes.extend(set.uid.map(|uid| word(Attr::Uid, uid.into())));
+        changes.extend(set.gid.map(|gid| word(Attr::Gid, gid.into())));
+        changes.extend(set.atime.map(|at| time(Attr::Atime, self.time_of(at))));
+        match set.mtime {
+            Some(at) => changes.push(time(Attr::Mtime, self.time_of(at))),
+            None => changes.extend(set.size.map(|_| time(Attr::Mtime, self.now))),
+        }
+        let ctime = set.ctime.map_or(self.now, |(secs, nanos)| [secs as u64, nanos.into()]);
+        changes.push(time(Attr::Ctime, ctime));
+        Ok(changes)
+    }
+
+    fn time_of(&self, at: SetTime) -> [u64; 2] {
+        match at {
+            SetTime::Now => self.now,
+            SetTime::At(secs, nanos) => [secs as u64, nanos.into()],
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Setting and removing extended attributes.
+//!
+//! ```text
+//!   xattr=sa   packed into the system attribute DXATTR; what is too large for it, as below
+//!   xattr=on   a file in the hidden directory that XATTR leads to
+//! ```
+//!
+//! An attribute is in one of the two places only: what is set in one is removed from the other. The hidden
+//! directory and its files are locked with the file that they belong to, and change in its transactions.
+//!
+//! POSIX ACLs are attributes, too. That of access goes together with the mode: each changes the other.
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::Object;
+use dmu::zap::Editor;
+use format::sa::Attr;
+use format::xattr;
+use format::znode::FLAG_XATTR;
+
+use crate::attrs::{Change, Value, time, word};
+use crate::create::{Birth, acl_flags, acl_of_mode};
+use crate::live::Op;
+use crate::node::{Attributes, Node};
+use crate::posix_acl::{self, PosixAcl};
+use crate::xattr::{VALUE_SIZE_MAX, is_linux};
+use crate::{FileKind, NewKind, XattrMode, Zpl};
+
+/// Longest name.
+const NAME_MAX: usize = 255;
+/// Largest value that is packed.
+const PACKED_VALUE_MAX: usize = 32 << 10;
+/// Most bytes of all that are packed.
+const PACKED_MAX: usize = u16::MAX as usize;
+/// Mode of a hidden directory, and of the files in it.
+const DIRECTORY_MODE: u32 = 0o1777;
+const FILE_MODE: u32 = 0o644;
+
+impl Zpl {
+    /// Sets an extended attribute. Errors: `Exists`, `NoAttribute` as `mode` says; `TooBig` for more than
+    /// 64 KiB, `TooLong` for a name, `Unsupported` for what is not shown; `Invalid` for an ACL that makes no
+    /// sense; `Permission` for a default ACL of what is no directory. An access ACL changes the mode.
+    pub fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.placed(ino, self.put_xattr(ino, name, Some(value), mode))
+    }
+
+    /// Removes an extended attribute. Errors: `NoAttribute`.
+    pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<()> {
+        self.placed(ino, self.put_xattr(ino, name, None, XattrMode::Replace))
+    }
+
+    fn put_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
+        if name.len() > NAME_MAX {
+            return Err(Error::new(Kind::TooLong, "name of an extended attribute is too long"));
+        }
+        if value.is_some_and(|value| value.len() as u64 > VALUE_SIZE_MAX) {
+            return Err(Error::new(Kind::TooBig, "extended attributes have at most 64 KiB"));
+        }
+        if !is_linux(name) || !self.visible.shows(name) {
+            return Err(Error::new(Kind::Unsupported, "no such extended attributes here"));
+        }
+        let bytes = value.map_or(0, |value| value.len() as u64 + 4096);
+        let op = self.begin(bytes, value.is_none())?;
+        let _held = op.alone(&[ino]);
+        let node = self.node(ino)?;
+        // attributes of other systems are shown under a longer name than that they have
+        let mut old = None;
+        {
+            let attrs = self.attributes(&node)?;
+            for stored in self.visible.stored(name) {
+                if old.is_none() && self.has_xattr(&node, &attrs, stored)? {
+                    old = Some(stored);
+                }
+            }
+        }
+        match (mode, old) {
+            (XattrMode::Create, Some(_)) => return Err(Error::new(Kind::Exists, "extended attribute exists")),
+            (XattrMode::Replace, None) => return Err(Error::new(Kind::NoAttribute, "no such extended attribute")),
+            _ => {}
+        }
+        match name {
+            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value),
+            _ => op.store_xattr(node.object(), old.unwrap_or(name), value),
+        }
+    }
+
+    fn has_xattr(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<bool> {
+        if unpacked(node, attrs)?.iter().any(|(stored, _)| stored == name) {
+            return Ok(true);
+        }
+        let Some(dir) = self.xattr_node(attrs)? else { return Ok(false) };
+        Ok(self.entry(dir, name)?.is_some())
+    }
+
+    /// The ACL that new files in a directory get, if ACLs are shown.
+    pub(crate) fn default_acl(&self, node: &Node, attrs: &Attributes<'_>) -> Result<Option<PosixAcl>> {
+        self.posix_acl(node, attrs, posix_acl::DEFAULT)
+    }
+
+    pub(crate) fn posix_acl(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<PosixAcl>> {
+        if !self.visible.shows(name) {
+            return Ok(None);
+        }
+        match self.xattr_stored(node, attrs, name)? {
+            Some(bytes) => {
+                PosixAcl::parse(&bytes).map_err(|e| Error::corrupt("stored access control list").with_source(e))
+            }
+            None => Ok(None),
+        }
+    }
+}
+
+/// The packed attributes of a file.
+fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let Some(packed) = attrs.bytes(Attr::Dxattr)? else { return Ok(Vec::new()) };
+    let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
+    Ok(pairs.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
+}
+
+impl Op<'_> {
+    /// Sets or removes an ACL, and the mode with it.
+    fn set_acl(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let acl = value.map(PosixAcl::parse).transpose()?.flatten();
+        let attrs = self.zpl.attributes(node)?;
+        let mode = attrs.u64(Attr::Mode)? as u32;
+        let flags = attrs.u64(Attr::Flags)?;
+        drop(attrs);
+        if name == posix_acl::DEFAULT {
+            if FileKind::of_mode(mode.into()) != FileKind::Directory && acl.is_some() {
+                return Err(Error::new(Kind::Permission, "only directories have default ACLs"));
+            }
+            return self.store_xattr(node.object(), name, acl.map(|acl| acl.bytes()).as_deref());
+        }
+        let stored = acl.as_ref().filter(|acl| !acl.is_mode()).map(PosixAcl::bytes);
+        self.store_xattr(node.object(), name, stored.as_deref())?;
+        match acl.map(|acl| mode & !0o777 | acl.mode()) {
+            Some(new) if new != mode => self.change(node.object(), &mode_changes(new, flags)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a new file the ACLs that it inherits.
+    pub(crate) fn inherit_acls(
+        &self,
+        object: &Object,
+        access: Option<&PosixAcl>,
+        default: Option<&PosixAcl>,
+    ) -> Result<()> {
+        for (name, acl) in [(posix_acl::ACCESS, access), (posix_acl::DEFAULT, default)] {
+            if let Some(acl) = acl {
+                self.store_xattr(object, name, Some(&acl.bytes()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores or removes an attribute of a file that is locked.
+    pub(crate) fn store_xattr(&self, object: &Object, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let node = self.zpl.node_of(object.fresh()?)?;
+        let attrs = self.zpl.attributes(&node)?;
+        let mut pairs = unpacked(&node, &attrs)?;
+        let dir = self.zpl.xattr_node(&attrs)?;
+        drop(attrs);
+        let packed_at = pairs.iter().position(|(stored, _)| stored == name);
+        if let Some(value) = value.filter(|value| self.live.options().xattr_sa && value.len() <= PACKED_VALUE_MAX) {
+            match packed_at {
+                Some(at) => pairs[at].1 = value.to_vec(),
+                None => pairs.push((name.to_vec(), value.to_vec())),
+            }
+            if self.store_packed(object, &pairs)? {
+                return match dir {
+                    Some(dir) => self.remove_xattr_file(&dir, name).map(drop),
+                    None => Ok(()),
+                };
+            }
+        }
+        pairs.retain(|(stored, _)| stored != name);
+        match (value, dir) {
+            (Some(value), Some(dir)) => self.write_xattr_file(&dir, name, value)?,
+            (Some(value), None) => self.write_xattr_file(&self.make_xattr_dir(&node)?, name, value)?,
+            (None, Some(dir)) => drop(self.remove_xattr_file(&dir, name)?),
+            (None, None) => {}
+        }
+        match packed_at {
+            Some(_) => self.store_packed(object, &pairs).map(drop),
+            None => self.change(object, &[time(Attr::Ctime, self.now)]),
+        }
+    }
+
+    /// False if these are too many.
+    fn store_packed(&self, object: &Object, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
+        let packed = xattr::pack(pairs.iter().map(|(name, value)| (&name[..], &value[..])));
+        if packed.len() > PACKED_MAX {
+            return Ok(false);
+        }
+        let stored = self.change(object, &[(Attr::Dxattr, Value::Bytes(packed)), time(Attr::Ctime, self.now)]);
+        match stored {
+            Err(error) if error.kind() == Kind::TooBig => Ok(false),
+            stored => stored.map(|()| true),
+        }
+    }
+
+    /// Makes the hidden directory of a file.
+    fn make_xattr_dir(&self, node: &Node) -> Result<Node> {
+        let birth = self.xattr_birth(node, FileKind::Directory, DIRECTORY_MODE)?;
+        let dir = self.born(&birth, NewKind::Directory)?;
+        self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
+        self.zpl.node_of(dir)
+    }
+
+    fn xattr_birth(&self, of: &Node, kind: FileKind, mode: u32) -> Result<Birth> {
+        let attrs = self.zpl.attributes(of)?;
+        let is_directory = kind == FileKind::Directory;
+        Ok(Birth {
+            kind,
+            mode,
+            uid: attrs.u64(Attr::Uid)?,
+            gid: attrs.u64(Attr::Gid)?,
+            parent: of.object().id(),
+            links: if is_directory { 2 } else { 1 },
+            size: if is_directory { 2 } else { 0 },
+            flags: FLAG_XATTR,
+            rdev: 0,
+            projid: attrs.opt_u64(Attr::Projid)?,
+            generation: self.tx.txg(),
+            now: self.now,
+        })
+    }
+
+    fn write_xattr_file(&self, dir: &Node, name: &[u8], value: &[u8]) -> Result<()> {
+        let object = match self.zpl.find_entry(dir.object(), name)? {
+            Some(found) => self.zpl.objset.object(found.ino)?,
+            None => {
+                let object = self.born(&self.xattr_birth(dir, FileKind::File, FILE_MODE)?, NewKind::File)?;
+                if let Err(error) = self.add_name(dir.object(), name, object.id(), FileKind::File) {
+                    self.zpl.objset.free_object(&self.tx, object.id())?;
+                    return Err(error);
+                }
+                self.directory_changed(dir.object(), 1, 0)?;
+                object
+            }
+        };
+        self.set_size(&object, 0, &[])?;
+        self.write_bytes(&object, 0, value)
+    }
+
+    /// Whether there was one.
+    fn remove_xattr_file(&self, dir: &Node, name: &[u8]) -> Result<bool> {
+        let Some(found) = self.zpl.find_entry(dir.object(), name)? else { return Ok(false) };
+        Editor::new(&dir.object().changing(&self.tx)).remove(&found.name)?;
+        self.zpl.objset.free_object(&self.tx, found.ino)?;
+        self.directory_changed(dir.object(), -1, 0)?;
+        Ok(true)
+    }
+}
+
+/// What changes with a file's mode, whose type bits stay, beside the POSIX ACL.
+pub(crate) fn mode_changes(mode: u32, flags: u64) -> Vec<Change> {
+    let mut changes = vec![word(Attr::Mode, mode.into()), word(Attr::Flags, acl_flags(flags, mode))];
+    changes.extend(acl_of_mode(mode));
+    changes
+}

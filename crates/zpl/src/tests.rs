@@ -1,0 +1,129 @@
+//! File systems in memory: each rule, and random operations beside a model.
+
+mod contents;
+mod model;
+mod names;
+mod threads;
+mod xattrs;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::{Env, Kind, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use device::{Device, MemDevice};
+use dmu::{Cache, Objset, Policy, Txgs};
+use format::blkptr::BlkPtr;
+use format::nvlist::{NvList, Value};
+use format::objset::ObjsetType;
+use vdev::{Spec, Tree};
+use zio::Zio;
+
+use crate::*;
+
+const NOW_S: u64 = 1_700_000_000;
+
+/// A pool that nothing is read from.
+fn cache() -> Arc<Cache> {
+    let list = |pairs: &[(&str, Value)]| {
+        let mut list = NvList::new();
+        pairs.iter().for_each(|(name, value)| list.set(name, value.clone()));
+        list
+    };
+    let text = |text: &str| Value::Str(text.to_owned());
+    let leaf = list(&[
+        ("type", text("file")),
+        ("id", Value::U64(0)),
+        ("guid", Value::U64(9)),
+        ("path", text("disk")),
+        ("ashift", Value::U64(9)),
+        ("asize", Value::U64(1 << 20)),
+        ("metaslab_array", Value::U64(0)),
+        ("metaslab_shift", Value::U64(18)),
+    ]);
+    let children = Value::Lists(vec![leaf]);
+    let root = list(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; 6 << 20]));
+    let tree = Tree::open(Spec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap();
+    Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20))
+}
+
+fn policy() -> Policy {
+    Policy {
+        checksum: Checksum::Fletcher4,
+        compress: Compress::Lz4,
+        compress_level: 0,
+        compress_meta: Compress::Lz4,
+        copies: 1,
+        is_meta: false,
+        embed: true,
+        hole_birth: true,
+    }
+}
+
+struct Fs {
+    zpl: Zpl,
+    txgs: Arc<Txgs>,
+    root: u64,
+}
+
+fn fs_with(new: NewFs, options: Options) -> Fs {
+    let objset = Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
+    let txgs = Arc::new(Txgs::new(4, 1 << 30));
+    let new = NewFs { now: (NOW_S - 1, 5), ..new };
+    create_fs(&objset, &txgs.begin().unwrap(), &new).unwrap();
+    let zpl = Zpl::open_writable(objset, txgs.clone(), Env::fixed(NOW_S), options).unwrap();
+    Fs { root: zpl.root(), zpl, txgs }
+}
+
+fn fs() -> Fs {
+    fs_with(NewFs::default(), Options::default())
+}
+
+fn new(kind: NewKind<'_>, mode: u32) -> New<'_> {
+    New { kind, mode, umask: 0, uid: 10, gid: 20 }
+}
+
+impl Fs {
+    fn file(&self, dir: u64, name: &str) -> u64 {
+        self.zpl.create(dir, name.as_bytes(), &new(NewKind::File, 0o644)).unwrap().ino
+    }
+
+    fn dir(&self, dir: u64, name: &str) -> u64 {
+        self.zpl.create(dir, name.as_bytes(), &new(NewKind::Directory, 0o755)).unwrap().ino
+    }
+
+    fn stat(&self, ino: u64) -> Stat {
+        self.zpl.stat(ino).unwrap()
+    }
+
+    fn names(&self, dir: u64) -> Vec<String> {
+        let mut names = Vec::new();
+        self.zpl
+            .readdir(dir, 2, &mut |entry| {
+                names.push(String::from_utf8_lossy(&entry.name).into_owned());
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        names.sort();
+        names
+    }
+
+    fn contents(&self, ino: u64) -> Vec<u8> {
+        let file = self.zpl.open_file(ino).unwrap();
+        let mut bytes = vec![0xee; file.size() as usize + 10];
+        let len = file.read(0, &mut bytes).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+
+    fn queued(&self) -> usize {
+        let queue = self.zpl.objset.object(self.zpl.master.delete_queue).unwrap();
+        dmu::zap::Zap::open(queue).unwrap().len() as usize
+    }
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T>) -> Kind {
+    result.unwrap_err().kind()
+}
