@@ -9,12 +9,12 @@ use base::{Error, Kind, Result};
 use fuser::{RenameFlags, TimeOrNow};
 
 use crate::attr::library_dev;
-use crate::change::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime};
 use crate::find::{CONTROL_NAME, Entry};
 use crate::node::NodeId;
 use crate::opened::{has_set_ids, set_id_bits};
 use crate::session::Session;
 use crate::tree::{Source, Tree, TreeFile, read_only};
+use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime};
 
 impl<S: Source> Session<S> {
     /// The object of a node that may change.

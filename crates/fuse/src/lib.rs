@@ -39,7 +39,6 @@
 
 mod attr;
 mod cache;
-mod change;
 mod changes;
 mod device;
 mod find;
@@ -57,7 +56,7 @@ mod statfs;
 mod tree;
 mod xattr;
 
-pub use change::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
 pub use mount::{Mount, mount};
 pub use options::{MountOptions, SnapDir, Unmount};
 pub use tree::{Snapshot, Source, Space, Tree, TreeFile};
+pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};

@@ -18,7 +18,6 @@ use fuser::{
 };
 
 use crate::cache::Cache;
-use crate::change::{New, NewKind, SetAttr};
 use crate::changes::{node_kind, seconds, set_time};
 use crate::find::{Entry, Place};
 use crate::flood::Flood;
@@ -31,6 +30,7 @@ use crate::options::MountOptions;
 use crate::snapshots::Snapshots;
 use crate::statfs::Statfs;
 use crate::tree::{Source, Tree, TreeFile};
+use zpl::{New, NewKind, SetAttr};
 
 /// How long the kernel may keep what it was told: nothing changes.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use zpl::{DirEntry, Stat, Zpl};
 
-use crate::change::{Allocate, New, RenameMode, SetAttr, XattrMode};
+use zpl::{Allocate, New, RenameMode, SetAttr, XattrMode};
 
 /// Bytes that [`TreeFile::copy_from`] copies at a time, and at most in one call, by itself.
 const COPY_STEP_BYTES: u64 = 1 << 20;
@@ -272,6 +272,58 @@ impl Tree for Zpl {
     fn xattr(&self, object: u64, name: &[u8]) -> Result<Vec<u8>> {
         Zpl::xattr(self, object, name)
     }
+
+    fn is_writable(&self) -> bool {
+        Zpl::is_writable(self)
+    }
+
+    fn has_aliases(&self) -> bool {
+        Zpl::has_aliases(self)
+    }
+
+    fn create(&self, directory: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
+        Zpl::create(self, directory, name, new)
+    }
+
+    fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {
+        Zpl::link(self, object, directory, name)
+    }
+
+    fn unlink(&self, directory: u64, name: &[u8]) -> Result<Option<u64>> {
+        Zpl::unlink(self, directory, name)
+    }
+
+    fn rmdir(&self, directory: u64, name: &[u8]) -> Result<u64> {
+        Zpl::rmdir(self, directory, name)
+    }
+
+    fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
+        Zpl::rename(self, from, to, mode)
+    }
+
+    fn reclaim(&self, object: u64) -> Result<()> {
+        Zpl::reclaim(self, object)
+    }
+
+    fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
+        Zpl::set_attr(self, object, set)
+    }
+
+    fn touch_atime(&self, object: u64) -> Result<()> {
+        Zpl::touch_atime(self, object)
+    }
+
+    fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        Zpl::set_xattr(self, object, name, value, mode)
+    }
+
+    fn remove_xattr(&self, object: u64, name: &[u8]) -> Result<()> {
+        Zpl::remove_xattr(self, object, name)
+    }
+
+    fn sync(&self, _object: u64, _data_only: bool) -> Result<()> {
+        Zpl::sync(self)
+    }
 }
 
 impl TreeFile for zpl::File {
@@ -285,5 +337,17 @@ impl TreeFile for zpl::File {
 
     fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         zpl::File::seek_hole(self, offset)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+        zpl::File::write(self, offset, data)
+    }
+
+    fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
+        zpl::File::allocate(self, how, offset, len)
+    }
+
+    fn copy_from(&self, offset: u64, from: &zpl::File, from_offset: u64, len: u64) -> Result<u64> {
+        zpl::File::copy_from(self, offset, from, from_offset, len)
     }
 }

@@ -3,10 +3,10 @@
 use base::{Error, Kind, Result};
 use fuser::{Errno, ReplyXattr};
 
-use crate::change::XattrMode;
 use crate::find::Place;
 use crate::session::Session;
 use crate::tree::{Source, Tree};
+use zpl::XattrMode;
 
 /// Namespaces with rules of their own.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";

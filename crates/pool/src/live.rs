@@ -17,6 +17,7 @@
 
 mod config;
 mod create;
+mod datasets;
 mod history;
 mod import;
 mod new;
@@ -36,6 +37,7 @@ use vdev::Tree;
 
 use crate::Pool;
 use config::Config;
+use datasets::KnownRoom;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use space_maps::SpaceMaps;
 pub use tasks::SyncContext;
@@ -61,6 +63,10 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     /// Held by who syncs a group.
     syncing: Mutex<()>,
+    /// By dataset, for [`LivePool::admit`].
+    rooms: Mutex<HashMap<u64, KnownRoom>>,
+    /// Blocks of destroyed heads wait to be freed.
+    has_destroyed: AtomicBool,
     has_thread: AtomicBool,
     ends: AtomicBool,
 }
@@ -93,7 +99,7 @@ impl LivePool {
         self.has_thread.store(true, Ordering::Relaxed);
         let started = self.env.spawn("txg_sync", move || {
             while !pool.ends.load(Ordering::Relaxed) {
-                if pool.txgs.wait_for_work(TXG_TIMEOUT)
+                if (pool.txgs.wait_for_work(TXG_TIMEOUT) || pool.has_destroyed.load(Ordering::Relaxed))
                     && let Err(error) = pool.step()
                 {
                     tracing::error!(pool = pool.name, "the pool is suspended: {error}");

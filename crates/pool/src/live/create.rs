@@ -97,6 +97,8 @@ impl LivePool {
             heads: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Mutex::default(),
+            rooms: Mutex::default(),
+            has_destroyed: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         });

@@ -16,7 +16,8 @@ use super::{DIRTY_BYTES_MAX, LivePool};
 use crate::{Candidate, OpenOptions, Pool, object_directory, slabs};
 
 /// Features that may be in use in a pool that Cenote writes to.
-const WRITABLE: [&str; 16] = [
+const WRITABLE: [&str; 17] = [
+    "async_destroy",
     "empty_bpobj",
     "lz4_compress",
     "spacemap_histogram",
@@ -100,6 +101,8 @@ impl LivePool {
             heads: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Mutex::default(),
+            rooms: Mutex::default(),
+            has_destroyed: AtomicBool::new(true),
             has_thread: AtomicBool::new(false),
             ends: AtomicBool::new(false),
         };

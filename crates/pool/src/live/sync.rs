@@ -10,9 +10,13 @@
 //! From pass 3 on, what dies in the MOS is put off to the next group: otherwise each free would change a
 //! space map, whose change would free another block.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{Error, Kind, Result, ResultExt};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
 use dmu::{Ledger, Mode, Objset, dsize};
 use dsl::write::{Change, DatasetLedger};
@@ -44,11 +48,53 @@ impl Ledger for MosLedger {
     }
 }
 
+/// What a head writes and kills, and the features that its blocks need.
+struct HeadLedger<'a> {
+    inner: DatasetLedger<'a>,
+    features: BTreeSet<&'static str>,
+}
+
+impl<'a> HeadLedger<'a> {
+    fn open(change: &Change<'a>, id: u64) -> Result<HeadLedger<'a>> {
+        Ok(HeadLedger { inner: DatasetLedger::open(change.mos, id, change.size_of)?, features: BTreeSet::new() })
+    }
+}
+
+impl Ledger for HeadLedger<'_> {
+    fn born(&mut self, bp: &BlkPtr) {
+        if bp.lsize() > LARGE_BLOCK && !bp.is_embedded() {
+            self.features.insert("org.open-zfs:large_blocks");
+        }
+        if Compress::from_u8(bp.compress()) == Some(Compress::Zstd) {
+            self.features.insert("org.freebsd:zstd_compress");
+        }
+        let by_checksum = match Checksum::from_u8(bp.checksum_kind()) {
+            Some(Checksum::Sha512) => Some("org.illumos:sha512"),
+            Some(Checksum::Skein) => Some("org.illumos:skein"),
+            Some(Checksum::Edonr) => Some("org.illumos:edonr"),
+            Some(Checksum::Blake3) => Some("org.openzfs:blake3"),
+            _ => None,
+        };
+        self.features.extend(by_checksum.filter(|_| !bp.is_embedded()));
+        self.inner.born(bp);
+    }
+
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        self.inner.killed(bp)
+    }
+}
+
+/// Larger blocks need a feature.
+const LARGE_BLOCK: u64 = 128 << 10;
+
 impl LivePool {
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
         let heads = self.open_heads();
-        let is_idle =
-            !self.has_tasks() && !self.mos.is_dirty(txg) && heads.iter().all(|(_, h)| !h.objset.is_dirty(txg));
+        let has_destroyed = self.has_destroyed.load(Ordering::Relaxed);
+        let is_idle = !has_destroyed
+            && !self.has_tasks()
+            && !self.mos.is_dirty(txg)
+            && heads.iter().all(|(_, h)| !h.objset.is_dirty(txg));
         if is_idle {
             return Ok(());
         }
@@ -57,6 +103,11 @@ impl LivePool {
         let change = Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of };
         let context = SyncContext { pool: self, change };
         self.free_put_off(&change)?;
+        if has_destroyed && let Err(error) = context.free_destroyed() {
+            // what was freed is noted; the rest waits for the pool's next import
+            tracing::error!(pool = self.name, "freeing what was destroyed: {error}");
+            self.has_destroyed.store(false, Ordering::Relaxed);
+        }
         self.sync_heads(&change)?;
         let told = self.run_tasks(&context);
         // what tasks made in new heads, and changed in others
@@ -65,10 +116,7 @@ impl LivePool {
         self.write_root(txg)?;
         self.cache.zio().allocator()?.synced(txg);
         self.renew_view(txg)?;
-        for (done, outcome) in told {
-            // whoever asked may have gone
-            let _ = done.send(outcome);
-        }
+        told.into_iter().for_each(|tell| tell());
         Ok(())
     }
 
@@ -76,10 +124,16 @@ impl LivePool {
     fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
         let (txg, zio) = (change.tx.txg(), self.cache.zio());
         for (id, head) in self.open_heads() {
-            let mut ledger = DatasetLedger::open(&self.mos, id, change.size_of)?;
+            if !head.objset.is_dirty(txg) {
+                continue;
+            }
+            let mut ledger = HeadLedger::open(change, id)?;
             let Some(synced) = head.objset.sync(change.tx, &mut ledger)? else { continue };
             zio.finish_writes()?;
-            let freed = ledger.finish(change, synced.rootbp())?;
+            for guid in ledger.features {
+                change.use_feature(id, guid)?;
+            }
+            let freed = ledger.inner.finish(change, synced.rootbp())?;
             head.objset.commit(synced);
             freed.iter().for_each(|bp| self.free(txg, bp));
         }

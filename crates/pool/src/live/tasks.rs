@@ -15,29 +15,37 @@ pub struct SyncContext<'a> {
     pub change: Change<'a>,
 }
 
-type Work = Box<dyn FnOnce(&SyncContext<'_>) -> Result<()> + Send>;
+/// Tells who waits for a task how it went.
+type Tell = Box<dyn FnOnce()>;
 
-/// A change that waits, and who waits for it.
-pub(super) struct Task {
-    work: Work,
-    done: mpsc::Sender<Result<()>>,
-}
+/// A change that waits.
+pub(super) struct Task(Box<dyn FnOnce(&SyncContext<'_>) -> Tell + Send>);
 
 impl LivePool {
     /// Makes a change of the pool's own objects, and returns when it is on disk. What `work` may refuse it has
     /// to refuse before it changes anything. Errors: those of `work`; `Suspended`.
-    pub fn run(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) -> Result<()> {
+    pub fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         let (done, outcome) = mpsc::channel();
-        lock(&self.tasks).push(Task { work: Box::new(work), done });
+        let task = move |context: &SyncContext<'_>| -> Tell {
+            let result = work(context);
+            Box::new(move || {
+                // whoever asked may have gone
+                let _ = done.send(result);
+            })
+        };
+        lock(&self.tasks).push(Task(Box::new(task)));
         self.sync()?;
         let lost = || Error::new(Kind::Suspended, "the pool is suspended");
         outcome.recv().map_err(|_| lost())?
     }
 
-    /// Makes the changes that wait. Returns whom to tell when they are on disk, and what.
-    pub(super) fn run_tasks(&self, context: &SyncContext<'_>) -> Vec<(mpsc::Sender<Result<()>>, Result<()>)> {
+    /// Makes the changes that wait. Returns whom to tell when they are on disk.
+    pub(super) fn run_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
         let tasks = std::mem::take(&mut *lock(&self.tasks));
-        tasks.into_iter().map(|task| (task.done, (task.work)(context))).collect()
+        tasks.into_iter().map(|Task(work)| work(context)).collect()
     }
 
     pub(super) fn has_tasks(&self) -> bool {

@@ -1,0 +1,142 @@
+//! Datasets and their properties: what `zfs create`, `destroy`, `rename`, `set` and `inherit` ask for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Kind, Result};
+use dmu::{Objset, Tx};
+use dsl::Dsl;
+use dsl::property::DatasetKind;
+use dsl::write::{Created, Destroyed, Effect, NewDataset, Room};
+
+use super::{LivePool, SyncContext, lock};
+
+/// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
+const FREED_PER_TXG: u64 = 100_000;
+
+/// What was known of a head's room, and as of which group.
+pub(super) type KnownRoom = (u64, Room);
+
+impl LivePool {
+    /// Makes a file system, whose parent is there. `make` makes its contents. Errors: as from
+    /// [`dsl::write::Change::create_dataset`].
+    pub fn create_dataset(
+        &self,
+        name: &str,
+        properties: Vec<(String, String)>,
+        make: impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let (name, usable) = (name.to_owned(), self.view().usable_bytes()?);
+        self.run(move |context| {
+            let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
+            let created = context.change.create_dataset(&context.dsl()?, &name, &new, usable)?;
+            context.make_head(&created, make)
+        })
+    }
+
+    /// Destroys a file system without snapshots and children, which nobody may have open. Errors: as from
+    /// [`dsl::write::Change::destroy`].
+    pub fn destroy_dataset(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |context| {
+            let dsl = context.dsl()?;
+            let id = dsl.find(&name)?.id;
+            let destroyed = context.change.destroy(&dsl, &name)?;
+            // it has no changes: the heads were synced before
+            lock(&context.pool.heads).remove(&id);
+            match destroyed {
+                Destroyed::Nothing => {}
+                Destroyed::Queued => context.pool.has_destroyed.store(true, Ordering::Relaxed),
+                Destroyed::Blocks { root, since_txg } => {
+                    let txg = context.change.tx.txg();
+                    context.change.free_tree(&root, since_txg, &mut |bp| context.pool.free(txg, bp))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Renames a file system and all below it. Errors: as from [`dsl::write::Change::rename`].
+    pub fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
+        let (old, new) = (old.to_owned(), new.to_owned());
+        self.run(move |context| context.change.rename(&context.dsl()?, &old, &new))
+    }
+
+    /// Sets a property; what else is to be done then is returned. Errors: as from
+    /// [`dsl::write::Change::set_property`].
+    pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<Vec<Effect>> {
+        let (dataset, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
+        let usable = self.view().usable_bytes()?;
+        let effects =
+            self.run(move |context| context.change.set_property(&context.dsl()?, &dataset, &name, &value, usable))?;
+        self.renew_policies()?;
+        Ok(effects)
+    }
+
+    /// Makes a property inherited, or with `received` what was received. Errors: as from
+    /// [`dsl::write::Change::inherit_property`].
+    pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<Vec<Effect>> {
+        let (dataset, name) = (dataset.to_owned(), name.to_owned());
+        let usable = self.view().usable_bytes()?;
+        let effects = self
+            .run(move |context| context.change.inherit_property(&context.dsl()?, &dataset, &name, received, usable))?;
+        self.renew_policies()?;
+        Ok(effects)
+    }
+
+    /// Adds a command line to the pool's history.
+    pub fn record_history(&self, command: &str) -> Result<()> {
+        let command = command.to_owned();
+        self.run(move |context| context.log_history(&command))
+    }
+
+    /// May about `bytes` more be written to the head of dataset object `id`? What frees more than it writes
+    /// may also if the pool is as good as full. Errors: `NoSpace`, `Quota`.
+    pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {
+        let synced = self.txgs.synced_txg();
+        let known = lock(&self.rooms).get(&id).copied().filter(|(txg, _)| *txg == synced);
+        let room = match known {
+            Some((_, room)) => room,
+            None => {
+                let view = self.view();
+                let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+                let Some(head) = subject.dataset() else { return Ok(()) };
+                let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
+                lock(&self.rooms).insert(id, (synced, room));
+                room
+            }
+        };
+        let wanted = bytes.saturating_add(self.txgs.dirty_bytes());
+        if frees || wanted <= room.bytes {
+            return Ok(());
+        }
+        let what = if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
+        Err(base::Error::new(room.refusal, what))
+    }
+
+    /// Lets all open heads be written as their properties say now.
+    fn renew_policies(&self) -> Result<()> {
+        let view = self.view();
+        for (id, head) in self.open_heads() {
+            let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+            head.objset.set_policy(dsl::write::write_policy(subject.levels(), self.config().traits))?;
+        }
+        lock(&self.rooms).clear();
+        Ok(())
+    }
+}
+
+impl SyncContext<'_> {
+    /// The dataset layer of the MOS that is being changed.
+    pub fn dsl(&self) -> Result<Dsl> {
+        Dsl::open(self.change.mos.clone(), self.pool.name())
+    }
+
+    /// Frees some of what destroyed heads had.
+    pub(super) fn free_destroyed(&self) -> Result<()> {
+        let txg = self.change.tx.txg();
+        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(txg, bp))?;
+        self.pool.has_destroyed.store(is_left, Ordering::Relaxed);
+        Ok(())
+    }
+}
