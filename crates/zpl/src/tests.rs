@@ -13,18 +13,42 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, Objset, Policy, Txgs};
+use dmu::{Cache, Ledger, Objset, Policy, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
+use format::space_map::Run;
 use vdev::{Spec, Tree};
 use zio::Zio;
+use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 
 use crate::*;
 
 const NOW_S: u64 = 1_700_000_000;
 
-/// A pool that nothing is read from.
+const DISK_BYTES: u64 = 256 << 20;
+
+/// Space maps of a disk that is empty.
+struct Empty;
+
+impl SpaceMapSource for Empty {
+    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Frees what dies.
+struct Frees<'a>(&'a Zio, u64);
+
+impl Ledger for Frees<'_> {
+    fn born(&mut self, _bp: &BlkPtr) {}
+
+    fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        self.0.free(self.1, bp)
+    }
+}
+
+/// A pool of one disk.
 fn cache() -> Arc<Cache> {
     let list = |pairs: &[(&str, Value)]| {
         let mut list = NvList::new();
@@ -38,15 +62,20 @@ fn cache() -> Arc<Cache> {
         ("guid", Value::U64(9)),
         ("path", text("disk")),
         ("ashift", Value::U64(9)),
-        ("asize", Value::U64(1 << 20)),
+        ("asize", Value::U64(DISK_BYTES)),
         ("metaslab_array", Value::U64(0)),
-        ("metaslab_shift", Value::U64(18)),
+        ("metaslab_shift", Value::U64(24)),
     ]);
     let children = Value::Lists(vec![leaf]);
     let root = list(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
-    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; 6 << 20]));
-    let tree = Tree::open(Spec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap();
-    Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20))
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; DISK_BYTES as usize + (5 << 20)]));
+    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap());
+    let zio = Zio::new(tree.clone(), Env::fixed(0));
+    let allocator = Allocator::new(tree, Box::new(Empty));
+    let metaslabs = (0..DISK_BYTES >> 24).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
+    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    zio.set_allocator(Arc::new(allocator));
+    Arc::new(Cache::new(Arc::new(zio), 4 << 20))
 }
 
 fn policy() -> Policy {
@@ -86,6 +115,32 @@ fn new(kind: NewKind<'_>, mode: u32) -> New<'_> {
 }
 
 impl Fs {
+    /// Closes the group and brings it to disk; `between` is called when the next one is open already.
+    fn sync(&self, between: impl FnOnce()) {
+        let set = self.zpl.objset();
+        let txg = self.txgs.close();
+        between();
+        let zio = set.cache().zio();
+        let synced = set.sync(&self.txgs.in_sync(txg), &mut Frees(zio, txg)).unwrap();
+        zio.finish_writes().unwrap();
+        if let Some(synced) = synced {
+            set.commit(synced);
+        }
+        zio.allocator().unwrap().take_changes(txg);
+        zio.allocator().unwrap().synced(txg);
+        self.txgs.synced(txg);
+    }
+
+    /// The same file system as it is on disk, as after a crash.
+    fn from_disk(&self) -> Fs {
+        let set = self.zpl.objset();
+        let cache = Arc::new(Cache::new(set.cache().zio().clone(), 1 << 20));
+        let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", policy()).unwrap();
+        let options = self.zpl.live().unwrap().options();
+        let zpl = Zpl::open_writable(set, self.txgs.clone(), Env::fixed(NOW_S), options).unwrap();
+        Fs { root: zpl.root(), zpl, txgs: self.txgs.clone() }
+    }
+
     fn file(&self, dir: u64, name: &str) -> u64 {
         self.zpl.create(dir, name.as_bytes(), &new(NewKind::File, 0o644)).unwrap().ino
     }

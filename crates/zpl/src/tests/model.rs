@@ -1,8 +1,8 @@
 //! Random operations, each also done to a model that keeps everything in maps.
 //!
 //! The model is a list of nodes; two kinds of ends of an operation are compared: what it says, and after
-//! every few of them the whole tree. Groups cannot be closed twice without being written, so one is closed
-//! in the middle, and the reader then sees both layers.
+//! every few of them the whole tree. Groups are synced now and then, while the next one is changed already;
+//! what is on disk then is opened beside, and has to be what the model was when the group was closed.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ enum Step {
     Mode(u8, u32),
     Xattr(u8, u8, u16, u8),
     RemoveXattr(u8, u8),
-    CloseGroup,
+    Sync,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -55,10 +55,11 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (byte(), 0..0o10000u32).prop_map(|(f, mode)| Step::Mode(f, mode)),
         3 => (byte(), byte(), any::<u16>(), byte()).prop_map(|(f, n, len, b)| Step::Xattr(f, n, len, b)),
         1 => (byte(), byte()).prop_map(|(f, n)| Step::RemoveXattr(f, n)),
-        1 => Just(Step::CloseGroup),
+        2 => Just(Step::Sync),
     ]
 }
 
+#[derive(Clone)]
 struct Model {
     nodes: Vec<Node>,
     /// Object numbers of the nodes.
@@ -153,30 +154,38 @@ fn name(pick: u8) -> String {
 fn run(fs: &Fs, steps: Vec<Step>) {
     let root = Node { is_dir: true, mode: 0o755, links: 1, ..Node::default() };
     let mut model = Model { nodes: vec![root], inos: vec![fs.root], alive: vec![0] };
-    let mut is_closed = false;
-    for (count, step) in steps.into_iter().enumerate() {
-        match step {
-            Step::CloseGroup if is_closed => {}
-            Step::CloseGroup => {
-                fs.txgs.close();
-                is_closed = true;
-            }
-            step => {
-                let orphan = apply(fs, &mut model, &step);
-                if let Some(at) = orphan {
-                    assert_eq!(fs.stat(model.inos[at]).nlink, 0);
-                    fs.zpl.reclaim(model.inos[at]).unwrap();
-                    assert_eq!(kind(fs.zpl.stat(model.inos[at])), Kind::NotFound);
-                    model.alive.retain(|&alive| alive != at);
+    let mut steps = steps.into_iter().enumerate();
+    while let Some((count, step)) = steps.next() {
+        if let Step::Sync = step {
+            let closed = model.clone();
+            fs.sync(|| {
+                for (_, step) in steps.by_ref().take(3) {
+                    one(fs, &mut model, &step);
                 }
-            }
+                compare(fs, &model);
+            });
+            compare(&fs.from_disk(), &closed);
         }
+        one(fs, &mut model, &step);
         if count % 8 == 7 {
             compare(fs, &model);
         }
     }
     compare(fs, &model);
     assert_eq!(fs.queued(), 0);
+}
+
+/// Does a step to both, and gives back what lost its last name.
+fn one(fs: &Fs, model: &mut Model, step: &Step) {
+    if matches!(step, Step::Sync) {
+        return;
+    }
+    if let Some(at) = apply(fs, model, step) {
+        assert_eq!(fs.stat(model.inos[at]).nlink, 0);
+        fs.zpl.reclaim(model.inos[at]).unwrap();
+        assert_eq!(kind(fs.zpl.stat(model.inos[at])), Kind::NotFound);
+        model.alive.retain(|&alive| alive != at);
+    }
 }
 
 /// Does a step to both. The node that lost its last name.
@@ -351,7 +360,7 @@ fn compare(fs: &Fs, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn as_the_model(steps in prop::collection::vec(step(), 1..120), xattr_sa: bool, small: bool) {
