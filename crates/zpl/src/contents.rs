@@ -11,6 +11,7 @@
 use base::{Error, Kind, Result};
 use dmu::Object;
 use format::sa::Attr;
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
 
 use crate::attrs::{Change, time, word};
 use crate::live::{Op, read_only};
@@ -85,6 +86,7 @@ impl File {
         let _held = op.alone(&[self.ino()]);
         let object = self.object().fresh()?;
         let size = zpl.size_of(&object)?;
+        op.check_writable(&object, offset < size)?;
         let keep_size = match how {
             Allocate::Reserve { keep_size } | Allocate::ZeroRange { keep_size } => keep_size,
             Allocate::PunchHole => true,
@@ -130,6 +132,7 @@ impl Op<'_> {
     pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: &[u8]) -> Result<()> {
         let object = object.fresh()?;
         let size = self.zpl.size_of(&object)?;
+        self.check_writable(&object, offset < size)?;
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
         self.grow_block(&object, size, end)?;
         let object = object.fresh()?;
@@ -145,6 +148,12 @@ impl Op<'_> {
             true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()]),
             false => self.change(&object, &times),
         }
+    }
+
+    /// `Permission` if a flag of the file forbids writing to it, or to what is there already.
+    pub(crate) fn check_writable(&self, object: &Object, overwrites: bool) -> Result<()> {
+        let append = if overwrites { FLAG_APPENDONLY } else { 0 };
+        self.zpl.check_flags(&self.zpl.node_of(object.clone())?, FLAG_IMMUTABLE | FLAG_READONLY | append)
     }
 
     /// Cuts a file off, or makes it longer, and changes `others` with its size.

@@ -182,11 +182,8 @@ impl Zpl {
 impl Op<'_> {
     /// A directory in which something can be made.
     fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
-        let node = self.zpl.directory(dir)?;
+        let node = self.living_directory(dir)?;
         let attrs = self.zpl.attributes(&node)?;
-        if attrs.u64(Attr::Links)? == 0 {
-            return Err(Error::new(Kind::NotFound, "the directory has been removed"));
-        }
         let parent = Parent {
             id: dir,
             mode: attrs.u64(Attr::Mode)? as u32,

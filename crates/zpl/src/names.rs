@@ -7,7 +7,7 @@ use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::zap::{Editor, Value, Zap};
 use format::sa::Attr;
-use format::znode::{DirentValue, FLAG_XATTR};
+use format::znode::{DirentValue, FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
 
 use crate::attrs::{Change, time, word};
 use crate::create::exists;
@@ -22,6 +22,9 @@ const NAME_MAX: usize = 255;
 const LINKS_MAX: u64 = (1 << 31) - 1;
 /// Bytes that a changed name takes, roughly.
 pub(crate) const NAME_BYTES: u64 = 2 << 10;
+
+/// Flags of a file that may not lose its name.
+pub(crate) const KEEPS_NAME: u64 = FLAG_IMMUTABLE | FLAG_NOUNLINK | FLAG_APPENDONLY;
 
 /// An entry that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,8 +128,9 @@ impl Zpl {
                 break (found, held);
             }
         };
-        let parent = self.directory(dir)?;
+        let parent = op.living_directory(dir)?;
         let node = self.node(found.ino)?;
+        self.check_flags(&node, KEEPS_NAME)?;
         let kind = self.kind_of(&node)?;
         match (is_rmdir, kind == FileKind::Directory) {
             (true, true) => self.check_empty(&node)?,
@@ -137,6 +141,14 @@ impl Zpl {
         let orphan = op.drop_link(&node, |op| Editor::new(&parent.object().changing(&op.tx)).remove(&found.name))?;
         op.directory_changed(parent.object(), -1, if is_rmdir { -1 } else { 0 })?;
         Ok(orphan)
+    }
+
+    /// `Permission` if a file has one of these flags.
+    pub(crate) fn check_flags(&self, node: &Node, flags: u64) -> Result<()> {
+        match self.attributes(node)?.u64(Attr::Flags)? & flags {
+            0 => Ok(()),
+            _ => Err(Error::new(Kind::Permission, "a flag of the file forbids it")),
+        }
     }
 
     /// `NotEmpty` if there is anything in a directory.
@@ -156,6 +168,7 @@ impl Op<'_> {
     /// A directory that has not been removed.
     pub(crate) fn living_directory(&self, dir: u64) -> Result<Node> {
         let node = self.zpl.directory(dir)?;
+        self.zpl.check_flags(&node, FLAG_IMMUTABLE)?;
         match self.zpl.attributes(&node)?.u64(Attr::Links)? {
             0 => Err(Error::new(Kind::NotFound, "the directory has been removed")),
             _ => Ok(node),

@@ -18,7 +18,7 @@ use crate::attrs::{time, word};
 use crate::create::exists;
 use crate::live::Op;
 use crate::locks::Held;
-use crate::names::{Found, NAME_BYTES, not_found};
+use crate::names::{Found, KEEPS_NAME, NAME_BYTES, not_found};
 use crate::node::Node;
 use crate::{FileKind, RenameMode, Zpl};
 
@@ -98,8 +98,9 @@ impl Op<'_> {
 
     fn end(&self, dir: u64, found: Found) -> Result<End> {
         let node = self.zpl.node(found.ino)?;
+        self.zpl.check_flags(&node, KEEPS_NAME)?;
         let kind = self.zpl.kind_of(&node)?;
-        Ok(End { directory: self.zpl.directory(dir)?, found, node, is_directory: kind == FileKind::Directory, kind })
+        Ok(End { directory: self.living_directory(dir)?, found, node, is_directory: kind == FileKind::Directory, kind })
     }
 
     /// `Invalid` if `ino` is `dir`, or lies above it.

@@ -2,6 +2,7 @@
 
 use base::{Error, Kind, Result};
 use format::sa::Attr;
+use format::znode::FLAG_IMMUTABLE;
 
 use crate::attrs::{Change, time, word};
 use crate::contents::SIZE_MAX;
@@ -60,6 +61,10 @@ pub fn is_atime_due(stat: &Stat, now_s: i64) -> bool {
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
     fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
+        self.zpl.check_flags(node, FLAG_IMMUTABLE)?;
+        if set.size.is_some() {
+            self.check_writable(node.object(), true)?;
+        }
         let attrs = self.zpl.attributes(node)?;
         let old_mode = attrs.u64(Attr::Mode)? as u32;
         let kind = FileKind::of_mode(old_mode.into());

@@ -132,7 +132,7 @@ impl Fs {
     }
 
     /// The same file system as it is on disk, as after a crash.
-    fn from_disk(&self) -> Fs {
+    fn reopened(&self) -> Fs {
         let set = self.zpl.objset();
         let cache = Arc::new(Cache::new(set.cache().zio().clone(), 1 << 20));
         let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", policy()).unwrap();

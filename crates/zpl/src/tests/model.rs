@@ -164,7 +164,7 @@ fn run(fs: &Fs, steps: Vec<Step>) {
                 }
                 compare(fs, &model);
             });
-            compare(&fs.from_disk(), &closed);
+            compare(&fs.reopened(), &closed);
         }
         one(fs, &mut model, &step);
         if count % 8 == 7 {

@@ -171,7 +171,7 @@ fn files_without_a_name() {
     let dir = fs.dir(fs.root, "d");
     fs.zpl.rmdir(fs.root, b"d").unwrap();
     fs.sync(|| ());
-    let again = fs.from_disk();
+    let again = fs.reopened();
     assert_eq!((again.queued(), again.zpl.clean_unlinked().unwrap()), (2, 2));
     assert_eq!((again.queued(), kind(again.zpl.stat(lost))), (0, Kind::NotFound));
     assert_eq!((kind(again.zpl.stat(dir)), again.stat(ino).nlink), (Kind::NotFound, 1));
@@ -282,4 +282,34 @@ fn who_is_asked_for_room() {
     assert_eq!(size(10).unwrap().size, 10);
     assert_eq!(fs.zpl.unlink(fs.root, b"f").unwrap(), Some(ino));
     fs.zpl.reclaim(ino).unwrap();
+}
+
+#[test]
+fn flags_that_forbid() {
+    let fs = fs();
+    let (ino, dir) = (fs.file(fs.root, "f"), fs.dir(fs.root, "d"));
+    let file = fs.zpl.open_file(ino).unwrap();
+    file.write(0, b"text").unwrap();
+    let set = |ino, flag: u64| {
+        let op = fs.zpl.begin(0, false).unwrap();
+        let changes = [crate::attrs::word(format::sa::Attr::Flags, fs.stat(ino).flags & 0xffff_ffff | flag)];
+        op.change(&fs.zpl.objset().object(ino).unwrap(), &changes).unwrap();
+    };
+    set(ino, format::znode::FLAG_APPENDONLY);
+    assert_eq!(kind(file.write(1, b"x")), Kind::Permission);
+    assert_eq!(file.append(b"!").unwrap(), 4);
+    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Permission);
+    set(ino, format::znode::FLAG_READONLY);
+    assert_eq!(kind(file.append(b"!")), Kind::Permission);
+    set(ino, format::znode::FLAG_IMMUTABLE);
+    assert_eq!(kind(fs.zpl.set_attr(ino, &SetAttr { uid: Some(1), ..SetAttr::default() })), Kind::Permission);
+    assert_eq!(kind(fs.zpl.set_xattr(ino, b"user.a", b"", XattrMode::Any)), Kind::Permission);
+    assert_eq!(kind(fs.zpl.rename((fs.root, b"f"), (dir, b"f"), RenameMode::Replace)), Kind::Permission);
+    set(ino, format::znode::FLAG_NOUNLINK);
+    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Permission);
+    set(dir, format::znode::FLAG_IMMUTABLE);
+    assert_eq!(kind(fs.zpl.create(dir, b"x", &new(NewKind::File, 0))), Kind::Permission);
+    set(ino, 0);
+    assert_eq!(kind(fs.zpl.link(ino, dir, b"x")), Kind::Permission);
+    fs.zpl.unlink(fs.root, b"f").unwrap();
 }
