@@ -1,6 +1,7 @@
 //! Tests of the whole: one binary, as linking takes longer than running.
 
 mod check;
+mod crash;
 mod damage;
 mod files;
 mod golden;

@@ -1,0 +1,275 @@
+//! Pools that tests make, and changes at random beside a [`Model`] of what they hold.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use base::{Env, Error, Result};
+use device::Device;
+use dmu::Tx;
+use dsl::Dsl;
+use dsl::property::DatasetKind;
+use dsl::write::NewDataset;
+use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Scan, Shape};
+use vdev::spec::Bias;
+
+use crate::model::{Model, ObjectModel, SIZE_MAX};
+use crate::rng::Rng;
+
+/// Name of the pools.
+const NAME: &str = "live";
+/// What the pools can do: all that Cenote writes.
+const FEATURES: [&str; 14] = [
+    "com.delphix:empty_bpobj",
+    "org.illumos:lz4_compress",
+    "com.delphix:spacemap_histogram",
+    "com.delphix:enabled_txg",
+    "com.delphix:hole_birth",
+    "com.delphix:extensible_dataset",
+    "com.delphix:embedded_data",
+    "org.open-zfs:large_blocks",
+    "org.illumos:sha512",
+    "org.illumos:skein",
+    "org.illumos:edonr",
+    "com.delphix:spacemap_v2",
+    "org.zfsonlinux:allocation_classes",
+    "org.freebsd:zstd_compress",
+];
+
+/// How a pool is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layout {
+    /// One device.
+    Single,
+    /// A mirror of two.
+    Mirror,
+    /// Three with single parity.
+    Raidz1,
+    /// One, and one for metadata.
+    Special,
+}
+
+impl Layout {
+    /// All of them.
+    pub const ALL: [Layout; 4] = [Layout::Single, Layout::Mirror, Layout::Raidz1, Layout::Special];
+
+    /// Number of devices.
+    pub fn devices(self) -> usize {
+        match self {
+            Layout::Single => 1,
+            Layout::Mirror | Layout::Special => 2,
+            Layout::Raidz1 => 3,
+        }
+    }
+
+    /// Whether it bears the loss of a device.
+    pub fn is_redundant(self) -> bool {
+        matches!(self, Layout::Mirror | Layout::Raidz1)
+    }
+
+    fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
+        let leaf = |device: &Arc<dyn Device>| NewLeaf { path: device.path().into(), is_file: true };
+        let vdev = |shape, bias, devices: &[Arc<dyn Device>]| NewVdev {
+            shape,
+            bias,
+            leaves: devices.iter().map(leaf).collect(),
+        };
+        match self {
+            Layout::Single => vec![vdev(Shape::Single, None, devices)],
+            Layout::Mirror => vec![vdev(Shape::Mirror, None, devices)],
+            Layout::Raidz1 => vec![vdev(Shape::Raidz(1), None, devices)],
+            Layout::Special => {
+                let special = vdev(Shape::Single, Some(Bias::Special), &devices[1..]);
+                vec![vdev(Shape::Single, None, &devices[..1]), special]
+            }
+        }
+    }
+}
+
+/// A pool that is open, and the model of what it holds.
+pub struct Workload {
+    /// The pool.
+    pub pool: Arc<LivePool>,
+    /// What it holds, with the changes of the open group.
+    pub model: Model,
+    /// The model as of every group that was, or might have been, brought to disk.
+    pub groups: BTreeMap<u64, Model>,
+    rng: Rng,
+}
+
+/// The pool on these devices, as their labels tell.
+pub fn candidate(devices: &[Arc<dyn Device>]) -> Result<Candidate> {
+    let found = devices.iter().filter_map(|device| FoundDevice::examine(device.path(), device.clone()).ok());
+    let scan = Scan { devices: found.flatten().collect(), failed: Vec::new() };
+    Candidate::all(&scan).into_iter().next().ok_or_else(|| Error::corrupt("no pool on these devices"))
+}
+
+/// How tests open pools.
+pub fn options() -> OpenOptions {
+    OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() }
+}
+
+impl Workload {
+    /// Makes a pool without anything but an object in its root.
+    pub fn create(env: &Env, layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Result<Workload> {
+        let by_path: HashMap<PathBuf, Arc<dyn Device>> =
+            devices.iter().map(|device| (device.path().into(), device.clone())).collect();
+        let new = NewPool {
+            name: NAME.into(),
+            vdevs: layout.vdevs(devices),
+            spares: Vec::new(),
+            caches: Vec::new(),
+            ashift: Some(12),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            properties: Vec::new(),
+            fs_properties: vec![("compression".into(), "lz4".into())],
+            history: "zpool create live".into(),
+            host: (7, "here".into()),
+        };
+        let first = ObjectModel::new(4096, 1, 17);
+        let (dnode, id) = (first.dnode(), Arc::new(Mutex::new(0)));
+        let made = id.clone();
+        let pool = LivePool::create(env, &new, &by_path, move |set, tx, _| {
+            *made.lock().expect("nobody panicked") = set.allocate(tx, dnode)?.id();
+            Ok(())
+        })?;
+        let id = *id.lock().expect("nobody panicked");
+        let mut model = Model::default();
+        model.sets.insert(NAME.into(), [(id, Arc::new(first))].into());
+        let groups = [(pool.view().uberblock().txg, model.clone())].into();
+        Ok(Workload { pool, model, groups, rng: Rng::new(seed) })
+    }
+
+    /// Opens a pool that holds what `model` says.
+    pub fn import(env: &Env, devices: &[Arc<dyn Device>], model: &Model, seed: u64) -> Result<Workload> {
+        let candidate = candidate(devices)?;
+        // it may be opened as it is, or with the first group written to it
+        let txg = Pool::open(env, &candidate, &options())?.uberblock().txg;
+        let pool = LivePool::import(env, &candidate, &options(), (7, "here".into()))?;
+        let groups = [(txg, model.clone()), (pool.view().uberblock().txg, model.clone())].into();
+        Ok(Workload { pool, model: model.clone(), groups, rng: Rng::new(seed) })
+    }
+
+    /// Brings everything to disk. Returns the group that is on disk then.
+    pub fn sync(&mut self) -> Result<u64> {
+        self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
+        self.pool.sync()?;
+        Ok(self.pool.view().uberblock().txg)
+    }
+
+    /// Makes a file system, which is on disk then. Returns the group.
+    pub fn create_dataset(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
+        // what else would be asked of the parent, which is no real file system
+        let own = [("utf8only", "off"), ("normalization", "none"), ("casesensitivity", "sensitive")];
+        let properties: Vec<(String, String)> =
+            own.iter().chain(properties).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let first = ObjectModel::new(512, 1, 17);
+        let dnode = first.dnode();
+        // the lowest number, as the set is empty
+        self.model.sets.insert(name.to_owned(), [(1, Arc::new(first))].into());
+        self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
+        let name = name.to_owned();
+        self.pool.run(move |context| {
+            let dsl = Dsl::open(context.change.mos.clone(), NAME)?;
+            let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
+            let created = context.change.create_dataset(&dsl, &name, &new, 1 << 30)?;
+            context.make_head(&created, |set, tx, _| {
+                assert_eq!(set.allocate(tx, dnode)?.id(), 1);
+                Ok(())
+            })
+        })?;
+        Ok(self.pool.view().uberblock().txg)
+    }
+
+    /// Names of its datasets.
+    pub fn names(&self) -> Vec<String> {
+        self.model.sets.keys().cloned().collect()
+    }
+
+    /// Makes one change at random, in the open group.
+    pub fn step(&mut self) -> Result<()> {
+        let names = self.names();
+        let name = self.rng.pick(&names).clone();
+        let id = self.pool.view().dsl().find(&name)?.id;
+        let set = self.pool.head(id)?;
+        let pool = self.pool.clone();
+        let tx = pool.txgs().begin()?;
+        let ids: Vec<u64> = self.model.sets[&name].keys().copied().collect();
+        if ids.len() < 4 || ids.len() < 40 && self.rng.below(100) < 20 {
+            return self.allocate(&tx, &set, &name);
+        }
+        let id = *self.rng.pick(&ids);
+        let choice = self.rng.below(100);
+        if choice < 15 {
+            set.free_object(&tx, id)?;
+            self.model.sets.get_mut(&name).expect("it was picked").remove(&id);
+            return Ok(());
+        }
+        self.change(&tx, &set.object(id)?, &name, choice)
+    }
+
+    fn allocate(&mut self, tx: &Tx<'_>, set: &Arc<dmu::Objset>, name: &str) -> Result<()> {
+        let block_size = *self.rng.pick(&[512, 1024, 4096, 4096, 8192, 32 << 10, 128 << 10]);
+        let slots = *self.rng.pick(&[1, 1, 1, 2, 4]);
+        let indirect_shift = *self.rng.pick(&[17, 17, 12]);
+        let mut model = ObjectModel::new(block_size, slots, indirect_shift);
+        model.bonus = self.bytes(64);
+        let object = set.allocate(tx, model.dnode())?;
+        let len = self.rng.below(20_000) as usize;
+        let bytes = self.bytes(len);
+        object.write(tx, 0, &bytes)?;
+        model.write(0, &bytes);
+        self.model.sets.get_mut(name).expect("it was picked").insert(object.id(), Arc::new(model));
+        Ok(())
+    }
+
+    fn change(&mut self, tx: &Tx<'_>, object: &dmu::Object, name: &str, choice: u64) -> Result<()> {
+        let offset = self.rng.below(SIZE_MAX as u64) as usize;
+        let len = (self.rng.below(80_000) as usize).min(SIZE_MAX - offset);
+        match choice {
+            0..30 => {
+                object.free_range(tx, offset as u64, len as u64)?;
+                self.model.object(name, object.id()).free_range(offset, len);
+            }
+            30..40 => {
+                let len = self.rng.below(190) as usize;
+                let bytes = self.bytes(len);
+                object.update(tx, |dnode| dnode.bonus.clone_from(&bytes))?;
+                self.model.object(name, object.id()).bonus = bytes;
+            }
+            40..45 => {
+                let len = self.rng.below(2000) as usize + 1;
+                let mut bytes = self.bytes(len);
+                object.set_spill(tx, Some(&bytes))?;
+                bytes.resize(len.next_multiple_of(512), 0);
+                self.model.object(name, object.id()).spill = Some(bytes);
+            }
+            45..48 => {
+                object.set_spill(tx, None)?;
+                self.model.object(name, object.id()).spill = None;
+            }
+            _ => {
+                let bytes = self.bytes(len);
+                object.write(tx, offset as u64, &bytes)?;
+                self.model.object(name, object.id()).write(offset, &bytes);
+            }
+        }
+        Ok(())
+    }
+
+    /// Noise, text that shrinks, or zeros.
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        let kind = self.rng.below(8);
+        let word = self.rng.number();
+        for (number, chunk) in bytes.chunks_mut(8).enumerate() {
+            let number = match kind {
+                0 => 0,
+                1 | 2 => word.wrapping_add(number as u64 / 9),
+                _ => self.rng.number(),
+            };
+            chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
+        }
+        bytes
+    }
+}

@@ -1,0 +1,283 @@
+//! Power cuts: pools are changed while every write and flush is recorded; then the power is cut at any moment, and
+//! what is left must be a whole pool in a state that it had, not older than what had been acknowledged.
+//!
+//! ```text
+//!   changes at random ─▶ pool ─▶ recording: w w w f w f w w ...
+//!        └▶ model, as of each group              │ cut here, lose some of what was not flushed, perhaps a device
+//!                                                ▼
+//!                      open ─▶ group G, acknowledged or later ─▶ equals the model of G ─▶ full check
+//!                                                └▶ now and then: goes on from there, and is cut again
+//! ```
+//!
+//! All is a function of the seed. More cuts: `CENOTE_CRASH_CUTS=10000 CENOTE_CRASH_SEED=7 cargo test --release -p
+//! tests --test it crash -- --nocapture`; the seed is that of the first workload, the cuts are shared by all layouts.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use base::Env;
+use device::Device;
+use pool::Pool;
+use pool::check::{Observer, Options, Verify};
+use testkit::model::Model;
+use testkit::recording::{Loss, Recording};
+use testkit::rng::Rng;
+use testkit::sparse::SparseDevice;
+use testkit::workload::{Layout, Workload, candidate, options};
+
+const DEVICE_BYTES: u64 = 64 << 20;
+/// Groups that a workload writes.
+const GROUPS: usize = 16;
+/// Cuts of each workload.
+const CUTS: usize = 250;
+/// Every so many cuts, the pool is also changed further.
+const CUTS_A_SEQUEL: usize = 20;
+/// Failures that are told before a test gives up.
+const FAILURES_MAX: usize = 5;
+
+/// What was done to a pool.
+struct History {
+    recording: Arc<Recording>,
+    /// Number of writes and flushes, and the group that was acknowledged then.
+    acknowledged: Vec<(usize, u64)>,
+    /// What the pool held as of each group.
+    groups: BTreeMap<u64, Model>,
+}
+
+/// Devices of a recording, as a pool wants them.
+fn devices(recording: &Arc<Recording>) -> Vec<Arc<dyn Device>> {
+    recording.devices().into_iter().map(|device| device as Arc<dyn Device>).collect()
+}
+
+fn blank(layout: Layout) -> Vec<SparseDevice> {
+    (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES)).collect()
+}
+
+/// Makes a pool and changes it.
+fn record(layout: Layout, seed: u64, groups: usize) -> History {
+    let recording = Recording::new(blank(layout));
+    let mut rng = Rng::new(seed);
+    let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), rng.number()).unwrap();
+    let mut acknowledged = vec![(recording.len(), load.pool.view().uberblock().txg)];
+    let mut note = |txg| acknowledged.push((recording.len(), txg));
+    note(load.create_dataset("live/zstd", &[("compression", "zstd"), ("checksum", "sha256")]).unwrap());
+    note(load.create_dataset("live/off", &[("compression", "off"), ("copies", "2")]).unwrap());
+    for _ in 0..groups {
+        (0..rng.below(12)).for_each(|_| load.step().unwrap());
+        note(load.sync().unwrap());
+    }
+    History { recording, acknowledged, groups: load.groups }
+}
+
+/// Counts what is wrong, and keeps the first of it.
+#[derive(Default)]
+struct Wrong {
+    first: Option<String>,
+}
+
+impl Observer for Wrong {
+    fn damaged(&mut self, damaged: &pool::check::Damaged) {
+        let what = || format!("{:?}: {:#?}", damaged.bookmark, damaged.copies);
+        self.first.get_or_insert_with(what);
+    }
+
+    fn lost(&mut self, error: &base::Error) {
+        self.first.get_or_insert_with(|| format!("{error:#?}"));
+    }
+
+    fn unallocated(&mut self, bookmark: base::Bookmark, missing: &pool::check::Leak) {
+        self.first.get_or_insert_with(|| format!("{bookmark:?} has {missing:?}, which is free or another's"));
+    }
+}
+
+/// Walks through the whole pool. `damage` may be there if a device has failed to write: in copies, never in all.
+fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
+    let mut wrong = Wrong::default();
+    let report = pool.check(Options { verify: Verify::All, space: true }, &mut wrong).map_err(|e| format!("{e:#?}"))?;
+    let is_whole = report.leaks.is_empty()
+        && report.unallocated_blocks == 0
+        && report.lost_parts == 0
+        && report.lost_blocks.is_empty()
+        && (report.damaged_blocks == 0 || may_have_damage)
+        && report.found_bytes == report.allocated_bytes;
+    if is_whole {
+        return Ok(());
+    }
+    let counts = (report.unallocated_blocks, report.lost_parts, report.lost_blocks, report.damaged_blocks);
+    let bytes = (report.found_bytes, report.allocated_bytes);
+    Err(format!("check: leaks {:?}, counts {counts:?}, bytes {bytes:?}, first {:?}", report.leaks, wrong.first))
+}
+
+/// Opens a pool, and says what is wrong with it if it is not in the state of a group from `oldest` on.
+fn judge(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, oldest: u64, damage: bool) -> Result<u64, String> {
+    let text = |error: base::Error| format!("cannot be opened: {error:#?}");
+    let pool = Pool::open(&Env::fixed(2000), &candidate(devices).map_err(text)?, &options()).map_err(text)?;
+    let txg = pool.uberblock().txg;
+    if txg < oldest {
+        return Err(format!("group {txg}, although {oldest} was acknowledged"));
+    }
+    let model = groups.get(&txg).ok_or_else(|| format!("group {txg}, which nobody wrote"))?;
+    if let Some(what) = model.difference(&pool) {
+        return Err(format!("group {txg}: {what}"));
+    }
+    check(&pool, damage).map_err(|what| format!("group {txg}: {what}"))?;
+    Ok(txg)
+}
+
+fn shared(devices: Vec<SparseDevice>) -> Vec<Arc<dyn Device>> {
+    devices.into_iter().map(|device| Arc::new(device) as Arc<dyn Device>).collect()
+}
+
+impl History {
+    /// The newest group that had been acknowledged at that moment.
+    fn oldest(&self, at: usize) -> u64 {
+        self.acknowledged.iter().filter(|(event, _)| *event <= at).map(|(_, txg)| *txg).max().unwrap_or(0)
+    }
+
+    /// Moments to cut at, in order: around flushes, and any.
+    fn moments(&self, count: usize, rng: &mut Rng) -> Vec<usize> {
+        let (first, end) = (self.acknowledged[0].0, self.recording.len() + 1);
+        let flushes = self.recording.flushes();
+        let moment = |number: usize| match number % 2 {
+            0 => (*rng.pick(&flushes) + rng.below(2) as usize).max(first),
+            _ => first + rng.below((end - first) as u64) as usize,
+        };
+        let mut moments: Vec<usize> = (0..count).map(moment).collect();
+        moments.sort_unstable();
+        moments
+    }
+}
+
+/// What a cut was, for messages.
+#[derive(Debug)]
+#[allow(dead_code, reason = "it is printed")]
+struct Cut {
+    layout: Layout,
+    seed: u64,
+    at: usize,
+    loss: Loss,
+    lost_device: Option<usize>,
+}
+
+/// Counts of cuts.
+#[derive(Default)]
+struct Tally {
+    by_loss: BTreeMap<Loss, usize>,
+    without_device: usize,
+    sequels: usize,
+    failures: Vec<String>,
+}
+
+/// Records a workload and cuts it at many moments.
+fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
+    let history = record(layout, seed, GROUPS);
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let mut player = history.recording.play();
+    for (number, at) in history.moments(cuts, &mut rng).into_iter().enumerate() {
+        player.advance(at);
+        let loss = *rng.pick(&Loss::ALL);
+        let loses_device = layout.is_redundant() && rng.below(3) == 0;
+        let lost_device = loses_device.then(|| rng.below(layout.devices() as u64) as usize);
+        let mut left = player.cut(&mut rng, loss);
+        *tally.by_loss.entry(loss).or_default() += 1;
+        tally.without_device += usize::from(lost_device.is_some());
+        if let Some(lost) = lost_device {
+            left.remove(lost);
+        }
+        let sequel = (number % CUTS_A_SEQUEL == 0 && lost_device.is_none()).then(|| rng.number());
+        tally.sequels += usize::from(sequel.is_some());
+        let outcome = guarded(|| {
+            let copies = left.iter().map(SparseDevice::copy).collect();
+            let txg = judge(&shared(copies), &history.groups, history.oldest(at), false)?;
+            match sequel {
+                Some(seed) => go_on(left, &history.groups[&txg], seed).map_err(|what| format!("going on: {what}")),
+                None => Ok(()),
+            }
+        });
+        if let Err(what) = outcome {
+            tally.failures.push(format!("{:?}: {what}", Cut { layout, seed, at, loss, lost_device }));
+            if tally.failures.len() >= FAILURES_MAX {
+                return;
+            }
+        }
+    }
+}
+
+/// What `f` says is wrong; a panic is wrong, too.
+fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().cloned();
+        Err(format!("panic: {:?}", text.or_else(|| payload.downcast_ref::<&str>().map(|&s| s.to_owned()))))
+    })
+}
+
+/// Changes a pool that lived through a cut further, and cuts that, too.
+fn go_on(base: Vec<SparseDevice>, model: &Model, seed: u64) -> Result<(), String> {
+    let text = |error: base::Error| format!("{error:#?}");
+    let recording = Recording::new(base);
+    let (mut rng, disks) = (Rng::new(seed), devices(&recording));
+    let mut load = Workload::import(&Env::fixed(3000), &disks, model, rng.number()).map_err(text)?;
+    let before = *load.groups.keys().next().expect("the group that was opened");
+    let mut acknowledged = vec![(0, before), (recording.len(), load.pool.view().uberblock().txg)];
+    for _ in 0..3 {
+        (0..=rng.below(6)).try_for_each(|_| load.step()).map_err(text)?;
+        let txg = load.sync().map_err(text)?;
+        acknowledged.push((recording.len(), txg));
+    }
+    let history = History { recording: recording.clone(), acknowledged, groups: load.groups };
+    judge(&disks, &history.groups, history.oldest(recording.len()), false)?;
+    let mut player = recording.play();
+    for at in history.moments(3, &mut rng) {
+        player.advance(at);
+        let loss = *rng.pick(&Loss::ALL);
+        judge(&shared(player.cut(&mut rng, loss)), &history.groups, history.oldest(at), false)
+            .map_err(|what| format!("second cut at {at}, losing {loss:?}: {what}"))?;
+    }
+    Ok(())
+}
+
+fn number_from(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+/// As many cuts of pools of that layout as are wanted.
+fn cut(layout: Layout) {
+    let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / Layout::ALL.len());
+    let mut left = wanted.unwrap_or(60).max(1);
+    let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
+    let (mut tally, began) = (Tally::default(), Instant::now());
+    while left > 0 && tally.failures.len() < FAILURES_MAX {
+        let cuts = left.min(CUTS);
+        cut_workload(layout, seed, cuts, &mut tally);
+        (left, seed) = (left - cuts, seed + 1);
+    }
+    let cuts: usize = tally.by_loss.values().sum();
+    let ms = began.elapsed().as_millis() as f64 / cuts.max(1) as f64;
+    let Tally { by_loss, without_device, sequels, failures } = tally;
+    println!(
+        "{layout:?}: {cuts} cuts at {ms:.1} ms {by_loss:?}, {without_device} without a device, {sequels} gone on from"
+    );
+    assert!(failures.is_empty(), "{} cuts went wrong:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn cuts_of_a_single_device() {
+    cut(Layout::Single);
+}
+
+#[test]
+fn cuts_of_a_mirror() {
+    cut(Layout::Mirror);
+}
+
+#[test]
+fn cuts_of_raidz1() {
+    cut(Layout::Raidz1);
+}
+
+#[test]
+fn cuts_of_a_pool_with_special_device() {
+    cut(Layout::Special);
+}
