@@ -15,6 +15,7 @@
 //! Invariant: an uberblock is written when all that it leads to is on the devices, and flushed. What a
 //! group freed is used again two groups later, so that at any moment the latest uberblocks are whole.
 
+mod aux_devices;
 mod config;
 mod create;
 mod datasets;

@@ -34,6 +34,7 @@ use vdev::{Spec, Tree, geometry, label};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, TopShape};
 
+use super::aux_devices::{Aux, label_all};
 use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
 use super::{DIRTY_BYTES_MAX, LivePool, NewPool, NewVdev, Shape, SyncContext};
@@ -68,6 +69,9 @@ impl LivePool {
         for device in by_guid.values() {
             label::initialize(&**device)?;
         }
+        let guid = || env.random() | 1;
+        let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
+        let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
         let (cache, mos, maps) = open_empty(env, &tree, &new.name)?;
         let config = Config {
@@ -103,7 +107,11 @@ impl LivePool {
             ends: AtomicBool::new(false),
         });
         let new = new.clone();
-        pool.run(move |context| context.make_pool(&new, make_root))?;
+        pool.run(move |context| {
+            context.make_pool(&new, make_root)?;
+            context.make_aux_list(Aux::Spare, spares)?;
+            context.make_aux_list(Aux::Cache, caches)
+        })?;
         Ok(pool)
     }
 }

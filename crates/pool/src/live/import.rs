@@ -136,8 +136,5 @@ fn check_writable(pool: &Pool) -> Result<()> {
     if pool.tree().iter().any(|vdev| matches!(vdev.kind(), vdev::Kind::Indirect | vdev::Kind::Draid(_))) {
         return refuse("pools with removed devices or draid vdevs can be imported read-only".into());
     }
-    if !pool.spares().is_empty() || !pool.caches().is_empty() {
-        return refuse("pools with spares or cache devices can be imported read-only".into());
-    }
     Ok(())
 }

@@ -1,0 +1,100 @@
+//! Spares and cache devices: outside of the vdev tree, in lists of their own, with labels of their own.
+//!
+//! ```text
+//!   object directory ─ spares, l2cache ─▶ packed list ─▶ a leaf's configuration for each
+//!   label            ─ version, state (3 spare, 4 cache), guid
+//! ```
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use dmu::live::INDIRECT_SHIFT;
+use dmu::zap::Value as ZapValue;
+use format::dnode::Dnode;
+use format::nvlist::{NvList, Value};
+use format::object_type::ObjectType;
+use vdev::label;
+
+use super::{NewLeaf, SyncContext};
+
+/// Block size of a packed list.
+const BLOCK_SIZE: u64 = 16 << 10;
+
+/// What an auxiliary device is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aux {
+    Spare,
+    Cache,
+}
+
+impl Aux {
+    fn state(self) -> u64 {
+        match self {
+            Aux::Spare => 3,
+            Aux::Cache => 4,
+        }
+    }
+
+    /// The name of the list.
+    fn list(self) -> &'static str {
+        match self {
+            Aux::Spare => "spares",
+            Aux::Cache => "l2cache",
+        }
+    }
+}
+
+/// Labels devices, and returns the configuration of each. `guid` draws one.
+pub(super) fn label_all(
+    aux: Aux,
+    leaves: &[NewLeaf],
+    devices: &HashMap<PathBuf, Arc<dyn Device>>,
+    guid: &dyn Fn() -> u64,
+) -> Result<Vec<NvList>> {
+    let mut configs = Vec::new();
+    for leaf in leaves {
+        let path = leaf.path.display().to_string();
+        let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(path.clone());
+        let device = devices.get(&leaf.path).ok_or_else(missing)?;
+        let guid = guid();
+        let mut mark = NvList::new();
+        mark.set("version", Value::U64(5000));
+        mark.set("state", Value::U64(aux.state()));
+        mark.set("guid", Value::U64(guid));
+        label::initialize(&**device)?;
+        label::write_config(&**device, &[0, 1, 2, 3], &mark.pack())?;
+        device.flush()?;
+        let mut config = NvList::new();
+        config.set("type", Value::Str(if leaf.is_file { "file" } else { "disk" }.to_owned()));
+        config.set("guid", Value::U64(guid));
+        config.set("path", Value::Str(path));
+        if aux == Aux::Spare {
+            config.set("is_spare", Value::U64(1));
+        }
+        config.set("whole_disk", Value::U64(0));
+        configs.push(config);
+    }
+    Ok(configs)
+}
+
+impl SyncContext<'_> {
+    /// Puts a list of devices into the MOS; an empty one is left out.
+    pub(super) fn make_aux_list(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
+        if configs.is_empty() {
+            return Ok(());
+        }
+        let mut list = NvList::new();
+        list.set(aux.list(), Value::Lists(configs));
+        let packed = list.pack();
+        let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = ObjectType(4);
+        dnode.bonus = (packed.len() as u64).to_le_bytes().to_vec();
+        let change = &self.change;
+        let object = change.mos.allocate(change.tx, dnode)?;
+        object.write(change.tx, 0, &packed)?;
+        change.set(1, aux.list(), &ZapValue::one(object.id()))
+    }
+}
