@@ -313,3 +313,30 @@ fn flags_that_forbid() {
     assert_eq!(kind(fs.zpl.link(ino, dir, b"x")), Kind::Permission);
     fs.zpl.unlink(fs.root, b"f").unwrap();
 }
+
+#[test]
+fn a_file_of_an_older_version_gets_system_attributes() {
+    let fs = fs();
+    let acl = format::acl::Acl::trivial(0o120777, false).bytes();
+    let words = [9u64, 1, 8, 2, 7, 3, 6, 4, 3, 0o120777, 6, fs.root, 1, 0, 0, 0x4, 501, 20];
+    let mut bonus: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    bonus.resize(184, 0);
+    bonus.extend_from_slice(&(acl.len() as u32).to_le_bytes());
+    bonus.extend_from_slice(&[1, 0, 3, 0]);
+    bonus.extend_from_slice(&acl);
+    bonus.resize(264, 0);
+    bonus.extend_from_slice(b"target");
+    let ino = {
+        let op = fs.zpl.begin(0, false).unwrap();
+        let mut dnode = format::dnode::Dnode::new(format::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
+        (dnode.bonus_type, dnode.bonus) = (format::object_type::ObjectType::ZNODE, bonus);
+        fs.zpl.objset().allocate(&op.tx, dnode).unwrap().id()
+    };
+    let before = fs.stat(ino);
+    assert_eq!((before.uid, before.atime, fs.zpl.readlink(ino).unwrap()), (501, (9, 1), b"target".to_vec()));
+    let after = fs.zpl.set_attr(ino, &SetAttr { uid: Some(502), ..SetAttr::default() }).unwrap();
+    assert_eq!(after, Stat { uid: 502, ctime: (NOW_S as i64, 0), ..before });
+    assert_eq!(fs.zpl.readlink(ino).unwrap(), b"target");
+    assert_eq!(fs.zpl.acl(ino).unwrap().unwrap().bytes(), acl);
+    assert!(fs.zpl.attributes(&fs.zpl.node(ino).unwrap()).unwrap().fixed().is_none());
+}
