@@ -10,7 +10,7 @@
 //! Changes are made through [`Object`] and a [`Tx`]; `sync` brings them to disk.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
@@ -22,7 +22,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::node::Node;
 use crate::sync::OwnersOf;
-use crate::sync::accounting::flags_of_new;
+use crate::sync::accounting::{flags_of_new, flags_of_objects};
 use crate::{Object, Objset, Tx};
 
 const SHARDS: usize = 16;
@@ -61,7 +61,7 @@ pub(crate) struct Live {
     dirty: [Mutex<Vec<Arc<Node>>>; 2],
     numbers: Mutex<Numbers>,
     policy: Mutex<Policy>,
-    owners_of: OnceLock<Arc<OwnersOf>>,
+    owners_of: Mutex<Option<Arc<OwnersOf>>>,
 }
 
 #[derive(Default)]
@@ -102,7 +102,7 @@ impl Live {
             dirty: Default::default(),
             numbers: Mutex::default(),
             policy: Mutex::new(policy),
-            owners_of: OnceLock::new(),
+            owners_of: Mutex::default(),
         }
     }
 
@@ -163,7 +163,7 @@ impl Live {
     }
 
     pub(crate) fn owners_of(&self) -> Option<Arc<OwnersOf>> {
-        self.owners_of.get().cloned()
+        lock(&self.owners_of).clone()
     }
 
     pub(crate) fn policy(&self) -> Policy {
@@ -245,16 +245,25 @@ impl Objset {
         self.live.as_ref().is_some_and(|live| live.is_dirty(txg))
     }
 
+    /// For a set that is being made: objects are counted by user and group, too, and with `by_project` all
+    /// is by project.
+    pub fn count_objects(&self, by_project: bool) {
+        let mut root = self.root();
+        let mut phys = (*root.phys).clone();
+        phys.flags |= flags_of_objects(by_project);
+        root.phys = Arc::new(phys);
+        self.set_root(root);
+    }
+
     /// How its blocks are to be written from now on.
     pub fn set_policy(&self, policy: Policy) -> Result<()> {
         *lock(&self.live()?.policy) = policy;
         Ok(())
     }
 
-    /// Tells how to find out to whom an object belongs, before the first change is made. A second call
-    /// changes nothing.
+    /// Tells how to find out to whom an object belongs, before the first change is made.
     pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
-        let _ = self.live()?.owners_of.set(owners_of);
+        *lock(&self.live()?.owners_of) = Some(owners_of);
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //!                   └─ ROOT ──▶ the root directory
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, RwLock};
 
 use base::{Error, Kind, Result};
 use dmu::live::INDIRECT_SHIFT;
@@ -22,6 +22,7 @@ use crate::attrs::{add_layouts, register};
 use crate::change::NewFs;
 use crate::create::{Birth, new_directory};
 use crate::master::{MASTER_NODE, NORM_UPPER};
+use crate::owners::owners_of;
 use crate::{CaseMode, FileKind};
 
 const UNLINKED_SET: ObjectType = ObjectType(22);
@@ -110,6 +111,7 @@ fn make_root(
     dnode.bonus = built.bonus;
     root.update(tx, |at| at.bonus.clone_from(&dnode.bonus))?;
     Editor::create(&root.changing(tx), 0, normflags, salt)?;
+    objset.set_owners_of(owners_of(Arc::new(RwLock::new(Arc::new(registry)))))?;
     Ok(root.id())
 }
 

@@ -34,6 +34,7 @@ mod locks;
 mod master;
 mod names;
 mod node;
+mod owners;
 mod posix_acl;
 mod rename;
 mod set_attr;

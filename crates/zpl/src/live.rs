@@ -17,6 +17,7 @@ use dmu::{Objset, Tx, Txgs};
 
 use crate::Zpl;
 use crate::locks::{Held, Locks};
+use crate::owners::owners_of;
 
 /// The one version of file systems that are changed.
 const VERSION: u64 = 5;
@@ -92,6 +93,7 @@ impl Zpl {
             let what = format!("file systems of version {} can only be read: upgrade it first", master.version);
             return Err(Error::new(Kind::ReadOnly, what).in_dataset(zpl.objset.name()));
         }
+        zpl.objset.set_owners_of(owners_of(zpl.registry.clone()))?;
         let tables = Zap::open(zpl.objset.object(master.sa_attrs)?)?;
         let tables = [tables.require_u64("REGISTRY")?, tables.require_u64("LAYOUTS")?];
         let live = Live {

@@ -126,6 +126,11 @@ pub(crate) fn flags_of_new() -> u64 {
     BYTES_COUNTED
 }
 
+/// The flags of a head whose objects are counted.
+pub(crate) fn flags_of_objects(by_project: bool) -> u64 {
+    OBJECTS_COUNTED | if by_project { PROJECTS_COUNTED } else { 0 }
+}
+
 /// Puts the dnodes of the tables into the head.
 pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Dnode>)>) {
     for table in 0..3 {

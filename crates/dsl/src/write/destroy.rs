@@ -55,7 +55,7 @@ impl Change<'_> {
         self.free_bookmarks(id)?;
         self.leave_features(id)?;
         self.free_object(head.snapnames_zap)?;
-        self.free_object(id)?;
+        self.free_record(id)?;
         self.destroy_dir(dir, name.rsplit_once('/').map_or(name, |(_, name)| name))?;
         Ok(destroyed)
     }
@@ -167,6 +167,6 @@ impl Change<'_> {
         }
         let parent = self.dir(dir.parent)?;
         self.remove(parent.child_zap, name)?;
-        self.free_object(id)
+        self.free_record(id)
     }
 }

@@ -12,6 +12,7 @@ pub(super) const ASYNC_DESTROY: &str = "com.delphix:async_destroy";
 pub(super) const EMPTY_BPOBJ: &str = "com.delphix:empty_bpobj";
 pub(super) const LIVELIST: &str = "com.delphix:livelist";
 pub(super) const BOOKMARKS: &str = "com.delphix:bookmarks";
+pub(super) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
 pub(super) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
 
 impl Change<'_> {

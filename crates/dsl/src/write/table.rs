@@ -8,7 +8,10 @@ use format::dnode::Dnode;
 use format::object_type::ObjectType;
 
 use super::Change;
+use super::feature::EXTENSIBLE_DATASET;
 
+/// A ZAP, by the newer scheme of types.
+const ZAP: ObjectType = ObjectType(0xc4);
 /// Bytes of a block of a new object or table.
 const BLOCK_SIZE: u64 = 512;
 
@@ -111,15 +114,22 @@ impl Change<'_> {
         if id == 0 { Ok(()) } else { self.mos.free_object(self.tx, id) }
     }
 
+    /// Frees the object of a directory or dataset, which may be a table, too.
+    pub(super) fn free_record(&self, id: u64) -> Result<()> {
+        if self.mos.object(id)?.dnode().object_type == ZAP {
+            self.count_feature(EXTENSIBLE_DATASET, -1)?;
+        }
+        self.free_object(id)
+    }
+
     /// Makes the object of a directory or dataset a table too, for later additions to it.
     pub(super) fn zapify(&self, id: u64) -> Result<()> {
-        /// A ZAP, by the newer scheme of types.
-        const ZAP: ObjectType = ObjectType(0xc4);
         let object = self.mos.object(id)?;
         if object.dnode().object_type == ZAP {
             return Ok(());
         }
         object.update(self.tx, |dnode| dnode.object_type = ZAP)?;
+        self.count_feature(EXTENSIBLE_DATASET, 1)?;
         Editor::create(&self.mos.object(id)?.changing(self.tx), 0, 0, self.env.random()).map(drop)
     }
 }

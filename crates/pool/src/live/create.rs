@@ -162,6 +162,14 @@ impl SyncContext<'_> {
         let policy = dsl::write::write_policy(subject.levels(), self.pool.config().traits);
         let cache = self.pool.cache.clone();
         let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, ObjsetType::Zfs, &name, policy)?;
+        if change.feature(OBJECTS_COUNTED)?.is_some() {
+            let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
+            objset.count_objects(by_project);
+            change.use_feature(created.dataset, OBJECTS_COUNTED)?;
+            if by_project {
+                change.use_feature(created.dataset, PROJECTS_COUNTED)?;
+            }
+        }
         make(&objset, change.tx, created)?;
         super::lock(&self.pool.heads).insert(created.dataset, super::Head { objset });
         Ok(())
@@ -233,6 +241,9 @@ impl SyncContext<'_> {
     }
 }
 
+/// Features of datasets whose objects are counted by user and group, and by project.
+const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
+const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
 const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 /// Features that are in use as soon as a pool has them.
 const ACTIVE_FROM_THE_START: [&str; 4] =

@@ -16,7 +16,7 @@ use super::{DIRTY_BYTES_MAX, LivePool};
 use crate::{Candidate, OpenOptions, Pool, object_directory, slabs};
 
 /// Features that may be in use in a pool that Cenote writes to.
-const WRITABLE: [&str; 17] = [
+const WRITABLE: [&str; 19] = [
     "async_destroy",
     "empty_bpobj",
     "lz4_compress",
@@ -32,6 +32,8 @@ const WRITABLE: [&str; 17] = [
     "spacemap_v2",
     "allocation_classes",
     "zstd_compress",
+    "userobj_accounting",
+    "project_quota",
     "bookmarks",
     "blake3",
 ];

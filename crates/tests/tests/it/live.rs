@@ -11,8 +11,10 @@ use dmu::{Objset, Tx};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, scan};
 use zpl::{New, NewFs, NewKind, Zpl, create_fs};
 
-const FEATURES: [&str; 15] = [
+const FEATURES: [&str; 17] = [
     "com.delphix:async_destroy",
+    "org.zfsonlinux:userobj_accounting",
+    "org.zfsonlinux:project_quota",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
     "com.delphix:spacemap_histogram",
