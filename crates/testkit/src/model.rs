@@ -10,7 +10,7 @@ use format::object_type::ObjectType;
 use pool::Pool;
 
 /// Bytes of the longest object.
-pub const SIZE_MAX: usize = 256 << 10;
+pub const SIZE_MAX: usize = 128 << 10;
 /// What objects hold in their bonus buffers: plain bytes.
 const BONUS: ObjectType = ObjectType(0x80);
 

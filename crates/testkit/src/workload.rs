@@ -7,9 +7,6 @@ use std::sync::{Arc, Mutex};
 use base::{Env, Error, Result};
 use device::Device;
 use dmu::Tx;
-use dsl::Dsl;
-use dsl::property::DatasetKind;
-use dsl::write::NewDataset;
 use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Scan, Shape};
 use vdev::spec::Bias;
 
@@ -18,8 +15,11 @@ use crate::rng::Rng;
 
 /// Name of the pools.
 const NAME: &str = "live";
+/// Objects of a dataset.
+const OBJECTS_MAX: usize = 16;
 /// What the pools can do: all that Cenote writes.
-const FEATURES: [&str; 14] = [
+const FEATURES: [&str; 15] = [
+    "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
     "com.delphix:spacemap_histogram",
@@ -161,23 +161,46 @@ impl Workload {
     pub fn create_dataset(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
         // what else would be asked of the parent, which is no real file system
         let own = [("utf8only", "off"), ("normalization", "none"), ("casesensitivity", "sensitive")];
-        let properties: Vec<(String, String)> =
+        let properties =
             own.iter().chain(properties).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let first = ObjectModel::new(512, 1, 17);
         let dnode = first.dnode();
         // the lowest number, as the set is empty
         self.model.sets.insert(name.to_owned(), [(1, Arc::new(first))].into());
         self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
-        let name = name.to_owned();
-        self.pool.run(move |context| {
-            let dsl = Dsl::open(context.change.mos.clone(), NAME)?;
-            let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
-            let created = context.change.create_dataset(&dsl, &name, &new, 1 << 30)?;
-            context.make_head(&created, |set, tx, _| {
-                assert_eq!(set.allocate(tx, dnode)?.id(), 1);
-                Ok(())
-            })
+        self.pool.create_dataset(name, properties, |set, tx, _| {
+            assert_eq!(set.allocate(tx, dnode)?.id(), 1);
+            Ok(())
         })?;
+        Ok(self.pool.view().uberblock().txg)
+    }
+
+    /// Makes, renames or destroys a dataset, or sets a property of one: it is on disk then. Returns the group.
+    pub fn step_datasets(&mut self) -> Result<u64> {
+        let names: Vec<String> = self.names().into_iter().filter(|name| name != NAME).collect();
+        let new = format!("{NAME}/{}", self.rng.below(1000));
+        let choice = if names.is_empty() { 0 } else { self.rng.below(4) };
+        if choice == 0 && names.len() < 4 {
+            let compression = *self.rng.pick(&["off", "lz4", "zstd", "gzip"]);
+            let copies = *self.rng.pick(&["1", "1", "2", "3"]);
+            return self.create_dataset(&new, &[("compression", compression), ("copies", copies)]);
+        }
+        let name = self.rng.pick(&names).clone();
+        if choice < 3 {
+            let contents = self.model.sets.remove(&name).expect("it was picked");
+            if choice == 2 {
+                self.model.sets.insert(new.clone(), contents);
+            }
+        }
+        self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
+        match choice {
+            2 => self.pool.rename_dataset(&name, &new)?,
+            3 => {
+                let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "off"]);
+                self.pool.set_property(&name, "checksum", checksum)?;
+            }
+            _ => self.pool.destroy_dataset(&name)?,
+        }
         Ok(self.pool.view().uberblock().txg)
     }
 
@@ -195,7 +218,7 @@ impl Workload {
         let pool = self.pool.clone();
         let tx = pool.txgs().begin()?;
         let ids: Vec<u64> = self.model.sets[&name].keys().copied().collect();
-        if ids.len() < 4 || ids.len() < 40 && self.rng.below(100) < 20 {
+        if ids.len() < 4 || ids.len() < OBJECTS_MAX && self.rng.below(100) < 20 {
             return self.allocate(&tx, &set, &name);
         }
         let id = *self.rng.pick(&ids);
@@ -240,6 +263,8 @@ impl Workload {
             40..45 => {
                 let len = self.rng.below(2000) as usize + 1;
                 let mut bytes = self.bytes(len);
+                // one of zeros only would not be there when it has been written
+                bytes[0] = 1;
                 object.set_spill(tx, Some(&bytes))?;
                 bytes.resize(len.next_multiple_of(512), 0);
                 self.model.object(name, object.id()).spill = Some(bytes);

@@ -12,6 +12,8 @@
 //! All is a function of the seed. More cuts: `CENOTE_CRASH_CUTS=10000 CENOTE_CRASH_SEED=7 cargo test --release -p
 //! tests --test it crash -- --nocapture`; the seed is that of the first workload, the cuts are shared by all layouts.
 
+mod faults;
+
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,8 +21,8 @@ use std::time::Instant;
 
 use base::Env;
 use device::Device;
-use pool::Pool;
 use pool::check::{Observer, Options, Verify};
+use pool::{OpenOptions, Pool, Rewind};
 use testkit::model::Model;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
@@ -29,11 +31,13 @@ use testkit::workload::{Layout, Workload, candidate, options};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Groups that a workload writes.
-const GROUPS: usize = 16;
+const GROUPS: usize = 20;
 /// Cuts of each workload.
 const CUTS: usize = 250;
 /// Every so many cuts, the pool is also changed further.
 const CUTS_A_SEQUEL: usize = 20;
+/// Every so many cuts, older states are looked at, too.
+const CUTS_A_REWIND: usize = 5;
 /// Failures that are told before a test gives up.
 const FAILURES_MAX: usize = 5;
 
@@ -65,8 +69,9 @@ fn record(layout: Layout, seed: u64, groups: usize) -> History {
     note(load.create_dataset("live/zstd", &[("compression", "zstd"), ("checksum", "sha256")]).unwrap());
     note(load.create_dataset("live/off", &[("compression", "off"), ("copies", "2")]).unwrap());
     for _ in 0..groups {
-        (0..rng.below(12)).for_each(|_| load.step().unwrap());
-        note(load.sync().unwrap());
+        let steps = *rng.pick(&[0, 1, 5, 20, 100, 200]);
+        (0..steps).for_each(|_| load.step().unwrap());
+        note(if rng.below(4) == 0 { load.step_datasets() } else { load.sync() }.unwrap());
     }
     History { recording, acknowledged, groups: load.groups }
 }
@@ -112,18 +117,39 @@ fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
 
 /// Opens a pool, and says what is wrong with it if it is not in the state of a group from `oldest` on.
 fn judge(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, oldest: u64, damage: bool) -> Result<u64, String> {
-    let text = |error: base::Error| format!("cannot be opened: {error:#?}");
-    let pool = Pool::open(&Env::fixed(2000), &candidate(devices).map_err(text)?, &options()).map_err(text)?;
-    let txg = pool.uberblock().txg;
-    if txg < oldest {
-        return Err(format!("group {txg}, although {oldest} was acknowledged"));
+    let txg = judge_state(devices, groups, Rewind::Newest, damage)?;
+    match txg < oldest {
+        true => Err(format!("group {txg}, although {oldest} was acknowledged")),
+        false => Ok(txg),
     }
+}
+
+/// Opens a state of a pool, which must be that of its group, and whole. Returns the group.
+fn judge_state(
+    devices: &[Arc<dyn Device>],
+    groups: &BTreeMap<u64, Model>,
+    rewind: Rewind,
+    damage: bool,
+) -> Result<u64, String> {
+    let text = |error: base::Error| format!("{rewind:?} cannot be opened: {error:#?}");
+    let how = OpenOptions { rewind, ..options() };
+    let pool = Pool::open(&Env::fixed(2000), &candidate(devices).map_err(text)?, &how).map_err(text)?;
+    let txg = pool.uberblock().txg;
     let model = groups.get(&txg).ok_or_else(|| format!("group {txg}, which nobody wrote"))?;
     if let Some(what) = model.difference(&pool) {
         return Err(format!("group {txg}: {what}"));
     }
     check(&pool, damage).map_err(|what| format!("group {txg}: {what}"))?;
     Ok(txg)
+}
+
+/// The two groups before `txg` can be gone back to, as what they held has not been used again.
+fn judge_rewind(devices: &[Arc<dyn Device>], groups: &BTreeMap<u64, Model>, txg: u64) -> Result<(), String> {
+    let first = *groups.keys().next().expect("the pool was made in one");
+    for before in (txg - 2..txg).filter(|before| *before >= first) {
+        judge_state(devices, groups, Rewind::AtMost(before), false).map_err(|what| format!("going back: {what}"))?;
+    }
+    Ok(())
 }
 
 fn shared(devices: Vec<SparseDevice>) -> Vec<Arc<dyn Device>> {
@@ -190,7 +216,11 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
         tally.sequels += usize::from(sequel.is_some());
         let outcome = guarded(|| {
             let copies = left.iter().map(SparseDevice::copy).collect();
-            let txg = judge(&shared(copies), &history.groups, history.oldest(at), false)?;
+            let copies = shared(copies);
+            let txg = judge(&copies, &history.groups, history.oldest(at), false)?;
+            if number % CUTS_A_REWIND == 0 {
+                judge_rewind(&copies, &history.groups, txg)?;
+            }
             match sequel {
                 Some(seed) => go_on(left, &history.groups[&txg], seed).map_err(|what| format!("going on: {what}")),
                 None => Ok(()),
@@ -221,9 +251,9 @@ fn go_on(base: Vec<SparseDevice>, model: &Model, seed: u64) -> Result<(), String
     let mut load = Workload::import(&Env::fixed(3000), &disks, model, rng.number()).map_err(text)?;
     let before = *load.groups.keys().next().expect("the group that was opened");
     let mut acknowledged = vec![(0, before), (recording.len(), load.pool.view().uberblock().txg)];
-    for _ in 0..3 {
-        (0..=rng.below(6)).try_for_each(|_| load.step()).map_err(text)?;
-        let txg = load.sync().map_err(text)?;
+    for _ in 0..4 {
+        (0..=rng.below(20)).try_for_each(|_| load.step()).map_err(text)?;
+        let txg = if rng.below(4) == 0 { load.step_datasets() } else { load.sync() }.map_err(text)?;
         acknowledged.push((recording.len(), txg));
     }
     let history = History { recording: recording.clone(), acknowledged, groups: load.groups };
@@ -245,7 +275,7 @@ fn number_from(variable: &str) -> Option<u64> {
 /// As many cuts of pools of that layout as are wanted.
 fn cut(layout: Layout) {
     let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / Layout::ALL.len());
-    let mut left = wanted.unwrap_or(60).max(1);
+    let mut left = wanted.unwrap_or(50).max(1);
     let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let (mut tally, began) = (Tally::default(), Instant::now());
     while left > 0 && tally.failures.len() < FAILURES_MAX {
