@@ -123,7 +123,7 @@ impl World {
 
     /// Writes the MOS, and goes to the next group.
     fn sync(&mut self) {
-        let synced = self.mos.sync(self.txg, &mut Own(self.cache.zio(), self.txg)).unwrap();
+        let synced = self.mos.sync(&self.txgs.in_sync(self.txg), &mut Own(self.cache.zio(), self.txg)).unwrap();
         self.cache.zio().finish_writes().unwrap();
         if let Some(synced) = synced {
             self.mos.commit(synced);

@@ -45,7 +45,7 @@ impl World {
         let tx = self.txgs.in_sync(self.txg);
         f(&set, &tx);
         let mut ledger = DatasetLedger::open(&self.mos, dataset, &size_of).unwrap();
-        let synced = set.sync(self.txg, &mut ledger).unwrap().unwrap();
+        let synced = set.sync(&tx, &mut ledger).unwrap().unwrap();
         self.cache.zio().finish_writes().unwrap();
         let freed = self.change(|change| ledger.finish(change, synced.rootbp()).unwrap());
         for bp in &freed {
