@@ -118,7 +118,8 @@ impl<S: Source> Session<S> {
             let flow = each(Listed {
                 name: entry.name.into(),
                 ino: branch.ino(entry.ino),
-                kind: file_type(entry.kind),
+                // the protocol's library has no word for one that is unknown
+                kind: entry.kind.map_or(FileType::RegularFile, file_type),
                 cookie: entry.cookie,
                 what: if dot { What::Dot } else { What::Object(branch, entry.ino) },
             });

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Env, Error, Result};
+use base::{Env, Error, Kind, Result};
 use device::Device;
 use dmu::{Mode, Objset};
 use format::objset::ObjsetType;
@@ -111,10 +111,15 @@ impl Survey {
             match kind {
                 Some(FileKind::Directory) if depth < 1_000 => {
                     let mut below = Vec::new();
+                    let mut kinds = Ok(Vec::new());
                     self.note(format!("{place} names"), || {
                         let mut all = Vec::new();
                         zpl.readdir(ino, 0, &mut |entry| {
-                            all.extend_from_slice(format!("{} {:?} ", entry.ino, entry.kind).as_bytes());
+                            all.extend_from_slice(format!("{} ", entry.ino).as_bytes());
+                            match (&mut kinds, entry.kind) {
+                                (Ok(known), Some(kind)) => known.push((kind.mode_bits() >> 12) as u8),
+                                _ => kinds = Err(Error::new(Kind::NotFound, "the kind of an entry is not known")),
+                            }
                             all.extend_from_slice(&entry.name);
                             if entry.name != b"." && entry.name != b".." {
                                 below.push((entry.ino, format!("{path}/{}", entry.name.escape_ascii()), depth + 1));
@@ -123,6 +128,9 @@ impl Survey {
                         })?;
                         Ok(all)
                     });
+                    if self.found[&format!("{place} names")].is_ok() {
+                        self.note(format!("{place} kinds"), || kinds);
+                    }
                     // a directory that was read in part may have named anything
                     if self.found[&format!("{place} names")].is_ok() {
                         pending.extend(below);

@@ -29,8 +29,9 @@ const DEPTH_MAX: usize = 4096;
 pub struct DirEntry {
     /// Object number.
     pub ino: u64,
-    /// Kind of the file.
-    pub kind: FileKind,
+    /// Kind of the file; `None` in file systems of version 1, whose directories do not tell, if the file
+    /// itself cannot be read.
+    pub kind: Option<FileKind>,
     /// Its name.
     pub name: Vec<u8>,
     /// Listing from here goes on behind this entry.
@@ -62,7 +63,7 @@ impl Zpl {
 
     fn list(&self, dir: u64, cookie: u64, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> Result<()> {
         let mut dot = |ino, name: &[u8], at| {
-            let entry = DirEntry { ino, kind: FileKind::Directory, name: name.to_vec(), cookie: at };
+            let entry = DirEntry { ino, kind: Some(FileKind::Directory), name: name.to_vec(), cookie: at };
             if cookie < at { each(entry) } else { ControlFlow::Continue(()) }
         };
         if cookie < COOKIE_DOTDOT {
@@ -198,11 +199,8 @@ impl Zpl {
 
     fn dir_entry(&self, entry: Entry) -> Result<DirEntry> {
         let value = dirent(&entry.value)?;
-        let kind = match FileKind::from_type_bits(value.type_bits) {
-            Some(kind) => kind,
-            // Version 1 does not tell. That an entry leads nowhere is not for the listing to report.
-            None => self.kind(value.object).unwrap_or(FileKind::File),
-        };
+        // Version 1 does not tell. That an entry leads nowhere is not for the listing to report.
+        let kind = FileKind::from_type_bits(value.type_bits).or_else(|| self.kind(value.object).ok());
         Ok(DirEntry { ino: value.object, kind, name: entry.name.bytes().to_vec(), cookie: entry.cookie })
     }
 

@@ -218,7 +218,7 @@ impl Tree for Memory {
             let names = names.map(|(i, (name, object))| (name.clone(), *object, (i as u64) << 20 | 0xabcde));
             for (name, ino, at) in dots.into_iter().filter(|&(_, _, at)| at > cookie).chain(names).take(AT_ONCE) {
                 let kind = state.nodes.get(&ino).map_or(FileKind::File, |node| node.stat.kind);
-                found.push(DirEntry { ino, kind, name, cookie: at });
+                found.push(DirEntry { ino, kind: Some(kind), name, cookie: at });
             }
         }
         // unlocked: whoever takes them may ask for more

@@ -236,7 +236,7 @@ fn renames() {
         ControlFlow::Continue(())
     };
     fs.zpl.readdir(two, 2, &mut each).unwrap();
-    assert_eq!(kinds, [FileKind::Directory]);
+    assert_eq!(kinds, [Some(FileKind::Directory)]);
 }
 
 #[test]
