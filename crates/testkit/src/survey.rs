@@ -118,7 +118,10 @@ impl Survey {
                             all.extend_from_slice(format!("{} ", entry.ino).as_bytes());
                             match (&mut kinds, entry.kind) {
                                 (Ok(known), Some(kind)) => known.push((kind.mode_bits() >> 12) as u8),
-                                _ => kinds = Err(Error::new(Kind::NotFound, "the kind of an entry is not known")),
+                                _ => {
+                                    kinds = Err(Error::new(Kind::NotFound, "the kind of an entry is not known")
+                                        .in_dataset(name))
+                                }
                             }
                             all.extend_from_slice(&entry.name);
                             if entry.name != b"." && entry.name != b".." {
