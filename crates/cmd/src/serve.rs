@@ -1,9 +1,9 @@
 //! The process of an imported pool, and how others reach it.
 //!
 //! ```text
-//!   zpool import ── daemon::start ──▶ cenote serve ──┬── opens the pool, locks its devices
-//!                                                    ├── mounts: FUSE, threads of its own
-//!   zpool, zfs ── client ──▶ socket (rundir, wire) ──┴── server: a thread a connection ── served: answers
+//!   zpool import, create ── daemon::start ──▶ cenote serve ──┬── opens the pool, locks its devices
+//!                                                            ├── mounts: FUSE, threads of its own
+//!   zpool, zfs ── client ──────▶ socket (rundir, wire) ──────┴── server: a thread a connection ── served: answers
 //! ```
 //!
 //! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
@@ -17,7 +17,7 @@
 pub mod client;
 pub mod daemon;
 pub mod leftovers;
-mod live;
+pub mod live;
 pub mod locks;
 mod mounts;
 mod rundir;
@@ -27,6 +27,7 @@ mod source;
 pub mod wire;
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
@@ -38,10 +39,12 @@ use crate::output;
 use crate::zfs;
 use crate::zfs::request::{MountRequest, Request, Response};
 use crate::zpool::Stop;
+use crate::zpool::create::wish::Wish;
 use crate::zpool::gather::Session;
 use crate::zpool::import::{ImportArgs, acquire};
 use daemon::Notify;
 use live::ServedPool;
+use locks::Locks;
 use rundir::{Claim, RunDir};
 use served::{End, Served};
 
@@ -59,12 +62,40 @@ pub fn run(args: &[OsString]) -> ExitCode {
         print!("{USAGE}");
         return ExitCode::SUCCESS;
     }
+    if args.iter().any(|arg| arg == "--create") {
+        return run_create(args.iter().any(|arg| arg == "--notify"));
+    }
     let args = match ImportArgs::parse(args).and_then(|args| args.check_combination().map(|()| args)) {
         Ok(args) if args.pool.is_some() && !args.all => args,
         Ok(_) => return wrong("one pool must be named"),
         Err(Stop::Usage(text) | Stop::Failed(text)) => return wrong(&text),
     };
-    let notify = Notify::new(args.notify);
+    be(args.notify, |notify, signals| {
+        let env = Env::real();
+        let Some(acquired) = acquire::acquire(&env, &args, notify)? else { return Ok(()) };
+        let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
+        serve(env, acquired.pool, acquired.locks, args.altroot(), &mounts, notify, signals)
+    })
+}
+
+/// Makes the pool that is described on standard input, and is its process.
+fn run_create(is_started: bool) -> ExitCode {
+    be(is_started, |notify, signals| {
+        let wish: Wish = serde_json::from_reader(std::io::stdin().lock().take(WISH_BYTES_MAX))
+            .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
+        let env = Env::real();
+        let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
+        let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
+        serve(env, pool, locks, wish.altroot.as_deref(), &mounts, notify, signals)
+    })
+}
+
+/// Longest description of a new pool, in bytes.
+const WISH_BYTES_MAX: u64 = 16 << 20;
+
+/// Runs `main` in a process that is ready for it.
+fn be(is_started: bool, main: impl FnOnce(&Notify, SigSet) -> Result<(), String>) -> ExitCode {
+    let notify = Notify::new(is_started);
     notify.detach();
     start_logging();
     // threads inherit this, so that the one thread that waits for signals gets them
@@ -72,7 +103,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     if let Err(e) = signals.thread_block() {
         tracing::warn!("signals end the process at once: {e}");
     }
-    match serve(&args, &notify, signals) {
+    match main(&notify, signals) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -95,30 +126,39 @@ fn start_logging() {
     let _ = subscriber.try_init();
 }
 
+/// What is mounted at once.
+struct Mounting<'a> {
+    /// Whether anything is.
+    is_wanted: bool,
+    /// Mount options, with commas.
+    options: Option<&'a str>,
+    /// What is being done, for messages.
+    verb: &'static str,
+}
+
 /// Is the process, until it ends. Errors: why it is none, for the user.
-fn serve(args: &ImportArgs, notify: &Notify, signals: SigSet) -> Result<(), String> {
-    let env = Env::real();
-    let Some(acquired) = acquire::acquire(&env, args, notify)? else { return Ok(()) };
-    let name = acquired.pool.name().to_owned();
-    let failed = |e: base::Error| format!("cannot import '{name}': {}", e.what());
+fn serve(
+    env: Env,
+    pool: ServedPool,
+    locks: Locks,
+    altroot: Option<&str>,
+    mounts: &Mounting<'_>,
+    notify: &Notify,
+    signals: SigSet,
+) -> Result<(), String> {
+    let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
+    let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
     leftovers::clear(&name).map_err(failed)?;
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
-    let session =
-        Session { load_guid: random_u64(), altroot: args.altroot().map(str::to_owned), opened_s: env.now_s() };
-    let hello = wire::Hello {
-        protocol: wire::PROTOCOL,
-        pool: name.clone(),
-        guid: acquired.pool.guid(),
-        pid: std::process::id(),
-    };
-    let served =
-        Arc::new(Served::new(env, ServedPool::ReadOnly(Arc::new(acquired.pool)), acquired.locks, session, end.clone()));
-    if !args.no_mount {
-        mount_all(&served, args.mount_options.as_deref(), notify);
+    let session = Session { load_guid: random_u64(), altroot: altroot.map(str::to_owned), opened_s: env.now_s() };
+    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid: std::process::id() };
+    let served = Arc::new(Served::new(env, pool, locks, session, end.clone()));
+    if mounts.is_wanted {
+        mount_all(&served, mounts, notify);
     }
     let answering = served.clone();
     spawn("accept", move || server::listen(&listener, &answering, &hello))?;
@@ -136,8 +176,8 @@ fn serve(args: &ImportArgs, notify: &Notify, signals: SigSet) -> Result<(), Stri
 }
 
 /// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
-fn mount_all(served: &Served, mount_options: Option<&str>, notify: &Notify) {
-    let options = mount_options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
+fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
+    let options = mounts.options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
     let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
     let failures = match zfs::host::answer(served, &request) {
         Ok(Response::Done(failures)) => failures.into_iter().map(|failure| failure.line).collect(),
@@ -145,7 +185,7 @@ fn mount_all(served: &Served, mount_options: Option<&str>, notify: &Notify) {
         Err(e) => vec![format!("cannot mount: {e}")],
     };
     failures.iter().for_each(|line| notify.err(line));
-    if !failures.is_empty() {
+    if !failures.is_empty() && mounts.verb == "import" {
         notify.err("Import was successful, but unable to mount some datasets");
     }
 }
@@ -164,6 +204,11 @@ fn finish(served: &Served, why: End, claim: Claim) {
         if let Err((point, e)) = served.mounts().unmount_all(Unmount::Force) {
             tracing::error!(point = %point.display(), "not unmounted: {e}");
         }
+    }
+    if why == End::Signal
+        && let Err(e) = served.close()
+    {
+        tracing::error!("the last changes are lost: {e}");
     }
     drop(claim);
     tracing::info!("ended");

@@ -1,17 +1,19 @@
-//! `cenote zfs`: what datasets there are, their properties, mounting them.
+//! `cenote zfs`: what datasets there are, their properties, mounting and changing them.
 //!
 //! ```text
 //!   command line ─▶ list, get, ... ─▶ client ──request──▶ process of each pool: host ─▶ query ─▶ values
-//!                        │                                                         └▶ mounting ─▶ mount_plan
+//!                        │                                                         ├▶ mounting ─▶ mount_plan
+//!                        │                                                         └▶ changing
 //!                        ▼
 //!                 columns, sort, json ─▶ Outcome: output, errors, exit code
 //! ```
 //!
 //! The process of a pool answers with [`host::answer`], and mounts on import what
 //! [`mount_plan::mount_plan`] says. Flags,
-//! output and exit codes are those of OpenZFS's manual pages; of its commands, those that only read are
-//! here.
+//! output and exit codes are those of OpenZFS's manual pages.
 
+mod change;
+mod changing;
 mod client;
 mod columns;
 mod get;
@@ -80,7 +82,7 @@ pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
     match usage::COMMANDS.iter().find(|command| command.name == name) {
         Some(command) => (command.run)(pools, command, rest).unwrap_or_else(|stopped| stopped),
         None if usage::WRITING.contains(&name.as_str()) => {
-            Outcome::failed(format!("cannot {name}: this version of Cenote only reads pools\n"))
+            Outcome::failed(format!("cannot {name}: this version of Cenote does not have that command\n"))
         }
         None => usage::of_all(&format!("unrecognized command '{name}'\n")),
     }

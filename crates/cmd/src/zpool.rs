@@ -4,12 +4,15 @@
 //!   list, status, get, history ──▶ pools ──▶ the socket of each pool's process ──▶ PoolReport ──▶ text, JSON
 //!   import ──▶ labels of devices ──▶ what could be imported          (no pool named)
 //!          └─▶ starts `cenote serve`, waits until it is ready        (a pool named)
+//!   create ──▶ starts `cenote serve --create`, which makes the pool, and is its process then
 //!   export ──▶ the pool's process unmounts and ends
 //! ```
 //!
 //! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
 //! What this version cannot do has no command.
 
+mod compat;
+pub mod create;
 pub mod errors;
 mod export;
 pub mod gather;
@@ -19,8 +22,11 @@ mod history_text;
 mod hostid;
 pub mod import;
 mod json;
+mod labelclear;
 mod list;
+mod manage;
 mod names;
+mod pool_props;
 pub mod pools;
 mod props;
 mod reason;
@@ -30,6 +36,7 @@ mod status;
 mod status_json;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod version;
 
 use std::ffi::OsString;
@@ -84,9 +91,28 @@ struct Command {
     lists_properties: bool,
 }
 
+/// The line of a command in a pool's history.
+fn history_line(command: &str, args: &[OsString]) -> String {
+    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
+    format!("zpool {command}{}", args.collect::<String>())
+}
+
 /// The commands in groups, as the usage message shows them.
 const GROUPS: &[&[Command]] = &[
     &[plain("version", "\tversion [-j]\n", version::run)],
+    &[
+        Command {
+            lists_properties: true,
+            ..plain(
+                "create",
+                "\tcreate [-fnd] [-o property=value] ... \n\
+             \t    [-O file-system-property=value] ... \n\
+             \t    [-m mountpoint] [-R root] <pool> <vdev> ...\n",
+                create::run,
+            )
+        },
+        plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
+    ],
     &[
         Command {
             lists_properties: true,
@@ -117,17 +143,26 @@ const GROUPS: &[&[Command]] = &[
             import::run,
         ),
         plain("export", "\texport [-af] <pool> ...\n", export::run),
+        plain("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
+    ],
+    &[
+        plain("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade <-a | pool ...>\n", upgrade::run),
+        plain("reguid", "\treguid <pool>\n", manage::reguid),
     ],
     &[plain("history", "\thistory [-il] [<pool>] ...\n", history::run)],
-    &[Command {
-        lists_properties: true,
-        ..plain(
-            "get",
-            "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
+    &[
+        Command {
+            lists_properties: true,
+            ..plain(
+                "get",
+                "\tget [-Hp] [-j [--json-int, --json-pool-key-guid]] ...\n\
              \t    [-o \"all\" | field[,...]] <\"all\" | property[,...]> <pool> ...\n",
-            get::run,
-        )
-    }],
+                get::run,
+            )
+        },
+        Command { lists_properties: true, ..plain("set", "\tset <property=value> <pool> \n", manage::set) },
+    ],
+    &[plain("sync", "\tsync [pool] ...\n", manage::sync)],
 ];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {

@@ -16,6 +16,7 @@ struct World {
 impl World {
     fn new(name: &str, cases: &[&str]) -> World {
         let dir = std::env::temp_dir().join(format!("cenote-zpool-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
         for case in cases {
             std::fs::create_dir_all(dir.join(case)).unwrap();
             corpus::case(case).extract(&dir.join(case)).unwrap();
@@ -157,8 +158,10 @@ fn what_goes_wrong_is_said_in_the_usual_words() {
     world.check(
         "import -N -d DIR/single t_single",
         1,
-        "cannot import 't_single': this version opens pools for reading only\n\
-         \tuse 'zpool import -o readonly=on t_single'\n",
+        "This pool uses the following feature(s) not supported by this system:\n\tcom.delphix:log_spacemap\n\
+         All unsupported features are only required for writing to the pool.\n\
+         The pool can be imported using '-o readonly=on'.\n\
+         cannot import 't_single': unsupported version or feature\n",
     );
     let ring = "cannot import 't_single': no such state: the uberblocks are of txg 4 to 26\n";
     world.check(&format!("{import} --at-txg 3 t_single"), 1, ring);
@@ -168,3 +171,29 @@ fn what_goes_wrong_is_said_in_the_usual_words() {
     world.check("export", 2, "missing pool argument\nusage:\n\texport [-af] <pool> ...\n");
     world.check("history -x", 2, "invalid option 'x'\nusage:\n\thistory [-il] [<pool>] ...\n");
 }
+
+#[test]
+fn a_new_pool_is_used_and_destroyed() {
+    let world = World::new("create", &[]);
+    let disks = ["a", "b"].map(|name| world.dir.join(name));
+    disks.iter().for_each(|disk| std::fs::File::create(disk).unwrap().set_len(128 << 20).unwrap());
+    let create = "create -O mountpoint=none fresh mirror DIR/a DIR/b";
+    world.check(create, 0, "");
+    world.check(create, 1, TAKEN);
+    world.check("sync fresh", 0, "");
+    world.check("set ashift=8 fresh", 1, "cannot set property for 'fresh': property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed.\n");
+    world.check(
+        "labelclear -f DIR/a",
+        1,
+        "DIR/a is a member (ACTIVE) of pool \"fresh\". Offline the disk first to clear its label.\n",
+    );
+    world.check("export fresh", 0, "");
+    world.check("import -d DIR fresh", 0, "");
+    world.check("destroy fresh", 0, "");
+    world.check("destroy fresh", 1, "cannot open 'fresh': no such pool\n");
+    world.check("labelclear DIR/a", 0, "");
+    world.check("labelclear DIR/a", 1, "failed to read label from DIR/a\n");
+}
+
+const TAKEN: &str = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                     DIR/a is part of active pool 'fresh'\nDIR/b is part of active pool 'fresh'\n";

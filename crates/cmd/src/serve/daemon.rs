@@ -104,10 +104,21 @@ impl Notify {
 /// Starts `cenote serve` with `args` as a process of its own, waits until its pool is imported or it
 /// has failed, and says what it has to say. Returns whether the pool is imported.
 pub fn start(args: &[OsString]) -> Result<bool> {
+    start_with(args, &[])
+}
+
+/// The same, with `input` on its standard input.
+pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(program);
     command.args(["serve", "--notify"]).args(args).current_dir("/");
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take()
+        && let Err(e) = stdin.write_all(input)
+    {
+        // it says itself why it did not want to hear
+        tracing::debug!("the pool's process does not listen: {e}");
+    }
     let notices = child.stdout.take().ok_or_else(|| Error::new(Kind::Io, "the pool's process cannot be heard"))?;
     for line in BufReader::new(notices).lines() {
         match serde_json::from_str(&line?) {

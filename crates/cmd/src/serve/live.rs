@@ -2,15 +2,35 @@
 //!
 //! All that reads asks for a view, which is the pool as of one transaction group. A pool that is open for
 //! reading has one view for as long as it is open.
+//!
+//! ```text
+//!   zpool create ── Wish ──▶ create ──┐
+//!   zpool import ──────────▶ import ──┴─▶ ServedPool ── view ──▶ everything that reads
+//!                                              ├── change ─▶ one task of LivePool: datasets, properties
+//!                                              └── record, sync, close
+//! ```
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use pool::Pool;
+use base::{Env, Error, Kind, Result};
+use dmu::{Objset, Tx};
+use dsl::write::{Created, file_system_options};
+use dsl::{Dataset, Property, Subject};
+use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState};
+use vdev::spec::Bias;
+use zpl::{CaseMode, NewFs, Room, Zpl};
+
+use super::locks::Locks;
+use crate::zfs::host::DatasetChange;
+use crate::zpool::create::wish::{Class, Shape, Wish, WishedLeaf, WishedVdev};
 
 /// The pool of a pool process.
 pub enum ServedPool {
     /// Nothing changes in it.
     ReadOnly(Arc<Pool>),
+    /// It can be changed.
+    Live(Arc<LivePool>),
 }
 
 impl ServedPool {
@@ -18,6 +38,184 @@ impl ServedPool {
     pub fn view(&self) -> Arc<Pool> {
         match self {
             ServedPool::ReadOnly(pool) => pool.clone(),
+            ServedPool::Live(live) => live.view(),
         }
+    }
+
+    /// Whether it can be changed.
+    pub fn is_writable(&self) -> bool {
+        matches!(self, ServedPool::Live(_))
+    }
+
+    fn live(&self) -> Result<&Arc<LivePool>> {
+        match self {
+            ServedPool::ReadOnly(_) => Err(Error::new(Kind::ReadOnly, "pool is read-only")),
+            ServedPool::Live(live) => Ok(live),
+        }
+    }
+
+    /// Brings all changes to disk.
+    pub fn sync(&self) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) => live.sync(),
+        }
+    }
+
+    /// Ends all writing; the labels say how from then on.
+    pub fn close(&self, state: PoolState) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) if state == PoolState::Destroyed => self.live().map(drop),
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) => live.close(state),
+        }
+    }
+
+    /// Adds a line to the history; that of a pool that is read-only stays as it is.
+    pub fn record(&self, line: &str) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) => live.record_history(line),
+        }
+    }
+
+    /// Changes a dataset.
+    pub fn change(&self, env: &Env, change: DatasetChange) -> Result<()> {
+        let live = self.live()?;
+        match change {
+            DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
+            DatasetChange::Destroy { name } => live.destroy_dataset(&name),
+            DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value).map(drop),
+            DatasetChange::Inherit { name, property, received } => {
+                live.inherit_property(&name, &property, received).map(drop)
+            }
+            DatasetChange::Rename { from, to } => live.rename_dataset(&from, &to),
+        }
+    }
+
+    /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. Files
+    /// that lost their last name before a crash are removed.
+    pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset) -> Result<Option<Zpl>> {
+        let ServedPool::Live(live) = self else { return Ok(None) };
+        let settings = file_system_options(subject.levels());
+        let options = zpl::Options {
+            record_bytes: settings.record_size,
+            xattr_sa: settings.xattr == XATTR_SA,
+            dnode_slots: 1,
+            room: Arc::new(HeadRoom { live: live.clone(), id: head.id }),
+        };
+        let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options)?;
+        zpl.clean_unlinked()?;
+        Ok(Some(zpl))
+    }
+
+    /// Sets a property of the pool, whose value has been checked.
+    pub fn set_property(&self, _name: &str, _value: &str) -> Result<()> {
+        self.live()?;
+        Err(Error::new(Kind::Unsupported, "this version of Cenote cannot change properties of pools"))
+    }
+}
+
+/// Value of property `xattr` by which small ones lie with the file.
+const XATTR_SA: u64 = 2;
+
+/// What quotas and the pool leave to the head of a dataset.
+struct HeadRoom {
+    live: Arc<LivePool>,
+    /// The dataset's object.
+    id: u64,
+}
+
+impl Room for HeadRoom {
+    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
+        self.live.admit(self.id, bytes, frees)
+    }
+}
+
+/// What makes the first objects of a new file system, owned by whoever this process is of.
+fn contents_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
+    let (now, salt) = ((env.now_s(), 0), env.random());
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    move |objset, tx, created| {
+        let mut new = NewFs { uid, gid, now, salt, ..NewFs::default() };
+        for (property, value) in &created.contents {
+            match property {
+                Property::Version => new.version = *value,
+                Property::Utf8only => new.utf8only = *value != 0,
+                Property::Normalization => new.normalization = *value,
+                Property::Casesensitivity => {
+                    new.case = match value {
+                        1 => CaseMode::Insensitive,
+                        2 => CaseMode::Mixed,
+                        _ => CaseMode::Sensitive,
+                    }
+                }
+                _ => {}
+            }
+        }
+        zpl::create_fs(objset, tx, &new)
+    }
+}
+
+/// Makes a pool. Errors: why not, for the user.
+pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
+    let words = |e: Error| match e.kind() {
+        Kind::Busy => "one or more vdevs refer to the same device, or one of\n\
+                       the devices is part of an active md or lvm device"
+            .to_owned(),
+        Kind::NoSpace => "one or more devices is out of space".to_owned(),
+        _ => e.to_string(),
+    };
+    if wish.temporary_name.is_some() {
+        return Err("this version of Cenote cannot give a new pool a temporary name".to_owned());
+    }
+    let paths: Vec<PathBuf> = wish.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+    let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
+    let live = LivePool::create(env, &new_pool(wish), &devices, contents_maker(env)).map_err(words)?;
+    live.start();
+    Ok((ServedPool::Live(live), locks))
+}
+
+/// Opens a pool to be changed; `host` are id and name of this machine.
+pub fn import(
+    env: &Env,
+    candidate: &Candidate,
+    options: &OpenOptions,
+    host: (u64, String),
+) -> Result<(ServedPool, Locks)> {
+    let (locks, candidate) = Locks::with_writable(candidate)?;
+    let live = LivePool::import(env, &candidate, options, host)?;
+    live.start();
+    Ok((ServedPool::Live(live), locks))
+}
+
+/// A wish in the engine's terms.
+fn new_pool(wish: &Wish) -> NewPool {
+    let leaf = |leaf: &WishedLeaf| NewLeaf { path: PathBuf::from(&leaf.path), is_file: leaf.is_file };
+    let vdev = |vdev: &WishedVdev| NewVdev {
+        shape: match vdev.shape {
+            Shape::Single => pool::Shape::Single,
+            Shape::Mirror => pool::Shape::Mirror,
+            Shape::Raidz(parity) => pool::Shape::Raidz(parity),
+        },
+        bias: match vdev.class {
+            Class::Normal => None,
+            Class::Log => Some(Bias::Log),
+            Class::Special => Some(Bias::Special),
+            Class::Dedup => Some(Bias::Dedup),
+        },
+        leaves: vdev.leaves.iter().map(leaf).collect(),
+    };
+    NewPool {
+        name: wish.name.clone(),
+        vdevs: wish.vdevs.iter().map(vdev).collect(),
+        spares: wish.spares.iter().map(leaf).collect(),
+        caches: wish.caches.iter().map(leaf).collect(),
+        ashift: wish.ashift,
+        features: wish.features.clone(),
+        properties: wish.properties.clone(),
+        fs_properties: wish.fs_properties.clone(),
+        history: wish.history.clone(),
+        host: wish.host.clone(),
     }
 }

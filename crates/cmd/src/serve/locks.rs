@@ -1,20 +1,26 @@
 //! Locks on a pool's devices, against a second opener.
 //!
 //! A pool that is open for reading has shared locks on its devices: others may read them, too, but
-//! nobody can open it for writing. Disks may also be in use by the kernel itself, which opens them
+//! nobody can open it for writing. One that is open for writing has exclusive ones. Disks may also be in use by the kernel itself, which opens them
 //! exclusively; that shows when they are opened so for a moment.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
-use device::{FileDevice, OpenMode};
-use pool::Candidate;
+use device::{Device, FileDevice, OpenMode};
+use pool::{Candidate, FoundDevice};
 
 /// Locks on devices, until dropped.
 pub struct Locks {
-    _held: Vec<FileDevice>,
+    _held: Vec<Arc<FileDevice>>,
 }
+
+/// Devices by the paths that they were asked for.
+type Devices = HashMap<PathBuf, Arc<dyn Device>>;
 
 impl Locks {
     /// Locks all devices of a pool that were found. Errors: `Busy` if one is in use.
@@ -25,18 +31,53 @@ impl Locks {
             refuse_if_used_by_kernel(path)?;
             let device = FileDevice::open(path, OpenMode::ReadOnlyCached)?;
             device.lock(false)?;
-            held.push(device);
+            held.push(Arc::new(device));
         }
         Ok(Locks { _held: held })
     }
+
+    /// Opens files and disks for writing, and locks them. Errors: `Busy` if one is in use, or named twice.
+    pub fn for_writing(paths: &[PathBuf]) -> Result<(Locks, Devices)> {
+        let (mut held, mut devices) = (Vec::new(), Devices::new());
+        for path in paths {
+            let device = Arc::new(open_for_writing(&path.to_string_lossy())?);
+            held.push(device.clone());
+            devices.insert(path.clone(), device);
+        }
+        Ok((Locks { _held: held }, devices))
+    }
+
+    /// Opens the devices of a pool that were found for writing, and locks them; the candidate has them then.
+    /// Errors: `Busy` if one is in use; `Missing` if another one is there now.
+    pub fn with_writable(candidate: &Candidate) -> Result<(Locks, Candidate)> {
+        let mut candidate = candidate.clone();
+        let mut files: HashMap<String, Arc<FileDevice>> = HashMap::new();
+        for found in &mut candidate.devices {
+            let path = file_of(&found.path).to_owned();
+            let file = match files.get(&path) {
+                Some(file) => file.clone(),
+                None => Arc::new(open_for_writing(&path)?),
+            };
+            let mut now = FoundDevice::examine(&path, file.clone())?.into_iter();
+            let changed = || Error::new(Kind::Missing, "the device has another label now").at_vdev(&path);
+            *found = now.find(|now| now.guid() == found.guid()).ok_or_else(changed)?;
+            files.insert(path, file);
+        }
+        Ok((Locks { _held: files.into_values().collect() }, candidate))
+    }
+}
+
+fn open_for_writing(path: &str) -> Result<FileDevice> {
+    refuse_if_used_by_kernel(path)?;
+    let device = FileDevice::open(path, OpenMode::ReadWrite)?;
+    device.lock(true)?;
+    Ok(device)
 }
 
 /// The file that a device is in: a partition found inside it has its number behind a colon.
 fn file_of(path: &str) -> &str {
     match path.rsplit_once(':') {
-        Some((file, number)) if number.bytes().all(|b| b.is_ascii_digit()) && !std::path::Path::new(path).exists() => {
-            file
-        }
+        Some((file, number)) if number.bytes().all(|b| b.is_ascii_digit()) && !Path::new(path).exists() => file,
         _ => path,
     }
 }

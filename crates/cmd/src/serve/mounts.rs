@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Env, Error, Kind, Result};
 use fuse::{Mount, MountOptions, Unmount};
-use pool::Pool;
 
+use super::live::ServedPool;
 use super::source::FileSystem;
 use crate::zfs::request::Mounted;
 
@@ -31,13 +31,15 @@ struct One {
 impl Mounts {
     /// Mounts a file system of `pool` as `options` say. Errors: those of making the mountpoint, reading
     /// the file system and mounting.
-    pub fn mount(&self, pool: &Arc<Pool>, options: &MountOptions, env: &Env) -> Result<()> {
-        let source = Arc::new(FileSystem::open(pool, &options.fs_name)?);
+    pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
+        let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
         let made = make_folders(&options.mountpoint)?;
         match fuse::mount(source, options, env) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
-                self.lock().push(One { mount, options: options.clone(), made });
+                let mut options = options.clone();
+                options.read_only |= !pool.is_writable();
+                self.lock().push(One { mount, options, made });
                 Ok(())
             }
             Err(e) => {
@@ -92,7 +94,7 @@ impl One {
     fn describe(&self) -> Mounted {
         let options = &self.options;
         let words = [
-            ("ro", true),
+            (if options.read_only { "ro" } else { "rw" }, true),
             (if options.setuid { "suid" } else { "nosuid" }, true),
             (if options.devices { "dev" } else { "nodev" }, true),
             (if options.exec { "exec" } else { "noexec" }, true),

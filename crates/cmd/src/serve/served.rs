@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use base::{Env, Error, Kind, Result};
 use fuse::Unmount;
-use pool::Pool;
+use pool::{Pool, PoolState};
 
 use super::live::ServedPool;
 use super::locks::Locks;
 use super::mounts::Mounts;
 use super::wire::{Reply, Request};
 use crate::zfs;
-use crate::zfs::host::Host;
+use crate::zfs::host::{DatasetChange, Host};
 use crate::zfs::mount_plan::PlannedMount;
 use crate::zfs::request::Mounted;
 use crate::zpool::report::PoolReport;
@@ -24,7 +24,7 @@ const HISTORY_PART_BYTES: usize = 256 << 10;
 /// An imported pool.
 pub struct Served {
     env: Env,
-    pool: ServedPool,
+    pool: Arc<ServedPool>,
     session: gather::Session,
     mounts: Mounts,
     _locks: Locks,
@@ -47,7 +47,7 @@ impl Served {
     pub fn new(env: Env, pool: ServedPool, locks: Locks, session: gather::Session, end: mpsc::Sender<End>) -> Served {
         Served {
             env,
-            pool,
+            pool: Arc::new(pool),
             session,
             mounts: Mounts::default(),
             _locks: locks,
@@ -76,6 +76,12 @@ impl Served {
             Request::Dedup => gather::dedup(&self.pool.view()).map(Reply::Dedup),
             Request::History => self.history(part),
             Request::Export { force } => self.export(*force),
+            Request::Destroy { force, history } => self.destroy(*force, history),
+            Request::Sync => self.pool.sync().map(|()| Reply::Done),
+            Request::Set { name, value, history } => {
+                self.pool.set_property(name, value)?;
+                self.pool.record(history).map(|()| Reply::Done)
+            }
             Request::Zfs(request) => zfs::host::answer(self, request).map(Reply::Zfs),
         }
     }
@@ -112,14 +118,41 @@ impl Served {
 
     fn export(&self, force: bool) -> Result<Reply> {
         let how = if force { Unmount::Force } else { Unmount::IfUnused };
+        self.unmount_all(how)?;
+        let name = self.pool.view().name().to_owned();
+        let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
+        self.pool.close(PoolState::Exported).map_err(failed)?;
+        Ok(Reply::Exported)
+    }
+
+    fn destroy(&self, force: bool, history: &str) -> Result<Reply> {
+        if !self.pool.is_writable() {
+            return Err(Error::new(Kind::ReadOnly, "pool is read-only"));
+        }
+        let how = if force { Unmount::Force } else { Unmount::IfUnused };
+        let name = self.pool.view().name().to_owned();
+        self.unmount_all(how).map_err(|e| {
+            let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
+            Error::new(Kind::Busy, what)
+        })?;
+        self.pool.record(history)?;
+        self.pool.close(PoolState::Destroyed)?;
+        Ok(Reply::Exported)
+    }
+
+    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
+    pub fn close(&self) -> Result<()> {
+        self.pool.close(PoolState::Active)
+    }
+
+    fn unmount_all(&self, how: Unmount) -> Result<()> {
         self.mounts.unmount_all(how).map_err(|(point, e)| {
             let why = match e.kind() {
                 Kind::Busy => "pool or dataset is busy".to_owned(),
                 _ => e.to_string(),
             };
             Error::new(e.kind(), format!("cannot unmount '{}': {why}", point.display()))
-        })?;
-        Ok(Reply::Exported)
+        })
     }
 }
 
@@ -137,11 +170,19 @@ impl Host for Served {
     }
 
     fn mount(&self, plan: &PlannedMount) -> Result<()> {
-        self.mounts.mount(&self.pool.view(), &plan.options, &self.env)
+        self.mounts.mount(&self.pool, &plan.options, &self.env)
     }
 
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
         self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
+    }
+
+    fn change(&self, change: &DatasetChange) -> Result<()> {
+        self.pool.change(&self.env, change.clone())
+    }
+
+    fn record(&self, line: &str) -> Result<()> {
+        self.pool.record(line)
     }
 }
 

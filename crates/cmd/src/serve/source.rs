@@ -2,20 +2,23 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::{Error, Kind, Result};
+use base::{Env, Error, Kind, Result};
 use dmu::Mode;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use fuse::{Snapshot, Source, Space};
 use pool::{FeatureState, Pool};
 use zpl::{Visible, Zpl};
 
+use super::live::ServedPool;
+
 /// Most objects that an object set can have.
 const OBJECTS_MAX: u64 = 1 << 48;
 
 /// A file system of an imported pool, with its snapshots.
 pub struct FileSystem {
+    served: Arc<ServedPool>,
+    /// As it was when this was opened.
     pool: Arc<Pool>,
-    subject: Subject,
     head: Dataset,
     visible: Visible,
     live: Arc<Zpl>,
@@ -25,15 +28,22 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// The file system `name`. Errors: `NotFound`, `Encrypted`, those of reading the pool.
-    pub fn open(pool: &Arc<Pool>, name: &str) -> Result<FileSystem> {
+    pub fn open(served: &Arc<ServedPool>, name: &str, env: &Env) -> Result<FileSystem> {
+        let pool = &served.view();
         let subject = pool.dsl().subject(name)?;
         let head = subject.dataset().cloned();
         let head = head.ok_or_else(|| Error::new(Kind::Invalid, "dataset is not a file system").in_dataset(name))?;
         let number = |property| number(pool, &subject, property, 0);
         let visible = Visible::from_properties(number(Property::Xattr)?, number(Property::Acltype)?);
-        let live = Arc::new(Zpl::open(pool.dsl().objset(&head, Mode::Plain)?)?.showing(visible));
+        let live = match served.writable(env, &subject, &head) {
+            Ok(Some(zpl)) => zpl,
+            // of an old version, say
+            Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
+            _ => Zpl::open(pool.dsl().objset(&head, Mode::Plain)?)?,
+        };
+        let live = Arc::new(live.showing(visible));
         let (snapshots, space) = (OnceLock::new(), OnceLock::new());
-        Ok(FileSystem { pool: pool.clone(), subject, head, visible, live, snapshots, space })
+        Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, snapshots, space })
     }
 
     fn listed(&self) -> Result<&[Dataset]> {
@@ -45,17 +55,19 @@ impl FileSystem {
     }
 
     fn compute_space(&self) -> Result<Space> {
-        let usable_bytes = self.pool.usable_bytes()?;
-        let objects_used = self.head.phys.bp.fill();
-        let has_long_names = self.pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
+        let pool = self.served.view();
+        // the dataset may have another name now
+        let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
+        let head = subject.dataset().unwrap_or(&self.head);
+        let usable_bytes = pool.usable_bytes()?;
+        let objects_used = head.phys.bp.fill();
+        let has_long_names = pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
         Ok(Space {
-            referenced_bytes: self.head.phys.referenced_bytes,
-            available_bytes: number(&self.pool, &self.subject, Property::Available, usable_bytes)?,
+            referenced_bytes: head.phys.referenced_bytes,
+            available_bytes: number(&pool, &subject, Property::Available, usable_bytes)?,
             objects_used,
             objects_available: OBJECTS_MAX.saturating_sub(objects_used),
-            record_bytes: number(&self.pool, &self.subject, Property::Recordsize, usable_bytes)?
-                .try_into()
-                .unwrap_or(128 << 10),
+            record_bytes: number(&pool, &subject, Property::Recordsize, usable_bytes)?.try_into().unwrap_or(128 << 10),
             name_bytes_max: if has_long_names { 1023 } else { 255 },
         })
     }
@@ -68,8 +80,11 @@ impl Source for FileSystem {
         self.live.clone()
     }
 
-    /// Computed once: nothing changes in a pool that is read-only.
+    /// Computed once in a pool that is read-only, where nothing changes.
     fn space(&self) -> Result<Space> {
+        if self.served.is_writable() {
+            return self.compute_space();
+        }
         if let Some(space) = self.space.get() {
             return Ok(*space);
         }
@@ -84,6 +99,10 @@ impl Source for FileSystem {
             created_s: dataset.phys.creation_time_s,
         };
         Ok(self.listed()?.iter().map(snapshot).collect())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.served.sync()
     }
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {

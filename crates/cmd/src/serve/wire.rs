@@ -20,7 +20,7 @@ use crate::zfs;
 use crate::zpool::report::{DedupReport, PoolReport};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -55,6 +55,24 @@ pub enum Request {
         /// Also what is in use.
         force: bool,
     },
+    /// To unmount everything, mark the pool as destroyed, and end.
+    Destroy {
+        /// Also what is in use.
+        force: bool,
+        /// A line for the history.
+        history: String,
+    },
+    /// To bring all changes to disk.
+    Sync,
+    /// To set a property of the pool, whose value has been checked.
+    Set {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// A line for the history.
+        history: String,
+    },
     /// About datasets.
     Zfs(zfs::request::Request),
 }
@@ -69,6 +87,7 @@ pub enum Reply {
     /// Some records, each a packed list in hexadecimal digits.
     History(Vec<String>),
     Exported,
+    Done,
     Zfs(zfs::request::Response),
 }
 

@@ -24,6 +24,26 @@ pub trait Host {
     fn mount(&self, plan: &PlannedMount) -> Result<()>;
     /// Unmounts a file system.
     fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+    /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.
+    fn change(&self, change: &DatasetChange) -> Result<()>;
+    /// Adds a command line to the history of the pool.
+    fn record(&self, line: &str) -> Result<()>;
+}
+
+/// A change of one dataset. Names and values have been checked as far as that is possible without changing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum DatasetChange {
+    /// Makes a file system.
+    Create { name: String, properties: Vec<(String, String)> },
+    /// Destroys a file system or volume that has nothing below it, and is not mounted.
+    Destroy { name: String },
+    /// Sets a property.
+    Set { name: String, property: String, value: String },
+    /// Makes a property inherited; with `received`, as it was received.
+    Inherit { name: String, property: String, received: bool },
+    /// Gives a file system or volume, which is not mounted, another name in the same pool.
+    Rename { from: String, to: String },
 }
 
 /// Answers a request. Errors: of reading the pool. What only concerns one of the datasets that were
@@ -38,6 +58,10 @@ pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
         }
         Request::Mounts => Ok(Response::Mounts(host.mounts())),
         Request::Mount(request) => super::mounting::mount(host, request).map(Response::Done),
+        Request::Change { change, history } => {
+            let (out, failures) = super::changing::change(host, change, history.as_deref())?;
+            Ok(Response::Changed { out, failures })
+        }
         Request::Unmount(request) => super::mounting::unmount(host, request).map(Response::Done),
     }
 }

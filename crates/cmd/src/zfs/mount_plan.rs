@@ -128,6 +128,7 @@ pub(super) fn options(pool: &Pool, subject: &Subject, mountpoint: &str) -> Resul
     let mut options = MountOptions::new(subject.name(), mountpoint);
     options.posix_acl = number(Property::Acltype)? == ACLTYPE_POSIX;
     options.xattrs = is_on(Property::Xattr)?;
+    options.read_only = is_on(Property::Readonly)?;
     options.atime = is_on(Property::Atime)?;
     options.relatime = is_on(Property::Relatime)?;
     options.exec = is_on(Property::Exec)?;

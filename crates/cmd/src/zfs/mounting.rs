@@ -78,7 +78,7 @@ fn mount_all(host: &dyn Host, plans: Vec<PlannedMount>, request: &MountRequest) 
     fresh.filter_map(|plan| mount_one(host, plan, request)).collect()
 }
 
-fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &MountRequest) -> Option<Failure> {
+pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &MountRequest) -> Option<Failure> {
     let name = plan.dataset.clone();
     for option in &request.options {
         if !apply(&mut plan.options, option) {
@@ -108,7 +108,7 @@ fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
 }
 
 /// A plan for one that is mounted only when asked for.
-fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount> {
+pub(super) fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount> {
     let pool = host.pool();
     let sourced = pool.dsl().property(subject, dsl::Property::Mountpoint, 0)?;
     let mountpoint = sourced.map_or_else(|| "none".to_owned(), |s| mountpoint_text(subject.name(), &s, host.altroot()));
@@ -142,6 +142,11 @@ fn is_managed(host: &dyn Host, name: &str) -> bool {
     !matches!(refusal, Some(Ok(Err(Refusal::Legacy | Refusal::NotByItself))))
 }
 
+/// Whether a dataset is `top` or below it, by their names.
+pub(super) fn is_at_or_below_name(name: &str, top: &str) -> bool {
+    name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
+}
+
 fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || top.ends_with('/'))
 }
@@ -149,8 +154,10 @@ fn is_at_or_below(path: &str, top: &str) -> bool {
 /// Sets an option of `mount -o`; false if there is none of that name.
 fn apply(options: &mut MountOptions, option: &str) -> bool {
     match option {
-        // nothing can be written yet, whoever asks
-        "defaults" | "ro" | "rw" | "nomand" | "mand" | "zfsutil" => {}
+        "defaults" | "nomand" | "mand" | "zfsutil" => {}
+        "ro" => options.read_only = true,
+        // of a pool that is read-only, the mount is, too
+        "rw" => options.read_only = false,
         "atime" => options.atime = true,
         "noatime" => options.atime = false,
         "relatime" => options.relatime = true,

@@ -35,6 +35,75 @@ pub enum Request {
     Mount(MountRequest),
     /// Unmounts file systems.
     Unmount(UnmountRequest),
+    /// Changes datasets.
+    Change {
+        /// What.
+        change: Change,
+        /// A line for the history of the pool.
+        history: Option<String>,
+    },
+}
+
+/// A change of datasets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Change {
+    Create(CreateChange),
+    Destroy(DestroyChange),
+    Set { dataset: String, properties: Vec<(String, String)> },
+    Inherit { dataset: String, property: String, received: bool, recursive: bool },
+    Rename(RenameChange),
+}
+
+/// A file system to be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateChange {
+    /// Full name.
+    pub dataset: String,
+    /// Also those above it, and no error if it is there.
+    pub parents: bool,
+    /// Properties.
+    pub properties: Vec<(String, String)>,
+    /// Whether to mount it.
+    pub mount: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Say what is done.
+    pub verbose: bool,
+    /// Say it for programs.
+    pub parsable: bool,
+}
+
+/// A file system or volume to be destroyed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DestroyChange {
+    /// Full name.
+    pub dataset: String,
+    /// Also all below it.
+    pub recursive: bool,
+    /// Unmount by force.
+    pub force: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Say what is done.
+    pub verbose: bool,
+    /// Say it for programs.
+    pub parsable: bool,
+}
+
+/// A file system or volume to be renamed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenameChange {
+    /// Present full name.
+    pub from: String,
+    /// New full name, in the same pool.
+    pub to: String,
+    /// Make those above it, too.
+    pub parents: bool,
+    /// Unmount by force.
+    pub force: bool,
+    /// Leave it mounted where it is.
+    pub no_unmount: bool,
 }
 
 /// What a pool process answers.
@@ -50,6 +119,13 @@ pub enum Response {
     Mounts(Vec<Mounted>),
     /// To [`Request::Mount`] and [`Request::Unmount`]: what failed of it, worded for the user.
     Done(Vec<Failure>),
+    /// To [`Request::Change`].
+    Changed {
+        /// Text for standard output.
+        out: String,
+        /// What went wrong, worded for the user.
+        failures: Vec<Failure>,
+    },
 }
 
 /// Which datasets are wanted, and what of them.

@@ -10,7 +10,7 @@ use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
-use super::host::{Host, answer};
+use super::host::{DatasetChange, Host, answer};
 use super::mount_plan::PlannedMount;
 use super::mounting::NO_MOUNTPOINT;
 use super::request::{Mounted, Request, Response};
@@ -38,6 +38,10 @@ struct Local {
     altroot: Option<String>,
     mounts: Mutex<Vec<Mounted>>,
     is_busy: bool,
+    /// Why it refuses changes.
+    refusal: Option<Kind>,
+    /// The changes that it was asked for, and lines for the history.
+    changes: Mutex<Vec<String>>,
 }
 
 impl Local {
@@ -52,7 +56,14 @@ impl Local {
         let env = Env::fixed(0);
         let pool =
             Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-        Local { pool: Arc::new(pool), altroot: None, mounts: Mutex::default(), is_busy: false }
+        Local {
+            pool: Arc::new(pool),
+            altroot: None,
+            mounts: Mutex::default(),
+            is_busy: false,
+            refusal: None,
+            changes: Mutex::default(),
+        }
     }
 
     fn case(name: &str) -> Local {
@@ -97,6 +108,19 @@ impl Host for Local {
         }
         let mut mounts = self.mounts.lock().unwrap();
         mounts.retain(|mounted| mounted.dataset != dataset);
+        Ok(())
+    }
+
+    fn change(&self, change: &DatasetChange) -> Result<()> {
+        if let Some(kind) = self.refusal {
+            return Err(Error::new(kind, "pool is read-only"));
+        }
+        self.changes.lock().unwrap().push(format!("{change:?}"));
+        Ok(())
+    }
+
+    fn record(&self, line: &str) -> Result<()> {
+        self.changes.lock().unwrap().push(line.to_owned());
         Ok(())
     }
 }
@@ -380,4 +404,89 @@ fn a_pool_that_is_gone_is_an_error() {
     }
     let outcome = execute(&Gone, &["list".into()]);
     assert_eq!((&*outcome.err, outcome.code), ("tank: the pool is not imported\n", 1));
+}
+
+/// What a command says, and what it asks the pool to change.
+fn changes(host: &Local, line: &str) -> (String, Vec<String>) {
+    host.changes.lock().unwrap().clear();
+    let outcome = host.zfs(line);
+    let first = outcome.err.lines().take(3).collect::<Vec<_>>().join("\n");
+    (format!("{}{first}", outcome.out), host.changes.lock().unwrap().clone())
+}
+
+#[test]
+fn file_systems_are_created() {
+    let host = Local::case("ashift12");
+    let pool = host.pool.name().to_owned();
+    let check = |line: &str, says: &str, asks: &[&str]| {
+        let fill = |text: &str| text.replace('%', &pool);
+        let (said, asked) = changes(&host, &fill(line));
+        assert_eq!((said, asked), (fill(says), asks.iter().map(|text| fill(text)).collect()), "{line}");
+    };
+    let create = |name: &str| format!("Create {{ name: \"{name}\", properties: [] }}");
+    check("create %", "cannot create '%': missing dataset name", &[]);
+    check("create nope/x", "cannot create 'nope/x': no such pool 'nope'", &[]);
+    check("create %/no/x", "cannot create '%/no/x': parent does not exist", &[]);
+    check("create %/a*", "cannot create '%/a*': invalid character '*' in name", &[]);
+    check("create -V 1G %/v", "cannot create '%/v': this version of Cenote cannot make volumes", &[]);
+    check("create -o atime=maybe %/x", "cannot create '%/x': 'atime' must be one of 'on | off'", &[]);
+    check("create -o atime %/x", "missing property=value argument for 'atime'", &[]);
+    check("create -o a:b=1 -o a:b=1 %/x", "property 'a:b' specified multiple times", &[]);
+    check("create -nvp %/y/x", "would create ancestors of %/y/x\nwould create %/y/x\n", &[]);
+    check(
+        "create -P -u -o atime=off %/x",
+        "create\t%/x\nproperty\tatime\toff\n",
+        &["Create { name: \"%/x\", properties: [(\"atime\", \"off\")] }", "zfs create -P -u -o atime=off %/x"],
+    );
+    check("create -u %/x", "", &[&create("%/x"), "zfs create -u %/x"]);
+    check("create", "missing filesystem argument\nusage:\n\tcreate [-Pnpuv] [-o property=value] ... <filesystem>", &[]);
+}
+
+#[test]
+fn changes_are_checked_before_they_are_made() {
+    let mut host = Local::case("ashift12");
+    let pool = host.pool.name().to_owned();
+    let check = |host: &Local, line: &str, says: &str, asks: &[&str]| {
+        let fill = |text: &str| text.replace('%', &pool);
+        let (said, asked) = changes(host, &fill(line));
+        assert_eq!((said, asked), (fill(says), asks.iter().map(|text| fill(text)).collect()), "{line}");
+    };
+    let set = "Set { name: \"%\", property: \"compression\", value: \"lz4\" }";
+    check(&host, "set compression=lz4 %", "", &[set, "zfs set compression=lz4 %"]);
+    check(&host, "set compression=x1 nope", "cannot open 'nope': dataset does not exist", &[]);
+    check(&host, "set used=1 %", "cannot set property for '%': 'used' is readonly", &[]);
+    check(
+        &host,
+        "set % a=b",
+        "invalid argument order\nusage:\n\tset <property=value> ... <filesystem|volume|snapshot> ...",
+        &[],
+    );
+    check(&host, "inherit used %", "used property is read-only", &[]);
+    check(
+        &host,
+        "inherit quota %",
+        "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear\n\
+         use 'zfs inherit -S quota' to revert to received value",
+        &[],
+    );
+    let inherit = "Inherit { name: \"%\", property: \"atime\", received: false }";
+    check(&host, "inherit atime %", "", &[inherit, "zfs inherit atime %"]);
+    check(
+        &host,
+        "destroy %",
+        "cannot destroy '%': operation does not apply to pools\n\
+         use 'zfs destroy -r %' to destroy all datasets in the pool\nuse 'zpool destroy %' to destroy the pool itself",
+        &[],
+    );
+    check(&host, "destroy %@s", "cannot destroy '%@s': this version of Cenote cannot destroy snapshots", &[]);
+    check(&host, "rename %/x %/y", "cannot open '%/x': dataset does not exist", &[]);
+    check(
+        &host,
+        "rename -pu %/x %/y",
+        "-u and -p options are mutually exclusive\nusage:\n\trename [-f] <filesystem|volume> <filesystem|volume>",
+        &[],
+    );
+    host.refusal = Some(Kind::ReadOnly);
+    check(&host, "set atime=on %", "cannot set property for '%': pool is read-only", &[]);
+    check(&host, "create %/x", "cannot create '%/x': pool is read-only", &[]);
 }

@@ -4,14 +4,19 @@ use std::fmt::Write;
 
 use dsl::Property;
 
-use super::{Command, Outcome, get, holds, list, mount, userspace};
+use super::{Command, Outcome, change, get, holds, list, mount, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
 pub(super) const COMMANDS: &[Command] = &[
     Command { name: "version", run: json_version, usage: "\tversion [-j]\n", shows_properties: false },
+    Command { name: "create", run: change::create, usage: CREATE, shows_properties: true },
+    Command { name: "destroy", run: change::destroy, usage: DESTROY, shows_properties: false },
+    Command { name: "rename", run: change::rename, usage: RENAME, shows_properties: false },
     Command { name: "list", run: list::run, usage: LIST, shows_properties: true },
+    Command { name: "set", run: change::set, usage: SET, shows_properties: true },
     Command { name: "get", run: get::run, usage: GET, shows_properties: true },
+    Command { name: "inherit", run: change::inherit, usage: INHERIT, shows_properties: true },
     Command { name: "userspace", run: userspace::run, usage: USERSPACE, shows_properties: false },
     Command { name: "groupspace", run: userspace::run, usage: GROUPSPACE, shows_properties: false },
     Command { name: "projectspace", run: userspace::run, usage: PROJECTSPACE, shows_properties: false },
@@ -20,17 +25,14 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
 ];
 
-/// Commands of OpenZFS that write, or need what is not there yet.
-pub(super) const WRITING: [&str; 33] = [
+/// Commands of OpenZFS that need what is not there yet.
+pub(super) const WRITING: [&str; 28] = [
     "allow",
     "bookmark",
     "change-key",
     "clone",
-    "create",
-    "destroy",
     "diff",
     "hold",
-    "inherit",
     "jail",
     "load-key",
     "program",
@@ -40,11 +42,9 @@ pub(super) const WRITING: [&str; 33] = [
     "recv",
     "redact",
     "release",
-    "rename",
     "rewrite",
     "rollback",
     "send",
-    "set",
     "share",
     "snap",
     "snapshot",
@@ -57,6 +57,13 @@ pub(super) const WRITING: [&str; 33] = [
     "wait",
 ];
 
+const CREATE: &str = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n";
+const DESTROY: &str = "\tdestroy [-fnpRrv] <filesystem|volume>\n";
+const RENAME: &str = "\trename [-f] <filesystem|volume> <filesystem|volume>\n\
+                      \trename -p [-f] <filesystem|volume> <filesystem|volume>\n\
+                      \trename -u [-f] <filesystem> <filesystem>\n";
+const SET: &str = "\tset <property=value> ... <filesystem|volume|snapshot> ...\n";
+const INHERIT: &str = "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n";
 const LIST: &str = "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\
                     \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n";
 const GET: &str = "\tget [-rHp] [-j [--json-int]] [-d max] [-o \"all\" | field[,...]]\n\

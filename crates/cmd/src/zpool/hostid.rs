@@ -19,6 +19,12 @@ pub fn system() -> u64 {
     }
 }
 
+/// Id and name of this machine, as pools note who has them.
+pub fn host() -> (u64, String) {
+    let name = nix::sys::utsname::uname().map(|uname| uname.nodename().to_string_lossy().into_owned());
+    (system(), name.unwrap_or_default())
+}
+
 /// Four bytes in the machine's byte order.
 fn from_file() -> Option<u64> {
     let mut bytes = [0; 4];

@@ -14,7 +14,7 @@ pub struct NameStyle {
 }
 
 /// Folders whose name says nothing that the user does not know, the more special first.
-const DEVICE_FOLDERS: [&str; 9] = [
+pub(super) const DEVICE_FOLDERS: [&str; 9] = [
     "/dev/disk/by-vdev/",
     "/dev/mapper/",
     "/dev/disk/by-partlabel/",

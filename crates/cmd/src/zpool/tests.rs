@@ -155,7 +155,7 @@ fn json_names_every_vdev() {
 #[test]
 fn usage_messages() {
     let text = usage();
-    let head = "usage: zpool command args ...\nwhere 'command' is one of the following:\n\n\tversion [-j]\n\n\tlist ";
+    let head = "usage: zpool command args ...\nwhere 'command' is one of the following:\n\n\tversion [-j]\n\n\tcreate ";
     assert!(text.starts_with(head), "{text}");
     assert!(text.contains("\t    [-T d|u] [pool] [interval [count]]\n\tstatus [-D"), "{text}");
     for command in GROUPS.iter().copied().flatten() {

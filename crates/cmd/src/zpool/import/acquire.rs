@@ -1,19 +1,22 @@
 //! Opening the pool that a command line names, with all checks that come before it. This is done by
 //! the process of the pool.
 
+use std::sync::Arc;
+
 use base::{Env, Error, Kind};
 use pool::{Candidate, OpenOptions, Pool, PoolState};
 
 use super::super::{Stop, hostid, pools};
 use super::{ImportArgs, args, find, show};
 use crate::serve::daemon::Notify;
+use crate::serve::live::{self, ServedPool};
 use crate::serve::locks::Locks;
 use crate::time;
 
 /// A pool that is open, and nobody else's.
 pub struct Acquired {
     /// The pool.
-    pub pool: Pool,
+    pub pool: ServedPool,
     /// Locks on its devices.
     pub locks: Locks,
 }
@@ -33,19 +36,46 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         None => format!("cannot import '{name}': {why}"),
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
-    let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
-        Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
-        _ => failed(&e.to_string()),
-    })?;
-    let rewind = args.wanted_state();
-    let options = OpenOptions { name: Some(name.clone()), rewind, cache_bytes: cache_bytes() };
-    let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
-    check_logs(&pool, args, notify, &failed)?;
+    let options = OpenOptions { name: Some(name.clone()), rewind: args.wanted_state(), cache_bytes: cache_bytes() };
+    // looks, even if the pool is to be written: nothing is changed if something is wrong
+    let read_only = {
+        let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
+            Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+            _ => failed(&e.to_string()),
+        })?;
+        let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
+        check_logs(&pool, args, notify, &failed)?;
+        (pool, locks)
+    };
     let newest = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.txg);
-    if args.rewind && pool.uberblock().txg < newest {
-        tell_rewind(&pool, &candidate, args.dry_run, notify);
+    if args.rewind && read_only.0.uberblock().txg < newest {
+        tell_rewind(&read_only.0, &candidate, args.dry_run, notify);
     }
-    Ok((!args.dry_run).then_some(Acquired { pool, locks }))
+    if args.dry_run {
+        return Ok(None);
+    }
+    if args.prop("readonly") == Some("on") {
+        let (pool, locks) = read_only;
+        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks }));
+    }
+    drop(read_only);
+    let opened = live::import(env, &candidate, &options, hostid::host());
+    let (pool, locks) = opened.map_err(|e| match e.kind() {
+        Kind::ReadOnly => {
+            let what = match e.what().split_once('\n') {
+                Some((_, features)) => format!(
+                    "This pool uses the following feature(s) not supported by this system:\n{features}\n\
+                     All unsupported features are only required for writing to the pool."
+                ),
+                None => e.what().to_owned(),
+            };
+            notify.out(&format!("{what}\nThe pool can be imported using '-o readonly=on'.\n"));
+            failed("unsupported version or feature")
+        }
+        Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+        _ => refusal(&e, notify, &failed),
+    })?;
+    Ok(Some(Acquired { pool, locks }))
 }
 
 /// What can be said before the pool is opened.
@@ -70,14 +100,7 @@ fn check(candidate: &Candidate, args: &ImportArgs) -> Result<(), String> {
         Some(new) => pools::check_new_name(new).map_err(|why| format!("cannot import '{new}': {why}"))?,
         None => pools::check_name(name).map_err(|why| format!("cannot import '{name}': {why}"))?,
     }
-    args::check_props(args, name)?;
-    if args.prop("readonly") != Some("on") && !args.dry_run {
-        return Err(format!(
-            "cannot import '{name}': this version opens pools for reading only\n\
-             \tuse 'zpool import -o readonly=on {name}'"
-        ));
-    }
-    Ok(())
+    args::check_props(args, name)
 }
 
 /// Why the pool cannot be opened, in the words for the user.

@@ -1,0 +1,270 @@
+//! `zfs create`, `destroy`, `set`, `inherit` and `rename`: their command lines.
+//!
+//! What they do is done by the process of the pool (`changing`).
+
+use std::ffi::OsString;
+
+use dsl::Property;
+use dsl::property::is_user_property;
+
+use super::request::{Change, CreateChange, DestroyChange, Failure, RenameChange, Request, Response, Types};
+use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
+use crate::getopt::Opt;
+use crate::output::FAILED;
+
+/// `zfs create`.
+pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, ":Pb:no:pusvV:", &[])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let is_volume = parsed.opts.iter().any(|opt| matches!(opt, Opt::Value('V', _)));
+    let has_volume_flag = has('s') || parsed.opts.iter().any(|opt| matches!(opt, Opt::Value('b', _)));
+    if has_volume_flag && !is_volume {
+        return Err(Outcome::misused(command, "'-s' and '-b' can only be used when creating a volume"));
+    }
+    if has('u') && is_volume {
+        return Err(Outcome::misused(command, "'-u' can only be used when creating a filesystem"));
+    }
+    let properties = properties(parsed.opts.iter().filter_map(|opt| match opt {
+        Opt::Value('o', text) => Some(text.as_str()),
+        _ => None,
+    }))?;
+    let kind = if is_volume { "volume" } else { "filesystem" };
+    let name = match &parsed.operands[..] {
+        [] => return Err(Outcome::misused(command, format_args!("missing {kind} argument"))),
+        [name] => name,
+        _ => return Err(Outcome::misused(command, "too many arguments")),
+    };
+    let failed = |why: &str| Ok(Outcome::failed(format!("cannot create '{name}': {why}\n")));
+    if is_volume {
+        return failed("this version of Cenote cannot make volumes");
+    }
+    if let Err(why) = client::check_name(name, Types::FILE_SYSTEMS) {
+        return failed(&why);
+    }
+    if !name.contains('/') {
+        return failed("missing dataset name");
+    }
+    let pool = client::pool_of(name);
+    if !pools.names()?.iter().any(|imported| imported == pool) {
+        return failed(&format!("no such pool '{pool}'"));
+    }
+    let change = CreateChange {
+        dataset: name.clone(),
+        parents: has('p'),
+        properties,
+        mount: !has('u'),
+        dry_run: has('n'),
+        verbose: has('v') || has('P'),
+        parsable: has('P'),
+    };
+    ask(pools, pool, Change::Create(change), Some(history_line("create", args)))
+}
+
+/// `zfs destroy`.
+pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, "vpndfrR", &[])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let name = match &parsed.operands[..] {
+        [] => return Err(Outcome::misused(command, "missing dataset argument")),
+        [name] => name,
+        _ => return Err(Outcome::misused(command, "too many arguments")),
+    };
+    if name.contains(['@', '#']) {
+        let what = if name.contains('@') { "snapshots" } else { "bookmarks" };
+        let why = format!("cannot destroy '{name}': this version of Cenote cannot destroy {what}\n");
+        return Ok(Outcome::failed(why));
+    }
+    if has('d') {
+        let why = "operation not applicable to datasets of this type";
+        return Ok(Outcome::failed(format!("cannot open '{name}': {why}\n")));
+    }
+    let pool = match pool_for(pools, name, Types::DATASETS)? {
+        Ok(pool) => pool,
+        Err(line) => return Ok(Outcome::failed(line)),
+    };
+    let change = DestroyChange {
+        dataset: name.clone(),
+        recursive: has('r') || has('R'),
+        force: has('f'),
+        dry_run: has('n'),
+        verbose: has('v') || has('p'),
+        parsable: has('p'),
+    };
+    ask(pools, &pool, Change::Destroy(change), Some(history_line("destroy", args)))
+}
+
+/// `zfs set`.
+pub(super) fn set(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let misused = |why: &str| Err(Outcome::misused(command, why));
+    if let Some(flag) = words.first().and_then(|word| word.strip_prefix('-')) {
+        let flag: String = flag.chars().take(1).collect();
+        return misused(&format!("invalid option '{flag}'"));
+    }
+    let count = words.iter().position(|word| !word.contains('=')).unwrap_or(words.len());
+    let (settings, datasets) = words.split_at(count);
+    match (settings, datasets) {
+        ([], []) => return misused("missing arguments"),
+        _ if datasets.iter().any(|word| word.contains('=')) => return misused("invalid argument order"),
+        ([], _) => return misused("missing property=value argument(s)"),
+        (_, []) => return misused("missing dataset name(s)"),
+        _ => {}
+    }
+    let properties = properties(settings.iter().map(String::as_str))?;
+    let change = |dataset: &str| Change::Set { dataset: dataset.to_owned(), properties: properties.clone() };
+    each(pools, datasets, &change, &history_line("set", args))
+}
+
+/// `zfs inherit`.
+pub(super) fn inherit(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, "rS", &[])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let Some((name, datasets)) = parsed.operands.split_first() else {
+        return Err(Outcome::misused(command, "missing property argument"));
+    };
+    if datasets.is_empty() {
+        return Err(Outcome::misused(command, "missing dataset argument"));
+    }
+    let received = has('S');
+    match Property::find(name) {
+        Some(property) => {
+            if let Some(why) = why_not_inherited(property, name, received) {
+                return Ok(Outcome::failed(why));
+            }
+        }
+        None if is_user_property(name) => {}
+        None => return Err(Outcome::misused(command, format_args!("invalid property '{name}'"))),
+    }
+    let change = |dataset: &str| Change::Inherit {
+        dataset: dataset.to_owned(),
+        property: name.clone(),
+        received,
+        recursive: has('r'),
+    };
+    each(pools, datasets, &change, &history_line("inherit", args))
+}
+
+fn why_not_inherited(property: Property, name: &str, received: bool) -> Option<String> {
+    if property.is_read_only() {
+        return Some(format!("{name} property is read-only\n"));
+    }
+    if property.is_inherited() || received {
+        return None;
+    }
+    let mut why = format!("'{name}' property cannot be inherited\n");
+    if matches!(name, "quota" | "reservation" | "refquota" | "refreservation") {
+        why += &format!("use 'zfs set {name}=none' to clear\n");
+        why += &format!("use 'zfs inherit -S {name}' to revert to received value\n");
+    }
+    Some(why)
+}
+
+/// `zfs rename`.
+pub(super) fn rename(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, "pruf", &[])?;
+    let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
+    let misused = |why: &str| Err(Outcome::misused(command, why));
+    let (from, to) = match &parsed.operands[..] {
+        [] => return misused("missing source dataset argument"),
+        [_] => return misused("missing target dataset argument"),
+        [from, to] => (from, to),
+        _ => return misused("too many arguments"),
+    };
+    if has('r') && has('p') {
+        return misused("-p and -r options are mutually exclusive");
+    }
+    if has('u') && has('p') {
+        return misused("-u and -p options are mutually exclusive");
+    }
+    if has('r') && !from.contains('@') {
+        return misused("source dataset for recursive rename must be a snapshot");
+    }
+    if from.contains('@') {
+        let why = "this version of Cenote cannot rename snapshots";
+        return Ok(Outcome::failed(format!("cannot rename '{from}': {why}\n")));
+    }
+    let pool = match pool_for(pools, from, Types { snapshots: false, ..Types::DATASETS })? {
+        Ok(pool) => pool,
+        Err(line) => return Ok(Outcome::failed(line)),
+    };
+    let refused = |why: &str| Ok(Outcome::failed(format!("cannot rename to '{to}': {why}\n")));
+    if let Err(why) = client::check_name(to, Types { snapshots: false, ..Types::DATASETS }) {
+        return refused(&why);
+    }
+    if client::pool_of(to) != pool {
+        return refused("datasets must be within same pool");
+    }
+    let change =
+        RenameChange { from: from.clone(), to: to.clone(), parents: has('p'), force: has('f'), no_unmount: has('u') };
+    ask(pools, &pool, Change::Rename(change), Some(history_line("rename", args)))
+}
+
+/// Properties and values from `NAME=VALUE`.
+fn properties<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<(String, String)>, Stopped> {
+    let mut properties: Vec<(String, String)> = Vec::new();
+    for text in texts {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(Outcome::failed(format!("missing property=value argument for '{text}'\n")));
+        };
+        if properties.iter().any(|(before, _)| before == name) {
+            return Err(Outcome::failed(format!("property '{name}' specified multiple times\n")));
+        }
+        properties.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(properties)
+}
+
+/// The line of a command in a pool's history.
+fn history_line(command: &str, args: &[OsString]) -> String {
+    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
+    format!("zfs {command}{}", args.collect::<String>())
+}
+
+/// The pool of a dataset; in its place, a line that says why there is none.
+fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Result<String, String>, Stopped> {
+    if let Err(why) = client::check_name(name, types) {
+        return Ok(Err(format!("cannot open '{name}': {why}\n")));
+    }
+    let pool = client::pool_of(name);
+    let is_imported = pools.names()?.iter().any(|imported| imported == pool);
+    Ok(if is_imported { Ok(pool.to_owned()) } else { Err(format!("cannot open '{name}': dataset does not exist\n")) })
+}
+
+/// Asks for a change of each dataset. Each pool gets the command into its history once.
+fn each(
+    pools: &dyn Pools,
+    datasets: &[String],
+    change: &dyn Fn(&str) -> Change,
+    history: &str,
+) -> Result<Outcome, Stopped> {
+    let mut outcome = Outcome::default();
+    let mut told: Vec<String> = Vec::new();
+    for name in datasets {
+        let pool = match pool_for(pools, name, Types::DATASETS)? {
+            Ok(pool) => pool,
+            Err(line) => {
+                (outcome.err, outcome.code) = (outcome.err + &line, FAILED);
+                continue;
+            }
+        };
+        let history = (!told.contains(&pool)).then(|| history.to_owned());
+        let one = ask(pools, &pool, change(name), history)?;
+        if one.code == 0 {
+            told.push(pool);
+        }
+        outcome.err += &one.err;
+        outcome.code = outcome.code.max(one.code);
+    }
+    Ok(outcome)
+}
+
+fn ask(pools: &dyn Pools, pool: &str, change: Change, history: Option<String>) -> Result<Outcome, Stopped> {
+    match pools.ask(pool, &Request::Change { change, history })? {
+        Response::Changed { out, failures } => Ok(outcome(out, &failures)),
+        _ => Err(client::unexpected(pool).into()),
+    }
+}
+
+fn outcome(out: String, failures: &[Failure]) -> Outcome {
+    Outcome { out, err: lines(failures), code: if failures.is_empty() { 0 } else { FAILED } }
+}

@@ -1,0 +1,179 @@
+//! `zpool create`: a process is started that makes the pool, and goes on as the process of the pool.
+//!
+//! ```text
+//!   args ──▶ spec ──▶ in_use, replication: may the devices be used? ──▶ layout    (-n)
+//!                 └──▶ Wish ── standard input of `cenote serve --create` ──▶ serve: makes, mounts, answers
+//! ```
+//!
+//! All that can be checked without touching a device is checked here, so that texts and exit codes come
+//! straight. The order of the checks is that of OpenZFS.
+
+mod args;
+mod in_use;
+mod layout;
+mod replication;
+mod spec;
+#[cfg(test)]
+mod tests;
+pub mod wish;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use dsl::property::{DatasetKind, rules};
+
+use super::compat::{self, Allowed};
+use super::pool_props::{self, When};
+use super::{Done, Stop, history_line, hostid, io_words, pools};
+use crate::nicenum::nicebytes;
+use crate::serve::{client, daemon};
+use args::CreateArgs;
+use in_use::{Complaint, Imported};
+pub use in_use::{MemberState, Membership, label_of};
+use spec::Spec;
+use wish::Wish;
+
+/// Bytes of the smallest device: SPA_MINDEVSIZE.
+const DEVICE_BYTES_MIN: u64 = 64 << 20;
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> Done {
+    let history = history_line("create", args);
+    let args = CreateArgs::parse(args)?;
+    let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    let imported: Vec<Imported> = imported.into_iter().map(|hello| (hello.pool, hello.guid)).collect();
+    let spec = check(&args, &imported).map_err(Stop::Failed)?;
+    if args.dry_run {
+        print!("{}", layout::text(&args.pool, &spec));
+        return Ok(true);
+    }
+    let wish = wish(&args, spec, history).map_err(Stop::Failed)?;
+    check_pool(&args, &wish, &imported).map_err(Stop::Failed)?;
+    let failed = |why: String| Stop::Failed(format!("cannot create '{}': {why}", args.pool));
+    let json = serde_json::to_vec(&wish).map_err(|e| failed(e.to_string()))?;
+    daemon::start_with(&["--create".into()], &json).map_err(|e| failed(e.to_string()))
+}
+
+/// What is checked even without making the pool.
+fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
+    let pool = &args.pool;
+    if pool.contains('/') {
+        return Err(format!(
+            "cannot create '{pool}': invalid character '/' in pool name\nuse 'zfs create' to create a dataset"
+        ));
+    }
+    if let Some(ashift) = args.prop("ashift") {
+        let number: u64 = ashift.parse().map_err(|_| "ashift must be a number.".to_owned())?;
+        if number != 0 && !(9..=16).contains(&number) {
+            let why = "only values between 9 and 16 are allowed.";
+            return Err(format!("invalid 'ashift={number}' property: {why}"));
+        }
+    }
+    let spec = Spec::parse(&args.vdevs)?;
+    check_devices(&spec, imported, args.force)?;
+    let altroot = args.prop("altroot");
+    if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
+        return Err(format!("invalid alternate root '{root}': must be an absolute path"));
+    }
+    check_mountpoint(args.mountpoint.as_deref(), altroot, pool)?;
+    Ok(spec)
+}
+
+fn check_devices(spec: &Spec, imported: &[Imported], force: bool) -> Result<(), String> {
+    let how = if force {
+        "the following errors must be manually repaired:"
+    } else {
+        "use '-f' to override the following errors:"
+    };
+    let text = |lines: &[String]| format!("invalid vdev specification\n{how}\n{}", lines.join("\n"));
+    let (mut taken, mut in_use) = (Vec::new(), Vec::new());
+    for complaint in in_use::complaints(spec, imported, force) {
+        match complaint {
+            Complaint::Taken(line) => taken.push(line),
+            Complaint::InUse(line) => in_use.push(line),
+        }
+    }
+    if !taken.is_empty() {
+        in_use.push(text(&taken));
+    }
+    if !in_use.is_empty() {
+        return Err(in_use.join("\n"));
+    }
+    let uneven = if force { Vec::new() } else { replication::complaints(&spec.vdevs, &replication::size) };
+    if uneven.is_empty() { Ok(()) } else { Err(text(&uneven)) }
+}
+
+/// Whether the root file system can be mounted where it is to be.
+fn check_mountpoint(mountpoint: Option<&str>, altroot: Option<&str>, pool: &str) -> Result<(), String> {
+    let point = match mountpoint {
+        Some("legacy" | "none") => return Ok(()),
+        Some(path) if !path.starts_with('/') => {
+            return Err(format!("invalid mountpoint '{path}': must be an absolute path, 'legacy', or 'none'"));
+        }
+        Some(path) => format!("{}{path}", altroot.unwrap_or_default()),
+        None => format!("{}/{pool}", altroot.unwrap_or_default()),
+    };
+    let other = "use '-m' option to provide a different default";
+    match std::fs::read_dir(Path::new(&point)).map(|mut entries| entries.next().is_some()) {
+        Ok(true) => Err(format!("mountpoint '{point}' exists and is not empty\n{other}")),
+        Ok(false) => Ok(()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(format!("mountpoint '{point}' : {}\n{other}", io_words(&e))),
+    }
+}
+
+/// The pool to be made.
+fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> {
+    let allowed =
+        Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| format!("Error: {why}"))?;
+    if let Some(warning) = &allowed.warning {
+        eprintln!("Warning: {warning}");
+    }
+    let wishes = args.feature_wishes();
+    for (feature, _) in wishes.iter().filter(|(feature, is_on)| *is_on && !allowed.has(feature)) {
+        eprintln!("Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set.");
+    }
+    let mut fs_properties = args.fs_props.clone();
+    fs_properties.extend(args.mountpoint.iter().map(|path| ("mountpoint".to_owned(), path.clone())));
+    let is_elsewhere = |name: &str| matches!(name, "altroot" | "version") || name.starts_with("feature@");
+    Ok(Wish {
+        name: args.pool.clone(),
+        temporary_name: args.temporary_name.clone(),
+        vdevs: spec.vdevs,
+        spares: spec.spares,
+        caches: spec.caches,
+        ashift: args.prop("ashift").and_then(|ashift| ashift.parse().ok()).filter(|ashift| *ashift != 0),
+        features: compat::features_for(&allowed, args.no_features, &wishes),
+        properties: args.props.iter().filter(|(name, _)| !is_elsewhere(name)).cloned().collect(),
+        fs_properties,
+        history,
+        host: hostid::host(),
+        altroot: args.prop("altroot").map(str::to_owned),
+    })
+}
+
+/// What is checked only before the pool is really made.
+fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Imported]) -> Result<(), String> {
+    let pool = &args.pool;
+    let failed = |why: &str| format!("cannot create '{pool}': {why}");
+    pools::check_new_name(pool).map_err(|why| format!("{}\npool name may have been omitted", failed(&why)))?;
+    for (name, value) in &args.props {
+        pool_props::check(name, value, When::Create).map_err(|why| failed(&why))?;
+    }
+    rules::check_all(&wish.fs_properties, DatasetKind::FileSystem).map_err(|e| failed(e.what()))?;
+    let name = args.temporary_name.as_ref().unwrap_or(pool);
+    if imported.iter().any(|(imported, _)| imported == name) {
+        return Err(failed("pool already exists"));
+    }
+    let spec = Spec { vdevs: wish.vdevs.clone(), spares: wish.spares.clone(), caches: wish.caches.clone() };
+    if in_use::has_twins(&spec) {
+        let why =
+            "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+        return Err(failed(why));
+    }
+    if spec.leaves().any(|leaf| replication::size(&leaf.path).unwrap_or(0) < DEVICE_BYTES_MIN) {
+        let least = nicebytes(DEVICE_BYTES_MIN);
+        return Err(failed(&format!("one or more devices is less than the minimum size ({least})")));
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Whether the devices of a new pool are free: not part of another pool, not used by the system, and
+//! without a file system.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::Arc;
+
+use device::{FileDevice, OpenMode};
+use format::nvlist::NvList;
+use pool::FoundDevice;
+
+use super::super::one_line;
+use super::spec::Spec;
+
+/// What a label says of the pool that its device belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// How far the pool is in use.
+    pub state: MemberState,
+    /// Name of the pool; empty if the label of a spare or cache device does not tell.
+    pub pool: String,
+}
+
+/// How far a pool is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It is imported on this machine.
+    Active,
+    /// Nobody exported it; perhaps it is in use elsewhere.
+    PotentiallyActive,
+    /// It was exported.
+    Exported,
+    /// The device is a spare.
+    Spare,
+    /// The device is a cache device.
+    Cache,
+}
+
+/// A pool that is imported: its name and guid.
+pub type Imported = (String, u64);
+
+impl Membership {
+    /// Reads a label; `None` if the device is free as far as that goes.
+    pub fn of(config: &NvList, imported: &[Imported]) -> Option<Membership> {
+        let name = config.opt_str("name").map(one_line).unwrap_or_default();
+        let guid = config.opt_u64("pool_guid");
+        let active = imported.iter().find(|(_, imported)| Some(*imported) == guid);
+        let state = match (config.opt_u64("state"), active) {
+            (Some(3), _) => MemberState::Spare,
+            (Some(4), _) => MemberState::Cache,
+            (Some(0 | 1), Some(_)) => MemberState::Active,
+            (Some(0), None) => MemberState::PotentiallyActive,
+            (Some(1), None) => MemberState::Exported,
+            _ => return None,
+        };
+        Some(Membership { state, pool: active.map_or(name, |(name, _)| name.clone()) })
+    }
+}
+
+/// The label of a file or disk, or of a partition in it; `None` if it has none, or cannot be read.
+pub fn label_of(path: &str) -> Option<NvList> {
+    let device = FileDevice::open(path, OpenMode::ReadOnlyCached).ok()?;
+    let found = FoundDevice::examine(path, Arc::new(device)).ok()?;
+    found.into_iter().next().map(|found| found.config)
+}
+
+/// Why a device cannot be used: a line for the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// It belongs to another pool, or has something in it.
+    Taken(String),
+    /// The system uses it.
+    InUse(String),
+}
+
+/// What stands in the way of using the devices. With `force`, only what no force can put aside.
+pub fn complaints(spec: &Spec, imported: &[Imported], force: bool) -> Vec<Complaint> {
+    let mut lines = Vec::new();
+    for leaf in spec.leaves() {
+        let path = &leaf.path;
+        if !leaf.is_file && is_used_by_system(path) {
+            let kind = signature(path).unwrap_or("unknown");
+            lines.push(Complaint::InUse(format!("{path} is in use and contains a {kind} filesystem.")));
+            continue;
+        }
+        if let Some(member) = label_of(path).and_then(|config| Membership::of(&config, imported)) {
+            let is_shared_spare = member.state == MemberState::Spare && spec.spares.contains(leaf);
+            let line = if is_shared_spare { None } else { member_line(path, &member, force) };
+            lines.extend(line.map(Complaint::Taken));
+        } else if let Some(kind) = signature(path).filter(|_| !force) {
+            lines.push(Complaint::Taken(format!("{path} contains a filesystem of type '{kind}'")));
+        }
+    }
+    lines
+}
+
+fn member_line(path: &str, member: &Membership, force: bool) -> Option<String> {
+    let pool = &member.pool;
+    let word = match member.state {
+        MemberState::Spare => return Some(format!("{path} is reserved as a hot spare for pool {pool}")),
+        MemberState::Active => "active",
+        _ if force => return None,
+        MemberState::Exported => "exported",
+        MemberState::PotentiallyActive => "potentially active",
+        MemberState::Cache => "unknown",
+    };
+    Some(format!("{path} is part of {word} pool '{pool}'"))
+}
+
+/// Whether a device is named twice, under whatever names.
+pub fn has_twins(spec: &Spec) -> bool {
+    let mut seen = std::collections::HashSet::new();
+    let identity = |path: &str| {
+        let metadata = std::fs::metadata(path).ok()?;
+        // a disk may have several nodes, but one number
+        Some(if metadata.rdev() != 0 { (0, metadata.rdev()) } else { (metadata.dev(), metadata.ino()) })
+    };
+    spec.leaves().filter_map(|leaf| identity(&leaf.path)).any(|identity| !seen.insert(identity))
+}
+
+/// Whether the kernel has a disk: mounted, as swap, or as part of another disk.
+fn is_used_by_system(path: &str) -> bool {
+    let opened = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path);
+    opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+}
+
+/// The type of the file system in a file or disk, by the marks of the most usual ones.
+fn signature(path: &str) -> Option<&'static str> {
+    const MARKS: [(u64, &[u8], &str); 6] = [
+        (0, b"XFSB", "xfs"),
+        (1080, &[0x53, 0xef], "ext4"),
+        (65_600, b"_BHRfS_M", "btrfs"),
+        (4086, b"SWAPSPACE2", "swap"),
+        (3, b"NTFS    ", "ntfs"),
+        (82, b"FAT32   ", "vfat"),
+    ];
+    let mut file = File::open(path).ok()?;
+    let mut has = |offset: u64, mark: &[u8]| {
+        let mut bytes = vec![0; mark.len()];
+        let read = file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_exact(&mut bytes));
+        read.is_ok() && bytes == mark
+    };
+    MARKS.iter().find(|(offset, mark, _)| has(*offset, mark)).map(|(_, _, kind)| *kind)
+}

@@ -1,0 +1,92 @@
+//! Whether the vdevs of a new pool are equally redundant, and made of devices of one kind and size: a pool
+//! is as good as its worst vdev, so that a difference is most often a mistake.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+
+use super::wish::{Class, Shape, WishedVdev};
+
+/// Differences in size that do not count, in bytes.
+const FUZZ_BYTES: u64 = 16 << 20;
+
+/// How redundant a vdev is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Level {
+    kind: &'static str,
+    leaves: usize,
+    parity: usize,
+}
+
+/// What is uneven, each a line for the user. `size_of` tells the size of a device in bytes, if it can.
+pub fn complaints(vdevs: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut last = None;
+    for vdev in vdevs.iter().filter(|vdev| vdev.class != Class::Log) {
+        let level = level(vdev);
+        if vdev.shape != Shape::Single {
+            lines.extend(uneven_leaves(vdev, level.kind, size_of));
+        }
+        if let Some(last) = last {
+            lines.extend(difference(last, level));
+        }
+        last = Some(level);
+    }
+    lines
+}
+
+/// The size of a file or disk in bytes.
+pub fn size(path: &str) -> Option<u64> {
+    File::open(path).ok()?.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)
+}
+
+fn level(vdev: &WishedVdev) -> Level {
+    let leaves = vdev.leaves.len();
+    match vdev.shape {
+        Shape::Mirror => Level { kind: "mirror", leaves, parity: 0 },
+        Shape::Raidz(parity) => Level { kind: "raidz", leaves, parity },
+        Shape::Single => Level { kind: kind_of(vdev.leaves.iter().all(|leaf| leaf.is_file)), leaves, parity: 0 },
+    }
+}
+
+fn kind_of(is_file: bool) -> &'static str {
+    if is_file { "file" } else { "disk" }
+}
+
+fn uneven_leaves(vdev: &WishedVdev, kind: &str, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
+    let mut last: Option<(bool, u64)> = None;
+    for leaf in &vdev.leaves {
+        if last.is_some_and(|(is_file, _)| is_file != leaf.is_file) {
+            return Some(format!("mismatched replication level: {kind} contains both files and devices"));
+        }
+        let Some(size) = size_of(&leaf.path) else { continue };
+        if last.is_some_and(|(_, before)| before.abs_diff(size) > FUZZ_BYTES) {
+            return Some(format!("{kind} contains devices of different sizes"));
+        }
+        last = Some((leaf.is_file, size));
+    }
+    None
+}
+
+fn difference(last: Level, level: Level) -> Option<String> {
+    let by_kind = |kind| [last, level].into_iter().find(|level| level.kind == kind);
+    let what = match (by_kind("raidz"), by_kind("mirror")) {
+        (Some(raidz), Some(mirror)) if raidz.parity == mirror.leaves - 1 => return None,
+        (Some(raidz), Some(mirror)) => format!(
+            "raidz and mirror vdevs with different redundancy, {} vs. {} ({}-way) are present",
+            raidz.parity,
+            mirror.leaves - 1,
+            mirror.leaves
+        ),
+        _ if last.kind != level.kind => format!("both {} and {} vdevs are present", last.kind, level.kind),
+        _ if last.parity != level.parity => {
+            format!("raidz and raidz vdevs with different redundancy, {} vs. {} are present", last.parity, level.parity)
+        }
+        // any number of columns bears the same losses
+        _ if level.kind == "raidz" => return None,
+        _ if last.leaves != level.leaves => {
+            format!("both {}-way and {}-way {} vdevs are present", last.leaves, level.leaves, level.kind)
+        }
+        _ => return None,
+    };
+    Some(format!("mismatched replication level: {what}"))
+}

@@ -1,0 +1,169 @@
+//! The vdev words of a command line: `mirror a b log c spare d` becomes vdevs, and every device is found.
+//!
+//! ```text
+//!   word      mirror raidz[1-3] spare cache   begin a group: the devices up to the next such word
+//!             log special dedup               say what the vdevs that follow are for
+//!             anything else                   a device: /path, or a name below /dev
+//! ```
+
+use std::fs::Metadata;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use super::super::io_words;
+use super::super::names::DEVICE_FOLDERS;
+use super::wish::{Class, Shape, WishedLeaf, WishedVdev};
+
+/// Most devices of a raidz.
+const RAIDZ_DEVICES_MAX: usize = 255;
+
+/// The vdevs that a command line speaks of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<WishedVdev>,
+    /// Spares.
+    pub spares: Vec<WishedLeaf>,
+    /// Cache devices.
+    pub caches: Vec<WishedLeaf>,
+}
+
+/// What a word means.
+enum Word {
+    Group(Group),
+    Class(Class),
+    Draid,
+    Device,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Vdev(Shape),
+    Spare,
+    Cache,
+}
+
+fn meaning(word: &str) -> Word {
+    match word {
+        "mirror" => Word::Group(Group::Vdev(Shape::Mirror)),
+        "raidz" | "raidz1" => Word::Group(Group::Vdev(Shape::Raidz(1))),
+        "raidz2" => Word::Group(Group::Vdev(Shape::Raidz(2))),
+        "raidz3" => Word::Group(Group::Vdev(Shape::Raidz(3))),
+        "spare" => Word::Group(Group::Spare),
+        "cache" => Word::Group(Group::Cache),
+        "log" => Word::Class(Class::Log),
+        "special" => Word::Class(Class::Special),
+        "dedup" => Word::Class(Class::Dedup),
+        _ if is_draid(word) => Word::Draid,
+        _ => Word::Device,
+    }
+}
+
+/// `draid`, `draid2:4d:11c:1s`, but not `draid2-0-0`, which is a spare inside one.
+fn is_draid(word: &str) -> bool {
+    let Some(rest) = word.strip_prefix("draid") else { return false };
+    let rest = rest.strip_prefix(['1', '2', '3']).unwrap_or(rest);
+    rest.is_empty() || rest.starts_with(':')
+}
+
+impl Spec {
+    /// Reads the words, and finds the devices. Errors: what is wrong, for the user.
+    pub fn parse(words: &[String]) -> Result<Spec, String> {
+        let wrong = |why: String| format!("invalid vdev specification: {why}");
+        let mut spec = Spec::default();
+        let mut class = Class::Normal;
+        let (mut has_log, mut words) = (false, words);
+        while let Some((word, rest)) = words.split_first() {
+            let group = match meaning(word) {
+                Word::Class(Class::Log) if has_log => {
+                    return Err(wrong("'log' can be specified only once".to_owned()));
+                }
+                Word::Class(new) => {
+                    has_log |= new == Class::Log;
+                    (class, words) = (new, rest);
+                    continue;
+                }
+                Word::Draid => return Err(wrong(format!("{word}: this version of Cenote cannot make dRAID vdevs"))),
+                Word::Device => {
+                    spec.vdevs.push(WishedVdev { shape: Shape::Single, class, leaves: vec![leaf(word)?] });
+                    words = rest;
+                    continue;
+                }
+                Word::Group(group) => group,
+            };
+            match group {
+                Group::Spare | Group::Cache => {
+                    let is_second = !(if group == Group::Spare { &spec.spares } else { &spec.caches }).is_empty();
+                    if is_second {
+                        return Err(wrong(format!("'{word}' can be specified only once")));
+                    }
+                    class = Class::Normal;
+                }
+                Group::Vdev(Shape::Mirror) => {}
+                Group::Vdev(_) if class == Class::Log => {
+                    return Err(wrong("unsupported 'log' device: raidz".to_owned()));
+                }
+                Group::Vdev(_) => {}
+            }
+            let count = rest.iter().position(|word| !matches!(meaning(word), Word::Device)).unwrap_or(rest.len());
+            let leaves = rest[..count].iter().map(|word| leaf(word)).collect::<Result<Vec<_>, _>>()?;
+            check_count(word, group, count).map_err(wrong)?;
+            words = &rest[count..];
+            match group {
+                Group::Vdev(shape) => spec.vdevs.push(WishedVdev { shape, class, leaves }),
+                Group::Spare => spec.spares = leaves,
+                Group::Cache => spec.caches = leaves,
+            }
+        }
+        if has_log && !spec.vdevs.iter().any(|vdev| vdev.class == Class::Log) {
+            return Err(wrong("log requires at least 1 device".to_owned()));
+        }
+        if !spec.vdevs.iter().any(|vdev| vdev.class != Class::Log) {
+            return Err(wrong("at least one toplevel vdev must be specified".to_owned()));
+        }
+        Ok(spec)
+    }
+
+    /// All devices.
+    pub fn leaves(&self) -> impl Iterator<Item = &WishedLeaf> {
+        self.vdevs.iter().flat_map(|vdev| &vdev.leaves).chain(&self.spares).chain(&self.caches)
+    }
+}
+
+fn check_count(word: &str, group: Group, count: usize) -> Result<(), String> {
+    let (least, most) = match group {
+        Group::Vdev(Shape::Mirror) => (2, usize::MAX),
+        Group::Vdev(Shape::Raidz(parity)) => (parity + 1, RAIDZ_DEVICES_MAX),
+        _ => (1, usize::MAX),
+    };
+    if count < least {
+        return Err(format!("{word} requires at least {least} devices"));
+    }
+    if count > most {
+        return Err(format!("{word} supports no more than {most} devices"));
+    }
+    Ok(())
+}
+
+/// The device that a word stands for.
+fn leaf(word: &str) -> Result<WishedLeaf, String> {
+    let (path, metadata) = if word.starts_with('/') {
+        let path = std::fs::canonicalize(word).map_err(|_| format!("cannot resolve path '{word}'"))?;
+        let metadata = path.metadata().map_err(|e| format!("cannot open '{}': {}", path.display(), io_words(&e)))?;
+        (word.to_owned(), metadata)
+    } else {
+        by_short_name(word).ok_or_else(|| {
+            format!("cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name")
+        })?
+    };
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(format!("cannot use '{path}': must be a block device or regular file"));
+    }
+    Ok(WishedLeaf { path, is_file: kind.is_file() })
+}
+
+fn by_short_name(word: &str) -> Option<(String, Metadata)> {
+    let mut paths = DEVICE_FOLDERS.iter().map(|folder| format!("{folder}{word}"));
+    paths.find_map(|path| Path::new(&path).metadata().ok().map(|metadata| (path.clone(), metadata)))
+}

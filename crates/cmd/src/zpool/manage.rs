@@ -1,0 +1,113 @@
+//! `zpool destroy`, `sync`, `set` and `reguid`: short commands that the process of the pool carries out.
+
+use std::ffi::OsString;
+
+use base::Kind;
+
+use super::compat::Allowed;
+use super::pool_props::{self, When};
+use super::{Done, Stop, history_line, pools};
+use crate::getopt::{self, Opt};
+use crate::serve::client;
+use crate::serve::wire::{Reply, Request};
+
+/// `zpool destroy`.
+pub fn destroy(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "f", &[]);
+    let force = flags(&parsed, 'f')?;
+    let name = one_pool(&parsed.operands, "missing pool argument")?;
+    if let Err(why) = pools::check_name(name) {
+        let hint = if name.contains('/') { "\nuse 'zfs destroy' to destroy a dataset" } else { "" };
+        return Err(Stop::Failed(format!("cannot open '{name}': {why}{hint}")));
+    }
+    let mut connection = connect(name)?;
+    match connection.ask(&Request::Destroy { force, history: history_line("destroy", args) }) {
+        Ok(_) => {
+            connection.wait_for_end();
+            Ok(true)
+        }
+        // it says itself what cannot be unmounted
+        Err(e) if e.kind() == Kind::Busy => Err(Stop::Failed(e.what().to_owned())),
+        Err(e) => Err(Stop::Failed(format!("cannot destroy '{name}': {}", e.what()))),
+    }
+}
+
+/// `zpool sync`.
+pub fn sync(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "f", &[]);
+    flags(&parsed, 'f')?;
+    let mut failed = false;
+    for mut pool in pools::open(&parsed.operands, &mut failed)? {
+        if let Err(Stop::Failed(why) | Stop::Usage(why)) = pool.ask(&Request::Sync) {
+            let why = why.rsplit(": ").next().unwrap_or(&why).to_owned();
+            eprintln!("sync '{}' failed: {why}", pool.name);
+            failed = true;
+        }
+    }
+    Ok(!failed)
+}
+
+/// `zpool set`.
+pub fn set(args: &[OsString]) -> Done {
+    let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    if let Some(flag) = words.first().and_then(|word| word.strip_prefix('-')) {
+        return Err(Stop::usage(format!("invalid option '{}'", flag.chars().take(1).collect::<String>())));
+    }
+    let (setting, name) = match &words[..] {
+        [] => return Err(Stop::usage("missing property=value argument")),
+        [_] => return Err(Stop::usage("missing pool name")),
+        [setting, name] => (setting, name),
+        _ => return Err(Stop::usage("too many pool names")),
+    };
+    let Some((property, value)) = setting.split_once('=') else {
+        return Err(Stop::usage("missing value in property=value argument"));
+    };
+    pools::check_name(name).map_err(|why| Stop::Failed(format!("cannot open '{name}': {why}")))?;
+    let mut connection = connect(name)?;
+    let failed = |why: &str| Stop::Failed(format!("cannot set property for '{name}': {why}"));
+    if property == "compatibility"
+        && let Some(warning) = Allowed::load(value).map_err(|why| Stop::Failed(format!("Error: {why}")))?.warning
+    {
+        eprintln!("Warning: {warning}");
+    }
+    pool_props::check(property, value, When::Set).map_err(|why| failed(&why))?;
+    let request =
+        Request::Set { name: property.to_owned(), value: value.to_owned(), history: history_line("set", args) };
+    match connection.ask(&request) {
+        Ok(Reply::Done) => Ok(true),
+        Ok(_) => Err(failed("its process answers another question")),
+        Err(e) => Err(failed(e.what())),
+    }
+}
+
+/// `zpool reguid`.
+pub fn reguid(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "", &[]);
+    flags(&parsed, ' ')?;
+    let name = one_pool(&parsed.operands, "missing pool name")?;
+    connect(name)?;
+    Err(Stop::Failed(format!("cannot reguid '{name}': this version of Cenote cannot change the guid of a pool")))
+}
+
+/// Whether the only flag is given.
+fn flags(parsed: &getopt::Parsed, known: char) -> Result<bool, Stop> {
+    for opt in &parsed.opts {
+        if *opt != Opt::Flag(known) {
+            return Err(Stop::bad_option(opt));
+        }
+    }
+    Ok(!parsed.opts.is_empty())
+}
+
+fn one_pool<'a>(operands: &'a [String], missing: &str) -> Result<&'a String, Stop> {
+    match operands {
+        [] => Err(Stop::usage(missing)),
+        [name] => Ok(name),
+        _ => Err(Stop::usage("too many arguments")),
+    }
+}
+
+fn connect(name: &str) -> Result<client::Connection, Stop> {
+    let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
+    client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
+}
