@@ -128,8 +128,8 @@ mod tests {
         let mut some = PoolReport { name: "some".into(), ..full.clone() };
         some.features.retain(|(guid, _)| !guid.ends_with("skein"));
         let old = PoolReport { name: "old".into(), version: 28, ..PoolReport::default() };
-        assert!(older(&[full.clone()]).starts_with("All pools are formatted"));
-        assert!(older(&[old.clone()]).contains("---  ------------\n28   old\n"));
+        assert!(older(std::slice::from_ref(&full)).starts_with("All pools are formatted"));
+        assert!(older(std::slice::from_ref(&old)).contains("---  ------------\n28   old\n"));
         assert!(lacking(&[full.clone(), old]).starts_with("Every feature flags pool has all"));
         assert!(lacking(&[full, some.clone()]).ends_with("POOL  FEATURE\n---------------\nsome\n      skein\n\n"));
         some.compatibility = Some("legacy".into());
