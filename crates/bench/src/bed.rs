@@ -1,0 +1,150 @@
+//! What is measured on: a pool of one vdev, with one file system below its root.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result};
+use device::{Device, FileDevice, OpenMode};
+use dmu::{Objset, Tx};
+use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Scan, Shape};
+use rustix::fs::{Advice, fadvise};
+use zpl::{NewFs, create_fs};
+
+use crate::Options;
+
+const POOL: &str = "peerbench";
+/// The file system.
+pub(crate) const FS: &str = "peerbench/fs";
+/// Features of OpenZFS 2.1 that what is measured may use.
+const FEATURES: [&str; 12] = [
+    "com.delphix:async_destroy",
+    "com.delphix:empty_bpobj",
+    "org.illumos:lz4_compress",
+    "com.delphix:spacemap_histogram",
+    "com.delphix:enabled_txg",
+    "com.delphix:hole_birth",
+    "com.delphix:extensible_dataset",
+    "com.delphix:embedded_data",
+    "org.open-zfs:large_blocks",
+    "com.delphix:spacemap_v2",
+    "org.zfsonlinux:allocation_classes",
+    "org.freebsd:zstd_compress",
+];
+
+/// The vdev, and what pools on it need.
+pub(crate) struct Bed {
+    pub(crate) env: Env,
+    path: PathBuf,
+    cache_bytes: u64,
+}
+
+impl Bed {
+    /// With its vdev file written in full, so that no write meets a hole in the file system below.
+    pub(crate) fn new(options: &Options) -> Result<Bed> {
+        let bed = |path| Bed { env: Env::real(), path, cache_bytes: options.arc_mib << 20 };
+        if let Some(vdev) = &options.vdev {
+            return Ok(bed(PathBuf::from(vdev)));
+        }
+        let path = PathBuf::from(&options.dir).join("main.vdev");
+        let mib = options.mib * 2 + 1024;
+        if std::fs::metadata(&path).map_or(0, |found| found.len()) != mib << 20 {
+            let mut file = File::create(&path)?;
+            for _ in 0..mib {
+                file.write_all(&vec![0; 1 << 20])?;
+            }
+            file.sync_all()?;
+        }
+        Ok(bed(path))
+    }
+
+    /// Removes the vdev file, unless it was there before.
+    pub(crate) fn remove(&self, options: &Options) -> Result<()> {
+        if options.vdev.is_none() {
+            std::fs::remove_file(&self.path)?;
+        }
+        Ok(())
+    }
+
+    /// A new pool, and its file system of that compression.
+    pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+        let new = NewPool {
+            name: POOL.into(),
+            vdevs: vec![NewVdev {
+                shape: Shape::Single,
+                bias: None,
+                leaves: vec![NewLeaf { path: self.path.clone(), is_file: !self.is_disk()? }],
+            }],
+            spares: Vec::new(),
+            caches: Vec::new(),
+            ashift: Some(12),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            properties: Vec::new(),
+            fs_properties: Vec::new(),
+            history: "engine-bench".into(),
+            host: (1, "bench".into()),
+        };
+        let devices = HashMap::from([(self.path.clone(), self.open_device(OpenMode::ReadWrite)?)]);
+        let (now, salt) = (self.env.now(), self.env.random());
+        let make = move |set: &Arc<Objset>, tx: &Tx<'_>| create_fs(set, tx, &NewFs { now, salt, ..NewFs::default() });
+        let pool = LivePool::create(&self.env, &new, &devices, move |set, tx, _| make(set, tx))?;
+        pool.start();
+        pool.create_dataset(FS, vec![("compression".into(), compression.into())], move |set, tx, _| make(set, tx))?;
+        let set = head(&pool)?;
+        Ok((pool, set))
+    }
+
+    /// The exported pool, open for reading, with nothing of it in any cache.
+    pub(crate) fn open_cold(&self) -> Result<Pool> {
+        let file = File::open(&self.path)?;
+        file.sync_all()?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(std::io::Error::from)?;
+        let options = OpenOptions { cache_bytes: self.cache_bytes, ..OpenOptions::default() };
+        Pool::open(&self.env, &self.candidate(OpenMode::ReadOnly)?, &options)
+    }
+
+    /// The exported pool and its file system, open to be changed.
+    pub(crate) fn import(&self) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+        let candidate = self.candidate(OpenMode::ReadWrite)?;
+        let pool = LivePool::import(&self.env, &candidate, &OpenOptions::default(), (1, "bench".into()))?;
+        pool.start();
+        let set = head(&pool)?;
+        Ok((pool, set))
+    }
+
+    fn candidate(&self, mode: OpenMode) -> Result<Candidate> {
+        let devices = FoundDevice::examine(self.name()?, self.open_device(mode)?)?;
+        Candidate::pick(&Candidate::all(&Scan { devices, failed: Vec::new() }), POOL)
+    }
+
+    fn open_device(&self, mode: OpenMode) -> Result<Arc<dyn Device>> {
+        Ok(Arc::new(FileDevice::open(self.name()?, mode)?))
+    }
+
+    fn name(&self) -> Result<&str> {
+        self.path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))
+    }
+
+    fn is_disk(&self) -> Result<bool> {
+        Ok(std::fs::metadata(&self.path)?.file_type().is_block_device())
+    }
+}
+
+/// How many times smaller than its contents the file system is.
+pub(crate) fn compress_ratio(pool: &LivePool) -> Result<f64> {
+    let phys = pool.view().dsl().find(FS)?.phys;
+    Ok(phys.uncompressed_bytes as f64 / phys.compressed_bytes as f64)
+}
+
+/// Exports a pool of which nothing is in use any more.
+pub(crate) fn export(pool: Arc<LivePool>) -> Result<()> {
+    pool.close(PoolState::Exported)
+}
+
+fn head(pool: &LivePool) -> Result<Arc<Objset>> {
+    let id = pool.view().dsl().find(FS)?.id;
+    pool.head(id)
+}

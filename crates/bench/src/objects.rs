@@ -1,0 +1,98 @@
+//! Many small things: made, looked at, removed.
+
+use base::{Error, Kind, Result};
+use dmu::live::INDIRECT_SHIFT;
+use dmu::zap::{Editor, Value};
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
+use zpl::{New, NewKind, Zpl};
+
+use crate::bed::{self, Bed};
+use crate::{Options, seconds};
+
+const COUNT: usize = 20_000;
+/// Bytes of an object's attributes.
+const ATTRIBUTES: usize = 168;
+/// Type of the attributes: numbers that ZFS itself has no use for.
+const NUMBERS: ObjectType = ObjectType(26);
+/// Bytes of a table's block.
+const TABLE_BLOCK: u64 = 16 << 10;
+/// Bytes in a small file.
+const FILE_BYTES: usize = 4096;
+
+fn name(i: usize) -> Vec<u8> {
+    format!("file-{i:08}").into_bytes()
+}
+
+/// Objects without data: a dnode with attributes, and a name in a table. There is no POSIX layer here,
+/// as in the peer.
+pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
+    let params = format!("\"files\":{COUNT}");
+    let emit = |test, seconds: f64| options.emit(test, &params, COUNT as f64 / seconds, "files/s");
+    let (pool, set) = bed.create("lz4")?;
+    let table = {
+        let tx = pool.txgs().begin()?;
+        let dnode = Dnode::new(ObjectType::DIRECTORY_CONTENTS, TABLE_BLOCK, INDIRECT_SHIFT, 1, 1);
+        let table = set.allocate(&tx, dnode)?;
+        Editor::create(&table.changing(&tx), 0, 0, bed.env.random())?;
+        table
+    };
+    let create = |i| {
+        let tx = pool.txgs().begin()?;
+        let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = NUMBERS;
+        dnode.bonus = vec![i as u8; ATTRIBUTES];
+        let id = set.allocate(&tx, dnode)?.id();
+        Editor::new(&table.changing(&tx)).add(&name(i), &Value::one(id))
+    };
+    let find = |i, editor: Editor<'_>| {
+        let found = editor.lookup(&name(i))?.and_then(|value| value.first_u64());
+        found.ok_or_else(|| Error::new(Kind::NotFound, "a name is gone"))
+    };
+    let stat = |i| {
+        let tx = pool.txgs().begin()?;
+        let id = find(i, Editor::new(&table.changing(&tx)))?;
+        assert!(set.object(id)?.bonus() == [i as u8; ATTRIBUTES], "attributes of {id}");
+        Ok(())
+    };
+    let remove = |i| {
+        let tx = pool.txgs().begin()?;
+        let changing = table.changing(&tx);
+        let editor = Editor::new(&changing);
+        let id = find(i, editor)?;
+        editor.remove(&name(i))?;
+        set.free_object(&tx, id)
+    };
+    emit("object-create", seconds(|| (0..COUNT).try_for_each(create).and_then(|()| pool.sync()))?);
+    emit("object-stat", seconds(|| (0..COUNT).try_for_each(stat))?);
+    emit("object-remove", seconds(|| (0..COUNT).try_for_each(remove).and_then(|()| pool.sync()))?);
+    bed::export(pool.clone())
+}
+
+/// Files of a few KiB, as POSIX has them.
+pub(crate) fn run_files(options: &Options, bed: &Bed) -> Result<()> {
+    let params = format!("\"files\":{COUNT},\"size\":{FILE_BYTES}");
+    let emit = |test, seconds: f64| options.emit(test, &params, COUNT as f64 / seconds, "files/s");
+    let (pool, set) = bed.create("lz4")?;
+    let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default())?;
+    let root = zpl.root();
+    let bytes: Vec<u8> = (0..FILE_BYTES).map(|i| (i * i / 7) as u8).collect();
+    let create = |i| {
+        let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+        let file = zpl.create(root, &name(i), &new)?;
+        zpl.open_file(file.ino)?.write(0, &bytes).map(drop)
+    };
+    let stat = |i| {
+        let stat = zpl.stat(zpl.lookup(root, &name(i))?)?;
+        assert!(stat.size == FILE_BYTES as u64, "size of file {i}");
+        Ok(())
+    };
+    let remove = |i| match zpl.unlink(root, &name(i))? {
+        Some(ino) => zpl.reclaim(ino),
+        None => Ok(()),
+    };
+    emit("file-create", seconds(|| (0..COUNT).try_for_each(create).and_then(|()| pool.sync()))?);
+    emit("file-stat", seconds(|| (0..COUNT).try_for_each(stat))?);
+    emit("file-remove", seconds(|| (0..COUNT).try_for_each(remove).and_then(|()| pool.sync()))?);
+    bed::export(pool.clone())
+}
