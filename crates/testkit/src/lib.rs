@@ -4,6 +4,7 @@
 pub mod copy;
 pub mod corpus;
 pub mod damage;
+pub mod files;
 pub mod manifest;
 pub mod model;
 pub mod program;

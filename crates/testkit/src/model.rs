@@ -1,13 +1,18 @@
-//! What a pool should hold, on the level of objects: a model that is changed beside the pool, and compared.
+//! What a pool should hold: a model that is changed beside the pool, and compared.
+//!
+//! A dataset is one of plain objects, or a file system (see [`crate::files`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::Result;
-use dmu::Mode;
+use dmu::{Mode, Objset};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use pool::Pool;
+use zpl::Zpl;
+
+use crate::files::Files;
 
 /// Bytes of the longest object.
 pub const SIZE_MAX: usize = 128 << 10;
@@ -17,9 +22,21 @@ const BONUS: ObjectType = ObjectType(0x80);
 /// The contents of all datasets, by name. A copy shares objects until they are changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
-    /// Objects of each dataset, by number.
-    pub sets: BTreeMap<String, BTreeMap<u64, Arc<ObjectModel>>>,
+    /// What is in each dataset.
+    pub sets: BTreeMap<String, Contents>,
 }
+
+/// What is in a dataset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// Objects, by number.
+    Objects(Objects),
+    /// Files.
+    Files(Files),
+}
+
+/// Objects of a dataset, by number.
+pub type Objects = BTreeMap<u64, Arc<ObjectModel>>;
 
 /// An object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,12 +87,6 @@ impl ObjectModel {
 }
 
 impl Model {
-    /// An object to be changed. Panics if there is none.
-    pub fn object(&mut self, set: &str, id: u64) -> &mut ObjectModel {
-        let object = self.sets.get_mut(set).and_then(|set| set.get_mut(&id));
-        Arc::make_mut(object.expect("an object of the model"))
-    }
-
     /// The first way in which a pool is not what the model says; `None` if it is.
     pub fn difference(&self, pool: &Pool) -> Option<String> {
         self.compare(pool).unwrap_or_else(|error| Some(format!("cannot be read: {error:#?}")))
@@ -85,8 +96,8 @@ impl Model {
         let dirs = pool.dsl().walk()?;
         let names: Vec<&str> = dirs.iter().map(|dir| &*dir.name).filter(|name| !name.contains('$')).collect();
         for name in &names {
-            let Some(objects) = self.sets.get(*name) else { return Ok(Some(format!("dataset {name} is there"))) };
-            if let Some(what) = compare_set(pool, name, objects)? {
+            let Some(contents) = self.sets.get(*name) else { return Ok(Some(format!("dataset {name} is there"))) };
+            if let Some(what) = compare_set(pool, name, contents)? {
                 return Ok(Some(format!("{name}: {what}")));
             }
         }
@@ -94,9 +105,16 @@ impl Model {
     }
 }
 
-fn compare_set(pool: &Pool, name: &str, objects: &BTreeMap<u64, Arc<ObjectModel>>) -> Result<Option<String>> {
+fn compare_set(pool: &Pool, name: &str, contents: &Contents) -> Result<Option<String>> {
     let dataset = pool.dsl().find(name)?;
     let set = pool.dsl().objset(&dataset, Mode::Plain)?;
+    match contents {
+        Contents::Objects(objects) => compare_objects(&set, objects),
+        Contents::Files(files) => files.compare(&Zpl::open(set)?),
+    }
+}
+
+fn compare_objects(set: &Arc<Objset>, objects: &Objects) -> Result<Option<String>> {
     let mut at = 0;
     let mut expected = objects.iter();
     loop {

@@ -1,5 +1,7 @@
 //! Pools that tests make, and changes at random beside a [`Model`] of what they hold.
 
+mod files;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -9,8 +11,10 @@ use device::Device;
 use dmu::Tx;
 use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Scan, Shape};
 use vdev::spec::Bias;
+use zpl::{NewFs, Zpl, create_fs};
 
-use crate::model::{Model, ObjectModel, SIZE_MAX};
+use crate::files::Files;
+use crate::model::{Contents, Model, ObjectModel, Objects, SIZE_MAX};
 use crate::rng::Rng;
 
 /// Name of the pools.
@@ -94,6 +98,9 @@ pub struct Workload {
     pub model: Model,
     /// The model as of every group that was, or might have been, brought to disk.
     pub groups: BTreeMap<u64, Model>,
+    env: Env,
+    /// File systems that are open, by dataset.
+    zpls: HashMap<u64, Zpl>,
     rng: Rng,
 }
 
@@ -135,9 +142,9 @@ impl Workload {
         })?;
         let id = *id.lock().expect("nobody panicked");
         let mut model = Model::default();
-        model.sets.insert(NAME.into(), [(id, Arc::new(first))].into());
+        model.sets.insert(NAME.into(), Contents::Objects([(id, Arc::new(first))].into()));
         let groups = [(pool.view().uberblock().txg, model.clone())].into();
-        Ok(Workload { pool, model, groups, rng: Rng::new(seed) })
+        Ok(Workload { pool, model, groups, env: env.clone(), zpls: HashMap::new(), rng: Rng::new(seed) })
     }
 
     /// Opens a pool that holds what `model` says.
@@ -147,7 +154,8 @@ impl Workload {
         let txg = Pool::open(env, &candidate, &options())?.uberblock().txg;
         let pool = LivePool::import(env, &candidate, &options(), (7, "here".into()))?;
         let groups = [(txg, model.clone()), (pool.view().uberblock().txg, model.clone())].into();
-        Ok(Workload { pool, model: model.clone(), groups, rng: Rng::new(seed) })
+        let (env, model) = (env.clone(), model.clone());
+        Ok(Workload { pool, model, groups, env, zpls: HashMap::new(), rng: Rng::new(seed) })
     }
 
     /// Brings everything to disk. Returns the group that is on disk then.
@@ -158,20 +166,38 @@ impl Workload {
     }
 
     /// Makes a file system, which is on disk then. Returns the group.
+    pub fn create_fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
+        self.add_dataset(name, properties, Contents::Files(Files::default()), |set, tx| {
+            create_fs(set, tx, &NewFs { now: (1000, 0), salt: 5, ..NewFs::default() })
+        })
+    }
+
+    /// Makes a dataset of plain objects, which is on disk then. Returns the group.
     pub fn create_dataset(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
+        let first = ObjectModel::new(512, 1, 17);
+        let dnode = first.dnode();
+        // the lowest number, as the set is empty
+        let contents = Contents::Objects([(1, Arc::new(first))].into());
+        self.add_dataset(name, properties, contents, |set, tx| {
+            assert_eq!(set.allocate(tx, dnode)?.id(), 1);
+            Ok(())
+        })
+    }
+
+    fn add_dataset(
+        &mut self,
+        name: &str,
+        properties: &[(&str, &str)],
+        contents: Contents,
+        make: impl FnOnce(&Arc<dmu::Objset>, &Tx<'_>) -> Result<()> + Send + 'static,
+    ) -> Result<u64> {
         // what else would be asked of the parent, which is no real file system
         let own = [("utf8only", "off"), ("normalization", "none"), ("casesensitivity", "sensitive")];
         let properties =
             own.iter().chain(properties).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let first = ObjectModel::new(512, 1, 17);
-        let dnode = first.dnode();
-        // the lowest number, as the set is empty
-        self.model.sets.insert(name.to_owned(), [(1, Arc::new(first))].into());
+        self.model.sets.insert(name.to_owned(), contents);
         self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
-        self.pool.create_dataset(name, properties, |set, tx, _| {
-            assert_eq!(set.allocate(tx, dnode)?.id(), 1);
-            Ok(())
-        })?;
+        self.pool.create_dataset(name, properties, |set, tx, _| make(set, tx))?;
         Ok(self.pool.view().uberblock().txg)
     }
 
@@ -183,7 +209,11 @@ impl Workload {
         if choice == 0 && names.len() < 4 {
             let compression = *self.rng.pick(&["off", "lz4", "zstd", "gzip"]);
             let copies = *self.rng.pick(&["1", "1", "2", "3"]);
-            return self.create_dataset(&new, &[("compression", compression), ("copies", copies)]);
+            let properties = [("compression", compression), ("copies", copies)];
+            return match self.rng.below(2) {
+                0 => self.create_dataset(&new, &properties),
+                _ => self.create_fs(&new, &properties),
+            };
         }
         let name = self.rng.pick(&names).clone();
         if choice < 3 {
@@ -199,7 +229,10 @@ impl Workload {
                 let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "off"]);
                 self.pool.set_property(&name, "checksum", checksum)?;
             }
-            _ => self.pool.destroy_dataset(&name)?,
+            _ => {
+                self.zpls.remove(&self.pool.view().dsl().find(&name)?.id);
+                self.pool.destroy_dataset(&name)?;
+            }
         }
         Ok(self.pool.view().uberblock().txg)
     }
@@ -213,25 +246,36 @@ impl Workload {
     pub fn step(&mut self) -> Result<()> {
         let names = self.names();
         let name = self.rng.pick(&names).clone();
-        let id = self.pool.view().dsl().find(&name)?.id;
+        let mut contents = self.model.sets.remove(&name).expect("it was picked");
+        let done = match &mut contents {
+            Contents::Objects(objects) => self.step_objects(&name, objects),
+            Contents::Files(files) => self.step_files(&name, files),
+        };
+        self.model.sets.insert(name, contents);
+        done
+    }
+
+    fn step_objects(&mut self, name: &str, objects: &mut Objects) -> Result<()> {
+        let id = self.pool.view().dsl().find(name)?.id;
         let set = self.pool.head(id)?;
         let pool = self.pool.clone();
         let tx = pool.txgs().begin()?;
-        let ids: Vec<u64> = self.model.sets[&name].keys().copied().collect();
-        if ids.len() < 4 || ids.len() < OBJECTS_MAX && self.rng.below(100) < 20 {
-            return self.allocate(&tx, &set, &name);
+        if objects.len() < 4 || objects.len() < OBJECTS_MAX && self.rng.below(100) < 20 {
+            return self.allocate(&tx, &set, objects);
         }
+        let ids: Vec<u64> = objects.keys().copied().collect();
         let id = *self.rng.pick(&ids);
         let choice = self.rng.below(100);
         if choice < 15 {
             set.free_object(&tx, id)?;
-            self.model.sets.get_mut(&name).expect("it was picked").remove(&id);
+            objects.remove(&id);
             return Ok(());
         }
-        self.change(&tx, &set.object(id)?, &name, choice)
+        let model = Arc::make_mut(objects.get_mut(&id).expect("it was picked"));
+        self.change(&tx, &set.object(id)?, model, choice)
     }
 
-    fn allocate(&mut self, tx: &Tx<'_>, set: &Arc<dmu::Objset>, name: &str) -> Result<()> {
+    fn allocate(&mut self, tx: &Tx<'_>, set: &Arc<dmu::Objset>, objects: &mut Objects) -> Result<()> {
         let block_size = *self.rng.pick(&[512, 1024, 4096, 4096, 8192, 32 << 10, 128 << 10]);
         let slots = *self.rng.pick(&[1, 1, 1, 2, 4]);
         let indirect_shift = *self.rng.pick(&[17, 17, 12]);
@@ -242,23 +286,23 @@ impl Workload {
         let bytes = self.bytes(len);
         object.write(tx, 0, &bytes)?;
         model.write(0, &bytes);
-        self.model.sets.get_mut(name).expect("it was picked").insert(object.id(), Arc::new(model));
+        objects.insert(object.id(), Arc::new(model));
         Ok(())
     }
 
-    fn change(&mut self, tx: &Tx<'_>, object: &dmu::Object, name: &str, choice: u64) -> Result<()> {
+    fn change(&mut self, tx: &Tx<'_>, object: &dmu::Object, model: &mut ObjectModel, choice: u64) -> Result<()> {
         let offset = self.rng.below(SIZE_MAX as u64) as usize;
         let len = (self.rng.below(80_000) as usize).min(SIZE_MAX - offset);
         match choice {
             0..30 => {
                 object.free_range(tx, offset as u64, len as u64)?;
-                self.model.object(name, object.id()).free_range(offset, len);
+                model.free_range(offset, len);
             }
             30..40 => {
                 let len = self.rng.below(190) as usize;
                 let bytes = self.bytes(len);
                 object.update(tx, |dnode| dnode.bonus.clone_from(&bytes))?;
-                self.model.object(name, object.id()).bonus = bytes;
+                model.bonus = bytes;
             }
             40..45 => {
                 let len = self.rng.below(2000) as usize + 1;
@@ -267,16 +311,16 @@ impl Workload {
                 bytes[0] = 1;
                 object.set_spill(tx, Some(&bytes))?;
                 bytes.resize(len.next_multiple_of(512), 0);
-                self.model.object(name, object.id()).spill = Some(bytes);
+                model.spill = Some(bytes);
             }
             45..48 => {
                 object.set_spill(tx, None)?;
-                self.model.object(name, object.id()).spill = None;
+                model.spill = None;
             }
             _ => {
                 let bytes = self.bytes(len);
                 object.write(tx, offset as u64, &bytes)?;
-                self.model.object(name, object.id()).write(offset, &bytes);
+                model.write(offset, &bytes);
             }
         }
         Ok(())

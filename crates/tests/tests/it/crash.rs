@@ -67,6 +67,7 @@ fn record(layout: Layout, seed: u64, groups: usize) -> History {
     let mut acknowledged = vec![(recording.len(), load.pool.view().uberblock().txg)];
     let mut note = |txg| acknowledged.push((recording.len(), txg));
     note(load.create_dataset("live/zstd", &[("compression", "zstd"), ("checksum", "sha256")]).unwrap());
+    note(load.create_fs("live/home", &[("compression", "lz4")]).unwrap());
     note(load.create_dataset("live/off", &[("compression", "off"), ("copies", "2")]).unwrap());
     for _ in 0..groups {
         let steps = *rng.pick(&[0, 1, 5, 20, 100, 200]);

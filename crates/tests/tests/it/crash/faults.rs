@@ -39,7 +39,7 @@ fn fail(layout: Layout, number: usize, fault: Fault, seed: u64) -> Result<Outcom
     let faulty: Vec<Arc<FaultyDevice>> = below.iter().map(faulty).collect();
     let disks: Vec<Arc<dyn Device>> = faulty.iter().map(|device| device.clone() as Arc<dyn Device>).collect();
     let mut load = Workload::create(&Env::fixed(1000), layout, &disks, seed).map_err(text)?;
-    let mut acknowledged = load.create_dataset("live/a", &[]).map_err(text)?;
+    let mut acknowledged = load.create_fs("live/a", &[]).map_err(text)?;
     let victim = &faulty[number];
     let (writes, flushes) = (victim.writes(), victim.flushes());
     match fault {
