@@ -2,6 +2,9 @@
 //!
 //! Bytes are kept in pages that copies share; who writes to a page that is shared gets one of its own.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base::{Error, Kind, Result};
@@ -35,6 +38,19 @@ impl SparseDevice {
     pub fn used_bytes(&self) -> u64 {
         let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
         pages.iter().flatten().count() as u64 * PAGE_SIZE as u64
+    }
+
+    /// Writes it to a file with holes, for other programs.
+    pub fn save(&self, path: &Path) -> std::io::Result<()> {
+        let file = File::create(path)?;
+        file.set_len(self.size)?;
+        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        for (number, page) in pages.iter().enumerate() {
+            let Some(page) = page else { continue };
+            let at = (number * PAGE_SIZE) as u64;
+            file.write_all_at(&page[..PAGE_SIZE.min((self.size - at) as usize)], at)?;
+        }
+        Ok(())
     }
 
     fn check(&self, what: &str, offset: u64, len: usize) -> Result<()> {

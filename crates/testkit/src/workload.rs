@@ -98,6 +98,8 @@ pub struct Workload {
     pub model: Model,
     /// The model as of every group that was, or might have been, brought to disk.
     pub groups: BTreeMap<u64, Model>,
+    /// The group of the last change of plain objects.
+    pub last_txg: u64,
     env: Env,
     /// File systems that are open, by dataset.
     zpls: HashMap<u64, Zpl>,
@@ -144,7 +146,7 @@ impl Workload {
         let mut model = Model::default();
         model.sets.insert(NAME.into(), Contents::Objects([(id, Arc::new(first))].into()));
         let groups = [(pool.view().uberblock().txg, model.clone())].into();
-        Ok(Workload { pool, model, groups, env: env.clone(), zpls: HashMap::new(), rng: Rng::new(seed) })
+        Ok(Workload::of(pool, env, model, groups, seed))
     }
 
     /// Opens a pool that holds what `model` says.
@@ -154,8 +156,20 @@ impl Workload {
         let txg = Pool::open(env, &candidate, &options())?.uberblock().txg;
         let pool = LivePool::import(env, &candidate, &options(), (7, "here".into()))?;
         let groups = [(txg, model.clone()), (pool.view().uberblock().txg, model.clone())].into();
-        let (env, model) = (env.clone(), model.clone());
-        Ok(Workload { pool, model, groups, env, zpls: HashMap::new(), rng: Rng::new(seed) })
+        Ok(Workload::of(pool, env, model.clone(), groups, seed))
+    }
+
+    fn of(pool: Arc<LivePool>, env: &Env, model: Model, groups: BTreeMap<u64, Model>, seed: u64) -> Workload {
+        let (env, zpls, rng) = (env.clone(), HashMap::new(), Rng::new(seed));
+        Workload { pool, model, groups, last_txg: 0, env, zpls, rng }
+    }
+
+    /// One that changes a dataset of the same pool alone, from another thread. What the model says of others it
+    /// does not know.
+    pub fn of_dataset(&self, name: &str, seed: u64) -> Workload {
+        let own = self.model.sets[name].clone();
+        let model = Model { sets: [(name.to_owned(), own)].into() };
+        Workload::of(self.pool.clone(), &self.env, model, BTreeMap::new(), seed)
     }
 
     /// Brings everything to disk. Returns the group that is on disk then.
@@ -260,6 +274,7 @@ impl Workload {
         let set = self.pool.head(id)?;
         let pool = self.pool.clone();
         let tx = pool.txgs().begin()?;
+        self.last_txg = tx.txg();
         if objects.len() < 4 || objects.len() < OBJECTS_MAX && self.rng.below(100) < 20 {
             return self.allocate(&tx, &set, objects);
         }

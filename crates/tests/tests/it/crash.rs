@@ -13,9 +13,11 @@
 //! tests --test it crash -- --nocapture`; the seed is that of the first workload, the cuts are shared by all layouts.
 
 mod faults;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -37,7 +39,9 @@ const CUTS: usize = 250;
 /// Every so many cuts, the pool is also changed further.
 const CUTS_A_SEQUEL: usize = 20;
 /// Every so many cuts, older states are looked at, too.
-const CUTS_A_REWIND: usize = 5;
+const CUTS_A_REWIND: usize = 10;
+/// Every so many cuts, zdb looks at what is left, if it is there.
+const CUTS_A_ZDB: usize = 40;
 /// Failures that are told before a test gives up.
 const FAILURES_MAX: usize = 5;
 
@@ -210,10 +214,8 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
         let mut left = player.cut(&mut rng, loss);
         *tally.by_loss.entry(loss).or_default() += 1;
         tally.without_device += usize::from(lost_device.is_some());
-        if let Some(lost) = lost_device {
-            left.remove(lost);
-        }
-        let sequel = (number % CUTS_A_SEQUEL == 0 && lost_device.is_none()).then(|| rng.number());
+        let lost = lost_device.map(|lost| left.remove(lost));
+        let sequel = (number % CUTS_A_SEQUEL == 0).then(|| rng.number());
         tally.sequels += usize::from(sequel.is_some());
         let outcome = guarded(|| {
             let copies = left.iter().map(SparseDevice::copy).collect();
@@ -222,8 +224,13 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
             if number % CUTS_A_REWIND == 0 {
                 judge_rewind(&copies, &history.groups, txg)?;
             }
+            if number % CUTS_A_ZDB == 0 {
+                judge_by_zdb(&left)?;
+            }
             match sequel {
-                Some(seed) => go_on(left, &history.groups[&txg], seed).map_err(|what| format!("going on: {what}")),
+                Some(seed) => {
+                    go_on(left, lost, &history.groups[&txg], seed).map_err(|what| format!("going on: {what}"))
+                }
                 None => Ok(()),
             }
         });
@@ -244,8 +251,24 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     })
 }
 
-/// Changes a pool that lived through a cut further, and cuts that, too.
-fn go_on(base: Vec<SparseDevice>, model: &Model, seed: u64) -> Result<(), String> {
+/// What zdb says of the pool, if it is there.
+fn judge_by_zdb(devices: &[SparseDevice]) -> Result<(), String> {
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    for device in devices {
+        device.save(&dir.path().join(device.path())).map_err(|e| e.to_string())?;
+    }
+    let output = Command::new("zdb").args(["-e", "-p"]).arg(dir.path()).args(["-bcc", "live"]).output();
+    let Ok(output) = output else { return Ok(()) };
+    let text = [output.stdout, output.stderr].map(|raw| String::from_utf8_lossy(&raw).into_owned()).concat();
+    match output.status.success() && text.contains("No leaks") {
+        true => Ok(()),
+        false => Err(format!("zdb: {text}")),
+    }
+}
+
+/// Changes a pool that lived through a cut further, and cuts that, too. Without the device that was lost; in the
+/// end that comes back, as it was.
+fn go_on(base: Vec<SparseDevice>, lost: Option<SparseDevice>, model: &Model, seed: u64) -> Result<(), String> {
     let text = |error: base::Error| format!("{error:#?}");
     let recording = Recording::new(base);
     let (mut rng, disks) = (Rng::new(seed), devices(&recording));
@@ -266,7 +289,53 @@ fn go_on(base: Vec<SparseDevice>, model: &Model, seed: u64) -> Result<(), String
         judge(&shared(player.cut(&mut rng, loss)), &history.groups, history.oldest(at), false)
             .map_err(|what| format!("second cut at {at}, losing {loss:?}: {what}"))?;
     }
+    let Some(lost) = lost else { return Ok(()) };
+    let all: Vec<Arc<dyn Device>> = shared(vec![lost]).into_iter().chain(disks).collect();
+    judge(&all, &history.groups, history.oldest(recording.len()), true)
+        .map(drop)
+        .map_err(|what| format!("with the lost device again: {what}"))
+}
+
+/// A pool is made where another one was: it is there as a whole, or cannot be opened.
+fn cut_while_made(layout: Layout, seed: u64) -> Result<(), String> {
+    let old = Env::fixed(500);
+    // other numbers than those that the new pool gets
+    (0..1000).for_each(|_| _ = old.random());
+    let before = Recording::new(blank(layout));
+    let disks = devices(&before);
+    let mut load = Workload::create(&old, layout, &disks, seed).map_err(|e| e.to_string())?;
+    (0..20).try_for_each(|_| load.step()).and_then(|()| load.sync()).map_err(|e| e.to_string())?;
+    let mut player = before.play();
+    player.advance(before.len());
+    let mut rng = Rng::new(seed);
+    let recording = Recording::new(player.cut(&mut rng, Loss::Nothing));
+    let load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), seed).map_err(|e| e.to_string())?;
+    let guid = load.pool.view().guid();
+    let mut player = recording.play();
+    for at in 0..=recording.len() {
+        player.advance(at);
+        let loss = *rng.pick(&Loss::ALL);
+        let left = shared(player.cut(&mut rng, loss));
+        let judged = guarded(|| {
+            let new = candidate(&left).ok().filter(|candidate| candidate.guid == guid);
+            let is_open = new.is_some_and(|new| Pool::open(&Env::fixed(2000), &new, &options()).is_ok());
+            match is_open || at == recording.len() {
+                true => judge(&left, &load.groups, 0, false).map(drop),
+                false => Ok(()),
+            }
+        });
+        judged.map_err(|what| format!("{layout:?}, seed {seed}, cut at {at}, losing {loss:?}: {what}"))?;
+    }
     Ok(())
+}
+
+#[test]
+fn cuts_while_pools_are_made() {
+    let first = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
+    let rounds = number_from("CENOTE_CRASH_CUTS").map_or(1, |cuts| cuts.div_ceil(1000));
+    for seed in first..first + rounds {
+        Layout::ALL.into_iter().try_for_each(|layout| cut_while_made(layout, seed)).unwrap();
+    }
 }
 
 fn number_from(variable: &str) -> Option<u64> {
