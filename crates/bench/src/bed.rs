@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
@@ -19,6 +20,8 @@ use crate::Options;
 const POOL: &str = "peerbench";
 /// The file system.
 pub(crate) const FS: &str = "peerbench/fs";
+/// The longest that an exported pool is waited for.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
 /// Features of OpenZFS 2.1 that what is measured may use.
 const FEATURES: [&str; 12] = [
     "com.delphix:async_destroy",
@@ -120,8 +123,17 @@ impl Bed {
         Candidate::pick(&Candidate::all(&Scan { devices, failed: Vec::new() }), POOL)
     }
 
+    /// Of a disk, waits until the pool before lets go of it: its thread looks only every 5 seconds.
     fn open_device(&self, mode: OpenMode) -> Result<Arc<dyn Device>> {
-        Ok(Arc::new(FileDevice::open(self.name()?, mode)?))
+        let start = Instant::now();
+        loop {
+            match FileDevice::open(self.name()?, mode) {
+                Err(e) if e.kind() == Kind::Busy && start.elapsed() < RELEASE_MAX => {
+                    std::thread::sleep(RELEASE_MAX / 100)
+                }
+                opened => return Ok(Arc::new(opened?)),
+            }
+        }
     }
 
     fn name(&self) -> Result<&str> {
