@@ -51,11 +51,16 @@ pub enum Layout {
     Raidz1,
     /// One, and one for metadata.
     Special,
+    /// A mirror of three beside a single one, with sectors of 512 bytes.
+    Uneven,
+    /// Five with double parity, with sectors of 512 bytes.
+    Raidz2,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Layout; 4] = [Layout::Single, Layout::Mirror, Layout::Raidz1, Layout::Special];
+    pub const ALL: [Layout; 6] =
+        [Layout::Single, Layout::Mirror, Layout::Raidz1, Layout::Special, Layout::Uneven, Layout::Raidz2];
 
     /// Number of devices.
     pub fn devices(self) -> usize {
@@ -63,12 +68,18 @@ impl Layout {
             Layout::Single => 1,
             Layout::Mirror | Layout::Special => 2,
             Layout::Raidz1 => 3,
+            Layout::Uneven => 4,
+            Layout::Raidz2 => 5,
         }
     }
 
     /// Whether it bears the loss of a device.
     pub fn is_redundant(self) -> bool {
-        matches!(self, Layout::Mirror | Layout::Raidz1)
+        matches!(self, Layout::Mirror | Layout::Raidz1 | Layout::Raidz2)
+    }
+
+    fn ashift(self) -> u32 {
+        if matches!(self, Layout::Uneven | Layout::Raidz2) { 9 } else { 12 }
     }
 
     fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
@@ -82,6 +93,10 @@ impl Layout {
             Layout::Single => vec![vdev(Shape::Single, None, devices)],
             Layout::Mirror => vec![vdev(Shape::Mirror, None, devices)],
             Layout::Raidz1 => vec![vdev(Shape::Raidz(1), None, devices)],
+            Layout::Raidz2 => vec![vdev(Shape::Raidz(2), None, devices)],
+            Layout::Uneven => {
+                vec![vdev(Shape::Mirror, None, &devices[..3]), vdev(Shape::Single, None, &devices[3..])]
+            }
             Layout::Special => {
                 let special = vdev(Shape::Single, Some(Bias::Special), &devices[1..]);
                 vec![vdev(Shape::Single, None, &devices[..1]), special]
@@ -128,7 +143,7 @@ impl Workload {
             vdevs: layout.vdevs(devices),
             spares: Vec::new(),
             caches: Vec::new(),
-            ashift: Some(12),
+            ashift: Some(layout.ashift()),
             features: FEATURES.map(str::to_owned).to_vec(),
             properties: Vec::new(),
             fs_properties: vec![("compression".into(), "lz4".into())],

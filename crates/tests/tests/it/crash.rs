@@ -32,10 +32,12 @@ use testkit::sparse::SparseDevice;
 use testkit::workload::{Layout, Workload, candidate, options};
 
 const DEVICE_BYTES: u64 = 64 << 20;
-/// Groups that a workload writes.
-const GROUPS: usize = 20;
+/// Groups that a workload writes, if it is cut a few times, or often.
+const GROUPS: [usize; 2] = [12, 24];
 /// Cuts of each workload.
 const CUTS: usize = 250;
+/// Cuts of each layout if nobody asks for more.
+const CUTS_QUICK: usize = 40;
 /// Every so many cuts, the pool is also changed further.
 const CUTS_A_SEQUEL: usize = 20;
 /// Every so many cuts, older states are looked at, too.
@@ -203,7 +205,7 @@ struct Tally {
 
 /// Records a workload and cuts it at many moments.
 fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
-    let history = record(layout, seed, GROUPS);
+    let history = record(layout, seed, GROUPS[usize::from(cuts > CUTS_QUICK)]);
     let mut rng = Rng::new(seed ^ 0x5eed);
     let mut player = history.recording.play();
     for (number, at) in history.moments(cuts, &mut rng).into_iter().enumerate() {
@@ -345,7 +347,7 @@ fn number_from(variable: &str) -> Option<u64> {
 /// As many cuts of pools of that layout as are wanted.
 fn cut(layout: Layout) {
     let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / Layout::ALL.len());
-    let mut left = wanted.unwrap_or(50).max(1);
+    let mut left = wanted.unwrap_or(CUTS_QUICK).max(1);
     let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let (mut tally, began) = (Tally::default(), Instant::now());
     while left > 0 && tally.failures.len() < FAILURES_MAX {
@@ -375,6 +377,16 @@ fn cuts_of_a_mirror() {
 #[test]
 fn cuts_of_raidz1() {
     cut(Layout::Raidz1);
+}
+
+#[test]
+fn cuts_of_an_uneven_stripe() {
+    cut(Layout::Uneven);
+}
+
+#[test]
+fn cuts_of_raidz2() {
+    cut(Layout::Raidz2);
 }
 
 #[test]

@@ -135,20 +135,20 @@ fn fail_each(layout: Layout, stride: u64) {
 
 #[test]
 fn faults_of_a_single_device() {
-    fail_each(Layout::Single, 9);
+    fail_each(Layout::Single, 17);
 }
 
 #[test]
 fn faults_of_a_mirror() {
-    fail_each(Layout::Mirror, 19);
+    fail_each(Layout::Mirror, 41);
 }
 
 #[test]
 fn faults_of_raidz1() {
-    fail_each(Layout::Raidz1, 31);
+    fail_each(Layout::Raidz1, 67);
 }
 
 #[test]
 fn faults_of_a_pool_with_special_device() {
-    fail_each(Layout::Special, 19);
+    fail_each(Layout::Special, 41);
 }
