@@ -13,6 +13,7 @@
 //! tests --test it crash -- --nocapture`; the seed is that of the first workload, the cuts are shared by all layouts.
 
 mod faults;
+mod full;
 mod threads;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,96 @@
+//! Pools that are filled to the last byte: writes are refused, nothing is lost, the pool is not suspended, and what
+//! is removed makes room again.
+
+use std::sync::Arc;
+
+use base::{Env, Kind, Result};
+use device::Device;
+use pool::LivePool;
+use testkit::rng::Rng;
+use testkit::workload::{Layout, Workload};
+use zpl::{New, NewKind, Options, Room, Zpl};
+
+use super::{blank, check, shared};
+
+/// What the pool leaves to a dataset.
+struct Left {
+    pool: Arc<LivePool>,
+    id: u64,
+}
+
+impl Room for Left {
+    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
+        self.pool.admit(self.id, bytes, frees)
+    }
+}
+
+const FILE: New<'_> = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+
+/// Writes files of `len` bytes until there is no room, syncing now and then. Their names.
+fn fill(pool: &LivePool, zpl: &Zpl, round: usize, len: usize) -> Vec<String> {
+    let (mut names, mut rng) = (Vec::new(), Rng::new(round as u64));
+    let bytes: Vec<u8> = (0..len).map(|_| rng.number() as u8).collect();
+    // full is what is full also when everything is on disk
+    for tries in 0.. {
+        let before = names.len();
+        loop {
+            let name = format!("{round}-{}", names.len());
+            let made = zpl.create(zpl.root(), name.as_bytes(), &FILE).and_then(|stat| {
+                names.push(name);
+                zpl.open_file(stat.ino)?.write(0, &bytes)
+            });
+            match made {
+                Ok(written) if written == len => {}
+                Ok(_) => break,
+                Err(e) if e.kind() == Kind::NoSpace => break,
+                Err(e) => panic!("round {round}, file {}: {e:#?}", names.len()),
+            }
+            if names.len() % 16 == 0 {
+                pool.sync().unwrap();
+            }
+        }
+        pool.sync().unwrap();
+        if names.len() <= before + 1 || tries > 20 {
+            break;
+        }
+    }
+    names
+}
+
+fn fill_and_empty(layout: Layout, len: usize) {
+    let disks: Vec<Arc<dyn Device>> = shared(blank(layout));
+    let mut load = Workload::create(&Env::fixed(1000), layout, &disks, 1).unwrap();
+    load.create_fs("live/full", &[("compression", "off")]).unwrap();
+    let pool = load.pool.clone();
+    let id = pool.view().dsl().find("live/full").unwrap().id;
+    let room = Arc::new(Left { pool: pool.clone(), id });
+    let options = Options { room, ..Options::default() };
+    let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::fixed(1000), options).unwrap();
+    let mut counts = Vec::new();
+    for round in 0..3 {
+        let names = fill(&pool, &zpl, round, len);
+        check(&pool.view(), false).unwrap();
+        // every other one first, so that what is free lies in pieces
+        let (even, odd) = (names.iter().step_by(2), names.iter().skip(1).step_by(2));
+        for name in even.chain(odd) {
+            let gone = zpl.unlink(zpl.root(), name.as_bytes()).unwrap().expect("it had one name");
+            zpl.reclaim(gone).unwrap();
+        }
+        (0..4).for_each(|_| pool.sync().unwrap());
+        pool.record_history("what was freed may be used again some groups later").unwrap();
+        pool.record_history("and again").unwrap();
+        pool.record_history("and again").unwrap();
+        check(&pool.view(), false).unwrap();
+        counts.push(names.len());
+    }
+    let most = counts.iter().max().unwrap();
+    assert!(counts.iter().all(|count| count * 10 >= most * 8), "{layout:?}: less fits in each time: {counts:?}");
+    println!("{layout:?}, {len} bytes: {counts:?}");
+}
+
+#[test]
+fn full_pools_refuse_and_recover() {
+    fill_and_empty(Layout::Single, 300_000);
+    fill_and_empty(Layout::Raidz1, 100_000);
+    fill_and_empty(Layout::Special, 3_000);
+}
