@@ -39,6 +39,7 @@ use vdev::Tree;
 use crate::Pool;
 use config::Config;
 use datasets::KnownRoom;
+pub use import::WRITABLE_FEATURES;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use space_maps::SpaceMaps;
 pub use tasks::SyncContext;

@@ -70,7 +70,7 @@ impl Change<'_> {
     }
 
     /// Removes an entry, if it is there; whether it was.
-    pub(super) fn remove(&self, table: u64, name: &str) -> Result<bool> {
+    pub fn remove(&self, table: u64, name: &str) -> Result<bool> {
         let object = self.mos.object(table)?;
         match Editor::new(&object.changing(self.tx)).remove(name.as_bytes()) {
             Err(e) if e.kind() == Kind::NotFound => Ok(false),
@@ -96,7 +96,7 @@ impl Change<'_> {
     }
 
     /// All entries of a table whose names are numbers in hex.
-    pub(super) fn by_number(&self, table: u64) -> Result<Vec<(u64, u64)>> {
+    pub fn by_number(&self, table: u64) -> Result<Vec<(u64, u64)>> {
         let mut entries = Vec::new();
         for entry in Zap::open(self.mos.object(table)?)?.entries()? {
             let key = u64::from_str_radix(&entry.name.to_string(), 16);
@@ -110,7 +110,7 @@ impl Change<'_> {
     }
 
     /// Frees an object or table; number 0 is none.
-    pub(super) fn free_object(&self, id: u64) -> Result<()> {
+    pub fn free_object(&self, id: u64) -> Result<()> {
         if id == 0 { Ok(()) } else { self.mos.free_object(self.tx, id) }
     }
 

@@ -25,6 +25,8 @@ pub(super) struct Config {
     pub(super) uberblock: Option<Uberblock>,
     /// Object of the configuration in the MOS.
     pub(super) object: u64,
+    /// The configuration that the pool was imported with, which may say more of vdevs than is known here.
+    pub(super) imported: Option<NvList>,
     /// The labels are to be written.
     pub(super) is_dirty: bool,
 }
@@ -32,6 +34,14 @@ pub(super) struct Config {
 impl Config {
     /// The configuration in the MOS.
     pub(super) fn mos_config(&self, tree: &Tree) -> NvList {
+        if let Some(imported) = &self.imported {
+            let mut list = imported.clone();
+            for (name, value) in self.head().iter() {
+                list.set(name, value.clone());
+            }
+            list.set("vdev_tree", Value::List(self.vdevs_of(tree, imported)));
+            return list;
+        }
         let mut list = self.head();
         list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
         list.set("vdev_children", Value::U64(tree.tops().len() as u64));
@@ -50,9 +60,19 @@ impl Config {
         list.set("top_guid", Value::U64(top.guid()));
         list.set("guid", Value::U64(leaf.guid()));
         list.set("vdev_children", Value::U64(tree.tops().len() as u64));
-        list.set("vdev_tree", Value::List(spec_of(tree, top).to_nvlist()));
+        let known = self.imported.as_ref().and_then(|imported| {
+            let tops = self.vdevs_of(tree, imported);
+            tops.opt_lists("children")?.iter().find(|config| config.opt_u64("guid") == Some(top.guid())).cloned()
+        });
+        let top = known.map_or_else(|| spec_of(tree, top).to_nvlist(), |config| without_tables(&config));
+        list.set("vdev_tree", Value::List(top));
         list.set("features_for_read", Value::List(self.features()));
         list
+    }
+
+    /// The vdevs of an imported configuration, with the paths that they have now.
+    fn vdevs_of(&self, tree: &Tree, imported: &NvList) -> NvList {
+        imported.opt_list("vdev_tree").map(|list| with_paths(list, tree)).unwrap_or_default()
     }
 
     /// The sum of the guids of the pool and all its vdevs.
@@ -90,4 +110,30 @@ fn spec_of(tree: &Tree, vdev: &Vdev) -> vdev::Spec {
     let mut spec = vdev.spec().clone();
     spec.children = vdev.children().iter().map(|&child| spec_of(tree, tree.vdev(child))).collect();
     spec
+}
+
+/// A vdev's configuration with the paths by which the leaves were found.
+fn with_paths(config: &NvList, tree: &Tree) -> NvList {
+    let mut config = config.clone();
+    let leaf = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)).filter(|leaf| leaf.device().is_some());
+    if let Some(leaf) = leaf {
+        config.set("path", Value::Str(leaf.name().to_owned()));
+    }
+    map_children(config, &|child| with_paths(child, tree))
+}
+
+/// A vdev's configuration as labels have it: the tables of vdevs are only known in the MOS.
+fn without_tables(config: &NvList) -> NvList {
+    let mut config = config.clone();
+    for table in ["com.delphix:vdev_zap_leaf", "com.delphix:vdev_zap_top", "com.klarasystems:vdev_zap_root"] {
+        config.remove(table);
+    }
+    map_children(config, &without_tables)
+}
+
+fn map_children(mut config: NvList, f: &dyn Fn(&NvList) -> NvList) -> NvList {
+    if let Some(children) = config.opt_lists("children").map(|children| children.iter().map(f).collect()) {
+        config.set("children", Value::Lists(children));
+    }
+    config
 }

@@ -85,6 +85,7 @@ impl LivePool {
             traits: traits(&|guid| new.features.iter().any(|feature| feature == guid)),
             uberblock: None,
             object: CONFIG,
+            imported: None,
             is_dirty: true,
         };
         let view = Pool::unborn(&new.name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
@@ -354,7 +355,7 @@ fn open_empty(env: &Env, tree: &Arc<Tree>, name: &str) -> Result<(Arc<Cache>, Ar
         Some(TopShape { top: top.number(), class: class_of(top), metaslab_shift, metaslabs })
     });
     let shapes: Vec<TopShape> = shapes.collect();
-    let maps = Arc::new(SpaceMaps::new(tops));
+    let maps = Arc::new(SpaceMaps::new(tops, HashMap::new()));
     let (cache, mos) = open_mos(env, tree, &maps, shapes, BlkPtr::HOLE, name)?;
     Ok((cache, mos, maps))
 }

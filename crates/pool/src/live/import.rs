@@ -1,47 +1,74 @@
 //! Opening a pool that exists, to be changed.
+//!
+//! Some of what OpenZFS keeps for its own speed would become wrong as soon as Cenote writes, and goes with
+//! the first group: logs of space maps, whose changes are taken up into the maps themselves.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 
-use base::{Env, Error, Kind, Result, ResultExt};
-use dmu::Txgs;
+use base::{Bookmark, Env, Error, Kind, Result, ResultExt};
+use dmu::{Mode, Objset, Txgs};
+use format::blkptr::BlkPtr;
 use format::feature;
+use format::space_map::Run;
+use zil::Record;
 use zio::alloc::TopShape;
 
 use super::config::Config;
 use super::create::{class_of, open_mos, traits};
-use super::space_maps::{MapsOfTop, SpaceMaps};
-use super::{DIRTY_BYTES_MAX, LivePool};
-use crate::{Candidate, OpenOptions, Pool, object_directory, slabs};
+use super::space_maps::{MapsOfTop, Pending, SpaceMaps};
+use super::{DIRTY_BYTES_MAX, LivePool, SyncContext};
+use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
 
-/// Features that may be in use in a pool that Cenote writes to.
-const WRITABLE: [&str; 19] = [
+/// Features, by name, that may be in use in a pool that Cenote writes to.
+pub const WRITABLE_FEATURES: &[&str] = &[
     "async_destroy",
     "empty_bpobj",
     "lz4_compress",
+    "multi_vdev_crash_dump",
     "spacemap_histogram",
     "enabled_txg",
     "hole_birth",
     "extensible_dataset",
     "embedded_data",
+    "bookmarks",
+    "filesystem_limits",
     "large_blocks",
+    "large_dnode",
     "sha512",
     "skein",
     "edonr",
-    "spacemap_v2",
-    "allocation_classes",
-    "zstd_compress",
     "userobj_accounting",
     "project_quota",
-    "bookmarks",
+    "spacemap_v2",
+    "allocation_classes",
+    "resilver_defer",
+    "bookmark_v2",
+    "redaction_bookmarks",
+    "redacted_datasets",
+    "bookmark_written",
+    "log_spacemap",
+    "livelist",
+    "device_rebuild",
+    "zstd_compress",
+    "zilsaxattr",
+    "head_errlog",
     "blake3",
+    "vdev_zaps_v2",
 ];
+
+const LOG_SPACEMAP: &str = "com.delphix:log_spacemap";
+const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
+const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
+const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 
 impl LivePool {
     /// Opens a pool to be changed, from devices that are open for writing.
     ///
-    /// Errors: as from [`Pool::open`]; `ReadOnly` naming what forbids writing: features, an old version.
+    /// Errors: as from [`Pool::open`]; `ReadOnly` naming what forbids writing: features, an old version, a
+    /// log that has to be replayed.
     pub fn import(
         env: &Env,
         candidate: &Candidate,
@@ -55,20 +82,9 @@ impl LivePool {
     fn of(env: &Env, pool: Pool, host: (u64, String)) -> Result<Arc<LivePool>> {
         check_writable(&pool)?;
         let tree = pool.tree().clone();
-        let (mut tops, mut shapes) = (HashMap::new(), Vec::new());
-        for top in tree.tops() {
-            let Some(spec) = top.top_spec().filter(|_| top.kind().is_concrete()) else { continue };
-            let slabs = slabs::read(&pool, top)?;
-            shapes.push(TopShape {
-                top: top.number(),
-                class: class_of(top),
-                metaslab_shift: spec.metaslab_shift,
-                metaslabs: slabs.iter().map(|slab| (slab.range.clone(), slab.allocated.max(0) as u64)).collect(),
-            });
-            let maps = slabs.into_iter().map(|slab| (slab.map, slab.range)).collect();
-            tops.insert(top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps });
-        }
-        let maps = Arc::new(SpaceMaps::new(tops));
+        let (tops, shapes, pending) = space_of(&pool)?;
+        let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
+        let maps = Arc::new(SpaceMaps::new(tops, pending));
         let uberblock = pool.uberblock().clone();
         let (cache, mos) = open_mos(env, &tree, &maps, shapes, uberblock.rootbp, pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
@@ -85,9 +101,10 @@ impl LivePool {
             host,
             comment: pool.config().opt_str("comment").map(str::to_owned),
             features_for_read: features.unwrap_or_default(),
-            traits: traits(&|guid| pool.features().state(guid) != crate::FeatureState::Disabled),
+            traits: traits(&|guid| pool.features().state(guid) != FeatureState::Disabled),
             uberblock: Some(uberblock.clone()),
             object: object_directory(pool.mos())?.require_u64("config")?,
+            imported: Some(pool.config().clone()),
             is_dirty: true,
         };
         let live = LivePool {
@@ -112,9 +129,70 @@ impl LivePool {
         live.renew_view(uberblock.txg)?;
         let live = Arc::new(live);
         // the labels say that it is in use, and by whom
-        live.run(|context| context.write_config())?;
+        live.run(move |context| {
+            if has_logs {
+                context.take_up_logs()?;
+            }
+            context.write_config()
+        })?;
         Ok(live)
     }
+}
+
+impl SyncContext<'_> {
+    /// Takes the changes that are only in logs up into the space maps, and removes the logs.
+    fn take_up_logs(&self) -> Result<()> {
+        let change = &self.change;
+        self.pool.maps.take_up(change)?;
+        if let Some(logs) = change.number(1, LOG_SPACEMAP_ZAP)? {
+            let all = change.by_number(logs)?;
+            for (_, log) in &all {
+                change.free_object(*log)?;
+            }
+            change.count_feature(SPACEMAP_HISTOGRAM, -(all.len() as i64))?;
+            change.free_object(logs)?;
+            change.remove(1, LOG_SPACEMAP_ZAP)?;
+        }
+        for top in self.pool.tree.tops().filter_map(|top| top.top_spec()).filter(|top| top.zap != 0) {
+            if let Some(array) = change.number(top.zap, UNFLUSHED)? {
+                change.free_object(array)?;
+                change.remove(top.zap, UNFLUSHED)?;
+            }
+        }
+        let uses = change.feature(LOG_SPACEMAP)?.unwrap_or(0) as i64;
+        change.count_feature(LOG_SPACEMAP, -uses).map(drop)
+    }
+}
+
+/// Where the space maps are, what the allocator starts with, and what is only in logs of space maps.
+fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pending)> {
+    let (mut tops, mut shapes, mut pending) = (HashMap::new(), Vec::new(), Pending::new());
+    let logs = slabs::logs(pool)?;
+    for top in pool.tree().tops() {
+        let Some(spec) = top.top_spec().filter(|_| top.kind().is_concrete()) else { continue };
+        let slabs = slabs::read(pool, top)?;
+        let mut sums: Vec<i64> = slabs.iter().map(|slab| slab.allocated).collect();
+        for (txg, runs) in &logs {
+            for run in runs.iter().filter(|run| run.vdev == Some(top.number())) {
+                let at = usize::try_from(run.offset.checked_shr(spec.metaslab_shift).unwrap_or(u64::MAX));
+                let Some((at, slab)) = at.ok().and_then(|at| Some((at, slabs.get(at)?))) else { continue };
+                if slab.unflushed_since.is_some_and(|since| *txg >= since) {
+                    let bytes = i64::try_from(run.len).unwrap_or(i64::MAX);
+                    sums[at] = sums[at].saturating_add(if run.allocated { bytes } else { -bytes });
+                    pending.entry((top.number(), at as u64)).or_default().push(Run { vdev: None, ..*run });
+                }
+            }
+        }
+        shapes.push(TopShape {
+            top: top.number(),
+            class: class_of(top),
+            metaslab_shift: spec.metaslab_shift,
+            metaslabs: slabs.iter().zip(sums).map(|(slab, sum)| (slab.range.clone(), sum.max(0) as u64)).collect(),
+        });
+        let maps = slabs.into_iter().map(|slab| (slab.map, slab.range)).collect();
+        tops.insert(top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps });
+    }
+    Ok((tops, shapes, pending))
 }
 
 /// Refuses what cannot be written to without harm.
@@ -127,16 +205,60 @@ fn check_writable(pool: &Pool) -> Result<()> {
         return refuse("pools of the other byte order can be imported read-only".into());
     }
     let is_foreign = |guid: &&str| {
-        pool.features().state(guid) == crate::FeatureState::Active
-            && feature::find(guid).is_none_or(|feature| !WRITABLE.contains(&feature.name))
+        pool.features().state(guid) == FeatureState::Active
+            && feature::find(guid).is_none_or(|feature| !WRITABLE_FEATURES.contains(&feature.name))
     };
     let foreign: Vec<&str> = pool.features().guids().filter(is_foreign).collect();
     if !foreign.is_empty() {
         let list = foreign.join("\n\t");
         return refuse(format!("the pool uses features that can only be read, not written:\n\t{list}"));
     }
-    if pool.tree().iter().any(|vdev| matches!(vdev.kind(), vdev::Kind::Indirect | vdev::Kind::Draid(_))) {
-        return refuse("pools with removed devices or draid vdevs can be imported read-only".into());
+    let is_fixed = |vdev: &vdev::Vdev| {
+        matches!(
+            vdev.kind(),
+            vdev::Kind::Indirect
+                | vdev::Kind::Draid(_)
+                | vdev::Kind::DraidSpare { .. }
+                | vdev::Kind::Replacing
+                | vdev::Kind::Spare
+                | vdev::Kind::Missing
+        )
+    };
+    if pool.tree().iter().any(is_fixed) {
+        return refuse("pools with removed or replaced devices, or draid vdevs, can be imported read-only".into());
+    }
+    check_logs(pool)
+}
+
+/// Refuses a pool with a log that holds what was promised to somebody: only replaying it would keep that.
+fn check_logs(pool: &Pool) -> Result<()> {
+    struct Any(bool);
+    impl zil::Visitor for Any {
+        fn block(&mut self, _: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+        fn record(&mut self, _: &Record<'_>) -> ControlFlow<()> {
+            self.0 = true;
+            ControlFlow::Break(())
+        }
+    }
+    for dir in pool.dsl().walk()? {
+        if dir.phys.head_dataset == 0 {
+            continue;
+        }
+        let head = pool.dsl().head(&dir)?;
+        if head.phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(pool.cache().clone(), head.id, head.phys.bp, Mode::Raw, &head.name)?;
+        let header = zil::Header::parse(&objset.phys().log_header)?;
+        let mut any = Any(false);
+        zil::walk(pool.cache().zio(), head.id, &header, &mut any);
+        if any.0 || header.is_claimed() && !header.first.is_hole() {
+            let what = "the intent log has not been replayed, which this version cannot do: import the pool \
+                        read-only, or let OpenZFS import and export it";
+            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
+        }
     }
     Ok(())
 }

@@ -44,11 +44,15 @@ pub(super) struct MapsOfTop {
     pub(super) maps: Vec<(u64, Range<u64>)>,
 }
 
+/// Changes of metaslabs, by vdev and number, that their maps do not have yet: in bytes, in order.
+pub(super) type Pending = HashMap<(u64, u64), Vec<Run>>;
+
 /// The space maps of a pool.
 pub(super) struct SpaceMaps {
     /// Weak, as what allocates for the MOS holds this.
     mos: Mutex<Weak<Objset>>,
     tops: Mutex<HashMap<u64, MapsOfTop>>,
+    pending: Mutex<Pending>,
 }
 
 /// What the allocator gets.
@@ -61,8 +65,8 @@ impl SpaceMapSource for Source {
 }
 
 impl SpaceMaps {
-    pub(super) fn new(tops: HashMap<u64, MapsOfTop>) -> SpaceMaps {
-        SpaceMaps { mos: Mutex::default(), tops: Mutex::new(tops) }
+    pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: Pending) -> SpaceMaps {
+        SpaceMaps { mos: Mutex::default(), tops: Mutex::new(tops), pending: Mutex::new(pending) }
     }
 
     /// Tells the set that the maps are in.
@@ -72,8 +76,9 @@ impl SpaceMaps {
 
     fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
         let (map, ashift, range) = self.place(top, metaslab)?;
+        let pending = lock(&self.pending).get(&(top, metaslab)).cloned().unwrap_or_default();
         if map == 0 {
-            return Ok(Vec::new());
+            return Ok(pending);
         }
         let gone = || Error::new(Kind::Missing, "the pool is being closed");
         let mos = lock(&self.mos).upgrade().ok_or_else(gone)?;
@@ -86,7 +91,19 @@ impl SpaceMaps {
             let too_far = || Error::corrupt("a run of a space map is out of all bounds");
             Ok(Run { offset: offset.ok_or_else(too_far)?, len: run.len << ashift, ..run })
         };
-        runs(&bytes).map(in_bytes).collect()
+        runs(&bytes).map(in_bytes).chain(pending.into_iter().map(Ok)).collect()
+    }
+
+    /// Writes all maps anew that lack something.
+    pub(super) fn take_up(&self, change: &Change<'_>) -> Result<()> {
+        let allocator = change.mos.cache().zio().allocator()?.clone();
+        let places: Vec<(u64, u64)> = lock(&self.pending).keys().copied().collect();
+        for (top, metaslab) in places {
+            let one = MetaslabChange { top, metaslab, allocated: Vec::new(), freed: Vec::new() };
+            self.write_one(change, &allocator, &one, (1, true))?;
+            lock(&self.pending).remove(&(top, metaslab));
+        }
+        Ok(())
     }
 
     fn place(&self, top: u64, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
@@ -100,12 +117,18 @@ impl SpaceMaps {
     pub(super) fn write(&self, change: &Change<'_>, changes: Vec<MetaslabChange>, pass: u32) -> Result<()> {
         let allocator = change.mos.cache().zio().allocator()?.clone();
         for one in changes {
-            self.write_one(change, &allocator, &one, pass)?;
+            self.write_one(change, &allocator, &one, (pass, false))?;
         }
         Ok(())
     }
 
-    fn write_one(&self, change: &Change<'_>, allocator: &Allocator, one: &MetaslabChange, pass: u32) -> Result<()> {
+    fn write_one(
+        &self,
+        change: &Change<'_>,
+        allocator: &Allocator,
+        one: &MetaslabChange,
+        (pass, lacks_changes): (u32, bool),
+    ) -> Result<()> {
         let (map, ashift, range) = self.place(one.top, one.metaslab)?;
         let object = match map {
             0 => self.create_map(change, one)?,
@@ -117,7 +140,7 @@ impl SpaceMaps {
         let is_long = before.length > CONDENSE_BYTES_MIN
             && before.length > allocated.count() as u64 * 16 * CONDENSE_PERCENT / 100;
         // written anew at most once in a group, or it would not converge
-        let anew = is_long && pass == 2;
+        let anew = lacks_changes || is_long && pass == 2;
         let start = if anew { 0 } else { before.length };
         let mut encoder = Encoder::new(start, BLOCK_SIZE, true);
         let mut push = |is_allocated: bool, ranges: &mut dyn Iterator<Item = Range<u64>>| {
