@@ -5,6 +5,7 @@ use dmu::live::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Value};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
+use pool::LivePool;
 use zpl::{New, NewKind, Zpl};
 
 use crate::bed::{self, Bed};
@@ -28,7 +29,6 @@ fn name(i: usize) -> Vec<u8> {
 /// as in the peer.
 pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
     let params = format!("\"files\":{COUNT}");
-    let emit = |test, seconds: f64| options.emit(test, &params, COUNT as f64 / seconds, "files/s");
     let (pool, set) = bed.create("lz4")?;
     let table = {
         let tx = pool.txgs().begin()?;
@@ -37,7 +37,7 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
         Editor::create(&table.changing(&tx), 0, 0, bed.env.random())?;
         table
     };
-    let create = |i| {
+    let create = |i: usize| {
         let tx = pool.txgs().begin()?;
         let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, INDIRECT_SHIFT, 1, 1);
         dnode.bonus_type = NUMBERS;
@@ -49,13 +49,13 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
         let found = editor.lookup(&name(i))?.and_then(|value| value.first_u64());
         found.ok_or_else(|| Error::new(Kind::NotFound, "a name is gone"))
     };
-    let stat = |i| {
+    let stat = |i: usize| {
         let tx = pool.txgs().begin()?;
         let id = find(i, Editor::new(&table.changing(&tx)))?;
         assert!(set.object(id)?.bonus() == [i as u8; ATTRIBUTES], "attributes of {id}");
         Ok(())
     };
-    let remove = |i| {
+    let remove = |i: usize| {
         let tx = pool.txgs().begin()?;
         let changing = table.changing(&tx);
         let editor = Editor::new(&changing);
@@ -63,36 +63,49 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
         editor.remove(&name(i))?;
         set.free_object(&tx, id)
     };
-    emit("object-create", seconds(|| (0..COUNT).try_for_each(create).and_then(|()| pool.sync()))?);
-    emit("object-stat", seconds(|| (0..COUNT).try_for_each(stat))?);
-    emit("object-remove", seconds(|| (0..COUNT).try_for_each(remove).and_then(|()| pool.sync()))?);
+    measure(options, &pool, "object", &params, [&create, &stat, &remove])?;
     bed::export(pool.clone())
 }
 
 /// Files of a few KiB, as POSIX has them.
 pub(crate) fn run_files(options: &Options, bed: &Bed) -> Result<()> {
     let params = format!("\"files\":{COUNT},\"size\":{FILE_BYTES}");
-    let emit = |test, seconds: f64| options.emit(test, &params, COUNT as f64 / seconds, "files/s");
     let (pool, set) = bed.create("lz4")?;
     let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default())?;
     let root = zpl.root();
     let bytes: Vec<u8> = (0..FILE_BYTES).map(|i| (i * i / 7) as u8).collect();
-    let create = |i| {
+    let create = |i: usize| {
         let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
         let file = zpl.create(root, &name(i), &new)?;
         zpl.open_file(file.ino)?.write(0, &bytes).map(drop)
     };
-    let stat = |i| {
+    let stat = |i: usize| {
         let stat = zpl.stat(zpl.lookup(root, &name(i))?)?;
         assert!(stat.size == FILE_BYTES as u64, "size of file {i}");
         Ok(())
     };
-    let remove = |i| match zpl.unlink(root, &name(i))? {
+    let remove = |i: usize| match zpl.unlink(root, &name(i))? {
         Some(ino) => zpl.reclaim(ino),
         None => Ok(()),
     };
-    emit("file-create", seconds(|| (0..COUNT).try_for_each(create).and_then(|()| pool.sync()))?);
-    emit("file-stat", seconds(|| (0..COUNT).try_for_each(stat))?);
-    emit("file-remove", seconds(|| (0..COUNT).try_for_each(remove).and_then(|()| pool.sync()))?);
+    measure(options, &pool, "file", &params, [&create, &stat, &remove])?;
     bed::export(pool.clone())
+}
+
+/// Does each step for all things, one after the other; a step that changes something ends when that is durable.
+fn measure(
+    options: &Options,
+    pool: &LivePool,
+    what: &str,
+    params: &str,
+    steps: [&dyn Fn(usize) -> Result<()>; 3],
+) -> Result<()> {
+    for (step, name) in steps.into_iter().zip(["create", "stat", "remove"]) {
+        let took = seconds(|| {
+            (0..COUNT).try_for_each(step)?;
+            if name == "stat" { Ok(()) } else { pool.sync() }
+        })?;
+        options.emit(&format!("{what}-{name}"), params, COUNT as f64 / took, "files/s");
+    }
+    Ok(())
 }
