@@ -1,4 +1,5 @@
-# demo.sh - `./x demo`, sourced by x: what Cenote does, shown on pools of the corpus, which OpenZFS made.
+# demo.sh - `./x demo`, sourced by x: what Cenote does, shown on a pool that it makes, and on pools of the
+# corpus, which OpenZFS made.
 # shellcheck shell=bash
 
 # Show a command as a user would type it, and run it.
@@ -18,7 +19,42 @@ demo_pool() {
 
 demo_end() {
     cenote zpool export t_snapshots >/dev/null 2>&1 || true
+    cenote zpool export -f tank >/dev/null 2>&1 || true
     rm -rf --one-file-system "$demo_dir"
+}
+
+# A pool of hard disks, a log and a cache, made of sparse files: written, exported, judged, imported again.
+demo_written() {
+    local disks=$demo_dir/disks
+    mkdir "$disks"
+    truncate -s 1G "$disks"/{hdd0,hdd1}
+    truncate -s 256M "$disks"/{ssd0,ssd1,ssd2}
+    say "a hybrid pool: a mirror of disks, a mirrored log, a cache"
+    shown cenote zpool create -R "$demo_dir/mnt" -O compression=lz4 tank \
+        mirror "$disks/hdd0" "$disks/hdd1" log mirror "$disks/ssd0" "$disks/ssd1" cache "$disks/ssd2"
+    shown cenote zfs create -o compression=zstd tank/project
+    shown cp -r "$OLDPWD/crates" mnt/tank/project/
+    shown dd if=/dev/urandom of=mnt/tank/data bs=1M count=64 status=none
+    shown mv mnt/tank/project/crates mnt/tank/project/sources
+    shown rm -r mnt/tank/project/sources/cmd
+    shown cenote zpool sync tank
+    shown cenote zpool status tank
+    shown cenote zfs list -o name,used,avail,refer,compressratio,mountpoint
+    shown df -hT mnt/tank
+    local before after
+    before=$(find mnt/tank -type f -exec sha256sum {} + | sort | sha256sum)
+    shown cenote zpool export tank
+    if type -P zdb >/dev/null; then
+        say "OpenZFS's own checker looks at every block"
+        zdb -e -p "$disks" -bcc tank 2>/dev/null | grep -E 'leak|bp count|bp logical|bp allocated'
+    else
+        skip "zdb is not there to look at the pool (Debian's zfsutils-linux)"
+    fi
+    shown cenote zpool import -d "$disks" -R "$demo_dir/mnt" tank
+    after=$(find mnt/tank -type f -exec sha256sum {} + | sort | sha256sum)
+    [[ $before == "$after" ]] || die "the files are not what they were"
+    say "all files are what they were"
+    shown cenote zpool export tank
 }
 
 demo() {
@@ -30,6 +66,8 @@ demo() {
     demo_pool snapshots
     demo_pool raidz1
     cd "$demo_dir"
+
+    if [[ -e /dev/fuse ]] && ((EUID == 0)); then demo_written; else skip "no /dev/fuse, or not root: no pool is made"; fi
 
     say "a raidz1 pool of three disks, of which one is gone: still readable, without mounting, without root"
     rm raidz1/vdb.img

@@ -6,5 +6,6 @@ mod damage;
 mod files;
 mod golden;
 mod live;
+mod names;
 mod redundancy;
 mod ztest;
