@@ -1,7 +1,7 @@
-//! Which features a pool gets: those that Cenote can write, cut down to what other systems know.
+//! Which features a pool gets: those that Cenote uses, cut down to what other systems know.
 //!
 //! ```text
-//!   features Cenote writes ∩ sets named by `compatibility`  (none with -d)
+//!   features Cenote gives  ∩ sets named by `compatibility`  (none with -d)
 //!     + those named by feature@NAME=enabled                 - those named by feature@NAME=disabled
 //!     + all that these need
 //! ```
@@ -18,39 +18,46 @@ const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatib
 /// Longer files are no sets of features.
 const FILE_BYTES_MAX: u64 = 16 << 10;
 
-/// The features that Cenote can write.
-const WRITABLE: &[&str] = &[
-    "empty_bpobj",
-    "lz4_compress",
-    "spacemap_histogram",
-    "enabled_txg",
-    "hole_birth",
-    "extensible_dataset",
-    "embedded_data",
-    "large_blocks",
-    "sha512",
-    "skein",
-    "edonr",
-    "spacemap_v2",
-    "allocation_classes",
-    "zstd_compress",
+/// Features that Cenote can write, but gives to no pool: it would not use them itself, and does not make what
+/// some of them want from the start.
+const NOT_GIVEN: &[&str] = &[
+    "multi_vdev_crash_dump",
+    "filesystem_limits",
+    "large_dnode",
+    "resilver_defer",
+    "bookmark_v2",
+    "redaction_bookmarks",
+    "redacted_datasets",
+    "bookmark_written",
+    "log_spacemap",
+    "livelist",
+    "device_rebuild",
+    "zilsaxattr",
+    "head_errlog",
+    "vdev_zaps_v2",
 ];
 
 /// What a feature needs to be enabled, too.
 const NEEDS: &[(&str, &str)] = &[
     ("hole_birth", "enabled_txg"),
+    ("bookmarks", "extensible_dataset"),
+    ("blake3", "extensible_dataset"),
     ("large_blocks", "extensible_dataset"),
     ("sha512", "extensible_dataset"),
     ("skein", "extensible_dataset"),
     ("edonr", "extensible_dataset"),
+    ("userobj_accounting", "extensible_dataset"),
+    ("project_quota", "extensible_dataset"),
     ("zstd_compress", "extensible_dataset"),
 ];
 
-/// The usual sets, as far as they cut down what Cenote writes.
-const USUAL: &[(&str, &[&str])] = &[
+/// The usual sets, as far as they cut down what Cenote gives to pools.
+const USUAL: &[(&str, Usual)] = &[
     (
         "grub2",
-        &[
+        Usual::Only(&[
+            "async_destroy",
+            "bookmarks",
             "embedded_data",
             "empty_bpobj",
             "enabled_txg",
@@ -59,33 +66,33 @@ const USUAL: &[(&str, &[&str])] = &[
             "large_blocks",
             "lz4_compress",
             "spacemap_histogram",
-        ],
+        ]),
     ),
-    (
-        "zol-0.8",
-        &[
-            "allocation_classes",
-            "edonr",
-            "embedded_data",
-            "empty_bpobj",
-            "enabled_txg",
-            "extensible_dataset",
-            "hole_birth",
-            "large_blocks",
-            "lz4_compress",
-            "sha512",
-            "skein",
-            "spacemap_histogram",
-            "spacemap_v2",
-        ],
-    ),
-    ("openzfs-2.0-linux", WRITABLE),
-    ("openzfs-2.1-linux", WRITABLE),
-    ("openzfs-2.2", WRITABLE),
-    ("openzfs-2.2-linux", WRITABLE),
-    ("openzfs-2.3", WRITABLE),
-    ("openzfs-2.3-linux", WRITABLE),
+    ("zol-0.8", Usual::Without(&["blake3", "zstd_compress"])),
+    ("openzfs-2.0-linux", Usual::Without(&["blake3"])),
+    ("openzfs-2.1-linux", Usual::Without(&["blake3"])),
+    ("openzfs-2.2", Usual::Without(&[])),
+    ("openzfs-2.2-linux", Usual::Without(&[])),
+    ("openzfs-2.3", Usual::Without(&[])),
+    ("openzfs-2.3-linux", Usual::Without(&[])),
 ];
+
+/// A set of the features that Cenote gives to pools.
+enum Usual {
+    /// These.
+    Only(&'static [&'static str]),
+    /// All but these.
+    Without(&'static [&'static str]),
+}
+
+impl Usual {
+    fn has(&self, name: &str) -> bool {
+        match self {
+            Usual::Only(names) => names.contains(&name),
+            Usual::Without(names) => !names.contains(&name),
+        }
+    }
+}
 
 /// The features that a value of the property `compatibility` allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -157,35 +164,33 @@ fn read(file: &str, folders: &[&Path]) -> Option<(Vec<String>, usize)> {
         let text = std::fs::read_to_string(path).ok().filter(|text| text.ends_with('\n'))?;
         return Some((words(&text), place));
     }
-    let (_, names) = USUAL.iter().find(|(name, _)| *name == file)?;
-    Some((names.iter().map(|name| (*name).to_owned()).collect(), folders.len()))
+    let (_, usual) = USUAL.iter().find(|(name, _)| *name == file)?;
+    Some((given().map(|feature| feature.name.to_owned()).filter(|name| usual.has(name)).collect(), folders.len()))
 }
 
 fn is_known(name: &str) -> bool {
     FEATURES.iter().any(|feature| feature.name == name)
 }
 
-/// Whether Cenote can write pools in which the feature of that name is active.
-pub fn is_writable(name: &str) -> bool {
-    WRITABLE.contains(&name)
+/// Whether a pool can get the feature of that name from Cenote.
+pub fn is_given(name: &str) -> bool {
+    pool::WRITABLE_FEATURES.contains(&name) && !NOT_GIVEN.contains(&name)
 }
 
-/// The features that Cenote can write, in the order of the table.
-pub fn writable() -> impl Iterator<Item = &'static Feature> {
-    FEATURES.iter().filter(|feature| is_writable(feature.name))
+/// The features that pools can get from Cenote, in the order of the table.
+pub fn given() -> impl Iterator<Item = &'static Feature> {
+    FEATURES.iter().filter(|feature| is_given(feature.name))
 }
 
 /// Guids of the features of a new pool. `none` is flag `-d`; `wishes` are the properties `feature@NAME`,
 /// whose values have been checked.
 pub fn features_for(allowed: &Allowed, none: bool, wishes: &[(&str, bool)]) -> Vec<String> {
     let wished = |name: &str| wishes.iter().find(|(wish, _)| *wish == name).map(|(_, is_on)| *is_on);
-    let mut names: Vec<&str> = writable()
-        .map(|feature| feature.name)
-        .filter(|name| wished(name).unwrap_or(!none && allowed.has(name)))
-        .collect();
+    let mut names: Vec<&str> =
+        given().map(|feature| feature.name).filter(|name| wished(name).unwrap_or(!none && allowed.has(name))).collect();
     let needed: Vec<&str> = NEEDS.iter().filter(|(name, _)| names.contains(name)).map(|(_, needed)| *needed).collect();
     names.extend(needed);
-    writable().filter(|feature| names.contains(&feature.name)).map(|feature| feature.guid.to_owned()).collect()
+    given().filter(|feature| names.contains(&feature.name)).map(|feature| feature.guid.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -214,6 +219,7 @@ mod tests {
         assert_eq!(load("cut,gone"), Err("could not read/parse feature file(s): cut gone ".into()));
         assert_eq!(load(","), Err("no valid compatibility files specified".into()));
         assert!(load("openzfs-2.1-linux").unwrap().has("zstd_compress"));
+        assert!(!load("openzfs-2.1-linux").unwrap().has("blake3") && load("openzfs-2.2").unwrap().has("blake3"));
         assert!(!load("zol-0.8").unwrap().has("zstd_compress"));
         std::fs::remove_dir_all(top).unwrap();
     }
@@ -221,20 +227,27 @@ mod tests {
     #[test]
     fn features_of_new_pools() {
         let all = Allowed::load("off").unwrap();
-        assert_eq!(features_for(&all, false, &[]).len(), WRITABLE.len());
+        assert_eq!(features_for(&all, false, &[]).len(), given().count());
         assert!(features_for(&all, true, &[]).is_empty());
         assert!(features_for(&Allowed::load("legacy").unwrap(), false, &[]).is_empty());
         // what a feature needs comes with it
         let skein = features_for(&all, true, &[("skein", true)]);
         assert_eq!(skein, ["com.delphix:extensible_dataset", "org.illumos:skein"]);
         let most = features_for(&all, false, &[("edonr", false)]);
-        assert!(!most.iter().any(|guid| guid.ends_with("edonr")) && most.len() + 1 == WRITABLE.len());
+        assert!(!most.iter().any(|guid| guid.ends_with("edonr")) && most.len() + 1 == given().count());
     }
 
     #[test]
     fn the_tables_know_only_features() {
-        let mut names = WRITABLE.iter().chain(NEEDS.iter().flat_map(|(a, b)| [a, b]));
-        assert!(names.all(|name| is_known(name) && is_writable(name)));
-        assert!(USUAL.iter().all(|(_, names)| names.iter().all(|name| is_known(name))));
+        let mut needed = NEEDS.iter().flat_map(|(a, b)| [a, b]);
+        assert!(needed.all(|name| is_known(name) && is_given(name)));
+        assert!(NOT_GIVEN.iter().all(|name| is_known(name) && pool::WRITABLE_FEATURES.contains(name)));
+        let names_of = |usual: &Usual| match usual {
+            Usual::Only(names) | Usual::Without(names) => *names,
+        };
+        assert!(USUAL.iter().flat_map(|(_, usual)| names_of(usual)).all(|name| is_given(name)));
+        for name in ["async_destroy", "userobj_accounting", "project_quota"] {
+            assert!(is_given(name), "{name}");
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Making a [`PoolReport`] of an open pool, and a [`VdevReport`] of any tree.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base::Result;
+use device::{FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
-use pool::{Candidate, FeatureState, Pool, TopSpace, class_fragmentation};
+use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
 use vdev::tree::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Spec, Tree, Vdev};
 
@@ -229,11 +231,12 @@ fn of_spec(spec: &Spec) -> VdevReport {
     report
 }
 
-/// A spare or cache device from its list in the pool.
+/// A spare or cache device from its list in the pool: as the scan found it, or where the list says it is.
 fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevReport> {
     let spec = Spec::parse_leaf(nv).ok()?;
     let mut report = of_spec(&spec);
-    let found = candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid));
+    let scanned = candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid)).cloned();
+    let found = scanned.or_else(|| look_at(spec.leaf.as_ref()?.path.as_deref()?, spec.guid));
     (report.state, report.aux) = match (spec.kind, found) {
         (Kind::DraidSpare { .. }, _) => (State::Healthy, Aux::None),
         (_, Some(found)) => {
@@ -245,6 +248,12 @@ fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevRe
         (_, None) => (State::CantOpen, Aux::OpenFailed),
     };
     Some(report)
+}
+
+/// The device at a path, if it has the label with that guid. No scan precedes the making of a pool.
+fn look_at(path: &str, guid: u64) -> Option<FoundDevice> {
+    let device = FileDevice::open(path, OpenMode::ReadOnlyCached).ok()?;
+    FoundDevice::examine(path, Arc::new(device)).ok()?.into_iter().find(|found| found.guid() == Some(guid))
 }
 
 /// The spares; one that is part of the tree stands in for another device.

@@ -107,7 +107,7 @@ fn check_feature(name: &str, feature: &str, value: &str, when: When) -> Result<(
     match value {
         "disabled" if when == When::Create => Ok(()),
         "disabled" => Err(format!("property '{name}' can only be set to 'disabled' at creation time")),
-        "enabled" if compat::is_writable(feature) => Ok(()),
+        "enabled" if compat::is_given(feature) => Ok(()),
         "enabled" => Err(format!("this version of Cenote cannot write feature '{feature}'")),
         _ => Err(format!("property '{name}' can only be set to 'enabled' or 'disabled'")),
     }

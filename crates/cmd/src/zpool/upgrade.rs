@@ -65,7 +65,7 @@ pub fn run(args: &[OsString]) -> Done {
 fn features() -> String {
     let mut text = "The following features are supported:\n\nFEAT DESCRIPTION\n".to_owned();
     text += &format!("{}\n", "-".repeat(61));
-    for feature in compat::writable() {
+    for feature in compat::given() {
         let note = if feature.readonly_compatible { " (read-only compatible)" } else { "" };
         text += &format!("{:<37}{note}\n", feature.name);
     }
@@ -92,7 +92,7 @@ fn older(reports: &[PoolReport]) -> String {
 fn missing(report: &PoolReport) -> Vec<&'static str> {
     let allowed = Allowed::load(report.compatibility.as_deref().unwrap_or_default()).unwrap_or_default();
     let lacks = |guid: &str| !report.features.iter().any(|(listed, _)| listed == guid);
-    let wanted = compat::writable().filter(|feature| allowed.has(feature.name) && lacks(feature.guid));
+    let wanted = compat::given().filter(|feature| allowed.has(feature.name) && lacks(feature.guid));
     wanted.map(|feature| feature.name).collect()
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_is_missing() {
-        let full = compat::writable().map(|feature| (feature.guid.to_owned(), false)).collect();
+        let full = compat::given().map(|feature| (feature.guid.to_owned(), false)).collect();
         let full = PoolReport { name: "full".into(), version: VERSION, features: full, ..PoolReport::default() };
         let mut some = PoolReport { name: "some".into(), ..full.clone() };
         some.features.retain(|(guid, _)| !guid.ends_with("skein"));
