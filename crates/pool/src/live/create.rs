@@ -73,16 +73,19 @@ impl LivePool {
         let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
-        let (cache, mos, maps) = open_empty(env, &tree, &new.name)?;
+        let traits = traits(&|guid| new.features.iter().any(|feature| feature == guid));
+        let (cache, mos, maps) = open_empty(env, &tree, &new.name, traits)?;
         let config = Config {
             name: new.name.clone(),
             guid: tree.root().guid(),
             state: 0,
             txg: TXG_INITIAL,
             host: new.host.clone(),
-            comment: new.properties.iter().find(|(name, _)| name == "comment").map(|(_, text)| text.clone()),
+            comment: new.property("comment"),
+            compatibility: new.property("compatibility"),
             features_for_read: features_for_read(new),
-            traits: traits(&|guid| new.features.iter().any(|feature| feature == guid)),
+            traits,
+            missed_maps: HashMap::new(),
             uberblock: None,
             object: CONFIG,
             imported: None,
@@ -103,8 +106,10 @@ impl LivePool {
             tasks: Mutex::default(),
             syncing: Mutex::default(),
             rooms: Mutex::default(),
+            missed: Mutex::default(),
             has_destroyed: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
+            thread: Mutex::default(),
             ends: AtomicBool::new(false),
         });
         let new = new.clone();
@@ -140,11 +145,6 @@ impl SyncContext<'_> {
         change.mos.cache().zio().set_salt(*salt.first_chunk().expect("32 bytes"));
         let (_, created) = change.create_pool_dsl(&new.fs_properties)?;
         self.make_history()?;
-        if let Some((_, comment)) = new.properties.iter().find(|(name, _)| name == "comment") {
-            let table = change.create_table(ObjectType(31))?;
-            change.add(DIRECTORY, "pool_props", table)?;
-            change.set(table, "comment", &Value::of_text(comment))?;
-        }
         self.make_head(&created, make_root)?;
         self.log_history(&new.history)?;
         self.write_config()
@@ -341,7 +341,12 @@ fn top_of(
 }
 
 /// The pipeline and an empty MOS over vdevs in which nothing is allocated.
-fn open_empty(env: &Env, tree: &Arc<Tree>, name: &str) -> Result<(Arc<Cache>, Arc<Objset>, Arc<SpaceMaps>)> {
+fn open_empty(
+    env: &Env,
+    tree: &Arc<Tree>,
+    name: &str,
+    traits: PoolTraits,
+) -> Result<(Arc<Cache>, Arc<Objset>, Arc<SpaceMaps>)> {
     let tops = tree.tops().filter_map(|top| {
         let spec = top.top_spec()?;
         let maps = (0..slabs::count(top)).map(|n| (0, slabs::range(top, n))).collect();
@@ -356,17 +361,18 @@ fn open_empty(env: &Env, tree: &Arc<Tree>, name: &str) -> Result<(Arc<Cache>, Ar
     });
     let shapes: Vec<TopShape> = shapes.collect();
     let maps = Arc::new(SpaceMaps::new(tops, HashMap::new()));
-    let (cache, mos) = open_mos(env, tree, &maps, shapes, BlkPtr::HOLE, name)?;
+    let (cache, mos) = open_mos(env, tree, &maps, shapes, (BlkPtr::HOLE, traits), name)?;
     Ok((cache, mos, maps))
 }
 
-/// The pipeline that allocates from `shapes`, and the MOS under `rootbp`, to be changed.
+/// The pipeline that allocates from `shapes`, and the MOS under `rootbp`, to be changed, in a pool with those
+/// traits.
 pub(super) fn open_mos(
     env: &Env,
     tree: &Arc<Tree>,
     maps: &Arc<SpaceMaps>,
     shapes: Vec<TopShape>,
-    rootbp: BlkPtr,
+    (rootbp, traits): (BlkPtr, PoolTraits),
     name: &str,
 ) -> Result<(Arc<Cache>, Arc<Objset>)> {
     let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
@@ -376,7 +382,7 @@ pub(super) fn open_mos(
     }
     zio.set_allocator(Arc::new(allocator));
     let cache = Arc::new(Cache::new(zio, CACHE_BYTES));
-    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, MOS_POLICY)?;
+    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(traits))?;
     maps.set_mos(&mos);
     Ok((cache, mos))
 }
@@ -401,13 +407,16 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 }
 
 /// How the MOS is written.
-const MOS_POLICY: Policy = Policy {
-    checksum: Checksum::Fletcher4,
-    compress: Compress::Lz4,
-    compress_level: 0,
-    compress_meta: Compress::Lz4,
-    copies: 3,
-    is_meta: true,
-    embed: true,
-    hole_birth: true,
-};
+fn mos_policy(traits: PoolTraits) -> Policy {
+    let compress = if traits.lz4 { Compress::Lz4 } else { Compress::Lzjb };
+    Policy {
+        checksum: Checksum::Fletcher4,
+        compress,
+        compress_level: 0,
+        compress_meta: compress,
+        copies: 3,
+        is_meta: true,
+        embed: traits.embedded_data,
+        hole_birth: traits.hole_birth,
+    }
+}

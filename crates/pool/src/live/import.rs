@@ -18,7 +18,7 @@ use zio::alloc::TopShape;
 
 use super::config::Config;
 use super::create::{class_of, open_mos, traits};
-use super::space_maps::{MapsOfTop, Pending, SpaceMaps};
+use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{DIRTY_BYTES_MAX, LivePool, SyncContext};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
 
@@ -62,7 +62,6 @@ pub const WRITABLE_FEATURES: &[&str] = &[
 const LOG_SPACEMAP: &str = "com.delphix:log_spacemap";
 const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
 const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
-const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 
 impl LivePool {
     /// Opens a pool to be changed, from devices that are open for writing.
@@ -86,7 +85,8 @@ impl LivePool {
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
         let maps = Arc::new(SpaceMaps::new(tops, pending));
         let uberblock = pool.uberblock().clone();
-        let (cache, mos) = open_mos(env, &tree, &maps, shapes, uberblock.rootbp, pool.name())?;
+        let traits = traits(&|guid| pool.features().state(guid) != FeatureState::Disabled);
+        let (cache, mos) = open_mos(env, &tree, &maps, shapes, (uberblock.rootbp, traits), pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
             cache.zio().set_salt(salt);
         }
@@ -100,13 +100,16 @@ impl LivePool {
             txg: uberblock.txg,
             host,
             comment: pool.config().opt_str("comment").map(str::to_owned),
+            compatibility: pool.config().opt_str("compatibility").map(str::to_owned),
             features_for_read: features.unwrap_or_default(),
-            traits: traits(&|guid| pool.features().state(guid) != FeatureState::Disabled),
+            traits,
+            missed_maps: HashMap::new(),
             uberblock: Some(uberblock.clone()),
             object: object_directory(pool.mos())?.require_u64("config")?,
             imported: Some(pool.config().clone()),
             is_dirty: true,
         };
+        let missed = super::missed::known(&tree);
         let live = LivePool {
             env: env.clone(),
             name: pool.name().to_owned(),
@@ -121,8 +124,10 @@ impl LivePool {
             tasks: Mutex::default(),
             syncing: Mutex::default(),
             rooms: Mutex::default(),
+            missed: Mutex::new(missed),
             has_destroyed: AtomicBool::new(true),
             has_thread: AtomicBool::new(false),
+            thread: Mutex::default(),
             ends: AtomicBool::new(false),
         };
         // readers and the writer share one cache from now on

@@ -19,7 +19,8 @@ pub struct NewPool {
     pub ashift: Option<u32>,
     /// Guids of the features that it has; they need not be in an order.
     pub features: Vec<String>,
-    /// Properties of the pool, as text that has been checked: `comment`, `autotrim`, ...
+    /// Properties of the pool, as text that has been checked. Only `comment` and `compatibility` count here:
+    /// the others are set afterwards.
     pub properties: Vec<(String, String)>,
     /// Properties of its root dataset, as text that has been checked.
     pub fs_properties: Vec<(String, String)>,
@@ -27,6 +28,14 @@ pub struct NewPool {
     pub history: String,
     /// Id and name of the host.
     pub host: (u64, String),
+}
+
+impl NewPool {
+    /// The text of a property; an empty one is none.
+    pub(super) fn property(&self, name: &str) -> Option<String> {
+        let set = self.properties.iter().find(|(set, _)| set == name);
+        set.map(|(_, text)| text.clone()).filter(|text| !text.is_empty())
+    }
 }
 
 /// A top-level vdev to be made.

@@ -21,11 +21,15 @@ use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
 use super::lock;
 
 /// log2 of the bytes of an indirect block of a space map.
-const INDIRECT_SHIFT: u8 = 14;
+pub(super) const INDIRECT_SHIFT: u8 = 14;
 /// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
 const BLOCK_SIZE: u64 = 16 << 10;
-/// Bytes of the bonus buffer of a space map with a histogram.
-const HEADER: ObjectType = ObjectType(7);
+/// Type of the bonus buffer of a space map.
+pub(super) const HEADER: ObjectType = ObjectType(7);
+/// The feature that counts maps with a histogram.
+pub(super) const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
+/// The feature of entries of two words.
+const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 /// Per cent of what it would be written anew that a map may grow to: zfs_condense_pct.
 const CONDENSE_PERCENT: u64 = 200;
 /// Shorter maps are not written anew.
@@ -142,7 +146,8 @@ impl SpaceMaps {
         // written anew at most once in a group, or it would not converge
         let anew = lacks_changes || is_long && pass == 2;
         let start = if anew { 0 } else { before.length };
-        let mut encoder = Encoder::new(start, BLOCK_SIZE, true);
+        let two_words = change.feature(SPACEMAP_V2)?.is_some();
+        let mut encoder = Encoder::new(start, object.dnode().block_size, two_words);
         let mut push = |is_allocated: bool, ranges: &mut dyn Iterator<Item = Range<u64>>| {
             let mut begun = false;
             for part in ranges {
@@ -165,7 +170,9 @@ impl SpaceMaps {
         }
         object.write(change.tx, start, &encoder.finish())?;
         let header = Header { length, allocated: allocated.total() as i64 };
-        let bonus = header.bonus(object.id(), Some(&histogram(&allocated, &range, ashift)));
+        let has_histogram = object.bonus().len() >= Header::SIZES[0];
+        let histogram = has_histogram.then(|| histogram(&allocated, &range, ashift));
+        let bonus = header.bonus(object.id(), histogram.as_ref());
         object.update(change.tx, |dnode| dnode.bonus = bonus)
     }
 
@@ -175,8 +182,10 @@ impl SpaceMaps {
         dnode.bonus_type = HEADER;
         let object = change.mos.allocate(change.tx, dnode)?;
         let header = Header { length: 0, allocated: 0 };
-        object.update(change.tx, |dnode| dnode.bonus = header.bonus(object.id(), Some(&[0; HISTOGRAM_BUCKETS])))?;
-        change.count_feature("com.delphix:spacemap_histogram", 1)?;
+        let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+        let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
+        object.update(change.tx, |dnode| dnode.bonus = bonus)?;
+        change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
         let mut tops = lock(&self.tops);
         let top = tops.get_mut(&one.top).expect("a vdev that is allocated from has metaslabs");
         change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().to_le_bytes())?;

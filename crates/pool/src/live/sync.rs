@@ -112,7 +112,7 @@ impl LivePool {
         let told = self.run_tasks(&context);
         // what tasks made in new heads, and changed in others
         self.sync_heads(&change)?;
-        self.sync_mos(&change)?;
+        self.sync_mos(&context)?;
         self.write_root(txg)?;
         self.cache.zio().allocator()?.synced(txg);
         self.renew_view(txg)?;
@@ -148,10 +148,15 @@ impl LivePool {
     }
 
     /// Writes the MOS until nothing more changes.
-    fn sync_mos(&self, change: &Change<'_>) -> Result<()> {
+    fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
+        let change = &context.change;
         let (txg, zio) = (change.tx.txg(), self.cache.zio());
         let allocator = zio.allocator()?;
         for pass in 1..PASSES_MAX {
+            if pass == 2 {
+                // who could not take the first pass has missed the group
+                context.write_missed()?;
+            }
             if pass > 1 {
                 self.maps.write(change, allocator.take_changes(txg), pass)?;
             }

@@ -1,0 +1,86 @@
+//! What leaves have missed: written down with each group, so that a leaf that comes back is not trusted
+//! with what it does not have.
+//!
+//! ```text
+//!   leaf: groups it could not take ─▶ space map that counts groups ─▶ "DTL" in the leaf's configuration
+//! ```
+
+use std::collections::HashMap;
+
+use base::Result;
+use dmu::Object;
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
+use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run};
+use vdev::{Tree, TxgRanges};
+
+use super::space_maps::{HEADER, INDIRECT_SHIFT, SPACEMAP_HISTOGRAM};
+use super::{SyncContext, lock};
+
+/// Bytes of a block of such a map.
+const BLOCK_SIZE: u64 = 4 << 10;
+
+/// What was written down of each leaf.
+pub(super) type Missed = HashMap<u64, TxgRanges>;
+
+/// What is written down on disk when a pool is opened.
+pub(super) fn known(tree: &Tree) -> Missed {
+    tree.iter().filter(|vdev| vdev.is_leaf()).map(|leaf| (leaf.guid(), leaf.missing())).collect()
+}
+
+impl SyncContext<'_> {
+    /// Writes down what leaves have missed since the last time.
+    pub(super) fn write_missed(&self) -> Result<()> {
+        let mut is_new = false;
+        for leaf in self.pool.tree.iter().filter(|vdev| vdev.is_leaf()) {
+            let missing = leaf.missing();
+            if lock(&self.pool.missed).get(&leaf.guid()).map_or(missing.is_empty(), |before| *before == missing) {
+                continue;
+            }
+            let known = self.pool.config().missed_map_of(leaf);
+            let object = match known {
+                0 => self.make_missed_map()?,
+                id => self.change.mos.object(id)?,
+            };
+            self.write_missed_map(&object, &missing)?;
+            if known == 0 {
+                self.pool.config().missed_maps.insert(leaf.guid(), object.id());
+                is_new = true;
+            }
+            lock(&self.pool.missed).insert(leaf.guid(), missing);
+        }
+        if is_new { self.write_config() } else { Ok(()) }
+    }
+
+    fn make_missed_map(&self) -> Result<Object> {
+        let has_histogram = self.change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+        let mut dnode = Dnode::new(ObjectType::SPACE_MAP, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = HEADER;
+        let empty = Header { length: 0, allocated: 0 };
+        dnode.bonus = empty.bonus(0, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
+        self.change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
+        self.change.mos.allocate(self.change.tx, dnode)
+    }
+
+    /// Writes the map anew.
+    fn write_missed_map(&self, object: &Object, missing: &TxgRanges) -> Result<()> {
+        let before = Header::parse(object.bonus())?;
+        let mut encoder = Encoder::new(0, BLOCK_SIZE, false);
+        let mut sum = 0;
+        for range in missing.iter() {
+            // what is missed for ever is missed up to now
+            let len = range.end.min(self.change.tx.txg() + 1).saturating_sub(range.start);
+            if len == 0 {
+                continue;
+            }
+            encoder.push(&Run { allocated: true, offset: range.start, len, vdev: None });
+            sum += len;
+        }
+        let header = Header { length: encoder.length(), allocated: sum as i64 };
+        object.free_range(self.change.tx, 0, before.length)?;
+        object.write(self.change.tx, 0, &encoder.finish())?;
+        let has_histogram = object.bonus().len() >= Header::SIZES[0];
+        let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
+        object.update(self.change.tx, |dnode| dnode.bonus = bonus)
+    }
+}

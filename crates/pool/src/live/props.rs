@@ -1,0 +1,65 @@
+//! Properties of the pool: what `zpool set` asks for.
+//!
+//! ```text
+//!   object directory ─ pool_props ─▶ table: a number or a text by name
+//!   configuration, labels            comment, compatibility: seen before the pool is open
+//! ```
+
+use base::Result;
+use dmu::zap::Value;
+use dsl::PropertyValue;
+use format::object_type::ObjectType;
+
+use super::{LivePool, SyncContext};
+
+/// Type of the table.
+const POOL_PROPS: ObjectType = ObjectType(31);
+/// The object directory, and the table's name in it.
+const DIRECTORY: u64 = 1;
+const TABLE: &str = "pool_props";
+
+impl LivePool {
+    /// Sets properties of the pool, all in one group. What they mean is the caller's concern; an empty text
+    /// takes a property away. Errors: those of writing; `Suspended`.
+    pub fn set_pool_properties(&self, properties: Vec<(String, PropertyValue)>) -> Result<()> {
+        self.run(move |context| {
+            for (name, value) in &properties {
+                match (name.as_str(), value) {
+                    ("comment", PropertyValue::Text(text)) => context.pool.config().comment = some(text),
+                    ("compatibility", PropertyValue::Text(text)) => context.pool.config().compatibility = some(text),
+                    _ => context.store_property(name, value)?,
+                }
+            }
+            if properties.iter().any(|(name, _)| matches!(name.as_str(), "comment" | "compatibility")) {
+                context.write_config()?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl SyncContext<'_> {
+    fn store_property(&self, name: &str, value: &PropertyValue) -> Result<()> {
+        let change = &self.change;
+        let table = change.number(DIRECTORY, TABLE)?;
+        if *value == PropertyValue::Text(String::new()) {
+            return table.map_or(Ok(()), |table| change.remove(table, name).map(drop));
+        }
+        let table = match table {
+            Some(table) => table,
+            None => {
+                let table = change.create_table(POOL_PROPS)?;
+                change.add(DIRECTORY, TABLE, table)?;
+                table
+            }
+        };
+        match value {
+            PropertyValue::Number(number) => change.set(table, name, &Value::one(*number)),
+            PropertyValue::Text(text) => change.set(table, name, &Value::of_text(text)),
+        }
+    }
+}
+
+fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
