@@ -46,6 +46,22 @@ impl Tree {
     /// bytes could be had, that of a leaf ([`ErrorKind::Io`], [`ErrorKind::Missing`]); it names the
     /// leaves tried. Panics if `buf` is not as long as the extent.
     pub fn read_verified(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        self.read_any(extent, buf, good, true)
+    }
+
+    /// As [`Tree::read_verified`], for what may rightly not be there, such as the block behind the last of
+    /// a log: if no way is good, nobody is charged for wrong bytes.
+    pub fn probe(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        self.read_any(extent, buf, good, false)
+    }
+
+    fn read_any(
+        &self,
+        extent: Extent,
+        buf: &mut [u8],
+        good: &mut dyn FnMut(&[u8]) -> bool,
+        must_be_there: bool,
+    ) -> Result<()> {
         let size = self.padded_size(&extent, buf.len())?;
         let mut sources = self.sources(&extent, size)?;
         let mut block = AlignedBuf::zeroed(size);
@@ -59,7 +75,9 @@ impl Tree {
                 Ok(())
             }
             Err(error) => {
-                sources.iter().for_each(|s| s.charge(self, None));
+                if must_be_there {
+                    sources.iter().for_each(|s| s.charge(self, None));
+                }
                 Err(self.naming(error, &sources))
             }
         }

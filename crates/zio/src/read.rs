@@ -128,7 +128,7 @@ impl Zio {
             if !matches!(kind, Checksum::Zilog | Checksum::Zilog2) {
                 return Err(Error::corrupt(format!("log block with checksum {}", kind.name())));
             }
-            let physical = self.recover(bp)?;
+            let physical = self.probe(bp)?;
             let endian = log_block_sums(kind, bp, &physical).map(|sums| sums.endian)?;
             Ok((physical, endian))
         };
@@ -185,6 +185,19 @@ impl Zio {
             };
             match read {
                 Ok(buf) => return Ok(buf),
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+
+    /// A block that may rightly not be there, as the one behind the last of a log.
+    fn probe(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
+        let mut error = Error::corrupt("block pointer without address");
+        for dva in bp.copies().filter(|dva| !dva.is_gang()) {
+            let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
+            match self.tree.probe(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)) {
+                Ok(()) => return Ok(buf),
                 Err(e) => error = e,
             }
         }
