@@ -193,7 +193,7 @@ impl Error {
             Kind::Quota => libc::EDQUOT,
             Kind::NotEmpty => libc::ENOTEMPTY,
             Kind::TooManyLinks => libc::EMLINK,
-            Kind::Suspended => libc::EAGAIN,
+            Kind::Suspended => libc::EIO,
         }
     }
 }
