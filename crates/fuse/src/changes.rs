@@ -20,7 +20,7 @@ impl<S: Source> Session<S> {
     /// The object of a node that may change.
     pub(crate) fn changeable(&self, node: u64) -> Result<u64> {
         match NodeId::parse(node) {
-            _ if !self.writable => Err(read_only()),
+            _ if !self.writable || self.remountable.is_read_only() => Err(read_only()),
             NodeId::InTree { tree: 0, object } => Ok(self.live.object(object)),
             NodeId::InTree { .. } => Err(read_only()),
             NodeId::Control | NodeId::Snapshots => Err(Error::new(Kind::Permission, "files are not made in .zfs")),

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use base::{Error, Kind, Result};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, mount, umount2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
 use crate::options::{MountOptions, Unmount};
@@ -34,6 +34,17 @@ pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
         return Ok(connection);
     }
     attach_with_helper(point, options)
+}
+
+/// Gives what is mounted at `point` the flags that `options` stand for. `Busy` if it is to be read-only while a
+/// file is open for writing; `Unsupported` if this user has to mount it anew for that.
+pub(crate) fn set_flags(point: &Path, options: &MountOptions) -> Result<()> {
+    match mount(None::<&str>, point, None::<&str>, MsFlags::MS_REMOUNT | options.flags(), None::<&str>) {
+        Ok(()) => Ok(()),
+        Err(Errno::EPERM) => Err(Error::new(Kind::Unsupported, "only root can remount")),
+        Err(Errno::EBUSY) => Err(busy(point)),
+        Err(errno) => Err(at(point, "cannot remount", errno)),
+    }
 }
 
 /// Unmounts `point`. `Busy` if it is in use.

@@ -32,10 +32,10 @@ use fuser::{Config, INodeNo, Notifier, SessionACL};
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
 
-use crate::device::{attach, detach};
+use crate::device::{attach, detach, set_flags};
 use crate::mountinfo;
 use crate::node::root_node;
-use crate::options::{MountOptions, Unmount};
+use crate::options::{MountOptions, Remountable, Unmount};
 use crate::session::Session;
 use crate::tree::{Source, Tree};
 
@@ -51,6 +51,11 @@ pub struct Mount {
     root: u64,
     notifier: Notifier,
     life: Arc<Life>,
+    /// As it was mounted.
+    options: MountOptions,
+    remountable: Arc<Remountable>,
+    /// The tree can be written.
+    is_writable: bool,
 }
 
 /// How far a mount has come. It only ever goes on.
@@ -131,6 +136,22 @@ impl Mount {
     pub fn wait(&self) {
         let stage = self.life.lock();
         drop(self.life.changed.wait_while(stage, |stage| *stage < Stage::Ended));
+    }
+
+    /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
+    /// `relatime`, `exec`, `setuid` and `devices`.
+    ///
+    /// Errors: `Busy` if it is to be read-only while a file is open for writing; `Unsupported` if this user
+    /// may not remount, or something else is mounted over it.
+    pub fn remount(&self, wanted: &MountOptions) -> Result<()> {
+        let mut options = self.options.remounted(wanted);
+        options.read_only |= !self.is_writable;
+        if mountinfo::at(&self.point)?.is_none_or(|mount| mount.dev != self.dev) {
+            return Err(Error::new(Kind::Unsupported, "something else is mounted over it"));
+        }
+        set_flags(&self.point, &options)?;
+        self.remountable.set(&options);
+        Ok(())
     }
 
     fn wait_a_while(&self) {
@@ -243,6 +264,7 @@ fn serve<S: Source>(
     life: Arc<Life>,
 ) -> Result<Mount> {
     let root = session.live.tree.root();
+    let (remountable, is_writable) = (session.remountable.clone(), session.writable);
     let mut config = Config::default();
     config.n_threads = Some(options.threads());
     config.clone_fd = true;
@@ -259,6 +281,9 @@ fn serve<S: Source>(
         root,
         notifier: session.notifier(),
         life: life.clone(),
+        options: options.clone(),
+        remountable,
+        is_writable,
     };
     let (point, fs_name) = (mount.point.clone(), mount.fs_name.clone());
     set_readahead(&dev, options.readahead_bytes);

@@ -62,11 +62,11 @@ impl<S: Source> Session<S> {
     /// Somebody read a file. Pages that the kernel has are read without a request, and do not count.
     pub(crate) fn read_from(&self, node: u64, opened: &Opened<<S::Tree as Tree>::File>) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return };
-        if !self.writable || !self.options.atime {
+        if !self.writable || !self.remountable.moves_atime() {
             return;
         }
         let now_s = self.env.now_s();
-        if self.options.relatime {
+        if self.remountable.is_relatime() {
             if now_s < opened.atime_checked_s.load(Ordering::Relaxed) {
                 return;
             }
@@ -77,11 +77,11 @@ impl<S: Source> Session<S> {
 
     /// Somebody used what an object holds: moves its time of the last access, if it shall move.
     pub(crate) fn accessed(&self, branch: &Branch<S::Tree>, object: u64) {
-        if !self.writable || !self.options.atime || !branch.is_live() {
+        if !self.writable || !self.remountable.moves_atime() || !branch.is_live() {
             return;
         }
         let tree = &self.live.tree;
-        let touch = || match self.options.relatime && !is_atime_due(&tree.stat(object)?, self.env.now_s()) {
+        let touch = || match self.remountable.is_relatime() && !is_atime_due(&tree.stat(object)?, self.env.now_s()) {
             true => Ok(()),
             false => tree.touch_atime(object),
         };

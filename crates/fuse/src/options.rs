@@ -1,6 +1,7 @@
 //! How a dataset is mounted: [`MountOptions`], and what they are called by the kernel and fusermount3.
 
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::mount::MsFlags;
 
@@ -101,6 +102,19 @@ impl MountOptions {
         }
     }
 
+    /// These options, with those of `other` that [`Mount::remount`](crate::Mount::remount) can change.
+    pub fn remounted(&self, other: &MountOptions) -> MountOptions {
+        MountOptions {
+            read_only: other.read_only,
+            atime: other.atime,
+            relatime: other.relatime,
+            exec: other.exec,
+            setuid: other.setuid,
+            devices: other.devices,
+            ..self.clone()
+        }
+    }
+
     /// Several requests wait for devices while others are answered from memory: more threads than
     /// cores, but each with a stack and a buffer of its own.
     pub(crate) fn threads(&self) -> usize {
@@ -144,6 +158,40 @@ impl MountOptions {
             }
         }
         options
+    }
+}
+
+/// What a remount changes of a mount, as its threads see it.
+pub(crate) struct Remountable {
+    read_only: AtomicBool,
+    atime: AtomicBool,
+    relatime: AtomicBool,
+}
+
+impl Remountable {
+    pub(crate) fn new(options: &MountOptions) -> Remountable {
+        let [read_only, atime, relatime] = [options.read_only, options.atime, options.relatime].map(AtomicBool::new);
+        Remountable { read_only, atime, relatime }
+    }
+
+    pub(crate) fn set(&self, options: &MountOptions) {
+        self.read_only.store(options.read_only, Ordering::Relaxed);
+        self.atime.store(options.atime, Ordering::Relaxed);
+        self.relatime.store(options.relatime, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
+    /// Do reads move the time of the last access?
+    pub(crate) fn moves_atime(&self) -> bool {
+        self.atime.load(Ordering::Relaxed) && !self.is_read_only()
+    }
+
+    /// Only if that is due?
+    pub(crate) fn is_relatime(&self) -> bool {
+        self.relatime.load(Ordering::Relaxed)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::list::answer;
 use crate::mount::{Life, Stage};
 use crate::node::{Branch, NodeId};
 use crate::opened::OpenedIn;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, Remountable};
 use crate::snapshots::Snapshots;
 use crate::statfs::Statfs;
 use crate::tree::{Source, Tree, TreeFile};
@@ -51,11 +51,13 @@ pub(crate) struct Session<S: Source> {
     pub(crate) live: Branch<S::Tree>,
     pub(crate) snapshots: Snapshots<S>,
     pub(crate) options: MountOptions,
+    /// Those of the options that may be others by now.
+    pub(crate) remountable: Arc<Remountable>,
     /// When `.zfs` was made, in seconds since 1970: as its directory, the root, changed last.
     pub(crate) born_s: u64,
     pub(crate) files: Cache<u64, OpenedIn<S::Tree>>,
     pub(crate) env: Env,
-    /// The live tree may be changed through this mount.
+    /// The live tree may be changed: by this mount, if it is not read-only, or after a remount.
     pub(crate) writable: bool,
     /// Objects of the live tree that the kernel knows; counted only if `writable`.
     pub(crate) holds: Holds,
@@ -82,12 +84,13 @@ impl<S: Source> Session<S> {
         let live = Branch::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
         Ok(Session {
-            live,
             snapshots: Snapshots::new(source.clone(), &options.fs_name),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
-            writable: !options.read_only,
+            writable: live.tree.is_writable(),
+            remountable: Arc::new(Remountable::new(&options)),
             options,
             source,
+            live,
             files: Cache::new(FILES_MAX),
             holds: Holds::new(),
             env,

@@ -148,6 +148,33 @@ fn shown_as_zfs_and_writable() {
 }
 
 #[test]
+fn remounted_while_it_is_used() {
+    require!(root);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.read_only = true);
+    let line = || mount_line(m.mount.point()).unwrap();
+    let mut options = fuse::MountOptions::new("tank/home", m.mount.point());
+    // somebody stands in it all the time
+    let _inside = fs::File::open(m.path("")).unwrap();
+    m.mount.remount(&options).unwrap();
+    assert!(line().contains(" rw,relatime ") && line().contains(" - fuse.zfs tank/home rw,"), "{}", line());
+    fs::write(m.path("file"), "12345").unwrap();
+    (options.exec, options.setuid, options.devices, options.atime) = (false, false, false, false);
+    m.mount.remount(&options).unwrap();
+    assert!(line().contains(" rw,nosuid,nodev,noexec,noatime "), "{}", line());
+    options.read_only = true;
+    let writer = fs::File::options().write(true).open(m.path("file")).unwrap();
+    assert_eq!(m.mount.remount(&options).unwrap_err().kind(), base::Kind::Busy);
+    drop(writer);
+    m.mount.remount(&options).unwrap();
+    assert_eq!(errno(fs::write(m.path("file"), "")), libc::EROFS);
+    // what the kernel lets pass meets the same answer
+    let remount = nix::mount::MsFlags::MS_REMOUNT;
+    nix::mount::mount(None::<&str>, m.mount.point(), None::<&str>, remount, None::<&str>).unwrap();
+    assert_eq!(errno(fs::write(m.path("file"), "")), libc::EROFS);
+    assert_eq!(fs::read(m.path("file")).unwrap(), b"12345");
+}
+
+#[test]
 fn room_is_told_anew() {
     require!(fuse);
     let m = writable();

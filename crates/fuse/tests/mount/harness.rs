@@ -177,3 +177,13 @@ pub fn mount_line(point: &Path) -> Option<String> {
     let point = format!(" {} ", point.display());
     text.lines().find(|line| line.contains(&point)).map(str::to_owned)
 }
+
+/// Does the kernel keep what `look` looks at, so that `asked` counts no more requests? One that is short of memory
+/// drops some of it, but not each time.
+pub fn is_kept(asked: &dyn Fn() -> u64, look: &dyn Fn()) -> bool {
+    (0..8).any(|_| {
+        let before = asked();
+        look();
+        asked() == before
+    })
+}
