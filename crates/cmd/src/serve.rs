@@ -154,7 +154,12 @@ fn serve(
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
-    let session = Session { load_guid: random_u64(), altroot: altroot.map(str::to_owned), opened_s: env.now_s() };
+    let session = Session {
+        load_guid: random_u64(),
+        altroot: altroot.map(str::to_owned),
+        is_writable: pool.is_writable(),
+        opened_s: env.now_s(),
+    };
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid: std::process::id() };
     let served = Arc::new(Served::new(env, pool, locks, session, end.clone()));
     if mounts.is_wanted {

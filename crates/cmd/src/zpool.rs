@@ -26,7 +26,7 @@ mod labelclear;
 mod list;
 mod manage;
 mod names;
-mod pool_props;
+pub mod pool_props;
 pub mod pools;
 mod props;
 mod reason;

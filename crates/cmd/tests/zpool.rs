@@ -151,17 +151,18 @@ config:
 
 #[test]
 fn what_goes_wrong_is_said_in_the_usual_words() {
-    let world = World::new("wrong", &["single"]);
+    let world = World::new("wrong", &["single", "removal"]);
     let import = "import -N -o readonly=on -d DIR/single";
     world.check(&format!("{import} nope"), 1, "cannot import 'nope': no such pool available\n");
     world.check(&format!("{import} t_single mirror1"), 1, "cannot import 'mirror1': name is reserved\n");
     world.check(
-        "import -N -d DIR/single t_single",
+        "import -N -d DIR/removal t_removal",
         1,
-        "This pool uses the following feature(s) not supported by this system:\n\tcom.delphix:log_spacemap\n\
+        "This pool uses the following feature(s) not supported by this system:\n\
+         \tcom.delphix:device_removal\n\tcom.delphix:obsolete_counts\n\
          All unsupported features are only required for writing to the pool.\n\
          The pool can be imported using '-o readonly=on'.\n\
-         cannot import 't_single': unsupported version or feature\n",
+         cannot import 't_removal': unsupported version or feature\n",
     );
     let ring = "cannot import 't_single': no such state: the uberblocks are of txg 4 to 26\n";
     world.check(&format!("{import} --at-txg 3 t_single"), 1, ring);
@@ -177,10 +178,16 @@ fn a_new_pool_is_used_and_destroyed() {
     let world = World::new("create", &[]);
     let disks = ["a", "b"].map(|name| world.dir.join(name));
     disks.iter().for_each(|disk| std::fs::File::create(disk).unwrap().set_len(128 << 20).unwrap());
-    let create = "create -O mountpoint=none fresh mirror DIR/a DIR/b";
+    let create = "create -o failmode=continue -O mountpoint=none fresh mirror DIR/a DIR/b";
     world.check(create, 0, "");
     world.check(create, 1, TAKEN);
     world.check("sync fresh", 0, "");
+    world.check("set comment=mine fresh", 0, "");
+    world.check("set autotrim=on fresh", 0, "");
+    world.check("set org.me:note=short fresh", 0, "");
+    let props = "get -H -o value,source failmode,autotrim,comment,org.me:note,readonly fresh";
+    let values = "continue\tlocal\non\tlocal\nmine\tlocal\nshort\tlocal\noff\t-\n";
+    world.check(props, 0, values);
     world.check("set ashift=8 fresh", 1, "cannot set property for 'fresh': property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed.\n");
     world.check(
         "labelclear -f DIR/a",
@@ -189,6 +196,7 @@ fn a_new_pool_is_used_and_destroyed() {
     );
     world.check("export fresh", 0, "");
     world.check("import -d DIR fresh", 0, "");
+    world.check(props, 0, values);
     world.check("destroy fresh", 0, "");
     world.check("destroy fresh", 1, "cannot open 'fresh': no such pool\n");
     world.check("labelclear DIR/a", 0, "");

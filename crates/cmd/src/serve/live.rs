@@ -16,7 +16,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result};
 use dmu::{Objset, Tx};
 use dsl::write::{Created, file_system_options};
-use dsl::{Dataset, Property, Subject};
+use dsl::{Dataset, Property, PropertyValue, Subject};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState};
 use vdev::spec::Bias;
 use zpl::{CaseMode, NewFs, Room, Zpl};
@@ -24,6 +24,7 @@ use zpl::{CaseMode, NewFs, Room, Zpl};
 use super::locks::Locks;
 use crate::zfs::host::DatasetChange;
 use crate::zpool::create::wish::{Class, Shape, Wish, WishedLeaf, WishedVdev};
+use crate::zpool::pool_props;
 
 /// The pool of a pool process.
 pub enum ServedPool {
@@ -97,22 +98,43 @@ impl ServedPool {
     /// that lost their last name before a crash are removed.
     pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset) -> Result<Option<Zpl>> {
         let ServedPool::Live(live) = self else { return Ok(None) };
-        let settings = file_system_options(subject.levels());
-        let options = zpl::Options {
-            record_bytes: settings.record_size,
-            xattr_sa: settings.xattr == XATTR_SA,
-            dnode_slots: 1,
-            room: Arc::new(HeadRoom { live: live.clone(), id: head.id }),
-        };
+        let options = options_of(live, subject, head.id);
         let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options)?;
         zpl.clean_unlinked()?;
         Ok(Some(zpl))
     }
 
+    /// Lets files of the file system in head `id` be written as its properties say now.
+    pub fn renew(&self, zpl: &Zpl, id: u64) -> Result<()> {
+        let ServedPool::Live(live) = self else { return Ok(()) };
+        if !zpl.is_writable() {
+            return Ok(());
+        }
+        let view = live.view();
+        let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+        zpl.set_options(options_of(live, &subject, id))
+    }
+
     /// Sets a property of the pool, whose value has been checked.
-    pub fn set_property(&self, _name: &str, _value: &str) -> Result<()> {
-        self.live()?;
-        Err(Error::new(Kind::Unsupported, "this version of Cenote cannot change properties of pools"))
+    pub fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        let live = self.live()?;
+        let stored = match name {
+            "bootfs" if value.is_empty() => Some(PropertyValue::Number(0)),
+            "bootfs" => Some(PropertyValue::Number(live.view().dsl().find(value)?.id)),
+            _ => pool_props::stored(name, value).map_err(|why| Error::new(Kind::Unsupported, why))?,
+        };
+        stored.map_or(Ok(()), |stored| live.set_pool_properties(vec![(pool_props::real_name(name), stored)]))
+    }
+}
+
+/// How the files of a file system are written.
+fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64) -> zpl::Options {
+    let settings = file_system_options(subject.levels());
+    zpl::Options {
+        record_bytes: settings.record_size,
+        xattr_sa: settings.xattr == XATTR_SA,
+        dnode_slots: 1,
+        room: Arc::new(HeadRoom { live: live.clone(), id }),
     }
 }
 
@@ -173,6 +195,18 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
     let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
     let live = LivePool::create(env, &new_pool(wish), &devices, contents_maker(env)).map_err(words)?;
     live.start();
+    let mut properties = Vec::new();
+    for (name, value) in &wish.properties {
+        // an empty comment is none, and both are in the configuration from the start
+        if !matches!(name.as_str(), "comment" | "compatibility")
+            && let Some(stored) = pool_props::stored(name, value)?
+        {
+            properties.push((name.clone(), stored));
+        }
+    }
+    if !properties.is_empty() {
+        live.set_pool_properties(properties).map_err(words)?;
+    }
     Ok((ServedPool::Live(live), locks))
 }
 

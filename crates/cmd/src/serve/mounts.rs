@@ -23,6 +23,7 @@ pub struct Mounts {
 
 struct One {
     mount: Mount,
+    source: Arc<FileSystem>,
     options: MountOptions,
     /// Folders that were made for it, the outermost first.
     made: Vec<PathBuf>,
@@ -34,17 +35,52 @@ impl Mounts {
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
         let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
         let made = make_folders(&options.mountpoint)?;
-        match fuse::mount(source, options, env) {
+        match fuse::mount(source.clone(), options, env) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
                 let mut options = options.clone();
                 options.read_only |= !pool.is_writable();
-                self.lock().push(One { mount, options, made });
+                self.lock().push(One { mount, source, options, made });
                 Ok(())
             }
             Err(e) => {
                 remove_folders(&made);
                 Err(e)
+            }
+        }
+    }
+
+    /// Gives a file system other options, in place; false if it has to be mounted anew for that. Errors: `Busy`
+    /// if it cannot be read-only now; `NotFound`.
+    pub fn remount(&self, options: &MountOptions) -> Result<bool> {
+        let mut list = self.lock();
+        let one = list.iter_mut().rfind(|one| one.mount.fs_name() == options.fs_name && one.mount.is_mounted());
+        let one =
+            one.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(&options.fs_name))?;
+        // where it is mounted, and over what, is as it was
+        let here = MountOptions {
+            mountpoint: one.options.mountpoint.clone(),
+            overlay: one.options.overlay,
+            read_only: options.read_only || !one.source.is_writable(),
+            ..options.clone()
+        };
+        let changed = one.options.remounted(&here);
+        if changed != here {
+            return Ok(false);
+        }
+        match one.mount.remount(&changed) {
+            Ok(()) => one.options = changed,
+            Err(e) if e.kind() == Kind::Unsupported => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        Ok(true)
+    }
+
+    /// Lets files be written as the properties of their file systems say now.
+    pub fn renew(&self) {
+        for one in self.lock().iter() {
+            if let Err(error) = one.source.renew() {
+                tracing::warn!(dataset = one.mount.fs_name(), "files are written as before: {error}");
             }
         }
     }

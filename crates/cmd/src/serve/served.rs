@@ -173,12 +173,18 @@ impl Host for Served {
         self.mounts.mount(&self.pool, &plan.options, &self.env)
     }
 
+    fn remount(&self, plan: &PlannedMount) -> Result<bool> {
+        self.mounts.remount(&plan.options)
+    }
+
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
         self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
-        self.pool.change(&self.env, change.clone())
+        self.pool.change(&self.env, change.clone())?;
+        self.mounts.renew();
+        Ok(())
     }
 
     fn record(&self, line: &str) -> Result<()> {

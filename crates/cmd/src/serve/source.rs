@@ -1,6 +1,6 @@
 //! A dataset as the FUSE adapter mounts it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use base::{Env, Error, Kind, Result};
 use dmu::Mode;
@@ -23,7 +23,8 @@ pub struct FileSystem {
     visible: Visible,
     live: Arc<Zpl>,
     snapshots: OnceLock<Vec<Dataset>>,
-    space: OnceLock<Space>,
+    /// The sizes, and the transaction group that they are of.
+    space: Mutex<Option<(u64, Space)>>,
 }
 
 impl FileSystem {
@@ -42,8 +43,18 @@ impl FileSystem {
             _ => Zpl::open(pool.dsl().objset(&head, Mode::Plain)?)?,
         };
         let live = Arc::new(live.showing(visible));
-        let (snapshots, space) = (OnceLock::new(), OnceLock::new());
+        let (snapshots, space) = (OnceLock::new(), Mutex::default());
         Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, snapshots, space })
+    }
+
+    /// Whether it can be changed.
+    pub fn is_writable(&self) -> bool {
+        self.live.is_writable()
+    }
+
+    /// Lets files be written as its properties say now. Errors: those of reading the pool.
+    pub fn renew(&self) -> Result<()> {
+        self.served.renew(&self.live, self.head.id)
     }
 
     fn listed(&self) -> Result<&[Dataset]> {
@@ -54,8 +65,7 @@ impl FileSystem {
         Ok(self.snapshots.get_or_init(|| snapshots))
     }
 
-    fn compute_space(&self) -> Result<Space> {
-        let pool = self.served.view();
+    fn compute_space(&self, pool: &Pool) -> Result<Space> {
         // the dataset may have another name now
         let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
         let head = subject.dataset().unwrap_or(&self.head);
@@ -64,10 +74,10 @@ impl FileSystem {
         let has_long_names = pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
         Ok(Space {
             referenced_bytes: head.phys.referenced_bytes,
-            available_bytes: number(&pool, &subject, Property::Available, usable_bytes)?,
+            available_bytes: number(pool, &subject, Property::Available, usable_bytes)?,
             objects_used,
             objects_available: OBJECTS_MAX.saturating_sub(objects_used),
-            record_bytes: number(&pool, &subject, Property::Recordsize, usable_bytes)?.try_into().unwrap_or(128 << 10),
+            record_bytes: number(pool, &subject, Property::Recordsize, usable_bytes)?.try_into().unwrap_or(128 << 10),
             name_bytes_max: if has_long_names { 1023 } else { 255 },
         })
     }
@@ -80,16 +90,17 @@ impl Source for FileSystem {
         self.live.clone()
     }
 
-    /// Computed once in a pool that is read-only, where nothing changes.
+    /// Computed once for each transaction group.
     fn space(&self) -> Result<Space> {
-        if self.served.is_writable() {
-            return self.compute_space();
+        let pool = self.served.view();
+        let txg = pool.uberblock().txg;
+        let known = *self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, space)) = known.filter(|(of, _)| *of == txg) {
+            return Ok(space);
         }
-        if let Some(space) = self.space.get() {
-            return Ok(*space);
-        }
-        let space = self.compute_space()?;
-        Ok(*self.space.get_or_init(|| space))
+        let space = self.compute_space(&pool)?;
+        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = Some((txg, space));
+        Ok(space)
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {

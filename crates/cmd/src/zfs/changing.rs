@@ -5,7 +5,7 @@
 //! ```text
 //!   create     change, mount
 //!   destroy    for each dataset, those below first: unmount, change
-//!   set        unmount what will be elsewhere, change, mount it there; or mount it anew with its new options
+//!   set        unmount what will be elsewhere, change, mount it there; or give it its new options
 //!   rename     unmount, change, mount
 //! ```
 //!
@@ -278,7 +278,6 @@ fn effect(property: Option<Property>) -> Effect {
             | Property::Exec
             | Property::Setuid
             | Property::Devices
-            | Property::Nbmand
             | Property::Xattr
             | Property::Acltype
             | Property::Snapdir,
@@ -420,13 +419,19 @@ fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) ->
     Ok(failures)
 }
 
-/// Mounts file systems anew, so that they have their new options. What is in use keeps the old ones.
+/// Gives file systems their new options, in place if that can be, and else by mounting them anew. What is in use
+/// then keeps the old ones.
 fn remount(host: &dyn Host, names: &[&str]) -> Result<Vec<Failure>> {
     let mut failures = Vec::new();
     for name in names {
-        match unmount(host, name, false) {
-            Some(failed) => failures.push(failed),
-            None => failures.extend(mount_again(host, [*name])?),
+        let plan = super::mounting::planned(host, &host.pool().dsl().subject(name)?)?;
+        match host.remount(&plan) {
+            Ok(true) => {}
+            Ok(false) => match unmount(host, name, false) {
+                Some(failed) => failures.push(failed),
+                None => failures.extend(mount_again(host, [*name])?),
+            },
+            Err(e) => failures.push(failure(name, format!("cannot remount '{name}': {}", words(&e)))),
         }
     }
     if let Some(first) = failures.first().cloned() {

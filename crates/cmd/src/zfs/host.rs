@@ -22,6 +22,9 @@ pub trait Host {
     /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
     /// [`NO_MOUNTPOINT`](super::mounting::NO_MOUNTPOINT) if it cannot be made.
     fn mount(&self, plan: &PlannedMount) -> Result<()>;
+    /// Gives a mounted file system the options of a plan, in place; false if it has to be mounted anew for
+    /// that. Errors: `Busy` if it cannot be read-only now.
+    fn remount(&self, plan: &PlannedMount) -> Result<bool>;
     /// Unmounts a file system.
     fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
     /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.

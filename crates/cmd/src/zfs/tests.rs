@@ -102,6 +102,10 @@ impl Host for Local {
         Ok(())
     }
 
+    fn remount(&self, _: &PlannedMount) -> Result<bool> {
+        Ok(false)
+    }
+
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
         if self.is_busy && !force {
             return Err(Error::new(Kind::Busy, "in use"));

@@ -20,6 +20,8 @@ pub struct Session {
     pub load_guid: u64,
     /// See [`PoolReport::altroot`].
     pub altroot: Option<String>,
+    /// See [`PoolReport::is_writable`].
+    pub is_writable: bool,
     /// When the pool was opened, seconds since 1970.
     pub opened_s: u64,
 }
@@ -49,6 +51,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         name: pool.name().to_owned(),
         guid: pool.guid(),
         load_guid: session.load_guid,
+        is_writable: session.is_writable,
         altroot: session.altroot.clone(),
         root,
         space: space(&tops, pool.tree()),

@@ -1,5 +1,7 @@
 //! What pool properties may be set to.
 
+use dsl::PropertyValue;
+use dsl::property::rules;
 use format::feature::FEATURES;
 
 use super::compat::{self, Allowed};
@@ -113,6 +115,35 @@ fn check_feature(name: &str, feature: &str, value: &str, when: When) -> Result<(
     }
 }
 
+/// The name that a property is stored under.
+pub fn real_name(name: &str) -> String {
+    Property::find(name).map_or(name, |property| property.name).to_owned()
+}
+
+/// What a property is stored as in the pool; its value has been checked. `None` if it is not stored there.
+/// Errors: that it cannot be set.
+pub fn stored(name: &str, value: &str) -> Result<Option<PropertyValue>, String> {
+    if name.starts_with("feature@") {
+        return Err("this version of Cenote cannot enable features of pools that are there".to_owned());
+    }
+    let Some(property) = Property::find(name) else { return Ok(Some(PropertyValue::Text(value.to_owned()))) };
+    let number = |value: &str| rules::parse_number(value).map_err(|e| e.what().to_owned());
+    let stored = match property.name {
+        "altroot" | "cachefile" | "readonly" | "version" => return Ok(None),
+        "ashift" => PropertyValue::Number(number(value)?),
+        "dedup_table_quota" => PropertyValue::Number(match value {
+            "auto" => u64::MAX,
+            "none" => 0,
+            _ => number(value)?,
+        }),
+        _ => match property.words().and_then(|words| words.iter().position(|word| *word == value)) {
+            Some(index) => PropertyValue::Number(index as u64),
+            None => PropertyValue::Text(value.to_owned()),
+        },
+    };
+    Ok(Some(stored))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,5 +195,26 @@ mod tests {
         assert_eq!(check("feature@skein", "disabled", When::Set), Err(later.into()));
         let altroot = "property 'altroot' can only be set during pool creation or import";
         assert_eq!(check("altroot", "/mnt", When::Set), Err(altroot.into()));
+    }
+
+    #[test]
+    fn what_is_stored() {
+        use PropertyValue::{Number, Text};
+        for (name, value, expect) in [
+            ("autotrim", "on", Some(Number(1))),
+            ("failmode", "panic", Some(Number(2))),
+            ("delegation", "off", Some(Number(0))),
+            ("ashift", "13", Some(Number(13))),
+            ("dedup_table_quota", "auto", Some(Number(u64::MAX))),
+            ("dedup_table_quota", "none", Some(Number(0))),
+            ("dedup_table_quota", "10M", Some(Number(10 << 20))),
+            ("comment", "12", Some(Text("12".into()))),
+            ("org.me:note", "on", Some(Text("on".into()))),
+            ("cachefile", "none", None),
+        ] {
+            assert_eq!(stored(name, value), Ok(expect), "{name}={value}");
+        }
+        assert!(stored("feature@skein", "enabled").is_err());
+        assert_eq!(real_name("listsnaps"), "listsnapshots");
     }
 }

@@ -104,7 +104,7 @@ pub const PROPERTIES: &[Property] = &[
     fact("dedupratio", "DEDUP", "<1.00x or higher if deduped>", Form::Ratio, |p| number(p.dedup_ratio_percent)),
     fact("free", "FREE", "<size>", Form::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))),
     fact("allocated", "ALLOC", "<size>", Form::Size, |p| number(p.space.allocated_bytes)),
-    prop("readonly", "RDONLY", "on | off", Form::Index(ON_OFF), |_| number(1)),
+    prop("readonly", "RDONLY", "on | off", Form::Index(ON_OFF), |p| number(u64::from(!p.is_writable))),
     prop("ashift", "ASHIFT", "<ashift, 9-16, or 0=default>", Form::Size, |p| stored(p, "ashift", 0)),
     prop("comment", "COMMENT", "<comment-string>", Form::Text, |p| text(p.comment.as_deref())),
     fact("expandsize", "EXPANDSZ", "<size>", Form::SizeOrDash, |p| number(p.space.expandable_bytes)),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use format::feature::{self, Feature};
 
+use super::compat;
 use super::report::*;
 
 /// What is to be said of a pool.
@@ -181,12 +182,15 @@ fn features_reason(pool: &PoolReport, is_importing: bool) -> Reason {
     Reason::Ok
 }
 
-/// Features that feature sets allow, by name, and whether a pool ought to have each. `None` if a set
+/// Features that feature sets allow, by name, and whether a pool ought to have each: nobody is sent to
+/// `zpool upgrade` for what it cannot give. `None` if a set
 /// cannot be read.
 fn wanted_features(sets: &str) -> Option<Vec<(String, bool)>> {
     match sets {
         "" | "off" => {
-            let row = |feature: &Feature| (feature.name.to_owned(), feature::is_baseline(feature));
+            let row = |feature: &Feature| {
+                (feature.name.to_owned(), feature::is_baseline(feature) && compat::is_given(feature.name))
+            };
             Some(feature::FEATURES.iter().map(row).collect())
         }
         "legacy" => Some(Vec::new()),
@@ -195,7 +199,9 @@ fn wanted_features(sets: &str) -> Option<Vec<(String, bool)>> {
             for set in sets.split(',') {
                 let names = read_set(set)?;
                 match &mut common {
-                    None => common = Some(names.into_iter().map(|name| (name, true)).collect()),
+                    None => {
+                        common = Some(names.into_iter().map(|name| (name.clone(), compat::is_given(&name))).collect())
+                    }
                     Some(common) => common.retain(|(name, _)| names.contains(name)),
                 }
             }

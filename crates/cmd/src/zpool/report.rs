@@ -16,6 +16,9 @@ pub struct PoolReport {
     pub guid: u64,
     /// A number that is another one each time the pool is opened.
     pub load_guid: u64,
+    /// Whether it is open for writing.
+    #[serde(default)]
+    pub is_writable: bool,
     /// Pool version.
     pub version: u64,
     /// Txg that it was opened at.
