@@ -27,6 +27,7 @@ mod mounting;
 mod owners;
 mod query;
 pub mod request;
+mod shared;
 mod sort;
 #[cfg(test)]
 mod tests;

@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 
-use super::columns::{self, Column, Columns};
+use super::columns::Column;
 use super::json::{Dataset, Style};
 use super::list::Reach;
 use super::request::{Cell, Row, Select, Source, Types};
-use super::sort::sort;
-use super::{Command, JSON, JSON_INT, Outcome, Pools, Stopped, client, json, lines, parse, parse_depth, parse_types};
+use super::shared::{Fetched, Flags, columns_of, fetch};
+use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
@@ -30,6 +30,8 @@ const FIELDS: [(Field, &str, &str); 5] = [
     (Field::Source, "source", "SOURCE"),
 ];
 const DEFAULT: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+/// Of all properties the name is left out: it comes with each.
+const NEWS: usize = 1;
 const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
 
 /// A command line of `zfs get`.
@@ -37,13 +39,7 @@ struct Options {
     fields: Vec<Field>,
     /// Names of the sources that are shown.
     sources: Vec<String>,
-    types: Option<Types>,
-    recursive: bool,
-    depth: Option<u32>,
-    scripted: bool,
-    literal: bool,
-    json: bool,
-    json_int: bool,
+    flags: Flags,
     properties: String,
     roots: Vec<String>,
 }
@@ -51,15 +47,10 @@ struct Options {
 /// Runs the command.
 pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
     let options = options(command, args)?;
-    let columns = columns::parse(&options.properties).map_err(|why| Outcome::misused(command, why))?;
-    let is_all = columns == Columns::All;
-    let mut columns = match columns {
-        // the name comes with all properties, but is no news
-        Columns::All => columns::all_native().split_off(1),
-        Columns::Named(columns) => columns,
-    };
-    let types = options.types.unwrap_or(Types::ALL);
-    let reach = Reach::new(types, options.recursive, options.depth, &options.roots);
+    let (columns, is_all) = columns_of(command, &options.properties, NEWS)?;
+    let flags = &options.flags;
+    let types = flags.types.unwrap_or(Types::ALL);
+    let reach = Reach::new(types, flags.recursive, flags.depth, &options.roots);
     let select = Select {
         roots: options.roots.clone(),
         root_types: reach.root_types,
@@ -68,23 +59,17 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
         ask_listsnapshots: false,
         properties: columns.iter().map(Column::wanted).collect(),
         user_properties: is_all,
-        received: options.fields.contains(&Field::Received) || options.json,
+        received: options.fields.contains(&Field::Received) || flags.json,
     };
-    let found = client::datasets(pools, &select)?;
-    let mut rows = found.rows;
-    sort(&mut rows, &[], 0);
-    let natives = columns.len();
-    if is_all {
-        columns.extend(columns::all_user(&rows));
-    }
+    let Fetched { columns, natives, rows, failures } = fetch(pools, &select, &[], columns)?;
     let report = Report { columns, natives, is_all, rows: &rows, options: &options };
-    let failed = !found.failures.is_empty();
-    let out = match options.json {
+    let failed = !failures.is_empty();
+    let out = match flags.json {
         true if failed => String::new(),
         true => report.json(),
         false => report.text(),
     };
-    Ok(Outcome { out, err: lines(&found.failures), code: if failed { FAILED } else { 0 } })
+    Ok(Outcome { out, err: failures, code: if failed { FAILED } else { 0 } })
 }
 
 fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
@@ -92,36 +77,22 @@ fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
     let mut options = Options {
         fields: DEFAULT.to_vec(),
         sources: SOURCES.map(str::to_owned).to_vec(),
-        types: None,
-        recursive: false,
-        depth: None,
-        scripted: false,
-        literal: false,
-        json: false,
-        json_int: false,
+        flags: Flags::default(),
         properties: String::new(),
         roots: Vec::new(),
     };
     for opt in parsed.opts {
-        match opt {
+        let Some(own) = options.flags.take(command, opt)? else { continue };
+        match own {
             Opt::Value('o', list) => options.fields = fields(command, &list)?,
             Opt::Value('s', list) => options.sources = sources(command, &list)?,
-            Opt::Value('d', text) => options.depth = Some(parse_depth(command, &text)?),
-            Opt::Value('t', text) => options.types = Some(parse_types(command, &text)?),
-            Opt::Flag('r') => options.recursive = true,
-            Opt::Flag('H') => options.scripted = true,
-            Opt::Flag('p') => options.literal = true,
-            Opt::Flag('j') => options.json = true,
-            Opt::Flag(JSON_INT) => (options.json_int, options.literal) = (true, true),
             _ => {}
         }
     }
     let mut operands = parsed.operands.into_iter();
     options.properties = operands.next().ok_or_else(|| Outcome::misused(command, "missing property argument"))?;
     options.roots = operands.collect();
-    if options.json_int && !options.json {
-        return Err(Outcome::misused(command, "'--json-int' only works with '-j' option"));
-    }
+    options.flags.check(command)?;
     Ok(options)
 }
 
@@ -179,7 +150,7 @@ impl Report<'_> {
         }
         let widths: Vec<usize> = self.options.fields.iter().map(|&field| self.width(field)).collect();
         let mut out = String::new();
-        if !self.options.scripted {
+        if !self.options.flags.scripted {
             let headers = self.options.fields.iter().map(|field| header(*field).to_owned()).collect();
             self.print(&mut out, headers, &widths);
         }
@@ -194,13 +165,13 @@ impl Report<'_> {
     fn lines<'r>(&'r self, row: &'r Row) -> Vec<Line<'r>> {
         let line = |(i, column): (usize, &'r Column)| {
             let cell = self.cell(row, i);
-            let (value, source) = match column.shown(cell, self.options.literal) {
+            let (value, source) = match column.shown(cell, self.options.flags.literal) {
                 Some(shown) => shown,
                 None if self.is_all => return None,
                 None => ("-".to_owned(), &Source::None),
             };
             let received = cell.and_then(|cell| cell.received.as_ref());
-            let received = received.and_then(|value| column.text(value, self.options.literal));
+            let received = received.and_then(|value| column.text(value, self.options.flags.literal));
             let is_shown = self.options.sources.iter().any(|name| name == name_of(source));
             is_shown.then_some(Line { row, column, value, received, source })
         };
@@ -224,7 +195,7 @@ impl Report<'_> {
             let cells = self.rows.iter().flat_map(|row| (0..self.columns.len()).map(move |i| (row, i)));
             cells.map(|(row, i)| texts(&self.columns[i], self.cell(row, i))).fold(header, usize::max)
         };
-        let literal = self.options.literal;
+        let literal = self.options.flags.literal;
         match field {
             Field::Name => names(),
             Field::Source => names() + "inherited from".len(),
@@ -241,7 +212,7 @@ impl Report<'_> {
     }
 
     fn print(&self, out: &mut String, texts: Vec<String>, widths: &[usize]) {
-        if self.options.scripted {
+        if self.options.flags.scripted {
             out.push_str(&texts.join("\t"));
         } else {
             let (last, others) = texts.split_last().expect("there is at least one field");
@@ -254,7 +225,7 @@ impl Report<'_> {
     }
 
     fn json(&self) -> String {
-        let style = Style { literal: self.options.literal, as_int: self.options.json_int };
+        let style = Style { literal: self.options.flags.literal, as_int: self.options.flags.json_int };
         let datasets = self.rows.iter().map(|row| {
             let mut dataset = Dataset::new(row, style);
             for line in self.lines(row) {

@@ -7,8 +7,9 @@ use dsl::Property;
 use super::columns::{self, Column, Columns};
 use super::json::{Dataset, Style};
 use super::request::{Row, Select, Types};
-use super::sort::{SortKey, sort};
-use super::{Command, JSON, JSON_INT, Outcome, Pools, Stopped, client, json, lines, parse, parse_depth, parse_types};
+use super::shared::{Fetched, Flags, columns_of, fetch};
+use super::sort::SortKey;
+use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
@@ -19,42 +20,24 @@ const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 struct Options {
     columns: String,
     keys: Vec<SortKey>,
-    types: Option<Types>,
-    recursive: bool,
-    depth: Option<u32>,
-    scripted: bool,
-    literal: bool,
-    json: bool,
-    json_int: bool,
+    flags: Flags,
     roots: Vec<String>,
 }
 
 /// Runs the command.
 pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
     let options = options(command, args)?;
-    let columns = columns::parse(&options.columns).map_err(|why| Outcome::misused(command, why))?;
-    let is_all = columns == Columns::All;
-    let mut columns = match columns {
-        Columns::All => columns::all_native(),
-        Columns::Named(columns) => columns,
-    };
+    let (columns, is_all) = columns_of(command, &options.columns, 0)?;
     let select = select(&options, &columns, is_all);
-    let found = client::datasets(pools, &select)?;
-    let mut rows = found.rows;
-    sort(&mut rows, &options.keys, columns.len());
-    let failed = !found.failures.is_empty();
-    let natives = columns.len();
-    if is_all {
-        columns.extend(columns::all_user(&rows));
-    }
+    let Fetched { columns, natives, rows, failures } = fetch(pools, &select, &options.keys, columns)?;
+    let (failed, mut err) = (!failures.is_empty(), failures);
     let table = Table { columns, natives, rows: &rows, options: &options };
-    let mut err = lines(&found.failures);
-    let out = match options.json {
+    let out = match options.flags.json {
         true if failed => String::new(),
         true => table.json(),
         false => table.text(),
     };
-    if rows.is_empty() && !failed && !options.scripted && !options.json {
+    if rows.is_empty() && !failed && !options.flags.scripted && !options.flags.json {
         err.push_str("no datasets available\n");
     }
     Ok(Outcome { out, err, code: if failed { FAILED } else { 0 } })
@@ -62,35 +45,17 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
 
 fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
     let parsed = parse(command, args, "jHS:d:o:prs:t:", &JSON)?;
-    let mut options = Options {
-        columns: DEFAULT.to_owned(),
-        keys: Vec::new(),
-        types: None,
-        recursive: false,
-        depth: None,
-        scripted: false,
-        literal: false,
-        json: false,
-        json_int: false,
-        roots: parsed.operands,
-    };
+    let mut options =
+        Options { columns: DEFAULT.to_owned(), keys: Vec::new(), flags: Flags::default(), roots: parsed.operands };
     for opt in parsed.opts {
-        match opt {
+        let Some(own) = options.flags.take(command, opt)? else { continue };
+        match own {
             Opt::Value('o', list) => options.columns = list,
-            Opt::Value('d', text) => options.depth = Some(parse_depth(command, &text)?),
-            Opt::Value('t', text) => options.types = Some(parse_types(command, &text)?),
             Opt::Value(c @ ('s' | 'S'), name) => options.keys.push(sort_key(command, &name, c == 'S')?),
-            Opt::Flag('r') => options.recursive = true,
-            Opt::Flag('H') => options.scripted = true,
-            Opt::Flag('p') => options.literal = true,
-            Opt::Flag('j') => options.json = true,
-            Opt::Flag(JSON_INT) => (options.json_int, options.literal) = (true, true),
             _ => {}
         }
     }
-    if options.json_int && !options.json {
-        return Err(Outcome::misused(command, "'--json-int' only works with '-j' option"));
-    }
+    options.flags.check(command)?;
     Ok(options)
 }
 
@@ -108,18 +73,18 @@ fn sort_key(command: &Command, name: &str, reverse: bool) -> Result<SortKey, Sto
 }
 
 fn select(options: &Options, columns: &[Column], is_all: bool) -> Select {
-    let mut types = options.types.unwrap_or(Types::DATASETS);
-    if options.columns == "space" && options.types.is_none() {
+    let mut types = options.flags.types.unwrap_or(Types::DATASETS);
+    if options.columns == "space" && options.flags.types.is_none() {
         types.snapshots = false;
     }
-    let reach = Reach::new(types, options.recursive, options.depth, &options.roots);
+    let reach = Reach::new(types, options.flags.recursive, options.flags.depth, &options.roots);
     let wanted = columns.iter().chain(options.keys.iter().map(|key| &key.column)).map(Column::wanted);
     Select {
         roots: options.roots.clone(),
         root_types: reach.root_types,
         depth: reach.depth,
         types,
-        ask_listsnapshots: options.types.is_none(),
+        ask_listsnapshots: options.flags.types.is_none(),
         properties: wanted.collect(),
         user_properties: is_all,
         received: false,
@@ -167,12 +132,12 @@ impl Table<'_> {
         let cells: Vec<Vec<String>> = self.rows.iter().map(|row| self.texts(row)).collect();
         let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.width(i, &cells)).collect();
         let mut out = String::new();
-        if !self.options.scripted {
+        if !self.options.flags.scripted {
             let headers: Vec<String> = self.columns.iter().map(Column::header).collect();
             self.line(&mut out, &headers, &widths, Column::is_header_right);
         }
         for row in &cells {
-            if self.options.scripted {
+            if self.options.flags.scripted {
                 out.push_str(&row.join("\t"));
                 out.push('\n');
             } else {
@@ -184,7 +149,7 @@ impl Table<'_> {
 
     fn texts(&self, row: &Row) -> Vec<String> {
         let text = |(i, column): (usize, &Column)| {
-            let shown = column.shown(self.cell(row, i), self.options.literal);
+            let shown = column.shown(self.cell(row, i), self.options.flags.literal);
             shown.map_or_else(|| "-".to_owned(), |(text, _)| text)
         };
         self.columns.iter().enumerate().map(text).collect()
@@ -202,7 +167,7 @@ impl Table<'_> {
     fn width(&self, index: usize, cells: &[Vec<String>]) -> usize {
         let column = &self.columns[index];
         let least = column.width_min();
-        match column.grows(self.options.literal) {
+        match column.grows(self.options.flags.literal) {
             true => cells.iter().map(|row| row[index].chars().count()).fold(least, usize::max),
             false => least,
         }
@@ -224,7 +189,7 @@ impl Table<'_> {
     }
 
     fn json(&self) -> String {
-        let style = Style { literal: self.options.literal, as_int: self.options.json_int };
+        let style = Style { literal: self.options.flags.literal, as_int: self.options.flags.json_int };
         let datasets = self.rows.iter().map(|row| {
             let mut dataset = Dataset::new(row, style);
             for (i, column) in self.columns.iter().enumerate() {
