@@ -87,12 +87,12 @@ const ON_OFF: &[&str] = &["off", "on"];
 /// All properties but features, in their order. Those without `values` are shown only when asked for.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
-    fact("name", "NAME", "", Form::Text, |p| Value::Text(p.name.clone(), Source::None)),
-    fact("size", "SIZE", "<size>", Form::Size, |p| number(p.space.size_bytes)),
-    fact("capacity", "CAP", "<percent>", Form::Percent, |p| number(capacity(p))),
+    prop("name", "NAME", "", Form::Text, |p| Value::Text(p.name.clone(), Source::None)).fixed(),
+    prop("size", "SIZE", "<size>", Form::Size, |p| number(p.space.size_bytes)).fixed(),
+    prop("capacity", "CAP", "<percent>", Form::Percent, |p| number(capacity(p))).fixed(),
     prop("altroot", "ALTROOT", "<path>", Form::Text, |p| text(p.altroot.as_deref())),
-    fact("health", "HEALTH", "<state>", Form::Health, |p| Value::Text(p.root.word().to_owned(), Source::None)),
-    fact("guid", "GUID", "<guid>", Form::Number, |p| number(p.guid)),
+    prop("health", "HEALTH", "<state>", Form::Health, |p| Value::Text(p.root.word().to_owned(), Source::None)).fixed(),
+    prop("guid", "GUID", "<guid>", Form::Number, |p| number(p.guid)).fixed(),
     prop("version", "VERSION", "<version>", Form::Version, |p| default_or_local(p.version, VERSION)),
     prop("bootfs", "BOOTFS", "<filesystem>", Form::Text, |p| text(p.bootfs.as_deref())),
     prop("delegation", "DELEGATION", "on | off", Form::Index(ON_OFF), |p| stored(p, "delegation", 1)),
@@ -101,49 +101,39 @@ pub const PROPERTIES: &[Property] = &[
     prop("failmode", "FAILMODE", "wait | continue | panic", Form::Index(&["wait", "continue", "panic"]), |p| stored(p, "failmode", 0)),
     prop("listsnapshots", "LISTSNAPS", "on | off", Form::Index(ON_OFF), |p| stored(p, "listsnapshots", 0)),
     prop("autoexpand", "EXPAND", "on | off", Form::Index(ON_OFF), |p| stored(p, "autoexpand", 0)),
-    fact("dedupratio", "DEDUP", "<1.00x or higher if deduped>", Form::Ratio, |p| number(p.dedup_ratio_percent)),
-    fact("free", "FREE", "<size>", Form::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))),
-    fact("allocated", "ALLOC", "<size>", Form::Size, |p| number(p.space.allocated_bytes)),
+    prop("dedupratio", "DEDUP", "<1.00x or higher if deduped>", Form::Ratio, |p| number(p.dedup_ratio_percent)).fixed(),
+    prop("free", "FREE", "<size>", Form::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))).fixed(),
+    prop("allocated", "ALLOC", "<size>", Form::Size, |p| number(p.space.allocated_bytes)).fixed(),
     prop("readonly", "RDONLY", "on | off", Form::Index(ON_OFF), |p| number(u64::from(!p.is_writable))),
     prop("ashift", "ASHIFT", "<ashift, 9-16, or 0=default>", Form::Size, |p| stored(p, "ashift", 0)),
     prop("comment", "COMMENT", "<comment-string>", Form::Text, |p| text(p.comment.as_deref())),
-    fact("expandsize", "EXPANDSZ", "<size>", Form::SizeOrDash, |p| number(p.space.expandable_bytes)),
-    fact("freeing", "FREEING", "<size>", Form::Size, |p| number(p.freeing_bytes)),
-    fact("fragmentation", "FRAG", "<percent>", Form::Percent, |p| match p.space.fragmentation {
+    prop("expandsize", "EXPANDSZ", "<size>", Form::SizeOrDash, |p| number(p.space.expandable_bytes)).fixed(),
+    prop("freeing", "FREEING", "<size>", Form::Size, |p| number(p.freeing_bytes)).fixed(),
+    prop("fragmentation", "FRAG", "<percent>", Form::Percent, |p| match p.space.fragmentation {
         Some(percent) => number(percent),
         None => Value::Nothing(Source::None),
-    }),
-    fact("leaked", "LEAKED", "<size>", Form::Size, |p| number(p.leaked_bytes)),
-    fact("maxblocksize", "MAXBLOCKSIZE", "", Form::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })),
-    fact("maxdnodesize", "MAXDNODESIZE", "", Form::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })),
+    }).fixed(),
+    prop("leaked", "LEAKED", "<size>", Form::Size, |p| number(p.leaked_bytes)).fixed(),
+    prop("maxblocksize", "MAXBLOCKSIZE", "", Form::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })).fixed(),
+    prop("maxdnodesize", "MAXDNODESIZE", "", Form::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })).fixed(),
     prop("multihost", "MULTIHOST", "on | off", Form::Index(ON_OFF), |p| stored(p, "multihost", 0)),
-    fact("checkpoint", "CKPOINT", "<size>", Form::SizeOrDash, |p| number(p.space.checkpoint_bytes)),
-    fact("load_guid", "LOAD_GUID", "<load_guid>", Form::Number, |p| number(p.load_guid)),
+    prop("checkpoint", "CKPOINT", "<size>", Form::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
+    prop("load_guid", "LOAD_GUID", "<load_guid>", Form::Number, |p| number(p.load_guid)).fixed(),
     prop("autotrim", "AUTOTRIM", "on | off", Form::Index(ON_OFF), |p| stored(p, "autotrim", 0)),
     prop("compatibility", "COMPATIBILITY", "<file[,file...]> | off | legacy", Form::Text, |p| match &p.compatibility {
         Some(sets) => Value::Text(sets.clone(), Source::Local),
         None => Value::Text("off".to_owned(), Source::Default),
     }),
-    fact("bcloneused", "BCLONE_USED", "<size>", Form::Size, |p| number(p.clone_used_bytes)),
-    fact("bclonesaved", "BCLONE_SAVED", "<size>", Form::Size, |p| number(p.clone_saved_bytes)),
-    fact("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", Form::Ratio, |p| number(p.clone_ratio_percent)),
-    fact("dedup_table_size", "DDTSIZE", "<size>", Form::Size, |p| number(p.dedup_table_bytes)),
+    prop("bcloneused", "BCLONE_USED", "<size>", Form::Size, |p| number(p.clone_used_bytes)).fixed(),
+    prop("bclonesaved", "BCLONE_SAVED", "<size>", Form::Size, |p| number(p.clone_saved_bytes)).fixed(),
+    prop("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", Form::Ratio, |p| number(p.clone_ratio_percent)).fixed(),
+    prop("dedup_table_size", "DDTSIZE", "<size>", Form::Size, |p| number(p.dedup_table_bytes)).fixed(),
     prop("dedup_table_quota", "DDTQUOTA", "<size>", Form::Quota, |p| stored(p, "dedup_table_quota", u64::MAX)),
-    fact("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", Form::Number, |p| number(p.last_scrubbed_txg)),
+    prop("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", Form::Number, |p| number(p.last_scrubbed_txg)).fixed(),
 ];
 
 /// The version of pools with feature flags.
 pub const VERSION: u64 = 5000;
-
-const fn fact(
-    name: &'static str,
-    column: &'static str,
-    values: &'static str,
-    form: Form,
-    value: fn(&PoolReport) -> Value,
-) -> Property {
-    Property { name, column, values, is_readonly: true, form, value }
-}
 
 const fn prop(
     name: &'static str,
@@ -184,6 +174,11 @@ fn has_feature(pool: &PoolReport, guid: &str) -> bool {
 }
 
 impl Property {
+    /// One that nobody can set.
+    const fn fixed(self) -> Property {
+        Property { is_readonly: true, ..self }
+    }
+
     /// The property of that name, or with that heading in small letters.
     pub fn find(name: &str) -> Option<&'static Property> {
         PROPERTIES.iter().find(|p| p.name == name || p.column.to_ascii_lowercase() == name)
