@@ -14,6 +14,10 @@ use super::{LivePool, SyncContext, lock};
 /// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
 
+/// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks
+/// above it: spa_asize_inflation.
+const ASIZE_INFLATION: u64 = 24;
+
 /// What was known of a head's room, and as of which group.
 pub(super) type KnownRoom = (u64, Room);
 
@@ -90,28 +94,44 @@ impl LivePool {
         self.run(move |context| context.log_history(&command))
     }
 
-    /// May about `bytes` more be written to the head of dataset object `id`? What frees more than it writes
-    /// may also if the pool is as good as full. Errors: `NoSpace`, `Quota`.
+    /// May `bytes` more be written to the head of dataset object `id`? What frees more than it writes may always.
+    ///
+    /// Nobody knows what changes will take on disk before they are there. As long as that may be more than
+    /// there is room for, whoever wants to write waits for a group to be synced. Only what is on disk by then
+    /// decides; what one more operation takes beyond the limit, the pool's slop has room for. Errors:
+    /// `NoSpace`, `Quota`; `Suspended`.
     pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {
-        let synced = self.txgs.synced_txg();
-        let known = lock(&self.rooms).get(&id).copied().filter(|(txg, _)| *txg == synced);
-        let room = match known {
-            Some((_, room)) => room,
-            None => {
-                let view = self.view();
-                let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-                let Some(head) = subject.dataset() else { return Ok(()) };
-                let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
-                lock(&self.rooms).insert(id, (synced, room));
-                room
-            }
-        };
-        let wanted = bytes.saturating_add(self.txgs.dirty_bytes());
-        if frees || wanted <= room.bytes {
+        if frees {
             return Ok(());
         }
-        let what = if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
-        Err(base::Error::new(room.refusal, what))
+        loop {
+            let waiting = self.txgs.dirty_bytes().saturating_mul(ASIZE_INFLATION);
+            let room = self.room_of(id)?;
+            if waiting == 0 && room.bytes < bytes.max(1) {
+                let what =
+                    if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
+                return Err(base::Error::new(room.refusal, what));
+            }
+            if waiting < room.bytes && bytes <= room.bytes {
+                return Ok(());
+            }
+            self.sync()?;
+        }
+    }
+
+    /// The room of a head as of the latest group on disk.
+    fn room_of(&self, id: u64) -> Result<Room> {
+        let synced = self.txgs.synced_txg();
+        if let Some((_, room)) = lock(&self.rooms).get(&id).filter(|(txg, _)| *txg == synced) {
+            return Ok(*room);
+        }
+        let view = self.view();
+        let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+        let missing = || base::Error::new(Kind::NotFound, "dataset does not exist");
+        let head = subject.dataset().ok_or_else(missing)?;
+        let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
+        lock(&self.rooms).insert(id, (synced, room));
+        Ok(room)
     }
 
     /// Lets all open heads be written as their properties say now.
