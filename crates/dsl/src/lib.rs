@@ -7,7 +7,7 @@
 //!        └─ ZAP: child name ──▶ directory "tank/home" ── ...
 //! ```
 //!
-//! [`write`] changes all of that, in the MOS of the group that is being synced.
+//! [`mod@write`] changes all of that, in the MOS of the group that is being synced.
 //!
 //! Everything here lives in the MOS. Below is `dmu`; above are the pool, the file system and the
 //! commands. Trees on disk may be damaged: depth and count of what is walked are bounded, and a
