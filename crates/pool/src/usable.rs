@@ -92,6 +92,8 @@ mod tests {
     fn slop_of_small_and_large_pools() {
         const MIB: u64 = 1 << 20;
         assert_eq!(slop(50 * MIB, 0), 25 * MIB);
+        assert_eq!(slop(100 * MIB, 0), 50 * MIB);
+        assert_eq!(slop(32 << 30, 0), 1 << 30);
         assert_eq!(slop(1 << 30, 0), 128 * MIB);
         assert_eq!(slop(1 << 40, 0), 32 << 30);
         assert_eq!(slop(1 << 50, 0), 128 << 30);

@@ -163,7 +163,6 @@ impl Allocator {
             ashift,
             metaslab_shift,
             metaslabs: metaslabs.into_iter().map(new).collect(),
-            enabled: true,
             aliquot: ALIQUOT * data_columns.max(1),
             active: [None; 3],
         };
@@ -173,12 +172,6 @@ impl Allocator {
         }
         state.tops.push(top);
         Ok(())
-    }
-
-    /// Sets whether blocks may be allocated on a vdev, which one that cannot be written to should not
-    /// be. Frees go on. Nothing happens if there is no such vdev.
-    pub fn set_enabled(&self, top: u64, enabled: bool) {
-        self.lock().tops.iter_mut().filter(|t| t.number == top).for_each(|t| t.enabled = enabled);
     }
 
     /// The smallest physical size that is worth having in a class, bytes: a sector of its vdevs.
@@ -290,7 +283,7 @@ impl Allocator {
     pub fn can_allocate(&self, class: Class, bytes: u64) -> bool {
         let state = self.lock();
         let room = |class: Class| {
-            let tops = state.tops.iter().filter(|top| top.class == class && top.enabled);
+            let tops = state.tops.iter().filter(|top| top.class == class);
             tops.map(|top| top.space().free).sum::<u64>()
         };
         room(class) >= bytes || class != Class::Normal && room(Class::Normal) >= bytes
@@ -332,12 +325,4 @@ impl std::fmt::Debug for Allocator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Allocator").field("tops", &self.lock().tops.len()).finish_non_exhaustive()
     }
-}
-
-/// Bytes of a pool of `total` bytes that ordinary writes leave free, so that there is room for what
-/// frees: a 32nd, at least 128 MiB but not more than half, at most 128 GiB.
-pub fn slop_bytes(total: u64) -> u64 {
-    const LEAST: u64 = 128 << 20;
-    const MOST: u64 = 128 << 30;
-    (total / 32).min(MOST).max(LEAST.min(total / 2))
 }

@@ -174,34 +174,21 @@ impl Zio {
 
     /// Reads a block by all means: every copy, every side of a mirror, parity, the members of a gang.
     pub(crate) fn recover(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
-        let mut error = Error::corrupt("block pointer without address");
-        for dva in bp.copies() {
-            let read = if dva.is_gang() {
-                self.read_gang(bp, dva)
-            } else {
-                let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-                let good = &mut |bytes: &[u8]| self.is_good(bp, bytes);
-                self.tree.read_verified(extent(bp, dva), &mut buf, good).map(|()| buf)
-            };
-            match read {
-                Ok(buf) => return Ok(buf),
-                Err(e) => error = e,
+        first_good(bp.copies(), |dva| {
+            if dva.is_gang() {
+                return self.read_gang(bp, dva);
             }
-        }
-        Err(error)
+            let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
+            self.tree.read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(|()| buf)
+        })
     }
 
     /// A block that may rightly not be there, as the one behind the last of a log.
     fn probe(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
-        let mut error = Error::corrupt("block pointer without address");
-        for dva in bp.copies().filter(|dva| !dva.is_gang()) {
+        first_good(bp.copies().filter(|dva| !dva.is_gang()), |dva| {
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-            match self.tree.probe(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)) {
-                Ok(()) => return Ok(buf),
-                Err(e) => error = e,
-            }
-        }
-        Err(error)
+            self.tree.probe(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(|()| buf)
+        })
     }
 
     /// Whether the bytes are those that the pointer was made for.
@@ -240,6 +227,21 @@ impl Zio {
         turn(bp, &mut contents);
         Ok(contents)
     }
+}
+
+/// The first copy that can be read, or the error of the last.
+fn first_good<'a>(
+    copies: impl Iterator<Item = &'a Dva>,
+    read: impl Fn(&Dva) -> Result<AlignedBuf>,
+) -> Result<AlignedBuf> {
+    let mut error = Error::corrupt("block pointer without address");
+    for dva in copies {
+        match read(dva) {
+            Ok(buf) => return Ok(buf),
+            Err(e) => error = e,
+        }
+    }
+    Err(error)
 }
 
 /// Whether the last two words of the checksum are a MAC.

@@ -49,8 +49,7 @@ struct Placed {
 impl State {
     /// Allocates all copies of a block, or nothing.
     pub(super) fn allocate(&mut self, tree: &Tree, class: Class, size: u64, copies: u8, txg: u64) -> Result<Attempt> {
-        let members: Vec<usize> =
-            (0..self.tops.len()).filter(|&i| self.tops[i].class == class && self.tops[i].enabled).collect();
+        let members: Vec<usize> = (0..self.tops.len()).filter(|&i| self.tops[i].class == class).collect();
         if members.is_empty() {
             return Ok(Attempt::Full);
         }

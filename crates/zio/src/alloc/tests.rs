@@ -290,14 +290,6 @@ fn what_is_nowhere_cannot_be_freed() {
 }
 
 #[test]
-fn slop_has_bounds() {
-    assert_eq!(slop_bytes(100 << 20), 50 << 20);
-    assert_eq!(slop_bytes(1 << 30), 128 << 20);
-    assert_eq!(slop_bytes(32 << 30), 1 << 30);
-    assert_eq!(slop_bytes(1 << 50), 128 << 30);
-}
-
-#[test]
 fn a_condensed_map_knows_nothing_of_later_groups() {
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(Maps::default()));
     add(&allocator, 0, Class::Normal, 1);

@@ -17,8 +17,6 @@ pub(super) struct Top {
     pub(super) ashift: u32,
     pub(super) metaslab_shift: u32,
     pub(super) metaslabs: Vec<Metaslab>,
-    /// Whether blocks may be allocated here.
-    pub(super) enabled: bool,
     /// Bytes to be allocated here before the next vdev's turn, when all are equally full.
     pub(super) aliquot: u64,
     /// The active metaslab for each copy of a block.
