@@ -53,6 +53,15 @@ pub struct Synced {
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
 }
 
+/// Objects that have been written.
+#[derive(Default)]
+struct Written {
+    /// Each with the dnode that is on disk then.
+    nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
+    /// By number: slots, and the dnode; none if it was freed.
+    dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+}
+
 impl Synced {
     /// The pointer to the new head.
     pub fn rootbp(&self) -> BlkPtr {
@@ -76,31 +85,28 @@ impl Objset {
             return Ok(None);
         }
         let mut writer = Writer::new(self, txg, live.policy(), ledger);
-        let (mut nodes, mut dnodes) = (Vec::with_capacity(dirty.len()), BTreeMap::new());
+        let mut written = Written::default();
         let mut sums = Sums::default();
         let (owners_of, flags) = (live.owners_of(), self.phys().flags);
-        self.sync_objects(dirty, &mut writer, &mut |node, tree, mut after, slots| {
+        self.sync_objects(dirty, &mut writer, &mut written, &mut |before, after| {
             if let Some(owners_of) = &owners_of {
-                sums.count(&**owners_of, flags, &tree, after.as_mut());
+                sums.count(&**owners_of, flags, before, after);
             }
-            nodes.push((node.clone(), Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
-            dnodes.insert(node.id, (slots, after));
         })?;
         sums.apply(self, tx)?;
-        self.sync_objects(live.take_dirty(txg), &mut writer, &mut |node, _, after, slots| {
-            nodes.push((node.clone(), Arc::new(after.clone().unwrap_or_else(|| empty(slots)))));
-            dnodes.insert(node.id, (slots, after));
-        })?;
-        let root = self.sync_head(dnodes, &mut writer)?;
-        Ok(Some(Synced { root, nodes }))
+        // the tables of accounts, which count for nobody
+        self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _| ())?;
+        let root = self.sync_head(written.dnodes, &mut writer)?;
+        Ok(Some(Synced { root, nodes: written.nodes }))
     }
 
-    /// Writes the changes of objects; `done` gets each node, its dnode before and after, and its slots.
+    /// Writes the changes of objects; `count` gets each dnode as it was, and as it will be.
     fn sync_objects(
         self: &Arc<Self>,
         dirty: Vec<Arc<Node>>,
         writer: &mut Writer<'_>,
-        done: &mut dyn FnMut(Arc<Node>, Arc<Dnode>, Option<Dnode>, usize),
+        written: &mut Written,
+        count: &mut dyn FnMut(&Dnode, Option<&mut Dnode>),
     ) -> Result<()> {
         let mut jobs = Vec::with_capacity(dirty.len());
         for node in &dirty {
@@ -110,8 +116,11 @@ impl Objset {
         }
         write_data(&mut jobs, writer)?;
         for (job, node) in jobs.into_iter().zip(dirty) {
-            let (slots, tree) = (job.slots(), job.tree().clone());
-            done(node, tree, job.finish(writer)?, slots);
+            let (slots, before) = (job.slots(), job.tree().clone());
+            let mut after = job.finish(writer)?;
+            count(&before, after.as_mut());
+            written.dnodes.insert(node.id, (slots, after.clone()));
+            written.nodes.push((node, Arc::new(after.unwrap_or_else(|| empty(slots)))));
         }
         Ok(())
     }
