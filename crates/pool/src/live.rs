@@ -87,6 +87,31 @@ struct Head {
 }
 
 impl LivePool {
+    /// A pool whose latest group on disk is `synced`: `view` is how it is read, `mos` how it is changed. There
+    /// is no thread yet.
+    fn over(env: &Env, view: Pool, mos: Arc<Objset>, maps: Arc<SpaceMaps>, config: Config, synced: u64) -> LivePool {
+        LivePool {
+            env: env.clone(),
+            name: view.name().to_owned(),
+            txgs: Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX)),
+            tree: view.tree().clone(),
+            cache: mos.cache().clone(),
+            mos,
+            maps,
+            missed: Mutex::new(missed::known(view.tree())),
+            view: RwLock::new(Arc::new(view)),
+            config: Mutex::new(config),
+            heads: Mutex::default(),
+            tasks: Mutex::default(),
+            syncing: Mutex::default(),
+            rooms: Mutex::default(),
+            has_destroyed: AtomicBool::new(false),
+            has_thread: AtomicBool::new(false),
+            thread: Mutex::default(),
+            ends: AtomicBool::new(false),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name

@@ -11,8 +11,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
 
 use arc::Cache;
 use base::{Env, Error, Kind, Result};
@@ -21,7 +20,7 @@ use codec::compress::Compress;
 use device::Device;
 use dmu::live::INDIRECT_SHIFT;
 use dmu::zap::Value;
-use dmu::{Objset, Policy, Txgs};
+use dmu::{Objset, Policy};
 use dsl::Dsl;
 use dsl::write::PoolTraits;
 use format::blkptr::BlkPtr;
@@ -37,7 +36,7 @@ use zio::alloc::{Allocator, Class, TopShape};
 use super::aux_devices::{Aux, label_all};
 use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
-use super::{DIRTY_BYTES_MAX, LivePool, NewPool, NewVdev, Shape, SyncContext};
+use super::{LivePool, NewPool, NewVdev, Shape, SyncContext};
 use crate::{Pool, slabs};
 
 /// The group that a pool begins with.
@@ -92,26 +91,7 @@ impl LivePool {
             is_dirty: true,
         };
         let view = Pool::unborn(&new.name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
-        let pool = Arc::new(LivePool {
-            env: env.clone(),
-            name: new.name.clone(),
-            txgs: Arc::new(Txgs::new(TXG_INITIAL - 1, DIRTY_BYTES_MAX)),
-            tree,
-            cache,
-            mos,
-            maps,
-            view: RwLock::new(Arc::new(view)),
-            config: Mutex::new(config),
-            heads: Mutex::default(),
-            tasks: Mutex::default(),
-            syncing: Mutex::default(),
-            rooms: Mutex::default(),
-            missed: Mutex::default(),
-            has_destroyed: AtomicBool::new(false),
-            has_thread: AtomicBool::new(false),
-            thread: Mutex::default(),
-            ends: AtomicBool::new(false),
-        });
+        let pool = Arc::new(LivePool::over(env, view, mos, maps, config, TXG_INITIAL - 1));
         let new = new.clone();
         pool.run(move |context| {
             context.make_pool(&new, make_root)?;

@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::{Bookmark, Env, Error, Kind, Result, ResultExt};
-use dmu::{Mode, Objset, Txgs};
+use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 use format::feature;
 use format::space_map::Run;
@@ -19,7 +19,7 @@ use zio::alloc::TopShape;
 use super::config::Config;
 use super::create::{class_of, open_mos, traits};
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
-use super::{DIRTY_BYTES_MAX, LivePool, SyncContext};
+use super::{LivePool, SyncContext};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
 
 /// Features, by name, that may be in use in a pool that Cenote writes to.
@@ -109,29 +109,11 @@ impl LivePool {
             imported: Some(pool.config().clone()),
             is_dirty: true,
         };
-        let missed = super::missed::known(&tree);
-        let live = LivePool {
-            env: env.clone(),
-            name: pool.name().to_owned(),
-            txgs: Arc::new(Txgs::new(uberblock.txg, DIRTY_BYTES_MAX)),
-            tree,
-            cache,
-            mos,
-            maps,
-            view: RwLock::new(Arc::new(pool)),
-            config: Mutex::new(config),
-            heads: Mutex::default(),
-            tasks: Mutex::default(),
-            syncing: Mutex::default(),
-            rooms: Mutex::default(),
-            missed: Mutex::new(missed),
-            has_destroyed: AtomicBool::new(true),
-            has_thread: AtomicBool::new(false),
-            thread: Mutex::default(),
-            ends: AtomicBool::new(false),
-        };
+        let live = LivePool::over(env, pool, mos, maps, config, uberblock.txg);
+        // what destroyed heads left may still wait
+        live.has_destroyed.store(true, Ordering::Relaxed);
         // readers and the writer share one cache from now on
-        live.renew_view(uberblock.txg)?;
+        live.renew_view()?;
         let live = Arc::new(live);
         // the labels say that it is in use, and by whom
         live.run(move |context| {

@@ -115,7 +115,7 @@ impl LivePool {
         self.sync_mos(&context)?;
         self.write_root(txg)?;
         self.cache.zio().allocator()?.synced(txg);
-        self.renew_view(txg)?;
+        self.renew_view()?;
         told.into_iter().for_each(|tell| tell());
         Ok(())
     }
@@ -237,7 +237,7 @@ impl LivePool {
     }
 
     /// Lets readers see the group that has just been written.
-    pub(super) fn renew_view(&self, _txg: u64) -> Result<()> {
+    pub(super) fn renew_view(&self) -> Result<()> {
         let config = self.config().clone();
         let Some(uberblock) = config.uberblock.clone() else { return Ok(()) };
         let mos = Objset::open(self.cache.clone(), 0, self.mos.rootbp(), Mode::Plain, &self.name)?;
