@@ -22,7 +22,7 @@ const NAME: &str = "live";
 /// Objects of a dataset.
 const OBJECTS_MAX: usize = 16;
 /// What the pools can do: all that Cenote writes.
-const FEATURES: [&str; 15] = [
+pub const FEATURES: [&str; 15] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",

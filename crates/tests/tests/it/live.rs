@@ -9,27 +9,11 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, scan};
+use testkit::workload::FEATURES;
 use zpl::{New, NewFs, NewKind, Zpl, create_fs};
 
-const FEATURES: [&str; 17] = [
-    "com.delphix:async_destroy",
-    "org.zfsonlinux:userobj_accounting",
-    "org.zfsonlinux:project_quota",
-    "com.delphix:empty_bpobj",
-    "org.illumos:lz4_compress",
-    "com.delphix:spacemap_histogram",
-    "com.delphix:enabled_txg",
-    "com.delphix:hole_birth",
-    "com.delphix:extensible_dataset",
-    "com.delphix:embedded_data",
-    "org.open-zfs:large_blocks",
-    "org.illumos:sha512",
-    "org.illumos:skein",
-    "org.illumos:edonr",
-    "com.delphix:spacemap_v2",
-    "org.zfsonlinux:allocation_classes",
-    "org.freebsd:zstd_compress",
-];
+/// Features beside those of every test: objects are counted by owner and project.
+const ACCOUNTING: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
 
 fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBuf, Arc<dyn Device>>) {
     let paths: Vec<PathBuf> = (0..leaves).map(|i| dir.join(format!("disk{i}"))).collect();
@@ -49,7 +33,7 @@ fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBu
         spares: Vec::new(),
         caches: Vec::new(),
         ashift: Some(12),
-        features: FEATURES.map(str::to_owned).to_vec(),
+        features: FEATURES.iter().chain(&ACCOUNTING).map(|guid| (*guid).to_owned()).collect(),
         properties: Vec::new(),
         fs_properties: Vec::new(),
         history: "zpool create live".into(),
