@@ -145,6 +145,16 @@ impl Cache {
     /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
     /// block at that address.
     pub fn insert(&self, bp: &BlkPtr, block: &Block) {
+        self.put(bp, block, true);
+    }
+
+    /// As [`Cache::insert`], but only if something was kept of an earlier block: for one that is not worth
+    /// the memory.
+    pub fn renew(&self, bp: &BlkPtr, block: &Block) {
+        self.put(bp, block, false);
+    }
+
+    fn put(&self, bp: &BlkPtr, block: &Block, keeps_new: bool) {
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
@@ -158,7 +168,7 @@ impl Cache {
             }
             // nobody reads what has not been written
             Some(Slot::Loading(_)) => return,
-            None if block.len() as u64 > self.shard_bytes_max => return,
+            None if !keeps_new || block.len() as u64 > self.shard_bytes_max => return,
             None => {
                 shard.slots.insert(key, Slot::Ready { block: block.clone(), used: AtomicBool::new(false) });
                 shard.queue.push_back(key);

@@ -1,20 +1,15 @@
 //! Page-aligned byte buffers, as direct I/O wants them.
 //!
-//! Blocks come and go by the ten thousand a second, and fresh memory costs a page fault for every
-//! 4 KiB of it: more than checksumming the block. So large buffers that are dropped are kept for the
-//! next of their size class, up to a limit.
-//!
-//! ```text
-//!   for_overwrite(100 KiB) ─▶ class 128 KiB: [free] [free] ─▶ one of these, or the allocator
-//!   drop                   ─▶ back to its class, or to the allocator if enough are there
-//! ```
+//! Blocks come and go by the ten thousand a second, so their memory comes from slabs (see `slab`): one of
+//! 100 KiB takes 128 KiB there. Only what is larger than any block is for the allocator.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use crate::slab;
 
 /// An owned, fixed-size byte buffer that starts on a 4 KiB boundary.
 pub struct AlignedBuf {
@@ -33,34 +28,37 @@ impl AlignedBuf {
 
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> AlignedBuf {
-        match recycled(len) {
-            Some(mut buf) => {
-                buf.fill(0);
-                buf
-            }
-            None => fresh(len),
+        let mut buf = AlignedBuf::for_overwrite(len);
+        if slab::size_for(len).is_some() {
+            buf.fill(0);
         }
+        buf
     }
 
     /// `len` bytes for a caller that writes all of them; what they hold until then is anything.
     pub fn for_overwrite(len: usize) -> AlignedBuf {
-        recycled(len).unwrap_or_else(|| fresh(len))
+        let ptr = match slab::size_for(len) {
+            Some(size) => slab::take(size),
+            // SAFETY: the layout's size is not 0.
+            None => NonNull::new(unsafe { alloc_zeroed(layout(len)) }),
+        };
+        AlignedBuf { ptr: ptr.unwrap_or_else(|| handle_alloc_error(layout(len))), len }
     }
 }
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        let capacity = capacity(self.len);
-        if let Some(class) = class(capacity) {
-            if FREE_BYTES.fetch_add(capacity, Ordering::Relaxed) < FREE_BYTES_MAX {
-                lock(&FREE[class]).push(Free(self.ptr));
-                return;
-            }
-            FREE_BYTES.fetch_sub(capacity, Ordering::Relaxed);
+        match slab::size_for(self.len) {
+            // SAFETY: taken with this size, and dropped once.
+            Some(size) => unsafe { slab::give(self.ptr, size) },
+            // SAFETY: allocated with this very layout.
+            None => unsafe { dealloc(self.ptr.as_ptr(), layout(self.len)) },
         }
-        // SAFETY: allocated with this very layout.
-        unsafe { dealloc(self.ptr.as_ptr(), layout(self.len)) }
     }
+}
+
+fn layout(len: usize) -> Layout {
+    Layout::from_size_align(len.max(1), AlignedBuf::ALIGN).expect("buffer sizes are far below isize::MAX")
 }
 
 /// The contents of a block; clones share them.
@@ -91,55 +89,6 @@ impl From<AlignedBuf> for Block {
     fn from(buf: AlignedBuf) -> Block {
         Block(Arc::new(buf))
     }
-}
-
-/// Capacities that are kept: powers of two from 16 KiB to 16 MiB.
-const CLASS_SHIFT_MIN: u32 = 14;
-const CLASSES: usize = 11;
-/// Free bytes that are kept: about half of what may wait to be written.
-const FREE_BYTES_MAX: usize = 256 << 20;
-
-/// Memory of a dropped buffer; its capacity is that of the class it lies in.
-struct Free(NonNull<u8>);
-
-// SAFETY: nobody else knows the memory.
-unsafe impl Send for Free {}
-
-static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
-static FREE: [Mutex<Vec<Free>>; CLASSES] = [const { Mutex::new(Vec::new()) }; CLASSES];
-
-/// A buffer of a kept one's memory, which holds what that held.
-fn recycled(len: usize) -> Option<AlignedBuf> {
-    let free = lock(&FREE[class(capacity(len))?]).pop()?;
-    FREE_BYTES.fetch_sub(capacity(len), Ordering::Relaxed);
-    Some(AlignedBuf { ptr: free.0, len })
-}
-
-fn fresh(len: usize) -> AlignedBuf {
-    let layout = layout(len);
-    // SAFETY: the layout's size is not 0.
-    let Some(ptr) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-    AlignedBuf { ptr, len }
-}
-
-fn capacity(len: usize) -> usize {
-    let size = len.max(512).next_multiple_of(512);
-    let power = size.next_power_of_two();
-    // larger and smaller ones are not kept, so they need no rounding
-    if class(power).is_some() { power } else { size }
-}
-
-fn class(capacity: usize) -> Option<usize> {
-    let class = capacity.trailing_zeros().checked_sub(CLASS_SHIFT_MIN)? as usize;
-    (capacity.is_power_of_two() && class < CLASSES).then_some(class)
-}
-
-fn layout(len: usize) -> Layout {
-    Layout::from_size_align(capacity(len), AlignedBuf::ALIGN).expect("buffer sizes are far below isize::MAX")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Deref for AlignedBuf {

@@ -3,10 +3,11 @@
 //! Library code gets an [`Env`] handed down. A test makes one with a fixed clock and a single
 //! worker, and the same calls give the same results in the same order.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rayon::prelude::*;
 
@@ -19,6 +20,7 @@ pub struct Env {
     workers: Option<Arc<rayon::ThreadPool>>,
     background: Option<mpsc::Sender<Task>>,
     now: Arc<dyn Fn() -> (u64, u32) + Send + Sync>,
+    ticks: Arc<dyn Fn() -> u64 + Send + Sync>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -30,6 +32,7 @@ impl Env {
             workers: (cores > 1).then(|| thread_pool(cores, "zio")).flatten(),
             background: background_threads(BACKGROUND_THREADS),
             now: Arc::new(clock),
+            ticks: Arc::new(ticks_since(Instant::now())),
             random: Arc::new(random_of_system),
         }
     }
@@ -38,7 +41,13 @@ impl Env {
     pub fn fixed(now_s: u64) -> Env {
         let drawn = AtomicU64::new(0);
         let random = move || scramble(drawn.fetch_add(1, Ordering::Relaxed));
-        Env { workers: None, background: None, now: Arc::new(move || (now_s, 0)), random: Arc::new(random) }
+        Env {
+            workers: None,
+            background: None,
+            now: Arc::new(move || (now_s, 0)),
+            ticks: Arc::new(|| 0),
+            random: Arc::new(random),
+        }
     }
 
     /// Seconds since 1970.
@@ -49,6 +58,11 @@ impl Env {
     /// Seconds since 1970, and nanoseconds below 10^9.
     pub fn now(&self) -> (u64, u32) {
         (self.now)()
+    }
+
+    /// Nanoseconds since this was made, by a clock that nobody sets.
+    pub fn ticks_ns(&self) -> u64 {
+        (self.ticks)()
     }
 
     /// A random number, from which nothing follows for others.
@@ -62,6 +76,11 @@ impl Env {
             Some(threads) => drop(threads.send(Box::new(task))),
             None => task(),
         }
+    }
+
+    /// Whether the caller is a task of [`Env::background`]: nobody waits for what it does.
+    pub fn is_background() -> bool {
+        IS_BACKGROUND.get()
     }
 
     /// Runs `task`, which may last as long as the pool is open, on a thread of its own of that name.
@@ -80,6 +99,10 @@ impl Env {
     }
 }
 
+thread_local! {
+    static IS_BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Threads for work that waits for devices more than it computes.
 const BACKGROUND_THREADS: usize = 4;
 
@@ -95,6 +118,7 @@ fn background_threads(count: usize) -> Option<mpsc::Sender<Task>> {
         let receiver = receiver.clone();
         let next = move || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let work = move || {
+            IS_BACKGROUND.set(true);
             while let Ok(task) = next() {
                 // The panic has been reported; the thread is there for the other tasks.
                 let _ = catch_unwind(AssertUnwindSafe(task));
@@ -113,6 +137,10 @@ fn thread_pool(threads: usize, name: &'static str) -> Option<Arc<rayon::ThreadPo
 
 fn clock() -> (u64, u32) {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or((0, 0), |d| (d.as_secs(), d.subsec_nanos()))
+}
+
+fn ticks_since(start: Instant) -> impl Fn() -> u64 {
+    move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn random_of_system() -> u64 {

@@ -236,6 +236,24 @@ impl std::error::Error for Error {
     }
 }
 
+impl Kind {
+    /// The class of a failure that another process tells of by [`Error::errno`]; `Io` for what processes do not
+    /// tell each other.
+    pub fn of_errno(errno: i32) -> Kind {
+        match errno {
+            libc::ENXIO => Kind::Missing,
+            libc::ENOENT => Kind::NotFound,
+            libc::EEXIST => Kind::Exists,
+            libc::EBUSY => Kind::Busy,
+            libc::EINVAL => Kind::Invalid,
+            libc::ENOTSUP => Kind::Unsupported,
+            libc::EACCES | libc::EPERM => Kind::Permission,
+            libc::EROFS => Kind::ReadOnly,
+            _ => Kind::Io,
+        }
+    }
+}
+
 impl From<std::io::Error> for Error {
     fn from(source: std::io::Error) -> Error {
         use std::io::ErrorKind;

@@ -8,6 +8,7 @@ mod bytes;
 mod env;
 mod error;
 mod range_tree;
+mod slab;
 
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};

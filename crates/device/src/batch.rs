@@ -4,6 +4,7 @@
 
 use base::{Error, Kind, Result};
 
+use crate::meter::Ticket;
 use crate::ring::{self, Job, Task};
 use crate::{Device, io_error, refusal};
 
@@ -18,6 +19,7 @@ pub struct Read<'a> {
     pub buf: &'a mut [u8],
     /// What came of it, as of [`Device::read_at`]; an error until the batch has run.
     pub result: Result<()>,
+    ticket: Option<Ticket<'a>>,
 }
 
 /// One write of a batch.
@@ -31,19 +33,30 @@ pub struct Write<'a> {
     pub buf: &'a [u8],
     /// What came of it, as of [`Device::write_at`]; an error until the batch has run.
     pub result: Result<()>,
+    ticket: Option<Ticket<'a>>,
 }
 
 impl<'a> Read<'a> {
     /// A read that has not happened yet.
     pub fn new(device: &'a dyn Device, offset: u64, buf: &'a mut [u8]) -> Read<'a> {
-        Read { device, offset, buf, result: not_run() }
+        Read { device, offset, buf, result: not_run(), ticket: None }
+    }
+
+    /// The same, counted by who gave the ticket.
+    pub fn metered(self, ticket: Option<Ticket<'a>>) -> Read<'a> {
+        Read { ticket, ..self }
     }
 }
 
 impl<'a> Write<'a> {
     /// A write that has not happened yet.
     pub fn new(device: &'a dyn Device, offset: u64, buf: &'a [u8]) -> Write<'a> {
-        Write { device, offset, buf, result: not_run() }
+        Write { device, offset, buf, result: not_run(), ticket: None }
+    }
+
+    /// The same, counted by who gave the ticket.
+    pub fn metered(self, ticket: Option<Ticket<'a>>) -> Write<'a> {
+        Write { ticket, ..self }
     }
 }
 
@@ -54,6 +67,7 @@ pub fn read_batch(reads: &mut [Read<'_>]) {
         offset: read.offset,
         task: Task::Fill(read.buf),
         result: &mut read.result,
+        ticket: read.ticket.take(),
     }));
 }
 
@@ -66,6 +80,7 @@ pub fn write_batch(writes: &mut [Write<'_>]) {
         offset: write.offset,
         task: Task::Store(write.buf),
         result: &mut write.result,
+        ticket: write.ticket.take(),
     }));
 }
 
@@ -74,7 +89,7 @@ pub fn write_batch(writes: &mut [Write<'_>]) {
 pub fn flush_batch(devices: &[&dyn Device]) -> Vec<Result<()>> {
     let mut results: Vec<Result<()>> = devices.iter().map(|_| not_run()).collect();
     let pairs = devices.iter().zip(&mut results);
-    run(pairs.map(|(&device, result)| Item { device, offset: 0, task: Task::Flush, result }));
+    run(pairs.map(|(&device, result)| Item { device, offset: 0, task: Task::Flush, result, ticket: None }));
     results
 }
 
@@ -88,14 +103,19 @@ struct Item<'a> {
     offset: u64,
     task: Task<'a>,
     result: &'a mut Result<()>,
+    ticket: Option<Ticket<'a>>,
 }
 
 impl Item<'_> {
-    fn run_alone(self) {
+    fn run_alone(mut self) {
+        self.ticket.iter_mut().for_each(Ticket::issued);
         *self.result = match self.task {
             Task::Fill(buf) => self.device.read_at(self.offset, buf),
             Task::Store(buf) => self.device.write_at(self.offset, buf),
             Task::Flush => self.device.flush(),
+        };
+        if self.result.is_ok() {
+            self.ticket.into_iter().for_each(Ticket::done);
         }
     }
 }
@@ -111,13 +131,13 @@ fn run<'a>(mut items: impl ExactSizeIterator<Item = Item<'a>>) {
             item.run_alone();
             continue;
         };
-        let Item { device, offset, task, result } = item;
+        let Item { device, offset, task, result, ticket } = item;
         if let Some(error) = refusal(device, raw, offset, &task) {
             *result = Err(error);
             continue;
         }
         let what = task.name();
-        jobs.push(Job::new(raw, raw.base + offset, task));
+        jobs.push(Job::new(raw, raw.base + offset, task, ticket));
         places.push((device, offset, what, result));
     }
     ring::run(&mut jobs);

@@ -85,6 +85,12 @@ impl FileDevice {
         .at_vdev(&self.path))
     }
 
+    /// Gives the lock back, before the device is closed.
+    pub fn unlock(&self) {
+        // SAFETY: the descriptor is open for as long as `self` lives. That it fails is impossible.
+        unsafe { libc::flock(self.cached.as_raw_fd(), libc::LOCK_UN) };
+    }
+
     /// Whether aligned reads go past the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
@@ -105,7 +111,7 @@ impl FileDevice {
             return Err(error);
         }
         let what = task.name();
-        let mut job = Job::new(raw, offset, task);
+        let mut job = Job::new(raw, offset, task, None);
         job.run_alone();
         job.result.map_err(|e| io_error(&self.path, offset, what, e))
     }
@@ -350,7 +356,8 @@ mod tests {
         a.lock(false).unwrap();
         b.lock(false).unwrap();
         assert_eq!(c.lock(true).unwrap_err().kind(), Kind::Busy);
-        drop((a, b));
+        drop(a);
+        b.unlock();
         c.lock(true).unwrap();
     }
 

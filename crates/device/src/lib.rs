@@ -12,11 +12,12 @@
 //!           └── any other device ──────────> read_at, write_at, flush, one after the other
 //! ```
 //!
-//! Within a batch there is no order. What has been written is there for every reader at once, but
+//! What a batch is given a ticket for, a [`meter`] counts and times. Within a batch there is no order. What has been written is there for every reader at once, but
 //! lasts through a power cut only when a flush that began after the write has returned.
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
-//! partition of a disk image found by [`gpt`]), [`MemDevice`] (bytes in memory), and beside them
+//! partition of a disk image found by [`gpt`]), [`Slot`] (a place that devices take one after the
+//! other), [`MemDevice`] (bytes in memory), and beside them
 //! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
 
 mod batch;
@@ -24,7 +25,9 @@ mod faulty;
 mod file;
 pub mod gpt;
 mod mem;
+pub mod meter;
 mod ring;
+mod slot;
 mod window;
 
 use std::fmt::Debug;
@@ -39,6 +42,7 @@ pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
 pub use mem::MemDevice;
+pub use slot::Slot;
 pub use window::Window;
 
 /// A random-access array of bytes: a disk, a file, a part of either, or memory.

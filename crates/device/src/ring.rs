@@ -16,6 +16,7 @@ use std::time::Duration;
 use io_uring::{IoUring, opcode, types};
 
 use crate::Raw;
+use crate::meter::Ticket;
 
 /// Jobs in flight at most, per thread.
 const DEPTH: u32 = 128;
@@ -59,6 +60,7 @@ pub(crate) struct Job<'a> {
     file_offset: u64,
     task: Task<'a>,
     done: usize,
+    ticket: Option<Ticket<'a>>,
     /// What came of it.
     pub(crate) result: io::Result<()>,
 }
@@ -71,12 +73,13 @@ enum Call {
 }
 
 impl<'a> Job<'a> {
-    pub(crate) fn new(raw: Raw, file_offset: u64, task: Task<'a>) -> Job<'a> {
-        Job { raw, file_offset, task, done: 0, result: Ok(()) }
+    pub(crate) fn new(raw: Raw, file_offset: u64, task: Task<'a>, ticket: Option<Ticket<'a>>) -> Job<'a> {
+        Job { raw, file_offset, task, done: 0, ticket, result: Ok(()) }
     }
 
     /// How it goes on. The pointer is valid for as long as the job's borrow.
     fn call(&mut self) -> Call {
+        self.ticket.iter_mut().for_each(Ticket::issued);
         let at = self.file_offset + self.done as u64;
         let rest = self.done..self.task.len().min(self.done + LENGTH_MAX);
         match &mut self.task {
@@ -106,7 +109,11 @@ impl<'a> Job<'a> {
             }
             Err(e) => self.result = Err(e),
         }
-        self.unfinished()
+        let goes_on = self.unfinished();
+        if !goes_on && let Some(ticket) = self.ticket.take().filter(|_| self.result.is_ok()) {
+            ticket.done();
+        }
+        goes_on
     }
 
     /// Does all of it with plain system calls.
@@ -187,7 +194,8 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
         if in_flight == 0 {
             return Ok(());
         }
-        let wanted = if todo.is_empty() { in_flight } else { in_flight.div_ceil(4) };
+        // half of the last ones too, so that the fast are seen to be done before the slow
+        let wanted = if todo.is_empty() { in_flight.div_ceil(2) } else { in_flight.div_ceil(4) };
         match ring.submit_and_wait(wanted) {
             Ok(_) => {}
             Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
@@ -247,7 +255,7 @@ mod tests {
         let mut jobs: Vec<Job> = bufs
             .iter_mut()
             .enumerate()
-            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, Task::Fill(buf)))
+            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, Task::Fill(buf), None))
             .collect();
         run(&mut jobs);
         for (i, job) in jobs.iter().enumerate() {
@@ -266,10 +274,14 @@ mod tests {
         for available in [true, false] {
             RING.set(if available { Ring::Untried } else { Ring::Unavailable });
             let mut bufs: Vec<Vec<u8>> = (0..500).map(|i| vec![0; (i * 37) % 5000 + 1]).collect();
-            let mut jobs: Vec<Job> =
-                bufs.iter_mut().enumerate().map(|(i, buf)| Job::new(raw, i as u64 * 101, Task::Fill(buf))).collect();
+            let mut jobs: Vec<Job> = bufs
+                .iter_mut()
+                .enumerate()
+                .map(|(i, buf)| Job::new(raw, i as u64 * 101, Task::Fill(buf), None))
+                .collect();
             run(&mut jobs);
             assert!(jobs.iter().all(|job| job.result.is_ok()));
+            drop(jobs);
             for (i, buf) in bufs.iter().enumerate() {
                 assert!(buf[..] == bytes[i * 101..][..buf.len()], "read {i}");
             }

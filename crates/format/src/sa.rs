@@ -22,7 +22,7 @@ mod build;
 mod table;
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use base::{Error, Result};
@@ -55,7 +55,7 @@ pub struct Registry {
     known: [Option<u16>; ZPL_ATTRS.len()],
     /// Numbers that are in the registry table.
     tabled: HashSet<u16>,
-    layouts: HashMap<u16, Vec<u16>>,
+    layouts: BTreeMap<u16, Vec<u16>>,
 }
 
 impl Registry {

@@ -1,0 +1,240 @@
+//! What is asked of a device, why, and how long it takes.
+//!
+//! ```text
+//!   handed over ─── waits for a place in flight ──▶ issued ─── the device works ──▶ seen to be done
+//!       │◀────────────── queue ───────────────────▶│◀──────────────── disk ───────────────▶│
+//!       │◀────────────────────────────────────── total ───────────────────────────────────▶│
+//! ```
+//!
+//! The numbers are those of `zpool iostat`, and so are the buckets: the binary logarithm of
+//! nanoseconds, and of bytes. Three things to know when reading them:
+//!
+//! - The end is when the caller's thread sees it. Of a batch it looks whenever half of what is in
+//!   flight is done, so a request that was faster than its neighbours seems as slow as the slower
+//!   ones of its half.
+//! - What goes through the page cache ends when the cache has it, not the disk.
+//! - A request that failed counts nowhere but in the gauges.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Env;
+
+/// Buckets of a histogram of times: up to 2^37 ns, which is 137 s; the last has all above, too.
+pub const TIME_BUCKETS: usize = 37;
+/// Buckets of a histogram of sizes: up to 16 MiB; the last has all above, too.
+pub const SIZE_BUCKETS: usize = 25;
+
+/// Why something is read or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Somebody waits for the bytes.
+    SyncRead,
+    /// Somebody waits until they are written.
+    SyncWrite,
+    /// Read ahead.
+    AsyncRead,
+    /// Written with a transaction group.
+    AsyncWrite,
+}
+
+impl Purpose {
+    /// All there are, in the order of their numbers.
+    pub const ALL: [Purpose; 4] = [Purpose::SyncRead, Purpose::SyncWrite, Purpose::AsyncRead, Purpose::AsyncWrite];
+
+    fn is_write(self) -> bool {
+        matches!(self, Purpose::SyncWrite | Purpose::AsyncWrite)
+    }
+}
+
+/// Counters of one device. Adding to them is cheap, and reading them gives no common instant.
+#[derive(Debug, Default)]
+pub struct Meter {
+    queues: [Queue; Purpose::ALL.len()],
+    /// Of reads, and of writes.
+    total: [Histogram<TIME_BUCKETS>; 2],
+    disk: [Histogram<TIME_BUCKETS>; 2],
+}
+
+/// What of one purpose there is.
+#[derive(Debug, Default)]
+struct Queue {
+    pending: AtomicU64,
+    active: AtomicU64,
+    waits: Histogram<TIME_BUCKETS>,
+    sizes: Histogram<SIZE_BUCKETS>,
+}
+
+#[derive(Debug)]
+struct Histogram<const BUCKETS: usize>([AtomicU64; BUCKETS]);
+
+impl<const BUCKETS: usize> Default for Histogram<BUCKETS> {
+    fn default() -> Self {
+        Histogram([const { AtomicU64::new(0) }; BUCKETS])
+    }
+}
+
+impl<const BUCKETS: usize> Histogram<BUCKETS> {
+    fn add(&self, value: u64) {
+        let bucket = value.checked_ilog2().unwrap_or(0) as usize;
+        self.0[bucket.min(BUCKETS - 1)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> [u64; BUCKETS] {
+        std::array::from_fn(|bucket| self.0[bucket].load(Ordering::Relaxed))
+    }
+}
+
+impl Meter {
+    /// A request of `bytes` has been handed over; `env` has the clock.
+    pub fn ticket<'a>(&'a self, env: &'a Env, purpose: Purpose, bytes: usize) -> Ticket<'a> {
+        let ticket =
+            Ticket { meter: self, env, purpose, bytes: bytes as u64, begun_ns: env.ticks_ns(), issued_ns: None };
+        ticket.queue().pending.fetch_add(1, Ordering::Relaxed);
+        ticket
+    }
+
+    /// How many requests of that purpose wait, and how many are in flight, at this moment.
+    pub fn in_progress(&self, purpose: Purpose) -> [u64; 2] {
+        let queue = &self.queues[purpose as usize];
+        [&queue.pending, &queue.active].map(|gauge| gauge.load(Ordering::Relaxed))
+    }
+
+    /// How long requests of that purpose have waited.
+    pub fn waits(&self, purpose: Purpose) -> [u64; TIME_BUCKETS] {
+        self.queues[purpose as usize].waits.read()
+    }
+
+    /// How big they were.
+    pub fn sizes(&self, purpose: Purpose) -> [u64; SIZE_BUCKETS] {
+        self.queues[purpose as usize].sizes.read()
+    }
+
+    /// How long reads and writes took in all.
+    pub fn totals(&self) -> [[u64; TIME_BUCKETS]; 2] {
+        self.total.each_ref().map(Histogram::read)
+    }
+
+    /// How long the device took for reads and writes.
+    pub fn disks(&self) -> [[u64; TIME_BUCKETS]; 2] {
+        self.disk.each_ref().map(Histogram::read)
+    }
+}
+
+/// A request on its way. Dropped before it is done, it has failed.
+#[derive(Debug)]
+pub struct Ticket<'a> {
+    meter: &'a Meter,
+    env: &'a Env,
+    purpose: Purpose,
+    bytes: u64,
+    begun_ns: u64,
+    issued_ns: Option<u64>,
+}
+
+impl Ticket<'_> {
+    fn queue(&self) -> &Queue {
+        &self.meter.queues[self.purpose as usize]
+    }
+
+    /// The operating system has it. Only the first call counts.
+    pub(crate) fn issued(&mut self) {
+        if self.issued_ns.is_none() {
+            self.issued_ns = Some(self.env.ticks_ns());
+            self.queue().pending.fetch_sub(1, Ordering::Relaxed);
+            self.queue().active.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It has succeeded.
+    pub(crate) fn done(self) {
+        let (now_ns, side) = (self.env.ticks_ns(), usize::from(self.purpose.is_write()));
+        let issued_ns = self.issued_ns.unwrap_or(now_ns);
+        self.queue().sizes.add(self.bytes);
+        self.queue().waits.add(issued_ns.saturating_sub(self.begun_ns));
+        self.meter.disk[side].add(now_ns.saturating_sub(issued_ns));
+        self.meter.total[side].add(now_ns.saturating_sub(self.begun_ns));
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let gauge = if self.issued_ns.is_some() { &self.queue().active } else { &self.queue().pending };
+        gauge.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{FaultyDevice, MemDevice, Read, Write, read_batch, write_batch};
+
+    fn sum(histogram: &[u64]) -> u64 {
+        histogram.iter().sum()
+    }
+
+    #[test]
+    fn buckets() {
+        let histogram = Histogram::<SIZE_BUCKETS>::default();
+        for value in [0, 1, 2, 3, 512, 1023, 16 << 20, u64::MAX] {
+            histogram.add(value);
+        }
+        let counts = histogram.read();
+        assert_eq!((counts[0], counts[1], counts[9], counts[24], sum(&counts)), (2, 2, 2, 2, 8));
+    }
+
+    #[test]
+    fn tickets() {
+        let (meter, env) = (Meter::default(), Env::fixed(0));
+        let mut first = meter.ticket(&env, Purpose::AsyncWrite, 4096);
+        let second = meter.ticket(&env, Purpose::AsyncWrite, 512);
+        assert_eq!(meter.in_progress(Purpose::AsyncWrite), [2, 0]);
+        first.issued();
+        first.issued();
+        assert_eq!(meter.in_progress(Purpose::AsyncWrite), [1, 1]);
+        first.done();
+        drop(second);
+        assert!(Purpose::ALL.iter().all(|&purpose| meter.in_progress(purpose) == [0, 0]));
+        let sizes = meter.sizes(Purpose::AsyncWrite);
+        assert_eq!((sizes[12], sum(&sizes), sum(&meter.sizes(Purpose::SyncWrite))), (1, 1, 0));
+        assert_eq!((sum(&meter.totals()[0]), sum(&meter.totals()[1]), sum(&meter.disks()[1])), (0, 1, 1));
+    }
+
+    /// Batches tell the meter of each request, whichever way it goes, and of no request that failed.
+    #[test]
+    fn batches() {
+        let path = std::env::temp_dir().join(format!("cenote-meter-{}", std::process::id()));
+        std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+        let file = crate::FileDevice::open(path.to_str().unwrap(), crate::OpenMode::ReadWrite).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let memory = MemDevice::new("memory", vec![0; 1 << 20]);
+        let faulty = FaultyDevice::new(Arc::new(MemDevice::new("faulty", vec![0; 1 << 20])), 0);
+        faulty.vanish(true);
+        let env = Env::real();
+        let meters: [Meter; 3] = Default::default();
+        for count in [1, 300] {
+            let mut bufs = vec![[0; 1024]; 3 * count];
+            let reads = bufs.iter_mut().enumerate().map(|(i, buf)| {
+                let device: &dyn crate::Device = [&file as &dyn crate::Device, &memory, &faulty][i % 3];
+                let ticket = meters[i % 3].ticket(&env, Purpose::SyncRead, buf.len());
+                Read::new(device, i as u64 * 1024, buf).metered(Some(ticket))
+            });
+            let mut reads: Vec<Read<'_>> = reads.collect();
+            read_batch(&mut reads);
+            assert!(reads.iter().enumerate().all(|(i, read)| read.result.is_ok() == (i % 3 < 2)));
+        }
+        let buf = [0; 8192];
+        let ticket = meters[0].ticket(&env, Purpose::AsyncWrite, buf.len());
+        write_batch(&mut [Write::new(&file, 0, &buf).metered(Some(ticket))]);
+        for (meter, reads, writes) in [(&meters[0], 301, 1), (&meters[1], 301, 0), (&meters[2], 0, 0)] {
+            assert!(Purpose::ALL.iter().all(|&purpose| meter.in_progress(purpose) == [0, 0]));
+            assert_eq!(meter.sizes(Purpose::SyncRead)[10], reads);
+            assert_eq!(meter.sizes(Purpose::AsyncWrite)[13], writes);
+            assert_eq!(meter.totals().map(|times| sum(&times)), [reads, writes]);
+            assert_eq!(sum(&meter.waits(Purpose::SyncRead)), reads);
+        }
+        // a system call takes more than a few nanoseconds
+        assert_eq!(sum(&meters[0].disks()[0][..4]), 0);
+    }
+}

@@ -1,0 +1,84 @@
+//! A place that one device can take after another: what a leaf of an open pool keeps hold of.
+//!
+//! Those that were there before stay open: batches may be under way that have their descriptors, and a
+//! descriptor that was closed is soon another file's.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use base::Result;
+
+use crate::{Device, Raw};
+
+/// The place of a device.
+#[derive(Debug)]
+pub struct Slot {
+    path: String,
+    /// The last one is there now.
+    devices: RwLock<Vec<Arc<dyn Device>>>,
+}
+
+impl Slot {
+    /// A place with a device in it, after which it is called for ever.
+    pub fn new(device: Arc<dyn Device>) -> Slot {
+        Slot { path: device.path().to_owned(), devices: RwLock::new(vec![device]) }
+    }
+
+    /// From now on another device is there.
+    pub fn replace(&self, device: Arc<dyn Device>) {
+        self.devices.write().unwrap_or_else(PoisonError::into_inner).push(device);
+    }
+
+    /// The device that is there now.
+    pub fn now(&self) -> Arc<dyn Device> {
+        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        devices.last().expect("there always is one").clone()
+    }
+}
+
+impl Device for Slot {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn size(&self) -> u64 {
+        self.now().size()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.now().read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.now().write_at(offset, buf)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.now().flush()
+    }
+
+    fn sector_bytes(&self) -> u64 {
+        self.now().sector_bytes()
+    }
+
+    fn raw(&self) -> Option<Raw> {
+        self.now().raw()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemDevice;
+
+    #[test]
+    fn the_last_one_is_there() {
+        let device = |name: &str, byte| Arc::new(MemDevice::new(name, vec![byte; 512 * usize::from(byte)]));
+        let slot = Slot::new(device("a", 1));
+        let mut got = [0];
+        slot.read_at(0, &mut got).unwrap();
+        assert_eq!((got, slot.size(), slot.path()), ([1], 512, "a"));
+        slot.replace(device("b", 2));
+        slot.read_at(0, &mut got).unwrap();
+        assert_eq!((got, slot.size(), slot.path()), ([2], 1024, "a"));
+    }
+}
