@@ -76,6 +76,7 @@ impl Bed {
     pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
         let new = NewPool {
             name: POOL.into(),
+            temporary_name: None,
             vdevs: vec![NewVdev {
                 shape: Shape::Single,
                 bias: None,

@@ -71,7 +71,7 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
 pub(crate) fn run_files(options: &Options, bed: &Bed) -> Result<()> {
     let params = format!("\"files\":{COUNT},\"size\":{FILE_BYTES}");
     let (pool, set) = bed.create("lz4")?;
-    let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default())?;
+    let zpl = Zpl::open_writable(set, pool.txgs().clone(), bed.env.clone(), Default::default(), None)?;
     let root = zpl.root();
     let bytes: Vec<u8> = (0..FILE_BYTES).map(|i| (i * i / 7) as u8).collect();
     let create = |i: usize| {

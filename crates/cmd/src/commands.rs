@@ -10,7 +10,7 @@ use crate::{inspect, offline, output, serve, zdb, zfs, zpool};
 /// One command of the program.
 struct Command {
     name: &'static str,
-    /// What it does, for the list of commands.
+    /// What it does, for the list of commands; empty for what is not for people.
     about: &'static str,
     /// What runs it; gets the arguments behind the command's name.
     run: fn(&[OsString]) -> ExitCode,
@@ -30,6 +30,7 @@ const COMMANDS: &[Command] = &[
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
+    plain("mount-helper", "", serve::mount_helper::run),
     plain("help", "show this list", help),
     plain("version", "show the version", version),
 ];
@@ -98,7 +99,7 @@ fn version(_: &[OsString]) -> ExitCode {
 
 fn list() -> String {
     let mut text = "Cenote: ZFS pools in user space\n\nusage: cenote COMMAND [ARGUMENT]...\n\n".to_owned();
-    for command in COMMANDS {
+    for command in COMMANDS.iter().filter(|command| !command.about.is_empty()) {
         text += &format!("  {:9} {}\n", command.name, command.about);
     }
     text += "\n'cenote help COMMAND' tells more. A link to this program that is named ";

@@ -4,6 +4,7 @@
 //!   labels  uberblocks           devices: by device, whether or not a pool can be opened
 //!   config  datasets             pools
 //!   mos  objects                 objects, as zdb prints them
+//!   log                          records of intent logs
 //!   block                        bytes at an address
 //! ```
 //!
@@ -13,6 +14,7 @@
 mod block;
 mod devices;
 mod json;
+mod log;
 mod objects;
 mod pools;
 
@@ -47,6 +49,9 @@ enum What {
     Mos(ObjectArgs),
     /// Objects of a dataset
     Objects(ObjectArgs),
+    /// Intent logs, record by record
+    #[command(alias = "zil")]
+    Log(LogArgs),
     /// Bytes at an address
     Block(block::Args),
 }
@@ -98,6 +103,16 @@ struct ObjectArgs {
     objects: Vec<i64>,
 }
 
+/// Arguments of what shows logs.
+#[derive(clap::Args)]
+struct LogArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Pool, for the logs of all its datasets, or a dataset
+    #[arg(value_name = "POOL[/DS]")]
+    dataset: String,
+}
+
 /// Runs the command; `args` are those behind its name.
 pub fn run(args: &[OsString]) -> ExitCode {
     let args = match output::parse_args::<Args>(args) {
@@ -126,6 +141,7 @@ fn show(what: &What, out: &mut dyn Write) -> Result<bool> {
         What::Datasets(args) => pools::datasets(args, &mut Opener::new(&args.pool), out),
         What::Mos(args) => objects::print(args, true, &mut Opener::new(&args.pool), out),
         What::Objects(args) => objects::print(args, false, &mut Opener::new(&args.pool), out),
+        What::Log(args) => log::print(args, &mut Opener::new(&args.pool), out),
         What::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
     }
 }

@@ -13,6 +13,17 @@ pub fn nicebytes(bytes: u64) -> String {
     format(bytes, ["B", "K", "M", "G", "T", "P", "E"])
 }
 
+/// A time from nanoseconds up, without fractions: `999us`, `2s`.
+pub fn nicetime(ns: u64) -> String {
+    const UNITS: [&str; 3] = ["ns", "us", "ms"];
+    let (mut value, mut index) = (ns, 0);
+    while value >= 1000 && index < UNITS.len() {
+        value /= 1000;
+        index += 1;
+    }
+    format!("{value}{}", UNITS.get(index).unwrap_or(&"s"))
+}
+
 fn format(number: u64, units: [&str; 7]) -> String {
     let index = (number.max(1).ilog2() / 10) as usize;
     let unit_size = 1u64 << (10 * index);
@@ -48,6 +59,10 @@ mod tests {
             (u64::MAX, "16.0E"),
         ] {
             assert_eq!(nicenum(number), text);
+        }
+        for (ns, text) in [(0, "0ns"), (999, "999ns"), (999_999, "999us"), (1 << 20, "1ms"), (137_438_953_471, "137s")]
+        {
+            assert_eq!(nicetime(ns), text);
         }
         assert_eq!((nicebytes(0), nicebytes(512), nicebytes(4096)), ("0B".into(), "512B".into(), "4K".into()));
     }

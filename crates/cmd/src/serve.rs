@@ -9,16 +9,20 @@
 //! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
 //! - `served`: the state; `live`: the pool in it, for reading or for writing; `mounts`, `source`: what is
 //!   mounted; `locks`: against a second opener.
-//! - [`leftovers`]: clearing up after a process that was killed.
+//! - [`cachefile`]: what property `cachefile` asks for.
+//! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
+//!   happens at mountpoints, so that a process that is killed never waits for itself.
 //!
 //! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
 //! order: everything is unmounted first.
 
+pub mod cachefile;
 pub mod client;
 pub mod daemon;
 pub mod leftovers;
 pub mod live;
 pub mod locks;
+pub mod mount_helper;
 mod mounts;
 mod rundir;
 mod served;
@@ -48,6 +52,9 @@ use locks::Locks;
 use rundir::{Claim, RunDir};
 use served::{End, Served};
 
+/// The signals that end a pool process in order.
+const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+
 const USAGE: &str = "\
 usage:
 \tserve [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-o mntopts] -o readonly=on [-R root]
@@ -74,7 +81,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
         let env = Env::real();
         let Some(acquired) = acquire::acquire(&env, &args, notify)? else { return Ok(()) };
         let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
-        serve(env, acquired.pool, acquired.locks, args.altroot(), &mounts, notify, signals)
+        let places = Places { altroot: args.altroot(), cachefile: args.cachefile_property() };
+        serve(env, acquired.pool, acquired.locks, &places, &mounts, notify, signals)
     })
 }
 
@@ -86,7 +94,9 @@ fn run_create(is_started: bool) -> ExitCode {
         let env = Env::real();
         let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
-        serve(env, pool, locks, wish.altroot.as_deref(), &mounts, notify, signals)
+        let cachefile = wish.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
+        let places = Places { altroot: wish.altroot.as_deref(), cachefile };
+        serve(env, pool, locks, &places, &mounts, notify, signals)
     })
 }
 
@@ -99,7 +109,7 @@ fn be(is_started: bool, main: impl FnOnce(&Notify, SigSet) -> Result<(), String>
     notify.detach();
     start_logging();
     // threads inherit this, so that the one thread that waits for signals gets them
-    let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]);
+    let signals = SigSet::from_iter(ENDING);
     if let Err(e) = signals.thread_block() {
         tracing::warn!("signals end the process at once: {e}");
     }
@@ -126,6 +136,14 @@ fn start_logging() {
     let _ = subscriber.try_init();
 }
 
+/// Where on this machine things are.
+struct Places<'a> {
+    /// The folder that all mountpoints are below.
+    altroot: Option<&'a str>,
+    /// Property `cachefile`.
+    cachefile: Option<&'a str>,
+}
+
 /// What is mounted at once.
 struct Mounting<'a> {
     /// Whether anything is.
@@ -141,7 +159,7 @@ fn serve(
     env: Env,
     pool: ServedPool,
     locks: Locks,
-    altroot: Option<&str>,
+    places: &Places<'_>,
     mounts: &Mounting<'_>,
     notify: &Notify,
     signals: SigSet,
@@ -150,18 +168,23 @@ fn serve(
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
-    leftovers::clear(&name).map_err(failed)?;
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
+    leftovers::clear(&name).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
     let session = Session {
         load_guid: random_u64(),
-        altroot: altroot.map(str::to_owned),
+        altroot: places.altroot.map(str::to_owned),
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),
     };
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid: std::process::id() };
     let served = Arc::new(Served::new(env, pool, locks, session, end.clone()));
+    if let Some(file) = places.cachefile
+        && let Err(e) = served.set_cachefile(file)
+    {
+        notify.err(&format!("cannot write cache file '{file}': {e}"));
+    }
     if mounts.is_wanted {
         mount_all(&served, mounts, notify);
     }
@@ -173,6 +196,11 @@ fn serve(
         // the main thread may be ending already
         let _ = end.send(End::Signal);
     })?;
+    if served.is_writable() {
+        // it may be suspended when somebody asks for the first time
+        let told = served.clone();
+        spawn("report", move || drop(told.report()))?;
+    }
     notify.ready().map_err(failed)?;
     tracing::info!(pool = name, "imported");
     let why = ended.recv().unwrap_or(End::Signal);
@@ -202,6 +230,9 @@ fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> Result<(), String>
 
 /// Unmounts everything, if need be by force, and gives up the pool's place.
 fn finish(served: &Served, why: End, claim: Claim) {
+    if why == End::Signal {
+        served.abandon_if_suspended();
+    }
     if why == End::Signal
         && let Err((point, e)) = served.mounts().unmount_all(Unmount::IfUnused)
     {
@@ -215,6 +246,8 @@ fn finish(served: &Served, why: End, claim: Claim) {
     {
         tracing::error!("the last changes are lost: {e}");
     }
+    // in this order: who waits for the pool's place may open the devices next
+    served.release_devices();
     drop(claim);
     tracing::info!("ended");
 }

@@ -20,6 +20,7 @@ mod get;
 mod holds;
 pub mod host;
 mod json;
+pub mod limits;
 mod list;
 mod mount;
 pub mod mount_plan;

@@ -1,7 +1,7 @@
 //! `zpool`: finding and importing pools, and asking about those that are imported.
 //!
 //! ```text
-//!   list, status, get, history ──▶ pools ──▶ the socket of each pool's process ──▶ PoolReport ──▶ text, JSON
+//!   list, status, iostat, get, history ──▶ pools ──▶ the socket of each pool's process ──▶ PoolReport ──▶ text, JSON
 //!   import ──▶ labels of devices ──▶ what could be imported          (no pool named)
 //!          └─▶ starts `cenote serve`, waits until it is ready        (a pool named)
 //!   create ──▶ starts `cenote serve --create`, which makes the pool, and is its process then
@@ -11,7 +11,7 @@
 //! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
 //! What this version cannot do has no command.
 
-mod compat;
+pub mod compat;
 pub mod create;
 pub mod errors;
 mod export;
@@ -21,8 +21,11 @@ mod history;
 mod history_text;
 mod hostid;
 pub mod import;
+pub mod io_report;
+mod iostat;
 mod json;
 mod labelclear;
+mod leaves;
 mod list;
 mod manage;
 mod names;
@@ -124,12 +127,23 @@ const GROUPS: &[&[Command]] = &[
             )
         },
         plain(
+            "iostat",
+            "\tiostat [[-lq]|[-rw]] [-T d | u] [-ghHLpPvy]\n\
+             \t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n",
+            iostat::run,
+        ),
+        plain(
             "status",
             "\tstatus [-DdegiLPpstvx] ...\n\
              \t    [-j|--json [--json-flat-vdevs] [--json-int] [--json-pool-key-guid]] ...\n\
              \t    [-T d|u] [pool] [interval [count]]\n",
             status::run,
         ),
+    ],
+    &[
+        plain("online", "\tonline <pool> <device> ...\n", leaves::online),
+        plain("offline", "\toffline [-f] [-t] <pool> <device> ...\n", leaves::offline),
+        plain("clear", "\tclear <pool> [device]\n", leaves::clear),
     ],
     &[
         plain(
@@ -146,8 +160,8 @@ const GROUPS: &[&[Command]] = &[
         plain("labelclear", "\tlabelclear [-f] <vdev>\n", labelclear::run),
     ],
     &[
-        plain("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade <-a | pool ...>\n", upgrade::run),
-        plain("reguid", "\treguid <pool>\n", manage::reguid),
+        plain("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n", upgrade::run),
+        plain("reguid", "\treguid [-g guid] <pool>\n", manage::reguid),
     ],
     &[plain("history", "\thistory [-il] [<pool>] ...\n", history::run)],
     &[

@@ -3,6 +3,9 @@
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
+#[path = "zpool/suspended.rs"]
+mod suspended;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -42,6 +45,26 @@ impl World {
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         assert_eq!(text.replace(self.dir.to_str().unwrap(), "DIR"), expect, "{line}");
         assert_eq!(output.status.code(), Some(code), "{line}");
+    }
+
+    /// Pool `fresh` has been written to, and all that it wrote has been timed.
+    fn check_io(&self) {
+        let numbers = |line: &str| -> Vec<Vec<u64>> {
+            let text = String::from_utf8(self.zpool(line).stdout).unwrap();
+            let row = |line: &str| line.split('\t').skip(1).map(|cell| cell.parse().unwrap_or(0)).collect();
+            text.lines().map(row).collect()
+        };
+        let rows = numbers("iostat -Hpv fresh");
+        assert_eq!(rows.iter().map(Vec::len).collect::<Vec<_>>(), [6; 4], "pool, mirror, two disks");
+        assert!(rows[0][0] > 0 && rows[0][0..2] == rows[1][0..2] && rows[2][0..2] == [0, 0], "{rows:?}");
+        assert!(rows[0][5] > 0 && rows[2][5] >= rows[1][5], "{rows:?}");
+        // bytes of a row are a rate; a histogram has all
+        let sizes: u64 = numbers("iostat -Hpr fresh DIR/a")[2..].iter().flatten().sum();
+        let times: Vec<u64> = numbers("iostat -Hpw fresh DIR/a")[2..].iter().map(|row| row[1] + row[0]).collect();
+        assert!(sizes > 0 && times.iter().sum::<u64>() >= sizes, "{sizes} {times:?}");
+        assert!(numbers("iostat -Hpl fresh")[0][7] > 0, "average time of writes");
+        self.check("iostat nope", 1, "Unable to parse pools/vdevs list.\n\n");
+        self.check("iostat -wl", 2, &format!("[-r|-w] isn't allowed with [-c|-l|-q]\nusage:\n{IOSTAT}"));
     }
 
     /// Id of the process of a pool.
@@ -182,6 +205,7 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check(create, 0, "");
     world.check(create, 1, TAKEN);
     world.check("sync fresh", 0, "");
+    world.check_io();
     world.check("set comment=mine fresh", 0, "");
     world.check("set autotrim=on fresh", 0, "");
     world.check("set org.me:note=short fresh", 0, "");
@@ -203,5 +227,64 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("labelclear DIR/a", 1, "failed to read label from DIR/a\n");
 }
 
+#[test]
+fn a_pool_gets_features_a_guid_and_names() {
+    let world = World::new("upgrade", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -d -o compatibility=legacy -O mountpoint=none -t short plain DIR/a", 0, "");
+    world.check("list -Ho name", 0, "short\n");
+    let head = "This system supports ZFS pool feature flags.\n\n";
+    let done = format!("{head}Pool 'short' already has all supported and requested features enabled.\n");
+    world.check("upgrade short", 0, &done);
+    world.check("upgrade -V 29 short", 2, &format!("invalid version '29'\nusage:\n{UPGRADE}"));
+    world.check("set compatibility=off short", 0, "");
+    world.check("set feature@skein=enabled short", 0, "");
+    world.check(
+        "get -Ho value feature@skein,feature@extensible_dataset,feature@edonr short",
+        0,
+        "enabled\nenabled\ndisabled\n",
+    );
+    let text = String::from_utf8(world.zpool("upgrade -a").stdout).unwrap();
+    let start = format!("{head}Enabled the following features on 'short':\n  async_destroy\n  empty_bpobj\n");
+    assert!(text.starts_with(&start) && !text.contains("skein") && text.ends_with("\n\n"), "{text}");
+    world.check("upgrade short", 0, &done);
+    world.check("get -Ho value feature@hole_birth,feature@edonr short", 0, "active\nenabled\n");
+    world.check("reguid -g 4711 short", 0, "");
+    world.check("reguid -g x short", 2, "invalid GUID: x\nusage:\n\treguid [-g guid] <pool>\n");
+    world.check("reguid -g 4711 short", 1, "cannot reguid 'short': pool already exists\n");
+    world.check("get -Ho value guid short", 0, "4711\n");
+    // what is imported is not there to be imported, whatever its guid
+    world.check("import -d DIR", 0, "no pools available to import\n");
+    world.check("export short", 0, "");
+    world.check("import -d DIR -t 4711 temp", 0, "");
+    world.check("reguid temp", 0, "");
+    world.check("export temp", 0, "");
+    world.check("import -d DIR plain lasting", 0, "");
+    assert_ne!(world.zpool("get -Ho value guid lasting").stdout, b"4711\n");
+    world.check("export lasting", 0, "");
+    world.check("import -d DIR lasting", 0, "");
+    // a file that tells of devices
+    world.check("get -Ho value,source cachefile lasting", 0, "-\tdefault\n");
+    world.check("set cachefile=DIR/cache lasting", 0, "");
+    world.check("export lasting", 0, "");
+    assert!(!world.dir.join("cache").exists());
+    world.check("import -d DIR -o cachefile=DIR/cache lasting", 0, "");
+    std::fs::copy(world.dir.join("cache"), world.dir.join("copy")).unwrap();
+    world.check("set cachefile=none lasting", 0, "");
+    assert!(!world.dir.join("cache").exists());
+    world.check("get -Ho value,source cachefile lasting", 0, "none\tlocal\n");
+    world.check("export lasting", 0, "");
+    world.check("import -c DIR/copy lasting", 0, "");
+    world.check("export lasting", 0, "");
+    std::fs::write(world.dir.join("cache"), "precious").unwrap();
+    let output = world.zpool("import -d DIR -o cachefile=DIR/cache lasting");
+    assert!(
+        output.status.success() && String::from_utf8(output.stderr).unwrap().starts_with("cannot write cache file '")
+    );
+}
+
+const UPGRADE: &str = "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n";
+const IOSTAT: &str = "\tiostat [[-lq]|[-rw]] [-T d | u] [-ghHLpPvy]\n\
+                      \t    [[pool ...]|[pool vdev ...]|[vdev ...]] [[-n] interval [count]]\n";
 const TAKEN: &str = "invalid vdev specification\nuse '-f' to override the following errors:\n\
                      DIR/a is part of active pool 'fresh'\nDIR/b is part of active pool 'fresh'\n";

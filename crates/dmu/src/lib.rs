@@ -26,6 +26,6 @@ pub use live::Policy;
 pub use object::Object;
 pub use objset::Objset;
 pub use sync::{Ledger, Synced, dsize};
-pub use txg::{Tx, Txgs};
+pub use txg::{Suspended, Tx, Txgs};
 pub use write::Changing;
 pub use zio::{Mode, ReadRequest};

@@ -28,6 +28,8 @@ use crate::{Object, Objset, Tx};
 const SHARDS: usize = 16;
 /// Nodes without changes that a shard keeps.
 const NODES_MAX: usize = 4096;
+/// Bits of an object's number.
+const OBJECT_BITS: u32 = 48;
 /// Bytes of a block of dnodes.
 const DNODE_BLOCK_SIZE: u64 = 16 << 10;
 
@@ -62,6 +64,8 @@ pub(crate) struct Live {
     numbers: Mutex<Numbers>,
     policy: Mutex<Policy>,
     owners_of: Mutex<Option<Arc<OwnersOf>>>,
+    /// The head of the log that the next head is to have, if it is another.
+    log_header: Mutex<Option<[u8; 192]>>,
 }
 
 #[derive(Default)]
@@ -103,6 +107,7 @@ impl Live {
             numbers: Mutex::default(),
             policy: Mutex::new(policy),
             owners_of: Mutex::default(),
+            log_header: Mutex::default(),
         }
     }
 
@@ -166,6 +171,10 @@ impl Live {
         lock(&self.owners_of).clone()
     }
 
+    pub(crate) fn take_log_header(&self) -> Option<[u8; 192]> {
+        lock(&self.log_header).take()
+    }
+
     pub(crate) fn policy(&self) -> Policy {
         *lock(&self.policy)
     }
@@ -226,6 +235,38 @@ impl Objset {
         Object::of_node(self.clone(), node).ok_or_else(|| Error::new(Kind::NotFound, "object has been freed"))
     }
 
+    /// As [`Objset::allocate_at`], after a look whether the number and its slots are free on disk and in memory.
+    /// Errors: `Exists` if they are not; also as long as the object that had them is gone only in memory.
+    pub fn claim_number(self: &Arc<Self>, tx: &Tx<'_>, id: u64, dnode: Dnode) -> Result<Object> {
+        let live = self.live()?;
+        let per_block = DNODE_BLOCK_SIZE / SLOT_SIZE as u64;
+        let (blkid, slot, slots) = (id / per_block, (id % per_block) as u32, dnode.slots as u32);
+        if id == 0 || id >> OBJECT_BITS != 0 || slots == 0 || u64::from(slot + slots) > per_block {
+            return Err(Error::corrupt(format!("no object can have number {id} and {slots} slots")));
+        }
+        let taken = || Error::new(Kind::Exists, format!("the number of object {id} is taken"));
+        let mut numbers = lock(&live.numbers);
+        if self.free_slots(blkid)? & mask(slot, slots) != mask(slot, slots) {
+            return Err(taken());
+        }
+        for other in blkid * per_block..id + u64::from(slots) {
+            let node = live.shard(other).nodes.get(&other).cloned();
+            let reaches = node.is_some_and(|node| {
+                let state = node.read();
+                let is_there = state.dnode.is_some() || !state.is_clean();
+                is_there && other + state.dnode.as_ref().map_or(1, |dnode| dnode.slots as u64) > id
+            });
+            if reaches {
+                return Err(taken());
+            }
+        }
+        if numbers.is_loaded && numbers.blkid == blkid {
+            numbers.free &= !mask(slot, slots);
+        }
+        drop(numbers);
+        self.allocate_at(tx, id, dnode)
+    }
+
     /// Frees an object and all its blocks. Errors: `NotFound`.
     pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: u64) -> Result<()> {
         let object = self.object(id)?;
@@ -261,6 +302,12 @@ impl Objset {
         Ok(())
     }
 
+    /// The head of its intent log: the next [`Objset::sync`] writes it, even if nothing else has changed.
+    pub fn set_log_header(&self, header: [u8; 192]) -> Result<()> {
+        *lock(&self.live()?.log_header) = Some(header);
+        Ok(())
+    }
+
     /// Tells how to find out to whom an object belongs, before the first change is made.
     pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
         *lock(&self.live()?.owners_of) = Some(owners_of);
@@ -281,20 +328,29 @@ impl Objset {
         while blkid <= meta.dnode().block_max && is_full(&meta.data_pointer(blkid)?) {
             blkid += 1;
         }
-        let block = meta.block(blkid)?;
+        *numbers = Numbers { blkid, free: self.free_slots(blkid)?, is_loaded: true };
+        Ok(())
+    }
+
+    /// The free slots of a block of dnodes on disk, by bits.
+    fn free_slots(self: &Arc<Self>, blkid: u64) -> Result<u64> {
+        let meta = self.meta();
+        let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
         let mut free = u64::MAX >> (64 - per_block);
-        let mut at = 0;
-        while at < block.len() / SLOT_SIZE {
-            let slot = &block[at * SLOT_SIZE..];
-            let taken = Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
-            if slot[0] != ObjectType::NONE.0 {
-                free &= !mask(at as u32, taken as u32);
+        if blkid <= meta.dnode().block_max {
+            let block = meta.block(blkid)?;
+            let mut at = 0;
+            while at < block.len() / SLOT_SIZE {
+                let slot = &block[at * SLOT_SIZE..];
+                let taken = Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
+                if slot[0] != ObjectType::NONE.0 {
+                    free &= !mask(at as u32, taken as u32);
+                }
+                at += taken;
             }
-            at += taken;
         }
         // number 0 is the meta dnode's
-        *numbers = Numbers { blkid, free: if blkid == 0 { free & !1 } else { free }, is_loaded: true };
-        Ok(())
+        Ok(if blkid == 0 { free & !1 } else { free })
     }
 }
 

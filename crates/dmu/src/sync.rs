@@ -81,7 +81,8 @@ impl Objset {
     fn sync_changes(self: &Arc<Self>, tx: &Tx<'_>, ledger: &mut dyn Ledger) -> Result<Option<Synced>> {
         let (live, txg) = (self.live()?, tx.txg());
         let dirty = live.take_dirty(txg);
-        if dirty.is_empty() {
+        let log_header = live.take_log_header();
+        if dirty.is_empty() && log_header.is_none() {
             return Ok(None);
         }
         let mut writer = Writer::new(self, txg, live.policy(), ledger);
@@ -96,7 +97,7 @@ impl Objset {
         sums.apply(self, tx)?;
         // the tables of accounts, which count for nobody
         self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _| ())?;
-        let root = self.sync_head(written.dnodes, &mut writer)?;
+        let root = self.sync_head(written.dnodes, log_header, &mut writer)?;
         Ok(Some(Synced { root, nodes: written.nodes }))
     }
 
@@ -130,10 +131,12 @@ impl Objset {
     fn sync_head(
         self: &Arc<Self>,
         mut dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+        log_header: Option<[u8; 192]>,
         writer: &mut Writer<'_>,
     ) -> Result<Root> {
         let before = self.root();
         let mut phys = (*before.phys).clone();
+        phys.log_header = log_header.unwrap_or(phys.log_header);
         accounting::put_into_head(&mut phys, &mut dnodes);
         let meta = self.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;

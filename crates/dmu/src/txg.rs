@@ -15,6 +15,15 @@
 //!
 //! What is changed faster than the devices take it is slowed down: first by delays that grow with the
 //! bytes that wait to be written, then by waiting until some are.
+//!
+//! When devices fail that are needed, the groups are suspended: nothing begins, nobody waits, until they
+//! are resumed and the group that was on its way is on disk, or it fails again.
+//!
+//! ```text
+//!   running ──▶ suspended ── resume ──▶ trying again ──▶ running
+//!                    ▲                      │
+//!                    └──────────────────────┘                    stopped: for good
+//! ```
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -49,6 +58,18 @@ struct Progress {
     dirty: [u64; 2],
     /// Why nothing is written any more.
     stopped: Option<String>,
+    suspended: Option<Suspended>,
+}
+
+/// How it is with groups that are suspended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspended {
+    /// What failed.
+    pub why: String,
+    /// Whether those who want to change something are to wait; otherwise they have failed.
+    pub waits: bool,
+    /// Somebody resumed them, and the group is tried again.
+    is_trying: bool,
 }
 
 /// The right to change things in one group; an operation's changes all use the same.
@@ -66,16 +87,23 @@ impl Txgs {
     pub fn new(synced: u64, dirty_bytes_max: u64) -> Txgs {
         Txgs {
             open: RwLock::new(synced + 1),
-            progress: Mutex::new(Progress { synced, wanted: 0, dirty: [0; 2], stopped: None }),
+            progress: Mutex::new(Progress { synced, wanted: 0, dirty: [0; 2], stopped: None, suspended: None }),
             moved: Condvar::new(),
             dirty_bytes_max,
         }
     }
 
-    /// Begins an operation, in the open group. Waits while too much is dirty. Errors: `Suspended` if the
-    /// pool does not write any more.
+    /// Begins an operation, in the open group. Waits while too much is dirty. Errors: `Suspended`, also if
+    /// those who want to change something are to wait: they may hold locks ([`Txgs::wait_resumed`]).
     pub fn begin(&self) -> Result<Tx<'_>> {
         self.throttle()?;
+        let hold = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
+    }
+
+    /// As [`Txgs::begin`], but not slowed down: for intent logs, which change little, and whom others wait for.
+    pub fn begin_for_log(&self) -> Result<Tx<'_>> {
+        self.progress().check()?;
         let hold = self.open.read().unwrap_or_else(PoisonError::into_inner);
         Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
     }
@@ -95,7 +123,8 @@ impl Txgs {
         self.progress().synced
     }
 
-    /// Waits until everything that has happened so far is on disk. Errors: `Suspended`.
+    /// Waits until everything that has happened so far is on disk. Errors: `Suspended`, as from
+    /// [`Txgs::begin`].
     pub fn wait_synced(&self) -> Result<()> {
         let txg = self.open_txg();
         let mut progress = self.progress();
@@ -135,6 +164,7 @@ impl Txgs {
     pub fn synced(&self, txg: u64) {
         let mut progress = self.progress();
         progress.synced = txg;
+        progress.suspended = None;
         progress.dirty[txg as usize & 1] = 0;
         self.moved.notify_all();
     }
@@ -148,6 +178,49 @@ impl Txgs {
     /// Whether [`Txgs::stop`] was called, and why.
     pub fn stopped(&self) -> Option<String> {
         self.progress().stopped.clone()
+    }
+
+    /// For who syncs a group and cannot go on: waits until it is to be tried again. False if it never is.
+    pub fn suspend(&self, why: &str, waits: bool) -> bool {
+        let mut progress = self.progress();
+        progress.suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
+        self.moved.notify_all();
+        while progress.stopped.is_none() && progress.suspended.as_ref().is_some_and(|suspended| !suspended.is_trying) {
+            progress = self.wait(progress, None);
+        }
+        progress.stopped.is_none()
+    }
+
+    /// Lets suspended groups go on, and waits until they do. Errors: `Io` if they are suspended again;
+    /// `Suspended` if they are stopped.
+    pub fn resume(&self) -> Result<()> {
+        let mut progress = self.progress();
+        if let Some(suspended) = &mut progress.suspended {
+            suspended.is_trying = true;
+            self.moved.notify_all();
+        }
+        loop {
+            progress.check_stopped()?;
+            match &progress.suspended {
+                None => return Ok(()),
+                Some(Suspended { why, is_trying: false, .. }) => return Err(Error::new(Kind::Io, why.clone())),
+                Some(_) => progress = self.wait(progress, None),
+            }
+        }
+    }
+
+    /// How it is with them if they are suspended.
+    pub fn suspended(&self) -> Option<Suspended> {
+        self.progress().suspended.clone()
+    }
+
+    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    pub fn wait_resumed(&self) -> Result<()> {
+        let mut progress = self.progress();
+        while progress.suspended.as_ref().is_some_and(|suspended| suspended.waits) && progress.stopped.is_none() {
+            progress = self.wait(progress, None);
+        }
+        progress.check()
     }
 
     /// Bytes that wait to be written.
@@ -188,6 +261,13 @@ impl Txgs {
 
 impl Progress {
     fn check(&self) -> Result<()> {
+        match &self.suspended {
+            Some(_) if self.stopped.is_none() => Err(Error::new(Kind::Suspended, "pool I/O is currently suspended")),
+            _ => self.check_stopped(),
+        }
+    }
+
+    fn check_stopped(&self) -> Result<()> {
         match &self.stopped {
             None => Ok(()),
             Some(why) => Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}"))),

@@ -163,10 +163,14 @@ impl Object {
         if before.dnode().block_max > 0 {
             return Err(Error::new(Kind::Invalid, "the size of many blocks cannot be changed"));
         }
-        let old = before.block(0)?;
+        let old = if before.has_contents()? { Some(before.block(0)?) } else { None };
         let node = self.writable()?;
         let mut state = node.write();
         self.enter(tx, node, &mut state)?;
+        let Some(old) = old else {
+            state.dnode_mut()?.block_size = bytes;
+            return Ok(());
+        };
         let mut block = Block::zeroed(bytes as usize);
         let len = old.len().min(bytes as usize);
         block.make_mut()[..len].copy_from_slice(&old[..len]);
@@ -174,6 +178,18 @@ impl Object {
         state.put(0, block);
         tx.dirty(bytes);
         Ok(())
+    }
+
+    /// Whether there is anything of block 0: at least a hole that remembers when it was made, and its size.
+    fn has_contents(&self) -> Result<bool> {
+        Ok(match self.find(0) {
+            Found::Changed(_) => true,
+            Found::Hole => false,
+            Found::OnDisk(tree) => {
+                let (bp, _) = self.pointer(&tree, 0, 0)?;
+                !bp.is_hole() || bp.birth() != 0
+            }
+        })
     }
 
     /// This object with the dnode that it has now.

@@ -14,12 +14,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::{Endian, Error, Kind, Result};
-use dmu::zap::Zap;
+use dmu::zap::{Value, Zap};
 use dmu::{Object, Objset};
 use format::nvlist::NvList;
+use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 
 use crate::contents::MASTER_NODE;
+use crate::write::Change;
 
 /// By whom space is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +69,8 @@ const FLAG_OBJECTS_COMPLETE: u64 = 2;
 const FLAG_PROJECTS_COMPLETE: u64 = 4;
 
 const OBJECTS_PREFIX: &str = "obj-";
+/// Type of a table of limits.
+const LIMITS: ObjectType = ObjectType(39);
 /// Most bytes of a table of domains.
 const DOMAINS_SIZE_MAX: u64 = 1 << 20;
 
@@ -128,30 +132,67 @@ impl Accounts {
         Ok(Some(self.quotas(owner, counted)?.get(id).copied().unwrap_or(0)))
     }
 
-    fn used(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
+    /// Whether anybody has a limit.
+    pub fn has_limits(&self) -> Result<bool> {
+        for (owner, counted) in QUOTAS {
+            if self.has(owner, counted) && self.limits(owner, counted)?.is_some_and(|limits| !limits.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether one of them, by its key, uses as much as it may, or more.
+    pub fn is_used_up(&self, owner: Owner, counted: Counted, key: u64) -> Result<bool> {
+        if !self.has(owner, counted) {
+            return Ok(false);
+        }
+        let Some(limits) = self.limits(owner, counted)? else { return Ok(false) };
+        let Some(limit) = limits.u64(&format!("{key:x}"))?.filter(|limit| *limit != 0) else { return Ok(false) };
+        let name = match counted {
+            Counted::Bytes => format!("{key:x}"),
+            Counted::Objects => format!("{OBJECTS_PREFIX}{key:x}"),
+        };
+        let used = self.book(owner)?.map_or(Ok(None), |book| book.u64(&name))?;
+        Ok(used.unwrap_or(0) >= limit)
+    }
+
+    /// The key of a user, group or project. `None` for one of a domain that the file system does not know.
+    pub fn key_of(&self, id: &OwnerId) -> Option<u64> {
+        let (domain, number) = id;
+        match domain.as_str() {
+            "" => Some(*number),
+            _ => self.domains.iter().find(|(_, known)| *known == domain).map(|(index, _)| index << 32 | number),
+        }
+    }
+
+    /// What is used.
+    fn book(&self, owner: Owner) -> Result<Option<Zap>> {
         let (index, object) = match owner {
             Owner::User => (0, USER_USED),
             Owner::Group => (1, GROUP_USED),
             Owner::Project => (2, PROJECT_USED),
         };
-        let Some(dnode) = self.objset.phys().accounting[index].clone() else { return Ok(BTreeMap::new()) };
-        let zap = Zap::open(Object::outside(self.objset.clone(), object, dnode))?;
-        self.numbers(&zap, counted == Counted::Objects)
+        let dnode = self.objset.phys().accounting[index].clone();
+        dnode.map(|dnode| Zap::open(Object::outside(self.objset.clone(), object, dnode))).transpose()
+    }
+
+    fn used(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
+        let Some(book) = self.book(owner)? else { return Ok(BTreeMap::new()) };
+        self.numbers(&book, counted == Counted::Objects)
+    }
+
+    /// The table of limits.
+    fn limits(&self, owner: Owner, counted: Counted) -> Result<Option<Zap>> {
+        match Zap::open(self.objset.object(MASTER_NODE)?)?.u64(limits_name(owner, counted))? {
+            None | Some(0) => Ok(None),
+            Some(object) => Zap::open(self.objset.object(object)?).map(Some),
+        }
     }
 
     fn quotas(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
-        let name = match (owner, counted) {
-            (Owner::User, Counted::Bytes) => "userquota@",
-            (Owner::User, Counted::Objects) => "userobjquota@",
-            (Owner::Group, Counted::Bytes) => "groupquota@",
-            (Owner::Group, Counted::Objects) => "groupobjquota@",
-            (Owner::Project, Counted::Bytes) => "projectquota@",
-            (Owner::Project, Counted::Objects) => "projectobjquota@",
-        };
-        match Zap::open(self.objset.object(MASTER_NODE)?)?.u64(name)? {
-            None | Some(0) => Ok(BTreeMap::new()),
-            Some(object) => self.numbers(&Zap::open(self.objset.object(object)?)?, false),
-        }
+        let Some(limits) = self.limits(owner, counted)? else { return Ok(BTreeMap::new()) };
+        self.numbers(&limits, false)
     }
 
     /// The entries of a table, of objects or of bytes.
@@ -172,6 +213,47 @@ impl Accounts {
             numbers.insert((domain, id & u64::from(u32::MAX)), number);
         }
         Ok(numbers)
+    }
+}
+
+/// All kinds of limits.
+const QUOTAS: [(Owner, Counted); 6] = [
+    (Owner::User, Counted::Bytes),
+    (Owner::User, Counted::Objects),
+    (Owner::Group, Counted::Bytes),
+    (Owner::Group, Counted::Objects),
+    (Owner::Project, Counted::Bytes),
+    (Owner::Project, Counted::Objects),
+];
+
+/// The master node's name for a table of limits.
+fn limits_name(owner: Owner, counted: Counted) -> &'static str {
+    match (owner, counted) {
+        (Owner::User, Counted::Bytes) => "userquota@",
+        (Owner::User, Counted::Objects) => "userobjquota@",
+        (Owner::Group, Counted::Bytes) => "groupquota@",
+        (Owner::Group, Counted::Objects) => "groupobjquota@",
+        (Owner::Project, Counted::Bytes) => "projectquota@",
+        (Owner::Project, Counted::Objects) => "projectobjquota@",
+    }
+}
+
+/// Sets the limit of a user, group or project, by its key, in the head that `change` is about; 0 takes it
+/// away. Errors: those of reading and writing.
+pub fn set_limit(change: &Change<'_>, owner: Owner, counted: Counted, key: u64, limit: u64) -> Result<()> {
+    let name = limits_name(owner, counted);
+    let table = match change.number(MASTER_NODE, name)? {
+        Some(table) if table != 0 => table,
+        _ if limit == 0 => return Ok(()),
+        _ => {
+            let table = change.create_table(LIMITS)?;
+            change.set(MASTER_NODE, name, &Value::one(table))?;
+            table
+        }
+    };
+    match limit {
+        0 => change.remove(table, &format!("{key:x}")).map(drop),
+        _ => change.set(table, &format!("{key:x}"), &Value::one(limit)),
     }
 }
 

@@ -6,7 +6,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base::{Error, Kind, Result};
-use fuser::{RenameFlags, TimeOrNow};
+use fuser::{RenameFlags, Request, TimeOrNow};
 
 use crate::attr::library_dev;
 use crate::find::{CONTROL_NAME, Entry};
@@ -126,7 +126,18 @@ impl<S: Source> Session<S> {
         let object = self.changeable(node)?;
         let opened = self.file(node)?;
         self.drop_privileges(object, &opened, drop_set_ids)?;
-        let written = opened.file.write(offset, data);
+        let mut written = opened.file.write(offset, data);
+        if let Ok(done) = written
+            && done < data.len()
+            && done > 0
+        {
+            // what keeps the rest out may pass: then all is written again
+            let rest = opened.file.write(offset + done as u64, &data[done..]);
+            written = match rest {
+                Err(error) if error.kind() == Kind::Suspended => Err(error),
+                rest => Ok(done + rest.unwrap_or(0)),
+            };
+        }
         opened.written();
         written
     }
@@ -199,10 +210,25 @@ impl<S: Source> Session<S> {
     pub(crate) fn reclaim(&self, object: u64) {
         // first: its number may be given to another file at once
         self.files.remove(object);
-        if let Err(error) = self.live.tree.reclaim(object) {
-            self.fail("forget", object, error);
-        }
+        self.change(
+            move |session| session.live.tree.reclaim(object),
+            move |session, done| {
+                if let Err(error) = done {
+                    session.fail("forget", object, error);
+                }
+            },
+        );
     }
+}
+
+/// Who asks: user and group.
+pub(crate) fn asker(request: &Request) -> (u32, u32) {
+    (request.uid(), request.gid())
+}
+
+/// A file that somebody asks for.
+pub(crate) fn new_file<'a>((uid, gid): (u32, u32), kind: NewKind<'a>, mode: u32, umask: u32) -> New<'a> {
+    New { kind, mode: mode & 0o7777, umask, uid, gid }
 }
 
 /// What a file of this mode, as mknod(2) takes it, and device number is.

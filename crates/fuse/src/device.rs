@@ -7,7 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IoSliceMut};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -105,13 +105,13 @@ fn attach_with_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
         Ok(())
     })?;
     drop(theirs);
-    let connection = receive_fd(&ours);
+    let connection = receive(ours.as_fd(), &mut [0]);
     let mut said = String::new();
     if let Some(mut stderr) = child.stderr.take() {
         std::io::Read::read_to_string(&mut stderr, &mut said)?;
     }
     let status = child.wait()?;
-    match connection? {
+    match connection?.1 {
         Some(connection) => Ok(connection),
         None if said.trim().is_empty() => {
             Err(Error::new(Kind::Permission, format!("fusermount3 did not mount {}: {status}", point.display())))
@@ -153,27 +153,26 @@ fn run_helper(arguments: impl Fn(&mut Command) -> Result<()>) -> Result<std::pro
     Err(Error::new(Kind::Missing, "there is no fusermount3, which mounts for ordinary users (package fuse3)"))
 }
 
-/// Takes a file descriptor from the socket; `None` if its other end was closed first.
-fn receive_fd(socket: &UnixStream) -> Result<Option<OwnedFd>> {
-    let mut byte = [0u8];
-    let mut slices = [IoSliceMut::new(&mut byte)];
+/// Takes bytes from a socket, none if its other end was closed first, and a file descriptor, if one came along.
+pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> std::io::Result<(usize, Option<OwnedFd>)> {
+    let mut slices = [IoSliceMut::new(bytes)];
     let mut space = nix::cmsg_space!([RawFd; 1]);
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
     let message = loop {
         match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags) {
             Err(Errno::EINTR) => {}
-            message => break message.map_err(std::io::Error::from)?,
+            message => break message?,
         }
     };
-    for control in message.cmsgs().map_err(std::io::Error::from)? {
+    for control in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(fds) = control
             && let Some(&fd) = fds.first()
         {
             // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
-            return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) }));
+            return Ok((message.bytes, Some(unsafe { OwnedFd::from_raw_fd(fd) })));
         }
     }
-    Ok(None)
+    Ok((message.bytes, None))
 }
 
 fn busy(point: &Path) -> Error {

@@ -48,7 +48,7 @@ impl<S: Source> Session<S> {
         match NodeId::parse(node) {
             NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live.clone(), self.live.object(object))),
             // a file handle from a mount that had one
-            _ if self.options.snapdir == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
+            _ if self.remountable.snapdir() == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
             NodeId::Control => Ok(Place::Control),
             NodeId::Snapshots => Ok(Place::Snapshots),
             NodeId::InTree { tree, object } => {
@@ -140,12 +140,12 @@ impl<S: Source> Session<S> {
 
     /// Does this directory have a `.zfs`? Snapshots have none.
     pub(crate) fn has_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
-        self.options.snapdir != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
+        self.remountable.snapdir() != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
     }
 
     /// And is it listed?
     pub(crate) fn lists_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
-        self.options.snapdir == SnapDir::Visible && self.has_control(branch, object)
+        self.remountable.snapdir() == SnapDir::Visible && self.has_control(branch, object)
     }
 
     fn entry(&self, place: &Place<S::Tree>) -> Result<Entry> {

@@ -2,6 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use base::{Error, Kind};
+use fuser::Errno;
+
+use crate::node::NodeId;
+use crate::session::Session;
+use crate::tree::Source;
+
 /// Messages that pass in one window.
 const BURST: u32 = 20;
 /// Length of a window in seconds.
@@ -37,6 +44,30 @@ impl Flood {
     }
 }
 
+impl<S: Source> Session<S> {
+    /// The errno for a request that failed. What hints at a damaged pool is logged, here and only
+    /// here; what any program can provoke is not.
+    pub(crate) fn fail(&self, request: &'static str, node: u64, error: Error) -> Errno {
+        let errno = Errno::from_i32(error.errno());
+        let is_fault = matches!(
+            error.kind(),
+            Kind::Io | Kind::Checksum | Kind::Corrupt | Kind::Missing | Kind::Encrypted
+        )
+            // whoever writes may ask for what is too big
+            || error.kind() == Kind::TooBig && !self.writable;
+        if is_fault && let Some(held_back) = self.flood.pass(self.env.now_s()) {
+            let (tree, ino) = match NodeId::parse(node) {
+                NodeId::InTree { tree: 0, object } => (0, self.live.object(object)),
+                NodeId::InTree { tree, object } => (tree, object),
+                NodeId::Control | NodeId::Snapshots => (0, node),
+            };
+            let error = error.in_dataset(&self.snapshots.dataset_name(tree));
+            tracing::warn!(request, ino, held_back, "{error}");
+        }
+        errno
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,7 +77,7 @@ mod tests {
         let flood = Flood::default();
         let passed = |now_s| (0..1000).filter_map(|_| flood.pass(now_s)).collect::<Vec<_>>();
         assert_eq!(passed(1_000_000), [0; BURST as usize]);
-        assert_eq!(passed(1_000_000 + WINDOW_S - 1), []);
+        assert_eq!(passed(1_000_000 + WINDOW_S - 1), [0; 0]);
         let next = passed(1_000_000 + WINDOW_S);
         assert_eq!(next.len(), BURST as usize);
         assert_eq!(next[0], 1000 - u64::from(BURST) + 1000);

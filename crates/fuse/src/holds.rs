@@ -109,6 +109,6 @@ mod tests {
         let mut left = holds.take_orphans();
         left.sort_unstable();
         assert_eq!(left, [3, 999]);
-        assert_eq!(holds.take_orphans(), []);
+        assert_eq!(holds.take_orphans(), [0; 0]);
     }
 }

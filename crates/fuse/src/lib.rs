@@ -5,8 +5,10 @@
 //! can be tested without a pool, and so that `.zfs` is written once.
 //!
 //! ```text
-//!   kernel  /dev/fuse        device.rs   open, mount(2) or fusermount3, unmount
+//!   kernel  /dev/fuse        device.rs   open, mount(2) or fusermount3, unmount; point.rs: mountpoints
 //!     |  one request             |
+//!     |                      helper.rs   a process of its own: what must not be done by who serves mounts
+//!     |                          |
 //!   fuser threads            mount.rs    Mount: threads, is it mounted, unmount, wait
 //!     |                          |
 //!   session.rs               one short function per request; replies, errno
@@ -43,6 +45,7 @@ mod changes;
 mod device;
 mod find;
 mod flood;
+mod helper;
 mod holds;
 mod list;
 mod mount;
@@ -50,13 +53,17 @@ mod mountinfo;
 mod node;
 mod opened;
 mod options;
+mod parked;
+mod point;
 mod session;
 mod snapshots;
 mod statfs;
 mod tree;
 mod xattr;
 
-pub use mount::{Mount, mount};
+pub use helper::{Helper, help};
+pub use mount::{Mount, clear_dead_mounts, mount};
 pub use options::{MountOptions, SnapDir, Unmount};
+pub use point::NO_MOUNTPOINT;
 pub use tree::{Snapshot, Source, Space, Tree, TreeFile};
 pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};

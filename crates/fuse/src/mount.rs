@@ -2,20 +2,19 @@
 //!
 //! ```text
 //!   mount()                 thread "fuse"                     kernel
-//!     check the directory
-//!     attach  -------------------------------------------->   mounted, INIT waits
+//!     attach, by the helper  ----------------------------->   mounted, INIT waits
 //!     handshake  <------------------------------------------  INIT
 //!     spawn  ------------>  runs n request threads  <------>  requests
 //!     ...
 //!   unmount()
-//!     detach  -------------------------------------------->   last user gone: ENODEV to all readers
+//!     detach, by the helper  ----------------------------->   last user gone: ENODEV to all readers
 //!     wait  <-------------  threads end: Unused
 //!     wait  <-------------  what was written is on disk: Ended
 //! ```
 //!
 //! The process that serves a mount must not use it: were it killed while one of its threads waits for
-//! another's answer, that thread would wait for ever and keep the connection open. What cannot be
-//! helped is a look at a mountpoint that lies in another mount of the same process.
+//! another's answer, that thread would wait for ever and keep the connection open. A mountpoint may lie
+//! in such a mount, so all that is done there, a [`Helper`] does.
 //!
 //! Invariant: nothing is unmounted but the file system that [`mount`] attached. Its device number
 //! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
@@ -29,18 +28,21 @@ use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
 use fuser::{Config, INodeNo, Notifier, SessionACL};
-use nix::errno::Errno;
-use nix::sys::statvfs::statvfs;
 
-use crate::device::{attach, detach, set_flags};
+use crate::find::CONTROL_NAME;
+use crate::helper::{Attached, Helper};
 use crate::mountinfo;
 use crate::node::root_node;
 use crate::options::{MountOptions, Remountable, Unmount};
-use crate::session::Session;
+use crate::session::{Requests, Session};
 use crate::tree::{Source, Tree};
 
 /// How long the last requests may take after an unmount.
 const WAIT_MAX: Duration = Duration::from_secs(2);
+/// How long what is mounted already may take to say that it lives.
+const ALIVE_TIME: Duration = Duration::from_secs(5);
+/// The same, of what is mounted where something shall be mounted: the folder may be on a slow disk.
+const FOLDER_TIME: Duration = Duration::from_secs(60);
 
 /// A mounted dataset. Dropping it unmounts lazily.
 pub struct Mount {
@@ -51,6 +53,7 @@ pub struct Mount {
     root: u64,
     notifier: Notifier,
     life: Arc<Life>,
+    helper: Helper,
     /// As it was mounted.
     options: MountOptions,
     remountable: Arc<Remountable>,
@@ -82,16 +85,17 @@ pub(crate) struct Life {
 /// `Exists` for a mountpoint that is not there, no directory, or not empty although
 /// [`MountOptions::overlay`] is off; `Missing` without /dev/fuse or fusermount3; `Permission`; and
 /// those of reading the root directory.
-pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env) -> Result<Mount> {
+pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helper: &Helper) -> Result<Mount> {
     let mut options = options.clone();
     options.read_only |= !source.tree().is_writable();
     let life = Arc::new(Life::default());
     let session = Session::new(source, options.clone(), env.clone(), life.clone())?;
-    let point = mountpoint(&options)?;
-    let connection = attach(&point, &options)?;
-    serve(session, connection, &point, &options, life).inspect_err(|_| {
+    helper.clear_dead(&options.mountpoint, &options.subtype, FOLDER_TIME)?;
+    let attached = helper.attach(&options)?;
+    let point = attached.point.clone();
+    serve(session, attached, &options, life, helper).inspect_err(|_| {
         // it is ours, and just now nobody can use it
-        if let Err(error) = detach(&point, Unmount::Lazy) {
+        if let Err(error) = helper.detach(&point, Unmount::Lazy) {
             tracing::warn!(point = %point.display(), "{error}");
         }
     })
@@ -121,12 +125,13 @@ impl Mount {
     /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         if self.is_mounted() {
-            detach(&self.point, how)?;
+            self.helper.detach(&self.point, how)?;
         }
         match how {
             Unmount::IfUnused => self.wait_a_while(),
-            Unmount::Force => self.abort(),
-            Unmount::Lazy => {}
+            // the number of one that has ended may be another's by now
+            Unmount::Force if !self.has_ended() => self.abort(),
+            Unmount::Force | Unmount::Lazy => {}
         }
         Ok(())
     }
@@ -139,7 +144,7 @@ impl Mount {
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
-    /// `relatime`, `exec`, `setuid` and `devices`.
+    /// `relatime`, `exec`, `setuid`, `devices` and `snapdir`.
     ///
     /// Errors: `Busy` if it is to be read-only while a file is open for writing; `Unsupported` if this user
     /// may not remount, or something else is mounted over it.
@@ -149,8 +154,14 @@ impl Mount {
         if mountinfo::at(&self.point)?.is_none_or(|mount| mount.dev != self.dev) {
             return Err(Error::new(Kind::Unsupported, "something else is mounted over it"));
         }
-        set_flags(&self.point, &options)?;
+        self.helper.set_flags(&self.point, &options)?;
+        let has_other_root = self.remountable.snapdir() != options.snapdir;
         self.remountable.set(&options);
+        if has_other_root {
+            // of names that the kernel does not know it need not forget
+            let _ = self.invalidate_name(self.root, CONTROL_NAME);
+            let _ = self.invalidate(self.root);
+        }
         Ok(())
     }
 
@@ -174,7 +185,8 @@ impl Mount {
 
     /// Has the kernel drop what it keeps of an object of the live tree, its attributes and its contents,
     /// because it changed by another way than through this mount. Not from within a [`Tree`]'s method: the
-    /// kernel may first want an answer to a request.
+    /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
+    /// wait for itself.
     pub fn invalidate(&self, object: u64) -> Result<()> {
         let node = INodeNo(if object == self.root { root_node(0) } else { object });
         Ok(self.notifier.inval_inode(node, 0, 0)?)
@@ -217,51 +229,36 @@ impl Life {
     }
 }
 
-/// The mountpoint's real path, once it is sure that something can be mounted there.
-fn mountpoint(options: &MountOptions) -> Result<PathBuf> {
-    let wanted = &options.mountpoint;
-    clear_dead(wanted, &options.subtype)?;
-    let point = wanted.canonicalize().map_err(|error| {
-        let kind = Error::from(std::io::Error::from(error.kind())).kind();
-        Error::new(kind, format!("mountpoint {}", wanted.display())).with_source(error)
-    })?;
-    if !point.is_dir() {
-        return Err(Error::new(Kind::NotDirectory, format!("mountpoint {} is not a directory", point.display())));
-    }
-    if !options.overlay && point.read_dir()?.next().is_some() {
-        return Err(Error::new(Kind::Exists, format!("mountpoint {} is not empty", point.display())));
-    }
-    Ok(point)
-}
-
-/// Unmounts file systems of our kind that a killed process left there.
-fn clear_dead(wanted: &Path, subtype: &str) -> Result<()> {
-    // this may work on a dead mount, as the kernel remembers its root; if not, it has no links
-    let point = wanted.canonicalize().or_else(|_| std::path::absolute(wanted))?;
-    while let Some(mount) = mountinfo::at(&point)?
-        && mount.fs_type.starts_with("fuse")
-        // the one question that the kernel never answers from memory
-        && statvfs(&point) == Err(Errno::ENOTCONN)
-    {
-        if mount.fs_type != format!("fuse.{subtype}") {
-            return Err(Error::new(
-                Kind::Busy,
-                format!("mountpoint {} is another program's dead mount", point.display()),
-            ));
+/// Unmounts the dead file systems of type `fuse.SUBTYPE` whose source passes the test, those below others
+/// first; returns how many these were. One that cannot be unmounted is logged. Errors: no /proc.
+pub fn clear_dead_mounts(helper: &Helper, subtype: &str, is_wanted: impl Fn(&str) -> bool) -> Result<usize> {
+    let fs_type = format!("fuse.{subtype}");
+    let (mut cleared, mut failed) = (0, Vec::new());
+    // those mounted later lie on or below those mounted earlier
+    for mount in mountinfo::all()?.into_iter().rev().filter(|mount| mount.fs_type == fs_type) {
+        if is_wanted(&mount.source) {
+            match helper.clear_dead(&mount.point, subtype, ALIVE_TIME) {
+                Ok(count) => cleared += count,
+                Err(error) => failed.push((mount, error)),
+            }
         }
-        tracing::info!(point = %point.display(), "unmounting what a dead process left there");
-        detach(&point, Unmount::Lazy)?;
     }
-    Ok(())
+    for (mount, error) in failed {
+        // a dead mount above was in the way, and took it along
+        if mountinfo::is_mounted(&mount.point, &mount.dev)? {
+            tracing::warn!(point = %mount.point.display(), "cannot unmount what a dead process left there: {error}");
+        }
+    }
+    Ok(cleared)
 }
 
 /// Shakes hands with the kernel and starts the threads.
 fn serve<S: Source>(
-    session: Session<S>,
-    connection: std::os::fd::OwnedFd,
-    point: &Path,
+    session: Arc<Session<S>>,
+    attached: Attached,
     options: &MountOptions,
     life: Arc<Life>,
+    helper: &Helper,
 ) -> Result<Mount> {
     let root = session.live.tree.root();
     let (remountable, is_writable) = (session.remountable.clone(), session.writable);
@@ -269,30 +266,28 @@ fn serve<S: Source>(
     config.n_threads = Some(options.threads());
     config.clone_fd = true;
     // who may come in was told to the kernel; fuser need not ask again for each request
-    let session = fuser::Session::from_fd(session, connection, SessionACL::All, config)?;
-    let dev = match mountinfo::at(point)? {
-        Some(mount) if mount.fs_type.starts_with("fuse") => mount.dev,
-        _ => return Err(Error::new(Kind::Missing, format!("{} was unmounted at once", point.display()))),
-    };
+    let session = fuser::Session::from_fd(Requests(session), attached.connection, SessionACL::All, config)?;
     let mount = Mount {
         fs_name: options.fs_name.clone(),
-        point: point.to_owned(),
-        dev: dev.clone(),
+        point: attached.point,
+        dev: attached.dev,
         root,
         notifier: session.notifier(),
         life: life.clone(),
+        helper: helper.clone(),
         options: options.clone(),
         remountable,
         is_writable,
     };
-    let (point, fs_name) = (mount.point.clone(), mount.fs_name.clone());
+    let (point, dev, fs_name) = (mount.point.clone(), mount.dev.clone(), mount.fs_name.clone());
+    let helper = helper.clone();
     set_readahead(&dev, options.readahead_bytes);
     std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
         if let Err(error) = session.run() {
             tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
         }
         // a mount that nobody answers for is worse than none
-        if mountinfo::is_mounted(&point, &dev).unwrap_or(false) && detach(&point, Unmount::Lazy).is_ok() {
+        if mountinfo::is_mounted(&point, &dev).unwrap_or(false) && helper.detach(&point, Unmount::Lazy).is_ok() {
             tracing::warn!(dataset = fs_name, point = %point.display(), "unmounted");
         }
         life.reach(Stage::Ended);

@@ -4,7 +4,7 @@
 //! Source of the format: proc_pid_mountinfo(5).
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use base::{Error, Kind, Result};
@@ -19,18 +19,24 @@ pub(crate) struct MountInfo {
     pub(crate) point: PathBuf,
     /// With the subtype: `fuse.zfs`.
     pub(crate) fs_type: String,
+    /// What is mounted, as the file system tells: of ours the dataset.
+    pub(crate) source: String,
+}
+
+/// All mounts, in the order in which they were made.
+pub(crate) fn all() -> Result<Vec<MountInfo>> {
+    let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
+    Ok(parse(&text).collect())
 }
 
 /// The mount that covers all others at `point`.
 pub(crate) fn at(point: &Path) -> Result<Option<MountInfo>> {
-    let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
-    Ok(parse(&text).filter(|mount| mount.point == point).last())
+    Ok(all()?.into_iter().rfind(|mount| mount.point == point))
 }
 
 /// Is device `dev` mounted at `point`, be it under another mount?
 pub(crate) fn is_mounted(point: &Path, dev: &str) -> Result<bool> {
-    let text = std::fs::read(MOUNTINFO).map_err(unreadable)?;
-    Ok(parse(&text).any(|mount| mount.dev == dev && mount.point == point))
+    Ok(all()?.iter().any(|mount| mount.dev == dev && mount.point == point))
 }
 
 fn unreadable(error: std::io::Error) -> Error {
@@ -46,8 +52,11 @@ fn parse_line(line: &[u8]) -> Option<MountInfo> {
     let dev = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let point = unescape(fields.nth(1)?);
     // any number of optional fields, then a dash
-    let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
-    Some(MountInfo { dev, point, fs_type: String::from_utf8_lossy(fs_type).into_owned() })
+    let mut after = fields.skip_while(|field| *field != b"-").skip(1);
+    let (fs_type, source) = (after.next()?, unescape(after.next()?));
+    let [fs_type, source] =
+        [fs_type, source.as_os_str().as_bytes()].map(|text| String::from_utf8_lossy(text).into_owned());
+    Some(MountInfo { dev, point, fs_type, source })
 }
 
 /// Space, tab, newline and backslash are written as a backslash and three octal digits.
@@ -81,8 +90,9 @@ mod tests {
             broken\n24 22 0:41 / /mnt rw - tmpfs - rw";
         let mounts: Vec<_> = parse(text).collect();
         assert_eq!(mounts.len(), 3);
-        let expect = MountInfo { dev: "0:40".into(), point: "/mnt/a b\\c".into(), fs_type: "fuse.zfs".into() };
-        assert_eq!(mounts[1], expect);
+        let expect = ("0:40", Path::new("/mnt/a b\\c"), "fuse.zfs", "tank/a b");
+        let MountInfo { dev, point, fs_type, source } = &mounts[1];
+        assert_eq!((&**dev, &**point, &**fs_type, &**source), expect);
         assert_eq!(mounts[2].fs_type, "tmpfs");
     }
 

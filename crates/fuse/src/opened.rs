@@ -13,7 +13,7 @@ use zpl::{FileKind, Stat};
 use crate::find::Place;
 use crate::node::{Branch, NodeId};
 use crate::session::Session;
-use crate::tree::{Source, Tree};
+use crate::tree::{Source, Tree, TreeFile};
 
 /// With `relatime`, how old the time of the last access gets at least while a file is used.
 const RELATIME_S: u64 = 24 * 60 * 60;
@@ -48,6 +48,18 @@ impl<F> Opened<F> {
 pub(crate) type OpenedIn<T> = Arc<Opened<<T as Tree>::File>>;
 
 impl<S: Source> Session<S> {
+    /// The next data or hole; `Missing` if there is none.
+    pub(crate) fn seek(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
+        let from = u64::try_from(offset).map_err(|_| no_such_offset())?;
+        let file = &self.file(node)?.file;
+        let found = match whence {
+            libc::SEEK_DATA => file.seek_data(from)?,
+            libc::SEEK_HOLE => file.seek_hole(from)?,
+            _ => return Err(Error::new(Kind::Invalid, "unknown kind of seek")),
+        };
+        i64::try_from(found.ok_or_else(no_such_offset)?).map_err(|_| no_such_offset())
+    }
+
     /// The open file of a node.
     pub(crate) fn file(&self, node: u64) -> Result<OpenedIn<S::Tree>> {
         self.files.get_or_make(node, || match self.place(node)? {
@@ -147,4 +159,8 @@ pub(crate) fn has_set_ids(stat: &Stat) -> bool {
 fn is_atime_due(stat: &Stat, now_s: u64) -> bool {
     let age_s = i64::try_from(now_s).unwrap_or(i64::MAX).saturating_sub(stat.atime.0);
     stat.atime <= stat.mtime || stat.atime <= stat.ctime || age_s >= RELATIME_S as i64
+}
+
+fn no_such_offset() -> Error {
+    Error::new(Kind::Missing, "nothing of that kind from there on")
 }

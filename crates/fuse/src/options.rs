@@ -1,12 +1,13 @@
 //! How a dataset is mounted: [`MountOptions`], and what they are called by the kernel and fusermount3.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use nix::mount::MsFlags;
+use serde::{Deserialize, Serialize};
 
 /// How to mount a dataset. [`MountOptions::new`] has the defaults of ZFS's properties.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountOptions {
     /// The dataset, shown as the source of the mount: `tank/home`.
     pub fs_name: String,
@@ -39,10 +40,11 @@ pub struct MountOptions {
     pub snapdir: SnapDir,
     /// Mount over a directory that has something in it, as property `overlay` allows.
     pub overlay: bool,
-    /// The kernel keeps what is written and sends it later, in large pieces. It then has the last word on
-    /// sizes and times of files, an error of writing shows only at `fsync` or `close`, and a killed pool
-    /// process loses up to half a minute instead of nothing that was written before the last transaction
-    /// group. Off until it is measured what it gains.
+    /// The kernel keeps what is written and sends it later, in pieces of 1 MiB and several at once. It then has
+    /// the last word on sizes and times of files, an error of writing shows only at `fsync` or `close`, and what
+    /// a file that is still open was given in the last half minute is in no snapshot, and lost if the pool's
+    /// process is killed. Large files are written faster; small ones are not, as `close` sends them, and their
+    /// times in a request of their own.
     pub writeback_cache: bool,
     /// Threads that take requests; 0 chooses.
     pub n_threads: usize,
@@ -52,7 +54,7 @@ pub struct MountOptions {
 }
 
 /// Property `snapdir`: whether the root has a `.zfs`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapDir {
     /// There is none.
     Disabled,
@@ -64,7 +66,7 @@ pub enum SnapDir {
 }
 
 /// How to unmount while somebody has files open there, or stands in a directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unmount {
     /// Refuse, with [`base::Kind::Busy`].
     #[default]
@@ -111,6 +113,7 @@ impl MountOptions {
             exec: other.exec,
             setuid: other.setuid,
             devices: other.devices,
+            snapdir: other.snapdir,
             ..self.clone()
         }
     }
@@ -166,18 +169,21 @@ pub(crate) struct Remountable {
     read_only: AtomicBool,
     atime: AtomicBool,
     relatime: AtomicBool,
+    /// A [`SnapDir`].
+    snapdir: AtomicU8,
 }
 
 impl Remountable {
     pub(crate) fn new(options: &MountOptions) -> Remountable {
         let [read_only, atime, relatime] = [options.read_only, options.atime, options.relatime].map(AtomicBool::new);
-        Remountable { read_only, atime, relatime }
+        Remountable { read_only, atime, relatime, snapdir: AtomicU8::new(options.snapdir as u8) }
     }
 
     pub(crate) fn set(&self, options: &MountOptions) {
         self.read_only.store(options.read_only, Ordering::Relaxed);
         self.atime.store(options.atime, Ordering::Relaxed);
         self.relatime.store(options.relatime, Ordering::Relaxed);
+        self.snapdir.store(options.snapdir as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn is_read_only(&self) -> bool {
@@ -187,6 +193,15 @@ impl Remountable {
     /// Do reads move the time of the last access?
     pub(crate) fn moves_atime(&self) -> bool {
         self.atime.load(Ordering::Relaxed) && !self.is_read_only()
+    }
+
+    /// Has the root a `.zfs`?
+    pub(crate) fn snapdir(&self) -> SnapDir {
+        let number = self.snapdir.load(Ordering::Relaxed);
+        [SnapDir::Disabled, SnapDir::Hidden, SnapDir::Visible]
+            .into_iter()
+            .find(|s| *s as u8 == number)
+            .unwrap_or_default()
     }
 
     /// Only if that is due?

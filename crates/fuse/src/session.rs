@@ -5,7 +5,8 @@ use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use base::{AlignedBuf, Env, Error, Kind, Result, ResultExt};
@@ -18,19 +19,20 @@ use fuser::{
 };
 
 use crate::cache::Cache;
-use crate::changes::{node_kind, seconds, set_time};
+use crate::changes::{asker, new_file, node_kind, seconds, set_time};
 use crate::find::{Entry, Place};
 use crate::flood::Flood;
 use crate::holds::Holds;
 use crate::list::answer;
 use crate::mount::{Life, Stage};
-use crate::node::{Branch, NodeId};
+use crate::node::Branch;
 use crate::opened::OpenedIn;
 use crate::options::{MountOptions, Remountable};
+use crate::parked::Parked;
 use crate::snapshots::Snapshots;
 use crate::statfs::Statfs;
 use crate::tree::{Source, Tree, TreeFile};
-use zpl::{New, NewKind, SetAttr};
+use zpl::{NewKind, SetAttr};
 
 /// How long the kernel may keep what it was told: nothing changes.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -61,12 +63,25 @@ pub(crate) struct Session<S: Source> {
     pub(crate) writable: bool,
     /// Objects of the live tree that the kernel knows; counted only if `writable`.
     pub(crate) holds: Holds,
-    source: Arc<S>,
+    pub(crate) source: Arc<S>,
+    pub(crate) parked: Parked<S>,
+    /// Itself, for threads of its own.
+    pub(crate) me: Weak<Session<S>>,
     life: Arc<Life>,
-    flood: Flood,
+    pub(crate) flood: Flood,
     /// The kernel understands that files, or directories, need not be opened.
-    no_open: bool,
-    no_opendir: bool,
+    no_open: AtomicBool,
+    no_opendir: AtomicBool,
+}
+
+/// What answers the kernel's requests.
+pub(crate) struct Requests<S: Source>(pub(crate) Arc<Session<S>>);
+
+impl<S: Source> std::ops::Deref for Requests<S> {
+    type Target = Session<S>;
+    fn deref(&self) -> &Session<S> {
+        &self.0
+    }
 }
 
 /// Requests that get an errno and nothing else.
@@ -80,10 +95,12 @@ macro_rules! without {
 
 impl<S: Source> Session<S> {
     /// Errors: those of reading the root directory.
-    pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env, life: Arc<Life>) -> Result<Session<S>> {
+    pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env, life: Arc<Life>) -> Result<Arc<Session<S>>> {
         let live = Branch::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
-        Ok(Session {
+        Ok(Arc::new_cyclic(|me| Session {
+            me: me.clone(),
+            parked: Parked::default(),
             snapshots: Snapshots::new(source.clone(), &options.fs_name),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
             writable: live.tree.is_writable(),
@@ -96,42 +113,9 @@ impl<S: Source> Session<S> {
             env,
             life,
             flood: Flood::default(),
-            no_open: false,
-            no_opendir: false,
-        })
-    }
-
-    /// The errno for a request that failed. What hints at a damaged pool is logged, here and only
-    /// here; what any program can provoke is not.
-    pub(crate) fn fail(&self, request: &'static str, node: u64, error: Error) -> Errno {
-        let errno = Errno::from_i32(error.errno());
-        let is_fault = matches!(
-            error.kind(),
-            Kind::Io | Kind::Checksum | Kind::Corrupt | Kind::Missing | Kind::Encrypted
-        )
-            // whoever writes may ask for what is too big
-            || error.kind() == Kind::TooBig && !self.writable;
-        if is_fault && let Some(held_back) = self.flood.pass(self.env.now_s()) {
-            let (tree, ino) = match NodeId::parse(node) {
-                NodeId::InTree { tree: 0, object } => (0, self.live.object(object)),
-                NodeId::InTree { tree, object } => (tree, object),
-                NodeId::Control | NodeId::Snapshots => (0, node),
-            };
-            let error = error.in_dataset(&self.snapshots.dataset_name(tree));
-            tracing::warn!(request, ino, held_back, "{error}");
-        }
-        errno
-    }
-
-    fn seek(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
-        let from = u64::try_from(offset).map_err(|_| no_such_offset())?;
-        let file = &self.file(node)?.file;
-        let found = match whence {
-            libc::SEEK_DATA => file.seek_data(from)?,
-            libc::SEEK_HOLE => file.seek_hole(from)?,
-            _ => return Err(Error::new(Kind::Invalid, "unknown kind of seek")),
-        };
-        i64::try_from(found.ok_or_else(no_such_offset)?).map_err(|_| no_such_offset())
+            no_open: AtomicBool::new(false),
+            no_opendir: AtomicBool::new(false),
+        }))
     }
 
     fn reply_entry(&self, request: &'static str, parent: INodeNo, entry: Result<Entry>, reply: ReplyEntry) {
@@ -152,16 +136,7 @@ impl<S: Source> Session<S> {
     }
 }
 
-/// A file that a request asks for.
-fn new_file<'a>(request: &Request, kind: NewKind<'a>, mode: u32, umask: u32) -> New<'a> {
-    New { kind, mode: mode & 0o7777, umask, uid: request.uid(), gid: request.gid() }
-}
-
-fn no_such_offset() -> Error {
-    Error::new(Kind::Missing, "nothing of that kind from there on")
-}
-
-impl<S: Source> Filesystem for Session<S> {
+impl<S: Source> Filesystem for Requests<S> {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         let mut wanted = InitFlags::FUSE_ASYNC_DIO
             | InitFlags::FUSE_DO_READDIRPLUS
@@ -180,8 +155,8 @@ impl<S: Source> Filesystem for Session<S> {
         wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, self.options.writeback_cache && self.writable);
         let wanted = wanted & config.capabilities();
         config.add_capabilities(wanted).map_err(|flags| std::io::Error::other(format!("{flags:?}")))?;
-        self.no_open = wanted.contains(InitFlags::FUSE_NO_OPEN_SUPPORT);
-        self.no_opendir = wanted.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT);
+        self.no_open.store(wanted.contains(InitFlags::FUSE_NO_OPEN_SUPPORT), Ordering::Relaxed);
+        self.no_opendir.store(wanted.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT), Ordering::Relaxed);
         // each of these is capped by what the kernel can do, and returns the cap
         let _ = config.set_max_write(IO_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -250,10 +225,12 @@ impl<S: Source> Filesystem for Session<S> {
             mtime: mtime.map(set_time),
             ctime: ctime.map(seconds),
         };
-        match self.set_attributes(node.0, set, request.uid() == 0) {
+        let is_root = request.uid() == 0;
+        let work = move |session: &Session<S>| session.set_attributes(node.0, set, is_root);
+        self.change(work, move |session, done| match done {
             Ok(Entry { attr, attr_ttl, .. }) => reply.attr(&attr_ttl, &attr),
-            Err(error) => reply.error(self.fail("setattr", node.0, error)),
-        }
+            Err(error) => reply.error(session.fail("setattr", node.0, error)),
+        });
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -274,7 +251,7 @@ impl<S: Source> Filesystem for Session<S> {
     /// "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
     /// and that it may keep the file's pages.
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.no_open {
+        match self.no_open.load(Ordering::Relaxed) {
             true => reply.error(Errno::ENOSYS),
             false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
         }
@@ -310,9 +287,9 @@ impl<S: Source> Filesystem for Session<S> {
         });
     }
 
-    /// As for [`Session::open`]; the kernel may keep the listing.
+    /// As for `open`; the kernel may keep the listing.
     fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        match self.no_opendir {
+        match self.no_opendir.load(Ordering::Relaxed) {
             true => reply.error(Errno::ENOSYS),
             false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
         }
@@ -384,7 +361,11 @@ impl<S: Source> Filesystem for Session<S> {
         self.reply_xattr("listxattr", node.0, size, self.xattr_list(node.0, request.uid() == 0), reply);
     }
 
+    /// What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
     fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        if self.options.writeback_cache && self.writable {
+            return reply.error(Errno::ENOSYS);
+        }
         match self.seek(node.0, offset, whence) {
             Ok(offset) => reply.offset(offset),
             Err(error) if error.kind() == Kind::Missing => reply.error(Errno::ENXIO),
@@ -393,11 +374,13 @@ impl<S: Source> Filesystem for Session<S> {
     }
 
     fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.reply_empty("fsync", node, self.sync(node.0, data_only), reply);
+        let work = move |session: &Session<S>| session.sync(node.0, data_only);
+        self.change(work, move |session, done| session.reply_empty("fsync", node, done, reply));
     }
 
     fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.reply_empty("fsyncdir", node, self.sync(node.0, data_only), reply);
+        let work = move |session: &Session<S>| session.sync(node.0, data_only);
+        self.change(work, move |session, done| session.reply_empty("fsyncdir", node, done, reply));
     }
 
     fn mknod(
@@ -410,21 +393,34 @@ impl<S: Source> Filesystem for Session<S> {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = node_kind(mode, rdev)
-            .and_then(|kind| self.create_name(parent.0, name.as_bytes(), &new_file(request, kind, mode, umask)));
-        self.reply_entry("mknod", parent, made, reply);
+        let (asker, name) = (asker(request), name.to_owned());
+        let work = move |session: &Session<S>| {
+            let new = new_file(asker, node_kind(mode, rdev)?, mode, umask);
+            session.create_name(parent.0, name.as_bytes(), &new)
+        };
+        self.change(work, move |session, made| session.reply_entry("mknod", parent, made, reply));
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let new = new_file(request, NewKind::Directory, mode, umask);
-        self.reply_entry("mkdir", parent, self.create_name(parent.0, name.as_bytes(), &new), reply);
+        let (asker, name) = (asker(request), name.to_owned());
+        let work = move |session: &Session<S>| {
+            let new = new_file(asker, NewKind::Directory, mode, umask);
+            session.create_name(parent.0, name.as_bytes(), &new)
+        };
+        self.change(work, move |session, made| session.reply_entry("mkdir", parent, made, reply));
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let new = new_file(request, NewKind::Symlink(target.as_os_str().as_bytes()), 0o777, 0);
-        self.reply_entry("symlink", parent, self.create_name(parent.0, name.as_bytes(), &new), reply);
+        let (asker, name, target) = (asker(request), name.to_owned(), target.to_owned());
+        let work = move |session: &Session<S>| {
+            let new = new_file(asker, NewKind::Symlink(target.as_os_str().as_bytes()), 0o777, 0);
+            session.create_name(parent.0, name.as_bytes(), &new)
+        };
+        self.change(work, move |session, made| session.reply_entry("symlink", parent, made, reply));
     }
 
+    /// Where files need no opening, "not implemented" makes the kernel use `mknod` from now on: that leaves
+    /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
     fn create(
         &self,
         request: &Request,
@@ -435,31 +431,44 @@ impl<S: Source> Filesystem for Session<S> {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let new = new_file(request, NewKind::File, mode, umask);
-        match self.open_or_create(parent.0, name.as_bytes(), &new, flags) {
+        if self.no_open.load(Ordering::Relaxed) && !self.live.tree.has_aliases() {
+            return reply.error(Errno::ENOSYS);
+        }
+        let (asker, name) = (asker(request), name.to_owned());
+        let work = move |session: &Session<S>| {
+            let new = new_file(asker, NewKind::File, mode, umask);
+            session.open_or_create(parent.0, name.as_bytes(), &new, flags)
+        };
+        self.change(work, move |session, made| match made {
             Ok(Entry { attr, attr_ttl, generation }) => {
-                self.hold(attr.ino.0);
+                session.hold(attr.ino.0);
                 // one time for both: name and attributes
-                let ttl = attr_ttl.min(self.name_ttl(parent.0));
+                let ttl = attr_ttl.min(session.name_ttl(parent.0));
                 reply.created(&ttl, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
             }
-            Err(error) => reply.error(self.fail("create", parent.0, error)),
-        }
+            Err(error) => reply.error(session.fail("create", parent.0, error)),
+        });
     }
 
     fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if self.writable && !self.are_together(node.0, parent.0) {
             return reply.error(Errno::EXDEV);
         }
-        self.reply_entry("link", parent, self.link_name(node.0, parent.0, name.as_bytes()), reply);
+        let name = name.to_owned();
+        let work = move |session: &Session<S>| session.link_name(node.0, parent.0, name.as_bytes());
+        self.change(work, move |session, made| session.reply_entry("link", parent, made, reply));
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.reply_empty("unlink", parent, self.unlink_name(parent.0, name.as_bytes()), reply);
+        let name = name.to_owned();
+        let work = move |session: &Session<S>| session.unlink_name(parent.0, name.as_bytes());
+        self.change(work, move |session, done| session.reply_empty("unlink", parent, done, reply));
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.reply_empty("rmdir", parent, self.remove_directory(parent.0, name.as_bytes()), reply);
+        let name = name.to_owned();
+        let work = move |session: &Session<S>| session.remove_directory(parent.0, name.as_bytes());
+        self.change(work, move |session, done| session.reply_empty("rmdir", parent, done, reply));
     }
 
     fn rename(
@@ -475,8 +484,11 @@ impl<S: Source> Filesystem for Session<S> {
         if self.writable && !self.are_together(parent.0, new_parent.0) {
             return reply.error(Errno::EXDEV);
         }
-        let (from, to) = ((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()));
-        self.reply_empty("rename", parent, self.rename_name(from, to, flags), reply);
+        let (name, new_name) = (name.to_owned(), new_name.to_owned());
+        let work = move |session: &Session<S>| {
+            session.rename_name((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()), flags)
+        };
+        self.change(work, move |session, done| session.reply_empty("rename", parent, done, reply));
     }
 
     fn write(
@@ -492,10 +504,18 @@ impl<S: Source> Filesystem for Session<S> {
         reply: ReplyWrite,
     ) {
         let drop_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match self.write_at(node.0, offset, data, drop_set_ids) {
+        let answer = move |session: &Session<S>, done: Result<usize>| match done {
             // it came in one request, so its length fits
             Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(self.fail("write", node.0, error)),
+            Err(error) => reply.error(session.fail("write", node.0, error)),
+        };
+        match self.write_at(node.0, offset, data, drop_set_ids) {
+            // only then is there need for a copy
+            Err(error) if error.kind() == Kind::Suspended => {
+                let data = data.to_vec();
+                self.park(move |session| session.write_at(node.0, offset, &data, drop_set_ids), answer);
+            }
+            done => answer(self, done),
         }
     }
 
@@ -509,8 +529,9 @@ impl<S: Source> Filesystem for Session<S> {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = self.allocate(node.0, mode, offset, len, request.uid() == 0);
-        self.reply_empty("fallocate", node, done, reply);
+        let is_root = request.uid() == 0;
+        let work = move |session: &Session<S>| session.allocate(node.0, mode, offset, len, is_root);
+        self.change(work, move |session, done| session.reply_empty("fallocate", node, done, reply));
     }
 
     /// An answer of "not supported" makes the kernel copy by reading and writing.
@@ -527,24 +548,30 @@ impl<S: Source> Filesystem for Session<S> {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        match self.copy((from.0, from_offset), (to.0, to_offset), len, request.uid() == 0) {
+        let is_root = request.uid() == 0;
+        let work = move |session: &Session<S>| session.copy((from.0, from_offset), (to.0, to_offset), len, is_root);
+        self.change(work, move |session, done| match done {
             Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(self.fail("copy_file_range", to.0, error)),
-        }
+            Err(error) => reply.error(session.fail("copy_file_range", to.0, error)),
+        });
     }
 
     fn setxattr(&self, _: &Request, node: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
         if !self.options.xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        self.reply_empty("setxattr", node, self.set_xattr(node.0, name.as_bytes(), value, flags), reply);
+        let (name, value) = (name.to_owned(), value.to_owned());
+        let work = move |session: &Session<S>| session.set_xattr(node.0, name.as_bytes(), &value, flags);
+        self.change(work, move |session, done| session.reply_empty("setxattr", node, done, reply));
     }
 
     fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         if !self.options.xattrs {
             return reply.error(Errno::ENOSYS);
         }
-        self.reply_empty("removexattr", node, self.remove_xattr(node.0, name.as_bytes()), reply);
+        let name = name.to_owned();
+        let work = move |session: &Session<S>| session.remove_xattr(node.0, name.as_bytes());
+        self.change(work, move |session, done| session.reply_empty("removexattr", node, done, reply));
     }
 
     // the kernel does these by itself from then on

@@ -47,6 +47,11 @@ pub trait Source: Send + Sync + 'static {
     /// Opens a snapshot that [`Source::snapshots`] named. Errors: any of reading the pool.
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Self::Tree>>;
 
+    /// Waits until changes that failed as `Suspended` can be made. Errors: `Suspended` if nobody is to wait.
+    fn wait_resumed(&self) -> Result<()> {
+        Err(Error::new(Kind::Suspended, "pool I/O is currently suspended"))
+    }
+
     /// Brings all that was changed to disk. Asked once a writable mount has ended, as umount promises it.
     fn sync(&self) -> Result<()> {
         Ok(())
@@ -321,8 +326,8 @@ impl Tree for Zpl {
         Zpl::remove_xattr(self, object, name)
     }
 
-    fn sync(&self, _object: u64, _data_only: bool) -> Result<()> {
-        Zpl::sync(self)
+    fn sync(&self, object: u64, _data_only: bool) -> Result<()> {
+        Zpl::sync_object(self, object)
     }
 }
 

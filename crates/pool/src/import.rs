@@ -35,6 +35,8 @@ pub enum Rewind {
 pub struct OpenOptions {
     /// Name to open it under; its own if `None`.
     pub name: Option<String>,
+    /// Whether its labels keep its own name all the same.
+    pub is_temporary: bool,
     /// Which state to open.
     pub rewind: Rewind,
     /// Bytes of block contents to keep in RAM.
@@ -43,7 +45,7 @@ pub struct OpenOptions {
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { name: None, rewind: Rewind::Newest, cache_bytes: 256 << 20 }
+        OpenOptions { name: None, is_temporary: false, rewind: Rewind::Newest, cache_bytes: 256 << 20 }
     }
 }
 
@@ -230,7 +232,7 @@ impl Pool {
 
     /// Guid of the pool.
     pub fn guid(&self) -> u64 {
-        self.candidate.guid
+        self.config.opt_u64("pool_guid").unwrap_or(self.candidate.guid)
     }
 
     /// The devices and labels that it was opened from.

@@ -19,18 +19,24 @@ mod aux_devices;
 mod config;
 mod create;
 mod datasets;
+mod features;
+mod guid;
 mod history;
 mod import;
+mod leaves;
+mod logs;
 mod missed;
 mod new;
+mod owner_quotas;
 mod props;
 mod space_maps;
+mod suspension;
 mod sync;
 mod tasks;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
 use std::time::Duration;
 
 use arc::Cache;
@@ -42,9 +48,13 @@ use crate::Pool;
 use config::Config;
 use datasets::KnownRoom;
 pub use import::WRITABLE_FEATURES;
+use leaves::Watch;
+pub use leaves::{Off, Open};
 use missed::Missed;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
+use owner_quotas::KnownLimits;
 use space_maps::SpaceMaps;
+use suspension::Suspension;
 pub use tasks::SyncContext;
 use tasks::Task;
 
@@ -55,6 +65,7 @@ const DIRTY_BYTES_MAX: u64 = 512 << 20;
 
 /// A pool that is open to be changed.
 pub struct LivePool {
+    this: Weak<LivePool>,
     env: Env,
     name: String,
     txgs: Arc<Txgs>,
@@ -68,10 +79,15 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     /// Held by who syncs a group.
     syncing: Mutex<()>,
+    suspension: Arc<Suspension>,
     /// What was written down of what leaves have missed.
     missed: Mutex<Missed>,
+    /// What is known of their errors.
+    watch: Mutex<Watch>,
     /// By dataset, for [`LivePool::admit`].
     rooms: Mutex<HashMap<u64, KnownRoom>>,
+    /// By dataset, for [`LivePool::admit_owner`].
+    limits: Mutex<HashMap<u64, KnownLimits>>,
     /// Blocks of destroyed heads wait to be freed.
     has_destroyed: AtomicBool,
     has_thread: AtomicBool,
@@ -84,32 +100,46 @@ pub struct LivePool {
 #[derive(Clone)]
 struct Head {
     objset: Arc<Objset>,
+    log: Arc<zil::Log>,
 }
 
 impl LivePool {
     /// A pool whose latest group on disk is `synced`: `view` is how it is read, `mos` how it is changed. There
     /// is no thread yet.
-    fn over(env: &Env, view: Pool, mos: Arc<Objset>, maps: Arc<SpaceMaps>, config: Config, synced: u64) -> LivePool {
-        LivePool {
+    fn over(
+        env: &Env,
+        view: Pool,
+        mos: Arc<Objset>,
+        maps: Arc<SpaceMaps>,
+        config: Config,
+        synced: u64,
+    ) -> Arc<LivePool> {
+        let txgs = Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX));
+        let properties = view.stored_props().unwrap_or_default();
+        Arc::new_cyclic(|this| LivePool {
+            this: this.clone(),
             env: env.clone(),
             name: view.name().to_owned(),
-            txgs: Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX)),
+            suspension: Arc::new(Suspension::new(view.name(), txgs.clone(), &properties)),
+            txgs,
             tree: view.tree().clone(),
             cache: mos.cache().clone(),
             mos,
             maps,
             missed: Mutex::new(missed::known(view.tree())),
+            watch: Mutex::default(),
             view: RwLock::new(Arc::new(view)),
             config: Mutex::new(config),
             heads: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Mutex::default(),
             rooms: Mutex::default(),
+            limits: Mutex::default(),
             has_destroyed: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             thread: Mutex::default(),
             ends: AtomicBool::new(false),
-        }
+        })
     }
 
     /// Its name.
@@ -120,6 +150,11 @@ impl LivePool {
     /// The pool as of the latest group on disk.
     pub fn view(&self) -> Arc<Pool> {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its vdevs.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
     }
 
     /// Its groups.
@@ -139,19 +174,22 @@ impl LivePool {
             drop(running);
         });
         self.has_thread.store(started, Ordering::Relaxed);
+        self.suspension.allow_waiting(started);
         *lock(&self.thread) = started.then_some(ended);
     }
 
     fn sync_until_closed(&self) {
         loop {
-            let has_work = self.txgs.wait_for_work(TXG_TIMEOUT) || self.has_destroyed.load(Ordering::Relaxed);
+            let waited = self.txgs.wait_for_work(TXG_TIMEOUT);
+            let has_work = waited || self.has_tasks() || self.has_destroyed.load(Ordering::Relaxed);
             if self.ends.load(Ordering::Relaxed) {
                 return;
             }
             if has_work && let Err(error) = self.step() {
-                tracing::error!(pool = self.name, "the pool is suspended: {error}");
+                tracing::error!(pool = self.name, "nothing is written any more: {error}");
                 return;
             }
+            self.diagnose();
         }
     }
 
@@ -165,6 +203,7 @@ impl LivePool {
         match self.sync_txg(txg) {
             Ok(()) => {
                 self.txgs.synced(txg);
+                self.open_heads().iter().for_each(|(_, head)| head.log.synced(txg));
                 Ok(())
             }
             Err(error) => {
@@ -175,8 +214,19 @@ impl LivePool {
         }
     }
 
-    /// Brings everything that has happened so far to disk.
+    /// Brings everything that has happened so far to disk; waits if the pool is suspended. Errors: `Suspended` if
+    /// nobody is to wait then.
     pub fn sync(&self) -> Result<()> {
+        loop {
+            match self.sync_now() {
+                Err(error) if error.kind() == Kind::Suspended => self.txgs.wait_resumed()?,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
+    pub fn sync_now(&self) -> Result<()> {
         match self.has_thread.load(Ordering::Relaxed) {
             true => self.txgs.wait_synced(),
             false => self.step(),
@@ -185,8 +235,12 @@ impl LivePool {
 
     /// The object set of a file system's head, to be changed. `id` is the dataset's object.
     pub fn head(&self, id: u64) -> Result<Arc<Objset>> {
+        self.open_head(id).map(|head| head.objset)
+    }
+
+    fn open_head(&self, id: u64) -> Result<Head> {
         if let Some(head) = lock(&self.heads).get(&id) {
-            return Ok(head.objset.clone());
+            return Ok(head.clone());
         }
         let view = self.view();
         let name = view.dsl().name_of(id)?;
@@ -195,12 +249,12 @@ impl LivePool {
         let dataset = view.dsl().find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
         let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
-        let mut heads = lock(&self.heads);
-        Ok(heads.entry(id).or_insert(Head { objset }).objset.clone())
+        self.add_head(id, objset)
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
+        self.close_logs()?;
         self.run(move |context| {
             context.pool.config().state = match state {
                 crate::PoolState::Destroyed => 2,
@@ -218,6 +272,12 @@ impl LivePool {
         Ok(())
     }
 
+    /// Gives up what is not on disk: whoever waits gets an error.
+    pub fn abandon(&self) {
+        tracing::error!(pool = self.name, "what is not on disk is given up");
+        self.txgs.stop("it is given up");
+    }
+
     fn config(&self) -> MutexGuard<'_, Config> {
         lock(&self.config)
     }
@@ -227,6 +287,13 @@ impl LivePool {
         let mut heads: Vec<(u64, Head)> = lock(&self.heads).iter().map(|(&id, head)| (id, head.clone())).collect();
         heads.sort_by_key(|(id, _)| *id);
         heads
+    }
+}
+
+impl Head {
+    /// Whether there is something to be written in a group.
+    fn is_dirty(&self, txg: u64) -> bool {
+        self.objset.is_dirty(txg) || self.log.is_dirty(txg)
     }
 }
 

@@ -126,18 +126,13 @@ impl Case {
 
     /// The datasets that have a manifest: name in the pool, and the manifest's text.
     pub fn manifests(&self, extension: &str) -> Vec<(String, String)> {
-        let mut manifests = Vec::new();
-        for entry in fs::read_dir(self.manifest_dir()).expect("every case has manifests") {
-            let path = entry.expect("the folder can be listed").path();
-            let name = path.file_name().and_then(|name| name.to_str()).expect("names are ASCII").to_owned();
-            let (name, packed) = name.strip_suffix(".zst").map_or((name.as_str(), false), |name| (name, true));
-            let Some(name) = name.strip_suffix(extension) else { continue };
-            let raw = fs::read(&path).expect("the manifest can be read");
-            let text = if packed { zstd::decode_all(&*raw).expect("the manifest is whole") } else { raw };
-            manifests.push((name.replace('+', "/"), String::from_utf8(text).expect("manifests are ASCII")));
-        }
-        manifests.sort();
-        manifests
+        manifests_in(&self.manifest_dir(), extension)
+    }
+
+    /// The same as they are when intent logs have been replayed; none if the case has no log.
+    pub fn replayed(&self, extension: &str) -> Vec<(String, String)> {
+        let dir = self.dir.join("replayed");
+        if dir.is_dir() { manifests_in(&dir, extension) } else { Vec::new() }
     }
 
     fn bytes_of(&self, image: &Image) -> Vec<u8> {
@@ -165,6 +160,21 @@ impl Case {
             at += len as u64;
         }
     }
+}
+
+fn manifests_in(dir: &Path, extension: &str) -> Vec<(String, String)> {
+    let mut manifests = Vec::new();
+    for entry in fs::read_dir(dir).expect("every case has manifests") {
+        let path = entry.expect("the folder can be listed").path();
+        let name = path.file_name().and_then(|name| name.to_str()).expect("names are ASCII").to_owned();
+        let (name, packed) = name.strip_suffix(".zst").map_or((name.as_str(), false), |name| (name, true));
+        let Some(name) = name.strip_suffix(extension) else { continue };
+        let raw = fs::read(&path).expect("the manifest can be read");
+        let text = if packed { zstd::decode_all(&*raw).expect("the manifest is whole") } else { raw };
+        manifests.push((name.replace('+', "/"), String::from_utf8(text).expect("manifests are ASCII")));
+    }
+    manifests.sort();
+    manifests
 }
 
 /// The devices as the pool layer sees them.

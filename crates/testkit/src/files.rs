@@ -55,6 +55,20 @@ impl Default for Files {
 }
 
 impl Files {
+    /// The files of a file system.
+    pub fn read(zpl: &Zpl) -> Result<Files> {
+        let mut nodes = BTreeMap::new();
+        let mut rest = vec![(ROOT, zpl.root())];
+        while let Some((key, ino)) = rest.pop() {
+            let node = read_node(zpl, ino)?;
+            rest.extend(node.entries.values().filter(|ino| !nodes.contains_key(*ino)).map(|&ino| (ino, ino)));
+            nodes.insert(key, Arc::new(node));
+        }
+        let queue = Zap::open(zpl.objset().object(zpl.master().delete_queue)?)?;
+        let orphans = queue.entries()?.iter().filter_map(|entry| entry.value.first_u64()).collect();
+        Ok(Files { nodes, orphans })
+    }
+
     /// A file to be changed. Panics if there is none.
     pub fn node(&mut self, ino: u64) -> &mut FileModel {
         Arc::make_mut(self.nodes.get_mut(&ino).expect("a file of the model"))
@@ -122,6 +136,29 @@ impl Files {
         }
         Ok(None)
     }
+}
+
+fn read_node(zpl: &Zpl, ino: u64) -> Result<FileModel> {
+    let stat = zpl.stat(ino)?;
+    let mut node = FileModel::new(stat.kind, stat.mode);
+    node.links = stat.nlink;
+    for name in zpl.xattr_names(ino)? {
+        node.xattrs.insert(name.clone(), zpl.xattr(ino, &name)?);
+    }
+    match stat.kind {
+        FileKind::Directory => zpl.readdir(ino, 2, &mut |entry| {
+            node.entries.insert(entry.name, entry.ino);
+            ControlFlow::Continue(())
+        })?,
+        FileKind::Symlink => node.bytes = zpl.readlink(ino)?,
+        FileKind::File => {
+            node.bytes = vec![0; stat.size as usize + 1];
+            let len = zpl.open_file(ino)?.read(0, &mut node.bytes)?;
+            node.bytes.truncate(len);
+        }
+        _ => {}
+    }
+    Ok(node)
 }
 
 fn compare_node(zpl: &Zpl, ino: u64, model: &FileModel) -> Result<Option<String>> {

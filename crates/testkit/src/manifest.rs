@@ -54,6 +54,13 @@ impl Manifest {
         self
     }
 
+    /// Without what these keys say.
+    #[must_use]
+    pub fn without(mut self, keys: &[&str]) -> Manifest {
+        self.files.values_mut().for_each(|file| file.retain(|key, _| !keys.contains(&&**key)));
+        self
+    }
+
     /// Every file: its path in bytes, and what is said of it.
     pub fn files(&self) -> impl Iterator<Item = (Vec<u8>, &Map<String, Value>)> {
         self.files.iter().map(|(path, file)| (unescape(path), file))

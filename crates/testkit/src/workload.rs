@@ -21,6 +21,8 @@ use crate::rng::Rng;
 const NAME: &str = "live";
 /// Objects of a dataset.
 const OBJECTS_MAX: usize = 16;
+/// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
+const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
 pub const FEATURES: [&str; 15] = [
     "com.delphix:async_destroy",
@@ -55,18 +57,27 @@ pub enum Layout {
     Uneven,
     /// Five with double parity, with sectors of 512 bytes.
     Raidz2,
+    /// One, and one for intent logs.
+    Logged,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Layout; 6] =
-        [Layout::Single, Layout::Mirror, Layout::Raidz1, Layout::Special, Layout::Uneven, Layout::Raidz2];
+    pub const ALL: [Layout; 7] = [
+        Layout::Single,
+        Layout::Mirror,
+        Layout::Raidz1,
+        Layout::Special,
+        Layout::Uneven,
+        Layout::Raidz2,
+        Layout::Logged,
+    ];
 
     /// Number of devices.
     pub fn devices(self) -> usize {
         match self {
             Layout::Single => 1,
-            Layout::Mirror | Layout::Special => 2,
+            Layout::Mirror | Layout::Special | Layout::Logged => 2,
             Layout::Raidz1 => 3,
             Layout::Uneven => 4,
             Layout::Raidz2 => 5,
@@ -100,6 +111,10 @@ impl Layout {
             Layout::Special => {
                 let special = vdev(Shape::Single, Some(Bias::Special), &devices[1..]);
                 vec![vdev(Shape::Single, None, &devices[..1]), special]
+            }
+            Layout::Logged => {
+                let log = vdev(Shape::Single, Some(Bias::Log), &devices[1..]);
+                vec![vdev(Shape::Single, None, &devices[..1]), log]
             }
         }
     }
@@ -140,6 +155,7 @@ impl Workload {
             devices.iter().map(|device| (device.path().into(), device.clone())).collect();
         let new = NewPool {
             name: NAME.into(),
+            temporary_name: None,
             vdevs: layout.vdevs(devices),
             spares: Vec::new(),
             caches: Vec::new(),
@@ -192,6 +208,25 @@ impl Workload {
         self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
         self.pool.sync()?;
         Ok(self.pool.view().uberblock().txg)
+    }
+
+    /// Notes what the groups hold that may be brought to disk before the next change.
+    pub fn note_groups(&mut self) -> std::ops::Range<u64> {
+        let open = self.pool.txgs().open_txg();
+        let groups = open..open + GROUPS_BETWEEN;
+        self.groups.extend(groups.clone().map(|txg| (txg, self.model.clone())));
+        groups
+    }
+
+    /// Brings a file of a file system to disk, or with number 0 all that was changed in it.
+    pub fn sync_file(&mut self, name: &str, ino: u64) -> Result<()> {
+        self.note_groups();
+        let id = self.pool.view().dsl().find(name)?.id;
+        match self.zpls.get(&id) {
+            Some(zpl) if ino == 0 => zpl.sync(),
+            Some(zpl) => zpl.sync_object(ino),
+            None => Ok(()),
+        }
     }
 
     /// Makes a file system, which is on disk then. Returns the group.

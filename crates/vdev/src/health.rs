@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use device::meter::Meter;
+
 /// How a vdev is, from worst to best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
@@ -143,28 +145,45 @@ impl HealthCell {
 }
 
 /// What a vdev has done and what went wrong since the pool was opened.
+///
+/// A leaf counts what is asked of its device. Another top-level vdev counts blocks that were read and
+/// written, without parity and copies. Vdevs between the two count nothing.
 #[derive(Debug, Default)]
 pub struct Stats {
-    /// Reads asked of the device.
+    /// Reads.
     pub reads: AtomicU64,
-    /// Bytes asked of the device.
+    /// Bytes of them.
     pub read_bytes: AtomicU64,
     /// Reads that failed.
     pub read_errors: AtomicU64,
-    /// Writes asked of the device.
+    /// Writes.
     pub writes: AtomicU64,
-    /// Bytes written or meant to be.
+    /// Bytes of them.
     pub write_bytes: AtomicU64,
     /// Writes and flushes that failed.
     pub write_errors: AtomicU64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: AtomicU64,
+    /// How long the requests to the device took.
+    pub meter: Meter,
 }
 
 impl Stats {
     /// The numbers of the READ, WRITE and CKSUM columns.
     pub fn errors(&self) -> [u64; 3] {
         [&self.read_errors, &self.write_errors, &self.checksum_errors].map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// Counts a read of `bytes`.
+    pub(crate) fn count_read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a write of `bytes`.
+    pub(crate) fn count_write(&self, bytes: u64) {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.write_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts one more.

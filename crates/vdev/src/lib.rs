@@ -26,6 +26,7 @@
 
 pub mod draid;
 pub mod dtl;
+mod flush;
 pub mod geometry;
 pub mod health;
 pub mod indirect;
@@ -35,6 +36,7 @@ pub mod raidz;
 pub mod read;
 pub mod spec;
 pub mod tree;
+mod trouble;
 mod verify;
 mod write;
 

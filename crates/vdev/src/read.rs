@@ -9,10 +9,10 @@
 //! to [`Tree::read_verified`] when the bytes are wrong, and when there are none.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Result};
+use base::{AlignedBuf, Env, Result};
 use device::Read;
+use device::meter::Purpose;
 
 use crate::health::Stats;
 use crate::locate::{Branch, Choice, Segment, nothing_left};
@@ -110,15 +110,28 @@ impl Tree {
                 *served = Err(e);
             }
         }
+        let good = extents.iter().zip(&served).filter(|(_, served)| served.is_ok());
+        good.for_each(|(extent, _)| self.count_block(extent, Stats::count_read));
         served
+    }
+
+    /// Counts a block on its top-level vdev, or those that a removed one leads to. One that is a leaf
+    /// counts what its device is asked for, and nothing more.
+    pub(crate) fn count_block(&self, extent: &Extent, count: fn(&Stats, u64)) {
+        for segment in self.segments(extent, extent.size as usize).into_iter().flatten() {
+            if !segment.vdev.is_leaf() {
+                count(segment.vdev.stats(), segment.range.len() as u64);
+            }
+        }
     }
 
     pub(crate) fn read_of<'a>(&'a self, from: Choice, buf: &'a mut [u8]) -> Read<'a> {
         let leaf = self.vdev(from.leaf);
-        Stats::count(&leaf.stats().reads);
-        leaf.stats().read_bytes.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        leaf.stats().count_read(buf.len() as u64);
+        let purpose = if Env::is_background() { Purpose::AsyncRead } else { Purpose::SyncRead };
+        let ticket = self.ticket(leaf, purpose, buf.len());
         let device = leaf.device().expect("only leaves with a device are chosen");
-        Read::new(&**device, from.offset, buf)
+        Read::new(device, from.offset, buf).metered(ticket)
     }
 
     fn plan(&self, extent: &Extent, len: usize) -> Result<Plan> {

@@ -20,8 +20,9 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use base::{Error, Kind as ErrorKind, Result};
-use device::Device;
+use base::{Env, Error, Kind as ErrorKind, Result};
+use device::meter::{Purpose, Ticket};
+use device::{Device, Slot};
 
 use crate::draid::Layout;
 use crate::dtl::TxgRanges;
@@ -45,6 +46,9 @@ pub struct VdevId(pub(crate) usize);
 #[derive(Debug)]
 pub struct Tree {
     vdevs: Vec<Vdev>,
+    /// Why what was written last may not be there; see [`Tree::flush`].
+    pub(crate) unflushable: Mutex<Option<Error>>,
+    clock: OnceLock<Env>,
 }
 
 /// One vdev of a [`Tree`].
@@ -59,7 +63,7 @@ pub struct Vdev {
     layout: Place,
     /// Whether it is a raidz or draid, or one is below it.
     has_parity: bool,
-    device: Option<Arc<dyn Device>>,
+    device: OnceLock<Slot>,
     health: HealthCell,
     missing: RwLock<TxgRanges>,
     missing_any: AtomicBool,
@@ -101,7 +105,7 @@ impl Tree {
         if spec.kind != Kind::Root {
             return Err(Error::new(ErrorKind::Invalid, "the tree's outermost vdev is not a root"));
         }
-        let mut tree = Tree { vdevs: Vec::new() };
+        let mut tree = Tree { vdevs: Vec::new(), unflushable: Mutex::default(), clock: OnceLock::new() };
         tree.add(spec, None, 9, devices)?;
         tree.connect_draid_spares()?;
         let mut seen = HashMap::new();
@@ -141,7 +145,7 @@ impl Tree {
             spec,
             has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
             layout,
-            device,
+            device: device.map(|device| OnceLock::from(Slot::new(device))).unwrap_or_default(),
             missing: RwLock::default(),
             missing_any: AtomicBool::new(false),
             unflushed: Mutex::default(),
@@ -174,6 +178,16 @@ impl Tree {
             self.vdevs[i].layout = Place::DraidSpare { draid, spare: spare as usize };
         }
         Ok(())
+    }
+
+    /// Times all requests to devices from now on, by the clock of `env`.
+    pub fn set_clock(&self, env: &Env) {
+        let _ = self.clock.set(env.clone());
+    }
+
+    /// For a request to a leaf; `None` as long as there is no clock.
+    pub(crate) fn ticket<'a>(&'a self, leaf: &'a Vdev, purpose: Purpose, bytes: usize) -> Option<Ticket<'a>> {
+        self.clock.get().map(|env| leaf.stats.meter.ticket(env, purpose, bytes))
     }
 
     /// The root.
@@ -365,9 +379,18 @@ impl Vdev {
         self.spec.kind.is_leaf()
     }
 
-    /// The device of a leaf, if it has been found.
-    pub fn device(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref()
+    /// The device of a leaf, if it has ever been found.
+    pub fn device(&self) -> Option<&Slot> {
+        self.device.get()
+    }
+
+    /// From now on the leaf's device is this one.
+    pub(crate) fn set_device(&self, device: Arc<dyn Device>) {
+        match self.device.get() {
+            Some(slot) => slot.replace(device),
+            // who else sets it does so with a device that is as good
+            None => drop(self.device.set(Slot::new(device))),
+        }
     }
 
     /// Counters.
@@ -410,6 +433,11 @@ impl Vdev {
         });
     }
 
+    /// The transaction groups that it was written for since they were last taken.
+    pub(crate) fn written(&self) -> Option<Range<u64>> {
+        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The transaction groups that it was written for since this was last asked; `None` if it was
     /// not written.
     pub(crate) fn take_written(&self) -> Option<Range<u64>> {
@@ -440,7 +468,7 @@ impl Vdev {
 
     /// The device of a leaf that may be read.
     pub(crate) fn readable_device(&self) -> Option<&dyn Device> {
-        self.device.as_deref().filter(|_| self.is_usable())
+        self.device().filter(|_| self.is_usable()).map(|slot| slot as &dyn Device)
     }
 
     pub(crate) fn set_health(&self, health: Health) {

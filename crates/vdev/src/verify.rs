@@ -71,6 +71,7 @@ impl Tree {
             Ok(()) => {
                 sources.iter().for_each(|s| s.charge(self, Some(&block[s.range()])));
                 buf.copy_from_slice(&block[..wanted]);
+                self.count_block(&extent, Stats::count_read);
                 tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
                 Ok(())
             }

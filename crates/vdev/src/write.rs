@@ -23,10 +23,10 @@
 //! so the leaf is taken to have missed every transaction group that was written since the last one.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
-use device::{Write, flush_batch};
+use device::meter::Purpose;
+use device::{Device, Write, flush_batch};
 
 use crate::health::{Aux, Health, State, Stats};
 use crate::locate::nothing_left;
@@ -106,16 +106,19 @@ impl Tree {
     /// Other errors: [`ErrorKind::Corrupt`] if there is no such place, [`ErrorKind::Invalid`] if the
     /// vdev has been removed. Panics if a block is not as long as its extent.
     pub fn write_batch(&self, writes: &[(Extent, &[u8])]) -> Vec<Result<()>> {
+        self.write_batch_for(Purpose::AsyncWrite, writes)
+    }
+
+    /// As [`Tree::write_batch`], for another purpose, by which the requests are counted.
+    pub fn write_batch_for(&self, purpose: Purpose, writes: &[(Extent, &[u8])]) -> Vec<Result<()>> {
         let plans: Vec<Result<(Plan, Need)>> =
             writes.iter().map(|(extent, block)| self.plan_write(extent, block)).collect();
         let mut batch = Vec::with_capacity(writes.len());
         for (plan, (_, block)) in plans.iter().zip(writes) {
             let Ok((plan, _)) = plan else { continue };
-            batch.extend(
-                plan.writes
-                    .iter()
-                    .map(|write| self.write_of(write.leaf, write.offset, plan.slice(&write.bytes, block))),
-            );
+            let bytes_of = |write: &LeafWrite| plan.slice(&write.bytes, block);
+            let write_of = |write: &LeafWrite| self.write_of(write.leaf, write.offset, bytes_of(write), purpose);
+            batch.extend(plan.writes.iter().map(write_of));
         }
         device::write_batch(&mut batch);
         let results: Vec<Result<()>> = batch.into_iter().map(|write| write.result).collect();
@@ -128,12 +131,12 @@ impl Tree {
     }
 
     /// A write of a leaf that has a device, counted.
-    pub(crate) fn write_of<'a>(&'a self, leaf: VdevId, offset: u64, bytes: &'a [u8]) -> Write<'a> {
+    pub(crate) fn write_of<'a>(&'a self, leaf: VdevId, offset: u64, bytes: &'a [u8], purpose: Purpose) -> Write<'a> {
         let leaf = self.vdev(leaf);
-        Stats::count(&leaf.stats().writes);
-        leaf.stats().write_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        leaf.stats().count_write(bytes.len() as u64);
+        let ticket = self.ticket(leaf, purpose, bytes.len());
         let device = leaf.device().expect("only leaves with a device are written");
-        Write::new(&**device, offset, bytes)
+        Write::new(device, offset, bytes).metered(ticket)
     }
 
     /// Notes what came of the writes of an extent: the next of `results`.
@@ -160,6 +163,7 @@ impl Tree {
             }
         }
         if need.is_met(&done) {
+            self.count_block(extent, Stats::count_write);
             return Ok(());
         }
         let name = || self.top(extent.top).map_or("", Vdev::name);
@@ -282,11 +286,14 @@ impl Tree {
     ///
     /// A leaf that fails has the error counted, and is taken to have missed every transaction group
     /// that was written to it since. `Ok` if the vdevs' redundancy makes up for it, otherwise the
-    /// leaf's error ([`ErrorKind::Io`], [`ErrorKind::Missing`]).
+    /// leaf's error ([`ErrorKind::Io`], [`ErrorKind::Missing`]). Then every later flush fails, too, until
+    /// somebody writes again what may be lost ([`Tree::begin_again`]).
     pub fn flush(&self) -> Result<()> {
+        self.check_flushable()?;
         let written: Vec<(&Vdev, Range<u64>)> =
             self.iter().filter_map(|leaf| Some((leaf, leaf.take_written()?))).collect();
-        let devices: Vec<_> = written.iter().map(|(leaf, _)| &**leaf.device().expect("it was written")).collect();
+        let slots = written.iter().map(|(leaf, _)| leaf.device().expect("it was written"));
+        let devices: Vec<&dyn Device> = slots.map(|slot| slot as &dyn Device).collect();
         let (mut error, mut failed) = (None, Vec::new());
         for ((leaf, txgs), result) in written.iter().zip(flush_batch(&devices)) {
             if let Err(e) = result {
@@ -296,27 +303,14 @@ impl Tree {
                 error = error.or(Some(e));
             }
         }
-        match error {
-            Some(error) if !self.tops().all(|top| self.survives(top, &failed)) => Err(error),
-            _ => Ok(()),
+        let Some(error) = error else { return Ok(()) };
+        // what another has lost, a leaf must have
+        let is_lost = |leaf: &Vdev| failed.iter().any(|(id, txgs)| *id == leaf.id() || leaf.is_missing_any(txgs));
+        if self.tops().all(|top| self.survives(top, &is_lost)) {
+            return Ok(());
         }
-    }
-
-    /// Whether what was written to `vdev` is still there without the leaves that failed to flush.
-    fn survives(&self, vdev: &Vdev, failed: &[(VdevId, Range<u64>)]) -> bool {
-        let lost = || vdev.children().iter().filter(|&&child| !self.survives(self.vdev(child), failed)).count();
-        match vdev.place() {
-            // what another has lost, this one must have
-            Place::Device => {
-                let has_missed = |(id, txgs): &(VdevId, Range<u64>)| *id == vdev.id() || vdev.is_missing_any(txgs);
-                vdev.is_usable() && !failed.iter().any(has_missed)
-            }
-            Place::Copies => lost() < vdev.children().len(),
-            Place::Raidz(geometry) => lost() <= geometry.nparity,
-            Place::Draid(layout) => lost() <= layout.nparity(),
-            Place::DraidSpare { .. } => vdev.is_usable(),
-            Place::Indirect(_) | Place::None => true,
-        }
+        self.has_lost(&error);
+        Err(error)
     }
 }
 

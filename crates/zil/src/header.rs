@@ -14,6 +14,9 @@
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
 
+/// Bytes of a head.
+const SIZE: usize = 192;
+
 /// A log's head. The object set's byte order has been turned already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -36,6 +39,23 @@ impl Header {
     pub const FLAG_REPLAY_NEEDED: u64 = 1 << 0;
     /// `claim_record_seq` is valid.
     pub const FLAG_CLAIM_RECORD_SEQ_VALID: u64 = 1 << 1;
+
+    /// No log.
+    pub const EMPTY: Header =
+        Header { claim_txg: 0, replay_seq: 0, first: BlkPtr::HOLE, claim_block_seq: 0, flags: 0, claim_record_seq: 0 };
+
+    /// The 192 bytes in the head of an object set.
+    pub fn bytes(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        put(0, self.claim_txg);
+        put(8, self.replay_seq);
+        put(144, self.claim_block_seq);
+        put(152, self.flags);
+        put(160, self.claim_record_seq);
+        bytes[16..144].copy_from_slice(self.first.raw());
+        bytes
+    }
 
     /// From the 192 bytes in the head of an object set.
     pub fn parse(bytes: &[u8]) -> Result<Header> {
@@ -71,6 +91,7 @@ mod tests {
         (words[0], words[1], words[2 + 10], words[18], words[19], words[20]) = (7, 3, 99, 12, 2, 40);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let header = Header::parse(&bytes).unwrap();
+        assert_eq!(header.bytes()[..], bytes);
         assert_eq!((header.claim_txg, header.replay_seq, header.first.birth()), (7, 3, 99));
         assert_eq!(header.last_seqs(), (12, 40));
         assert_eq!(Header { flags: 0, ..header }.last_seqs(), (12, u64::MAX));

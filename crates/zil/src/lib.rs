@@ -10,13 +10,32 @@
 //! block is, so the chain ends where a block's sum is not what its predecessor promised: that is no
 //! damage, but the usual end.
 //!
-//! What is here reads: [`walk()`] visits blocks and records, for a check of the pool. Below is `zio`,
-//! which checks sums; above are the dataset layer and the file system.
+//! - reading: [`walk()`] visits blocks and records, for a check of the pool
+//! - writing: a [`Log`] takes [`Entry`]s from operations, and commits them
+//! - after a crash: [`Claim`] when the pool is opened, [`Log::replay`] when the file system is
+//!
+//! Below are `zio`, which knows log blocks, and `dmu`, whose groups make a log superfluous; above are the
+//! dataset layer, the pool, which syncs the heads, and the file system.
 
+mod chain;
+mod claim;
+mod draft;
+mod entry;
 mod header;
+mod intent;
+mod log;
 mod record;
+mod replay;
+mod stats;
 mod walk;
 
+pub use chain::Update;
+pub use claim::Claim;
+pub use entry::{Body, Contents, Entry, Scope};
 pub use header::Header;
+pub use intent::{Acl, AclEntry, Born, Create, Data, Extra, Intent, Made, Rename, Renamed, SetAttr};
+pub use log::Log;
 pub use record::{Record, Write, fuzz};
+pub use replay::Replayed;
+pub use stats::Stats;
 pub use walk::{End, Visitor, walk};

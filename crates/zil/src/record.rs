@@ -12,9 +12,11 @@
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
 
+use crate::Intent;
+
 /// Bytes that every record has.
-const HEAD_SIZE: usize = 32;
-const TYPE_WRITE: u64 = 9;
+pub(crate) const HEAD_SIZE: usize = 32;
+pub(crate) const TYPE_WRITE: u64 = 9;
 /// Set in the type of records about names where case does not count.
 const TYPE_CASE_BIT: u64 = 1 << 63;
 
@@ -27,6 +29,8 @@ pub struct Record<'a> {
     pub txg: u64,
     /// Sequence number.
     pub seq: u64,
+    /// Whether case does not count in the names that it tells of.
+    pub ignores_case: bool,
     /// What follows the head.
     body: &'a [u8],
     endian: Endian,
@@ -54,7 +58,14 @@ impl<'a> Record<'a> {
         };
         let (record, rest) = bytes.split_at(len);
         *bytes = rest;
-        Ok(Record { kind: kind & !TYPE_CASE_BIT, txg, seq, body: &record[HEAD_SIZE..], endian })
+        let ignores_case = kind & TYPE_CASE_BIT != 0;
+        Ok(Record { kind: kind & !TYPE_CASE_BIT, txg, seq, ignores_case, body: &record[HEAD_SIZE..], endian })
+    }
+
+    /// The write that it is, if that leads to a block of data that was allocated in group `since` or later.
+    pub(crate) fn block_since(&self, since: u64) -> Option<Write> {
+        let is_block = |bp: &BlkPtr| !bp.is_hole() && !bp.is_embedded() && bp.physical_birth() >= since;
+        self.write().ok().flatten().filter(|write| is_block(&write.bp))
     }
 
     /// What it says, if it is a write.
@@ -65,6 +76,13 @@ impl<'a> Record<'a> {
         let mut r = Reader::new(self.body, self.endian);
         let (object, offset, _length, _block_offset) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         Ok(Some(Write { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
+    }
+}
+
+impl<'a> Record<'a> {
+    /// What it says was done, in a log that is not encrypted. Errors: `Corrupt`, `Unsupported`.
+    pub fn intent(&self) -> Result<Intent<'a>> {
+        Intent::parse(self.kind, self.body, self.endian)
     }
 }
 
@@ -84,6 +102,12 @@ pub fn fuzz(bytes: &[u8]) {
         let mut rest = bytes;
         while let Ok(record) = Record::take(&mut rest, endian) {
             let _ = record.write();
+            if let Ok(intent) = record.intent() {
+                // it says the same when it is written and read again
+                let (kind, bytes) = (intent.kind(), intent.bytes());
+                let again = Intent::parse(kind, &bytes, Endian::Little);
+                assert_eq!(again.expect("it was written here").to_string(), intent.to_string());
+            }
         }
     }
 }

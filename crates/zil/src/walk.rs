@@ -27,10 +27,10 @@ use crate::record::blkptr;
 use crate::{Header, Record};
 
 /// Bytes of a link.
-const LINK_SIZE: usize = 184;
+pub(crate) const LINK_SIZE: usize = 184;
 /// Words of a log block's checksum field.
 const OBJSET_WORD: usize = 2;
-const SEQ_WORD: usize = 3;
+pub(crate) const SEQ_WORD: usize = 3;
 /// The level that bookmarks give log blocks.
 const LEVEL: i64 = -2;
 

@@ -215,6 +215,28 @@ impl Allocator {
         self.change(dva, |metaslab, range| metaslab.unallocate(txg, range))
     }
 
+    /// Allocates in `txg` a run at a place that is given; of a gang block its header. Errors: `Corrupt` if it
+    /// is not free.
+    pub fn claim(&self, txg: u64, dva: &Dva) -> Result<()> {
+        loop {
+            let mut is_unloaded = false;
+            self.change(dva, |metaslab, range| {
+                is_unloaded = metaslab.is_unloaded();
+                if is_unloaded { Ok(()) } else { metaslab.claim(txg, range) }
+            })?;
+            if !is_unloaded {
+                return Ok(());
+            }
+            let (top, metaslab) = {
+                let state = self.lock();
+                let top = state.tops.iter().position(|top| top.number == dva.vdev());
+                let top = top.expect("found a moment ago");
+                (top, state.tops[top].metaslab_at(dva.offset()).expect("found a moment ago"))
+            };
+            self.load(top, metaslab);
+        }
+    }
+
     /// What has changed in `txg` since the last call, to be written to the space maps. As writing them
     /// allocates, it is called again until nothing has changed.
     pub fn take_changes(&self, txg: u64) -> Vec<MetaslabChange> {

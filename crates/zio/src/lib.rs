@@ -13,12 +13,14 @@
 //! Reads come in batches: one call to the vdev layer brings the bytes of all blocks of a batch, and
 //! checksums and decompression then run on all workers.
 //!
-//! Writing is drawn in `write`, where space comes from in [`alloc`].
+//! Writing is drawn in `write`, the way of log blocks in `log`, where space comes from in [`alloc`].
 //!
 //! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
 
 pub mod alloc;
 mod gang;
+mod log;
+mod patience;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -26,5 +28,6 @@ mod verify;
 mod write;
 
 pub use alloc::{Allocator, Class};
+pub use patience::Patient;
 pub use read::{Mode, ReadRequest, Zio};
 pub use write::{WritePolicy, WriteRequest};

@@ -10,6 +10,7 @@ use format::swap;
 use vdev::{Extent, Tree};
 
 use crate::alloc::Allocator;
+use crate::patience::Patience;
 use crate::write::Queue;
 
 /// The block pipeline of one pool.
@@ -19,6 +20,7 @@ pub struct Zio {
     pub(crate) salt: OnceLock<[u8; 32]>,
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
     pub(crate) queue: Queue,
+    pub(crate) patience: Patience,
 }
 
 /// What a reader can do with encrypted blocks.
@@ -54,8 +56,9 @@ struct Pending {
 impl Zio {
     /// A pipeline over `tree`.
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
+        tree.set_clock(&env);
         let queue = Queue::new(tree.clone());
-        Zio { tree, env, salt: OnceLock::new(), allocator: OnceLock::new(), queue }
+        Zio { tree, env, salt: OnceLock::new(), allocator: OnceLock::new(), queue, patience: Patience::default() }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -84,6 +87,18 @@ impl Zio {
 
     /// The contents of many blocks, each as from [`Zio::read`], in the order of `requests`.
     pub fn read_batch(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
+        let mut results = self.read_once(requests);
+        for (request, result) in requests.iter().zip(&mut results) {
+            while let Err(error) = result
+                && self.is_worth_waiting(error)
+            {
+                *result = self.read_once(std::slice::from_ref(request)).pop().expect("one result a request");
+            }
+        }
+        results
+    }
+
+    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
         let mut results: Vec<Option<Result<AlignedBuf>>> = requests.iter().map(|r| self.without_io(r)).collect();
         let mut pending: Vec<Pending> = Vec::new();
         for (index, request) in requests.iter().enumerate().filter(|(index, _)| results[*index].is_none()) {

@@ -15,7 +15,7 @@
 //! Compression and checksums run on all workers; allocation is in the order of the requests, so that
 //! what is written together lies together. A pointer is returned before its bytes are on the devices:
 //! who holds it keeps the contents until [`Zio::finish_writes`] has returned, and reads nothing by it
-//! before. What could not be written is kept for [`Zio::retry_writes`].
+//! before. What could not be written is kept for [`Zio::retry_writes`], and so is what is not flushed yet.
 //!
 //! A block that is freed in the transaction group that it was born in gives its space back at once.
 //! The same address and birth may then belong to another block; so a cache that goes by these must
@@ -164,10 +164,20 @@ impl Zio {
         self.queue.finish()
     }
 
-    /// Writes again what failed, and waits as [`Zio::finish_writes`] does: for when a device has
-    /// come back.
-    pub fn retry_writes(&self) -> Result<()> {
+    /// Writes again what failed, and all of group `txg` that has not been flushed by [`Zio::flush_writes`],
+    /// and waits as [`Zio::finish_writes`] does: for when a device has come back.
+    pub fn retry_writes(&self, txg: u64) -> Result<()> {
+        self.tree.begin_again(Some(txg));
         self.queue.retry(&self.env)
+    }
+
+    /// Makes all blocks of a group last that have been written. Errors: as from [`vdev::Tree::flush`]; then
+    /// they are kept for [`Zio::retry_writes`].
+    pub fn flush_writes(&self) -> Result<()> {
+        self.finish_writes()?;
+        self.tree.flush()?;
+        self.queue.flushed();
+        Ok(())
     }
 
     /// Frees all copies of a block in `txg`; of a gang block its members, too. Space of a block that
@@ -189,8 +199,7 @@ impl Zio {
             // the headers are read; if one failed to be written, so will reading
             let _ = self.queue.finish();
         }
-        let mut dvas = Vec::new();
-        self.addresses(bp, 0, &mut dvas)?;
+        let dvas = self.patiently(|| self.addresses_of(bp))?;
         let mut outcome = Ok(());
         for dva in &dvas {
             let freed = if is_new { allocator.unallocate(txg, dva) } else { allocator.free(txg, dva) };
@@ -204,6 +213,12 @@ impl Zio {
     }
 
     /// All addresses of a block, those of gang members and headers included.
+    pub(crate) fn addresses_of(&self, bp: &BlkPtr) -> Result<Vec<Dva>> {
+        let mut dvas = Vec::new();
+        self.addresses(bp, 0, &mut dvas)?;
+        Ok(dvas)
+    }
+
     fn addresses(&self, bp: &BlkPtr, depth: usize, out: &mut Vec<Dva>) -> Result<()> {
         check_shape(bp)?;
         out.extend(bp.copies());

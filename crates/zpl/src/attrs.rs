@@ -112,20 +112,20 @@ impl Op<'_> {
 
     fn build(&self, all: &[(u16, Vec<u8>)], object: &Object) -> Result<Built> {
         let dnode = object.dnode();
-        self.built(all, dnode.bonus_size_max(false), dnode.bonus_size_max(true))
+        let attrs: Vec<(u16, &[u8])> = all.iter().map(|(number, value)| (*number, &value[..])).collect();
+        self.built(&attrs, dnode.bonus_size_max(false), dnode.bonus_size_max(true))
     }
 
     /// Makes buffers, and adds the layouts that they need.
-    pub(crate) fn built(&self, all: &[(u16, Vec<u8>)], max: usize, max_with_spill: usize) -> Result<Built> {
-        let attrs: Vec<(u16, &[u8])> = all.iter().map(|(number, value)| (*number, &value[..])).collect();
-        let built = build(&self.zpl.registry(), &attrs, max, max_with_spill)?;
+    pub(crate) fn built(&self, attrs: &[(u16, &[u8])], max: usize, max_with_spill: usize) -> Result<Built> {
+        let built = build(&self.zpl.registry(), attrs, max, max_with_spill)?;
         if built.new_layouts.is_empty() {
             return Ok(built);
         }
         let tables = self.live.tables();
         // somebody may have added them meanwhile, or others under their numbers
         let mut registry = (*self.zpl.registry()).clone();
-        let mut built = build(&registry, &attrs, max, max_with_spill)?;
+        let mut built = build(&registry, attrs, max, max_with_spill)?;
         add_layouts(&self.zpl.objset, &self.tx, tables[1], &mut registry, &mut built)?;
         self.zpl.set_registry(registry);
         Ok(built)
@@ -178,13 +178,16 @@ impl Op<'_> {
         if kind == 10 {
             list.push((Attr::Symlink, Value::Bytes(self.zpl.target_of(node)?)));
         }
-        self.numbered(&list)
+        Ok(self.numbered(&list)?.into_iter().map(|(number, value)| (number, value.to_vec())).collect())
     }
 
     /// The same attributes under the file system's numbers.
-    pub(crate) fn numbered(&self, list: &[Change]) -> Result<Vec<(u16, Vec<u8>)>> {
-        let numbered = |(attr, value): &Change| Ok((self.number(*attr)?, value.bytes().to_vec()));
-        list.iter().map(numbered).collect()
+    pub(crate) fn numbered<'v>(&self, list: &'v [Change]) -> Result<Vec<(u16, &'v [u8])>> {
+        let mut numbered = Vec::with_capacity(list.len());
+        for (attr, value) in list {
+            numbered.push((self.number(*attr)?, value.bytes()));
+        }
+        Ok(numbered)
     }
 }
 

@@ -12,6 +12,7 @@ use base::{Error, Kind, Result};
 use dmu::Object;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
+use zil::Intent;
 
 use crate::attrs::{Change, time, word};
 use crate::live::{Op, read_only};
@@ -35,9 +36,14 @@ impl File {
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
+        let written = self.write_steps(zpl, offset, &data[..room]);
+        zpl.settled(self.ino(), written)
+    }
+
+    fn write_steps(&self, zpl: &Zpl, offset: u64, data: &[u8]) -> Result<usize> {
         let mut written = 0;
-        while written < room {
-            let step = &data[written..room.min(written + STEP_BYTES)];
+        while written < data.len() {
+            let step = &data[written..data.len().min(written + STEP_BYTES)];
             match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step)) {
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => return Ok(written),
@@ -48,29 +54,35 @@ impl File {
     }
 
     fn write_step(&self, zpl: &Zpl, offset: u64, data: &[u8]) -> Result<()> {
+        zpl.check_owners(self.object())?;
         let op = zpl.begin(data.len() as u64, false)?;
         let _held = op.alone(&[self.ino()]);
-        op.write_bytes(self.object(), offset, data)
+        op.write_bytes(self.object(), offset, data)?;
+        op.log_write(self.object(), offset, data.len() as u64)
     }
 
     /// Writes `data` at the end, and returns where that was. Errors: as of [`File::write`].
     pub fn append(&self, data: &[u8]) -> Result<u64> {
         let zpl = self.writable()?;
         let append = || {
+            zpl.check_owners(self.object())?;
             let op = zpl.begin(data.len() as u64, false)?;
             let _held = op.alone(&[self.ino()]);
             let at = zpl.size_of(&self.object().fresh()?)?;
             op.write_bytes(self.object(), at, data)?;
+            op.log_write(self.object(), at, data.len() as u64)?;
             Ok(at)
         };
-        zpl.placed(self.ino(), append())
+        let at = zpl.placed(self.ino(), append());
+        zpl.settled(self.ino(), at)
     }
 
     /// Does to `len` bytes from `offset` on what `how` says. Errors: `Invalid` for no bytes; `TooBig`,
     /// `NoSpace`, `Quota`.
     pub fn allocate(&self, how: Allocate, offset: u64, len: u64) -> Result<()> {
         let zpl = self.writable()?;
-        zpl.placed(self.ino(), self.allocate_range(zpl, how, offset, len))
+        let done = zpl.placed(self.ino(), self.allocate_range(zpl, how, offset, len));
+        zpl.settled(self.ino(), done)
     }
 
     fn allocate_range(&self, zpl: &Zpl, how: Allocate, offset: u64, len: u64) -> Result<()> {
@@ -78,6 +90,9 @@ impl File {
             return Err(Error::new(Kind::Invalid, "a range of no bytes"));
         }
         let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
+        if matches!(how, Allocate::Reserve { .. }) {
+            zpl.check_owners(self.object())?;
+        }
         let op = match how {
             // blocks are never overwritten, so room cannot be kept; but it is asked for
             Allocate::Reserve { .. } => zpl.begin(len, false)?,
@@ -95,9 +110,20 @@ impl File {
             object.free_range(&op.tx, offset, end.min(size) - offset)?;
         }
         let times = [time(Attr::Mtime, op.now), time(Attr::Ctime, op.now)];
-        match !keep_size && end > size {
-            true => op.set_size(&object, end, &times),
-            false => op.change(&object, &times),
+        let grows = !keep_size && end > size;
+        match grows {
+            true => op.set_size(&object, end, &times)?,
+            false => op.change(&object, &times)?,
+        }
+        let truncated = match how {
+            // behind the end of a file, that is where it ends then
+            Allocate::Reserve { .. } => grows.then_some((end, 0)),
+            _ if grows => Some((offset, len)),
+            _ => (offset < size).then(|| (offset, end.min(size) - offset)),
+        };
+        match truncated {
+            Some((offset, len)) => op.log_object(&object, Some(&Intent::Truncate { object: self.ino(), offset, len })),
+            None => Ok(()),
         }
     }
 
@@ -172,7 +198,7 @@ impl Op<'_> {
     }
 
     /// Makes the only block of a file larger, if it has not more, so that `end` lies in it if it can.
-    fn grow_block(&self, object: &Object, size: u64, end: u64) -> Result<()> {
+    pub(crate) fn grow_block(&self, object: &Object, size: u64, end: u64) -> Result<()> {
         let dnode = object.dnode();
         let record = self.live.options().record_bytes;
         if dnode.block_max > 0 || size > dnode.block_size || end <= dnode.block_size {

@@ -11,6 +11,7 @@
 use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::live::INDIRECT_SHIFT;
+use dmu::sync::Owners;
 use dmu::zap::Editor;
 use format::acl::Acl;
 use format::dnode::Dnode;
@@ -20,7 +21,7 @@ use format::znode::{FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_PROJID, FLAG_PROJINHERI
 
 use crate::attrs::{Change, Value, time, word};
 use crate::create_fs::TABLE_BLOCK_SIZE;
-use crate::live::Op;
+use crate::live::{Op, admit_owners};
 use crate::node::Node;
 use crate::posix_acl::PosixAcl;
 use crate::{FileKind, New, NewKind, Stat, Zpl};
@@ -40,6 +41,8 @@ const SET_GROUP_ID: u32 = 0o2000;
 
 /// What a new file's attributes say.
 pub(crate) struct Birth {
+    /// Number and slots, if a log says what they are.
+    pub(crate) place: Option<(u64, usize)>,
     pub(crate) kind: FileKind,
     pub(crate) mode: u32,
     pub(crate) uid: u64,
@@ -56,13 +59,27 @@ pub(crate) struct Birth {
 }
 
 /// The directory that a file is made in.
-struct Parent {
+pub(crate) struct Parent {
     id: u64,
     mode: u32,
     gid: u64,
     flags: u64,
     projid: u64,
     default_acl: Option<PosixAcl>,
+}
+
+impl Parent {
+    /// Flags that a new file has from its directory.
+    pub(crate) fn inherited_flags(&self, kind: FileKind) -> u64 {
+        let can_inherit = matches!(kind, FileKind::File | FileKind::Directory);
+        self.flags & (FLAG_XATTR | if can_inherit { FLAG_PROJINHERIT } else { 0 })
+    }
+
+    /// The project of a new file, if it has one.
+    pub(crate) fn inherited_project(&self) -> Option<u64> {
+        let project = if self.flags & FLAG_PROJINHERIT != 0 { self.projid } else { 0 };
+        (self.flags & FLAG_PROJID != 0).then_some(project)
+    }
 }
 
 impl Birth {
@@ -140,7 +157,8 @@ impl Zpl {
     /// Makes a file and its name. Errors: `Exists`; `NotFound` if the directory has been removed;
     /// `Invalid`, `TooLong` for names that cannot be; `NoSpace`, `Quota`.
     pub fn create(&self, dir: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
-        self.placed(dir, self.make(dir, Some(name), new))
+        let made = self.placed(dir, self.make(dir, Some(name), new));
+        self.settled(0, made)
     }
 
     /// Makes a file without a name, which is gone when it is given back by [`Zpl::reclaim`], unless
@@ -175,13 +193,16 @@ impl Zpl {
             Some(_) => op.directory_changed(node.object(), 1, i64::from(kind == FileKind::Directory))?,
             None => drop(self.live()?.unnamed().insert(object.id())),
         }
+        if let Some(name) = name {
+            op.log_create(dir, name, new.kind, &object)?;
+        }
         self.stat_of(&self.node_of(object.fresh()?)?)
     }
 }
 
 impl Op<'_> {
     /// A directory in which something can be made.
-    fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
+    pub(crate) fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
         let node = self.living_directory(dir)?;
         let attrs = self.zpl.attributes(&node)?;
         let parent = Parent {
@@ -214,8 +235,8 @@ impl Op<'_> {
         if kind == FileKind::Symlink {
             mode = 0o777;
         }
-        let inherits = matches!(kind, FileKind::File | FileKind::Directory) && parent.flags & FLAG_PROJINHERIT != 0;
         let birth = Birth {
+            place: None,
             kind,
             mode,
             uid: new.uid.into(),
@@ -227,19 +248,19 @@ impl Op<'_> {
                 _ if is_directory => 2,
                 _ => 0,
             },
-            flags: if inherits { FLAG_PROJINHERIT } else { 0 } | parent.flags & FLAG_XATTR,
+            flags: parent.inherited_flags(kind),
             rdev: match new.kind {
                 NewKind::CharDevice(dev) | NewKind::BlockDevice(dev) => device(libc::major(dev), libc::minor(dev)),
                 _ => 0,
             },
-            projid: (parent.flags & FLAG_PROJID != 0).then_some(if parent.flags & FLAG_PROJINHERIT != 0 {
-                parent.projid
-            } else {
-                0
-            }),
+            projid: parent.inherited_project(),
             generation: self.tx.txg(),
             now: self.now,
         };
+        let owners = Owners { user: birth.uid, group: gid, project: birth.projid.unwrap_or(0) };
+        if let Some(room) = self.live.owner_limits() {
+            admit_owners(&*room, &owners, true)?;
+        }
         let object = self.born(&birth, new.kind)?;
         if let (Some((_, access)), Some(default)) = (&acls, &parent.default_acl) {
             self.inherit_acls(&object, access.as_ref(), is_directory.then_some(default))?;
@@ -249,7 +270,7 @@ impl Op<'_> {
 
     /// Makes the object of a new file.
     pub(crate) fn born(&self, birth: &Birth, kind: NewKind<'_>) -> Result<Object> {
-        let slots = self.live.options().dnode_slots;
+        let slots = birth.place.map_or_else(|| self.live.options().dnode_slots, |(_, slots)| slots);
         let mut list = birth.attributes();
         if let NewKind::Symlink(target) = kind {
             match target.len() {
@@ -262,7 +283,10 @@ impl Op<'_> {
         let mut dnode = if is_directory { new_directory(slots) } else { new_file(slots) };
         let built = self.built(&self.numbered(&list)?, dnode.bonus_size_max(false), dnode.bonus_size_max(true))?;
         dnode.bonus = built.bonus;
-        let object = self.zpl.objset.allocate(&self.tx, dnode)?;
+        let object = match birth.place {
+            Some((id, _)) => self.zpl.objset.claim_number(&self.tx, id, dnode)?,
+            None => self.zpl.objset.allocate(&self.tx, dnode)?,
+        };
         if let Some(spill) = built.spill {
             object.set_spill(&self.tx, Some(&spill))?;
         }

@@ -91,6 +91,7 @@ fn make_root(
     let mut dnode = new_directory(new.dnode_slots);
     let root = objset.allocate(tx, dnode.clone())?;
     let birth = Birth {
+        place: None,
         kind: FileKind::Directory,
         mode: new.mode & 0o7777,
         uid: new.uid.into(),

@@ -12,6 +12,7 @@ use dmu::zap::{Entry, Value, Zap};
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_XATTR};
 
+use crate::names::absent;
 use crate::node::Node;
 use crate::{FileKind, Zpl};
 
@@ -39,7 +40,7 @@ pub struct DirEntry {
 }
 
 impl Zpl {
-    /// The object of a name, under the file system's rules for case and Unicode. Errors: `NotFound`,
+    /// The object of a name, under the file system's rules for case and Unicode. Errors: `NotFound`, `TooLong`,
     /// `NotDirectory`, those of reading.
     pub fn lookup(&self, dir: u64, name: &[u8]) -> Result<u64> {
         self.placed(dir, self.find_name(dir, name))
@@ -51,7 +52,7 @@ impl Zpl {
         match name {
             b"." => Ok(dir),
             b".." => self.attributes(&node)?.u64(Attr::Parent),
-            _ => self.entry(node, name)?.ok_or_else(|| Error::new(Kind::NotFound, "no such file or directory")),
+            _ => self.entry(node, name)?.ok_or_else(|| absent(name)),
         }
     }
 

@@ -27,6 +27,13 @@ impl Zpl {
         Ok(self.domains.get_or_init(|| domains).get(&number).cloned())
     }
 
+    /// The number of a domain, if the table has it. Errors: those of reading the table.
+    pub(crate) fn domain_number(&self, name: &str) -> Result<Option<u32>> {
+        self.domain(0)?;
+        let domains = self.domains.get();
+        Ok(domains.and_then(|domains| domains.iter().find(|(_, known)| *known == name)).map(|(number, _)| *number))
+    }
+
     /// The text of an ACL, one entry a line, with the names of domains where the table has them.
     pub fn acl_text(&self, acl: &Acl) -> String {
         acl.text(&|number| self.domain(number).ok().flatten())

@@ -16,7 +16,8 @@
 //! or `getfattr` who serves them.
 //!
 //! A file system that may be changed has a [`live::Live`] beside: transactions, locks, options. Each
-//! operation is one transaction, so that a crash shows all of it or nothing.
+//! operation is one transaction, so that a crash shows all of it or nothing; and it tells the intent log
+//! (`log`), by which what was synced is done again (`replay`).
 //!
 //! Invariant: nothing here follows links between objects without a bound, and no size that a file
 //! claims is allocated before it is known to be small.
@@ -31,12 +32,14 @@ mod file;
 mod fuid;
 mod live;
 mod locks;
+mod log;
 mod master;
 mod names;
 mod node;
 mod owners;
 mod posix_acl;
 mod rename;
+mod replay;
 mod set_attr;
 mod set_xattr;
 mod stat;
@@ -58,7 +61,7 @@ pub use dir::DirEntry;
 pub use file::File;
 use fuid::Domains;
 use live::Live;
-pub use live::{Options, Room};
+pub use live::{Options, Owner, Room, SyncMode};
 pub use master::{CaseMode, Master};
 pub use set_attr::is_atime_due;
 pub use stat::{FileKind, Stat};

@@ -9,15 +9,20 @@
 //! second one did.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use base::{Env, Error, Kind, Result};
+use dmu::sync::Owners;
 use dmu::zap::Zap;
-use dmu::{Objset, Tx, Txgs};
+use dmu::{Object, Objset, Tx, Txgs};
+
+use zil::Log;
 
 use crate::Zpl;
 use crate::locks::{Held, Locks};
-use crate::owners::owners_of;
+use crate::log::LoggedFiles;
+use crate::owners::{owners, owners_of};
 
 /// The one version of file systems that are changed.
 const VERSION: u64 = 5;
@@ -27,6 +32,27 @@ pub trait Room: Send + Sync {
     /// May about `bytes` more be written? `frees`: by an operation that frees more than that, which is
     /// to succeed also when the pool is full. Errors: `NoSpace`, `Quota`.
     fn admit(&self, bytes: u64, frees: bool) -> Result<()>;
+
+    /// Whether any user, group or project has a limit.
+    fn has_limits(&self) -> bool {
+        false
+    }
+
+    /// May more bytes be charged to one of them, and another object if `is_new`? Errors: `Quota`.
+    fn admit_owner(&self, _owner: Owner, _id: u64, _is_new: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// To whom files are charged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+    /// A project.
+    Project,
 }
 
 /// Nobody is asked.
@@ -47,13 +73,33 @@ pub struct Options {
     pub xattr_sa: bool,
     /// Slots of 512 bytes that a new file's dnode has: `dnodesize`.
     pub dnode_slots: usize,
+    /// When changes are brought to disk: `sync`.
+    pub sync: SyncMode,
     /// Who is asked for room.
     pub room: Arc<dyn Room>,
 }
 
+/// When changes are brought to disk, beside with their group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SyncMode {
+    /// When somebody asks for it.
+    #[default]
+    Standard,
+    /// Before an operation returns.
+    Always,
+    /// Never, whoever asks.
+    Disabled,
+}
+
 impl Default for Options {
     fn default() -> Options {
-        Options { record_bytes: 128 << 10, xattr_sa: true, dnode_slots: 1, room: Arc::new(Endless) }
+        Options {
+            record_bytes: 128 << 10,
+            xattr_sa: true,
+            dnode_slots: 1,
+            sync: SyncMode::Standard,
+            room: Arc::new(Endless),
+        }
     }
 }
 
@@ -62,7 +108,13 @@ pub(crate) struct Live {
     txgs: Arc<Txgs>,
     env: Env,
     options: RwLock<Options>,
-    pub(crate) locks: Locks,
+    pub(crate) locks: Arc<Locks>,
+    /// Without one, who wants something to be on disk waits for its group.
+    pub(crate) log: Option<Arc<Log>>,
+    /// Whether the log is being replayed.
+    pub(crate) replaying: AtomicBool,
+    /// What the log reads.
+    _contents: Option<Arc<LoggedFiles>>,
     /// Held by who moves a directory to another one: nobody else moves what is above it.
     renames: Mutex<()>,
     /// Held by who changes the queue of unlinked files.
@@ -84,9 +136,16 @@ pub(crate) struct Op<'a> {
 
 impl Zpl {
     /// The file system in `objset`, which is one that changes in memory, to be changed in the groups of
-    /// `txgs`. After a crash, [`Zpl::clean_unlinked`] is to be called next. Errors: as of [`Zpl::open`];
+    /// `txgs`, which `log` is told of; without a log, who syncs waits for a group. After a crash,
+    /// [`Zpl::replay_log`] and [`Zpl::clean_unlinked`] are to be called next. Errors: as of [`Zpl::open`];
     /// `ReadOnly` for versions below 5.
-    pub fn open_writable(objset: Arc<Objset>, txgs: Arc<Txgs>, env: Env, options: Options) -> Result<Zpl> {
+    pub fn open_writable(
+        objset: Arc<Objset>,
+        txgs: Arc<Txgs>,
+        env: Env,
+        options: Options,
+        log: Option<Arc<Log>>,
+    ) -> Result<Zpl> {
         let zpl = Zpl::open(objset)?;
         let master = &zpl.master;
         if master.version < VERSION || master.sa_attrs == 0 || master.delete_queue == 0 {
@@ -96,11 +155,21 @@ impl Zpl {
         zpl.objset.set_owners_of(owners_of(zpl.registry.clone()))?;
         let tables = Zap::open(zpl.objset.object(master.sa_attrs)?)?;
         let tables = [tables.require_u64("REGISTRY")?, tables.require_u64("LAYOUTS")?];
+        let locks = Arc::new(Locks::new());
+        let contents = log.as_ref().map(|log| {
+            let contents = Arc::new(LoggedFiles { zpl: zpl.clone(), locks: locks.clone() });
+            let weak: Weak<LoggedFiles> = Arc::downgrade(&contents);
+            log.set_contents(weak);
+            contents
+        });
         let live = Live {
             txgs,
             env,
             options: RwLock::new(options),
-            locks: Locks::new(),
+            locks,
+            log,
+            replaying: AtomicBool::new(false),
+            _contents: contents,
             renames: Mutex::default(),
             queue: Mutex::default(),
             tables: Mutex::new(tables),
@@ -125,11 +194,6 @@ impl Zpl {
         Ok(())
     }
 
-    /// Waits until all that was changed is on disk. Errors: `ReadOnly`, `Suspended`.
-    pub fn sync(&self) -> Result<()> {
-        self.live()?.txgs.wait_synced()
-    }
-
     pub(crate) fn live(&self) -> Result<&Live> {
         self.live.as_deref().ok_or_else(read_only)
     }
@@ -137,16 +201,51 @@ impl Zpl {
     /// Begins an operation that will write about so many bytes.
     pub(crate) fn begin(&self, bytes: u64, frees: bool) -> Result<Op<'_>> {
         let live = self.live()?;
-        live.options().room.admit(bytes, frees)?;
+        // what was promised had its room
+        if !live.is_replaying() {
+            live.options().room.admit(bytes, frees)?;
+        }
         let tx = live.txgs.begin()?;
         let (secs, nanos) = live.env.now();
         Ok(Op { zpl: self, live, tx, now: [secs, nanos.into()] })
     }
+
+    /// Refuses to let a file grow whose owners have used up what they may.
+    pub(crate) fn check_owners(&self, object: &Object) -> Result<()> {
+        let Some(room) = self.live()?.owner_limits() else { return Ok(()) };
+        let owners = owners(object.fresh()?.dnode(), &self.registry());
+        owners.map_or(Ok(()), |owners| admit_owners(&*room, &owners, false))
+    }
+}
+
+/// Asks for each of the owners.
+pub(crate) fn admit_owners(room: &dyn Room, owners: &Owners, is_new: bool) -> Result<()> {
+    room.admit_owner(Owner::User, owners.user, is_new)?;
+    room.admit_owner(Owner::Group, owners.group, is_new)?;
+    match owners.project {
+        // what is in no project
+        0 => Ok(()),
+        project => room.admit_owner(Owner::Project, project, is_new),
+    }
 }
 
 impl Live {
+    pub(crate) fn txgs(&self) -> &Txgs {
+        &self.txgs
+    }
+
     pub(crate) fn options(&self) -> Options {
         self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Who is to be asked for the limits of users, groups and projects, if there are any. What is replayed was
+    /// promised: nobody is asked.
+    pub(crate) fn owner_limits(&self) -> Option<Arc<dyn Room>> {
+        if self.is_replaying() {
+            return None;
+        }
+        let room = self.options().room;
+        room.has_limits().then_some(room)
     }
 
     pub(crate) fn renames(&self) -> MutexGuard<'_, ()> {

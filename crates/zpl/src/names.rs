@@ -8,6 +8,7 @@ use dmu::Object;
 use dmu::zap::{Editor, Value, Zap};
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
+use zil::Intent;
 
 use crate::attrs::{Change, time, word};
 use crate::create::exists;
@@ -40,7 +41,7 @@ impl Zpl {
         let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
         match name {
             b"" | b"." | b".." => invalid("no name for a file"),
-            _ if name.len() > NAME_MAX => Err(Error::new(Kind::TooLong, "name too long")),
+            _ if name.len() > NAME_MAX => Err(too_long()),
             _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => invalid("a name with a slash or NUL in it"),
             _ if self.master.utf8only && std::str::from_utf8(name).is_err() => invalid("a name that is not UTF-8"),
             _ => Ok(()),
@@ -63,16 +64,17 @@ impl Zpl {
     pub(crate) fn peek(&self, dir: u64, name: &[u8]) -> Result<Found> {
         let _held = self.shared(dir);
         let node = self.directory(dir)?;
-        self.find_entry(node.object(), name)?.ok_or_else(not_found)
+        self.find_entry(node.object(), name)?.ok_or_else(|| absent(name))
     }
 
     /// Gives an object that is no directory one more name. Errors: `Exists`, `TooManyLinks`, `Permission`
     /// for directories; `NotFound` if it has lost its last name; as of [`Zpl::create`].
     pub fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
-        self.placed(dir, self.add_link(ino, dir, name))
+        let linked = self.placed(dir, self.add_link(ino, dir, name));
+        self.settled(0, linked)
     }
 
-    fn add_link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
+    pub(crate) fn add_link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
         self.check_name(name)?;
         let op = self.begin(NAME_BYTES, false)?;
         let _held = op.alone(&[ino, dir]);
@@ -103,23 +105,28 @@ impl Zpl {
         let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir), time(Attr::Ctime, op.now)];
         op.change(node.object(), &changes)?;
         op.directory_changed(parent.object(), 1, 0)?;
+        match was_unnamed {
+            true => op.names_unlogged(),
+            false => op.log_names(&Intent::Link { dir, object: ino, name }),
+        }
         self.stat_of(&self.node(ino)?)
     }
 
     /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
     /// returned: it can be used as before until [`Zpl::reclaim`], or [`Zpl::clean_unlinked`] after a crash.
     pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<Option<u64>> {
-        self.placed(dir, self.remove_name(dir, name, false))
+        let orphan = self.placed(dir, self.remove_name(dir, name, false));
+        self.settled(0, orphan)
     }
 
     /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
     /// [`Zpl::unlink`]: nothing can be made in it (`NotFound`).
     pub fn rmdir(&self, dir: u64, name: &[u8]) -> Result<u64> {
-        let orphan = self.placed(dir, self.remove_name(dir, name, true))?;
-        orphan.ok_or_else(|| Error::corrupt("a directory with several names"))
+        let orphan = self.placed(dir, self.remove_name(dir, name, true));
+        self.settled(0, orphan)?.ok_or_else(|| Error::corrupt("a directory with several names"))
     }
 
-    fn remove_name(&self, dir: u64, name: &[u8], is_rmdir: bool) -> Result<Option<u64>> {
+    pub(crate) fn remove_name(&self, dir: u64, name: &[u8], is_rmdir: bool) -> Result<Option<u64>> {
         let op = self.begin(NAME_BYTES, true)?;
         let (found, _held) = loop {
             let found = self.peek(dir, name)?;
@@ -140,13 +147,18 @@ impl Zpl {
         }
         let orphan = op.drop_link(&node, |op| Editor::new(&parent.object().changing(&op.tx)).remove(&found.name))?;
         op.directory_changed(parent.object(), -1, if is_rmdir { -1 } else { 0 })?;
+        op.log_removed(orphan);
+        op.log_names(&Intent::Remove { dir, name: &found.name, is_rmdir });
         Ok(orphan)
     }
 
     /// `Permission` if a file has one of these flags.
     pub(crate) fn check_flags(&self, node: &Node, flags: u64) -> Result<()> {
+        // when they were set is not known of what a log holds of others
+        let is_replaying = self.live.as_ref().is_some_and(|live| live.is_replaying());
         match self.attributes(node)?.u64(Attr::Flags)? & flags {
             0 => Ok(()),
+            _ if is_replaying => Ok(()),
             _ => Err(Error::new(Kind::Permission, "a flag of the file forbids it")),
         }
     }
@@ -167,9 +179,17 @@ impl Zpl {
 impl Op<'_> {
     /// A directory that has not been removed.
     pub(crate) fn living_directory(&self, dir: u64) -> Result<Node> {
-        let node = self.zpl.directory(dir)?;
-        self.zpl.check_flags(&node, FLAG_IMMUTABLE)?;
-        match self.zpl.attributes(&node)?.u64(Attr::Links)? {
+        let node = self.zpl.node(dir)?;
+        let attrs = self.zpl.attributes(&node)?;
+        if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Directory {
+            return Err(Error::new(Kind::NotDirectory, "not a directory"));
+        }
+        if attrs.u64(Attr::Flags)? & FLAG_IMMUTABLE != 0 {
+            return Err(Error::new(Kind::Permission, "a flag of the file forbids it"));
+        }
+        let links = attrs.u64(Attr::Links)?;
+        drop(attrs);
+        match links {
             0 => Err(Error::new(Kind::NotFound, "the directory has been removed")),
             _ => Ok(node),
         }
@@ -224,6 +244,15 @@ impl Op<'_> {
         ];
         self.change(directory, &changes)
     }
+}
+
+/// Why a name is not in a directory.
+pub(crate) fn absent(name: &[u8]) -> Error {
+    if name.len() > NAME_MAX { too_long() } else { not_found() }
+}
+
+fn too_long() -> Error {
+    Error::new(Kind::TooLong, "name too long")
 }
 
 pub(crate) fn not_found() -> Error {

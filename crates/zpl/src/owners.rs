@@ -16,7 +16,7 @@ pub(crate) fn owners_of(registry: Arc<RwLock<Arc<Registry>>>) -> Arc<OwnersOf> {
     })
 }
 
-fn owners(dnode: &Dnode, registry: &Registry) -> Option<Owners> {
+pub(crate) fn owners(dnode: &Dnode, registry: &Registry) -> Option<Owners> {
     match dnode.bonus_type {
         ObjectType::ZNODE => {
             let znode = Znode::parse(&dnode.bonus).ok()?;

@@ -13,6 +13,7 @@ use base::{Error, Kind, Result};
 use dmu::Object;
 use dmu::zap::Editor;
 use format::sa::Attr;
+use zil::{Intent, Renamed};
 
 use crate::attrs::{time, word};
 use crate::create::exists;
@@ -43,10 +44,11 @@ impl Zpl {
     /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
     /// below itself; as of [`Zpl::create`].
     pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
-        self.placed(from.0, self.move_name(from, to, mode))
+        let orphan = self.placed(from.0, self.move_name(from, to, mode));
+        self.settled(0, orphan)
     }
 
-    fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Option<u64>> {
+    pub(crate) fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Option<u64>> {
         self.check_name(to.1)?;
         let op = self.begin(NAME_BYTES, false)?;
         let _renames = (from.0 != to.0).then(|| op.live.renames());
@@ -68,12 +70,23 @@ impl Zpl {
                 return op.respell(from, to, &source, &target.found, mode);
             }
         }
-        match (target, mode) {
-            (Some(target), RenameMode::Exchange) => op.exchange(&source, &target).map(|()| None),
-            (None, RenameMode::Exchange) => Err(not_found()),
-            (Some(target), _) => op.replace(&source, &target),
-            (None, _) => op.move_to(&source, to).map(|()| None),
-        }
+        // under the names that are in the tables
+        let old = (from.0, &source.found.name[..]);
+        let new = (to.0, target.as_ref().map_or(to.1, |target| &target.found.name));
+        let orphan = match (&target, mode) {
+            (Some(target), RenameMode::Exchange) => {
+                op.exchange(&source, target)?;
+                // OpenZFS knows that since 2.2
+                op.names_unlogged();
+                return Ok(None);
+            }
+            (None, RenameMode::Exchange) => return Err(not_found()),
+            (Some(target), _) => op.replace(&source, target)?,
+            (None, _) => op.move_to(&source, to).map(|()| None)?,
+        };
+        op.log_removed(orphan);
+        op.log_names(&Intent::Rename(zil::Rename { from: old, to: new, how: Renamed::Replaced }));
+        Ok(orphan)
     }
 }
 
@@ -140,6 +153,7 @@ impl Op<'_> {
         }
         self.directory_changed(directory, 0, 0)?;
         self.change(source.node.object(), &[time(Attr::Ctime, self.now)])?;
+        self.names_unlogged();
         Ok(None)
     }
 

@@ -3,10 +3,11 @@
 use base::{Error, Kind, Result};
 use format::sa::Attr;
 use format::znode::FLAG_IMMUTABLE;
+use zil::Intent;
 
 use crate::attrs::{Change, time, word};
 use crate::contents::SIZE_MAX;
-use crate::live::Op;
+use crate::live::{Op, Owner};
 use crate::node::Node;
 use crate::posix_acl;
 use crate::set_xattr::mode_changes;
@@ -21,7 +22,8 @@ impl Zpl {
     /// Changes attributes, all in one step. Errors: `IsDirectory`, `Invalid` for the size of what has none;
     /// `TooBig` for a size beyond 2^63 - 1; `NoSpace`, `Quota`.
     pub fn set_attr(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
-        self.placed(ino, self.change_attrs(ino, set))
+        let done = self.placed(ino, self.change_attrs(ino, set));
+        self.settled(ino, done)
     }
 
     fn change_attrs(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
@@ -37,6 +39,7 @@ impl Zpl {
             Some(size) => op.set_size(node.object(), size, &changes)?,
             None => op.change(node.object(), &changes)?,
         }
+        op.log_attributes(ino, set, &changes)?;
         self.stat_of(&self.node(ino)?)
     }
 
@@ -60,7 +63,7 @@ pub fn is_atime_due(stat: &Stat, now_s: i64) -> bool {
 
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
-    fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
+    pub(crate) fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
         self.zpl.check_flags(node, FLAG_IMMUTABLE)?;
         if set.size.is_some() {
             self.check_writable(node.object(), true)?;
@@ -75,6 +78,8 @@ impl Op<'_> {
             (Some(_), _) => return Err(Error::new(Kind::Invalid, "not a regular file")),
         }
         let flags = attrs.u64(Attr::Flags)?;
+        let (uid, gid) = (attrs.u64(Attr::Uid)?, attrs.u64(Attr::Gid)?);
+        self.check_new_owners(set, uid, gid)?;
         let acl = match set.mode {
             Some(_) => self.zpl.posix_acl(node, &attrs, posix_acl::ACCESS)?,
             None => None,
@@ -98,6 +103,45 @@ impl Op<'_> {
         let ctime = set.ctime.map_or(self.now, |(secs, nanos)| [secs as u64, nanos.into()]);
         changes.push(time(Attr::Ctime, ctime));
         Ok(changes)
+    }
+
+    /// Tells the log of attributes that were changed.
+    fn log_attributes(&self, ino: u64, set: &SetAttr, changes: &[Change]) -> Result<()> {
+        let node = self.zpl.node(ino)?;
+        let attrs = self.zpl.attributes(&node)?;
+        // the ACL changes with the mode, and is an extended attribute
+        let has_acl = set.mode.is_some() && self.zpl.posix_acl(&node, &attrs, posix_acl::ACCESS)?.is_some();
+        drop(attrs);
+        if has_acl {
+            return self.log_object(node.object(), None);
+        }
+        let time_of = |wanted: Attr| -> Option<[u64; 2]> {
+            let (_, value) = changes.iter().find(|(attr, _)| *attr == wanted)?;
+            let words = value.bytes().as_chunks().0;
+            Some([u64::from_le_bytes(*words.first()?), u64::from_le_bytes(*words.get(1)?)])
+        };
+        let logged = zil::SetAttr {
+            object: ino,
+            mode: set.mode.map(|mode| (mode & 0o7777).into()),
+            uid: set.uid.map(u64::from),
+            gid: set.gid.map(u64::from),
+            size: set.size,
+            atime: time_of(Attr::Atime),
+            mtime: time_of(Attr::Mtime),
+            ..zil::SetAttr::default()
+        };
+        self.log_object(node.object(), Some(&Intent::SetAttr(logged)))
+    }
+
+    /// Refuses to give a file to who has used up what it may.
+    fn check_new_owners(&self, set: &SetAttr, uid: u64, gid: u64) -> Result<()> {
+        let Some(room) = self.live.owner_limits() else { return Ok(()) };
+        for (owner, new, old) in [(Owner::User, set.uid, uid), (Owner::Group, set.gid, gid)] {
+            if let Some(new) = new.map(u64::from).filter(|new| *new != old) {
+                room.admit_owner(owner, new, true)?;
+            }
+        }
+        Ok(())
     }
 
     fn time_of(&self, at: SetTime) -> [u64; 2] {

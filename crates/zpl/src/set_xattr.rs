@@ -40,12 +40,14 @@ impl Zpl {
     /// 64 KiB, `TooLong` for a name, `Unsupported` for what is not shown; `Invalid` for an ACL that makes no
     /// sense; `Permission` for a default ACL of what is no directory. An access ACL changes the mode.
     pub fn set_xattr(&self, ino: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.placed(ino, self.put_xattr(ino, name, Some(value), mode))
+        let done = self.placed(ino, self.put_xattr(ino, name, Some(value), mode));
+        self.settled(ino, done)
     }
 
     /// Removes an extended attribute. Errors: `NoAttribute`.
     pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<()> {
-        self.placed(ino, self.put_xattr(ino, name, None, XattrMode::Replace))
+        let done = self.placed(ino, self.put_xattr(ino, name, None, XattrMode::Replace));
+        self.settled(ino, done)
     }
 
     fn put_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
@@ -79,9 +81,11 @@ impl Zpl {
             _ => {}
         }
         match name {
-            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value),
-            _ => op.store_xattr(node.object(), old.unwrap_or(name), value),
+            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value)?,
+            _ => op.store_xattr(node.object(), old.unwrap_or(name), value)?,
         }
+        // OpenZFS replays those that lie with the file since 2.2, and others not with their file
+        op.log_object(node.object(), None)
     }
 
     fn has_xattr(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<bool> {
@@ -111,7 +115,7 @@ impl Zpl {
 }
 
 /// The packed attributes of a file.
-fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let Some(packed) = attrs.bytes(Attr::Dxattr)? else { return Ok(Vec::new()) };
     let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
     Ok(pairs.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
@@ -188,7 +192,7 @@ impl Op<'_> {
     }
 
     /// False if these are too many.
-    fn store_packed(&self, object: &Object, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
+    pub(crate) fn store_packed(&self, object: &Object, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
         let packed = xattr::pack(pairs.iter().map(|(name, value)| (&name[..], &value[..])));
         if packed.len() > PACKED_MAX {
             return Ok(false);
@@ -212,6 +216,7 @@ impl Op<'_> {
         let attrs = self.zpl.attributes(of)?;
         let is_directory = kind == FileKind::Directory;
         Ok(Birth {
+            place: None,
             kind,
             mode,
             uid: attrs.u64(Attr::Uid)?,

@@ -102,7 +102,7 @@ fn fs_with(new: NewFs, options: Options) -> Fs {
     let txgs = Arc::new(Txgs::new(4, 1 << 30));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
     create_fs(&objset, &txgs.begin().unwrap(), &new).unwrap();
-    let zpl = Zpl::open_writable(objset, txgs.clone(), Env::fixed(NOW_S), options).unwrap();
+    let zpl = Zpl::open_writable(objset, txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();
     Fs { root: zpl.root(), zpl, txgs }
 }
 
@@ -137,7 +137,7 @@ impl Fs {
         let cache = Arc::new(Cache::new(set.cache().zio().clone(), 1 << 20));
         let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", policy()).unwrap();
         let options = self.zpl.live().unwrap().options();
-        let zpl = Zpl::open_writable(set, self.txgs.clone(), Env::fixed(NOW_S), options).unwrap();
+        let zpl = Zpl::open_writable(set, self.txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();
         Fs { root: zpl.root(), zpl, txgs: self.txgs.clone() }
     }
 

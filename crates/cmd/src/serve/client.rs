@@ -28,7 +28,7 @@ pub fn hellos() -> Result<Vec<Hello>> {
     let Some(dir) = RunDir::find()? else { return Ok(Vec::new()) };
     let mut hellos = Vec::new();
     for stem in dir.sockets()? {
-        match dir.connect(&stem).and_then(|stream| stream.map(Connection::greet).transpose()) {
+        match greet(&dir, &stem) {
             Ok(Some(connection)) => hellos.push(connection.hello),
             Ok(None) => {}
             Err(e) => tracing::warn!("{stem}: {e}"),
@@ -41,10 +41,22 @@ pub fn hellos() -> Result<Vec<Hello>> {
 /// Connects to the process of the pool `name`; `None` if no such pool is imported.
 pub fn connect(name: &str) -> Result<Option<Connection>> {
     let Some(dir) = RunDir::find()? else { return Ok(None) };
-    match dir.connect(&stem(name))? {
-        Some(stream) => Connection::greet(stream).map(Some),
-        None => Ok(None),
+    greet(&dir, &stem(name))
+}
+
+/// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
+fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
+    let Some(stream) = dir.connect(stem)? else { return Ok(None) };
+    match Connection::greet(stream) {
+        Err(error) if is_reset(&error) => Ok(None),
+        greeted => greeted.map(Some),
     }
+}
+
+/// Whether a process that had not answered yet has ended.
+fn is_reset(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
 impl Connection {
@@ -78,7 +90,7 @@ impl Connection {
             match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
                 Some(Answer::Part(reply)) => part(reply),
                 Some(Answer::Done(reply)) => return Ok(reply),
-                Some(Answer::Failed { errno, why }) => return Err(Error::new(kind_of(errno), why)),
+                Some(Answer::Failed { errno, why }) => return Err(Error::new(Kind::of_errno(errno), why)),
                 None => return Err(Error::new(Kind::Missing, "the pool's process is gone")),
             }
         }
@@ -95,20 +107,5 @@ impl Connection {
     /// Waits until the process has ended.
     pub fn wait_for_end(mut self) {
         while let Ok(Some(_)) = wire::receive::<Answer>(&mut self.stream, wire::REPLY_BYTES_MAX) {}
-    }
-}
-
-/// The class of a failure that another process tells of.
-fn kind_of(errno: i32) -> Kind {
-    match errno {
-        libc::ENXIO => Kind::Missing,
-        libc::ENOENT => Kind::NotFound,
-        libc::EEXIST => Kind::Exists,
-        libc::EBUSY => Kind::Busy,
-        libc::EINVAL => Kind::Invalid,
-        libc::ENOTSUP => Kind::Unsupported,
-        libc::EACCES | libc::EPERM => Kind::Permission,
-        libc::EROFS => Kind::ReadOnly,
-        _ => Kind::Io,
     }
 }

@@ -15,14 +15,17 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
 use dmu::{Objset, Tx};
+use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState};
+use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
 use vdev::spec::Bias;
-use zpl::{CaseMode, NewFs, Room, Zpl};
+use zpl::{CaseMode, NewFs, Room, SyncMode, Zpl};
 
-use super::locks::Locks;
+use super::locks::{self, Locks};
 use crate::zfs::host::DatasetChange;
+use crate::zfs::limits::Limit;
+use crate::zpool::compat::{self, Allowed};
 use crate::zpool::create::wish::{Class, Shape, Wish, WishedLeaf, WishedVdev};
 use crate::zpool::pool_props;
 
@@ -72,12 +75,57 @@ impl ServedPool {
         }
     }
 
+    /// Whether it is suspended, and if so, whether those who want to change something wait.
+    pub fn suspended(&self) -> Option<bool> {
+        self.live().ok()?.suspended()
+    }
+
+    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    pub fn wait_resumed(&self) -> Result<()> {
+        self.live()?.wait_resumed()
+    }
+
+    /// Gives up what is not on disk.
+    pub fn abandon(&self) {
+        self.live().into_iter().for_each(|live| live.abandon());
+    }
+
+    /// Clears the error counts of a vdev, or of all, and lets the pool go on if it is suspended. Errors: as from
+    /// [`LivePool::clear`].
+    pub fn clear(&self, vdev: Option<u64>) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(pool) => {
+                let tree = pool.tree();
+                let of_guid = |guid| tree.iter().find(|vdev| vdev.guid() == guid);
+                let vdev = vdev.map_or(Some(tree.root()), of_guid);
+                vdev.into_iter().for_each(|vdev| tree.clear_errors(vdev.id()));
+                Ok(())
+            }
+            ServedPool::Live(live) => live.clear(vdev, &locks::reopen),
+        }
+    }
+
+    /// Uses a device again. Errors: as from [`LivePool::online`].
+    pub fn online(&self, vdev: u64) -> Result<vdev::Health> {
+        self.live()?.online(vdev, &locks::reopen)
+    }
+
+    /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
+    pub fn take_off(&self, vdev: u64, how: Off, temporary: bool) -> Result<()> {
+        self.live()?.take_off(vdev, how, temporary)
+    }
+
     /// Adds a line to the history; that of a pool that is read-only stays as it is.
     pub fn record(&self, line: &str) -> Result<()> {
         match self {
             ServedPool::ReadOnly(_) => Ok(()),
             ServedPool::Live(live) => live.record_history(line),
         }
+    }
+
+    /// As [`ServedPool::record`], some time soon: nobody waits for a pool that may be suspended again.
+    pub fn record_later(&self, line: &str) {
+        self.live().into_iter().for_each(|live| live.record_later(line));
     }
 
     /// Changes a dataset.
@@ -87,6 +135,9 @@ impl ServedPool {
             DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
             DatasetChange::Destroy { name } => live.destroy_dataset(&name),
             DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value).map(drop),
+            DatasetChange::SetLimit { name, limit: Limit { owner, counted, who, limit } } => {
+                live.set_owner_limit(&name, owner, counted, &who, limit)
+            }
             DatasetChange::Inherit { name, property, received } => {
                 live.inherit_property(&name, &property, received).map(drop)
             }
@@ -94,12 +145,16 @@ impl ServedPool {
         }
     }
 
-    /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. Files
-    /// that lost their last name before a crash are removed.
+    /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. What a
+    /// crash has left in its intent log is done again, and files that lost their last name are removed.
     pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset) -> Result<Option<Zpl>> {
         let ServedPool::Live(live) = self else { return Ok(None) };
         let options = options_of(live, subject, head.id);
-        let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options)?;
+        let log = Some(live.log(head.id)?);
+        let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options, log)?;
+        if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
+            tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
+        }
         zpl.clean_unlinked()?;
         Ok(Some(zpl))
     }
@@ -115,8 +170,22 @@ impl ServedPool {
         zpl.set_options(options_of(live, &subject, id))
     }
 
+    /// Enables features, by name, and all that they need.
+    pub fn enable_features(&self, names: &[String]) -> Result<()> {
+        let wishes: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
+        self.live()?.enable_features(compat::features_for(&Allowed::default(), true, &wishes))
+    }
+
+    /// Gives the pool another guid: this, or one that nobody has.
+    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+        self.live()?.change_guid(guid)
+    }
+
     /// Sets a property of the pool, whose value has been checked.
     pub fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return self.enable_features(&[feature.to_owned()]);
+        }
         let live = self.live()?;
         let stored = match name {
             "bootfs" if value.is_empty() => Some(PropertyValue::Number(0)),
@@ -134,12 +203,20 @@ fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64) -> zpl::Options 
         record_bytes: settings.record_size,
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: 1,
+        sync: match settings.sync {
+            SYNC_ALWAYS => SyncMode::Always,
+            SYNC_DISABLED => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        },
         room: Arc::new(HeadRoom { live: live.clone(), id }),
     }
 }
 
 /// Value of property `xattr` by which small ones lie with the file.
 const XATTR_SA: u64 = 2;
+/// Values of property `sync`.
+const SYNC_ALWAYS: u64 = 1;
+const SYNC_DISABLED: u64 = 2;
 
 /// What quotas and the pool leave to the head of a dataset.
 struct HeadRoom {
@@ -151,6 +228,21 @@ struct HeadRoom {
 impl Room for HeadRoom {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
         self.live.admit(self.id, bytes, frees)
+    }
+
+    fn has_limits(&self) -> bool {
+        // who cannot read them cannot write either, and hears of it then
+        self.live.has_owner_limits(self.id).unwrap_or(true)
+    }
+
+    fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> Result<()> {
+        let owner = match owner {
+            zpl::Owner::User => Owner::User,
+            zpl::Owner::Group => Owner::Group,
+            zpl::Owner::Project => Owner::Project,
+        };
+        self.live.admit_owner(self.id, owner, Counted::Bytes, id)?;
+        if is_new { self.live.admit_owner(self.id, owner, Counted::Objects, id) } else { Ok(()) }
     }
 }
 
@@ -188,9 +280,6 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
         Kind::NoSpace => "one or more devices is out of space".to_owned(),
         _ => e.to_string(),
     };
-    if wish.temporary_name.is_some() {
-        return Err("this version of Cenote cannot give a new pool a temporary name".to_owned());
-    }
     let paths: Vec<PathBuf> = wish.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
     let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
     let live = LivePool::create(env, &new_pool(wish), &devices, contents_maker(env)).map_err(words)?;
@@ -242,6 +331,7 @@ fn new_pool(wish: &Wish) -> NewPool {
     };
     NewPool {
         name: wish.name.clone(),
+        temporary_name: wish.temporary_name.clone(),
         vdevs: wish.vdevs.iter().map(vdev).collect(),
         spares: wish.spares.iter().map(leaf).collect(),
         caches: wish.caches.iter().map(leaf).collect(),

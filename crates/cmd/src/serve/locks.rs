@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use base::{Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
@@ -16,13 +16,22 @@ use pool::{Candidate, FoundDevice};
 
 /// Locks on devices, until dropped.
 pub struct Locks {
-    _held: Vec<Arc<FileDevice>>,
+    held: Vec<Arc<FileDevice>>,
 }
+
+/// Devices that this process, which has one pool, has opened again.
+static REOPENED: Mutex<Vec<Weak<FileDevice>>> = Mutex::new(Vec::new());
 
 /// Devices by the paths that they were asked for.
 type Devices = HashMap<PathBuf, Arc<dyn Device>>;
 
 impl Locks {
+    /// Gives all back at once: a process with much memory takes a while to end.
+    pub fn release(&self) {
+        let reopened = REOPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        self.held.iter().cloned().chain(reopened.iter().filter_map(Weak::upgrade)).for_each(|device| device.unlock());
+    }
+
     /// Locks all devices of a pool that were found. Errors: `Busy` if one is in use.
     pub fn of(candidate: &Candidate) -> Result<Locks> {
         let mut held = Vec::new();
@@ -33,7 +42,7 @@ impl Locks {
             device.lock(false)?;
             held.push(Arc::new(device));
         }
-        Ok(Locks { _held: held })
+        Ok(Locks { held })
     }
 
     /// Opens files and disks for writing, and locks them. Errors: `Busy` if one is in use, or named twice.
@@ -44,7 +53,7 @@ impl Locks {
             held.push(device.clone());
             devices.insert(path.clone(), device);
         }
-        Ok((Locks { _held: held }, devices))
+        Ok((Locks { held }, devices))
     }
 
     /// Opens the devices of a pool that were found for writing, and locks them; the candidate has them then.
@@ -63,8 +72,15 @@ impl Locks {
             *found = now.find(|now| now.guid() == found.guid()).ok_or_else(changed)?;
             files.insert(path, file);
         }
-        Ok((Locks { _held: files.into_values().collect() }, candidate))
+        Ok((Locks { held: files.into_values().collect() }, candidate))
     }
+}
+
+/// Opens the device of a pool again, as it may be another one by now. Errors: as from [`Locks::for_writing`].
+pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
+    let device = Arc::new(open_for_writing(file_of(path))?);
+    REOPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&device));
+    Ok(device)
 }
 
 fn open_for_writing(path: &str) -> Result<FileDevice> {

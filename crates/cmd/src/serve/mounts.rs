@@ -3,21 +3,19 @@
 //! A mountpoint that is not there is made, with the folders above it; what was made is removed again
 //! when the file system is unmounted, unless somebody has put something there.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use base::{Env, Error, Kind, Result};
-use fuse::{Mount, MountOptions, Unmount};
+use fuse::{Helper, Mount, MountOptions, Unmount};
 
 use super::live::ServedPool;
 use super::source::FileSystem;
 use crate::zfs::request::Mounted;
 
 /// The mounts, in the order in which they were made.
-#[derive(Default)]
 pub struct Mounts {
+    helper: Helper,
     list: Mutex<Vec<One>>,
 }
 
@@ -25,17 +23,22 @@ struct One {
     mount: Mount,
     source: Arc<FileSystem>,
     options: MountOptions,
-    /// Folders that were made for it, the outermost first.
-    made: Vec<PathBuf>,
+    /// How many folders were made for it: the mountpoint, and those above it.
+    made: usize,
 }
 
 impl Mounts {
+    /// None yet; `helper` will make them.
+    pub fn new(helper: Helper) -> Mounts {
+        Mounts { helper, list: Mutex::default() }
+    }
+
     /// Mounts a file system of `pool` as `options` say. Errors: those of making the mountpoint, reading
     /// the file system and mounting.
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
         let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
-        let made = make_folders(&options.mountpoint)?;
-        match fuse::mount(source.clone(), options, env) {
+        let made = self.helper.make_folders(&options.mountpoint)?;
+        match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
                 let mut options = options.clone();
@@ -44,7 +47,7 @@ impl Mounts {
                 Ok(())
             }
             Err(e) => {
-                remove_folders(&made);
+                self.helper.remove_folders(&options.mountpoint, made);
                 Err(e)
             }
         }
@@ -90,7 +93,7 @@ impl Mounts {
         let mut list = self.lock();
         let at = list.iter().rposition(|one| one.mount.fs_name() == dataset && one.mount.is_mounted());
         let at = at.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
-        list[at].unmount(how)?;
+        list[at].unmount(how, &self.helper)?;
         drop(list.remove(at));
         Ok(())
     }
@@ -99,7 +102,7 @@ impl Mounts {
     pub fn unmount_all(&self, how: Unmount) -> Result<(), (PathBuf, Error)> {
         let mut list = self.lock();
         while let Some(one) = list.last() {
-            one.unmount(how).map_err(|e| (one.mount.point().to_owned(), e))?;
+            one.unmount(how, &self.helper).map_err(|e| (one.mount.point().to_owned(), e))?;
             list.pop();
         }
         Ok(())
@@ -121,9 +124,9 @@ impl Mounts {
 }
 
 impl One {
-    fn unmount(&self, how: Unmount) -> Result<()> {
+    fn unmount(&self, how: Unmount, helper: &Helper) -> Result<()> {
         self.mount.unmount(how)?;
-        remove_folders(&self.made);
+        helper.remove_folders(&self.options.mountpoint, self.made);
         Ok(())
     }
 
@@ -144,54 +147,5 @@ impl One {
             path: self.mount.point().to_string_lossy().into_owned(),
             options: words.iter().filter(|(_, is_on)| *is_on).map(|(word, _)| (*word).to_owned()).collect(),
         }
-    }
-}
-
-/// Makes a folder and those above it; returns those that were not there, the outermost first.
-fn make_folders(path: &Path) -> Result<Vec<PathBuf>> {
-    let mut missing: Vec<&Path> = path.ancestors().take_while(|above| is_absent(above)).collect();
-    missing.reverse();
-    let mut made = Vec::new();
-    for folder in missing {
-        if let Err(e) = DirBuilder::new().mode(0o755).create(folder) {
-            remove_folders(&made);
-            let kind = Error::from(std::io::Error::from(e.kind())).kind();
-            return Err(Error::new(kind, "failed to create mountpoint").with_source(e));
-        }
-        made.push(folder.to_owned());
-    }
-    Ok(made)
-}
-
-fn is_absent(path: &Path) -> bool {
-    path.symlink_metadata().is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
-}
-
-fn remove_folders(made: &[PathBuf]) {
-    for folder in made.iter().rev() {
-        if std::fs::remove_dir(folder).is_err() {
-            // not empty: then those above are not, either
-            break;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_come_and_go() {
-        let top = std::env::temp_dir().join(format!("cenote-mounts-{}", std::process::id()));
-        std::fs::create_dir(&top).unwrap();
-        let made = make_folders(&top.join("a/b/c")).unwrap();
-        assert_eq!(made, [top.join("a"), top.join("a/b"), top.join("a/b/c")]);
-        assert!(make_folders(&top.join("a/b")).unwrap().is_empty());
-        std::fs::write(top.join("a/file"), "x").unwrap();
-        remove_folders(&made);
-        assert!(top.join("a/file").exists() && !top.join("a/b").exists());
-        // nothing can be made below a file; mounting there will say so
-        assert!(make_folders(&top.join("a/file/b")).unwrap().is_empty());
-        std::fs::remove_dir_all(top).unwrap();
     }
 }

@@ -1,12 +1,14 @@
 //! The state of a pool process, and its answers.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use base::{Env, Error, Kind, Result};
 use fuse::Unmount;
-use pool::{Pool, PoolState};
+use pool::{Off, Pool, PoolState};
 
+use super::cachefile;
 use super::live::ServedPool;
 use super::locks::Locks;
 use super::mounts::Mounts;
@@ -15,8 +17,8 @@ use crate::zfs;
 use crate::zfs::host::{DatasetChange, Host};
 use crate::zfs::mount_plan::PlannedMount;
 use crate::zfs::request::Mounted;
-use crate::zpool::report::PoolReport;
-use crate::zpool::{errors, gather};
+use crate::zpool::report::{PoolReport, Suspended};
+use crate::zpool::{errors, gather, io_report};
 
 /// Packed lists in one part of the history's answer, in bytes.
 const HISTORY_PART_BYTES: usize = 256 << 10;
@@ -27,9 +29,11 @@ pub struct Served {
     pool: Arc<ServedPool>,
     session: gather::Session,
     mounts: Mounts,
-    _locks: Locks,
+    locks: Locks,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
+    /// Property `cachefile`: `none`, or the file that is written.
+    cachefile: Mutex<Option<String>>,
     end: Mutex<mpsc::Sender<End>>,
 }
 
@@ -49,9 +53,10 @@ impl Served {
             env,
             pool: Arc::new(pool),
             session,
-            mounts: Mounts::default(),
-            _locks: locks,
+            mounts: Mounts::new(super::mount_helper::new()),
+            locks,
             report: Mutex::default(),
+            cachefile: Mutex::default(),
             end: Mutex::new(end),
         }
     }
@@ -59,6 +64,21 @@ impl Served {
     /// The mounts.
     pub fn mounts(&self) -> &Mounts {
         &self.mounts
+    }
+
+    /// Whether the pool can be changed.
+    pub fn is_writable(&self) -> bool {
+        self.pool.is_writable()
+    }
+
+    /// Guid of the pool.
+    pub fn guid(&self) -> u64 {
+        self.pool.view().guid()
+    }
+
+    /// Lets others have the devices. Nothing may be written any more.
+    pub fn release_devices(&self) {
+        self.locks.release();
     }
 
     /// Tells the main thread to end.
@@ -72,33 +92,111 @@ impl Served {
     pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
         match request {
             Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
+            Request::Io => Ok(Reply::Io(io_report::gather(&self.pool.view(), self.env.ticks_ns()))),
             Request::Damaged => errors::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
             Request::Dedup => gather::dedup(&self.pool.view()).map(Reply::Dedup),
             Request::History => self.history(part),
             Request::Export { force } => self.export(*force),
             Request::Destroy { force, history } => self.destroy(*force, history),
-            Request::Sync => self.pool.sync().map(|()| Reply::Done),
-            Request::Set { name, value, history } => {
-                self.pool.set_property(name, value)?;
-                self.pool.record(history).map(|()| Reply::Done)
+            Request::Clear { vdev, history } => {
+                self.pool.clear(*vdev)?;
+                self.pool.record_later(history);
+                Ok(Reply::Done)
             }
+            Request::Online { vdev, history } => {
+                let health = self.pool.online(*vdev)?;
+                self.renew_cachefile();
+                self.pool.record(history)?;
+                Ok(Reply::Onlined(gather::state(health.state)))
+            }
+            Request::Offline { vdev, fault, temporary, history } => {
+                let how = if *fault { Off::Faulted } else { Off::Offline };
+                self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
+            }
+            Request::Sync => self.pool.sync().map(|()| Reply::Done),
+            Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
+            Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
+            Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
+            Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
             Request::Zfs(request) => zfs::host::answer(self, request).map(Reply::Zfs),
         }
     }
 
-    fn report(&self) -> Result<PoolReport> {
+    /// Changes the pool, and tells its history.
+    fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<Reply> {
+        change(&self.pool)?;
+        self.renew_cachefile();
+        self.pool.record(history).map(|()| Reply::Done)
+    }
+
+    /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.
+    /// Errors: if that cannot be written; the property is set all the same.
+    pub fn set_cachefile(&self, value: &str) -> Result<()> {
+        let new = (!value.is_empty()).then(|| value.to_owned());
+        let before = {
+            let mut cachefile = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *cachefile, new)
+        };
+        match before {
+            Some(file) if file != value => self.leave_cachefile(&file),
+            _ => {}
+        }
+        self.write_cachefile()
+    }
+
+    /// The pool's name in cache files: what its labels call it.
+    fn cached_name(&self) -> String {
+        let pool = self.pool.view();
+        pool.config().opt_str("name").unwrap_or(pool.name()).to_owned()
+    }
+
+    fn write_cachefile(&self) -> Result<()> {
+        let file = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match file {
+            Some(file) if file != "none" => {
+                cachefile::put(Path::new(&file), &self.cached_name(), self.pool.view().config())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings the cache file up to date. That it cannot be written keeps nobody from anything.
+    fn renew_cachefile(&self) {
+        if let Err(e) = self.write_cachefile() {
+            tracing::warn!("cache file not written: {e}");
+        }
+    }
+
+    fn leave_cachefile(&self, file: &str) {
+        if file != "none"
+            && let Err(e) = cachefile::remove(Path::new(file), &self.cached_name())
+        {
+            tracing::warn!(file, "cache file not written: {e}");
+        }
+    }
+
+    /// Everything that `zpool list`, `status` and `get` show; of a suspended pool what was known of it before.
+    pub fn report(&self) -> Result<PoolReport> {
         let pool = self.pool.view();
         let txg = pool.uberblock().txg;
         let known = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut report = match known.filter(|known| known.txg == txg) {
-            Some(report) => report,
-            None => {
+        let suspended = self.pool.suspended();
+        let mut report = match known {
+            // who reads may wait for who brings the group to disk, and that one for devices
+            Some(known) if known.txg == txg || suspended.is_some() => known,
+            None if suspended.is_some() => gather::bare(&pool, &self.session),
+            _ => {
                 let report = gather::pool(&pool, &self.session)?;
                 *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
                 report
             }
         };
-        gather::refresh(&mut report.root, pool.tree());
+        report.suspended = suspended.map(|waits| match waits {
+            true => Suspended::Wait,
+            false => Suspended::Continue,
+        });
+        gather::refresh(&mut report.root, pool.tree(), self.pool.is_writable());
+        report.cachefile = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(report)
     }
 
@@ -118,10 +216,20 @@ impl Served {
 
     fn export(&self, force: bool) -> Result<Reply> {
         let how = if force { Unmount::Force } else { Unmount::IfUnused };
-        self.unmount_all(how)?;
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
+        if self.pool.suspended().is_some() {
+            if !force {
+                return Err(failed(suspended()));
+            }
+            self.pool.abandon();
+            self.unmount_all(how)?;
+            self.leave_for_good();
+            return Ok(Reply::Exported);
+        }
+        self.unmount_all(how)?;
         self.pool.close(PoolState::Exported).map_err(failed)?;
+        self.leave_for_good();
         Ok(Reply::Exported)
     }
 
@@ -131,13 +239,30 @@ impl Served {
         }
         let how = if force { Unmount::Force } else { Unmount::IfUnused };
         let name = self.pool.view().name().to_owned();
+        if self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
         self.unmount_all(how).map_err(|e| {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)
         })?;
         self.pool.record(history)?;
         self.pool.close(PoolState::Destroyed)?;
+        self.leave_for_good();
         Ok(Reply::Exported)
+    }
+
+    /// The pool is no longer in use here.
+    fn leave_for_good(&self) {
+        let file = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).take();
+        file.iter().for_each(|file| self.leave_cachefile(file));
+    }
+
+    /// Lets nobody wait for a pool that is suspended: its process ends.
+    pub fn abandon_if_suspended(&self) {
+        if self.pool.suspended().is_some() {
+            self.pool.abandon();
+        }
     }
 
     /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
@@ -178,6 +303,10 @@ impl Host for Served {
     }
 
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+        // it would wait for what was written last
+        if !force && self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
         self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
     }
 
@@ -190,6 +319,10 @@ impl Host for Served {
     fn record(&self, line: &str) -> Result<()> {
         self.pool.record(line)
     }
+}
+
+fn suspended() -> Error {
+    Error::new(Kind::Suspended, "pool I/O is currently suspended")
 }
 
 fn hex(bytes: &[u8]) -> String {

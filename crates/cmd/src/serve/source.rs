@@ -116,6 +116,10 @@ impl Source for FileSystem {
         self.served.sync()
     }
 
+    fn wait_resumed(&self) -> Result<()> {
+        self.served.wait_resumed()
+    }
+
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
         let dataset = self.listed()?.iter().find(|dataset| dataset.id == snapshot.dataset);
         let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;

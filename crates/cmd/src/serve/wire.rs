@@ -17,10 +17,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::zfs;
-use crate::zpool::report::{DedupReport, PoolReport};
+use crate::zpool::io_report::IoReport;
+use crate::zpool::report::{DedupReport, PoolReport, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -44,6 +45,8 @@ pub struct Hello {
 pub enum Request {
     /// For everything that `zpool list`, `status` and `get` show.
     Report,
+    /// For what `zpool iostat` shows.
+    Io,
     /// For the names of damaged files.
     Damaged,
     /// For the dedup tables.
@@ -62,6 +65,31 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To clear error counts, and to go on if the pool is suspended.
+    Clear {
+        /// Guid of the vdev; all if there is none.
+        vdev: Option<u64>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To use a device again.
+    Online {
+        /// Its guid.
+        vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// Not to use a device any more.
+    Offline {
+        /// Its guid.
+        vdev: u64,
+        /// As if it were broken.
+        fault: bool,
+        /// Until the pool is imported.
+        temporary: bool,
+        /// A line for the history.
+        history: String,
+    },
     /// To bring all changes to disk.
     Sync,
     /// To set a property of the pool, whose value has been checked.
@@ -70,6 +98,20 @@ pub enum Request {
         name: String,
         /// Its value.
         value: String,
+        /// A line for the history.
+        history: String,
+    },
+    /// To enable features of the pool, and all that they need.
+    Enable {
+        /// Their names.
+        features: Vec<String>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To give the pool another guid.
+    Reguid {
+        /// Which; or one that nobody has.
+        guid: Option<u64>,
         /// A line for the history.
         history: String,
     },
@@ -82,11 +124,14 @@ pub enum Request {
 #[allow(missing_docs)] // see `Request`
 pub enum Reply {
     Report(Box<PoolReport>),
+    Io(IoReport),
     Damaged(Vec<String>),
     Dedup(DedupReport),
     /// Some records, each a packed list in hexadecimal digits.
     History(Vec<String>),
     Exported,
+    /// State of a device.
+    Onlined(State),
     Done,
     Zfs(zfs::request::Response),
 }

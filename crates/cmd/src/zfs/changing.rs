@@ -17,6 +17,7 @@ use dsl::property::{DatasetKind, rules};
 use dsl::{Property, PropertySource, Subject};
 
 use super::host::{DatasetChange, Host};
+use super::limits;
 use super::mount_plan::{Refusal, path_order, plan};
 use super::mounting::{is_at_or_below_name, mount_one};
 use super::query::{open, type_of};
@@ -203,11 +204,22 @@ fn set(host: &dyn Host, name: &str, properties: &[(String, String)]) -> Result<V
     };
     let failed = |e: &Error| vec![failure(name, format!("cannot set property for '{name}': {}", words(e)))];
     for (property, value) in properties {
-        if let Err(e) = rules::check(property, value, subject.kind(), false) {
+        let checked = match limits::parse(property, value, subject.kind()) {
+            Some(limit) => limit.map(drop),
+            None => rules::check(property, value, subject.kind(), false).map(drop),
+        };
+        if let Err(e) = checked {
             return Ok(failed(&e));
         }
     }
     for (property, value) in properties {
+        if let Some(limit) = limits::parse(property, value, subject.kind()) {
+            let change = |limit| host.change(&DatasetChange::SetLimit { name: name.to_owned(), limit });
+            match limit.and_then(change) {
+                Ok(()) => continue,
+                Err(e) => return Ok(failed(&e)),
+            }
+        }
         let is_canmount = Property::find(property) == Some(Property::Canmount);
         if is_canmount && value != "off" {
             // neither mounted nor unmounted for that

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::Result;
 use pool::Pool;
 
+use super::limits::Limit;
 use super::mount_plan::PlannedMount;
 use super::request::{Mounted, Request, Response};
 
@@ -20,7 +21,7 @@ pub trait Host {
     /// What is mounted now; without snapshots.
     fn mounts(&self) -> Vec<Mounted>;
     /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
-    /// [`NO_MOUNTPOINT`](super::mounting::NO_MOUNTPOINT) if it cannot be made.
+    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made.
     fn mount(&self, plan: &PlannedMount) -> Result<()>;
     /// Gives a mounted file system the options of a plan, in place; false if it has to be mounted anew for
     /// that. Errors: `Busy` if it cannot be read-only now.
@@ -43,6 +44,8 @@ pub enum DatasetChange {
     Destroy { name: String },
     /// Sets a property.
     Set { name: String, property: String, value: String },
+    /// Sets the limit of a user, group or project.
+    SetLimit { name: String, limit: Limit },
     /// Makes a property inherited; with `received`, as it was received.
     Inherit { name: String, property: String, received: bool },
     /// Gives a file system or volume, which is not mounted, another name in the same pool.

@@ -141,6 +141,8 @@ pub(super) fn options(pool: &Pool, subject: &Subject, mountpoint: &str) -> Resul
         2 => SnapDir::Disabled,
         _ => SnapDir::Hidden,
     };
+    let writeback = subject.levels().find_user(WRITEBACK).map(|sourced| sourced.value);
+    options.writeback_cache = writeback == Some(PropertyValue::Text("on".to_owned()));
     Ok(options)
 }
 
@@ -166,6 +168,8 @@ pub(super) fn mountpoint_text(dataset: &str, sourced: &Sourced, altroot: Option<
     }
 }
 
+/// The user property by which a file system's mounts use the kernel's write-back cache, if it is `on`.
+const WRITEBACK: &str = "org.cenote:writeback";
 const CANMOUNT_OFF: u64 = 0;
 const CANMOUNT_NOAUTO: u64 = 2;
 const ACLTYPE_POSIX: u64 = 1;

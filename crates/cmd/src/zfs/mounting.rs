@@ -6,7 +6,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::Subject;
-use fuse::MountOptions;
+use fuse::{MountOptions, NO_MOUNTPOINT};
 
 use super::host::Host;
 use super::mount_plan::{PlannedMount, Refusal, mount_plan, mountpoint_text, options, path_order, plan, plan_below};
@@ -90,9 +90,6 @@ pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &Mount
     let error = host.mount(&plan).err()?;
     Some(Failure { line: why_not_mounted(&plan, &error), about: name })
 }
-
-/// What an error of the host says if it cannot make the mountpoint.
-pub const NO_MOUNTPOINT: &str = "failed to create mountpoint";
 
 fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
     let (name, point) = (&plan.dataset, plan.options.mountpoint.display());

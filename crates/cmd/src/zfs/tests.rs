@@ -6,13 +6,13 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 
 use base::{Env, Error, Kind, Result};
+use fuse::NO_MOUNTPOINT;
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
 use super::host::{DatasetChange, Host, answer};
 use super::mount_plan::PlannedMount;
-use super::mounting::NO_MOUNTPOINT;
 use super::request::{Mounted, Request, Response};
 use super::{Outcome, execute};
 

@@ -174,7 +174,7 @@ impl<'a> Values<'a> {
 }
 
 /// Whose account a property such as `userobjquota` tells, of what, and whether the limit.
-fn account_of(property: &str) -> Option<(Owner, Counted, bool)> {
+pub(super) fn account_of(property: &str) -> Option<(Owner, Counted, bool)> {
     let owners = [("user", Owner::User), ("group", Owner::Group), ("project", Owner::Project)];
     let (rest, owner) = owners.iter().find_map(|(name, owner)| Some((property.strip_prefix(name)?, *owner)))?;
     match rest {

@@ -51,7 +51,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("zstd_compress", "extensible_dataset"),
 ];
 
-/// The usual sets, as far as they cut down what Cenote gives to pools.
+/// The usual sets: all features up to one, in the order of the table, or just these.
 const USUAL: &[(&str, Usual)] = &[
     (
         "grub2",
@@ -62,34 +62,41 @@ const USUAL: &[(&str, Usual)] = &[
             "empty_bpobj",
             "enabled_txg",
             "extensible_dataset",
+            "filesystem_limits",
             "hole_birth",
             "large_blocks",
             "lz4_compress",
             "spacemap_histogram",
         ]),
     ),
-    ("zol-0.8", Usual::Without(&["blake3", "zstd_compress"])),
-    ("openzfs-2.0-linux", Usual::Without(&["blake3"])),
-    ("openzfs-2.1-linux", Usual::Without(&["blake3"])),
-    ("openzfs-2.2", Usual::Without(&[])),
-    ("openzfs-2.2-linux", Usual::Without(&[])),
-    ("openzfs-2.3", Usual::Without(&[])),
-    ("openzfs-2.3-linux", Usual::Without(&[])),
+    ("zol-0.7", Usual::UpTo("userobj_accounting")),
+    ("zol-0.8", Usual::UpTo("bookmark_v2")),
+    ("openzfs-2.0-linux", Usual::UpTo("zstd_compress")),
+    ("openzfs-2.1-linux", Usual::UpTo("draid")),
+    ("openzfs-2.2", Usual::UpTo("vdev_zaps_v2")),
+    ("openzfs-2.2-linux", Usual::UpTo("vdev_zaps_v2")),
+    ("openzfs-2.3", Usual::UpTo("large_microzap")),
+    ("openzfs-2.3-linux", Usual::UpTo("large_microzap")),
+    ("openzfs-2.4", Usual::UpTo("physical_rewrite")),
 ];
 
-/// A set of the features that Cenote gives to pools.
+/// A set of features.
 enum Usual {
     /// These.
     Only(&'static [&'static str]),
-    /// All but these.
-    Without(&'static [&'static str]),
+    /// All up to this.
+    UpTo(&'static str),
 }
 
 impl Usual {
-    fn has(&self, name: &str) -> bool {
+    fn names(&self) -> Vec<String> {
+        let names = FEATURES.iter().map(|feature| feature.name);
         match self {
-            Usual::Only(names) => names.contains(&name),
-            Usual::Without(names) => !names.contains(&name),
+            Usual::Only(names) => names.iter().map(|&name| name.to_owned()).collect(),
+            Usual::UpTo(last) => {
+                let count = names.clone().position(|name| name == *last).map_or(0, |at| at + 1);
+                names.take(count).map(str::to_owned).collect()
+            }
         }
     }
 }
@@ -143,6 +150,11 @@ impl Allowed {
         Ok(Allowed { names: Some(names), warning: (!bad_words.is_empty()).then_some(warning) })
     }
 
+    /// Whether there is nothing that they forbid.
+    pub fn is_all(&self) -> bool {
+        self.names.is_none()
+    }
+
     /// Whether a feature is among them.
     pub fn has(&self, name: &str) -> bool {
         self.names.as_ref().is_none_or(|names| names.iter().any(|allowed| allowed == name))
@@ -155,6 +167,9 @@ fn read(file: &str, folders: &[&Path]) -> Option<(Vec<String>, usize)> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
         lines.flat_map(|line| line.split([',', ' ', '\t'])).filter(|word| !word.is_empty()).map(str::to_owned).collect()
     };
+    if file.contains('/') {
+        return None;
+    }
     for (place, folder) in folders.iter().enumerate() {
         let path = folder.join(file);
         let Ok(metadata) = path.metadata() else { continue };
@@ -165,7 +180,7 @@ fn read(file: &str, folders: &[&Path]) -> Option<(Vec<String>, usize)> {
         return Some((words(&text), place));
     }
     let (_, usual) = USUAL.iter().find(|(name, _)| *name == file)?;
-    Some((given().map(|feature| feature.name.to_owned()).filter(|name| usual.has(name)).collect(), folders.len()))
+    Some((usual.names(), folders.len()))
 }
 
 fn is_known(name: &str) -> bool {
@@ -220,7 +235,8 @@ mod tests {
         assert_eq!(load(","), Err("no valid compatibility files specified".into()));
         assert!(load("openzfs-2.1-linux").unwrap().has("zstd_compress"));
         assert!(!load("openzfs-2.1-linux").unwrap().has("blake3") && load("openzfs-2.2").unwrap().has("blake3"));
-        assert!(!load("zol-0.8").unwrap().has("zstd_compress"));
+        assert!(!load("zol-0.8").unwrap().has("zstd_compress") && load("zol-0.8").unwrap().has("large_dnode"));
+        assert!(load("../shared/mine").is_err() && load("legacy").unwrap() != load("off").unwrap());
         std::fs::remove_dir_all(top).unwrap();
     }
 
@@ -242,10 +258,10 @@ mod tests {
         let mut needed = NEEDS.iter().flat_map(|(a, b)| [a, b]);
         assert!(needed.all(|name| is_known(name) && is_given(name)));
         assert!(NOT_GIVEN.iter().all(|name| is_known(name) && pool::WRITABLE_FEATURES.contains(name)));
-        let names_of = |usual: &Usual| match usual {
-            Usual::Only(names) | Usual::Without(names) => *names,
-        };
-        assert!(USUAL.iter().flat_map(|(_, usual)| names_of(usual)).all(|name| is_given(name)));
+        for (set, usual) in USUAL {
+            let names = usual.names();
+            assert!(names.len() > 10 && names.iter().all(|name| is_known(name)), "{set}");
+        }
         for name in ["async_destroy", "userobj_accounting", "project_quota"] {
             assert!(is_given(name), "{name}");
         }

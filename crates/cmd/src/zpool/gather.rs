@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::Result;
-use device::{FileDevice, OpenMode};
+use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
@@ -39,6 +39,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         _ => None,
     });
     let mut root = tree(pool.tree(), pool.candidate(), &tops);
+    root.guid = pool.guid();
     for (number, rebuild) in &status.rebuilds {
         if let Some(top) = root.children.iter_mut().find(|top| top.id == *number) {
             top.rebuild = Some(rebuild_report(rebuild));
@@ -78,6 +79,24 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
     Ok(report)
 }
 
+/// What is known of a pool without reading anything of it.
+pub fn bare(pool: &Pool, session: &Session) -> PoolReport {
+    let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
+    let mut report = PoolReport {
+        name: pool.name().to_owned(),
+        guid: pool.guid(),
+        load_guid: session.load_guid,
+        is_writable: session.is_writable,
+        altroot: session.altroot.clone(),
+        root: tree(pool.tree(), pool.candidate(), &[]),
+        comment: config_text("comment"),
+        compatibility: config_text("compatibility"),
+        ..PoolReport::default()
+    };
+    identity(pool, &mut report);
+    report
+}
+
 /// The vdevs of a tree, leaves with the paths that their devices were found under. `tops` may be empty.
 pub fn tree(tree: &Tree, candidate: &Candidate, tops: &[TopSpace]) -> VdevReport {
     let paths = candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.path.as_str())));
@@ -96,17 +115,25 @@ pub fn identity(pool: &Pool, report: &mut PoolReport) {
     report.caches = pool.caches().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
 }
 
-/// Brings the states and error counts in a report of `tree` up to date.
-pub fn refresh(report: &mut VdevReport, tree: &Tree) {
-    fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev) {
+/// Brings the states and error counts in a report of `tree` up to date. In a pool `in_use`, leaves that came back
+/// lack what was written meanwhile.
+pub fn refresh(report: &mut VdevReport, tree: &Tree, in_use: bool) {
+    fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev, in_use: bool) {
         let health = tree.health(vdev.id());
         (report.state, report.aux) = (state(health.state), aux(health.aux));
         report.errors = vdev.stats().errors();
         for (report, &child) in report.children.iter_mut().zip(vdev.children()) {
-            one(report, tree, tree.vdev(child));
+            one(report, tree, tree.vdev(child), in_use);
         }
+        if let Some(device) = vdev.device() {
+            report.device_bytes = device.size();
+            report.is_not_present &= !health.is_readable();
+        }
+        // who is alone has missed nothing that anybody else has
+        let is_alone = vdev.parent().is_none_or(|parent| parent == tree.root().id());
+        report.awaits_resilver = in_use && !is_alone && health.is_readable() && !vdev.missing().is_empty();
     }
-    one(report, tree, tree.root());
+    one(report, tree, tree.root(), in_use);
 }
 
 /// The dedup tables in detail.
@@ -335,7 +362,8 @@ fn top_space(top: &TopSpace) -> TopSpaceReport {
     }
 }
 
-fn state(state: vdev::State) -> State {
+/// A state in the report's terms.
+pub fn state(state: vdev::State) -> State {
     match state {
         vdev::State::Offline => State::Offline,
         vdev::State::Removed => State::Removed,

@@ -86,7 +86,7 @@ pub fn pool(pool: &PoolReport, with_type: bool, int: bool) -> Map<String, Value>
     if with_type {
         map.insert("type".into(), "POOL".into());
     }
-    map.insert("state".into(), pool.root.word().into());
+    map.insert("state".into(), pool.word().into());
     for (key, number) in [("pool_guid", pool.guid), ("txg", pool.txg)] {
         if number != 0 {
             map.insert(key.into(), numbers.exact(number));

@@ -82,11 +82,27 @@ pub fn set(args: &[OsString]) -> Done {
 
 /// `zpool reguid`.
 pub fn reguid(args: &[OsString]) -> Done {
-    let parsed = getopt::parse(args, "", &[]);
-    flags(&parsed, ' ')?;
+    let parsed = getopt::parse(args, "g:", &[]);
+    let mut guid = None;
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Value('g', text) => {
+                guid = Some(text.parse().map_err(|_| Stop::usage(format!("invalid GUID: {text}")))?);
+            }
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
     let name = one_pool(&parsed.operands, "missing pool name")?;
-    connect(name)?;
-    Err(Stop::Failed(format!("cannot reguid '{name}': this version of Cenote cannot change the guid of a pool")))
+    let mut connection = connect(name)?;
+    let failed = |why: &str| Stop::Failed(format!("cannot reguid '{name}': {why}"));
+    let imported = client::hellos().map_err(|e| failed(e.what()))?;
+    if guid.is_some_and(|guid: u64| imported.iter().any(|hello| hello.guid == guid)) {
+        return Err(failed("pool already exists"));
+    }
+    match connection.ask(&Request::Reguid { guid, history: history_line("reguid", args) }) {
+        Ok(_) => Ok(true),
+        Err(e) => Err(failed(e.what())),
+    }
 }
 
 /// Whether the only flag is given.

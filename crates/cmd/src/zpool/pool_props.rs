@@ -124,7 +124,7 @@ pub fn real_name(name: &str) -> String {
 /// Errors: that it cannot be set.
 pub fn stored(name: &str, value: &str) -> Result<Option<PropertyValue>, String> {
     if name.starts_with("feature@") {
-        return Err("this version of Cenote cannot enable features of pools that are there".to_owned());
+        return Ok(None);
     }
     let Some(property) = Property::find(name) else { return Ok(Some(PropertyValue::Text(value.to_owned()))) };
     let number = |value: &str| rules::parse_number(value).map_err(|e| e.what().to_owned());
@@ -214,7 +214,7 @@ mod tests {
         ] {
             assert_eq!(stored(name, value), Ok(expect), "{name}={value}");
         }
-        assert!(stored("feature@skein", "enabled").is_err());
+        assert_eq!(stored("feature@skein", "enabled"), Ok(None));
         assert_eq!(real_name("listsnaps"), "listsnapshots");
     }
 }

@@ -1,5 +1,6 @@
 //! Which pools a command is about, and how often it runs.
 
+use super::io_report::IoReport;
 use super::report::{DedupReport, PoolReport};
 use super::{Done, Stop};
 use crate::serve::client::{self, Connection};
@@ -34,6 +35,14 @@ impl OpenPool {
     pub fn dedup(&mut self) -> Result<DedupReport, Stop> {
         match self.ask(&wire::Request::Dedup)? {
             wire::Reply::Dedup(dedup) => Ok(dedup),
+            _ => Err(self.off_topic()),
+        }
+    }
+
+    /// What its vdevs have read and written.
+    pub fn io(&mut self) -> Result<IoReport, Stop> {
+        match self.ask(&wire::Request::Io)? {
+            wire::Reply::Io(io) => Ok(io),
             _ => Err(self.off_topic()),
         }
     }
@@ -139,6 +148,18 @@ impl Repeat {
         Ok((operands, repeat))
     }
 
+    /// Whether an interval is given.
+    pub fn is_repeated(self) -> bool {
+        self.interval_s > 0.0
+    }
+
+    /// Waits for an interval.
+    pub fn pause(self) {
+        use std::io::Write;
+        drop(std::io::stdout().flush());
+        std::thread::sleep(std::time::Duration::try_from_secs_f64(self.interval_s).unwrap_or_default());
+    }
+
     /// Runs `step` once, or again and again; ends with the first failure.
     pub fn run(mut self, mut step: impl FnMut() -> Done) -> Done {
         loop {
@@ -149,9 +170,7 @@ impl Repeat {
                 return Ok(true);
             }
             self.count = self.count.saturating_sub(1);
-            use std::io::Write;
-            drop(std::io::stdout().flush());
-            std::thread::sleep(std::time::Duration::try_from_secs_f64(self.interval_s).unwrap_or_default());
+            self.pause();
         }
     }
 }

@@ -1,11 +1,9 @@
 //! Why a pool is not simply healthy: the most serious thing that can be said of it, in the words that
 //! `zpool status` and `zpool import` have for it.
 
-use std::path::Path;
+use format::feature;
 
-use format::feature::{self, Feature};
-
-use super::compat;
+use super::compat::{self, Allowed};
 use super::report::*;
 
 /// What is to be said of a pool.
@@ -27,6 +25,8 @@ pub enum Reason {
     UnsupFeatWrite,
     /// Top-level vdevs are missing.
     BadGuidSum,
+    /// Nothing is written to it at present.
+    IoFailure(Suspended),
     /// The intent log cannot be read.
     BadLog,
     /// Devices are faulted, more than the redundancy bears.
@@ -80,6 +80,9 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     }
     if importing.is_some_and(|importing| importing.is_elsewhere) {
         return Reason::HostidMismatch;
+    }
+    if let Some(suspended) = pool.suspended {
+        return Reason::IoFailure(suspended);
     }
     if root.state == State::CantOpen
         && let Some(reason) = unopened(root, importing)
@@ -167,59 +170,18 @@ fn features_reason(pool: &PoolReport, is_importing: bool) -> Reason {
     if pool.version != super::props::VERSION {
         return if sets == "legacy" { Reason::Ok } else { Reason::VersionOlder };
     }
-    let wanted = match wanted_features(sets) {
-        Some(wanted) => wanted,
-        None => return Reason::CompatibilityErr,
-    };
+    let Ok(allowed) = Allowed::load(sets) else { return Reason::CompatibilityErr };
     for feature in feature::FEATURES {
         let is_listed = pool.features.iter().any(|(guid, _)| guid == feature.guid);
-        match wanted.iter().find(|(name, _)| name == feature.name) {
-            Some((_, true)) if !is_listed => return Reason::FeatDisabled,
-            None if is_listed => return Reason::IncompatibleFeat,
+        // nobody is sent to `zpool upgrade` for what it cannot give, or what other systems may lack
+        let is_due = compat::is_given(feature.name) && (!allowed.is_all() || feature::is_baseline(feature));
+        match allowed.has(feature.name) {
+            true if is_due && !is_listed => return Reason::FeatDisabled,
+            false if is_listed => return Reason::IncompatibleFeat,
             _ => {}
         }
     }
     Reason::Ok
-}
-
-/// Features that feature sets allow, by name, and whether a pool ought to have each: nobody is sent to
-/// `zpool upgrade` for what it cannot give. `None` if a set
-/// cannot be read.
-fn wanted_features(sets: &str) -> Option<Vec<(String, bool)>> {
-    match sets {
-        "" | "off" => {
-            let row = |feature: &Feature| {
-                (feature.name.to_owned(), feature::is_baseline(feature) && compat::is_given(feature.name))
-            };
-            Some(feature::FEATURES.iter().map(row).collect())
-        }
-        "legacy" => Some(Vec::new()),
-        _ => {
-            let mut common: Option<Vec<(String, bool)>> = None;
-            for set in sets.split(',') {
-                let names = read_set(set)?;
-                match &mut common {
-                    None => {
-                        common = Some(names.into_iter().map(|name| (name.clone(), compat::is_given(&name))).collect())
-                    }
-                    Some(common) => common.retain(|(name, _)| names.contains(name)),
-                }
-            }
-            common
-        }
-    }
-}
-
-/// The names in a file of one of the folders for feature sets.
-fn read_set(set: &str) -> Option<Vec<String>> {
-    const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-    if set.is_empty() || set.contains('/') {
-        return None;
-    }
-    let text = FOLDERS.iter().find_map(|folder| std::fs::read_to_string(Path::new(folder).join(set)).ok())?;
-    let words = text.lines().map(|line| line.split('#').next().unwrap_or(""));
-    let names = words.flat_map(|line| line.split(|c: char| c == ',' || c.is_whitespace()));
-    Some(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 impl Reason {
@@ -237,6 +199,8 @@ impl Reason {
             Reason::VersionNewer => "ZFS-8000-A5",
             Reason::HostidMismatch => "ZFS-8000-EY",
             Reason::BadLog => "ZFS-8000-K4",
+            Reason::IoFailure(Suspended::Wait) => "ZFS-8000-HC",
+            Reason::IoFailure(Suspended::Continue) => "ZFS-8000-JQ",
             Reason::Errata(_) => "ZFS-8000-ER",
             _ => return None,
         })
@@ -341,6 +305,10 @@ impl Reason {
                 "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
                 "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
             ),
+            Reason::IoFailure(_) => (
+                "One or more devices are faulted in response to IO failures.",
+                "Make sure the affected devices are connected, then run 'zpool clear'.",
+            ),
             Reason::BadLog => (
                 "An intent log record could not be read.\n\tWaiting for administrator intervention to fix the faulted pool.",
                 "Either restore the affected device(s) and run 'zpool online',\n\tor ignore the intent log records by running 'zpool clear'.",
@@ -409,6 +377,8 @@ mod tests {
         assert_eq!(of(&gone, Some(Importing { is_elsewhere: true, ..Importing::default() })), Reason::HostidMismatch);
         let newer = pool(State::CantOpen, Aux::VersionNewer, vec![]);
         assert_eq!(of(&newer, importing), Reason::VersionNewer);
+        let suspended = PoolReport { suspended: Some(Suspended::Wait), ..gone.clone() };
+        assert_eq!((of(&suspended, None), suspended.word()), (Reason::IoFailure(Suspended::Wait), "SUSPENDED"));
         let replacing = VdevReport {
             kind: "replacing".into(),
             children: vec![missing(), healthy()],
@@ -426,6 +396,17 @@ mod tests {
         assert_eq!(of(&one, None), Reason::CompatibilityErr);
         one.compatibility = Some("legacy".into());
         assert_eq!(of(&one, None), Reason::IncompatibleFeat);
+        // known also where no file tells of it
+        one.compatibility = Some("openzfs-2.1-linux".into());
+        assert_eq!(of(&one, None), Reason::IncompatibleFeat);
+        let draid = feature::FEATURES.iter().position(|feature| feature.name == "draid").unwrap();
+        let all = one.features.clone();
+        one.features.truncate(draid + 1);
+        assert_eq!(of(&one, None), Reason::Ok);
+        one.features.remove(0);
+        assert_eq!(of(&one, None), Reason::FeatDisabled);
+        one.features = all;
+        one.compatibility = Some("legacy".into());
         one.version = 28;
         assert_eq!(of(&one, None), Reason::Ok);
     }

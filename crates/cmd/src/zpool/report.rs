@@ -19,6 +19,9 @@ pub struct PoolReport {
     /// Whether it is open for writing.
     #[serde(default)]
     pub is_writable: bool,
+    /// Whether nothing is written to it at present, and what becomes of those who want to.
+    #[serde(default)]
+    pub suspended: Option<Suspended>,
     /// Pool version.
     pub version: u64,
     /// Txg that it was opened at.
@@ -27,6 +30,9 @@ pub struct PoolReport {
     pub errata: u64,
     /// Where its mountpoints are, if not below `/`.
     pub altroot: Option<String>,
+    /// The property `cachefile`, if it was given.
+    #[serde(default)]
+    pub cachefile: Option<String>,
     /// The vdevs.
     pub root: VdevReport,
     /// Hot spares.
@@ -73,6 +79,15 @@ pub struct PoolReport {
     pub leaked_bytes: u64,
     /// Txg up to which the last scrub went.
     pub last_scrubbed_txg: u64,
+}
+
+/// How a pool is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suspended {
+    /// Whoever wants to change something waits.
+    Wait,
+    /// It is an I/O error.
+    Continue,
 }
 
 /// Space of a pool, in bytes: of its data, special and dedup devices together.
@@ -127,6 +142,9 @@ pub struct VdevReport {
     pub bias: Option<String>,
     /// Whether its removal is under way.
     pub is_removing: bool,
+    /// Whether it lacks what was written while it was away.
+    #[serde(default)]
+    pub awaits_resilver: bool,
     /// Reads that failed, writes that failed, blocks that were wrong.
     pub errors: [u64; 3],
     /// Space of a top-level vdev, or of the root.
@@ -292,6 +310,13 @@ pub struct DedupReport {
     pub histogram: Vec<[u64; 8]>,
     /// Sum of all buckets.
     pub total: [u64; 8],
+}
+
+impl PoolReport {
+    /// The word for the whole pool.
+    pub fn word(&self) -> &'static str {
+        if self.suspended.is_some() { "SUSPENDED" } else { self.root.word() }
+    }
 }
 
 impl State {

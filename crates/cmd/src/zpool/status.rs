@@ -150,7 +150,7 @@ fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
 pub fn text(subject: &Subject, options: &Options) -> String {
     let pool = &subject.pool;
     let reason = reason::of(pool, None);
-    let mut text = format!("  pool: {}\n state: {}\n", pool.name, pool.root.word());
+    let mut text = format!("  pool: {}\n state: {}\n", pool.name, pool.word());
     if let Some((status, action)) = reason.words() {
         text += &format!("status: {status}");
         if reason == Reason::UnsupFeatWrite {
@@ -254,6 +254,7 @@ impl Lines<'_> {
         }
         *out += &self.remark(vdev);
         *out += if vdev.is_removing { "  (removing)" } else { "" };
+        *out += if vdev.awaits_resilver { "  (awaiting resilver)" } else { "" };
         if vdev.children.is_empty() {
             *out += &progress(vdev.initialize, vdev, self.options.initialize, &INITIALIZE);
             *out += &progress(vdev.trim, vdev, self.options.trim, &TRIM);

@@ -157,7 +157,7 @@ fn usage_messages() {
     let text = usage();
     let head = "usage: zpool command args ...\nwhere 'command' is one of the following:\n\n\tversion [-j]\n\n\tcreate ";
     assert!(text.starts_with(head), "{text}");
-    assert!(text.contains("\t    [-T d|u] [pool] [interval [count]]\n\tstatus [-D"), "{text}");
+    assert!(text.contains("\t    [-T d|u] [pool] [interval [count]]\n\tiostat [[-lq]"), "{text}");
     for command in GROUPS.iter().copied().flatten() {
         assert!(command.usage.starts_with(&format!("\t{}", command.name)) && command.usage.ends_with('\n'));
     }

@@ -1,28 +1,33 @@
-//! `zpool upgrade`: which pools lack features that Cenote can write, and what there is.
+//! `zpool upgrade`: which pools lack features that Cenote gives, and giving them.
 
 use std::ffi::OsString;
 
 use super::compat::{self, Allowed};
+use super::pools::{self, OpenPool};
 use super::props::VERSION;
 use super::report::PoolReport;
-use super::{Done, Stop, pools};
+use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
+use crate::serve::wire::Request;
 
 const HEAD: &str = "This system supports ZFS pool feature flags.\n\n";
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {
     let parsed = getopt::parse(args, "avV:", &[]);
-    let (mut all, mut versions) = (false, false);
+    let (mut all, mut versions, mut version) = (false, false, None);
     for opt in &parsed.opts {
         match opt {
             Opt::Flag('a') => all = true,
             Opt::Flag('v') => versions = true,
-            Opt::Value('V', version) => return Err(Stop::usage(format!("invalid version '{version}'"))),
+            Opt::Value('V', text) => version = Some(known_version(text)?),
             other => return Err(Stop::bad_option(other)),
         }
     }
     let names = &parsed.operands;
+    if version.is_some() && !all && names.is_empty() {
+        return Err(Stop::usage("-V option is incompatible with other arguments"));
+    }
     if versions && (all || !names.is_empty()) {
         return Err(Stop::usage("-v option is incompatible with other arguments"));
     }
@@ -35,30 +40,100 @@ pub fn run(args: &[OsString]) -> Done {
         return Ok(true);
     }
     let mut failed = false;
-    let mut reports = Vec::new();
+    let mut pools = Vec::new();
     for mut pool in pools::open(names, &mut failed)? {
-        reports.push(pool.report()?);
+        let report = pool.report()?;
+        pools.push((pool, report));
     }
     if !all && names.is_empty() {
+        let reports: Vec<PoolReport> = pools.into_iter().map(|(_, report)| report).collect();
         print!("{}{}", older(&reports), lacking(&reports));
         return Ok(!failed);
     }
-    for report in &reports {
-        let name = &report.name;
-        if report.version < VERSION || !missing(report).is_empty() {
-            eprintln!("cannot upgrade '{name}': this version of Cenote cannot add features to a pool");
-            failed = true;
-        } else if !all {
-            println!("Pool '{name}' already has all supported and requested features enabled.");
+    let version = version.unwrap_or(VERSION);
+    let mut is_unchanged = true;
+    for (pool, report) in &mut pools {
+        match upgrade(pool, report, version, &history_line("upgrade", args)) {
+            Ok(Upgraded::Yes(text)) => {
+                print!("{text}");
+                is_unchanged = false;
+            }
+            Ok(Upgraded::No(text)) if !all => print!("{text}"),
+            Ok(Upgraded::No(_)) => {}
+            Err(why) => {
+                eprintln!("{why}");
+                failed = true;
+            }
         }
     }
-    if all && !failed {
-        println!(
-            "All pools are already formatted using feature flags.\n\n\
-             Every feature flags pool already has all supported and requested features enabled."
-        );
+    if all && is_unchanged && !failed {
+        print!("{}", nothing_to_do(version));
     }
     Ok(!failed)
+}
+
+fn known_version(text: &str) -> Result<u64, Stop> {
+    let version = text.parse().ok().filter(|version| (1..=28).contains(version) || *version == VERSION);
+    version.ok_or_else(|| Stop::usage(format!("invalid version '{text}'")))
+}
+
+/// What has become of a pool, in lines for the user.
+#[derive(Debug, PartialEq, Eq)]
+enum Upgraded {
+    Yes(String),
+    No(String),
+}
+
+/// Brings a pool to a version, and gives it all features. Errors: why not, for the user.
+fn upgrade(pool: &mut OpenPool, report: &PoolReport, version: u64, history: &str) -> Result<Upgraded, String> {
+    let name = &report.name;
+    if report.version > version {
+        let line = format!("Pool '{name}' is already formatted using more current version '{}'.\n\n", report.version);
+        return Ok(Upgraded::No(line));
+    }
+    if report.version < VERSION {
+        return older_version(report, version);
+    }
+    let allowed = Allowed::load(report.compatibility.as_deref().unwrap_or_default());
+    allowed.map_err(|why| format!("Error: {why}"))?;
+    let features: Vec<String> = missing(report).into_iter().map(str::to_owned).collect();
+    if features.is_empty() {
+        let line = format!("Pool '{name}' already has all supported and requested features enabled.\n");
+        return Ok(Upgraded::No(line));
+    }
+    if !report.is_writable {
+        return Err(format!("cannot set property for '{name}': pool is read-only"));
+    }
+    let mut text = format!("Enabled the following features on '{name}':\n");
+    features.iter().for_each(|feature| text += &format!("  {feature}\n"));
+    match pool.ask(&Request::Enable { features, history: history.to_owned() }) {
+        Ok(_) => Ok(Upgraded::Yes(text + "\n")),
+        Err(Stop::Failed(why) | Stop::Usage(why)) => {
+            let why = why.split_once(": ").map_or(why.as_str(), |(_, why)| why);
+            Err(format!("cannot set property for '{name}': {why}"))
+        }
+    }
+}
+
+/// Of a pool without feature flags. Such pools are open for reading only.
+fn older_version(report: &PoolReport, version: u64) -> Result<Upgraded, String> {
+    let name = &report.name;
+    if report.version == version {
+        return Ok(Upgraded::No(format!("Pool '{name}' is already formatted using version {version}.\n\n")));
+    }
+    if report.compatibility.as_deref() == Some("legacy") {
+        return Err("Upgrade not performed because 'compatibility' property set to 'legacy'.".to_owned());
+    }
+    Err(format!("cannot upgrade '{name}': pool is read-only"))
+}
+
+fn nothing_to_do(version: u64) -> String {
+    match version {
+        VERSION => "All pools are already formatted using feature flags.\n\n\
+                    Every feature flags pool already has all supported and requested features enabled.\n"
+            .to_owned(),
+        _ => format!("All pools are already formatted with version {version} or higher.\n"),
+    }
 }
 
 /// The features that can be written.
@@ -132,6 +207,12 @@ mod tests {
         assert!(older(std::slice::from_ref(&old)).contains("---  ------------\n28   old\n"));
         assert!(lacking(&[full.clone(), old]).starts_with("Every feature flags pool has all"));
         assert!(lacking(&[full, some.clone()]).ends_with("POOL  FEATURE\n---------------\nsome\n      skein\n\n"));
+        assert_eq!(known_version("28"), Ok(28));
+        assert_eq!(known_version("29"), Err(Stop::usage("invalid version '29'")));
+        let old = PoolReport { name: "old".into(), version: 28, ..PoolReport::default() };
+        let same = "Pool 'old' is already formatted using version 28.\n\n".to_owned();
+        assert_eq!(older_version(&old, 28), Ok(Upgraded::No(same)));
+        assert_eq!(older_version(&old, VERSION), Err("cannot upgrade 'old': pool is read-only".into()));
         some.compatibility = Some("legacy".into());
         assert!(missing(&some).is_empty());
         assert!(features().contains("\nlz4_compress                         \n"));

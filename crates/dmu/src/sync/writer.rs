@@ -14,6 +14,12 @@ use zio::{WritePolicy, WriteRequest};
 use super::Ledger;
 use crate::{Objset, Policy};
 
+/// Blocks of new data that are so large come in floods, when files are copied.
+const FLOOD_BLOCK_SIZE: usize = 64 << 10;
+/// Bytes of them that a group leaves in the cache. To fill it with what may never be read would cost fresh
+/// memory for each, which is dearer than the copy into it.
+const FLOOD_CACHED_BYTES: usize = 16 << 20;
+
 /// A block on its way.
 pub(super) struct Out {
     pub(super) contents: Block,
@@ -39,11 +45,13 @@ pub(super) struct Writer<'a> {
     txg: u64,
     policy: Policy,
     ledger: &'a mut dyn Ledger,
+    /// Bytes of large new blocks so far.
+    flood_bytes: usize,
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(objset: &Objset, txg: u64, policy: Policy, ledger: &'a mut dyn Ledger) -> Writer<'a> {
-        Writer { cache: objset.cache().clone(), txg, policy, ledger }
+        Writer { cache: objset.cache().clone(), txg, policy, ledger, flood_bytes: 0 }
     }
 
     /// The group.
@@ -85,10 +93,23 @@ impl<'a> Writer<'a> {
                 Some(bp) => bp,
                 None => written.next().expect("a pointer for each request")?,
             };
-            self.cache.insert(&bp, &request.data);
+            match self.is_flood(&request) {
+                true => self.cache.renew(&bp, &request.data),
+                false => self.cache.insert(&bp, &request.data),
+            }
             results.push(bp);
         }
         Ok(results)
+    }
+
+    /// Counts a block. Is it one of too many to be kept?
+    fn is_flood(&mut self, request: &WriteRequest) -> bool {
+        let is_data = request.level == 0 && !request.object_type.is_metadata() && !self.policy.is_meta;
+        if !is_data || !request.previous.is_hole() || request.data.len() < FLOOD_BLOCK_SIZE {
+            return false;
+        }
+        self.flood_bytes += request.data.len();
+        self.flood_bytes > FLOOD_CACHED_BYTES
     }
 
     /// Tells the ledger that one block takes the place of another; bytes that the old one took, and that the

@@ -29,8 +29,9 @@ use format::zap::{BlockKind, Micro, MicroEntry, MicroMut, NAME_MAX, TextPrep, ha
 use super::{Match, Value, Wanted};
 use fat::{Fat, Target};
 
-/// Most bytes of a small table's block.
-const MICRO_SIZE_MAX: usize = 128 << 10;
+/// Most bytes of a small table's block: it is searched from end to end for each change. OpenZFS lets it grow to
+/// 128 KiB, and so may come tables that are larger.
+const MICRO_SIZE_MAX: usize = 32 << 10;
 /// By how much a small table grows.
 const MICRO_SIZE_STEP: usize = 512;
 /// Block size of a table that became large.

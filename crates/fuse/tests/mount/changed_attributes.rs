@@ -161,6 +161,19 @@ fn remounted_while_it_is_used() {
     (options.exec, options.setuid, options.devices, options.atime) = (false, false, false, false);
     m.mount.remount(&options).unwrap();
     assert!(line().contains(" rw,nosuid,nodev,noexec,noatime "), "{}", line());
+    // a `.zfs` comes, is listed, and goes, whatever the kernel has kept
+    let is_listed = || fs::read_dir(m.path("")).unwrap().any(|entry| entry.unwrap().file_name() == ".zfs");
+    for (snapdir, is_there, listed) in [
+        (fuse::SnapDir::Disabled, false, false),
+        (fuse::SnapDir::Visible, true, true),
+        (fuse::SnapDir::Hidden, true, false),
+        (fuse::SnapDir::Disabled, false, false),
+        (fuse::SnapDir::Hidden, true, false),
+    ] {
+        options.snapdir = snapdir;
+        m.mount.remount(&options).unwrap();
+        assert_eq!((m.path(".zfs").exists(), is_listed()), (is_there, listed), "{snapdir:?}");
+    }
     options.read_only = true;
     let writer = fs::File::options().write(true).open(m.path("file")).unwrap();
     assert_eq!(m.mount.remount(&options).unwrap_err().kind(), base::Kind::Busy);

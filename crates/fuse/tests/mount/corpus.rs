@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Env, Kind, Result};
 use dmu::Mode;
 use dsl::{Property, PropertyValue};
-use fuse::{MountOptions, SnapDir, Snapshot, Source, Space, Unmount, mount};
+use fuse::{MountOptions, SnapDir, Snapshot, Source, Space, Unmount};
 use pool::Pool;
 use serde_json::{Map, Value};
 use testkit::corpus::{Case, as_devices, cases};
@@ -17,7 +17,7 @@ use testkit::manifest::Manifest;
 use testkit::survey;
 use zpl::Zpl;
 
-use crate::harness::{Dir, require};
+use crate::harness::{Dir, mount, require};
 
 /// Low bits of an inode number that are the object's number.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
@@ -143,7 +143,7 @@ fn check(case: &Case, pool: &Arc<Pool>, name: &str, manifests: &BTreeMap<String,
     if choice(pool, name, Property::Snapdir) == "visible" {
         options.snapdir = SnapDir::Visible;
     }
-    let mount = mount(Arc::new(source), &options, &Env::real()).unwrap();
+    let mount = mount(Arc::new(source), &options).unwrap();
     for (dataset, manifest) in manifests {
         let found = match dataset.split_once('@') {
             None => describe(&dir.0),

@@ -3,13 +3,14 @@
 
 use std::ffi::CString;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
 
 use base::Env;
-use fuse::{Mount, MountOptions, mount};
+use fuse::{Helper, Mount, MountOptions};
 use nix::mount::MntFlags;
 
 use crate::memory::{Memory, MemorySource};
@@ -87,13 +88,30 @@ impl Mounted {
     }
 }
 
+/// Mounts as the real clock and a helper of ours have it.
+pub fn mount<S: fuse::Source>(source: Arc<S>, options: &MountOptions) -> base::Result<Mount> {
+    fuse::mount(source, options, &Env::real(), &helper())
+}
+
+/// A mount helper: this test binary, started once more.
+pub fn helper() -> Helper {
+    Helper::new("/proc/self/exe", &["--ignored", "--exact", "harness::help"])
+}
+
+#[test]
+#[ignore = "the mount helper of other tests"]
+fn help() {
+    // by hand, standard input is no socket
+    let _ = fuse::help(std::io::stdin().as_fd());
+}
+
 /// Mounts a tree; `tweak` changes the options.
 pub fn mounted(source: MemorySource, tweak: impl FnOnce(&mut MountOptions)) -> Mounted {
     let dir = Dir::new();
     let source = Arc::new(source);
     let mut options = MountOptions::new("tank/home", &dir.0);
     tweak(&mut options);
-    let mount = mount(source.clone(), &options, &Env::real()).unwrap();
+    let mount = mount(source.clone(), &options).unwrap();
     Mounted { mount, source, dir }
 }
 

@@ -8,11 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, RwLock};
+use std::time::{Duration, Instant};
 
-use base::{Env, Kind};
-use fuse::{MountOptions, Unmount, mount};
+use base::Kind;
+use fuse::{Helper, MountOptions, Unmount};
 
-use crate::harness::{Dir, errno, mount_line, mounted_tree, require};
+use crate::harness::{Dir, errno, helper, mount, mount_line, mounted_tree, require};
 use crate::memory::{Memory, MemorySource, ROOT};
 
 /// Tells the test binary, started once more, what to mount where.
@@ -33,7 +34,7 @@ fn refusals() {
     let kind_of = |mountpoint: &Path, overlay| {
         let mut options = MountOptions::new("tank", mountpoint);
         options.overlay = overlay;
-        match mount(source.clone(), &options, &Env::real()) {
+        match mount(source.clone(), &options) {
             Ok(_) => panic!("mounted at {}", mountpoint.display()),
             Err(error) => {
                 assert!(error.to_string().contains("mountpoint"), "{error}");
@@ -47,7 +48,7 @@ fn refusals() {
     assert_eq!(kind_of(&file, true), Kind::NotDirectory);
     assert_eq!(kind_of(&dir.0, false), Kind::Exists);
     // with overlay it is mounted over what is there
-    let mount = mount(source.clone(), &MountOptions::new("tank", &dir.0), &Env::real()).unwrap();
+    let mount = mount(source.clone(), &MountOptions::new("tank", &dir.0)).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().size(), 100_000);
     mount.unmount(Unmount::IfUnused).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().size(), 0);
@@ -57,7 +58,7 @@ fn refusals() {
     let mut broken = Memory::new();
     broken.node(ROOT).body = crate::memory::Body::Broken(Kind::Checksum);
     let options = MountOptions::new("tank", &dir.0);
-    let error = fuse::mount(Arc::new(MemorySource::new(broken)), &options, &Env::real()).err().unwrap();
+    let error = crate::harness::mount(Arc::new(MemorySource::new(broken)), &options).err().unwrap();
     assert_eq!((error.kind(), error.place().dataset.as_deref()), (Kind::Checksum, Some("tank")));
     assert_eq!(mount_line(&dir.0), None);
 }
@@ -137,8 +138,7 @@ fn somebody_elses_umount() {
     m.mount.wait();
     assert!(!m.mount.is_mounted());
     // what is mounted there now is not ours, and must stay
-    let other =
-        mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("other", m.mount.point()), &Env::real()).unwrap();
+    let other = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("other", m.mount.point())).unwrap();
     m.mount.unmount(Unmount::IfUnused).unwrap();
     m.mount.unmount(Unmount::Force).unwrap();
     assert!(other.is_mounted());
@@ -171,7 +171,7 @@ fn serve_elsewhere(dir: &Path, exe: &Path, uid: Option<u32>) -> Child {
 fn serve() {
     let Some(dir) = std::env::var_os(SERVE_AT) else { return };
     let options = MountOptions::new("tank/user", dir);
-    let mount = mount(Arc::new(MemorySource::new(tree())), &options, &Env::real()).unwrap();
+    let mount = mount(Arc::new(MemorySource::new(tree())), &options).unwrap();
     println!("\nSERVING");
     std::io::stdout().flush().unwrap();
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
@@ -192,10 +192,79 @@ fn a_killed_process_is_cleared_away() {
     assert_eq!(errno(fs::metadata(dir.0.join("other"))), libc::ENOTCONN);
     drop(file);
 
-    let mount = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("tank", &dir.0), &Env::real()).unwrap();
+    let mount = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("tank", &dir.0)).unwrap();
     assert_eq!(fs::read(&path).unwrap().len(), 100_000);
     mount.unmount(Unmount::IfUnused).unwrap();
     assert_eq!(mount_line(&dir.0), None, "nothing dead is left below");
+}
+
+fn kill(signal: &str, pid: u32) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn a_stopped_process_is_not_waited_for() {
+    require!(root);
+    let dir = Dir::new();
+    let mut child = serve_elsewhere(&dir.0, &std::env::current_exe().unwrap(), None);
+    kill("-STOP", child.id());
+    let refused = helper().clear_dead(&dir.0, "zfs", Duration::from_secs(1)).unwrap_err();
+    assert_eq!(refused.kind(), Kind::Busy);
+    assert!(refused.what().ends_with("does not answer"), "{refused}");
+    kill("-CONT", child.id());
+    assert_eq!(helper().clear_dead(&dir.0, "zfs", Duration::from_secs(60)).unwrap(), 0);
+    assert_eq!(fs::metadata(dir.0.join("file")).unwrap().size(), 100_000);
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn helpers_are_replaced_and_tell_what_is_wrong() {
+    let mark = format!("mark-{}", std::process::id());
+    let helper = Helper::new("/proc/self/exe", &["--ignored", "--exact", "harness::help", "--skip", &mark]);
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        *pid != std::process::id() && line.split(|&byte| byte == 0).any(|word| word == mark.as_bytes())
+    };
+    let ids = || {
+        let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_one).collect::<Vec<u32>>()
+    };
+    let dir = Dir::new();
+    let point = dir.0.join("a/b");
+    assert_eq!(helper.make_folders(&point).unwrap(), 2);
+    let first = ids();
+    assert_eq!((first.len(), helper.make_folders(&point).unwrap()), (1, 0));
+    assert_eq!(ids(), first, "one is enough");
+    kill("-KILL", first[0]);
+    // its arguments go before its socket does
+    wait_until(|| fs::read_to_string(format!("/proc/{}/stat", first[0])).map_or(true, |stat| stat.contains(") Z ")));
+    helper.remove_folders(&point, 2);
+    assert!(!dir.0.join("a").exists());
+
+    // kind, text and cause as they are without another process between
+    let error = fuse::mount(
+        Arc::new(MemorySource::new(tree())),
+        &MountOptions::new("tank", &point),
+        &base::Env::real(),
+        &helper,
+    );
+    let error = error.err().unwrap();
+    let cause = std::error::Error::source(&error).unwrap().downcast_ref::<std::io::Error>().unwrap();
+    assert_eq!((error.kind(), cause.raw_os_error()), (Kind::NotFound, Some(libc::ENOENT)));
+    assert_eq!(error.what(), format!("mountpoint {}", point.display()));
+
+    drop(helper);
+    wait_until(|| ids().is_empty());
+}
+
+/// Returns when it comes true, which must not take long.
+fn wait_until(is_true: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < until, "it does not come true");
+        std::thread::yield_now();
+    }
 }
 
 /// A mountpoint of user nobody's, and a test binary that nobody may run.

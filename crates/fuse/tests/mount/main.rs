@@ -13,5 +13,6 @@ mod memory;
 mod names;
 mod permissions;
 mod rights;
+mod rules;
 mod snapshots;
 mod written;

@@ -51,6 +51,19 @@ fn large_writes() {
     }
 }
 
+/// With its write-back cache, the kernel does not send what was written before it asks where data is.
+#[test]
+fn what_the_kernel_keeps_is_no_hole() {
+    require!(root);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = true);
+    let file = open(&m, "file");
+    file.set_len(1 << 20).unwrap();
+    file.write_all_at(b"kept", 8192).unwrap();
+    // SAFETY: a system call on an open descriptor.
+    let data = unsafe { libc::lseek(file.as_raw_fd(), 0, libc::SEEK_DATA) };
+    assert!((0..=8192).contains(&data), "{data}");
+}
+
 /// Random writes of all kinds, beside the same in a vector.
 #[test]
 fn like_a_vector() {
@@ -301,13 +314,13 @@ fn synced() {
     File::open(m.path("")).unwrap().sync_all().unwrap();
     assert_eq!(syncs(), 3);
     drop(file);
-    let options = &mut OpenOptions::new();
-    let mut file = std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), libc::O_SYNC)
-        .open(m.path("file"))
-        .unwrap();
-    file.write_all(b"y").unwrap();
-    assert_eq!(syncs(), 4, "O_SYNC");
-    drop(file);
+    // the kernel asks for a sync after each write
+    for (count, flags) in [(4, libc::O_SYNC), (5, libc::O_DSYNC)] {
+        let options = &mut OpenOptions::new();
+        let options = std::os::unix::fs::OpenOptionsExt::custom_flags(options.write(true), flags);
+        options.open(m.path("file")).unwrap().write_all(b"y").unwrap();
+        assert_eq!(syncs(), count, "flags {flags:o}");
+    }
     m.mount.unmount(fuse::Unmount::IfUnused).unwrap();
     assert!(m.mount.has_ended());
     assert_eq!(m.source.syncs.load(Ordering::SeqCst), 1, "umount");

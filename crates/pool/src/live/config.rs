@@ -7,9 +7,12 @@ use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, Vdev};
 
+use super::Off;
+
 /// What the configuration says besides the vdevs.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
+    /// As the labels have it; the pool may be open under another one.
     pub(super) name: String,
     pub(super) guid: u64,
     /// 0: in use, 1: exported, 2: destroyed.
@@ -32,8 +35,20 @@ pub(super) struct Config {
     pub(super) imported: Option<NvList>,
     /// By guid of a leaf: object of what it has missed, where there was none when the pool was opened.
     pub(super) missed_maps: HashMap<u64, u64>,
+    /// By guid of a leaf: how it is taken off, until it is online again.
+    pub(super) off: HashMap<u64, Off>,
     /// The labels are to be written.
     pub(super) is_dirty: bool,
+}
+
+/// The leaves that are taken off, as the configuration that the tree was made of says.
+pub(super) fn taken_off(tree: &Tree) -> HashMap<u64, Off> {
+    let off = |leaf: &Vdev| match leaf.leaf_spec()? {
+        spec if spec.faulted => Some((leaf.guid(), Off::Faulted)),
+        spec if spec.offline => Some((leaf.guid(), Off::Offline)),
+        _ => None,
+    };
+    tree.iter().filter_map(off).collect()
 }
 
 impl Config {
@@ -44,15 +59,21 @@ impl Config {
             for (name, value) in self.head().iter() {
                 list.set(name, value.clone());
             }
-            list.set("vdev_tree", Value::List(self.vdevs_of(tree, imported)));
+            list.set("vdev_tree", Value::List(self.root(self.vdevs_of(tree, imported))));
             return list;
         }
         let mut list = self.head();
         list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
         list.set("vdev_children", Value::U64(tree.tops().len() as u64));
-        list.set("vdev_tree", Value::List(self.spec_of(tree, tree.root()).to_nvlist()));
+        list.set("vdev_tree", Value::List(self.root(self.spec_of(tree, tree.root()).to_nvlist())));
         list.set("features_for_read", Value::List(self.features()));
         list
+    }
+
+    /// The root vdev, whose guid is the pool's.
+    fn root(&self, mut config: NvList) -> NvList {
+        config.set("guid", Value::U64(self.guid));
+        config
     }
 
     /// The label of a leaf.
@@ -91,13 +112,25 @@ impl Config {
                 0 => {}
                 object => config.set("DTL", Value::U64(object)),
             }
+            for mark in ["offline", "faulted", "aux_state"] {
+                config.remove(mark);
+            }
+            match self.off.get(&leaf.guid()) {
+                None => {}
+                Some(Off::Offline) => config.set("offline", Value::U64(1)),
+                Some(Off::Faulted) => {
+                    config.set("faulted", Value::U64(1));
+                    config.set("aux_state", Value::Str("external".to_owned()));
+                }
+            }
         }
         map_children(config, &|child| self.renewed(child, tree))
     }
 
     /// The sum of the guids of the pool and all its vdevs.
     pub(super) fn guid_sum(&self, tree: &Tree) -> u64 {
-        tree.iter().fold(0, |sum: u64, vdev| sum.wrapping_add(vdev.guid()))
+        let vdevs = tree.iter().filter(|vdev| vdev.parent().is_some());
+        vdevs.fold(self.guid, |sum, vdev| sum.wrapping_add(vdev.guid()))
     }
 
     /// Object of what a leaf has missed; 0 if there is none.
@@ -111,6 +144,8 @@ impl Config {
         let mut spec = vdev.spec().clone();
         if let Some(leaf) = &mut spec.leaf {
             leaf.dtl_object = self.missed_map_of(vdev);
+            let off = self.off.get(&vdev.guid());
+            (leaf.offline, leaf.faulted) = (off == Some(&Off::Offline), off == Some(&Off::Faulted));
         }
         spec.children = vdev.children().iter().map(|&child| self.spec_of(tree, tree.vdev(child))).collect();
         spec

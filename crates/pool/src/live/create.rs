@@ -25,7 +25,6 @@ use dsl::Dsl;
 use dsl::write::PoolTraits;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::feature;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -73,7 +72,8 @@ impl LivePool {
         let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
         let traits = traits(&|guid| new.features.iter().any(|feature| feature == guid));
-        let (cache, mos, maps) = open_empty(env, &tree, &new.name, traits)?;
+        let name = new.temporary_name.as_ref().unwrap_or(&new.name);
+        let (cache, mos, maps) = open_empty(env, &tree, name, traits)?;
         let config = Config {
             name: new.name.clone(),
             guid: tree.root().guid(),
@@ -82,16 +82,17 @@ impl LivePool {
             host: new.host.clone(),
             comment: new.property("comment"),
             compatibility: new.property("compatibility"),
-            features_for_read: features_for_read(new),
+            features_for_read: Vec::new(),
             traits,
             missed_maps: HashMap::new(),
+            off: HashMap::new(),
             uberblock: None,
             object: CONFIG,
             imported: None,
             is_dirty: true,
         };
-        let view = Pool::unborn(&new.name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
-        let pool = Arc::new(LivePool::over(env, view, mos, maps, config, TXG_INITIAL - 1));
+        let view = Pool::unborn(name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
+        let pool = LivePool::over(env, view, mos, maps, config, TXG_INITIAL - 1);
         let new = new.clone();
         pool.run(move |context| {
             context.make_pool(&new, make_root)?;
@@ -120,9 +121,7 @@ impl SyncContext<'_> {
         self.make_features(new)?;
         change.add(DIRECTORY, "creation_version", 5000)?;
         change.add(DIRECTORY, "deflate", 1)?;
-        let salt: Vec<u8> = (0..4).flat_map(|_| change.env.random().to_le_bytes()).collect();
-        change.set(DIRECTORY, "org.illumos:checksum_salt", &Value::of_bytes(&salt))?;
-        change.mos.cache().zio().set_salt(*salt.first_chunk().expect("32 bytes"));
+        self.make_salt()?;
         let (_, created) = change.create_pool_dsl(&new.fs_properties)?;
         self.make_history()?;
         self.make_head(&created, make_root)?;
@@ -152,7 +151,7 @@ impl SyncContext<'_> {
             }
         }
         make(&objset, change.tx, created)?;
-        super::lock(&self.pool.heads).insert(created.dataset, super::Head { objset });
+        self.pool.add_head(created.dataset, objset)?;
         Ok(())
     }
 
@@ -184,34 +183,10 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    /// The tables of features: which there are, since when, and how often each is used.
+    /// The features that the pool has from the start.
     fn make_features(&self, new: &NewPool) -> Result<()> {
         let change = &self.change;
-        let [read, write, texts] = [(); 3].map(|()| change.create_table(ObjectType(0xc4)));
-        let (read, write, texts) = (read?, write?, texts?);
-        change.add(DIRECTORY, "features_for_read", read)?;
-        change.add(DIRECTORY, "features_for_write", write)?;
-        change.add(DIRECTORY, "feature_descriptions", texts)?;
-        let has = |guid: &str| new.features.iter().any(|f| f == guid);
-        let since = if has(ENABLED_TXG) { Some(change.create_table(ObjectType(0xc4))?) } else { None };
-        if let Some(since) = since {
-            change.add(DIRECTORY, "feature_enabled_txg", since)?;
-        }
-        let mut dated = 0;
-        for row in feature::FEATURES.iter().filter(|row| has(row.guid)) {
-            change.add(if row.readonly_compatible { write } else { read }, row.guid, 0)?;
-            change.set(texts, row.guid, &Value::of_text(row.name))?;
-            if let Some(since) = since.filter(|_| row.guid != ENABLED_TXG) {
-                change.add(since, row.guid, TXG_INITIAL)?;
-                dated += 1;
-            }
-        }
-        for guid in ACTIVE_FROM_THE_START.iter().filter(|guid| has(guid)) {
-            change.count_feature(guid, 1)?;
-        }
-        if since.is_some() {
-            change.count_feature(ENABLED_TXG, dated)?;
-        }
+        self.enable_features(&new.features)?;
         let set_aside =
             |vdev: &&vdev::Vdev| matches!(vdev.top_spec().and_then(|t| t.bias), Some(Bias::Special | Bias::Dedup));
         let classes = self.pool.tree.tops().filter(set_aside).count();
@@ -225,17 +200,6 @@ impl SyncContext<'_> {
 /// Features of datasets whose objects are counted by user and group, and by project.
 const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
-const ENABLED_TXG: &str = "com.delphix:enabled_txg";
-/// Features that are in use as soon as a pool has them.
-const ACTIVE_FROM_THE_START: [&str; 4] =
-    ["org.illumos:lz4_compress", "com.delphix:hole_birth", "com.delphix:embedded_data", "com.delphix:spacemap_v2"];
-
-/// Of the features that a new pool has in use, those without which its MOS cannot be read.
-fn features_for_read(new: &NewPool) -> Vec<String> {
-    let needed = ["com.delphix:hole_birth", "com.delphix:embedded_data"];
-    new.features.iter().filter(|guid| needed.contains(&guid.as_str())).cloned().collect()
-}
-
 /// The vdev tree of a new pool, and its devices.
 fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(Spec, Devices)> {
     let mut next = CONFIG + 1;
@@ -387,7 +351,7 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 }
 
 /// How the MOS is written.
-fn mos_policy(traits: PoolTraits) -> Policy {
+pub(super) fn mos_policy(traits: PoolTraits) -> Policy {
     let compress = if traits.lz4 { Compress::Lz4 } else { Compress::Lzjb };
     Policy {
         checksum: Checksum::Fletcher4,

@@ -45,9 +45,15 @@ impl LivePool {
         self.run(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
+            let head = context.pool.open_head(id);
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before
             lock(&context.pool.heads).remove(&id);
+            match head {
+                Ok(head) => context.free_log(&head),
+                // its blocks cannot be found either
+                Err(error) => tracing::warn!(name, "the intent log of what was destroyed: {error}"),
+            }
             match destroyed {
                 Destroyed::Nothing => {}
                 Destroyed::Queued => context.pool.has_destroyed.store(true, Ordering::Relaxed),
@@ -94,16 +100,23 @@ impl LivePool {
         self.run(move |context| context.log_history(&command))
     }
 
+    /// Adds a command line to the pool's history, some time soon.
+    pub fn record_later(&self, command: &str) {
+        let command = command.to_owned();
+        self.run_later(move |context| context.log_history(&command));
+    }
+
     /// May `bytes` more be written to the head of dataset object `id`? What frees more than it writes may always.
     ///
     /// Nobody knows what changes will take on disk before they are there. As long as that may be more than
     /// there is room for, whoever wants to write waits for a group to be synced. Only what is on disk by then
     /// decides; what one more operation takes beyond the limit, the pool's slop has room for. Errors:
-    /// `NoSpace`, `Quota`; `Suspended`.
+    /// `NoSpace`, `Quota`; `Suspended`, as from [`dmu::Txgs::begin`].
     pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {
         if frees {
             return Ok(());
         }
+        self.check_running()?;
         loop {
             let waiting = self.txgs.dirty_bytes().saturating_mul(ASIZE_INFLATION);
             let room = self.room_of(id)?;
@@ -115,7 +128,7 @@ impl LivePool {
             if waiting < room.bytes && bytes <= room.bytes {
                 return Ok(());
             }
-            self.sync()?;
+            self.sync_now()?;
         }
     }
 
@@ -135,7 +148,7 @@ impl LivePool {
     }
 
     /// Lets all open heads be written as their properties say now.
-    fn renew_policies(&self) -> Result<()> {
+    pub(super) fn renew_policies(&self) -> Result<()> {
         let view = self.view();
         for (id, head) in self.open_heads() {
             let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;

@@ -4,20 +4,17 @@
 //! the first group: logs of space maps, whose changes are taken up into the maps themselves.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use base::{Bookmark, Env, Error, Kind, Result, ResultExt};
-use dmu::{Mode, Objset};
-use format::blkptr::BlkPtr;
+use base::{Env, Error, Kind, Result, ResultExt};
 use format::feature;
 use format::space_map::Run;
-use zil::Record;
 use zio::alloc::TopShape;
 
-use super::config::Config;
+use super::config::{Config, taken_off};
 use super::create::{class_of, open_mos, traits};
+use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
@@ -66,8 +63,7 @@ const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
 impl LivePool {
     /// Opens a pool to be changed, from devices that are open for writing.
     ///
-    /// Errors: as from [`Pool::open`]; `ReadOnly` naming what forbids writing: features, an old version, a
-    /// log that has to be replayed.
+    /// Errors: as from [`Pool::open`]; `ReadOnly` naming what forbids writing: features, an old version.
     pub fn import(
         env: &Env,
         candidate: &Candidate,
@@ -75,11 +71,14 @@ impl LivePool {
         host: (u64, String),
     ) -> Result<Arc<LivePool>> {
         let pool = Pool::open(env, candidate, options)?;
-        LivePool::of(env, pool, host).in_pool(&candidate.name)
+        let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
+        LivePool::of(env, pool, name, host).in_pool(&candidate.name)
     }
 
-    fn of(env: &Env, pool: Pool, host: (u64, String)) -> Result<Arc<LivePool>> {
+    /// `name` is what its labels call it.
+    fn of(env: &Env, pool: Pool, name: String, host: (u64, String)) -> Result<Arc<LivePool>> {
         check_writable(&pool)?;
+        let claims = find_claims(&pool)?;
         let tree = pool.tree().clone();
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
@@ -94,7 +93,7 @@ impl LivePool {
         let features =
             label.opt_list("features_for_read").map(|list| list.iter().map(|(guid, _)| guid.to_owned()).collect());
         let config = Config {
-            name: pool.name().to_owned(),
+            name,
             guid: pool.guid(),
             state: 0,
             txg: uberblock.txg,
@@ -104,22 +103,25 @@ impl LivePool {
             features_for_read: features.unwrap_or_default(),
             traits,
             missed_maps: HashMap::new(),
+            off: taken_off(&tree),
             uberblock: Some(uberblock.clone()),
             object: object_directory(pool.mos())?.require_u64("config")?,
             imported: Some(pool.config().clone()),
             is_dirty: true,
         };
-        let live = LivePool::over(env, pool, mos, maps, config, uberblock.txg);
+        // what a log has been given since the last group is none of the future's
+        let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, u64::max);
+        let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
         // what destroyed heads left may still wait
         live.has_destroyed.store(true, Ordering::Relaxed);
         // readers and the writer share one cache from now on
         live.renew_view()?;
-        let live = Arc::new(live);
         // the labels say that it is in use, and by whom
         live.run(move |context| {
             if has_logs {
                 context.take_up_logs()?;
             }
+            context.claim(&claims)?;
             context.write_config()
         })?;
         Ok(live)
@@ -213,39 +215,6 @@ fn check_writable(pool: &Pool) -> Result<()> {
     };
     if pool.tree().iter().any(is_fixed) {
         return refuse("pools with removed or replaced devices, or draid vdevs, can be imported read-only".into());
-    }
-    check_logs(pool)
-}
-
-/// Refuses a pool with a log that holds what was promised to somebody: only replaying it would keep that.
-fn check_logs(pool: &Pool) -> Result<()> {
-    struct Any(bool);
-    impl zil::Visitor for Any {
-        fn block(&mut self, _: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
-            ControlFlow::Continue(())
-        }
-        fn record(&mut self, _: &Record<'_>) -> ControlFlow<()> {
-            self.0 = true;
-            ControlFlow::Break(())
-        }
-    }
-    for dir in pool.dsl().walk()? {
-        if dir.phys.head_dataset == 0 {
-            continue;
-        }
-        let head = pool.dsl().head(&dir)?;
-        if head.phys.bp.is_hole() {
-            continue;
-        }
-        let objset = Objset::open(pool.cache().clone(), head.id, head.phys.bp, Mode::Raw, &head.name)?;
-        let header = zil::Header::parse(&objset.phys().log_header)?;
-        let mut any = Any(false);
-        zil::walk(pool.cache().zio(), head.id, &header, &mut any);
-        if any.0 || header.is_claimed() && !header.first.is_hole() {
-            let what = "the intent log has not been replayed, which this version cannot do: import the pool \
-                        read-only, or let OpenZFS import and export it";
-            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
-        }
     }
     Ok(())
 }

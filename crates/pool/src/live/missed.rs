@@ -9,12 +9,10 @@ use std::collections::HashMap;
 
 use base::Result;
 use dmu::Object;
-use format::dnode::Dnode;
-use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run};
 use vdev::{Tree, TxgRanges};
 
-use super::space_maps::{HEADER, INDIRECT_SHIFT, SPACEMAP_HISTOGRAM};
+use super::space_maps::{SPACEMAP_HISTOGRAM, new_map};
 use super::{SyncContext, lock};
 
 /// Bytes of a block of such a map.
@@ -54,8 +52,7 @@ impl SyncContext<'_> {
 
     fn make_missed_map(&self) -> Result<Object> {
         let has_histogram = self.change.feature(SPACEMAP_HISTOGRAM)?.is_some();
-        let mut dnode = Dnode::new(ObjectType::SPACE_MAP, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = HEADER;
+        let mut dnode = new_map(BLOCK_SIZE, has_histogram);
         let empty = Header { length: 0, allocated: 0 };
         dnode.bonus = empty.bonus(0, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         self.change.count_feature(SPACEMAP_HISTOGRAM, 1)?;

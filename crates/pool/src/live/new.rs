@@ -9,6 +9,8 @@ use vdev::spec::Bias;
 pub struct NewPool {
     /// Its name.
     pub name: String,
+    /// Another name that it goes by until it is exported.
+    pub temporary_name: Option<String>,
     /// Its top-level vdevs, in order.
     pub vdevs: Vec<NewVdev>,
     /// Devices that stand by for others.

@@ -40,6 +40,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     fn store_property(&self, name: &str, value: &PropertyValue) -> Result<()> {
+        self.pool.suspension.note_property(name, value);
         let change = &self.change;
         let table = change.number(DIRECTORY, TABLE)?;
         if *value == PropertyValue::Text(String::new()) {

@@ -21,11 +21,11 @@ use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
 use super::lock;
 
 /// log2 of the bytes of an indirect block of a space map.
-pub(super) const INDIRECT_SHIFT: u8 = 14;
+const INDIRECT_SHIFT: u8 = 14;
 /// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
 const BLOCK_SIZE: u64 = 16 << 10;
 /// Type of the bonus buffer of a space map.
-pub(super) const HEADER: ObjectType = ObjectType(7);
+const HEADER: ObjectType = ObjectType(7);
 /// The feature that counts maps with a histogram.
 pub(super) const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 /// The feature of entries of two words.
@@ -102,6 +102,10 @@ impl SpaceMaps {
     pub(super) fn take_up(&self, change: &Change<'_>) -> Result<()> {
         let allocator = change.mos.cache().zio().allocator()?.clone();
         let places: Vec<(u64, u64)> = lock(&self.pending).keys().copied().collect();
+        // what the group has freed so far is part of maps that are written anew
+        let mut told = allocator.take_changes(change.tx.txg());
+        told.retain(|one| !places.contains(&(one.top, one.metaslab)));
+        self.write(change, told, 1)?;
         for (top, metaslab) in places {
             let one = MetaslabChange { top, metaslab, allocated: Vec::new(), freed: Vec::new() };
             self.write_one(change, &allocator, &one, (1, true))?;
@@ -178,11 +182,9 @@ impl SpaceMaps {
 
     /// Makes the map of a metaslab in which something is allocated for the first time.
     fn create_map(&self, change: &Change<'_>, one: &MetaslabChange) -> Result<Object> {
-        let mut dnode = Dnode::new(ObjectType::SPACE_MAP, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = HEADER;
-        let object = change.mos.allocate(change.tx, dnode)?;
-        let header = Header { length: 0, allocated: 0 };
         let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+        let object = change.mos.allocate(change.tx, new_map(BLOCK_SIZE, has_histogram))?;
+        let header = Header { length: 0, allocated: 0 };
         let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         object.update(change.tx, |dnode| dnode.bonus = bonus)?;
         change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
@@ -192,6 +194,15 @@ impl SpaceMaps {
         top.maps[one.metaslab as usize].0 = object.id();
         object.fresh()
     }
+}
+
+/// The dnode of an empty map. OpenZFS goes by the room that it leaves to the bonus buffer when it looks
+/// whether a map has a histogram, so one without has no room for one.
+pub(super) fn new_map(block_size: u64, has_histogram: bool) -> Dnode {
+    let pointers = if has_histogram { 1 } else { 3 };
+    let mut dnode = Dnode::new(ObjectType::SPACE_MAP, block_size, INDIRECT_SHIFT, pointers, 1);
+    dnode.bonus_type = HEADER;
+    dnode
 }
 
 /// Numbers of free runs, by the binary logarithm of their lengths.

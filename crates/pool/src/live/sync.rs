@@ -7,6 +7,9 @@
 //!   then     flush ─ labels 0 and 2 ─ flush ─ uberblock ─ flush ─ labels 1 and 3 ─ flush
 //! ```
 //!
+//! A step in which devices fail that cannot be done without is made again when they are back; see
+//! `suspension`. Until then nothing that follows it is done.
+//!
 //! From pass 3 on, what dies in the MOS is put off to the next group: otherwise each free would change a
 //! space map, whose change would free another block.
 
@@ -94,7 +97,7 @@ impl LivePool {
         let is_idle = !has_destroyed
             && !self.has_tasks()
             && !self.mos.is_dirty(txg)
-            && heads.iter().all(|(_, h)| !h.objset.is_dirty(txg));
+            && heads.iter().all(|(_, head)| !head.is_dirty(txg));
         if is_idle {
             return Ok(());
         }
@@ -102,12 +105,15 @@ impl LivePool {
         let size_of = |bp: &BlkPtr| dsize(&self.cache, bp);
         let change = Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of };
         let context = SyncContext { pool: self, change };
-        self.free_put_off(&change)?;
         if has_destroyed && let Err(error) = context.free_destroyed() {
             // what was freed is noted; the rest waits for the pool's next import
             tracing::error!(pool = self.name, "freeing what was destroyed: {error}");
             self.has_destroyed.store(false, Ordering::Relaxed);
         }
+        // from here on nothing can be left out
+        let suspension = self.suspension.clone();
+        let _patient = self.cache.zio().be_patient(Arc::new(move |error| suspension.wait(error)));
+        self.free_put_off(&change)?;
         self.sync_heads(&change)?;
         let told = self.run_tasks(&context);
         // what tasks made in new heads, and changed in others
@@ -122,20 +128,25 @@ impl LivePool {
 
     /// Writes the changes of all heads.
     fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
-        let (txg, zio) = (change.tx.txg(), self.cache.zio());
+        let txg = change.tx.txg();
         for (id, head) in self.open_heads() {
-            if !head.objset.is_dirty(txg) {
+            if !head.is_dirty(txg) {
                 continue;
+            }
+            let of_log = head.log.is_dirty(txg).then(|| head.log.sync(txg));
+            if let Some(update) = &of_log {
+                head.objset.set_log_header(update.header)?;
             }
             let mut ledger = HeadLedger::open(change, id)?;
             let Some(synced) = head.objset.sync(change.tx, &mut ledger)? else { continue };
-            zio.finish_writes()?;
+            self.finish_writes(txg)?;
             for guid in ledger.features {
                 change.use_feature(id, guid)?;
             }
             let freed = ledger.inner.finish(change, synced.rootbp())?;
             head.objset.commit(synced);
             freed.iter().for_each(|bp| self.free(txg, bp));
+            of_log.iter().for_each(|update| self.free_of_log(txg, update));
         }
         Ok(())
     }
@@ -150,8 +161,8 @@ impl LivePool {
     /// Writes the MOS until nothing more changes.
     fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
         let change = &context.change;
-        let (txg, zio) = (change.tx.txg(), self.cache.zio());
-        let allocator = zio.allocator()?;
+        let txg = change.tx.txg();
+        let allocator = self.cache.zio().allocator()?;
         for pass in 1..PASSES_MAX {
             if pass == 2 {
                 // who could not take the first pass has missed the group
@@ -164,7 +175,7 @@ impl LivePool {
             let Some(synced) = self.mos.sync(change.tx, &mut ledger)? else {
                 return Ok(());
             };
-            zio.finish_writes()?;
+            self.finish_writes(txg)?;
             self.mos.commit(synced);
             let sum = |bps: &[BlkPtr]| {
                 bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, (change.size_of)(bp))))
@@ -219,21 +230,46 @@ impl LivePool {
             checkpoint_txg: 0,
             raidz_reflow: 0,
         };
-        self.tree.flush()?;
+        self.flush_writes(txg)?;
         let label_of = |leaf: &vdev::Vdev| config.label(&self.tree, leaf).pack();
         if config.is_dirty {
-            self.tree.write_labels(&[0, 2], &label_of)?;
-            self.tree.flush()?;
-        }
-        self.tree.write_uberblock(&uberblock)?;
-        self.tree.flush()?;
-        if config.is_dirty {
-            self.tree.write_labels(&[1, 3], &label_of)?;
-            self.tree.flush()?;
             self.config().is_dirty = false;
+            self.write_and_flush(&|| self.tree.write_labels(&[0, 2], &label_of))?;
+        }
+        self.write_and_flush(&|| self.tree.write_uberblock(&uberblock))?;
+        if config.is_dirty {
+            self.write_and_flush(&|| self.tree.write_labels(&[1, 3], &label_of))?;
         }
         self.config().uberblock = Some(uberblock);
         Ok(())
+    }
+
+    /// Waits until all blocks that were sent on their way are on the devices, whatever that takes.
+    fn finish_writes(&self, txg: u64) -> Result<()> {
+        let zio = self.cache.zio();
+        self.suspension.persist(|again| if again { zio.retry_writes(txg) } else { zio.finish_writes() })
+    }
+
+    /// Makes them last.
+    fn flush_writes(&self, txg: u64) -> Result<()> {
+        let zio = self.cache.zio();
+        self.suspension.persist(|again| {
+            if again {
+                zio.retry_writes(txg)?;
+            }
+            zio.flush_writes()
+        })
+    }
+
+    /// Writes something on all leaves, and flushes it: both again if one fails.
+    fn write_and_flush(&self, write: &dyn Fn() -> Result<()>) -> Result<()> {
+        self.suspension.persist(|again| {
+            if again {
+                self.tree.begin_again(None);
+            }
+            write()?;
+            self.tree.flush()
+        })
     }
 
     /// Lets readers see the group that has just been written.

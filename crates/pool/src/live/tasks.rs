@@ -23,11 +23,13 @@ pub(super) struct Task(Box<dyn FnOnce(&SyncContext<'_>) -> Tell + Send>);
 
 impl LivePool {
     /// Makes a change of the pool's own objects, and returns when it is on disk. What `work` may refuse it has
-    /// to refuse before it changes anything. Errors: those of `work`; `Suspended`.
+    /// to refuse before it changes anything. Errors: those of `work`; `Suspended`, at once if the pool is so
+    /// already.
     pub fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.check_running()?;
         let (done, outcome) = mpsc::channel();
         let task = move |context: &SyncContext<'_>| -> Tell {
             let result = work(context);
@@ -40,6 +42,17 @@ impl LivePool {
         self.sync()?;
         let lost = || Error::new(Kind::Suspended, "the pool is suspended");
         outcome.recv().map_err(|_| lost())?
+    }
+
+    /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.
+    pub fn run_later(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
+        let task = move |context: &SyncContext<'_>| -> Tell {
+            if let Err(error) = work(context) {
+                tracing::warn!(pool = context.pool.name(), "a change was not made: {error}");
+            }
+            Box::new(|| ())
+        };
+        lock(&self.tasks).push(Task(Box::new(task)));
     }
 
     /// Makes the changes that wait. Returns whom to tell when they are on disk.

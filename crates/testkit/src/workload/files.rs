@@ -42,7 +42,8 @@ impl Workload {
         }
         let txgs = self.pool.txgs().clone();
         let options = zpl::Options { xattr_sa: id % 2 == 0, ..zpl::Options::default() };
-        let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options)?;
+        let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
+        zpl.replay_log()?;
         let cleaned = zpl.clean_unlinked()?;
         if cleaned != files.orphans.len() as u64 {
             return Err(Error::corrupt(format!("{cleaned} files without a name were freed, not {:?}", files.orphans)));

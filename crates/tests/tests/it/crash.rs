@@ -14,6 +14,8 @@
 
 mod faults;
 mod full;
+mod promises;
+mod suspended;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -388,6 +390,11 @@ fn cuts_of_an_uneven_stripe() {
 #[test]
 fn cuts_of_raidz2() {
     cut(Layout::Raidz2);
+}
+
+#[test]
+fn cuts_of_a_pool_with_log_device() {
+    cut(Layout::Logged);
 }
 
 #[test]

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
+use dsl::accounting::{Counted, Owner};
 use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, scan};
 use testkit::workload::FEATURES;
-use zpl::{New, NewFs, NewKind, Zpl, create_fs};
+use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
 
 /// Features beside those of every test: objects are counted by owner and project.
 const ACCOUNTING: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
@@ -25,6 +26,7 @@ fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBu
     }
     let new = NewPool {
         name: "live".into(),
+        temporary_name: None,
         vdevs: vec![NewVdev {
             shape,
             bias: None,
@@ -84,7 +86,7 @@ fn files_are_there_after_export() {
         for name in ["live", "live/sub"] {
             let id = pool.view().dsl().find(name).unwrap().id;
             let set = pool.head(id).unwrap();
-            let zpl = Zpl::open_writable(set, pool.txgs().clone(), env.clone(), Default::default()).unwrap();
+            let zpl = Zpl::open_writable(set, pool.txgs().clone(), env.clone(), Default::default(), None).unwrap();
             let directory = New { kind: NewKind::Directory, mode: 0o755, umask: 0, uid: 1000, gid: 100 };
             let d = zpl.create(zpl.root(), b"dir", &directory).unwrap().ino;
             for i in 0..500usize {
@@ -119,4 +121,132 @@ fn files_are_there_after_export() {
         drop(pool);
         judge(dir.path());
     }
+}
+
+/// A pool without features gets all of them, and another guid, while it is used under another name.
+#[test]
+fn features_and_guid_change_while_files_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let (with_features, devices) = new_pool(dir.path(), Shape::Mirror, 2);
+    let new = NewPool { features: Vec::new(), temporary_name: Some("other".into()), ..with_features.clone() };
+    let env = Env::real();
+    let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
+    pool.start();
+    assert_eq!(pool.view().name(), "other");
+    let id = pool.view().dsl().find("other").unwrap().id;
+    let zpl =
+        Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env.clone(), Default::default(), None).unwrap();
+    let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let ino = zpl.create(zpl.root(), b"file", &file).unwrap().ino;
+    let open = zpl.open_file(ino).unwrap();
+    let mut expect = vec![7u8; 8 << 20];
+    open.write(0, &expect).unwrap();
+    pool.sync().unwrap();
+    assert_eq!(pool.view().features().guids().count(), 0);
+
+    pool.enable_features(with_features.features.clone()).unwrap();
+    pool.enable_features(with_features.features.clone()).unwrap();
+    assert_eq!(pool.view().features().guids().count(), with_features.features.len());
+    let state = |guid| pool.view().features().state(guid);
+    assert_eq!(state("com.delphix:hole_birth"), pool::FeatureState::Active);
+    assert_eq!(state("org.illumos:skein"), pool::FeatureState::Enabled);
+    let before = pool.view().guid();
+    pool.change_guid(Some(4711)).unwrap();
+    assert_eq!(pool.view().guid(), 4711);
+    pool.change_guid(None).unwrap();
+    let guid = pool.view().guid();
+    assert!(guid != 4711 && guid != before);
+    // a hole that knows when it was made, in place of what was there before there were such
+    open.allocate(Allocate::PunchHole, 1 << 20, 4 << 20).unwrap();
+    expect[1 << 20..5 << 20].fill(0);
+    pool.create_dataset("other/sub", vec![("checksum".into(), "skein".into())], |set, tx, _| make_fs(set, tx, 8))
+        .unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop((zpl, open, pool, devices));
+
+    let pool = reopen(dir.path());
+    assert_eq!((pool.name(), pool.guid()), ("live", guid));
+    let dataset = pool.dsl().find("live").unwrap();
+    let zpl = Zpl::open(pool.dsl().objset(&dataset, dmu::Mode::Plain).unwrap()).unwrap();
+    let mut got = vec![0; expect.len()];
+    assert_eq!(zpl.open_file(zpl.resolve(b"/file").unwrap()).unwrap().read(0, &mut got).unwrap(), got.len());
+    assert!(got == expect);
+    drop((zpl, dataset, pool));
+    judge(dir.path());
+}
+
+/// Asks the pool for the limits of owners, as a pool process does.
+pub(crate) struct Limits(pub(crate) Arc<LivePool>, pub(crate) u64);
+
+impl Room for Limits {
+    fn admit(&self, _bytes: u64, _frees: bool) -> base::Result<()> {
+        Ok(())
+    }
+
+    fn has_limits(&self) -> bool {
+        self.0.has_owner_limits(self.1).unwrap()
+    }
+
+    fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> base::Result<()> {
+        let owner = match owner {
+            zpl::Owner::User => Owner::User,
+            zpl::Owner::Group => Owner::Group,
+            zpl::Owner::Project => Owner::Project,
+        };
+        self.0.admit_owner(self.1, owner, Counted::Bytes, id)?;
+        if is_new { self.0.admit_owner(self.1, owner, Counted::Objects, id) } else { Ok(()) }
+    }
+}
+
+#[test]
+fn owners_have_limits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (new, devices) = new_pool(dir.path(), Shape::Single, 1);
+    let env = Env::real();
+    let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
+    pool.start();
+    let id = pool.view().dsl().find("live").unwrap().id;
+    let options = zpl::Options { room: Arc::new(Limits(pool.clone(), id)), ..zpl::Options::default() };
+    let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env.clone(), options, None).unwrap();
+    let create = |name: &str, uid| {
+        let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid, gid: 100 };
+        zpl.create(zpl.root(), name.as_bytes(), &new).map(|stat| stat.ino)
+    };
+    let write = |ino: u64, offset: u64| zpl.open_file(ino).unwrap().write(offset, &[7; 1 << 20]);
+    let limit = |owner, counted, who: u64, limit| {
+        pool.set_owner_limit("live", owner, counted, &(String::new(), who), limit).unwrap();
+    };
+    let is_refused = |error: base::Error| assert_eq!(error.kind(), base::Kind::Quota, "{error}");
+    let (mine, other) = (create("mine", 1000).unwrap(), create("other", 1001).unwrap());
+    write(mine, 0).unwrap();
+    limit(Owner::User, Counted::Bytes, 1000, 512 << 10);
+    is_refused(write(mine, 1 << 20).unwrap_err());
+    is_refused(zpl.open_file(mine).unwrap().append(&[1; 10]).unwrap_err());
+    is_refused(create("more", 1000).unwrap_err());
+    let to_me = zpl::SetAttr { uid: Some(1000), ..zpl::SetAttr::default() };
+    is_refused(zpl.set_attr(other, &to_me).unwrap_err());
+    write(other, 0).unwrap();
+    limit(Owner::User, Counted::Bytes, 1000, 16 << 20);
+    write(mine, 1 << 20).unwrap();
+    zpl.set_attr(other, &to_me).unwrap();
+    pool.sync().unwrap();
+    // by group, and by number: two files, and the root is another one's
+    limit(Owner::Group, Counted::Objects, 100, 2);
+    is_refused(create("third", 1002).unwrap_err());
+    write(mine, 2 << 20).unwrap();
+    limit(Owner::Group, Counted::Objects, 100, 3);
+    let third = create("third", 1002).unwrap();
+    limit(Owner::Group, Counted::Bytes, 100, 1 << 20);
+    is_refused(write(third, 0).unwrap_err());
+    limit(Owner::Group, Counted::Bytes, 100, 0);
+    write(third, 0).unwrap();
+    // what is freed is there for others
+    limit(Owner::User, Counted::Bytes, 1002, 1 << 20);
+    is_refused(write(third, 0).unwrap_err());
+    zpl.set_attr(third, &zpl::SetAttr { size: Some(0), ..zpl::SetAttr::default() }).unwrap();
+    pool.sync().unwrap();
+    write(third, 0).unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop((zpl, pool, devices));
+    judge(dir.path());
 }

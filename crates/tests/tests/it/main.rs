@@ -6,6 +6,8 @@ mod damage;
 mod files;
 mod golden;
 mod live;
+mod log;
 mod names;
 mod redundancy;
+mod replay;
 mod ztest;

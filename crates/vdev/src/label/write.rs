@@ -11,6 +11,7 @@
 
 use base::{AlignedBuf, Endian, Error, Kind as ErrorKind, Result};
 use codec::checksum::{Checksum, embedded};
+use device::meter::Purpose;
 use device::{Device, Write, write_batch};
 use format::uberblock::Uberblock;
 
@@ -154,7 +155,8 @@ impl Tree {
                 }
             }
         }
-        let writes = all.iter().map(|(_, leaf, part)| self.write_of(leaf.id(), part.offset, &part.bytes));
+        let writes =
+            all.iter().map(|(_, leaf, part)| self.write_of(leaf.id(), part.offset, &part.bytes, Purpose::SyncWrite));
         let mut writes: Vec<Write<'_>> = writes.collect();
         write_batch(&mut writes);
         let (mut good, mut error) = (vec![0; self.tops().len()], None);
@@ -175,7 +177,7 @@ impl Tree {
 }
 
 fn device_of(leaf: &Vdev) -> &dyn Device {
-    &**leaf.device().expect("only leaves with a device are written")
+    leaf.device().expect("only leaves with a device are written")
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use base::Kind as ErrorKind;
 
 use super::*;
 use crate::draid::Shape;
-use crate::{State, TxgRanges};
+use crate::{Aux, Health, State, TxgRanges};
 
 const WHOLE: std::ops::Range<u64> = 0..DEVICE_BYTES_MIN;
 const SIZES: [usize; 8] = [512, 1024, 1536, 2560, 4096, 6656, 20_480, 131_072];
@@ -294,11 +294,41 @@ fn flushes_go_where_something_was_written() {
     put(0, 13);
     pool.devices[&101].fail_flush(3);
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
+    // what is lost does not come back by flushing again, but by writing it again
+    assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
+    pool.tree.begin_again(Some(13));
+    assert!(!leaf(100).is_missing(13) && leaf(100).is_missing(8) && leaf(101).is_missing(12));
     // a single device has nobody to make up for it
     put(1, 14);
     pool.devices[&102].fail_flush(0);
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
+    pool.tree.begin_again(None);
     pool.tree.flush().unwrap();
+}
+
+#[test]
+fn what_a_pool_can_do_without() {
+    let single = Spec { id: 1, ..top(disk(1, 110), 9) };
+    let pool = pool(vec![raidz(1, 3, 12), single]);
+    let can = |guid| pool.tree.can_do_without(guid);
+    assert_eq!([100, 101, 102, 110, 999].map(can), [true, true, true, false, true]);
+    // who has missed something needs all others, and is not needed
+    pool.tree.miss(101, 5..9);
+    assert_eq!([100, 101, 102].map(can), [false, true, false]);
+    pool.tree.miss(102, 20..21);
+    assert_eq!([100, 101, 102].map(can), [false, false, false]);
+    pool.tree.set_missing(101, TxgRanges::new());
+    pool.tree.set_missing(102, TxgRanges::new());
+    pool.tree.set_health(100, Health::new(State::Faulted, Aux::ErrExceeded));
+    assert_eq!([100, 101, 102].map(can), [true, false, false]);
+    assert!(pool.tree.reopen(100, None));
+    assert_eq!([100, 101, 102].map(can), [true, true, true]);
+    // another device takes its place, and is used from then on
+    let other = Arc::new(MemDevice::new("other", vec![7; pool.devices[&110].size() as usize]));
+    assert!(pool.tree.reopen(110, Some(other)) && !pool.tree.reopen(999, None));
+    let mut got = vec![0; 512];
+    pool.tree.read_batch(&[extent(1, 0, 512)], &mut [&mut got]).remove(0).unwrap();
+    assert_eq!(got, [7; 512]);
 }
 
 #[test]
@@ -326,4 +356,34 @@ fn accounts_leave_parity_out() {
     assert_eq!(pool.tree.deflate(0, 192 << 10).unwrap(), 384 * 341);
     assert_eq!(pool.tree.deflate(1, 192 << 10).unwrap(), 192 << 10);
     assert!(pool.tree.deflate(2, 512).is_err());
+}
+
+/// Top-level vdevs count blocks, leaves count requests; and all requests are timed.
+#[test]
+fn what_is_done_is_counted() {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use device::meter::Purpose;
+
+    let pool = pool(vec![raidz(1, 3, 9)]);
+    pool.tree.set_clock(&base::Env::real());
+    let (place, block) = (extent(0, 0, 4096), pattern(1, 4096));
+    write(&pool.tree, &[(place, block.clone())]).remove(0).unwrap();
+    let sync = [(extent(0, 1 << 20, 512), &block[..512])];
+    pool.tree.write_batch_for(Purpose::SyncWrite, &sync).remove(0).unwrap();
+    assert!(pool.read_fast(place).unwrap() == block && pool.read_slow(place, &block).unwrap() == block);
+    pool.devices[&101].vanish(true);
+    assert!(pool.read_fast(place).is_err());
+    let counts = |stats: &crate::Stats| {
+        [&stats.reads, &stats.read_bytes, &stats.writes, &stats.write_bytes].map(|n| n.load(Relaxed))
+    };
+    assert_eq!(counts(pool.tree.top(0).unwrap().stats()), [2, 8192, 2, 4608]);
+    let leaf = |guid| pool.tree.leaf(guid).unwrap().stats();
+    // parity of both, read when every way was tried
+    assert_eq!(counts(leaf(100)), [1, 2048, 2, 2560]);
+    // the small block lies on the two others
+    assert_eq!(counts(leaf(101))[2..], [1, 2048]);
+    let sum = |times: &[u64]| times.iter().sum::<u64>();
+    assert_eq!(leaf(100).meter.totals().map(|times| sum(&times)), [1, 2]);
+    assert_eq!((leaf(100).meter.sizes(Purpose::AsyncWrite)[11], leaf(100).meter.sizes(Purpose::SyncWrite)[9]), (1, 1));
 }

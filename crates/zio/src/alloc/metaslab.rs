@@ -173,6 +173,28 @@ impl Metaslab {
         Some(offset)
     }
 
+    /// Allocates just these bytes. Errors: `Corrupt` if they are not free, and nothing is changed.
+    /// Panics if it is not loaded.
+    pub(super) fn claim(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+        let taken = || Error::corrupt(format!("block from {:#x} to {:#x} is in use", range.start, range.end));
+        let free = match &mut self.space {
+            Space::Free(free) => free,
+            Space::Unloaded => panic!("claiming in a metaslab that is not loaded"),
+            Space::Bad => return Err(Error::corrupt("the space map of its metaslab is no good")),
+        };
+        let inside = range.start < range.end && range.start >= self.region.start && range.end <= self.region.end;
+        if !inside || !free.contains(range.clone()) {
+            return Err(taken());
+        }
+        free.remove(range.clone())?;
+        self.last_used = txg;
+        self.allocated += range.end - range.start;
+        let open = self.open(txg);
+        open.born.add(range.clone())?;
+        shift_between(&mut open.freed, &mut open.allocated, range);
+        Ok(())
+    }
+
     /// Gives back at once what was allocated in this same `txg`.
     /// Errors: `Corrupt` if it was not, and nothing is changed.
     pub(super) fn unallocate(&mut self, txg: u64, range: Range<u64>) -> Result<()> {

@@ -1,18 +1,23 @@
 //! Blocks on their way to the devices.
 //!
 //! ```text
-//!   write_batch ─▶ waiting (64 MiB at most) ─▶ batch ─▶ vdev::Tree::write_batch ─▶ done
-//!                        ▲                                   │
-//!                        └──────────── retry ──── failed ◀───┘
+//!   write_batch ─▶ waiting (64 MiB at most) ─▶ batch ─▶ vdev::Tree::write_batch
+//!                        ▲                                   │       │
+//!                        ├──────────── retry ──── failed ◀───┘       │
+//!                        └──────────── retry ──── kept ◀─────────────┘
+//!                                                  └─▶ flushed: let go
 //! ```
+//!
+//! A device that goes away takes along what it has not flushed. So what was written is kept until the
+//! whole transaction group is flushed, and if that fails it is written once more when the device is back.
 //!
 //! One thread takes what is waiting, in batches, while the callers compress more. Where there are no
 //! threads the caller writes at once.
 //!
 //! Space that is freed and allocated again in one transaction group, or a block that is written anew
 //! in its place, gives two writes to the same bytes. Batches go out one after the other, and none has
-//! two writes that overlap, so the last one stays; and a failed write is forgotten when a later one
-//! to the same bytes comes, or the bytes are given back.
+//! two writes that overlap, so the last one stays; and a write that is kept, or has failed, is forgotten
+//! when a later one to the same bytes comes, or the bytes are given back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
@@ -61,12 +66,14 @@ pub(super) struct Outgoing {
     pub(super) range: Range<u64>,
     pub(super) bytes: Bytes,
     pub(super) bookmark: Bookmark,
+    /// Which of the writes that were ever taken it is.
+    number: u64,
 }
 
 impl Outgoing {
     pub(super) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> Outgoing {
         let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
-        Outgoing { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark }
+        Outgoing { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
 
     fn overlaps(&self, top: u64, range: &Range<u64>) -> bool {
@@ -100,6 +107,13 @@ struct State {
     /// Whether it has panicked; then so does who waits for it.
     broken: bool,
     failed: Vec<(Outgoing, Error)>,
+    /// What is being written.
+    batch: Vec<(u64, Range<u64>)>,
+    /// Written, and perhaps not flushed yet: by vdev and offset, apart from each other.
+    kept: BTreeMap<(u64, u64), Outgoing>,
+    /// Bytes that were given back while writes to them may have been on their way: vdev, range, and the last
+    /// of these writes.
+    given_back: Vec<(u64, Range<u64>, u64)>,
 }
 
 impl Queue {
@@ -114,7 +128,7 @@ impl Queue {
             while state.held > WAITING_MAX && state.has_thread {
                 state = self.0.wait(state);
             }
-            state.failed.retain(|(failed, _)| !failed.overlaps(write.extent.top, &write.range));
+            state.forget(write.extent.top, &write.range);
             state.add(write);
         }
         self.start(env, state);
@@ -145,18 +159,43 @@ impl Queue {
         }
     }
 
-    /// Tries again what has failed.
+    /// Writes again what has failed, and what is kept.
     pub(crate) fn retry(&self, env: &Env) -> Result<()> {
+        // what is waiting goes first: it may be newer than what is kept of the same bytes until then
+        let _ = self.finish();
         let mut state = self.0.lock();
-        // none overlaps with one that is waiting, or it would have been forgotten
-        std::mem::take(&mut state.failed).into_iter().for_each(|(write, _)| state.add(write));
+        let kept = std::mem::take(&mut state.kept).into_values();
+        let again: Vec<Outgoing> = kept.chain(std::mem::take(&mut state.failed).into_iter().map(|(w, _)| w)).collect();
+        again.into_iter().for_each(|write| state.add(write));
         self.start(env, state);
         self.finish()
     }
 
-    /// Forgets failed writes to bytes that were given back.
+    /// Waits until no write to some of these bytes is on its way, and forgets those that failed: for somebody
+    /// who writes to them past the queue.
+    pub(crate) fn finish_overlapping(&self, top: u64, range: Range<u64>) {
+        let mut state = self.0.lock();
+        while state.is_writing_to(top, &range) {
+            assert!(!state.broken, "the thread that writes has panicked");
+            state = self.0.wait(state);
+        }
+        state.forget(top, &range);
+    }
+
+    /// All that was written is flushed: it need not be kept.
+    pub(crate) fn flushed(&self) {
+        let kept = std::mem::take(&mut self.0.lock().kept);
+        drop(kept);
+    }
+
+    /// Forgets writes to bytes that were given back.
     pub(super) fn forget(&self, top: u64, range: Range<u64>) {
-        self.0.lock().failed.retain(|(failed, _)| !failed.overlaps(top, &range));
+        let mut state = self.0.lock();
+        state.forget(top, &range);
+        if state.through < state.taken {
+            let last = state.taken;
+            state.given_back.push((top, range, last));
+        }
     }
 
     /// Sees to it that what is waiting gets written.
@@ -216,19 +255,29 @@ impl Shared {
             return false;
         }
         state.writing = true;
+        state.batch = batch.iter().map(|write| (write.extent.top, write.range.clone())).collect();
         drop(state);
         let writes: Vec<(Extent, &[u8])> = batch.iter().map(|write| (write.extent, &*write.bytes)).collect();
         let results = self.tree.write_batch(&writes);
         let mut state = self.lock();
         state.writing = false;
+        state.batch.clear();
         state.through += batch.len() as u64;
         for (write, result) in batch.into_iter().zip(results) {
             state.held -= write.bytes.block.len();
-            if let Err(error) = result {
-                tracing::warn!(%error, bookmark = %write.bookmark, "write failed");
-                state.failed.push((write, error));
+            if state.is_given_back(&write) {
+                continue;
+            }
+            match result {
+                Ok(()) => state.keep(write),
+                Err(error) => {
+                    tracing::warn!(%error, bookmark = %write.bookmark, "write failed");
+                    state.fail(write, error);
+                }
             }
         }
+        let through = state.through;
+        state.given_back.retain(|(_, _, last)| *last > through);
         drop(state);
         self.changed.notify_all();
         true
@@ -258,11 +307,44 @@ impl Drop for Ended<'_> {
 }
 
 impl State {
-    fn add(&mut self, write: Outgoing) {
+    fn add(&mut self, mut write: Outgoing) {
         assert!(!self.broken, "the thread that writes has panicked");
         self.taken += 1;
+        write.number = self.taken;
         self.held += write.bytes.block.len();
         self.waiting.push_back(write);
+    }
+
+    fn is_writing_to(&self, top: u64, range: &Range<u64>) -> bool {
+        let is_in = |(t, r): &(u64, Range<u64>)| *t == top && r.start < range.end && range.start < r.end;
+        self.batch.iter().any(is_in) || self.waiting.iter().any(|write| write.overlaps(top, range))
+    }
+
+    /// Forgets what is kept or has failed of these bytes.
+    fn forget(&mut self, top: u64, range: &Range<u64>) {
+        self.failed.retain(|(failed, _)| !failed.overlaps(top, range));
+        // they lie apart, so those that overlap are neighbours
+        while let Some((&key, kept)) = self.kept.range(..(top, range.end)).next_back()
+            && kept.overlaps(top, range)
+        {
+            self.kept.remove(&key);
+        }
+    }
+
+    fn is_given_back(&self, write: &Outgoing) -> bool {
+        self.given_back.iter().any(|(top, range, last)| write.number <= *last && write.overlaps(*top, range))
+    }
+
+    fn keep(&mut self, write: Outgoing) {
+        self.forget(write.extent.top, &write.range);
+        self.kept.insert((write.extent.top, write.range.start), write);
+    }
+
+    fn fail(&mut self, write: Outgoing, error: Error) {
+        // a newer one to the same bytes may have come meanwhile
+        if !self.waiting.iter().any(|newer| newer.overlaps(write.extent.top, &write.range)) {
+            self.failed.push((write, error));
+        }
     }
 
     /// The oldest writes, up to the first that overlaps with one before it.

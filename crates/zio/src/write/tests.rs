@@ -398,15 +398,73 @@ fn failed_writes_are_tried_again() {
             let error = pool.zio.finish_writes().unwrap_err();
             assert_eq!((error.kind(), error.place().bookmark), (Kind::Io, Some(BOOKMARK)));
         }
-        assert!(pool.zio.retry_writes().is_err());
+        assert!(pool.zio.retry_writes(TXG).is_err());
         pool.zio.free(TXG, &freed).unwrap();
         let again = pool.zio.rewrite(TXG, &lost, &request(&noise(2, 4096), POLICY, BlkPtr::HOLE)).unwrap().unwrap();
         assert!(pool.zio.finish_writes().is_err());
         pool.disks.iter().for_each(|disk| disk.heal());
-        pool.zio.retry_writes().unwrap();
-        pool.zio.finish_writes().unwrap();
+        pool.zio.retry_writes(TXG).unwrap();
+        pool.zio.flush_writes().unwrap();
         assert_eq!(pool.read(again), noise(2, 4096));
+        // also what one side was enough for is on both now
+        assert!(pool.zio.tree().iter().all(|vdev| !vdev.is_missing(TXG)));
+        pool.disks[1].vanish(true);
+        assert_eq!((pool.read(first), pool.read(again)), (data, noise(2, 4096)));
     }
+}
+
+/// A device that fails to flush loses what was written.
+#[test]
+fn what_was_not_flushed_is_written_again() {
+    for env in [Env::real(), Env::fixed(0)] {
+        let pool = pool(&[DISK], 9, 4, env);
+        let disk = &pool.disks[0];
+        let flushed = pool.write(TXG, &noise(1, 4096), POLICY, BlkPtr::HOLE).unwrap();
+        pool.zio.flush_writes().unwrap();
+        disk.lose_writes(0..64 << 20);
+        disk.fail_flush(disk.flushes());
+        let first = pool.write(TXG, &noise(2, 4096), POLICY, BlkPtr::HOLE).unwrap();
+        let freed = pool.write(TXG, &noise(3, 4096), POLICY, BlkPtr::HOLE).unwrap();
+        let second = pool.write(TXG, &noise(4, 4096), POLICY, BlkPtr::HOLE).unwrap();
+        pool.zio.finish_writes().unwrap();
+        pool.zio.free(TXG, &freed).unwrap();
+        // in its place
+        let second = pool.zio.rewrite(TXG, &second, &request(&noise(5, 4096), POLICY, BlkPtr::HOLE)).unwrap().unwrap();
+        assert_eq!(pool.zio.flush_writes().unwrap_err().kind(), Kind::Io);
+        disk.heal();
+        // flushing alone does not bring it back, although the device says that it has
+        assert_eq!(pool.zio.flush_writes().unwrap_err().kind(), Kind::Io);
+        let writes = disk.writes();
+        pool.zio.retry_writes(TXG).unwrap();
+        assert_eq!(disk.writes() - writes, 2, "what was flushed, and what was freed, is not written again");
+        pool.zio.flush_writes().unwrap();
+        for (bp, seed) in [(flushed, 1), (first, 2), (second, 5)] {
+            assert_eq!(pool.read(bp), noise(seed, 4096));
+        }
+    }
+}
+
+/// Reads of one thread wait until a device is back; those of others fail.
+#[test]
+fn a_patient_thread_waits() {
+    let pool = pool(&[DISK], 9, 4, Env::fixed(0));
+    let bp = pool.write(TXG, &noise(1, 4096), POLICY, BlkPtr::HOLE).unwrap();
+    pool.disks[0].vanish(true);
+    let request = ReadRequest { bp, bookmark: BOOKMARK, mode: Mode::Plain };
+    assert_eq!(pool.zio.read(request).unwrap_err().kind(), Kind::Missing);
+    let (disk, tree) = (pool.disks[0].clone(), pool.zio.tree().clone());
+    let patient = pool.zio.be_patient(Arc::new(move |error| {
+        assert_eq!(error.kind(), Kind::Missing);
+        disk.heal();
+        let leaf = tree.iter().find(|vdev| vdev.is_leaf()).unwrap();
+        tree.reopen(leaf.guid(), None)
+    }));
+    assert_eq!(pool.zio.read(request).unwrap()[..], noise(1, 4096));
+    pool.disks[0].vanish(true);
+    let other = std::thread::scope(|scope| scope.spawn(|| pool.zio.read(request).is_err()).join().unwrap());
+    assert!(other);
+    drop(patient);
+    assert!(pool.zio.read(request).is_err());
 }
 
 #[test]

@@ -36,7 +36,12 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         None => format!("cannot import '{name}': {why}"),
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
-    let options = OpenOptions { name: Some(name.clone()), rewind: args.wanted_state(), cache_bytes: cache_bytes() };
+    let options = OpenOptions {
+        name: Some(name.clone()),
+        is_temporary: args.temporary,
+        rewind: args.wanted_state(),
+        cache_bytes: cache_bytes(),
+    };
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
         let locks = Locks::of(&candidate).map_err(|e| match e.kind() {

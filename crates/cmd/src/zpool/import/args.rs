@@ -42,6 +42,8 @@ pub struct ImportArgs {
     pub pool: Option<String>,
     /// Name that it shall have.
     pub new_name: Option<String>,
+    /// `-t`: only until it is exported.
+    pub temporary: bool,
     /// Whether `zpool import` started the process, and listens to it.
     pub notify: bool,
 }
@@ -70,8 +72,9 @@ impl ImportArgs {
                 Opt::Value('T', txg) => args.txg_max = Some(number(txg)?),
                 Opt::Value('1', txg) => args.txg = Some(number(txg)?),
                 Opt::Flag('2') => args.notify = true,
-                // the default here, what is always so, and what makes no difference without writing
-                Opt::Flag('s' | 't' | 'X') => {}
+                Opt::Flag('t') => args.temporary = true,
+                // the default here, and what makes no difference
+                Opt::Flag('s' | 'X') => {}
                 other => return Err(Stop::bad_option(other)),
             }
         }
@@ -117,6 +120,12 @@ impl ImportArgs {
         self.prop("altroot")
     }
 
+    /// The property `cachefile`: whoever says where or how the pool is to be used for now wants no file.
+    pub fn cachefile_property(&self) -> Option<&str> {
+        let is_passing = self.temporary || self.altroot().is_some();
+        self.prop("cachefile").or(is_passing.then_some("none"))
+    }
+
     /// The same as a command line, wherever it is read.
     pub fn to_command_line(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = Vec::new();
@@ -137,6 +146,7 @@ impl ImportArgs {
             ("-n", self.dry_run),
             ("-m", self.missing_log),
             ("-N", self.no_mount),
+            ("-t", self.temporary),
         ] {
             if is_on {
                 line.push(flag.into());
@@ -225,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_command_line_comes_back() {
-        let line = "-d /img -d rel -o readonly=on -o ro,noatime -R /mnt -N -f -F -n -D -m -T 0x10 tank new";
+        let line = "-d /img -d rel -o readonly=on -o ro,noatime -R /mnt -N -f -F -n -D -m -t -T 0x10 tank new";
         let args = parse(line).unwrap();
         assert!(args.search[1].is_absolute());
         assert_eq!((args.altroot(), args.prop("readonly"), args.txg_max), (Some("/mnt"), Some("on"), Some(16)));

@@ -8,12 +8,10 @@ use pool::{Candidate, scan};
 
 use super::super::Stop;
 use super::ImportArgs;
-use crate::serve::client;
+use crate::serve::{cachefile, client};
 
 /// Where disks are, unless the user knows better.
 const SYSTEM_FOLDERS: [&str; 2] = ["/dev", "/dev/mapper"];
-/// A file about all pools of a machine is far smaller.
-const CACHEFILE_BYTES_MAX: u64 = 64 << 20;
 
 /// The pools on the devices that the command line names, or else on the system's; without those that
 /// are imported.
@@ -71,12 +69,8 @@ struct Cached {
 
 fn read_cachefile(file: &Path) -> Result<Cached, Stop> {
     let failed = |why: String| Stop::Failed(format!("failed to open cache file: {why}"));
-    let bytes = file.metadata().and_then(|metadata| match metadata.len() {
-        len if len > CACHEFILE_BYTES_MAX => Err(std::io::ErrorKind::FileTooLarge.into()),
-        _ => std::fs::read(file),
-    });
-    let bytes = bytes.map_err(|e| failed(super::super::io_words(&e)))?;
-    let pools = NvList::unpack(&bytes).map_err(|e| {
+    file.metadata().map_err(|e| failed(super::super::io_words(&e)))?;
+    let pools = cachefile::read(file).map_err(|e| {
         Stop::Failed(format!("invalid or corrupt cache file contents: invalid or missing cache file ({e})"))
     })?;
     let mut cached = Cached { guids: Vec::new(), paths: Vec::new() };

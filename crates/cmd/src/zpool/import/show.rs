@@ -34,7 +34,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportArgs) -> Look {
         Some(txg) => Rewind::Exactly(txg),
         None => args.txg_max.map_or(Rewind::Newest, Rewind::AtMost),
     };
-    let options = OpenOptions { name: None, rewind, cache_bytes: CACHE_BYTES };
+    let options = OpenOptions { rewind, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
     let mut report = PoolReport {
         name: candidate.name.clone(),
         guid: candidate.guid,
@@ -153,9 +153,12 @@ fn lines(look: &Look, candidate: &Candidate, comment: Option<&str>) -> String {
 
 fn status(reason: Reason, indent: &str) -> Option<String> {
     Some(match reason {
-        Reason::Ok | Reason::CorruptData | Reason::FailingDev | Reason::RebuildScrub | Reason::RemovedDev => {
-            return None;
-        }
+        Reason::Ok
+        | Reason::CorruptData
+        | Reason::FailingDev
+        | Reason::RebuildScrub
+        | Reason::RemovedDev
+        | Reason::IoFailure(_) => return None,
         Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum => {
             "One or more devices are missing from the system.".to_owned()
         }

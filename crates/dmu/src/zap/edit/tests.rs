@@ -200,7 +200,7 @@ fn tables_that_become_large() {
 fn a_small_table_grows_to_its_end() {
     let ram = Ram::new(512);
     let editor = Editor::create(&ram, 0, 0, 6).unwrap();
-    for n in 0..2047u64 {
+    for n in 0..(MICRO_SIZE_MAX / 64 - 1) as u64 {
         editor.add(n.to_string().as_bytes(), &Value::one(n)).unwrap();
     }
     assert_eq!((ram.block_size(), ram.blocks().len()), (MICRO_SIZE_MAX, 1));

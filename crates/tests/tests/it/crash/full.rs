@@ -65,7 +65,7 @@ fn fill_and_empty(layout: Layout, len: usize) {
     let id = pool.view().dsl().find("live/full").unwrap().id;
     let room = Arc::new(Left { pool: pool.clone(), id });
     let options = Options { room, ..Options::default() };
-    let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::fixed(1000), options).unwrap();
+    let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::fixed(1000), options, None).unwrap();
     let mut counts = Vec::new();
     for round in 0..3 {
         let names = fill(&pool, &zpl, round, len);

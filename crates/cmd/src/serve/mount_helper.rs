@@ -1,0 +1,30 @@
+//! The mount helper of a pool process: this program, started anew as `cenote mount-helper`. What it is
+//! for, and what it is told, is in [`fuse::Helper`].
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::process::ExitCode;
+
+use fuse::Helper;
+use nix::sys::signal::SigSet;
+
+use crate::output;
+
+/// Processes that help this one; none is started yet.
+pub fn new() -> Helper {
+    Helper::new("/proc/self/exe", &["mount-helper"])
+}
+
+/// Is such a process. What ends the pool's process in order must not end this one before: it is needed to
+/// unmount everything.
+pub fn run(_: &[OsString]) -> ExitCode {
+    let blocked =
+        SigSet::from_iter(super::ENDING).thread_block().map_err(|errno| base::Error::from(std::io::Error::from(errno)));
+    match blocked.and_then(|()| fuse::help(std::io::stdin().as_fd())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("cenote mount-helper: started by the process of a pool, not by hand: {e}");
+            output::FAILED.into()
+        }
+    }
+}

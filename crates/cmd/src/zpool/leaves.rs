@@ -1,0 +1,183 @@
+//! `zpool clear`, `online` and `offline`: devices that failed, came back, or are not to be used.
+
+use std::ffi::OsString;
+
+use base::{Error, Kind};
+
+use super::names::NameStyle;
+use super::pools::{self, OpenPool};
+use super::report::{PoolReport, State};
+use super::{Done, Stop, history_line};
+use crate::getopt::{self, Opt};
+use crate::serve::client;
+use crate::serve::wire::{Reply, Request};
+
+const NO_SUCH_DEVICE: &str = "no such device in pool";
+const IS_SPARE: &str = "device is reserved as a hot spare";
+
+/// `zpool clear`.
+pub fn clear(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "", &[]);
+    if let Some(opt) = parsed.opts.first() {
+        return Err(Stop::bad_option(opt));
+    }
+    let (name, device) = match &parsed.operands[..] {
+        [] => return Err(Stop::usage("missing pool name")),
+        [name] => (name, None),
+        [name, device] => (name, Some(device)),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let failed = |why: &str| {
+        let about = device.unwrap_or(name);
+        Stop::Failed(format!("cannot clear errors for {about}: {why}"))
+    };
+    let vdev = device.map(|device| find(&report, device)).transpose().map_err(failed)?;
+    let answer = connect(name)?.ask(&Request::Clear { vdev, history: history_line("clear", args) });
+    answer.map(|_| true).map_err(|e| failed(words(&e)))
+}
+
+/// `zpool online`.
+pub fn online(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "e", &[]);
+    let mut expand = false;
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('e') => expand = true,
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    each_device(&parsed.operands, &mut |report, device| {
+        if expand {
+            return Err(format!("cannot expand {device}: this version of Cenote cannot expand devices"));
+        }
+        let failed = |why: &str| format!("cannot online {device}: {why}");
+        let vdev = find(report, device).map_err(failed)?;
+        let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
+        let answer = connection.ask(&Request::Online { vdev, history: history_line("online", args) });
+        let Reply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
+        if state != State::Healthy {
+            println!("warning: device '{device}' onlined, but remains in faulted state");
+            let advice = match state {
+                State::Faulted => "clear' to restore a faulted device",
+                _ => "replace' to replace devices that are no longer present",
+            };
+            println!("use 'zpool {advice}");
+        }
+        Ok(())
+    })
+}
+
+/// `zpool offline`.
+pub fn offline(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "ft", &[]);
+    let (mut fault, mut temporary) = (false, false);
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('f') => fault = true,
+            Opt::Flag('t') => temporary = true,
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    each_device(&parsed.operands, &mut |report, device| {
+        let failed = |why: &str| format!("cannot {} {device}: {why}", if fault { "fault" } else { "offline" });
+        let vdev = find(report, device).map_err(failed)?;
+        let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
+        let request = Request::Offline { vdev, fault, temporary, history: history_line("offline", args) };
+        connection.ask(&request).map(drop).map_err(|e| failed(words(&e)))
+    })
+}
+
+/// Runs `f` for each device behind the name of the pool, and complains about those that fail.
+fn each_device(operands: &[String], f: &mut dyn FnMut(&PoolReport, &str) -> Result<(), String>) -> Done {
+    let (name, devices) = match operands {
+        [] => return Err(Stop::usage("missing pool name")),
+        [_] => return Err(Stop::usage("missing device name")),
+        [name, devices @ ..] => (name, devices),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let mut done = true;
+    for device in devices {
+        if let Err(why) = f(&report, device) {
+            eprintln!("{why}");
+            done = false;
+        }
+    }
+    Ok(done)
+}
+
+/// What is known of a pool; `None` if it cannot be opened, as has been said then.
+fn report_of(name: &str) -> Result<Option<PoolReport>, Stop> {
+    let mut failed = false;
+    let mut open = pools::open(std::slice::from_ref(&name.to_owned()), &mut failed)?;
+    open.first_mut().map(OpenPool::report).transpose()
+}
+
+fn connect(name: &str) -> Result<client::Connection, Stop> {
+    let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
+    client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
+}
+
+/// Guid of the vdev that somebody calls so: by guid, path, the name that `zpool status` shows.
+fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
+    let real = std::fs::canonicalize(word).ok();
+    let style = NameStyle::default();
+    let is_it = |vdev: &&super::report::VdevReport| {
+        let path = vdev.path.as_deref();
+        vdev.guid.to_string() == word
+            || path == Some(word)
+            || style.name(vdev, &pool.name) == word
+            || path.is_some_and(|path| real.is_some() && std::fs::canonicalize(path).ok() == real)
+    };
+    if let Some(vdev) = pool.root.all().into_iter().skip(1).find(is_it) {
+        return Ok(vdev.guid);
+    }
+    match pool.spares.iter().find(is_it) {
+        Some(_) => Err(IS_SPARE),
+        None => Err(NO_SUCH_DEVICE),
+    }
+}
+
+/// Why something was refused, in the words for the user.
+fn words(error: &Error) -> &str {
+    match error.kind() {
+        Kind::Io => match error.what() {
+            what @ "pool I/O is currently suspended" => what,
+            _ => "I/O error",
+        },
+        Kind::NotFound => NO_SUCH_DEVICE,
+        Kind::Busy => "no valid replicas",
+        _ => error.what(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::report::VdevReport;
+    use super::*;
+
+    #[test]
+    fn names_of_devices() {
+        let leaf = |guid, path: &str| VdevReport {
+            kind: "disk".into(),
+            guid,
+            path: Some(path.into()),
+            ..VdevReport::default()
+        };
+        let mirror = VdevReport {
+            kind: "mirror".into(),
+            guid: 2,
+            children: vec![leaf(3, "/dev/sdx"), leaf(4, "/img/a")],
+            ..VdevReport::default()
+        };
+        let root = VdevReport { kind: "root".into(), guid: 1, children: vec![mirror], ..VdevReport::default() };
+        let pool = PoolReport { name: "tank".into(), root, spares: vec![leaf(5, "/dev/sdy")], ..PoolReport::default() };
+        for (word, guid) in [("sdx", 3), ("/dev/sdx", 3), ("3", 3), ("/img/a", 4), ("mirror-0", 2)] {
+            assert_eq!(find(&pool, word), Ok(guid), "{word}");
+        }
+        for word in ["tank", "1", "sdz", "/img"] {
+            assert_eq!(find(&pool, word), Err(NO_SUCH_DEVICE), "{word}");
+        }
+        assert_eq!(find(&pool, "sdy"), Err(IS_SPARE));
+    }
+}

@@ -1,0 +1,262 @@
+//! File systems that are mounted inside one another, and kill -9 of the process that serves them, at any
+//! moment: it is gone at once, and the next import finds nothing in its way.
+//!
+//! ```text
+//!   DIR/mnt/nest            of one process
+//!   DIR/mnt/nest/a            in the mount above,
+//!   DIR/mnt/nest/a/b          and so on: who makes, looks at, mounts and unmounts these asks that process
+//! ```
+//!
+//! Needs root and /dev/fuse. In the environment: CENOTE_KILL_ROUNDS (12), CENOTE_KILL_SEED.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What any command may take, and then some.
+const COMMAND_TIME: Duration = Duration::from_secs(60);
+/// What a killed process may take to be gone.
+const DEATH_TIME: Duration = Duration::from_secs(10);
+const DATASETS: [&str; 7] = ["nest", "nest/a", "nest/a/b", "nest/a/b/c", "nest/d", "nest/d/e", "nest/d/e/f"];
+
+/// A pool with nested file systems, in a folder of its own.
+struct Nest {
+    dir: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
+
+/// Dead mounts are told apart by the names of their pools, and the tests' pools have the same.
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Nest {
+    /// `None`, loudly, where nothing can be mounted.
+    fn new(name: &str) -> Option<Nest> {
+        if !nix::unistd::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED {}: needs root and /dev/fuse", file!());
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = std::env::temp_dir().join(format!("cenote-nested-{name}-{}", std::process::id()));
+        fs::create_dir_all(dir.join("img")).unwrap();
+        File::create(dir.join("img/0")).unwrap().set_len(256 << 20).unwrap();
+        let nest = Nest { dir, _alone: alone };
+        nest.done("zpool create -o cachefile=none -R DIR/mnt nest DIR/img/0");
+        for dataset in &DATASETS[1..] {
+            nest.done(&format!("zfs create {dataset}"));
+        }
+        for dataset in DATASETS {
+            fs::write(nest.marker(dataset), dataset).unwrap();
+        }
+        nest.done("zpool sync nest");
+        Some(nest)
+    }
+
+    fn marker(&self, dataset: &str) -> PathBuf {
+        self.dir.join("mnt").join(dataset).join("marker")
+    }
+
+    fn start(&self, line: &str) -> Child {
+        let line = line.replace("DIR", self.dir.to_str().unwrap());
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", self.dir.join("run"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// The output of a command, which must not take for ever.
+    fn run(&self, line: &str) -> Output {
+        self.finish(self.start(line), line)
+    }
+
+    fn finish(&self, mut child: Child, line: &str) -> Output {
+        if !within(COMMAND_TIME, || child.try_wait().unwrap().is_some()) {
+            self.abort();
+            panic!("'{line}' hangs");
+        }
+        child.wait_with_output().unwrap()
+    }
+
+    fn done(&self, line: &str) {
+        let output = self.run(line);
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(output.status.success() && text.is_empty(), "{line}: {}: {text}", output.status);
+    }
+
+    fn import(&self) {
+        self.done(IMPORT);
+    }
+
+    /// Processes of this program that belong to this pool, by the command that they run.
+    fn processes(&self, command: &str) -> Vec<u32> {
+        let mark = format!("CENOTE_RUN={}", self.dir.join("run").display());
+        let is_ours = |pid: &u32| {
+            let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+            let has = |bytes: Vec<u8>, word: &str| bytes.split(|&byte| byte == 0).any(|one| one == word.as_bytes());
+            has(read("cmdline"), command) && has(read("environ"), &mark)
+        };
+        let names = Path::new("/proc").read_dir().unwrap().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).filter(is_ours).collect()
+    }
+
+    /// Kills the pool's processes; in time, nothing of them is left.
+    fn kill(&self) -> usize {
+        let killed = self.processes("serve");
+        for pid in &killed {
+            // it may be gone by itself
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
+        }
+        if !within(DEATH_TIME, || killed.iter().all(|&pid| is_gone(pid))) {
+            let stacks: String = killed.iter().map(|&pid| stacks(pid)).collect();
+            self.abort();
+            panic!("a killed process is still there, and waits for itself:\n{stacks}");
+        }
+        assert!(within(DEATH_TIME, || self.processes("mount-helper").is_empty()), "its helper is still there");
+        killed.len()
+    }
+
+    /// Lines of mountinfo about mounts of this pool.
+    fn mounts(&self) -> Vec<String> {
+        let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mark = format!(" {}/mnt/", self.dir.display());
+        text.lines().filter(|line| line.contains(&mark)).map(str::to_owned).collect()
+    }
+
+    /// All is mounted, once, and shows what it should.
+    fn check(&self) {
+        assert_eq!(self.mounts().iter().filter(|line| !line.contains("/new")).count(), DATASETS.len());
+        for dataset in DATASETS {
+            assert_eq!(fs::read_to_string(self.marker(dataset)).unwrap(), dataset);
+        }
+    }
+
+    /// Breaks the connections, so that whoever waits for them goes on.
+    fn abort(&self) {
+        // where it is mounted already, this fails
+        drop(Command::new("mount").args(["-t", "fusectl", "fusectl", "/sys/fs/fuse/connections"]).output());
+        for line in self.mounts() {
+            let minor = line.split([' ', ':']).nth(3).unwrap_or_default();
+            drop(fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1"));
+        }
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abort();
+        }
+        drop(self.start("zpool export -f nest").wait());
+        if self.mounts().is_empty() {
+            drop(fs::remove_dir_all(&self.dir));
+        }
+    }
+}
+
+const IMPORT: &str = "zpool import -d DIR/img -o cachefile=none -R DIR/mnt nest";
+
+/// Does it come true in time?
+fn within(time: Duration, mut is_true: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + time;
+    while !is_true() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Threads of a process that have not ended: the process as a whole seems dead when its first thread is.
+fn threads(pid: u32) -> Vec<PathBuf> {
+    let tasks = Path::new("/proc").join(pid.to_string()).join("task");
+    let lives = |task: &PathBuf| {
+        let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    };
+    tasks.read_dir().into_iter().flatten().flatten().map(|task| task.path()).filter(lives).collect()
+}
+
+fn is_gone(pid: u32) -> bool {
+    threads(pid).is_empty()
+}
+
+fn stacks(pid: u32) -> String {
+    let stack = |task: PathBuf| format!("{}:\n{}", task.display(), fs::read_to_string(task.join("stack")).unwrap());
+    threads(pid).into_iter().map(stack).collect()
+}
+
+/// Numbers that look random (a linear congruential generator).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+}
+
+fn from_env(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn killed_at_any_moment() {
+    let Some(nest) = Nest::new("kill") else { return };
+    let seed = from_env("CENOTE_KILL_SEED", u64::from(std::process::id()));
+    println!("CENOTE_KILL_SEED={seed}");
+    let mut numbers = Numbers(seed);
+    let mut cut_short = 0;
+    for round in 0..from_env("CENOTE_KILL_ROUNDS", 12) {
+        // what it is doing when it is killed
+        let (line, most_ms) = match numbers.below(4) {
+            0 => ("zfs unmount -a".to_owned(), 30),
+            1 => ("zfs mount -a".to_owned(), 60),
+            2 => (format!("zfs create -p nest/d/e/f/new{round}/x/y/z"), 200),
+            _ => (IMPORT.to_owned(), 400),
+        };
+        match line.as_str() {
+            "zfs mount -a" => nest.done("zfs unmount -a"),
+            IMPORT => nest.done("zpool export nest"),
+            _ => {}
+        }
+        let child = nest.start(&line);
+        std::thread::sleep(Duration::from_micros(numbers.below(most_ms * 1000)));
+        let mut killed = nest.kill();
+        let output = nest.finish(child, &line);
+        // an import may have begun after the first look
+        killed += nest.kill();
+        assert!(killed == 1 || line == IMPORT, "{line}: {killed} processes");
+        cut_short += usize::from(!output.status.success());
+        nest.import();
+        nest.check();
+    }
+    println!("{cut_short} commands were cut short");
+    nest.done("zpool export nest");
+    assert_eq!(nest.mounts(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_used_is_busy() {
+    let Some(nest) = Nest::new("busy") else { return };
+    let user = File::open(nest.marker("nest/a")).unwrap();
+    let busy = |line: &str| {
+        let output = nest.run(line);
+        let text = String::from_utf8(output.stderr).unwrap().replace(nest.dir.to_str().unwrap(), "DIR");
+        assert_eq!(text, "cannot unmount 'DIR/mnt/nest/a': pool or dataset is busy\n", "{line}");
+        assert_eq!(output.status.code(), Some(1));
+        // what lies in it was unmounted before
+        nest.done("zfs mount -a");
+        nest.check();
+    };
+    busy("zpool export nest");
+    busy("zfs unmount nest/a");
+    // a signal is no question
+    let process = nest.processes("serve")[0];
+    assert!(Command::new("kill").arg(process.to_string()).status().unwrap().success());
+    assert!(within(COMMAND_TIME, || is_gone(process)), "{}", stacks(process));
+    assert_eq!(nest.mounts(), Vec::<String>::new());
+    drop(user);
+    nest.import();
+    nest.check();
+}

@@ -1,0 +1,327 @@
+//! The mount helper: a process that goes where the process that serves the mounts must not.
+//!
+//! ```text
+//!   the pool's process                        its helper: the same program, started anew
+//!     Helper::attach ─── Attach ───────────▶    looks at the mountpoint; /dev/fuse, mount(2)
+//!     serves it      ◀── Attached, its fd ──    closes its own
+//!     Helper::detach ─── Detach ───────────▶    umount2(2)
+//!       ⋮                                         ⋮  waits for whoever serves the folder above
+//!     kill -9: its files are closed ───────▶    ENOTCONN instead of an answer; end of file: it ends
+//! ```
+//!
+//! A mountpoint may lie in another mount of the same process. A thread that waits there in the kernel for
+//! the answer of another thread of its process cannot be killed, and the connection, which the dying
+//! process would close, stays open for as long as one of its threads lives: both would wait for ever.
+//!
+//! Invariant: nobody but the pool's process has a connection open while it waits for another's answer: a
+//! helper has one only from mount(2) until it is sent.
+//!
+//! A message is one JSON text in one packet, with at most one file descriptor. A helper does one thing at
+//! a time; who finds none idle starts another, so that a mountpoint that does not answer holds up nobody
+//! else.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+use nix::errno::Errno;
+use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
+use nix::sys::time::TimeVal;
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::options::{MountOptions, Unmount};
+use crate::{device, mountinfo, point};
+
+/// Longest message, in bytes: a path that is not UTF-8 takes four for each of its own.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// Does for a process what it must not do itself: see above. Processes are started when they are needed;
+/// dropping the last clone ends them.
+#[derive(Clone)]
+pub struct Helper(Arc<Inner>);
+
+struct Inner {
+    program: PathBuf,
+    args: Vec<OsString>,
+    idle: Mutex<Option<Running>>,
+}
+
+/// A helper's process.
+struct Running {
+    process: Child,
+    socket: OwnedFd,
+}
+
+/// A mounted file system that nobody serves yet.
+pub(crate) struct Attached {
+    pub(crate) connection: OwnedFd,
+    /// Absolute, without links.
+    pub(crate) point: PathBuf,
+    /// Device number, `major:minor`.
+    pub(crate) dev: String,
+}
+
+#[derive(Serialize, Deserialize)]
+enum Request {
+    MakeFolders(OsString),
+    RemoveFolders(OsString, usize),
+    ClearDead { point: OsString, subtype: String },
+    Attach(MountOptions),
+    SetFlags { point: OsString, options: MountOptions },
+    Detach { point: OsString, how: Unmount },
+}
+
+#[derive(Serialize, Deserialize)]
+enum Answer {
+    Done,
+    Count(usize),
+    /// The connection comes with it.
+    Attached {
+        point: OsString,
+        dev: String,
+    },
+    Failed {
+        errno: i32,
+        what: String,
+        /// The errno of the cause.
+        cause: Option<i32>,
+    },
+}
+
+impl Helper {
+    /// `program` with `args` has to call [`help`] with its standard input.
+    pub fn new(program: impl Into<PathBuf>, args: &[&str]) -> Helper {
+        let args = args.iter().map(Into::into).collect();
+        Helper(Arc::new(Inner { program: program.into(), args, idle: Mutex::default() }))
+    }
+
+    /// Makes a folder and those above it; returns how many were not there. Errors: [`NO_MOUNTPOINT`](crate::NO_MOUNTPOINT),
+    /// and why.
+    pub fn make_folders(&self, path: &Path) -> Result<usize> {
+        self.count(&Request::MakeFolders(path.into()), None)
+    }
+
+    /// Removes a folder and those above it, `count` in all, as far as they are empty.
+    pub fn remove_folders(&self, path: &Path, count: usize) {
+        if count > 0
+            && let Err(error) = self.ask(&Request::RemoveFolders(path.into(), count), None)
+        {
+            tracing::warn!(point = %path.display(), "the mountpoint stays: {error}");
+        }
+    }
+
+    /// Unmounts file systems of type `fuse.SUBTYPE` that a killed process left at `point`; returns how many.
+    ///
+    /// Errors: `Busy` if what is mounted there is another program's, or does not say within `limit` whether it
+    /// lives.
+    pub fn clear_dead(&self, point: &Path, subtype: &str, limit: Duration) -> Result<usize> {
+        let request = Request::ClearDead { point: point.into(), subtype: subtype.to_owned() };
+        let cleared = self.count(&request, Some(limit)).map_err(|error| match error.kind() {
+            Kind::Interrupted => Error::new(Kind::Busy, format!("mountpoint {} does not answer", point.display())),
+            _ => error,
+        })?;
+        if cleared > 0 {
+            tracing::info!(point = %point.display(), "unmounted what a dead process left there");
+        }
+        Ok(cleared)
+    }
+
+    pub(crate) fn attach(&self, options: &MountOptions) -> Result<Attached> {
+        match self.ask(&Request::Attach(options.clone()), None)? {
+            (Answer::Attached { point, dev }, Some(connection)) => {
+                Ok(Attached { connection, point: point.into(), dev })
+            }
+            _ => Err(makes_no_sense()),
+        }
+    }
+
+    pub(crate) fn set_flags(&self, point: &Path, options: &MountOptions) -> Result<()> {
+        self.ask(&Request::SetFlags { point: point.into(), options: options.clone() }, None).map(drop)
+    }
+
+    pub(crate) fn detach(&self, point: &Path, how: Unmount) -> Result<()> {
+        self.ask(&Request::Detach { point: point.into(), how }, None).map(drop)
+    }
+
+    fn count(&self, request: &Request, limit: Option<Duration>) -> Result<usize> {
+        match self.ask(request, limit)? {
+            (Answer::Count(count), _) => Ok(count),
+            _ => Err(makes_no_sense()),
+        }
+    }
+
+    /// Has a helper do it. Errors: its own; `Interrupted` if it takes longer than `limit`.
+    fn ask(&self, request: &Request, limit: Option<Duration>) -> Result<(Answer, Option<OwnedFd>)> {
+        let idle = self.idle().take();
+        // one that was killed meanwhile takes no message
+        let running = match idle.filter(|running| send(running.socket.as_fd(), request, None).is_ok()) {
+            Some(running) => running,
+            None => {
+                let running = Running::start(&self.0)?;
+                send(running.socket.as_fd(), request, None)?;
+                running
+            }
+        };
+        running.set_limit(limit)?;
+        let (answer, fd) = receive(running.socket.as_fd())?
+            .ok_or_else(|| Error::new(Kind::Missing, "the mount helper ended early"))?;
+        self.idle().get_or_insert(running);
+        match answer {
+            Answer::Failed { errno, what, cause } => Err(failure(errno, what, cause)),
+            answer => Ok((answer, fd)),
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Running {
+    fn start(inner: &Inner) -> Result<Running> {
+        let (socket, its) = socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(std::io::Error::from)?;
+        let mut command = Command::new(&inner.program);
+        // it must keep nobody waiting for the end of our output, nor stand in a mount
+        command.arg0("cenote").args(&inner.args).current_dir("/");
+        let process = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process = process.map_err(|e| Error::new(Kind::Missing, "cannot start the mount helper").with_source(e))?;
+        Ok(Running { process, socket })
+    }
+
+    fn set_limit(&self, limit: Option<Duration>) -> Result<()> {
+        let seconds = limit.unwrap_or_default().as_secs().try_into().unwrap_or(i64::MAX);
+        let set = socket::setsockopt(&self.socket, socket::sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0));
+        Ok(set.map_err(std::io::Error::from)?)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // it is idle, or not wanted any more; it may be where not even this ends it at once
+        let killed = self.process.kill();
+        let id = Pid::from_raw(self.process.id().cast_signed());
+        let waiting = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || waitpid(id, None));
+        if let Err(error) = killed.and(waiting.map(drop)) {
+            tracing::debug!("the mount helper: {error}");
+        }
+    }
+}
+
+/// Is a helper: does what is asked for on `socket` until its other end is closed.
+///
+/// Errors: `socket` is none, or what comes from there makes no sense.
+pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
+    while let Some((request, _)) = receive(socket)? {
+        let (answer, connection) = match answer(request) {
+            Ok((answer, connection)) => (answer, connection),
+            Err(error) => (Answer::failed(&error), None),
+        };
+        let sent = send(socket, &answer, connection.as_ref().map(AsFd::as_fd));
+        drop(connection);
+        if let (Err(_), Answer::Attached { point, dev }) = (&sent, &answer) {
+            forget(Path::new(point), dev);
+        }
+        sent?;
+    }
+    Ok(())
+}
+
+fn answer(request: Request) -> Result<(Answer, Option<OwnedFd>)> {
+    let answer = match request {
+        Request::MakeFolders(path) => Answer::Count(point::make_folders(Path::new(&path))?),
+        Request::RemoveFolders(path, count) => {
+            point::remove_folders(Path::new(&path), count);
+            Answer::Done
+        }
+        Request::ClearDead { point, subtype } => Answer::Count(point::clear_dead(Path::new(&point), &subtype)?),
+        Request::Attach(options) => {
+            let point = point::find(&options)?;
+            let connection = device::attach(&point, &options)?;
+            let mount = mountinfo::at(&point)?.filter(|mount| mount.fs_type.starts_with("fuse"));
+            let dev =
+                mount.ok_or_else(|| Error::new(Kind::Missing, format!("{} was unmounted at once", point.display())))?;
+            return Ok((Answer::Attached { point: point.into(), dev: dev.dev }, Some(connection)));
+        }
+        Request::SetFlags { point, options } => {
+            device::set_flags(Path::new(&point), &options)?;
+            Answer::Done
+        }
+        Request::Detach { point, how } => {
+            device::detach(Path::new(&point), how)?;
+            Answer::Done
+        }
+    };
+    Ok((answer, None))
+}
+
+/// Takes away what was mounted for a process that is dead by now, if it is to be found; else the next
+/// import finds it.
+fn forget(point: &Path, dev: &str) {
+    if mountinfo::at(point).is_ok_and(|mount| mount.is_some_and(|mount| mount.dev == dev)) {
+        drop(device::detach(point, Unmount::Lazy));
+    }
+}
+
+impl Answer {
+    fn failed(error: &Error) -> Answer {
+        let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+        let cause = cause.and_then(std::io::Error::raw_os_error);
+        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause }
+    }
+}
+
+/// The error that a helper told of.
+fn failure(errno: i32, what: String, cause: Option<i32>) -> Error {
+    let kind = if errno == libc::ENOTDIR { Kind::NotDirectory } else { Kind::of_errno(errno) };
+    let error = Error::new(kind, what);
+    match cause {
+        Some(cause) => error.with_source(std::io::Error::from_raw_os_error(cause)),
+        None => error,
+    }
+}
+
+fn makes_no_sense() -> Error {
+    Error::corrupt("the mount helper makes no sense")
+}
+
+/// Sends a message, with a file descriptor if need be.
+fn send(socket: BorrowedFd<'_>, message: &impl Serialize, fd: Option<BorrowedFd<'_>>) -> Result<()> {
+    let bytes = serde_json::to_vec(message).map_err(|e| Error::corrupt("not a message").with_source(e))?;
+    let fds: Vec<_> = fd.iter().map(AsRawFd::as_raw_fd).collect();
+    let control = [ControlMessage::ScmRights(&fds)];
+    let control = if fds.is_empty() { &[][..] } else { &control };
+    let slices = [IoSlice::new(&bytes)];
+    loop {
+        match socket::sendmsg::<()>(socket.as_raw_fd(), &slices, control, MsgFlags::MSG_NOSIGNAL, None) {
+            Err(Errno::EINTR) => {}
+            sent => return Ok(sent.map(drop).map_err(std::io::Error::from)?),
+        }
+    }
+}
+
+/// Takes a message, and the file descriptor that came with it; `None` if the other end is closed.
+fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Option<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let (length, fd) = match device::receive(socket, &mut bytes) {
+        Ok((0, _)) => return Ok(None),
+        Ok(received) => received,
+        Err(e) if e.kind() == ErrorKind::WouldBlock => {
+            return Err(Error::new(Kind::Interrupted, "the mount helper does not answer"));
+        }
+        // it was killed
+        Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    let message = serde_json::from_slice(&bytes[..length]).map_err(|_| makes_no_sense())?;
+    Ok(Some((message, fd)))
+}

@@ -1,0 +1,224 @@
+//! The rules of POSIX, by example: a file system of the kernel and a pool of Cenote are asked the same
+//! things at random, by three users, and have to answer the same and to look the same afterwards.
+//!
+//! ```text
+//!   step: mkdir, open, rename, chmod, ... of names that are there, or not, or cannot be
+//!     ├─▶ an actor in a directory of the kernel's ─▶ answer ─┐
+//!     └─▶ an actor in a mount of ours ─────────────▶ answer ─┴─ equal?  both trees equal?
+//! ```
+//!
+//! It is the ground that pjdfstest covers, without a list of cases: who may do what, set-id and sticky
+//! bits, what each call says of each kind of file, which times change.
+
+mod actor;
+mod steps;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, io};
+
+use base::{Env, Error, Kind, Result};
+use device::Device;
+use fuse::{Mount, MountOptions, Snapshot, Source, Space};
+use pool::{LivePool, NewLeaf, NewPool, NewVdev, Shape};
+use testkit::rng::Rng;
+use testkit::sparse::SparseDevice;
+use testkit::workload::FEATURES;
+use zpl::{NewFs, Zpl, create_fs};
+
+use crate::harness::{Dir, mount, require};
+use actor::{Actors, Answer};
+use steps::Step;
+
+const DEVICE_SIZE: u64 = 4 << 30;
+/// The time that files are given before a step, to see whether it changes: seconds since 1970.
+const LONG_AGO_S: i64 = 1_000_000;
+
+/// The file system of a fresh pool in memory.
+struct FileSystem {
+    pool: Arc<LivePool>,
+    zpl: Arc<Zpl>,
+}
+
+impl FileSystem {
+    fn new() -> FileSystem {
+        let device: Arc<dyn Device> = Arc::new(SparseDevice::new("disk", DEVICE_SIZE));
+        let leaf = NewLeaf { path: "disk".into(), is_file: true };
+        let new = NewPool {
+            name: "rules".into(),
+            temporary_name: None,
+            vdevs: vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf] }],
+            spares: Vec::new(),
+            caches: Vec::new(),
+            ashift: Some(12),
+            features: FEATURES.map(str::to_owned).to_vec(),
+            properties: Vec::new(),
+            fs_properties: Vec::new(),
+            history: "zpool create rules".into(),
+            host: (7, "here".into()),
+        };
+        let env = Env::real();
+        let new_fs = NewFs { now: (1, 0), salt: 5, ..NewFs::default() };
+        let devices = HashMap::from([("disk".into(), device)]);
+        let pool = LivePool::create(&env, &new, &devices, move |set, tx, _| create_fs(set, tx, &new_fs)).unwrap();
+        pool.start();
+        let id = pool.view().dsl().find("rules").unwrap().id;
+        let zpl =
+            Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env, Default::default(), None).unwrap();
+        FileSystem { pool, zpl: Arc::new(zpl) }
+    }
+}
+
+impl Source for FileSystem {
+    type Tree = Zpl;
+
+    fn tree(&self) -> Arc<Zpl> {
+        self.zpl.clone()
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(Space { available_bytes: DEVICE_SIZE, record_bytes: 128 << 10, name_bytes_max: 255, ..Space::default() })
+    }
+
+    fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        Ok(Vec::new())
+    }
+
+    fn open_snapshot(&self, _: &Snapshot) -> Result<Arc<Zpl>> {
+        Err(Error::new(Kind::NotFound, "there are no snapshots"))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.pool.sync()
+    }
+}
+
+/// The two that are compared. The fields are dropped in this order.
+struct Pair {
+    actors: [Actors; 2],
+    mount: Mount,
+    dir: Dir,
+    kernels: tempfile::TempDir,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let (dir, kernels) = (Dir::new(), tempfile::tempdir().unwrap());
+        let mut options = MountOptions::new("rules", &dir.0);
+        options.allow_other = true;
+        let mount = mount(Arc::new(FileSystem::new()), &options).unwrap();
+        let actors = [Actors::new(kernels.path()), Actors::new(&dir.0)];
+        Pair { actors, mount, dir, kernels }
+    }
+
+    fn answers(&self, step: &Step) -> [Answer; 2] {
+        [0, 1].map(|i| self.actors[i].run(step))
+    }
+
+    fn trees(&self) -> [BTreeMap<String, String>; 2] {
+        [self.kernels.path(), &self.dir.0].map(|root| {
+            let mut found = BTreeMap::new();
+            describe(root, ".", &mut found).unwrap();
+            found
+        })
+    }
+}
+
+/// What is to be equal of a file and all below it, by path.
+fn describe(root: &Path, path: &str, found: &mut BTreeMap<String, String>) -> io::Result<()> {
+    let full = root.join(path);
+    let stat = fs::symlink_metadata(&full)?;
+    let kind = stat.file_type();
+    let mut text = format!("mode {:o} owner {}:{}", stat.mode(), stat.uid(), stat.gid());
+    // those that a step has set; and looking at a directory or a link moves the time of the last access
+    for (name, secs, is_kept) in [("atime", stat.atime(), kind.is_file()), ("mtime", stat.mtime(), true)] {
+        if is_kept && secs.unsigned_abs() < 1 << 30 && path != "." {
+            text += &format!(" {name} {secs}");
+        }
+    }
+    if kind.is_dir() {
+        found.insert(path.to_owned(), text);
+        for entry in fs::read_dir(&full)? {
+            let name = entry?.file_name();
+            describe(root, &format!("{path}/{}", name.to_string_lossy()), found)?;
+        }
+        return Ok(());
+    }
+    text += &format!(" links {} size {}", stat.nlink(), stat.size());
+    if kind.is_symlink() {
+        text += &format!(" to {:?}", fs::read_link(&full)?);
+    } else if kind.is_char_device() || kind.is_block_device() {
+        text += &format!(" rdev {:x}", stat.rdev());
+    } else if kind.is_file() && stat.size() < 1 << 20 {
+        let mut bytes = Vec::new();
+        fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(&full)?.read_to_end(&mut bytes)?;
+        text += &format!(" holds {} bytes, sum {}", bytes.len(), bytes.iter().map(|b| u64::from(*b)).sum::<u64>());
+    }
+    found.insert(path.to_owned(), text);
+    Ok(())
+}
+
+/// Takes `count` steps from `seed`.
+fn compare(pair: &Pair, seed: u64, count: usize) {
+    let mut rng = Rng::new(seed);
+    for number in 0..count {
+        let step = Step::random(&mut rng);
+        let [kernels, ours] = pair.answers(&step);
+        assert_eq!(kernels, ours, "seed {seed}, step {number}, the kernel's and ours: {step:?}");
+        let [kernels, ours] = pair.trees();
+        let differs = kernels.iter().find(|(path, text)| ours.get(*path) != Some(text));
+        assert!(
+            kernels == ours,
+            "seed {seed}, step {number}: {step:?}\n the kernel's: {differs:?}\n ours: {:?}",
+            differs.and_then(|(path, _)| ours.get(path))
+        );
+    }
+}
+
+#[test]
+fn answers_are_the_kernels() {
+    require!(root);
+    let seeds: u64 = std::env::var("CENOTE_RULES_SEEDS").map_or(4, |text| text.parse().unwrap());
+    for seed in 0..seeds {
+        compare(&Pair::new(), seed, 1500);
+    }
+}
+
+/// Which times a step changes: of all files and directories, whether they are new.
+fn new_times(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    describe(root, ".", &mut found).unwrap();
+    let stat_of = |path: &String| fs::symlink_metadata(root.join(path)).unwrap();
+    let times = |path: &String| {
+        let stat = stat_of(path);
+        format!("mtime {}, ctime {}.{}", stat.mtime() != LONG_AGO_S, stat.ctime(), stat.ctime_nsec())
+    };
+    found.keys().map(|path| (path.clone(), times(path))).collect()
+}
+
+#[test]
+fn times_change_as_the_kernels() {
+    require!(root);
+    let pair = Pair::new();
+    let mut rng = Rng::new(77);
+    let roots = [pair.kernels.path(), pair.dir.0.as_path()];
+    for number in 0..400 {
+        let step = Step::random(&mut rng);
+        let before = roots.map(|root| {
+            steps::age(root, LONG_AGO_S);
+            new_times(root)
+        });
+        // the kernel's clock for files goes in ticks
+        std::thread::sleep(std::time::Duration::from_millis(11));
+        let _ = pair.answers(&step);
+        let [kernels, ours] = [0, 1].map(|i| -> Vec<String> {
+            let after = new_times(roots[i]);
+            after.into_iter().filter(|(path, times)| before[i].get(path) != Some(times)).map(|(path, _)| path).collect()
+        });
+        assert_eq!(kernels, ours, "step {number} changes times, the kernel's and ours: {step:?}");
+    }
+    assert!(pair.mount.is_mounted());
+}

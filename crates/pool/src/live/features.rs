@@ -1,0 +1,117 @@
+//! Turning features on, in a new pool and in one that is in use.
+//!
+//! ```text
+//!   object directory ─┬─ features_for_read, features_for_write ─▶ guid: uses
+//!                     ├─ feature_descriptions                  ─▶ guid: text
+//!                     └─ feature_enabled_txg                   ─▶ guid: the group that it was enabled in
+//! ```
+//!
+//! A feature that is listed is enabled; what it allows is done from the next block on. Nothing that is
+//! there already is changed, and datasets that are there keep what they do without.
+
+use base::Result;
+use dmu::zap::Value;
+use format::feature::{FEATURES, Feature};
+use format::object_type::ObjectType;
+
+use super::create::{mos_policy, traits};
+use super::{LivePool, SyncContext};
+
+/// The object directory.
+const DIRECTORY: u64 = 1;
+/// Type of the tables.
+const TABLE: ObjectType = ObjectType(0xc4);
+const ENABLED_TXG: &str = "com.delphix:enabled_txg";
+/// The directory's entry for the salt of keyed checksums.
+const SALT: &str = "org.illumos:checksum_salt";
+/// Features that are in use as soon as a pool has them.
+const ACTIVE_FROM_THE_START: [&str; 4] =
+    ["org.illumos:lz4_compress", "com.delphix:hole_birth", "com.delphix:embedded_data", "com.delphix:spacemap_v2"];
+/// Of these, those without which the MOS cannot be read: labels name them.
+const NEEDED_FOR_MOS: [&str; 2] = ["com.delphix:hole_birth", "com.delphix:embedded_data"];
+
+impl LivePool {
+    /// Enables features, by guid; those that are enabled already stay as they are, and ones that nobody
+    /// knows are passed over. What one needs is for the caller to name. Errors: those of writing;
+    /// `Suspended`.
+    pub fn enable_features(&self, guids: Vec<String>) -> Result<()> {
+        self.run(move |context| {
+            context.enable_features(&guids)?;
+            context.pool.renew_policies()?;
+            context.write_config()
+        })
+    }
+}
+
+impl SyncContext<'_> {
+    /// Lists features as enabled, and does from now on what they allow.
+    pub(super) fn enable_features(&self, guids: &[String]) -> Result<()> {
+        let change = &self.change;
+        let mut new: Vec<&Feature> = Vec::new();
+        for feature in FEATURES.iter().filter(|feature| guids.iter().any(|guid| guid == feature.guid)) {
+            if change.feature(feature.guid)?.is_none() {
+                new.push(feature);
+            }
+        }
+        // every pool of version 5000 has these
+        let [read, write, texts] =
+            ["features_for_read", "features_for_write", "feature_descriptions"].map(|name| self.feature_table(name));
+        let (read, write, texts) = (read?, write?, texts?);
+        if new.is_empty() {
+            return Ok(());
+        }
+        for feature in &new {
+            let uses = u64::from(ACTIVE_FROM_THE_START.contains(&feature.guid));
+            change.add(if feature.readonly_compatible { write } else { read }, feature.guid, uses)?;
+            change.set(texts, feature.guid, &Value::of_text(feature.name))?;
+        }
+        if change.feature(ENABLED_TXG)?.is_some() {
+            let since = self.feature_table("feature_enabled_txg")?;
+            let dated = || new.iter().filter(|feature| feature.guid != ENABLED_TXG);
+            dated().try_for_each(|feature| change.add(since, feature.guid, change.tx.txg()))?;
+            change.count_feature(ENABLED_TXG, dated().count() as i64)?;
+        }
+        self.make_salt()?;
+        self.take_up(&new)
+    }
+
+    /// A table of features, which is made if it is not there.
+    fn feature_table(&self, name: &str) -> Result<u64> {
+        match self.change.number(DIRECTORY, name)? {
+            Some(table) => Ok(table),
+            None => {
+                let table = self.change.create_table(TABLE)?;
+                self.change.add(DIRECTORY, name, table)?;
+                Ok(table)
+            }
+        }
+    }
+
+    /// Draws the salt of keyed checksums, if there is none.
+    pub(super) fn make_salt(&self) -> Result<()> {
+        let change = &self.change;
+        if crate::mos::checksum_salt(change.mos)?.is_some() {
+            return Ok(());
+        }
+        let salt: Vec<u8> = (0..4).flat_map(|_| change.env.random().to_le_bytes()).collect();
+        change.set(DIRECTORY, SALT, &Value::of_bytes(&salt))?;
+        change.mos.cache().zio().set_salt(*salt.first_chunk().expect("32 bytes"));
+        Ok(())
+    }
+
+    /// Writes blocks as features allow that have just been enabled.
+    fn take_up(&self, new: &[&Feature]) -> Result<()> {
+        let mut config = self.pool.config();
+        let added = traits(&|guid| new.iter().any(|feature| feature.guid == guid));
+        config.traits.lz4 |= added.lz4;
+        config.traits.embedded_data |= added.embedded_data;
+        config.traits.hole_birth |= added.hole_birth;
+        for guid in NEEDED_FOR_MOS {
+            if new.iter().any(|feature| feature.guid == guid) && !config.features_for_read.iter().any(|had| had == guid)
+            {
+                config.features_for_read.push(guid.to_owned());
+            }
+        }
+        self.change.mos.set_policy(mos_policy(config.traits))
+    }
+}

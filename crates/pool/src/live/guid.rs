@@ -1,0 +1,27 @@
+//! The pool's guid: `zpool reguid`.
+
+use base::{Error, Kind, Result};
+use vdev::Health;
+
+use super::LivePool;
+
+impl LivePool {
+    /// Gives the pool another guid: that one, or one that nobody has. It is in the labels of all devices,
+    /// so all must be there and well.
+    ///
+    /// Errors: `Missing` if they are not, `Invalid` for a guid that cannot be one; those of writing;
+    /// `Suspended`.
+    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+        if self.tree.health(self.tree.root().id()) != Health::HEALTHY {
+            return Err(Error::new(Kind::Missing, "one or more devices is currently unavailable"));
+        }
+        let guid = guid.unwrap_or_else(|| self.env.random() | 1);
+        if guid == 0 {
+            return Err(Error::new(Kind::Invalid, "a pool has no guid 0"));
+        }
+        self.run(move |context| {
+            context.pool.config().guid = guid;
+            context.write_config()
+        })
+    }
+}

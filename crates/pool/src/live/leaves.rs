@@ -1,0 +1,228 @@
+//! Leaves of a pool that is in use: taken off, brought back, and watched.
+//!
+//! ```text
+//!   offline, fault ──▶ not used, if the others have everything ──▶ configuration
+//!   online, clear  ──▶ its device, or the one at its path now ── label ──▶ used again, labels
+//!   errors         ──▶ 10 in 10 minutes ──▶ faulted (reads, writes), degraded (checksums, last good side)
+//! ```
+//!
+//! The counts and the time are those by which OpenZFS's daemon diagnoses (io_n, io_t, checksum_n, checksum_t in
+//! vdevprops(7)). There is no resilver: who comes back is not trusted with what it has missed.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use format::uberblock::Uberblock;
+use vdev::{Aux, Health, State, Vdev};
+
+use super::{LivePool, lock};
+use crate::FoundDevice;
+
+/// Errors that are too many, in so many seconds.
+const ERRORS_MAX: u64 = 10;
+const WINDOW_S: u64 = 600;
+
+/// Opens the device at a path for writing, for nobody else's use.
+pub type Open<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
+
+/// How a leaf is taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Off {
+    /// Not to be used.
+    Offline,
+    /// As if it were broken.
+    Faulted,
+}
+
+/// What is known of the errors of a leaf.
+#[derive(Default)]
+pub(super) struct Watched {
+    /// Its counts when it was looked at last: reads and writes, checksums.
+    counts: [u64; 2],
+    /// When how many came.
+    recent: [VecDeque<(u64, u64)>; 2],
+}
+
+/// By guid of the leaf.
+pub(super) type Watch = HashMap<u64, Watched>;
+
+impl Watched {
+    /// Whether there were too many errors of each kind up to `now_s`, given how many there ever were.
+    fn look(&mut self, counts: [u64; 2], now_s: u64) -> [bool; 2] {
+        std::array::from_fn(|kind| {
+            // counts are set back when they are cleared
+            let new = counts[kind].checked_sub(self.counts[kind]).unwrap_or(counts[kind]);
+            self.counts[kind] = counts[kind];
+            let recent = &mut self.recent[kind];
+            if new > 0 {
+                recent.push_back((now_s, new));
+            }
+            while recent.front().is_some_and(|(time_s, _)| time_s.saturating_add(WINDOW_S) < now_s) {
+                recent.pop_front();
+            }
+            recent.iter().map(|(_, count)| count).sum::<u64>() >= ERRORS_MAX
+        })
+    }
+}
+
+impl LivePool {
+    /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
+    /// lets the pool go on if it is suspended. Leaves that are offline stay so. Errors: `NotFound`; `Io` if the
+    /// pool is suspended again; `Suspended` if it is stopped.
+    pub fn clear(&self, vdev: Option<u64>, open: Open<'_>) -> Result<()> {
+        let tree = &self.tree;
+        let id = match vdev {
+            None => tree.root().id(),
+            Some(guid) => tree.iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?.id(),
+        };
+        tree.clear_errors(id);
+        let mut changed = false;
+        for leaf in tree.leaves_of(id) {
+            lock(&self.watch).remove(&leaf.guid());
+            let health = tree.health(leaf.id());
+            if matches!(health.state, State::Healthy | State::Offline) {
+                continue;
+            }
+            lock(&self.config).off.remove(&leaf.guid());
+            if let Err(error) = self.bring_back(leaf, open) {
+                tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
+            }
+            changed |= tree.health(leaf.id()) != health;
+        }
+        if changed {
+            // nobody waits for it: devices may fail again
+            self.run_later(|context| context.write_config());
+        }
+        self.txgs.resume()
+    }
+
+    /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.
+    /// Errors: `NotFound`, `Suspended`, those of writing.
+    pub fn online(&self, guid: u64, open: Open<'_>) -> Result<Health> {
+        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
+        self.check_running()?;
+        let health = self.tree.health(leaf.id());
+        if health.state == State::Healthy {
+            return Ok(health);
+        }
+        lock(&self.config).off.remove(&guid);
+        if let Err(error) = self.bring_back(leaf, open) {
+            tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
+        }
+        self.run(|context| context.write_config())?;
+        Ok(self.tree.health(leaf.id()))
+    }
+
+    /// Does not use a leaf any more, until it is online again, or if that is `temporary`, until the pool is
+    /// imported. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf has; but one that
+    /// is to be faulted is degraded then.
+    pub fn take_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
+        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
+        self.check_running()?;
+        let health = match (how, self.tree.can_do_without(guid)) {
+            (Off::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
+            (Off::Offline, true) => Health::new(State::Offline, Aux::None),
+            (Off::Faulted, true) => Health::new(State::Faulted, Aux::External),
+            (Off::Faulted, false) => Health::new(State::Degraded, Aux::External),
+        };
+        tracing::info!(pool = self.name, vdev = leaf.name(), "{} by the administrator", health.name());
+        self.tree.set_health(guid, health);
+        let mut config = self.config();
+        match !temporary && health.state != State::Degraded {
+            true => drop(config.off.insert(guid, how)),
+            false => drop(config.off.remove(&guid)),
+        }
+        drop(config);
+        self.run(|context| context.write_config())
+    }
+
+    /// Whether it is suspended, and if so, whether those who want to change something wait.
+    pub fn suspended(&self) -> Option<bool> {
+        let stopped = self.txgs.stopped().map(|_| false);
+        stopped.or_else(|| self.txgs.suspended().map(|suspended| suspended.waits))
+    }
+
+    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    pub fn wait_resumed(&self) -> Result<()> {
+        self.txgs.wait_resumed()
+    }
+
+    pub(super) fn check_running(&self) -> Result<()> {
+        match self.txgs.suspended() {
+            None => Ok(()),
+            Some(_) => Err(Error::new(Kind::Suspended, "pool I/O is currently suspended")),
+        }
+    }
+
+    /// Uses the leaf's device again if it answers, or the one that is at its path now.
+    fn bring_back(&self, leaf: &Vdev, open: Open<'_>) -> Result<()> {
+        let before = leaf.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
+        let answers = before.and_then(|slot| self.recognize(leaf, slot.now()));
+        let found = match answers {
+            Ok(found) => found,
+            Err(_) => {
+                let refuse = |aux| {
+                    self.tree.set_health(leaf.guid(), Health::new(State::Unavail, aux));
+                };
+                let device = open(leaf.name()).inspect_err(|_| refuse(Aux::OpenFailed))?;
+                self.recognize(leaf, device).inspect_err(|_| refuse(Aux::CorruptData))?
+            }
+        };
+        let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(0);
+        // it was away when these were written, or it is an older copy
+        self.tree.miss(leaf.guid(), newest + 1..self.txgs.synced_txg() + 1);
+        let is_new = !leaf.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
+        self.tree.reopen(leaf.guid(), is_new.then_some(found.device));
+        tracing::info!(pool = self.name, vdev = leaf.name(), "the device is back");
+        Ok(())
+    }
+
+    /// The device, or the partition in it, that has the leaf's label.
+    fn recognize(&self, leaf: &Vdev, device: Arc<dyn Device>) -> Result<FoundDevice> {
+        let pool = self.config().guid;
+        let found = FoundDevice::examine(device.path(), device.clone())?;
+        let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool);
+        found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))
+    }
+
+    /// Looks at the errors of all leaves, and draws the consequences.
+    pub(super) fn diagnose(&self) {
+        let now_s = self.env.now_s();
+        for leaf in self.tree.iter().filter(|vdev| vdev.is_leaf()) {
+            let [reads, writes, checksums] = leaf.stats().errors();
+            let [io, sums] = lock(&self.watch).entry(leaf.guid()).or_default().look([reads + writes, checksums], now_s);
+            let health = self.tree.health(leaf.id());
+            let new = match health.state {
+                State::Healthy | State::Degraded if io && self.tree.can_do_without(leaf.guid()) => State::Faulted,
+                State::Healthy if io || sums => State::Degraded,
+                _ => continue,
+            };
+            let new = Health::new(new, Aux::ErrExceeded);
+            tracing::error!(pool = self.name, vdev = leaf.name(), reads, writes, checksums, "{}", new.name());
+            self.tree.set_health(leaf.guid(), new);
+        }
+    }
+}
+
+fn no_such_device() -> Error {
+    Error::new(Kind::NotFound, "no such device in pool")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_errors_in_ten_minutes() {
+        let mut watched = Watched::default();
+        assert_eq!(watched.look([9, 0], 1000), [false; 2]);
+        assert_eq!(watched.look([9, 0], 1010), [false; 2]);
+        assert_eq!(watched.look([10, 3], 1600), [true, false]);
+        assert_eq!(watched.look([18, 12], 1601), [false, true], "the first nine are long ago");
+        // cleared, and again
+        assert_eq!(watched.look([1, 0], 9000), [false; 2]);
+        assert_eq!(watched.look([11, 0], 9001), [true, false]);
+    }
+}

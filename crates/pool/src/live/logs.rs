@@ -1,0 +1,115 @@
+//! Intent logs: one for each head that is open.
+//!
+//! ```text
+//!   import ─▶ find_claims ─▶ first group: allocate, headers say where logs end ─▶ zil::Log::replay, when mounted
+//!   group  ─▶ zil::Log::sync ─▶ header in the head of the set, blocks that may go
+//!   export ─▶ close_logs: no block is left but those of logs that nobody has replayed
+//! ```
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::{Mode, Objset};
+use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
+use zil::{Claim, Header, Log, Update};
+
+use super::{Head, LivePool, SyncContext, lock};
+use crate::Pool;
+
+impl LivePool {
+    /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
+    pub fn log(&self, id: u64) -> Result<Arc<Log>> {
+        let log = self.open_head(id)?.log;
+        log.reopen();
+        Ok(log)
+    }
+
+    /// Ends the intent log of a head that is not used any more: nothing is left of it. Errors: `Suspended`.
+    pub fn close_log(&self, id: u64) -> Result<()> {
+        let head = lock(&self.heads).get(&id).cloned();
+        head.map_or(Ok(()), |head| head.log.close())
+    }
+
+    /// What intent logs have done, by the object of the dataset.
+    pub fn log_stats(&self) -> Vec<(u64, Vec<(&'static str, u64)>)> {
+        self.open_heads().into_iter().map(|(id, head)| (id, head.log.stats().all())).collect()
+    }
+
+    /// Takes up the head of a dataset.
+    pub(super) fn add_head(&self, id: u64, objset: Arc<Objset>) -> Result<Head> {
+        let pool = self.this.clone();
+        let closed = || Error::new(Kind::Suspended, "the pool is closed");
+        let log = Log::open(objset.clone(), self.txgs.clone(), move || pool.upgrade().ok_or_else(closed)?.sync_now())?;
+        let mut heads = lock(&self.heads);
+        Ok(heads.entry(id).or_insert(Head { objset, log }).clone())
+    }
+
+    /// Ends all logs that are written to.
+    pub(super) fn close_logs(&self) -> Result<()> {
+        self.open_heads().iter().try_for_each(|(_, head)| head.log.close())
+    }
+
+    /// Frees what a group does not need any more of a log.
+    pub(super) fn free_of_log(&self, txg: u64, update: &Update) {
+        update.blocks.iter().chain(&update.data).for_each(|bp| self.free_logged(txg, bp));
+    }
+
+    fn free_logged(&self, txg: u64, bp: &BlkPtr) {
+        match bp.object_type() {
+            ObjectType::INTENT_LOG => {
+                if let Err(error) = self.cache.zio().free_log_block(txg, bp) {
+                    tracing::error!(pool = self.name, ?bp, "a log block could not be freed: {error}");
+                }
+            }
+            _ => self.free(txg, bp),
+        }
+    }
+}
+
+impl SyncContext<'_> {
+    /// Claims logs: before anything is allocated in the first group.
+    pub(super) fn claim(&self, claims: &[(u64, Claim)]) -> Result<()> {
+        let (txg, zio) = (self.change.tx.txg(), self.pool.cache.zio());
+        let blocks: Vec<BlkPtr> = claims.iter().flat_map(|(_, claim)| &claim.blocks).copied().collect();
+        zio.claim(txg, &blocks)?;
+        for (id, claim) in claims {
+            claim.useless.iter().for_each(|bp| self.pool.free_logged(txg, bp));
+            self.pool.open_head(*id)?.log.claim(txg, claim.header);
+        }
+        Ok(())
+    }
+
+    /// Frees the log of a head that was destroyed in this group.
+    pub(super) fn free_log(&self, head: &Head) {
+        let txg = self.change.tx.txg();
+        head.log.take_blocks().iter().for_each(|bp| self.pool.free_logged(txg, bp));
+    }
+}
+
+/// What is to be claimed in a pool that was open when its host went down, by the object of the dataset. Errors:
+/// `ReadOnly` for what only others can claim; `Io`, `Missing` if a device keeps it from telling where a log ends.
+pub(super) fn find_claims(pool: &Pool) -> Result<Vec<(u64, Claim)>> {
+    let mut claims = Vec::new();
+    for dir in pool.dsl().walk()? {
+        if dir.phys.head_dataset == 0 {
+            continue;
+        }
+        let head = pool.dsl().head(&dir)?;
+        if head.phys.bp.is_hole() {
+            continue;
+        }
+        let objset = Objset::open(pool.cache().clone(), head.id, head.phys.bp, Mode::Raw, &head.name)?;
+        let header = Header::parse(&objset.phys().log_header)?;
+        let synced_txg = pool.uberblock().txg;
+        let claim = Claim::find(pool.cache().zio(), head.id, &header, synced_txg).in_dataset(&head.name)?;
+        let Some(claim) = claim else { continue };
+        if objset.is_encrypted() {
+            let what = "the intent log of an encrypted dataset has to be claimed, which this version cannot do: import \
+                        the pool read-only, or let OpenZFS import and export it";
+            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
+        }
+        claims.push((head.id, claim));
+    }
+    Ok(claims)
+}

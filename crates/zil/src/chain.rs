@@ -1,0 +1,311 @@
+//! The blocks of a log that is being written, and which of them are still needed.
+//!
+//! ```text
+//!   header ─▶ written ── written ── writing ── tail
+//!             └─ group synced: freed, and the header leads to the next    └ allocated, not written yet
+//! ```
+//!
+//! A block goes in the first group that is synced with all its records, and not before the group that it was
+//! allocated in. The tail stays, so that there is always a place to write to that the header leads to. When
+//! a chain has ended, because a block could not be written or all is to be gone, the tail goes, too.
+
+use std::collections::VecDeque;
+
+use format::blkptr::BlkPtr;
+
+use crate::Header;
+
+/// A block of the chain.
+#[derive(Debug)]
+struct LogBlock {
+    bp: BlkPtr,
+    /// The group that it was allocated in.
+    txg: u64,
+    /// The last group that it has records of.
+    last_txg: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing is in it.
+    Empty,
+    Writing,
+    /// What is in it lasts, or does not count.
+    Written,
+}
+
+/// What may be done with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It was there before the pool was opened, and has to be replayed.
+    Old,
+    /// It is written to.
+    Open,
+    /// It goes; then there may be a new one.
+    Ending,
+    /// It goes, and there is no new one.
+    Closed,
+}
+
+/// Where the next records go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// There; the header on disk leads to it when this group is synced.
+    At(BlkPtr, u64),
+    /// A chain is to be started.
+    Nowhere,
+    /// Nothing can be logged now.
+    Refused,
+}
+
+/// See the top of the file.
+#[derive(Debug)]
+pub(crate) struct Chain {
+    header: Header,
+    stage: Stage,
+    blocks: VecDeque<LogBlock>,
+    /// The group whose header leads to it for the first time.
+    started: u64,
+    /// Groups in which blocks were allocated or records replayed, by their lowest bit.
+    dirty: [u64; 2],
+    /// The last record that was replayed in a group, by its lowest bit.
+    replayed: [u64; 2],
+    /// The log that was replayed: its blocks, and those of data.
+    doomed: Option<(Vec<BlkPtr>, Vec<BlkPtr>)>,
+}
+
+/// What a group changes.
+#[derive(Debug)]
+pub struct Update {
+    /// The head of the log, in the head of the object set.
+    pub header: [u8; 192],
+    /// Log blocks to be freed.
+    pub blocks: Vec<BlkPtr>,
+    /// Blocks of data that only the log led to, to be freed.
+    pub data: Vec<BlkPtr>,
+}
+
+impl Chain {
+    /// The chain of a set with that header on disk.
+    pub(crate) fn new(header: Header) -> Chain {
+        let stage = if header.first.is_hole() { Stage::Open } else { Stage::Old };
+        let header = if stage == Stage::Old { header } else { Header::EMPTY };
+        Chain { header, stage, blocks: VecDeque::new(), started: 0, dirty: [0; 2], replayed: [0; 2], doomed: None }
+    }
+
+    /// The header of a log that has to be replayed.
+    pub(crate) fn old(&self) -> Option<Header> {
+        (self.stage == Stage::Old).then_some(self.header)
+    }
+
+    /// In `txg` an old log was claimed, or found to be of no use.
+    pub(crate) fn claim(&mut self, txg: u64, header: Header) {
+        *self = Chain { dirty: self.dirty, ..Chain::new(header) };
+        self.mark(txg);
+    }
+
+    pub(crate) fn tail(&self) -> Tail {
+        match (self.stage, self.blocks.back()) {
+            (Stage::Open, Some(tail)) => Tail::At(tail.bp, self.started),
+            (Stage::Open, None) => Tail::Nowhere,
+            _ => Tail::Refused,
+        }
+    }
+
+    /// Starts a chain with a block that was allocated in `txg`. False if that is not to be.
+    pub(crate) fn start(&mut self, txg: u64, bp: BlkPtr) -> bool {
+        let may_start = self.tail() == Tail::Nowhere;
+        if may_start {
+            self.started = txg;
+            self.grow(txg, bp);
+        }
+        may_start
+    }
+
+    /// Notes that the tail is being written, with records of groups up to `last_txg`, and what comes next,
+    /// allocated in `txg`. False if the chain has ended.
+    pub(crate) fn write(&mut self, last_txg: u64, txg: u64, next: BlkPtr) -> bool {
+        let Some(tail) = self.blocks.back_mut().filter(|_| self.stage == Stage::Open) else { return false };
+        tail.last_txg = last_txg;
+        tail.state = State::Writing;
+        self.grow(txg, next);
+        true
+    }
+
+    fn grow(&mut self, txg: u64, bp: BlkPtr) {
+        self.blocks.push_back(LogBlock { bp, txg, last_txg: 0, state: State::Empty });
+        self.mark(txg);
+    }
+
+    /// What was being written lasts.
+    pub(crate) fn written(&mut self) {
+        for block in self.blocks.iter_mut().filter(|block| block.state == State::Writing) {
+            block.state = State::Written;
+        }
+    }
+
+    /// Nothing more is written to this chain; nothing is being written.
+    pub(crate) fn end(&mut self) {
+        self.blocks.iter_mut().for_each(|block| block.state = State::Written);
+        if self.stage == Stage::Open && !self.blocks.is_empty() {
+            self.stage = Stage::Ending;
+        }
+    }
+
+    /// As [`Chain::end`], and there will be no other. Of an old one nothing changes.
+    pub(crate) fn close(&mut self) {
+        self.end();
+        if self.stage != Stage::Old {
+            self.stage = Stage::Closed;
+        }
+    }
+
+    /// After [`Chain::close`], there may be another again.
+    pub(crate) fn reopen(&mut self) {
+        if self.stage == Stage::Closed {
+            self.stage = if self.blocks.is_empty() { Stage::Open } else { Stage::Ending };
+        }
+    }
+
+    /// Whether there is no block.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.stage != Stage::Old
+    }
+
+    /// All blocks, which the caller frees in the group that is being synced. Nothing is being written.
+    pub(crate) fn take(&mut self) -> Vec<BlkPtr> {
+        self.close();
+        self.blocks.drain(..).map(|block| block.bp).collect()
+    }
+
+    /// Notes that record `seq` was replayed in `txg`.
+    pub(crate) fn note_replayed(&mut self, txg: u64, seq: u64) {
+        self.replayed[txg as usize & 1] = seq;
+        self.mark(txg);
+    }
+
+    /// All that was replayed is on disk; these blocks may go.
+    pub(crate) fn doom(&mut self, blocks: Vec<BlkPtr>, data: Vec<BlkPtr>) {
+        self.doomed = Some((blocks, data));
+    }
+
+    fn mark(&mut self, txg: u64) {
+        self.dirty[txg as usize & 1] = txg;
+    }
+
+    /// Whether the head of the set has to be written in `txg`.
+    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
+        let goes = matches!(self.stage, Stage::Ending | Stage::Closed) && !self.blocks.is_empty();
+        self.dirty[txg as usize & 1] == txg || goes || self.doomed.is_some()
+    }
+
+    /// For who syncs `txg`: what changes.
+    pub(crate) fn sync(&mut self, txg: u64) -> Update {
+        let slot = txg as usize & 1;
+        if self.dirty[slot] == txg {
+            self.dirty[slot] = 0;
+            let replayed = std::mem::take(&mut self.replayed[slot]);
+            self.header.replay_seq = self.header.replay_seq.max(replayed);
+        }
+        let (mut blocks, mut data) = (Vec::new(), Vec::new());
+        if let Some(doomed) = self.doomed.take() {
+            (blocks, data) = doomed;
+            *self = Chain { dirty: self.dirty, ..Chain::new(Header::EMPTY) };
+        }
+        if self.stage != Stage::Old {
+            let is_done = |block: &LogBlock| block.state == State::Written && block.txg <= txg && block.last_txg <= txg;
+            let done = self.blocks.iter().take_while(|block| is_done(block)).count();
+            blocks.extend(self.blocks.drain(..done).map(|block| block.bp));
+            self.header.first = self.blocks.front().map_or(BlkPtr::HOLE, |block| block.bp);
+            if self.stage == Stage::Ending && self.blocks.is_empty() {
+                self.stage = Stage::Open;
+            }
+        }
+        Update { header: self.header.bytes(), blocks, data }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use format::blkptr::Dva;
+
+    use super::*;
+
+    fn bp(n: u64) -> BlkPtr {
+        let shape = format::blkptr::Shape {
+            lsize: 4096,
+            psize: 4096,
+            compress: 2,
+            checksum: 13,
+            object_type: format::object_type::ObjectType::INTENT_LOG,
+            level: 0,
+        };
+        BlkPtr::new(shape, &[Dva::new(0, n * 4096, 4096, false)], n, [1, 2, 3, n])
+    }
+
+    fn first(update: &Update) -> BlkPtr {
+        Header::parse(&update.header).unwrap().first
+    }
+
+    #[test]
+    fn blocks_go_with_their_groups_and_the_tail_stays() {
+        let mut chain = Chain::new(Header::EMPTY);
+        assert_eq!(chain.tail(), Tail::Nowhere);
+        assert!(chain.start(5, bp(1)));
+        assert_eq!(chain.tail(), Tail::At(bp(1), 5));
+        assert!(chain.is_dirty(5) && !chain.is_dirty(6));
+        let update = chain.sync(5);
+        assert_eq!((first(&update), update.blocks.len(), chain.is_dirty(5)), (bp(1), 0, false));
+        // records of group 6, while the next block belongs to group 7
+        assert!(chain.write(6, 7, bp(2)));
+        let update = chain.sync(6);
+        assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "it is being written");
+        chain.written();
+        assert!(chain.write(7, 7, bp(3)));
+        chain.written();
+        let update = chain.sync(6);
+        assert_eq!((first(&update), update.blocks), (bp(2), vec![bp(1)]), "what group 7 allocated stays");
+        let update = chain.sync(7);
+        assert_eq!((first(&update), update.blocks), (bp(3), vec![bp(2)]));
+    }
+
+    #[test]
+    fn a_chain_that_has_ended_goes_whole_and_in_time() {
+        let mut chain = Chain::new(Header::EMPTY);
+        chain.start(5, bp(1));
+        chain.write(6, 6, bp(2));
+        chain.end();
+        assert_eq!(chain.tail(), Tail::Refused);
+        assert!(!chain.write(6, 6, bp(3)) && !chain.start(6, bp(4)) && chain.is_dirty(9));
+        let update = chain.sync(5);
+        assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "group 6 may still be lost");
+        let update = chain.sync(6);
+        assert_eq!((first(&update), update.blocks), (BlkPtr::HOLE, vec![bp(1), bp(2)]));
+        assert_eq!((chain.tail(), chain.is_dirty(7)), (Tail::Nowhere, false));
+        chain.start(7, bp(5));
+        chain.close();
+        assert_eq!(chain.sync(7).blocks, [bp(5)]);
+        assert!(chain.is_empty() && chain.tail() == Tail::Refused);
+        chain.reopen();
+        assert_eq!(chain.tail(), Tail::Nowhere);
+    }
+
+    #[test]
+    fn what_was_replayed_is_told_by_the_group_that_has_it() {
+        let mut chain = Chain::new(Header { first: bp(1), claim_txg: 4, ..Header::EMPTY });
+        assert_eq!((chain.tail(), chain.old().is_some()), (Tail::Refused, true));
+        chain.note_replayed(8, 20);
+        chain.note_replayed(9, 21);
+        chain.close();
+        let seq = |update: &Update| Header::parse(&update.header).unwrap().replay_seq;
+        let update = chain.sync(8);
+        assert_eq!((seq(&update), first(&update)), (20, bp(1)));
+        assert_eq!(seq(&chain.sync(9)), 21);
+        chain.doom(vec![bp(1)], vec![bp(7)]);
+        assert!(chain.is_dirty(10));
+        let update = chain.sync(10);
+        assert_eq!((update.header, update.blocks, update.data), ([0; 192], vec![bp(1)], vec![bp(7)]));
+        assert_eq!(chain.tail(), Tail::Nowhere);
+    }
+}

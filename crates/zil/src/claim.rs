@@ -1,0 +1,137 @@
+//! What a crash has left: claiming a log, before anything else is allocated.
+//!
+//! ```text
+//!   last group on disk ─▶ header ─▶ block ── block ── block ── tail
+//!                                   └ in the space maps        └ allocated later: nobody knows of them yet
+//! ```
+//!
+//! A log without records is of no use, and goes. Of any other the younger blocks, and the blocks of data that
+//! writes lead to, are to be allocated where they are, and its header tells from then on where it ends.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+
+use base::{Bookmark, Error, Kind, Result};
+use format::blkptr::{BlkPtr, Dva};
+use zio::Zio;
+
+use crate::walk::SEQ_WORD;
+use crate::{End, Header, Record, Visitor, walk};
+
+/// A block of a group so far behind the last one on disk is none of the pool's.
+const GROUPS_MAX: u64 = 1 << 32;
+
+/// What to do with a log that nobody has claimed.
+#[derive(Debug)]
+pub struct Claim {
+    /// The header that it is to have.
+    pub header: Header,
+    /// Blocks to be allocated.
+    pub blocks: Vec<BlkPtr>,
+    /// Blocks to be freed.
+    pub useless: Vec<BlkPtr>,
+    /// The latest group that a block was allocated in. The first group after the import has to be a later one,
+    /// or the block would come from the future.
+    pub newest_txg: u64,
+}
+
+impl Claim {
+    /// Looks at the log of a set as it is in group `synced_txg`, the last one on disk. `None` if there is none, or
+    /// it has been claimed. Errors: `Io`, `Missing`, if a device keeps it from telling where the log ends.
+    pub fn find(zio: &Zio, objset: u64, header: &Header, synced_txg: u64) -> Result<Option<Claim>> {
+        if header.first.is_hole() || header.is_claimed() {
+            return Ok(None);
+        }
+        let mut finder = Finder {
+            zio,
+            synced_txg,
+            blocks: Vec::new(),
+            data: Vec::new(),
+            seen: HashSet::new(),
+            last_seqs: [0; 2],
+            has_records: false,
+            error: None,
+        };
+        let end = walk(zio, objset, header, &mut finder);
+        if let End::Unreadable(error) = end {
+            finder.stop_at(error);
+        }
+        finder.finish().map(Some)
+    }
+}
+
+struct Finder<'a> {
+    zio: &'a Zio,
+    synced_txg: u64,
+    blocks: Vec<BlkPtr>,
+    data: Vec<BlkPtr>,
+    seen: HashSet<Dva>,
+    /// Of the last block and the last record.
+    last_seqs: [u64; 2],
+    has_records: bool,
+    /// That of a device.
+    error: Option<Error>,
+}
+
+impl Finder<'_> {
+    /// That something is not there, or is not of this log, is how logs end. That a device does not tell is not.
+    fn stop_at(&mut self, error: Error) {
+        if matches!(error.kind(), Kind::Io | Kind::Missing) {
+            self.error = Some(error);
+        }
+    }
+
+    fn is_new(&self, bp: &BlkPtr) -> bool {
+        bp.physical_birth() > self.synced_txg
+    }
+
+    fn finish(self) -> Result<Claim> {
+        if let Some(error) = self.error {
+            let what = "an intent log record could not be read";
+            return Err(Error::new(error.kind(), what).with_source(error));
+        }
+        let newest_txg = self.blocks.iter().chain(&self.data).map(BlkPtr::physical_birth).max().unwrap_or(0);
+        let (new, old): (Vec<BlkPtr>, Vec<BlkPtr>) = self.blocks.iter().partition(|bp| self.is_new(bp));
+        if !self.has_records {
+            return Ok(Claim { header: Header::EMPTY, blocks: Vec::new(), useless: old, newest_txg });
+        }
+        let header = Header {
+            claim_txg: self.synced_txg + 1,
+            replay_seq: 0,
+            first: self.blocks[0],
+            claim_block_seq: self.last_seqs[0],
+            flags: Header::FLAG_REPLAY_NEEDED | Header::FLAG_CLAIM_RECORD_SEQ_VALID,
+            claim_record_seq: self.last_seqs[1],
+        };
+        Ok(Claim { header, blocks: [new, self.data].concat(), useless: Vec::new(), newest_txg })
+    }
+}
+
+impl Visitor for Finder<'_> {
+    fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
+        if bp.physical_birth() > self.synced_txg.saturating_add(GROUPS_MAX) || bp.is_gang() {
+            return ControlFlow::Break(());
+        }
+        self.seen.insert(bp.dvas()[0]);
+        self.blocks.push(*bp);
+        self.last_seqs[0] = bp.checksum()[SEQ_WORD];
+        ControlFlow::Continue(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        if let Some(write) = record.block_since(self.synced_txg + 1) {
+            // the record may be on disk without the data: then it was not promised to anybody
+            let bookmark = Bookmark { objset: 0, object: write.object, level: 0, blkid: 0 };
+            if let Err(error) = self.zio.read_physical(&write.bp, bookmark) {
+                self.stop_at(error);
+                return ControlFlow::Break(());
+            }
+            if self.seen.insert(write.bp.dvas()[0]) {
+                self.data.push(write.bp);
+            }
+        }
+        self.last_seqs[1] = record.seq;
+        self.has_records = true;
+        ControlFlow::Continue(())
+    }
+}

@@ -1,0 +1,222 @@
+//! What is put into a log, and where it waits to be written.
+//!
+//! ```text
+//!   push ─▶ names:    1 4 5 ...           in order for all
+//!           object 8: 2 3                 needed when object 8 is committed, or everything
+//!           object 9: 6                        │
+//!                                              ▼
+//!   commit of object 8 takes            1 2 3 4 5
+//! ```
+//!
+//! Entries of groups that are on disk are not needed any more. Operations of a group end before those of
+//! the next begin, so the oldest entries come first everywhere.
+
+use std::collections::{HashMap, VecDeque};
+
+use base::Result;
+
+/// Writes in a row become one entry up to about so many bytes.
+const JOINED_MAX: u64 = 1 << 20;
+
+/// One operation. It is told when it happens, within its transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When it is needed.
+    pub scope: Scope,
+    /// What it says.
+    pub body: Body,
+}
+
+/// Whose commit needs an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Everybody's: names, and whatever must stay in order for all.
+    Names,
+    /// Only that of this object, and one of everything: writes, truncations, attributes.
+    Object(u64),
+}
+
+/// What an entry says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// A record that is complete but for its head.
+    Record {
+        /// Type of the record, with the bit about case where it applies.
+        kind: u64,
+        /// What follows the head of 32 bytes.
+        bytes: Vec<u8>,
+    },
+    /// Bytes were written to a file.
+    Write {
+        /// Number of the object.
+        object: u64,
+        /// Generation of the object: that of its znode.
+        generation: u64,
+        /// Offset of the first byte.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// The bytes; without them they are taken from the file when the log is written ([`Contents`]).
+        data: Option<Vec<u8>>,
+    },
+    /// Something that a log cannot say: a commit that needs it waits for its transaction group.
+    Unloggable,
+}
+
+/// The files that a log is about.
+pub trait Contents: Send + Sync {
+    /// The bytes of a file from `offset` on, as they are now. False if it has another generation, is gone
+    /// or does not reach so far: then nothing needs to be logged of them.
+    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool>;
+}
+
+/// An entry that waits.
+#[derive(Debug)]
+pub(crate) struct Item {
+    /// Counts entries.
+    order: u64,
+    /// The group that the operation is part of.
+    pub(crate) txg: u64,
+    pub(crate) body: Body,
+}
+
+/// Entries that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    names: VecDeque<Item>,
+    objects: HashMap<u64, Vec<Item>>,
+    pushed: u64,
+}
+
+impl Pending {
+    pub(crate) fn push(&mut self, txg: u64, entry: Entry) {
+        self.pushed += 1;
+        let item = Item { order: self.pushed, txg, body: entry.body };
+        match entry.scope {
+            Scope::Names => self.names.push_back(item),
+            Scope::Object(id) => {
+                let items = self.objects.entry(id).or_default();
+                if !items.last_mut().is_some_and(|last| last.goes_on_with(&item)) {
+                    items.push(item);
+                }
+            }
+        }
+    }
+
+    /// Whether there is anything for a commit of `object`, or with 0 of everything.
+    pub(crate) fn has_any(&self, object: u64) -> bool {
+        !self.names.is_empty()
+            || if object == 0 { !self.objects.is_empty() } else { self.objects.contains_key(&object) }
+    }
+
+    /// Takes what commits of `objects` need, in order; 0 stands for everything.
+    pub(crate) fn take(&mut self, objects: &[u64]) -> Vec<Item> {
+        let mut items: Vec<Item> = self.names.drain(..).collect();
+        if objects.contains(&0) {
+            items.extend(self.objects.drain().flat_map(|(_, items)| items));
+        } else {
+            items.extend(objects.iter().filter_map(|id| self.objects.remove(id)).flatten());
+        }
+        items.sort_unstable_by_key(|item| item.order);
+        items
+    }
+
+    /// Forgets entries about one object.
+    pub(crate) fn forget(&mut self, object: u64) {
+        self.objects.remove(&object);
+    }
+
+    /// Forgets what is on disk with its group.
+    pub(crate) fn synced(&mut self, txg: u64) {
+        while self.names.front().is_some_and(|item| item.txg <= txg) {
+            self.names.pop_front();
+        }
+        self.objects.retain(|_, items| {
+            items.retain(|item| item.txg > txg);
+            !items.is_empty()
+        });
+    }
+}
+
+impl Item {
+    /// Takes up a write that goes on where this one ends, in the same group, if none carries its data.
+    fn goes_on_with(&mut self, next: &Item) -> bool {
+        let (Body::Write { object, generation, offset, len, data: None }, true) =
+            (&mut self.body, self.txg == next.txg)
+        else {
+            return false;
+        };
+        match next.body {
+            Body::Write { object: o, generation: g, offset: at, len: more, data: None }
+                if (o, g, Some(at)) == (*object, *generation, offset.checked_add(*len)) && *len < JOINED_MAX =>
+            {
+                *len += more;
+                true
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u64) -> Body {
+        Body::Record { kind, bytes: Vec::new() }
+    }
+
+    fn write(object: u64, offset: u64, len: u64) -> Entry {
+        let body = Body::Write { object, generation: 7, offset, len, data: None };
+        Entry { scope: Scope::Object(object), body }
+    }
+
+    fn kinds(items: &[Item]) -> Vec<u64> {
+        let kind = |item: &Item| match item.body {
+            Body::Record { kind, .. } => kind,
+            Body::Write { object, .. } => 100 + object,
+            Body::Unloggable => 0,
+        };
+        items.iter().map(kind).collect()
+    }
+
+    #[test]
+    fn commits_take_what_they_need_in_order() {
+        let mut pending = Pending::default();
+        assert!(!pending.has_any(0));
+        for (scope, kind) in [
+            (Scope::Names, 1),
+            (Scope::Object(8), 2),
+            (Scope::Object(9), 3),
+            (Scope::Names, 4),
+            (Scope::Object(8), 5),
+            (Scope::Object(10), 6),
+        ] {
+            pending.push(20 + kind / 4, Entry { scope, body: record(kind) });
+        }
+        assert_eq!(kinds(&pending.take(&[8])), [1, 2, 4, 5]);
+        assert!(!pending.has_any(8) && pending.has_any(9) && pending.has_any(0));
+        pending.forget(10);
+        pending.push(22, Entry { scope: Scope::Object(9), body: record(7) });
+        pending.synced(20);
+        assert_eq!(kinds(&pending.take(&[0])), [7]);
+        assert!(!pending.has_any(0));
+    }
+
+    #[test]
+    fn writes_in_a_row_are_one() {
+        let mut pending = Pending::default();
+        for (txg, offset, len) in [(5, 0, 10), (5, 10, 5), (6, 15, 5), (6, 30, 5)] {
+            pending.push(txg, write(8, offset, len));
+        }
+        let lens: Vec<u64> = pending
+            .take(&[8])
+            .iter()
+            .map(|item| match item.body {
+                Body::Write { len, .. } => len,
+                _ => 0,
+            })
+            .collect();
+        assert_eq!(lens, [15, 5, 5]);
+    }
+}

@@ -1,0 +1,430 @@
+//! A log that is open: what operations tell it, and commits.
+//!
+//! ```text
+//!   operation ─▶ push ─▶ pending ─┐
+//!   fsync ─────▶ commit ─▶ turn ──┴▶ drafts ─▶ tail, next blocks ─▶ write ─▶ flush ─▶ all whose turn it was
+//!                                      │ nothing can be logged
+//!                                      └▶ wait for the group
+//!   who syncs a group ─▶ sync ─▶ header, blocks that may go
+//! ```
+//!
+//! One commit at a time writes, for all who ask meanwhile. Whatever keeps it from writing, it waits for the
+//! group that has all that it was to write: so nothing that was acknowledged depends on what failed.
+//!
+//! The first commit starts a chain: as no block leads to the first one, it waits for the group whose header
+//! does. All later ones take one write and one flush.
+//!
+//! Locks: who pushes is in a transaction; nobody here begins one while holding a lock, and the thread that
+//! syncs groups waits for nobody here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+
+use base::{Endian, Error, Kind, Result};
+use codec::checksum::{Checksum, Sum, embedded};
+use dmu::{Objset, Tx, Txgs};
+use format::blkptr::BlkPtr;
+use zio::Zio;
+
+use crate::Header;
+use crate::chain::{Chain, Tail, Update};
+use crate::draft::{BLOCK_SIZE_MAX, Draft, Drafts, RECORD_SIZE_MAX, size_of};
+use crate::entry::{Body, Contents, Entry, Item, Pending};
+use crate::record::HEAD_SIZE;
+use crate::stats::{Stats, add};
+use crate::walk::{LINK_SIZE, SEQ_WORD};
+
+/// A commit of more bytes than this waits for its group, which has to write them anyway.
+const COMMIT_BYTES_MAX: usize = 32 << 20;
+/// The size of the next block is that of the largest of so many commits before.
+const RECENT: usize = 8;
+
+/// Brings all that has happened so far to disk with its group.
+type Sync = Box<dyn Fn() -> Result<()> + Send + std::marker::Sync>;
+
+/// The log of one object set.
+pub struct Log {
+    objset: Arc<Objset>,
+    txgs: Arc<Txgs>,
+    sync: Sync,
+    contents: Mutex<Option<Weak<dyn Contents>>>,
+    pending: Mutex<Pending>,
+    pub(crate) chain: Mutex<Chain>,
+    turns: Mutex<Turns>,
+    turned: Condvar,
+    /// The record that is being replayed; 0 if none is.
+    pub(crate) replaying: AtomicU64,
+    stats: Stats,
+}
+
+/// Who waits to commit, and what only who commits needs.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Tickets and what is to be committed.
+    asked: Vec<(u64, u64)>,
+    tickets: u64,
+    /// Whether somebody commits now.
+    is_busy: bool,
+    /// How it went for those who have not looked yet.
+    outcomes: Vec<(u64, Result<()>)>,
+    writer: Writer,
+}
+
+/// What goes from one who commits to the next.
+#[derive(Debug, Default)]
+struct Writer {
+    /// Sequence number of the last record.
+    seq: u64,
+    /// Entries up to this group were taken, and not written: this group must be on disk.
+    owed_txg: u64,
+    /// Bytes of the latest commits.
+    recent: [usize; RECENT],
+    commits: usize,
+}
+
+impl Log {
+    /// The log of a set that is being changed. `sync` brings all that has happened so far to disk. Errors:
+    /// `Corrupt` if the header makes no sense.
+    pub fn open(
+        objset: Arc<Objset>,
+        txgs: Arc<Txgs>,
+        sync: impl Fn() -> Result<()> + Send + std::marker::Sync + 'static,
+    ) -> Result<Arc<Log>> {
+        let header = Header::parse(&objset.phys().log_header)?;
+        Ok(Arc::new(Log {
+            objset,
+            txgs,
+            sync: Box::new(sync),
+            contents: Mutex::default(),
+            pending: Mutex::default(),
+            chain: Mutex::new(Chain::new(header)),
+            turns: Mutex::default(),
+            turned: Condvar::new(),
+            replaying: AtomicU64::new(0),
+            stats: Stats::default(),
+        }))
+    }
+
+    /// Tells where the data of writes are to be had, before the first of them is pushed.
+    pub fn set_contents(&self, contents: Weak<dyn Contents>) {
+        *lock(&self.contents) = Some(contents);
+    }
+
+    /// Tells of an operation, in its transaction. While a record is replayed, only that is noted.
+    pub fn push(&self, tx: &Tx<'_>, mut entry: Entry) {
+        let seq = self.replaying.load(Ordering::Relaxed);
+        if seq != 0 {
+            return lock(&self.chain).note_replayed(tx.txg(), seq);
+        }
+        if let Body::Record { bytes, .. } = &entry.body
+            && HEAD_SIZE + bytes.len() > RECORD_SIZE_MAX
+        {
+            entry.body = Body::Unloggable;
+        }
+        lock(&self.pending).push(tx.txg(), entry);
+    }
+
+    /// An object was removed: nobody needs what was told only of it.
+    pub fn removed(&self, object: u64) {
+        lock(&self.pending).forget(object);
+    }
+
+    /// Returns when all that was told before of `object`, or with 0 of everything, lasts. Not to be called
+    /// within a transaction. Errors: `Suspended` and whatever else keeps groups from getting to disk.
+    pub fn commit(&self, object: u64) -> Result<()> {
+        add(&self.stats.zil_commit_count, 1);
+        let mut turns = lock(&self.turns);
+        let is_owed = turns.is_busy || turns.writer.owed_txg > self.txgs.synced_txg();
+        if !is_owed && !lock(&self.pending).has_any(object) {
+            return Ok(());
+        }
+        turns.tickets += 1;
+        let ticket = turns.tickets;
+        turns.asked.push((ticket, object));
+        loop {
+            if let Some(at) = turns.outcomes.iter().position(|(of, _)| *of == ticket) {
+                return turns.outcomes.swap_remove(at).1;
+            }
+            if turns.is_busy {
+                turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            turns.is_busy = true;
+            let asked = std::mem::take(&mut turns.asked);
+            let mut turn = Turn { log: self, tickets: asked.iter().map(|(of, _)| *of).collect(), outcome: Ok(()) };
+            let mut writer = std::mem::take(&mut turns.writer);
+            drop(turns);
+            let objects: Vec<u64> = asked.iter().map(|(_, object)| *object).collect();
+            turn.outcome = self.commit_all(&mut writer, &objects);
+            turns = lock(&self.turns);
+            turns.writer = writer;
+            drop(turns);
+            drop(turn);
+            turns = lock(&self.turns);
+        }
+    }
+
+    /// Commits for all who have asked.
+    fn commit_all(&self, writer: &mut Writer, objects: &[u64]) -> Result<()> {
+        if writer.owed_txg > self.txgs.synced_txg() {
+            self.wait_for(writer.owed_txg)?;
+        }
+        let mut items = lock(&self.pending).take(objects);
+        let Some(last) = items.last() else { return Ok(()) };
+        writer.owed_txg = last.txg;
+        let silent = items.iter().rev().find(|item| item.body == Body::Unloggable);
+        if let Some(txg) = silent.map(|item| item.txg) {
+            self.wait_for(txg)?;
+        }
+        let synced = self.txgs.synced_txg();
+        items.retain(|item| item.txg > synced);
+        if items.is_empty() {
+            return Ok(());
+        }
+        add(&self.stats.zil_commit_writer_count, 1);
+        if self.write(writer, &items) {
+            writer.owed_txg = 0;
+            return Ok(());
+        }
+        add(&self.stats.zil_commit_stall_count, 1);
+        self.wait_for(writer.owed_txg)
+    }
+
+    /// Waits until a group is on disk.
+    fn wait_for(&self, txg: u64) -> Result<()> {
+        while self.txgs.synced_txg() < txg {
+            self.sync_pool()?;
+        }
+        Ok(())
+    }
+
+    /// Writes entries. False if they are not in the log, and their groups must be waited for.
+    fn write(&self, writer: &mut Writer, items: &[Item]) -> bool {
+        let bytes: usize = items.iter().map(size_of).fold(0, usize::saturating_add);
+        let tail = lock(&self.chain).tail();
+        match tail {
+            Tail::At(bp, txg) if txg <= self.txgs.synced_txg() && bytes <= COMMIT_BYTES_MAX => {
+                self.write_from(writer, bp, items).unwrap_or(false)
+            }
+            Tail::Nowhere => {
+                self.start(bytes.saturating_add(LINK_SIZE).min(BLOCK_SIZE_MAX));
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Starts a chain, which may fail.
+    fn start(&self, size: usize) {
+        let env = self.zio().env();
+        let name = [env.random(), env.random(), self.objset.id(), 1];
+        let Ok(tx) = self.txgs.begin_for_log() else { return };
+        let Ok(bp) = self.zio().allocate_log_block(tx.txg(), size as u64, name) else { return };
+        if !lock(&self.chain).start(tx.txg(), bp) {
+            self.give_back(tx.txg(), &[bp]);
+        }
+    }
+
+    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: &[Item]) -> Result<bool> {
+        let contents = lock(&self.contents).as_ref().and_then(Weak::upgrade);
+        let unit = self.zio().log_block_unit() as usize;
+        let size = (tail.psize() as usize, unit);
+        let mut drafts = Drafts::new(size, writer.seq, items, contents.as_deref(), &self.stats);
+        for item in items {
+            drafts.put(item)?;
+        }
+        if drafts.seq == writer.seq {
+            return Ok(true);
+        }
+        writer.seq = drafts.seq;
+        writer.commits += 1;
+        writer.recent[writer.commits % RECENT] = drafts.used();
+        let next = writer.recent.iter().copied().max().unwrap_or(0).min(BLOCK_SIZE_MAX);
+        let mut blocks = drafts.blocks;
+        let Some(pointers) = self.extend(tail, &blocks, next) else { return Ok(false) };
+        let outcome = self.write_blocks(&pointers, &mut blocks);
+        let mut chain = lock(&self.chain);
+        match outcome {
+            Ok(()) => chain.written(),
+            Err(_) => chain.end(),
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Allocates what comes behind the tail: a block for each draft but the first, and a new tail of about
+    /// `next` bytes. Returns the pointers to all, the old tail's first; `None` if the chain has ended.
+    fn extend(&self, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<Vec<BlkPtr>> {
+        let tx = self.txgs.begin_for_log().ok()?;
+        let txg = tx.txg();
+        let sizes = blocks[1..].iter().map(|block| block.bytes.len()).chain([next]);
+        let mut pointers = vec![tail];
+        for size in sizes {
+            let mut name = pointers[pointers.len() - 1].checksum();
+            name[SEQ_WORD] += 1;
+            match self.zio().allocate_log_block(txg, size as u64, name) {
+                Ok(bp) => pointers.push(bp),
+                Err(_) => {
+                    lock(&self.chain).end();
+                    self.give_back(txg, &pointers[1..]);
+                    return None;
+                }
+            }
+        }
+        let mut chain = lock(&self.chain);
+        for (block, next) in blocks.iter().zip(&pointers[1..]) {
+            if !chain.write(block.last_txg, txg, *next) {
+                drop(chain);
+                self.give_back(txg, &pointers[1..]);
+                return None;
+            }
+        }
+        Some(pointers)
+    }
+
+    /// Joins blocks, seals them, and writes them.
+    fn write_blocks(&self, pointers: &[BlkPtr], blocks: &mut [Draft]) -> Result<()> {
+        let zio = self.zio();
+        let mut writes = Vec::with_capacity(blocks.len());
+        for (block, pair) in blocks.iter_mut().zip(pointers.windows(2)) {
+            let len = zio.log_block_len(&pair[0], block.used);
+            seal(&mut block.bytes[..len], block.used, &pair[0].checksum(), &pair[1])?;
+            let sums = match zio.is_on_log_vdev(&pair[0]) {
+                true => [
+                    &self.stats.zil_itx_metaslab_slog_count,
+                    &self.stats.zil_itx_metaslab_slog_bytes,
+                    &self.stats.zil_itx_metaslab_slog_write,
+                    &self.stats.zil_itx_metaslab_slog_alloc,
+                ],
+                false => [
+                    &self.stats.zil_itx_metaslab_normal_count,
+                    &self.stats.zil_itx_metaslab_normal_bytes,
+                    &self.stats.zil_itx_metaslab_normal_write,
+                    &self.stats.zil_itx_metaslab_normal_alloc,
+                ],
+            };
+            for (sum, n) in sums.into_iter().zip([1, block.used as u64, len as u64, pair[0].psize()]) {
+                add(sum, n);
+            }
+            writes.push((pair[0], len));
+        }
+        let writes: Vec<(BlkPtr, &[u8])> =
+            writes.into_iter().zip(blocks).map(|((bp, len), block)| (bp, &block.bytes[..len])).collect();
+        zio.write_log_blocks(&writes)
+    }
+
+    /// Frees what was allocated a moment ago, in the same group.
+    fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
+        for bp in blocks {
+            // that it could not be freed only costs its room
+            let _ = self.zio().free_log_block(txg, bp);
+        }
+    }
+
+    pub(crate) fn zio(&self) -> &Arc<Zio> {
+        self.objset.cache().zio()
+    }
+
+    pub(crate) fn objset(&self) -> &Objset {
+        &self.objset
+    }
+
+    /// Brings all that has happened so far to disk with its group.
+    pub(crate) fn sync_pool(&self) -> Result<()> {
+        (self.sync)()
+    }
+
+    /// What it has done.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+}
+
+/// For who syncs groups, and who opens and closes sets.
+impl Log {
+    /// Whether group `txg` changes the head of the log.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        lock(&self.chain).is_dirty(txg)
+    }
+
+    /// In `txg`, which is being synced, a log was claimed: it has that header from now on.
+    pub fn claim(&self, txg: u64, header: Header) {
+        lock(&self.chain).claim(txg, header);
+    }
+
+    /// For who syncs `txg`: the head as it is to be, and what is to be freed.
+    pub fn sync(&self, txg: u64) -> Update {
+        lock(&self.chain).sync(txg)
+    }
+
+    /// Group `txg` is on disk.
+    pub fn synced(&self, txg: u64) {
+        lock(&self.pending).synced(txg);
+    }
+
+    /// Nothing is logged from now on, until [`Log::reopen`]; commits wait for their groups. When it returns, the
+    /// log is gone from the disk, or has yet to be replayed. Errors: `Suspended` and the like.
+    pub fn close(&self) -> Result<()> {
+        let mut turns = lock(&self.turns);
+        while turns.is_busy {
+            turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        lock(&self.chain).close();
+        drop(turns);
+        while self.has_blocks() {
+            self.sync_pool()?;
+        }
+        Ok(())
+    }
+
+    /// Something may be logged again.
+    pub fn reopen(&self) {
+        lock(&self.chain).reopen();
+    }
+
+    /// Whether it has blocks that are written to.
+    fn has_blocks(&self) -> bool {
+        let chain = lock(&self.chain);
+        !chain.is_empty() && chain.old().is_none()
+    }
+}
+
+/// A turn at committing. It ends for all who wait, whatever happens.
+struct Turn<'a> {
+    log: &'a Log,
+    tickets: Vec<u64>,
+    outcome: Result<()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turns = lock(&self.log.turns);
+        turns.is_busy = false;
+        if std::thread::panicking() {
+            self.outcome = Err(Error::new(Kind::Io, "a commit of the intent log has panicked"));
+            // nobody knows what was taken
+            turns.writer.owed_txg = self.log.txgs.open_txg();
+            lock(&self.log.chain).end();
+        }
+        for ticket in std::mem::take(&mut self.tickets) {
+            let outcome = self.outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.what().to_owned()));
+            if outcome.is_err() {
+                add(&self.log.stats.zil_commit_error_count, 1);
+            }
+            turns.outcomes.push((ticket, outcome));
+        }
+        drop(turns);
+        self.log.turned.notify_all();
+    }
+}
+
+/// Writes the link at the beginning of a block, and its sum.
+fn seal(block: &mut [u8], used: usize, name: &Sum, next: &BlkPtr) -> Result<()> {
+    block[..8].fill(0);
+    block[8..8 + BlkPtr::SIZE].copy_from_slice(next.raw());
+    block[8 + BlkPtr::SIZE..16 + BlkPtr::SIZE].copy_from_slice(&(used as u64).to_le_bytes());
+    embedded::seal(Checksum::Zilog2, Endian::Little, name, block).map(drop)
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,147 @@
+//! Replaying a log that was claimed.
+//!
+//! ```text
+//!   record of a group that is not on disk ─▶ apply ─▶ transaction ─▶ push ─▶ its number, with the transaction's group
+//!   ...                                                                       │
+//!   all groups are on disk ─▶ blocks are freed, the header is empty           └▶ header of that group
+//! ```
+//!
+//! Each record and the note that it was replayed reach the disk with the same group. So a crash at any moment
+//! leaves a log of which the rest is replayed next time.
+
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use base::{Bookmark, Error, Kind, Result, ResultExt};
+use format::blkptr::{BlkPtr, Dva};
+
+use crate::log::lock;
+use crate::{End, Header, Log, Record, Visitor, walk};
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Replayed {
+    /// Records that were replayed.
+    pub records: u64,
+    /// Why the log could not be read up to its end: damage. What was behind is lost.
+    pub damage: Option<Error>,
+}
+
+impl Log {
+    /// Replays what the log of a crash has, in order: `apply` brings the file system to where the record says, and
+    /// pushes entries for it as any operation does. Then the log is empty, and may be used.
+    ///
+    /// If `apply` fails, it is tried again when all before is on disk. Errors: those of `apply`; those of
+    /// devices; `Suspended`; then the rest of the log waits to be replayed.
+    pub fn replay(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<Replayed> {
+        let Some(header) = lock(&self.chain).old() else { return Ok(Replayed::default()) };
+        if !header.is_claimed() {
+            return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
+        }
+        let found = Found::new(&header);
+        let mut frame = Frame { log: self, header, apply, found, replayed: Replayed::default(), error: None };
+        let end = walk(self.zio(), self.objset().id(), &header, &mut frame);
+        let Frame { found, mut replayed, error, .. } = frame;
+        if let Some(error) = error {
+            return Err(error).in_dataset(self.objset().name());
+        }
+        match end {
+            End::Unreadable(error) if matches!(error.kind(), Kind::Io | Kind::Missing) => {
+                return Err(error).in_dataset(self.objset().name());
+            }
+            End::Unreadable(error) => replayed.damage = Some(error),
+            End::Complete | End::Broken => {}
+        }
+        self.sync_pool()?;
+        lock(&self.chain).doom(found.blocks, found.data);
+        self.sync_pool()?;
+        Ok(replayed)
+    }
+
+    /// All blocks that it has on disk, which the caller frees in the group that destroys the set. Nobody may use
+    /// the log any more.
+    pub fn take_blocks(&self) -> Vec<BlkPtr> {
+        let Some(header) = lock(&self.chain).old() else { return lock(&self.chain).take() };
+        let mut found = Found::new(&header);
+        walk(self.zio(), self.objset().id(), &header, &mut found);
+        [found.blocks, found.data].concat()
+    }
+}
+
+/// What a claimed log has on disk: its blocks, and those of data that it leads to.
+struct Found {
+    claim_txg: u64,
+    blocks: Vec<BlkPtr>,
+    data: Vec<BlkPtr>,
+    seen: HashSet<Dva>,
+}
+
+impl Found {
+    fn new(header: &Header) -> Found {
+        Found { claim_txg: header.claim_txg, blocks: Vec::new(), data: Vec::new(), seen: HashSet::new() }
+    }
+}
+
+impl Visitor for Found {
+    fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
+        self.blocks.push(*bp);
+        ControlFlow::Continue(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        if let Some(write) = record.block_since(self.claim_txg)
+            && self.seen.insert(write.bp.dvas()[0])
+        {
+            self.data.push(write.bp);
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Goes through a log and applies its records.
+struct Frame<'a> {
+    log: &'a Log,
+    header: Header,
+    apply: &'a mut dyn FnMut(&Record<'_>) -> Result<()>,
+    found: Found,
+    replayed: Replayed,
+    error: Option<Error>,
+}
+
+impl Frame<'_> {
+    fn replay(&mut self, record: &Record<'_>) -> Result<()> {
+        self.log.replaying.store(record.seq, Ordering::Relaxed);
+        let mut outcome = (self.apply)(record);
+        if outcome.is_err() {
+            // what is on its way to disk may have stood in its way
+            outcome = self.log.sync_pool().and_then(|()| (self.apply)(record));
+        }
+        self.log.replaying.store(0, Ordering::Relaxed);
+        outcome
+    }
+}
+
+impl Visitor for Frame<'_> {
+    fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
+        self.found.block(bp, bookmark)
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
+        self.found.record(record)?;
+        let is_needed = self.header.flags & Header::FLAG_REPLAY_NEEDED != 0;
+        if !is_needed || record.txg < self.header.claim_txg || record.seq <= self.header.replay_seq {
+            return ControlFlow::Continue(());
+        }
+        match self.replay(record) {
+            Ok(()) => {
+                self.replayed.records += 1;
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                self.error = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Blocks of intent logs.
+//!
+//! ```text
+//!   allocate ─▶ pointer, which the block before tells ─▶ sealed by the log ─▶ write ─▶ flush
+//! ```
+//!
+//! Nobody waits here for what groups write: log blocks go past the queue, and only the vdevs that they are on
+//! are flushed. A log block goes back to the allocator as what is older does, even in the group that it was
+//! allocated in, since the latest uberblock on disk may lead to it until the group is there.
+
+use std::collections::BTreeSet;
+
+use base::{Error, Kind, Result};
+use codec::checksum::{Checksum, Sum};
+use codec::compress::Compress;
+use format::blkptr::{BlkPtr, Dva, Shape};
+use format::object_type::ObjectType;
+use vdev::Extent;
+
+use crate::Zio;
+use crate::alloc::Class;
+
+/// What is written of a log block is a multiple of this, in bytes: what a zilog2 sum is of.
+const LOG_BLOCK_UNIT: u64 = 4096;
+
+impl Zio {
+    /// Allocates a log block of at least `size` bytes in `txg`. `name` is what stands in place of its checksum.
+    /// Errors: `NoSpace`; `ReadOnly`.
+    pub fn allocate_log_block(&self, txg: u64, size: u64, name: Sum) -> Result<BlkPtr> {
+        let allocator = self.allocator()?;
+        let size = size.next_multiple_of(self.log_block_unit());
+        let dvas = allocator.allocate(Class::Log, size, 1, txg)?;
+        let shape = Shape {
+            lsize: size,
+            psize: size,
+            compress: Compress::Off as u8,
+            checksum: Checksum::Zilog2 as u8,
+            object_type: ObjectType::INTENT_LOG,
+            level: 0,
+        };
+        Ok(BlkPtr::new(shape, &dvas, txg, name))
+    }
+
+    /// The size of a log block is a multiple of this many bytes.
+    pub fn log_block_unit(&self) -> u64 {
+        LOG_BLOCK_UNIT.max(self.allocator().map_or(0, |allocator| allocator.sector(Class::Log)))
+    }
+
+    /// Whether a log block is on a vdev that is set aside for logs.
+    pub fn is_on_log_vdev(&self, bp: &BlkPtr) -> bool {
+        let top = self.tree.top(bp.dvas()[0].vdev()).ok();
+        top.and_then(vdev::Vdev::top_spec).is_some_and(|spec| spec.is_log)
+    }
+
+    /// How many bytes of a log block must be written if `used` are used. Where there is parity, it is that of
+    /// the whole block.
+    pub fn log_block_len(&self, bp: &BlkPtr, used: usize) -> usize {
+        let size = bp.psize() as usize;
+        let kind = self.tree.top(bp.dvas()[0].vdev()).map(vdev::Vdev::kind);
+        match kind {
+            Ok(vdev::Kind::Raidz { .. } | vdev::Kind::Draid(_)) | Err(_) => size,
+            Ok(_) => used.next_multiple_of(LOG_BLOCK_UNIT as usize).min(size),
+        }
+    }
+
+    /// Writes log blocks, each as long as [`Zio::log_block_len`] says, and flushes them. They last when this
+    /// returns. Errors: those of the first that could not be written; of flushing.
+    pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])]) -> Result<()> {
+        let writes: Vec<(Extent, &[u8])> = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes)).collect();
+        for (bp, _) in blocks {
+            let dva = bp.dvas()[0];
+            self.queue.finish_overlapping(dva.vdev(), dva.offset()..dva.offset() + dva.asize());
+        }
+        self.tree.write_batch(&writes).into_iter().collect::<Result<()>>()?;
+        let tops: BTreeSet<u64> = writes.iter().map(|(extent, _)| extent.top).collect();
+        self.tree.flush_tops(&Vec::from_iter(tops))
+    }
+
+    /// Frees a log block in `txg`, in which it may have been allocated. Errors: as from [`Zio::free`].
+    pub fn free_log_block(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+        let allocator = self.allocator()?;
+        let free = |dva: &Dva| if dva.is_gang() { Err(gang()) } else { allocator.free(txg, dva) };
+        bp.copies().map(free).fold(Ok(()), Result::and)
+    }
+
+    /// Allocates in `txg` the blocks that a log left by a crash leads to, its own or those of data: all or,
+    /// after an error, none. Errors: `Corrupt` if one is not free.
+    pub fn claim(&self, txg: u64, blocks: &[BlkPtr]) -> Result<()> {
+        let allocator = self.allocator()?;
+        let mut claimed: Vec<Dva> = Vec::new();
+        let mut claim_all = || -> Result<()> {
+            for bp in blocks {
+                for dva in self.addresses_of(bp)? {
+                    allocator.claim(txg, &dva)?;
+                    claimed.push(dva);
+                }
+            }
+            Ok(())
+        };
+        claim_all().inspect_err(|_| {
+            claimed.iter().for_each(|dva| allocator.unallocate(txg, dva).expect("allocated a moment ago"));
+        })
+    }
+}
+
+fn extent(bp: &BlkPtr, bytes: &[u8]) -> Extent {
+    let dva = bp.dvas()[0];
+    Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: bp.physical_birth() }
+}
+
+fn gang() -> Error {
+    Error::new(Kind::Unsupported, "a log block in pieces")
+}

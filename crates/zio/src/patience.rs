@@ -1,0 +1,66 @@
+//! Reads that wait for devices to come back.
+//!
+//! Who brings a transaction group to disk cannot do without what it has to read, and cannot begin anew. So
+//! its reads do not fail when devices do: they wait, and are made again.
+//!
+//! ```text
+//!   the patient thread ──▶ read ──▶ device fails ──▶ wait: "try again" or "give up"
+//!   everybody else     ──▶ read ──▶ device fails ──▶ error
+//! ```
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+
+use base::{Error, Kind, Result};
+
+use crate::Zio;
+
+/// Waits until devices may have come back; false if that is in vain.
+type Wait = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+
+/// Whose reads wait, and how.
+#[derive(Default)]
+pub(crate) struct Patience(Mutex<Option<(ThreadId, Wait)>>);
+
+/// As long as this lives, reads of the thread that made it wait for devices.
+pub struct Patient<'a>(&'a Zio);
+
+impl Zio {
+    /// Lets the reads of this thread wait for devices: `wait` is called with the error of one, and tells
+    /// whether it shall be tried again. One thread at a time can be so.
+    pub fn be_patient(&self, wait: Wait) -> Patient<'_> {
+        *self.patience.lock() = Some((thread::current().id(), wait));
+        Patient(self)
+    }
+
+    /// Waits if this thread is a patient one, and `error` that of a device.
+    pub(crate) fn is_worth_waiting(&self, error: &Error) -> bool {
+        if !matches!(error.kind(), Kind::Io | Kind::Missing) {
+            return false;
+        }
+        let patience = self.patience.lock().clone();
+        patience.is_some_and(|(whose, wait)| whose == thread::current().id() && wait(error))
+    }
+
+    /// Reads until no device fails, if this thread is a patient one.
+    pub(crate) fn patiently<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            match read() {
+                Err(error) if self.is_worth_waiting(&error) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+impl Patience {
+    fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Wait)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Patient<'_> {
+    fn drop(&mut self) {
+        *self.0.patience.lock() = None;
+    }
+}

@@ -1,0 +1,185 @@
+//! What the intent log is told of an operation, within its transaction.
+//!
+//! ```text
+//!   names    create, link, remove, rename     in order for all: any fsync brings all that happened so far to disk
+//!   object   write, truncate, attributes      in order for one object: an fsync of it does
+//! ```
+//!
+//! What OpenZFS 2.1 could not replay is told as something that cannot be logged, and a commit that needs it waits
+//! for its group. So does what would show a file in a state that it never had: a file that inherits an ACL,
+//! which is an extended attribute, is not there without it.
+//!
+//! A file without a name is not logged: it is gone after a crash. One that never had a name and gets one has
+//! been written to in the same group or earlier ones, which are on disk when that name is promised.
+
+use std::sync::Arc;
+
+use base::{Kind, Result};
+use dmu::Object;
+use format::sa::Attr;
+use zil::{Body, Born, Contents, Create, Entry, Intent, Made, Scope};
+
+use crate::live::{Live, Op};
+use crate::locks::Locks;
+use crate::node::Node;
+use crate::{NewKind, SyncMode, Zpl};
+
+/// Files as the log sees them, when it fetches what was written to them.
+pub(crate) struct LoggedFiles {
+    /// The file system without what is needed to change it: that leads to the log.
+    pub(crate) zpl: Zpl,
+    pub(crate) locks: Arc<Locks>,
+}
+
+impl Contents for LoggedFiles {
+    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let _held = self.locks.shared(object);
+        let node = match self.zpl.node(object) {
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(false),
+            node => node?,
+        };
+        let attrs = self.zpl.attributes(&node)?;
+        let (born, size) = (attrs.u64(Attr::Gen)?, attrs.u64(Attr::Size)?);
+        drop(attrs);
+        if born != generation || offset >= size {
+            return Ok(false);
+        }
+        // what is behind the end is zeros
+        node.object().read(offset, buf)?;
+        Ok(true)
+    }
+}
+
+impl Zpl {
+    /// Brings all that was changed to disk. Errors: `ReadOnly`, `Suspended`.
+    pub fn sync(&self) -> Result<()> {
+        self.commit(0)
+    }
+
+    /// Brings what was changed in an object to disk, and all changes of names. Errors: `ReadOnly`, `Suspended`.
+    pub fn sync_object(&self, ino: u64) -> Result<()> {
+        self.commit(ino)
+    }
+
+    fn commit(&self, ino: u64) -> Result<()> {
+        let live = self.live()?;
+        match (&live.log, live.options().sync) {
+            (_, SyncMode::Disabled) => Ok(()),
+            (Some(log), _) => log.commit(ino),
+            (None, _) => live.txgs().wait_synced(),
+        }
+    }
+
+    /// With `sync=always`, brings the change of an object to disk that gave this result.
+    pub(crate) fn settled<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
+        let done = result?;
+        match &self.live {
+            Some(live) if live.options().sync == SyncMode::Always && !live.is_replaying() => self.commit(ino)?,
+            _ => {}
+        }
+        Ok(done)
+    }
+}
+
+impl Op<'_> {
+    fn log(&self, scope: Scope, body: impl FnOnce() -> Body) {
+        if let Some(log) = &self.live.log {
+            log.push(&self.tx, Entry { scope, body: body() });
+        }
+    }
+
+    /// Tells of names that changed.
+    pub(crate) fn log_names(&self, intent: &Intent<'_>) {
+        self.log(Scope::Names, || record(intent));
+    }
+
+    /// Tells of names that changed in a way that no record can tell.
+    pub(crate) fn names_unlogged(&self) {
+        self.log(Scope::Names, || Body::Unloggable);
+    }
+
+    /// Tells of a change of an object, if it has a name.
+    pub(crate) fn log_object(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
+        if self.live.log.is_some() && self.named(object)?.is_some() {
+            self.log(Scope::Object(object.id()), || intent.map_or(Body::Unloggable, record));
+        }
+        Ok(())
+    }
+
+    /// Tells of bytes that were written to an object, if it has a name.
+    pub(crate) fn log_write(&self, object: &Object, offset: u64, len: u64) -> Result<()> {
+        if len > 0
+            && self.live.log.is_some()
+            && let Some(generation) = self.named(object)?
+        {
+            let id = object.id();
+            self.log(Scope::Object(id), || Body::Write { object: id, generation, offset, len, data: None });
+        }
+        Ok(())
+    }
+
+    /// What was told of an object is not needed any more, as it has lost its last name.
+    pub(crate) fn log_removed(&self, ino: Option<u64>) {
+        if let (Some(log), Some(ino)) = (&self.live.log, ino) {
+            log.removed(ino);
+        }
+    }
+
+    /// Tells of a new file. One that inherits an ACL cannot be told of.
+    pub(crate) fn log_create(&self, dir: u64, name: &[u8], kind: NewKind<'_>, object: &Object) -> Result<()> {
+        if self.live.log.is_none() {
+            return Ok(());
+        }
+        let node = self.zpl.node_of(object.fresh()?)?;
+        let attrs = self.zpl.attributes(&node)?;
+        let has_xattrs =
+            attrs.bytes(Attr::Dxattr)?.is_some() || attrs.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0);
+        if has_xattrs {
+            drop(attrs);
+            self.names_unlogged();
+            return Ok(());
+        }
+        let (crtime_s, crtime_ns) = attrs.time(Attr::Crtime)?;
+        let born = Born {
+            object: object.id(),
+            slots: object.dnode().slots as u8,
+            mode: attrs.u64(Attr::Mode)?,
+            uid: attrs.u64(Attr::Uid)?,
+            gid: attrs.u64(Attr::Gid)?,
+            generation: attrs.u64(Attr::Gen)?,
+            crtime: [crtime_s as u64, crtime_ns.into()],
+            rdev: attrs.opt_u64(Attr::Rdev)?.unwrap_or(0),
+        };
+        drop(attrs);
+        let made = match kind {
+            NewKind::Directory => Made::Directory,
+            NewKind::Symlink(target) => Made::Symlink(target),
+            _ => Made::File,
+        };
+        // owners of domains come from directories that are shared with Windows only
+        if (born.uid | born.gid) >> 32 != 0 {
+            self.names_unlogged();
+            return Ok(());
+        }
+        self.log_names(&Intent::Create(Create { made, dir, born, name, extra: None, acl: None, domains: Vec::new() }));
+        Ok(())
+    }
+
+    /// The generation of an object that has a name.
+    fn named(&self, object: &Object) -> Result<Option<u64>> {
+        let node: Node = self.zpl.node_of(object.fresh()?)?;
+        let attrs = self.zpl.attributes(&node)?;
+        Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
+    }
+}
+
+impl Live {
+    /// Whether the log is being replayed.
+    pub(crate) fn is_replaying(&self) -> bool {
+        self.replaying.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+fn record(intent: &Intent<'_>) -> Body {
+    Body::Record { kind: intent.kind(), bytes: intent.bytes() }
+}

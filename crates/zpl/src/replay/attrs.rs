@@ -1,0 +1,110 @@
+//! Replaying changes of attributes, and of extended ones that lie with the file.
+
+use base::{Error, Kind, Result};
+use format::sa::Attr;
+use format::znode;
+use zil::Extra;
+
+use crate::attrs::{Change, time, word};
+use crate::create::FLAG_AV_MODIFIED;
+use crate::live::Op;
+use crate::node::Node;
+use crate::set_xattr::unpacked;
+use crate::{SetAttr, SetTime, Zpl};
+
+use super::RECORD_BYTES;
+
+/// Bits of a record, and the flags of a file that they stand for.
+const FLAGS: [(u32, u64); 10] = [
+    (Extra::ARCHIVE, znode::FLAG_ARCHIVE),
+    (Extra::SYSTEM, znode::FLAG_SYSTEM),
+    (Extra::READONLY, znode::FLAG_READONLY),
+    (Extra::HIDDEN, znode::FLAG_HIDDEN),
+    (Extra::NOUNLINK, znode::FLAG_NOUNLINK),
+    (Extra::IMMUTABLE, znode::FLAG_IMMUTABLE),
+    (Extra::APPENDONLY, znode::FLAG_APPENDONLY),
+    (Extra::NODUMP, znode::FLAG_NODUMP),
+    (Extra::AV_MODIFIED, FLAG_AV_MODIFIED),
+    (Extra::PROJINHERIT, znode::FLAG_PROJINHERIT),
+];
+
+impl Zpl {
+    pub(super) fn replay_attributes(&self, set: &zil::SetAttr<'_>) -> Result<()> {
+        let op = self.begin(RECORD_BYTES, true)?;
+        let _held = op.alone(&[set.object]);
+        let node = self.node(set.object)?;
+        let time_of = |at: [u64; 2]| SetTime::At(at[0] as i64, at[1] as u32);
+        let plain = SetAttr {
+            mode: set.mode.map(|mode| (mode & 0o7777) as u32),
+            size: set.size,
+            atime: set.atime.map(time_of),
+            mtime: set.mtime.map(time_of),
+            ..SetAttr::default()
+        };
+        let mut changes = match plain == SetAttr::default() && set.uid.is_none() && set.gid.is_none() {
+            // flags can be changed also of a file that cannot be changed
+            true => vec![time(Attr::Ctime, op.now)],
+            false => op.wanted(&node, &plain)?,
+        };
+        for (attr, id) in [(Attr::Uid, set.uid), (Attr::Gid, set.gid)] {
+            if let Some(id) = id {
+                changes.push(word(attr, self.logged_owner(id, &set.domains)?));
+            }
+        }
+        if let Some(extra) = &set.extra {
+            op.extra_changes(&node, extra, &mut changes)?;
+        }
+        match set.size {
+            Some(size) => op.set_size(node.object(), size, &changes)?,
+            None => op.change(node.object(), &changes)?,
+        }
+        op.log_object(node.object(), None)
+    }
+
+    pub(super) fn replay_xattr(&self, ino: u64, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let op = self.begin(RECORD_BYTES + value.map_or(0, |value| value.len() as u64), true)?;
+        let _held = op.alone(&[ino]);
+        let node = self.node(ino)?;
+        let mut pairs = unpacked(&node, &self.attributes(&node)?)?;
+        pairs.retain(|(stored, _)| stored != name);
+        pairs.extend(value.map(|value| (name.to_vec(), value.to_vec())));
+        match op.store_packed(node.object(), &pairs)? {
+            true => op.log_object(node.object(), None),
+            false => Err(Error::new(Kind::TooBig, "extended attributes that do not fit into the file")),
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Adds what a record says of more attributes.
+    fn extra_changes(&self, node: &Node, extra: &Extra, changes: &mut Vec<Change>) -> Result<()> {
+        let known = FLAGS.iter().fold(Extra::CRTIME | Extra::PROJECT, |known, (bit, _)| known | bit);
+        if extra.which & !known != 0 {
+            return Err(Error::new(Kind::Unsupported, format!("attributes 0x{:x}", extra.which & !known)));
+        }
+        let attrs = self.zpl.attributes(node)?;
+        let changed = changes.iter().find(|(attr, _)| *attr == Attr::Flags);
+        let mut flags = match changed.and_then(|(_, value)| value.bytes().first_chunk()) {
+            Some(raw) => u64::from_le_bytes(*raw),
+            None => attrs.u64(Attr::Flags)?,
+        };
+        for (bit, flag) in FLAGS {
+            if extra.which & bit != 0 {
+                flags = if extra.values & u64::from(bit) != 0 { flags | flag } else { flags & !flag };
+            }
+        }
+        if extra.which & Extra::CRTIME != 0 {
+            changes.push(time(Attr::Crtime, extra.crtime));
+        }
+        if extra.which & Extra::PROJECT != 0 {
+            // its place among the attributes is fixed: those who count space look for it there
+            if attrs.opt_u64(Attr::Projid)?.is_none() {
+                return Err(Error::new(Kind::Unsupported, "a project of a file that never had one"));
+            }
+            changes.push(word(Attr::Projid, extra.project));
+        }
+        changes.retain(|(attr, _)| *attr != Attr::Flags);
+        changes.push(word(Attr::Flags, flags));
+        Ok(())
+    }
+}

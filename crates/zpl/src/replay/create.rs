@@ -1,0 +1,106 @@
+//! Replaying what was made.
+
+use base::{Error, Kind, Result};
+use format::sa::Attr;
+use format::znode::FLAG_XATTR;
+use zil::{Create, Made};
+
+use crate::attrs::word;
+use crate::create::{Birth, exists};
+use crate::live::Op;
+use crate::{FileKind, NewKind, Zpl};
+
+use super::RECORD_BYTES;
+
+impl Zpl {
+    pub(super) fn replay_create(&self, create: &Create<'_>) -> Result<()> {
+        if create.acl.as_ref().is_some_and(|acl| !acl.entries.is_empty()) || create.extra.is_some() {
+            return Err(Error::new(Kind::Unsupported, "a file made with attributes or an access control list"));
+        }
+        let op = self.begin(RECORD_BYTES, true)?;
+        let _held = op.alone(&[create.dir]);
+        if create.made == Made::XattrDirectory {
+            return op.replay_xattr_dir(create);
+        }
+        self.check_name(create.name)?;
+        let (node, parent) = op.parent(create.dir)?;
+        if self.find_entry(node.object(), create.name)?.is_some() {
+            return Err(exists());
+        }
+        let kind = FileKind::of_mode(create.born.mode);
+        let new = match (create.made, kind) {
+            (Made::Directory, FileKind::Directory) => NewKind::Directory,
+            (Made::Symlink(target), FileKind::Symlink) => NewKind::Symlink(target),
+            (Made::File, kind) if !matches!(kind, FileKind::Directory | FileKind::Symlink) => NewKind::File,
+            _ => return Err(Error::corrupt(format!("a file of mode {:o}", create.born.mode))),
+        };
+        let is_directory = kind == FileKind::Directory;
+        let birth = Birth {
+            links: if is_directory { 2 } else { 1 },
+            size: match create.made {
+                Made::Symlink(target) => target.len() as u64,
+                _ if is_directory => 2,
+                _ => 0,
+            },
+            flags: parent.inherited_flags(kind),
+            projid: parent.inherited_project(),
+            ..self.birth(create, kind)?
+        };
+        let object = op.born(&birth, new)?;
+        if let Err(error) = op.add_name(node.object(), create.name, object.id(), kind) {
+            self.objset.free_object(&op.tx, object.id())?;
+            return Err(error);
+        }
+        op.directory_changed(node.object(), 1, i64::from(is_directory))?;
+        op.names_unlogged();
+        Ok(())
+    }
+
+    /// What the record says of the new file.
+    fn birth(&self, create: &Create<'_>, kind: FileKind) -> Result<Birth> {
+        let born = &create.born;
+        Ok(Birth {
+            place: Some((born.object, usize::from(born.slots))),
+            kind,
+            mode: (born.mode & 0o7777) as u32,
+            uid: self.logged_owner(born.uid, &create.domains)?,
+            gid: self.logged_owner(born.gid, &create.domains)?,
+            parent: create.dir,
+            links: 2,
+            size: 2,
+            flags: 0,
+            rdev: born.rdev,
+            projid: None,
+            generation: born.generation,
+            now: born.crtime,
+        })
+    }
+
+    /// The owner that a record names: of a domain, by the names of domains in the record.
+    pub(super) fn logged_owner(&self, id: u64, domains: &[&[u8]]) -> Result<u64> {
+        let Some(index) = ((id >> 32) as usize).checked_sub(1) else { return Ok(id) };
+        let name = domains.get(index);
+        let name = name.ok_or_else(|| Error::corrupt("an owner of a domain without a name"))?;
+        let name = String::from_utf8_lossy(name);
+        match self.domain_number(&name)? {
+            Some(number) => Ok(u64::from(number) << 32 | id & u64::from(u32::MAX)),
+            None => Err(Error::new(Kind::Unsupported, format!("an owner of the new domain '{name}'"))),
+        }
+    }
+}
+
+impl Op<'_> {
+    /// Makes the hidden directory of a file's extended attributes.
+    fn replay_xattr_dir(&self, create: &Create<'_>) -> Result<()> {
+        let node = self.zpl.node(create.dir)?;
+        if self.zpl.attributes(&node)?.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0) {
+            return Err(exists());
+        }
+        let birth = Birth { flags: FLAG_XATTR, ..self.zpl.birth(create, FileKind::Directory)? };
+        let projid = self.zpl.attributes(&node)?.opt_u64(Attr::Projid)?;
+        let dir = self.born(&Birth { projid, ..birth }, NewKind::Directory)?;
+        self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
+        self.names_unlogged();
+        Ok(())
+    }
+}
