@@ -39,6 +39,7 @@ demo_written() {
     shown rm -r mnt/tank/project/sources/cmd
     shown cenote zpool sync tank
     shown cenote zpool status tank
+    shown cenote zpool iostat -v tank
     shown cenote zfs list -o name,used,avail,refer,compressratio,mountpoint
     shown df -hT mnt/tank
     local before after
