@@ -15,6 +15,9 @@
 //! reverse; the sizes of these blocks sum to the shard's `bytes`.
 
 mod cache;
+mod ghost;
+mod list;
+pub mod policy;
 
 pub use base::Block;
 pub use cache::{Cache, Stats};
