@@ -71,6 +71,11 @@ impl Block {
         AlignedBuf::zeroed(len).into()
     }
 
+    /// The bytes, to be changed, if nobody else has them.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        Arc::get_mut(&mut self.0).map(|buf| &mut **buf)
+    }
+
     /// The bytes, to be changed: copied first if somebody else has them, too.
     pub fn make_mut(&mut self) -> &mut [u8] {
         let buf: &mut AlignedBuf = Arc::make_mut(&mut self.0);

@@ -5,6 +5,7 @@
 
 mod buf;
 mod bytes;
+mod data;
 mod env;
 mod error;
 mod range_tree;
@@ -12,6 +13,7 @@ mod slab;
 
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
+pub use data::{Data, Piece};
 pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
 pub use range_tree::RangeTree;

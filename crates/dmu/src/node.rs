@@ -130,6 +130,15 @@ impl State {
         self.open.blocks.get_mut(&blkid)
     }
 
+    /// Puts a changed block of data into the open layer, which has none of that number.
+    pub(crate) fn put_new(&mut self, tx: &Tx<'_>, blkid: u64, block: Block) -> Result<()> {
+        let dnode = self.dnode_mut()?;
+        dnode.block_max = dnode.block_max.max(blkid);
+        tx.dirty(block.len() as u64);
+        self.put(blkid, block);
+        Ok(())
+    }
+
     /// Puts a changed block into the open layer.
     pub(crate) fn put(&mut self, blkid: u64, block: Block) {
         self.open.blocks.insert(blkid, block);

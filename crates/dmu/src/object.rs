@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use base::{Bookmark, Error, Result, ResultExt};
+use base::{Bookmark, Error, Piece, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -114,12 +114,23 @@ impl Object {
 
     /// Fills `buf` from byte `offset` on; what is not there reads as zeros.
     pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        let size = self.block_size()?;
-        if buf.is_empty() {
-            return Ok(());
+        let mut rest = buf;
+        for piece in self.read_pieces(offset, rest.len())? {
+            let (part, tail) = rest.split_at_mut(piece.len());
+            part.copy_from_slice(&piece);
+            rest = tail;
         }
-        let last = offset.saturating_add(buf.len() as u64 - 1);
-        self.read_ahead(offset, buf.len() as u64);
+        Ok(())
+    }
+
+    /// The `len` bytes from byte `offset` on, in the blocks that hold them; what is not there reads as zeros.
+    pub fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+        let size = self.block_size()?;
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        let last = offset.saturating_add(len as u64 - 1);
+        self.read_ahead(offset, len as u64);
 
         let mut requests = Vec::new();
         let mut found = Vec::new();
@@ -136,23 +147,24 @@ impl Object {
             });
         }
         let mut blocks = self.objset.cache().get_batch(&requests).into_iter();
-        let mut rest = buf;
+        let mut pieces = Vec::with_capacity(found.len());
+        let mut rest = len;
         let mut skip = (offset % size) as usize;
         for found in found {
-            let (part, tail) = rest.split_at_mut(rest.len().min(size as usize - skip));
+            let part = rest.min(size as usize - skip);
             let block = match found {
                 Found::Hole => None,
                 Found::Changed(block) => Some(block),
                 Found::OnDisk(_) => Some(blocks.next().expect("one block a request").in_dataset(self.objset.name())?),
             };
             match block {
-                Some(block) => part.copy_from_slice(&block[skip..skip + part.len()]),
-                None => part.fill(0),
+                Some(block) => pieces.push(Piece::of(block, skip..skip + part)),
+                None => pieces.extend(Piece::zeros(part)),
             }
-            rest = tail;
+            rest -= part;
             skip = 0;
         }
-        Ok(())
+        Ok(pieces)
     }
 
     /// All the bytes up to `len`, which is at most `len_max`: for small objects that are read whole.

@@ -3,7 +3,7 @@
 //! A block that is only partly overwritten is read first, without a lock held; then the change is made to
 //! a copy in the open layer, unless another writer put one there meanwhile.
 
-use base::{AlignedBuf, Block, Bookmark, Error, Kind, Result};
+use base::{AlignedBuf, Block, Bookmark, Data, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -14,22 +14,41 @@ use crate::{Object, Tx};
 use std::sync::Arc;
 
 impl Object {
-    /// Writes `data` from byte `offset` on; the object grows as needed. Errors: those of reading blocks that
-    /// are partly overwritten; `TooBig` beyond the last block that can be.
-    pub fn write(&self, tx: &Tx<'_>, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes `data` from byte `offset` on; the object grows as needed. What comes in a block of the size of
+    /// those of the object is not copied. Errors: those of reading blocks that are partly overwritten; `TooBig`
+    /// beyond the last block that can be.
+    pub fn write<'a>(&self, tx: &Tx<'_>, offset: u64, data: impl Into<Data<'a>>) -> Result<()> {
         let size = self.current_block_size()?;
-        let mut rest = data;
+        let mut rest = data.into();
         let mut at = offset;
         while !rest.is_empty() {
             let skip = (at % size) as usize;
             let len = rest.len().min(size as usize - skip);
-            let (part, tail) = rest.split_at(len);
-            self.modify(tx, at / size, len as u64 == size, &mut |block| {
-                block[skip..skip + len].copy_from_slice(part);
-                Ok(())
-            })?;
+            let part = rest.part(0..len);
+            match part.as_block().filter(|block| block.len() as u64 == size) {
+                Some(block) => self.replace(tx, at / size, block)?,
+                None => self.modify(tx, at / size, len as u64 == size, &mut |block| {
+                    part.copy_to(&mut block[skip..skip + len]);
+                    Ok(())
+                })?,
+            }
             at = at.checked_add(len as u64).ok_or_else(too_big)?;
-            rest = tail;
+            rest = rest.part(len..usize::MAX);
+        }
+        Ok(())
+    }
+
+    /// Replaces one block, and shares the new one.
+    fn replace(&self, tx: &Tx<'_>, blkid: u64, new: &Block) -> Result<()> {
+        let node = self.writable()?;
+        let mut state = node.write();
+        if state.dnode_mut()?.block_size != new.len() as u64 {
+            return Err(Error::new(Kind::Invalid, "the size of blocks changed while one was written"));
+        }
+        self.enter(tx, node, &mut state)?;
+        match state.open_block(blkid) {
+            Some(block) => *block = new.clone(),
+            None => state.put_new(tx, blkid, new.clone())?,
         }
         Ok(())
     }
@@ -69,11 +88,7 @@ impl Object {
                 None => {
                     let mut block = before;
                     f(block.make_mut())?;
-                    let dnode = state.dnode_mut()?;
-                    dnode.block_max = dnode.block_max.max(blkid);
-                    state.put(blkid, block);
-                    tx.dirty(size as u64);
-                    return Ok(());
+                    return state.put_new(tx, blkid, block);
                 }
             }
         }

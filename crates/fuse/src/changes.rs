@@ -3,10 +3,7 @@
 //! Snapshots and `.zfs` do not change, and say so; a link or a rename from one tree to another is one
 //! from device to device.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use base::{Error, Kind, Result};
-use fuser::{RenameFlags, Request, TimeOrNow};
+use base::{Data, Error, Kind, Result};
 
 use crate::attr::library_dev;
 use crate::find::{CONTROL_NAME, Entry};
@@ -14,7 +11,7 @@ use crate::node::NodeId;
 use crate::opened::{has_set_ids, set_id_bits};
 use crate::session::Session;
 use crate::tree::{Source, Tree, TreeFile, read_only};
-use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime};
+use zpl::{Allocate, New, NewKind, RenameMode, SetAttr};
 
 impl<S: Source> Session<S> {
     /// The object of a node that may change.
@@ -84,11 +81,11 @@ impl<S: Source> Session<S> {
         Ok(())
     }
 
-    pub(crate) fn rename_name(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: RenameFlags) -> Result<()> {
+    pub(crate) fn rename_name(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
         let mode = match flags {
-            flags if flags.is_empty() => RenameMode::Replace,
-            RenameFlags::RENAME_NOREPLACE => RenameMode::NoReplace,
-            RenameFlags::RENAME_EXCHANGE => RenameMode::Exchange,
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return Err(Error::new(Kind::Invalid, "no such kind of rename")),
         };
         let from = (self.changeable_name(from.0, from.1)?, from.1);
@@ -122,7 +119,7 @@ impl<S: Source> Session<S> {
         }
     }
 
-    pub(crate) fn write_at(&self, node: u64, offset: u64, data: &[u8], drop_set_ids: bool) -> Result<usize> {
+    pub(crate) fn write_at(&self, node: u64, offset: u64, data: Data<'_>, drop_set_ids: bool) -> Result<usize> {
         let object = self.changeable(node)?;
         let opened = self.file(node)?;
         self.drop_privileges(object, &opened, drop_set_ids)?;
@@ -132,7 +129,7 @@ impl<S: Source> Session<S> {
             && done > 0
         {
             // what keeps the rest out may pass: then all is written again
-            let rest = opened.file.write(offset + done as u64, &data[done..]);
+            let rest = opened.file.write(offset + done as u64, data.part(done..data.len()));
             written = match rest {
                 Err(error) if error.kind() == Kind::Suspended => Err(error),
                 rest => Ok(done + rest.unwrap_or(0)),
@@ -221,11 +218,6 @@ impl<S: Source> Session<S> {
     }
 }
 
-/// Who asks: user and group.
-pub(crate) fn asker(request: &Request) -> (u32, u32) {
-    (request.uid(), request.gid())
-}
-
 /// A file that somebody asks for.
 pub(crate) fn new_file<'a>((uid, gid): (u32, u32), kind: NewKind<'a>, mode: u32, umask: u32) -> New<'a> {
     New { kind, mode: mode & 0o7777, umask, uid, gid }
@@ -240,27 +232,5 @@ pub(crate) fn node_kind(mode: u32, rdev: u32) -> Result<NewKind<'static>> {
         libc::S_IFCHR => Ok(NewKind::CharDevice(library_dev(rdev))),
         libc::S_IFBLK => Ok(NewKind::BlockDevice(library_dev(rdev))),
         _ => Err(Error::new(Kind::Invalid, "no such kind of file")),
-    }
-}
-
-pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
-    match time {
-        TimeOrNow::Now => SetTime::Now,
-        TimeOrNow::SpecificTime(time) => {
-            let (secs, nanos) = seconds(time);
-            SetTime::At(secs, nanos)
-        }
-    }
-}
-
-/// Seconds and nanoseconds as the kernel sent them. `fuser` 0.18 takes both away from 1970 if the seconds
-/// are negative, although the nanoseconds are to be added.
-pub(crate) fn seconds(time: SystemTime) -> (i64, u32) {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (i64::try_from(after.as_secs()).unwrap_or(i64::MAX), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            (0i64.saturating_sub_unsigned(before.as_secs()), before.subsec_nanos())
-        }
     }
 }

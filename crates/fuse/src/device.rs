@@ -1,9 +1,7 @@
 //! Attaching a FUSE connection to a directory and taking it away: `/dev/fuse` with mount(2) for root,
 //! the set-user-id helper fusermount3 for everybody else.
 //!
-//! This is done here and not by `fuser`, which gives up a mount that was busy at the first try to
-//! unmount it, may unmount what somebody else mounted at the same place later, and cannot tell the
-//! subtype to mount(2).
+//! [`channel`](crate::channel) speaks over the connection.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, IoSliceMut};
@@ -82,7 +80,7 @@ fn attach_as_root(point: &Path, options: &MountOptions) -> Result<Option<OwnedFd
     }
 }
 
-fn open_device() -> Result<OwnedFd> {
+pub(crate) fn open_device() -> Result<OwnedFd> {
     let opened = OpenOptions::new().read(true).write(true).open(DEVICE);
     opened.map(OwnedFd::from).map_err(|error| {
         let (kind, what) = match error.kind() {

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
-use fuser::{FileAttr, Generation};
 use zpl::Stat;
 
-use crate::attr::{file_attr, made_up_directory};
+use crate::attr::{Attr, file_attr, made_up_directory};
 use crate::node::{Branch, CONTROL, NodeId, SNAPSHOTS, root_node};
 use crate::options::SnapDir;
 use crate::session::{FOREVER, Session};
@@ -35,11 +34,11 @@ pub(crate) enum Place<T> {
 
 /// What the kernel is told of a name or a node: of a name, `attr.ino` is the node id, else `st_ino`.
 pub(crate) struct Entry {
-    pub(crate) attr: FileAttr,
+    pub(crate) attr: Attr,
     /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
     /// `st_ino`, and an entry has room for only one number: the kernel then asks for them.
     pub(crate) attr_ttl: Duration,
-    pub(crate) generation: Generation,
+    pub(crate) generation: u64,
 }
 
 impl<S: Source> Session<S> {
@@ -63,7 +62,7 @@ impl<S: Source> Session<S> {
     pub(crate) fn attributes(&self, place: &Place<S::Tree>) -> Result<Entry> {
         let made_up = |ino| {
             let attr = made_up_directory(ino, self.born_s);
-            Ok(Entry { attr, attr_ttl: FOREVER, generation: Generation(0) })
+            Ok(Entry { attr, attr_ttl: FOREVER, generation: 0 })
         };
         match place {
             Place::Control => made_up(CONTROL),
@@ -79,7 +78,7 @@ impl<S: Source> Session<S> {
             // for the `..` in .zfs
             attr.nlink = attr.nlink.saturating_add(1);
         }
-        Entry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: Generation(stat.generation) }
+        Entry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: stat.generation }
     }
 
     /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
@@ -152,14 +151,14 @@ impl<S: Source> Session<S> {
         let Entry { mut attr, attr_ttl, generation } = self.attributes(place)?;
         let node = match place {
             Place::Object(branch, object) => branch.node(*object)?,
-            Place::Control | Place::Snapshots => attr.ino.0,
+            Place::Control | Place::Snapshots => attr.ino,
         };
-        if node == attr.ino.0 {
+        if node == attr.ino {
             return Ok(Entry { attr, attr_ttl, generation });
         }
-        attr.ino.0 = node;
+        attr.ino = node;
         // a root: the kernel insists on 0 for that of the mount
-        Ok(Entry { attr, attr_ttl: Duration::ZERO, generation: Generation(0) })
+        Ok(Entry { attr, attr_ttl: Duration::ZERO, generation: 0 })
     }
 
     /// An object of the live tree that has just been given a name.

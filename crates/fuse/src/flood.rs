@@ -3,7 +3,6 @@
 use std::sync::{Mutex, PoisonError};
 
 use base::{Error, Kind};
-use fuser::Errno;
 
 use crate::node::NodeId;
 use crate::session::Session;
@@ -47,8 +46,8 @@ impl Flood {
 impl<S: Source> Session<S> {
     /// The errno for a request that failed. What hints at a damaged pool is logged, here and only
     /// here; what any program can provoke is not.
-    pub(crate) fn fail(&self, request: &'static str, node: u64, error: Error) -> Errno {
-        let errno = Errno::from_i32(error.errno());
+    pub(crate) fn fail(&self, request: &'static str, node: u64, error: Error) -> i32 {
+        let errno = error.errno();
         let is_fault = matches!(
             error.kind(),
             Kind::Io | Kind::Checksum | Kind::Corrupt | Kind::Missing | Kind::Encrypted

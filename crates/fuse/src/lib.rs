@@ -9,9 +9,9 @@
 //!     |  one request             |
 //!     |                      helper.rs   a process of its own: what must not be done by who serves mounts
 //!     |                          |
-//!   fuser threads            mount.rs    Mount: threads, is it mounted, unmount, wait
+//!   channel.rs wire.rs       serve.rs    handshake, threads; mount.rs: is it mounted, unmount, wait
 //!     |                          |
-//!   session.rs               one short function per request; replies, errno
+//!   session.rs               one short function per request; reply.rs: its answer
 //!     |        \
 //!   list.rs   find.rs        directories; names
 //!   xattr.rs  changes.rs     extended attributes; what changes the live tree
@@ -34,14 +34,15 @@
 //!
 //! Locks, permissions and the sticky bit are the kernel's own: no request is made for them.
 //!
-//! What is not there: birth times and `O_TMPFILE` (`fuser` 0.18 does not know the requests statx and
-//! tmpfile; the kernel says EOPNOTSUPP, and programs make a named file instead), syncfs(2) (the kernel
+//! What is not there: birth times and `O_TMPFILE` (the requests STATX and TMPFILE are not answered yet; the
+//! kernel says EOPNOTSUPP, and programs make a named file instead), syncfs(2) (the kernel
 //! sends it to no FUSE file system of this kind: it writes back what it keeps, and that is all), and
 //! NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
 
 mod attr;
 mod cache;
 mod changes;
+mod channel;
 mod device;
 mod find;
 mod flood;
@@ -55,10 +56,13 @@ mod opened;
 mod options;
 mod parked;
 mod point;
+mod reply;
+mod serve;
 mod session;
 mod snapshots;
 mod statfs;
 mod tree;
+mod wire;
 mod xattr;
 
 pub use helper::{Helper, help};

@@ -8,13 +8,15 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
-use fuser::{FileAttr, FileType, Generation};
+use zpl::FileKind;
 
-use crate::attr::{file_type, made_up_directory};
+use crate::attr::{kind_bits, made_up_directory};
 use crate::find::{CONTROL_NAME, Entry, Place, SNAPSHOTS_NAME};
 use crate::node::{Branch, CONTROL, SNAPSHOTS, root_node};
-use crate::session::{FOREVER, Session};
+use crate::reply::Listing;
+use crate::session::{FOREVER, IO_BYTES_MAX, Session};
 use crate::tree::{Source, Tree};
+use crate::wire::Body;
 
 /// Cookies of the first entries of any directory.
 const DOT: u64 = 1;
@@ -24,19 +26,19 @@ const THIRD: u64 = 3;
 const NAME_BYTES_MAX: usize = 1024;
 
 /// One entry of a listing.
-pub(crate) struct Listed<'a, T> {
-    pub(crate) name: Cow<'a, [u8]>,
+struct Listed<'a, T> {
+    name: Cow<'a, [u8]>,
     /// `d_ino`.
-    pub(crate) ino: u64,
-    pub(crate) kind: FileType,
+    ino: u64,
+    kind: Option<FileKind>,
     /// Continues after this entry.
-    pub(crate) cookie: u64,
+    cookie: u64,
     what: What<'a, T>,
 }
 
 impl<T> Listed<'_, T> {
     /// Is it `.` or `..`, of which the kernel takes no notice?
-    pub(crate) fn is_dot(&self) -> bool {
+    fn is_dot(&self) -> bool {
         matches!(self.what, What::Dot)
     }
 }
@@ -57,8 +59,38 @@ enum What<'a, T> {
 type Each<'a, T> = dyn FnMut(Listed<'_, T>) -> ControlFlow<()> + 'a;
 
 impl<S: Source> Session<S> {
+    /// Entries of the directory `node` after `cookie`, as READDIR lists them in `room` bytes.
+    pub(crate) fn names(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
+        let mut listing = Listing::new(room);
+        let result = self.list(node, cookie, &mut |entry| {
+            let mode = entry.kind.map_or(0, kind_bits);
+            match listing.add(None, (entry.ino, entry.cookie, mode), &entry.name) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        });
+        answer(result, listing)
+    }
+
+    /// The same with attributes, as READDIRPLUS lists them.
+    pub(crate) fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
+        let mut listing = Listing::new(room);
+        let result = self.list(node, cookie, &mut |entry| {
+            let told = self.listed_attributes(node, &entry);
+            let what = (told.attr.ino, entry.cookie, told.attr.mode);
+            if !listing.add(Some((&told, told.attr_ttl)), what, &entry.name) {
+                return ControlFlow::Break(());
+            }
+            if !entry.is_dot() {
+                self.hold(told.attr.ino);
+            }
+            ControlFlow::Continue(())
+        });
+        answer(result, listing)
+    }
+
     /// Lists the directory `node` after `cookie`.
-    pub(crate) fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
+    fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
         match self.place(node)? {
             Place::Control => self.list_control(cookie, each),
             Place::Snapshots => self.list_snapshots(cookie, each),
@@ -84,7 +116,7 @@ impl<S: Source> Session<S> {
         let snapshots = list.from(first).map(|(place, snapshot)| Listed {
             name: snapshot.name.as_bytes().into(),
             ino: root_node(place),
-            kind: FileType::Directory,
+            kind: Some(FileKind::Directory),
             cookie: DOT_DOT + u64::from(place),
             what: What::Snapshot(snapshot.created_s),
         });
@@ -118,8 +150,7 @@ impl<S: Source> Session<S> {
             let flow = each(Listed {
                 name: entry.name.into(),
                 ino: branch.ino(entry.ino),
-                // the protocol's library has no word for one that is unknown
-                kind: entry.kind.map_or(FileType::RegularFile, file_type),
+                kind: entry.kind,
                 cookie: entry.cookie,
                 what: if dot { What::Dot } else { What::Object(branch, entry.ino) },
             });
@@ -139,14 +170,10 @@ impl<S: Source> Session<S> {
     /// The attributes of a listed entry, for how long they and the name hold, and its generation.
     /// One whose attributes cannot be had is listed nonetheless: whoever wants more of it than its
     /// name is told the error.
-    pub(crate) fn listed_attributes(
-        &self,
-        node: u64,
-        listed: &Listed<'_, S::Tree>,
-    ) -> (FileAttr, Duration, Generation) {
-        let (attr, ttl) = match listed.what {
+    fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> Entry {
+        let (mut attr, attr_ttl) = match listed.what {
             What::Object(branch, object) => match self.entry_of(branch, object) {
-                Ok(Entry { attr, attr_ttl, generation }) => return (attr, attr_ttl, generation),
+                Ok(entry) => return entry,
                 Err(error) => {
                     self.fail("readdir", node, error);
                     (made_up_directory(listed.ino, 0), Duration::ZERO)
@@ -156,22 +183,31 @@ impl<S: Source> Session<S> {
             What::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
             What::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
         };
-        (FileAttr { kind: listed.kind, ..attr }, ttl, Generation(0))
+        let kind = kind_bits(listed.kind.unwrap_or(FileKind::File));
+        attr.mode = kind | attr.mode & !libc::S_IFMT;
+        Entry { attr, attr_ttl, generation: 0 }
     }
 }
 
-/// What `readdir` and `readdirplus` answer after a listing ended with `result`: entries that were
-/// found before an error come first, and the error when they go on from there.
-pub(crate) fn answer(result: Result<()>, found: bool) -> Result<()> {
+/// What READDIR and READDIRPLUS say, `fuse_read_in`: after which entry to go on, and for how many bytes there is
+/// room.
+pub(crate) fn listing(body: &mut Body<'_>) -> Result<(u64, usize)> {
+    body.skip(8)?;
+    Ok((body.u64()?, body.u32()?.min(IO_BYTES_MAX) as usize))
+}
+
+/// What is answered after a listing ended with `result`: entries that were found before an error come first,
+/// and the error when they go on from there.
+fn answer(result: Result<()>, found: Listing) -> Result<Listing> {
     match result {
-        Err(error) if !found || error.kind() == Kind::Interrupted => Err(error),
-        _ => Ok(()),
+        Err(error) if found.is_empty() || error.kind() == Kind::Interrupted => Err(error),
+        _ => Ok(found),
     }
 }
 
 fn made_up<T>(name: &'static [u8], ino: u64, cookie: u64) -> Listed<'static, T> {
     let what = if cookie <= DOT_DOT { What::Dot } else { What::MadeUp };
-    Listed { name: name.into(), ino, kind: FileType::Directory, cookie, what }
+    Listed { name: name.into(), ino, kind: Some(FileKind::Directory), cookie, what }
 }
 
 /// The kernel refuses a whole listing for one name that it does not take.

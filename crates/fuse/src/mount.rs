@@ -20,21 +20,20 @@
 //! tells it from whatever else lies at the same place while it is mounted, and the end of its threads
 //! tells that it is not: only then can its number be given to another.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
-use fuser::{Config, INodeNo, Notifier, SessionACL};
 
+use crate::channel::Channel;
 use crate::find::CONTROL_NAME;
 use crate::helper::{Attached, Helper};
 use crate::mountinfo;
 use crate::node::root_node;
 use crate::options::{MountOptions, Remountable, Unmount};
-use crate::session::{Requests, Session};
+use crate::serve;
+use crate::session::Session;
 use crate::tree::{Source, Tree};
 
 /// How long the last requests may take after an unmount.
@@ -51,7 +50,8 @@ pub struct Mount {
     dev: String,
     /// Object number of the live tree's root.
     root: u64,
-    notifier: Notifier,
+    /// Tells the kernel what it shall drop.
+    channel: Arc<Channel>,
     life: Arc<Life>,
     helper: Helper,
     /// As it was mounted.
@@ -188,15 +188,13 @@ impl Mount {
     /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
     /// wait for itself.
     pub fn invalidate(&self, object: u64) -> Result<()> {
-        let node = INodeNo(if object == self.root { root_node(0) } else { object });
-        Ok(self.notifier.inval_inode(node, 0, 0)?)
+        self.channel.invalidate(if object == self.root { root_node(0) } else { object })
     }
 
     /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
     /// such name. Not from within a [`Tree`]'s method, either.
     pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        let node = INodeNo(if directory == self.root { root_node(0) } else { directory });
-        Ok(self.notifier.inval_entry(node, OsStr::from_bytes(name))?)
+        self.channel.invalidate_name(if directory == self.root { root_node(0) } else { directory }, name)
     }
 
     /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The
@@ -262,17 +260,14 @@ fn serve<S: Source>(
 ) -> Result<Mount> {
     let root = session.live.tree.root();
     let (remountable, is_writable) = (session.remountable.clone(), session.writable);
-    let mut config = Config::default();
-    config.n_threads = Some(options.threads());
-    config.clone_fd = true;
-    // who may come in was told to the kernel; fuser need not ask again for each request
-    let session = fuser::Session::from_fd(Requests(session), attached.connection, SessionACL::All, config)?;
+    let channel = Arc::new(Channel::new(attached.connection));
+    serve::shake_hands(&session, &channel)?;
     let mount = Mount {
         fs_name: options.fs_name.clone(),
         point: attached.point,
         dev: attached.dev,
         root,
-        notifier: session.notifier(),
+        channel: channel.clone(),
         life: life.clone(),
         helper: helper.clone(),
         options: options.clone(),
@@ -280,10 +275,10 @@ fn serve<S: Source>(
         is_writable,
     };
     let (point, dev, fs_name) = (mount.point.clone(), mount.dev.clone(), mount.fs_name.clone());
-    let helper = helper.clone();
+    let (helper, n_threads) = (helper.clone(), options.threads());
     set_readahead(&dev, options.readahead_bytes);
     std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
-        if let Err(error) = session.run() {
+        if let Err(error) = serve::run(&session, &channel, n_threads) {
             tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
         }
         // a mount that nobody answers for is worse than none

@@ -1,52 +1,37 @@
-//! One mounted file system as `fuser` sees it: each request of the kernel in one short function.
+//! One mounted file system as the kernel sees it: each request in one short function, and the table of them.
+//!
+//! A function reads the request's own structure (source: linux/fuse.h) from its body, does what is asked for,
+//! and uses up the reply. What is no such structure ends it early, and the reply says EIO.
 
-use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use base::{AlignedBuf, Env, Error, Kind, Result, ResultExt};
-use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyBmap, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLock, ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
-};
+use base::{Data, Env, Error, Kind, Result, ResultExt};
 
 use crate::cache::Cache;
-use crate::changes::{asker, new_file, node_kind, seconds, set_time};
+use crate::changes::{new_file, node_kind};
 use crate::find::{Entry, Place};
 use crate::flood::Flood;
 use crate::holds::Holds;
-use crate::list::answer;
+use crate::list::listing;
 use crate::mount::{Life, Stage};
 use crate::node::Branch;
 use crate::opened::OpenedIn;
 use crate::options::{MountOptions, Remountable};
 use crate::parked::Parked;
+use crate::reply::Reply;
 use crate::snapshots::Snapshots;
-use crate::statfs::Statfs;
 use crate::tree::{Source, Tree, TreeFile};
-use zpl::{NewKind, SetAttr};
+use crate::wire::{self, Body, Header, Request, fopen, init, opcode};
+use zpl::NewKind;
 
 /// How long the kernel may keep what it was told: nothing changes.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// Open files that are kept, as the kernel does not say when it opens and closes one.
 const FILES_MAX: usize = 512;
-/// Reads ahead of readers that the kernel may have under way at once.
-const BACKGROUND_MAX: u16 = 64;
 /// Longest write, and longest read, that the kernel is asked to send, in bytes.
-const IO_BYTES_MAX: u32 = 1 << 20;
-
-thread_local! {
-    /// Where a read puts its bytes until the kernel has taken them; grows to the longest read.
-    static READ_BUFFER: RefCell<AlignedBuf> = RefCell::new(AlignedBuf::zeroed(0));
-}
+pub(crate) const IO_BYTES_MAX: u32 = 1 << 20;
 
 /// The state of one mount, shared by its threads.
 pub(crate) struct Session<S: Source> {
@@ -74,25 +59,6 @@ pub(crate) struct Session<S: Source> {
     no_opendir: AtomicBool,
 }
 
-/// What answers the kernel's requests.
-pub(crate) struct Requests<S: Source>(pub(crate) Arc<Session<S>>);
-
-impl<S: Source> std::ops::Deref for Requests<S> {
-    type Target = Session<S>;
-    fn deref(&self) -> &Session<S> {
-        &self.0
-    }
-}
-
-/// Requests that get an errno and nothing else.
-macro_rules! without {
-    ($errno:ident: $($request:ident($($argument:ty),*) -> $reply:ty;)*) => {
-        $(fn $request(&self, _: &Request, _: INodeNo, $(_: $argument,)* reply: $reply) {
-            reply.error(Errno::$errno);
-        })*
-    };
-}
-
 impl<S: Source> Session<S> {
     /// Errors: those of reading the root directory.
     pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env, life: Arc<Life>) -> Result<Arc<Session<S>>> {
@@ -118,53 +84,35 @@ impl<S: Source> Session<S> {
         }))
     }
 
-    fn reply_entry(&self, request: &'static str, parent: INodeNo, entry: Result<Entry>, reply: ReplyEntry) {
-        match entry {
-            Ok(Entry { attr, attr_ttl, generation }) => {
-                self.hold(attr.ino.0);
-                reply.entry_with_ttls(&attr_ttl, &self.name_ttl(parent.0), &attr, generation);
-            }
-            Err(error) => reply.error(self.fail(request, parent.0, error)),
-        }
-    }
-
-    fn reply_empty(&self, request: &'static str, node: INodeNo, done: Result<()>, reply: ReplyEmpty) {
-        match done {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail(request, node.0, error)),
-        }
-    }
-}
-
-impl<S: Source> Filesystem for Requests<S> {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        let mut wanted = InitFlags::FUSE_ASYNC_DIO
-            | InitFlags::FUSE_DO_READDIRPLUS
-            | InitFlags::FUSE_READDIRPLUS_AUTO
-            | InitFlags::FUSE_PARALLEL_DIROPS
-            | InitFlags::FUSE_CACHE_SYMLINKS
-            | InitFlags::FUSE_EXPLICIT_INVAL_DATA
-            | InitFlags::FUSE_EXPORT_SUPPORT
-            | InitFlags::FUSE_NO_OPEN_SUPPORT
-            | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        wanted.set(InitFlags::FUSE_POSIX_ACL, self.options.posix_acl);
+    /// Of what a kernel can do, what it shall do.
+    pub(crate) fn choose(&self, can: u32) -> u32 {
+        let mut wanted = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::MAX_PAGES
+            | init::ASYNC_DIO
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::PARALLEL_DIROPS
+            | init::CACHE_SYMLINKS
+            | init::EXPLICIT_INVAL_DATA
+            | init::EXPORT_SUPPORT
+            | init::NO_OPEN_SUPPORT
+            | init::NO_OPENDIR_SUPPORT;
+        let mut want = |flag, is_wanted| wanted |= if is_wanted { flag } else { 0 };
+        want(init::POSIX_ACL, self.options.posix_acl);
         // a default ACL comes before the umask, and only the tree knows whether there is one
-        wanted.set(InitFlags::FUSE_DONT_MASK, self.options.posix_acl && self.writable);
+        want(init::DONT_MASK, self.options.posix_acl && self.writable);
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
-        wanted.set(InitFlags::FUSE_HANDLE_KILLPRIV_V2, self.writable);
-        wanted.set(InitFlags::FUSE_WRITEBACK_CACHE, self.options.writeback_cache && self.writable);
-        let wanted = wanted & config.capabilities();
-        config.add_capabilities(wanted).map_err(|flags| std::io::Error::other(format!("{flags:?}")))?;
-        self.no_open.store(wanted.contains(InitFlags::FUSE_NO_OPEN_SUPPORT), Ordering::Relaxed);
-        self.no_opendir.store(wanted.contains(InitFlags::FUSE_NO_OPENDIR_SUPPORT), Ordering::Relaxed);
-        // each of these is capped by what the kernel can do, and returns the cap
-        let _ = config.set_max_write(IO_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_MAX);
-        Ok(())
+        want(init::HANDLE_KILLPRIV_V2, self.writable);
+        want(init::WRITEBACK_CACHE, self.options.writeback_cache && self.writable);
+        let chosen = wanted & can;
+        self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
+        self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
+        chosen
     }
 
     /// The kernel is gone, and with it everybody who used a file.
-    fn destroy(&mut self) {
+    pub(crate) fn destroy(&self) {
         self.life.reach(Stage::Unused);
         if !self.writable {
             return;
@@ -177,64 +125,121 @@ impl<S: Source> Filesystem for Requests<S> {
         }
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.find(parent.0, name.as_bytes()) {
-            // node 0: this name does not exist, and the kernel may remember that
-            Err(error) if error.kind() == Kind::NotFound => {
-                reply.entry(&self.name_ttl(parent.0), &crate::attr::made_up_directory(0, 0), Generation(0));
+    /// Answers one request.
+    pub(crate) fn answer(&self, request: Request<'_>, reply: Reply) {
+        let Request { header, body, data } = request;
+        if let Err(error) = self.answer_one(&header, body, data, reply) {
+            tracing::error!(opcode = header.opcode, node = header.node, "the kernel's request makes no sense: {error}");
+        }
+    }
+
+    /// The table of requests. Errors: `Corrupt` for one that is not what it has to be.
+    fn answer_one(&self, header: &Header, body: Body<'_>, data: Data<'_>, reply: Reply) -> Result<()> {
+        match header.opcode {
+            opcode::LOOKUP => self.lookup(header, body, reply),
+            opcode::FORGET => self.forget(header, body, reply),
+            opcode::BATCH_FORGET => self.batch_forget(body, reply),
+            opcode::GETATTR => self.getattr(header, reply),
+            opcode::SETATTR => self.setattr(header, body, reply),
+            opcode::READLINK => self.readlink(header, reply),
+            opcode::OPEN => self.open(reply),
+            opcode::OPENDIR => self.opendir(reply),
+            opcode::READ => self.read(header, body, reply),
+            opcode::WRITE => self.write(header, body, data, reply),
+            opcode::READDIR => self.readdir(header, body, reply),
+            opcode::READDIRPLUS => self.readdirplus(header, body, reply),
+            opcode::STATFS => self.statfs(header, reply),
+            opcode::CREATE => self.create(header, body, reply),
+            opcode::MKNOD => self.mknod(header, body, reply),
+            opcode::MKDIR => self.mkdir(header, body, reply),
+            opcode::SYMLINK => self.symlink(header, body, reply),
+            opcode::LINK => self.link(header, body, reply),
+            opcode::UNLINK => self.unlink(header, body, reply),
+            opcode::RMDIR => self.rmdir(header, body, reply),
+            opcode::RENAME => self.rename(header, body, false, reply),
+            opcode::RENAME2 => self.rename(header, body, true, reply),
+            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(header, body, reply),
+            opcode::LSEEK => self.lseek(header, body, reply),
+            opcode::FALLOCATE => self.fallocate(header, body, reply),
+            opcode::COPY_FILE_RANGE => self.copy_file_range(header, body, reply),
+            opcode::IOCTL => ioctl(body, reply),
+            // files have no state of being open
+            opcode::RELEASE | opcode::RELEASEDIR => reply.done(),
+            opcode::SETXATTR..=opcode::REMOVEXATTR if !self.options.xattrs => reply.refuse(libc::ENOSYS),
+            opcode::GETXATTR => self.getxattr(header, body, reply),
+            opcode::LISTXATTR => self.listxattr(header, body, reply),
+            opcode::SETXATTR => self.setxattr(header, body, reply),
+            opcode::REMOVEXATTR => self.removexattr(header, body, reply),
+            // the kernel does without from then on, or does it by itself: ACCESS, FLUSH, INTERRUPT, locks
+            _ => reply.refuse(libc::ENOSYS),
+        }
+    }
+
+    fn reply_entry(&self, request: &'static str, parent: u64, entry: Result<Entry>, reply: Reply) {
+        match entry {
+            Ok(entry) => {
+                self.hold(entry.attr.ino);
+                reply.entry(&entry, self.name_ttl(parent));
             }
+            Err(error) => reply.error(self.fail(request, parent, error)),
+        }
+    }
+
+    fn reply_attr(&self, request: &'static str, node: u64, entry: Result<Entry>, reply: Reply) {
+        match entry {
+            Ok(entry) => reply.attr(&entry),
+            Err(error) => reply.error(self.fail(request, node, error)),
+        }
+    }
+
+    fn reply_empty(&self, request: &'static str, node: u64, done: Result<()>, reply: Reply) {
+        match done {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(self.fail(request, node, error)),
+        }
+    }
+
+    fn lookup(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let parent = header.node;
+        match self.find(parent, body.name()?) {
+            Err(error) if error.kind() == Kind::NotFound => reply.no_entry(self.name_ttl(parent)),
             found => self.reply_entry("lookup", parent, found, reply),
         }
+        Ok(())
     }
 
-    fn forget(&self, _: &Request, node: INodeNo, count: u64) {
-        self.forgotten(node.0, count);
+    fn forget(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        reply.none();
+        self.forgotten(header.node, body.u64()?);
+        Ok(())
     }
 
-    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.place(node.0).and_then(|place| self.attributes(&place)) {
-            Ok(Entry { attr, attr_ttl, .. }) => reply.attr(&attr_ttl, &attr),
-            Err(error) => reply.error(self.fail("getattr", node.0, error)),
+    fn batch_forget(&self, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        reply.none();
+        let count = body.u32()?;
+        body.skip(4)?;
+        for _ in 0..count {
+            let (node, uses) = (body.u64()?, body.u64()?);
+            self.forgotten(node, uses);
         }
+        Ok(())
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        ctime: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let set = SetAttr {
-            mode: mode.map(|mode| mode & 0o7777),
-            uid,
-            gid,
-            size,
-            atime: atime.map(set_time),
-            mtime: mtime.map(set_time),
-            ctime: ctime.map(seconds),
-        };
-        let is_root = request.uid() == 0;
-        let work = move |session: &Session<S>| session.set_attributes(node.0, set, is_root);
-        self.change(work, move |session, done| match done {
-            Ok(Entry { attr, attr_ttl, .. }) => reply.attr(&attr_ttl, &attr),
-            Err(error) => reply.error(session.fail("setattr", node.0, error)),
-        });
+    fn getattr(&self, header: &Header, reply: Reply) -> Result<()> {
+        let entry = self.place(header.node).and_then(|place| self.attributes(&place));
+        self.reply_attr("getattr", header.node, entry, reply);
+        Ok(())
     }
 
-    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
-        let target = self.place(node.0).and_then(|place| match place {
+    fn setattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, is_root, set) = (header.node, header.uid == 0, wire::set_attr(&mut body)?);
+        let work = move |session: &Session<S>| session.set_attributes(node, set, is_root);
+        self.change(work, move |session, done| session.reply_attr("setattr", node, done, reply));
+        Ok(())
+    }
+
+    fn readlink(&self, header: &Header, reply: Reply) -> Result<()> {
+        let target = self.place(header.node).and_then(|place| match place {
             Place::Object(branch, object) => {
                 let target = branch.tree.readlink(object)?;
                 self.accessed(&branch, object);
@@ -243,347 +248,271 @@ impl<S: Source> Filesystem for Requests<S> {
             Place::Control | Place::Snapshots => Err(Error::new(Kind::Invalid, "a directory")),
         });
         match target {
-            Ok(target) => reply.data(&target),
-            Err(error) => reply.error(self.fail("readlink", node.0, error)),
+            Ok(target) => reply.bytes(&target),
+            Err(error) => reply.error(self.fail("readlink", header.node, error)),
         }
+        Ok(())
     }
 
     /// "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
     /// and that it may keep the file's pages.
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, reply: Reply) -> Result<()> {
         match self.no_open.load(Ordering::Relaxed) {
-            true => reply.error(Errno::ENOSYS),
-            false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
+            true => reply.error(libc::ENOSYS),
+            false => reply.opened(fopen::KEEP_CACHE | fopen::NOFLUSH),
         }
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let size = size as usize;
-        READ_BUFFER.with_borrow_mut(|buf| {
-            if buf.len() < size {
-                *buf = AlignedBuf::for_overwrite(size);
-            }
-            let read = self.file(node.0).and_then(|opened| {
-                let read = opened.file.read(offset, &mut buf[..size])?;
-                if flags.0 & libc::O_NOATIME == 0 {
-                    self.read_from(node.0, &opened);
-                }
-                Ok(read)
-            });
-            match read {
-                Ok(read) => reply.data(&buf[..read]),
-                Err(error) => reply.error(self.fail("read", node.0, error)),
-            }
-        });
+        Ok(())
     }
 
     /// As for `open`; the kernel may keep the listing.
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, reply: Reply) -> Result<()> {
         match self.no_opendir.load(Ordering::Relaxed) {
-            true => reply.error(Errno::ENOSYS),
-            false => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR),
+            true => reply.error(libc::ENOSYS),
+            false => reply.opened(fopen::KEEP_CACHE | fopen::CACHE_DIR),
         }
+        Ok(())
     }
 
-    fn readdir(&self, _: &Request, node: INodeNo, _: FileHandle, cookie: u64, mut reply: ReplyDirectory) {
-        let mut found = false;
-        let result = self.list(node.0, cookie, &mut |entry| {
-            let full = reply.add(INodeNo(entry.ino), entry.cookie, entry.kind, OsStr::from_bytes(&entry.name));
-            found |= !full;
-            if full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        });
-        match answer(result, found) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail("readdir", node.0, error)),
-        }
-    }
-
-    fn readdirplus(&self, _: &Request, node: INodeNo, _: FileHandle, cookie: u64, mut reply: ReplyDirectoryPlus) {
-        let mut found = false;
-        let result = self.list(node.0, cookie, &mut |entry| {
-            let (attr, ttl, generation) = self.listed_attributes(node.0, &entry);
-            let full = reply.add(attr.ino, entry.cookie, OsStr::from_bytes(&entry.name), &ttl, &attr, generation);
-            if full {
-                return ControlFlow::Break(());
+    fn read(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (offset, len) = (body.offset()?, body.u32()?.min(IO_BYTES_MAX));
+        body.skip(4 + 8)?;
+        let flags = body.u32()?.cast_signed();
+        let read = self.file(header.node).and_then(|opened| {
+            let read = opened.file.read_pieces(offset, len as usize)?;
+            if flags & libc::O_NOATIME == 0 {
+                self.read_from(header.node, &opened);
             }
-            found = true;
-            if !entry.is_dot() {
-                self.hold(attr.ino.0);
-            }
-            ControlFlow::Continue(())
+            Ok(read)
         });
-        match answer(result, found) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(self.fail("readdir", node.0, error)),
+        match read {
+            Ok(read) => reply.pieces(&read),
+            Err(error) => reply.error(self.fail("read", header.node, error)),
         }
+        Ok(())
     }
 
-    fn statfs(&self, _: &Request, node: INodeNo, reply: ReplyStatfs) {
+    fn readdir(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (cookie, room) = listing(&mut body)?;
+        match self.names(header.node, cookie, room) {
+            Ok(names) => reply.bytes(&names),
+            Err(error) => reply.error(self.fail("readdir", header.node, error)),
+        }
+        Ok(())
+    }
+
+    fn readdirplus(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (cookie, room) = listing(&mut body)?;
+        match self.names_and_attributes(header.node, cookie, room) {
+            Ok(entries) => reply.bytes(&entries),
+            Err(error) => reply.error(self.fail("readdir", header.node, error)),
+        }
+        Ok(())
+    }
+
+    fn statfs(&self, header: &Header, reply: Reply) -> Result<()> {
         match self.source.space() {
-            Ok(space) => {
-                let Statfs { block_bytes, blocks, blocks_free, files, files_free, name_bytes_max } = space.into();
-                reply.statfs(
-                    blocks,
-                    blocks_free,
-                    blocks_free,
-                    files,
-                    files_free,
-                    block_bytes,
-                    name_bytes_max,
-                    block_bytes,
-                );
-            }
-            Err(error) => reply.error(self.fail("statfs", node.0, error)),
+            Ok(space) => reply.statfs(&space.into()),
+            Err(error) => reply.error(self.fail("statfs", header.node, error)),
         }
+        Ok(())
     }
 
-    fn getxattr(&self, _: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        if !self.options.xattrs {
-            return reply.error(Errno::ENOSYS); // for good
-        }
-        self.reply_xattr("getxattr", node.0, size, self.xattr(node.0, name.as_bytes()), reply);
+    fn getxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let size = body.u32()?;
+        body.skip(4)?;
+        self.reply_xattr("getxattr", header.node, size, self.xattr(header.node, body.name()?), reply);
+        Ok(())
     }
 
-    fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        if !self.options.xattrs {
-            return reply.error(Errno::ENOSYS);
-        }
-        self.reply_xattr("listxattr", node.0, size, self.xattr_list(node.0, request.uid() == 0), reply);
+    fn listxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let list = self.xattr_list(header.node, header.uid == 0);
+        self.reply_xattr("listxattr", header.node, body.u32()?, list, reply);
+        Ok(())
     }
 
     /// What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
-    fn lseek(&self, _: &Request, node: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         if self.options.writeback_cache && self.writable {
-            return reply.error(Errno::ENOSYS);
+            return reply.refuse(libc::ENOSYS);
         }
-        match self.seek(node.0, offset, whence) {
-            Ok(offset) => reply.offset(offset),
-            Err(error) if error.kind() == Kind::Missing => reply.error(Errno::ENXIO),
-            Err(error) => reply.error(self.fail("lseek", node.0, error)),
+        body.skip(8)?;
+        let (offset, whence) = (body.u64()?.cast_signed(), body.u32()?.cast_signed());
+        match self.seek(header.node, offset, whence) {
+            Ok(offset) => reply.offset(offset.cast_unsigned()),
+            Err(error) if error.kind() == Kind::Missing => reply.error(libc::ENXIO),
+            Err(error) => reply.error(self.fail("lseek", header.node, error)),
         }
+        Ok(())
     }
 
-    fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let work = move |session: &Session<S>| session.sync(node.0, data_only);
+    fn fsync(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (node, data_only) = (header.node, body.u32()? & wire::FSYNC_FDATASYNC != 0);
+        let work = move |session: &Session<S>| session.sync(node, data_only);
         self.change(work, move |session, done| session.reply_empty("fsync", node, done, reply));
+        Ok(())
     }
 
-    fn fsyncdir(&self, _: &Request, node: INodeNo, _: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let work = move |session: &Session<S>| session.sync(node.0, data_only);
-        self.change(work, move |session, done| session.reply_empty("fsyncdir", node, done, reply));
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        let (asker, name) = (asker(request), name.to_owned());
+    fn mknod(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let name = body.name()?.to_vec();
         let work = move |session: &Session<S>| {
-            let new = new_file(asker, node_kind(mode, rdev)?, mode, umask);
-            session.create_name(parent.0, name.as_bytes(), &new)
+            session.create_name(parent, &name, &new_file(asker, node_kind(mode, rdev)?, mode, umask))
         };
         self.change(work, move |session, made| session.reply_entry("mknod", parent, made, reply));
+        Ok(())
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
-        let (asker, name) = (asker(request), name.to_owned());
+    fn mkdir(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
         let work = move |session: &Session<S>| {
-            let new = new_file(asker, NewKind::Directory, mode, umask);
-            session.create_name(parent.0, name.as_bytes(), &new)
+            session.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask))
         };
         self.change(work, move |session, made| session.reply_entry("mkdir", parent, made, reply));
+        Ok(())
     }
 
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let (asker, name, target) = (asker(request), name.to_owned(), target.to_owned());
+    fn symlink(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
         let work = move |session: &Session<S>| {
-            let new = new_file(asker, NewKind::Symlink(target.as_os_str().as_bytes()), 0o777, 0);
-            session.create_name(parent.0, name.as_bytes(), &new)
+            session.create_name(parent, &name, &new_file(asker, NewKind::Symlink(&target), 0o777, 0))
         };
         self.change(work, move |session, made| session.reply_entry("symlink", parent, made, reply));
+        Ok(())
     }
 
     /// Where files need no opening, "not implemented" makes the kernel use `mknod` from now on: that leaves
     /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
+    fn create(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         if self.no_open.load(Ordering::Relaxed) && !self.live.tree.has_aliases() {
-            return reply.error(Errno::ENOSYS);
+            return reply.refuse(libc::ENOSYS);
         }
-        let (asker, name) = (asker(request), name.to_owned());
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let name = body.name()?.to_vec();
         let work = move |session: &Session<S>| {
-            let new = new_file(asker, NewKind::File, mode, umask);
-            session.open_or_create(parent.0, name.as_bytes(), &new, flags)
+            session.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), flags)
         };
         self.change(work, move |session, made| match made {
-            Ok(Entry { attr, attr_ttl, generation }) => {
-                session.hold(attr.ino.0);
+            Ok(mut entry) => {
+                session.hold(entry.attr.ino);
                 // one time for both: name and attributes
-                let ttl = attr_ttl.min(session.name_ttl(parent.0));
-                reply.created(&ttl, &attr, generation, FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE);
+                entry.attr_ttl = entry.attr_ttl.min(session.name_ttl(parent));
+                reply.created(&entry, entry.attr_ttl, fopen::KEEP_CACHE);
             }
-            Err(error) => reply.error(session.fail("create", parent.0, error)),
+            Err(error) => reply.error(session.fail("create", parent, error)),
         });
+        Ok(())
     }
 
-    fn link(&self, _: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if self.writable && !self.are_together(node.0, parent.0) {
-            return reply.error(Errno::EXDEV);
+    fn link(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, node, name) = (header.node, body.u64()?, body.name()?.to_vec());
+        if self.writable && !self.are_together(node, parent) {
+            return reply.refuse(libc::EXDEV);
         }
-        let name = name.to_owned();
-        let work = move |session: &Session<S>| session.link_name(node.0, parent.0, name.as_bytes());
+        let work = move |session: &Session<S>| session.link_name(node, parent, &name);
         self.change(work, move |session, made| session.reply_entry("link", parent, made, reply));
+        Ok(())
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
-        let work = move |session: &Session<S>| session.unlink_name(parent.0, name.as_bytes());
+    fn unlink(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, name) = (header.node, body.name()?.to_vec());
+        let work = move |session: &Session<S>| session.unlink_name(parent, &name);
         self.change(work, move |session, done| session.reply_empty("unlink", parent, done, reply));
+        Ok(())
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let name = name.to_owned();
-        let work = move |session: &Session<S>| session.remove_directory(parent.0, name.as_bytes());
+    fn rmdir(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, name) = (header.node, body.name()?.to_vec());
+        let work = move |session: &Session<S>| session.remove_directory(parent, &name);
         self.change(work, move |session, done| session.reply_empty("rmdir", parent, done, reply));
+        Ok(())
     }
 
-    fn rename(
-        &self,
-        _: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        if self.writable && !self.are_together(parent.0, new_parent.0) {
-            return reply.error(Errno::EXDEV);
+    fn rename(&self, header: &Header, mut body: Body<'_>, has_flags: bool, reply: Reply) -> Result<()> {
+        let (parent, new_parent) = (header.node, body.u64()?);
+        // and four bytes that say nothing
+        let flags = if has_flags { (body.u32()?, body.u32()?).0 } else { 0 };
+        let (name, new_name) = (body.name()?.to_vec(), body.name()?.to_vec());
+        if self.writable && !self.are_together(parent, new_parent) {
+            return reply.refuse(libc::EXDEV);
         }
-        let (name, new_name) = (name.to_owned(), new_name.to_owned());
-        let work = move |session: &Session<S>| {
-            session.rename_name((parent.0, name.as_bytes()), (new_parent.0, new_name.as_bytes()), flags)
-        };
+        let work = move |session: &Session<S>| session.rename_name((parent, &name), (new_parent, &new_name), flags);
         self.change(work, move |session, done| session.reply_empty("rename", parent, done, reply));
+        Ok(())
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        write_flags: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let drop_set_ids = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+    fn write(&self, header: &Header, mut body: Body<'_>, data: Data<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (node, offset, size, flags) = (header.node, body.offset()?, body.u32()?, body.u32()?);
+        if size as usize != data.len() {
+            return Err(Error::corrupt(format!("{} bytes of data where {size} belong", data.len())));
+        }
+        let drop_set_ids = flags & wire::WRITE_KILL_SUIDGID != 0;
         let answer = move |session: &Session<S>, done: Result<usize>| match done {
             // it came in one request, so its length fits
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(session.fail("write", node.0, error)),
+            Ok(written) => reply.count(written as u32),
+            Err(error) => reply.error(session.fail("write", node, error)),
         };
-        match self.write_at(node.0, offset, data, drop_set_ids) {
+        match self.write_at(node, offset, data, drop_set_ids) {
             // only then is there need for a copy
             Err(error) if error.kind() == Kind::Suspended => {
                 let data = data.to_vec();
-                self.park(move |session| session.write_at(node.0, offset, &data, drop_set_ids), answer);
+                self.park(move |session| session.write_at(node, offset, (&data).into(), drop_set_ids), answer);
             }
             done => answer(self, done),
         }
+        Ok(())
     }
 
-    fn fallocate(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        len: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let is_root = request.uid() == 0;
-        let work = move |session: &Session<S>| session.allocate(node.0, mode, offset, len, is_root);
+    fn fallocate(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (offset, len, mode) = (body.offset()?, body.offset()?, body.u32()?.cast_signed());
+        let (node, is_root) = (header.node, header.uid == 0);
+        let work = move |session: &Session<S>| session.allocate(node, mode, offset, len, is_root);
         self.change(work, move |session, done| session.reply_empty("fallocate", node, done, reply));
+        Ok(())
     }
 
     /// An answer of "not supported" makes the kernel copy by reading and writing.
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        from: INodeNo,
-        _: FileHandle,
-        from_offset: u64,
-        to: INodeNo,
-        _: FileHandle,
-        to_offset: u64,
-        len: u64,
-        _: CopyFileRangeFlags,
-        reply: ReplyWrite,
-    ) {
-        let is_root = request.uid() == 0;
-        let work = move |session: &Session<S>| session.copy((from.0, from_offset), (to.0, to_offset), len, is_root);
+    fn copy_file_range(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (from, to) = ((header.node, body.offset()?), body.u64()?);
+        body.skip(8)?;
+        let (to, len) = ((to, body.offset()?), body.u64()?);
+        let is_root = header.uid == 0;
+        let work = move |session: &Session<S>| session.copy(from, to, len, is_root);
         self.change(work, move |session, done| match done {
-            Ok(copied) => reply.written(u32::try_from(copied).unwrap_or(u32::MAX)),
+            Ok(copied) => reply.count(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(session.fail("copy_file_range", to.0, error)),
         });
+        Ok(())
     }
 
-    fn setxattr(&self, _: &Request, node: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
-        if !self.options.xattrs {
-            return reply.error(Errno::ENOSYS);
-        }
-        let (name, value) = (name.to_owned(), value.to_owned());
-        let work = move |session: &Session<S>| session.set_xattr(node.0, name.as_bytes(), &value, flags);
+    fn setxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, size, flags) = (header.node, body.u32()?, body.u32()?.cast_signed());
+        let (name, value) = (body.name()?.to_vec(), body.bytes(size as usize)?.to_vec());
+        let work = move |session: &Session<S>| session.set_xattr(node, &name, &value, flags);
         self.change(work, move |session, done| session.reply_empty("setxattr", node, done, reply));
+        Ok(())
     }
 
-    fn removexattr(&self, _: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        if !self.options.xattrs {
-            return reply.error(Errno::ENOSYS);
-        }
-        let name = name.to_owned();
-        let work = move |session: &Session<S>| session.remove_xattr(node.0, name.as_bytes());
+    fn removexattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, name) = (header.node, body.name()?.to_vec());
+        let work = move |session: &Session<S>| session.remove_xattr(node, &name);
         self.change(work, move |session, done| session.reply_empty("removexattr", node, done, reply));
+        Ok(())
     }
+}
 
-    // the kernel does these by itself from then on
-    without! { ENOSYS:
-        access(AccessFlags) -> ReplyEmpty;
-        flush(FileHandle, LockOwner) -> ReplyEmpty;
-        bmap(u32, u64) -> ReplyBmap;
-        poll(FileHandle, PollNotifier, PollEvents, PollFlags) -> ReplyPoll;
-        getlk(FileHandle, LockOwner, u64, u64, i32, u32) -> ReplyLock;
-        setlk(FileHandle, LockOwner, u64, u64, i32, u32, bool) -> ReplyEmpty;
-    }
-    without! { ENOTTY:
-        ioctl(FileHandle, IoctlFlags, u32, &[u8], u32) -> ReplyIoctl;
-    }
+fn ioctl(mut body: Body<'_>, reply: Reply) -> Result<()> {
+    body.skip(8)?;
+    let is_unrestricted = body.u32()? & wire::IOCTL_UNRESTRICTED != 0;
+    reply.refuse(if is_unrestricted { libc::ENOSYS } else { libc::ENOTTY })
 }

@@ -21,7 +21,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{AlignedBuf, Data, Error, Kind, Piece, Result};
 use zpl::{DirEntry, Stat, Zpl};
 
 use zpl::{Allocate, New, RenameMode, SetAttr, XattrMode};
@@ -200,6 +200,12 @@ pub(crate) fn read_only() -> Error {
 pub trait TreeFile: Send + Sync + 'static {
     /// Fills `buf` from byte `offset` on; the result is shorter than `buf` only at the end of file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// The same of up to `len` bytes, in pieces; a tree that has them in memory need not copy them.
+    fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+        let mut buf = AlignedBuf::for_overwrite(len);
+        let read = self.read(offset, &mut buf)?;
+        Ok(vec![Piece::of(buf.into(), 0..read)])
+    }
     /// The first byte at or after `offset` that is data; `None` if only a hole is left.
     fn seek_data(&self, offset: u64) -> Result<Option<u64>>;
     /// The first byte at or after `offset` that is a hole, the end of file being one; `None` if
@@ -209,7 +215,7 @@ pub trait TreeFile: Send + Sync + 'static {
     /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were
     /// written: fewer than all only if an error kept the rest out, and never none. `NoSpace`, `Quota`,
     /// `TooBig`.
-    fn write(&self, _offset: u64, _data: &[u8]) -> Result<usize> {
+    fn write(&self, _offset: u64, _data: Data<'_>) -> Result<usize> {
         Err(read_only())
     }
 
@@ -229,7 +235,7 @@ pub trait TreeFile: Send + Sync + 'static {
             let step = (len - done).min(COPY_STEP_BYTES) as usize;
             let copied = match from.read(from_offset + done, &mut buf[..step])? {
                 0 => 0,
-                read => match self.write(offset + done, &buf[..read]) {
+                read => match self.write(offset + done, buf[..read].into()) {
                     Err(error) if done == 0 => return Err(error),
                     written => written.unwrap_or(0),
                 },
@@ -336,6 +342,10 @@ impl TreeFile for zpl::File {
         zpl::File::read(self, offset, buf)
     }
 
+    fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+        zpl::File::read_pieces(self, offset, len)
+    }
+
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         zpl::File::seek_data(self, offset)
     }
@@ -344,7 +354,7 @@ impl TreeFile for zpl::File {
         zpl::File::seek_hole(self, offset)
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write(&self, offset: u64, data: Data<'_>) -> Result<usize> {
         zpl::File::write(self, offset, data)
     }
 

@@ -1,9 +1,9 @@
 //! Extended attributes: which of them are there, and for whom.
 
 use base::{Error, Kind, Result};
-use fuser::{Errno, ReplyXattr};
 
 use crate::find::Place;
+use crate::reply::Reply;
 use crate::session::Session;
 use crate::tree::{Source, Tree};
 use zpl::XattrMode;
@@ -77,14 +77,14 @@ impl<S: Source> Session<S> {
         node: u64,
         size: u32,
         value: Result<Vec<u8>>,
-        reply: ReplyXattr,
+        reply: Reply,
     ) {
         match value {
-            Ok(value) if size == 0 => reply.size(u32::try_from(value.len()).unwrap_or(u32::MAX)),
-            Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-            Ok(value) => reply.data(&value),
+            Ok(value) if size == 0 => reply.count(u32::try_from(value.len()).unwrap_or(u32::MAX)),
+            Ok(value) if value.len() > size as usize => reply.error(libc::ERANGE),
+            Ok(value) => reply.bytes(&value),
             // longer than Linux lets any program have
-            Err(error) if error.kind() == Kind::TooBig => reply.error(Errno::E2BIG),
+            Err(error) if error.kind() == Kind::TooBig => reply.error(libc::E2BIG),
             Err(error) => reply.error(self.fail(request, node, error)),
         }
     }

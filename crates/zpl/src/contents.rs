@@ -8,7 +8,7 @@
 //! Invariant: bytes behind the end of a file are zeros, also in its last block. So a file is made longer by
 //! its size alone.
 
-use base::{Error, Kind, Result};
+use base::{Data, Error, Kind, Result};
 use dmu::Object;
 use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
@@ -30,20 +30,21 @@ impl File {
     /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were written:
     /// fewer than all only if an error kept the rest out. Errors: `TooBig` behind 2^63 - 1 bytes; `NoSpace`,
     /// `Quota`.
-    pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+    pub fn write<'a>(&self, offset: u64, data: impl Into<Data<'a>>) -> Result<usize> {
+        let data = data.into();
         let zpl = self.writable()?;
         let room = SIZE_MAX.saturating_sub(offset).min(data.len() as u64) as usize;
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
-        let written = self.write_steps(zpl, offset, &data[..room]);
+        let written = self.write_steps(zpl, offset, data.part(0..room));
         zpl.settled(self.ino(), written)
     }
 
-    fn write_steps(&self, zpl: &Zpl, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write_steps(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<usize> {
         let mut written = 0;
         while written < data.len() {
-            let step = &data[written..data.len().min(written + STEP_BYTES)];
+            let step = data.part(written..written + STEP_BYTES);
             match zpl.placed(self.ino(), self.write_step(zpl, offset + written as u64, step)) {
                 Err(error) if written == 0 => return Err(error),
                 Err(_) => return Ok(written),
@@ -53,7 +54,7 @@ impl File {
         Ok(written)
     }
 
-    fn write_step(&self, zpl: &Zpl, offset: u64, data: &[u8]) -> Result<()> {
+    fn write_step(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<()> {
         zpl.check_owners(self.object())?;
         let op = zpl.begin(data.len() as u64, false)?;
         let _held = op.alone(&[self.ino()]);
@@ -69,7 +70,7 @@ impl File {
             let op = zpl.begin(data.len() as u64, false)?;
             let _held = op.alone(&[self.ino()]);
             let at = zpl.size_of(&self.object().fresh()?)?;
-            op.write_bytes(self.object(), at, data)?;
+            op.write_bytes(self.object(), at, data.into())?;
             op.log_write(self.object(), at, data.len() as u64)?;
             Ok(at)
         };
@@ -155,7 +156,7 @@ impl File {
 
 impl Op<'_> {
     /// Writes to a file that is locked, and sets its size and times.
-    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: &[u8]) -> Result<()> {
+    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: Data<'_>) -> Result<()> {
         let object = object.fresh()?;
         let size = self.zpl.size_of(&object)?;
         self.check_writable(&object, offset < size)?;

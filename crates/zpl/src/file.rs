@@ -1,6 +1,6 @@
 //! Contents of regular files.
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Piece, Result};
 use dmu::Object;
 use format::sa::Attr;
 
@@ -66,6 +66,14 @@ impl File {
             let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
             object.read(offset, &mut buf[..len])?;
             Ok(len)
+        })
+    }
+
+    /// Up to `len` bytes from byte `offset` on, in the blocks that hold them: fewer only at the end of the file.
+    pub fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+        self.with(|object, size| {
+            let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
+            object.read_pieces(offset, len)
         })
     }
 

@@ -172,7 +172,7 @@ impl Zpl {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        op.write_bytes(&object, offset, data)?;
+        op.write_bytes(&object, offset, data.into())?;
         op.log_write(&object, offset, data.len() as u64)
     }
 

@@ -246,7 +246,7 @@ impl Op<'_> {
             }
         };
         self.set_size(&object, 0, &[])?;
-        self.write_bytes(&object, 0, value)
+        self.write_bytes(&object, 0, value.into())
     }
 
     /// Whether there was one.

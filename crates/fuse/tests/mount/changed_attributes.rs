@@ -235,7 +235,7 @@ fn locks_are_the_kernels() {
 }
 
 #[test]
-fn what_fuser_cannot_carry() {
+fn what_is_not_there() {
     require!(fuse);
     let m = writable();
     let unnamed = File::options().write(true).custom_flags(libc::O_TMPFILE).open(m.path(""));

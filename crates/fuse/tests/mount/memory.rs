@@ -367,7 +367,8 @@ impl TreeFile for MemoryFile {
         self.look(|content| content.seek_hole(offset), |data| data.seek_hole(offset))
     }
 
-    fn write(&self, offset: u64, data: &[u8]) -> Result<usize> {
+    fn write(&self, offset: u64, data: base::Data<'_>) -> Result<usize> {
+        let data = data.to_vec();
         count(&self.writes);
         self.write_bytes_max.fetch_max(data.len() as u64, Ordering::SeqCst);
         let room = SIZE_MAX.saturating_sub(offset).min(data.len() as u64) as usize;

@@ -225,7 +225,7 @@ fn somebody_else_changes_it() {
     let object = fs::metadata(p("old")).unwrap().ino();
     fuse::Tree::rename(m.live(), (ROOT, b"old"), (ROOT, b"new"), fuse::RenameMode::Replace).unwrap();
     let file = fuse::Tree::open_file(m.live(), object).unwrap();
-    fuse::TreeFile::write(&file, 0, b"longer text").unwrap();
+    fuse::TreeFile::write(&file, 0, b"longer text".into()).unwrap();
     for name in ["old", "new"] {
         m.mount.invalidate_name(ROOT, name.as_bytes()).unwrap();
     }

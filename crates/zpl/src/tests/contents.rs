@@ -2,6 +2,8 @@
 
 use super::*;
 
+use base::{AlignedBuf, Block, Data};
+
 fn set_size(fs: &Fs, ino: u64, size: u64) -> Result<Stat> {
     fs.zpl.set_attr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })
 }
@@ -33,6 +35,33 @@ fn blocks_of_small_files_grow() {
     let fourth = fs.file(fs.root, "i");
     fs.zpl.open_file(fourth).unwrap().write(10_000, &[3; 10]).unwrap();
     assert_eq!((fs.stat(fourth).block_size, fs.stat(fourth).size), (4096, 10_010));
+}
+
+#[test]
+fn data_that_come_in_blocks() {
+    const RECORD: usize = 128 << 10;
+    let fs = fs();
+    let ino = fs.file(fs.root, "f");
+    let file = fs.zpl.open_file(ino).unwrap();
+    let mut blocks: Vec<Block> = (1..=4u8).map(|n| AlignedBuf::from(&vec![n; RECORD][..]).into()).collect();
+    let mut model = vec![0; 9 * RECORD];
+    // whole records, parts of some, a new end
+    for (at, len) in [(0, 2 * RECORD), (4 * RECORD, 3 * RECORD + 7), (100, RECORD), (8 * RECORD, 5)] {
+        assert_eq!(file.write(at as u64, Data::in_blocks(&blocks, len)).unwrap(), len);
+        model[at..at + len].copy_from_slice(&Data::in_blocks(&blocks, len).to_vec());
+    }
+    model.truncate(8 * RECORD + 5);
+    assert!(fs.contents(ino) == model);
+    let shares = |n: usize| file.read_pieces((4 + n as u64) << 17, RECORD).unwrap()[0].as_ptr() == blocks[n].as_ptr();
+    assert_eq!([0, 1, 2, 3].map(shares), [true, true, true, false], "only whole records are taken as they are");
+    // what is shared by now belongs to the file, and its next change to a copy
+    file.write(4 * RECORD as u64 + 9, b"x").unwrap();
+    model[4 * RECORD + 9] = b'x';
+    assert!(blocks[0].iter().all(|&b| b == 1) && blocks[1].get_mut().is_none());
+    drop(blocks);
+    assert!(fs.contents(ino) == model);
+    fs.sync(|| {});
+    assert!(fs.contents(ino) == model);
 }
 
 #[test]

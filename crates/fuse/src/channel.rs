@@ -1,0 +1,149 @@
+//! The connection to the kernel: one message in, one message out.
+//!
+//! ```text
+//!   readv    [ headers, 80 bytes ][ 128 KiB ][ 128 KiB ] ..     of a WRITE, the headers end where its data begin
+//!   writev   [ header ][ a cache's block ][ another's ] ..      of a READ, nothing is copied together
+//! ```
+//!
+//! So what is written lands in buffers that can be blocks of the file (see [`base::Data`]): a buffer that
+//! somebody shares after its request is left to him, and replaced by another one.
+//!
+//! Each thread has a descriptor of its own for the same connection; the answer to a request has to be sent on
+//! the one that it came from. Above are [`serve`](crate::serve) and [`reply`](crate::reply).
+
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use base::{AlignedBuf, Block, Data, Error, Result};
+use nix::errno::Errno;
+use nix::sys::uio::{readv, writev};
+
+use crate::device::open_device;
+use crate::session::IO_BYTES_MAX;
+use crate::wire::{
+    Body, Header, IN_HEADER_BYTES, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES, Out, Request,
+    WRITE_IN_BYTES, opcode,
+};
+
+/// Bytes of one buffer for data: the usual record size.
+const BUFFER_BYTES: usize = 128 << 10;
+/// Bytes before the data of a WRITE.
+const HEAD_BYTES: usize = IN_HEADER_BYTES + WRITE_IN_BYTES;
+
+mod ioctl {
+    nix::ioctl_read!(clone, 229, 0, u32);
+}
+
+/// A descriptor of the connection.
+pub(crate) struct Channel(OwnedFd);
+
+impl Channel {
+    pub(crate) fn new(connection: OwnedFd) -> Channel {
+        Channel(connection)
+    }
+
+    /// Another descriptor of the same connection.
+    pub(crate) fn another(&self) -> Result<Channel> {
+        let other = open_device()?;
+        let mut ours = self.0.as_raw_fd().cast_unsigned();
+        // SAFETY: the kernel reads one u32, the descriptor to be joined.
+        unsafe { ioctl::clone(other.as_raw_fd(), &raw mut ours) }.map_err(std::io::Error::from)?;
+        Ok(Channel(other))
+    }
+
+    /// Sends a message, which is taken as a whole or not at all.
+    pub(crate) fn send(&self, parts: &[IoSlice<'_>]) -> nix::Result<()> {
+        writev(&self.0, parts).map(drop)
+    }
+
+    /// Has the kernel drop what it keeps of a node.
+    pub(crate) fn invalidate(&self, node: u64) -> Result<()> {
+        // from byte 0 on, and all of it
+        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(0).u64(0))
+    }
+
+    /// Has the kernel drop what it keeps of a name.
+    pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
+        let out = Out::default().u64(directory).u32(name.len() as u32).u32(0);
+        self.notify(NOTIFY_INVAL_ENTRY, &out.bytes(name).bytes(&[0]))
+    }
+
+    fn notify(&self, code: i32, what: &[u8]) -> Result<()> {
+        let header = Out::default().u32((OUT_HEADER_BYTES + what.len()) as u32).u32(code.cast_unsigned()).u64(0);
+        match self.send(&[IoSlice::new(&header), IoSlice::new(what)]) {
+            // it keeps nothing of that
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(errno) => Err(std::io::Error::from(errno).into()),
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Where a thread's requests arrive.
+pub(crate) struct Inbox {
+    head: [u8; HEAD_BYTES],
+    buffers: Vec<Block>,
+    /// A request that is no WRITE, in one piece.
+    whole: Vec<u8>,
+    len: usize,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Inbox {
+        let buffers = (0..IO_BYTES_MAX as usize / BUFFER_BYTES).map(|_| buffer()).collect();
+        Inbox { head: [0; HEAD_BYTES], buffers, whole: Vec::new(), len: 0 }
+    }
+
+    /// Takes the next request from the kernel. Errors: `ENODEV` when all is unmounted.
+    pub(crate) fn receive(&mut self, channel: &Channel) -> nix::Result<()> {
+        self.let_go();
+        self.len = 0;
+        let mut parts = Vec::with_capacity(1 + self.buffers.len());
+        parts.push(IoSliceMut::new(&mut self.head));
+        parts.extend(self.buffers.iter_mut().map(|block| IoSliceMut::new(block.make_mut())));
+        self.len = loop {
+            match readv(channel, &mut parts) {
+                // ENOENT: that request was interrupted before it was sent
+                Err(Errno::EINTR | Errno::ENOENT) => {}
+                received => break received?,
+            }
+        };
+        Ok(())
+    }
+
+    /// The request that was received last. Errors: `Corrupt` if it is none.
+    pub(crate) fn request(&mut self) -> Result<Request<'_>> {
+        let header = Header::parse(&self.head[..self.len.min(HEAD_BYTES)])?;
+        if header.len as usize != self.len {
+            return Err(Error::corrupt(format!("{} bytes of a request of {}", self.len, header.len)));
+        }
+        let data = Data::in_blocks(&self.buffers, self.len.saturating_sub(HEAD_BYTES));
+        if header.opcode == opcode::WRITE || self.len <= HEAD_BYTES {
+            let body = Body::new(&self.head[IN_HEADER_BYTES..self.len.min(HEAD_BYTES)]);
+            return Ok(Request { header, body, data });
+        }
+        self.whole.clear();
+        self.whole.extend_from_slice(&self.head[IN_HEADER_BYTES..]);
+        data.slices().for_each(|slice| self.whole.extend_from_slice(slice));
+        Ok(Request { header, body: Body::new(&self.whole), data })
+    }
+
+    /// Replaces the buffers that somebody shares by now.
+    fn let_go(&mut self) {
+        let used = self.len.saturating_sub(HEAD_BYTES).div_ceil(BUFFER_BYTES);
+        for block in self.buffers.iter_mut().take(used) {
+            if block.get_mut().is_none() {
+                *block = buffer();
+            }
+        }
+    }
+}
+
+fn buffer() -> Block {
+    AlignedBuf::for_overwrite(BUFFER_BYTES).into()
+}

@@ -1,0 +1,230 @@
+//! The answer to one request.
+//!
+//! Above, each function of [`session`](crate::session) uses one up; below, [`channel`](crate::channel) sends it
+//! on the descriptor on which the request came, as the kernel demands.
+//!
+//! Invariant: every request gets one answer, also if its function fails to give one, or panics: then it is EIO.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Piece, Result};
+
+use crate::attr::Attr;
+use crate::channel::Channel;
+use crate::find::Entry;
+use crate::statfs::Statfs;
+use crate::wire::{OUT_HEADER_BYTES, Out};
+
+/// More pieces than that are copied into one: the kernel takes 1024, and small ones are not worth their while.
+const PIECES_MAX: usize = 256;
+
+/// The answer that is still to be given to a request.
+pub(crate) struct Reply {
+    unique: u64,
+    /// `None` when it has been given, or if none is due.
+    channel: Option<Arc<Channel>>,
+}
+
+impl Reply {
+    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
+        Reply { unique, channel: Some(channel) }
+    }
+
+    /// The request is one that gets no answer.
+    pub(crate) fn none(mut self) {
+        self.channel = None;
+    }
+
+    pub(crate) fn error(mut self, errno: i32) {
+        self.send(errno, &[]);
+    }
+
+    /// [`Reply::error`], as the end of a request that is as it has to be.
+    pub(crate) fn refuse(self, errno: i32) -> Result<()> {
+        self.error(errno);
+        Ok(())
+    }
+
+    /// [`Reply::ok`], likewise.
+    pub(crate) fn done(self) -> Result<()> {
+        self.ok();
+        Ok(())
+    }
+
+    pub(crate) fn ok(self) {
+        self.bytes(&[]);
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) {
+        self.send(0, &[bytes]);
+    }
+
+    /// What was read from a file.
+    pub(crate) fn pieces(mut self, pieces: &[Piece]) {
+        match pieces.len() > PIECES_MAX {
+            true => self.send(0, &[&pieces.iter().flat_map(|piece| piece.iter()).copied().collect::<Vec<u8>>()]),
+            false => self.send(0, &pieces.iter().map(|piece| &**piece).collect::<Vec<_>>()),
+        }
+    }
+
+    /// `fuse_entry_out`.
+    pub(crate) fn entry(self, entry: &Entry, name_ttl: Duration) {
+        self.bytes(&put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation));
+    }
+
+    /// `fuse_entry_out` of no node: the name does not exist, for as long.
+    pub(crate) fn no_entry(self, name_ttl: Duration) {
+        self.bytes(&put_entry(Out::default(), &Attr::default(), Duration::ZERO, name_ttl, 0));
+    }
+
+    /// `fuse_attr_out`.
+    pub(crate) fn attr(self, entry: &Entry) {
+        let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
+        self.bytes(&put_attr(out, &entry.attr));
+    }
+
+    /// `fuse_open_out`, of a file that needs no number; `flags` are `FOPEN_*`.
+    pub(crate) fn opened(self, flags: u32) {
+        self.bytes(&Out::default().u64(0).u32(flags).u32(0));
+    }
+
+    /// `fuse_entry_out` and `fuse_open_out`.
+    pub(crate) fn created(self, entry: &Entry, name_ttl: Duration, flags: u32) {
+        let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation);
+        self.bytes(&out.u64(0).u32(flags).u32(0));
+    }
+
+    /// `fuse_write_out` or `fuse_getxattr_out`: a number of bytes.
+    pub(crate) fn count(self, bytes: u32) {
+        self.bytes(&Out::default().u32(bytes).u32(0));
+    }
+
+    /// `fuse_lseek_out`.
+    pub(crate) fn offset(self, offset: u64) {
+        self.bytes(&Out::default().u64(offset));
+    }
+
+    /// `fuse_statfs_out`.
+    pub(crate) fn statfs(self, of: &Statfs) {
+        let out = Out::default().u64(of.blocks).u64(of.blocks_free).u64(of.blocks_free).u64(of.files);
+        let out = out.u64(of.files_free).u32(of.block_bytes).u32(of.name_bytes_max).u32(of.block_bytes);
+        self.bytes(&out.padded(80));
+    }
+
+    fn send(&mut self, errno: i32, parts: &[&[u8]]) {
+        let Some(channel) = self.channel.take() else { return };
+        let len = OUT_HEADER_BYTES + parts.iter().map(|part| part.len()).sum::<usize>();
+        let header = header(len, errno, self.unique);
+        let slices: Vec<IoSlice<'_>> =
+            std::iter::once(&*header).chain(parts.iter().copied()).map(IoSlice::new).collect();
+        match channel.send(&slices) {
+            // who asked was killed meanwhile, or all is unmounted
+            Ok(()) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENODEV) => {}
+            Err(error) => {
+                tracing::error!("a reply of {len} bytes was not taken: {error}");
+                // so that nobody waits for ever; if this is not taken either, nothing is
+                let _ = channel.send(&[IoSlice::new(&self::header(OUT_HEADER_BYTES, libc::EIO, self.unique))]);
+            }
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        self.send(libc::EIO, &[]);
+    }
+}
+
+/// `fuse_out_header`.
+fn header(len: usize, errno: i32, unique: u64) -> Out {
+    // a reply is shorter than what the kernel has room for
+    Out::default().u32(len as u32).u32((-errno).cast_unsigned()).u64(unique)
+}
+
+fn put_attr(out: Out, attr: &Attr) -> Out {
+    let times = [attr.atime, attr.mtime, attr.ctime];
+    let mut out = out.u64(attr.ino).u64(attr.size).u64(attr.blocks);
+    for (seconds, _) in times {
+        out = out.u64(seconds.cast_unsigned());
+    }
+    for (_, nanos) in times {
+        // more than that, which only a damaged file has, count as the last one of their second
+        out = out.u32(nanos.min(999_999_999));
+    }
+    let out = out.u32(attr.mode).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
+    out.u32(attr.rdev).u32(attr.block_bytes).u32(0)
+}
+
+fn put_entry(out: Out, attr: &Attr, attr_ttl: Duration, name_ttl: Duration, generation: u64) -> Out {
+    let out = out.u64(attr.ino).u64(generation).u64(name_ttl.as_secs()).u64(attr_ttl.as_secs());
+    put_attr(out.u32(name_ttl.subsec_nanos()).u32(attr_ttl.subsec_nanos()), attr)
+}
+
+/// A part of a listing, as long as the kernel has room for it.
+pub(crate) struct Listing {
+    out: Out,
+    room: usize,
+}
+
+impl Listing {
+    pub(crate) fn new(room: usize) -> Listing {
+        Listing { out: Out::default(), room }
+    }
+
+    /// Adds a `fuse_dirent`, behind the `fuse_entry_out` of its node if that is told. Is there room for it?
+    pub(crate) fn add(
+        &mut self,
+        entry: Option<(&Entry, Duration)>,
+        (ino, cookie, mode): (u64, u64, u32),
+        name: &[u8],
+    ) -> bool {
+        const ENTRY_BYTES: usize = 128;
+        const DIRENT_BYTES: usize = 24;
+        let bytes = (DIRENT_BYTES + name.len()).next_multiple_of(8) + entry.map_or(0, |_| ENTRY_BYTES);
+        let end = self.out.len() + bytes;
+        if end > self.room {
+            return false;
+        }
+        let mut out = std::mem::take(&mut self.out);
+        if let Some((entry, ttl)) = entry {
+            out = put_entry(out, &entry.attr, entry.attr_ttl, ttl, entry.generation);
+        }
+        // DT_* are the upper four bits of a mode, DT_UNKNOWN is 0
+        let out = out.u64(ino).u64(cookie).u32(name.len() as u32).u32(mode >> 12);
+        self.out = out.bytes(name).padded(end);
+        true
+    }
+}
+
+impl std::ops::Deref for Listing {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_protocol() {
+        let attr = Attr { atime: (-1, u32::MAX), ..Attr::default() };
+        let bytes = put_attr(Out::default(), &attr);
+        assert_eq!(bytes.len(), 88);
+        assert_eq!(bytes[24..32], (-1i64).to_ne_bytes());
+        assert_eq!(bytes[48..52], 999_999_999u32.to_ne_bytes());
+        let entry = Entry { attr, attr_ttl: Duration::ZERO, generation: 1 };
+        let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, Duration::ZERO, 1);
+        assert_eq!(out.len(), 128);
+        let mut listing = Listing::new(200);
+        assert!(listing.add(None, (5, 7, libc::S_IFDIR), b"name"));
+        assert_eq!((listing.len(), listing[20]), (32, libc::DT_DIR));
+        assert!(listing.add(Some((&entry, Duration::ZERO)), (5, 8, 0), b"12345678"));
+        assert_eq!(listing.len(), 32 + 128 + 32);
+        assert!(!listing.add(None, (5, 9, 0), b""));
+        assert_eq!(header(16, libc::EIO, 9)[4..8], (-5i32).to_ne_bytes());
+    }
+}
