@@ -14,7 +14,7 @@ use zio::Zio;
 
 use crate::features::{check_readable, unreadable_by_label};
 use crate::mos;
-use crate::{Candidate, Features, Space, object_directory, packed_nvlist};
+use crate::{Candidate, Features, FoundDevice, Space, object_directory, packed_nvlist};
 
 /// Which state of the pool to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,13 +39,21 @@ pub struct OpenOptions {
     pub is_temporary: bool,
     /// Which state to open.
     pub rewind: Rewind,
+    /// Whether what intent logs have on devices that are gone is given up.
+    pub without_log: bool,
     /// Bytes of block contents to keep in RAM.
     pub cache_bytes: u64,
 }
 
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
-        OpenOptions { name: None, is_temporary: false, rewind: Rewind::Newest, cache_bytes: 256 << 20 }
+        OpenOptions {
+            name: None,
+            is_temporary: false,
+            rewind: Rewind::Newest,
+            without_log: false,
+            cache_bytes: 256 << 20,
+        }
     }
 }
 
@@ -134,8 +142,12 @@ impl Pool {
         uberblock: &Uberblock,
         reached: &mut Option<Arc<Tree>>,
     ) -> Result<Pool> {
-        let devices: HashMap<u64, Arc<dyn Device>> =
-            candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))).collect();
+        // a leaf that was alone at last has the guid of its mirror; labels of before may be those that count
+        let before =
+            |found: &FoundDevice| found.guids_before.iter().map(|&guid| (guid, found.device.clone())).collect();
+        let mut devices: HashMap<u64, Arc<dyn Device>> =
+            candidate.devices.iter().flat_map(|found| -> Vec<_> { before(found) }).collect();
+        devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
         let mut open_mos = |tree: &NvList| {
             let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
             *reached = Some(tree.clone());
@@ -253,6 +265,11 @@ impl Pool {
     /// The vdevs, with their states and error counts.
     pub fn tree(&self) -> &Arc<Tree> {
         &self.tree
+    }
+
+    /// The top-level vdevs of this group: while a later one adds some, the tree has more.
+    pub(crate) fn tops(&self) -> impl Iterator<Item = &vdev::Vdev> {
+        self.tree.tops().filter(|top| top.spec().create_txg <= self.uberblock.txg)
     }
 
     /// The read cache.

@@ -33,6 +33,7 @@ mod space_maps;
 mod suspension;
 mod sync;
 mod tasks;
+mod vdevs;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +58,7 @@ use space_maps::SpaceMaps;
 use suspension::Suspension;
 pub use tasks::SyncContext;
 use tasks::Task;
+pub use vdevs::NewDevices;
 
 /// How long changes wait for more of them, in seconds: zfs_txg_timeout.
 const TXG_TIMEOUT: Duration = Duration::from_secs(5);
@@ -79,6 +81,8 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     /// Held by who syncs a group.
     syncing: Mutex<()>,
+    /// Held by who changes its vdevs.
+    changing_vdevs: Mutex<()>,
     suspension: Arc<Suspension>,
     /// What was written down of what leaves have missed.
     missed: Mutex<Missed>,
@@ -133,6 +137,7 @@ impl LivePool {
             heads: Mutex::default(),
             tasks: Mutex::default(),
             syncing: Mutex::default(),
+            changing_vdevs: Mutex::default(),
             rooms: Mutex::default(),
             limits: Mutex::default(),
             has_destroyed: AtomicBool::new(false),

@@ -22,6 +22,8 @@ pub struct FoundDevice {
     pub device: Arc<dyn Device>,
     /// The newest good label.
     pub config: NvList,
+    /// Guids of the leaf by older labels, if they have others.
+    pub guids_before: Vec<u64>,
     /// How many of the four labels are good.
     pub good_labels: usize,
     /// The uberblocks of all labels, each slot once, in no order.
@@ -135,6 +137,7 @@ fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
     let config_of = |label: &Label| NvList::unpack(label.config().ok()?).ok();
     let configs: Vec<NvList> = labels.iter().filter_map(config_of).collect();
     let good_labels = configs.len();
+    let guids: Vec<u64> = configs.iter().filter_map(|config| config.opt_u64("guid")).collect();
     let config = configs.into_iter().max_by_key(|config| config.opt_u64("txg").unwrap_or(0))?;
     let ashift = config.opt_list("vdev_tree").and_then(|tree| tree.opt_u64("ashift")).unwrap_or(0);
     let mut uberblocks: Vec<Uberblock> = Vec::new();
@@ -145,5 +148,6 @@ fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
             uberblocks.push(uberblock);
         }
     }
-    Some(FoundDevice { path: path.to_owned(), device, config, good_labels, uberblocks })
+    let guids_before = guids.into_iter().filter(|guid| Some(*guid) != config.opt_u64("guid")).collect();
+    Some(FoundDevice { path: path.to_owned(), device, config, guids_before, good_labels, uberblocks })
 }

@@ -20,7 +20,7 @@ impl Space {
     pub(crate) fn read(pool: &Pool) -> Result<Space> {
         let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
         let mut flushed: BTreeMap<u64, (u32, Vec<Option<u64>>)> = BTreeMap::new();
-        for top in pool.tree().tops() {
+        for top in pool.tops() {
             let (Some(spec), slabs) = (top.top_spec(), slabs::read(pool, top)?) else { continue };
             if spec.metaslab_array != 0 && !slabs.is_empty() {
                 sums.insert(top.number(), slabs.iter().fold(0, |sum, slab| slab.allocated.saturating_add(sum)));

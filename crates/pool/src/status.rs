@@ -161,7 +161,7 @@ impl Pool {
         };
         let created = Words::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
         let mut checkpoint_bytes = 0;
-        for top in self.tree().tops() {
+        for top in self.tops() {
             let Some(spec) = top.top_spec() else { continue };
             if let Some(indirect) = spec.indirect {
                 status.mapping_bytes += mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;

@@ -53,7 +53,7 @@ impl Pool {
     fn read_top_spaces(&self) -> Result<Vec<TopSpace>> {
         let allocated: HashMap<u64, u64> = self.space()?.allocated.into_iter().collect();
         let mut spaces = Vec::new();
-        for top in self.tree().tops().filter(|top| top.kind().is_concrete()) {
+        for top in self.tops().filter(|top| top.kind().is_concrete()) {
             let Some(spec) = top.top_spec() else { continue };
             let count = slabs::count(top);
             let size_bytes = metaslab_bytes(top, count);

@@ -2,6 +2,9 @@
 //!
 //! What [`Tree::flush`] is to flush for a group stays to be flushed: its flush has to begin when the last of
 //! the group's writes has ended, and this one may have begun before.
+//!
+//! A vdev that is there for logs only keeps no group from disk, whatever it has lost: nothing that the groups
+//! lead to is on it. Whoever relied on it to have a log block is told, and waits for the group.
 
 use base::{Error, Result};
 use device::{Device, flush_batch};
@@ -24,16 +27,19 @@ impl Tree {
                 let txgs = leaf.written().unwrap_or_default();
                 leaf.miss(txgs.clone());
                 leaf.charge_write(&e);
-                failed.push((leaf.id(), txgs));
+                failed.push((leaf.guid(), txgs));
                 error = error.or(Some(e));
             }
         }
         let Some(error) = error else { return Ok(()) };
-        let is_lost = |leaf: &Vdev| failed.iter().any(|(id, txgs)| *id == leaf.id() || leaf.is_missing_any(txgs));
-        if tops.iter().all(|top| self.survives(top, &is_lost)) {
+        let is_lost = |leaf: &Vdev| failed.iter().any(|(guid, txgs)| *guid == leaf.guid() || leaf.is_missing_any(txgs));
+        let lost: Vec<&&Vdev> = tops.iter().filter(|top| !self.survives(top, &is_lost)).collect();
+        if lost.is_empty() {
             return Ok(());
         }
-        self.has_lost(&error);
+        if !lost.iter().all(|top| top.is_log()) {
+            self.has_lost(&error);
+        }
         Err(error)
     }
 

@@ -34,6 +34,7 @@ pub mod label;
 mod locate;
 pub mod raidz;
 pub mod read;
+mod shapes;
 pub mod spec;
 pub mod tree;
 mod trouble;

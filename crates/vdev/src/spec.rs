@@ -209,6 +209,22 @@ impl Spec {
         Ok(Spec { guid, children: children.collect(), ..Spec::empty(Kind::Root, 0) })
     }
 
+    /// What is left of a log device with that number.
+    pub fn hole(number: u64) -> Spec {
+        let top = TopSpec {
+            ashift: 0,
+            asize: 0,
+            metaslab_array: 0,
+            metaslab_shift: 0,
+            is_log: false,
+            bias: None,
+            removing: false,
+            zap: 0,
+            indirect: None,
+        };
+        Spec { top: Some(top), ..Spec::empty(Kind::Hole, number) }
+    }
+
     fn empty(kind: Kind, id: u64) -> Spec {
         Spec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
     }

@@ -11,14 +11,15 @@
 //!    └── 2 indirect ── table ──> 0, 1
 //! ```
 //!
-//! All vdevs are in one array, and refer to each other by their index, [`VdevId`]. The shape is
-//! fixed once the tree is open; health, counters, dirty time logs and the tables of removed vdevs
-//! change behind shared references, so that readers never wait for each other.
+//! All vdevs of a shape of the tree are in one array, and refer to each other by their index, [`VdevId`]. A
+//! shape is fixed; when vdevs are added or go, the tree has another one from then on ([`crate::shapes`]).
+//! Health, counters, dirty time logs and the tables of removed vdevs change behind shared references, so that
+//! readers never wait for each other.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 
 use base::{Env, Error, Kind as ErrorKind, Result};
 use device::meter::{Purpose, Ticket};
@@ -26,9 +27,10 @@ use device::{Device, Slot};
 
 use crate::draid::Layout;
 use crate::dtl::TxgRanges;
-use crate::health::{Aux, Health, HealthCell, State, Stats};
+use crate::health::{Aux, Health, State, Stats};
 use crate::indirect::{MapEntry, Mapping};
 use crate::raidz::{Geometry, Row};
+use crate::shapes::{Kept, Shapes};
 use crate::spec::{Kind, LeafSpec, Spec, TopSpec};
 
 /// Bytes in front of a leaf's data: two labels and the boot area.
@@ -38,14 +40,19 @@ pub const BACK_BYTES: u64 = 512 << 10;
 /// The smallest device that ZFS takes.
 pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
-/// Index of a vdev in its [`Tree`].
+/// A vdev of a [`Tree`]: its shape, and the index in that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct VdevId(pub(crate) usize);
+pub struct VdevId {
+    shape: usize,
+    index: usize,
+}
 
 /// The vdevs of a pool.
 #[derive(Debug)]
 pub struct Tree {
-    vdevs: Vec<Vdev>,
+    shapes: Shapes,
+    /// Held by who changes the shape, and shared by those who need it to stay until they are done.
+    changing: RwLock<()>,
     /// Why what was written last may not be there; see [`Tree::flush`].
     pub(crate) unflushable: Mutex<Option<Error>>,
     clock: OnceLock<Env>,
@@ -63,13 +70,7 @@ pub struct Vdev {
     layout: Place,
     /// Whether it is a raidz or draid, or one is below it.
     has_parity: bool,
-    device: OnceLock<Slot>,
-    health: HealthCell,
-    missing: RwLock<TxgRanges>,
-    missing_any: AtomicBool,
-    /// The transaction groups written since the last flush; `None` if nothing was written.
-    unflushed: Mutex<Option<Range<u64>>>,
-    stats: Stats,
+    kept: Arc<Kept>,
 }
 
 /// How a vdev finds bytes.
@@ -105,79 +106,33 @@ impl Tree {
         if spec.kind != Kind::Root {
             return Err(Error::new(ErrorKind::Invalid, "the tree's outermost vdev is not a root"));
         }
-        let mut tree = Tree { vdevs: Vec::new(), unflushable: Mutex::default(), clock: OnceLock::new() };
-        tree.add(spec, None, 9, devices)?;
-        tree.connect_draid_spares()?;
+        let tree = Tree {
+            shapes: Shapes::default(),
+            changing: RwLock::default(),
+            unflushable: Mutex::default(),
+            clock: OnceLock::new(),
+        };
+        tree.shapes.put(0, Tree::build(0, spec, devices, &|_| None)?);
+        Ok(tree)
+    }
+
+    /// The vdevs of shape `number`; `kept` tells what those keep that have been there before.
+    pub(crate) fn build(
+        number: usize,
+        spec: Spec,
+        devices: &HashMap<u64, Arc<dyn Device>>,
+        kept: &dyn Fn(u64) -> Option<Arc<Kept>>,
+    ) -> Result<Vec<Vdev>> {
+        let mut builder = Builder { shape: number, vdevs: Vec::new(), devices, kept };
+        builder.add(spec, None, 9)?;
+        builder.connect_draid_spares()?;
         let mut seen = HashMap::new();
-        for leaf in tree.vdevs.iter().filter(|v| v.is_leaf()) {
+        for leaf in builder.vdevs.iter().filter(|v| v.is_leaf()) {
             if let Some(other) = seen.insert(leaf.guid(), leaf.name()) {
                 return Err(Error::corrupt(format!("{other} and {} have the same guid", leaf.name())));
             }
         }
-        Ok(tree)
-    }
-
-    fn add(
-        &mut self,
-        mut spec: Spec,
-        parent: Option<VdevId>,
-        ashift: u32,
-        devices: &HashMap<u64, Arc<dyn Device>>,
-    ) -> Result<VdevId> {
-        let ashift = spec.top.as_ref().map_or(ashift, |top| top.ashift);
-        let below = std::mem::take(&mut spec.children);
-        let layout = match spec.kind {
-            Kind::Disk | Kind::File => Place::Device,
-            Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
-            Kind::Raidz { nparity } => Place::Raidz(Geometry { ashift, width: below.len(), nparity }),
-            Kind::Draid(shape) => Place::Draid(Layout::new(ashift, shape)?),
-            Kind::Indirect => Place::Indirect(OnceLock::new()),
-            Kind::Root | Kind::Hole | Kind::Missing | Kind::DraidSpare { .. } => Place::None,
-        };
-        let device = matches!(layout, Place::Device).then(|| devices.get(&spec.guid).cloned()).flatten();
-        let id = VdevId(self.vdevs.len());
-        self.vdevs.push(Vdev {
-            id,
-            parent,
-            children: Vec::with_capacity(below.len()),
-            name: device.as_ref().map_or_else(|| name_of(&spec), |device| device.path().to_owned()),
-            health: HealthCell::new(health_at_open(&spec, device.as_deref())),
-            spec,
-            has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
-            layout,
-            device: device.map(|device| OnceLock::from(Slot::new(device))).unwrap_or_default(),
-            missing: RwLock::default(),
-            missing_any: AtomicBool::new(false),
-            unflushed: Mutex::default(),
-            stats: Stats::default(),
-        });
-        for child in below {
-            let child = self.add(child, Some(id), ashift, devices)?;
-            self.vdevs[id.0].children.push(child);
-            self.vdevs[id.0].has_parity |= self.vdevs[child.0].has_parity;
-        }
-        Ok(id)
-    }
-
-    /// Finds the draid of each distributed spare.
-    fn connect_draid_spares(&mut self) -> Result<()> {
-        for i in 0..self.vdevs.len() {
-            let Kind::DraidSpare { draid_guid, spare } = self.vdevs[i].spec.kind else { continue };
-            let draid = self.vdevs.iter().find(|v| v.guid() == draid_guid).map(|v| (v.id, &v.layout));
-            let Some((draid, Place::Draid(layout))) = draid else {
-                return Err(Error::corrupt(format!(
-                    "distributed spare of a draid with guid {draid_guid}, which is not there"
-                )));
-            };
-            if spare >= layout.nspares() as u64 {
-                return Err(Error::corrupt(format!(
-                    "distributed spare {spare} of a draid that has {}",
-                    layout.nspares()
-                )));
-            }
-            self.vdevs[i].layout = Place::DraidSpare { draid, spare: spare as usize };
-        }
-        Ok(())
+        Ok(builder.vdevs)
     }
 
     /// Times all requests to devices from now on, by the clock of `env`.
@@ -187,27 +142,47 @@ impl Tree {
 
     /// For a request to a leaf; `None` as long as there is no clock.
     pub(crate) fn ticket<'a>(&'a self, leaf: &'a Vdev, purpose: Purpose, bytes: usize) -> Option<Ticket<'a>> {
-        self.clock.get().map(|env| leaf.stats.meter.ticket(env, purpose, bytes))
+        self.clock.get().map(|env| leaf.stats().meter.ticket(env, purpose, bytes))
     }
 
     /// The root.
     pub fn root(&self) -> &Vdev {
-        &self.vdevs[0]
+        &self.now()[0]
+    }
+
+    /// The vdevs of the shape in force.
+    fn now(&self) -> &[Vdev] {
+        self.shapes.get(self.shapes.latest())
+    }
+
+    pub(crate) fn shapes(&self) -> &Shapes {
+        &self.shapes
+    }
+
+    pub(crate) fn changing(&self) -> &RwLock<()> {
+        &self.changing
+    }
+
+    /// Keeps the shape as it is until this is dropped, for whoever writes something and then relies on where it is.
+    /// Not to be asked for twice at a time.
+    pub fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
+        self.changing.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The vdev with that id, which is of this tree.
     pub fn vdev(&self, id: VdevId) -> &Vdev {
-        &self.vdevs[id.0]
+        &self.shapes.get(id.shape)[id.index]
     }
 
     /// All vdevs, each before those below it.
     pub fn iter(&self) -> impl Iterator<Item = &Vdev> {
-        self.vdevs.iter()
+        self.now().iter()
     }
 
     /// The top-level vdevs, in the order of their numbers.
     pub fn tops(&self) -> impl ExactSizeIterator<Item = &Vdev> {
-        self.root().children.iter().map(|&id| self.vdev(id))
+        let root = self.root();
+        root.children.iter().map(|&id| self.vdev(id))
     }
 
     /// The top-level vdev with that number; an error of [`ErrorKind::Corrupt`] if there is none.
@@ -218,7 +193,7 @@ impl Tree {
 
     /// The leaf with that guid.
     pub fn leaf(&self, guid: u64) -> Option<&Vdev> {
-        self.vdevs.iter().find(|v| v.is_leaf() && v.guid() == guid)
+        self.iter().find(|v| v.is_leaf() && v.guid() == guid)
     }
 
     /// Bytes that a block of `size` bytes takes up on top-level vdev `number`, parity and padding
@@ -250,8 +225,8 @@ impl Tree {
     /// Tells which transaction groups the leaf with that guid has missed. False if there is none.
     pub fn set_missing(&self, guid: u64, txgs: TxgRanges) -> bool {
         let Some(leaf) = self.leaf(guid) else { return false };
-        leaf.missing_any.store(!txgs.is_empty(), Ordering::Relaxed);
-        *leaf.missing.write().unwrap_or_else(PoisonError::into_inner) = txgs;
+        leaf.kept.missing_any.store(!txgs.is_empty(), Ordering::Relaxed);
+        *leaf.kept.missing.write().unwrap_or_else(PoisonError::into_inner) = txgs;
         true
     }
 
@@ -280,7 +255,7 @@ impl Tree {
     pub fn health(&self, id: VdevId) -> Health {
         let vdev = self.vdev(id);
         if vdev.children.is_empty() {
-            return vdev.health.get();
+            return vdev.kept.health.get();
         }
         let (mut gone, mut degraded, mut offline, mut corrupt) = (0, 0, 0, false);
         for &child in &vdev.children {
@@ -295,7 +270,7 @@ impl Tree {
                 State::Healthy => {}
                 State::Degraded => degraded += 1,
                 // a pool without its log can be opened, without what is in the log
-                _ if vdev.kind() == Kind::Root && child.spec.top.as_ref().is_some_and(|t| t.is_log) => degraded += 1,
+                _ if vdev.kind() == Kind::Root && child.is_log() => degraded += 1,
                 _ => gone += 1,
             }
         }
@@ -374,6 +349,11 @@ impl Vdev {
         &self.name
     }
 
+    /// Whether it is a top-level vdev for the intent log only.
+    pub fn is_log(&self) -> bool {
+        self.spec.top.as_ref().is_some_and(|top| top.is_log)
+    }
+
     /// Whether it is a leaf.
     pub fn is_leaf(&self) -> bool {
         self.spec.kind.is_leaf()
@@ -381,51 +361,55 @@ impl Vdev {
 
     /// The device of a leaf, if it has ever been found.
     pub fn device(&self) -> Option<&Slot> {
-        self.device.get()
+        self.kept.device.get()
     }
 
     /// From now on the leaf's device is this one.
     pub(crate) fn set_device(&self, device: Arc<dyn Device>) {
-        match self.device.get() {
+        match self.kept.device.get() {
             Some(slot) => slot.replace(device),
             // who else sets it does so with a device that is as good
-            None => drop(self.device.set(Slot::new(device))),
+            None => drop(self.kept.device.set(Slot::new(device))),
         }
     }
 
     /// Counters.
     pub fn stats(&self) -> &Stats {
-        &self.stats
+        &self.kept.stats
+    }
+
+    pub(crate) fn kept(&self) -> &Arc<Kept> {
+        &self.kept
     }
 
     /// Whether it lacks blocks born in `txg`.
     pub fn is_missing(&self, txg: u64) -> bool {
-        self.missing_any.load(Ordering::Relaxed)
-            && self.missing.read().unwrap_or_else(PoisonError::into_inner).contains(txg)
+        self.kept.missing_any.load(Ordering::Relaxed)
+            && self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).contains(txg)
     }
 
     /// The transaction groups that it has missed.
     pub fn missing(&self) -> TxgRanges {
-        self.missing.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Whether it lacks blocks born in any of `txgs`.
     pub(crate) fn is_missing_any(&self, txgs: &Range<u64>) -> bool {
-        self.missing_any.load(Ordering::Relaxed)
-            && self.missing.read().unwrap_or_else(PoisonError::into_inner).intersects(txgs)
+        self.kept.missing_any.load(Ordering::Relaxed)
+            && self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).intersects(txgs)
     }
 
     /// Notes that it has missed `txgs`.
     pub(crate) fn miss(&self, txgs: Range<u64>) {
         if !txgs.is_empty() {
-            self.missing.write().unwrap_or_else(PoisonError::into_inner).insert(txgs);
-            self.missing_any.store(true, Ordering::Relaxed);
+            self.kept.missing.write().unwrap_or_else(PoisonError::into_inner).insert(txgs);
+            self.kept.missing_any.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes that it was written for `txgs`, which may be empty, and needs a flush.
     pub(crate) fn note_written(&self, txgs: Range<u64>) {
-        let mut unflushed = self.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unflushed = self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
         *unflushed = Some(match unflushed.take() {
             Some(old) if txgs.is_empty() => old,
             Some(old) if !old.is_empty() => old.start.min(txgs.start)..old.end.max(txgs.end),
@@ -435,13 +419,13 @@ impl Vdev {
 
     /// The transaction groups that it was written for since they were last taken.
     pub(crate) fn written(&self) -> Option<Range<u64>> {
-        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The transaction groups that it was written for since this was last asked; `None` if it was
     /// not written.
     pub(crate) fn take_written(&self) -> Option<Range<u64>> {
-        self.unflushed.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -472,12 +456,76 @@ impl Vdev {
     }
 
     pub(crate) fn set_health(&self, health: Health) {
-        self.health.set(health);
+        self.kept.health.set(health);
     }
 
     /// Whether the state of a leaf allows reads.
     pub(crate) fn is_usable(&self) -> bool {
-        self.health.get().is_readable()
+        self.kept.health.get().is_readable()
+    }
+}
+
+/// Makes the vdevs of a shape.
+struct Builder<'a> {
+    shape: usize,
+    vdevs: Vec<Vdev>,
+    devices: &'a HashMap<u64, Arc<dyn Device>>,
+    kept: &'a dyn Fn(u64) -> Option<Arc<Kept>>,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, mut spec: Spec, parent: Option<VdevId>, ashift: u32) -> Result<VdevId> {
+        let ashift = spec.top.as_ref().map_or(ashift, |top| top.ashift);
+        let below = std::mem::take(&mut spec.children);
+        let layout = match spec.kind {
+            Kind::Disk | Kind::File => Place::Device,
+            Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
+            Kind::Raidz { nparity } => Place::Raidz(Geometry { ashift, width: below.len(), nparity }),
+            Kind::Draid(shape) => Place::Draid(Layout::new(ashift, shape)?),
+            Kind::Indirect => Place::Indirect(OnceLock::new()),
+            Kind::Root | Kind::Hole | Kind::Missing | Kind::DraidSpare { .. } => Place::None,
+        };
+        let device = matches!(layout, Place::Device).then(|| self.devices.get(&spec.guid).cloned()).flatten();
+        let kept = (self.kept)(spec.guid);
+        let device = kept.as_ref().and_then(|kept| kept.device.get()).map(Slot::now).or(device);
+        let id = VdevId { shape: self.shape, index: self.vdevs.len() };
+        self.vdevs.push(Vdev {
+            id,
+            parent,
+            children: Vec::with_capacity(below.len()),
+            name: device.as_ref().map_or_else(|| name_of(&spec), |device| device.path().to_owned()),
+            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(health_at_open(&spec, device.as_deref()), device))),
+            spec,
+            has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
+            layout,
+        });
+        for child in below {
+            let child = self.add(child, Some(id), ashift)?;
+            self.vdevs[id.index].children.push(child);
+            self.vdevs[id.index].has_parity |= self.vdevs[child.index].has_parity;
+        }
+        Ok(id)
+    }
+
+    /// Finds the draid of each distributed spare.
+    fn connect_draid_spares(&mut self) -> Result<()> {
+        for i in 0..self.vdevs.len() {
+            let Kind::DraidSpare { draid_guid, spare } = self.vdevs[i].spec.kind else { continue };
+            let draid = self.vdevs.iter().find(|v| v.guid() == draid_guid).map(|v| (v.id, &v.layout));
+            let Some((draid, Place::Draid(layout))) = draid else {
+                return Err(Error::corrupt(format!(
+                    "distributed spare of a draid with guid {draid_guid}, which is not there"
+                )));
+            };
+            if spare >= layout.nspares() as u64 {
+                return Err(Error::corrupt(format!(
+                    "distributed spare {spare} of a draid that has {}",
+                    layout.nspares()
+                )));
+            }
+            self.vdevs[i].layout = Place::DraidSpare { draid, spare: spare as usize };
+        }
+        Ok(())
     }
 }
 

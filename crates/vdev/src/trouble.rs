@@ -52,13 +52,19 @@ impl Tree {
         }
     }
 
+    /// The top-level vdev that a vdev below the root is, or is below.
+    pub fn top_of<'a>(&'a self, vdev: &'a Vdev) -> &'a Vdev {
+        let mut top = vdev;
+        while let Some(parent) = top.parent().map(|id| self.vdev(id)).filter(|parent| parent.parent().is_some()) {
+            top = parent;
+        }
+        top
+    }
+
     /// Whether everything that was ever written to the leaf's top-level vdev can be read from other leaves.
     pub fn can_do_without(&self, guid: u64) -> bool {
         let Some(leaf) = self.leaf(guid) else { return true };
-        let mut top = leaf;
-        while let Some(parent) = top.parent().filter(|&parent| parent != self.root().id()) {
-            top = self.vdev(parent);
-        }
+        let top = self.top_of(leaf);
         let missing: Vec<(VdevId, TxgRanges)> =
             self.leaves_of(top.id()).iter().map(|leaf| (leaf.id(), leaf.missing())).collect();
         let starts = missing.iter().flat_map(|(_, txgs)| txgs.iter().map(|range| range.start));

@@ -285,7 +285,8 @@ impl Tree {
     /// Flushes every leaf that has been written since its last flush, all at once.
     ///
     /// A leaf that fails has the error counted, and is taken to have missed every transaction group
-    /// that was written to it since. `Ok` if the vdevs' redundancy makes up for it, otherwise the
+    /// that was written to it since. `Ok` if the vdevs' redundancy makes up for it, those set aside for logs not
+    /// counted, otherwise the
     /// leaf's error ([`ErrorKind::Io`], [`ErrorKind::Missing`]). Then every later flush fails, too, until
     /// somebody writes again what may be lost ([`Tree::begin_again`]).
     pub fn flush(&self) -> Result<()> {
@@ -299,14 +300,14 @@ impl Tree {
             if let Err(e) = result {
                 leaf.miss(txgs.clone());
                 leaf.charge_write(&e);
-                failed.push((leaf.id(), txgs.clone()));
+                failed.push((leaf.guid(), txgs.clone()));
                 error = error.or(Some(e));
             }
         }
         let Some(error) = error else { return Ok(()) };
         // what another has lost, a leaf must have
-        let is_lost = |leaf: &Vdev| failed.iter().any(|(id, txgs)| *id == leaf.id() || leaf.is_missing_any(txgs));
-        if self.tops().all(|top| self.survives(top, &is_lost)) {
+        let is_lost = |leaf: &Vdev| failed.iter().any(|(guid, txgs)| *guid == leaf.guid() || leaf.is_missing_any(txgs));
+        if self.tops().filter(|top| !top.is_log()).all(|top| self.survives(top, &is_lost)) {
             return Ok(());
         }
         self.has_lost(&error);

@@ -37,9 +37,10 @@ pub struct Claim {
 
 impl Claim {
     /// Looks at the log of a set as it is in group `synced_txg`, the last one on disk. `None` if there is none, or
-    /// it has been claimed. Errors: `Io`, `Missing`, if a device keeps it from telling where the log ends.
-    pub fn find(zio: &Zio, objset: u64, header: &Header, synced_txg: u64) -> Result<Option<Claim>> {
-        if header.first.is_hole() || header.is_claimed() {
+    /// it has been claimed. Errors: `Io`, `Missing`, if a device keeps it from telling where the log ends; but if
+    /// what is on devices that are gone `is_given_up`, it ends where they are needed, also if it has been claimed.
+    pub fn find(zio: &Zio, objset: u64, header: &Header, synced_txg: u64, is_given_up: bool) -> Result<Option<Claim>> {
+        if header.first.is_hole() || header.is_claimed() && !is_given_up {
             return Ok(None);
         }
         let mut finder = Finder {
@@ -56,7 +57,15 @@ impl Claim {
         if let End::Unreadable(error) = end {
             finder.stop_at(error);
         }
-        finder.finish().map(Some)
+        if header.is_claimed() && finder.error.is_none() {
+            return Ok(None);
+        }
+        if is_given_up {
+            finder.error = None;
+        }
+        let claim = finder.finish()?;
+        let replay_seq = if claim.header == Header::EMPTY { 0 } else { header.replay_seq };
+        Ok(Some(Claim { header: Header { replay_seq, ..claim.header }, ..claim }))
     }
 }
 

@@ -376,6 +376,21 @@ impl Log {
         Ok(())
     }
 
+    /// Lets the blocks that it has go with their groups; what is logged next goes into new ones. Of a log that has yet
+    /// to be replayed nothing changes.
+    pub fn retire(&self) {
+        let mut turns = lock(&self.turns);
+        while turns.is_busy {
+            turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
+        }
+        lock(&self.chain).end();
+    }
+
+    /// Whether it has yet to be replayed.
+    pub fn is_old(&self) -> bool {
+        lock(&self.chain).old().is_some()
+    }
+
     /// Something may be logged again.
     pub fn reopen(&self) {
         lock(&self.chain).reopen();

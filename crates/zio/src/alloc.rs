@@ -58,6 +58,18 @@ pub enum Class {
     Dedup = 3,
 }
 
+/// Whether blocks are allocated on a top-level vdev.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Serving {
+    /// They are.
+    #[default]
+    Open,
+    /// Nothing new goes there; what is there can be freed.
+    Closed,
+    /// It has been removed, and counts no more.
+    Gone,
+}
+
 /// The space of a top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopShape {
@@ -165,6 +177,8 @@ impl Allocator {
             metaslabs: metaslabs.into_iter().map(new).collect(),
             aliquot: ALIQUOT * data_columns.max(1),
             active: [None; 3],
+            serving: Serving::Open,
+            shunned_until: 0,
         };
         let mut state = self.lock();
         if state.tops.iter().any(|other| other.number == number) {
@@ -174,10 +188,28 @@ impl Allocator {
         Ok(())
     }
 
+    /// Whether blocks are to be allocated on a top-level vdev from now on.
+    pub fn set_serving(&self, top: u64, serving: Serving) {
+        self.with_top(top, |top| top.serving = serving);
+    }
+
+    /// No log block of groups before `txg` goes to a vdev for logs that has just failed with one: they go to
+    /// another, or to the pool, until it is tried again.
+    pub fn shun(&self, top: u64, txg: u64) {
+        self.with_top(top, |top| top.shunned_until = txg);
+    }
+
+    fn with_top(&self, number: u64, f: impl FnOnce(&mut Top)) {
+        if let Some(top) = self.lock().tops.iter_mut().find(|top| top.number == number) {
+            f(top);
+        }
+    }
+
     /// The smallest physical size that is worth having in a class, bytes: a sector of its vdevs.
     pub fn sector(&self, class: Class) -> u64 {
         let state = self.lock();
-        let of = |class| state.tops.iter().filter(move |top| top.class == class).map(|top| top.ashift).max();
+        let is_of = |top: &&Top, class| top.class == class && top.serving != Serving::Gone;
+        let of = |class| state.tops.iter().filter(move |top| is_of(top, class)).map(|top| top.ashift).max();
         1 << of(class).or_else(|| of(Class::Normal)).unwrap_or(9)
     }
 
@@ -292,7 +324,8 @@ impl Allocator {
     /// The room in a class.
     pub fn class_space(&self, class: Class) -> Space {
         let state = self.lock();
-        state.tops.iter().filter(|top| top.class == class).fold(Space::default(), |sum, top| sum + top.space())
+        let counts = |top: &&Top| top.class == class && top.serving != Serving::Gone;
+        state.tops.iter().filter(counts).fold(Space::default(), |sum, top| sum + top.space())
     }
 
     /// The room on a top-level vdev; `None` if it has not been added.
@@ -305,7 +338,7 @@ impl Allocator {
     pub fn can_allocate(&self, class: Class, bytes: u64) -> bool {
         let state = self.lock();
         let room = |class: Class| {
-            let tops = state.tops.iter().filter(|top| top.class == class);
+            let tops = state.tops.iter().filter(|top| top.class == class && top.serving == Serving::Open);
             tops.map(|top| top.space().free).sum::<u64>()
         };
         room(class) >= bytes || class != Class::Normal && room(Class::Normal) >= bytes

@@ -20,6 +20,8 @@ use vdev::Extent;
 use crate::Zio;
 use crate::alloc::Class;
 
+/// A vdev for logs that failed with a block gets none for so many groups.
+const SHUN_TXGS: u64 = 10;
 /// What is written of a log block is a multiple of this, in bytes: what a zilog2 sum is of.
 const LOG_BLOCK_UNIT: u64 = 4096;
 
@@ -64,16 +66,32 @@ impl Zio {
     }
 
     /// Writes log blocks, each as long as [`Zio::log_block_len`] says, and flushes them. They last when this
-    /// returns. Errors: those of the first that could not be written; of flushing.
+    /// returns. Errors: those of the first that could not be written; of flushing. A vdev for logs that fails gets
+    /// no log blocks for a while.
     pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])]) -> Result<()> {
         let writes: Vec<(Extent, &[u8])> = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes)).collect();
         for (bp, _) in blocks {
             let dva = bp.dvas()[0];
             self.queue.finish_overlapping(dva.vdev(), dva.offset()..dva.offset() + dva.asize());
         }
-        self.tree.write_batch(&writes).into_iter().collect::<Result<()>>()?;
+        // what a leaf has alone must not be taken off with it before the caller relies on it
+        let _steady = self.tree.hold_shape();
+        let results = self.tree.write_batch(&writes);
+        for ((extent, _), _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+            self.shun(extent);
+        }
+        results.into_iter().collect::<Result<()>>()?;
         let tops: BTreeSet<u64> = writes.iter().map(|(extent, _)| extent.top).collect();
-        self.tree.flush_tops(&Vec::from_iter(tops))
+        let flushed = self.tree.flush_tops(&Vec::from_iter(tops));
+        if flushed.is_err() {
+            writes.iter().for_each(|(extent, _)| self.shun(extent));
+        }
+        flushed
+    }
+
+    fn shun(&self, extent: &Extent) {
+        let until = extent.birth_txg.saturating_add(SHUN_TXGS);
+        self.allocator().into_iter().for_each(|allocator| allocator.shun(extent.top, until));
     }
 
     /// Frees a log block in `txg`, in which it may have been allocated. Errors: as from [`Zio::free`].

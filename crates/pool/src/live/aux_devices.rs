@@ -18,6 +18,7 @@ use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use vdev::label;
 
+use super::create::DIRECTORY;
 use super::{NewLeaf, SyncContext};
 
 /// Block size of a packed list.
@@ -81,20 +82,50 @@ pub(super) fn label_all(
 }
 
 impl SyncContext<'_> {
-    /// Puts a list of devices into the MOS; an empty one is left out.
-    pub(super) fn make_aux_list(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
+    /// Puts devices into the list in the MOS, which is made if there is none.
+    pub(super) fn add_aux(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
         if configs.is_empty() {
             return Ok(());
         }
+        let mut all = self.aux_list(aux)?;
+        all.extend(configs);
+        self.write_aux_list(aux, all)
+    }
+
+    /// Takes the device with that guid off the list. False if it is not there.
+    pub(super) fn remove_aux(&self, aux: Aux, guid: u64) -> Result<bool> {
+        let mut all = self.aux_list(aux)?;
+        let count = all.len();
+        all.retain(|config| config.opt_u64("guid") != Some(guid));
+        if all.len() == count {
+            return Ok(false);
+        }
+        self.write_aux_list(aux, all).map(|()| true)
+    }
+
+    fn aux_list(&self, aux: Aux) -> Result<Vec<NvList>> {
+        let Some(object) = self.change.number(DIRECTORY, aux.list())? else { return Ok(Vec::new()) };
+        let list = crate::packed_nvlist(self.change.mos, object)?;
+        Ok(list.opt_lists(aux.list()).unwrap_or_default().to_vec())
+    }
+
+    fn write_aux_list(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
         let mut list = NvList::new();
         list.set(aux.list(), Value::Lists(configs));
         let packed = list.pack();
-        let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = ObjectType(4);
-        dnode.bonus = (packed.len() as u64).to_le_bytes().to_vec();
         let change = &self.change;
-        let object = change.mos.allocate(change.tx, dnode)?;
+        let object = match change.number(DIRECTORY, aux.list())? {
+            Some(id) => change.mos.object(id)?,
+            None => {
+                let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+                dnode.bonus_type = ObjectType(4);
+                dnode.bonus = vec![0; 8];
+                let object = change.mos.allocate(change.tx, dnode)?;
+                change.set(DIRECTORY, aux.list(), &ZapValue::one(object.id()))?;
+                object
+            }
+        };
         object.write(change.tx, 0, &packed)?;
-        change.set(1, aux.list(), &ZapValue::one(object.id()))
+        object.update(change.tx, |dnode| dnode.bonus = (packed.len() as u64).to_le_bytes().to_vec())
     }
 }

@@ -54,51 +54,60 @@ pub(super) fn taken_off(tree: &Tree) -> HashMap<u64, Off> {
 impl Config {
     /// The configuration in the MOS.
     pub(super) fn mos_config(&self, tree: &Tree) -> NvList {
-        if let Some(imported) = &self.imported {
-            let mut list = imported.clone();
-            for (name, value) in self.head().iter() {
-                list.set(name, value.clone());
-            }
-            list.set("vdev_tree", Value::List(self.root(self.vdevs_of(tree, imported))));
-            return list;
+        let mut list = self.imported.clone().unwrap_or_default();
+        for (name, value) in self.head().iter() {
+            list.set(name, value.clone());
         }
-        let mut list = self.head();
-        list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
-        list.set("vdev_children", Value::U64(tree.tops().len() as u64));
-        list.set("vdev_tree", Value::List(self.root(self.spec_of(tree, tree.root()).to_nvlist())));
-        list.set("features_for_read", Value::List(self.features()));
+        if self.imported.is_none() {
+            list.set("com.delphix:has_per_vdev_zaps", Value::Flag);
+        }
+        put_shape(&mut list, tree);
+        let known = list.opt_list("vdev_tree").cloned();
+        let mut root = known.unwrap_or_else(|| tree.root().spec().to_nvlist());
+        // its guid is the pool's
+        root.set("guid", Value::U64(self.guid));
+        root.set("children", Value::Lists(tree.tops().map(|top| self.top_config(tree, top)).collect()));
+        list.set("vdev_tree", Value::List(root));
+        if self.imported.is_none() {
+            list.set("features_for_read", Value::List(self.features()));
+        }
         list
-    }
-
-    /// The root vdev, whose guid is the pool's.
-    fn root(&self, mut config: NvList) -> NvList {
-        config.set("guid", Value::U64(self.guid));
-        config
     }
 
     /// The label of a leaf.
     pub(super) fn label(&self, tree: &Tree, leaf: &Vdev) -> NvList {
-        let mut top = leaf;
-        while let Some(parent) = top.parent().map(|id| tree.vdev(id)).filter(|parent| parent.parent().is_some()) {
-            top = parent;
-        }
+        let top = tree.top_of(leaf);
         let mut list = self.head();
         list.set("top_guid", Value::U64(top.guid()));
         list.set("guid", Value::U64(leaf.guid()));
-        list.set("vdev_children", Value::U64(tree.tops().len() as u64));
-        let known = self.imported.as_ref().and_then(|imported| {
-            let tops = self.vdevs_of(tree, imported);
-            tops.opt_lists("children")?.iter().find(|config| config.opt_u64("guid") == Some(top.guid())).cloned()
-        });
-        let top = known.map_or_else(|| self.spec_of(tree, top).to_nvlist(), |config| without_tables(&config));
-        list.set("vdev_tree", Value::List(top));
+        put_shape(&mut list, tree);
+        list.set("vdev_tree", Value::List(without_tables(&self.top_config(tree, top))));
         list.set("features_for_read", Value::List(self.features()));
         list
     }
 
-    /// The vdevs of an imported configuration, with the paths that they have now.
-    fn vdevs_of(&self, tree: &Tree, imported: &NvList) -> NvList {
-        imported.opt_list("vdev_tree").map(|list| self.renewed(list, tree)).unwrap_or_default()
+    /// The configuration of a top-level vdev. Of one that is as it was imported, it has all that was said of it then.
+    fn top_config(&self, tree: &Tree, top: &Vdev) -> NvList {
+        let imported =
+            self.imported.as_ref().and_then(|imported| imported.opt_list("vdev_tree")?.opt_lists("children"));
+        match imported.unwrap_or_default().iter().find(|config| is_of(config, tree, top)) {
+            Some(config) => self.renewed(config, tree),
+            None => self.spec_of(tree, top).to_nvlist(),
+        }
+    }
+
+    /// The vdevs as they are now.
+    pub(super) fn spec(&self, tree: &Tree) -> vdev::Spec {
+        self.spec_of(tree, tree.root())
+    }
+
+    /// What is known of a leaf stays known when it has another guid. With `now` 0 it is forgotten.
+    pub(super) fn rename_leaf(&mut self, before: u64, now: u64) {
+        let (map, off) = (self.missed_maps.remove(&before), self.off.remove(&before));
+        if now != 0 {
+            self.missed_maps.extend(map.map(|map| (now, map)));
+            self.off.extend(off.map(|off| (now, off)));
+        }
     }
 
     /// A vdev's configuration with the paths by which the leaves were found, and what they have missed.
@@ -144,6 +153,9 @@ impl Config {
         let mut spec = vdev.spec().clone();
         if let Some(leaf) = &mut spec.leaf {
             leaf.dtl_object = self.missed_map_of(vdev);
+            if vdev.device().is_some() {
+                leaf.path = Some(vdev.name().to_owned());
+            }
             let off = self.off.get(&vdev.guid());
             (leaf.offline, leaf.faulted) = (off == Some(&Off::Offline), off == Some(&Off::Faulted));
         }
@@ -186,6 +198,27 @@ fn without_tables(config: &NvList) -> NvList {
         config.remove(table);
     }
     map_children(config, &without_tables)
+}
+
+/// How many top-level vdevs there are, and which of them are holes.
+fn put_shape(list: &mut NvList, tree: &Tree) {
+    let holes = tree.tops().filter(|top| top.kind() == vdev::Kind::Hole).map(Vdev::number);
+    let holes: Vec<u64> = holes.collect();
+    list.remove("hole_array");
+    if !holes.is_empty() {
+        list.set("hole_array", Value::U64s(holes));
+    }
+    list.set("vdev_children", Value::U64(tree.tops().len() as u64));
+}
+
+/// Whether a configuration is of this vdev, with the same ones below it.
+fn is_of(config: &NvList, tree: &Tree, vdev: &Vdev) -> bool {
+    let below = config.opt_lists("children").unwrap_or_default();
+    let children = vdev.children().iter().map(|&child| tree.vdev(child));
+    config.opt_u64("guid").unwrap_or(0) == vdev.guid()
+        && config.opt_u64("id") == Some(vdev.number())
+        && below.len() == vdev.children().len()
+        && below.iter().zip(children).all(|(config, child)| is_of(config, tree, child))
 }
 
 fn map_children(mut config: NvList, f: &dyn Fn(&NvList) -> NvList) -> NvList {

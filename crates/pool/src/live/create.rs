@@ -35,13 +35,13 @@ use zio::alloc::{Allocator, Class, TopShape};
 use super::aux_devices::{Aux, label_all};
 use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
-use super::{LivePool, NewPool, NewVdev, Shape, SyncContext};
+use super::{LivePool, NewLeaf, NewPool, NewVdev, Shape, SyncContext};
 use crate::{Pool, slabs};
 
 /// The group that a pool begins with.
 const TXG_INITIAL: u64 = 4;
 /// The object directory.
-const DIRECTORY: u64 = 1;
+pub(super) const DIRECTORY: u64 = 1;
 /// The table of all tables of vdevs.
 const VDEV_TABLES: u64 = 2;
 /// Object of the configuration.
@@ -49,7 +49,7 @@ const CONFIG: u64 = 3;
 const CACHE_BYTES: u64 = 256 << 20;
 
 /// Devices by guid of the leaf.
-type Devices = HashMap<u64, Arc<dyn Device>>;
+pub(super) type Devices = HashMap<u64, Arc<dyn Device>>;
 
 impl LivePool {
     /// Makes a pool on `devices`, by path: those that `new` names, open for writing. Their labels are
@@ -96,8 +96,8 @@ impl LivePool {
         let new = new.clone();
         pool.run(move |context| {
             context.make_pool(&new, make_root)?;
-            context.make_aux_list(Aux::Spare, spares)?;
-            context.make_aux_list(Aux::Cache, caches)
+            context.add_aux(Aux::Spare, spares)?;
+            context.add_aux(Aux::Cache, caches)
         })?;
         Ok(pool)
     }
@@ -167,20 +167,23 @@ impl SyncContext<'_> {
                 change.add_number(VDEV_TABLES, table)?;
             }
             let Some(top) = vdev.top_spec() else { continue };
-            if let Some(bias) = top.bias {
-                let name = match bias {
-                    Bias::Log => "log",
-                    Bias::Special => "special",
-                    Bias::Dedup => "dedup",
-                };
-                change.set(top.zap, "org.zfsonlinux:allocation_bias", &Value::of_text(name))?;
-            }
-            let bytes = (slabs::count(vdev) * 8).next_power_of_two().clamp(512, 128 << 10);
-            let dnode = Dnode::new(ObjectType(2), bytes, INDIRECT_SHIFT, 1, 1);
-            let array = change.mos.allocate_at(change.tx, top.metaslab_array, dnode)?;
-            array.write(change.tx, 0, &vec![0; slabs::count(vdev) as usize * 8])?;
+            self.note_bias(top)?;
+            let count = slabs::count(vdev);
+            let array = change.mos.allocate_at(change.tx, top.metaslab_array, new_array(count))?;
+            array.write(change.tx, 0, &vec![0; count as usize * 8])?;
         }
         Ok(())
+    }
+
+    /// Writes down what a top-level vdev is set aside for.
+    pub(super) fn note_bias(&self, top: &TopSpec) -> Result<()> {
+        let name = match top.bias {
+            None => return Ok(()),
+            Some(Bias::Log) => "log",
+            Some(Bias::Special) => "special",
+            Some(Bias::Dedup) => "dedup",
+        };
+        self.change.set(top.zap, "org.zfsonlinux:allocation_bias", &Value::of_text(name))
     }
 
     /// The features that the pool has from the start.
@@ -191,12 +194,14 @@ impl SyncContext<'_> {
             |vdev: &&vdev::Vdev| matches!(vdev.top_spec().and_then(|t| t.bias), Some(Bias::Special | Bias::Dedup));
         let classes = self.pool.tree.tops().filter(set_aside).count();
         if classes > 0 {
-            change.count_feature("org.zfsonlinux:allocation_classes", classes as i64)?;
+            change.count_feature(ALLOCATION_CLASSES, classes as i64)?;
         }
         Ok(())
     }
 }
 
+/// The feature that counts vdevs for special contents.
+pub(super) const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
 /// Features of datasets whose objects are counted by user and group, and by project.
 const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
@@ -207,40 +212,54 @@ fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -
         next += 1;
         next - 1
     };
+    let (children, by_guid) = plan_tops(env, &new.vdevs, (0, new.ashift), devices, &mut number)?;
+    let guid = env.random() | 1;
+    let kind = vdev::Kind::Root;
+    Ok((Spec { kind, id: 0, guid, create_txg: TXG_INITIAL, top: None, leaf: None, children }, by_guid))
+}
+
+/// New top-level vdevs from number `first` on, with that ashift or what their devices say, and their devices.
+/// `number` draws a number for each of their objects.
+pub(super) fn plan_tops(
+    env: &Env,
+    vdevs: &[NewVdev],
+    (first, ashift): (u64, Option<u32>),
+    devices: &HashMap<PathBuf, Arc<dyn Device>>,
+    number: &mut dyn FnMut() -> u64,
+) -> Result<(Vec<Spec>, Devices)> {
     let guid = || env.random() | 1;
     let mut by_guid = Devices::new();
     let mut tops = Vec::new();
-    for (id, vdev) in new.vdevs.iter().enumerate() {
+    for (id, vdev) in (first..).zip(vdevs) {
         let mut leaves = Vec::new();
-        for (id, leaf) in vdev.leaves.iter().enumerate() {
-            let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(leaf.path.display().to_string());
-            let device = devices.get(&leaf.path).ok_or_else(missing)?;
-            let spec = LeafSpec { path: Some(leaf.path.display().to_string()), zap: number(), ..LeafSpec::default() };
-            let kind = if leaf.is_file { vdev::Kind::File } else { vdev::Kind::Disk };
+        for (id, leaf) in (0..).zip(&vdev.leaves) {
+            let device = device_of(leaf, devices)?;
             let guid = guid();
-            by_guid.insert(guid, device.clone());
-            leaves.push(Spec {
-                kind,
-                id: id as u64,
-                guid,
-                create_txg: TXG_INITIAL,
-                top: None,
-                leaf: Some(spec),
-                children: Vec::new(),
-            });
+            by_guid.insert(guid, device);
+            leaves.push(leaf_spec(leaf, id, guid, number()));
         }
-        tops.push(top_of(id as u64, vdev, leaves, guid(), new.ashift, &by_guid, &mut number)?);
+        tops.push(top_of(id, vdev, leaves, guid(), ashift, &by_guid, number)?);
     }
-    let root = Spec {
-        kind: vdev::Kind::Root,
-        id: 0,
-        guid: guid(),
+    Ok((tops, by_guid))
+}
+
+/// The device of a new leaf.
+fn device_of(leaf: &NewLeaf, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
+    let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(leaf.path.display().to_string());
+    devices.get(&leaf.path).cloned().ok_or_else(missing)
+}
+
+/// A new leaf. `zap` is the number of its table.
+pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> Spec {
+    Spec {
+        kind: if leaf.is_file { vdev::Kind::File } else { vdev::Kind::Disk },
+        id,
+        guid,
         create_txg: TXG_INITIAL,
         top: None,
-        leaf: None,
-        children: tops,
-    };
-    Ok((root, by_guid))
+        leaf: Some(LeafSpec { path: Some(leaf.path.display().to_string()), zap, ..LeafSpec::default() }),
+        children: Vec::new(),
+    }
 }
 
 /// A top-level vdev over its leaves.
@@ -291,22 +310,32 @@ fn open_empty(
     name: &str,
     traits: PoolTraits,
 ) -> Result<(Arc<Cache>, Arc<Objset>, Arc<SpaceMaps>)> {
-    let tops = tree.tops().filter_map(|top| {
-        let spec = top.top_spec()?;
-        let maps = (0..slabs::count(top)).map(|n| (0, slabs::range(top, n))).collect();
-        Some((top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps }))
-    });
-    let tops: HashMap<u64, MapsOfTop> = tops.collect();
-    let shapes = tree.tops().filter_map(|top| {
-        let maps = &tops.get(&top.number())?.maps;
-        let metaslabs = maps.iter().map(|(_, range)| (range.clone(), 0)).collect();
-        let metaslab_shift = top.top_spec()?.metaslab_shift;
-        Some(TopShape { top: top.number(), class: class_of(top), metaslab_shift, metaslabs })
-    });
-    let shapes: Vec<TopShape> = shapes.collect();
+    let (maps, shapes): (Vec<_>, Vec<TopShape>) = tree.tops().filter_map(empty_top).unzip();
+    let tops = maps.into_iter().collect();
     let maps = Arc::new(SpaceMaps::new(tops, HashMap::new()));
     let (cache, mos) = open_mos(env, tree, &maps, shapes, (BlkPtr::HOLE, traits), name)?;
     Ok((cache, mos, maps))
+}
+
+/// A top-level vdev in which nothing is allocated: its number and space maps, and how the allocator sees it.
+pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((u64, MapsOfTop), TopShape)> {
+    let spec = top.top_spec()?;
+    let ranges: Vec<_> = (0..slabs::count(top)).map(|n| slabs::range(top, n)).collect();
+    let maps = ranges.iter().map(|range| (0, range.clone())).collect();
+    let maps = MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps };
+    let shape = TopShape {
+        top: top.number(),
+        class: class_of(top),
+        metaslab_shift: spec.metaslab_shift,
+        metaslabs: ranges.into_iter().map(|range| (range, 0)).collect(),
+    };
+    Some(((top.number(), maps), shape))
+}
+
+/// The dnode of the array of a top-level vdev's space maps.
+pub(super) fn new_array(count: u64) -> Dnode {
+    let bytes = (count * 8).next_power_of_two().clamp(512, 128 << 10);
+    Dnode::new(ObjectType(2), bytes, INDIRECT_SHIFT, 1, 1)
 }
 
 /// The pipeline that allocates from `shapes`, and the MOS under `rootbp`, to be changed, in a pool with those

@@ -72,13 +72,13 @@ impl LivePool {
     ) -> Result<Arc<LivePool>> {
         let pool = Pool::open(env, candidate, options)?;
         let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
-        LivePool::of(env, pool, name, host).in_pool(&candidate.name)
+        LivePool::of(env, pool, name, host, options.without_log).in_pool(&candidate.name)
     }
 
     /// `name` is what its labels call it.
-    fn of(env: &Env, pool: Pool, name: String, host: (u64, String)) -> Result<Arc<LivePool>> {
+    fn of(env: &Env, pool: Pool, name: String, host: (u64, String), without_log: bool) -> Result<Arc<LivePool>> {
         check_writable(&pool)?;
-        let claims = find_claims(&pool)?;
+        let claims = find_claims(&pool, without_log)?;
         let tree = pool.tree().clone();
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;

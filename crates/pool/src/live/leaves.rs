@@ -16,6 +16,7 @@ use base::{Error, Kind, Result};
 use device::Device;
 use format::uberblock::Uberblock;
 use vdev::{Aux, Health, State, Vdev};
+use zio::alloc::Serving;
 
 use super::{LivePool, lock};
 use crate::FoundDevice;
@@ -101,27 +102,48 @@ impl LivePool {
     /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.
     /// Errors: `NotFound`, `Suspended`, those of writing.
     pub fn online(&self, guid: u64, open: Open<'_>) -> Result<Health> {
+        let _alone = lock(&self.changing_vdevs);
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
         let health = self.tree.health(leaf.id());
         if health.state == State::Healthy {
             return Ok(health);
         }
+        // a device that is back lacks nothing of a log that is nowhere
+        let log = self.empty_if_log(leaf)?;
         lock(&self.config).off.remove(&guid);
         if let Err(error) = self.bring_back(leaf, open) {
             tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
         }
         self.run(|context| context.write_config())?;
+        self.log_again(log)?;
         Ok(self.tree.health(leaf.id()))
     }
 
+    /// Lets nothing be on the vdev for logs that a leaf belongs to, if it does; its number.
+    fn empty_if_log(&self, leaf: &Vdev) -> Result<Option<u64>> {
+        let top = self.tree.top_of(leaf);
+        let log = top.is_log().then_some(top.number());
+        log.map_or(Ok(()), |top| self.empty_log_vdev(top))?;
+        Ok(log)
+    }
+
+    /// A vdev for logs that was emptied takes logs again, if it works.
+    fn log_again(&self, top: Option<u64>) -> Result<()> {
+        let allocator = self.cache.zio().allocator()?;
+        top.into_iter().for_each(|top| allocator.set_serving(top, Serving::Open));
+        Ok(())
+    }
+
     /// Does not use a leaf any more, until it is online again, or if that is `temporary`, until the pool is
-    /// imported. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf has; but one that
-    /// is to be faulted is degraded then.
+    /// imported. A log goes elsewhere. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf
+    /// has; but one that is to be faulted is degraded then.
     pub fn take_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
+        let _alone = lock(&self.changing_vdevs);
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
-        let health = match (how, self.tree.can_do_without(guid)) {
+        let log = self.empty_if_log(leaf)?;
+        let health = match (how, log.is_some() || self.tree.can_do_without(guid)) {
             (Off::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
             (Off::Offline, true) => Health::new(State::Offline, Aux::None),
             (Off::Faulted, true) => Health::new(State::Faulted, Aux::External),
@@ -135,7 +157,9 @@ impl LivePool {
             false => drop(config.off.remove(&guid)),
         }
         drop(config);
-        self.run(|context| context.write_config())
+        let done = self.run(|context| context.write_config());
+        self.log_again(log)?;
+        done
     }
 
     /// Whether it is suspended, and if so, whether those who want to change something wait.
@@ -188,14 +212,16 @@ impl LivePool {
     }
 
     /// Looks at the errors of all leaves, and draws the consequences.
-    pub(super) fn diagnose(&self) {
+    pub fn diagnose(&self) {
         let now_s = self.env.now_s();
+        // what is in a log is in memory, too
+        let is_spared = |leaf: &Vdev| self.tree.top_of(leaf).is_log() || self.tree.can_do_without(leaf.guid());
         for leaf in self.tree.iter().filter(|vdev| vdev.is_leaf()) {
             let [reads, writes, checksums] = leaf.stats().errors();
             let [io, sums] = lock(&self.watch).entry(leaf.guid()).or_default().look([reads + writes, checksums], now_s);
             let health = self.tree.health(leaf.id());
             let new = match health.state {
-                State::Healthy | State::Degraded if io && self.tree.can_do_without(leaf.guid()) => State::Faulted,
+                State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,
                 State::Healthy if io || sums => State::Degraded,
                 _ => continue,
             };

@@ -4,8 +4,10 @@
 //!   import ─▶ find_claims ─▶ first group: allocate, headers say where logs end ─▶ zil::Log::replay, when mounted
 //!   group  ─▶ zil::Log::sync ─▶ header in the head of the set, blocks that may go
 //!   export ─▶ close_logs: no block is left but those of logs that nobody has replayed
+//!   a vdev for logs changes ─▶ empty_log_vdev: nothing is on it
 //! ```
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
@@ -13,9 +15,13 @@ use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 use zil::{Claim, Header, Log, Update};
+use zio::alloc::Serving;
 
 use super::{Head, LivePool, SyncContext, lock};
 use crate::Pool;
+
+/// A chain that has ended is gone after so many groups.
+const GROUPS_OF_A_LOG: usize = 4;
 
 impl LivePool {
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
@@ -48,6 +54,35 @@ impl LivePool {
     /// Ends all logs that are written to.
     pub(super) fn close_logs(&self) -> Result<()> {
         self.open_heads().iter().try_for_each(|(_, head)| head.log.close())
+    }
+
+    /// Lets no log have anything on a vdev for logs, and nothing new go there until it is opened again. Errors: `Busy`
+    /// if there is a log that has yet to be replayed; those of writing, `Suspended`. Logs go there again then.
+    pub(super) fn empty_log_vdev(&self, top: u64) -> Result<()> {
+        let allocator = self.cache.zio().allocator()?;
+        allocator.set_serving(top, Serving::Closed);
+        self.move_logs_from(top).inspect_err(|_| allocator.set_serving(top, Serving::Open))
+    }
+
+    fn move_logs_from(&self, top: u64) -> Result<()> {
+        self.open_heads().iter().for_each(|(_, head)| head.log.retire());
+        let allocator = self.cache.zio().allocator()?;
+        for _ in 0..GROUPS_OF_A_LOG {
+            self.sync_now()?;
+            if allocator.top_space(top).is_none_or(|space| space.allocated == 0) {
+                return Ok(());
+            }
+        }
+        // what is left there then nobody leads to: a part of a log that was given up
+        let view = self.view();
+        let open: HashMap<u64, Head> = self.open_heads().into_iter().collect();
+        let is_old = |id: u64| open.get(&id).is_none_or(|head| head.log.is_old());
+        match logged_heads(&view)?.iter().find(|(head, _)| is_old(head.id)) {
+            None => Ok(()),
+            Some((head, _)) => {
+                Err(Error::new(Kind::Busy, "a log has yet to be replayed: mount the dataset").in_dataset(&head.name))
+            }
+        }
     }
 
     /// Frees what a group does not need any more of a log.
@@ -88,9 +123,28 @@ impl SyncContext<'_> {
 }
 
 /// What is to be claimed in a pool that was open when its host went down, by the object of the dataset. Errors:
-/// `ReadOnly` for what only others can claim; `Io`, `Missing` if a device keeps it from telling where a log ends.
-pub(super) fn find_claims(pool: &Pool) -> Result<Vec<(u64, Claim)>> {
+/// `ReadOnly` for what only others can claim; `Io`, `Missing` if a device keeps it from telling where a log ends,
+/// unless what is on devices that are gone `is_given_up`.
+pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Claim)>> {
     let mut claims = Vec::new();
+    for (head, objset) in logged_heads(pool)? {
+        let header = Header::parse(&objset.phys().log_header)?;
+        let synced_txg = pool.uberblock().txg;
+        let claim = Claim::find(pool.cache().zio(), head.id, &header, synced_txg, is_given_up);
+        let Some(claim) = claim.in_dataset(&head.name)? else { continue };
+        if objset.is_encrypted() {
+            let what = "the intent log of an encrypted dataset has to be claimed, which this version cannot do: import \
+                        the pool read-only, or let OpenZFS import and export it";
+            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
+        }
+        claims.push((head.id, claim));
+    }
+    Ok(claims)
+}
+
+/// The heads that have a log on disk.
+fn logged_heads(pool: &Pool) -> Result<Vec<(dsl::Dataset, Arc<Objset>)>> {
+    let mut heads = Vec::new();
     for dir in pool.dsl().walk()? {
         if dir.phys.head_dataset == 0 {
             continue;
@@ -100,16 +154,9 @@ pub(super) fn find_claims(pool: &Pool) -> Result<Vec<(u64, Claim)>> {
             continue;
         }
         let objset = Objset::open(pool.cache().clone(), head.id, head.phys.bp, Mode::Raw, &head.name)?;
-        let header = Header::parse(&objset.phys().log_header)?;
-        let synced_txg = pool.uberblock().txg;
-        let claim = Claim::find(pool.cache().zio(), head.id, &header, synced_txg).in_dataset(&head.name)?;
-        let Some(claim) = claim else { continue };
-        if objset.is_encrypted() {
-            let what = "the intent log of an encrypted dataset has to be claimed, which this version cannot do: import \
-                        the pool read-only, or let OpenZFS import and export it";
-            return Err(Error::new(Kind::ReadOnly, what).in_dataset(&head.name));
+        if !Header::parse(&objset.phys().log_header)?.first.is_hole() {
+            heads.push((head, objset));
         }
-        claims.push((head.id, claim));
     }
-    Ok(claims)
+    Ok(heads)
 }

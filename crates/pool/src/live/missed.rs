@@ -29,6 +29,7 @@ pub(super) fn known(tree: &Tree) -> Missed {
 impl SyncContext<'_> {
     /// Writes down what leaves have missed since the last time.
     pub(super) fn write_missed(&self) -> Result<()> {
+        self.forget_missed_of_logs()?;
         let mut is_new = false;
         for leaf in self.pool.tree.iter().filter(|vdev| vdev.is_leaf()) {
             let missing = leaf.missing();
@@ -48,6 +49,22 @@ impl SyncContext<'_> {
             lock(&self.pool.missed).insert(leaf.guid(), missing);
         }
         if is_new { self.write_config() } else { Ok(()) }
+    }
+
+    /// Who has a part of a vdev for logs that has nothing on it lacks nothing.
+    fn forget_missed_of_logs(&self) -> Result<()> {
+        let tree = &self.pool.tree;
+        let allocator = self.pool.cache.zio().allocator()?;
+        for top in tree.tops().filter(|top| top.is_log()) {
+            if allocator.top_space(top.number()).is_some_and(|space| space.allocated > 0) {
+                continue;
+            }
+            let is_back = |leaf: &&vdev::Vdev| tree.health(leaf.id()).is_readable() && !leaf.missing().is_empty();
+            for leaf in tree.leaves_of(top.id()).into_iter().filter(is_back) {
+                tree.set_missing(leaf.guid(), TxgRanges::new());
+            }
+        }
+        Ok(())
     }
 
     fn make_missed_map(&self) -> Result<Object> {

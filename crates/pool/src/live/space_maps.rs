@@ -78,6 +78,20 @@ impl SpaceMaps {
         *lock(&self.mos) = Arc::downgrade(mos);
     }
 
+    /// Adds a top-level vdev in which nothing is allocated.
+    pub(super) fn add_top(&self, top: u64, maps: MapsOfTop) {
+        lock(&self.tops).insert(top, maps);
+    }
+
+    /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
+    pub(super) fn free_top(&self, change: &Change<'_>, top: u64) -> Result<()> {
+        let Some(MapsOfTop { array, maps, .. }) = lock(&self.tops).remove(&top) else { return Ok(()) };
+        let maps: Vec<u64> = maps.into_iter().map(|(map, _)| map).filter(|&map| map != 0).collect();
+        maps.iter().try_for_each(|&map| change.free_object(map))?;
+        change.count_feature(SPACEMAP_HISTOGRAM, -(maps.len() as i64))?;
+        change.free_object(array)
+    }
+
     fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
         let (map, ashift, range) = self.place(top, metaslab)?;
         let pending = lock(&self.pending).get(&(top, metaslab)).cloned().unwrap_or_default();

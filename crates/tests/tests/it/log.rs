@@ -6,6 +6,8 @@
 //!                                                          └──── cut ──────┘           last one that was committed
 //! ```
 
+mod devices;
+
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;

@@ -112,11 +112,11 @@ fn naming(error: Error, part: &Part) -> Error {
 impl Tree {
     /// Writes the uberblock into its slot of all labels of all leaves, log devices among them.
     ///
-    /// `Ok` if at least one copy was written. Leaves that fail have their errors counted. Errors:
+    /// `Ok` if at least one copy was written elsewhere than on a log device. Leaves that fail have their errors counted. Errors:
     /// that of a leaf, or [`ErrorKind::Missing`] if there is none to write to.
     pub fn write_uberblock(&self, uberblock: &Uberblock) -> Result<()> {
         let (good, error) = self.write_parts(&|leaf, ashift| uberblock_parts(device_of(leaf), uberblock, ashift))?;
-        if good.iter().any(|&good| good > 0) {
+        if self.tops().zip(good).any(|(top, good)| good > 0 && !top.is_log()) {
             return Ok(());
         }
         Err(error.unwrap_or_else(|| Error::new(ErrorKind::Missing, "no device is there for the uberblock")))
@@ -131,7 +131,7 @@ impl Tree {
     /// fit, and nothing has been written then.
     pub fn write_labels(&self, which: &[usize], config_of: &dyn Fn(&Vdev) -> Vec<u8>) -> Result<()> {
         let (good, error) = self.write_parts(&|leaf, _| config_parts(device_of(leaf), which, &config_of(leaf)))?;
-        let matters = |top: &Vdev| top.kind().is_concrete() && top.top_spec().is_none_or(|spec| !spec.is_log);
+        let matters = |top: &Vdev| top.kind().is_concrete() && !top.is_log();
         match self.tops().zip(good).find(|(top, good)| matters(top) && *good == 0) {
             None => Ok(()),
             Some((top, _)) => {

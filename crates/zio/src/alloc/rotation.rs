@@ -49,7 +49,8 @@ struct Placed {
 impl State {
     /// Allocates all copies of a block, or nothing.
     pub(super) fn allocate(&mut self, tree: &Tree, class: Class, size: u64, copies: u8, txg: u64) -> Result<Attempt> {
-        let members: Vec<usize> = (0..self.tops.len()).filter(|&i| self.tops[i].class == class).collect();
+        let serves = |top: &Top| top.class == class && top.serves(tree, txg);
+        let members: Vec<usize> = (0..self.tops.len()).filter(|&i| serves(&self.tops[i])).collect();
         if members.is_empty() {
             return Ok(Attempt::Full);
         }

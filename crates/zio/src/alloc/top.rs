@@ -6,8 +6,10 @@
 
 use std::cmp::Reverse;
 
+use vdev::Tree;
+
 use super::metaslab::Metaslab;
-use super::{Class, Space};
+use super::{Class, Serving, Space};
 
 /// A top-level vdev.
 #[derive(Debug)]
@@ -21,6 +23,9 @@ pub(super) struct Top {
     pub(super) aliquot: u64,
     /// The active metaslab for each copy of a block.
     pub(super) active: [Option<usize>; 3],
+    pub(super) serving: Serving,
+    /// No log block goes here before this group: one failed.
+    pub(super) shunned_until: u64,
 }
 
 /// What came of looking for a run.
@@ -55,6 +60,12 @@ impl Top {
         let offset = self.metaslabs[best].allocate(len, txg).expect("a loaded metaslab knows its largest run");
         self.active[copy] = Some(best);
         Found::At(best, offset)
+    }
+
+    /// Whether blocks of group `txg` may go here. What is there for logs only has to work.
+    pub(super) fn serves(&self, tree: &Tree, txg: u64) -> bool {
+        let works = || tree.top(self.number).is_ok_and(|top| tree.health(top.id()).is_readable());
+        self.serving == Serving::Open && (self.class != Class::Log || self.shunned_until <= txg && works())
     }
 
     pub(super) fn space(&self) -> Space {

@@ -40,6 +40,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         name: Some(name.clone()),
         is_temporary: args.temporary,
         rewind: args.wanted_state(),
+        without_log: args.missing_log,
         cache_bytes: cache_bytes(),
     };
     // looks, even if the pool is to be written: nothing is changed if something is wrong

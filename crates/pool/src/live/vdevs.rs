@@ -1,0 +1,341 @@
+//! Changes of the vdevs of a pool that is in use: more of them, wider mirrors, and fewer.
+//!
+//! ```text
+//!   add     devices ─▶ blank labels ─▶ task: objects, shape of the tree, allocator, configuration
+//!   attach  log is emptied ─▶ blank label ─▶ task: mirror in the shape
+//!   detach  task: the others have everything? mirror without it, or its last leaf alone ─▶ blank label
+//!   remove  log is emptied ─▶ task: objects freed, a hole in the shape ─▶ blank label
+//! ```
+//!
+//! The label of a new device says nothing until the group that has it writes all labels: a cut before that leaves
+//! the pool as it was, and the device nobody's. A device that goes is the pool's until the group without it is on
+//! disk.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use format::object_type::ObjectType;
+use vdev::spec::{Bias, TopSpec};
+use vdev::{Spec, Vdev, geometry, label};
+use zio::alloc::Serving;
+
+use super::aux_devices::{Aux, label_all};
+use super::create::{ALLOCATION_CLASSES, DIRECTORY, Devices, empty_top, leaf_spec, new_array, plan_tops};
+use super::space_maps::SPACEMAP_HISTOGRAM;
+use super::{LivePool, NewLeaf, NewVdev, SyncContext, lock};
+
+/// The configuration of a top-level vdev may not be longer, or it would not fit into a label with the rest.
+const TOP_CONFIG_BYTES_MAX: usize = 100 << 10;
+/// The directory's entry for the table of all tables of vdevs.
+const VDEV_TABLES: &str = "com.delphix:vdev_zap_map";
+/// Type of these tables.
+const TABLE: ObjectType = ObjectType(0xc4);
+
+/// Devices to be added to a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewDevices {
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<NewVdev>,
+    /// Devices that stand by for others.
+    pub spares: Vec<NewLeaf>,
+    /// Cache devices.
+    pub caches: Vec<NewLeaf>,
+    /// Binary logarithm of the sector size; `None`: what the devices say.
+    pub ashift: Option<u32>,
+}
+
+impl LivePool {
+    /// Adds devices, which are in `devices` by path, open for writing; what is in their labels is lost.
+    ///
+    /// Errors: `Invalid`, `Missing` if a device is too small or not there, `Unsupported` if the pool lacks a feature,
+    /// `TooBig` if there are too many leaves in a vdev: nothing is changed then. Those of writing; `Suspended`.
+    pub fn add(&self, new: &NewDevices, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<()> {
+        let _alone = lock(&self.changing_vdevs);
+        self.check_running()?;
+        let first = self.tree.tops().len() as u64;
+        let (tops, by_guid) = plan_tops(&self.env, &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
+        tops.iter().try_for_each(check_config)?;
+        let is_set_aside = |vdev: &&NewVdev| matches!(vdev.bias, Some(Bias::Special | Bias::Dedup));
+        let set_aside = new.vdevs.iter().filter(is_set_aside).count();
+        if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
+            return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
+        }
+        for device in by_guid.values() {
+            label::initialize(&**device)?;
+            device.flush()?;
+        }
+        let guid = || self.env.random() | 1;
+        let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
+        let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
+        self.run(move |context| {
+            if !tops.is_empty() {
+                context.add_tops(tops, &by_guid)?;
+                context.change.count_feature(ALLOCATION_CLASSES, set_aside as i64)?;
+                context.write_config()?;
+            }
+            context.add_aux(Aux::Spare, spares)?;
+            context.add_aux(Aux::Cache, caches)
+        })
+    }
+
+    /// Makes a mirror of a leaf of a vdev for logs and a new one, or adds the new one to the mirror that it is in. Its
+    /// sectors are what `ashift` says, or the device.
+    ///
+    /// Errors: `NotFound`; `Unsupported` for leaves elsewhere; `TooBig` if the device is too small for the place,
+    /// `Invalid` if its sectors are too large; as from [`LivePool::remove`].
+    pub fn attach(&self, guid: u64, new: &NewLeaf, ashift: Option<u32>, device: Arc<dyn Device>) -> Result<()> {
+        let _alone = lock(&self.changing_vdevs);
+        self.check_running()?;
+        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
+        let top = self.tree.top_of(leaf);
+        let is_alone = leaf.id() == top.id();
+        let refuse = |what| Err(Error::new(Kind::Unsupported, what));
+        let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
+        if !is_alone && !is_in_mirror {
+            return refuse("can only attach to mirrors and top-level disks");
+        }
+        if !top.is_log() {
+            return refuse("this version of Cenote cannot copy to a new device what is on the others yet");
+        }
+        let spec = top.top_spec().ok_or_else(no_such_device)?;
+        if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < spec.asize) {
+            return Err(Error::new(Kind::TooBig, "device is too small"));
+        }
+        let sector_bytes = ashift.map_or(device.sector_bytes(), |shift| 1u64.checked_shl(shift).unwrap_or(u64::MAX));
+        if sector_bytes > 1 << spec.ashift {
+            let what = "new device has a different optimal sector size; use the option '-o ashift=N' to override the \
+                        optimal size";
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        let number = top.number();
+        self.empty_log_vdev(number)?;
+        let (path, guids) = (new.clone(), (self.env.random() | 1, self.env.random() | 1));
+        let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
+            self.run(move |context| context.attach(guid, &path, device, guids).and_then(|()| context.write_config()))
+        });
+        self.cache.zio().allocator()?.set_serving(number, Serving::Open);
+        attached
+    }
+
+    /// Takes a leaf off its mirror; the path of its device, which is nobody's any more.
+    ///
+    /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
+    /// those of writing; `Suspended`.
+    pub fn detach(&self, guid: u64) -> Result<String> {
+        let _alone = lock(&self.changing_vdevs);
+        self.check_running()?;
+        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
+        let parent = leaf.parent().map(|id| self.tree.vdev(id));
+        let Some(mirror) = parent.filter(|parent| parent.kind() == vdev::Kind::Mirror) else {
+            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
+        };
+        let top = self.tree.top_of(leaf);
+        if mirror.id() != top.id() {
+            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
+        }
+        let log = top.is_log().then_some(top.number());
+        if let Some(top) = log {
+            self.empty_log_vdev(top)?;
+            // who came back to it lacks nothing now
+            self.run(|context| context.write_missed())?;
+        }
+        let outcome = match self.tree.can_do_without(guid) {
+            true => self.run(move |context| context.detach(guid).and_then(|()| context.write_config())),
+            false => Err(Error::new(Kind::Busy, "no valid replicas")),
+        };
+        if let Some(top) = log {
+            self.cache.zio().allocator()?.set_serving(top, Serving::Open);
+        }
+        outcome?;
+        self.let_go(&[leaf]);
+        Ok(leaf.name().to_owned())
+    }
+
+    /// Takes a vdev for logs, a spare or a cache device off; the paths of its devices, which are nobody's any more.
+    ///
+    /// Errors: `NotFound`; `Unsupported` for other vdevs; `Busy` if a log that is there has yet to be replayed; those
+    /// of writing; `Suspended`. Nothing is changed then.
+    pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
+        let _alone = lock(&self.changing_vdevs);
+        self.check_running()?;
+        for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
+            let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
+            self.run(move |context| context.remove_aux(aux, guid))?;
+            return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
+        }
+        let top = self.tree.tops().find(|top| top.guid() == guid && top.kind().is_concrete());
+        let Some(top) = top else {
+            let is_below = self.tree.iter().any(|vdev| vdev.guid() == guid);
+            let below = || Error::new(Kind::Unsupported, "operation not supported on this type of pool");
+            return Err(if is_below { below() } else { no_such_device() });
+        };
+        if !top.is_log() {
+            let what = "this version of Cenote removes log, cache and spare devices only: it cannot move data to the \
+                        others";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let (number, leaves) = (top.number(), self.tree.leaves_of(top.id()));
+        self.empty_log_vdev(number)?;
+        let allocator = self.cache.zio().allocator()?;
+        self.run(move |context| context.remove_log(number).and_then(|()| context.write_config()))
+            .inspect_err(|_| allocator.set_serving(number, Serving::Open))?;
+        self.let_go(&leaves);
+        Ok(leaves.iter().map(|leaf| leaf.name().to_owned()).collect())
+    }
+
+    /// Lets leaves that are not in the pool any more be nobody's. That this fails harms nobody: their labels are
+    /// older than those of the pool.
+    fn let_go(&self, leaves: &[&Vdev]) {
+        for leaf in leaves {
+            lock(&self.watch).remove(&leaf.guid());
+            lock(&self.missed).remove(&leaf.guid());
+            let Some(device) = leaf.device() else { continue };
+            if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
+                tracing::warn!(pool = self.name, vdev = leaf.name(), "its label is left: {error}");
+            }
+        }
+    }
+}
+
+impl SyncContext<'_> {
+    /// Adds top-level vdevs, whose objects have no numbers yet.
+    fn add_tops(&self, mut tops: Vec<Spec>, devices: &Devices) -> Result<()> {
+        let pool = self.pool;
+        tops.iter_mut().try_for_each(|top| self.make_objects(top))?;
+        let numbers: Vec<u64> = tops.iter().map(|top| top.id).collect();
+        let mut root = pool.config().spec(&pool.tree);
+        root.children.extend(tops);
+        pool.tree.reshape(root, devices, None, &|| Ok(()))?;
+        for number in numbers {
+            let Some(((top, maps), shape)) = empty_top(pool.tree.top(number)?) else { continue };
+            pool.maps.add_top(top, maps);
+            pool.cache.zio().allocator()?.add_top(shape)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the objects of a vdev that is new in this group, and of those below it.
+    fn make_objects(&self, spec: &mut Spec) -> Result<()> {
+        let change = &self.change;
+        spec.create_txg = change.tx.txg();
+        if let Some(leaf) = &mut spec.leaf {
+            leaf.zap = self.make_vdev_table()?;
+        }
+        if let Some(top) = &mut spec.top {
+            top.zap = self.make_vdev_table()?;
+            if top.zap != 0 {
+                self.note_bias(top)?;
+            }
+            let count = top.asize >> top.metaslab_shift;
+            let array = change.mos.allocate(change.tx, new_array(count))?;
+            array.write(change.tx, 0, &vec![0; count as usize * 8])?;
+            top.metaslab_array = array.id();
+        }
+        spec.children.iter_mut().try_for_each(|child| self.make_objects(child))
+    }
+
+    /// Makes a table of a vdev; 0 in a pool that has none.
+    fn make_vdev_table(&self) -> Result<u64> {
+        let Some(tables) = self.change.number(DIRECTORY, VDEV_TABLES)? else { return Ok(0) };
+        let table = self.change.create_table(TABLE)?;
+        self.change.add_number(tables, table)?;
+        Ok(table)
+    }
+
+    /// Frees the objects of a vdev that goes, but for its space maps.
+    fn free_objects(&self, spec: &Spec) -> Result<()> {
+        let change = &self.change;
+        let zaps = [spec.leaf.as_ref().map_or(0, |leaf| leaf.zap), spec.top.as_ref().map_or(0, |top| top.zap)];
+        for zap in zaps.into_iter().filter(|&zap| zap != 0) {
+            if let Some(tables) = change.number(DIRECTORY, VDEV_TABLES)? {
+                change.remove(tables, &format!("{zap:x}"))?;
+            }
+            change.free_object(zap)?;
+        }
+        let missed = spec.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object);
+        if missed != 0 {
+            change.free_object(missed)?;
+            change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
+        }
+        if spec.leaf.is_some() {
+            self.pool.config().rename_leaf(spec.guid, 0);
+        }
+        spec.children.iter().try_for_each(|child| self.free_objects(child))
+    }
+
+    fn attach(&self, guid: u64, new: &NewLeaf, device: Arc<dyn Device>, guids: (u64, u64)) -> Result<()> {
+        let pool = self.pool;
+        let mut root = pool.config().spec(&pool.tree);
+        let top = root.children.iter_mut().find(|top| has_leaf(top, guid)).ok_or_else(no_such_device)?;
+        if top.leaf.is_some() {
+            let mut leaf = top.clone();
+            let kind = vdev::Kind::Mirror;
+            let measures: Option<TopSpec> = leaf.top.take();
+            let id = std::mem::take(&mut leaf.id);
+            *top = Spec { kind, id, guid: guids.0, top: measures, leaf: None, children: vec![leaf], ..top.clone() };
+        }
+        let mut leaf = leaf_spec(new, top.children.len() as u64, guids.1, 0);
+        self.make_objects(&mut leaf)?;
+        top.children.push(leaf);
+        pool.tree.reshape(root, &HashMap::from([(guids.1, device)]), None, &|| Ok(()))
+    }
+
+    fn detach(&self, guid: u64) -> Result<()> {
+        let pool = self.pool;
+        let mut root = pool.config().spec(&pool.tree);
+        let top = root.children.iter_mut().find(|top| has_leaf(top, guid)).ok_or_else(no_such_device)?;
+        let at = top.children.iter().position(|child| child.guid == guid).ok_or_else(no_such_device)?;
+        let gone = top.children.remove(at);
+        (0..).zip(&mut top.children).for_each(|(id, child)| child.id = id);
+        let mut renamed = None;
+        if let [last] = &mut top.children[..] {
+            // Who has found the mirror by its guid finds the leaf by it.
+            renamed = Some((last.guid, top.guid));
+            *last = Spec { id: top.id, guid: top.guid, top: top.top.take(), ..last.clone() };
+            *top = last.clone();
+        }
+        let no_replicas = || Error::new(Kind::Busy, "no valid replicas");
+        let is_spared = || pool.tree.can_do_without(guid).then_some(()).ok_or_else(no_replicas);
+        pool.tree.reshape(root, &HashMap::new(), renamed, &is_spared)?;
+        if let Some((before, now)) = renamed {
+            pool.config().rename_leaf(before, now);
+            let watched = lock(&pool.watch).remove(&before);
+            lock(&pool.watch).extend(watched.map(|watched| (now, watched)));
+            let missed = lock(&pool.missed).remove(&before);
+            lock(&pool.missed).extend(missed.map(|missed| (now, missed)));
+        }
+        self.free_objects(&gone)
+    }
+
+    /// Nothing is on the vdev.
+    fn remove_log(&self, number: u64) -> Result<()> {
+        let pool = self.pool;
+        let mut root = pool.config().spec(&pool.tree);
+        let top = root.children.iter_mut().find(|top| top.id == number).ok_or_else(no_such_device)?;
+        let gone = std::mem::replace(top, Spec::hole(number));
+        pool.tree.reshape(root, &HashMap::new(), None, &|| Ok(()))?;
+        pool.cache.zio().allocator()?.set_serving(number, Serving::Gone);
+        pool.maps.free_top(&self.change, number)?;
+        self.free_objects(&gone)
+    }
+}
+
+/// Whether a leaf is a vdev, or right below it.
+fn has_leaf(top: &Spec, guid: u64) -> bool {
+    top.leaf.is_some() && top.guid == guid
+        || top.children.iter().any(|child| child.leaf.is_some() && child.guid == guid)
+}
+
+fn check_config(top: &Spec) -> Result<()> {
+    match top.to_nvlist().pack().len() {
+        0..=TOP_CONFIG_BYTES_MAX => Ok(()),
+        _ => Err(Error::new(Kind::TooBig, "too many devices in one vdev")),
+    }
+}
+
+fn no_such_device() -> Error {
+    Error::new(Kind::NotFound, "no such device in pool")
+}
