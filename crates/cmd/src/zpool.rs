@@ -40,6 +40,7 @@ mod status_json;
 #[cfg(test)]
 mod tests;
 mod upgrade;
+mod vdevs;
 mod version;
 
 use std::ffi::OsString;
@@ -117,6 +118,10 @@ const GROUPS: &[&[Command]] = &[
         plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
     ],
     &[
+        plain("add", "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n", vdevs::add),
+        plain("remove", "\tremove [-npsw] <pool> <device> ...\n", vdevs::remove),
+    ],
+    &[
         Command {
             lists_properties: true,
             ..plain(
@@ -144,6 +149,10 @@ const GROUPS: &[&[Command]] = &[
         plain("online", "\tonline <pool> <device> ...\n", leaves::online),
         plain("offline", "\toffline [-f] [-t] <pool> <device> ...\n", leaves::offline),
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
+    ],
+    &[
+        plain("attach", "\tattach [-fw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
+        plain("detach", "\tdetach <pool> <device>\n", vdevs::detach),
     ],
     &[
         plain(

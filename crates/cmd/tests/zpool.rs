@@ -5,6 +5,8 @@
 
 #[path = "zpool/suspended.rs"]
 mod suspended;
+#[path = "zpool/vdevs.rs"]
+mod vdevs;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

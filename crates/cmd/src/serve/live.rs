@@ -18,7 +18,7 @@ use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
+use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
 use vdev::spec::Bias;
 use zpl::{CaseMode, NewFs, Room, SyncMode, Zpl};
 
@@ -26,7 +26,7 @@ use super::locks::{self, Locks};
 use crate::zfs::host::DatasetChange;
 use crate::zfs::limits::Limit;
 use crate::zpool::compat::{self, Allowed};
-use crate::zpool::create::wish::{Class, Shape, Wish, WishedLeaf, WishedVdev};
+use crate::zpool::create::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use crate::zpool::pool_props;
 
 /// The pool of a pool process.
@@ -113,6 +113,48 @@ impl ServedPool {
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
     pub fn take_off(&self, vdev: u64, how: Off, temporary: bool) -> Result<()> {
         self.live()?.take_off(vdev, how, temporary)
+    }
+
+    /// Adds devices. Errors: as from [`LivePool::add`]; `Busy` if one is in use.
+    pub fn add(&self, wished: &WishedDevices) -> Result<()> {
+        let live = self.live()?;
+        let paths: Vec<PathBuf> = wished.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+        let (locks, devices) = Locks::for_writing(&paths)?;
+        let new = NewDevices {
+            vdevs: wished.vdevs.iter().map(new_vdev).collect(),
+            spares: wished.spares.iter().map(new_leaf).collect(),
+            caches: wished.caches.iter().map(new_leaf).collect(),
+            ashift: wished.ashift,
+        };
+        live.add(&new, &devices)?;
+        locks.keep();
+        Ok(())
+    }
+
+    /// Makes a device a side of a mirror. Errors: as from [`LivePool::attach`]; `Busy` if it is in use.
+    pub fn attach(&self, vdev: u64, new: &WishedLeaf, ashift: Option<u32>) -> Result<()> {
+        let live = self.live()?;
+        let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
+        for (_, device) in devices.drain() {
+            live.attach(vdev, &new_leaf(new), ashift, device)?;
+        }
+        locks.keep();
+        Ok(())
+    }
+
+    /// Takes a device off its mirror. Errors: as from [`LivePool::detach`].
+    pub fn detach(&self, vdev: u64, locks: &Locks) -> Result<()> {
+        let path = self.live()?.detach(vdev)?;
+        locks.let_go(&[path]);
+        Ok(())
+    }
+
+    /// Takes a log device, spare or cache device off. Errors: as from [`LivePool::remove`].
+    pub fn remove(&self, vdev: u64, locks: &Locks) -> Result<()> {
+        let paths = self.live()?.remove(vdev)?;
+        locks.let_go(&paths);
+        paths.iter().for_each(|path| locks::clear_label(path, vdev));
+        Ok(())
     }
 
     /// Adds a line to the history; that of a pool that is read-only stays as it is.
@@ -312,10 +354,12 @@ pub fn import(
     Ok((ServedPool::Live(live), locks))
 }
 
-/// A wish in the engine's terms.
-fn new_pool(wish: &Wish) -> NewPool {
-    let leaf = |leaf: &WishedLeaf| NewLeaf { path: PathBuf::from(&leaf.path), is_file: leaf.is_file };
-    let vdev = |vdev: &WishedVdev| NewVdev {
+fn new_leaf(leaf: &WishedLeaf) -> NewLeaf {
+    NewLeaf { path: PathBuf::from(&leaf.path), is_file: leaf.is_file }
+}
+
+fn new_vdev(vdev: &WishedVdev) -> NewVdev {
+    NewVdev {
         shape: match vdev.shape {
             Shape::Single => pool::Shape::Single,
             Shape::Mirror => pool::Shape::Mirror,
@@ -327,14 +371,18 @@ fn new_pool(wish: &Wish) -> NewPool {
             Class::Special => Some(Bias::Special),
             Class::Dedup => Some(Bias::Dedup),
         },
-        leaves: vdev.leaves.iter().map(leaf).collect(),
-    };
+        leaves: vdev.leaves.iter().map(new_leaf).collect(),
+    }
+}
+
+/// A wish in the engine's terms.
+fn new_pool(wish: &Wish) -> NewPool {
     NewPool {
         name: wish.name.clone(),
         temporary_name: wish.temporary_name.clone(),
-        vdevs: wish.vdevs.iter().map(vdev).collect(),
-        spares: wish.spares.iter().map(leaf).collect(),
-        caches: wish.caches.iter().map(leaf).collect(),
+        vdevs: wish.vdevs.iter().map(new_vdev).collect(),
+        spares: wish.spares.iter().map(new_leaf).collect(),
+        caches: wish.caches.iter().map(new_leaf).collect(),
         ashift: wish.ashift,
         features: wish.features.clone(),
         properties: wish.properties.clone(),

@@ -21,6 +21,8 @@ pub struct Locks {
 
 /// Devices that this process, which has one pool, has opened again.
 static REOPENED: Mutex<Vec<Weak<FileDevice>>> = Mutex::new(Vec::new());
+/// Devices that were added to it.
+static ADDED: Mutex<Vec<Arc<FileDevice>>> = Mutex::new(Vec::new());
 
 /// Devices by the paths that they were asked for.
 type Devices = HashMap<PathBuf, Arc<dyn Device>>;
@@ -28,8 +30,25 @@ type Devices = HashMap<PathBuf, Arc<dyn Device>>;
 impl Locks {
     /// Gives all back at once: a process with much memory takes a while to end.
     pub fn release(&self) {
+        self.all().iter().for_each(|device| device.unlock());
+    }
+
+    /// Gives those at `paths` back, which the pool has no more.
+    pub fn let_go(&self, paths: &[String]) {
+        let gone = |device: &&Arc<FileDevice>| paths.iter().any(|path| path == device.path());
+        self.all().iter().filter(gone).for_each(|device| device.unlock());
+    }
+
+    /// These are devices of the pool from now on.
+    pub fn keep(self) {
+        ADDED.lock().unwrap_or_else(PoisonError::into_inner).extend(self.held);
+    }
+
+    fn all(&self) -> Vec<Arc<FileDevice>> {
         let reopened = REOPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        self.held.iter().cloned().chain(reopened.iter().filter_map(Weak::upgrade)).for_each(|device| device.unlock());
+        let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let reopened = reopened.iter().filter_map(Weak::upgrade);
+        self.held.iter().cloned().chain(reopened).chain(added.iter().cloned()).collect()
     }
 
     /// Locks all devices of a pool that were found. Errors: `Busy` if one is in use.
@@ -81,6 +100,23 @@ pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
     let device = Arc::new(open_for_writing(file_of(path))?);
     REOPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&device));
     Ok(device)
+}
+
+/// Makes a device that has just left the pool nobody's, if it still has the label with that guid. That this fails is
+/// logged: the pool does not know the device any more.
+pub fn clear_label(path: &str, guid: u64) {
+    let clear = || -> Result<()> {
+        let device = open_for_writing(path)?;
+        let device: Arc<dyn Device> = Arc::new(device);
+        if FoundDevice::examine(path, device.clone())?.iter().any(|found| found.guid() == Some(guid)) {
+            vdev::label::clear(&*device)?;
+            device.flush()?;
+        }
+        Ok(())
+    };
+    if let Err(error) = clear() {
+        tracing::warn!(path, "its label is left: {error}");
+    }
 }
 
 fn open_for_writing(path: &str) -> Result<FileDevice> {

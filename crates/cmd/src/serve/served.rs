@@ -113,6 +113,12 @@ impl Served {
                 let how = if *fault { Off::Faulted } else { Off::Offline };
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
             }
+            Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
+            Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
+            Request::Attach { vdev, new, ashift, history } => {
+                self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))
+            }
+            Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Sync => self.pool.sync().map(|()| Reply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
@@ -122,11 +128,12 @@ impl Served {
         }
     }
 
-    /// Changes the pool, and tells its history.
+    /// Changes the pool, and tells its history, unless the line is empty.
     fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<Reply> {
         change(&self.pool)?;
         self.renew_cachefile();
-        self.pool.record(history).map(|()| Reply::Done)
+        let record = if history.is_empty() { Ok(()) } else { self.pool.record(history) };
+        record.map(|()| Reply::Done)
     }
 
     /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.

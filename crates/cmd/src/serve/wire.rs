@@ -17,11 +17,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::zfs;
+use crate::zpool::create::wish::{WishedDevices, WishedLeaf};
 use crate::zpool::io_report::IoReport;
 use crate::zpool::report::{DedupReport, PoolReport, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -87,6 +88,38 @@ pub enum Request {
         fault: bool,
         /// Until the pool is imported.
         temporary: bool,
+        /// A line for the history.
+        history: String,
+    },
+    /// To add devices.
+    Add {
+        /// Which.
+        devices: WishedDevices,
+        /// A line for the history.
+        history: String,
+    },
+    /// To take off a log device, spare or cache device.
+    Remove {
+        /// Its guid.
+        vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// To make a device a side of a mirror.
+    Attach {
+        /// Guid of another side.
+        vdev: u64,
+        /// The device.
+        new: WishedLeaf,
+        /// Binary logarithm of the sector size; `None`: what the device says.
+        ashift: Option<u32>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To take a device off a mirror.
+    Detach {
+        /// Its guid.
+        vdev: u64,
         /// A line for the history.
         history: String,
     },

@@ -9,10 +9,10 @@
 //! straight. The order of the checks is that of OpenZFS.
 
 mod args;
-mod in_use;
+pub(super) mod in_use;
 mod layout;
-mod replication;
-mod spec;
+pub(super) mod replication;
+pub(super) mod spec;
 #[cfg(test)]
 mod tests;
 pub mod wish;
@@ -34,7 +34,7 @@ use spec::Spec;
 use wish::Wish;
 
 /// Bytes of the smallest device: SPA_MINDEVSIZE.
-const DEVICE_BYTES_MIN: u64 = 64 << 20;
+pub(super) const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {
@@ -70,7 +70,7 @@ fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
         }
     }
     let spec = Spec::parse(&args.vdevs)?;
-    check_devices(&spec, imported, args.force)?;
+    check_devices(&spec, imported, args.force, &|| replication::complaints(&spec.vdevs, &replication::size))?;
     let altroot = args.prop("altroot");
     if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
         return Err(format!("invalid alternate root '{root}': must be an absolute path"));
@@ -79,7 +79,14 @@ fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
     Ok(spec)
 }
 
-fn check_devices(spec: &Spec, imported: &[Imported], force: bool) -> Result<(), String> {
+/// Whether devices may be used; `uneven` tells what speaks against how. With `force`, only what no force can put
+/// aside. Errors: the whole text for the user.
+pub(super) fn check_devices(
+    spec: &Spec,
+    imported: &[Imported],
+    force: bool,
+    uneven: &dyn Fn() -> Vec<String>,
+) -> Result<(), String> {
     let how = if force {
         "the following errors must be manually repaired:"
     } else {
@@ -99,7 +106,7 @@ fn check_devices(spec: &Spec, imported: &[Imported], force: bool) -> Result<(), 
     if !in_use.is_empty() {
         return Err(in_use.join("\n"));
     }
-    let uneven = if force { Vec::new() } else { replication::complaints(&spec.vdevs, &replication::size) };
+    let uneven = if force { Vec::new() } else { uneven() };
     if uneven.is_empty() { Ok(()) } else { Err(text(&uneven)) }
 }
 

@@ -122,8 +122,12 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree, in_use: bool) {
         let health = tree.health(vdev.id());
         (report.state, report.aux) = (state(health.state), aux(health.aux));
         report.errors = vdev.stats().errors();
-        for (report, &child) in report.children.iter_mut().zip(vdev.children()) {
-            one(report, tree, tree.vdev(child), in_use);
+        // vdevs may have come or gone since
+        let children = vdev.children().iter().map(|&child| tree.vdev(child));
+        for (report, child) in report.children.iter_mut().zip(children) {
+            if report.guid == child.guid() {
+                one(report, tree, child, in_use);
+            }
         }
         if let Some(device) = vdev.device() {
             report.device_bytes = device.size();

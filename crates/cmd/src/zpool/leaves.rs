@@ -6,14 +6,15 @@ use base::{Error, Kind};
 
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
-use super::report::{PoolReport, State};
+use super::report::{PoolReport, State, VdevReport};
 use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
 use crate::serve::client;
 use crate::serve::wire::{Reply, Request};
 
-const NO_SUCH_DEVICE: &str = "no such device in pool";
+pub(super) const NO_SUCH_DEVICE: &str = "no such device in pool";
 const IS_SPARE: &str = "device is reserved as a hot spare";
+const IS_CACHE: &str = "device is in use as a cache";
 
 /// `zpool clear`.
 pub fn clear(args: &[OsString]) -> Done {
@@ -107,39 +108,53 @@ fn each_device(operands: &[String], f: &mut dyn FnMut(&PoolReport, &str) -> Resu
 }
 
 /// What is known of a pool; `None` if it cannot be opened, as has been said then.
-fn report_of(name: &str) -> Result<Option<PoolReport>, Stop> {
+pub(super) fn report_of(name: &str) -> Result<Option<PoolReport>, Stop> {
     let mut failed = false;
     let mut open = pools::open(std::slice::from_ref(&name.to_owned()), &mut failed)?;
     open.first_mut().map(OpenPool::report).transpose()
 }
 
-fn connect(name: &str) -> Result<client::Connection, Stop> {
+pub(super) fn connect(name: &str) -> Result<client::Connection, Stop> {
     let failed = |why: &str| Stop::Failed(format!("cannot open '{name}': {why}"));
     client::connect(name).map_err(|e| failed(e.what()))?.ok_or_else(|| failed("no such pool"))
 }
 
 /// Guid of the vdev that somebody calls so: by guid, path, the name that `zpool status` shows.
-fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
-    let real = std::fs::canonicalize(word).ok();
-    let style = NameStyle::default();
-    let is_it = |vdev: &&super::report::VdevReport| {
-        let path = vdev.path.as_deref();
-        vdev.guid.to_string() == word
-            || path == Some(word)
-            || style.name(vdev, &pool.name) == word
-            || path.is_some_and(|path| real.is_some() && std::fs::canonicalize(path).ok() == real)
-    };
-    if let Some(vdev) = pool.root.all().into_iter().skip(1).find(is_it) {
+pub(super) fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
+    let is_it = called(pool, word);
+    if let Some(vdev) = pool.root.all().into_iter().skip(1).find(|vdev| is_it(vdev)) {
         return Ok(vdev.guid);
     }
-    match pool.spares.iter().find(is_it) {
-        Some(_) => Err(IS_SPARE),
-        None => Err(NO_SUCH_DEVICE),
+    match (pool.spares.iter().any(&is_it), pool.caches.iter().any(&is_it)) {
+        (true, _) => Err(IS_SPARE),
+        (_, true) => Err(IS_CACHE),
+        _ => Err(NO_SUCH_DEVICE),
+    }
+}
+
+/// The vdev that somebody calls so, spares and cache devices among them.
+pub(super) fn find_any<'a>(pool: &'a PoolReport, word: &str) -> Option<&'a VdevReport> {
+    let is_it = called(pool, word);
+    let below = pool.root.all().into_iter().skip(1);
+    below.chain(&pool.spares).chain(&pool.caches).find(|vdev| is_it(vdev))
+}
+
+/// Whether somebody calls a vdev so.
+fn called<'a>(pool: &'a PoolReport, word: &'a str) -> impl Fn(&VdevReport) -> bool + use<'a> {
+    let real = std::fs::canonicalize(word).ok();
+    let style = NameStyle::default();
+    move |vdev: &VdevReport| {
+        let path = vdev.path.as_deref();
+        vdev.kind != "hole"
+            && (vdev.guid.to_string() == word
+                || path == Some(word)
+                || style.name(vdev, &pool.name) == word
+                || path.is_some_and(|path| real.is_some() && std::fs::canonicalize(path).ok() == real))
     }
 }
 
 /// Why something was refused, in the words for the user.
-fn words(error: &Error) -> &str {
+pub(super) fn words(error: &Error) -> &str {
     match error.kind() {
         Kind::Io => match error.what() {
             what @ "pool I/O is currently suspended" => what,
@@ -153,7 +168,6 @@ fn words(error: &Error) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::VdevReport;
     use super::*;
 
     #[test]

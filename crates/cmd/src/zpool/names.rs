@@ -79,7 +79,7 @@ impl NameStyle {
 }
 
 /// The type, with the parity level where there is one: `raidz2`, `draid1:4d:11c:1s`.
-fn type_name(vdev: &VdevReport) -> String {
+pub(super) fn type_name(vdev: &VdevReport) -> String {
     match (vdev.kind.as_str(), vdev.draid) {
         ("raidz", _) => format!("raidz{}", vdev.nparity),
         ("draid", Some((ndata, nspares))) => {

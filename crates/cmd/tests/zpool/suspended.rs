@@ -10,13 +10,19 @@ use std::time::{Duration, Instant};
 use super::World;
 
 /// A file system in memory that has little room at first; unmounted when dropped.
-struct Small<'a>(&'a Path);
+pub struct Small<'a>(&'a Path);
 
 impl Small<'_> {
     /// `None` where nothing can be mounted.
     fn mount(path: &Path) -> Option<Small<'_>> {
+        Small::mount_sized(path, "40m")
+    }
+
+    /// The same, with room for that much.
+    pub fn mount_sized<'a>(path: &'a Path, size: &str) -> Option<Small<'a>> {
         fs::create_dir_all(path).unwrap();
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", "size=40m", "none"]).arg(path).status();
+        let done =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(path).status();
         done.is_ok_and(|status| status.success()).then_some(Small(path))
     }
 
@@ -33,7 +39,7 @@ impl Drop for Small<'_> {
 }
 
 /// Bytes that cannot be compressed.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut x = seed;
     let mut next = || {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -48,7 +54,7 @@ fn said(world: &World, line: &str) -> String {
 }
 
 /// Writes a file, and returns when it is on disk.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(bytes)?;
     file.sync_all()

@@ -34,6 +34,39 @@ pub fn complaints(vdevs: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -
     lines
 }
 
+/// What is uneven in `new` vdevs and between them and those of a pool. A pool that is uneven itself may have
+/// anything.
+pub fn mismatches(pool: &[WishedVdev], new: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
+    let counts = |vdevs: &'_ [WishedVdev]| vdevs.iter().rfind(|vdev| vdev.class != Class::Log).map(level);
+    let (Some(now), Some(then)) = (counts(pool), counts(new)) else { return Vec::new() };
+    if !complaints(pool, size_of).is_empty() {
+        return Vec::new();
+    }
+    let lines = complaints(new, size_of);
+    if !lines.is_empty() {
+        return lines;
+    }
+    let by_kind = |kind| [now, then].into_iter().find(|level| level.kind == kind);
+    let what = match (by_kind("raidz"), by_kind("mirror")) {
+        (Some(raidz), Some(mirror)) if raidz.parity == mirror.leaves - 1 => return lines,
+        (Some(raidz), Some(mirror)) => format!(
+            "pool and new vdev with different redundancy, raidz and mirror vdevs, {} vs. {} ({}-way)",
+            raidz.parity,
+            mirror.leaves - 1,
+            mirror.leaves
+        ),
+        _ if now.kind != then.kind => format!("pool uses {} and new vdev is {}", now.kind, then.kind),
+        _ if now.parity != then.parity => {
+            format!("pool uses {} device parity and new vdev uses {}", now.parity, then.parity)
+        }
+        _ if now.leaves != then.leaves => {
+            format!("pool uses {}-way {} and new vdev uses {}-way {}", now.leaves, now.kind, then.leaves, then.kind)
+        }
+        _ => return lines,
+    };
+    vec![format!("mismatched replication level: {what}")]
+}
+
 /// The size of a file or disk in bytes.
 pub fn size(path: &str) -> Option<u64> {
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)

@@ -67,8 +67,17 @@ fn is_draid(word: &str) -> bool {
 }
 
 impl Spec {
-    /// Reads the words, and finds the devices. Errors: what is wrong, for the user.
+    /// Reads the words for a new pool, and finds the devices. Errors: what is wrong, for the user.
     pub fn parse(words: &[String]) -> Result<Spec, String> {
+        let spec = Spec::parse_more(words)?;
+        match spec.vdevs.iter().any(|vdev| vdev.class != Class::Log) {
+            true => Ok(spec),
+            false => Err("invalid vdev specification: at least one toplevel vdev must be specified".to_owned()),
+        }
+    }
+
+    /// The same for a pool that is there already.
+    pub fn parse_more(words: &[String]) -> Result<Spec, String> {
         let wrong = |why: String| format!("invalid vdev specification: {why}");
         let mut spec = Spec::default();
         let mut class = Class::Normal;
@@ -118,7 +127,7 @@ impl Spec {
         if has_log && !spec.vdevs.iter().any(|vdev| vdev.class == Class::Log) {
             return Err(wrong("log requires at least 1 device".to_owned()));
         }
-        if !spec.vdevs.iter().any(|vdev| vdev.class != Class::Log) {
+        if spec.leaves().next().is_none() {
             return Err(wrong("at least one toplevel vdev must be specified".to_owned()));
         }
         Ok(spec)

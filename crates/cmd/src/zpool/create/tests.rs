@@ -172,6 +172,41 @@ fn files_and_disks_do_not_mix() {
 }
 
 #[test]
+fn new_vdevs_are_as_redundant_as_those_that_are_there() {
+    let vdev = |shape, class, leaves: usize| {
+        let leaf = |n: usize| WishedLeaf { path: format!("/{n}"), is_file: true };
+        WishedVdev { shape, class, leaves: (0..leaves).map(leaf).collect() }
+    };
+    let mirror = |leaves| vdev(Shape::Mirror, Class::Normal, leaves);
+    let raidz = |parity, leaves| vdev(Shape::Raidz(parity), Class::Normal, leaves);
+    let single = vdev(Shape::Single, Class::Normal, 1);
+    let log = vdev(Shape::Single, Class::Log, 1);
+    let check = |pool: &[WishedVdev], new: &[WishedVdev]| {
+        let lines = replication::mismatches(pool, new, &|_| Some(1 << 30));
+        lines.concat().replace("mismatched replication level: ", "")
+    };
+    for (pool, new, why) in [
+        (mirror(2), single.clone(), "pool uses mirror and new vdev is file"),
+        (mirror(2), mirror(3), "pool uses 2-way mirror and new vdev uses 3-way mirror"),
+        (raidz(1, 3), raidz(2, 4), "pool uses 1 device parity and new vdev uses 2"),
+        (raidz(1, 3), raidz(1, 5), "pool uses 3-way raidz and new vdev uses 5-way raidz"),
+        (
+            raidz(2, 4),
+            mirror(2),
+            "pool and new vdev with different redundancy, raidz and mirror vdevs, 2 vs. 1 (2-way)",
+        ),
+        (raidz(1, 3), mirror(2), ""),
+        (mirror(2), mirror(2), ""),
+        (mirror(2), log.clone(), ""),
+    ] {
+        let (pool, new) = ([pool], [new]);
+        assert_eq!(check(&pool, &new), why, "{pool:?} {new:?}");
+    }
+    assert_eq!(check(&[mirror(2), single.clone()], &[raidz(1, 3)]), "", "a pool that is uneven may have anything");
+    assert_eq!(check(&[log], &[single]), "", "there is nothing to compare with");
+}
+
+#[test]
 fn layouts() {
     let files = Files::new("layout");
     let line = "-fn tank mirror %/a %/b raidz2 %/c %/d %/e log %/f special mirror %/a %/b cache %/g spare %/h %/a";

@@ -32,6 +32,19 @@ pub struct Wish {
     pub altroot: Option<String>,
 }
 
+/// Devices to be added to a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WishedDevices {
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<WishedVdev>,
+    /// Devices that stand by for others.
+    pub spares: Vec<WishedLeaf>,
+    /// Cache devices.
+    pub caches: Vec<WishedLeaf>,
+    /// Binary logarithm of the sector size; `None`: what the devices say.
+    pub ashift: Option<u32>,
+}
+
 /// A top-level vdev to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WishedVdev {
@@ -75,6 +88,13 @@ pub struct WishedLeaf {
     pub path: String,
     /// Whether it is a regular file.
     pub is_file: bool,
+}
+
+impl WishedDevices {
+    /// All of them.
+    pub fn leaves(&self) -> impl Iterator<Item = &WishedLeaf> {
+        self.vdevs.iter().flat_map(|vdev| &vdev.leaves).chain(&self.spares).chain(&self.caches)
+    }
 }
 
 impl Wish {

@@ -1,0 +1,290 @@
+//! `zpool add`, `remove`, `attach` and `detach`: which devices a pool has.
+//!
+//! ```text
+//!   words ──▶ create::spec ──▶ may they be used? do they fit the pool? ──▶ request to the pool's process
+//!                                                                     └──▶ the tree as it would be (-n)
+//! ```
+
+use std::ffi::OsString;
+
+use base::{Error, Kind};
+
+use super::create::in_use::{self, Imported};
+use super::create::spec::Spec;
+use super::create::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
+use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
+use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
+use super::names::{NameStyle, type_name};
+use super::report::{PoolReport, StoredValue, VdevReport};
+use super::{Done, Stop, history_line};
+use crate::getopt::{self, Opt};
+use crate::nicenum::nicebytes;
+use crate::serve::client;
+use crate::serve::wire::Request;
+
+/// `zpool add`.
+pub fn add(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "fgLno:P", &[]);
+    let (mut force, mut dry_run, mut ashift, mut style) = (false, false, None, NameStyle::from_env());
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('f') => force = true,
+            Opt::Flag('g') => style.guids = true,
+            Opt::Flag('L') => style.real_paths = true,
+            Opt::Flag('n') => dry_run = true,
+            Opt::Flag('P') => style.whole_paths = true,
+            Opt::Value('o', text) => ashift = Some(ashift_of(text)?),
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    let (name, vdevs) = match &parsed.operands[..] {
+        [] => return Err(Stop::usage("missing pool name argument")),
+        [_] => return Err(Stop::usage("missing vdev specification")),
+        [name, vdevs @ ..] => (name, vdevs),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let spec = Spec::parse_more(vdevs).map_err(Stop::Failed)?;
+    let uneven = || replication::mismatches(&tops_of(&report), &spec.vdevs, &replication::size);
+    check_devices(&spec, &imported()?, force, &uneven).map_err(Stop::Failed)?;
+    if dry_run {
+        print!("{}", would_be(&report, &spec, style));
+        return Ok(true);
+    }
+    let failed = |why: &str| Stop::Failed(format!("cannot add to '{name}': {why}"));
+    if in_use::has_twins(&spec) {
+        return Err(failed("one or more vdevs refer to the same device"));
+    }
+    if spec.leaves().any(|leaf| replication::size(&leaf.path).unwrap_or(0) < DEVICE_BYTES_MIN) {
+        return Err(failed(&format!("device is less than the minimum size ({})", nicebytes(DEVICE_BYTES_MIN))));
+    }
+    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
+    let devices = WishedDevices { vdevs: spec.vdevs, spares: spec.spares, caches: spec.caches, ashift };
+    let answer = connect(name)?.ask(&Request::Add { devices, history: history_line("add", args) });
+    answer.map(|_| true).map_err(|e| match e.kind() {
+        Kind::Busy => failed("one or more vdevs refer to the same device"),
+        _ => failed(e.what()),
+    })
+}
+
+/// `zpool remove`.
+pub fn remove(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "npsw", &[]);
+    let (mut dry_run, mut parsable, mut stop) = (false, false, false);
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('n') => dry_run = true,
+            Opt::Flag('p') => parsable = true,
+            Opt::Flag('s') => stop = true,
+            // it is done when the command ends
+            Opt::Flag('w') => {}
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    let (name, devices) = match &parsed.operands[..] {
+        [] => return Err(Stop::usage("missing pool name argument")),
+        [name] if stop => (name, &[][..]),
+        [_] => return Err(Stop::usage("missing device")),
+        [name, devices @ ..] => (name, devices),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    if stop {
+        return Err(Stop::Failed("cannot cancel removal: there is none in progress".to_owned()));
+    }
+    let mut history = history_line("remove", args);
+    let mut done = true;
+    for device in devices {
+        let outcome = match find_any(&report, device) {
+            None => Err(NO_SUCH_DEVICE.to_owned()),
+            Some(_) if dry_run => {
+                match parsable {
+                    true => println!("{device} 0"),
+                    false => println!("Memory that will be used after removing {device}: 0"),
+                }
+                Ok(())
+            }
+            Some(vdev) => {
+                let answer = connect(name)?.ask(&Request::Remove { vdev: vdev.guid, history: history.clone() });
+                answer.map(|_| history.clear()).map_err(|e| refusal(&e).to_owned())
+            }
+        };
+        if let Err(why) = outcome {
+            eprintln!("cannot remove {device}: {why}");
+            done = false;
+        }
+    }
+    Ok(done)
+}
+
+/// `zpool attach`.
+pub fn attach(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "fo:w", &[]);
+    let (mut force, mut ashift) = (false, None);
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('f') => force = true,
+            Opt::Value('o', text) => ashift = Some(ashift_of(text)?),
+            // there is nothing to wait for
+            Opt::Flag('w') => {}
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    let (name, old, new) = match &parsed.operands[..] {
+        [] => return Err(Stop::usage("missing pool name argument")),
+        [_] => return Err(Stop::usage("missing <device> specification")),
+        [_, _] => return Err(Stop::usage("missing <new_device> specification")),
+        [name, old, new] => (name, old, new),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let spec = Spec::parse_more(std::slice::from_ref(new)).map_err(Stop::Failed)?;
+    check_devices(&spec, &imported()?, force, &Vec::new).map_err(Stop::Failed)?;
+    let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
+    let vdev = find(&report, old).map_err(failed)?;
+    let leaf: Option<WishedLeaf> = spec.leaves().next().cloned();
+    let leaf = leaf.ok_or_else(|| failed("new device must be a single disk"))?;
+    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
+    let request = Request::Attach { vdev, new: leaf, ashift, history: history_line("attach", args) };
+    connect(name)?.ask(&request).map(|_| true).map_err(|e| match e.kind() {
+        Kind::Busy if e.what().contains("log") => failed(e.what()),
+        Kind::Busy => failed(&format!("{new} is busy")),
+        _ => failed(refusal(&e)),
+    })
+}
+
+/// `zpool detach`.
+pub fn detach(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "", &[]);
+    if let Some(opt) = parsed.opts.first() {
+        return Err(Stop::bad_option(opt));
+    }
+    let (name, device) = match &parsed.operands[..] {
+        [] => return Err(Stop::usage("missing pool name argument")),
+        [_] => return Err(Stop::usage("missing <device> specification")),
+        [name, device, ..] => (name, device),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let failed = |why: &str| Stop::Failed(format!("cannot detach {device}: {why}"));
+    let vdev = find(&report, device).map_err(failed)?;
+    let request = Request::Detach { vdev, history: history_line("detach", args) };
+    connect(name)?.ask(&request).map(|_| true).map_err(|e| failed(refusal(&e)))
+}
+
+/// Why something was refused, in the words for the user.
+fn refusal(error: &Error) -> &str {
+    match error.kind() {
+        Kind::Busy | Kind::Unsupported => error.what(),
+        _ => words(error),
+    }
+}
+
+/// The pools that are imported.
+fn imported() -> Result<Vec<Imported>, Stop> {
+    let hellos = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    Ok(hellos.into_iter().map(|hello| (hello.pool, hello.guid)).collect())
+}
+
+/// The value of `-o ashift=`, the only property that devices have here.
+fn ashift_of(text: &str) -> Result<u32, Stop> {
+    let Some((name, value)) = text.split_once('=') else {
+        return Err(Stop::usage("missing '=' for -o option"));
+    };
+    if name != "ashift" {
+        return Err(Stop::usage(""));
+    }
+    let number: u32 = value.parse().map_err(|_| Stop::Failed("ashift must be a number.".to_owned()))?;
+    match number {
+        0 | 9..=16 => Ok(number),
+        _ => {
+            let why = "only values between 9 and 16 are allowed.";
+            Err(Stop::Failed(format!("invalid 'ashift={number}' property: {why}")))
+        }
+    }
+}
+
+/// Property `ashift`, if it was set.
+fn stored_ashift(report: &PoolReport) -> Option<u32> {
+    match report.stored.iter().find(|(name, _)| name == "ashift")? {
+        (_, StoredValue::Number(ashift)) => u32::try_from(*ashift).ok(),
+        (_, StoredValue::Text(_)) => None,
+    }
+}
+
+/// The vdevs of a pool, as if they were to be made.
+fn tops_of(report: &PoolReport) -> Vec<WishedVdev> {
+    let wished = |vdev: &VdevReport| {
+        let leaf = |leaf: &&VdevReport| Some(WishedLeaf { path: leaf.path.clone()?, is_file: leaf.kind == "file" });
+        let shape = match vdev.kind.as_str() {
+            "mirror" => Shape::Mirror,
+            "raidz" => Shape::Raidz(vdev.nparity as usize),
+            "disk" | "file" => Shape::Single,
+            _ => return None,
+        };
+        let class = if vdev.is_log { Class::Log } else { Class::Normal };
+        Some(WishedVdev { shape, class, leaves: vdev.all().iter().filter_map(leaf).collect() })
+    };
+    report.root.children.iter().filter_map(wished).collect()
+}
+
+/// What `-n` prints.
+fn would_be(report: &PoolReport, spec: &Spec, style: NameStyle) -> String {
+    let pool = &report.name;
+    let mut text = format!("would update '{pool}' to the following configuration:\n\n");
+    let new: Vec<VdevReport> = spec.vdevs.iter().map(new_vdev).collect();
+    for (class, title) in [("", pool.as_str()), ("dedup", "dedup"), ("special", "special"), ("log", "logs")] {
+        let is_in = |vdev: &&VdevReport| vdev.kind != "hole" && class_of(vdev) == class;
+        let old: Vec<&VdevReport> = report.root.children.iter().filter(is_in).collect();
+        let new: Vec<&VdevReport> = new.iter().filter(is_in).collect();
+        if !old.is_empty() || !new.is_empty() {
+            text += &format!("\t{title}\n");
+        }
+        let with_ids = |vdev: &VdevReport| style.name(vdev, pool);
+        let plain = |vdev: &VdevReport| if vdev.path.is_some() { style.name(vdev, pool) } else { type_name(vdev) };
+        old.iter().for_each(|vdev| lines(vdev, if class.is_empty() { &with_ids } else { &plain }, 2, &mut text));
+        let unborn = NameStyle { guids: false, ..style };
+        let plain = |vdev: &VdevReport| if vdev.path.is_some() { unborn.name(vdev, pool) } else { type_name(vdev) };
+        new.iter().for_each(|vdev| lines(vdev, &plain, 2, &mut text));
+    }
+    for (title, old, new) in [("cache", &report.caches, &spec.caches), ("spares", &report.spares, &spec.spares)] {
+        let new: Vec<VdevReport> = new.iter().map(new_leaf).collect();
+        if !old.is_empty() || !new.is_empty() {
+            text += &format!("\t{title}\n");
+        }
+        let unborn = NameStyle { guids: false, ..style };
+        old.iter().for_each(|leaf| text += &format!("\t  {}\n", style.name(leaf, pool)));
+        new.iter().for_each(|leaf| text += &format!("\t  {}\n", unborn.name(leaf, pool)));
+    }
+    text
+}
+
+fn lines(vdev: &VdevReport, name: &dyn Fn(&VdevReport) -> String, indent: usize, text: &mut String) {
+    *text += &format!("\t{:indent$}{}\n", "", name(vdev));
+    vdev.children.iter().for_each(|child| lines(child, name, indent + 2, text));
+}
+
+fn class_of(vdev: &VdevReport) -> &str {
+    if vdev.is_log { "log" } else { vdev.bias.as_deref().unwrap_or_default() }
+}
+
+fn new_leaf(leaf: &WishedLeaf) -> VdevReport {
+    let kind = if leaf.is_file { "file" } else { "disk" };
+    VdevReport { kind: kind.to_owned(), path: Some(leaf.path.clone()), ..VdevReport::default() }
+}
+
+fn new_vdev(vdev: &WishedVdev) -> VdevReport {
+    let mut report = match (vdev.shape, &vdev.leaves[..]) {
+        (Shape::Single, [leaf]) => new_leaf(leaf),
+        (shape, leaves) => VdevReport {
+            kind: if shape == Shape::Mirror { "mirror" } else { "raidz" }.to_owned(),
+            nparity: if let Shape::Raidz(parity) = shape { parity as u64 } else { 0 },
+            children: leaves.iter().map(new_leaf).collect(),
+            ..VdevReport::default()
+        },
+    };
+    report.is_log = vdev.class == Class::Log;
+    report.bias = match vdev.class {
+        Class::Special => Some("special".to_owned()),
+        Class::Dedup => Some("dedup".to_owned()),
+        Class::Normal | Class::Log => None,
+    };
+    report
+}

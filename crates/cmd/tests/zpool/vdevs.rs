@@ -1,0 +1,135 @@
+//! Devices that are added to a pool in use, attached, detached and removed, as a user does it.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::World;
+use super::suspended::{Small, noise, write};
+
+impl World {
+    /// Empty files for devices.
+    fn disks(&self, names: &[&str]) {
+        names.iter().for_each(|name| File::create(self.dir.join(name)).unwrap().set_len(128 << 20).unwrap());
+    }
+
+    /// Names and states in `zpool status`, a line each.
+    fn tree(&self, pool: &str) -> String {
+        let text = String::from_utf8(self.zpool(&format!("status {pool}")).stdout).unwrap();
+        let rows = text.lines().skip_while(|line| !line.trim_start().starts_with("NAME")).skip(1);
+        let row = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ") + "\n";
+        let rows: String = rows.take_while(|line| !line.is_empty()).map(row).collect();
+        rows.replace(self.dir.to_str().unwrap(), "DIR")
+    }
+}
+
+#[test]
+fn devices_come_and_go() {
+    let world = World::new("vdevs", &[]);
+    world.disks(&["a", "b", "c", "d", "e"]);
+    world.check("create -O mountpoint=none fresh DIR/a", 0, "");
+    world.check("add fresh", 2, &format!("missing vdev specification\nusage:\n{ADD}"));
+    world.check("add -o atime=on fresh DIR/b", 2, &format!("usage:\n{ADD}"));
+    let layout = "would update 'fresh' to the following configuration:\n\n\tfresh\n\t  DIR/a\n\
+                  \tlogs\n\t  mirror\n\t    DIR/b\n\t    DIR/c\n\tcache\n\t  DIR/d\n";
+    world.check("add -n fresh log mirror DIR/b DIR/c cache DIR/d", 0, layout);
+    let uneven = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                  mismatched replication level: pool uses file and new vdev is mirror\n";
+    world.check("add fresh mirror DIR/b DIR/c", 1, uneven);
+    let twice = "cannot add to 'fresh': one or more vdevs refer to the same device\n";
+    world.check("add fresh log DIR/b DIR/b", 1, twice);
+    world.check("add fresh log DIR/b", 0, "");
+    let taken = "invalid vdev specification\nuse '-f' to override the following errors:\n\
+                 DIR/b is part of active pool 'fresh'\n";
+    world.check("add fresh cache DIR/b", 1, taken);
+    let not_yet = "cannot attach DIR/d to DIR/a: this version of Cenote cannot copy to a new device what is on the \
+                   others yet\n";
+    world.check("attach fresh DIR/a DIR/d", 1, not_yet);
+    world.check("attach fresh DIR/b DIR/c", 0, "");
+    world.check("add fresh cache DIR/d spare DIR/e", 0, "");
+    let full = "fresh ONLINE\nDIR/a ONLINE\nlogs\nmirror-1 ONLINE\nDIR/b ONLINE\nDIR/c ONLINE\ncache\nDIR/d ONLINE\n\
+                spares\nDIR/e AVAIL\n";
+    assert_eq!(world.tree("fresh"), full);
+    for command in ["list -v fresh", "iostat -v fresh"] {
+        let text = String::from_utf8(world.zpool(command).stdout).unwrap();
+        assert!(["logs", "mirror-1", "cache"].iter().all(|name| text.contains(name)), "{command}: {text}");
+    }
+    world.check("offline fresh DIR/c", 0, "");
+    world.check("online fresh DIR/c", 0, "");
+    let alone = "cannot detach DIR/a: only applicable to mirror and replacing vdevs\n";
+    world.check("detach fresh DIR/a", 1, alone);
+    world.check("detach fresh DIR/b", 0, "");
+    let data = "cannot remove DIR/a: this version of Cenote removes log, cache and spare devices only: it cannot move \
+                data to the others\n";
+    world.check("remove fresh DIR/a", 1, data);
+    world.check("remove fresh DIR/x", 1, "cannot remove DIR/x: no such device in pool\n");
+    world.check("remove fresh DIR/c DIR/d DIR/e", 0, "");
+    assert_eq!(world.tree("fresh"), "fresh ONLINE\nDIR/a ONLINE\n");
+    // they are nobody's
+    world.check("create -O mountpoint=none other mirror DIR/c DIR/d", 0, "");
+    world.check("add fresh DIR/b", 0, "");
+    let list = String::from_utf8(world.zpool("list -Hpo size fresh").stdout).unwrap();
+    assert!(list.trim().parse::<u64>().unwrap() > 200 << 20, "{list}");
+    world.check("export -a", 0, "");
+    world.check("import -d DIR fresh", 0, "");
+    assert_eq!(world.tree("fresh"), "fresh ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\n");
+    let history = String::from_utf8(world.zpool("history fresh").stdout).unwrap();
+    for command in ["add fresh log", "attach fresh", "detach fresh", "remove fresh"] {
+        let lines = history.lines().filter(|line| line.contains(&format!("zpool {command}")));
+        assert_eq!(lines.count(), 1, "{command}: {history}");
+    }
+}
+
+#[test]
+fn a_pool_without_its_log_device() {
+    let world = World::new("nolog", &[]);
+    world.disks(&["a", "b", "c"]);
+    world.check("create -O mountpoint=none logged DIR/a log DIR/b", 0, "");
+    world.check("offline logged DIR/b", 0, "");
+    assert_eq!(world.tree("logged"), "logged DEGRADED\nDIR/a ONLINE\nlogs\nDIR/b OFFLINE\n");
+    world.check("online logged DIR/b", 0, "");
+    assert_eq!(world.tree("logged"), "logged ONLINE\nDIR/a ONLINE\nlogs\nDIR/b ONLINE\n");
+    world.check("export logged", 0, "");
+    std::fs::remove_file(world.dir.join("b")).unwrap();
+    let refused = "The devices below are missing or corrupted, use '-m' to import the pool anyway:\n\
+                   \t    DIR/b [log]\n\n\
+                   cannot import 'logged': one or more devices is currently unavailable\n";
+    world.check("import -d DIR logged", 1, refused);
+    world.check("import -m -d DIR logged", 0, "");
+    assert_eq!(world.tree("logged"), "logged DEGRADED\nDIR/a ONLINE\nlogs\nDIR/b UNAVAIL\n");
+    world.check("clear logged", 0, "");
+    world.check("remove logged DIR/b", 0, "");
+    world.check("add logged log DIR/c", 0, "");
+    world.check("export logged", 0, "");
+    world.check("import -d DIR logged", 0, "");
+    assert_eq!(world.tree("logged"), "logged ONLINE\nDIR/a ONLINE\nlogs\nDIR/c ONLINE\n");
+}
+
+/// Files are written and fsynced while the log device has no room on the disk that it is a file on.
+#[test]
+fn a_log_device_that_fails_under_a_mount() {
+    let world = World::new("badlog", &[]);
+    let place = world.dir.join("small");
+    let Some(_small) = Small::mount_sized(&place, "3m").filter(|_| Path::new("/dev/fuse").exists()) else {
+        eprintln!("SKIPPED badlog: nothing can be mounted here");
+        return;
+    };
+    world.disks(&["a", "small/log"]);
+    world.check("create -R DIR/mnt fsynced DIR/a log DIR/small/log", 0, "");
+    let mnt = world.dir.join("mnt/fsynced");
+    let bytes = |n: u64| noise(40 << 10, n);
+    (0..100).for_each(|n| write(&mnt.join(format!("file{n}")), &bytes(n)).unwrap());
+    let tree = String::from_utf8(world.zpool("status -p fsynced").stdout).unwrap();
+    let log = tree.lines().find(|line| line.contains("small/log")).unwrap();
+    assert!(log.split_whitespace().nth(3).unwrap().parse::<u64>().unwrap() > 0, "its writes fail: {tree}");
+    assert_ne!(world.zpool("list -Ho health fsynced").stdout, b"SUSPENDED\n");
+    // what was acknowledged lasts through a power cut
+    world.kill("fsynced");
+    world.check("import -d DIR -d DIR/small -R DIR/mnt fsynced", 0, "");
+    (0..100).for_each(|n| assert!(std::fs::read(mnt.join(format!("file{n}"))).unwrap() == bytes(n), "file{n}"));
+    world.check("remove fsynced DIR/small/log", 0, "");
+    write(&mnt.join("last"), &bytes(1000)).unwrap();
+    assert_eq!(world.tree("fsynced"), "fsynced ONLINE\nDIR/a ONLINE\n");
+    world.check("export fsynced", 0, "");
+}
+
+const ADD: &str = "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n";
