@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Scan, Shape};
 use rustix::fs::{Advice, fadvise};
+use vdev::spec::Bias;
 use zpl::{NewFs, create_fs};
 
 use crate::Options;
@@ -42,13 +43,15 @@ const FEATURES: [&str; 12] = [
 pub(crate) struct Bed {
     pub(crate) env: Env,
     path: PathBuf,
+    log: Option<PathBuf>,
     cache_bytes: u64,
 }
 
 impl Bed {
     /// With its vdev file written in full, so that no write meets a hole in the file system below.
     pub(crate) fn new(options: &Options) -> Result<Bed> {
-        let bed = |path| Bed { env: Env::real(), path, cache_bytes: options.arc_mib << 20 };
+        let log = options.log.as_ref().map(PathBuf::from);
+        let bed = |path| Bed { env: Env::real(), path, log, cache_bytes: options.arc_mib << 20 };
         if let Some(vdev) = &options.vdev {
             return Ok(bed(PathBuf::from(vdev)));
         }
@@ -72,16 +75,17 @@ impl Bed {
         Ok(())
     }
 
-    /// A new pool, and its file system of that compression.
+    /// A new pool, with a log device if there is one, and its file system of that compression.
     pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+        let vdev = |path: &Path, bias| -> Result<NewVdev> {
+            let leaf = NewLeaf { path: path.to_owned(), is_file: !is_disk(path)? };
+            Ok(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf] })
+        };
+        let main = std::iter::once(vdev(&self.path, None));
         let new = NewPool {
             name: POOL.into(),
             temporary_name: None,
-            vdevs: vec![NewVdev {
-                shape: Shape::Single,
-                bias: None,
-                leaves: vec![NewLeaf { path: self.path.clone(), is_file: !self.is_disk()? }],
-            }],
+            vdevs: main.chain(self.log.iter().map(|log| vdev(log, Some(Bias::Log)))).collect::<Result<_>>()?,
             spares: Vec::new(),
             caches: Vec::new(),
             ashift: Some(12),
@@ -91,7 +95,9 @@ impl Bed {
             history: "engine-bench".into(),
             host: (1, "bench".into()),
         };
-        let devices = HashMap::from([(self.path.clone(), self.open_device(OpenMode::ReadWrite)?)]);
+        let paths = std::iter::once(&self.path).chain(&self.log);
+        let devices: HashMap<PathBuf, Arc<dyn Device>> =
+            paths.map(|path| Ok((path.clone(), open_device(path, OpenMode::ReadWrite)?))).collect::<Result<_>>()?;
         let (now, salt) = (self.env.now(), self.env.random());
         let make = move |set: &Arc<Objset>, tx: &Tx<'_>| create_fs(set, tx, &NewFs { now, salt, ..NewFs::default() });
         let pool = LivePool::create(&self.env, &new, &devices, move |set, tx, _| make(set, tx))?;
@@ -120,30 +126,28 @@ impl Bed {
     }
 
     fn candidate(&self, mode: OpenMode) -> Result<Candidate> {
-        let devices = FoundDevice::examine(self.name()?, self.open_device(mode)?)?;
+        let devices = FoundDevice::examine(name(&self.path)?, open_device(&self.path, mode)?)?;
         Candidate::pick(&Candidate::all(&Scan { devices, failed: Vec::new() }), POOL)
     }
+}
 
-    /// Of a disk, waits until the pool before lets go of it: its thread looks only every 5 seconds.
-    fn open_device(&self, mode: OpenMode) -> Result<Arc<dyn Device>> {
-        let start = Instant::now();
-        loop {
-            match FileDevice::open(self.name()?, mode) {
-                Err(e) if e.kind() == Kind::Busy && start.elapsed() < RELEASE_MAX => {
-                    std::thread::sleep(RELEASE_MAX / 100)
-                }
-                opened => return Ok(Arc::new(opened?)),
-            }
+/// Of a disk, waits until the pool before lets go of it: its thread looks only every 5 seconds.
+fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn Device>> {
+    let start = Instant::now();
+    loop {
+        match FileDevice::open(name(path)?, mode) {
+            Err(e) if e.kind() == Kind::Busy && start.elapsed() < RELEASE_MAX => std::thread::sleep(RELEASE_MAX / 100),
+            opened => return Ok(Arc::new(opened?)),
         }
     }
+}
 
-    fn name(&self) -> Result<&str> {
-        self.path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))
-    }
+fn name(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| Error::new(Kind::Invalid, "path is not UTF-8"))
+}
 
-    fn is_disk(&self) -> Result<bool> {
-        Ok(std::fs::metadata(&self.path)?.file_type().is_block_device())
-    }
+fn is_disk(path: &Path) -> Result<bool> {
+    Ok(std::fs::metadata(path)?.file_type().is_block_device())
 }
 
 /// How many times smaller than its contents the file system is.

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   main   options, JSON lines     data   the bytes that are written
-//!      └─ seq, objects, files ───▶ bed    a pool on one vdev: made, emptied from caches, opened again
+//!      └─ seq, objects, sync ────▶ bed    a pool on one vdev: made, emptied from caches, opened again
 //! ```
 //!
 //! Writing is measured until all of it is durable. Cold is after export, with the vdev's pages dropped.
@@ -18,6 +18,7 @@ mod bed;
 mod data;
 mod objects;
 mod seq;
+mod sync;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -27,10 +28,12 @@ use base::{Error, Kind, Result};
 
 use bed::Bed;
 
-const USAGE: &str = "usage: engine-bench -d DIR [-s MiB] [-T seq,objects,files] [-c off,lzjb,lz4,gzip-1,...]
+const USAGE: &str = "usage: engine-bench -d DIR [-s MiB] [-T seq,objects,files,sync] [-c off,lzjb,lz4,gzip-1,...]
                     [-r RATIOS] [-a ARC-MiB] [-v VDEV] [-n PEER]
+                    [-l LOG] [-z SYNC-SIZES] [-j THREADS] [-t SECONDS]
 -d  folder for the vdev file; -v names a ready file or block device instead, which is overwritten
--a  RAM for the cache while reading; while writing the engine has its own limit";
+-a  RAM for the cache while reading; while writing the engine has its own limit
+-l  a ready file or block device that becomes the log device of sync; -t  seconds for each of its sizes";
 
 /// What to measure, and on what.
 pub(crate) struct Options {
@@ -45,6 +48,14 @@ pub(crate) struct Options {
     arc_mib: u64,
     /// A ready vdev instead of one in `dir`.
     vdev: Option<String>,
+    /// A ready log device.
+    log: Option<String>,
+    /// Bytes of synchronous writes.
+    sizes: String,
+    /// How many write at once.
+    threads: String,
+    /// How long each size is measured.
+    seconds: f64,
     /// Its name in the results.
     peer: String,
 }
@@ -72,6 +83,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
         ratios: "1,2".into(),
         arc_mib: 4096,
         vdev: None,
+        log: None,
+        sizes: "4096".into(),
+        threads: "1,16".into(),
+        seconds: 3.0,
         peer: "cenote".into(),
     };
     while let Some(name) = args.next() {
@@ -84,6 +99,10 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
             "-r" => options.ratios = value,
             "-a" => options.arc_mib = value.parse().ok()?,
             "-v" => options.vdev = Some(value),
+            "-l" => options.log = Some(value),
+            "-z" => options.sizes = value,
+            "-j" => options.threads = value,
+            "-t" => options.seconds = value.parse().ok()?,
             "-n" => options.peer = value,
             _ => return None,
         }
@@ -97,6 +116,7 @@ fn run(options: &Options) -> Result<()> {
         match test {
             "seq" => seq::run(options, &bed)?,
             "objects" => objects::run_objects(options, &bed)?,
+            "sync" => sync::run(options, &bed)?,
             "files" => objects::run_files(options, &bed)?,
             _ => return Err(Error::new(Kind::Invalid, format!("no such test: {test}"))),
         }
@@ -112,6 +132,12 @@ impl Options {
             "{{\"peer\":\"{peer}\",\"test\":\"{test}\",\"params\":{{{params}}},\"value\":{value:.6},\"unit\":\"{unit}\"}}"
         );
     }
+}
+
+/// Numbers with commas between them, none of them 0.
+fn parse_numbers(text: &str) -> Result<Vec<u64>> {
+    let invalid = || Error::new(Kind::Invalid, format!("no list of numbers: {text}"));
+    text.split(',').map(|word| word.parse().ok().filter(|n| *n > 0).ok_or_else(invalid)).collect()
 }
 
 /// Seconds that `work` takes.

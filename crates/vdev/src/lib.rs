@@ -44,6 +44,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use device::meter::Purpose;
 pub use dtl::TxgRanges;
 pub use health::{Aux, Health, State, Stats};
 pub use indirect::MapEntry;

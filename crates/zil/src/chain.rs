@@ -23,6 +23,8 @@ struct LogBlock {
     txg: u64,
     /// The last group that it has records of.
     last_txg: u64,
+    /// Counts all blocks of all chains.
+    number: u64,
     state: State,
 }
 
@@ -65,6 +67,7 @@ pub(crate) struct Chain {
     header: Header,
     stage: Stage,
     blocks: VecDeque<LogBlock>,
+    grown: u64,
     /// The group whose header leads to it for the first time.
     started: u64,
     /// Groups in which blocks were allocated or records replayed, by their lowest bit.
@@ -91,7 +94,16 @@ impl Chain {
     pub(crate) fn new(header: Header) -> Chain {
         let stage = if header.first.is_hole() { Stage::Open } else { Stage::Old };
         let header = if stage == Stage::Old { header } else { Header::EMPTY };
-        Chain { header, stage, blocks: VecDeque::new(), started: 0, dirty: [0; 2], replayed: [0; 2], doomed: None }
+        Chain {
+            header,
+            stage,
+            blocks: VecDeque::new(),
+            grown: 0,
+            started: 0,
+            dirty: [0; 2],
+            replayed: [0; 2],
+            doomed: None,
+        }
     }
 
     /// The header of a log that has to be replayed.
@@ -101,7 +113,7 @@ impl Chain {
 
     /// In `txg` an old log was claimed, or found to be of no use.
     pub(crate) fn claim(&mut self, txg: u64, header: Header) {
-        *self = Chain { dirty: self.dirty, ..Chain::new(header) };
+        *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(header) };
         self.mark(txg);
     }
 
@@ -124,30 +136,33 @@ impl Chain {
     }
 
     /// Notes that the tail is being written, with records of groups up to `last_txg`, and what comes next,
-    /// allocated in `txg`. False if the chain has ended.
-    pub(crate) fn write(&mut self, last_txg: u64, txg: u64, next: BlkPtr) -> bool {
-        let Some(tail) = self.blocks.back_mut().filter(|_| self.stage == Stage::Open) else { return false };
+    /// allocated in `txg`. Returns the number of what was the tail; `None` if the chain has ended.
+    pub(crate) fn write(&mut self, last_txg: u64, txg: u64, next: BlkPtr) -> Option<u64> {
+        let tail = self.blocks.back_mut().filter(|_| self.stage == Stage::Open)?;
         tail.last_txg = last_txg;
         tail.state = State::Writing;
+        let number = tail.number;
         self.grow(txg, next);
-        true
+        Some(number)
     }
 
     fn grow(&mut self, txg: u64, bp: BlkPtr) {
-        self.blocks.push_back(LogBlock { bp, txg, last_txg: 0, state: State::Empty });
+        self.grown += 1;
+        self.blocks.push_back(LogBlock { bp, txg, last_txg: 0, number: self.grown, state: State::Empty });
         self.mark(txg);
     }
 
-    /// What was being written lasts.
-    pub(crate) fn written(&mut self) {
-        for block in self.blocks.iter_mut().filter(|block| block.state == State::Writing) {
-            block.state = State::Written;
+    /// Blocks of these numbers, in their order, last, or do not count.
+    pub(crate) fn written(&mut self, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let at = self.blocks.binary_search_by_key(&number, |block| block.number);
+            at.ok().and_then(|at| self.blocks.get_mut(at)).into_iter().for_each(|block| block.state = State::Written);
         }
     }
 
-    /// Nothing more is written to this chain; nothing is being written.
+    /// Nothing more is written to this chain, but what is being written.
     pub(crate) fn end(&mut self) {
-        self.blocks.iter_mut().for_each(|block| block.state = State::Written);
+        self.blocks.iter_mut().filter(|block| block.state == State::Empty).for_each(|tail| tail.state = State::Written);
         if self.stage == Stage::Open && !self.blocks.is_empty() {
             self.stage = Stage::Ending;
         }
@@ -166,6 +181,11 @@ impl Chain {
         if self.stage == Stage::Closed {
             self.stage = if self.blocks.is_empty() { Stage::Open } else { Stage::Ending };
         }
+    }
+
+    /// Whether a block is being written, or waits to be flushed.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.blocks.iter().any(|block| block.state == State::Writing)
     }
 
     /// Whether there is no block.
@@ -211,7 +231,7 @@ impl Chain {
         let (mut blocks, mut data) = (Vec::new(), Vec::new());
         if let Some(doomed) = self.doomed.take() {
             (blocks, data) = doomed;
-            *self = Chain { dirty: self.dirty, ..Chain::new(Header::EMPTY) };
+            *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(Header::EMPTY) };
         }
         if self.stage != Stage::Old {
             let is_done = |block: &LogBlock| block.state == State::Written && block.txg <= txg && block.last_txg <= txg;
@@ -258,12 +278,13 @@ mod tests {
         let update = chain.sync(5);
         assert_eq!((first(&update), update.blocks.len(), chain.is_dirty(5)), (bp(1), 0, false));
         // records of group 6, while the next block belongs to group 7
-        assert!(chain.write(6, 7, bp(2)));
+        assert_eq!(chain.write(6, 7, bp(2)), Some(1));
         let update = chain.sync(6);
         assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "it is being written");
-        chain.written();
-        assert!(chain.write(7, 7, bp(3)));
-        chain.written();
+        assert_eq!(chain.write(7, 7, bp(3)), Some(2));
+        chain.written([2].into_iter());
+        assert_eq!(chain.sync(6).blocks, [], "one that lasts does not go before the others");
+        chain.written([1].into_iter());
         let update = chain.sync(6);
         assert_eq!((first(&update), update.blocks), (bp(2), vec![bp(1)]), "what group 7 allocated stays");
         let update = chain.sync(7);
@@ -277,7 +298,9 @@ mod tests {
         chain.write(6, 6, bp(2));
         chain.end();
         assert_eq!(chain.tail(), Tail::Refused);
-        assert!(!chain.write(6, 6, bp(3)) && !chain.start(6, bp(4)) && chain.is_dirty(9));
+        assert!(chain.write(6, 6, bp(3)).is_none() && !chain.start(6, bp(4)) && chain.is_dirty(9));
+        assert_eq!(chain.sync(6).blocks, [], "one is being written");
+        chain.written([1].into_iter());
         let update = chain.sync(5);
         assert_eq!((first(&update), update.blocks), (bp(1), vec![]), "group 6 may still be lost");
         let update = chain.sync(6);

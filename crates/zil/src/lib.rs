@@ -24,9 +24,11 @@ mod entry;
 mod header;
 mod intent;
 mod log;
+mod pace;
 mod record;
 mod replay;
 mod stats;
+mod turns;
 mod walk;
 
 pub use chain::Update;

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   operation ─▶ push ─▶ pending ─┐
-//!   fsync ─────▶ commit ─▶ turn ──┴▶ drafts ─▶ tail, next blocks ─▶ write ─▶ flush ─▶ all whose turn it was
+//!   fsync ─────▶ commit ─▶ turn ──┴▶ drafts ─▶ tail, next blocks ─▶ write ─▶ turn ─▶ flush ─▶ all who are in it
 //!                                      │ nothing can be logged
 //!                                      └▶ wait for the group
 //!   who syncs a group ─▶ sync ─▶ header, blocks that may go
 //! ```
 //!
-//! One commit at a time writes, for all who ask meanwhile. Whatever keeps it from writing, it waits for the
-//! group that has all that it was to write: so nothing that was acknowledged depends on what failed.
+//! One commit at a time writes, for all who ask meanwhile, and one flushes ([`Turns`]). Whatever keeps a batch from
+//! getting into the log, it waits for the group that has all that was taken up to it: so nothing that was
+//! acknowledged depends on what failed.
 //!
 //! The first commit starts a chain: as no block leads to the first one, it waits for the group whose header
 //! does. All later ones take one write and one flush.
@@ -18,9 +19,9 @@
 //! syncs groups waits for nobody here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use base::{Endian, Error, Kind, Result};
+use base::{Endian, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
@@ -32,12 +33,11 @@ use crate::draft::{BLOCK_SIZE_MAX, Draft, Drafts, RECORD_SIZE_MAX, size_of};
 use crate::entry::{Body, Contents, Entry, Item, Pending};
 use crate::record::HEAD_SIZE;
 use crate::stats::{Stats, add};
+use crate::turns::{Call, RECENT, Sent, Turns, Writer, Writing};
 use crate::walk::{LINK_SIZE, SEQ_WORD};
 
 /// A commit of more bytes than this waits for its group, which has to write them anyway.
 const COMMIT_BYTES_MAX: usize = 32 << 20;
-/// The size of the next block is that of the largest of so many commits before.
-const RECENT: usize = 8;
 
 /// Brings all that has happened so far to disk with its group.
 type Sync = Box<dyn Fn() -> Result<()> + Send + std::marker::Sync>;
@@ -50,36 +50,10 @@ pub struct Log {
     contents: Mutex<Option<Weak<dyn Contents>>>,
     pending: Mutex<Pending>,
     pub(crate) chain: Mutex<Chain>,
-    turns: Mutex<Turns>,
-    turned: Condvar,
+    turns: Turns,
     /// The record that is being replayed; 0 if none is.
     pub(crate) replaying: AtomicU64,
     stats: Stats,
-}
-
-/// Who waits to commit, and what only who commits needs.
-#[derive(Debug, Default)]
-struct Turns {
-    /// Tickets and what is to be committed.
-    asked: Vec<(u64, u64)>,
-    tickets: u64,
-    /// Whether somebody commits now.
-    is_busy: bool,
-    /// How it went for those who have not looked yet.
-    outcomes: Vec<(u64, Result<()>)>,
-    writer: Writer,
-}
-
-/// What goes from one who commits to the next.
-#[derive(Debug, Default)]
-struct Writer {
-    /// Sequence number of the last record.
-    seq: u64,
-    /// Entries up to this group were taken, and not written: this group must be on disk.
-    owed_txg: u64,
-    /// Bytes of the latest commits.
-    recent: [usize; RECENT],
-    commits: usize,
 }
 
 impl Log {
@@ -91,6 +65,7 @@ impl Log {
         sync: impl Fn() -> Result<()> + Send + std::marker::Sync + 'static,
     ) -> Result<Arc<Log>> {
         let header = Header::parse(&objset.phys().log_header)?;
+        let turns = Turns::new(objset.cache().zio().env().clone(), txgs.clone());
         Ok(Arc::new(Log {
             objset,
             txgs,
@@ -98,8 +73,7 @@ impl Log {
             contents: Mutex::default(),
             pending: Mutex::default(),
             chain: Mutex::new(Chain::new(header)),
-            turns: Mutex::default(),
-            turned: Condvar::new(),
+            turns,
             replaying: AtomicU64::new(0),
             stats: Stats::default(),
         }))
@@ -133,45 +107,37 @@ impl Log {
     /// within a transaction. Errors: `Suspended` and whatever else keeps groups from getting to disk.
     pub fn commit(&self, object: u64) -> Result<()> {
         add(&self.stats.zil_commit_count, 1);
-        let mut turns = lock(&self.turns);
-        let is_owed = turns.is_busy || turns.writer.owed_txg > self.txgs.synced_txg();
-        if !is_owed && !lock(&self.pending).has_any(object) {
-            return Ok(());
+        let Some(seat) = self.turns.ask(object, || lock(&self.pending).has_any(object)) else { return Ok(()) };
+        let outcome = loop {
+            match seat.wait() {
+                Call::Write => self.write_batch(),
+                Call::Flush => self.flush_batches(),
+                Call::Done(outcome) => break outcome,
+            }
+        };
+        if outcome.is_err() {
+            add(&self.stats.zil_commit_error_count, 1);
         }
-        turns.tickets += 1;
-        let ticket = turns.tickets;
-        turns.asked.push((ticket, object));
-        loop {
-            if let Some(at) = turns.outcomes.iter().position(|(of, _)| *of == ticket) {
-                return turns.outcomes.swap_remove(at).1;
-            }
-            if turns.is_busy {
-                turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
-                continue;
-            }
-            turns.is_busy = true;
-            let asked = std::mem::take(&mut turns.asked);
-            let mut turn = Turn { log: self, tickets: asked.iter().map(|(of, _)| *of).collect(), outcome: Ok(()) };
-            let mut writer = std::mem::take(&mut turns.writer);
-            drop(turns);
-            let objects: Vec<u64> = asked.iter().map(|(_, object)| *object).collect();
-            turn.outcome = self.commit_all(&mut writer, &objects);
-            turns = lock(&self.turns);
-            turns.writer = writer;
-            drop(turns);
-            drop(turn);
-            turns = lock(&self.turns);
+        outcome
+    }
+
+    /// Writes a batch.
+    fn write_batch(&self) {
+        let mut turn = self.turns.write();
+        match self.write_turn(&mut turn) {
+            Ok(Some(sent)) => turn.sent(sent),
+            Ok(None) => turn.done(Ok(())),
+            Err(error) => turn.done(Err(error)),
         }
     }
 
-    /// Commits for all who have asked.
-    fn commit_all(&self, writer: &mut Writer, objects: &[u64]) -> Result<()> {
-        if writer.owed_txg > self.txgs.synced_txg() {
-            self.wait_for(writer.owed_txg)?;
-        }
-        let mut items = lock(&self.pending).take(objects);
-        let Some(last) = items.last() else { return Ok(()) };
-        writer.owed_txg = last.txg;
+    /// Writes for all who have asked. `None` if all lasts, as its groups are on disk.
+    fn write_turn(&self, turn: &mut Writing<'_>) -> Result<Option<Sent>> {
+        self.wait_for(turn.owed_txg)?;
+        let mut items = lock(&self.pending).take(&turn.objects);
+        // without any, those who asked may wait for a batch before this one
+        let Some(last) = items.last() else { return Ok(Some(Sent::default())) };
+        turn.writer.taken_txg = turn.writer.taken_txg.max(last.txg);
         let silent = items.iter().rev().find(|item| item.body == Body::Unloggable);
         if let Some(txg) = silent.map(|item| item.txg) {
             self.wait_for(txg)?;
@@ -179,15 +145,37 @@ impl Log {
         let synced = self.txgs.synced_txg();
         items.retain(|item| item.txg > synced);
         if items.is_empty() {
-            return Ok(());
+            return Ok(Some(Sent::default()));
         }
         add(&self.stats.zil_commit_writer_count, 1);
-        if self.write(writer, &items) {
-            writer.owed_txg = 0;
-            return Ok(());
+        if let Some(sent) = self.write(&mut turn.writer, &items) {
+            return Ok(Some(sent));
         }
         add(&self.stats.zil_commit_stall_count, 1);
-        self.wait_for(writer.owed_txg)
+        self.wait_for(turn.writer.taken_txg)?;
+        Ok(None)
+    }
+
+    /// Flushes what is written.
+    fn flush_batches(&self) {
+        let turn = self.turns.flush();
+        let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().saturating_add(1));
+        let mut chain = lock(&self.chain);
+        chain.written(turn.blocks());
+        if flushed.is_err() {
+            // before others are told: they may begin to write
+            chain.end();
+            turn.failed();
+        }
+        drop(chain);
+        let outcome = match turn.owed_txg() {
+            None => Ok(()),
+            Some(txg) => {
+                add(&self.stats.zil_commit_stall_count, 1);
+                self.wait_for(txg)
+            }
+        };
+        turn.done(outcome);
     }
 
     /// Waits until a group is on disk.
@@ -198,19 +186,19 @@ impl Log {
         Ok(())
     }
 
-    /// Writes entries. False if they are not in the log, and their groups must be waited for.
-    fn write(&self, writer: &mut Writer, items: &[Item]) -> bool {
+    /// Writes entries. `None` if they are not in the log, and their groups must be waited for.
+    fn write(&self, writer: &mut Writer, items: &[Item]) -> Option<Sent> {
         let bytes: usize = items.iter().map(size_of).fold(0, usize::saturating_add);
         let tail = lock(&self.chain).tail();
         match tail {
             Tail::At(bp, txg) if txg <= self.txgs.synced_txg() && bytes <= COMMIT_BYTES_MAX => {
-                self.write_from(writer, bp, items).unwrap_or(false)
+                self.write_from(writer, bp, items).ok().flatten()
             }
             Tail::Nowhere => {
                 self.start(bytes.saturating_add(LINK_SIZE).min(BLOCK_SIZE_MAX));
-                false
+                None
             }
-            _ => false,
+            _ => None,
         }
     }
 
@@ -225,7 +213,7 @@ impl Log {
         }
     }
 
-    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: &[Item]) -> Result<bool> {
+    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: &[Item]) -> Result<Option<Sent>> {
         let contents = lock(&self.contents).as_ref().and_then(Weak::upgrade);
         let unit = self.zio().log_block_unit() as usize;
         let size = (tail.psize() as usize, unit);
@@ -234,26 +222,28 @@ impl Log {
             drafts.put(item)?;
         }
         if drafts.seq == writer.seq {
-            return Ok(true);
+            return Ok(Some(Sent::default()));
         }
         writer.seq = drafts.seq;
-        writer.commits += 1;
-        writer.recent[writer.commits % RECENT] = drafts.used();
+        writer.batches += 1;
+        writer.recent[writer.batches % RECENT] = drafts.used();
         let next = writer.recent.iter().copied().max().unwrap_or(0).min(BLOCK_SIZE_MAX);
         let mut blocks = drafts.blocks;
-        let Some(pointers) = self.extend(tail, &blocks, next) else { return Ok(false) };
-        let outcome = self.write_blocks(&pointers, &mut blocks);
-        let mut chain = lock(&self.chain);
-        match outcome {
-            Ok(()) => chain.written(),
-            Err(_) => chain.end(),
+        let Some((pointers, numbers)) = self.extend(tail, &blocks, next) else { return Ok(None) };
+        if let Err(error) = self.write_blocks(&pointers, &mut blocks) {
+            let mut chain = lock(&self.chain);
+            chain.written(numbers.into_iter());
+            chain.end();
+            return Err(error);
         }
-        outcome.map(|()| true)
+        let tops = pointers[..blocks.len()].iter().map(|bp| bp.dvas()[0].vdev()).collect();
+        Ok(Some(Sent { tops, blocks: numbers }))
     }
 
     /// Allocates what comes behind the tail: a block for each draft but the first, and a new tail of about
-    /// `next` bytes. Returns the pointers to all, the old tail's first; `None` if the chain has ended.
-    fn extend(&self, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<Vec<BlkPtr>> {
+    /// `next` bytes. Returns the pointers to all, the old tail's first, and the numbers of those that are to
+    /// be written; `None` if the chain has ended.
+    fn extend(&self, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<(Vec<BlkPtr>, Vec<u64>)> {
         let tx = self.txgs.begin_for_log().ok()?;
         let txg = tx.txg();
         let sizes = blocks[1..].iter().map(|block| block.bytes.len()).chain([next]);
@@ -271,14 +261,17 @@ impl Log {
             }
         }
         let mut chain = lock(&self.chain);
+        let mut numbers = Vec::with_capacity(blocks.len());
         for (block, next) in blocks.iter().zip(&pointers[1..]) {
-            if !chain.write(block.last_txg, txg, *next) {
+            let Some(number) = chain.write(block.last_txg, txg, *next) else {
+                // only the first is refused, as nobody else has the chain meanwhile
                 drop(chain);
                 self.give_back(txg, &pointers[1..]);
                 return None;
-            }
+            };
+            numbers.push(number);
         }
-        Some(pointers)
+        Some((pointers, numbers))
     }
 
     /// Joins blocks, seals them, and writes them.
@@ -364,12 +357,7 @@ impl Log {
     /// Nothing is logged from now on, until [`Log::reopen`]; commits wait for their groups. When it returns, the
     /// log is gone from the disk, or has yet to be replayed. Errors: `Suspended` and the like.
     pub fn close(&self) -> Result<()> {
-        let mut turns = lock(&self.turns);
-        while turns.is_busy {
-            turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
         lock(&self.chain).close();
-        drop(turns);
         while self.has_blocks() {
             self.sync_pool()?;
         }
@@ -379,11 +367,8 @@ impl Log {
     /// Lets the blocks that it has go with their groups; what is logged next goes into new ones. Of a log that has yet
     /// to be replayed nothing changes.
     pub fn retire(&self) {
-        let mut turns = lock(&self.turns);
-        while turns.is_busy {
-            turns = self.turned.wait(turns).unwrap_or_else(PoisonError::into_inner);
-        }
         lock(&self.chain).end();
+        while lock(&self.chain).is_writing() && self.sync_pool().is_ok() {}
     }
 
     /// Whether it has yet to be replayed.
@@ -400,35 +385,6 @@ impl Log {
     fn has_blocks(&self) -> bool {
         let chain = lock(&self.chain);
         !chain.is_empty() && chain.old().is_none()
-    }
-}
-
-/// A turn at committing. It ends for all who wait, whatever happens.
-struct Turn<'a> {
-    log: &'a Log,
-    tickets: Vec<u64>,
-    outcome: Result<()>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut turns = lock(&self.log.turns);
-        turns.is_busy = false;
-        if std::thread::panicking() {
-            self.outcome = Err(Error::new(Kind::Io, "a commit of the intent log has panicked"));
-            // nobody knows what was taken
-            turns.writer.owed_txg = self.log.txgs.open_txg();
-            lock(&self.log.chain).end();
-        }
-        for ticket in std::mem::take(&mut self.tickets) {
-            let outcome = self.outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.what().to_owned()));
-            if outcome.is_err() {
-                add(&self.log.stats.zil_commit_error_count, 1);
-            }
-            turns.outcomes.push((ticket, outcome));
-        }
-        drop(turns);
-        self.log.turned.notify_all();
     }
 }
 

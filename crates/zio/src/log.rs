@@ -15,7 +15,7 @@ use codec::checksum::{Checksum, Sum};
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Shape};
 use format::object_type::ObjectType;
-use vdev::Extent;
+use vdev::{Extent, Purpose};
 
 use crate::Zio;
 use crate::alloc::Class;
@@ -65,33 +65,40 @@ impl Zio {
         }
     }
 
-    /// Writes log blocks, each as long as [`Zio::log_block_len`] says, and flushes them. They last when this
-    /// returns. Errors: those of the first that could not be written; of flushing. A vdev for logs that fails gets
-    /// no log blocks for a while.
+    /// Writes log blocks, each as long as [`Zio::log_block_len`] says. They last when their vdevs are flushed.
+    /// Errors: those of the first that could not be written. A vdev for logs that fails gets no log blocks for a
+    /// while.
     pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])]) -> Result<()> {
         let writes: Vec<(Extent, &[u8])> = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes)).collect();
         for (bp, _) in blocks {
             let dva = bp.dvas()[0];
             self.queue.finish_overlapping(dva.vdev(), dva.offset()..dva.offset() + dva.asize());
         }
-        // what a leaf has alone must not be taken off with it before the caller relies on it
+        // what a leaf has alone must not be taken off with it before that is noted
         let _steady = self.tree.hold_shape();
-        let results = self.tree.write_batch(&writes);
+        let results = self.tree.write_batch_for(Purpose::SyncWrite, &writes);
         for ((extent, _), _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
-            self.shun(extent);
+            self.shun(extent.top, extent.birth_txg);
         }
-        results.into_iter().collect::<Result<()>>()?;
-        let tops: BTreeSet<u64> = writes.iter().map(|(extent, _)| extent.top).collect();
-        let flushed = self.tree.flush_tops(&Vec::from_iter(tops));
+        results.into_iter().collect()
+    }
+
+    /// Flushes top-level vdevs that log blocks of groups up to about `txg` were written to. Errors: as from
+    /// [`Tree::flush_tops`]; then vdevs for logs get no log blocks for a while.
+    ///
+    /// [`Tree::flush_tops`]: vdev::Tree::flush_tops
+    pub fn flush_log_blocks(&self, tops: &BTreeSet<u64>, txg: u64) -> Result<()> {
+        let _steady = self.tree.hold_shape();
+        let flushed = self.tree.flush_tops(&Vec::from_iter(tops.iter().copied()));
         if flushed.is_err() {
-            writes.iter().for_each(|(extent, _)| self.shun(extent));
+            tops.iter().for_each(|top| self.shun(*top, txg));
         }
         flushed
     }
 
-    fn shun(&self, extent: &Extent) {
-        let until = extent.birth_txg.saturating_add(SHUN_TXGS);
-        self.allocator().into_iter().for_each(|allocator| allocator.shun(extent.top, until));
+    fn shun(&self, top: u64, txg: u64) {
+        let until = txg.saturating_add(SHUN_TXGS);
+        self.allocator().into_iter().for_each(|allocator| allocator.shun(top, until));
     }
 
     /// Frees a log block in `txg`, in which it may have been allocated. Errors: as from [`Zio::free`].

@@ -1,0 +1,330 @@
+//! Who commits, when, and for whom.
+//!
+//! ```text
+//!   commit ─▶ asked ─▶ batch: all who have asked ─▶ written ─▶ flushed ─▶ told
+//!                       │ one at a time builds and writes │      │ one at a time, of all that is written
+//!   batch 1      | gathers | writes                       | flushes            |
+//!   batch 2                                               | gathers | writes   | flushes
+//! ```
+//!
+//! The thread that asked first does it for its batch; the others sleep until they are told how it went. A thread
+//! that is alone does all itself, without waiting for anybody.
+//!
+//! Batches are flushed in the order in which they were written. One is told when it is flushed and all before
+//! it are; so when a flush has failed, what was written meanwhile does not count either.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{Env, Error, Kind, Result};
+use dmu::Txgs;
+
+use crate::pace::{Pace, Verdict};
+
+/// Takes turns for one log.
+pub(crate) struct Turns {
+    state: Mutex<State>,
+    /// For the one who gathers.
+    gathering: Condvar,
+    env: Env,
+    txgs: Arc<Txgs>,
+}
+
+struct State {
+    /// Who wants what to be committed, and is in no batch yet. Somebody is at writing if there are any.
+    asked: Vec<(u64, Arc<Seat>)>,
+    is_writing: bool,
+    is_flushing: bool,
+    written: Vec<Batch>,
+    /// How many are in batches, and have not been told.
+    in_batches: usize,
+    /// Flushes that have failed.
+    failures: u64,
+    /// Entries up to this group may have been taken without lasting: this group must be on disk.
+    owed_txg: u64,
+    writer: Writer,
+    pace: Pace,
+}
+
+/// What goes from one who writes to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Writer {
+    /// Sequence number of the last record.
+    pub(crate) seq: u64,
+    /// The last group of all entries that were taken.
+    pub(crate) taken_txg: u64,
+    /// Bytes of the latest batches.
+    pub(crate) recent: [usize; RECENT],
+    pub(crate) batches: usize,
+}
+
+/// The size of the next block is that of the largest of so many batches before.
+pub(crate) const RECENT: usize = 8;
+
+/// What was written of a batch, and is to be flushed.
+#[derive(Debug, Default)]
+pub(crate) struct Sent {
+    /// The top-level vdevs.
+    pub(crate) tops: BTreeSet<u64>,
+    /// The blocks, as their chain numbers them.
+    pub(crate) blocks: Vec<u64>,
+}
+
+struct Batch {
+    seats: Vec<Arc<Seat>>,
+    sent: Sent,
+    /// If flushing fails, this group must be on disk.
+    owed_txg: u64,
+    failures: u64,
+}
+
+/// Where one who has asked waits.
+#[derive(Default)]
+pub(crate) struct Seat {
+    call: Mutex<Option<Call>>,
+    called: Condvar,
+}
+
+/// What one who waits has to do.
+#[derive(Debug)]
+pub(crate) enum Call {
+    /// Build a batch and write it.
+    Write,
+    /// Flush what is written.
+    Flush,
+    /// Nothing: this came of it.
+    Done(Result<()>),
+}
+
+impl Seat {
+    pub(crate) fn wait(&self) -> Call {
+        let mut call = lock(&self.call);
+        loop {
+            match call.take() {
+                Some(call) => return call,
+                None => call = self.called.wait(call).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    fn tell(&self, call: Call) {
+        *lock(&self.call) = Some(call);
+        self.called.notify_one();
+    }
+}
+
+impl Turns {
+    pub(crate) fn new(env: Env, txgs: Arc<Txgs>) -> Turns {
+        let state = State {
+            asked: Vec::new(),
+            is_writing: false,
+            is_flushing: false,
+            written: Vec::new(),
+            in_batches: 0,
+            failures: 0,
+            owed_txg: 0,
+            writer: Writer::default(),
+            pace: Pace::default(),
+        };
+        Turns { state: Mutex::new(state), gathering: Condvar::new(), env, txgs }
+    }
+
+    /// Asks for a commit of `object`. `None` if nothing is on its way, and no group is waited for, and
+    /// there is nothing to be taken.
+    pub(crate) fn ask(&self, object: u64, has_any: impl FnOnce() -> bool) -> Option<Arc<Seat>> {
+        let mut state = lock(&self.state);
+        let is_busy = state.is_writing || state.in_batches > 0 || state.owed_txg > self.txgs.synced_txg();
+        if !is_busy && !has_any() {
+            return None;
+        }
+        let seat = Arc::new(Seat::default());
+        state.asked.push((object, seat.clone()));
+        state.pace.came(|| self.env.ticks_ns());
+        match state.is_writing {
+            false => {
+                state.is_writing = true;
+                seat.tell(Call::Write);
+            }
+            true if state.asked.len() >= state.pace.expected() => self.gathering.notify_one(),
+            true => {}
+        }
+        Some(seat)
+    }
+
+    /// For who was called to write: waits a little for others, and takes all who have asked.
+    pub(crate) fn write(&self) -> Writing<'_> {
+        let mut state = lock(&self.state);
+        let begun_ns = self.env.ticks_ns();
+        loop {
+            let (asked, in_batches, is_flushing) = (state.asked.len(), state.in_batches, state.is_flushing);
+            match state.pace.verdict(asked, in_batches, is_flushing, begun_ns, || self.env.ticks_ns()) {
+                Verdict::Go => break,
+                Verdict::Wait => state = self.gathering.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Verdict::WaitNs(ns) => {
+                    let waited = self.gathering.wait_timeout(state, Duration::from_nanos(ns));
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+        let (objects, seats): (Vec<u64>, Vec<Arc<Seat>>) = std::mem::take(&mut state.asked).into_iter().unzip();
+        state.in_batches += seats.len();
+        Writing {
+            turns: self,
+            begun_ns: self.env.ticks_ns(),
+            objects,
+            seats,
+            failures: state.failures,
+            owed_txg: state.owed_txg,
+            writer: std::mem::take(&mut state.writer),
+        }
+    }
+
+    /// For who was called to flush: takes all that is written.
+    pub(crate) fn flush(&self) -> Flushing<'_> {
+        let mut state = lock(&self.state);
+        let batches = std::mem::take(&mut state.written);
+        Flushing { turns: self, begun_ns: self.env.ticks_ns(), batches }
+    }
+}
+
+/// A turn at writing. If it is dropped before it has ended, all fail who are in its batch.
+pub(crate) struct Writing<'a> {
+    turns: &'a Turns,
+    begun_ns: u64,
+    pub(crate) objects: Vec<u64>,
+    seats: Vec<Arc<Seat>>,
+    failures: u64,
+    /// This group must be on disk.
+    pub(crate) owed_txg: u64,
+    pub(crate) writer: Writer,
+}
+
+impl Writing<'_> {
+    /// All has come to its end without the log, or failed.
+    pub(crate) fn done(mut self, outcome: Result<()>) {
+        let owed_txg = if outcome.is_ok() { 0 } else { self.writer.taken_txg };
+        self.leave(None, owed_txg, &outcome);
+    }
+
+    /// This is to be flushed.
+    pub(crate) fn sent(mut self, sent: Sent) {
+        let batch = Batch {
+            seats: std::mem::take(&mut self.seats),
+            sent,
+            owed_txg: self.writer.taken_txg,
+            failures: self.failures,
+        };
+        self.leave(Some(batch), 0, &Ok(()));
+    }
+
+    fn leave(&mut self, batch: Option<Batch>, owed_txg: u64, outcome: &Result<()>) {
+        let mut state = lock(&self.turns.state);
+        state.writer = std::mem::take(&mut self.writer);
+        state.owed_txg = state.owed_txg.max(owed_txg);
+        state.in_batches -= self.seats.len();
+        let next = state.asked.first().map(|(_, seat)| seat.clone());
+        state.is_writing = next.is_some();
+        let mut flushes = None;
+        if let Some(batch) = batch {
+            if !batch.sent.tops.is_empty() {
+                state.pace.wrote(self.turns.env.ticks_ns().saturating_sub(self.begun_ns));
+            }
+            if !state.is_flushing {
+                state.is_flushing = true;
+                flushes = Some(batch.seats[0].clone());
+            }
+            state.written.push(batch);
+        }
+        drop(state);
+        flushes.iter().for_each(|seat| seat.tell(Call::Flush));
+        next.iter().for_each(|seat| seat.tell(Call::Write));
+        tell_all(std::mem::take(&mut self.seats), outcome);
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if !self.seats.is_empty() {
+            // nobody knows what was taken
+            self.leave(None, self.turns.txgs.open_txg(), &Err(panicked()));
+        }
+    }
+}
+
+/// A turn at flushing. If it is dropped before it has ended, all fail who are in its batches.
+pub(crate) struct Flushing<'a> {
+    turns: &'a Turns,
+    begun_ns: u64,
+    batches: Vec<Batch>,
+}
+
+impl Flushing<'_> {
+    /// What is to be flushed.
+    pub(crate) fn tops(&self) -> BTreeSet<u64> {
+        self.batches.iter().flat_map(|batch| &batch.sent.tops).copied().collect()
+    }
+
+    /// The blocks that are, as their chain numbers them.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.batches.iter().flat_map(|batch| &batch.sent.blocks).copied()
+    }
+
+    /// It has failed: whatever is written after this has to begin a new chain.
+    pub(crate) fn failed(&self) {
+        lock(&self.turns.state).failures += 1;
+    }
+
+    /// The group that must be on disk, as a flush has failed that these rely on.
+    pub(crate) fn owed_txg(&self) -> Option<u64> {
+        let state = lock(&self.turns.state);
+        let relying = self.batches.iter().filter(|batch| batch.failures != state.failures);
+        let owed_txg = relying.map(|batch| batch.owed_txg).fold(state.owed_txg, u64::max);
+        (owed_txg > self.turns.txgs.synced_txg()).then_some(owed_txg)
+    }
+
+    pub(crate) fn done(mut self, outcome: Result<()>) {
+        let owed_txg = self.batches.iter().map(|batch| batch.owed_txg).max().filter(|_| outcome.is_err());
+        self.leave(owed_txg.unwrap_or(0), &outcome);
+    }
+
+    fn leave(&mut self, owed_txg: u64, outcome: &Result<()>) {
+        let is_timed = self.batches.iter().any(|batch| !batch.sent.tops.is_empty());
+        let seats: Vec<Arc<Seat>> =
+            std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.seats).collect();
+        let now_ns = self.turns.env.ticks_ns();
+        let mut state = lock(&self.turns.state);
+        state.owed_txg = state.owed_txg.max(owed_txg);
+        state.in_batches -= seats.len();
+        state.pace.flushed(now_ns, now_ns.saturating_sub(self.begun_ns), seats.len(), is_timed);
+        let next = state.written.first().map(|batch| batch.seats[0].clone());
+        state.is_flushing = next.is_some();
+        drop(state);
+        next.iter().for_each(|seat| seat.tell(Call::Flush));
+        self.turns.gathering.notify_one();
+        tell_all(seats, outcome);
+    }
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        if !self.batches.is_empty() {
+            self.failed();
+            self.leave(self.turns.txgs.open_txg(), &Err(panicked()));
+        }
+    }
+}
+
+fn tell_all(seats: Vec<Arc<Seat>>, outcome: &Result<()>) {
+    for seat in seats {
+        seat.tell(Call::Done(outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.what().to_owned()))));
+    }
+}
+
+fn panicked() -> Error {
+    Error::new(Kind::Io, "a commit of the intent log has panicked")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    crate::log::lock(mutex)
+}
