@@ -16,6 +16,7 @@ use zil::Intent;
 
 use crate::attrs::{Change, time, word};
 use crate::live::{Op, read_only};
+use crate::log::generation_of_named;
 use crate::{Allocate, File, Zpl};
 
 /// Most bytes of a file.
@@ -58,8 +59,9 @@ impl File {
         zpl.check_owners(self.object())?;
         let op = zpl.begin(data.len() as u64, false)?;
         let _held = op.alone(&[self.ino()]);
-        op.write_bytes(self.object(), offset, data)?;
-        op.log_write(self.object(), offset, data.len() as u64)
+        let generation = op.write_bytes(self.object(), offset, data)?;
+        op.log_write(self.ino(), generation, offset, data.len() as u64);
+        Ok(())
     }
 
     /// Writes `data` at the end, and returns where that was. Errors: as of [`File::write`].
@@ -70,8 +72,8 @@ impl File {
             let op = zpl.begin(data.len() as u64, false)?;
             let _held = op.alone(&[self.ino()]);
             let at = zpl.size_of(&self.object().fresh()?)?;
-            op.write_bytes(self.object(), at, data.into())?;
-            op.log_write(self.object(), at, data.len() as u64)?;
+            let generation = op.write_bytes(self.object(), at, data.into())?;
+            op.log_write(self.ino(), generation, at, data.len() as u64);
             Ok(at)
         };
         let at = zpl.placed(self.ino(), append());
@@ -155,11 +157,14 @@ impl File {
 }
 
 impl Op<'_> {
-    /// Writes to a file that is locked, and sets its size and times.
-    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: Data<'_>) -> Result<()> {
+    /// Writes to a file that is locked, and sets its size and times. Returns its generation if it has a name.
+    pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: Data<'_>) -> Result<Option<u64>> {
         let object = object.fresh()?;
-        let size = self.zpl.size_of(&object)?;
-        self.check_writable(&object, offset < size)?;
+        let node = self.zpl.node_of(object.clone())?;
+        let attrs = self.zpl.attributes(&node)?;
+        let (size, generation) = (attrs.u64(Attr::Size)?, generation_of_named(&attrs)?);
+        self.zpl.refuse_flags(attrs.u64(Attr::Flags)?, forbids_writing(offset < size))?;
+        drop(attrs);
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
         self.grow_block(&object, size, end)?;
         let object = object.fresh()?;
@@ -172,15 +177,15 @@ impl Op<'_> {
         }
         let times = [time(Attr::Mtime, self.now), time(Attr::Ctime, self.now)];
         match end > size && !data.is_empty() {
-            true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()]),
-            false => self.change(&object, &times),
+            true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()])?,
+            false => self.change(&object, &times)?,
         }
+        Ok(generation)
     }
 
     /// `Permission` if a flag of the file forbids writing to it, or to what is there already.
     pub(crate) fn check_writable(&self, object: &Object, overwrites: bool) -> Result<()> {
-        let append = if overwrites { FLAG_APPENDONLY } else { 0 };
-        self.zpl.check_flags(&self.zpl.node_of(object.clone())?, FLAG_IMMUTABLE | FLAG_READONLY | append)
+        self.zpl.check_flags(&self.zpl.node_of(object.clone())?, forbids_writing(overwrites))
     }
 
     /// Cuts a file off, or makes it longer, and changes `others` with its size.
@@ -220,6 +225,11 @@ impl Zpl {
     pub(crate) fn size_of(&self, object: &Object) -> Result<u64> {
         self.attributes(&self.node_of(object.clone())?)?.u64(Attr::Size)
     }
+}
+
+/// The flags of a file that forbid writing to it, or to what is there already.
+fn forbids_writing(overwrites: bool) -> u64 {
+    FLAG_IMMUTABLE | FLAG_READONLY | if overwrites { FLAG_APPENDONLY } else { 0 }
 }
 
 fn too_big() -> Error {

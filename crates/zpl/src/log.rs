@@ -21,7 +21,7 @@ use zil::{Body, Born, Contents, Create, Entry, Intent, Made, Scope};
 
 use crate::live::{Live, Op};
 use crate::locks::Locks;
-use crate::node::Node;
+use crate::node::{Attributes, Node};
 use crate::{NewKind, SyncMode, Zpl};
 
 /// Files as the log sees them, when it fetches what was written to them.
@@ -106,16 +106,11 @@ impl Op<'_> {
         Ok(())
     }
 
-    /// Tells of bytes that were written to an object, if it has a name.
-    pub(crate) fn log_write(&self, object: &Object, offset: u64, len: u64) -> Result<()> {
-        if len > 0
-            && self.live.log.is_some()
-            && let Some(generation) = self.named(object)?
-        {
-            let id = object.id();
-            self.log(Scope::Object(id), || Body::Write { object: id, generation, offset, len, data: None });
+    /// Tells of bytes that were written to an object; without a generation, it has no name.
+    pub(crate) fn log_write(&self, object: u64, generation: Option<u64>, offset: u64, len: u64) {
+        if let Some(generation) = generation.filter(|_| len > 0) {
+            self.log(Scope::Object(object), || Body::Write { object, generation, offset, len, data: None });
         }
-        Ok(())
     }
 
     /// What was told of an object is not needed any more, as it has lost its last name.
@@ -166,11 +161,15 @@ impl Op<'_> {
     }
 
     /// The generation of an object that has a name.
-    fn named(&self, object: &Object) -> Result<Option<u64>> {
+    pub(crate) fn named(&self, object: &Object) -> Result<Option<u64>> {
         let node: Node = self.zpl.node_of(object.fresh()?)?;
-        let attrs = self.zpl.attributes(&node)?;
-        Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
+        generation_of_named(&self.zpl.attributes(&node)?)
     }
+}
+
+/// The generation of an object that has a name, from its attributes.
+pub(crate) fn generation_of_named(attrs: &Attributes<'_>) -> Result<Option<u64>> {
+    Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
 }
 
 impl Live {

@@ -154,9 +154,14 @@ impl Zpl {
 
     /// `Permission` if a file has one of these flags.
     pub(crate) fn check_flags(&self, node: &Node, flags: u64) -> Result<()> {
+        self.refuse_flags(self.attributes(node)?.u64(Attr::Flags)?, flags)
+    }
+
+    /// The same for flags that are known.
+    pub(crate) fn refuse_flags(&self, flags: u64, forbidden: u64) -> Result<()> {
         // when they were set is not known of what a log holds of others
         let is_replaying = self.live.as_ref().is_some_and(|live| live.is_replaying());
-        match self.attributes(node)?.u64(Attr::Flags)? & flags {
+        match flags & forbidden {
             0 => Ok(()),
             _ if is_replaying => Ok(()),
             _ => Err(Error::new(Kind::Permission, "a flag of the file forbids it")),
@@ -184,9 +189,7 @@ impl Op<'_> {
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Directory {
             return Err(Error::new(Kind::NotDirectory, "not a directory"));
         }
-        if attrs.u64(Attr::Flags)? & FLAG_IMMUTABLE != 0 {
-            return Err(Error::new(Kind::Permission, "a flag of the file forbids it"));
-        }
+        self.zpl.refuse_flags(attrs.u64(Attr::Flags)?, FLAG_IMMUTABLE)?;
         let links = attrs.u64(Attr::Links)?;
         drop(attrs);
         match links {

@@ -172,8 +172,9 @@ impl Zpl {
         let op = self.begin(data.len() as u64 + RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        op.write_bytes(&object, offset, data.into())?;
-        op.log_write(&object, offset, data.len() as u64)
+        let generation = op.write_bytes(&object, offset, data.into())?;
+        op.log_write(ino, generation, offset, data.len() as u64);
+        Ok(())
     }
 
     /// Writes a block, and makes the file reach `end` if it is shorter.
@@ -186,7 +187,8 @@ impl Zpl {
         let object = object.fresh()?;
         object.write(&op.tx, at, data)?;
         op.reach(&object, end)?;
-        op.log_write(&object, at, data.len() as u64)
+        op.log_write(ino, op.named(&object)?, at, data.len() as u64);
+        Ok(())
     }
 
     fn replay_extend(&self, ino: u64, end: u64) -> Result<()> {
@@ -194,7 +196,8 @@ impl Zpl {
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
         op.reach(&object, end)?;
-        op.log_write(&object, end, 1)
+        op.log_write(ino, op.named(&object)?, end, 1);
+        Ok(())
     }
 
     fn replay_size(&self, ino: u64, size: u64) -> Result<()> {

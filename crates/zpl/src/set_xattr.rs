@@ -246,7 +246,7 @@ impl Op<'_> {
             }
         };
         self.set_size(&object, 0, &[])?;
-        self.write_bytes(&object, 0, value.into())
+        self.write_bytes(&object, 0, value.into()).map(drop)
     }
 
     /// Whether there was one.
