@@ -124,6 +124,7 @@ impl Log {
     /// Writes a batch.
     fn write_batch(&self) {
         let mut turn = self.turns.write();
+        let _guard = Abandons(&self.chain);
         match self.write_turn(&mut turn) {
             Ok(Some(sent)) => turn.sent(sent),
             Ok(None) => turn.done(Ok(())),
@@ -159,6 +160,7 @@ impl Log {
     /// Flushes what is written.
     fn flush_batches(&self) {
         let turn = self.turns.flush();
+        let _guard = Abandons(&self.chain);
         let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().saturating_add(1));
         let mut chain = lock(&self.chain);
         chain.written(turn.blocks());
@@ -298,6 +300,7 @@ impl Log {
             for (sum, n) in sums.into_iter().zip([1, block.used as u64, len as u64, pair[0].psize()]) {
                 add(sum, n);
             }
+            self.stats.count_block(pair[0].psize());
             writes.push((pair[0], len));
         }
         let writes: Vec<(BlkPtr, &[u8])> =
@@ -385,6 +388,17 @@ impl Log {
     fn has_blocks(&self) -> bool {
         let chain = lock(&self.chain);
         !chain.is_empty() && chain.old().is_none()
+    }
+}
+
+/// Ends the chain if its owner panics, before others are told.
+struct Abandons<'a>(&'a Mutex<Chain>);
+
+impl Drop for Abandons<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.0).abandon();
+        }
     }
 }
 

@@ -8,6 +8,8 @@ macro_rules! stats {
         #[derive(Debug, Default)]
         pub struct Stats {
             $($(#[$doc])* pub $name: AtomicU64,)*
+            /// Log blocks of at most 4 KiB, of less than 32 KiB, and larger ones.
+            blocks_by_size: [AtomicU64; 3],
         }
 
         impl Stats {
@@ -58,6 +60,18 @@ stats! {
     zil_itx_metaslab_slog_write,
     /// Their sizes.
     zil_itx_metaslab_slog_alloc,
+}
+
+impl Stats {
+    /// Log blocks by their size: of at most 4 KiB, of less than 32 KiB, and larger ones.
+    pub fn blocks_by_size(&self) -> [u64; 3] {
+        self.blocks_by_size.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn count_block(&self, size: u64) {
+        let class = usize::from(size > 4 << 10) + usize::from(size >= 32 << 10);
+        add(&self.blocks_by_size[class], 1);
+    }
 }
 
 /// Adds to a counter.

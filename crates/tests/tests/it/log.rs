@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use base::{Env, Result};
 use device::Device;
@@ -176,14 +176,15 @@ impl Bed {
 
     /// How many writes are there, whole, before the first that is not.
     fn writes(&self) -> u64 {
-        let object = self.set.object(OBJECT).unwrap();
-        let is_there = |n: &u64| {
-            let expect = bytes(*n);
-            let mut got = vec![0; expect.len()];
-            object.read(n * SLOT, &mut got).unwrap();
-            got == expect
-        };
-        (0..WRITES).take_while(is_there).count() as u64
+        (0..WRITES).take_while(|n| self.has(*n)).count() as u64
+    }
+
+    /// Whether write `n` is there, whole.
+    fn has(&self, n: u64) -> bool {
+        let expect = bytes(n);
+        let mut got = vec![0; expect.len()];
+        self.set.object(OBJECT).unwrap().read(n * SLOT, &mut got).unwrap();
+        got == expect
     }
 }
 
@@ -364,6 +365,49 @@ fn threads_commit_together() {
     let bed = Bed::import(&Env::fixed(2000), &shared(left)).unwrap();
     bed.replay().unwrap();
     assert_eq!(bed.writes(), WRITES / 8 * 8);
+}
+
+/// Many who commit at once, each write by one of them, and the power fails: batches that were written while others
+/// were flushed are promised in their order.
+#[test]
+fn what_threads_committed_outlives_a_power_cut() {
+    const THREADS: u64 = 6;
+    for layout in [Layout::LogVdev, Layout::Mirror] {
+        let recording = Recording::new(blank());
+        let bed = Bed::create(&Env::real(), layout, &recorded(&recording));
+        bed.pool.start();
+        let first = recording.len();
+        let promised = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (bed, recording, promised) = (&bed, &recording, &promised);
+                scope.spawn(move || {
+                    for n in (thread..WRITES).step_by(THREADS as usize) {
+                        bed.write(n).unwrap();
+                        bed.log.commit(if n % 5 == 0 { 0 } else { OBJECT }).unwrap();
+                        promised.lock().unwrap().push((recording.len(), n));
+                    }
+                });
+            }
+        });
+        let (mut rng, promised) = (Rng::new(9), promised.into_inner().unwrap());
+        assert_eq!(promised.len() as u64, WRITES);
+        let mut replayed = 0;
+        for _ in 0..25 {
+            let at = first + rng.below((recording.len() - first) as u64 + 1) as usize;
+            let loss = *rng.pick(&Loss::ALL);
+            let devices = shared(recording.cut(at, &mut rng, loss));
+            let left = Bed::import(&Env::fixed(2000), &devices).unwrap();
+            replayed += left.replay().unwrap().len();
+            for (_, n) in promised.iter().filter(|(event, _)| *event <= at) {
+                assert!(left.has(*n), "{layout:?}: write {n} was promised before {at}, {loss:?}");
+            }
+            left.pool.close(PoolState::Exported).unwrap();
+            drop(left);
+            check(&devices);
+        }
+        assert!(replayed > 10, "{layout:?}: only {replayed} writes were replayed");
+    }
 }
 
 /// zdb, if it is there, finds the chain of a pool left mid-load, and no leak.
