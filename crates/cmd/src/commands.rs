@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{inspect, offline, output, serve, zdb, zfs, zpool};
+use crate::{bench, inspect, offline, output, serve, zdb, zfs, zilstat, zpool};
 
 /// One command of the program.
 struct Command {
@@ -26,6 +26,8 @@ const COMMANDS: &[Command] = &[
     plain("cp", "copy files out of a pool, offline", offline::cp),
     plain("stat", "show what is known of files, offline", offline::stat),
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
+    plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
+    plain("bench", "measure synchronous writes of file systems and devices", bench::run),
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),

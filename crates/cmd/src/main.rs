@@ -2,16 +2,19 @@
 //!
 //! ```text
 //!   cenote ls ...      ─┐
-//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | zdb | zpool | zfs | serve
+//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | zdb | zpool | zfs | serve
 //!   zpool ... (a link) ─┘
 //! ```
 //!
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
+//! - [`zilstat`]: asks pool processes what they log.
+//! - [`bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
 //!   read their command lines.
 
+mod bench;
 mod commands;
 mod getopt;
 mod inspect;
@@ -23,6 +26,7 @@ mod serve;
 mod time;
 mod zdb;
 mod zfs;
+mod zilstat;
 mod zpool;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@
 //! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
 //! - `served`: the state; `live`: the pool in it, for reading or for writing; `mounts`, `source`: what is
 //!   mounted; `locks`: against a second opener.
+//! - [`kstat`]: counters as files.
 //! - [`cachefile`]: what property `cachefile` asks for.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
 //!   happens at mountpoints, so that a process that is killed never waits for itself.
@@ -19,6 +20,7 @@
 pub mod cachefile;
 pub mod client;
 pub mod daemon;
+mod kstat;
 pub mod leftovers;
 pub mod live;
 pub mod locks;
@@ -33,7 +35,7 @@ pub mod wire;
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use base::Env;
 use fuse::Unmount;
@@ -201,9 +203,15 @@ fn serve(
         let told = served.clone();
         spawn("report", move || drop(told.report()))?;
     }
+    let counters = kstat::Files::new(dir.path(), &name).inspect_err(|e| tracing::warn!("no counters are written: {e}"));
+    let counters = Arc::new(Mutex::new(counters.ok()));
+    let (counted, written) = (served.clone(), counters.clone());
+    spawn("kstat", move || write_counters(&counted, &written))?;
     notify.ready().map_err(failed)?;
     tracing::info!(pool = name, "imported");
     let why = ended.recv().unwrap_or(End::Signal);
+    // nobody writes them any more
+    drop(counters.lock().unwrap_or_else(PoisonError::into_inner).take());
     finish(&served, why, claim);
     Ok(())
 }
@@ -220,6 +228,22 @@ fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     failures.iter().for_each(|line| notify.err(line));
     if !failures.is_empty() && mounts.verb == "import" {
         notify.err("Import was successful, but unable to mount some datasets");
+    }
+}
+
+/// Writes counters to files until these are gone.
+fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
+    loop {
+        // before they are locked: the pool may keep it waiting
+        let [own, shared] = served.kstats();
+        {
+            let files = files.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(files) = &*files else { return };
+            if let Err(e) = files.write(&own, &shared, served.now_ns()) {
+                tracing::debug!("counters are not written: {e}");
+            }
+        }
+        std::thread::sleep(kstat::PERIOD);
     }
 }
 

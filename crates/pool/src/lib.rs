@@ -31,7 +31,10 @@ pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
-pub use live::{LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, Open, Shape, SyncContext, WRITABLE_FEATURES};
+pub use live::{
+    LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, Off, Open, Shape, SyncContext,
+    WRITABLE_FEATURES,
+};
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use scan::{FoundDevice, LabelKind, Scan, scan};
 pub use space::Space;

@@ -35,7 +35,7 @@ mod sync;
 mod tasks;
 mod vdevs;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
 use std::time::Duration;
@@ -51,6 +51,7 @@ use datasets::KnownRoom;
 pub use import::WRITABLE_FEATURES;
 use leaves::Watch;
 pub use leaves::{Off, Open};
+pub use logs::{LogMoment, LogTotals};
 use missed::Missed;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use owner_quotas::KnownLimits;
@@ -98,6 +99,8 @@ pub struct LivePool {
     /// Is closed when the thread that syncs has ended.
     thread: Mutex<Option<mpsc::Receiver<()>>>,
     ends: AtomicBool,
+    /// What was logged, when the latest groups were closed.
+    logged: Mutex<VecDeque<LogMoment>>,
 }
 
 /// A head whose objects may be changed.
@@ -144,6 +147,7 @@ impl LivePool {
             has_thread: AtomicBool::new(false),
             thread: Mutex::default(),
             ends: AtomicBool::new(false),
+            logged: Mutex::default(),
         })
     }
 
@@ -205,6 +209,7 @@ impl LivePool {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
         let txg = self.txgs.close();
+        self.note_logged(txg);
         match self.sync_txg(txg) {
             Ok(()) => {
                 self.txgs.synced(txg);

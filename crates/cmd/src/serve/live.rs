@@ -22,9 +22,11 @@ use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, Open
 use vdev::spec::Bias;
 use zpl::{CaseMode, NewFs, Room, SyncMode, Zpl};
 
+use super::kstat::Kstat;
 use super::locks::{self, Locks};
 use crate::zfs::host::DatasetChange;
 use crate::zfs::limits::Limit;
+use crate::zilstat::{self, report::LogReport};
 use crate::zpool::compat::{self, Allowed};
 use crate::zpool::create::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use crate::zpool::pool_props;
@@ -56,6 +58,27 @@ impl ServedPool {
             ServedPool::ReadOnly(_) => Err(Error::new(Kind::ReadOnly, "pool is read-only")),
             ServedPool::Live(live) => Ok(live),
         }
+    }
+
+    /// What its logs have done, `now_ns` after it was imported; `None` if it has none.
+    pub fn log_report(&self, now_ns: u64) -> Option<LogReport> {
+        self.live().ok().map(|live| zilstat::report::gather(live, now_ns))
+    }
+
+    /// Counters as files: those of the pool, and what it adds to those of all pools.
+    pub fn kstats(&self) -> [Vec<Kstat>; 2] {
+        let Ok(live) = self.live() else { return [Vec::new(), Vec::new()] };
+        let (view, logs) = (live.view(), live.log_stats());
+        let mut sums = zil::Stats::default().all();
+        let mut own = Vec::new();
+        for (id, stats) in logs {
+            sums.iter_mut().zip(&stats).for_each(|((_, sum), (_, value))| *sum += value);
+            // a dataset that is being destroyed has no name any more
+            let Ok(name) = view.dsl().name_of(id) else { continue };
+            let text = Some(("dataset_name", name));
+            own.push(Kstat { text, ..Kstat::new(format!("objset-{id:#x}"), stats) });
+        }
+        [own, vec![Kstat::new("zil", sums)]]
     }
 
     /// Brings all changes to disk.

@@ -8,6 +8,7 @@
 //!     tank.sock                 the control socket of pool "tank"
 //!     tank.lock                 locked for as long as that process lives
 //!     tank.log                  what it has to tell
+//!     kstat/                    counters of all of them (`kstat`)
 //! ```
 //!
 //! Invariants: the folder belongs to the user and nobody else can write in it; whoever holds the lock
@@ -63,6 +64,11 @@ impl RunDir {
             return Err(unusable(&path, "other users have access to it"));
         }
         Ok(RunDir { path, folder })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Names in the file names of all sockets there are, in no order.

@@ -9,6 +9,7 @@ use fuse::Unmount;
 use pool::{Off, Pool, PoolState};
 
 use super::cachefile;
+use super::kstat::Kstat;
 use super::live::ServedPool;
 use super::locks::Locks;
 use super::mounts::Mounts;
@@ -71,6 +72,16 @@ impl Served {
         self.pool.is_writable()
     }
 
+    /// Counters as files: those of the pool, and what it adds to those of all pools.
+    pub fn kstats(&self) -> [Vec<Kstat>; 2] {
+        self.pool.kstats()
+    }
+
+    /// Nanoseconds since the process began.
+    pub fn now_ns(&self) -> u64 {
+        self.env.ticks_ns()
+    }
+
     /// Guid of the pool.
     pub fn guid(&self) -> u64 {
         self.pool.view().guid()
@@ -93,6 +104,11 @@ impl Served {
         match request {
             Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
             Request::Io => Ok(Reply::Io(io_report::gather(&self.pool.view(), self.env.ticks_ns()))),
+            Request::Logs => match self.pool.log_report(self.env.ticks_ns()) {
+                Some(report) => Ok(Reply::Logs(report)),
+                // nothing is logged where nothing is written
+                None => Ok(Reply::Done),
+            },
             Request::Damaged => errors::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
             Request::Dedup => gather::dedup(&self.pool.view()).map(Reply::Dedup),
             Request::History => self.history(part),

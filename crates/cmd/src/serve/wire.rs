@@ -17,12 +17,13 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::zfs;
+use crate::zilstat::report::LogReport;
 use crate::zpool::create::wish::{WishedDevices, WishedLeaf};
 use crate::zpool::io_report::IoReport;
 use crate::zpool::report::{DedupReport, PoolReport, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -48,6 +49,8 @@ pub enum Request {
     Report,
     /// For what `zpool iostat` shows.
     Io,
+    /// For what `cenote zilstat` shows.
+    Logs,
     /// For the names of damaged files.
     Damaged,
     /// For the dedup tables.
@@ -158,6 +161,7 @@ pub enum Request {
 pub enum Reply {
     Report(Box<PoolReport>),
     Io(IoReport),
+    Logs(LogReport),
     Damaged(Vec<String>),
     Dedup(DedupReport),
     /// Some records, each a packed list in hexadecimal digits.

@@ -79,6 +79,14 @@ fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
     Ok(spec)
 }
 
+/// Whether a device may be overwritten that is no pool's. Errors: why not, for the user; with `force`, only what
+/// no force can put aside.
+pub fn check_device(path: &str, force: bool) -> Result<(), String> {
+    let imported = client::hellos().map_err(|e| e.to_string())?;
+    let imported: Vec<Imported> = imported.into_iter().map(|hello| (hello.pool, hello.guid)).collect();
+    check_devices(&Spec::parse(&[path.to_owned()])?, &imported, force, &Vec::new)
+}
+
 /// Whether devices may be used; `uneven` tells what speaks against how. With `force`, only what no force can put
 /// aside. Errors: the whole text for the user.
 pub(super) fn check_devices(

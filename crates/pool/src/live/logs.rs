@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
@@ -22,6 +23,32 @@ use crate::Pool;
 
 /// A chain that has ended is gone after so many groups.
 const GROUPS_OF_A_LOG: usize = 4;
+/// Of so many groups it is known what was logged.
+const MOMENTS_MAX: usize = 64;
+
+/// What the intent logs of a pool have done since it was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogTotals {
+    /// Bytes of records.
+    pub used_bytes: u64,
+    /// Bytes of the log blocks that they are in.
+    pub block_bytes: u64,
+    /// Log blocks.
+    pub blocks: u64,
+    /// Of these, those of at most 4 KiB, of less than 32 KiB, and larger ones.
+    pub by_size: [u64; 3],
+}
+
+/// The same when a group was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogMoment {
+    /// The group.
+    pub txg: u64,
+    /// When, by the clock of the environment, in nanoseconds.
+    pub at_ns: u64,
+    /// What they had done.
+    pub totals: LogTotals,
+}
 
 impl LivePool {
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
@@ -40,6 +67,35 @@ impl LivePool {
     /// What intent logs have done, by the object of the dataset.
     pub fn log_stats(&self) -> Vec<(u64, Vec<(&'static str, u64)>)> {
         self.open_heads().into_iter().map(|(id, head)| (id, head.log.stats().all())).collect()
+    }
+
+    /// What all logs have done.
+    pub fn log_totals(&self) -> LogTotals {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut totals = LogTotals::default();
+        for (_, head) in self.open_heads() {
+            let stats = head.log.stats();
+            totals.used_bytes += load(&stats.zil_itx_metaslab_normal_bytes) + load(&stats.zil_itx_metaslab_slog_bytes);
+            totals.block_bytes += load(&stats.zil_itx_metaslab_normal_alloc) + load(&stats.zil_itx_metaslab_slog_alloc);
+            totals.blocks += load(&stats.zil_itx_metaslab_normal_count) + load(&stats.zil_itx_metaslab_slog_count);
+            totals.by_size.iter_mut().zip(stats.blocks_by_size()).for_each(|(sum, count)| *sum += count);
+        }
+        totals
+    }
+
+    /// What all logs had done when each of the latest groups was closed, in the order of groups.
+    pub fn log_moments(&self) -> Vec<LogMoment> {
+        lock(&self.logged).iter().copied().collect()
+    }
+
+    /// Group `txg` was closed.
+    pub(super) fn note_logged(&self, txg: u64) {
+        let moment = LogMoment { txg, at_ns: self.env.ticks_ns(), totals: self.log_totals() };
+        let mut logged = lock(&self.logged);
+        if logged.len() == MOMENTS_MAX {
+            logged.pop_front();
+        }
+        logged.push_back(moment);
     }
 
     /// Takes up the head of a dataset.

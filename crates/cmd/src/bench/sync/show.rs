@@ -1,0 +1,127 @@
+//! What was measured, as a table, as JSON, and as a chart.
+
+use serde_json::{Value, json};
+
+use super::super::plot::{Chart, Line};
+use super::target::Target;
+use super::verdict::Verdict;
+use super::{Measured, Survey};
+use crate::nicenum::{nicebytes, nicenum, nicetime};
+
+/// Above the rows of a target.
+pub fn heading(target: &Target, threads: u32) -> String {
+    let how = match target.kind() {
+        "device" => "write past caches, flush",
+        _ => "write, fsync",
+    };
+    let counts = if threads == 1 { vec![1] } else { vec![1, threads] };
+    let group = |n: u32| format!("  {:^43}", format!("{n} thread{}", if n == 1 { "" } else { "s" }));
+    let names = "  writes/s  bytes/s       p50     p99   p99.9";
+    let groups: String = counts.iter().map(|n| group(*n)).collect();
+    format!("{}: {how}\n{:>6}{groups}\n{:>6}{}\n", target.path(), "", "size", names.repeat(counts.len()))
+}
+
+/// A size, with each number of threads.
+pub fn row(measured: &[Measured]) -> String {
+    let mut line = format!("{:>6}", measured.first().map_or(String::new(), |row| nicebytes(row.size)));
+    for row in measured {
+        let [p50, p99, p999] = row.percentiles_ns.map(nicetime);
+        let bytes = nicebytes((row.rate() * row.size as f64) as u64);
+        line += &format!("{:>10}{bytes:>9}{p50:>10}{p99:>8}{p999:>8}", rate(row.rate()));
+    }
+    line.trim_end().to_owned() + "\n"
+}
+
+fn rate(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+/// Everything.
+pub fn json(surveys: &[Survey], verdict: Option<&Verdict>) -> Value {
+    let row = |row: &Measured| {
+        let [p50, p99, p999] = row.percentiles_ns;
+        json!({
+            "size": row.size, "threads": row.threads, "writes": row.count, "seconds": row.seconds,
+            "writes_per_s": row.rate(), "bytes_per_s": row.rate() * row.size as f64,
+            "p50_ns": p50, "p99_ns": p99, "p99.9_ns": p999,
+        })
+    };
+    let survey = |survey: &Survey| json!({ "path": survey.path, "kind": survey.kind, "results": survey.rows.iter().map(row).collect::<Vec<_>>() });
+    let mut all = json!({ "targets": surveys.iter().map(survey).collect::<Vec<_>>() });
+    if let Some(verdict) = verdict {
+        let factor = |(threads, factor): &(u32, f64)| json!({ "threads": threads, "factor": factor });
+        all["verdict"] = json!({
+            "is_worth_it": verdict.is_worth_it(),
+            "factors": verdict.factors.iter().map(factor).collect::<Vec<_>>(),
+            "text": verdict.to_string(),
+        });
+    }
+    all
+}
+
+/// Writes a second over sizes: a line for each target and number of threads.
+pub fn chart(surveys: &[Survey]) -> Chart {
+    let mut lines = Vec::new();
+    for survey in surveys {
+        let mut threads: Vec<u32> = survey.rows.iter().map(|row| row.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let of = |n: u32| survey.rows.iter().filter(move |row| row.threads == n).map(|row| (row.size, row.rate()));
+        let name = survey.path.rsplit('/').next().unwrap_or_default();
+        lines.extend(
+            threads
+                .into_iter()
+                .map(|n| Line { name: format!("{name}, {}", nicenum(n.into())), points: of(n).collect() }),
+        );
+    }
+    Chart {
+        title: "Synchronous writes, by path and threads".into(),
+        x_label: "bytes of a write".into(),
+        y_label: "writes/s".into(),
+        lines,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn surveys() -> Vec<Survey> {
+        let measured = |size, threads| Measured {
+            size,
+            threads,
+            count: 100 * u64::from(threads),
+            seconds: 2.0,
+            percentiles_ns: [1_000_000, 2_000_000, 30_000_000],
+        };
+        let rows = [1, 2, 4].iter().flat_map(|size| [measured(*size, 1), measured(*size, 16)]).collect();
+        vec![Survey { path: "/mnt/pool".into(), kind: "folder", rows }]
+    }
+
+    #[test]
+    fn rows_stand_below_their_heading() {
+        let surveys = surveys();
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(dir.path(), false, false).unwrap();
+        let heading = heading(&target, 16);
+        let names = heading.lines().last().unwrap();
+        let line = row(&surveys[0].rows[..2]);
+        assert_eq!(
+            line,
+            "    1B        50      50B       1ms     2ms    30ms       800     800B       1ms     2ms    30ms\n"
+        );
+        assert_eq!(names.len(), line.trim_end().len(), "{names}\n{line}");
+    }
+
+    #[test]
+    fn json_and_chart_have_all() {
+        let surveys = surveys();
+        let json = json(&surveys, None);
+        assert_eq!(json["targets"][0]["results"][1]["writes_per_s"], 800.0);
+        assert_eq!(json["targets"][0]["results"][5]["size"], 4);
+        assert!(json.get("verdict").is_none());
+        let chart = chart(&surveys);
+        let lines: Vec<(&str, usize)> = chart.lines.iter().map(|line| (&*line.name, line.points.len())).collect();
+        assert_eq!(lines, [("pool, 1", 3), ("pool, 16", 3)]);
+    }
+}

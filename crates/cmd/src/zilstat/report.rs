@@ -1,0 +1,82 @@
+//! What the intent logs of an imported pool have done: what its process tells `cenote zilstat`.
+
+use pool::{LivePool, LogMoment, LogTotals};
+use serde::{Deserialize, Serialize};
+
+/// Sums since the pool was imported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogSums {
+    /// Bytes of records.
+    pub used_bytes: u64,
+    /// Bytes of the log blocks that they are in.
+    pub block_bytes: u64,
+    /// Log blocks.
+    pub blocks: u64,
+    /// Of these, those of at most 4 KiB, of less than 32 KiB, and larger ones.
+    pub by_size: [u64; 3],
+}
+
+/// The sums when a transaction group was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEnd {
+    /// The group.
+    pub txg: u64,
+    /// When, in nanoseconds since the pool was imported.
+    pub at_ns: u64,
+    /// The sums.
+    pub sums: LogSums,
+}
+
+/// See the top of the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogReport {
+    /// Now, in nanoseconds since the pool was imported.
+    pub now_ns: u64,
+    /// The sums now.
+    pub sums: LogSums,
+    /// The ends of the latest groups, in their order.
+    pub groups: Vec<GroupEnd>,
+}
+
+impl LogSums {
+    /// What was added since `before`. A log that is destroyed takes what it has done with it.
+    pub fn since(&self, before: &LogSums) -> LogSums {
+        let size = |at: usize| self.by_size[at].saturating_sub(before.by_size[at]);
+        LogSums {
+            used_bytes: self.used_bytes.saturating_sub(before.used_bytes),
+            block_bytes: self.block_bytes.saturating_sub(before.block_bytes),
+            blocks: self.blocks.saturating_sub(before.blocks),
+            by_size: [size(0), size(1), size(2)],
+        }
+    }
+
+    /// Both together.
+    pub fn plus(&self, other: &LogSums) -> LogSums {
+        LogSums {
+            used_bytes: self.used_bytes + other.used_bytes,
+            block_bytes: self.block_bytes + other.block_bytes,
+            blocks: self.blocks + other.blocks,
+            by_size: [0, 1, 2].map(|at| self.by_size[at] + other.by_size[at]),
+        }
+    }
+}
+
+impl LogReport {
+    /// The most bytes of log blocks that were allocated for one group, of those of which both ends are known.
+    pub fn heaviest_group(&self) -> Option<u64> {
+        self.groups.windows(2).map(|pair| pair[1].sums.since(&pair[0].sums).block_bytes).max()
+    }
+}
+
+/// What a pool's process knows.
+pub fn gather(pool: &LivePool, now_ns: u64) -> LogReport {
+    let end = |moment: LogMoment| GroupEnd { txg: moment.txg, at_ns: moment.at_ns, sums: moment.totals.into() };
+    LogReport { now_ns, sums: pool.log_totals().into(), groups: pool.log_moments().into_iter().map(end).collect() }
+}
+
+impl From<LogTotals> for LogSums {
+    fn from(totals: LogTotals) -> LogSums {
+        let LogTotals { used_bytes, block_bytes, blocks, by_size } = totals;
+        LogSums { used_bytes, block_bytes, blocks, by_size }
+    }
+}
