@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use base::{AlignedBuf, Block, Data, Error, Result};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::uio::{readv, writev};
 
 use crate::device::open_device;
@@ -49,6 +50,13 @@ impl Channel {
         // SAFETY: the kernel reads one u32, the descriptor to be joined.
         unsafe { ioctl::clone(other.as_raw_fd(), &raw mut ours) }.map_err(std::io::Error::from)?;
         Ok(Channel(other))
+    }
+
+    /// The same, from which a request is taken only if there is one.
+    pub(crate) fn another_eager(&self) -> Result<Channel> {
+        let other = self.another()?;
+        fcntl(&other.0, FcntlArg::F_SETFL(OFlag::O_RDWR | OFlag::O_NONBLOCK)).map_err(std::io::Error::from)?;
+        Ok(other)
     }
 
     /// Sends a message, which is taken as a whole or not at all.
@@ -99,7 +107,8 @@ impl Inbox {
         Inbox { head: [0; HEAD_BYTES], buffers, whole: Vec::new(), len: 0 }
     }
 
-    /// Takes the next request from the kernel. Errors: `ENODEV` when all is unmounted.
+    /// Takes the next request from the kernel. Errors: `ENODEV` when all is unmounted;
+    /// `EAGAIN` from an eager channel if there is none.
     pub(crate) fn receive(&mut self, channel: &Channel) -> nix::Result<()> {
         self.let_go();
         self.len = 0;

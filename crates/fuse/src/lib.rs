@@ -9,7 +9,7 @@
 //!     |  one request             |
 //!     |                      helper.rs   a process of its own: what must not be done by who serves mounts
 //!     |                          |
-//!   channel.rs wire.rs       serve.rs    handshake, threads; mount.rs: is it mounted, unmount, wait
+//!   channel.rs wire.rs       serve.rs    handshake, threads; turns.rs: whose turn; mount.rs: is it mounted, unmount, wait
 //!     |                          |
 //!   session.rs               one short function per request; reply.rs: its answer
 //!     |        \
@@ -62,6 +62,7 @@ mod session;
 mod snapshots;
 mod statfs;
 mod tree;
+mod turns;
 mod wire;
 mod xattr;
 

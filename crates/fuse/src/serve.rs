@@ -1,7 +1,7 @@
 //! Serving a mount: the handshake with the kernel, and the threads that take requests.
 //!
 //! Above is [`mount`](crate::mount), which runs it; below, [`channel`](crate::channel) moves the messages, and
-//! [`session`](crate::session) answers them.
+//! [`session`](crate::session) answers them, and [`turns`](crate::turns) says which thread takes the next one.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use crate::channel::{Channel, Inbox};
 use crate::reply::Reply;
 use crate::session::{IO_BYTES_MAX, Session};
 use crate::tree::Source;
+use crate::turns::{Looks, Seat, Turns};
 use crate::wire::{self, INIT_OUT_BYTES, Out, opcode};
 
 /// Reads ahead of readers that the kernel may have under way at once.
@@ -54,6 +55,14 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
     }
 }
 
+/// What the threads of a mount share.
+struct Taker<S: Source> {
+    session: Arc<Session<S>>,
+    turns: Turns,
+    /// Whoever takes requests alone looks here before he sleeps.
+    eager: Arc<Channel>,
+}
+
 /// Takes requests on `n_threads` threads until all is unmounted, and tells the session of the end. Errors: those
 /// of threads, the first one's; what the kernel sends and is no request.
 pub(crate) fn run<S: Source>(session: &Arc<Session<S>>, channel: &Arc<Channel>, n_threads: usize) -> Result<()> {
@@ -61,11 +70,12 @@ pub(crate) fn run<S: Source>(session: &Arc<Session<S>>, channel: &Arc<Channel>, 
     for _ in 1..n_threads {
         channels.push(Arc::new(channel.another()?));
     }
+    let eager = Arc::new(channel.another_eager()?);
+    let taker = Arc::new(Taker { session: session.clone(), turns: Turns::default(), eager });
     let mut threads = Vec::new();
     for (n, channel) in channels.into_iter().enumerate() {
-        let session = session.clone();
-        let thread = move || take_requests(&session, &channel);
-        threads.push(std::thread::Builder::new().name(format!("fuse-{n}")).spawn(thread)?);
+        let taker = taker.clone();
+        threads.push(std::thread::Builder::new().name(format!("fuse-{n}")).spawn(move || taker.run(&channel))?);
     }
     let mut result = Ok(());
     for thread in threads {
@@ -76,20 +86,57 @@ pub(crate) fn run<S: Source>(session: &Arc<Session<S>>, channel: &Arc<Channel>, 
     result
 }
 
-fn take_requests<S: Source>(session: &Session<S>, channel: &Arc<Channel>) -> Result<()> {
-    let mut inbox = Inbox::new();
-    loop {
-        match inbox.receive(channel) {
-            Ok(()) => {}
-            Err(Errno::ENODEV) => return Ok(()),
-            Err(errno) => return Err(std::io::Error::from(errno).into()),
+impl<S: Source> Taker<S> {
+    /// A thread's work; `patient` is the channel where it sleeps.
+    fn run(&self, patient: &Arc<Channel>) -> Result<()> {
+        let mut inbox = Inbox::new();
+        let mut looks = Looks::default();
+        loop {
+            let seat = self.turns.enter();
+            while seat.stays() {
+                let (channel, at_once) = match self.receive(&mut inbox, &mut looks, patient, &seat) {
+                    Ok(received) => received,
+                    Err(Errno::ENODEV) => {
+                        self.turns.end();
+                        return Ok(());
+                    }
+                    Err(errno) => return Err(std::io::Error::from(errno).into()),
+                };
+                let request = inbox.request()?;
+                let header = request.header;
+                let reply = Reply::new(header.unique, channel.clone());
+                if header.opcode == opcode::DESTROY {
+                    return reply.done();
+                }
+                self.turns.taken(header.pid, header.opcode == opcode::READ, at_once);
+                self.session.answer(request, reply);
+                self.turns.done();
+            }
         }
-        let request = inbox.request()?;
-        let reply = Reply::new(request.header.unique, channel.clone());
-        if request.header.opcode == opcode::DESTROY {
-            reply.ok();
-            return Ok(());
+    }
+
+    /// Takes the next request: from which channel, and whether it was there at once.
+    fn receive<'a>(
+        &'a self,
+        inbox: &mut Inbox,
+        looks: &mut Looks,
+        patient: &'a Arc<Channel>,
+        seat: &Seat<'_>,
+    ) -> nix::Result<(&'a Arc<Channel>, bool)> {
+        let mut is_first = true;
+        while seat.is_alone() {
+            match inbox.receive(&self.eager) {
+                Err(Errno::EAGAIN) if looks.go_on(is_first, self.session.env.ticks_ns()) => is_first = false,
+                Err(Errno::EAGAIN) => break,
+                received => {
+                    if !is_first {
+                        looks.paid();
+                    }
+                    return received.map(|()| (&self.eager, is_first));
+                }
+            }
         }
-        session.answer(request, reply);
+        inbox.receive(patient)?;
+        Ok((patient, false))
     }
 }

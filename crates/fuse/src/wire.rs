@@ -120,6 +120,8 @@ pub(crate) struct Header {
     /// Who asks.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// The task; 0 if it is none that this process can see.
+    pub(crate) pid: u32,
 }
 
 impl Header {
@@ -133,6 +135,7 @@ impl Header {
             node: words.u64()?,
             uid: words.u32()?,
             gid: words.u32()?,
+            pid: words.u32()?,
         })
     }
 }
@@ -273,7 +276,7 @@ mod tests {
         whole.extend_from_slice(b"ab\0");
         let header = Header::parse(&whole).unwrap();
         assert_eq!((header.len, header.opcode, header.unique, header.node), (43, opcode::LOOKUP, 7, 1));
-        assert_eq!((header.uid, header.gid), (1000, 100));
+        assert_eq!((header.uid, header.gid, header.pid), (1000, 100, 5));
         for len in 0..IN_HEADER_BYTES {
             assert!(Header::parse(&whole[..len]).is_err());
         }
