@@ -1,80 +1,74 @@
-//! The sharded cache and its eviction.
+//! The cache over a pipeline: who needs a block gets it from RAM, or reads it for all who need it.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use base::{Block, Error, Kind, Result};
 use format::blkptr::BlkPtr;
-use rustc_hash::{FxBuildHasher, FxHashMap};
-use std::hash::BuildHasher;
 use zio::{Mode, ReadRequest, Zio};
 
-const SHARDS: usize = 32;
+use crate::budget::Budget;
+use crate::policy::{Contents, Purpose};
+use crate::pressure::Gauge;
+use crate::shard::{Ask, Found, Key};
+use crate::stats::{self, Stats};
+use crate::store::Store;
+use crate::worker::Worker;
 
-/// Counters since the cache was made.
+/// What may be kept of a dataset's blocks: its property `primarycache`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Reads served from RAM, including those that waited for another's read.
-    pub hits: u64,
-    /// Reads that went to the devices.
-    pub misses: u64,
-    /// Bytes of the blocks held.
-    pub bytes: u64,
+#[repr(u8)]
+pub enum Keep {
+    /// `all`
+    #[default]
+    All,
+    /// `metadata`
+    Metadata,
+    /// `none`
+    Nothing,
 }
+
+impl Keep {
+    /// The value of the property by its name; unknown ones keep all.
+    pub fn of_property(value: &str) -> Keep {
+        match value {
+            "metadata" => Keep::Metadata,
+            "none" => Keep::Nothing,
+            _ => Keep::All,
+        }
+    }
+
+    /// The reverse of `as u8`.
+    pub fn of_u8(n: u8) -> Keep {
+        [Keep::All, Keep::Metadata, Keep::Nothing].into_iter().find(|keep| *keep as u8 == n).unwrap_or_default()
+    }
+
+    fn allows(self, contents: Contents) -> bool {
+        self == Keep::All || self == Keep::Metadata && contents == Contents::Metadata
+    }
+}
+
+/// The part of memory that buffers may take that nobody uses.
+const FREE_PART: u64 = 16;
 
 /// The read cache of one pool.
 pub struct Cache {
     zio: Arc<Zio>,
-    shards: Vec<Mutex<Shard>>,
-    shard_bytes_max: u64,
-    hits: AtomicU64,
-    misses: AtomicU64,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    dva: [u64; 2],
-    birth: u64,
-}
-
-#[derive(Default)]
-struct Shard {
-    slots: FxHashMap<Key, Slot>,
-    queue: VecDeque<Key>,
-    bytes: u64,
-}
-
-enum Slot {
-    Ready { block: Block, used: AtomicBool },
-    Loading(Arc<Loading>),
-}
-
-/// A read under way, which others may wait for.
-#[derive(Default)]
-struct Loading {
-    outcome: Mutex<Option<Option<Block>>>,
-    done: Condvar,
-}
-
-/// What a request needs: nothing more, a wait, or a read of its own.
-enum Found {
-    Ready(Block),
-    Wait(Arc<Loading>),
-    Read(Arc<Loading>),
-    Uncached,
+    store: Arc<Store>,
 }
 
 impl Cache {
-    /// A cache over `zio` that holds up to `bytes_max` bytes of block contents.
+    /// A cache over `zio` that holds up to `bytes_max` bytes.
     pub fn new(zio: Arc<Zio>, bytes_max: u64) -> Cache {
-        Cache {
-            zio,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            shard_bytes_max: bytes_max / SHARDS as u64,
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
-        }
+        Cache { zio, store: Arc::new(Store::new(Budget::fixed(bytes_max))) }
+    }
+
+    /// A cache that takes what memory and tunables allow, and a worker that keeps it so.
+    pub fn of_system(zio: Arc<Zio>, gauge: Gauge) -> (Cache, Worker) {
+        let env = zio.env().clone();
+        let store = Arc::new(Store::new(Budget::of_system(&env, &gauge)));
+        base::keep_free_at_most(gauge.limit().unwrap_or(u64::MAX) / FREE_PART);
+        let worker = Worker::new(&store, &env, gauge);
+        (Cache { zio, store }, worker)
     }
 
     /// The pipeline below.
@@ -83,16 +77,30 @@ impl Cache {
     }
 
     /// The contents of a block; errors as from [`Zio::read`].
-    pub fn get(&self, request: ReadRequest) -> Result<Block> {
-        if let Some(block) = self.peek(&request) {
+    pub fn get(&self, request: ReadRequest, keep: Keep) -> Result<Block> {
+        if is_cacheable(&request)
+            && let Some(Found::Ready(block)) = self.store.hit(&ask(&request, Purpose::Demand, keep))
+        {
             return Ok(block);
         }
-        self.get_batch(&[request]).pop().expect("one result a request")
+        self.get_batch(&[request], keep).pop().expect("one result a request")
     }
 
     /// The contents of many blocks, read in one batch as far as they are not there.
-    pub fn get_batch(&self, requests: &[ReadRequest]) -> Vec<Result<Block>> {
-        let found: Vec<Found> = requests.iter().map(|request| self.find(request)).collect();
+    pub fn get_batch(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Block>> {
+        let found: Vec<Found> = requests.iter().map(|request| self.find(request, Purpose::Demand, keep)).collect();
+        self.complete(requests, found, Purpose::Demand)
+    }
+
+    /// Brings blocks into the cache that will be asked for soon. Errors are for who asks for them.
+    pub fn prefetch(&self, requests: &[ReadRequest], keep: Keep) {
+        let found = requests.iter().map(|request| (*request, self.find_ahead(request, keep)));
+        let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Found::Read(_))).unzip();
+        drop(self.complete(&requests, found, Purpose::Prefetch));
+    }
+
+    /// Reads what is to be read, and waits for what others read.
+    fn complete(&self, requests: &[ReadRequest], found: Vec<Found>, purpose: Purpose) -> Vec<Result<Block>> {
         let absent = |found: &Found| matches!(found, Found::Read(_) | Found::Uncached);
         let to_read: Vec<ReadRequest> =
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
@@ -108,7 +116,7 @@ impl Cache {
                 Found::Uncached => Some(read.next().expect("one result a request").map(Block::from)),
                 Found::Read(loading) => {
                     let result = read.next().expect("one result a request").map(Block::from);
-                    self.fulfil(Key::of(&request.bp), loading, result.as_ref().ok());
+                    self.store.fulfil(&ask(request, purpose, Keep::All), loading, result.as_ref().ok());
                     Some(result)
                 }
             });
@@ -126,26 +134,10 @@ impl Cache {
         finished.collect()
     }
 
-    /// The contents of a block if they are in RAM already.
-    pub fn peek(&self, request: &ReadRequest) -> Option<Block> {
-        if !is_cacheable(request) {
-            return None;
-        }
-        let key = Key::of(&request.bp);
-        match self.shard(&key).slots.get(&key) {
-            Some(Slot::Ready { block, used }) if is_same_size(block, request) => {
-                used.store(true, Ordering::Relaxed);
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                Some(block.clone())
-            }
-            _ => None,
-        }
-    }
-
     /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
     /// block at that address.
-    pub fn insert(&self, bp: &BlkPtr, block: &Block) {
-        self.put(bp, block, true);
+    pub fn insert(&self, bp: &BlkPtr, block: &Block, keep: Keep) {
+        self.put(bp, block, keep.allows(contents(bp)));
     }
 
     /// As [`Cache::insert`], but only if something was kept of an earlier block: for one that is not worth
@@ -158,117 +150,28 @@ impl Cache {
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
-        let key = Key::of(bp);
-        let mut shard = self.shard(&key);
-        match shard.slots.get_mut(&key) {
-            Some(Slot::Ready { block: old, .. }) => {
-                let before = old.len() as u64;
-                *old = block.clone();
-                shard.bytes = shard.bytes - before + block.len() as u64;
-            }
-            // nobody reads what has not been written
-            Some(Slot::Loading(_)) => return,
-            None if !keeps_new || block.len() as u64 > self.shard_bytes_max => return,
-            None => {
-                shard.slots.insert(key, Slot::Ready { block: block.clone(), used: AtomicBool::new(false) });
-                shard.queue.push_back(key);
-                shard.bytes += block.len() as u64;
-            }
-        }
-        shard.evict(self.shard_bytes_max);
+        let (key, len) = (Key::of(bp), bp.lsize());
+        let ask = Ask { key, len, contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
+        self.store.keep(&ask, block, keeps_new);
     }
 
-    /// Counters.
+    /// Counters in short.
     pub fn stats(&self) -> Stats {
-        Stats {
-            hits: self.hits.load(Ordering::Relaxed),
-            misses: self.misses.load(Ordering::Relaxed),
-            bytes: self.shards.iter().map(|shard| lock(shard).bytes).sum(),
-        }
+        Stats::of(&self.store)
     }
 
-    fn find(&self, request: &ReadRequest) -> Found {
-        if !is_cacheable(request) {
-            return Found::Uncached;
-        }
-        let key = Key::of(&request.bp);
-        let mut shard = self.shard(&key);
-        let found = match shard.slots.get(&key) {
-            Some(Slot::Ready { block, used }) if is_same_size(block, request) => {
-                used.store(true, Ordering::Relaxed);
-                Found::Ready(block.clone())
-            }
-            // two pointers to one address that disagree about its size: one of them is damaged
-            Some(Slot::Ready { .. }) => Found::Uncached,
-            Some(Slot::Loading(loading)) => Found::Wait(loading.clone()),
-            None => {
-                let loading = Arc::<Loading>::default();
-                shard.slots.insert(key, Slot::Loading(loading.clone()));
-                Found::Read(loading)
-            }
-        };
-        let counter = if matches!(found, Found::Ready(_) | Found::Wait(_)) { &self.hits } else { &self.misses };
-        counter.fetch_add(1, Ordering::Relaxed);
-        found
+    /// The table of OpenZFS's kstat `arcstats`: names and values.
+    pub fn arcstats(&self) -> Vec<(&'static str, u64)> {
+        stats::arcstats(&self.store)
     }
 
-    /// Makes a block that was read known to those who wait for it, and keeps it.
-    fn fulfil(&self, key: Key, loading: &Loading, block: Option<&Block>) {
-        let mut shard = self.shard(&key);
-        match block {
-            Some(block) if (block.len() as u64) <= self.shard_bytes_max => {
-                shard.slots.insert(key, Slot::Ready { block: block.clone(), used: AtomicBool::new(false) });
-                shard.queue.push_back(key);
-                shard.bytes += block.len() as u64;
-                shard.evict(self.shard_bytes_max);
-            }
-            _ => {
-                shard.slots.remove(&key);
-            }
-        }
-        drop(shard);
-        *lock(&loading.outcome) = Some(block.cloned());
-        loading.done.notify_all();
+    fn find(&self, request: &ReadRequest, purpose: Purpose, keep: Keep) -> Found {
+        if is_cacheable(request) { self.store.find(&ask(request, purpose, keep)) } else { Found::Uncached }
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
-        let hash = FxBuildHasher.hash_one(key);
-        lock(&self.shards[(hash >> 32) as usize % SHARDS])
-    }
-}
-
-impl Key {
-    fn of(bp: &BlkPtr) -> Key {
-        Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
-    }
-}
-
-impl Shard {
-    fn evict(&mut self, bytes_max: u64) {
-        while self.bytes > bytes_max {
-            let Some(key) = self.queue.pop_front() else { return };
-            match self.slots.get(&key) {
-                Some(Slot::Ready { used, .. }) if used.swap(false, Ordering::Relaxed) => self.queue.push_back(key),
-                Some(Slot::Ready { block, .. }) => {
-                    self.bytes -= block.len() as u64;
-                    self.slots.remove(&key);
-                }
-                _ => unreachable!("a queued block is ready"),
-            }
-        }
-    }
-}
-
-impl Loading {
-    /// The block, or `None` if its reader failed.
-    fn wait(&self) -> Option<Block> {
-        let mut outcome = lock(&self.outcome);
-        loop {
-            if let Some(block) = &*outcome {
-                return block.clone();
-            }
-            outcome = self.done.wait(outcome).unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
+    /// As [`Cache::find`], for nobody who waits: what needs no device, or may not be kept, is not read.
+    fn find_ahead(&self, request: &ReadRequest, keep: Keep) -> Found {
+        if keep.allows(contents(&request.bp)) { self.find(request, Purpose::Prefetch, keep) } else { Found::Uncached }
     }
 }
 
@@ -283,9 +186,21 @@ impl Drop for Abandon<'_> {
     fn drop(&mut self) {
         for (request, found) in self.requests.iter().zip(self.found) {
             if let Found::Read(loading) = found {
-                self.cache.fulfil(Key::of(&request.bp), loading, None);
+                self.cache.store.fulfil(&ask(request, Purpose::Demand, Keep::All), loading, None);
             }
         }
+    }
+}
+
+fn ask(request: &ReadRequest, purpose: Purpose, keep: Keep) -> Ask {
+    let contents = contents(&request.bp);
+    Ask { key: Key::of(&request.bp), len: request.bp.lsize(), contents, purpose, keeps: keep.allows(contents) }
+}
+
+fn contents(bp: &BlkPtr) -> Contents {
+    match bp.level() > 0 || bp.object_type().is_metadata() {
+        true => Contents::Metadata,
+        false => Contents::Data,
     }
 }
 
@@ -295,10 +210,5 @@ fn is_cacheable(request: &ReadRequest) -> bool {
     !(bp.is_hole() || bp.is_embedded() || bp.is_encrypted() && request.mode == Mode::Raw)
 }
 
-fn is_same_size(block: &Block, request: &ReadRequest) -> bool {
-    block.len() as u64 == request.bp.lsize()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
+#[cfg(test)]
+mod tests;

@@ -2,22 +2,38 @@
 //!
 //! A block is known by its address and the txg it was allocated in, so that an address that was freed
 //! and used again is another block. Readers that want the same block at the same time wait for one
-//! read. The cache is split into shards, each with a lock and a budget of its own; within a shard,
-//! blocks leave in the order they came, but one that was used since is given a second round.
+//! read.
 //!
 //! ```text
-//!             get ──▶ shard by key ──▶ ready ──────────────▶ block
-//!                                  ├─▶ being read: wait ───▶ block
-//!                                  └─▶ absent: read ─ zio ─▶ block
+//!   get ──▶ shard by key ──▶ held ───────────────▶ block        cache   requests, reading for all
+//!                        ├─▶ being read: wait ───▶ block        store   shards, budget, target
+//!                        └─▶ absent: read ─ zio ─▶ block        shard   a policy under a lock
+//!                                                               policy  which blocks stay
+//!   worker: makes room, gives memory back (pressure)            budget  how many may
 //! ```
 //!
-//! Below is `zio`, above is `dmu`. Invariant: a key in a shard's queue is ready in its map, and the
-//! reverse; the sizes of these blocks sum to the shard's `bytes`.
+//! A hit takes a shard's lock to read, and marks: readers of one block do not wait for each other. Who keeps a
+//! block makes room for it before, so that the budget is never exceeded; the worker makes room ahead of that.
+//!
+//! Blocks are held decompressed, as yet also those that are no longer hot: a hit costs no decompression, and
+//! the budget holds fewer blocks than it could.
+//!
+//! Below is `zio`, above is `dmu`.
 
+mod budget;
 mod cache;
 mod ghost;
 mod list;
 pub mod policy;
+mod pressure;
+mod shard;
+mod stats;
+mod store;
+mod worker;
 
 pub use base::Block;
-pub use cache::{Cache, Stats};
+pub use budget::Budget;
+pub use cache::{Cache, Keep};
+pub use pressure::{Gauge, Memory};
+pub use stats::Stats;
+pub use worker::Worker;

@@ -356,6 +356,26 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
         self.bytes.iter().sum()
     }
 
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.index.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.index.is_empty()
+    }
+
+    /// Bytes of the blocks of a kind in a list.
+    pub fn bytes_at(&self, state: State, contents: Contents) -> u64 {
+        self.bytes[place(state, contents)]
+    }
+
+    /// Bytes that the ghosts of a list took.
+    pub fn ghost_bytes(&self, state: State) -> u64 {
+        self.ghosts[state as usize].bytes()
+    }
+
     /// Bytes of the blocks in a list.
     pub fn bytes_in(&self, state: State) -> u64 {
         [Contents::Data, Contents::Metadata].map(|contents| self.bytes[place(state, contents)]).iter().sum()

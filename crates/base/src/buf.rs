@@ -35,6 +35,11 @@ impl AlignedBuf {
         buf
     }
 
+    /// Bytes of memory that it takes.
+    pub fn footprint(&self) -> usize {
+        slab::size_for(self.len).unwrap_or(self.len)
+    }
+
     /// `len` bytes for a caller that writes all of them; what they hold until then is anything.
     pub fn for_overwrite(len: usize) -> AlignedBuf {
         let ptr = match slab::size_for(len) {
@@ -74,6 +79,11 @@ impl Block {
     /// The bytes, to be changed, if nobody else has them.
     pub fn get_mut(&mut self) -> Option<&mut [u8]> {
         Arc::get_mut(&mut self.0).map(|buf| &mut **buf)
+    }
+
+    /// Bytes of memory that the contents take.
+    pub fn footprint(&self) -> usize {
+        self.0.footprint()
     }
 
     /// The bytes, to be changed: copied first if somebody else has them, too.

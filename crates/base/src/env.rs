@@ -1,4 +1,4 @@
-//! What the engine may not reach for itself: the clock, chance, threads.
+//! What the engine may not reach for itself: the clock, chance, threads, and what an administrator has tuned.
 //!
 //! Library code gets an [`Env`] handed down. A test makes one with a fixed clock and a single
 //! worker, and the same calls give the same results in the same order.
@@ -14,6 +14,9 @@ use rayon::prelude::*;
 /// Work for a background thread.
 type Task = Box<dyn FnOnce() + Send>;
 
+/// What was set for a tunable.
+type Tunables = dyn Fn(&str) -> Option<u64> + Send + Sync;
+
 /// The environment of a pool; clones share it.
 #[derive(Clone)]
 pub struct Env {
@@ -22,6 +25,7 @@ pub struct Env {
     now: Arc<dyn Fn() -> (u64, u32) + Send + Sync>,
     ticks: Arc<dyn Fn() -> u64 + Send + Sync>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
+    tunables: Arc<Tunables>,
 }
 
 impl Env {
@@ -34,6 +38,7 @@ impl Env {
             now: Arc::new(clock),
             ticks: Arc::new(ticks_since(Instant::now())),
             random: Arc::new(random_of_system),
+            tunables: Arc::new(tunable_of_system),
         }
     }
 
@@ -47,7 +52,21 @@ impl Env {
             now: Arc::new(move || (now_s, 0)),
             ticks: Arc::new(|| 0),
             random: Arc::new(random),
+            tunables: Arc::new(|_| None),
         }
+    }
+
+    /// The same, with other tunables.
+    pub fn with_tunables(self, tunables: impl Fn(&str) -> Option<u64> + Send + Sync + 'static) -> Env {
+        Env { tunables: Arc::new(tunables), ..self }
+    }
+
+    /// The number that was set for a tunable, by OpenZFS's name of it. It may be another one at any time.
+    ///
+    /// It is the content of the file of that name in the folder `CENOTE_PARAMETERS`, or else in
+    /// `/etc/cenote/parameters`: where OpenZFS has `/sys/module/zfs/parameters`.
+    pub fn tunable(&self, name: &str) -> Option<u64> {
+        (self.tunables)(name)
     }
 
     /// Seconds since 1970.
@@ -149,6 +168,12 @@ fn random_of_system() -> u64 {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     assert_eq!(got, 8, "the system has no random numbers");
     u64::from_ne_bytes(bytes)
+}
+
+fn tunable_of_system(name: &str) -> Option<u64> {
+    let folder = std::env::var_os("CENOTE_PARAMETERS").unwrap_or_else(|| "/etc/cenote/parameters".into());
+    let text = std::fs::read_to_string(std::path::Path::new(&folder).join(name)).ok()?;
+    text.trim().parse().ok()
 }
 
 /// A number that looks random, another one for each `n`: the finalizer of SplitMix64.

@@ -17,3 +17,4 @@ pub use data::{Data, Piece};
 pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
 pub use range_tree::RangeTree;
+pub use slab::{give_memory_back, keep_free_at_most};

@@ -8,7 +8,7 @@
 //! Fresh memory costs a page fault for every 4 KiB of it, which is more than copying a block into it; so all
 //! pages of a slab are asked for at once. (As one huge page they would cost far less, but in a virtual machine
 //! that gives free memory back to its host far more.) A slab goes back to the system when all of it is free,
-//! and more than [`FREE_BYTES_MAX`] is.
+//! and more than [`FREE_BYTES_MAX`] is, or when memory is short ([`give_memory_back`]).
 //!
 //! Invariant: memory that is handed out is initialised: to zeros by the system, or by whoever had it before.
 
@@ -22,8 +22,9 @@ const SHIFT_MIN: u32 = 12;
 const CLASSES: usize = 13;
 /// Bytes of a slab whose buffers are smaller, and what every slab begins on.
 const SLAB_BYTES: usize = 2 << 20;
-/// Free bytes that are kept: about half of what may wait to be written.
+/// Free bytes that are kept, unless told otherwise: about half of what may wait to be written.
 const FREE_BYTES_MAX: usize = 256 << 20;
+static FREE_MAX: AtomicUsize = AtomicUsize::new(FREE_BYTES_MAX);
 
 /// The slabs of one size of buffers.
 struct Class {
@@ -81,12 +82,43 @@ pub(crate) unsafe fn give(buffer: NonNull<u8>, size: usize) {
         with_room.push(slab);
     }
     let free = FREE_BYTES.fetch_add(size, Ordering::Relaxed) + size;
-    if places.len() == count(size) && free > FREE_BYTES_MAX {
+    if places.len() == count(size) && free > FREE_MAX.load(Ordering::Relaxed) {
         slabs.remove(&slab);
         with_room.retain(|other| *other != slab);
         FREE_BYTES.fetch_sub(SLAB_BYTES.max(size), Ordering::Relaxed);
         // SAFETY: mapped with this length, and all of it is free.
         unsafe { libc::munmap(slab as *mut libc::c_void, SLAB_BYTES.max(size)) };
+    }
+}
+
+/// Keeps no more free bytes than so many, where memory is small.
+pub fn keep_free_at_most(bytes: u64) {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    FREE_MAX.store(bytes.min(FREE_BYTES_MAX), Ordering::Relaxed);
+}
+
+/// Gives all memory that is free back to the system: slabs of which all is, and the free buffers in others.
+pub fn give_memory_back() {
+    for (number, class) in ALL.iter().enumerate() {
+        let size = 1 << (number as u32 + SHIFT_MIN);
+        let mut class = class.lock().unwrap_or_else(PoisonError::into_inner);
+        let Class { slabs, with_room } = &mut *class;
+        slabs.retain(|&slab, places| {
+            let is_free = places.len() == count(size);
+            if is_free {
+                FREE_BYTES.fetch_sub(SLAB_BYTES.max(size), Ordering::Relaxed);
+                // SAFETY: mapped with this length, and all of it is free.
+                unsafe { libc::munmap(slab as *mut libc::c_void, SLAB_BYTES.max(size)) };
+            } else {
+                for place in places.iter() {
+                    let buffer = slab + usize::from(*place) * size;
+                    // SAFETY: within a slab, whole pages, and nobody uses them; they read as zeros from now on.
+                    unsafe { libc::madvise(buffer as *mut libc::c_void, size, libc::MADV_DONTNEED) };
+                }
+            }
+            !is_free
+        });
+        with_room.retain(|slab| slabs.contains_key(slab));
     }
 }
 
@@ -142,5 +174,20 @@ mod tests {
         // SAFETY: each was taken, once.
         buffers.into_iter().for_each(|buffer| unsafe { give(buffer, size) });
         assert!(slabs() < most && FREE_BYTES.load(Ordering::Relaxed) <= FREE_BYTES_MAX + SLAB_BYTES);
+
+        // one that is in use keeps its bytes while those around it are given back
+        let size = 256 << 10;
+        let buffers: Vec<_> = (0..16).map(|_| take(size).unwrap()).collect();
+        // SAFETY: it was taken with this size.
+        unsafe { buffers[0].as_ptr().write_bytes(7, size) };
+        // SAFETY: each was taken, once.
+        buffers[1..].iter().for_each(|buffer| unsafe { give(*buffer, size) });
+        give_memory_back();
+        assert_eq!(ALL[class_of(size)].lock().unwrap().slabs.len(), 1);
+        // SAFETY: still in use.
+        assert!(unsafe { std::slice::from_raw_parts(buffers[0].as_ptr(), size) }.iter().all(|byte| *byte == 7));
+        let again = take(size).unwrap();
+        // SAFETY: each was taken, once.
+        [buffers[0], again].into_iter().for_each(|buffer| unsafe { give(buffer, size) });
     }
 }

@@ -112,7 +112,7 @@ impl Bed {
         let file = File::open(&self.path)?;
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed).map_err(std::io::Error::from)?;
-        let options = OpenOptions { cache_bytes: self.cache_bytes, ..OpenOptions::default() };
+        let options = OpenOptions { cache_bytes: Some(self.cache_bytes), ..OpenOptions::default() };
         Pool::open(&self.env, &self.candidate(OpenMode::ReadOnly)?, &options)
     }
 

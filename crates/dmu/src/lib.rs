@@ -21,7 +21,7 @@ mod txg;
 mod write;
 pub mod zap;
 
-pub use arc::{Block, Cache};
+pub use arc::{Block, Cache, Keep};
 pub use live::Policy;
 pub use object::Object;
 pub use objset::Objset;

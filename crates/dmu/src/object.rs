@@ -146,7 +146,7 @@ impl Object {
                 other => other,
             });
         }
-        let mut blocks = self.objset.cache().get_batch(&requests).into_iter();
+        let mut blocks = self.objset.cache().get_batch(&requests, self.objset.keep()).into_iter();
         let mut pieces = Vec::with_capacity(found.len());
         let mut rest = len;
         let mut skip = (offset % size) as usize;
@@ -212,7 +212,7 @@ impl Object {
     /// Reads a block of a tree of this object through the cache.
     pub(crate) fn get(&self, tree: &Dnode, bp: BlkPtr, level: u8, blkid: u64) -> Result<Block> {
         self.check(tree, &bp, level, blkid)?;
-        self.objset.cache().get(self.request(bp, level, blkid)).in_dataset(self.objset.name())
+        self.objset.cache().get(self.request(bp, level, blkid), self.objset.keep()).in_dataset(self.objset.name())
     }
 
     pub(crate) fn request(&self, bp: BlkPtr, level: u8, blkid: u64) -> ReadRequest {
@@ -276,11 +276,9 @@ impl Object {
         for blkid in blkids {
             let Found::OnDisk(tree) = self.find(blkid) else { continue };
             let (bp, _) = self.pointer(&tree, 0, blkid)?;
-            let request = self.request(bp, 0, blkid);
-            if !bp.is_hole() && !bp.is_embedded() && self.objset.cache().peek(&request).is_none() {
-                requests.push(request);
-            }
+            requests.push(self.request(bp, 0, blkid));
         }
-        self.objset.cache().get_batch(&requests).into_iter().try_for_each(|block| block.map(drop))
+        self.objset.cache().prefetch(&requests, self.objset.keep());
+        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! Object sets: the MOS, file systems, volumes.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
@@ -10,7 +11,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::live::Live;
 use crate::node::Node;
-use crate::{Cache, Mode, Object, Policy, ReadRequest};
+use crate::{Cache, Keep, Mode, Object, Policy, ReadRequest};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
 /// being changed.
@@ -21,6 +22,7 @@ pub struct Objset {
     kind: ObjsetType,
     root: RwLock<Root>,
     mode: Mode,
+    keep: AtomicU8,
     pub(crate) live: Option<Live>,
 }
 
@@ -60,7 +62,7 @@ impl Objset {
             let what = format!("object set head is a level {} block of {}", rootbp.level(), rootbp.object_type());
             return Err(Error::corrupt(what).at_block(bookmark));
         }
-        let head = cache.get(ReadRequest { bp: rootbp, bookmark, mode })?;
+        let head = cache.get(ReadRequest { bp: rootbp, bookmark, mode }, Keep::All)?;
         let phys = ObjsetPhys::parse(&head).map_err(|e| e.at_block(bookmark))?;
         if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
@@ -72,6 +74,7 @@ impl Objset {
             kind: phys.kind,
             root: Root::new(rootbp, phys).into(),
             mode,
+            keep: AtomicU8::new(Keep::All as u8),
             live: None,
         })
     }
@@ -89,7 +92,8 @@ impl Objset {
     ) -> Result<Arc<Objset>> {
         let mut objset = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
-            Objset { id, name: name.to_owned(), cache, kind, root: root.into(), mode: Mode::Plain, live: None }
+            let keep = AtomicU8::new(Keep::All as u8);
+            Objset { id, name: name.to_owned(), cache, kind, root: root.into(), mode: Mode::Plain, keep, live: None }
         } else {
             Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
@@ -139,6 +143,16 @@ impl Objset {
     /// The cache that its blocks come through.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
+    }
+
+    /// What the cache may keep of its blocks.
+    pub fn keep(&self) -> Keep {
+        Keep::of_u8(self.keep.load(Ordering::Relaxed))
+    }
+
+    /// What the cache may keep of its blocks from now on: what `primarycache` says.
+    pub fn set_keep(&self, keep: Keep) {
+        self.keep.store(keep as u8, Ordering::Relaxed);
     }
 
     /// How encrypted blocks are read.

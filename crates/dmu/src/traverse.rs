@@ -26,7 +26,7 @@ use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
 use crate::objset::Slots;
-use crate::{Block, Cache, Mode, Object, Objset, ReadRequest};
+use crate::{Block, Cache, Keep, Mode, Object, Objset, ReadRequest};
 
 /// Bytes of sibling blocks that are read at once.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -127,7 +127,7 @@ impl Walk<'_> {
             rest = tail;
             let wanted: Vec<&Node<'_>> = batch.iter().filter(|node| self.descends(node)).collect();
             let requests: Vec<ReadRequest> = wanted.iter().map(|node| node.request()).collect();
-            let mut blocks = self.cache.get_batch(&requests).into_iter();
+            let mut blocks = self.cache.get_batch(&requests, Keep::All).into_iter();
             for node in batch {
                 let block = if self.descends(node) { blocks.next() } else { None };
                 self.node(node, block)?;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arc::Gauge;
 use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
 use dmu::{Cache, Mode, Objset};
@@ -41,8 +42,8 @@ pub struct OpenOptions {
     pub rewind: Rewind,
     /// Whether what intent logs have on devices that are gone is given up.
     pub without_log: bool,
-    /// Bytes of block contents to keep in RAM.
-    pub cache_bytes: u64,
+    /// Bytes of blocks to keep in RAM; as many as memory and tunables allow if `None`.
+    pub cache_bytes: Option<u64>,
 }
 
 impl Default for OpenOptions {
@@ -52,9 +53,21 @@ impl Default for OpenOptions {
             is_temporary: false,
             rewind: Rewind::Newest,
             without_log: false,
-            cache_bytes: 256 << 20,
+            cache_bytes: Some(256 << 20),
         }
     }
+}
+
+/// The cache over a pipeline: of so many bytes, or as large as memory and tunables allow.
+pub(crate) fn cache_for(zio: Arc<Zio>, bytes: Option<u64>) -> Arc<Cache> {
+    let Some(bytes) = bytes else {
+        let env = zio.env().clone();
+        let (cache, worker) = Cache::of_system(zio, Gauge::new("/"));
+        // without threads, who keeps a block makes all the room for it
+        env.spawn("arc_reclaim", move || worker.run());
+        return Arc::new(cache);
+    };
+    Arc::new(Cache::new(zio, bytes))
 }
 
 /// How far an attempt to open a pool got.
@@ -152,7 +165,7 @@ impl Pool {
             let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
             *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
-            let cache = Arc::new(Cache::new(zio, options.cache_bytes));
+            let cache = cache_for(zio, options.cache_bytes);
             let mos = Objset::open(cache.clone(), 0, uberblock.rootbp, Mode::Plain, name)?;
             Ok::<_, Error>((tree, cache, mos))
         };

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
 use std::time::Duration;
 
-use arc::Cache;
+use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Result};
 use dmu::{Objset, Txgs};
 use vdev::Tree;
@@ -65,6 +65,8 @@ pub use vdevs::NewDevices;
 const TXG_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of changes that may wait to be written: zfs_dirty_data_max.
 const DIRTY_BYTES_MAX: u64 = 512 << 20;
+/// And of how many parts of memory they may take one: zfs_dirty_data_max_percent.
+const DIRTY_PART: u64 = 10;
 
 /// A pool that is open to be changed.
 pub struct LivePool {
@@ -121,7 +123,8 @@ impl LivePool {
         config: Config,
         synced: u64,
     ) -> Arc<LivePool> {
-        let txgs = Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX));
+        let memory = Gauge::new("/").limit().unwrap_or(u64::MAX);
+        let txgs = Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX.min(memory / DIRTY_PART)));
         let properties = view.stored_props().unwrap_or_default();
         Arc::new_cyclic(|this| LivePool {
             this: this.clone(),
@@ -259,6 +262,7 @@ impl LivePool {
         let dataset = view.dsl().find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
         let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
+        objset.set_keep(dsl::write::keep(subject.levels()));
         self.add_head(id, objset)
     }
 

@@ -28,7 +28,7 @@ pub fn open(devices: &[Arc<dyn Device>], env: &Env) -> Result<Pool> {
     let scan = Scan { devices: found.flatten().collect(), failed: Vec::new() };
     let candidates = Candidate::all(&scan);
     let candidate = candidates.first().ok_or_else(|| Error::corrupt("no pool on these devices"))?;
-    Pool::open(env, candidate, &OpenOptions { cache_bytes: 64 << 20, ..OpenOptions::default() })
+    Pool::open(env, candidate, &OpenOptions { cache_bytes: Some(64 << 20), ..OpenOptions::default() })
 }
 
 impl Survey {

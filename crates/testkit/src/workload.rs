@@ -145,7 +145,7 @@ pub fn candidate(devices: &[Arc<dyn Device>]) -> Result<Candidate> {
 
 /// How tests open pools.
 pub fn options() -> OpenOptions {
-    OpenOptions { cache_bytes: 16 << 20, ..OpenOptions::default() }
+    OpenOptions { cache_bytes: Some(16 << 20), ..OpenOptions::default() }
 }
 
 impl Workload {

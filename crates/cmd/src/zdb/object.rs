@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 use dmu::zap::{Entry, Zap};
-use dmu::{Mode, Object, Objset, ReadRequest};
+use dmu::{Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::{ObjectType, SwapClass};
@@ -249,7 +249,7 @@ impl<'a> Printer<'a> {
         if bp.level() != level {
             return Err(Error::corrupt(format!("pointer to a level {} block", bp.level())).at_block(bookmark));
         }
-        let block = object.objset().cache().get(ReadRequest { bp: *bp, bookmark, mode: Mode::Raw })?;
+        let block = object.objset().cache().get(ReadRequest { bp: *bp, bookmark, mode: Mode::Raw }, Keep::All)?;
         let pointers = BlkPtr::slice(&block);
         for (i, below) in (0..).zip(pointers) {
             let blkid = blkid.wrapping_mul(pointers.len() as u64).wrapping_add(i);

@@ -12,7 +12,7 @@ use zio::alloc::Class;
 use zio::{WritePolicy, WriteRequest};
 
 use super::Ledger;
-use crate::{Objset, Policy};
+use crate::{Keep, Objset, Policy};
 
 /// Blocks of new data that are so large come in floods, when files are copied.
 const FLOOD_BLOCK_SIZE: usize = 64 << 10;
@@ -42,6 +42,7 @@ impl Out {
 
 pub(super) struct Writer<'a> {
     cache: Arc<Cache>,
+    keep: Keep,
     txg: u64,
     policy: Policy,
     ledger: &'a mut dyn Ledger,
@@ -51,7 +52,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(objset: &Objset, txg: u64, policy: Policy, ledger: &'a mut dyn Ledger) -> Writer<'a> {
-        Writer { cache: objset.cache().clone(), txg, policy, ledger, flood_bytes: 0 }
+        Writer { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
     }
 
     /// The group.
@@ -95,7 +96,7 @@ impl<'a> Writer<'a> {
             };
             match self.is_flood(&request) {
                 true => self.cache.renew(&bp, &request.data),
-                false => self.cache.insert(&bp, &request.data),
+                false => self.cache.insert(&bp, &request.data, self.keep),
             }
             results.push(bp);
         }

@@ -2,7 +2,7 @@
 
 use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
-use dmu::Policy;
+use dmu::{Keep, Policy};
 
 use crate::{Level, Property, PropertyValue};
 
@@ -91,6 +91,15 @@ pub fn write_policy(levels: &Level, pool: PoolTraits) -> Policy {
         is_meta: false,
         embed: pool.embedded_data,
         hole_birth: pool.hole_birth,
+    }
+}
+
+/// What the cache may keep of a head with these properties.
+pub fn keep(levels: &Level) -> Keep {
+    match number(levels, Property::Primarycache) {
+        0 => Keep::Nothing,
+        1 => Keep::Metadata,
+        _ => Keep::All,
     }
 }
 

@@ -46,7 +46,6 @@ pub(super) const DIRECTORY: u64 = 1;
 const VDEV_TABLES: u64 = 2;
 /// Object of the configuration.
 const CONFIG: u64 = 3;
-const CACHE_BYTES: u64 = 256 << 20;
 
 /// Devices by guid of the leaf.
 pub(super) type Devices = HashMap<u64, Arc<dyn Device>>;
@@ -354,7 +353,7 @@ pub(super) fn open_mos(
         allocator.add_top(shape)?;
     }
     zio.set_allocator(Arc::new(allocator));
-    let cache = Arc::new(Cache::new(zio, CACHE_BYTES));
+    let cache = crate::import::cache_for(zio, None);
     let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(traits))?;
     maps.set_mos(&mos);
     Ok((cache, mos))

@@ -153,6 +153,7 @@ impl LivePool {
         for (id, head) in self.open_heads() {
             let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
             head.objset.set_policy(dsl::write::write_policy(subject.levels(), self.config().traits))?;
+            head.objset.set_keep(dsl::write::keep(subject.levels()));
         }
         lock(&self.rooms).clear();
         Ok(())

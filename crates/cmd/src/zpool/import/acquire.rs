@@ -41,7 +41,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         is_temporary: args.temporary,
         rewind: args.wanted_state(),
         without_log: args.missing_log,
-        cache_bytes: cache_bytes(),
+        cache_bytes: None,
     };
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
@@ -162,15 +162,4 @@ fn tell_rewind(pool: &Pool, candidate: &Candidate, dry_run: bool, notify: &Notif
         loss_s => format!("{verb} approximately {} minutes of transactions.\n", (loss_s + 30) / 60),
     };
     notify.out(&text);
-}
-
-/// Bytes of RAM for cached blocks: a quarter of the machine's, or what `CENOTE_CACHE_BYTES` says.
-fn cache_bytes() -> u64 {
-    const LEAST: u64 = 64 << 20;
-    let wanted = std::env::var("CENOTE_CACHE_BYTES").ok().and_then(|text| text.parse().ok());
-    wanted.unwrap_or_else(|| {
-        // SAFETY: sysconf has no preconditions.
-        let (pages, size) = unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
-        (u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(size).unwrap_or(0)) / 4).max(LEAST)
-    })
 }

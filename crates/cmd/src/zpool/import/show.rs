@@ -34,7 +34,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportArgs) -> Look {
         Some(txg) => Rewind::Exactly(txg),
         None => args.txg_max.map_or(Rewind::Newest, Rewind::AtMost),
     };
-    let options = OpenOptions { rewind, cache_bytes: CACHE_BYTES, ..OpenOptions::default() };
+    let options = OpenOptions { rewind, cache_bytes: Some(CACHE_BYTES), ..OpenOptions::default() };
     let mut report = PoolReport {
         name: candidate.name.clone(),
         guid: candidate.guid,

@@ -1,0 +1,253 @@
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Bookmark, Env};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use device::{Device, MemDevice};
+use format::nvlist::{NvList, Value};
+use format::object_type::ObjectType;
+use format::space_map::Run;
+use vdev::{Spec, Tree};
+use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
+use zio::{WritePolicy, WriteRequest};
+
+use super::*;
+
+const GUID: u64 = 5;
+const SIZE: u64 = 64 << 20;
+const BLOCK: usize = 128 << 10;
+const MIB: u64 = 1 << 20;
+
+struct Nothing;
+
+impl SpaceMapSource for Nothing {
+    fn runs(&self, _top: u64, _metaslab: u64) -> Result<Vec<Run>> {
+        Ok(Vec::new())
+    }
+}
+
+fn pipeline(env: Env) -> Arc<Zio> {
+    let mut top = NvList::new();
+    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
+    {
+        top.set(name, Value::U64(value));
+    }
+    top.set("type", Value::Str("file".into()));
+    let mut root = NvList::new();
+    root.set("type", Value::Str("root".into()));
+    root.set("id", Value::U64(0));
+    root.set("guid", Value::U64(1));
+    root.set("children", Value::Lists(vec![top]));
+    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
+    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let zio = Arc::new(Zio::new(tree.clone(), env));
+    let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
+    let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
+    allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
+    zio.set_allocator(allocator);
+    zio
+}
+
+/// Writes so many blocks; block n is full of bytes n.
+fn written(zio: &Arc<Zio>, count: usize, object_type: ObjectType) -> Vec<ReadRequest> {
+    let policy = WritePolicy {
+        checksum: Checksum::Fletcher4,
+        compress: Compress::Off,
+        compress_level: 0,
+        copies: 1,
+        class: Class::Normal,
+        embed: false,
+    };
+    let requests: Vec<WriteRequest> = (0..count)
+        .map(|n| {
+            let mut data = Block::zeroed(BLOCK);
+            data.make_mut().fill(n as u8);
+            let bookmark = Bookmark { objset: 1, object: 2, level: 0, blkid: n as u64 };
+            WriteRequest { policy, data, object_type, level: 0, bookmark, previous: BlkPtr::HOLE }
+        })
+        .collect();
+    let pointers = zio.write_batch(1, &requests);
+    let both = requests.iter().zip(pointers);
+    both.map(|(request, bp)| ReadRequest { bp: bp.unwrap(), bookmark: request.bookmark, mode: Mode::Plain }).collect()
+}
+
+fn named(cache: &Cache, name: &str) -> u64 {
+    let table = cache.arcstats();
+    table.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no {name}")).1
+}
+
+#[test]
+fn readers_share_a_budget() {
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written(&zio, 200, ObjectType::PLAIN_FILE_CONTENTS);
+    let cache = Cache::new(zio, 8 * MIB);
+    let most = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (cache, blocks, most) = (&cache, &blocks, &most);
+            scope.spawn(move || {
+                for round in 0..300usize {
+                    let first = (round * 7 + thread * 50) % 190;
+                    let got = cache.get_batch(&blocks[first..first + 3], Keep::All);
+                    for (i, block) in got.into_iter().enumerate() {
+                        assert!(block.unwrap().iter().all(|byte| usize::from(*byte) == first + i));
+                    }
+                    most.fetch_max(named(cache, "data_size"), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(most.into_inner() <= 8 * MIB, "the budget is never exceeded");
+    assert!(cache.stats().bytes > 6 * MIB, "and it is used");
+    let (hits, misses) = (named(&cache, "hits"), named(&cache, "misses"));
+    assert_eq!(hits + misses, 4 * 300 * 3);
+    assert_eq!(named(&cache, "demand_data_hits"), hits);
+    assert_eq!(
+        named(&cache, "deleted") + named(&cache, "hash_elements"),
+        misses,
+        "what was read is held, or was let go"
+    );
+}
+
+#[test]
+fn what_prefetch_brought_is_counted_as_such() {
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written(&zio, 10, ObjectType::PLAIN_FILE_CONTENTS);
+    let cache = Cache::new(zio, 8 * MIB);
+    cache.prefetch(&blocks, Keep::All);
+    cache.prefetch(&blocks[..2], Keep::All);
+    assert_eq!((named(&cache, "prefetch_data_misses"), named(&cache, "prefetch_data_hits")), (10, 2));
+    for _ in 0..2 {
+        blocks[..4].iter().for_each(|block| drop(cache.get(*block, Keep::All).unwrap()));
+    }
+    assert_eq!((named(&cache, "demand_data_hits"), named(&cache, "demand_data_misses")), (8, 0));
+    assert_eq!(named(&cache, "demand_hit_predictive_prefetch"), 4);
+    assert_eq!((named(&cache, "mru_hits"), named(&cache, "mfu_hits")), (10, 0));
+}
+
+#[test]
+fn primarycache_is_kept() {
+    let zio = pipeline(Env::fixed(0));
+    let data = written(&zio, 4, ObjectType::PLAIN_FILE_CONTENTS);
+    let metadata = written(&zio, 4, ObjectType::DNODE);
+    let cache = Cache::new(zio, 8 * MIB);
+    for (keep, held) in [(Keep::Nothing, 0), (Keep::Metadata, 4), (Keep::All, 8)] {
+        for block in data.iter().chain(&metadata) {
+            assert!(cache.get(*block, keep).is_ok());
+        }
+        cache.prefetch(&data, keep);
+        assert_eq!(named(&cache, "hash_elements"), held, "{keep:?}");
+    }
+    assert_eq!(named(&cache, "metadata_size"), named(&cache, "data_size"));
+    assert_eq!(named(&cache, "prefetch_data_misses"), 0);
+    // what is there is used all the same
+    cache.get(data[0], Keep::Nothing).unwrap();
+    assert_eq!(named(&cache, "demand_data_misses"), 12);
+    for name in ["all", "metadata", "none"] {
+        let keep = Keep::of_property(name);
+        assert_eq!(Keep::of_u8(keep as u8), keep);
+    }
+}
+
+#[test]
+fn every_name_is_there_once() {
+    let cache = Cache::new(pipeline(Env::fixed(0)), 8 * MIB);
+    let mut names: Vec<&str> = cache.arcstats().into_iter().map(|(name, _)| name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    for name in ["hits", "p", "c", "c_min", "c_max", "size", "mru_ghost_hits", "l2_hits", "memory_all_bytes"] {
+        assert!(names.contains(&name), "{name}");
+    }
+}
+
+/// What a machine of 8 GiB tells, where this process is in a cgroup.
+fn machine(root: &Path, limit: &str, current: u64, stalled_us: u64) {
+    let write = |name: &str, text: String| {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("proc/meminfo", format!("MemTotal: {} kB\nMemAvailable: {} kB\n", 8 << 20, 6 << 20));
+    write("proc/self/cgroup", "0::/outer/inner\n".to_owned());
+    let group = "sys/fs/cgroup/outer/inner/";
+    write(&format!("{group}memory.max"), "max\n".to_owned());
+    write(&format!("{group}memory.current"), format!("{current}\n"));
+    write(&format!("{group}memory.pressure"), format!("some avg10=0.00 avg60=0.00 total={stalled_us}\n"));
+    write("sys/fs/cgroup/outer/memory.max", format!("{limit}\n"));
+    write("sys/fs/cgroup/outer/memory.current", format!("{current}\n"));
+    write("sys/fs/cgroup/outer/memory.stat", format!("anon 5\ninactive_file {}\nactive_file 0\n", 10 * MIB));
+}
+
+#[test]
+fn memory_is_given_back_and_taken_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = 256 * MIB;
+    let now = |current: u64, stalled_us: u64| machine(folder.path(), &limit.to_string(), current, stalled_us);
+    now(20 * MIB, 0);
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written(&zio, 300, ObjectType::PLAIN_FILE_CONTENTS);
+    let (cache, mut worker) = Cache::of_system(zio, Gauge::new(folder.path()));
+    assert_eq!((named(&cache, "c_max"), named(&cache, "c_min")), (limit / 2, 32 * MIB), "the cgroup above counts");
+    cache.get_batch(&blocks, Keep::All);
+    assert!(cache.stats().bytes > 37 * MIB);
+
+    now(100 * MIB, 0);
+    worker.look_now(200_000);
+    assert_eq!(named(&cache, "c"), limit / 2, "nobody is in need");
+    // 5 MiB short of the reserve: 10 MiB are files, of which the kernel takes what it needs
+    now(limit - 32 * MIB + 15 * MIB, 0);
+    let before = cache.stats().bytes;
+    worker.look_now(200_000);
+    assert!(cache.stats().bytes <= before - 5 * MIB && cache.stats().bytes <= named(&cache, "c"));
+    assert_eq!((named(&cache, "arc_need_free"), named(&cache, "memory_indirect_count")), (5 * MIB, 1));
+    // tasks wait a quarter of the time
+    now(limit - 32 * MIB, 50_000);
+    let before = named(&cache, "c");
+    worker.look_now(200_000);
+    assert!(named(&cache, "c") < before);
+    // never below the minimum
+    (0..50).for_each(|_| {
+        now(limit, 50_000);
+        worker.look_now(200_000);
+    });
+    assert_eq!(named(&cache, "c"), 32 * MIB);
+    // and back
+    now(100 * MIB, 50_000);
+    (0..100).for_each(|_| {
+        cache.get_batch(&blocks, Keep::All);
+        worker.look_now(200_000);
+    });
+    assert!(named(&cache, "c") >= 40 * MIB, "{}", named(&cache, "c"));
+    drop(cache);
+    assert!(!worker.step(), "no cache, no work");
+}
+
+#[test]
+fn tunables_bound_it() {
+    let folder = tempfile::tempdir().unwrap();
+    machine(folder.path(), "max", 20 * MIB, 0);
+    let set = Arc::new(AtomicU64::new(0));
+    let zio = {
+        let set = set.clone();
+        let tunable = move |name: &str| match name {
+            "zfs_arc_max" => Some(set.load(Ordering::Relaxed)),
+            "zfs_arc_meta_limit_percent" => Some(50),
+            _ => None,
+        };
+        pipeline(Env::fixed(0).with_tunables(tunable))
+    };
+    let blocks = written(&zio, 300, ObjectType::PLAIN_FILE_CONTENTS);
+    let (cache, mut worker) = Cache::of_system(zio, Gauge::new(folder.path()));
+    assert_eq!(named(&cache, "c_max"), 4096 * MIB, "half of the machine");
+    cache.get_batch(&blocks, Keep::All);
+    set.store(64 * MIB, Ordering::Relaxed);
+    worker.look_now(200_000);
+    assert_eq!((named(&cache, "c_max"), named(&cache, "c")), (64 * MIB, 64 * MIB));
+    assert_eq!(named(&cache, "arc_meta_limit"), 64 * MIB / 100 * 50);
+    set.store(1000, Ordering::Relaxed);
+    worker.look_now(200_000);
+    assert_eq!(named(&cache, "c_max"), 4096 * MIB, "too little to be meant");
+}

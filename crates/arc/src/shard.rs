@@ -1,0 +1,249 @@
+//! A part of the cache: blocks whose keys hash alike, under one lock that hits only share.
+//!
+//! Invariants: a key is held, or being read by one reader, or neither; `bytes` is what the blocks held take.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, TryLockError};
+
+use base::Block;
+use format::blkptr::BlkPtr;
+use rustc_hash::FxHashMap;
+
+use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim};
+use crate::stats::Counters;
+
+/// Blocks that one hold of the lock looks at when it lets blocks go.
+const LOOKS_MAX: usize = 64;
+
+/// What a block is known by: where it is, and the group it was allocated in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    dva: [u64; 2],
+    birth: u64,
+}
+
+impl Key {
+    pub(crate) fn of(bp: &BlkPtr) -> Key {
+        Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
+    }
+}
+
+/// How a block is asked for, and what it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask {
+    pub(crate) key: Key,
+    pub(crate) len: u64,
+    pub(crate) contents: Contents,
+    pub(crate) purpose: Purpose,
+    /// Whether it may be kept.
+    pub(crate) keeps: bool,
+}
+
+/// What a request needs: nothing more, a wait, or a read of its own.
+pub(crate) enum Found {
+    Ready(Block),
+    Wait(Arc<Loading>),
+    Read(Arc<Loading>),
+    Uncached,
+}
+
+pub(crate) struct Shard {
+    held: RwLock<Held>,
+    bytes: AtomicU64,
+    pub(crate) counters: Counters,
+}
+
+struct Held {
+    policy: Policy<Key, Block>,
+    loading: FxHashMap<Key, Arc<Loading>>,
+}
+
+/// A read under way, which others may wait for.
+#[derive(Default)]
+pub(crate) struct Loading {
+    outcome: Mutex<Option<Option<Block>>>,
+    done: Condvar,
+}
+
+/// Sums over a shard, in bytes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sums {
+    /// By state, then contents.
+    pub(crate) held: [[u64; 2]; 2],
+    /// By state.
+    pub(crate) ghosts: [u64; 2],
+    /// Blocks held.
+    pub(crate) count: u64,
+    /// Bytes that knowing the blocks takes.
+    pub(crate) overhead: u64,
+}
+
+impl Sums {
+    pub(crate) fn plus(self, other: Sums) -> Sums {
+        let state = |i: usize| [0, 1].map(|j| self.held[i][j] + other.held[i][j]);
+        Sums {
+            held: [state(0), state(1)],
+            ghosts: [0, 1].map(|i| self.ghosts[i] + other.ghosts[i]),
+            count: self.count + other.count,
+            overhead: self.overhead + other.overhead,
+        }
+    }
+}
+
+/// What an insertion changes outside of its shard.
+#[derive(Default)]
+pub(crate) struct Change {
+    /// Bytes that are held more, or less.
+    pub(crate) bytes: i64,
+    /// Bytes by which the target of the recent lists moves.
+    pub(crate) target: i64,
+}
+
+impl Shard {
+    pub(crate) fn new(limits: Limits) -> Shard {
+        let held = Held { policy: Policy::new(limits), loading: FxHashMap::default() };
+        Shard { held: RwLock::new(held), bytes: AtomicU64::new(0), counters: Counters::default() }
+    }
+
+    /// Bytes that the blocks here take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether a block is here.
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        held.policy.get(key, Purpose::Prefetch).is_some()
+    }
+
+    /// A block that is here.
+    pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let hit = held.policy.get(&ask.key, ask.purpose)?;
+        // two pointers to one address that disagree about its size: one of them is damaged
+        if hit.value.len() as u64 != ask.len {
+            return Some(Found::Uncached);
+        }
+        self.counters.hit(hit.state, ask.purpose, ask.contents, hit.was_prefetched);
+        Some(Found::Ready(hit.value.clone()))
+    }
+
+    /// What a request for a block needs. If that is a read, others wait for the caller to
+    /// [`Shard::fulfil`] it.
+    pub(crate) fn find(&self, ask: &Ask) -> Found {
+        if let Some(found) = self.hit(ask) {
+            return found;
+        }
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        if held.policy.get(&ask.key, Purpose::Prefetch).is_some() {
+            drop(held);
+            return self.hit(ask).unwrap_or(Found::Uncached);
+        }
+        if let Some(loading) = held.loading.get(&ask.key) {
+            let loading = loading.clone();
+            self.counters.hit(State::Recent, ask.purpose, ask.contents, false);
+            return Found::Wait(loading);
+        }
+        self.counters.miss(ask.purpose, ask.contents);
+        if !ask.keeps {
+            return Found::Uncached;
+        }
+        let loading = Arc::<Loading>::default();
+        held.loading.insert(ask.key, loading.clone());
+        Found::Read(loading)
+    }
+
+    /// Makes a block that was read known to those who wait for it, and keeps it if `keeps`; `None` if the
+    /// read failed.
+    pub(crate) fn fulfil(
+        &self,
+        ask: &Ask,
+        loading: &Loading,
+        block: Option<&Block>,
+        keeps: bool,
+        limits: Limits,
+    ) -> Change {
+        let change = match block.filter(|_| keeps) {
+            Some(block) => self.keep(ask, block, limits, true),
+            None => {
+                self.held.write().unwrap_or_else(PoisonError::into_inner).loading.remove(&ask.key);
+                Change::default()
+            }
+        };
+        *loading.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(block.cloned());
+        loading.done.notify_all();
+        change
+    }
+
+    /// Keeps a block, or, unless `keeps_new`, only if one is kept under its key already.
+    pub(crate) fn keep(&self, ask: &Ask, block: &Block, limits: Limits, keeps_new: bool) -> Change {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        held.loading.remove(&ask.key);
+        if !keeps_new && held.policy.get(&ask.key, Purpose::Prefetch).is_none() {
+            return Change::default();
+        }
+        held.policy.set_limits(limits);
+        let bytes = block.footprint() as u64;
+        let inserted = held.policy.insert(ask.key, block.clone(), bytes, ask.contents, ask.purpose);
+        let before = inserted.replaced.as_ref().map_or(0, |(_, bytes)| *bytes);
+        self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
+        drop(held);
+        let target = inserted.ghost.map_or(0, |(state, step)| {
+            self.counters.ghost_hit(state);
+            step
+        });
+        Change { bytes: bytes as i64 - before as i64, target }
+    }
+
+    /// Lets blocks of `bytes` go, as far as the shard has so many; how many did. Does nothing if others use
+    /// the shard right now, unless told to wait.
+    pub(crate) fn evict(&self, bytes: u64, limits: Limits, waits: bool) -> u64 {
+        let mut freed = 0;
+        let mut more = true;
+        while more && freed < bytes {
+            let mut held = match self.held.try_write() {
+                Ok(held) => held,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if !waits => {
+                    self.counters.mutex_miss();
+                    return freed;
+                }
+                Err(TryLockError::WouldBlock) => self.held.write().unwrap_or_else(PoisonError::into_inner),
+            };
+            let mut victims: Vec<Victim<Block>> = Vec::new();
+            held.policy.set_limits(limits);
+            more = held.policy.evict(bytes - freed, LOOKS_MAX, &mut victims);
+            self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
+            drop(held);
+            freed += victims.iter().map(|victim| victim.bytes).sum::<u64>();
+            victims.iter().for_each(|victim| self.counters.evicted(victim));
+        }
+        freed
+    }
+
+    /// What is here.
+    pub(crate) fn sums(&self) -> Sums {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let policy = &held.policy;
+        let states = [State::Recent, State::Frequent];
+        Sums {
+            held: states.map(|state| [Contents::Data, Contents::Metadata].map(|of| policy.bytes_at(state, of))),
+            ghosts: states.map(|state| policy.ghost_bytes(state)),
+            count: policy.len() as u64,
+            overhead: policy.overhead(),
+        }
+    }
+}
+
+impl Loading {
+    /// The block, or `None` if its reader failed.
+    pub(crate) fn wait(&self) -> Option<Block> {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(block) = &*outcome {
+                return block.clone();
+            }
+            outcome = self.done.wait(outcome).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

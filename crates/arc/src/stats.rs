@@ -1,0 +1,265 @@
+//! What the cache has done and holds, with the names and meanings of OpenZFS's arcstats.
+//!
+//! Each shard counts for itself, so that counting is no meeting place of all readers; sums are made when
+//! somebody looks. What Cenote's cache does not have (buffers lent out, a cache of dnodes, memory that is not
+//! in whole pages, and as yet an L2ARC) is 0: programs that read the table expect every name.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::Block;
+
+use crate::policy::{Contents, Purpose, State, Victim};
+use crate::store::Store;
+
+/// Counters of a shard; its own cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+pub(crate) struct Counters {
+    /// By state, purpose, contents.
+    hits: [[[AtomicU64; 2]; 2]; 2],
+    /// By purpose, contents.
+    misses: [[AtomicU64; 2]; 2],
+    /// By state.
+    ghost_hits: [AtomicU64; 2],
+    prefetched_hits: AtomicU64,
+    /// Blocks and bytes that were let go, by state.
+    evicted: [AtomicU64; 2],
+    evicted_bytes: [AtomicU64; 2],
+    mutex_miss: AtomicU64,
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.fetch_add(n, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn hit(&self, state: State, purpose: Purpose, contents: Contents, was_prefetched: bool) {
+        add(&self.hits[state as usize][purpose as usize][contents as usize], 1);
+        if was_prefetched {
+            add(&self.prefetched_hits, 1);
+        }
+    }
+
+    pub(crate) fn miss(&self, purpose: Purpose, contents: Contents) {
+        add(&self.misses[purpose as usize][contents as usize], 1);
+    }
+
+    pub(crate) fn ghost_hit(&self, state: State) {
+        add(&self.ghost_hits[state as usize], 1);
+    }
+
+    pub(crate) fn evicted(&self, victim: &Victim<Block>) {
+        add(&self.evicted[victim.state as usize], 1);
+        add(&self.evicted_bytes[victim.state as usize], victim.bytes);
+    }
+
+    pub(crate) fn mutex_miss(&self) {
+        add(&self.mutex_miss, 1);
+    }
+}
+
+/// Counters since the cache was made, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Reads served from RAM, including those that waited for another's read.
+    pub hits: u64,
+    /// Reads that went to the devices.
+    pub misses: u64,
+    /// Bytes that the cache takes.
+    pub bytes: u64,
+}
+
+impl Stats {
+    pub(crate) fn of(store: &Store) -> Stats {
+        let sum = Sum(store);
+        Stats { hits: sum.all_hits(), misses: sum.all_misses(), bytes: store.size() }
+    }
+}
+
+/// Sums of counters over all shards.
+struct Sum<'a>(&'a Store);
+
+const PURPOSES: [Purpose; 2] = [Purpose::Demand, Purpose::Prefetch];
+const CONTENTS: [Contents; 2] = [Contents::Data, Contents::Metadata];
+const STATES: [State; 2] = [State::Recent, State::Frequent];
+
+impl Sum<'_> {
+    fn of(&self, counter: impl Fn(&Counters) -> &AtomicU64) -> u64 {
+        self.0.shards().iter().map(|shard| counter(&shard.counters).load(Ordering::Relaxed)).sum()
+    }
+
+    fn hits(&self, purpose: Purpose, contents: Contents) -> u64 {
+        STATES.iter().map(|&state| self.of(|c| &c.hits[state as usize][purpose as usize][contents as usize])).sum()
+    }
+
+    fn hits_in(&self, state: State) -> u64 {
+        let both = PURPOSES.iter().flat_map(|&purpose| CONTENTS.map(|contents| (purpose, contents)));
+        both.map(|(purpose, of)| self.of(|c| &c.hits[state as usize][purpose as usize][of as usize])).sum()
+    }
+
+    fn misses(&self, purpose: Purpose, contents: Contents) -> u64 {
+        self.of(|c| &c.misses[purpose as usize][contents as usize])
+    }
+
+    fn all_hits(&self) -> u64 {
+        STATES.iter().map(|&state| self.hits_in(state)).sum()
+    }
+
+    fn all_misses(&self) -> u64 {
+        let both = PURPOSES.iter().flat_map(|&purpose| CONTENTS.map(|contents| (purpose, contents)));
+        both.map(|(purpose, contents)| self.misses(purpose, contents)).sum()
+    }
+}
+
+/// Names of what is always 0.
+const ABSENT: &[&str] = &[
+    "access_skip",
+    "evict_skip",
+    "evict_not_enough",
+    "evict_l2_cached",
+    "evict_l2_ineligible",
+    "evict_l2_skip",
+    "hash_collisions",
+    "hash_chains",
+    "hash_chain_max",
+    "dbuf_size",
+    "dnode_size",
+    "bonus_size",
+    "anon_size",
+    "anon_evictable_data",
+    "anon_evictable_metadata",
+    "l2_hits",
+    "l2_misses",
+    "l2_prefetch_asize",
+    "l2_mru_asize",
+    "l2_mfu_asize",
+    "l2_bufc_data_asize",
+    "l2_bufc_metadata_asize",
+    "l2_feeds",
+    "l2_rw_clash",
+    "l2_read_bytes",
+    "l2_write_bytes",
+    "l2_writes_sent",
+    "l2_writes_done",
+    "l2_writes_error",
+    "l2_writes_lock_retry",
+    "l2_evict_lock_retry",
+    "l2_evict_reading",
+    "l2_evict_l1cached",
+    "l2_free_on_write",
+    "l2_abort_lowmem",
+    "l2_cksum_bad",
+    "l2_io_error",
+    "l2_size",
+    "l2_asize",
+    "l2_hdr_size",
+    "l2_log_blk_writes",
+    "l2_log_blk_avg_asize",
+    "l2_log_blk_asize",
+    "l2_log_blk_count",
+    "l2_data_to_meta_ratio",
+    "l2_rebuild_success",
+    "l2_rebuild_unsupported",
+    "l2_rebuild_io_errors",
+    "l2_rebuild_dh_errors",
+    "l2_rebuild_cksum_lb_errors",
+    "l2_rebuild_lowmem",
+    "l2_rebuild_size",
+    "l2_rebuild_asize",
+    "l2_rebuild_bufs",
+    "l2_rebuild_bufs_precached",
+    "l2_rebuild_log_blks",
+    "memory_throttle_count",
+    "memory_direct_count",
+    "arc_tempreserve",
+    "arc_loaned_bytes",
+    "arc_prune",
+    "arc_dnode_limit",
+    "async_upgrade_sync",
+    "demand_hit_prescient_prefetch",
+    "arc_raw_size",
+    "cached_only_in_progress",
+    "abd_chunk_waste_size",
+];
+
+/// The table: names and values.
+pub(crate) fn arcstats(store: &Store) -> Vec<(&'static str, u64)> {
+    let mut table = counts(store);
+    table.extend(sizes(store));
+    table.extend(ABSENT.iter().map(|name| (*name, 0)));
+    table
+}
+
+fn counts(store: &Store) -> Vec<(&'static str, u64)> {
+    use {Contents::*, Purpose::*, State::*};
+    let sum = Sum(store);
+    let evicted = STATES.map(|state| sum.of(|c| &c.evicted_bytes[state as usize]));
+    vec![
+        ("hits", sum.all_hits()),
+        ("misses", sum.all_misses()),
+        ("demand_data_hits", sum.hits(Demand, Data)),
+        ("demand_data_misses", sum.misses(Demand, Data)),
+        ("demand_metadata_hits", sum.hits(Demand, Metadata)),
+        ("demand_metadata_misses", sum.misses(Demand, Metadata)),
+        ("prefetch_data_hits", sum.hits(Prefetch, Data)),
+        ("prefetch_data_misses", sum.misses(Prefetch, Data)),
+        ("prefetch_metadata_hits", sum.hits(Prefetch, Metadata)),
+        ("prefetch_metadata_misses", sum.misses(Prefetch, Metadata)),
+        ("mru_hits", sum.hits_in(Recent)),
+        ("mru_ghost_hits", sum.of(|c| &c.ghost_hits[Recent as usize])),
+        ("mfu_hits", sum.hits_in(Frequent)),
+        ("mfu_ghost_hits", sum.of(|c| &c.ghost_hits[Frequent as usize])),
+        ("deleted", STATES.iter().map(|&state| sum.of(|c| &c.evicted[state as usize])).sum()),
+        ("mutex_miss", sum.of(|c| &c.mutex_miss)),
+        ("demand_hit_predictive_prefetch", sum.of(|c| &c.prefetched_hits)),
+        ("evict_l2_eligible", evicted.iter().sum()),
+        ("evict_l2_eligible_mru", evicted[Recent as usize]),
+        ("evict_l2_eligible_mfu", evicted[Frequent as usize]),
+        ("memory_indirect_count", store.shrinks()),
+    ]
+}
+
+fn sizes(store: &Store) -> Vec<(&'static str, u64)> {
+    let sums = store.sums();
+    let [[mru_data, mru_metadata], [mfu_data, mfu_metadata]] = sums.held;
+    let (data, metadata) = (mru_data + mfu_data, mru_metadata + mfu_metadata);
+    let (metadata_min, metadata_max) = store.metadata_limits();
+    let memory = store.memory();
+    vec![
+        ("hash_elements", sums.count),
+        ("hash_elements_max", sums.count),
+        ("p", store.target()),
+        ("c", store.c()),
+        ("c_min", store.c_min()),
+        ("c_max", store.c_max()),
+        ("size", data + metadata + sums.overhead),
+        ("compressed_size", data + metadata),
+        ("uncompressed_size", data + metadata),
+        ("overhead_size", 0),
+        ("hdr_size", sums.overhead),
+        ("data_size", data),
+        ("metadata_size", metadata),
+        ("mru_size", mru_data + mru_metadata),
+        ("mru_evictable_data", mru_data),
+        ("mru_evictable_metadata", mru_metadata),
+        ("mru_ghost_size", sums.ghosts[0]),
+        ("mru_ghost_evictable_data", sums.ghosts[0]),
+        ("mru_ghost_evictable_metadata", 0),
+        ("mfu_size", mfu_data + mfu_metadata),
+        ("mfu_evictable_data", mfu_data),
+        ("mfu_evictable_metadata", mfu_metadata),
+        ("mfu_ghost_size", sums.ghosts[1]),
+        ("mfu_ghost_evictable_data", sums.ghosts[1]),
+        ("mfu_ghost_evictable_metadata", 0),
+        ("arc_meta_used", metadata + sums.overhead),
+        ("arc_meta_limit", metadata_max),
+        ("arc_meta_max", metadata + sums.overhead),
+        ("arc_meta_min", metadata_min),
+        ("memory_all_bytes", memory.limit),
+        ("memory_free_bytes", memory.free()),
+        ("memory_available_bytes", memory.free().saturating_sub(memory.reserve)),
+        ("arc_no_grow", u64::from(memory.free() < 2 * memory.reserve)),
+        ("arc_need_free", memory.reserve.saturating_sub(memory.free())),
+        ("arc_sys_free", memory.reserve),
+    ]
+}

@@ -1,0 +1,290 @@
+//! All shards under one budget: making room, and the target that they share.
+//!
+//! ```text
+//!   0 ─────────────────────────────── soft ──── c ─── c_max
+//!     size: what blocks take and what   │        └ who keeps a block makes room for it first
+//!     knowing them takes                └ from here on the worker makes room
+//! ```
+//!
+//! Invariant: `size` is the sum of what the shards hold, and of what is about to be inserted.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use base::Block;
+use rustc_hash::FxBuildHasher;
+
+use crate::budget::Budget;
+use crate::policy::Limits;
+use crate::pressure::Memory;
+use crate::shard::{Ask, Change, Found, Key, Loading, Shard, Sums};
+
+/// Bytes of the budget that a shard has at least, and how many shards there are at most.
+const SHARD_BYTES: u64 = 16 << 20;
+const SHARDS_MAX: u64 = 64;
+/// The part of the budget that the worker keeps free.
+const SOFT_PART: u64 = 64;
+/// Rounds of eviction after which is looked what knowing the blocks takes.
+const OVERHEAD_LOOKS: usize = 256;
+/// The part of the budget that one block may take.
+const BLOCK_PART: u64 = 4;
+
+/// The blocks in RAM, of one pool.
+pub(crate) struct Store {
+    shards: Vec<Shard>,
+    /// A power of two, less 1.
+    mask: usize,
+    limits: Bounds,
+    size: AtomicU64,
+    /// Bytes that knowing the blocks takes, as last looked at.
+    overhead: AtomicU64,
+    /// The target of the recent lists: p.
+    target: AtomicU64,
+    next: AtomicUsize,
+    memory: Mutex<Memory>,
+    shrinks: AtomicU64,
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// The budget as it is now.
+#[derive(Default)]
+struct Bounds {
+    c: AtomicU64,
+    c_min: AtomicU64,
+    c_max: AtomicU64,
+    metadata_max: AtomicU64,
+    metadata_min: AtomicU64,
+}
+
+/// Wakes the worker.
+#[derive(Default)]
+pub(crate) struct Bell {
+    rings: Mutex<bool>,
+    rung: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut rings, true) {
+            self.rung.notify_all();
+        }
+    }
+
+    /// Waits until it rings, or for so long.
+    pub(crate) fn wait(&self, most: Duration) {
+        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.rung.wait_timeout_while(rings, most, |rings| !*rings);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+}
+
+impl Store {
+    pub(crate) fn new(budget: Budget) -> Store {
+        let count = (budget.c_max / SHARD_BYTES).clamp(1, SHARDS_MAX).next_power_of_two() as usize;
+        let none = Limits { budget: 0, recent: 0, metadata_max: 0, metadata_min: 0 };
+        let store = Store {
+            shards: (0..count).map(|_| Shard::new(none)).collect(),
+            mask: count - 1,
+            limits: Bounds::default(),
+            size: AtomicU64::new(0),
+            overhead: AtomicU64::new(0),
+            target: AtomicU64::new(0),
+            next: AtomicUsize::new(0),
+            memory: Mutex::default(),
+            shrinks: AtomicU64::new(0),
+            bell: Arc::default(),
+        };
+        store.limits.c.store(budget.c_max, Ordering::Relaxed);
+        store.set_budget(budget);
+        store
+    }
+
+    /// Takes another budget; c stays where it is as far as that is within it.
+    pub(crate) fn set_budget(&self, budget: Budget) {
+        let c_min = budget.c_min.min(budget.c_max);
+        self.limits.c_min.store(c_min, Ordering::Relaxed);
+        // whoever raises the limit means it to be used
+        let before = self.limits.c_max.swap(budget.c_max, Ordering::Relaxed);
+        let c = if budget.c_max > before { budget.c_max } else { self.c() };
+        self.limits.metadata_max.store(budget.metadata_max, Ordering::Relaxed);
+        self.limits.metadata_min.store(budget.metadata_min, Ordering::Relaxed);
+        self.set_c(c);
+    }
+
+    /// Sets the budget of now, within its bounds.
+    pub(crate) fn set_c(&self, c: u64) {
+        self.limits.c.store(c.clamp(self.c_min(), self.c_max()), Ordering::Relaxed);
+        let c = self.c();
+        self.target.fetch_min(c, Ordering::Relaxed);
+    }
+
+    pub(crate) fn c(&self) -> u64 {
+        self.limits.c.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn c_min(&self) -> u64 {
+        self.limits.c_min.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn c_max(&self) -> u64 {
+        self.limits.c_max.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn metadata_limits(&self) -> (u64, u64) {
+        (self.limits.metadata_min.load(Ordering::Relaxed), self.limits.metadata_max.load(Ordering::Relaxed))
+    }
+
+    /// The target of the recent lists.
+    pub(crate) fn target(&self) -> u64 {
+        self.target.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the cache takes.
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed) + self.overhead.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    fn shard(&self, key: &Key) -> &Shard {
+        let hash = FxBuildHasher.hash_one(key);
+        &self.shards[(hash >> 32) as usize & self.mask]
+    }
+
+    /// What the lists of a shard should keep to.
+    fn shard_limits(&self) -> Limits {
+        let count = self.shards.len() as u64;
+        let (metadata_min, metadata_max) = self.metadata_limits();
+        let blocks = self.c().saturating_sub(self.overhead.load(Ordering::Relaxed));
+        Limits {
+            budget: blocks / count,
+            recent: self.target() / count,
+            metadata_max: metadata_max / count,
+            metadata_min: metadata_min / count,
+        }
+    }
+
+    pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
+        self.shard(&ask.key).hit(ask)
+    }
+
+    pub(crate) fn find(&self, ask: &Ask) -> Found {
+        self.shard(&ask.key).find(ask)
+    }
+
+    /// Ends a read that [`Store::find`] asked for.
+    pub(crate) fn fulfil(&self, ask: &Ask, loading: &Loading, block: Option<&Block>) {
+        let shard = self.shard(&ask.key);
+        let keeps = block.is_some_and(|block| self.makes_room(block));
+        let change = shard.fulfil(ask, loading, block, keeps, self.shard_limits());
+        if let Some(block) = block.filter(|_| keeps) {
+            self.settle(block, change);
+        }
+    }
+
+    /// Keeps a block that was written; unless `keeps_new`, only in place of what is kept under its key.
+    pub(crate) fn keep(&self, ask: &Ask, block: &Block, keeps_new: bool) {
+        let shard = self.shard(&ask.key);
+        if (keeps_new || shard.has(&ask.key)) && self.makes_room(block) {
+            self.settle(block, shard.keep(ask, block, self.shard_limits(), keeps_new));
+        }
+    }
+
+    /// Lets others go until there is room for a block, and takes that room. False for one that is too large.
+    fn makes_room(&self, block: &Block) -> bool {
+        let (bytes, c) = (block.footprint() as u64, self.c());
+        if bytes > c / BLOCK_PART {
+            return false;
+        }
+        let size = self.size.fetch_add(bytes, Ordering::Relaxed) + bytes + self.overhead.load(Ordering::Relaxed);
+        if size > c {
+            self.evict(size - c, true);
+        }
+        if size > c - c / SOFT_PART {
+            self.bell.ring();
+        }
+        true
+    }
+
+    /// Corrects the room that was taken for a block by what came of it.
+    fn settle(&self, block: &Block, change: Change) {
+        let surplus = block.footprint() as i64 - change.bytes;
+        let _ = self
+            .size
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |size| Some(size.saturating_add_signed(-surplus)));
+        if change.target != 0 {
+            let c = self.c();
+            let moved = |target: u64| Some(target.saturating_add_signed(change.target).min(c));
+            let _ = self.target.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        }
+    }
+
+    /// Makes the room that should be free; for the worker.
+    pub(crate) fn make_room(&self) {
+        self.look_at_overhead();
+        let (size, c) = (self.size(), self.c());
+        let soft = c - c / SOFT_PART;
+        if size > soft {
+            self.evict(size - soft, size > c);
+        }
+    }
+
+    fn look_at_overhead(&self) {
+        self.overhead.store(self.shards.iter().map(|shard| shard.sums().overhead).sum(), Ordering::Relaxed);
+    }
+
+    /// Lets blocks of `bytes` go, of the shards that have most.
+    fn evict(&self, bytes: u64, waits: bool) {
+        let count = self.shards.len();
+        let held: u64 = self.shards.iter().map(Shard::bytes).sum();
+        let share = held.saturating_sub(bytes) / count as u64;
+        let mut rest = bytes;
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        if first.is_multiple_of(OVERHEAD_LOOKS) {
+            self.look_at_overhead();
+        }
+        for i in 0..count {
+            let shard = &self.shards[(first + i) & self.mask];
+            let over = shard.bytes().saturating_sub(share).min(rest);
+            if over > 0 {
+                let freed = shard.evict(over, self.shard_limits(), waits);
+                let _ = self
+                    .size
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |size| Some(size.saturating_sub(freed)));
+                rest = rest.saturating_sub(freed);
+            }
+            if rest == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Notes what memory there is, for who asks.
+    pub(crate) fn set_memory(&self, memory: Memory) {
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+    }
+
+    /// What memory there was at the last look; nothing if nobody looks.
+    pub(crate) fn memory(&self) -> Memory {
+        *self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn count_shrink(&self) {
+        self.shrinks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often memory was given back because it was short.
+    pub(crate) fn shrinks(&self) -> u64 {
+        self.shrinks.load(Ordering::Relaxed)
+    }
+
+    /// Sums over all shards.
+    pub(crate) fn sums(&self) -> Sums {
+        self.shards.iter().map(Shard::sums).fold(Sums::default(), Sums::plus)
+    }
+}

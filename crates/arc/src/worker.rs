@@ -1,0 +1,83 @@
+//! The worker of a cache: makes room before readers need it, follows the tunables, and gives memory back when
+//! it becomes short.
+//!
+//! It knows the blocks, not the pool: the devices of a closed pool do not wait for it.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::Env;
+
+use crate::budget::Budget;
+use crate::pressure::{Gauge, judge};
+use crate::store::{Bell, Store};
+
+/// Nanoseconds between looks at memory.
+const LOOK_NS: u64 = 200_000_000;
+
+/// Keeps a cache within its budget, for as long as it is there.
+pub struct Worker {
+    store: Weak<Store>,
+    bell: Arc<Bell>,
+    env: Env,
+    gauge: Gauge,
+    /// When memory was looked at last, and how long tasks had waited for it by then.
+    looked_ns: u64,
+    stalled_us: u64,
+}
+
+impl Worker {
+    pub(crate) fn new(store: &Arc<Store>, env: &Env, gauge: Gauge) -> Worker {
+        let stalled_us = gauge.stalled_us().unwrap_or(0);
+        let (store, bell) = (Arc::downgrade(store), store.bell.clone());
+        Worker { store, bell, env: env.clone(), gauge, looked_ns: env.ticks_ns(), stalled_us }
+    }
+
+    /// Works until the cache is gone; on a thread of its own.
+    pub fn run(mut self) {
+        loop {
+            self.bell.wait(Duration::from_nanos(LOOK_NS));
+            if !self.step() {
+                return;
+            }
+        }
+    }
+
+    /// Makes room, and looks at memory when it is time to. False if there is no cache any more.
+    pub fn step(&mut self) -> bool {
+        let Some(store) = self.store.upgrade() else { return false };
+        let elapsed_ns = self.env.ticks_ns().saturating_sub(self.looked_ns);
+        if elapsed_ns >= LOOK_NS {
+            self.looked_ns += elapsed_ns;
+            self.look(&store, elapsed_ns / 1000);
+        }
+        store.make_room();
+        true
+    }
+
+    /// Sets the budget by what memory there is now; so much time has passed since the last look.
+    pub fn look_now(&mut self, elapsed_us: u64) {
+        if let Some(store) = self.store.upgrade() {
+            self.look(&store, elapsed_us);
+            store.make_room();
+        }
+    }
+
+    fn look(&mut self, store: &Store, elapsed_us: u64) {
+        store.set_budget(Budget::of_system(&self.env, &self.gauge));
+        let stalled_us = self.gauge.stalled_us().unwrap_or(self.stalled_us);
+        let waited_us = stalled_us.saturating_sub(std::mem::replace(&mut self.stalled_us, stalled_us));
+        let Some(memory) = self.gauge.memory(self.env.tunable("zfs_arc_sys_free").filter(|bytes| *bytes > 0)) else {
+            return;
+        };
+        store.set_memory(memory);
+        let (size, before) = (store.size(), store.c());
+        store.set_c(judge(memory, waited_us, elapsed_us, size, before));
+        if store.c() < before {
+            store.count_shrink();
+            tracing::debug!(c = store.c(), before, free = memory.free(), "memory is short");
+            store.make_room();
+            base::give_memory_back();
+        }
+    }
+}
