@@ -2,7 +2,7 @@
 //! `/proc/spl/kstat`.
 //!
 //! ```text
-//!   RUN/kstat/zfs/zil                    all imported pools together
+//!   RUN/kstat/zfs/zil, arcstats          all imported pools together
 //!   RUN/kstat/zfs/POOL/zil               what the process of this pool adds to it
 //!   RUN/kstat/zfs/POOL/objset-0x36       of one dataset
 //! ```

@@ -67,8 +67,10 @@ impl ServedPool {
 
     /// Counters as files: those of the pool, and what it adds to those of all pools.
     pub fn kstats(&self) -> [Vec<Kstat>; 2] {
-        let Ok(live) = self.live() else { return [Vec::new(), Vec::new()] };
-        let (view, logs) = (live.view(), live.log_stats());
+        let view = self.view();
+        let arc = Kstat::new("arcstats", view.cache().arcstats());
+        let Ok(live) = self.live() else { return [Vec::new(), vec![arc]] };
+        let logs = live.log_stats();
         let mut sums = zil::Stats::default().all();
         let mut own = Vec::new();
         for (id, stats) in logs {
@@ -78,7 +80,7 @@ impl ServedPool {
             let text = Some(("dataset_name", name));
             own.push(Kstat { text, ..Kstat::new(format!("objset-{id:#x}"), stats) });
         }
-        [own, vec![Kstat::new("zil", sums)]]
+        [own, vec![Kstat::new("zil", sums), arc]]
     }
 
     /// Brings all changes to disk.
