@@ -10,8 +10,9 @@
 //! A program that waits for each answer before it asks again is the usual case, and what it waits for is mostly
 //! threads being woken. If all threads slept in read(2), the kernel would wake another one for each request. So
 //! only one is awake then; and as to wake a thread on an idle core costs more than most requests, it looks again
-//! and again for up to [`LOOK_NS`] after each. Measured on a virtual machine with two cores, statfs(2): 56 µs with
-//! four sleeping threads, 17 to 33 with one that looks; on one busy core, where looking is in vain, 16 and 12.
+//! and again for up to [`LOOK_NS`] after each. On a virtual machine with two cores, statfs(2) takes
+//! 54 to 60 µs with four sleeping threads, and 32 to 41 with one that looks; with all on one core, where looking is
+//! in vain, 11 to 14 and 13 to 15.
 //!
 //! What that may cost: nobody looks while nobody asks, nor where it did not pay the last few times, nor for a
 //! while after another program took the core.
