@@ -228,7 +228,9 @@ fn what_cancels_out_is_not_told() {
 
 #[test]
 fn copies_are_apart() {
-    let allocator = Allocator::new(tree(&[(1, 9), (1, 9), (1, 9)]), Box::new(Maps::default()));
+    let tree = tree(&[(1, 9), (1, 9), (1, 9)]);
+    assert!(tree.set_health(102, vdev::Health::HEALTHY));
+    let allocator = Allocator::new(tree, Box::new(Maps::default()));
     (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
     for _ in 0..50 {
         let dvas = allocator.allocate(Class::Normal, 4096, 3, 5).unwrap();
@@ -240,6 +242,26 @@ fn copies_are_apart() {
     assert_eq!(allocator.allocate(Class::Log, 1 << SHIFT, 1, 5).unwrap()[0].vdev(), 2);
     assert_ne!(allocator.allocate(Class::Log, 4096, 1, 5).unwrap()[0].vdev(), 2, "full, so the others serve");
     assert_ne!(allocator.allocate(Class::Special, 4096, 1, 5).unwrap()[0].vdev(), 2);
+}
+
+/// A vdev for logs serves while it works, is not shunned, and is open; otherwise the normal ones do.
+#[test]
+fn vdevs_for_logs_that_fail_are_left_alone() {
+    let tree = tree(&[(1, 9), (1, 9)]);
+    let allocator = Allocator::new(tree.clone(), Box::new(Maps::default()));
+    add(&allocator, 0, Class::Normal, 4);
+    add(&allocator, 1, Class::Log, 4);
+    let goes_to = |txg| allocator.allocate(Class::Log, 4096, 1, txg).unwrap()[0].vdev();
+    assert_eq!(goes_to(5), 0, "it has no device");
+    assert!(tree.set_health(101, vdev::Health::HEALTHY));
+    assert_eq!(goes_to(5), 1);
+    allocator.shun(1, 9);
+    assert_eq!((goes_to(8), goes_to(9)), (0, 1));
+    allocator.set_serving(1, Serving::Closed);
+    assert_eq!(goes_to(10), 0);
+    assert!(allocator.class_space(Class::Log).allocated > 0, "what is there is still there");
+    allocator.set_serving(1, Serving::Gone);
+    assert_eq!((goes_to(11), allocator.class_space(Class::Log).size), (0, 0));
 }
 
 #[test]
