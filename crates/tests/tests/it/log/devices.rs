@@ -257,6 +257,26 @@ fn a_suspended_pool_needs_its_log_no_more() {
     assert_eq!(after.writes(), 20);
 }
 
+/// One side of a log mirror returns noise: the other one has what was promised.
+#[test]
+fn noise_on_one_side_of_a_log_mirror_loses_nothing() {
+    let disks: Vec<Arc<SparseDevice>> = blank().into_iter().map(Arc::new).collect();
+    let bed = Bed::create(&Env::fixed(1000), Layout::Single, &same(&disks));
+    bed.add(Some(Bias::Log), &same(&disks)[1..]);
+    bed.commit_all(0..20);
+    assert!(bed.blocks().0 > 10);
+    for side in [1, 2] {
+        let mut left = shared(copies(&disks));
+        let noisy = FaultyDevice::new(left[side].clone(), 9);
+        // its labels are as they should be
+        noisy.noise(4 << 20..127 << 20);
+        left[side] = Arc::new(noisy);
+        let after = Bed::import(&Env::fixed(2000), &left).unwrap();
+        assert!(!after.replay().unwrap().is_empty());
+        assert_eq!(after.writes(), 20, "side {side}");
+    }
+}
+
 /// With its only log device broken for good, a pool does without it, until it is cleared.
 #[test]
 fn a_log_device_is_faulted_offlined_and_cleared() {
