@@ -48,6 +48,12 @@ impl<S: Source> Session<S> {
         self.entry_of_stat(&stat)
     }
 
+    /// `open` with `O_TMPFILE`: an orphan, once the kernel is told of it.
+    pub(crate) fn create_unnamed(&self, node: u64, new: &New<'_>) -> Result<Entry> {
+        let stat = self.live.tree.create_unnamed(self.changeable(node)?, new)?;
+        self.entry_of_stat(&stat)
+    }
+
     /// `open` with `O_CREAT`: the kernel has seen that there is no such name, but where names have
     /// aliases it may be wrong.
     pub(crate) fn open_or_create(&self, node: u64, name: &[u8], new: &New<'_>, flags: i32) -> Result<Entry> {
@@ -196,7 +202,7 @@ impl<S: Source> Session<S> {
     }
 
     /// An object lost its last name.
-    fn orphaned(&self, object: Option<u64>) {
+    pub(crate) fn orphaned(&self, object: Option<u64>) {
         if let Some(object) = object
             && self.holds.orphan(object)
         {

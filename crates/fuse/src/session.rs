@@ -150,6 +150,7 @@ impl<S: Source> Session<S> {
             opcode::READDIRPLUS => self.readdirplus(header, body, reply),
             opcode::STATFS => self.statfs(header, reply),
             opcode::CREATE => self.create(header, body, reply),
+            opcode::TMPFILE => self.tmpfile(header, body, reply),
             opcode::MKNOD => self.mknod(header, body, reply),
             opcode::MKDIR => self.mkdir(header, body, reply),
             opcode::SYMLINK => self.symlink(header, body, reply),
@@ -407,6 +408,23 @@ impl<S: Source> Session<S> {
                 reply.created(&entry, entry.attr_ttl, fopen::KEEP_CACHE);
             }
             Err(error) => reply.error(session.fail("create", parent, error)),
+        });
+        Ok(())
+    }
+
+    fn tmpfile(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        body.skip(4)?;
+        let (mode, umask) = (body.u32()?, body.u32()?);
+        let work =
+            move |session: &Session<S>| session.create_unnamed(parent, &new_file(asker, NewKind::File, mode, umask));
+        self.change(work, move |session, made| match made {
+            Ok(entry) => {
+                session.hold(entry.attr.ino);
+                session.orphaned(Some(entry.attr.ino));
+                reply.created(&entry, entry.attr_ttl, fopen::KEEP_CACHE);
+            }
+            Err(error) => reply.error(session.fail("tmpfile", parent, error)),
         });
         Ok(())
     }

@@ -129,6 +129,11 @@ pub trait Tree: Send + Sync + 'static {
         Err(read_only())
     }
 
+    /// Makes a file without a name: an orphan, unless [`Tree::link`] gives it one.
+    fn create_unnamed(&self, _directory: u64, _new: &New<'_>) -> Result<Stat> {
+        Err(read_only())
+    }
+
     /// Gives an object that is no directory one more name. `Exists`, `TooManyLinks`; `NotFound` if it
     /// has lost its last one.
     fn link(&self, _object: u64, _directory: u64, _name: &[u8]) -> Result<Stat> {
@@ -294,6 +299,10 @@ impl Tree for Zpl {
 
     fn create(&self, directory: u64, name: &[u8], new: &New<'_>) -> Result<Stat> {
         Zpl::create(self, directory, name, new)
+    }
+
+    fn create_unnamed(&self, directory: u64, new: &New<'_>) -> Result<Stat> {
+        Zpl::create_unnamed(self, directory, new)
     }
 
     fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {

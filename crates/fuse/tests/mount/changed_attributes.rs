@@ -233,11 +233,3 @@ fn locks_are_the_kernels() {
     drop(one);
     set(&three).unwrap();
 }
-
-#[test]
-fn what_is_not_there() {
-    require!(fuse);
-    let m = writable();
-    let unnamed = File::options().write(true).custom_flags(libc::O_TMPFILE).open(m.path(""));
-    assert_eq!(errno(unnamed), libc::EOPNOTSUPP);
-}

@@ -279,6 +279,10 @@ impl Tree for Memory {
         self.write().create(directory, name, new)
     }
 
+    fn create_unnamed(&self, directory: u64, new: &New<'_>) -> Result<Stat> {
+        self.write().create_unnamed(directory, new)
+    }
+
     fn link(&self, object: u64, directory: u64, name: &[u8]) -> Result<Stat> {
         self.write().link(object, directory, name)
     }

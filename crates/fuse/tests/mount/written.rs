@@ -302,6 +302,47 @@ fn without_a_name() {
 }
 
 #[test]
+fn never_named() {
+    require!(fuse);
+    let m = writable();
+    let unnamed = || {
+        let options = &mut OpenOptions::new();
+        let options = std::os::unix::fs::OpenOptionsExt::custom_flags(options.read(true).write(true), libc::O_TMPFILE);
+        match options.open(m.path("")) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => None,
+            opened => Some(opened.unwrap()),
+        }
+    };
+    let Some(mut file) = unnamed() else {
+        eprintln!("SKIPPED {}:{}: this kernel does not ask for files without a name", file!(), line!());
+        return;
+    };
+    file.write_all(b"nobody sees it").unwrap();
+    assert_eq!((file.metadata().unwrap().nlink(), fs::read_dir(m.path("")).unwrap().count()), (0, 0));
+    drop(file);
+    wait_for_objects(&m, 1);
+
+    // one that is whole gets its name
+    let mut file = unnamed().unwrap();
+    file.write_all(b"all at once").unwrap();
+    let (here, there) = (format!("/proc/self/fd/{}\0", file.as_raw_fd()), format!("{}\0", m.path("name").display()));
+    // SAFETY: both are strings that end with a NUL.
+    let linked = unsafe {
+        libc::linkat(
+            libc::AT_FDCWD,
+            here.as_ptr().cast(),
+            libc::AT_FDCWD,
+            there.as_ptr().cast(),
+            libc::AT_SYMLINK_FOLLOW,
+        )
+    };
+    assert_eq!(linked, 0, "{}", std::io::Error::last_os_error());
+    assert_eq!(file.metadata().unwrap().nlink(), 1);
+    drop(file);
+    assert_eq!(from_tree(&m, "name"), b"all at once");
+}
+
+#[test]
 fn synced() {
     require!(fuse);
     let m = writable();

@@ -16,6 +16,8 @@ pub struct State {
     pub next: u64,
     /// Without a name, but used.
     pub orphans: HashSet<u64>,
+    /// Those of the orphans that never had a name, and may get one.
+    unnamed: HashSet<u64>,
     /// Names are the same if they differ only in case.
     pub ignore_case: bool,
     /// Numbers of objects that are gone: the next ones are called so.
@@ -184,10 +186,18 @@ impl State {
         Ok(self.get(object)?.stat.clone())
     }
 
+    pub fn create_unnamed(&mut self, dir: u64, new: &New<'_>) -> Result<Stat> {
+        let object = self.create(dir, b"to be taken away", new)?.ino;
+        self.unlink(dir, b"to be taken away")?;
+        self.unnamed.insert(object);
+        Ok(self.get(object)?.stat.clone())
+    }
+
     pub fn link(&mut self, object: u64, dir: u64, name: &[u8]) -> Result<Stat> {
-        if self.orphans.contains(&object) {
+        if self.orphans.contains(&object) && !self.unnamed.remove(&object) {
             return Err(error(Kind::NotFound));
         }
+        self.orphans.remove(&object);
         self.add_name(dir, name, object)?;
         let stat = &mut self.get_mut(object)?.stat;
         stat.nlink += 1;
@@ -247,7 +257,10 @@ impl State {
     }
 
     pub fn reclaim(&mut self, object: u64) -> Result<()> {
-        assert!(self.orphans.remove(&object), "{object} was no orphan");
+        if !self.orphans.remove(&object) {
+            assert!(self.get(object)?.stat.nlink > 0, "{object} has neither names nor is it an orphan");
+            return Ok(());
+        }
         self.nodes.remove(&object);
         self.free.push(object);
         Ok(())
