@@ -9,7 +9,7 @@
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
-//! - [`bench`]: measures file systems and devices.
+//! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
 //!   read their command lines.

@@ -1,6 +1,6 @@
 //! Serving a mount: the handshake with the kernel, and the threads that take requests.
 //!
-//! Above is [`mount`](crate::mount), which runs it; below, [`channel`](crate::channel) moves the messages, and
+//! Above is [`mount`](crate::mount()), which runs it; below, [`channel`](crate::channel) moves the messages, and
 //! [`session`](crate::session) answers them, and [`turns`](crate::turns) says which thread takes the next one.
 
 use std::sync::Arc;
