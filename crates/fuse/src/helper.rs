@@ -162,18 +162,14 @@ impl Helper {
     /// Has a helper do it. Errors: its own; `Interrupted` if it takes longer than `limit`.
     fn ask(&self, request: &Request, limit: Option<Duration>) -> Result<(Answer, Option<OwnedFd>)> {
         let idle = self.idle().take();
-        // one that was killed meanwhile takes no message
-        let running = match idle.filter(|running| send(running.socket.as_fd(), request, None).is_ok()) {
-            Some(running) => running,
+        let asked = idle.map(|running| running.ask(request, limit).map(|answer| answer.zip(Some(running))));
+        let ((answer, fd), running) = match asked.transpose()?.flatten() {
+            Some(answered) => answered,
             None => {
                 let running = Running::start(&self.0)?;
-                send(running.socket.as_fd(), request, None)?;
-                running
+                (running.ask(request, limit)?.ok_or_else(ended_early)?, running)
             }
         };
-        running.set_limit(limit)?;
-        let (answer, fd) = receive(running.socket.as_fd())?
-            .ok_or_else(|| Error::new(Kind::Missing, "the mount helper ended early"))?;
         self.idle().get_or_insert(running);
         match answer {
             Answer::Failed { errno, what, cause } => Err(failure(errno, what, cause)),
@@ -198,10 +194,18 @@ impl Running {
         Ok(Running { process, socket })
     }
 
-    fn set_limit(&self, limit: Option<Duration>) -> Result<()> {
+    /// Has it do it; `None` if it was killed before it looked at the request, so that another may be asked.
+    fn ask(&self, request: &Request, limit: Option<Duration>) -> Result<Option<(Answer, Option<OwnedFd>)>> {
         let seconds = limit.unwrap_or_default().as_secs().try_into().unwrap_or(i64::MAX);
-        let set = socket::setsockopt(&self.socket, socket::sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0));
-        Ok(set.map_err(std::io::Error::from)?)
+        socket::setsockopt(&self.socket, socket::sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))
+            .map_err(std::io::Error::from)?;
+        let sent = send(self.socket.as_fd(), request, None);
+        let received: Result<Option<_>> = sent.and_then(|()| receive(self.socket.as_fd()));
+        match received {
+            // it takes no message, or its end was closed with this one unread
+            Err(error) if matches!(os_error(&error), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(None),
+            received => received?.ok_or_else(ended_early).map(Some),
+        }
     }
 }
 
@@ -274,10 +278,14 @@ fn forget(point: &Path, dev: &str) {
 
 impl Answer {
     fn failed(error: &Error) -> Answer {
-        let cause = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
-        let cause = cause.and_then(std::io::Error::raw_os_error);
-        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause }
+        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause: os_error(error) }
     }
+}
+
+/// The errno of its cause.
+fn os_error(error: &Error) -> Option<i32> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    cause.raw_os_error()
 }
 
 /// The error that a helper told of.
@@ -288,6 +296,10 @@ fn failure(errno: i32, what: String, cause: Option<i32>) -> Error {
         Some(cause) => error.with_source(std::io::Error::from_raw_os_error(cause)),
         None => error,
     }
+}
+
+fn ended_early() -> Error {
+    Error::new(Kind::Missing, "the mount helper ended early")
 }
 
 fn makes_no_sense() -> Error {
@@ -318,8 +330,6 @@ fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Result<Option<(T, Opt
         Err(e) if e.kind() == ErrorKind::WouldBlock => {
             return Err(Error::new(Kind::Interrupted, "the mount helper does not answer"));
         }
-        // it was killed
-        Err(e) if e.kind() == ErrorKind::ConnectionReset => return Ok(None),
         Err(e) => return Err(e.into()),
     };
     let message = serde_json::from_slice(&bytes[..length]).map_err(|_| makes_no_sense())?;

@@ -236,11 +236,24 @@ fn helpers_are_replaced_and_tell_what_is_wrong() {
     let first = ids();
     assert_eq!((first.len(), helper.make_folders(&point).unwrap()), (1, 0));
     assert_eq!(ids(), first, "one is enough");
+    // killed between two requests
     kill("-KILL", first[0]);
-    // its arguments go before its socket does
-    wait_until(|| fs::read_to_string(format!("/proc/{}/stat", first[0])).map_or(true, |stat| stat.contains(") Z ")));
+    wait_until(|| threads_are(first[0], 'Z'));
     helper.remove_folders(&point, 2);
     assert!(!dir.0.join("a").exists());
+
+    // killed before it looks at one
+    let second = ids();
+    assert_eq!(second.len(), 1);
+    kill("-STOP", second[0]);
+    wait_until(|| threads_are(second[0], 'T'));
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| helper.make_folders(&dir.0.join("c")).unwrap());
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!asking.is_finished());
+        kill("-KILL", second[0]);
+        assert_eq!(asking.join().unwrap(), 1);
+    });
 
     // kind, text and cause as they are without another process between
     let error = fuse::mount(
@@ -256,6 +269,13 @@ fn helpers_are_replaced_and_tell_what_is_wrong() {
 
     drop(helper);
     wait_until(|| ids().is_empty());
+}
+
+/// Whether each thread that the process still has is in this state.
+fn threads_are(pid: u32, state: char) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
+    states.all(|stat| stat.is_empty() || stat.contains(&format!(") {state} ")))
 }
 
 /// Returns when it comes true, which must not take long.
