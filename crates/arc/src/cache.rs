@@ -1,51 +1,25 @@
 //! The cache over a pipeline: who needs a block gets it from RAM, or reads it for all who need it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Block, Error, Kind, Result};
+use device::Device;
 use format::blkptr::BlkPtr;
-use zio::{Mode, ReadRequest, Zio};
+use l2arc::L2arc;
+use zio::{Mode, Physical, ReadRequest, Zio};
 
+use crate::ahead::Ahead;
 use crate::budget::Budget;
+use crate::feed::Feeder;
+use crate::keep::Keep;
+use crate::kept::{Kept, Stored};
 use crate::policy::{Contents, Purpose};
 use crate::pressure::Gauge;
 use crate::shard::{Ask, Found, Key};
 use crate::stats::{self, Stats};
 use crate::store::Store;
 use crate::worker::Worker;
-
-/// What may be kept of a dataset's blocks: its property `primarycache`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Keep {
-    /// `all`
-    #[default]
-    All,
-    /// `metadata`
-    Metadata,
-    /// `none`
-    Nothing,
-}
-
-impl Keep {
-    /// The value of the property by its name; unknown ones keep all.
-    pub fn of_property(value: &str) -> Keep {
-        match value {
-            "metadata" => Keep::Metadata,
-            "none" => Keep::Nothing,
-            _ => Keep::All,
-        }
-    }
-
-    /// The reverse of `as u8`.
-    pub fn of_u8(n: u8) -> Keep {
-        [Keep::All, Keep::Metadata, Keep::Nothing].into_iter().find(|keep| *keep as u8 == n).unwrap_or_default()
-    }
-
-    fn allows(self, contents: Contents) -> bool {
-        self == Keep::All || self == Keep::Metadata && contents == Contents::Metadata
-    }
-}
 
 /// The part of memory that buffers may take that nobody uses.
 const FREE_PART: u64 = 16;
@@ -54,12 +28,15 @@ const FREE_PART: u64 = 16;
 pub struct Cache {
     zio: Arc<Zio>,
     store: Arc<Store>,
+    l2arc: Arc<L2arc>,
+    /// A thread feeds the cache devices.
+    is_fed: AtomicBool,
 }
 
 impl Cache {
     /// A cache over `zio` that holds up to `bytes_max` bytes.
     pub fn new(zio: Arc<Zio>, bytes_max: u64) -> Cache {
-        Cache { zio, store: Arc::new(Store::new(Budget::fixed(bytes_max))) }
+        Cache::over(zio, Arc::new(Store::new(Budget::fixed(bytes_max))))
     }
 
     /// A cache that takes what memory and tunables allow, and a worker that keeps it so.
@@ -68,7 +45,38 @@ impl Cache {
         let store = Arc::new(Store::new(Budget::of_system(&env, &gauge)));
         base::keep_free_at_most(gauge.limit().unwrap_or(u64::MAX) / FREE_PART);
         let worker = Worker::new(&store, &env, gauge);
-        (Cache { zio, store }, worker)
+        (Cache::over(zio, store), worker)
+    }
+
+    fn over(zio: Arc<Zio>, store: Arc<Store>) -> Cache {
+        let l2arc = Arc::new(L2arc::new(zio.env()));
+        Cache { zio, store, l2arc, is_fed: AtomicBool::new(false) }
+    }
+
+    /// The cache devices.
+    pub fn l2arc(&self) -> &Arc<L2arc> {
+        &self.l2arc
+    }
+
+    /// Uses a cache device of a pool from now on. Errors: as from [`L2arc::add`].
+    pub fn add_device(&self, pool_guid: u64, guid: u64, device: Arc<dyn Device>) -> Result<()> {
+        self.l2arc.set_ram(self.store.c());
+        self.l2arc.add(pool_guid, guid, device)?;
+        if !self.is_fed.swap(true, Ordering::Relaxed) {
+            let feeder = self.feeder();
+            self.zio.env().spawn("l2arc_feed", move || feeder.run());
+        }
+        Ok(())
+    }
+
+    /// Who feeds the cache devices; one is at work already if there are devices and threads.
+    pub fn feeder(&self) -> Feeder {
+        Feeder::new(&self.store, &self.l2arc)
+    }
+
+    /// What reading ahead of readers has done.
+    pub fn ahead(&self) -> &Ahead {
+        &self.store.ahead
     }
 
     /// The pipeline below.
@@ -89,35 +97,43 @@ impl Cache {
     /// The contents of many blocks, read in one batch as far as they are not there.
     pub fn get_batch(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Block>> {
         let found: Vec<Found> = requests.iter().map(|request| self.find(request, Purpose::Demand, keep)).collect();
-        self.complete(requests, found, Purpose::Demand)
+        self.complete(requests, found, Purpose::Demand, keep)
     }
 
     /// Brings blocks into the cache that will be asked for soon. Errors are for who asks for them.
     pub fn prefetch(&self, requests: &[ReadRequest], keep: Keep) {
         let found = requests.iter().map(|request| (*request, self.find_ahead(request, keep)));
         let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Found::Read(_))).unzip();
-        drop(self.complete(&requests, found, Purpose::Prefetch));
+        drop(self.complete(&requests, found, Purpose::Prefetch, keep));
     }
 
     /// Reads what is to be read, and waits for what others read.
-    fn complete(&self, requests: &[ReadRequest], found: Vec<Found>, purpose: Purpose) -> Vec<Result<Block>> {
+    fn complete(
+        &self,
+        requests: &[ReadRequest],
+        found: Vec<Found>,
+        purpose: Purpose,
+        keep: Keep,
+    ) -> Vec<Result<Block>> {
         let absent = |found: &Found| matches!(found, Found::Read(_) | Found::Uncached);
         let to_read: Vec<ReadRequest> =
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
         // If the read panics, waiters must not wait for ever.
         let guard = Abandon { cache: self, requests, found: &found };
-        let mut read = self.zio.read_batch(&to_read).into_iter();
+        let mut read = self.bring(&to_read, keep).into_iter();
         // First fulfil what others wait for, then wait: two batches may need each other's blocks.
         let mut results: Vec<Option<Result<Block>>> = Vec::with_capacity(requests.len());
         for (request, found) in requests.iter().zip(&found) {
             results.push(match found {
                 Found::Ready(block) => Some(Ok(block.clone())),
                 Found::Wait(_) => None,
-                Found::Uncached => Some(read.next().expect("one result a request").map(Block::from)),
+                Found::Uncached => Some(read.next().expect("one result a request").map(|kept| kept.block)),
                 Found::Read(loading) => {
-                    let result = read.next().expect("one result a request").map(Block::from);
-                    self.store.fulfil(&ask(request, purpose, Keep::All), loading, result.as_ref().ok());
-                    Some(result)
+                    let result = read.next().expect("one result a request");
+                    let block = result.as_ref().map(|kept| kept.block.clone()).ok();
+                    let (kept, error) = result.map_or_else(|error| (None, Some(error)), |kept| (Some(kept), None));
+                    self.store.fulfil(&ask(request, purpose, Keep::ALL), loading, kept);
+                    block.map(Ok).or(error.map(Err))
                 }
             });
         }
@@ -134,25 +150,80 @@ impl Cache {
         finished.collect()
     }
 
+    /// Reads blocks that are not in RAM: from cache devices, or from the pool.
+    fn bring(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Kept>> {
+        let is_admitted = |request: &ReadRequest| keep.on_ssd.allows(contents(&request.bp));
+        if !self.l2arc.has_devices() {
+            let read = requests.iter().zip(self.zio.read_whole(requests));
+            let kept = |request, read| Kept::of(read, request, is_admitted(request), false);
+            return read.map(|(request, read)| read.map(|read| kept(request, read))).collect();
+        }
+        let mut results: Vec<Option<Result<Kept>>> = self.bring_from_ssd(requests);
+        let rest: Vec<ReadRequest> =
+            requests.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(request, _)| *request).collect();
+        let mut read = rest.iter().zip(self.zio.read_whole(&rest)).map(|(request, read)| {
+            let is_wanted = !self.l2arc.contains(&Key::of(&request.bp).on_ssd());
+            read.map(|read| Kept::of(read, request, is_admitted(request), is_wanted))
+        });
+        results.iter_mut().filter(|result| result.is_none()).for_each(|result| *result = read.next());
+        let missing = || Err(Error::new(Kind::Io, "block was not read"));
+        results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
+    }
+
+    /// Those blocks that cache devices have.
+    fn bring_from_ssd(&self, requests: &[ReadRequest]) -> Vec<Option<Result<Kept>>> {
+        let l2arc = &self.l2arc;
+        let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
+        let wanted: Vec<usize> = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp)).collect();
+        let key = |at: usize| Key::of(&requests[at].bp).on_ssd();
+        let keys: Vec<_> = wanted.iter().map(|at| (key(*at), requests[*at].bp.psize() as usize)).collect();
+        let found: Vec<_> = wanted.into_iter().zip(l2arc.read(&keys)).collect();
+        let kept = self.zio.env().map(found, |(at, found)| {
+            let Some(found) = found else {
+                l2arc.count(None);
+                return (at, None);
+            };
+            let (bytes, place) = found.split();
+            match self.zio.contents_of(&requests[at], bytes) {
+                Some(contents) => {
+                    l2arc.count(Some(&place));
+                    // the device has the bytes
+                    let stored =
+                        if matches!(contents.physical, Physical::Same) { Stored::Same } else { Stored::Nowhere };
+                    (at, Some(Kept { is_fed: true, ..Kept::new(contents.data.into(), stored) }))
+                }
+                None => {
+                    l2arc.is_bad(&key(at), &place);
+                    l2arc.count(None);
+                    (at, None)
+                }
+            }
+        });
+        kept.into_iter().for_each(|(at, kept)| results[at] = kept.map(Ok));
+        results
+    }
+
     /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
     /// block at that address.
     pub fn insert(&self, bp: &BlkPtr, block: &Block, keep: Keep) {
-        self.put(bp, block, keep.allows(contents(bp)));
+        self.put(bp, block, keep.in_ram.allows(contents(bp)), keep.on_ssd.allows(contents(bp)));
     }
 
     /// As [`Cache::insert`], but only if something was kept of an earlier block: for one that is not worth
     /// the memory.
     pub fn renew(&self, bp: &BlkPtr, block: &Block) {
-        self.put(bp, block, false);
+        self.put(bp, block, false, false);
     }
 
-    fn put(&self, bp: &BlkPtr, block: &Block, keeps_new: bool) {
+    fn put(&self, bp: &BlkPtr, block: &Block, keeps_new: bool, on_ssd: bool) {
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
         let (key, len) = (Key::of(bp), bp.lsize());
         let ask = Ask { key, len, contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
-        self.store.keep(&ask, block, keeps_new);
+        let is_same = on_ssd && bp.psize() == bp.lsize() && Stored::is_same(bp);
+        let stored = if is_same { Stored::Same } else { Stored::Nowhere };
+        self.store.keep(&ask, Kept::new(block.clone(), stored), keeps_new);
     }
 
     /// Counters in short.
@@ -162,7 +233,9 @@ impl Cache {
 
     /// The table of OpenZFS's kstat `arcstats`: names and values.
     pub fn arcstats(&self) -> Vec<(&'static str, u64)> {
-        stats::arcstats(&self.store)
+        let mut table = stats::arcstats(&self.store);
+        table.extend(self.l2arc.table());
+        table
     }
 
     fn find(&self, request: &ReadRequest, purpose: Purpose, keep: Keep) -> Found {
@@ -171,7 +244,11 @@ impl Cache {
 
     /// As [`Cache::find`], for nobody who waits: what needs no device, or may not be kept, is not read.
     fn find_ahead(&self, request: &ReadRequest, keep: Keep) -> Found {
-        if keep.allows(contents(&request.bp)) { self.find(request, Purpose::Prefetch, keep) } else { Found::Uncached }
+        if keep.in_ram.allows(contents(&request.bp)) {
+            self.find(request, Purpose::Prefetch, keep)
+        } else {
+            Found::Uncached
+        }
     }
 }
 
@@ -186,7 +263,7 @@ impl Drop for Abandon<'_> {
     fn drop(&mut self) {
         for (request, found) in self.requests.iter().zip(self.found) {
             if let Found::Read(loading) = found {
-                self.cache.store.fulfil(&ask(request, Purpose::Demand, Keep::All), loading, None);
+                self.cache.store.fulfil(&ask(request, Purpose::Demand, Keep::ALL), loading, None);
             }
         }
     }
@@ -194,7 +271,7 @@ impl Drop for Abandon<'_> {
 
 fn ask(request: &ReadRequest, purpose: Purpose, keep: Keep) -> Ask {
     let contents = contents(&request.bp);
-    Ask { key: Key::of(&request.bp), len: request.bp.lsize(), contents, purpose, keeps: keep.allows(contents) }
+    Ask { key: Key::of(&request.bp), len: request.bp.lsize(), contents, purpose, keeps: keep.in_ram.allows(contents) }
 }
 
 fn contents(bp: &BlkPtr) -> Contents {
@@ -211,4 +288,4 @@ fn is_cacheable(request: &ReadRequest) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

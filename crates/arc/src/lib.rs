@@ -18,11 +18,18 @@
 //! Blocks are held decompressed, as yet also those that are no longer hot: a hit costs no decompression, and
 //! the budget holds fewer blocks than it could.
 //!
-//! Below is `zio`, above is `dmu`.
+//! What leaves RAM may go on to cache devices (`l2arc`), if it is likely to be asked for again; and what is absent is
+//! looked for there before the devices of the pool.
+//!
+//! Below are `zio` and `l2arc`, above is `dmu`.
 
+mod ahead;
 mod budget;
 mod cache;
+mod feed;
 mod ghost;
+mod keep;
+mod kept;
 mod list;
 pub mod policy;
 mod pressure;
@@ -31,9 +38,11 @@ mod stats;
 mod store;
 mod worker;
 
+pub use ahead::Ahead;
 pub use base::Block;
 pub use budget::Budget;
-pub use cache::{Cache, Keep};
+pub use cache::Cache;
+pub use keep::{Keep, Which};
 pub use pressure::{Gauge, Memory};
 pub use stats::Stats;
 pub use worker::Worker;

@@ -83,6 +83,12 @@ impl<T, const N: usize> Lists<T, N> {
         (at != NONE).then(|| (at, self.nodes[at as usize].turn))
     }
 
+    /// The item that came into the same list next after this one.
+    pub(crate) fn newer(&self, at: u32) -> Option<u32> {
+        let newer = self.nodes[at as usize].newer;
+        (newer != NONE).then_some(newer)
+    }
+
     /// Bytes of memory that the lists take, items included.
     pub(crate) fn overhead(&self) -> u64 {
         (self.nodes.capacity() * size_of::<Node<T>>() + self.free.capacity() * size_of::<u32>()) as u64
@@ -123,12 +129,6 @@ impl<T, const N: usize> Lists<T, N> {
 
 #[cfg(test)]
 impl<T, const N: usize> Lists<T, N> {
-    /// The item that came into the same list next after this one.
-    pub(crate) fn newer(&self, at: u32) -> Option<u32> {
-        let newer = self.nodes[at as usize].newer;
-        (newer != NONE).then_some(newer)
-    }
-
     /// Items of a list.
     pub(crate) fn len(&self, list: usize) -> usize {
         self.ends[list].len

@@ -106,6 +106,21 @@ pub struct Victim<V> {
     pub state: State,
 }
 
+/// A block that is still there.
+#[derive(Clone, Copy, Debug)]
+pub struct Waiting<'a, K, V> {
+    /// Its key.
+    pub key: &'a K,
+    /// What is kept of it.
+    pub value: &'a V,
+    /// Its bytes.
+    pub bytes: u64,
+    /// It was prefetched and nobody has asked for it.
+    pub is_prefetched: bool,
+    /// It has been used again, and will not leave yet.
+    pub is_touched: bool,
+}
+
 /// Blocks and the order in which they leave.
 pub struct Policy<K, V> {
     limits: Limits,
@@ -285,6 +300,26 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
             victims.push(Victim { value, bytes, contents, state });
         }
         freed < bytes
+    }
+
+    /// The blocks of a kind in a list, those first that leave first.
+    pub fn leaving(&self, state: State, contents: Contents) -> impl Iterator<Item = Waiting<'_, K, V>> {
+        let oldest = self.lists.oldest(place(state, contents)).map(|(at, _)| at);
+        let order = std::iter::successors(oldest, |at| self.lists.newer(*at));
+        order.filter_map(|at| self.lists.get(at)).map(|entry| {
+            let marks = entry.marks.load(Ordering::Relaxed);
+            let (is_prefetched, is_touched) = (marks & PREFETCHED != 0, marks & TOUCHED != 0);
+            Waiting { key: &entry.key, value: &entry.value, bytes: entry.bytes, is_prefetched, is_touched }
+        })
+    }
+
+    /// Changes what is kept of a block, if it is there; `change` tells its bytes from then on.
+    pub fn change(&mut self, key: &K, change: impl FnOnce(&mut V) -> u64) {
+        let Some(entry) = self.index.get(key).and_then(|at| self.lists.get_mut(*at)) else { return };
+        let bytes = change(&mut entry.value);
+        let held = &mut self.bytes[place(entry.state, entry.contents)];
+        *held = *held - std::mem::replace(&mut entry.bytes, bytes) + bytes;
+        self.trim_ghosts();
     }
 
     /// Moves the blocks that were used since the lists were last changed.

@@ -9,7 +9,8 @@ use base::Block;
 use format::blkptr::BlkPtr;
 use rustc_hash::FxHashMap;
 
-use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim};
+use crate::kept::Kept;
+use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim, Waiting};
 use crate::stats::Counters;
 
 /// Blocks that one hold of the lock looks at when it lets blocks go.
@@ -25,6 +26,11 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn of(bp: &BlkPtr) -> Key {
         Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
+    }
+
+    /// As cache devices know it.
+    pub(crate) fn on_ssd(self) -> l2arc::Key {
+        l2arc::Key { dva: self.dva, birth: self.birth }
     }
 }
 
@@ -54,7 +60,7 @@ pub(crate) struct Shard {
 }
 
 struct Held {
-    policy: Policy<Key, Block>,
+    policy: Policy<Key, Kept>,
     loading: FxHashMap<Key, Arc<Loading>>,
 }
 
@@ -121,11 +127,11 @@ impl Shard {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         let hit = held.policy.get(&ask.key, ask.purpose)?;
         // two pointers to one address that disagree about its size: one of them is damaged
-        if hit.value.len() as u64 != ask.len {
+        if hit.value.block.len() as u64 != ask.len {
             return Some(Found::Uncached);
         }
         self.counters.hit(hit.state, ask.purpose, ask.contents, hit.was_prefetched);
-        Some(Found::Ready(hit.value.clone()))
+        Some(Found::Ready(hit.value.block.clone()))
     }
 
     /// What a request for a block needs. If that is a read, others wait for the caller to
@@ -159,32 +165,33 @@ impl Shard {
         &self,
         ask: &Ask,
         loading: &Loading,
-        block: Option<&Block>,
+        kept: Option<Kept>,
         keeps: bool,
         limits: Limits,
     ) -> Change {
-        let change = match block.filter(|_| keeps) {
-            Some(block) => self.keep(ask, block, limits, true),
+        let block = kept.as_ref().map(|kept| kept.block.clone());
+        let change = match kept.filter(|_| keeps) {
+            Some(kept) => self.keep(ask, kept, limits, true),
             None => {
                 self.held.write().unwrap_or_else(PoisonError::into_inner).loading.remove(&ask.key);
                 Change::default()
             }
         };
-        *loading.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(block.cloned());
+        *loading.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
         loading.done.notify_all();
         change
     }
 
     /// Keeps a block, or, unless `keeps_new`, only if one is kept under its key already.
-    pub(crate) fn keep(&self, ask: &Ask, block: &Block, limits: Limits, keeps_new: bool) -> Change {
+    pub(crate) fn keep(&self, ask: &Ask, kept: Kept, limits: Limits, keeps_new: bool) -> Change {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         held.loading.remove(&ask.key);
         if !keeps_new && held.policy.get(&ask.key, Purpose::Prefetch).is_none() {
             return Change::default();
         }
         held.policy.set_limits(limits);
-        let bytes = block.footprint() as u64;
-        let inserted = held.policy.insert(ask.key, block.clone(), bytes, ask.contents, ask.purpose);
+        let bytes = kept.footprint();
+        let inserted = held.policy.insert(ask.key, kept, bytes, ask.contents, ask.purpose);
         let before = inserted.replaced.as_ref().map_or(0, |(_, bytes)| *bytes);
         self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
         drop(held);
@@ -210,7 +217,7 @@ impl Shard {
                 }
                 Err(TryLockError::WouldBlock) => self.held.write().unwrap_or_else(PoisonError::into_inner),
             };
-            let mut victims: Vec<Victim<Block>> = Vec::new();
+            let mut victims: Vec<Victim<Kept>> = Vec::new();
             held.policy.set_limits(limits);
             more = held.policy.evict(bytes - freed, LOOKS_MAX, &mut victims);
             self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
@@ -219,6 +226,36 @@ impl Shard {
             victims.iter().for_each(|victim| self.counters.evicted(victim));
         }
         freed
+    }
+
+    /// Goes through blocks that soon have to leave, up to so many bytes, until `f` has enough.
+    pub(crate) fn leaving(
+        &self,
+        (state, contents): (State, Contents),
+        bytes: u64,
+        f: &mut dyn FnMut(&Waiting<'_, Key, Kept>) -> bool,
+    ) {
+        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = 0;
+        for waiting in held.policy.leaving(state, contents) {
+            passed += waiting.bytes;
+            if passed > bytes.max(waiting.bytes) || !f(&waiting) {
+                return;
+            }
+        }
+    }
+
+    /// A cache device has a block: its bytes on disk need not be kept any more. How many bytes less are held.
+    pub(crate) fn was_fed(&self, key: &Key) -> u64 {
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let before = held.policy.bytes();
+        held.policy.change(key, |kept| {
+            kept.was_fed();
+            kept.footprint()
+        });
+        let after = held.policy.bytes();
+        self.bytes.store(after, Ordering::Relaxed);
+        before.saturating_sub(after)
     }
 
     /// What is here.

@@ -2,12 +2,11 @@
 //!
 //! Each shard counts for itself, so that counting is no meeting place of all readers; sums are made when
 //! somebody looks. What Cenote's cache does not have (buffers lent out, a cache of dnodes, memory that is not
-//! in whole pages, and as yet an L2ARC) is 0: programs that read the table expect every name.
+//! in whole pages) is 0; the rows of cache devices are `l2arc`'s: programs that read the table expect every name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::Block;
-
+use crate::kept::Kept;
 use crate::policy::{Contents, Purpose, State, Victim};
 use crate::store::Store;
 
@@ -25,6 +24,8 @@ pub(crate) struct Counters {
     /// Blocks and bytes that were let go, by state.
     evicted: [AtomicU64; 2],
     evicted_bytes: [AtomicU64; 2],
+    /// Bytes of those that cache devices had been given; the others are above.
+    evicted_fed: AtomicU64,
     mutex_miss: AtomicU64,
 }
 
@@ -48,9 +49,12 @@ impl Counters {
         add(&self.ghost_hits[state as usize], 1);
     }
 
-    pub(crate) fn evicted(&self, victim: &Victim<Block>) {
+    pub(crate) fn evicted(&self, victim: &Victim<Kept>) {
         add(&self.evicted[victim.state as usize], 1);
-        add(&self.evicted_bytes[victim.state as usize], victim.bytes);
+        match victim.value.is_fed {
+            true => add(&self.evicted_fed, victim.bytes),
+            false => add(&self.evicted_bytes[victim.state as usize], victim.bytes),
+        }
     }
 
     pub(crate) fn mutex_miss(&self) {
@@ -111,12 +115,18 @@ impl Sum<'_> {
     }
 }
 
+/// Recent blocks that had to leave, and those of them that were asked for again soon after.
+pub(crate) fn recent_left_and_back(store: &Store) -> [u64; 2] {
+    let sum = Sum(store);
+    let recent = State::Recent as usize;
+    [sum.of(|c| &c.evicted[recent]), sum.of(|c| &c.ghost_hits[recent])]
+}
+
 /// Names of what is always 0.
 const ABSENT: &[&str] = &[
     "access_skip",
     "evict_skip",
     "evict_not_enough",
-    "evict_l2_cached",
     "evict_l2_ineligible",
     "evict_l2_skip",
     "hash_collisions",
@@ -128,47 +138,6 @@ const ABSENT: &[&str] = &[
     "anon_size",
     "anon_evictable_data",
     "anon_evictable_metadata",
-    "l2_hits",
-    "l2_misses",
-    "l2_prefetch_asize",
-    "l2_mru_asize",
-    "l2_mfu_asize",
-    "l2_bufc_data_asize",
-    "l2_bufc_metadata_asize",
-    "l2_feeds",
-    "l2_rw_clash",
-    "l2_read_bytes",
-    "l2_write_bytes",
-    "l2_writes_sent",
-    "l2_writes_done",
-    "l2_writes_error",
-    "l2_writes_lock_retry",
-    "l2_evict_lock_retry",
-    "l2_evict_reading",
-    "l2_evict_l1cached",
-    "l2_free_on_write",
-    "l2_abort_lowmem",
-    "l2_cksum_bad",
-    "l2_io_error",
-    "l2_size",
-    "l2_asize",
-    "l2_hdr_size",
-    "l2_log_blk_writes",
-    "l2_log_blk_avg_asize",
-    "l2_log_blk_asize",
-    "l2_log_blk_count",
-    "l2_data_to_meta_ratio",
-    "l2_rebuild_success",
-    "l2_rebuild_unsupported",
-    "l2_rebuild_io_errors",
-    "l2_rebuild_dh_errors",
-    "l2_rebuild_cksum_lb_errors",
-    "l2_rebuild_lowmem",
-    "l2_rebuild_size",
-    "l2_rebuild_asize",
-    "l2_rebuild_bufs",
-    "l2_rebuild_bufs_precached",
-    "l2_rebuild_log_blks",
     "memory_throttle_count",
     "memory_direct_count",
     "arc_tempreserve",
@@ -212,6 +181,7 @@ fn counts(store: &Store) -> Vec<(&'static str, u64)> {
         ("deleted", STATES.iter().map(|&state| sum.of(|c| &c.evicted[state as usize])).sum()),
         ("mutex_miss", sum.of(|c| &c.mutex_miss)),
         ("demand_hit_predictive_prefetch", sum.of(|c| &c.prefetched_hits)),
+        ("evict_l2_cached", sum.of(|c| &c.evicted_fed)),
         ("evict_l2_eligible", evicted.iter().sum()),
         ("evict_l2_eligible_mru", evicted[Recent as usize]),
         ("evict_l2_eligible_mfu", evicted[Frequent as usize]),

@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use base::Block;
 use rustc_hash::FxBuildHasher;
 
+use crate::ahead::Ahead;
 use crate::budget::Budget;
+use crate::kept::Kept;
 use crate::policy::Limits;
 use crate::pressure::Memory;
 use crate::shard::{Ask, Change, Found, Key, Loading, Shard, Sums};
@@ -46,6 +47,7 @@ pub(crate) struct Store {
     memory: Mutex<Memory>,
     shrinks: AtomicU64,
     pub(crate) bell: Arc<Bell>,
+    pub(crate) ahead: Ahead,
 }
 
 /// The budget as it is now.
@@ -96,6 +98,7 @@ impl Store {
             memory: Mutex::default(),
             shrinks: AtomicU64::new(0),
             bell: Arc::default(),
+            ahead: Ahead::default(),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);
         store.set_budget(budget);
@@ -178,26 +181,39 @@ impl Store {
     }
 
     /// Ends a read that [`Store::find`] asked for.
-    pub(crate) fn fulfil(&self, ask: &Ask, loading: &Loading, block: Option<&Block>) {
+    pub(crate) fn fulfil(&self, ask: &Ask, loading: &Loading, kept: Option<Kept>) {
         let shard = self.shard(&ask.key);
-        let keeps = block.is_some_and(|block| self.makes_room(block));
-        let change = shard.fulfil(ask, loading, block, keeps, self.shard_limits());
-        if let Some(block) = block.filter(|_| keeps) {
-            self.settle(block, change);
+        let bytes = kept.as_ref().map_or(0, Kept::footprint);
+        let keeps = kept.is_some() && self.makes_room(bytes);
+        let change = shard.fulfil(ask, loading, kept, keeps, self.shard_limits());
+        if keeps {
+            self.settle(bytes, change);
         }
     }
 
     /// Keeps a block that was written; unless `keeps_new`, only in place of what is kept under its key.
-    pub(crate) fn keep(&self, ask: &Ask, block: &Block, keeps_new: bool) {
-        let shard = self.shard(&ask.key);
-        if (keeps_new || shard.has(&ask.key)) && self.makes_room(block) {
-            self.settle(block, shard.keep(ask, block, self.shard_limits(), keeps_new));
+    pub(crate) fn keep(&self, ask: &Ask, kept: Kept, keeps_new: bool) {
+        let (shard, bytes) = (self.shard(&ask.key), kept.footprint());
+        if (keeps_new || shard.has(&ask.key)) && self.makes_room(bytes) {
+            self.settle(bytes, shard.keep(ask, kept, self.shard_limits(), keeps_new));
         }
     }
 
-    /// Lets others go until there is room for a block, and takes that room. False for one that is too large.
-    fn makes_room(&self, block: &Block) -> bool {
-        let (bytes, c) = (block.footprint() as u64, self.c());
+    /// A cache device has a block.
+    pub(crate) fn was_fed(&self, key: &Key) {
+        let freed = self.shard(key).was_fed(key);
+        self.give_back(freed);
+    }
+
+    fn give_back(&self, bytes: u64) {
+        let less = |size: u64| Some(size.saturating_sub(bytes));
+        let _ = self.size.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Lets others go until there is room for a block of so many bytes, and takes that room. False for one that is too
+    /// large.
+    fn makes_room(&self, bytes: u64) -> bool {
+        let c = self.c();
         if bytes > c / BLOCK_PART {
             return false;
         }
@@ -212,8 +228,8 @@ impl Store {
     }
 
     /// Corrects the room that was taken for a block by what came of it.
-    fn settle(&self, block: &Block, change: Change) {
-        let surplus = block.footprint() as i64 - change.bytes;
+    fn settle(&self, bytes: u64, change: Change) {
+        let surplus = bytes as i64 - change.bytes;
         let _ = self
             .size
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |size| Some(size.saturating_add_signed(-surplus)));
@@ -253,9 +269,7 @@ impl Store {
             let over = shard.bytes().saturating_sub(share).min(rest);
             if over > 0 {
                 let freed = shard.evict(over, self.shard_limits(), waits);
-                let _ = self
-                    .size
-                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |size| Some(size.saturating_sub(freed)));
+                self.give_back(freed);
                 rest = rest.saturating_sub(freed);
             }
             if rest == 0 {

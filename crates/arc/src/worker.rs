@@ -64,6 +64,7 @@ impl Worker {
     }
 
     fn look(&mut self, store: &Store, elapsed_us: u64) {
+        store.ahead.follow(&self.env);
         store.set_budget(Budget::of_system(&self.env, &self.gauge));
         let stalled_us = self.gauge.stalled_us().unwrap_or(self.stalled_us);
         let waited_us = stalled_us.saturating_sub(std::mem::replace(&mut self.stalled_us, stalled_us));

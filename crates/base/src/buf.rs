@@ -81,6 +81,11 @@ impl Block {
         Arc::get_mut(&mut self.0).map(|buf| &mut **buf)
     }
 
+    /// Whether both share their contents.
+    pub fn is_shared_with(&self, other: &Block) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Bytes of memory that the contents take.
     pub fn footprint(&self) -> usize {
         self.0.footprint()

@@ -171,7 +171,7 @@ fn serve(
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
-    leftovers::clear(&name).map_err(failed)?;
+    leftovers::clear_mounts(&name).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
     let session = Session {

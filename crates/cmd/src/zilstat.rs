@@ -236,7 +236,7 @@ impl Row {
 
     fn text(&self) -> String {
         let per_s = |bytes: u64| if self.seconds > 0.0 { (bytes as f64 / self.seconds) as u64 } else { 0 };
-        let LogSums { used_bytes, block_bytes, blocks, by_size } = self.sums;
+        let LogSums { used_bytes, block_bytes, blocks, by_size, .. } = self.sums;
         let [used, buffers] = [(used_bytes, self.most[0]), (block_bytes, self.most[1])]
             .map(|(bytes, most)| format!("{bytes:>10} {:>10} {:>10}", per_s(bytes), most as u64));
         format!("{used} {buffers} {blocks:>6} {:>6} {:>6} {:>6}", by_size[0], by_size[1], by_size[2])
@@ -271,7 +271,7 @@ fn advice(heaviest: Option<u64>) -> String {
                 false => String::new(),
             };
             format!(
-                "The heaviest transaction group had {most} of log blocks: a log device for this load needs {from} to {to}{least}."
+                "The heaviest transaction group had {most} for the log: a log device for this load needs {from} to {to}{least}."
             )
         }
     }

@@ -260,3 +260,40 @@ fn what_is_used_is_busy() {
     nest.import();
     nest.check();
 }
+
+/// Properties reach a mount that is in use, all but those of which the kernel hears only once: they wait, and keep
+/// nothing else back.
+#[test]
+fn what_is_used_takes_what_it_can() {
+    use rustix::fs::{XattrFlags, getxattr, setxattr};
+    let Some(nest) = Nest::new("live") else { return };
+    let marker = nest.marker("nest/a");
+    let attribute = || getxattr(&marker, "user.a", &mut [0; 8][..]);
+    setxattr(&marker, "user.a", b"1", XattrFlags::empty()).unwrap();
+    let user = File::open(&marker).unwrap();
+    nest.done("zfs set xattr=off nest/a");
+    assert_eq!(attribute(), Err(rustix::io::Errno::OPNOTSUPP));
+    nest.done("zfs set xattr=sa nest/a");
+    assert_eq!(attribute(), Ok(1));
+
+    let waits = |line: &str| {
+        let said = String::from_utf8(nest.run(line).stderr).unwrap();
+        assert!(said.ends_with("property may be set but unable to remount filesystem\n"), "{line}: {said}");
+    };
+    let is_so = |word: &str| nest.mounts().iter().any(|line| line.contains(" nest/a ") && line.contains(word));
+    let acl = "system.posix_acl_access";
+    let acl_of = || getxattr(&marker, acl, &mut [0; 64][..]);
+    waits("zfs set acltype=posix nest/a");
+    assert_eq!(acl_of(), Err(rustix::io::Errno::OPNOTSUPP));
+    waits("zfs set atime=off nest/a");
+    assert!(is_so("noatime"), "{:?}", nest.mounts());
+    waits("zfs set xattr=off nest/a");
+    assert_eq!(attribute(), Err(rustix::io::Errno::OPNOTSUPP));
+    drop(user);
+    nest.done("zfs unmount nest/a/b/c");
+    nest.done("zfs unmount nest/a/b");
+    nest.done("zfs set acltype=posix nest/a");
+    assert_eq!(acl_of(), Err(rustix::io::Errno::NODATA));
+    nest.done("zfs mount -a");
+    nest.check();
+}

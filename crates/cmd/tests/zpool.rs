@@ -85,9 +85,13 @@ impl World {
     fn kill(&self, pool: &str) {
         let process = self.process_of(pool);
         assert!(Command::new("kill").args(["-9", &process]).status().unwrap().success());
-        // a process that nobody has waited for has no files any more
-        let files = Path::new("/proc").join(process).join("fd");
-        while files.read_dir().is_ok_and(|mut files| files.next().is_some()) {
+        // nobody may have waited for it, but its threads have let go of its files
+        let tasks = Path::new("/proc").join(process).join("task");
+        let is_alive = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
+        };
+        while tasks.read_dir().is_ok_and(|mut tasks| tasks.any(is_alive)) {
             std::thread::yield_now();
         }
     }
@@ -142,6 +146,25 @@ fn a_killed_process_is_a_power_cut() {
     world.kill("t_single");
     world.check("export t_single", 0, "");
     world.check("export t_single", 1, "cannot open 't_single': no such pool\n");
+}
+
+#[test]
+fn dead_mounts_of_a_pool_that_lives() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED dead mounts: nothing can be mounted here");
+        return;
+    }
+    let worlds = ["killed", "living"].map(|name| World::new(name, &[]));
+    for (world, options) in worlds.iter().zip(["-R DIR/mnt", "-O mountpoint=none"]) {
+        std::fs::File::create(world.dir.join("disk")).unwrap().set_len(128 << 20).unwrap();
+        world.check(&format!("create {options} namesake DIR/disk"), 0, "");
+    }
+    let [killed, living] = worlds;
+    killed.kill("namesake");
+    living.check("export namesake", 0, "");
+    living.check("list", 0, "no pools available\n");
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert!(!mounts.contains(killed.dir.to_str().unwrap()), "{mounts}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use base::{Error, Kind, Result};
 
@@ -18,6 +18,8 @@ pub struct FaultyDevice {
     seed: u64,
     faults: Mutex<Faults>,
     vanished: AtomicBool,
+    stalled: Mutex<bool>,
+    goes_on: Condvar,
     reads: AtomicU64,
     writes: AtomicU64,
     flushes: AtomicU64,
@@ -38,8 +40,8 @@ struct Faults {
 impl FaultyDevice {
     /// A wrapper without any fault yet.
     pub fn new(inner: Arc<dyn Device>, seed: u64) -> FaultyDevice {
-        let (faults, vanished, reads, writes, flushes) = Default::default();
-        FaultyDevice { inner, seed, faults, vanished, reads, writes, flushes }
+        let (faults, vanished, stalled, goes_on, reads, writes, flushes) = Default::default();
+        FaultyDevice { inner, seed, faults, vanished, stalled, goes_on, reads, writes, flushes }
     }
 
     /// Bytes of `range` (offsets on the device) read as noise, none of them as what they are.
@@ -87,9 +89,16 @@ impl FaultyDevice {
         self.vanished.store(gone, Ordering::Relaxed);
     }
 
+    /// From now on nothing is answered, neither well nor with an error, until it goes on again.
+    pub fn stall(&self, stalls: bool) {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = stalls;
+        self.goes_on.notify_all();
+    }
+
     /// Takes away every fault.
     pub fn heal(&self) {
         self.vanish(false);
+        self.stall(false);
         self.faults(|f| *f = Faults::default());
     }
 
@@ -111,6 +120,8 @@ impl FaultyDevice {
     /// Counts one more in `counter`, and fails if the device has gone.
     fn begin(&self, counter: &AtomicU64, offset: u64) -> Result<u64> {
         let number = counter.fetch_add(1, Ordering::Relaxed);
+        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.goes_on.wait_while(stalled, |stalled| *stalled).unwrap_or_else(PoisonError::into_inner));
         if self.vanished.load(Ordering::Relaxed) {
             return Err(self.error(Kind::Missing, "the device has gone", offset));
         }

@@ -9,6 +9,7 @@
 //! against what the pointer above it promised (level, size), so that a damaged tree is an error.
 
 pub mod bpobj;
+mod early;
 pub mod live;
 mod node;
 mod object;
@@ -21,7 +22,8 @@ mod txg;
 mod write;
 pub mod zap;
 
-pub use arc::{Block, Cache, Keep};
+pub use arc::{Block, Cache, Keep, Which};
+pub use early::OpenBlock;
 pub use live::Policy;
 pub use object::Object;
 pub use objset::Objset;

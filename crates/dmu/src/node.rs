@@ -16,15 +16,16 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use base::{Block, Error, Kind, Result};
+use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
-use crate::prefetch::Stream;
+use crate::prefetch::Streams;
 use crate::{Object, Tx};
 
 /// The state of one object, shared by all handles to it.
 pub(crate) struct Node {
     pub(crate) id: u64,
-    pub(crate) stream: Arc<Mutex<Stream>>,
+    pub(crate) streams: Arc<Mutex<Streams>>,
     state: RwLock<State>,
 }
 
@@ -49,6 +50,10 @@ pub(crate) struct Layer {
     pub(crate) blocks: BTreeMap<u64, Block>,
     /// Ranges of blocks that were freed: first block, and the one behind the last. They do not overlap.
     pub(crate) holes: BTreeMap<u64, u64>,
+    /// Those of `blocks` that are written already, and where; see [`crate::early`].
+    pub(crate) early: BTreeMap<u64, BlkPtr>,
+    /// What was written of blocks that have changed again since.
+    pub(crate) outdated: Vec<BlkPtr>,
 }
 
 /// Where a block is.
@@ -65,7 +70,7 @@ impl Node {
     /// A node for an object as it is on disk.
     pub(crate) fn new(id: u64, dnode: Arc<Dnode>) -> Node {
         let state = State { dnode: Some(dnode.clone()), tree: dnode, open: Layer::default(), syncing: None };
-        Node { id, stream: Arc::default(), state: RwLock::new(state) }
+        Node { id, streams: Arc::default(), state: RwLock::new(state) }
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -125,9 +130,27 @@ impl State {
         self.dnode.as_mut().map(Arc::make_mut).ok_or_else(gone)
     }
 
-    /// A changed block of the open layer.
-    pub(crate) fn open_block(&mut self, blkid: u64) -> Option<&mut Block> {
+    /// A changed block of the open layer, to be changed again.
+    pub(crate) fn open_block(&mut self, tx: &Tx<'_>, blkid: u64) -> Option<&mut Block> {
+        // it will be written twice: who does that again and again is to be slowed down, too
+        self.open.outdate(blkid).iter().for_each(|bp| tx.dirty(bp.psize()));
         self.open.blocks.get_mut(&blkid)
+    }
+
+    /// A block that has changed in group `txg`, which is open, and where it is written already.
+    pub(crate) fn changed_in(&self, txg: u64, blkid: u64) -> Option<(Block, Option<BlkPtr>)> {
+        let block = self.open.blocks.get(&blkid).filter(|_| self.open.txg == txg)?;
+        Some((block.clone(), self.open.early.get(&blkid).copied()))
+    }
+
+    /// Notes where a block is written, if it still is what was written. False if it is not.
+    pub(crate) fn keep_early(&mut self, txg: u64, blkid: u64, contents: &Block, bp: BlkPtr) -> bool {
+        let is_it =
+            self.changed_in(txg, blkid).is_some_and(|(block, bp)| block.is_shared_with(contents) && bp.is_none());
+        if is_it {
+            self.open.early.insert(blkid, bp);
+        }
+        is_it
     }
 
     /// Puts a changed block of data into the open layer, which has none of that number.
@@ -141,6 +164,7 @@ impl State {
 
     /// Puts a changed block into the open layer.
     pub(crate) fn put(&mut self, blkid: u64, block: Block) {
+        self.open.outdate(blkid);
         self.open.blocks.insert(blkid, block);
     }
 
@@ -148,6 +172,7 @@ impl State {
     pub(crate) fn punch(&mut self, from: u64, to: u64) {
         let inside: Vec<u64> = self.open.blocks.range(from..to).map(|(&id, _)| id).collect();
         for id in inside {
+            self.open.outdate(id);
             self.open.blocks.remove(&id);
         }
         self.open.add_hole(from, to);
@@ -155,6 +180,7 @@ impl State {
 
     /// Forgets all that was changed in the open layer.
     pub(crate) fn clear_open(&mut self) {
+        self.open.outdated.extend(std::mem::take(&mut self.open.early).into_values());
         self.open.blocks.clear();
         self.open.holes.clear();
     }
@@ -185,6 +211,13 @@ impl State {
 }
 
 impl Layer {
+    /// A block is about to change. What was written of it.
+    fn outdate(&mut self, blkid: u64) -> Option<BlkPtr> {
+        let bp = self.early.remove(&blkid);
+        self.outdated.extend(bp);
+        bp
+    }
+
     pub(crate) fn is_hole(&self, blkid: u64) -> bool {
         self.holes.range(..=blkid).next_back().is_some_and(|(_, &to)| blkid < to)
     }

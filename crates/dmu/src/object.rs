@@ -7,7 +7,7 @@ use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
 use crate::node::{Found, Node};
-use crate::prefetch::Stream;
+use crate::prefetch::{self, Streams};
 use crate::{Block, Objset, ReadRequest};
 
 /// An allocated object; clones are cheap and share the state of sequential reading.
@@ -19,7 +19,7 @@ pub struct Object {
     objset: Arc<Objset>,
     id: u64,
     dnode: Arc<Dnode>,
-    stream: Arc<Mutex<Stream>>,
+    streams: Arc<Mutex<Streams>>,
     node: Option<Arc<Node>>,
 }
 
@@ -28,13 +28,13 @@ impl Object {
     pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
     pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
-        Object { objset, id, dnode, stream: Arc::default(), node: None }
+        Object { objset, id, dnode, streams: Arc::default(), node: None }
     }
 
     /// The object of a node; `None` if it has been freed.
     pub(crate) fn of_node(objset: Arc<Objset>, node: Arc<Node>) -> Option<Object> {
         let dnode = node.read().dnode.clone()?;
-        Some(Object { objset, id: node.id, dnode, stream: node.stream.clone(), node: Some(node) })
+        Some(Object { objset, id: node.id, dnode, streams: node.streams.clone(), node: Some(node) })
     }
 
     /// Its changes, if its set is being changed.
@@ -247,14 +247,18 @@ impl Object {
 
     /// Starts reading what a sequential reader will ask for next.
     fn read_ahead(&self, offset: u64, len: u64) {
-        let ahead = {
-            let mut stream = self.stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            stream.advance(offset, len, self.dnode.size_max())
+        let cache = self.objset.cache();
+        if !cache.ahead().is_enabled() {
+            return;
+        }
+        let ranges = {
+            let mut streams = self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            streams.advance(offset, len, self.dnode.size_max(), cache.ahead())
         };
-        for range in ahead {
+        for lot in prefetch::lots(ranges) {
             let object = self.clone();
             // errors are for the reader who asks for the block
-            self.objset.cache().zio().env().background(move || drop(object.load(range)));
+            cache.zio().env().background(move || drop(object.load(lot)));
         }
     }
 
@@ -265,10 +269,13 @@ impl Object {
         self.objset.cache().zio().env().background(move || drop(object.load_blocks(blkids)));
     }
 
-    /// Brings the blocks of a byte range into the cache.
-    fn load(&self, range: std::ops::Range<u64>) -> Result<()> {
+    /// Brings the blocks of byte ranges, which are in order, into the cache.
+    fn load(&self, ranges: Vec<std::ops::Range<u64>>) -> Result<()> {
         let size = self.block_size()?;
-        self.load_blocks(range.start / size..range.end.div_ceil(size))
+        let mut blkids: Vec<u64> =
+            ranges.into_iter().flat_map(|range| range.start / size..range.end.div_ceil(size)).collect();
+        blkids.dedup();
+        self.objset.cache().ahead().issue(|| self.load_blocks(blkids))
     }
 
     fn load_blocks(&self, blkids: impl IntoIterator<Item = u64>) -> Result<()> {

@@ -62,7 +62,7 @@ impl Objset {
             let what = format!("object set head is a level {} block of {}", rootbp.level(), rootbp.object_type());
             return Err(Error::corrupt(what).at_block(bookmark));
         }
-        let head = cache.get(ReadRequest { bp: rootbp, bookmark, mode }, Keep::All)?;
+        let head = cache.get(ReadRequest { bp: rootbp, bookmark, mode }, Keep::ALL)?;
         let phys = ObjsetPhys::parse(&head).map_err(|e| e.at_block(bookmark))?;
         if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
@@ -74,7 +74,7 @@ impl Objset {
             kind: phys.kind,
             root: Root::new(rootbp, phys).into(),
             mode,
-            keep: AtomicU8::new(Keep::All as u8),
+            keep: AtomicU8::new(Keep::ALL.as_u8()),
             live: None,
         })
     }
@@ -92,7 +92,7 @@ impl Objset {
     ) -> Result<Arc<Objset>> {
         let mut objset = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
-            let keep = AtomicU8::new(Keep::All as u8);
+            let keep = AtomicU8::new(Keep::ALL.as_u8());
             Objset { id, name: name.to_owned(), cache, kind, root: root.into(), mode: Mode::Plain, keep, live: None }
         } else {
             Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
@@ -152,7 +152,7 @@ impl Objset {
 
     /// What the cache may keep of its blocks from now on: what `primarycache` says.
     pub fn set_keep(&self, keep: Keep) {
-        self.keep.store(keep as u8, Ordering::Relaxed);
+        self.keep.store(keep.as_u8(), Ordering::Relaxed);
     }
 
     /// How encrypted blocks are read.

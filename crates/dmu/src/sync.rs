@@ -37,6 +37,7 @@ use accounting::Sums;
 pub use accounting::{Owners, OwnersOf};
 use tree::Job;
 pub use writer::dsize;
+pub(crate) use writer::write_policy;
 use writer::{Out, Writer};
 
 /// Who is told which blocks come and go.
@@ -194,8 +195,16 @@ fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
     for index in 0..jobs.len() {
         jobs[index].free_first(writer)?;
         for (blkid, block) in jobs[index].changed() {
-            bytes += block.len();
-            batch.push(jobs[index].data_out(blkid, block)?);
+            let len = block.len();
+            let out = jobs[index].data_out(blkid, block)?;
+            if let Some(bp) = jobs[index].written_early(blkid) {
+                let (previous, bp) = (out.previous, bp.with_fill(out.fill));
+                writer.adopt(out, &bp);
+                jobs[index].put(0, blkid, &previous, bp, writer)?;
+                continue;
+            }
+            bytes += len;
+            batch.push(out);
             places.push((index, blkid));
             if bytes >= BATCH_BYTES {
                 take_note(jobs, std::mem::take(&mut batch), std::mem::take(&mut places), writer)?;

@@ -127,7 +127,7 @@ impl Walk<'_> {
             rest = tail;
             let wanted: Vec<&Node<'_>> = batch.iter().filter(|node| self.descends(node)).collect();
             let requests: Vec<ReadRequest> = wanted.iter().map(|node| node.request()).collect();
-            let mut blocks = self.cache.get_batch(&requests, Keep::All).into_iter();
+            let mut blocks = self.cache.get_batch(&requests, Keep::ALL).into_iter();
             for node in batch {
                 let block = if self.descends(node) { blocks.next() } else { None };
                 self.node(node, block)?;

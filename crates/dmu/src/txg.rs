@@ -59,6 +59,18 @@ struct Progress {
     /// Why nothing is written any more.
     stopped: Option<String>,
     suspended: Option<Suspended>,
+    begun: Begun,
+}
+
+/// How many operations were begun, and what kept them.
+#[derive(Debug, Default)]
+struct Begun {
+    all: u64,
+    refused: u64,
+    suspended: u64,
+    delayed: u64,
+    /// Waits while as much as may be was dirty.
+    over_max: u64,
 }
 
 /// How it is with groups that are suspended.
@@ -87,7 +99,14 @@ impl Txgs {
     pub fn new(synced: u64, dirty_bytes_max: u64) -> Txgs {
         Txgs {
             open: RwLock::new(synced + 1),
-            progress: Mutex::new(Progress { synced, wanted: 0, dirty: [0; 2], stopped: None, suspended: None }),
+            progress: Mutex::new(Progress {
+                synced,
+                wanted: 0,
+                dirty: [0; 2],
+                stopped: None,
+                suspended: None,
+                begun: Begun::default(),
+            }),
             moved: Condvar::new(),
             dirty_bytes_max,
         }
@@ -228,19 +247,47 @@ impl Txgs {
         self.progress().dirty.iter().sum()
     }
 
+    /// Counters of operations that were begun, with the names of OpenZFS's dmu_tx; what has no counterpart is 0.
+    pub fn counters(&self) -> [(&'static str, u64); 13] {
+        let begun = &self.progress().begun;
+        [
+            ("dmu_tx_assigned", begun.all),
+            ("dmu_tx_delay", 0),
+            ("dmu_tx_error", begun.refused),
+            ("dmu_tx_suspended", begun.suspended),
+            ("dmu_tx_group", 0),
+            ("dmu_tx_memory_reserve", 0),
+            ("dmu_tx_memory_reclaim", 0),
+            ("dmu_tx_dirty_throttle", 0),
+            ("dmu_tx_dirty_delay", begun.delayed),
+            ("dmu_tx_dirty_over_max", begun.over_max),
+            ("dmu_tx_wrlog_over_max", 0),
+            ("dmu_tx_dirty_frees_delay", 0),
+            ("dmu_tx_quota", 0),
+        ]
+    }
+
     fn throttle(&self) -> Result<()> {
         let mut progress = self.progress();
+        progress.begun.all += 1;
         let delay_min = self.dirty_bytes_max * DELAY_MIN_PERCENT / 100;
         loop {
-            progress.check()?;
+            if let Err(e) = progress.check() {
+                progress.begun.all -= 1;
+                progress.begun.refused += 1;
+                progress.begun.suspended += u64::from(e.kind() == Kind::Suspended);
+                return Err(e);
+            }
             let dirty: u64 = progress.dirty.iter().sum();
             if dirty >= self.dirty_bytes_max {
+                progress.begun.over_max += 1;
                 progress = self.wait(progress, None);
                 continue;
             }
             if dirty <= delay_min {
                 return Ok(());
             }
+            progress.begun.delayed += 1;
             let delay_ns = DELAY_SCALE_NS.saturating_mul(dirty - delay_min) / (self.dirty_bytes_max - dirty);
             drop(self.wait(progress, Some(Duration::from_nanos(delay_ns.min(DELAY_MAX_NS)))));
             return Ok(());

@@ -46,7 +46,7 @@ impl Object {
             return Err(Error::new(Kind::Invalid, "the size of blocks changed while one was written"));
         }
         self.enter(tx, node, &mut state)?;
-        match state.open_block(blkid) {
+        match state.open_block(tx, blkid) {
             Some(block) => *block = new.clone(),
             None => state.put_new(tx, blkid, new.clone())?,
         }
@@ -80,7 +80,7 @@ impl Object {
                 },
             };
             self.enter(tx, node, &mut state)?;
-            match state.open_block(blkid) {
+            match state.open_block(tx, blkid) {
                 Some(block) => {
                     drop(before);
                     return f(block.make_mut());

@@ -46,7 +46,7 @@ pub use bptree::Destroyed;
 pub use create::{Created, NewDataset, PoolDsl};
 pub use ledger::DatasetLedger;
 pub use name::check_name;
-pub use policy::{FileSystemOptions, PoolTraits, file_system_options, keep, write_policy};
+pub use policy::{FileSystemOptions, PoolTraits, file_system_options, keep, log_throughput, write_policy};
 pub use props::Effect;
 pub use room::Room;
 

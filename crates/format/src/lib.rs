@@ -9,6 +9,7 @@ pub mod blkptr;
 pub mod dnode;
 pub mod dsl;
 pub mod feature;
+pub mod l2arc;
 pub mod nvlist;
 pub mod object_type;
 pub mod objset;

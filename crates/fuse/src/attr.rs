@@ -14,6 +14,8 @@ pub(crate) struct Attr {
     pub(crate) atime: (i64, u32),
     pub(crate) mtime: (i64, u32),
     pub(crate) ctime: (i64, u32),
+    /// Birth.
+    pub(crate) btime: (i64, u32),
     /// With the bits of its kind.
     pub(crate) mode: u32,
     pub(crate) nlink: u32,
@@ -33,6 +35,7 @@ pub(crate) fn file_attr(ino: u64, stat: &Stat) -> Attr {
         atime: stat.atime,
         mtime: stat.mtime,
         ctime: stat.ctime,
+        btime: stat.btime,
         mode: kind_bits(stat.kind) | stat.mode & 0o7777,
         nlink: u32::try_from(stat.nlink).unwrap_or(u32::MAX),
         uid: stat.uid,
@@ -46,7 +49,17 @@ pub(crate) fn file_attr(ino: u64, stat: &Stat) -> Attr {
 pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> Attr {
     let time = (i64::try_from(time_s).unwrap_or(0), 0);
     let mode = libc::S_IFDIR | 0o777;
-    Attr { ino, atime: time, mtime: time, ctime: time, mode, nlink: 2, block_bytes: 512, ..Attr::default() }
+    Attr {
+        ino,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        btime: time,
+        mode,
+        nlink: 2,
+        block_bytes: 512,
+        ..Attr::default()
+    }
 }
 
 /// `S_IFMT` of a mode.
@@ -71,7 +84,13 @@ fn kernel_dev(dev: u64) -> u32 {
 
 /// The reverse of [`kernel_dev`].
 pub(crate) fn library_dev(dev: u32) -> u64 {
-    libc::makedev(dev >> 8 & 0xfff, dev & 0xff | dev >> 12 & 0xf_ff00)
+    let (major, minor) = major_minor(dev);
+    libc::makedev(major, minor)
+}
+
+/// A device number as the kernel packs it, taken apart.
+pub(crate) fn major_minor(dev: u32) -> (u32, u32) {
+    (dev >> 8 & 0xfff, dev & 0xff | dev >> 12 & 0xf_ff00)
 }
 
 #[cfg(test)]

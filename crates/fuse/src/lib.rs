@@ -9,7 +9,8 @@
 //!     |  one request             |
 //!     |                      helper.rs   a process of its own: what must not be done by who serves mounts
 //!     |                          |
-//!   channel.rs wire.rs       serve.rs    handshake, threads; turns.rs: whose turn; mount.rs: is it mounted, unmount, wait
+//!   channel.rs wire.rs       serve.rs    handshake, threads; turns.rs: whose turn; follow.rs: how it waits
+//!     |                      mount.rs     is it mounted, unmount, wait
 //!     |                          |
 //!   session.rs               one short function per request; reply.rs: its answer
 //!     |        \
@@ -34,10 +35,9 @@
 //!
 //! Locks, permissions and the sticky bit are the kernel's own: no request is made for them.
 //!
-//! What is not there: birth times and `O_TMPFILE` (the requests STATX and TMPFILE are not answered yet; the
-//! kernel says EOPNOTSUPP, and programs make a named file instead), syncfs(2) (the kernel
-//! sends it to no FUSE file system of this kind: it writes back what it keeps, and that is all), and
-//! NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
+//! What is not there: syncfs(2) (the kernel sends it to no FUSE file system of this kind: it writes back what it
+//! keeps, and that is all), and NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
+//! Whether it knows those, too, is said once: with another `acltype` a file system is mounted anew.
 
 mod attr;
 mod cache;
@@ -46,6 +46,7 @@ mod channel;
 mod device;
 mod find;
 mod flood;
+mod follow;
 mod helper;
 mod holds;
 mod list;

@@ -144,7 +144,7 @@ impl Mount {
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
-    /// `relatime`, `exec`, `setuid`, `devices` and `snapdir`.
+    /// `relatime`, `exec`, `setuid`, `devices`, `xattrs` and `snapdir`.
     ///
     /// Errors: `Busy` if it is to be read-only while a file is open for writing; `Unsupported` if this user
     /// may not remount, or something else is mounted over it.

@@ -131,9 +131,6 @@ impl<S: Source> Session<S> {
     }
 
     pub(crate) fn drop_capability(&self, object: u64) -> Result<()> {
-        if !self.options.xattrs {
-            return Ok(());
-        }
         match self.live.tree.xattr(object, CAPABILITY) {
             Ok(_) => self.live.tree.remove_xattr(object, CAPABILITY),
             Err(error) if error.kind() == Kind::NoAttribute => Ok(()),

@@ -24,7 +24,7 @@ pub struct MountOptions {
     pub default_permissions: bool,
     /// Property `acltype` is `posix`: the kernel reads and obeys `system.posix_acl_access`.
     pub posix_acl: bool,
-    /// Property `xattr` is not `off`.
+    /// Property `xattr` is not `off`: there are attributes of users.
     pub xattrs: bool,
     /// Property `atime`.
     pub atime: bool,
@@ -114,6 +114,7 @@ impl MountOptions {
             setuid: other.setuid,
             devices: other.devices,
             snapdir: other.snapdir,
+            xattrs: other.xattrs,
             ..self.clone()
         }
     }
@@ -169,20 +170,23 @@ pub(crate) struct Remountable {
     read_only: AtomicBool,
     atime: AtomicBool,
     relatime: AtomicBool,
+    xattrs: AtomicBool,
     /// A [`SnapDir`].
     snapdir: AtomicU8,
 }
 
 impl Remountable {
     pub(crate) fn new(options: &MountOptions) -> Remountable {
-        let [read_only, atime, relatime] = [options.read_only, options.atime, options.relatime].map(AtomicBool::new);
-        Remountable { read_only, atime, relatime, snapdir: AtomicU8::new(options.snapdir as u8) }
+        let flags = [options.read_only, options.atime, options.relatime, options.xattrs];
+        let [read_only, atime, relatime, xattrs] = flags.map(AtomicBool::new);
+        Remountable { read_only, atime, relatime, xattrs, snapdir: AtomicU8::new(options.snapdir as u8) }
     }
 
     pub(crate) fn set(&self, options: &MountOptions) {
         self.read_only.store(options.read_only, Ordering::Relaxed);
         self.atime.store(options.atime, Ordering::Relaxed);
         self.relatime.store(options.relatime, Ordering::Relaxed);
+        self.xattrs.store(options.xattrs, Ordering::Relaxed);
         self.snapdir.store(options.snapdir as u8, Ordering::Relaxed);
     }
 
@@ -193,6 +197,11 @@ impl Remountable {
     /// Do reads move the time of the last access?
     pub(crate) fn moves_atime(&self) -> bool {
         self.atime.load(Ordering::Relaxed) && !self.is_read_only()
+    }
+
+    /// Are there attributes of users?
+    pub(crate) fn has_xattrs(&self) -> bool {
+        self.xattrs.load(Ordering::Relaxed)
     }
 
     /// Has the root a `.zfs`?

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use base::{Piece, Result};
 
-use crate::attr::Attr;
+use crate::attr::{Attr, major_minor};
 use crate::channel::Channel;
 use crate::find::Entry;
 use crate::statfs::Statfs;
 use crate::wire::{OUT_HEADER_BYTES, Out};
 
+/// The last nanosecond of a second: more, which only a damaged file has, count as that.
+const NANOS_MAX: u32 = 999_999_999;
 /// More pieces than that are copied into one: the kernel takes 1024, and small ones are not worth their while.
 const PIECES_MAX: usize = 256;
 
@@ -85,6 +87,12 @@ impl Reply {
         self.bytes(&put_attr(out, &entry.attr));
     }
 
+    /// `fuse_statx_out`.
+    pub(crate) fn statx(self, entry: &Entry) {
+        let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
+        self.bytes(&put_statx(out.padded(32), &entry.attr));
+    }
+
     /// `fuse_open_out`, of a file that needs no number; `flags` are `FOPEN_*`.
     pub(crate) fn opened(self, flags: u32) {
         self.bytes(&Out::default().u64(0).u32(flags).u32(0));
@@ -150,11 +158,25 @@ fn put_attr(out: Out, attr: &Attr) -> Out {
         out = out.u64(seconds.cast_unsigned());
     }
     for (_, nanos) in times {
-        // more than that, which only a damaged file has, count as the last one of their second
-        out = out.u32(nanos.min(999_999_999));
+        out = out.u32(nanos.min(NANOS_MAX));
     }
     let out = out.u32(attr.mode).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
     out.u32(attr.rdev).u32(attr.block_bytes).u32(0)
+}
+
+/// `fuse_statx`: all of [`put_attr`], and the birth time.
+fn put_statx(out: Out, attr: &Attr) -> Out {
+    let begin = out.len();
+    let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
+    let out = out.u32(mask).u32(attr.block_bytes).u64(0).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
+    // the mode has 16 bits there, and 16 that say nothing behind them
+    let mode = [(attr.mode as u16).to_ne_bytes(), [0; 2]].concat();
+    let mut out = out.bytes(&mode).u64(attr.ino).u64(attr.size).u64(attr.blocks).u64(0);
+    for (seconds, nanos) in [attr.atime, attr.btime, attr.ctime, attr.mtime] {
+        out = out.u64(seconds.cast_unsigned()).u32(nanos.min(NANOS_MAX)).u32(0);
+    }
+    let (major, minor) = major_minor(attr.rdev);
+    out.u32(major).u32(minor).padded(begin + 256)
 }
 
 fn put_entry(out: Out, attr: &Attr, attr_ttl: Duration, name_ttl: Duration, generation: u64) -> Out {
@@ -219,6 +241,12 @@ mod tests {
         let entry = Entry { attr, attr_ttl: Duration::ZERO, generation: 1 };
         let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, Duration::ZERO, 1);
         assert_eq!(out.len(), 128);
+        let attr = Attr { btime: (7, 8), mode: libc::S_IFCHR | 0o600, rdev: 0x0ab0_0102, ..attr };
+        let bytes = put_statx(Out::default().padded(32), &attr);
+        assert_eq!((bytes.len(), &bytes[32..36]), (288, &0xfffu32.to_ne_bytes()[..]));
+        assert_eq!(bytes[32 + 28..32 + 32], [(attr.mode as u16).to_ne_bytes(), [0; 2]].concat()[..]);
+        assert_eq!(bytes[32 + 80..32 + 92], [&7u64.to_ne_bytes()[..], &8u32.to_ne_bytes()].concat()[..]);
+        assert_eq!(bytes[32 + 128..32 + 136], [1u32.to_ne_bytes(), 0xab02u32.to_ne_bytes()].concat()[..]);
         let mut listing = Listing::new(200);
         assert!(listing.add(None, (5, 7, libc::S_IFDIR), b"name"));
         assert_eq!((listing.len(), listing[20]), (32, libc::DT_DIR));

@@ -1,7 +1,8 @@
 //! Serving a mount: the handshake with the kernel, and the threads that take requests.
 //!
 //! Above is [`mount`](crate::mount()), which runs it; below, [`channel`](crate::channel) moves the messages, and
-//! [`session`](crate::session) answers them, and [`turns`](crate::turns) says which thread takes the next one.
+//! [`session`](crate::session) answers them, [`turns`](crate::turns) says which thread takes the next one, and
+//! [`follow`](crate::follow) how it waits, and on which core.
 
 use std::sync::Arc;
 
@@ -9,10 +10,11 @@ use base::{Error, Kind, Result};
 use nix::errno::Errno;
 
 use crate::channel::{Channel, Inbox};
+use crate::follow::{Follower, Looks};
 use crate::reply::Reply;
 use crate::session::{IO_BYTES_MAX, Session};
 use crate::tree::Source;
-use crate::turns::{Looks, Seat, Turns};
+use crate::turns::{Seat, Turns};
 use crate::wire::{self, INIT_OUT_BYTES, Out, opcode};
 
 /// Reads ahead of readers that the kernel may have under way at once.
@@ -90,11 +92,11 @@ impl<S: Source> Taker<S> {
     /// A thread's work; `patient` is the channel where it sleeps.
     fn run(&self, patient: &Arc<Channel>) -> Result<()> {
         let mut inbox = Inbox::new();
-        let mut looks = Looks::default();
+        let (mut follower, mut looks) = (Follower::new(), Looks::default());
         loop {
             let seat = self.turns.enter();
             while seat.stays() {
-                let (channel, at_once) = match self.receive(&mut inbox, &mut looks, patient, &seat) {
+                let (channel, at_once) = match self.receive(&mut inbox, (&follower, &mut looks), patient, &seat) {
                     Ok(received) => received,
                     Err(Errno::ENODEV) => {
                         self.turns.end();
@@ -109,6 +111,10 @@ impl<S: Source> Taker<S> {
                     return reply.done();
                 }
                 self.turns.taken(header.pid, header.opcode == opcode::READ, at_once);
+                match seat.is_alone() {
+                    true => follower.follow(header.pid),
+                    false => follower.leave(),
+                }
                 self.session.answer(request, reply);
                 self.turns.done();
             }
@@ -119,13 +125,15 @@ impl<S: Source> Taker<S> {
     fn receive<'a>(
         &'a self,
         inbox: &mut Inbox,
-        looks: &mut Looks,
+        (follower, looks): (&Follower, &mut Looks),
         patient: &'a Arc<Channel>,
         seat: &Seat<'_>,
     ) -> nix::Result<(&'a Arc<Channel>, bool)> {
         let mut is_first = true;
         while seat.is_alone() {
             match inbox.receive(&self.eager) {
+                // the task cannot ask before this thread sleeps
+                Err(Errno::EAGAIN) if follower.is_tied() => break,
                 Err(Errno::EAGAIN) if looks.go_on(is_first, self.session.env.ticks_ns()) => is_first = false,
                 Err(Errno::EAGAIN) => break,
                 received => {

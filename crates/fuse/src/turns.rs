@@ -1,21 +1,14 @@
 //! Whose turn it is to take the next request.
 //!
 //! ```text
-//!   one task asks      one thread takes a request, does it, and looks for the next one for a moment
-//!                      before it sleeps; the others wait at the gate
+//!   one task asks      one thread takes its requests; the others wait at the gate
 //!   several ask        the gate is open: all threads take requests
 //!   one takes long     who stands by at the gate sees it after a tick or two, and opens it
 //! ```
 //!
 //! A program that waits for each answer before it asks again is the usual case, and what it waits for is mostly
-//! threads being woken. If all threads slept in read(2), the kernel would wake another one for each request. So
-//! only one is awake then; and as to wake a thread on an idle core costs more than most requests, it looks again
-//! and again for up to [`LOOK_NS`] after each. On a virtual machine with two cores, statfs(2) takes
-//! 54 to 60 µs with four sleeping threads, and 32 to 41 with one that looks; with all on one core, where looking is
-//! in vain, 11 to 14 and 13 to 15.
-//!
-//! What that may cost: nobody looks while nobody asks, nor where it did not pay the last few times, nor for a
-//! while after another program took the core.
+//! threads being woken. If all threads slept in read(2), the kernel would wake another one for each request, on
+//! another core. So only one is awake then; [`follow`](crate::follow) spares it that.
 //!
 //! Above is [`serve`](crate::serve). Invariant: a request that comes while all threads past the gate are at work
 //! waits for two ticks at most.
@@ -30,15 +23,6 @@ const TICK: Duration = Duration::from_millis(2);
 const TICKS_MAX: u32 = 10;
 /// Requests without a sign of others after which the gate is closed.
 const CALM: u32 = 128;
-/// How long a thread looks for the next request, in nanoseconds.
-const LOOK_NS: u64 = 50_000;
-/// Somebody else had the core if so long went by between two looks.
-const GAP_NS: u64 = 300_000;
-/// Requests without looking after it did not pay, and after somebody else wanted the core.
-const PAUSE: u32 = 256;
-const PAUSE_BUSY: u32 = 4096;
-/// Looks in vain are twice as bad as those that found one are good; no more than that is saved up.
-const CREDIT_MAX: u32 = 8;
 
 /// The gate of one mount.
 #[derive(Default)]
@@ -128,7 +112,8 @@ impl Turns {
         self.wake();
     }
 
-    /// A request was taken, of a task, and whether it was there at once when it was looked for.
+    /// A request was taken: of a task, which is 0 where none waits for it, and whether it was there at once when
+    /// it was looked for.
     pub(crate) fn taken(&self, pid: u32, is_read: bool, at_once: bool) {
         let others = self.at_work.fetch_add(1, Ordering::SeqCst);
         self.serial.fetch_add(1, Ordering::SeqCst);
@@ -137,11 +122,12 @@ impl Turns {
             let _gate = self.lock();
             self.called.notify_all();
         }
-        let is_another = self.last_pid.swap(pid, Ordering::Relaxed) != pid;
-        // a task may have several reads ahead under way
-        if others > 0 || at_once && (is_another || is_read) {
+        let is_another = pid != 0 && self.last_pid.swap(pid, Ordering::Relaxed) != pid;
+        let is_open = self.is_open.load(Ordering::Relaxed);
+        // where all take requests, nobody sees one wait; and a task may have several reads ahead under way
+        if others > 0 || is_another && (at_once || is_open) || is_read && at_once {
             self.open();
-        } else if self.is_open.load(Ordering::Relaxed) && self.calm.fetch_add(1, Ordering::Relaxed) >= CALM {
+        } else if is_open && self.calm.fetch_add(1, Ordering::Relaxed) >= CALM {
             self.is_open.store(false, Ordering::SeqCst);
         }
     }
@@ -190,47 +176,6 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// Whether it pays for a thread to look for its next request before it sleeps.
-#[derive(Debug, Default)]
-pub(crate) struct Looks {
-    credit: u32,
-    pause: u32,
-    began_ns: u64,
-    last_ns: u64,
-}
-
-impl Looks {
-    /// May it look once more, at this time? The first time is after a look in vain.
-    pub(crate) fn go_on(&mut self, is_first: bool, now_ns: u64) -> bool {
-        if is_first {
-            if self.pause > 0 {
-                self.pause -= 1;
-                return false;
-            }
-            (self.began_ns, self.last_ns) = (now_ns, now_ns);
-            return true;
-        }
-        let last_ns = std::mem::replace(&mut self.last_ns, now_ns);
-        if now_ns.saturating_sub(last_ns) > GAP_NS {
-            (self.credit, self.pause) = (0, PAUSE_BUSY);
-            return false;
-        }
-        if now_ns.saturating_sub(self.began_ns) < LOOK_NS {
-            return true;
-        }
-        match self.credit.checked_sub(2) {
-            Some(credit) => self.credit = credit,
-            None => (self.credit, self.pause) = (0, PAUSE),
-        }
-        false
-    }
-
-    /// It found one.
-    pub(crate) fn paid(&mut self) {
-        self.credit = (self.credit + 1).min(CREDIT_MAX);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,9 +190,11 @@ mod tests {
             seat.is_alone()
         };
         assert!(one(1, false) && one(1, true) && one(2, false), "one after the other");
+        assert!(one(0, true) && one(2, true), "what the kernel forgets is no task");
         assert!(!one(3, true), "two wait");
-        assert!((0..CALM).all(|_| !one(3, true)));
-        assert!(one(3, true));
+        assert!((0..2 * CALM).all(|n| !one(1 + n % 2, false)), "by turns");
+        assert!((0..CALM).all(|_| !one(2, true)));
+        assert!(one(2, true));
         turns.taken(3, false, false);
         turns.taken(3, false, false);
         assert!(!seat.is_alone(), "two at a time");
@@ -278,23 +225,5 @@ mod tests {
             waiting.into_iter().for_each(|thread| thread.join().unwrap());
         });
         drop(seat);
-    }
-
-    #[test]
-    fn looking_stops_where_it_does_not_pay() {
-        let mut looks = Looks::default();
-        let vain = |looks: &mut Looks, gap_ns: u64| {
-            let mut rounds = 0;
-            while looks.go_on(rounds == 0, rounds * gap_ns) {
-                rounds += 1;
-            }
-            rounds
-        };
-        looks.paid();
-        looks.paid();
-        assert_eq!((vain(&mut looks, 1000), vain(&mut looks, 1000)), (50, 50));
-        assert!((0..PAUSE).all(|_| vain(&mut looks, 1000) == 0), "twice in vain");
-        assert_eq!(vain(&mut looks, GAP_NS + 1), 1);
-        assert!((0..PAUSE_BUSY).all(|_| vain(&mut looks, 1000) == 0), "somebody else had the core");
     }
 }

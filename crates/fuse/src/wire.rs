@@ -68,6 +68,7 @@ pub(crate) mod opcode {
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const COPY_FILE_RANGE: u32 = 47;
     pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// What a kernel can do and a file system wants, in INIT.

@@ -11,10 +11,11 @@ use zpl::XattrMode;
 /// Namespaces with rules of their own.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
+const USER_PREFIX: &[u8] = b"user.";
 
 impl<S: Source> Session<S> {
     pub(crate) fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
-        self.check_acl(name)?;
+        self.check_name(name)?;
         match self.place(node)? {
             Place::Object(branch, object) => branch.tree.xattr(object, name),
             Place::Control | Place::Snapshots => Err(Error::new(Kind::NoAttribute, "no such attribute")),
@@ -24,12 +25,14 @@ impl<S: Source> Session<S> {
     /// Names as listxattr(2) returns them, each with a NUL after it.
     pub(crate) fn xattr_list(&self, node: u64, privileged: bool) -> Result<Vec<u8>> {
         let Place::Object(branch, object) = self.place(node)? else { return Ok(Vec::new()) };
+        let has_user = self.remountable.has_xattrs();
         let mut list = Vec::new();
         for name in branch.tree.xattr_names(object)? {
             let shown = !name.is_empty()
                 && !name.contains(&0)
                 && (self.options.posix_acl || !name.starts_with(ACL_PREFIX))
-                && (privileged || !name.starts_with(TRUSTED_PREFIX));
+                && (privileged || !name.starts_with(TRUSTED_PREFIX))
+                && (has_user || !name.starts_with(USER_PREFIX));
             if shown {
                 list.extend_from_slice(&name);
                 list.push(0);
@@ -47,7 +50,7 @@ impl<S: Source> Session<S> {
             _ => return Err(Error::new(Kind::Invalid, "no such kind of setxattr")),
         };
         let object = self.changeable(node)?;
-        self.check_acl(name)?;
+        self.check_name(name)?;
         self.live.tree.set_xattr(object, name, value, mode)?;
         self.attributes_changed(node);
         Ok(())
@@ -55,7 +58,7 @@ impl<S: Source> Session<S> {
 
     pub(crate) fn remove_xattr(&self, node: u64, name: &[u8]) -> Result<()> {
         let object = self.changeable(node)?;
-        self.check_acl(name)?;
+        self.check_name(name)?;
         match self.live.tree.remove_xattr(object, name) {
             // every file has an ACL, if only that of its mode: to remove it is no failure
             Err(error) if error.kind() == Kind::NoAttribute && name.starts_with(ACL_PREFIX) => Ok(()),
@@ -63,11 +66,15 @@ impl<S: Source> Session<S> {
         }
     }
 
-    fn check_acl(&self, name: &[u8]) -> Result<()> {
-        match name.starts_with(ACL_PREFIX) && !self.options.posix_acl {
-            true => Err(Error::new(Kind::Unsupported, "acltype is not posix")),
-            false => Ok(()),
+    /// As in OpenZFS, `xattr=off` is about users' attributes only: capabilities hold, and so do ACLs.
+    fn check_name(&self, name: &[u8]) -> Result<()> {
+        if name.starts_with(ACL_PREFIX) && !self.options.posix_acl {
+            return Err(Error::new(Kind::Unsupported, "acltype is not posix"));
         }
+        if name.starts_with(USER_PREFIX) && !self.remountable.has_xattrs() {
+            return Err(Error::new(Kind::Unsupported, "xattr is off"));
+        }
+        Ok(())
     }
 
     /// The reply to a request for an attribute or for their names: a size, or the bytes if they fit.

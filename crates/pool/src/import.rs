@@ -241,7 +241,7 @@ impl Pool {
             config,
             uberblock,
             tree: self.tree.clone(),
-            cache: self.cache.clone(),
+            cache: mos.cache().clone(),
             dsl: Dsl::open(mos.clone(), &self.name)?,
             features,
             spares: aux_list(&mos, "spares")?,

@@ -16,6 +16,7 @@
 //! group freed is used again two groups later, so that at any moment the latest uberblocks are whole.
 
 mod aux_devices;
+mod caches;
 mod config;
 mod create;
 mod datasets;
@@ -262,8 +263,9 @@ impl LivePool {
         let dataset = view.dsl().find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
         let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
-        objset.set_keep(dsl::write::keep(subject.levels()));
-        self.add_head(id, objset)
+        let head = self.add_head(id, objset)?;
+        self.renew_policy(&head, subject.levels())?;
+        Ok(head)
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
@@ -277,6 +279,7 @@ impl LivePool {
             };
             context.write_config()
         })?;
+        self.cache.l2arc().close();
         self.ends.store(true, Ordering::Relaxed);
         self.txgs.stop("it is closed");
         if let Some(thread) = lock(&self.thread).take() {

@@ -94,6 +94,12 @@ impl Recording {
         self.len() == 0
     }
 
+    /// Bytes that were written so far.
+    pub fn bytes(&self) -> u64 {
+        let len = |event: &Event| if let Event::Write { bytes, .. } = event { bytes.len() as u64 } else { 0 };
+        self.events().iter().map(len).sum()
+    }
+
     /// The numbers of the flushes.
     pub fn flushes(&self) -> Vec<usize> {
         let events = self.events();

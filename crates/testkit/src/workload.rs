@@ -3,6 +3,7 @@
 mod files;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -59,11 +60,13 @@ pub enum Layout {
     Raidz2,
     /// One, and one for intent logs.
     Logged,
+    /// One, and a mirror of two for intent logs.
+    LogMirror,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Layout; 7] = [
+    pub const ALL: [Layout; 8] = [
         Layout::Single,
         Layout::Mirror,
         Layout::Raidz1,
@@ -71,6 +74,7 @@ impl Layout {
         Layout::Uneven,
         Layout::Raidz2,
         Layout::Logged,
+        Layout::LogMirror,
     ];
 
     /// Number of devices.
@@ -78,15 +82,24 @@ impl Layout {
         match self {
             Layout::Single => 1,
             Layout::Mirror | Layout::Special | Layout::Logged => 2,
-            Layout::Raidz1 => 3,
+            Layout::Raidz1 | Layout::LogMirror => 3,
             Layout::Uneven => 4,
             Layout::Raidz2 => 5,
         }
     }
 
-    /// Whether it bears the loss of a device.
+    /// Whether it bears the loss of any device.
     pub fn is_redundant(self) -> bool {
-        matches!(self, Layout::Mirror | Layout::Raidz1 | Layout::Raidz2)
+        self.expendable() == (0..self.devices())
+    }
+
+    /// The devices of which it bears the loss of one.
+    pub fn expendable(self) -> Range<usize> {
+        match self {
+            Layout::Mirror | Layout::Raidz1 | Layout::Raidz2 => 0..self.devices(),
+            Layout::LogMirror => 1..3,
+            Layout::Single | Layout::Special | Layout::Uneven | Layout::Logged => 0..0,
+        }
     }
 
     fn ashift(self) -> u32 {
@@ -112,8 +125,9 @@ impl Layout {
                 let special = vdev(Shape::Single, Some(Bias::Special), &devices[1..]);
                 vec![vdev(Shape::Single, None, &devices[..1]), special]
             }
-            Layout::Logged => {
-                let log = vdev(Shape::Single, Some(Bias::Log), &devices[1..]);
+            Layout::Logged | Layout::LogMirror => {
+                let shape = if self == Layout::Logged { Shape::Single } else { Shape::Mirror };
+                let log = vdev(shape, Some(Bias::Log), &devices[1..]);
                 vec![vdev(Shape::Single, None, &devices[..1]), log]
             }
         }

@@ -14,6 +14,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use base::Result;
+use dmu::{OpenBlock, Tx};
 
 /// Writes in a row become one entry up to about so many bytes.
 const JOINED_MAX: u64 = 1 << 20;
@@ -68,13 +69,17 @@ pub trait Contents: Send + Sync {
     /// The bytes of a file from `offset` on, as they are now. False if it has another generation, is gone
     /// or does not reach so far: then nothing needs to be logged of them.
     fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool>;
+
+    /// The block around byte `offset`, if it was changed in the group of `tx`; `None` also where
+    /// [`Contents::read`] says false.
+    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>>;
 }
 
 /// An entry that waits.
 #[derive(Debug)]
 pub(crate) struct Item {
     /// Counts entries.
-    order: u64,
+    pub(crate) order: u64,
     /// The group that the operation is part of.
     pub(crate) txg: u64,
     pub(crate) body: Body,

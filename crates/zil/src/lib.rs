@@ -3,7 +3,7 @@
 //! ```text
 //!   head of an object set ── Header ── log block ── log block ── ... ── a block that was never written
 //!                                        │ records
-//!                                        └ a large write: pointer to its data
+//!                                        └ a large write: pointer to its data, which is where it stays
 //! ```
 //!
 //! Each object set has a chain of log blocks of its own. The pointer to a block is made before the
@@ -22,6 +22,7 @@ mod claim;
 mod draft;
 mod entry;
 mod header;
+mod in_place;
 mod intent;
 mod log;
 mod pace;

@@ -18,22 +18,23 @@
 //! Locks: who pushes is in a transaction; nobody here begins one while holding a lock, and the thread that
 //! syncs groups waits for nobody here.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use base::{Endian, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
-use zio::Zio;
+use zio::{Class, Placed, Zio};
 
 use crate::Header;
 use crate::chain::{Chain, Tail, Update};
 use crate::draft::{BLOCK_SIZE_MAX, Draft, Drafts, RECORD_SIZE_MAX, size_of};
 use crate::entry::{Body, Contents, Entry, Item, Pending};
+use crate::in_place::{InPlace, Rule};
 use crate::record::HEAD_SIZE;
 use crate::stats::{Stats, add};
-use crate::turns::{Call, RECENT, Sent, Turns, Writer, Writing};
+use crate::turns::{Call, Sent, Turns, Writer, Writing};
 use crate::walk::{LINK_SIZE, SEQ_WORD};
 
 /// A commit of more bytes than this waits for its group, which has to write them anyway.
@@ -53,6 +54,8 @@ pub struct Log {
     turns: Turns,
     /// The record that is being replayed; 0 if none is.
     pub(crate) replaying: AtomicU64,
+    /// Throughput counts, not latency.
+    throughput: AtomicBool,
     stats: Stats,
 }
 
@@ -75,6 +78,7 @@ impl Log {
             chain: Mutex::new(Chain::new(header)),
             turns,
             replaying: AtomicU64::new(0),
+            throughput: AtomicBool::new(false),
             stats: Stats::default(),
         }))
     }
@@ -82,6 +86,11 @@ impl Log {
     /// Tells where the data of writes are to be had, before the first of them is pushed.
     pub fn set_contents(&self, contents: Weak<dyn Contents>) {
         *lock(&self.contents) = Some(contents);
+    }
+
+    /// Whether all vdevs are to be used as well as they can, and those for logs be spared: `logbias=throughput`.
+    pub fn set_throughput(&self, throughput: bool) {
+        self.throughput.store(throughput, Ordering::Relaxed);
     }
 
     /// Tells of an operation, in its transaction. While a record is replayed, only that is noted.
@@ -149,7 +158,7 @@ impl Log {
             return Ok(Some(Sent::default()));
         }
         add(&self.stats.zil_commit_writer_count, 1);
-        if let Some(sent) = self.write(&mut turn.writer, &items) {
+        if let Some(sent) = self.write(&mut turn.writer, items) {
             return Ok(Some(sent));
         }
         add(&self.stats.zil_commit_stall_count, 1);
@@ -189,7 +198,7 @@ impl Log {
     }
 
     /// Writes entries. `None` if they are not in the log, and their groups must be waited for.
-    fn write(&self, writer: &mut Writer, items: &[Item]) -> Option<Sent> {
+    fn write(&self, writer: &mut Writer, items: Vec<Item>) -> Option<Sent> {
         let bytes: usize = items.iter().map(size_of).fold(0, usize::saturating_add);
         let tail = lock(&self.chain).tail();
         match tail {
@@ -209,51 +218,100 @@ impl Log {
         let env = self.zio().env();
         let name = [env.random(), env.random(), self.objset.id(), 1];
         let Ok(tx) = self.txgs.begin_for_log() else { return };
-        let Ok(bp) = self.zio().allocate_log_block(tx.txg(), size as u64, name) else { return };
+        let Ok(bp) = self.zio().allocate_log_block(tx.txg(), self.class(), size as u64, name) else { return };
         if !lock(&self.chain).start(tx.txg(), bp) {
             self.give_back(tx.txg(), &[bp]);
         }
     }
 
-    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: &[Item]) -> Result<Option<Sent>> {
+    /// Where log blocks are allocated.
+    fn class(&self) -> Class {
+        if self.throughput.load(Ordering::Relaxed) { Class::Normal } else { Class::Log }
+    }
+
+    /// Which writes are not told with their bytes.
+    fn rule(&self, tail: &BlkPtr) -> Rule {
+        match self.class() {
+            Class::Log if self.zio().is_on_log_vdev(tail) => Rule::Never,
+            Class::Log => Rule::Large,
+            _ => Rule::Always,
+        }
+    }
+
+    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: Vec<Item>) -> Result<Option<Sent>> {
         let contents = lock(&self.contents).as_ref().and_then(Weak::upgrade);
-        let unit = self.zio().log_block_unit() as usize;
-        let size = (tail.psize() as usize, unit);
-        let mut drafts = Drafts::new(size, writer.seq, items, contents.as_deref(), &self.stats);
-        for item in items {
-            drafts.put(item)?;
-        }
-        if drafts.seq == writer.seq {
-            return Ok(Some(Sent::default()));
-        }
-        writer.seq = drafts.seq;
-        writer.batches += 1;
-        writer.recent[writer.batches % RECENT] = drafts.used();
-        let next = writer.recent.iter().copied().max().unwrap_or(0).min(BLOCK_SIZE_MAX);
-        let mut blocks = drafts.blocks;
-        let Some((pointers, numbers)) = self.extend(tail, &blocks, next) else { return Ok(None) };
-        if let Err(error) = self.write_blocks(&pointers, &mut blocks) {
+        let contents = contents.as_deref();
+        let tx = self.txgs.begin_for_log()?;
+        let (mut in_place, items) = InPlace::place(self, &tx, self.rule(&tail), contents, items)?;
+        let tops = in_place.tops();
+        let extended = self.draft(writer, &tail, &items, contents).map(|blocks| match blocks.is_empty() {
+            true => None,
+            false => self.extend(&tx, tail, &blocks, writer.next_size()).map(|(bps, numbers)| (bps, numbers, blocks)),
+        });
+        let (pointers, numbers, mut blocks) = match extended {
+            Ok(Some(extended)) => extended,
+            other => {
+                in_place.give_back(self, &tx);
+                return other.map(|_| None);
+            }
+        };
+        let is_written = match in_place.is_empty() {
+            true => {
+                drop(tx);
+                self.write_blocks(&pointers, &mut blocks, Vec::new())
+            }
+            false => {
+                let written = self.write_blocks(&pointers, &mut blocks, in_place.take_placed());
+                if written.is_ok() {
+                    in_place.keep(self, &tx)
+                } else {
+                    in_place.give_back(self, &tx)
+                }
+                written
+            }
+        };
+        if let Err(error) = is_written {
             let mut chain = lock(&self.chain);
             chain.written(numbers.into_iter());
             chain.end();
             return Err(error);
         }
-        let tops = pointers[..blocks.len()].iter().map(|bp| bp.dvas()[0].vdev()).collect();
-        Ok(Some(Sent { tops, blocks: numbers }))
+        let own = pointers[..blocks.len()].iter().map(|bp| bp.dvas()[0].vdev());
+        Ok(Some(Sent { tops: tops.into_iter().chain(own).collect(), blocks: numbers }))
+    }
+
+    /// Drafts blocks for entries, the first in the size of the tail. None if nothing is to be told.
+    fn draft(
+        &self,
+        writer: &mut Writer,
+        tail: &BlkPtr,
+        items: &[Item],
+        contents: Option<&dyn Contents>,
+    ) -> Result<Vec<Draft>> {
+        let size = (tail.psize() as usize, self.zio().log_block_unit() as usize);
+        let mut drafts = Drafts::new(size, writer.seq, items, contents, &self.stats);
+        for item in items {
+            drafts.put(item)?;
+        }
+        if drafts.seq == writer.seq {
+            return Ok(Vec::new());
+        }
+        writer.seq = drafts.seq;
+        writer.wrote(drafts.used());
+        Ok(drafts.blocks)
     }
 
     /// Allocates what comes behind the tail: a block for each draft but the first, and a new tail of about
     /// `next` bytes. Returns the pointers to all, the old tail's first, and the numbers of those that are to
     /// be written; `None` if the chain has ended.
-    fn extend(&self, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<(Vec<BlkPtr>, Vec<u64>)> {
-        let tx = self.txgs.begin_for_log().ok()?;
+    fn extend(&self, tx: &Tx<'_>, tail: BlkPtr, blocks: &[Draft], next: usize) -> Option<(Vec<BlkPtr>, Vec<u64>)> {
         let txg = tx.txg();
         let sizes = blocks[1..].iter().map(|block| block.bytes.len()).chain([next]);
         let mut pointers = vec![tail];
         for size in sizes {
             let mut name = pointers[pointers.len() - 1].checksum();
             name[SEQ_WORD] += 1;
-            match self.zio().allocate_log_block(txg, size as u64, name) {
+            match self.zio().allocate_log_block(txg, self.class(), size as u64, name) {
                 Ok(bp) => pointers.push(bp),
                 Err(_) => {
                     lock(&self.chain).end();
@@ -276,8 +334,8 @@ impl Log {
         Some((pointers, numbers))
     }
 
-    /// Joins blocks, seals them, and writes them.
-    fn write_blocks(&self, pointers: &[BlkPtr], blocks: &mut [Draft]) -> Result<()> {
+    /// Joins blocks, seals them, and writes them, and the data that they lead to.
+    fn write_blocks(&self, pointers: &[BlkPtr], blocks: &mut [Draft], data: Vec<Placed>) -> Result<()> {
         let zio = self.zio();
         let mut writes = Vec::with_capacity(blocks.len());
         for (block, pair) in blocks.iter_mut().zip(pointers.windows(2)) {
@@ -305,11 +363,11 @@ impl Log {
         }
         let writes: Vec<(BlkPtr, &[u8])> =
             writes.into_iter().zip(blocks).map(|((bp, len), block)| (bp, &block.bytes[..len])).collect();
-        zio.write_log_blocks(&writes)
+        zio.write_log_blocks(&writes, data)
     }
 
     /// Frees what was allocated a moment ago, in the same group.
-    fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
+    pub(crate) fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
         for bp in blocks {
             // that it could not be freed only costs its room
             let _ = self.zio().free_log_block(txg, bp);

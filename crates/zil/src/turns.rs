@@ -20,6 +20,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Result};
 use dmu::Txgs;
 
+use crate::draft::BLOCK_SIZE_MAX;
 use crate::pace::{Pace, Verdict};
 
 /// Takes turns for one log.
@@ -35,6 +36,8 @@ struct State {
     /// Who wants what to be committed, and is in no batch yet. Somebody is at writing if there are any.
     asked: Vec<(u64, Arc<Seat>)>,
     is_writing: bool,
+    /// Whether that one sleeps until others have come.
+    is_gathering: bool,
     is_flushing: bool,
     written: Vec<Batch>,
     /// How many are in batches, and have not been told.
@@ -55,12 +58,25 @@ pub(crate) struct Writer {
     /// The last group of all entries that were taken.
     pub(crate) taken_txg: u64,
     /// Bytes of the latest batches.
-    pub(crate) recent: [usize; RECENT],
-    pub(crate) batches: usize,
+    recent: [usize; RECENT],
+    batches: usize,
 }
 
 /// The size of the next block is that of the largest of so many batches before.
-pub(crate) const RECENT: usize = 8;
+const RECENT: usize = 8;
+
+impl Writer {
+    /// Takes note of a batch.
+    pub(crate) fn wrote(&mut self, bytes: usize) {
+        self.batches += 1;
+        self.recent[self.batches % RECENT] = bytes;
+    }
+
+    /// Bytes that the next batch probably takes in its first block.
+    pub(crate) fn next_size(&self) -> usize {
+        self.recent.iter().copied().max().unwrap_or(0).min(BLOCK_SIZE_MAX)
+    }
+}
 
 /// What was written of a batch, and is to be flushed.
 #[derive(Debug, Default)]
@@ -82,8 +98,15 @@ struct Batch {
 /// Where one who has asked waits.
 #[derive(Default)]
 pub(crate) struct Seat {
-    call: Mutex<Option<Call>>,
+    place: Mutex<Place>,
     called: Condvar,
+}
+
+#[derive(Default)]
+struct Place {
+    call: Option<Call>,
+    /// Somebody has to be woken: to wake nobody is a system call, too.
+    sleeps: bool,
 }
 
 /// What one who waits has to do.
@@ -99,18 +122,25 @@ pub(crate) enum Call {
 
 impl Seat {
     pub(crate) fn wait(&self) -> Call {
-        let mut call = lock(&self.call);
+        let mut place = lock(&self.place);
         loop {
-            match call.take() {
-                Some(call) => return call,
-                None => call = self.called.wait(call).unwrap_or_else(PoisonError::into_inner),
+            if let Some(call) = place.call.take() {
+                place.sleeps = false;
+                return call;
             }
+            place.sleeps = true;
+            place = self.called.wait(place).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn tell(&self, call: Call) {
-        *lock(&self.call) = Some(call);
-        self.called.notify_one();
+        let mut place = lock(&self.place);
+        place.call = Some(call);
+        let sleeps = place.sleeps;
+        drop(place);
+        if sleeps {
+            self.called.notify_one();
+        }
     }
 }
 
@@ -119,6 +149,7 @@ impl Turns {
         let state = State {
             asked: Vec::new(),
             is_writing: false,
+            is_gathering: false,
             is_flushing: false,
             written: Vec::new(),
             in_batches: 0,
@@ -146,7 +177,7 @@ impl Turns {
                 state.is_writing = true;
                 seat.tell(Call::Write);
             }
-            true if state.asked.len() >= state.pace.expected() => self.gathering.notify_one(),
+            true if state.is_gathering && state.asked.len() >= state.pace.expected() => self.gathering.notify_one(),
             true => {}
         }
         Some(seat)
@@ -158,6 +189,7 @@ impl Turns {
         let begun_ns = self.env.ticks_ns();
         loop {
             let (asked, in_batches, is_flushing) = (state.asked.len(), state.in_batches, state.is_flushing);
+            state.is_gathering = true;
             match state.pace.verdict(asked, in_batches, is_flushing, begun_ns, || self.env.ticks_ns()) {
                 Verdict::Go => break,
                 Verdict::Wait => state = self.gathering.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -167,6 +199,7 @@ impl Turns {
                 }
             }
         }
+        state.is_gathering = false;
         let (objects, seats): (Vec<u64>, Vec<Arc<Seat>>) = std::mem::take(&mut state.asked).into_iter().unzip();
         state.in_batches += seats.len();
         Writing {
@@ -299,9 +332,12 @@ impl Flushing<'_> {
         state.pace.flushed(now_ns, now_ns.saturating_sub(self.begun_ns), seats.len(), is_timed);
         let next = state.written.first().map(|batch| batch.seats[0].clone());
         state.is_flushing = next.is_some();
+        let is_gathering = state.is_gathering;
         drop(state);
         next.iter().for_each(|seat| seat.tell(Call::Flush));
-        self.turns.gathering.notify_one();
+        if is_gathering {
+            self.turns.gathering.notify_one();
+        }
         tell_all(seats, outcome);
     }
 }

@@ -29,5 +29,5 @@ mod write;
 
 pub use alloc::{Allocator, Class};
 pub use patience::Patient;
-pub use read::{Mode, ReadRequest, Zio};
-pub use write::{WritePolicy, WriteRequest};
+pub use read::{Contents, Mode, Physical, ReadRequest, Zio, is_verifiable};
+pub use write::{Placed, WritePolicy, WriteRequest};

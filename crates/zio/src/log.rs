@@ -6,7 +6,8 @@
 //!
 //! Nobody waits here for what groups write: log blocks go past the queue, and only the vdevs that they are on
 //! are flushed. A log block goes back to the allocator as what is older does, even in the group that it was
-//! allocated in, since the latest uberblock on disk may lead to it until the group is there.
+//! allocated in, since the latest uberblock on disk may lead to it until the group is there. So does a block of
+//! data that a log leads to.
 
 use std::collections::BTreeSet;
 
@@ -17,8 +18,9 @@ use format::blkptr::{BlkPtr, Dva, Shape};
 use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
-use crate::Zio;
 use crate::alloc::Class;
+use crate::write::Outgoing;
+use crate::{Placed, Zio};
 
 /// A vdev for logs that failed with a block gets none for so many groups.
 const SHUN_TXGS: u64 = 10;
@@ -26,12 +28,12 @@ const SHUN_TXGS: u64 = 10;
 const LOG_BLOCK_UNIT: u64 = 4096;
 
 impl Zio {
-    /// Allocates a log block of at least `size` bytes in `txg`. `name` is what stands in place of its checksum.
-    /// Errors: `NoSpace`; `ReadOnly`.
-    pub fn allocate_log_block(&self, txg: u64, size: u64, name: Sum) -> Result<BlkPtr> {
+    /// Allocates a log block of at least `size` bytes in `txg`: of class `Log`, or `Normal` to spare vdevs for logs.
+    /// `name` is what stands in place of its checksum. Errors: `NoSpace`; `ReadOnly`.
+    pub fn allocate_log_block(&self, txg: u64, class: Class, size: u64, name: Sum) -> Result<BlkPtr> {
         let allocator = self.allocator()?;
         let size = size.next_multiple_of(self.log_block_unit());
-        let dvas = allocator.allocate(Class::Log, size, 1, txg)?;
+        let dvas = allocator.allocate(class, size, 1, txg)?;
         let shape = Shape {
             lsize: size,
             psize: size,
@@ -45,7 +47,8 @@ impl Zio {
 
     /// The size of a log block is a multiple of this many bytes.
     pub fn log_block_unit(&self) -> u64 {
-        LOG_BLOCK_UNIT.max(self.allocator().map_or(0, |allocator| allocator.sector(Class::Log)))
+        let sector = |class| self.allocator().map_or(0, |allocator| allocator.sector(class));
+        LOG_BLOCK_UNIT.max(sector(Class::Log)).max(sector(Class::Normal))
     }
 
     /// Whether a log block is on a vdev that is set aside for logs.
@@ -65,22 +68,27 @@ impl Zio {
         }
     }
 
-    /// Writes log blocks, each as long as [`Zio::log_block_len`] says. They last when their vdevs are flushed.
-    /// Errors: those of the first that could not be written. A vdev for logs that fails gets no log blocks for a
-    /// while.
-    pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])]) -> Result<()> {
-        let writes: Vec<(Extent, &[u8])> = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes)).collect();
-        for (bp, _) in blocks {
-            let dva = bp.dvas()[0];
-            self.queue.finish_overlapping(dva.vdev(), dva.offset()..dva.offset() + dva.asize());
-        }
+    /// Writes log blocks, each as long as [`Zio::log_block_len`] says, and blocks that they lead to. They last when
+    /// their vdevs are flushed. Errors: those of the first that could not be written. A vdev for logs that fails
+    /// gets no log blocks for a while.
+    pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])], data: Vec<Placed>) -> Result<()> {
+        let data: Vec<Outgoing> = data.into_iter().flat_map(|placed| placed.writes).collect();
+        let own = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes));
+        let writes: Vec<(Extent, &[u8])> = data.iter().map(|write| (write.extent, &*write.bytes)).chain(own).collect();
+        let ranges = data.iter().map(|write| (write.extent.top, write.range.clone()));
+        let own = blocks.iter().map(|(bp, _)| bp.dvas()[0]);
+        let own = own.map(|dva| (dva.vdev(), dva.offset()..dva.offset() + dva.asize()));
+        ranges.chain(own).for_each(|(top, range)| self.queue.finish_overlapping(top, range));
         // what a leaf has alone must not be taken off with it before that is noted
         let _steady = self.tree.hold_shape();
         let results = self.tree.write_batch_for(Purpose::SyncWrite, &writes);
         for ((extent, _), _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
             self.shun(extent.top, extent.birth_txg);
         }
-        results.into_iter().collect()
+        results.into_iter().collect::<Result<()>>()?;
+        // groups lead to data: a flush that fails may lose them
+        self.queue.keep(data.into_iter());
+        Ok(())
     }
 
     /// Flushes top-level vdevs that log blocks of groups up to about `txg` were written to. Errors: as from

@@ -45,6 +45,24 @@ pub struct ReadRequest {
     pub mode: Mode,
 }
 
+/// What was read of a block.
+pub struct Contents {
+    /// Its contents, as from [`Zio::read`].
+    pub data: AlignedBuf,
+    /// The bytes as they are on disk.
+    pub physical: Physical,
+}
+
+/// The bytes of a block as they are on disk, verified.
+pub enum Physical {
+    /// They are its contents.
+    Same,
+    /// They are others.
+    Apart(AlignedBuf),
+    /// There are none, or nothing can verify them.
+    Nowhere,
+}
+
 /// A batched read on its way to the device.
 struct Pending {
     index: usize,
@@ -87,6 +105,11 @@ impl Zio {
 
     /// The contents of many blocks, each as from [`Zio::read`], in the order of `requests`.
     pub fn read_batch(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
+        self.read_whole(requests).into_iter().map(|result| result.map(|contents| contents.data)).collect()
+    }
+
+    /// As [`Zio::read_batch`], and the bytes on disk too.
+    pub fn read_whole(&self, requests: &[ReadRequest]) -> Vec<Result<Contents>> {
         let mut results = self.read_once(requests);
         for (request, result) in requests.iter().zip(&mut results) {
             while let Err(error) = result
@@ -98,8 +121,17 @@ impl Zio {
         results
     }
 
-    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
-        let mut results: Vec<Option<Result<AlignedBuf>>> = requests.iter().map(|r| self.without_io(r)).collect();
+    /// The contents of a block whose bytes came from elsewhere; `None` if they are not those of this block, or if
+    /// nothing can tell.
+    pub fn contents_of(&self, request: &ReadRequest, physical: AlignedBuf) -> Option<Contents> {
+        let is_it = is_verifiable(&request.bp) && self.is_good(&request.bp, &physical);
+        if is_it { self.decode(request, physical).ok() } else { None }
+    }
+
+    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<Contents>> {
+        let alone = |data| Contents { data, physical: Physical::Nowhere };
+        let mut results: Vec<Option<Result<Contents>>> =
+            requests.iter().map(|r| self.without_io(r).map(|result| result.map(alone))).collect();
         let mut pending: Vec<Pending> = Vec::new();
         for (index, request) in requests.iter().enumerate().filter(|(index, _)| results[*index].is_none()) {
             let bp = request.bp;
@@ -222,26 +254,37 @@ impl Zio {
         if has_mac(bp) { kind.cut_for_mac(actual) == expected[..2] } else { actual == expected }
     }
 
-    fn decode(&self, request: &ReadRequest, physical: AlignedBuf) -> Result<AlignedBuf> {
+    fn decode(&self, request: &ReadRequest, physical: AlignedBuf) -> Result<Contents> {
         let bp = &request.bp;
-        let encrypted = bp.is_encrypted();
-        let compress = compress_kind(bp)?;
-        let mut contents = if compress == Compress::Off {
+        if compress_kind(bp)? == Compress::Off {
             if bp.lsize() != bp.psize() {
                 return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", bp.lsize(), bp.psize())));
             }
-            physical
-        } else if encrypted {
+            let mut data = physical;
+            let physical = match (bp.endian(), is_verifiable(bp)) {
+                (Endian::Little, true) => Physical::Same,
+                _ => Physical::Nowhere,
+            };
+            turn(bp, &mut data);
+            return Ok(Contents { data, physical });
+        }
+        if bp.is_encrypted() {
             // compressed, then encrypted: nothing to decompress without the key
-            return Ok(physical);
-        } else {
-            let mut contents = AlignedBuf::for_overwrite(bp.lsize() as usize);
-            decompress(bp, &physical, &mut contents)?;
-            contents
-        };
-        turn(bp, &mut contents);
-        Ok(contents)
+            return Ok(Contents { data: physical, physical: Physical::Nowhere });
+        }
+        let mut data = AlignedBuf::for_overwrite(bp.lsize() as usize);
+        decompress(bp, &physical, &mut data)?;
+        turn(bp, &mut data);
+        let physical = if is_verifiable(bp) { Physical::Apart(physical) } else { Physical::Nowhere };
+        Ok(Contents { data, physical })
     }
+}
+
+/// Whether a block's bytes can be told from others, wherever they come from.
+pub fn is_verifiable(bp: &BlkPtr) -> bool {
+    let is_sum = |kind: Checksum| !kind.is_embedded() && !matches!(kind, Checksum::Off | Checksum::NoParity);
+    let has_bytes = !bp.is_hole() && !bp.is_embedded() && !bp.is_encrypted() && check_shape(bp).is_ok();
+    has_bytes && checksum_kind(bp).is_ok_and(is_sum)
 }
 
 /// The first copy that can be read, or the error of the last.

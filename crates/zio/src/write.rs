@@ -42,8 +42,7 @@ use crate::alloc::{Allocator, Class};
 use crate::gang::{DEPTH_MAX, HEADER_SIZE};
 use crate::read::check_shape;
 use prepare::{Physical, Prepared, prepare, prepare_sized, shape};
-use queue::Outgoing;
-pub(crate) use queue::Queue;
+pub(crate) use queue::{Outgoing, Queue};
 
 /// How a block is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +79,19 @@ pub struct WriteRequest {
     pub previous: BlkPtr,
 }
 
+/// A block that has its address, and is not written yet.
+pub struct Placed {
+    bp: BlkPtr,
+    pub(crate) writes: Vec<Outgoing>,
+}
+
+impl Placed {
+    /// The pointer to it, without a fill count.
+    pub fn bp(&self) -> BlkPtr {
+        self.bp
+    }
+}
+
 impl Zio {
     /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
     /// changes nothing.
@@ -89,7 +101,7 @@ impl Zio {
 
     /// What blocks are allocated from. Errors: `ReadOnly` if there is nothing.
     pub fn allocator(&self) -> Result<&Arc<Allocator>> {
-        self.allocator.get().ok_or_else(|| Error::new(Kind::ReadOnly, "the pool is open for reading"))
+        self.allocator.get().ok_or_else(read_only)
     }
 
     /// Writes blocks in transaction group `txg`: pointers to them, in the order of `requests`, whose
@@ -99,25 +111,52 @@ impl Zio {
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
     pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<BlkPtr>> {
+        self.place_each(txg, requests, true, |placed| {
+            self.queue.push(&self.env, placed.writes);
+            placed.bp
+        })
+    }
+
+    /// As [`Zio::write_batch`], but the bytes are for the caller to send on their way, past those of groups:
+    /// [`Zio::write_log_blocks`]. None is in pieces.
+    pub fn place_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<Placed>> {
+        self.place_each(txg, requests, false, |placed| placed)
+    }
+
+    /// Gives each block an address, if `may_gang` in pieces, and tells `then`.
+    fn place_each<T>(
+        &self,
+        txg: u64,
+        requests: &[WriteRequest],
+        may_gang: bool,
+        then: impl Fn(Placed) -> T,
+    ) -> Vec<Result<T>> {
         let allocator = match self.allocator() {
             Ok(allocator) => allocator,
-            Err(_) => return requests.iter().map(|_| self.allocator().map(|_| BlkPtr::HOLE)).collect(),
+            Err(_) => return requests.iter().map(|_| Err(read_only())).collect(),
         };
         let salt = self.salt.get();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
         let prepared = self.env.map(work, |(request, sector)| prepare(request, &self.tree, txg, sector, salt));
-        let written = requests.iter().zip(prepared).map(|(request, prepared)| {
-            let pointer = prepared.and_then(|prepared| match prepared {
-                Prepared::Pointer(bp) => Ok(bp),
-                Prepared::Physical(physical) => self.place(allocator, txg, request, physical),
+        let placed = requests.iter().zip(prepared).map(|(request, prepared)| {
+            let placed = prepared.and_then(|prepared| match prepared {
+                Prepared::Pointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
+                Prepared::Physical(physical) => self.place(allocator, txg, request, physical, may_gang),
             });
-            pointer.at_block(request.bookmark)
+            placed.map(&then).at_block(request.bookmark)
         });
-        written.collect()
+        placed.collect()
     }
 
-    /// Allocates a block and sends it on its way.
-    fn place(&self, allocator: &Allocator, txg: u64, request: &WriteRequest, physical: Physical) -> Result<BlkPtr> {
+    /// Allocates a block.
+    fn place(
+        &self,
+        allocator: &Allocator,
+        txg: u64,
+        request: &WriteRequest,
+        physical: Physical,
+        may_gang: bool,
+    ) -> Result<Placed> {
         let Physical { bytes, compress, sum } = physical;
         let (size, WritePolicy { copies, class, .. }) = (bytes.len() as u64, request.policy);
         let (dvas, writes) = match allocator.allocate(class, size, copies, txg) {
@@ -126,13 +165,14 @@ impl Zio {
                 let writes = dvas.iter().map(write).collect();
                 (dvas, writes)
             }
-            Err(e) if e.kind() == Kind::NoSpace && allocator.can_allocate(class, size * u64::from(copies)) => {
+            Err(e)
+                if may_gang && e.kind() == Kind::NoSpace && allocator.can_allocate(class, size * u64::from(copies)) =>
+            {
                 self.place_gang(allocator, txg, request, &bytes)?
             }
             Err(e) => return Err(e),
         };
-        self.queue.push(&self.env, writes);
-        Ok(BlkPtr::new(shape(request, size, compress), &dvas, txg, sum))
+        Ok(Placed { bp: BlkPtr::new(shape(request, size, compress), &dvas, txg, sum), writes })
     }
 
     /// Writes other contents in the place of a block that was born in this same `txg`, which nobody
@@ -171,12 +211,12 @@ impl Zio {
         self.queue.retry(&self.env)
     }
 
-    /// Makes all blocks of a group last that have been written. Errors: as from [`vdev::Tree::flush`]; then
-    /// they are kept for [`Zio::retry_writes`].
-    pub fn flush_writes(&self) -> Result<()> {
+    /// Makes all blocks of groups up to `txg` last that have been written. Errors: as from [`vdev::Tree::flush`];
+    /// then they are kept for [`Zio::retry_writes`].
+    pub fn flush_writes(&self, txg: u64) -> Result<()> {
         self.finish_writes()?;
         self.tree.flush()?;
-        self.queue.flushed();
+        self.queue.flushed(txg);
         Ok(())
     }
 
@@ -237,4 +277,8 @@ impl Zio {
         }
         members.iter().try_for_each(|member| self.addresses(member, depth + 1, out))
     }
+}
+
+fn read_only() -> Error {
+    Error::new(Kind::ReadOnly, "the pool is open for reading")
 }

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use base::{Kind, Result};
-use dmu::Object;
+use dmu::{Object, OpenBlock, Tx};
 use format::sa::Attr;
 use zil::{Body, Born, Contents, Create, Entry, Intent, Made, Scope};
 
@@ -31,22 +31,33 @@ pub(crate) struct LoggedFiles {
     pub(crate) locks: Arc<Locks>,
 }
 
-impl Contents for LoggedFiles {
-    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
-        let _held = self.locks.shared(object);
+impl LoggedFiles {
+    /// A file of that generation, if it reaches to `offset`.
+    fn find(&self, object: u64, generation: u64, offset: u64) -> Result<Option<Node>> {
         let node = match self.zpl.node(object) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(false),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(None),
             node => node?,
         };
         let attrs = self.zpl.attributes(&node)?;
         let (born, size) = (attrs.u64(Attr::Gen)?, attrs.u64(Attr::Size)?);
         drop(attrs);
-        if born != generation || offset >= size {
-            return Ok(false);
-        }
+        Ok((born == generation && offset < size).then_some(node))
+    }
+}
+
+impl Contents for LoggedFiles {
+    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let _held = self.locks.shared(object);
+        let Some(node) = self.find(object, generation, offset)? else { return Ok(false) };
         // what is behind the end is zeros
         node.object().read(offset, buf)?;
         Ok(true)
+    }
+
+    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
+        let _held = self.locks.shared(object);
+        let node = self.find(object, generation, offset)?;
+        node.map_or(Ok(None), |node| node.object().open_block(tx, offset))
     }
 }
 

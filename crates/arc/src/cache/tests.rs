@@ -13,6 +13,7 @@ use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{WritePolicy, WriteRequest};
 
 use super::*;
+use crate::keep::Which;
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -27,7 +28,7 @@ impl SpaceMapSource for Nothing {
     }
 }
 
-fn pipeline(env: Env) -> Arc<Zio> {
+pub(crate) fn pipeline(env: Env) -> Arc<Zio> {
     let mut top = NvList::new();
     for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
     {
@@ -51,14 +52,16 @@ fn pipeline(env: Env) -> Arc<Zio> {
 
 /// Writes so many blocks; block n is full of bytes n.
 fn written(zio: &Arc<Zio>, count: usize, object_type: ObjectType) -> Vec<ReadRequest> {
-    let policy = WritePolicy {
-        checksum: Checksum::Fletcher4,
-        compress: Compress::Off,
-        compress_level: 0,
-        copies: 1,
-        class: Class::Normal,
-        embed: false,
-    };
+    written_as(zio, count, object_type, (Checksum::Fletcher4, Compress::Off))
+}
+
+pub(crate) fn written_as(
+    zio: &Arc<Zio>,
+    count: usize,
+    object_type: ObjectType,
+    (checksum, compress): (Checksum, Compress),
+) -> Vec<ReadRequest> {
+    let policy = WritePolicy { checksum, compress, compress_level: 0, copies: 1, class: Class::Normal, embed: false };
     let requests: Vec<WriteRequest> = (0..count)
         .map(|n| {
             let mut data = Block::zeroed(BLOCK);
@@ -72,7 +75,7 @@ fn written(zio: &Arc<Zio>, count: usize, object_type: ObjectType) -> Vec<ReadReq
     both.map(|(request, bp)| ReadRequest { bp: bp.unwrap(), bookmark: request.bookmark, mode: Mode::Plain }).collect()
 }
 
-fn named(cache: &Cache, name: &str) -> u64 {
+pub(crate) fn named(cache: &Cache, name: &str) -> u64 {
     let table = cache.arcstats();
     table.iter().find(|(other, _)| *other == name).unwrap_or_else(|| panic!("no {name}")).1
 }
@@ -89,7 +92,7 @@ fn readers_share_a_budget() {
             scope.spawn(move || {
                 for round in 0..300usize {
                     let first = (round * 7 + thread * 50) % 190;
-                    let got = cache.get_batch(&blocks[first..first + 3], Keep::All);
+                    let got = cache.get_batch(&blocks[first..first + 3], Keep::ALL);
                     for (i, block) in got.into_iter().enumerate() {
                         assert!(block.unwrap().iter().all(|byte| usize::from(*byte) == first + i));
                     }
@@ -115,11 +118,11 @@ fn what_prefetch_brought_is_counted_as_such() {
     let zio = pipeline(Env::fixed(0));
     let blocks = written(&zio, 10, ObjectType::PLAIN_FILE_CONTENTS);
     let cache = Cache::new(zio, 8 * MIB);
-    cache.prefetch(&blocks, Keep::All);
-    cache.prefetch(&blocks[..2], Keep::All);
+    cache.prefetch(&blocks, Keep::ALL);
+    cache.prefetch(&blocks[..2], Keep::ALL);
     assert_eq!((named(&cache, "prefetch_data_misses"), named(&cache, "prefetch_data_hits")), (10, 2));
     for _ in 0..2 {
-        blocks[..4].iter().for_each(|block| drop(cache.get(*block, Keep::All).unwrap()));
+        blocks[..4].iter().for_each(|block| drop(cache.get(*block, Keep::ALL).unwrap()));
     }
     assert_eq!((named(&cache, "demand_data_hits"), named(&cache, "demand_data_misses")), (8, 0));
     assert_eq!(named(&cache, "demand_hit_predictive_prefetch"), 4);
@@ -132,7 +135,8 @@ fn primarycache_is_kept() {
     let data = written(&zio, 4, ObjectType::PLAIN_FILE_CONTENTS);
     let metadata = written(&zio, 4, ObjectType::DNODE);
     let cache = Cache::new(zio, 8 * MIB);
-    for (keep, held) in [(Keep::Nothing, 0), (Keep::Metadata, 4), (Keep::All, 8)] {
+    for (in_ram, held) in [(Which::Nothing, 0), (Which::Metadata, 4), (Which::All, 8)] {
+        let keep = Keep { in_ram, ..Keep::ALL };
         for block in data.iter().chain(&metadata) {
             assert!(cache.get(*block, keep).is_ok());
         }
@@ -142,11 +146,11 @@ fn primarycache_is_kept() {
     assert_eq!(named(&cache, "metadata_size"), named(&cache, "data_size"));
     assert_eq!(named(&cache, "prefetch_data_misses"), 0);
     // what is there is used all the same
-    cache.get(data[0], Keep::Nothing).unwrap();
+    cache.get(data[0], Keep { in_ram: Which::Nothing, ..Keep::ALL }).unwrap();
     assert_eq!(named(&cache, "demand_data_misses"), 12);
-    for name in ["all", "metadata", "none"] {
-        let keep = Keep::of_property(name);
-        assert_eq!(Keep::of_u8(keep as u8), keep);
+    let all = [Which::All, Which::Metadata, Which::Nothing];
+    for keep in all.into_iter().flat_map(|in_ram| all.map(|on_ssd| Keep { in_ram, on_ssd })) {
+        assert_eq!(Keep::of_u8(keep.as_u8()), keep);
     }
 }
 
@@ -191,7 +195,7 @@ fn memory_is_given_back_and_taken_again() {
     let blocks = written(&zio, 300, ObjectType::PLAIN_FILE_CONTENTS);
     let (cache, mut worker) = Cache::of_system(zio, Gauge::new(folder.path()));
     assert_eq!((named(&cache, "c_max"), named(&cache, "c_min")), (limit / 2, 32 * MIB), "the cgroup above counts");
-    cache.get_batch(&blocks, Keep::All);
+    cache.get_batch(&blocks, Keep::ALL);
     assert!(cache.stats().bytes > 37 * MIB);
 
     now(100 * MIB, 0);
@@ -217,7 +221,7 @@ fn memory_is_given_back_and_taken_again() {
     // and back
     now(100 * MIB, 50_000);
     (0..100).for_each(|_| {
-        cache.get_batch(&blocks, Keep::All);
+        cache.get_batch(&blocks, Keep::ALL);
         worker.look_now(200_000);
     });
     assert!(named(&cache, "c") >= 40 * MIB, "{}", named(&cache, "c"));
@@ -242,7 +246,7 @@ fn tunables_bound_it() {
     let blocks = written(&zio, 300, ObjectType::PLAIN_FILE_CONTENTS);
     let (cache, mut worker) = Cache::of_system(zio, Gauge::new(folder.path()));
     assert_eq!(named(&cache, "c_max"), 4096 * MIB, "half of the machine");
-    cache.get_batch(&blocks, Keep::All);
+    cache.get_batch(&blocks, Keep::ALL);
     set.store(64 * MIB, Ordering::Relaxed);
     worker.look_now(200_000);
     assert_eq!((named(&cache, "c_max"), named(&cache, "c")), (64 * MIB, 64 * MIB));

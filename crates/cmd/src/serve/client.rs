@@ -45,10 +45,13 @@ pub fn connect(name: &str) -> Result<Option<Connection>> {
 }
 
 /// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
-fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
+pub(super) fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
     let Some(stream) = dir.connect(stem)? else { return Ok(None) };
     match Connection::greet(stream) {
         Err(error) if is_reset(&error) => Ok(None),
+        Err(error) if error.kind() == Kind::Io => {
+            Err(Error::new(Kind::Io, format!("the process of pool '{stem}' does not greet")).with_source(error))
+        }
         greeted => greeted.map(Some),
     }
 }

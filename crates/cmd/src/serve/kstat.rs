@@ -1,10 +1,11 @@
 //! Counters as files, where tools of ZFS on Linux find those of the kernel module: what they know as
-//! `/proc/spl/kstat`.
+//! `/proc/spl/kstat`: the folder of all processes, RUN, can stand in for `/proc`.
 //!
 //! ```text
-//!   RUN/kstat/zfs/zil, arcstats          all imported pools together
-//!   RUN/kstat/zfs/POOL/zil               what the process of this pool adds to it
-//!   RUN/kstat/zfs/POOL/objset-0x36       of one dataset
+//!   RUN/spl/kstat/zfs/zil, arcstats,         all imported pools together
+//!     zfetchstats, dmu_tx, vdev_cache_stats
+//!   RUN/spl/kstat/zfs/POOL/zil               what the process of this pool adds to it
+//!   RUN/spl/kstat/zfs/POOL/objset-0x36       of one dataset
 //! ```
 //!
 //! The process of each pool writes its own files every second, and adds up what those of all pools say. What no
@@ -21,6 +22,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
+/// name can have.
+const SHARED: [&str; 5] = ["zil", "arcstats", "zfetchstats", "vdev_cache_stats", "dmu_tx"];
 /// How often files are written.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// The age of files that nobody writes any more.
@@ -75,20 +79,21 @@ impl Kstat {
 /// The files of one pool; dropping it removes them.
 pub struct Files {
     zfs: PathBuf,
-    pool: String,
+    folder: String,
 }
 
 impl Files {
     /// Those of a pool, below the folder of all processes. What one before has left is removed.
     pub fn new(run: &Path, pool: &str) -> io::Result<Files> {
-        let files = Files { zfs: run.join("kstat/zfs"), pool: pool.to_owned() };
+        let folder = if SHARED.contains(&pool) { format!("{pool}@") } else { pool.to_owned() };
+        let files = Files { zfs: run.join("spl/kstat/zfs"), folder };
         files.remove();
         DirBuilder::new().recursive(true).mode(0o755).create(files.own())?;
         Ok(files)
     }
 
     fn own(&self) -> PathBuf {
-        self.zfs.join(&self.pool)
+        self.zfs.join(&self.folder)
     }
 
     fn remove(&self) {
@@ -177,17 +182,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let one = Files::new(dir.path(), "one").unwrap();
         let two = Files::new(dir.path(), "two").unwrap();
-        let read = |name: &str| std::fs::read_to_string(dir.path().join("kstat/zfs").join(name)).unwrap();
+        let read = |name: &str| std::fs::read_to_string(dir.path().join("spl/kstat/zfs").join(name)).unwrap();
         let commits = |name: &str| Kstat::numbers(&read(name)).next().unwrap().1;
         one.write(&[Kstat::new("objset-0x36", [("zil_commit_count", 5)])], &[zil(5)], 0).unwrap();
         two.write(&[], &[zil(7)], 0).unwrap();
         assert_eq!([commits("zil"), commits("one/zil"), commits("one/objset-0x36")], [12, 5, 5]);
         one.write(&[], &[zil(6)], 0).unwrap();
         assert_eq!(commits("zil"), 13);
-        assert!(!dir.path().join("kstat/zfs/one/objset-0x36").exists(), "it has gone");
+        assert!(!dir.path().join("spl/kstat/zfs/one/objset-0x36").exists(), "it has gone");
         drop(two);
         one.write(&[], &[zil(6)], 0).unwrap();
         assert_eq!(commits("zil"), 6);
-        assert!(!dir.path().join("kstat/zfs/two").exists());
+        assert!(!dir.path().join("spl/kstat/zfs/two").exists());
+        let same = Files::new(dir.path(), "zil").unwrap();
+        same.write(&[], &[zil(3)], 0).unwrap();
+        assert_eq!([commits("zil"), commits("zil@/zil")], [9, 3], "a pool that is named as a table is");
     }
 }

@@ -68,8 +68,14 @@ impl ServedPool {
     /// Counters as files: those of the pool, and what it adds to those of all pools.
     pub fn kstats(&self) -> [Vec<Kstat>; 2] {
         let view = self.view();
-        let arc = Kstat::new("arcstats", view.cache().arcstats());
-        let Ok(live) = self.live() else { return [Vec::new(), vec![arc]] };
+        let mut shared = vec![
+            Kstat::new("arcstats", view.cache().arcstats()),
+            Kstat::new("zfetchstats", view.cache().ahead().values()),
+            // there is no such cache, as in OpenZFS since 2.2; tools of 2.1 want to read it
+            Kstat::new("vdev_cache_stats", ["delegations", "hits", "misses"].map(|name| (name, 0))),
+        ];
+        let Ok(live) = self.live() else { return [Vec::new(), shared] };
+        shared.push(Kstat::new("dmu_tx", live.txgs().counters()));
         let logs = live.log_stats();
         let mut sums = zil::Stats::default().all();
         let mut own = Vec::new();
@@ -80,7 +86,8 @@ impl ServedPool {
             let text = Some(("dataset_name", name));
             own.push(Kstat { text, ..Kstat::new(format!("objset-{id:#x}"), stats) });
         }
-        [own, vec![Kstat::new("zil", sums), arc]]
+        shared.push(Kstat::new("zil", sums));
+        [own, shared]
     }
 
     /// Brings all changes to disk.
@@ -376,6 +383,7 @@ pub fn import(
     let (locks, candidate) = Locks::with_writable(candidate)?;
     let live = LivePool::import(env, &candidate, options, host)?;
     live.start();
+    live.open_caches(&locks::reopen);
     Ok((ServedPool::Live(live), locks))
 }
 

@@ -53,8 +53,8 @@ impl Mounts {
         }
     }
 
-    /// Gives a file system other options, in place; false if it has to be mounted anew for that. Errors: `Busy`
-    /// if it cannot be read-only now; `NotFound`.
+    /// Gives a file system other options, in place; false if it has to be mounted anew for some of them: the
+    /// others hold already. Errors: `Busy` if it cannot be read-only now; `NotFound`.
     pub fn remount(&self, options: &MountOptions) -> Result<bool> {
         let mut list = self.lock();
         let one = list.iter_mut().rfind(|one| one.mount.fs_name() == options.fs_name && one.mount.is_mounted());
@@ -68,15 +68,12 @@ impl Mounts {
             ..options.clone()
         };
         let changed = one.options.remounted(&here);
-        if changed != here {
-            return Ok(false);
-        }
         match one.mount.remount(&changed) {
             Ok(()) => one.options = changed,
             Err(e) if e.kind() == Kind::Unsupported => return Ok(false),
             Err(e) => return Err(e),
         }
-        Ok(true)
+        Ok(one.options == here)
     }
 
     /// Lets files be written as the properties of their file systems say now.

@@ -219,6 +219,9 @@ impl Served {
             false => Suspended::Continue,
         });
         gather::refresh(&mut report.root, pool.tree(), self.pool.is_writable());
+        if self.pool.is_writable() {
+            gather::refresh_caches(&mut report.caches, &pool);
+        }
         report.cachefile = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Ok(report)
     }

@@ -249,7 +249,7 @@ impl<'a> Printer<'a> {
         if bp.level() != level {
             return Err(Error::corrupt(format!("pointer to a level {} block", bp.level())).at_block(bookmark));
         }
-        let block = object.objset().cache().get(ReadRequest { bp: *bp, bookmark, mode: Mode::Raw }, Keep::All)?;
+        let block = object.objset().cache().get(ReadRequest { bp: *bp, bookmark, mode: Mode::Raw }, Keep::ALL)?;
         let pointers = BlkPtr::slice(&block);
         for (i, below) in (0..).zip(pointers) {
             let blkid = blkid.wrapping_mul(pointers.len() as u64).wrapping_add(i);

@@ -14,6 +14,8 @@ pub struct LogSums {
     pub blocks: u64,
     /// Of these, those of at most 4 KiB, of less than 32 KiB, and larger ones.
     pub by_size: [u64; 3],
+    /// Bytes of writes that the log leads to: a log device would have them, too.
+    pub in_place_bytes: u64,
 }
 
 /// The sums when a transaction group was closed.
@@ -47,6 +49,7 @@ impl LogSums {
             block_bytes: self.block_bytes.saturating_sub(before.block_bytes),
             blocks: self.blocks.saturating_sub(before.blocks),
             by_size: [size(0), size(1), size(2)],
+            in_place_bytes: self.in_place_bytes.saturating_sub(before.in_place_bytes),
         }
     }
 
@@ -57,14 +60,22 @@ impl LogSums {
             block_bytes: self.block_bytes + other.block_bytes,
             blocks: self.blocks + other.blocks,
             by_size: [0, 1, 2].map(|at| self.by_size[at] + other.by_size[at]),
+            in_place_bytes: self.in_place_bytes + other.in_place_bytes,
         }
     }
 }
 
 impl LogReport {
-    /// The most bytes of log blocks that were allocated for one group, of those of which both ends are known.
+    /// The most bytes that a log device would have had for one group: of those of which both ends are known, and of
+    /// the one that is open.
     pub fn heaviest_group(&self) -> Option<u64> {
-        self.groups.windows(2).map(|pair| pair[1].sums.since(&pair[0].sums).block_bytes).max()
+        let open = self.groups.last().map(|last| (&last.sums, &self.sums));
+        let ended = self.groups.windows(2).map(|pair| (&pair[0].sums, &pair[1].sums));
+        let logged = |(from, to): (&LogSums, &LogSums)| {
+            let group = to.since(from);
+            group.block_bytes + group.in_place_bytes
+        };
+        ended.chain(open).map(logged).max()
     }
 }
 
@@ -76,7 +87,7 @@ pub fn gather(pool: &LivePool, now_ns: u64) -> LogReport {
 
 impl From<LogTotals> for LogSums {
     fn from(totals: LogTotals) -> LogSums {
-        let LogTotals { used_bytes, block_bytes, blocks, by_size } = totals;
-        LogSums { used_bytes, block_bytes, blocks, by_size }
+        let LogTotals { used_bytes, block_bytes, blocks, by_size, in_place_bytes } = totals;
+        LogSums { used_bytes, block_bytes, blocks, by_size, in_place_bytes }
     }
 }

@@ -2,7 +2,7 @@ use super::report::GroupEnd;
 use super::*;
 
 fn sums(n: u64) -> LogSums {
-    LogSums { used_bytes: n * 3000, block_bytes: n * 4096, blocks: n, by_size: [n, 0, 0] }
+    LogSums { used_bytes: n * 3000, block_bytes: n * 4096, blocks: n, by_size: [n, 0, 0], in_place_bytes: 0 }
 }
 
 fn end(txg: u64, seconds: u64, n: u64) -> GroupEnd {
@@ -44,9 +44,13 @@ fn lines_stand_below_their_headings() {
 
 #[test]
 fn a_log_device_bears_two_to_three_groups() {
-    assert_eq!(report(1, 1, &[end(1, 1, 1)]).heaviest_group(), None);
+    assert_eq!(report(1, 1, &[]).heaviest_group(), None);
     let ends = [end(1, 1, 0), end(2, 2, 4096), end(3, 3, 4100)];
-    assert_eq!(report(1, 1, &ends).heaviest_group(), Some(16 << 20));
+    assert_eq!(report(4, 4100, &ends).heaviest_group(), Some(16 << 20));
+    assert_eq!(report(4, 4100 + 5000, &ends).heaviest_group(), Some(5000 * 4096), "the open one");
+    let mut with_pointers = report(4, 4100, &ends);
+    with_pointers.sums.in_place_bytes = 1 << 30;
+    assert_eq!(with_pointers.heaviest_group(), Some(1 << 30));
     assert!(advice(Some(16 << 20)).contains("needs 32M to 48M (the smallest that can be used has 64M)"));
     assert!(advice(Some(1 << 30)).ends_with("needs 2G to 3G."));
     assert!(advice(Some(0)).contains("Nothing was logged") && advice(None).contains("yet"));

@@ -140,6 +140,26 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree, in_use: bool) {
     one(report, tree, tree.root(), in_use);
 }
 
+/// Brings what is known of cache devices up to date, in a pool that uses them.
+pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
+    let known = pool.cache().l2arc().reports();
+    for report in reports {
+        let Some(cache) = known.iter().find(|cache| cache.guid == report.guid) else {
+            if report.state == State::Healthy {
+                report.state = State::Offline;
+            }
+            continue;
+        };
+        let [size_bytes, allocated_bytes] = cache.bytes;
+        report.space = Some(TopSpaceReport { size_bytes, allocated_bytes, ..TopSpaceReport::default() });
+        (report.errors, report.device_bytes, report.is_not_present) = (cache.errors, cache.device_bytes, false);
+        (report.state, report.aux) = match cache.is_usable {
+            true => (State::Healthy, Aux::None),
+            false => (State::Faulted, Aux::ErrExceeded),
+        };
+    }
+}
+
 /// The dedup tables in detail.
 pub fn dedup(pool: &Pool) -> Result<DedupReport> {
     let dedup = pool.dedup()?;

@@ -16,7 +16,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use device::meter::{Purpose, SIZE_BUCKETS, TIME_BUCKETS};
+use device::meter::{Meter, Purpose, SIZE_BUCKETS, TIME_BUCKETS};
 use pool::Pool;
 use serde::{Deserialize, Serialize};
 use vdev::{Tree, Vdev};
@@ -57,6 +57,12 @@ pub fn gather(pool: &Pool, open_ns: u64) -> IoReport {
     let root = of_vdev(tree, tree.root(), &mut vdevs);
     // it may have got another guid since
     vdevs.insert(pool.guid(), root);
+    for cache in pool.cache().l2arc().reports() {
+        let [[reads, read_bytes], [writes, write_bytes]] = cache.done;
+        let times = of_meter(&cache.meter);
+        let (operations, bytes) = ([reads, writes], [read_bytes, write_bytes]);
+        vdevs.insert(cache.guid, IoCounters { operations, bytes, ..times });
+    }
     IoReport { open_ns, vdevs }
 }
 
@@ -87,7 +93,10 @@ fn of_vdev(tree: &Tree, vdev: &Vdev, out: &mut HashMap<u64, IoCounters>) -> IoCo
 }
 
 fn of_leaf(vdev: &Vdev) -> IoCounters {
-    let meter = &vdev.stats().meter;
+    of_meter(&vdev.stats().meter)
+}
+
+fn of_meter(meter: &Meter) -> IoCounters {
     let in_progress = Purpose::ALL.map(|purpose| meter.in_progress(purpose));
     IoCounters {
         pending: in_progress.map(|[pending, _]| pending),

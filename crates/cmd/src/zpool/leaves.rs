@@ -33,7 +33,7 @@ pub fn clear(args: &[OsString]) -> Done {
         let about = device.unwrap_or(name);
         Stop::Failed(format!("cannot clear errors for {about}: {why}"))
     };
-    let vdev = device.map(|device| find(&report, device)).transpose().map_err(failed)?;
+    let vdev = device.map(|device| find_used(&report, device)).transpose().map_err(failed)?;
     let answer = connect(name)?.ask(&Request::Clear { vdev, history: history_line("clear", args) });
     answer.map(|_| true).map_err(|e| failed(words(&e)))
 }
@@ -53,7 +53,7 @@ pub fn online(args: &[OsString]) -> Done {
             return Err(format!("cannot expand {device}: this version of Cenote cannot expand devices"));
         }
         let failed = |why: &str| format!("cannot online {device}: {why}");
-        let vdev = find(report, device).map_err(failed)?;
+        let vdev = find_used(report, device).map_err(failed)?;
         let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
         let answer = connection.ask(&Request::Online { vdev, history: history_line("online", args) });
         let Reply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
@@ -82,7 +82,7 @@ pub fn offline(args: &[OsString]) -> Done {
     }
     each_device(&parsed.operands, &mut |report, device| {
         let failed = |why: &str| format!("cannot {} {device}: {why}", if fault { "fault" } else { "offline" });
-        let vdev = find(report, device).map_err(failed)?;
+        let vdev = find_used(report, device).map_err(failed)?;
         let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
         let request = Request::Offline { vdev, fault, temporary, history: history_line("offline", args) };
         connection.ask(&request).map(drop).map_err(|e| failed(words(&e)))
@@ -130,6 +130,12 @@ pub(super) fn find(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
         (_, true) => Err(IS_CACHE),
         _ => Err(NO_SUCH_DEVICE),
     }
+}
+
+/// As [`find`], cache devices too.
+fn find_used(pool: &PoolReport, word: &str) -> Result<u64, &'static str> {
+    let is_it = called(pool, word);
+    find(pool, word).or_else(|why| pool.caches.iter().find(|vdev| is_it(vdev)).map(|vdev| vdev.guid).ok_or(why))
 }
 
 /// The vdev that somebody calls so, spares and cache devices among them.

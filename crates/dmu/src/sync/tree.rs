@@ -85,8 +85,14 @@ impl Job {
         }
     }
 
+    /// Where a changed block is written already.
+    pub(super) fn written_early(&self, blkid: u64) -> Option<BlkPtr> {
+        self.layer.early.get(&blkid).copied()
+    }
+
     /// Frees what was freed, before anything is written.
     pub(super) fn free_first(&mut self, writer: &mut Writer<'_>) -> Result<()> {
+        writer.free_outdated(&self.layer.outdated)?;
         if self.after.is_none() {
             for (index, bp) in self.tree.clone().blkptrs.iter().enumerate() {
                 self.kill_tree(bp, self.tree.levels - 1, index as u64, writer)?;

@@ -66,18 +66,12 @@ impl<'a> Writer<'a> {
         let mut pointers = Vec::with_capacity(batch.len());
         let mut requests = Vec::with_capacity(batch.len());
         for out in batch {
-            let request = WriteRequest {
-                policy: self.policy_for(&out),
-                data: out.contents,
-                object_type: out.object_type,
-                level: out.level,
-                bookmark: out.bookmark,
-                previous: out.previous,
-            };
+            let request = self.request(out);
             // In later passes of a group, what it wrote already is written anew in its place: so that
             // passes come to an end.
-            let is_new = self.policy.is_meta && !out.previous.is_hole() && out.previous.physical_birth() == self.txg;
-            let rewritten = if is_new { zio.rewrite(self.txg, &out.previous, &request)? } else { None };
+            let is_new =
+                self.policy.is_meta && !request.previous.is_hole() && request.previous.physical_birth() == self.txg;
+            let rewritten = if is_new { zio.rewrite(self.txg, &request.previous, &request)? } else { None };
             pointers.push(rewritten);
             requests.push(request);
         }
@@ -94,13 +88,41 @@ impl<'a> Writer<'a> {
                 Some(bp) => bp,
                 None => written.next().expect("a pointer for each request")?,
             };
-            match self.is_flood(&request) {
-                true => self.cache.renew(&bp, &request.data),
-                false => self.cache.insert(&bp, &request.data, self.keep),
-            }
+            self.remember(&bp, &request);
             results.push(bp);
         }
         Ok(results)
+    }
+
+    /// Takes a block that is written already.
+    pub(super) fn adopt(&mut self, out: Out, bp: &BlkPtr) {
+        let request = self.request(out);
+        self.remember(bp, &request);
+    }
+
+    /// Frees blocks that were written early in this group, and are outdated.
+    pub(super) fn free_outdated(&self, blocks: &[BlkPtr]) -> Result<()> {
+        let zio = self.cache.zio();
+        blocks.iter().try_for_each(|bp| zio.free_log_block(self.txg, bp))
+    }
+
+    fn request(&self, out: Out) -> WriteRequest {
+        WriteRequest {
+            policy: write_policy(&self.policy, out.level, out.object_type, out.own),
+            data: out.contents,
+            object_type: out.object_type,
+            level: out.level,
+            bookmark: out.bookmark,
+            previous: out.previous,
+        }
+    }
+
+    /// Lets the cache have a block.
+    fn remember(&mut self, bp: &BlkPtr, request: &WriteRequest) {
+        match self.is_flood(request) {
+            true => self.cache.renew(bp, &request.data),
+            false => self.cache.insert(bp, &request.data, self.keep),
+        }
     }
 
     /// Counts a block. Is it one of too many to be kept?
@@ -136,22 +158,22 @@ impl<'a> Writer<'a> {
             false => BlkPtr::HOLE,
         }
     }
+}
 
-    fn policy_for(&self, out: &Out) -> WritePolicy {
-        let set = &self.policy;
-        let is_meta = set.is_meta || out.level > 0 || out.object_type.is_metadata();
-        let embed = set.embed;
-        if is_meta {
-            let copies = if set.is_meta { 3 } else { (set.copies + 1).min(3) };
-            let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
-            let compress = Compress::from_u8(out.own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
-            return WritePolicy { checksum, compress, compress_level: 0, copies, class: Class::Special, embed };
-        }
-        let checksum = Checksum::from_u8(out.own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);
-        let compress = Compress::from_u8(out.own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
-        let compress_level = set.compress_level;
-        WritePolicy { checksum, compress, compress_level, copies: set.copies, class: Class::Normal, embed }
+/// How a block of a set is written; `own` are the numbers of checksum and compression that its object asks for.
+pub(crate) fn write_policy(set: &Policy, level: u8, object_type: ObjectType, own: (u8, u8)) -> WritePolicy {
+    let is_meta = set.is_meta || level > 0 || object_type.is_metadata();
+    let embed = set.embed;
+    if is_meta {
+        let copies = if set.is_meta { 3 } else { (set.copies + 1).min(3) };
+        let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
+        let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
+        return WritePolicy { checksum, compress, compress_level: 0, copies, class: Class::Special, embed };
     }
+    let checksum = Checksum::from_u8(own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);
+    let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
+    let compress_level = set.compress_level;
+    WritePolicy { checksum, compress, compress_level, copies: set.copies, class: Class::Normal, embed }
 }
 
 /// Bytes that a block is charged with: what it takes on all its vdevs, less what parity takes.

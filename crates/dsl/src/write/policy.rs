@@ -2,7 +2,7 @@
 
 use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
-use dmu::{Keep, Policy};
+use dmu::{Keep, Policy, Which};
 
 use crate::{Level, Property, PropertyValue};
 
@@ -96,11 +96,17 @@ pub fn write_policy(levels: &Level, pool: PoolTraits) -> Policy {
 
 /// What the cache may keep of a head with these properties.
 pub fn keep(levels: &Level) -> Keep {
-    match number(levels, Property::Primarycache) {
-        0 => Keep::Nothing,
-        1 => Keep::Metadata,
-        _ => Keep::All,
-    }
+    let which = |property| match number(levels, property) {
+        0 => Which::Nothing,
+        1 => Which::Metadata,
+        _ => Which::All,
+    };
+    Keep { in_ram: which(Property::Primarycache), on_ssd: which(Property::Secondarycache) }
+}
+
+/// Whether the log of a head with these properties is for throughput, not for latency.
+pub fn log_throughput(levels: &Level) -> bool {
+    number(levels, Property::Logbias) != 0
 }
 
 /// How files of a file system with these properties are treated.

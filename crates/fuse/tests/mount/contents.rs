@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, UNIX_EPOCH};
 
 use zpl::FileKind;
 
@@ -46,6 +47,13 @@ fn attributes() {
     assert_eq!((stat.mtime(), stat.mtime_nsec()), (-1_000_000_000, 999_999_999));
     assert_eq!((stat.atime(), stat.atime_nsec()), (8_000_000_000, 123_456_789));
     assert_eq!((stat.ctime(), stat.ctime_nsec()), (1_700_000_001, 3));
+    // that asks for the birth time, too; this does not, and sees the same
+    let born = |name| fs::symlink_metadata(m.path(name)).unwrap().created().unwrap();
+    assert_eq!(born("file"), UNIX_EPOCH + Duration::new(1_500_000_000, 4));
+    assert_eq!((born(""), born("device"), born("link")), (born("file"), born("file"), born("file")));
+    let plain = nix::sys::stat::stat(&m.path("file")).unwrap();
+    assert_eq!((plain.st_ino, plain.st_mode, plain.st_nlink as u64), (stat.ino(), stat.mode(), stat.nlink()));
+    assert_eq!((plain.st_size as u64, plain.st_blocks as u64), (stat.size(), stat.blocks()));
 
     let kind = |name| fs::symlink_metadata(m.path(name)).unwrap().file_type();
     assert!(kind("device").is_block_device() && kind("fifo").is_fifo() && kind("socket").is_socket());
@@ -132,12 +140,26 @@ fn attributes_by_name() {
     assert_eq!(errno(get_xattr(&path, "user.none", 10)), libc::ENODATA);
     assert_eq!(errno(get_xattr(&path, "system.posix_acl_access", 100)), libc::EOPNOTSUPP);
 
-    // property xattr=off
+    // property xattr=off is about users' attributes only, and may change while it is mounted
     let mut tree = Memory::new();
-    tree.file(ROOT, "file", 1);
+    let file = tree.file(ROOT, "file", 1);
+    tree.node(file).xattrs =
+        [&b"user.bytes"[..], b"security.label"].map(|name| (name.to_vec(), b"1".to_vec())).to_vec();
     let m = mounted(MemorySource::new(tree), |options| options.xattrs = false);
-    assert_eq!(errno(get_xattr(&m.path("file"), "user.bytes", 10)), libc::EOPNOTSUPP);
-    assert_eq!(m.live().calls.xattr.load(Ordering::SeqCst), 0);
+    let path = m.path("file");
+    let mut options = fuse::MountOptions::new("tank/home", m.mount.point());
+    for is_on in [false, true, false, true] {
+        options.xattrs = is_on;
+        m.mount.remount(&options).unwrap();
+        let list: &[u8] = if is_on { b"user.bytes\0security.label\0" } else { b"security.label\0" };
+        assert_eq!(list_xattr(&path, 100).unwrap().1, list);
+        let bytes = get_xattr(&path, "user.bytes", 10);
+        match is_on {
+            true => assert_eq!(bytes.unwrap().1, b"1"),
+            false => assert_eq!(errno(bytes), libc::EOPNOTSUPP),
+        }
+        assert_eq!(get_xattr(&path, "security.label", 10).unwrap().1, b"1");
+    }
 }
 
 #[test]

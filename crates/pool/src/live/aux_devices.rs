@@ -103,6 +103,13 @@ impl SyncContext<'_> {
         self.write_aux_list(aux, all).map(|()| true)
     }
 
+    /// Changes the configuration of a device on the list, if it is there.
+    pub(super) fn change_aux(&self, aux: Aux, guid: u64, change: impl Fn(&mut NvList)) -> Result<()> {
+        let mut all = self.aux_list(aux)?;
+        all.iter_mut().filter(|config| config.opt_u64("guid") == Some(guid)).for_each(change);
+        self.write_aux_list(aux, all)
+    }
+
     fn aux_list(&self, aux: Aux) -> Result<Vec<NvList>> {
         let Some(object) = self.change.number(DIRECTORY, aux.list())? else { return Ok(Vec::new()) };
         let list = crate::packed_nvlist(self.change.mos, object)?;

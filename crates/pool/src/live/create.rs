@@ -93,11 +93,13 @@ impl LivePool {
         let view = Pool::unborn(name, config.mos_config(&tree), tree.clone(), cache.clone(), mos.clone());
         let pool = LivePool::over(env, view, mos, maps, config, TXG_INITIAL - 1);
         let new = new.clone();
+        let used = caches.clone();
         pool.run(move |context| {
             context.make_pool(&new, make_root)?;
             context.add_aux(Aux::Spare, spares)?;
             context.add_aux(Aux::Cache, caches)
         })?;
+        pool.use_caches(&used, devices);
         Ok(pool)
     }
 }
@@ -150,8 +152,8 @@ impl SyncContext<'_> {
             }
         }
         make(&objset, change.tx, created)?;
-        self.pool.add_head(created.dataset, objset)?;
-        Ok(())
+        let head = self.pool.add_head(created.dataset, objset)?;
+        self.pool.renew_policy(&head, subject.levels())
     }
 
     /// Tables and arrays of vdevs, under the numbers that the configuration has.

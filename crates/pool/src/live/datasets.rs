@@ -5,11 +5,11 @@ use std::sync::atomic::Ordering;
 
 use base::{Kind, Result};
 use dmu::{Objset, Tx};
-use dsl::Dsl;
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, Effect, NewDataset, Room};
+use dsl::{Dsl, Level};
 
-use super::{LivePool, SyncContext, lock};
+use super::{Head, LivePool, SyncContext, lock};
 
 /// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
@@ -152,10 +152,17 @@ impl LivePool {
         let view = self.view();
         for (id, head) in self.open_heads() {
             let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-            head.objset.set_policy(dsl::write::write_policy(subject.levels(), self.config().traits))?;
-            head.objset.set_keep(dsl::write::keep(subject.levels()));
+            self.renew_policy(&head, subject.levels())?;
         }
         lock(&self.rooms).clear();
+        Ok(())
+    }
+
+    /// Lets a head be written as its properties say.
+    pub(super) fn renew_policy(&self, head: &Head, levels: &Level) -> Result<()> {
+        head.objset.set_policy(dsl::write::write_policy(levels, self.config().traits))?;
+        head.objset.set_keep(dsl::write::keep(levels));
+        head.log.set_throughput(dsl::write::log_throughput(levels));
         Ok(())
     }
 }

@@ -22,6 +22,8 @@ impl LivePool {
         self.run(move |context| {
             context.pool.config().guid = guid;
             context.write_config()
-        })
+        })?;
+        self.cache.l2arc().set_pool_guid(guid);
+        Ok(())
     }
 }

@@ -74,7 +74,12 @@ impl LivePool {
     /// pool is suspended again; `Suspended` if it is stopped.
     pub fn clear(&self, vdev: Option<u64>, open: Open<'_>) -> Result<()> {
         let tree = &self.tree;
+        let caches = self.cache.l2arc().reports();
+        caches.iter().filter(|cache| vdev.is_none_or(|guid| guid == cache.guid)).for_each(|cache| {
+            self.cache.l2arc().clear(cache.guid);
+        });
         let id = match vdev {
+            Some(guid) if caches.iter().any(|cache| cache.guid == guid) => return Ok(()),
             None => tree.root().id(),
             Some(guid) => tree.iter().find(|vdev| vdev.guid() == guid).ok_or_else(no_such_device)?.id(),
         };
@@ -103,6 +108,9 @@ impl LivePool {
     /// Errors: `NotFound`, `Suspended`, those of writing.
     pub fn online(&self, guid: u64, open: Open<'_>) -> Result<Health> {
         let _alone = lock(&self.changing_vdevs);
+        if let Some(config) = self.cache_config(guid) {
+            return self.online_cache(&config, open);
+        }
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
         let health = self.tree.health(leaf.id());
@@ -140,6 +148,9 @@ impl LivePool {
     /// has; but one that is to be faulted is degraded then.
     pub fn take_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
         let _alone = lock(&self.changing_vdevs);
+        if self.cache_config(guid).is_some() {
+            return self.take_cache_off(guid, how, temporary);
+        }
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
         let log = self.empty_if_log(leaf)?;

@@ -37,6 +37,8 @@ pub struct LogTotals {
     pub blocks: u64,
     /// Of these, those of at most 4 KiB, of less than 32 KiB, and larger ones.
     pub by_size: [u64; 3],
+    /// Bytes of writes that records lead to.
+    pub in_place_bytes: u64,
 }
 
 /// The same when a group was closed.
@@ -78,6 +80,7 @@ impl LivePool {
             totals.used_bytes += load(&stats.zil_itx_metaslab_normal_bytes) + load(&stats.zil_itx_metaslab_slog_bytes);
             totals.block_bytes += load(&stats.zil_itx_metaslab_normal_alloc) + load(&stats.zil_itx_metaslab_slog_alloc);
             totals.blocks += load(&stats.zil_itx_metaslab_normal_count) + load(&stats.zil_itx_metaslab_slog_count);
+            totals.in_place_bytes += load(&stats.zil_itx_indirect_bytes);
             totals.by_size.iter_mut().zip(stats.blocks_by_size()).for_each(|(sum, count)| *sum += count);
         }
         totals

@@ -257,7 +257,7 @@ impl LivePool {
             if again {
                 zio.retry_writes(txg)?;
             }
-            zio.flush_writes()
+            zio.flush_writes(txg)
         })
     }
 

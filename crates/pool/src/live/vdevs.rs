@@ -70,6 +70,7 @@ impl LivePool {
         let guid = || self.env.random() | 1;
         let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
+        let used = caches.clone();
         self.run(move |context| {
             if !tops.is_empty() {
                 context.add_tops(tops, &by_guid)?;
@@ -78,7 +79,9 @@ impl LivePool {
             }
             context.add_aux(Aux::Spare, spares)?;
             context.add_aux(Aux::Cache, caches)
-        })
+        })?;
+        self.use_caches(&used, devices);
+        Ok(())
     }
 
     /// Makes a mirror of a leaf of a vdev for logs and a new one, or adds the new one to the mirror that it is in. Its
@@ -164,6 +167,7 @@ impl LivePool {
         for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
+            self.cache.l2arc().remove(guid);
             return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
         }
         let top = self.tree.tops().find(|top| top.guid() == guid && top.kind().is_concrete());

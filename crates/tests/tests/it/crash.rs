@@ -108,7 +108,7 @@ impl Observer for Wrong {
 }
 
 /// Walks through the whole pool. `damage` may be there if a device has failed to write: in copies, never in all.
-fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
+pub(crate) fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
     let mut wrong = Wrong::default();
     let report = pool.check(Options { verify: Verify::All, space: true }, &mut wrong).map_err(|e| format!("{e:#?}"))?;
     let is_whole = report.leaks.is_empty()
@@ -206,6 +206,12 @@ struct Tally {
     failures: Vec<String>,
 }
 
+/// The number of a device that is lost, now and then, where the layout bears that.
+fn lost_device(layout: Layout, rng: &mut Rng) -> Option<usize> {
+    let may_go = layout.expendable();
+    (!may_go.is_empty() && rng.below(3) == 0).then(|| may_go.start + rng.below(may_go.len() as u64) as usize)
+}
+
 /// Records a workload and cuts it at many moments.
 fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
     let history = record(layout, seed, GROUPS[usize::from(cuts > CUTS_QUICK)]);
@@ -214,8 +220,7 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
     for (number, at) in history.moments(cuts, &mut rng).into_iter().enumerate() {
         player.advance(at);
         let loss = *rng.pick(&Loss::ALL);
-        let loses_device = layout.is_redundant() && rng.below(3) == 0;
-        let lost_device = loses_device.then(|| rng.below(layout.devices() as u64) as usize);
+        let lost_device = lost_device(layout, &mut rng);
         let mut left = player.cut(&mut rng, loss);
         *tally.by_loss.entry(loss).or_default() += 1;
         tally.without_device += usize::from(lost_device.is_some());
@@ -257,7 +262,7 @@ fn guarded<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
 }
 
 /// What zdb says of the pool, if it is there.
-fn judge_by_zdb(devices: &[SparseDevice]) -> Result<(), String> {
+pub(crate) fn judge_by_zdb(devices: &[SparseDevice]) -> Result<(), String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     for device in devices {
         device.save(&dir.path().join(device.path())).map_err(|e| e.to_string())?;
@@ -395,6 +400,11 @@ fn cuts_of_raidz2() {
 #[test]
 fn cuts_of_a_pool_with_log_device() {
     cut(Layout::Logged);
+}
+
+#[test]
+fn cuts_of_a_pool_with_a_mirror_of_log_devices() {
+    cut(Layout::LogMirror);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
 /// Features beside those of every test: objects are counted by owner and project.
 const ACCOUNTING: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
 
-fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBuf, Arc<dyn Device>>) {
+pub(super) fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBuf, Arc<dyn Device>>) {
     let paths: Vec<PathBuf> = (0..leaves).map(|i| dir.join(format!("disk{i}"))).collect();
     let mut devices: HashMap<PathBuf, Arc<dyn Device>> = HashMap::new();
     for path in &paths {
@@ -68,7 +68,7 @@ fn judge(dir: &Path) {
     }
 }
 
-fn make_fs(objset: &Arc<Objset>, tx: &Tx<'_>, now_s: u64) -> base::Result<()> {
+pub(super) fn make_fs(objset: &Arc<Objset>, tx: &Tx<'_>, now_s: u64) -> base::Result<()> {
     create_fs(objset, tx, &NewFs { now: (now_s, 0), salt: 5, ..NewFs::default() })
 }
 

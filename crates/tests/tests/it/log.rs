@@ -7,6 +7,7 @@
 //! ```
 
 mod devices;
+mod stress;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,9 +15,10 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
-use base::{Env, Result};
+use base::{Bookmark, Env, Result};
 use device::Device;
-use dmu::Objset;
+use dmu::{Mode, Objset, OpenBlock, ReadRequest, Tx};
+use format::blkptr::BlkPtr;
 use pool::check::{Observer, Options, Verify};
 use pool::{LivePool, NewLeaf, NewPool, NewVdev, Pool, PoolState, Shape};
 use testkit::recording::{Loss, Recording};
@@ -30,6 +32,8 @@ use zpl::{NewFs, create_fs};
 /// Distance between writes.
 const SLOT: u64 = 192 << 10;
 const OBJECT: u64 = 100;
+/// Bytes of its blocks.
+const BLOCK: u64 = 16 << 10;
 const WRITES: u64 = 60;
 
 /// The object's contents as the log fetches them.
@@ -39,6 +43,11 @@ impl Contents for Whole {
     fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         assert_eq!(generation, 7);
         self.0.object(object)?.read(offset, buf).map(|_| true)
+    }
+
+    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
+        assert_eq!(generation, 7);
+        self.0.object(object)?.open_block(tx, offset)
     }
 }
 
@@ -115,7 +124,7 @@ impl Bed {
         let by_path: HashMap<PathBuf, Arc<dyn Device>> =
             devices.iter().map(|device| (device.path().into(), device.clone())).collect();
         let pool = LivePool::create(env, &layout.new_pool(devices), &by_path, |set, tx, _| {
-            let dnode = format::dnode::Dnode::new(format::object_type::ObjectType(44), 16 << 10, 17, 1, 1);
+            let dnode = format::dnode::Dnode::new(format::object_type::ObjectType(44), BLOCK, 17, 1, 1);
             create_fs(set, tx, &NewFs { now: (1000, 0), salt: 5, ..NewFs::default() })?;
             set.allocate_at(tx, OBJECT, dnode).map(drop)
         });
@@ -153,11 +162,15 @@ impl Bed {
     fn replay(&self) -> Result<Vec<u64>> {
         let mut replayed: Vec<u64> = Vec::new();
         let done = self.log.replay(&mut |record| {
-            let Intent::Write { object, offset, data: Data::Here(data), .. } = record.intent()? else {
+            let Intent::Write { object, offset, data, .. } = record.intent()? else {
                 panic!("{record:?} was never told")
             };
+            let (at, data) = match data {
+                Data::Here(data) => (offset, data.to_vec()),
+                Data::Block(bp) => (offset - offset % BLOCK, self.read_block(bp)?),
+            };
             let tx = self.pool.txgs().begin()?;
-            self.set.object(object)?.write(&tx, offset, data)?;
+            self.set.object(object)?.write(&tx, at, &data)?;
             let body = Body::Record { kind: 9, bytes: Vec::new() };
             self.log.push(&tx, Entry { scope: Scope::Names, body });
             drop(tx);
@@ -172,6 +185,13 @@ impl Bed {
         })?;
         assert!(done.damage.is_none(), "{:?}", done.damage);
         Ok(replayed)
+    }
+
+    /// A block that the log leads to.
+    fn read_block(&self, bp: BlkPtr) -> Result<Vec<u8>> {
+        let bookmark = Bookmark { objset: self.set.id(), object: OBJECT, level: 0, blkid: 0 };
+        let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
+        Ok(self.set.cache().zio().read(request)?.to_vec())
     }
 
     /// How many writes are there, whole, before the first that is not.

@@ -35,7 +35,7 @@ const BATCH_WRITES: usize = 1024;
 
 /// Part of a block that somebody else may have, too.
 #[derive(Clone)]
-pub(super) struct Bytes {
+pub(crate) struct Bytes {
     block: Block,
     range: Range<usize>,
 }
@@ -60,11 +60,11 @@ impl Deref for Bytes {
 }
 
 /// A write.
-pub(super) struct Outgoing {
-    pub(super) extent: Extent,
+pub(crate) struct Outgoing {
+    pub(crate) extent: Extent,
     /// All that is allocated there, with parity.
-    pub(super) range: Range<u64>,
-    pub(super) bytes: Bytes,
+    pub(crate) range: Range<u64>,
+    pub(crate) bytes: Bytes,
     pub(super) bookmark: Bookmark,
     /// Which of the writes that were ever taken it is.
     number: u64,
@@ -182,10 +182,20 @@ impl Queue {
         state.forget(top, &range);
     }
 
-    /// All that was written is flushed: it need not be kept.
-    pub(crate) fn flushed(&self) {
-        let kept = std::mem::take(&mut self.0.lock().kept);
-        drop(kept);
+    /// Keeps what somebody has written past the queue, until its group is flushed.
+    pub(crate) fn keep(&self, writes: impl Iterator<Item = Outgoing>) {
+        let mut state = self.0.lock();
+        writes.for_each(|write| state.keep(write));
+    }
+
+    /// All of groups up to `txg` is flushed: it need not be kept.
+    pub(crate) fn flushed(&self, txg: u64) {
+        let mut state = self.0.lock();
+        let kept = std::mem::take(&mut state.kept);
+        let (done, later): (BTreeMap<_, _>, _) = kept.into_iter().partition(|(_, write)| write.extent.birth_txg <= txg);
+        state.kept = later;
+        drop(state);
+        drop(done);
     }
 
     /// Forgets writes to bytes that were given back.

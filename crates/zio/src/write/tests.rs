@@ -404,7 +404,7 @@ fn failed_writes_are_tried_again() {
         assert!(pool.zio.finish_writes().is_err());
         pool.disks.iter().for_each(|disk| disk.heal());
         pool.zio.retry_writes(TXG).unwrap();
-        pool.zio.flush_writes().unwrap();
+        pool.zio.flush_writes(TXG).unwrap();
         assert_eq!(pool.read(again), noise(2, 4096));
         // also what one side was enough for is on both now
         assert!(pool.zio.tree().iter().all(|vdev| !vdev.is_missing(TXG)));
@@ -420,7 +420,7 @@ fn what_was_not_flushed_is_written_again() {
         let pool = pool(&[DISK], 9, 4, env);
         let disk = &pool.disks[0];
         let flushed = pool.write(TXG, &noise(1, 4096), POLICY, BlkPtr::HOLE).unwrap();
-        pool.zio.flush_writes().unwrap();
+        pool.zio.flush_writes(TXG).unwrap();
         disk.lose_writes(0..64 << 20);
         disk.fail_flush(disk.flushes());
         let first = pool.write(TXG, &noise(2, 4096), POLICY, BlkPtr::HOLE).unwrap();
@@ -430,14 +430,14 @@ fn what_was_not_flushed_is_written_again() {
         pool.zio.free(TXG, &freed).unwrap();
         // in its place
         let second = pool.zio.rewrite(TXG, &second, &request(&noise(5, 4096), POLICY, BlkPtr::HOLE)).unwrap().unwrap();
-        assert_eq!(pool.zio.flush_writes().unwrap_err().kind(), Kind::Io);
+        assert_eq!(pool.zio.flush_writes(TXG).unwrap_err().kind(), Kind::Io);
         disk.heal();
         // flushing alone does not bring it back, although the device says that it has
-        assert_eq!(pool.zio.flush_writes().unwrap_err().kind(), Kind::Io);
+        assert_eq!(pool.zio.flush_writes(TXG).unwrap_err().kind(), Kind::Io);
         let writes = disk.writes();
         pool.zio.retry_writes(TXG).unwrap();
         assert_eq!(disk.writes() - writes, 2, "what was flushed, and what was freed, is not written again");
-        pool.zio.flush_writes().unwrap();
+        pool.zio.flush_writes(TXG).unwrap();
         for (bp, seed) in [(flushed, 1), (first, 2), (second, 5)] {
             assert_eq!(pool.read(bp), noise(seed, 4096));
         }

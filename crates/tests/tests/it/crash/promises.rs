@@ -9,32 +9,42 @@
 //!
 //! After replay, the names are those of one state, not before the last promise; and each file is as it was in one
 //! state, not before the last promise for it. Where the cut was within an fsync, a file may be written in part.
+//!
+//! 20,000 cuts: `CENOTE_CRASH_CUTS=20000 cargo test --release -p tests --test it crash::promises -- --nocapture`.
+
+mod threads;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Instant;
 
 use base::Env;
 use device::Device;
-use pool::{LivePool, PoolState};
+use pool::{LivePool, Pool, PoolState};
 use testkit::files::{FileModel, Files};
-use testkit::model::{Contents, Model};
+use testkit::model::Contents;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::workload::{Layout, Workload, candidate, options};
 use zpl::Zpl;
 
-use super::{Cut, FAILURES_MAX, History, blank, check, devices, guarded, judge, number_from, shared};
+use super::{Cut, FAILURES_MAX, History, blank, check, devices, guarded, judge, lost_device, number_from, shared};
 
 /// Changes of a workload.
 const STEPS: usize = 400;
 /// Cuts of each layout if nobody asks for more, and of each workload.
 const CUTS_QUICK: usize = 30;
 const CUTS: usize = 200;
-const FILE_SYSTEMS: [&str; 2] = ["live/a", "live/b"];
+/// Every so many cuts, what is there without the log is looked at, too.
+const CUTS_A_JUDGEMENT: usize = 8;
+/// Layouts with one thread, and those with several: they share the cuts that are wanted.
+const KINDS: usize = 8;
+const FILE_SYSTEMS: [&str; 3] = ["live/a", "live/b", "live/c"];
+/// The one with `logbias=throughput`.
+const THROUGHPUT: &str = "live/b";
 
-/// An fsync of a file of a file system, or with number 0 of everything in it.
+/// An fsync of a file, or with number 0 of everything in a file system.
 struct Promise {
-    name: &'static str,
     ino: u64,
     /// How many steps had been made.
     step: usize,
@@ -43,87 +53,109 @@ struct Promise {
     ended: usize,
 }
 
-/// What was done, and promised.
-struct Story {
-    history: History,
+/// What was done to a file system, and promised of it.
+struct Told {
     /// The states before each step, and the last one.
-    states: Vec<Model>,
-    /// How many steps a group may hold at most.
-    steps: BTreeMap<u64, usize>,
+    states: Vec<Files>,
+    /// Of each step the groups that were open before it, and after it.
+    txgs: Vec<(u64, u64)>,
     promises: Vec<Promise>,
 }
 
-fn record(layout: Layout, seed: u64) -> Story {
+/// What was done.
+struct Story {
+    history: History,
+    told: BTreeMap<&'static str, Told>,
+}
+
+/// Makes the pool and its file systems: in one of them all writes are led to.
+fn begin(env: &Env, layout: Layout, seed: u64) -> (Workload, History) {
     let recording = Recording::new(blank(layout));
+    let mut load = Workload::create(env, layout, &devices(&recording), seed).unwrap();
+    let made = FILE_SYSTEMS.map(|name| {
+        let bias = if name == THROUGHPUT { "throughput" } else { "latency" };
+        load.create_fs(name, &[("compression", "lz4"), ("logbias", bias)]).unwrap()
+    });
+    let acknowledged = made.into_iter().map(|txg| (recording.len(), txg)).skip(FILE_SYSTEMS.len() - 1).collect();
+    (load, History { recording, acknowledged, groups: BTreeMap::new() })
+}
+
+fn record(layout: Layout, seed: u64) -> Story {
     let mut rng = Rng::new(seed);
-    let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), rng.number()).unwrap();
-    let made = FILE_SYSTEMS.map(|name| load.create_fs(name, &[("compression", "lz4")]).unwrap());
-    let acknowledged = vec![(recording.len(), made[1])];
-    let first = load.groups.keys().map(|txg| (*txg, 0)).collect();
-    let mut story = Story {
-        history: History { recording: recording.clone(), acknowledged, groups: BTreeMap::new() },
-        states: vec![load.model.clone()],
-        steps: first,
-        promises: Vec::new(),
-    };
-    while story.states.len() <= STEPS {
+    let (mut load, mut history) = begin(&Env::fixed(1000), layout, rng.number());
+    let mut told: BTreeMap<&str, Told> = FILE_SYSTEMS.map(|name| (name, Told::new(&load, name))).into();
+    for step in 1..=STEPS {
+        let before = load.pool.txgs().open_txg();
         load.step().unwrap();
-        story.states.push(load.model.clone());
-        let step = story.states.len() - 1;
-        let syncs = rng.below(40);
-        if syncs < 10 {
-            story.steps.extend(load.note_groups().map(|txg| (txg, step)));
-        }
-        match syncs {
+        told.iter_mut().for_each(|(name, told)| told.step(&load, name, before));
+        match rng.below(40) {
             0 => {
                 let txg = load.sync().unwrap();
-                story.history.acknowledged.push((recording.len(), txg));
+                history.acknowledged.push((history.recording.len(), txg));
             }
             1..10 => {
                 let name = *rng.pick(&FILE_SYSTEMS);
-                let Contents::Files(files) = &load.model.sets[name] else { panic!("{name} has files") };
-                let inos: Vec<u64> = files.nodes.keys().copied().collect();
-                let ino = *rng.pick(&inos);
-                let began = recording.len();
-                load.sync_file(name, ino).unwrap();
-                story.promises.push(Promise { name, ino, step, began, ended: recording.len() });
+                told.get_mut(name).unwrap().promise(&mut load, name, step, &history.recording, &mut rng);
             }
             _ => {}
         }
     }
-    story.history.groups = load.groups;
-    story
+    history.groups = load.groups;
+    Story { history, told }
 }
 
-impl Story {
-    /// What a file system was after that many steps.
-    fn files(&self, name: &str, step: usize) -> &Files {
-        match &self.states[step].sets[name] {
-            Contents::Files(files) => files,
-            Contents::Objects(_) => panic!("{name} has files"),
-        }
+/// The files of a file system as the model has them.
+fn files_of<'a>(load: &'a Workload, name: &str) -> &'a Files {
+    match &load.model.sets[name] {
+        Contents::Files(files) => files,
+        Contents::Objects(_) => panic!("{name} has files"),
+    }
+}
+
+impl Told {
+    fn new(load: &Workload, name: &str) -> Told {
+        Told { states: vec![files_of(load, name).clone()], txgs: Vec::new(), promises: Vec::new() }
+    }
+
+    /// Notes that a step was made, since when group `before` was open.
+    fn step(&mut self, load: &Workload, name: &str, before: u64) {
+        self.states.push(files_of(load, name).clone());
+        self.txgs.push((before, load.pool.txgs().open_txg()));
+    }
+
+    /// Syncs some file after `step`.
+    fn promise(&mut self, load: &mut Workload, name: &str, step: usize, recording: &Recording, rng: &mut Rng) {
+        let inos: Vec<u64> = files_of(load, name).nodes.keys().copied().collect();
+        let ino = *rng.pick(&inos);
+        let began = recording.len();
+        load.sync_file(name, ino).unwrap();
+        self.promises.push(Promise { ino, step, began, ended: recording.len() });
+    }
+
+    /// How many steps group `txg` holds at least, and at most.
+    fn steps(&self, txg: u64) -> (usize, usize) {
+        (self.txgs.partition_point(|(_, after)| *after <= txg), self.txgs.partition_point(|(before, _)| *before <= txg))
     }
 
     /// Whether a file system that was replayed on top of a group, after a cut at `at`, may be as it is.
-    fn judge_files(&self, name: &str, txg: u64, at: usize, found: &Files) -> Result<(), String> {
-        let base = self.steps[&txg];
-        let of_it = || self.promises.iter().filter(|promise| promise.name == name);
+    fn judge(&self, txg: u64, at: usize, found: &Files) -> Result<(), String> {
+        let (base, most) = self.steps(txg);
         let kept = |ino: Option<u64>| {
             let counts = |promise: &&Promise| {
                 promise.ended <= at && ino.is_none_or(|ino| promise.ino == ino || promise.ino == 0)
             };
-            of_it().filter(counts).map(|promise| promise.step).fold(base, usize::max)
+            self.promises.iter().filter(counts).map(|promise| promise.step).fold(base, usize::max)
         };
-        let begun = of_it().find(|promise| promise.began <= at && at < promise.ended);
+        let begun = self.promises.iter().find(|promise| promise.began <= at && at < promise.ended);
         let oldest = kept(None);
-        let newest = begun.map_or(oldest, |promise| promise.step.max(oldest));
+        let newest = begun.map_or(oldest, |promise| promise.step.max(oldest)).max(most);
         let names = |files: &Files| -> BTreeMap<u64, _> {
             let of = |node: &FileModel| (node.kind, node.links, node.entries.clone());
             files.nodes.iter().map(|(&ino, node)| (ino, of(node))).collect()
         };
         let of_found = names(found);
-        if !(oldest..=newest).any(|step| names(self.files(name, step)) == of_found) {
-            let wanted = names(self.files(name, oldest));
+        if !(oldest..=newest).any(|step| names(&self.states[step]) == of_found) {
+            let wanted = names(&self.states[oldest]);
             let differ: BTreeSet<u64> = wanted.keys().chain(of_found.keys()).copied().collect();
             let first = differ.into_iter().find(|ino| wanted.get(ino) != of_found.get(ino));
             let first = first.map(|ino| (ino, of_found.get(&ino), wanted.get(&ino)));
@@ -131,8 +163,11 @@ impl Story {
         }
         for (&ino, node) in &found.nodes {
             let from = kept(Some(ino));
-            let states: Vec<&FileModel> =
-                (from..=newest).filter_map(|step| self.files(name, step).nodes.get(&ino)).map(|node| &**node).collect();
+            let states: Vec<&FileModel> = self.states[from..=newest]
+                .iter()
+                .filter_map(|files| files.nodes.get(&ino))
+                .map(|node| &**node)
+                .collect();
             let is_begun = begun.is_some_and(|promise| promise.ino == ino || promise.ino == 0);
             let may_be = states.iter().any(|state| is_same(state, node)) || is_begun && is_mixture(&states, node);
             if !may_be {
@@ -175,7 +210,7 @@ fn replay(story: &Story, at: usize, left: &[Arc<dyn Device>], txg: u64) -> Resul
         records += replayed.records;
         zpl.clean_unlinked().map_err(text)?;
         let files = Files::read(&zpl).map_err(text)?;
-        story.judge_files(name, txg, at, &files).map_err(|what| {
+        story.told[name].judge(txg, at, &files).map_err(|what| {
             format!("{name}, {} records replayed on group {txg}: {what}; {:?}", replayed.records, replayed.damage)
         })?;
         all.push((name, files));
@@ -192,61 +227,95 @@ fn replay(story: &Story, at: usize, left: &[Arc<dyn Device>], txg: u64) -> Resul
     Ok(records)
 }
 
-/// Cuts workloads of that layout.
-fn cut(layout: Layout) {
-    let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / Layout::ALL.len() / 4);
-    let mut left = wanted.unwrap_or(CUTS_QUICK).max(1);
-    let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
-    let (mut failures, mut counts) = (Vec::new(), [0; 3]);
-    while left > 0 && failures.len() < FAILURES_MAX {
-        let story = record(layout, seed);
-        let (mut rng, mut player) = (Rng::new(seed ^ 0xf5), story.history.recording.play());
-        for at in story.history.moments(left.min(CUTS), &mut rng) {
-            player.advance(at);
-            let loss = *rng.pick(&Loss::ALL);
-            let devices = shared(player.cut(&mut rng, loss));
-            let outcome = guarded(|| {
-                let txg = judge(&devices, &story.history.groups, story.history.oldest(at), false)?;
-                replay(&story, at, &devices, txg)
-            });
-            counts[0] += 1;
-            match outcome {
-                Ok(records) => {
-                    counts[1] += usize::from(records > 0);
-                    counts[2] += records as usize;
-                }
-                Err(what) => {
-                    failures.push(format!("{:?}: {what}", Cut { layout, seed, at, loss, lost_device: None }));
-                    if failures.len() >= FAILURES_MAX {
-                        break;
-                    }
+/// Counts of cuts, of those that left a log, and of records.
+#[derive(Default)]
+struct Counts {
+    cuts: usize,
+    replays: usize,
+    records: u64,
+    failures: Vec<String>,
+}
+
+/// Cuts a story, and looks what is left. Whether enough is wrong.
+fn cut_story(layout: Layout, seed: u64, story: &Story, cuts: usize, counts: &mut Counts) -> bool {
+    let (mut rng, mut player) = (Rng::new(seed ^ 0xf5), story.history.recording.play());
+    for at in story.history.moments(cuts, &mut rng) {
+        player.advance(at);
+        let (loss, lost_device) = (*rng.pick(&Loss::ALL), lost_device(layout, &mut rng));
+        let mut left = player.cut(&mut rng, loss);
+        lost_device.into_iter().for_each(|lost| drop(left.remove(lost)));
+        let devices = shared(left);
+        let history = &story.history;
+        let oldest = history.oldest(at);
+        let outcome = guarded(|| {
+            // what a cut leaves without looking at logs is judged elsewhere, too
+            let txg = match !history.groups.is_empty() && counts.cuts.is_multiple_of(CUTS_A_JUDGEMENT) {
+                true => judge(&devices, &history.groups, oldest, false)?,
+                false => newest(&devices, oldest)?,
+            };
+            replay(story, at, &devices, txg)
+        });
+        counts.cuts += 1;
+        match outcome {
+            Ok(records) => {
+                counts.replays += usize::from(records > 0);
+                counts.records += records;
+            }
+            Err(what) => {
+                counts.failures.push(format!("{:?}: {what}", Cut { layout, seed, at, loss, lost_device }));
+                if counts.failures.len() >= FAILURES_MAX {
+                    return true;
                 }
             }
         }
+    }
+    false
+}
+
+/// The group that a pool is opened with.
+fn newest(devices: &[Arc<dyn Device>], oldest: u64) -> Result<u64, String> {
+    let open = || Pool::open(&Env::fixed(2000), &candidate(devices)?, &options());
+    let txg = open().map_err(|error: base::Error| format!("{error:#?}"))?.uberblock().txg;
+    if txg < oldest { Err(format!("group {txg}, although {oldest} was acknowledged")) } else { Ok(txg) }
+}
+
+/// Cuts as many of the stories that `record` tells of that layout as are wanted of one of `kinds`.
+fn cut(layout: Layout, kinds: usize, record: fn(Layout, u64) -> Story) {
+    let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| (cuts as usize).div_ceil(kinds));
+    let mut left = wanted.unwrap_or(CUTS_QUICK).max(1);
+    let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
+    let (mut counts, began) = (Counts::default(), Instant::now());
+    while left > 0 && !cut_story(layout, seed, &record(layout, seed), left.min(CUTS), &mut counts) {
         (left, seed) = (left.saturating_sub(CUTS), seed + 1);
     }
-    let [cuts, replays, records] = counts;
-    println!("{layout:?}: {cuts} cuts, {replays} with a log, {records} records replayed");
+    let Counts { cuts, replays, records, failures } = counts;
+    let ms = began.elapsed().as_millis() as f64 / cuts.max(1) as f64;
+    println!("{layout:?}: {cuts} cuts at {ms:.1} ms, {replays} with a log, {records} records replayed");
     assert!(failures.is_empty(), "{} promises were broken:\n{}", failures.len(), failures.join("\n"));
     assert!(wanted.is_some_and(|wanted| wanted < 20) || replays > 0, "no log was ever replayed");
 }
 
 #[test]
 fn promises_of_a_single_device() {
-    cut(Layout::Single);
+    cut(Layout::Single, KINDS, record);
 }
 
 #[test]
 fn promises_of_a_mirror() {
-    cut(Layout::Mirror);
+    cut(Layout::Mirror, KINDS, record);
 }
 
 #[test]
 fn promises_of_raidz1() {
-    cut(Layout::Raidz1);
+    cut(Layout::Raidz1, KINDS, record);
 }
 
 #[test]
 fn promises_of_a_pool_with_log_device() {
-    cut(Layout::Logged);
+    cut(Layout::Logged, KINDS, record);
+}
+
+#[test]
+fn promises_of_a_pool_with_a_mirror_of_log_devices() {
+    cut(Layout::LogMirror, KINDS, record);
 }

@@ -16,12 +16,12 @@ fn leaf(device: &Arc<dyn Device>) -> NewLeaf {
     NewLeaf { path: device.path().into(), is_file: true }
 }
 
-fn same(disks: &[Arc<SparseDevice>]) -> Vec<Arc<dyn Device>> {
+pub(super) fn same(disks: &[Arc<SparseDevice>]) -> Vec<Arc<dyn Device>> {
     disks.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect()
 }
 
 /// The disks as they are now.
-fn copies(disks: &[Arc<SparseDevice>]) -> Vec<SparseDevice> {
+pub(super) fn copies(disks: &[Arc<SparseDevice>]) -> Vec<SparseDevice> {
     disks.iter().map(|disk| disk.copy()).collect()
 }
 
@@ -37,7 +37,7 @@ fn one_vdev(bias: Option<Bias>, devices: &[Arc<dyn Device>]) -> NewDevices {
 }
 
 impl Bed {
-    fn add(&self, bias: Option<Bias>, devices: &[Arc<dyn Device>]) {
+    pub(super) fn add(&self, bias: Option<Bias>, devices: &[Arc<dyn Device>]) {
         self.pool.add(&one_vdev(bias, devices), &by_path(devices)).unwrap();
     }
 
@@ -62,12 +62,12 @@ impl Bed {
     }
 
     /// Log blocks on a vdev for logs, and elsewhere.
-    fn blocks(&self) -> (u64, u64) {
+    pub(super) fn blocks(&self) -> (u64, u64) {
         (self.stat("zil_itx_metaslab_slog_count"), self.stat("zil_itx_metaslab_normal_count"))
     }
 
     /// Writes of those numbers, each committed.
-    fn commit_all(&self, writes: std::ops::Range<u64>) {
+    pub(super) fn commit_all(&self, writes: std::ops::Range<u64>) {
         for n in writes {
             self.write(n).unwrap();
             self.log.commit(if n.is_multiple_of(2) { 0 } else { OBJECT }).unwrap();

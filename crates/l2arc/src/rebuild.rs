@@ -1,0 +1,92 @@
+//! What is on a cache device that comes to its pool again: its logs are read, newest first, until one is not there
+//! any more.
+
+use std::sync::atomic::Ordering;
+
+use base::{Error, Kind, Result};
+use format::l2arc::{LogEntry, LogPtr};
+
+use crate::cache_device::{CacheDevice, WRITE_TIME};
+use crate::index::{Index, Key, Spot};
+use crate::log;
+use crate::ring::Sums;
+use crate::stats::{Stats, add};
+
+impl CacheDevice {
+    /// Brings what the logs tell into the index. Ends early when the device goes, or the index is full.
+    pub(crate) fn rebuild(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) {
+        self.show(&self.writer().ring, index);
+        let outcome = self.walk(index, stats, is_full);
+        match &outcome {
+            Ok(logs) => {
+                add(&stats.rebuild_success, u64::from(*logs > 0));
+                tracing::info!(vdev = self.drive.device().path(), logs, "the cache device is warm");
+            }
+            Err(error) => {
+                let counter = match error.kind() {
+                    Kind::Checksum | Kind::Corrupt => &stats.rebuild_cksum_lb_errors,
+                    _ => &stats.rebuild_io_errors,
+                };
+                add(counter, 1);
+                tracing::warn!(vdev = self.drive.device().path(), "not all of the cache is known: {error}");
+            }
+        }
+        self.is_rebuilding.store(false, Ordering::Relaxed);
+    }
+
+    fn walk(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) -> Result<u64> {
+        let (newest, entries, capacity) = {
+            let writer = self.writer();
+            (writer.header.newest, writer.header.log_entries, writer.ring.capacity())
+        };
+        let [mut log, mut next] = newest;
+        let (mut logs, mut bytes) = (0, 0);
+        // a chain that is longer than the device leads in a circle
+        while self.writer().ring.holds(&log) && bytes <= capacity && !self.is_gone.load(Ordering::Relaxed) {
+            if is_full() {
+                add(&stats.rebuild_lowmem, 1);
+                break;
+            }
+            let block = log::unpack(&log, &self.read_log(&log)?, entries)?;
+            let mut sums = Sums::default();
+            for entry in block.entries.iter().rev() {
+                self.restore(entry, index, stats, &mut sums);
+            }
+            add(&stats.rebuild_log_blks, 1);
+            add(&stats.rebuild_size, sums.lsize);
+            add(&stats.rebuild_asize, sums.asize);
+            add(&stats.rebuild_bufs, sums.count);
+            let mut writer = self.writer();
+            writer.ring.found_log(log, sums);
+            self.show(&writer.ring, index);
+            (logs, bytes) = (logs + 1, bytes + log.asize);
+            if writer.ring.is_beyond(&log, &next) {
+                break;
+            }
+            (log, next) = (next, block.older);
+        }
+        Ok(logs)
+    }
+
+    fn read_log(&self, log: &LogPtr) -> Result<base::AlignedBuf> {
+        let read = self.drive.begin_read(vec![(log.at, log.asize as usize)])?.wait(WRITE_TIME)?.pop();
+        read.unwrap_or_else(|| Err(Error::new(Kind::Io, "log of a cache device was not read").at_offset(log.at)))
+    }
+
+    fn restore(&self, entry: &LogEntry, index: &Index, stats: &Stats, sums: &mut Sums) {
+        let (start, end, sweep) = {
+            let ring = &self.writer().ring;
+            (ring.start, ring.end, ring.sweep_at(entry.at))
+        };
+        let fits = entry.at >= start && entry.at.checked_add(entry.psize).is_some_and(|last| last <= end);
+        if !fits || !entry.at.is_multiple_of(512) || entry.dva == [0; 2] {
+            return;
+        }
+        let key = Key { dva: entry.dva, birth: entry.birth };
+        let spot = Spot { device: self.number, sweep, offset: entry.at, is_recent: !entry.is_frequent };
+        match index.insert(&key, spot, false) {
+            true => sums.add(&self.sums_of(entry)),
+            false => add(&stats.rebuild_bufs_precached, 1),
+        }
+    }
+}

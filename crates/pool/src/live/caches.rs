@@ -1,0 +1,107 @@
+//! Cache devices of a pool that is in use: they come, are offline, online, and go.
+//!
+//! ```text
+//!   list in the MOS ─▶ device with that guid at its path ─▶ arc
+//! ```
+//!
+//! Nothing depends on them: one that is not there, or broken, is reported and no more.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use format::nvlist::{NvList, Value};
+use vdev::{Aux as Why, Health, State};
+
+use super::aux_devices::Aux;
+use super::{LivePool, Off, Open};
+use crate::FoundDevice;
+
+/// In the configuration of one that is not to be used.
+const OFFLINE: &str = "offline";
+
+impl LivePool {
+    /// Uses the cache devices that are there; `open` opens what is at a path.
+    pub fn open_caches(&self, open: Open<'_>) {
+        for config in self.view().caches() {
+            if config.opt_u64(OFFLINE) == Some(1) {
+                continue;
+            }
+            if let Err(error) = self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
+                let path = config.opt_str("path").unwrap_or_default();
+                tracing::warn!(pool = self.name, vdev = path, "the cache device is not used: {error}");
+            }
+        }
+    }
+
+    /// Uses those of a pool that has just been made, or of devices that were added to it.
+    pub(super) fn use_caches(&self, configs: &[NvList], devices: &HashMap<PathBuf, Arc<dyn Device>>) {
+        for config in configs {
+            let path = config.opt_str("path").unwrap_or_default();
+            let Some(device) = devices.get(&PathBuf::from(path)) else { continue };
+            if let Err(error) = self.use_cache(config, device.clone()) {
+                tracing::warn!(pool = self.name, vdev = path, "the cache device is not used: {error}");
+            }
+        }
+    }
+
+    fn use_cache(&self, config: &NvList, device: Arc<dyn Device>) -> Result<()> {
+        let pool_guid = self.config().guid;
+        self.cache.add_device(pool_guid, config.u64("guid")?, device)
+    }
+
+    /// The device, or the partition in it, that has the label of a cache device: where it was found, or where the
+    /// list says it is.
+    fn find_cache(&self, config: &NvList, open: Open<'_>) -> Result<Arc<dyn Device>> {
+        let guid = config.u64("guid")?;
+        let view = self.view();
+        let found = view.candidate().aux_devices.iter().find(|found| found.guid() == Some(guid));
+        let paths = found.map(|found| found.path.as_str()).into_iter().chain(config.opt_str("path"));
+        let mut outcome = Err(Error::new(Kind::Missing, "it has no path"));
+        for path in paths {
+            outcome =
+                open(path).and_then(|device| FoundDevice::examine(device.path(), device.clone())).and_then(|all| {
+                    let it = all.into_iter().find(|found| found.guid() == Some(guid));
+                    it.map(|found| found.device).ok_or_else(|| Error::corrupt("it has not the label of this device"))
+                });
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    /// The configuration of a cache device.
+    pub(super) fn cache_config(&self, guid: u64) -> Option<NvList> {
+        self.view().caches().iter().find(|config| config.opt_u64("guid") == Some(guid)).cloned()
+    }
+
+    /// Uses a cache device again. Its state is then returned. Errors: those of writing.
+    pub(super) fn online_cache(&self, config: &NvList, open: Open<'_>) -> Result<Health> {
+        let guid = config.u64("guid")?;
+        if config.opt_u64(OFFLINE) == Some(1) {
+            self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(0))))?;
+        }
+        if self.cache.l2arc().clear(guid) {
+            return Ok(Health::HEALTHY);
+        }
+        match self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
+            Ok(()) => Ok(Health::HEALTHY),
+            Err(error) => {
+                tracing::warn!(pool = self.name, guid, "the cache device is not back: {error}");
+                Ok(Health::new(State::Unavail, Why::OpenFailed))
+            }
+        }
+    }
+
+    /// Does not use a cache device any more. Errors: those of writing.
+    pub(super) fn take_cache_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
+        self.cache.l2arc().remove(guid);
+        if how == Off::Offline && !temporary {
+            self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(1))))?;
+        }
+        Ok(())
+    }
+}

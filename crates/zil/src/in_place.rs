@@ -1,0 +1,225 @@
+//! Large writes: their blocks are written where they stay, and the log leads to them.
+//!
+//! ```text
+//!   write of 200 KiB:   | 40 KiB |    128 KiB    | 32 KiB |
+//!   blocks of 128 KiB:  ... 128 KiB|    128 KiB    |   128 KiB ...
+//!   records:               bytes      pointer        bytes
+//! ```
+//!
+//! What is written so is not written again by its group ([`dmu::OpenBlock`]). Small writes take less as bytes. A
+//! vdev for logs is there to take bytes: nothing is written past it, unless `logbias=throughput` asks to spare it,
+//! as OpenZFS does it (`logbias` in zfsprops(7), and `zfs_immediate_write_sz` in zfs(4)).
+//!
+//! Invariant: a record with a pointer is of a whole block. OpenZFS replays a lesser one as a write of the block, and
+//! where that is the last of a file already, the file gets as long as its block.
+//!
+//! A block is of the group that its record is of. When that is on disk, nobody needs the record, and the block may
+//! be freed as any other; before that, who changes it again leaves it where it is (`dmu` `early`).
+
+use std::collections::{BTreeSet, HashMap};
+
+use base::Result;
+use dmu::{OpenBlock, Tx};
+use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
+use zio::Placed;
+
+use crate::entry::{Body, Item};
+use crate::intent::{Data, Intent};
+use crate::record::TYPE_WRITE;
+use crate::stats::add;
+use crate::{Contents, Log};
+
+/// Writes of fewer bytes are told with their bytes: zfs_immediate_write_sz.
+const LARGE_MIN: u64 = 32 << 10;
+
+/// Whose blocks are written in their place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rule {
+    /// Nobody's.
+    Never,
+    /// Those that large writes fill.
+    Large,
+    /// Those that any write fills.
+    Always,
+}
+
+impl Rule {
+    /// Whether `part` bytes of a write of `len` in a block of `block` bytes go by it.
+    fn takes(self, len: u64, part: u64, block: u64) -> bool {
+        match self {
+            Rule::Never => false,
+            Rule::Large => len >= LARGE_MIN && part == block,
+            Rule::Always => part == block,
+        }
+    }
+}
+
+/// Part of a write, in one block.
+struct Part {
+    item: usize,
+    offset: u64,
+    len: u64,
+    /// Which of the blocks; `None` if its bytes are told.
+    block: Option<usize>,
+}
+
+/// Blocks that have their places, and the entries that lead to them.
+#[derive(Default)]
+pub(crate) struct InPlace {
+    blocks: Vec<OpenBlock>,
+    /// Of each block: where it is, or `None`. Who has that from before need not write it.
+    pointers: Vec<Option<BlkPtr>>,
+    /// Which block of the list is which block of an object.
+    known: HashMap<(u64, u64), usize>,
+    placed: Vec<Placed>,
+}
+
+impl InPlace {
+    /// Gives blocks of writes places, and has the entries lead to them.
+    pub(crate) fn place(
+        log: &Log,
+        tx: &Tx<'_>,
+        rule: Rule,
+        contents: Option<&dyn Contents>,
+        items: Vec<Item>,
+    ) -> Result<(InPlace, Vec<Item>)> {
+        let mut found = InPlace::default();
+        let mut parts = Vec::new();
+        if let Some(contents) = contents.filter(|_| rule != Rule::Never) {
+            for (at, item) in items.iter().enumerate() {
+                found.find(tx, rule, contents, (at, item), &mut parts)?;
+            }
+        }
+        if found.blocks.is_empty() {
+            return Ok((found, items));
+        }
+        found.pointers = found.blocks.iter().map(OpenBlock::written).collect();
+        let new: Vec<usize> = (0..found.blocks.len()).filter(|&at| found.pointers[at].is_none()).collect();
+        let blocks: Vec<&OpenBlock> = new.iter().map(|&at| &found.blocks[at]).collect();
+        let placed = log.objset().place_early(tx, &blocks)?;
+        for (at, placed) in new.into_iter().zip(placed) {
+            // one that finds no place is told with its bytes
+            let Ok(placed) = placed else { continue };
+            found.pointers[at] = Some(match placed.bp() {
+                hole if hole.is_hole() => {
+                    let size = found.blocks[at].range();
+                    BlkPtr::new_hole(size.end - size.start, ObjectType::NONE, 0, 0)
+                }
+                bp => bp.with_fill(1),
+            });
+            found.placed.push(placed);
+        }
+        let items = found.tell(log, items, parts);
+        Ok((found, items))
+    }
+
+    /// The parts of a write, and its blocks.
+    fn find(
+        &mut self,
+        tx: &Tx<'_>,
+        rule: Rule,
+        contents: &dyn Contents,
+        (at, item): (usize, &Item),
+        parts: &mut Vec<Part>,
+    ) -> Result<()> {
+        let Body::Write { object, generation, offset, len, data: None } = item.body else { return Ok(()) };
+        if item.txg != tx.txg() || rule == Rule::Large && len < LARGE_MIN {
+            return Ok(());
+        }
+        let (mut from, end) = (offset, offset.saturating_add(len));
+        while from < end {
+            let Some(block) = contents.open_block(tx, object, generation, from)? else {
+                // it is freed again, or all is gone
+                parts.push(Part { item: at, offset: from, len: end - from, block: None });
+                break;
+            };
+            let range = block.range();
+            let part = range.end.min(end) - from;
+            let takes = rule.takes(len, part, range.end - range.start);
+            let index = takes.then(|| {
+                *self.known.entry(block.id()).or_insert_with(|| {
+                    self.blocks.push(block);
+                    self.blocks.len() - 1
+                })
+            });
+            parts.push(Part { item: at, offset: from, len: part, block: index });
+            from += part;
+        }
+        Ok(())
+    }
+
+    /// The entries, with those of parts in the place of writes.
+    fn tell(&self, log: &Log, items: Vec<Item>, parts: Vec<Part>) -> Vec<Item> {
+        let mut by_item: HashMap<usize, Vec<Part>> = HashMap::new();
+        parts.into_iter().for_each(|part| by_item.entry(part.item).or_default().push(part));
+        let mut told = Vec::with_capacity(items.len());
+        for (at, item) in items.into_iter().enumerate() {
+            let (Some(parts), Body::Write { object, generation, .. }) = (by_item.remove(&at), &item.body) else {
+                told.push(item);
+                continue;
+            };
+            for Part { offset, len, block, .. } in parts {
+                let body = match block.and_then(|block| self.pointers[block]) {
+                    Some(bp) => {
+                        add(&log.stats().zil_itx_indirect_count, 1);
+                        add(&log.stats().zil_itx_indirect_bytes, len);
+                        let write = Intent::Write { object: *object, offset, len, data: Data::Block(bp) };
+                        Body::Record { kind: TYPE_WRITE, bytes: write.bytes() }
+                    }
+                    None => Body::Write { object: *object, generation: *generation, offset, len, data: None },
+                };
+                told.push(Item { body, ..item });
+            }
+        }
+        told
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// What is to be written.
+    pub(crate) fn take_placed(&mut self) -> Vec<Placed> {
+        std::mem::take(&mut self.placed)
+    }
+
+    /// The top-level vdevs that the blocks are on.
+    pub(crate) fn tops(&self) -> BTreeSet<u64> {
+        self.pointers.iter().flatten().flat_map(|bp| bp.copies().map(|dva| dva.vdev()).collect::<Vec<u64>>()).collect()
+    }
+
+    /// All is written: groups take it as it is.
+    pub(crate) fn keep(self, log: &Log, tx: &Tx<'_>) {
+        self.leave(log, tx, |block, bp| block.keep(tx, bp));
+    }
+
+    /// Some of it is not written, or nobody will be led to it.
+    pub(crate) fn give_back(self, log: &Log, tx: &Tx<'_>) {
+        self.leave(log, tx, |_, _| false);
+    }
+
+    fn leave(self, log: &Log, tx: &Tx<'_>, keeps: impl Fn(&OpenBlock, BlkPtr) -> bool) {
+        for (block, bp) in self.blocks.iter().zip(self.pointers) {
+            if let Some(bp) = bp.filter(|bp| block.written().is_none() && !bp.is_hole())
+                && !keeps(block, bp)
+            {
+                log.give_back(tx.txg(), &[bp]);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_blocks_of_large_writes() {
+        let takes = |rule: Rule, len: u64, part: u64, block: u64| rule.takes(len << 10, part << 10, block << 10);
+        assert!(takes(Rule::Large, 1024, 128, 128) && !takes(Rule::Large, 200, 72, 128));
+        assert!(takes(Rule::Large, 32, 32, 32) && takes(Rule::Large, 32, 8, 8) && !takes(Rule::Large, 31, 31, 31));
+        assert!(takes(Rule::Always, 1, 1, 1) && !takes(Rule::Always, 1023, 1023, 1024));
+        assert!(!takes(Rule::Never, 1024, 128, 128));
+    }
+}
