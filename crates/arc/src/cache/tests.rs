@@ -71,6 +71,7 @@ pub(crate) fn written_as(
         })
         .collect();
     let pointers = zio.write_batch(1, &requests);
+    zio.finish_writes().unwrap();
     let both = requests.iter().zip(pointers);
     both.map(|(request, bp)| ReadRequest { bp: bp.unwrap(), bookmark: request.bookmark, mode: Mode::Plain }).collect()
 }
