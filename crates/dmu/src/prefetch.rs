@@ -25,8 +25,10 @@ const DISTANCE_MIN: u64 = 1 << 20;
 const DISTANCE_MAX: u64 = 32 << 20;
 /// Bytes of one background task.
 const CHUNK: u64 = 2 << 20;
-/// Bytes that reads of one stream may be out of order.
-const SLACK: u64 = 2 << 20;
+/// Bytes that reads of one stream may be out of order, at most: as many as it has read, or as few reads are, or else
+/// random reads of a small file would often seem to be in order.
+const SLACK_MAX: u64 = 2 << 20;
+const SLACK_READS: u64 = 4;
 /// Readers of one object that are known.
 const STREAMS_MAX: usize = 8;
 /// Reads after which a stream must have read half of what it passed.
@@ -130,7 +132,8 @@ impl InOrder {
 
     fn advance(&mut self, offset: u64, len: u64, end: u64) -> Fit {
         let after = offset.saturating_add(len);
-        if offset > self.next.saturating_add(SLACK) || after.saturating_add(SLACK) < self.next {
+        let slack = len.saturating_mul(SLACK_READS).max(self.bytes).min(SLACK_MAX);
+        if offset > self.next.saturating_add(slack) || after.saturating_add(slack) < self.next {
             return Fit::No;
         }
         self.reads += 1;
@@ -279,6 +282,15 @@ mod tests {
         }
         assert_eq!(reader.counts.values()[..2], [("hits", 0), ("misses", 100)]);
         assert_eq!(reader.streams.streams.len(), STREAMS_MAX);
+
+        // also one of a file that is not large
+        let (mut reader, mut rng, mut loaded) = (Reader::default(), 1u64, 0);
+        for _ in 0..10_000 {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let ranges = reader.read((rng >> 33) % (256 * MIB / 4096) * 4096, 4096);
+            loaded += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+        }
+        assert!(loaded < 10_000 * 4096, "{loaded} bytes for {} that were read", 10_000 * 4096);
     }
 
     #[test]
