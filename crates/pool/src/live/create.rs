@@ -36,6 +36,7 @@ use super::aux_devices::{Aux, label_all};
 use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
 use super::{LivePool, NewLeaf, NewPool, NewVdev, Shape, SyncContext};
+use crate::import::cache_for;
 use crate::{Pool, slabs};
 
 /// The group that a pool begins with.
@@ -314,7 +315,8 @@ fn open_empty(
     let (maps, shapes): (Vec<_>, Vec<TopShape>) = tree.tops().filter_map(empty_top).unzip();
     let tops = maps.into_iter().collect();
     let maps = Arc::new(SpaceMaps::new(tops, HashMap::new()));
-    let (cache, mos) = open_mos(env, tree, &maps, shapes, (BlkPtr::HOLE, traits), name)?;
+    let cache = cache_over(env, tree, &maps, shapes, None)?;
+    let mos = open_mos(&cache, &maps, (BlkPtr::HOLE, traits), name)?;
     Ok((cache, mos, maps))
 }
 
@@ -339,26 +341,33 @@ pub(super) fn new_array(count: u64) -> Dnode {
     Dnode::new(ObjectType(2), bytes, INDIRECT_SHIFT, 1, 1)
 }
 
-/// The pipeline that allocates from `shapes`, and the MOS under `rootbp`, to be changed, in a pool with those
-/// traits.
-pub(super) fn open_mos(
+/// The pipeline that allocates from `shapes`, under a cache of so many bytes, or as large as the system allows.
+pub(super) fn cache_over(
     env: &Env,
     tree: &Arc<Tree>,
     maps: &Arc<SpaceMaps>,
     shapes: Vec<TopShape>,
-    (rootbp, traits): (BlkPtr, PoolTraits),
-    name: &str,
-) -> Result<(Arc<Cache>, Arc<Objset>)> {
+    cache_bytes: Option<u64>,
+) -> Result<Arc<Cache>> {
     let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
     let allocator = Allocator::new(tree.clone(), Box::new(Source(maps.clone())));
     for shape in shapes {
         allocator.add_top(shape)?;
     }
     zio.set_allocator(Arc::new(allocator));
-    let cache = crate::import::cache_for(zio, None);
+    Ok(cache_for(zio, cache_bytes))
+}
+
+/// The MOS under `rootbp`, to be changed, in a pool with those traits.
+pub(super) fn open_mos(
+    cache: &Arc<Cache>,
+    maps: &SpaceMaps,
+    (rootbp, traits): (BlkPtr, PoolTraits),
+    name: &str,
+) -> Result<Arc<Objset>> {
     let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(traits))?;
     maps.set_mos(&mos);
-    Ok((cache, mos))
+    Ok(mos)
 }
 
 /// What the features that `has` knows allow in blocks.

@@ -13,7 +13,7 @@ use format::space_map::Run;
 use zio::alloc::TopShape;
 
 use super::config::{Config, taken_off};
-use super::create::{class_of, open_mos, traits};
+use super::create::{cache_over, class_of, open_mos, traits};
 use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
@@ -72,20 +72,21 @@ impl LivePool {
     ) -> Result<Arc<LivePool>> {
         let pool = Pool::open(env, candidate, options)?;
         let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
-        LivePool::of(env, pool, name, host, options.without_log).in_pool(&candidate.name)
+        LivePool::of(env, pool, name, host, options).in_pool(&candidate.name)
     }
 
     /// `name` is what its labels call it.
-    fn of(env: &Env, pool: Pool, name: String, host: (u64, String), without_log: bool) -> Result<Arc<LivePool>> {
+    fn of(env: &Env, pool: Pool, name: String, host: (u64, String), options: &OpenOptions) -> Result<Arc<LivePool>> {
         check_writable(&pool)?;
-        let claims = find_claims(&pool, without_log)?;
+        let claims = find_claims(&pool, options.without_log)?;
         let tree = pool.tree().clone();
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
         let maps = Arc::new(SpaceMaps::new(tops, pending));
         let uberblock = pool.uberblock().clone();
         let traits = traits(&|guid| pool.features().state(guid) != FeatureState::Disabled);
-        let (cache, mos) = open_mos(env, &tree, &maps, shapes, (uberblock.rootbp, traits), pool.name())?;
+        let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
+        let mos = open_mos(&cache, &maps, (uberblock.rootbp, traits), pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
             cache.zio().set_salt(salt);
         }
