@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
-use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Scan, Shape};
+use pool::{
+    Candidate, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Scan, Shape,
+};
 use rustix::fs::{Advice, fadvise};
 use vdev::spec::Bias;
 use zpl::{NewFs, create_fs};
@@ -44,14 +46,16 @@ pub(crate) struct Bed {
     pub(crate) env: Env,
     path: PathBuf,
     log: Option<PathBuf>,
+    /// The device that [`Bed::add_cache`] adds.
+    cache: Option<PathBuf>,
     cache_bytes: u64,
 }
 
 impl Bed {
     /// With its vdev file written in full, so that no write meets a hole in the file system below.
     pub(crate) fn new(options: &Options) -> Result<Bed> {
-        let log = options.log.as_ref().map(PathBuf::from);
-        let bed = |path| Bed { env: Env::real(), path, log, cache_bytes: options.arc_mib << 20 };
+        let [log, cache] = [&options.log, &options.cache].map(|path| path.as_ref().map(PathBuf::from));
+        let bed = |path| Bed { env: Env::real(), path, log, cache, cache_bytes: options.arc_mib << 20 };
         if let Some(vdev) = &options.vdev {
             return Ok(bed(PathBuf::from(vdev)));
         }
@@ -78,8 +82,7 @@ impl Bed {
     /// A new pool, with a log device if there is one, and its file system of that compression.
     pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
         let vdev = |path: &Path, bias| -> Result<NewVdev> {
-            let leaf = NewLeaf { path: path.to_owned(), is_file: !is_disk(path)? };
-            Ok(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf] })
+            Ok(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf(path)?] })
         };
         let main = std::iter::once(vdev(&self.path, None));
         let new = NewPool {
@@ -118,11 +121,26 @@ impl Bed {
 
     /// The exported pool and its file system, open to be changed.
     pub(crate) fn import(&self) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+        self.import_with(&self.env, None)
+    }
+
+    /// The same with other tunables, and so much RAM for blocks.
+    pub(crate) fn import_with(&self, env: &Env, cache_bytes: Option<u64>) -> Result<(Arc<LivePool>, Arc<Objset>)> {
+        let options = OpenOptions { cache_bytes, ..OpenOptions::default() };
         let candidate = self.candidate(OpenMode::ReadWrite)?;
-        let pool = LivePool::import(&self.env, &candidate, &OpenOptions::default(), (1, "bench".into()))?;
+        let pool = LivePool::import(env, &candidate, &options, (1, "bench".into()))?;
+        pool.open_caches(&|path| open_device(Path::new(path), OpenMode::ReadWrite));
         pool.start();
         let set = head(&pool)?;
         Ok((pool, set))
+    }
+
+    /// Gives the pool its cache device, if there is one; says whether.
+    pub(crate) fn add_cache(&self, pool: &LivePool) -> Result<bool> {
+        let Some(path) = &self.cache else { return Ok(false) };
+        let new = NewDevices { caches: vec![leaf(path)?], ..NewDevices::default() };
+        pool.add(&new, &[(path.clone(), open_device(path, OpenMode::ReadWrite)?)].into())?;
+        Ok(true)
     }
 
     fn candidate(&self, mode: OpenMode) -> Result<Candidate> {
@@ -140,6 +158,10 @@ fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn Device>> {
             opened => return Ok(Arc::new(opened?)),
         }
     }
+}
+
+fn leaf(path: &Path) -> Result<NewLeaf> {
+    Ok(NewLeaf { path: path.to_owned(), is_file: !is_disk(path)? })
 }
 
 fn name(path: &Path) -> Result<&str> {

@@ -43,7 +43,7 @@ impl Data {
 }
 
 /// The next number after `seed`: SplitMix64.
-fn random(seed: &mut u64) -> u64 {
+pub(crate) fn random(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(GOLDEN);
     let mut z = *seed;
     z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   main   options, JSON lines     data   the bytes that are written
-//!      └─ seq, objects, sync ────▶ bed    a pool on one vdev: made, emptied from caches, opened again
+//!      └─ seq, rand, objects, sync ▶ bed   a pool on one vdev: made, emptied from caches, opened again
 //! ```
 //!
 //! Writing is measured until all of it is durable. Cold is after export, with the vdev's pages dropped.
@@ -17,6 +17,7 @@
 mod bed;
 mod data;
 mod objects;
+mod rand;
 mod seq;
 mod sync;
 
@@ -28,12 +29,14 @@ use base::{Error, Kind, Result};
 
 use bed::Bed;
 
-const USAGE: &str = "usage: engine-bench -d DIR [-s MiB] [-T seq,objects,files,sync] [-c off,lzjb,lz4,gzip-1,...]
+const USAGE: &str =
+    "usage: engine-bench -d DIR [-s MiB] [-T seq,rand,l2arc,objects,files,sync] [-c off,lzjb,lz4,gzip-1,...]
                     [-r RATIOS] [-a ARC-MiB] [-v VDEV] [-n PEER]
-                    [-l LOG] [-z SYNC-SIZES] [-j THREADS] [-t SECONDS]
+                    [-l LOG] [-z SYNC-SIZES] [-j THREADS] [-t SECONDS] [-C CACHE] [-b BLOCK-SIZES]
 -d  folder for the vdev file; -v names a ready file or block device instead, which is overwritten
 -a  RAM for the cache while reading; while writing the engine has its own limit
--l  a ready file or block device that becomes the log device of sync; -t  seconds for each of its sizes";
+-l  a ready file or block device that becomes the log device of sync; -C  one that becomes the cache device of l2arc
+-t  seconds for each size and number of threads of rand, l2arc and sync; -b  bytes of the blocks of l2arc";
 
 /// What to measure, and on what.
 pub(crate) struct Options {
@@ -50,6 +53,10 @@ pub(crate) struct Options {
     vdev: Option<String>,
     /// A ready log device.
     log: Option<String>,
+    /// A ready cache device.
+    cache: Option<String>,
+    /// Bytes of the blocks that do not fit in the cache.
+    blocks: String,
     /// Bytes of synchronous writes.
     sizes: String,
     /// How many write at once.
@@ -84,6 +91,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
         arc_mib: 4096,
         vdev: None,
         log: None,
+        cache: None,
+        blocks: "16384".into(),
         sizes: "4096".into(),
         threads: "1,16".into(),
         seconds: 3.0,
@@ -99,6 +108,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Option<Options> {
             "-r" => options.ratios = value,
             "-a" => options.arc_mib = value.parse().ok()?,
             "-v" => options.vdev = Some(value),
+            "-C" => options.cache = Some(value),
+            "-b" => options.blocks = value,
             "-l" => options.log = Some(value),
             "-z" => options.sizes = value,
             "-j" => options.threads = value,
@@ -115,6 +126,8 @@ fn run(options: &Options) -> Result<()> {
     for test in options.tests.split(',') {
         match test {
             "seq" => seq::run(options, &bed)?,
+            "rand" => rand::run_rand(options, &bed)?,
+            "l2arc" => rand::run_l2arc(options, &bed)?,
             "objects" => objects::run_objects(options, &bed)?,
             "sync" => sync::run(options, &bed)?,
             "files" => objects::run_files(options, &bed)?,

@@ -58,7 +58,7 @@ fn measure(options: &Options, bed: &Bed, data: &mut Data, ratio: &str, compressi
 }
 
 /// Writes these records from the file's start on, and waits until they are durable.
-fn fill(pool: &LivePool, file: &Object, data: &mut Data, records: std::ops::Range<u64>) -> Result<()> {
+pub(crate) fn fill(pool: &LivePool, file: &Object, data: &mut Data, records: std::ops::Range<u64>) -> Result<()> {
     for (at, n) in records.enumerate() {
         let tx = pool.txgs().begin()?;
         file.write(&tx, (at * RECORD) as u64, data.record(n))?;
@@ -66,7 +66,7 @@ fn fill(pool: &LivePool, file: &Object, data: &mut Data, records: std::ops::Rang
     pool.sync()
 }
 
-fn read(file: &Object, records: u64, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
+pub(crate) fn read(file: &Object, records: u64, mut each: impl FnMut(u64, &[u8])) -> Result<()> {
     let mut buf = vec![0; RECORD];
     for n in 0..records {
         file.read(n * RECORD as u64, &mut buf)?;
