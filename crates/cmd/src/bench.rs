@@ -1,9 +1,15 @@
 //! `cenote bench`: how fast things are, measured the way a pool would use them.
 //!
 //! - [`sync`]: synchronous writes, of a file system or of a device that may become a log
-//! - [`plot`]: what any of them draws with
+//! - [`randread`]: random reads of one device, or of two side by side
+//! - [`measure`]: how any of them measures; [`options`]: what any can be told; [`random`]: places and bytes;
+//!   [`plot`]: what any draws with
 
+mod measure;
+mod options;
 mod plot;
+mod random;
+mod randread;
 mod sync;
 
 use std::ffi::OsString;
@@ -16,12 +22,14 @@ use crate::output;
 #[command(name = "cenote bench", no_binary_name = true)]
 enum Args {
     Sync(sync::Args),
+    Randread(randread::Args),
 }
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
     let outcome = match output::parse_args(args) {
         Ok(Args::Sync(args)) => sync::run(&args),
+        Ok(Args::Randread(args)) => randread::run(&args),
         Err(code) => return code,
     };
     match outcome {

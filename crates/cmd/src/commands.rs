@@ -27,7 +27,7 @@ const COMMANDS: &[Command] = &[
     plain("stat", "show what is known of files, offline", offline::stat),
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
     plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
-    plain("bench", "measure synchronous writes of file systems and devices", bench::run),
+    plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),

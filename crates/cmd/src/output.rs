@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::sys::signal::{SigSet, Signal};
 
 /// Exit code: something that was asked for could not be done.
 pub const FAILED: u8 = 1;
@@ -16,6 +17,20 @@ pub const USAGE: u8 = 2;
 pub fn end_with_reader() {
     // SAFETY: the default action replaces Rust's choice to ignore the signal; no handler is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// From now on, and in the threads that come, SIGINT runs `act` in a thread of its own, and nothing else.
+pub fn on_interrupt(mut act: impl FnMut() + Send + 'static) {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    if signals.thread_block().is_err() {
+        return;
+    }
+    std::thread::spawn(move || {
+        while signals.wait().is_ok() {
+            act();
+        }
+    });
 }
 
 /// The arguments as `A` has them; if they are none, or ask for help, that has been said, and the exit

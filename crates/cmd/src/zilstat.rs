@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use nix::sys::signal::{SigSet, Signal};
 
 use crate::nicenum::nicebytes;
 use crate::output;
@@ -98,17 +97,10 @@ pub fn run(args: &[OsString]) -> ExitCode {
 
 /// A signal ends the command as the last line does.
 fn advise_when_interrupted(heaviest: &Arc<Mutex<Option<u64>>>) {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    if signals.thread_block().is_err() {
-        return;
-    }
     let heaviest = heaviest.clone();
-    std::thread::spawn(move || {
-        if signals.wait().is_ok() {
-            println!("\n{}", advice(*lock(&heaviest)));
-            std::process::exit(0);
-        }
+    output::on_interrupt(move || {
+        println!("\n{}", advice(*lock(&heaviest)));
+        std::process::exit(0);
     });
 }
 

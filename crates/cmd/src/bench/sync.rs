@@ -8,15 +8,19 @@
 //!
 //! Every size is measured for the same time with one thread, and then with many. The data do not compress.
 
-mod measure;
 mod show;
 mod target;
 mod verdict;
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
-use measure::{Measured, measure};
-use target::Target;
+use base::{AlignedBuf, Env};
+
+use super::measure::{Measured, Pace, measure};
+use super::options::{self, Options};
+use super::random::{STRIDE, mixed};
+use target::{Lane, Target};
 
 /// Measure synchronous writes: of a file system, or of a device that may become a log
 ///
@@ -32,9 +36,6 @@ pub struct Args {
     /// Overwrite a device
     #[arg(short, long)]
     force: bool,
-    /// Seconds for each size and number of threads
-    #[arg(short = 't', long, default_value_t = 1.0, value_parser = seconds)]
-    seconds: f64,
     /// Threads that write at the same time, after one alone
     #[arg(short = 'j', long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
@@ -44,21 +45,17 @@ pub struct Args {
     /// What the device is to make faster: a folder in the pool without a log, or one of its disks
     #[arg(long, value_name = "PATH|DEVICE")]
     against: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-    /// Draw writes a second over sizes into a file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    options: Options,
     /// A folder, or a device
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let parsed = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
-    parsed.ok_or_else(|| "not a number of seconds from 0.01 to 3600".to_owned())
-}
+/// Bytes of which each write takes others.
+const SPARE_BYTES: usize = 1 << 20;
+/// What is written begins at multiples of this, as direct access to devices demands.
+const STEP: usize = 4096;
 
 /// All that was measured of one target.
 struct Survey {
@@ -74,42 +71,86 @@ pub fn run(args: &Args) -> Result<(), String> {
     // all that can be refused is, before anything is written
     let targets: Vec<Target> =
         paths.map(|path| Target::open(path, args.as_device, args.force)).collect::<Result<_, _>>()?;
+    let is_interrupted = options::interruption();
+    let pace = args.options.pace(&is_interrupted);
     let mut surveys = Vec::new();
     for target in &targets {
-        if !args.json {
-            print!("{}", show::heading(target, args.threads));
-        }
-        surveys.push(survey(args, target)?);
+        args.options.say(show::heading(target, args.threads));
+        surveys.push(survey(args, target, pace)?);
     }
     let verdict = match surveys.as_slice() {
-        [one, other] => Some(verdict::judge(one, other)),
+        [one, other] if !is_interrupted.load(Ordering::Relaxed) => Some(verdict::judge(one, other)),
         _ => None,
     };
-    if args.json {
-        println!("{}", show::json(&surveys, verdict.as_ref()));
-    } else {
-        surveys.iter().filter_map(verdict::warning).for_each(|line| println!("\n{line}"));
-        verdict.iter().for_each(|verdict| println!("\n{verdict}"));
-    }
-    match &args.svg {
-        Some(path) => std::fs::write(path, show::chart(&surveys).svg()).map_err(|e| format!("{}: {e}", path.display())),
-        None => Ok(()),
-    }
+    surveys.iter().filter_map(verdict::warning).for_each(|line| args.options.say(format_args!("\n{line}\n")));
+    verdict.iter().for_each(|verdict| args.options.say(format_args!("\n{verdict}\n")));
+    args.options.finish(show::json(&surveys, verdict.as_ref()), &show::chart(&surveys), &is_interrupted)
 }
 
-/// Measures all sizes, and prints each as soon as it is known.
-fn survey(args: &Args, target: &Target) -> Result<Survey, String> {
+/// Measures all sizes until interrupted, and prints each as soon as it is known.
+fn survey(args: &Args, target: &Target, pace: Pace) -> Result<Survey, String> {
     let failed = |e: base::Error| format!("{}: {e}", target.path());
     target.prepare().map_err(failed)?;
-    let mut rows = Vec::new();
+    let mut survey = Survey { path: target.path().to_owned(), kind: target.kind(), rows: Vec::new() };
     for size in target.sizes() {
-        let before = rows.len();
+        let before = survey.rows.len();
         for threads in if args.threads == 1 { vec![1] } else { vec![1, args.threads] } {
-            rows.push(measure(target, size, threads, args.seconds).map_err(failed)?);
+            match measure_writes(target, size, threads, pace).map_err(failed)? {
+                Some(measured) => survey.rows.push(measured),
+                None => return Ok(survey),
+            }
         }
-        if !args.json {
-            print!("{}", show::row(&rows[before..]));
-        }
+        args.options.say(show::row(&survey.rows[before..]));
     }
-    Ok(Survey { path: target.path().to_owned(), kind: target.kind(), rows })
+    Ok(survey)
+}
+
+/// Measures one size with so many threads.
+fn measure_writes(target: &Target, size: u64, threads: u32, pace: Pace) -> base::Result<Option<Measured>> {
+    let lanes: Vec<(u32, Lane)> =
+        (0..threads).map(|thread| Ok((thread, target.lane(thread, threads, size)?))).collect::<base::Result<_>>()?;
+    let bytes = noise(size as usize + SPARE_BYTES, Env::real().random());
+    measure(size, lanes, pace, |(thread, lane), n| {
+        let from = (n as usize * 31 + *thread as usize * 17) * STEP % SPARE_BYTES;
+        lane.put(n, &bytes[from..from + size as usize])
+    })
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize, mut seed: u64) -> AlignedBuf {
+    let mut bytes = AlignedBuf::zeroed(len);
+    for word in bytes.chunks_mut(8) {
+        seed = seed.wrapping_add(STRIDE);
+        word.copy_from_slice(&mixed(seed).to_le_bytes()[..word.len()]);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::options::tests::quick;
+    use super::*;
+
+    #[test]
+    fn noise_does_not_compress() {
+        let bytes = noise(100_003, 5);
+        let mut counts = [0; 256];
+        bytes.iter().for_each(|byte| counts[usize::from(*byte)] += 1);
+        assert!(counts.iter().all(|count| (200..600).contains(count)), "{counts:?}");
+        assert!(bytes[..50_000] != noise(100_003, 6)[..50_000]);
+    }
+
+    #[test]
+    fn a_folder_is_measured_and_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target::open(dir.path(), false, false).unwrap();
+        let is_interrupted = AtomicBool::new(false);
+        let measured = measure_writes(&target, 100, 3, quick(None).pace(&is_interrupted)).unwrap().unwrap();
+        assert!(measured.count >= 3 && measured.percentiles_ns[0] > 0, "{measured:?}");
+        is_interrupted.store(true, Ordering::Relaxed);
+        assert!(measure_writes(&target, 100, 3, quick(None).pace(&is_interrupted)).unwrap().is_none());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::options::{last_part, rate_text};
 use super::super::plot::{Chart, Line};
 use super::target::Target;
 use super::verdict::Verdict;
@@ -26,27 +27,15 @@ pub fn row(measured: &[Measured]) -> String {
     let mut line = format!("{:>6}", measured.first().map_or(String::new(), |row| nicebytes(row.size)));
     for row in measured {
         let [p50, p99, p999] = row.percentiles_ns.map(nicetime);
-        let bytes = nicebytes((row.rate() * row.size as f64) as u64);
-        line += &format!("{:>10}{bytes:>9}{p50:>10}{p99:>8}{p999:>8}", rate(row.rate()));
+        let bytes = nicebytes(row.bytes_rate() as u64);
+        line += &format!("{:>10}{bytes:>9}{p50:>10}{p99:>8}{p999:>8}", rate_text(row.rate()));
     }
     line.trim_end().to_owned() + "\n"
 }
 
-fn rate(rate: f64) -> String {
-    if rate < 10.0 { format!("{rate:.1}") } else { format!("{rate:.0}") }
-}
-
 /// Everything.
 pub fn json(surveys: &[Survey], verdict: Option<&Verdict>) -> Value {
-    let row = |row: &Measured| {
-        let [p50, p99, p999] = row.percentiles_ns;
-        json!({
-            "size": row.size, "threads": row.threads, "writes": row.count, "seconds": row.seconds,
-            "writes_per_s": row.rate(), "bytes_per_s": row.rate() * row.size as f64,
-            "p50_ns": p50, "p99_ns": p99, "p99.9_ns": p999,
-        })
-    };
-    let survey = |survey: &Survey| json!({ "path": survey.path, "kind": survey.kind, "results": survey.rows.iter().map(row).collect::<Vec<_>>() });
+    let survey = |survey: &Survey| json!({ "path": survey.path, "kind": survey.kind, "results": survey.rows.iter().map(|row| row.json("writes")).collect::<Vec<_>>() });
     let mut all = json!({ "targets": surveys.iter().map(survey).collect::<Vec<_>>() });
     if let Some(verdict) = verdict {
         let factor = |(threads, factor): &(u32, f64)| json!({ "threads": threads, "factor": factor });
@@ -67,7 +56,7 @@ pub fn chart(surveys: &[Survey]) -> Chart {
         threads.sort_unstable();
         threads.dedup();
         let of = |n: u32| survey.rows.iter().filter(move |row| row.threads == n).map(|row| (row.size, row.rate()));
-        let name = survey.path.rsplit('/').next().unwrap_or_default();
+        let name = last_part(&survey.path);
         lines.extend(
             threads
                 .into_iter()

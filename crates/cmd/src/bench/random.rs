@@ -1,0 +1,106 @@
+//! Random numbers, and random orders in which nothing comes twice.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What the seed of SplitMix64 grows by.
+pub const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Rounds of the network: so many mix every bit with every other.
+const ROUNDS: u64 = 4;
+
+/// The mixing of SplitMix64.
+pub fn mixed(mut z: u64) -> u64 {
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// The numbers below `count` in random order, for threads that take one after the other; when all have been taken,
+/// they come again in another order.
+///
+/// It needs no memory: a Feistel network turns the numbers of so many bits into one another, and what comes out too
+/// large goes in again.
+pub struct Order {
+    count: u64,
+    /// Bits of each half of a number.
+    half_bits: u32,
+    seed: u64,
+    taken: AtomicU64,
+}
+
+impl Order {
+    /// Of `count` numbers: one at least, and less than 2^62.
+    pub fn new(count: u64, seed: u64) -> Order {
+        let bits = (count - 1).checked_ilog2().map_or(1, |log| log + 1);
+        Order { count, half_bits: bits.div_ceil(2), seed, taken: AtomicU64::new(0) }
+    }
+
+    /// The next number.
+    pub fn take(&self) -> u64 {
+        let n = self.taken.fetch_add(1, Ordering::Relaxed);
+        let key = mixed(self.seed.wrapping_add(n / self.count));
+        let mut number = self.permuted(key, n % self.count);
+        while number >= self.count {
+            number = self.permuted(key, number);
+        }
+        number
+    }
+
+    /// Whether any number has been taken twice.
+    pub fn has_repeated(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) > self.count
+    }
+
+    fn permuted(&self, key: u64, number: u64) -> u64 {
+        let mask = (1 << self.half_bits) - 1;
+        let (mut left, mut right) = (number >> self.half_bits, number & mask);
+        for round in 1..=ROUNDS {
+            let f = mixed(key.wrapping_add(round.wrapping_mul(STRIDE)) ^ right);
+            (left, right) = (right, left ^ (f & mask));
+        }
+        left << self.half_bits | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_comes_twice_before_all_have_come() {
+        for count in [1, 2, 3, 5, 1000, 4096, 4097] {
+            let order = Order::new(count, 7);
+            let round = || -> Vec<u64> { (0..count).map(|_| order.take()).collect() };
+            let (one, two) = (round(), round());
+            for mut numbers in [one.clone(), two.clone()] {
+                numbers.sort_unstable();
+                assert!(numbers.into_iter().eq(0..count), "{count}");
+            }
+            assert!(count < 100 || one != two);
+        }
+    }
+
+    #[test]
+    fn neighbours_are_rare() {
+        let order = Order::new(100_000, 3);
+        let numbers: Vec<u64> = (0..10_000).map(|_| order.take()).collect();
+        let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 100).count();
+        assert!(near < 100, "{near}, where 20 are to be expected");
+        let mean = numbers.iter().sum::<u64>() / 10_000;
+        assert!((45_000..55_000).contains(&mean), "{mean}");
+        assert!(!order.has_repeated());
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let order = Order::new(10_000, 1);
+        let mut all: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| (0..2500).map(|_| order.take()).collect::<Vec<u64>>())).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        all.sort_unstable();
+        assert!(all.into_iter().eq(0..10_000) && !order.has_repeated());
+        order.take();
+        assert!(order.has_repeated());
+    }
+}
