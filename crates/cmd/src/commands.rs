@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{bench, inspect, offline, output, serve, zdb, zfs, zilstat, zpool};
+use crate::{bench, exporter, inspect, offline, output, serve, zdb, zfs, zilstat, zpool};
 
 /// One command of the program.
 struct Command {
@@ -31,6 +31,10 @@ const COMMANDS: &[Command] = &[
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),
+    Command {
+        ends_with_reader: false,
+        ..plain("exporter", "serve counters of all pools in use to Prometheus", exporter::run)
+    },
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
     plain("mount-helper", "", serve::mount_helper::run),
     plain("help", "show this list", help),

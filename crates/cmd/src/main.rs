@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   cenote ls ...      ─┐
-//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | zdb | zpool | zfs | serve
+//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | exporter | zdb | zpool | zfs | serve
 //!   zpool ... (a link) ─┘
 //! ```
 //!
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
+//! - [`exporter`]: tells Prometheus what they count.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
@@ -16,6 +17,7 @@
 
 mod bench;
 mod commands;
+mod exporter;
 mod getopt;
 mod inspect;
 mod nicenum;

@@ -19,10 +19,11 @@ pub fn end_with_reader() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// From now on, and in the threads that come, SIGINT runs `act` in a thread of its own, and nothing else.
+/// From now on, and in the threads that come, SIGINT and SIGTERM run `act` in a thread of its own, and nothing else.
 pub fn on_interrupt(mut act: impl FnMut() + Send + 'static) {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
     if signals.thread_block().is_err() {
         return;
     }

@@ -20,7 +20,7 @@
 pub mod cachefile;
 pub mod client;
 pub mod daemon;
-mod kstat;
+pub mod kstat;
 pub mod leftovers;
 pub mod live;
 pub mod locks;
@@ -28,7 +28,7 @@ pub mod mount_helper;
 mod mounts;
 mod rundir;
 mod served;
-mod server;
+pub mod server;
 mod source;
 pub mod wire;
 

@@ -28,7 +28,7 @@ mod labelclear;
 mod leaves;
 mod list;
 mod manage;
-mod names;
+pub mod names;
 pub mod pool_props;
 pub mod pools;
 mod props;

@@ -53,7 +53,7 @@ impl Options {
     }
 }
 
-/// Becomes true with the first SIGINT; the second one ends the program at once, whatever a device does.
+/// Becomes true with the first SIGINT or SIGTERM; the second one ends the program at once, whatever a device does.
 pub fn interruption() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = flag.clone();

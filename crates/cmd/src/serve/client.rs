@@ -1,6 +1,7 @@
 //! Asking the processes of imported pools.
 
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
@@ -38,6 +39,30 @@ pub fn hellos() -> Result<Vec<Hello>> {
     Ok(hellos)
 }
 
+/// Asks the processes of all imported pools at the same time. Those that do not greet are errors, and so is every
+/// answer that takes longer than `time`.
+pub fn each<T: Send>(time: Duration, ask: impl Fn(Connection) -> Result<T> + Sync) -> Result<Vec<Result<T>>> {
+    let Some(dir) = RunDir::find()? else { return Ok(Vec::new()) };
+    let stems = dir.sockets()?;
+    let limited = |connection: Connection| {
+        connection.stream.set_read_timeout(Some(time))?;
+        connection.stream.set_write_timeout(Some(time))?;
+        ask(connection)
+    };
+    let one = |stem: &String| Some(greet_within(time, &dir, stem).transpose()?.and_then(limited));
+    let lost = || Some(Err(Error::new(Kind::Io, "a thread that asks has panicked")));
+    let answers = std::thread::scope(|scope| {
+        let threads: Vec<_> = stems.iter().map(|stem| scope.spawn(|| one(stem))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+    });
+    Ok(answers)
+}
+
+/// The folder of all processes; `None` if there are none.
+pub fn folder() -> Result<Option<PathBuf>> {
+    Ok(RunDir::find()?.map(|dir| dir.path().to_owned()))
+}
+
 /// Connects to the process of the pool `name`; `None` if no such pool is imported.
 pub fn connect(name: &str) -> Result<Option<Connection>> {
     let Some(dir) = RunDir::find()? else { return Ok(None) };
@@ -46,8 +71,12 @@ pub fn connect(name: &str) -> Result<Option<Connection>> {
 
 /// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
 pub(super) fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
+    greet_within(HELLO_TIME, dir, stem)
+}
+
+fn greet_within(time: Duration, dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
     let Some(stream) = dir.connect(stem)? else { return Ok(None) };
-    match Connection::greet(stream) {
+    match Connection::greet(stream, time) {
         Err(error) if is_reset(&error) => Ok(None),
         Err(error) if error.kind() == Kind::Io => {
             Err(Error::new(Kind::Io, format!("the process of pool '{stem}' does not greet")).with_source(error))
@@ -63,8 +92,8 @@ fn is_reset(error: &Error) -> bool {
 }
 
 impl Connection {
-    fn greet(mut stream: UnixStream) -> Result<Connection> {
-        stream.set_read_timeout(Some(HELLO_TIME))?;
+    fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
+        stream.set_read_timeout(Some(time))?;
         let hello: Option<Hello> = wire::receive(&mut stream, wire::REQUEST_BYTES_MAX)?;
         let hello = hello.ok_or_else(|| Error::new(Kind::Permission, "the pool's process refuses to talk"))?;
         if hello.protocol != wire::PROTOCOL {

@@ -15,6 +15,8 @@
 //! Format: a line about the table, one with the names of the columns, and a line for each value. Source: kstat(9)
 //! as OpenZFS shows it on Linux, `KSTAT_TYPE_NAMED`.
 
+mod read;
+
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io;
@@ -22,9 +24,13 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+pub use read::{Table, read};
+
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
 /// name can have.
 const SHARED: [&str; 5] = ["zil", "arcstats", "zfetchstats", "vdev_cache_stats", "dmu_tx"];
+/// Where the files are, below the folder of all processes.
+const ZFS: &str = "spl/kstat/zfs";
 /// How often files are written.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// The age of files that nobody writes any more.
@@ -79,36 +85,37 @@ impl Kstat {
 /// The files of one pool; dropping it removes them.
 pub struct Files {
     zfs: PathBuf,
-    folder: String,
+    own: PathBuf,
+}
+
+/// The folder of a pool, below that of all processes.
+fn folder(run: &Path, pool: &str) -> PathBuf {
+    let zfs = run.join(ZFS);
+    if SHARED.contains(&pool) { zfs.join(format!("{pool}@")) } else { zfs.join(pool) }
 }
 
 impl Files {
     /// Those of a pool, below the folder of all processes. What one before has left is removed.
     pub fn new(run: &Path, pool: &str) -> io::Result<Files> {
-        let folder = if SHARED.contains(&pool) { format!("{pool}@") } else { pool.to_owned() };
-        let files = Files { zfs: run.join("spl/kstat/zfs"), folder };
+        let files = Files { zfs: run.join(ZFS), own: folder(run, pool) };
         files.remove();
-        DirBuilder::new().recursive(true).mode(0o755).create(files.own())?;
+        DirBuilder::new().recursive(true).mode(0o755).create(&files.own)?;
         Ok(files)
-    }
-
-    fn own(&self) -> PathBuf {
-        self.zfs.join(&self.folder)
     }
 
     fn remove(&self) {
         // there may be none
-        let _ = std::fs::remove_dir_all(self.own());
+        let _ = std::fs::remove_dir_all(&self.own);
     }
 
     /// Writes the tables: `own` those of the pool, `shared` what it adds to those of all pools. Tables that it has
     /// no more are removed.
     pub fn write(&self, own: &[Kstat], shared: &[Kstat], now_ns: u64) -> io::Result<()> {
         for kstat in own.iter().chain(shared) {
-            replace(&self.own().join(&kstat.name), &kstat.file(now_ns))?;
+            replace(&self.own.join(&kstat.name), &kstat.file(now_ns))?;
         }
         let is_known = |name: &str| own.iter().chain(shared).any(|kstat| kstat.name == name);
-        for entry in std::fs::read_dir(self.own())? {
+        for entry in std::fs::read_dir(&self.own)? {
             let entry = entry?;
             if !entry.file_name().to_str().is_some_and(is_known) {
                 std::fs::remove_file(entry.path())?;

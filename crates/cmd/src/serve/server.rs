@@ -32,10 +32,11 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
                 continue;
             }
         };
-        if !is_friend(&stream) || count.load(Ordering::Relaxed) >= CONNECTIONS_MAX {
+        if !is_friend(&stream) {
             continue;
         }
-        let (served, hello, slot) = (served.clone(), hello.clone(), Slot::take(&count));
+        let Some(slot) = Slot::take(&count, CONNECTIONS_MAX) else { continue };
+        let (served, hello) = (served.clone(), hello.clone());
         let talk = move || {
             let _slot = slot;
             if let Err(e) = talk(stream, &served, &hello) {
@@ -49,12 +50,16 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
 }
 
 /// A connection that counts.
-struct Slot(Arc<AtomicUsize>);
+pub struct Slot(Arc<AtomicUsize>);
 
 impl Slot {
-    fn take(count: &Arc<AtomicUsize>) -> Slot {
+    /// `None` if there are so many already. Only one thread may take slots.
+    pub fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Slot> {
+        if count.load(Ordering::Relaxed) >= max {
+            return None;
+        }
         count.fetch_add(1, Ordering::Relaxed);
-        Slot(count.clone())
+        Some(Slot(count.clone()))
     }
 }
 

@@ -1,0 +1,177 @@
+//! The exporter as Prometheus meets it: two pools in use, and a page that is read strictly.
+
+use std::collections::{HashMap, HashSet};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::World;
+
+/// A running exporter; dropping it kills it.
+struct Exporter(Child);
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+impl World {
+    fn exporter_command(&self, listen: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.args(["exporter", "--listen", listen]).env("CENOTE_RUN", self.dir.join("run"));
+        command
+    }
+
+    /// Starts one, and says where it tells that it listens.
+    fn exporter(&self, listen: &str) -> (Exporter, String) {
+        let mut child = self.exporter_command(listen).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (Exporter(child), line.trim_end().strip_prefix("listening at ").unwrap().to_owned())
+    }
+
+    /// A counter of a pool, as soon as its process has written it.
+    fn kstat(&self, pool: &str, table: &str, name: &str) -> u64 {
+        let path = self.dir.join("run/spl/kstat/zfs").join(pool).join(table);
+        let file = loop {
+            match std::fs::read_to_string(&path) {
+                Ok(file) => break file,
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            }
+        };
+        let line = file.lines().find(|line| line.split_whitespace().next() == Some(name)).unwrap();
+        line.split_whitespace().last().unwrap().parse().unwrap()
+    }
+}
+
+/// Head and body of what a request is answered.
+fn talk(mut conn: impl Read + Write, request: &str) -> (String, String) {
+    conn.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    conn.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), body.to_owned())
+}
+
+/// The values of a page, by name and labels. Every line is looked at as the format demands.
+fn values(page: &str) -> HashMap<String, f64> {
+    let mut values = HashMap::new();
+    let (mut helped, mut typed) = (HashSet::new(), HashMap::new());
+    let mut current = String::new();
+    assert!(page.ends_with('\n'));
+    for line in page.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(helped.insert(name.to_owned()) && !help.is_empty(), "{line}");
+            current = name.to_owned();
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(name == current && ["counter", "gauge"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert_eq!(typed.insert(name.to_owned(), kind.to_owned()), None, "{line}");
+        } else {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').map_or((series, None), |(name, rest)| (name, Some(rest)));
+            assert!(name == current && typed.contains_key(name), "{line}");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') && name.starts_with("cenote_"),
+                "{line}"
+            );
+            labels.into_iter().for_each(|labels| check_labels(labels.strip_suffix('}').unwrap(), line));
+            assert_eq!(values.insert(series.to_owned(), value.parse().unwrap()), None, "{line}");
+        }
+    }
+    values
+}
+
+/// `name="value",...`, where `\`, `"` and line feeds are escaped.
+fn check_labels(mut rest: &str, line: &str) {
+    loop {
+        let (name, value) = rest.split_once("=\"").expect(line);
+        assert!(!name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{line}");
+        let mut chars = value.char_indices();
+        let end = loop {
+            match chars.next().expect(line) {
+                (at, '"') => break at,
+                (_, '\\') => assert!(matches!(chars.next(), Some((_, '\\' | '"' | 'n'))), "{line}"),
+                _ => {}
+            }
+        };
+        match &value[end + 1..] {
+            "" => return,
+            more => rest = more.strip_prefix(',').expect(line),
+        }
+    }
+}
+
+#[test]
+fn pools_are_told_to_prometheus() {
+    let world = World::new("exporter", &["mirror", "single"]);
+    let socket = world.dir.join("prom.sock");
+    let (mut unix, _) = world.exporter(socket.to_str().unwrap());
+    let (_tcp, url) = world.exporter("127.0.0.1:0");
+    let address = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;version=0.0.4\r\n\r\n";
+    let scrape = || {
+        let answers =
+            [talk(TcpStream::connect(address).unwrap(), request), talk(UnixStream::connect(&socket).unwrap(), request)];
+        answers.map(|(head, body)| {
+            assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+            assert!(head.contains("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"), "{head}");
+            assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{head}");
+            values(&body)
+        })
+    };
+    assert!(scrape().iter().all(|page| page.len() == 2 && page["cenote_exporter_silent_pools"] == 0.0), "no pool yet");
+
+    world.check("import -N -o readonly=on -d DIR/mirror t_mirror", 0, "");
+    world.check("import -N -d DIR/single t_single", 0, "");
+    for pool in ["t_mirror", "t_single"] {
+        let before = world.kstat(pool, "arcstats", "hits");
+        let pages = scrape();
+        let after = world.kstat(pool, "arcstats", "hits");
+        for page in &pages {
+            let hits = page[&format!("cenote_arc_hits_total{{pool=\"{pool}\"}}")];
+            assert!((before as f64..=after as f64).contains(&hits), "{before} {hits} {after}");
+            assert_eq!(page[&format!("cenote_pool_state{{pool=\"{pool}\",state=\"online\"}}")], 1.0);
+            assert_eq!(page[&format!("cenote_pool_state{{pool=\"{pool}\",state=\"degraded\"}}")], 0.0);
+        }
+    }
+    assert!(world.kstat("t_single", "arcstats", "hits") > 0);
+    let [page, _] = scrape();
+    assert_eq!(page["cenote_pool_writable{pool=\"t_mirror\"}"], 0.0);
+    assert_eq!(page["cenote_pool_writable{pool=\"t_single\"}"], 1.0);
+    let size = String::from_utf8(world.zpool("list -Hpo size t_mirror").stdout).unwrap();
+    assert_eq!(page["cenote_pool_size_bytes{pool=\"t_mirror\"}"], size.trim().parse::<f64>().unwrap());
+    assert_eq!(page["cenote_vdev_state{pool=\"t_mirror\",vdev=\"mirror-0\",state=\"online\"}"], 1.0);
+    let leaf = format!("pool=\"t_mirror\",vdev=\"{}/vda.img\"", world.dir.join("mirror").display());
+    assert!(page[&format!("cenote_vdev_operations_total{{{leaf},op=\"read\"}}")] > 0.0, "its labels at least");
+    assert_eq!(page[&format!("cenote_vdev_errors_total{{{leaf},type=\"checksum\"}}")], 0.0);
+
+    let (head, _) = talk(TcpStream::connect(address).unwrap(), "DELETE /metrics HTTP/1.1\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
+    let (head, _) = talk(UnixStream::connect(&socket).unwrap(), "\r\n\r\nnonsense\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    world.check("export t_mirror", 0, "");
+    assert!(scrape().iter().all(|page| page.keys().all(|series| !series.contains("t_mirror"))));
+
+    // it takes its socket along
+    assert!(Command::new("kill").arg(unix.0.id().to_string()).status().unwrap().success());
+    assert!(unix.0.wait().unwrap().success() && !socket.exists());
+}
+
+#[test]
+fn others_are_not_listened_to() {
+    let world = World::new("exporter-refused", &[]);
+    let complaint = |listen: &str| -> (Option<i32>, String) {
+        let Output { status, stderr, .. } = world.exporter_command(listen).output().unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
+    };
+    let (code, text) = complaint("0.0.0.0:9134");
+    assert!(code == Some(2) && text.contains("only loopback addresses"), "{text}");
+    let (code, text) = complaint("/nonexistent/folder/sock");
+    assert!(code == Some(1) && text.starts_with("cenote exporter: /nonexistent/folder/sock: "), "{text}");
+}
