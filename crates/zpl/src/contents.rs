@@ -38,8 +38,9 @@ impl File {
         if room == 0 && !data.is_empty() {
             return Err(too_big());
         }
-        let written = self.write_steps(zpl, offset, data.part(0..room));
-        zpl.settled(self.ino(), written)
+        let written = self.write_steps(zpl, offset, data.part(0..room))?;
+        zpl.counters.written(written);
+        zpl.settled(self.ino(), Ok(written))
     }
 
     fn write_steps(&self, zpl: &Zpl, offset: u64, data: Data<'_>) -> Result<usize> {
@@ -76,8 +77,9 @@ impl File {
             op.log_write(self.ino(), generation, at, data.len() as u64);
             Ok(at)
         };
-        let at = zpl.placed(self.ino(), append());
-        zpl.settled(self.ino(), at)
+        let at = zpl.placed(self.ino(), append())?;
+        zpl.counters.written(data.len());
+        zpl.settled(self.ino(), Ok(at))
     }
 
     /// Does to `len` bytes from `offset` on what `how` says. Errors: `Invalid` for no bytes; `TooBig`,

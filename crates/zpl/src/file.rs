@@ -1,10 +1,12 @@
 //! Contents of regular files.
 
+use std::sync::Arc;
+
 use base::{Error, Kind, Piece, Result};
 use dmu::Object;
 use format::sa::Attr;
 
-use crate::{FileKind, Zpl};
+use crate::{Counters, FileKind, Zpl};
 
 /// An open file: its size and where its blocks are. Reads may run in parallel.
 ///
@@ -12,6 +14,7 @@ use crate::{FileKind, Zpl};
 pub struct File {
     object: Object,
     size: u64,
+    counters: Arc<Counters>,
     /// The file system, if it can be changed.
     zpl: Option<Zpl>,
 }
@@ -32,7 +35,8 @@ impl Zpl {
         }
         let size = attrs.u64(Attr::Size)?;
         drop(attrs);
-        Ok(File { object: node.into_object(), size, zpl: self.is_writable().then(|| self.clone()) })
+        let zpl = self.is_writable().then(|| self.clone());
+        Ok(File { object: node.into_object(), size, counters: self.counters.clone(), zpl })
     }
 }
 
@@ -65,6 +69,7 @@ impl File {
         self.with(|object, size| {
             let len = buf.len().min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
             object.read(offset, &mut buf[..len])?;
+            self.counters.read(len);
             Ok(len)
         })
     }
@@ -73,7 +78,9 @@ impl File {
     pub fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
         self.with(|object, size| {
             let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
-            object.read_pieces(offset, len)
+            let pieces = object.read_pieces(offset, len)?;
+            self.counters.read(len);
+            Ok(pieces)
         })
     }
 

@@ -25,6 +25,7 @@
 mod attrs;
 mod change;
 mod contents;
+mod counters;
 mod create;
 mod create_fs;
 mod dir;
@@ -56,6 +57,7 @@ use format::objset::ObjsetType;
 use format::sa::Registry;
 
 pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
+pub use counters::{Counters, Counts};
 pub use create_fs::create_fs;
 pub use dir::DirEntry;
 pub use file::File;
@@ -76,6 +78,7 @@ pub struct Zpl {
     registry: Arc<RwLock<Arc<Registry>>>,
     domains: Arc<OnceLock<Domains>>,
     visible: Visible,
+    counters: Arc<Counters>,
     /// What is needed to change it, if it may be changed.
     live: Option<Arc<Live>>,
 }
@@ -98,6 +101,7 @@ impl Zpl {
             registry: Arc::new(RwLock::new(Arc::new(registry))),
             domains: Arc::default(),
             visible: Visible::default(),
+            counters: Arc::default(),
             live: None,
         })
     }
@@ -120,6 +124,11 @@ impl Zpl {
     /// What the master node says.
     pub fn master(&self) -> &Master {
         &self.master
+    }
+
+    /// How much it is used.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
     }
 
     /// The attributes and layouts known now.

@@ -69,7 +69,9 @@ impl Op<'_> {
     pub(crate) fn queue_add(&self, ino: u64) -> Result<()> {
         let _held = self.live.queue();
         let queue = self.zpl.objset.object(self.zpl.master.delete_queue)?;
-        Editor::new(&queue.changing(&self.tx)).set(key(ino).as_bytes(), &Value::one(ino))
+        Editor::new(&queue.changing(&self.tx)).set(key(ino).as_bytes(), &Value::one(ino))?;
+        self.zpl.counters.queued();
+        Ok(())
     }
 
     /// Takes an object out of the queue, if it is in it.
@@ -77,8 +79,8 @@ impl Op<'_> {
         let _held = self.live.queue();
         let queue = self.zpl.objset.object(self.zpl.master.delete_queue)?;
         match Editor::new(&queue.changing(&self.tx)).remove(key(ino).as_bytes()) {
-            Err(error) if error.kind() != Kind::NotFound => Err(error),
-            _ => Ok(()),
+            Err(error) if error.kind() == Kind::NotFound => Ok(()),
+            removed => removed.map(|_| self.zpl.counters.unqueued()),
         }
     }
 

@@ -2,18 +2,19 @@
 //! `/proc/spl/kstat`: the folder of all processes, RUN, can stand in for `/proc`.
 //!
 //! ```text
-//!   RUN/spl/kstat/zfs/zil, arcstats,         all imported pools together
+//!   RUN/spl/kstat/zfs/zil, arcstats, dbufstats,  all imported pools together
 //!     zfetchstats, dmu_tx, vdev_cache_stats
-//!   RUN/spl/kstat/zfs/POOL/zil               what the process of this pool adds to it
-//!   RUN/spl/kstat/zfs/POOL/objset-0x36       of one dataset
+//!   RUN/spl/kstat/zfs/POOL/zil                   what the process of this pool adds to it
+//!   RUN/spl/kstat/zfs/POOL/io                    reads and writes of its vdevs
+//!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
 //! ```
 //!
 //! The process of each pool writes its own files every second, and adds up what those of all pools say. What no
 //! process has written for [`STALE`] is of one that was killed, and does not count. Each file is replaced as a
 //! whole, so that nobody reads half of one.
 //!
-//! Format: a line about the table, one with the names of the columns, and a line for each value. Source: kstat(9)
-//! as OpenZFS shows it on Linux, `KSTAT_TYPE_NAMED`.
+//! Format: a line about the table, one with the names of the columns, and a line for each value
+//! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`). Source: kstat(9) as OpenZFS shows it on Linux.
 
 mod read;
 
@@ -28,13 +29,21 @@ pub use read::{Table, read};
 
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
 /// name can have.
-const SHARED: [&str; 5] = ["zil", "arcstats", "zfetchstats", "vdev_cache_stats", "dmu_tx"];
+const SHARED: [&str; 6] = ["zil", "arcstats", "dbufstats", "zfetchstats", "vdev_cache_stats", "dmu_tx"];
 /// Where the files are, below the folder of all processes.
 const ZFS: &str = "spl/kstat/zfs";
 /// How often files are written.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// The age of files that nobody writes any more.
 const STALE: Duration = Duration::from_secs(10);
+/// Columns of a table of reads and writes: their counts, times that they waited and took in nanoseconds, how many
+/// do so now.
+const IO_COLUMNS: [&str; 12] = [
+    "nread", "nwritten", "reads", "writes", "wtime", "wlentime", "wupdate", "rtime", "rlentime", "rupdate", "wcnt",
+    "rcnt",
+];
+/// Levels of the blocks of an object that `dbufstats` knows.
+const LEVELS: usize = 12;
 /// Numbers of the types of values: KSTAT_DATA_UINT64 and KSTAT_DATA_STRING.
 const TYPE_U64: u8 = 4;
 const TYPE_STRING: u8 = 7;
@@ -43,22 +52,59 @@ const TYPE_STRING: u8 = 7;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kstat {
     /// Its file.
-    pub name: String,
+    name: String,
     /// A text at its beginning: a name and a value.
-    pub text: Option<(&'static str, String)>,
+    text: Option<(&'static str, String)>,
     /// Names and values.
-    pub values: Vec<(String, u64)>,
+    values: Vec<(String, u64)>,
+    /// All values are in one line.
+    is_io: bool,
 }
 
 impl Kstat {
     /// A table of numbers.
     pub fn new(name: impl Into<String>, values: impl IntoIterator<Item = (impl Into<String>, u64)>) -> Kstat {
         let values = values.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Kstat { name: name.into(), text: None, values }
+        Kstat { name: name.into(), text: None, values, is_io: false }
+    }
+
+    /// The table of a dataset, by the number of its object.
+    pub fn of_dataset(id: u64, name: String, values: impl IntoIterator<Item = (&'static str, u64)>) -> Kstat {
+        Kstat { text: Some(("dataset_name", name)), ..Kstat::new(format!("objset-{id:#x}"), values) }
+    }
+
+    /// The table `io`. The columns that `values` lacks are 0: how long all requests together waited and took is not
+    /// known.
+    pub fn io(values: &[(&str, u64)]) -> Kstat {
+        let value = |column: &str| values.iter().find(|(name, _)| *name == column).map_or(0, |(_, value)| *value);
+        Kstat { is_io: true, ..Kstat::new("io", IO_COLUMNS.map(|column| (column, value(column)))) }
+    }
+
+    /// The table `dbufstats`, all 0: there is no cache of buffers above that of blocks, which keeps them
+    /// decompressed. Programs that read it expect every name.
+    pub fn dbufs() -> Kstat {
+        let cache = ["count", "size_bytes", "size_bytes_max", "target_bytes", "lowater_bytes", "hiwater_bytes"];
+        let levels = (0..LEVELS).flat_map(|level| ["", "_bytes"].map(|unit| format!("cache_level_{level}{unit}")));
+        let hash = ["hits", "misses", "collisions", "elements", "elements_max", "chains", "chain_max", "insert_race"];
+        let metadata = ["count", "size_bytes", "size_bytes_max", "overflow"];
+        let names = (cache.iter().map(|name| format!("cache_{name}")))
+            .chain(["cache_total_evicts".to_owned()])
+            .chain(levels)
+            .chain(hash.iter().map(|name| format!("hash_{name}")))
+            .chain(metadata.iter().map(|name| format!("metadata_cache_{name}")));
+        Kstat::new("dbufstats", names.map(|name| (name, 0)))
     }
 
     /// As it is in the file, `now_ns` after the process began.
     fn file(&self, now_ns: u64) -> String {
+        if self.is_io {
+            let line = |cells: &mut dyn Iterator<Item = String>| {
+                cells.map(|cell| format!("{cell:<8}")).collect::<Vec<_>>().join(" ") + "\n"
+            };
+            let names = line(&mut self.values.iter().map(|(name, _)| name.clone()));
+            let values = line(&mut self.values.iter().map(|(_, value)| value.to_string()));
+            return format!("0 3 0x00 1 80 0 {now_ns}\n{names}{values}");
+        }
         let count = self.values.len() + usize::from(self.text.is_some());
         // each value takes 48 bytes in the kernel
         let mut out = format!("0 1 0x01 {count} {} 0 {now_ns}\n", count * 48);
@@ -154,9 +200,10 @@ impl Drop for Files {
     }
 }
 
-/// Replaces a file as a whole.
+/// Replaces a file as a whole. Who looks for names like its own does not find the one that takes its place.
 fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", std::process::id()));
     std::fs::write(&new, text)?;
     std::fs::rename(&new, path)
 }
@@ -164,6 +211,19 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tables_of_one_line_and_of_many_levels() {
+        let file = Kstat::io(&[("reads", 7), ("nread", 123_456_789), ("rcnt", 1)]).file(99);
+        let lines: Vec<&str> = file.lines().collect();
+        let [names, values] = [1, 2].map(|at| lines[at].split_whitespace().collect::<Vec<_>>());
+        assert_eq!((lines[0], lines.len(), names.len(), values.len()), ("0 3 0x00 1 80 0 99", 3, 12, 12));
+        let value = |name: &str| values[names.iter().position(|column| *column == name).unwrap()];
+        assert_eq!(["reads", "nread", "rcnt", "writes"].map(value), ["7", "123456789", "1", "0"]);
+        let dbufs = Kstat::dbufs();
+        assert_eq!(dbufs.values.len(), 7 + 24 + 8 + 4);
+        assert!(dbufs.values.iter().any(|(name, _)| name == "cache_level_11_bytes"));
+    }
 
     fn zil(commits: u64) -> Kstat {
         Kstat::new("zil", [("zil_commit_count", commits), ("zil_itx_count", 2)])

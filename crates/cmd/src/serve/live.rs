@@ -10,6 +10,7 @@
 //!                                              └── record, sync, close
 //! ```
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
 use vdev::spec::Bias;
-use zpl::{CaseMode, NewFs, Room, SyncMode, Zpl};
+use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
 
 use super::kstat::Kstat;
 use super::locks::{self, Locks};
@@ -29,7 +30,7 @@ use crate::zfs::limits::Limit;
 use crate::zilstat::{self, report::LogReport};
 use crate::zpool::compat::{self, Allowed};
 use crate::zpool::create::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
-use crate::zpool::pool_props;
+use crate::zpool::{io_report, pool_props};
 
 /// The pool of a pool process.
 pub enum ServedPool {
@@ -65,28 +66,33 @@ impl ServedPool {
         self.live().ok().map(|live| zilstat::report::gather(live, now_ns))
     }
 
-    /// Counters as files: those of the pool, and what it adds to those of all pools.
-    pub fn kstats(&self) -> [Vec<Kstat>; 2] {
+    /// Counters as files: those of the pool, whose mounted file systems were used so (by their objects), and what it
+    /// adds to those of all pools.
+    pub fn kstats(&self, used: &BTreeMap<u64, Counts>) -> [Vec<Kstat>; 2] {
         let view = self.view();
         let mut shared = vec![
             Kstat::new("arcstats", view.cache().arcstats()),
+            Kstat::dbufs(),
             Kstat::new("zfetchstats", view.cache().ahead().values()),
             // there is no such cache, as in OpenZFS since 2.2; tools of 2.1 want to read it
             Kstat::new("vdev_cache_stats", ["delegations", "hits", "misses"].map(|name| (name, 0))),
         ];
-        let Ok(live) = self.live() else { return [Vec::new(), shared] };
-        shared.push(Kstat::new("dmu_tx", live.txgs().counters()));
-        let logs = live.log_stats();
-        let mut sums = zil::Stats::default().all();
-        let mut own = Vec::new();
-        for (id, stats) in logs {
-            sums.iter_mut().zip(&stats).for_each(|((_, sum), (_, value))| *sum += value);
-            // a dataset that is being destroyed has no name any more
-            let Ok(name) = view.dsl().name_of(id) else { continue };
-            let text = Some(("dataset_name", name));
-            own.push(Kstat { text, ..Kstat::new(format!("objset-{id:#x}"), stats) });
+        let mut logs = HashMap::new();
+        if let Ok(live) = self.live() {
+            logs.extend(live.log_stats());
+            let mut sums = zil::Stats::default().all();
+            let add = |stats: &Vec<_>| sums.iter_mut().zip(stats).for_each(|((_, sum), (_, value))| *sum += value);
+            logs.values().for_each(add);
+            shared.extend([Kstat::new("dmu_tx", live.txgs().counters()), Kstat::new("zil", sums)]);
         }
-        shared.push(Kstat::new("zil", sums));
+        let mut own = vec![vdev_io(&view)];
+        for (id, counts) in used {
+            // a dataset that is being destroyed has no name any more
+            let Ok(name) = view.dsl().name_of(*id) else { continue };
+            let log = logs.remove(id).unwrap_or_else(|| zil::Stats::default().all());
+            let rows = counted(counts).into_iter().chain(log);
+            own.push(Kstat::of_dataset(*id, name, rows));
+        }
         [own, shared]
     }
 
@@ -268,6 +274,33 @@ impl ServedPool {
         };
         stored.map_or(Ok(()), |stored| live.set_pool_properties(vec![(pool_props::real_name(name), stored)]))
     }
+}
+
+/// What all vdevs together have read and written.
+fn vdev_io(pool: &Pool) -> Kstat {
+    let root = io_report::gather(pool, 0).vdevs.remove(&pool.guid()).unwrap_or_default();
+    let ([reads, writes], [nread, nwritten]) = (root.operations, root.bytes);
+    let [wcnt, rcnt] = [root.pending, root.active].map(|now| now.iter().sum());
+    Kstat::io(&[
+        ("nread", nread),
+        ("nwritten", nwritten),
+        ("reads", reads),
+        ("writes", writes),
+        ("wcnt", wcnt),
+        ("rcnt", rcnt),
+    ])
+}
+
+/// How a file system was used, by OpenZFS's names.
+fn counted(counts: &Counts) -> [(&'static str, u64); 6] {
+    [
+        ("writes", counts.writes),
+        ("nwritten", counts.written_bytes),
+        ("reads", counts.reads),
+        ("nread", counts.read_bytes),
+        ("nunlinks", counts.unlinks),
+        ("nunlinked", counts.unlinked),
+    ]
 }
 
 /// How the files of a file system are written.

@@ -3,11 +3,13 @@
 //! A mountpoint that is not there is made, with the folders above it; what was made is removed again
 //! when the file system is unmounted, unless somebody has put something there.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use base::{Env, Error, Kind, Result};
 use fuse::{Helper, Mount, MountOptions, Unmount};
+use zpl::{Counters, Counts};
 
 use super::live::ServedPool;
 use super::source::FileSystem;
@@ -17,6 +19,8 @@ use crate::zfs::request::Mounted;
 pub struct Mounts {
     helper: Helper,
     list: Mutex<Vec<One>>,
+    /// The objects of their datasets, and how much they are used: who mounts and unmounts keeps nobody from them.
+    counters: Mutex<Vec<(u64, Weak<Counters>)>>,
 }
 
 struct One {
@@ -30,7 +34,7 @@ struct One {
 impl Mounts {
     /// None yet; `helper` will make them.
     pub fn new(helper: Helper) -> Mounts {
-        Mounts { helper, list: Mutex::default() }
+        Mounts { helper, list: Mutex::default(), counters: Mutex::default() }
     }
 
     /// Mounts a file system of `pool` as `options` say. Errors: those of making the mountpoint, reading
@@ -43,6 +47,8 @@ impl Mounts {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
                 let mut options = options.clone();
                 options.read_only |= !pool.is_writable();
+                let (id, counters) = source.counters();
+                lock(&self.counters).push((id, Arc::downgrade(counters)));
                 self.lock().push(One { mount, source, options, made });
                 Ok(())
             }
@@ -115,9 +121,20 @@ impl Mounts {
         mounted
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<One>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How much the mounted file systems have been used, by the objects of their datasets.
+    pub fn counts(&self) -> BTreeMap<u64, Counts> {
+        let mut counters = lock(&self.counters);
+        counters.retain(|(_, counters)| counters.strong_count() > 0);
+        counters.iter().filter_map(|(id, counters)| Some((*id, counters.upgrade()?.sums()))).collect()
     }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<One>> {
+        lock(&self.list)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl One {

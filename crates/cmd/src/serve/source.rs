@@ -7,7 +7,7 @@ use dmu::Mode;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use fuse::{Snapshot, Source, Space};
 use pool::{FeatureState, Pool};
-use zpl::{Visible, Zpl};
+use zpl::{Counters, Visible, Zpl};
 
 use super::live::ServedPool;
 
@@ -50,6 +50,11 @@ impl FileSystem {
     /// Whether it can be changed.
     pub fn is_writable(&self) -> bool {
         self.live.is_writable()
+    }
+
+    /// The object of its dataset, and how much it is used.
+    pub fn counters(&self) -> (u64, &Arc<Counters>) {
+        (self.head.id, self.live.counters())
     }
 
     /// Lets files be written as its properties say now. Errors: those of reading the pool.

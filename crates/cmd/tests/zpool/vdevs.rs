@@ -8,7 +8,7 @@ use super::suspended::{Small, noise, write};
 
 impl World {
     /// Empty files for devices.
-    fn disks(&self, names: &[&str]) {
+    pub fn disks(&self, names: &[&str]) {
         names.iter().for_each(|name| File::create(self.dir.join(name)).unwrap().set_len(128 << 20).unwrap());
     }
 

@@ -91,6 +91,34 @@ fn cut_off_and_made_longer() {
 }
 
 #[test]
+fn what_is_done_is_counted() {
+    let fs = fs();
+    let (ino, other) = (fs.file(fs.root, "f"), fs.file(fs.root, "g"));
+    let file = fs.zpl.open_file(ino).unwrap();
+    assert_eq!(fs.zpl.counters().sums(), Counts::default(), "names alone do not count");
+    file.write(0, &vec![7; 300_000]).unwrap();
+    file.append(b"abc").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..40 {
+            scope.spawn(|| file.read(0, &mut [0; 1000]).unwrap());
+        }
+    });
+    file.read_pieces(300_000, 1000).unwrap();
+    let used = Counts { reads: 41, read_bytes: 40_003, writes: 2, written_bytes: 300_003, ..Counts::default() };
+    assert_eq!(fs.zpl.counters().sums(), used);
+    assert_eq!(kind(file.write(u64::MAX, b"c")), Kind::TooBig);
+    assert_eq!(fs.zpl.counters().sums(), used, "what failed does not count");
+
+    assert_eq!(fs.zpl.unlink(fs.root, b"f").unwrap(), Some(ino));
+    fs.zpl.unlink(fs.root, b"g").unwrap();
+    assert_eq!(fs.zpl.counters().sums(), Counts { unlinks: 2, ..used });
+    fs.zpl.reclaim(other).unwrap();
+    assert_eq!(fs.zpl.counters().sums(), Counts { unlinks: 2, unlinked: 1, ..used });
+    fs.sync(|| {});
+    assert_eq!(fs.reopened().zpl.counters().sums(), Counts::default());
+}
+
+#[test]
 fn holes() {
     let fs = fs();
     let ino = fs.file(fs.root, "f");

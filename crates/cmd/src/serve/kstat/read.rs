@@ -26,7 +26,7 @@ pub fn read(run: &Path, pool: &str) -> io::Result<Vec<Table>> {
         let entry = entry?;
         // not one that is about to take the place of another
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if name.starts_with('.') || name.ends_with(".new") {
+        if name.starts_with('.') {
             continue;
         }
         let is_fresh = |found: &std::fs::Metadata| {
@@ -65,7 +65,7 @@ mod tests {
         let set =
             Kstat { text: Some(("dataset_name", "zil/a b".into())), ..Kstat::new("objset-0x36", [("n", u64::MAX)]) };
         files.write(&[set], &[Kstat::new("zil", [("zil_commit_count", 5)])], 0).unwrap();
-        std::fs::write(folder(dir.path(), "zil").join("zil.1.new"), "half").unwrap();
+        std::fs::write(folder(dir.path(), "zil").join(".zil.1"), "half").unwrap();
         std::fs::write(folder(dir.path(), "zil").join("io"), "0 3 0x00 1 80 0 9\nreads writes\n1 2\n").unwrap();
         let table = |name: &str, dataset: Option<&str>, value: (&str, u64)| Table {
             name: name.into(),

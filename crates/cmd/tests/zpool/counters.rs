@@ -1,0 +1,77 @@
+//! Counters of pools in use, as other programs read them.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use super::World;
+use super::suspended::{noise, wait_for, write};
+
+impl World {
+    /// The numbers and texts of a table.
+    fn counters(&self, path: &str) -> HashMap<String, String> {
+        let text = std::fs::read_to_string(self.dir.join("run/spl/kstat/zfs").join(path)).unwrap_or_default();
+        let row = |line: &str| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+        };
+        text.lines().skip(2).filter_map(row).collect()
+    }
+
+    /// The table of the dataset of that name.
+    fn objset(&self, pool: &str, dataset: &str) -> Option<HashMap<String, String>> {
+        let folder = self.dir.join("run/spl/kstat/zfs").join(pool).read_dir().ok()?;
+        let names = folder.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let tables =
+            names.filter(|name| name.starts_with("objset-0x")).map(|name| self.counters(&format!("{pool}/{name}")));
+        tables.into_iter().find(|table| table.get("dataset_name").is_some_and(|name| name == dataset))
+    }
+}
+
+#[test]
+fn what_datasets_do_is_counted() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED counted: nothing can be mounted here");
+        return;
+    }
+    let world = World::new("counted", &[]);
+    world.disks(&["a"]);
+    world.check("create -R DIR/mnt counted DIR/a", 0, "");
+    let mnt = world.dir.join("mnt/counted");
+    let bytes = noise(100 << 10, 1);
+    write(&mnt.join("file"), &bytes).unwrap();
+    std::fs::remove_file(mnt.join("file")).unwrap();
+    let is = |name: &str, value: u64| {
+        world.objset("counted", "counted").is_some_and(|table| table.get(name) == Some(&value.to_string()))
+    };
+    wait_for("what was written", || is("nwritten", 100 << 10) && is("nunlinks", 1) && is("nunlinked", 1));
+    let table = world.objset("counted", "counted").unwrap();
+    assert!(table["writes"] != "0" && table["zil_commit_count"] == "1", "{table:?}");
+    assert_eq!([&table["reads"], &table["nread"]], ["0", "0"]);
+    assert!(world.counters("dbufstats").contains_key("cache_size_bytes"));
+    let io = std::fs::read_to_string(world.dir.join("run/spl/kstat/zfs/counted/io")).unwrap();
+    let written: Option<u64> = io.lines().nth(2).and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    assert!(written.is_some_and(|bytes| bytes > 100 << 10), "{io}");
+    summaries(&world);
+    world.check("export counted", 0, "");
+    assert!(!world.dir.join("run/spl/kstat/zfs/counted").exists());
+}
+
+/// `arc_summary` reads the tables of all pools, where it is installed.
+fn summaries(world: &World) {
+    let run = world.dir.join("run");
+    let summary = |section: &str| {
+        let line = "mount --bind \"$0\" /proc && exec arc_summary -s \"$1\"";
+        Command::new("unshare").args(["-m", "sh", "-c", line]).arg(&run).arg(section).output()
+    };
+    let is_there = Command::new("unshare").args(["-m", "sh", "-c", "command -v arc_summary"]).output();
+    if !is_there.is_ok_and(|found| found.status.success()) {
+        eprintln!("SKIPPED arc_summary: it is not installed, or may not be given another /proc");
+        return;
+    }
+    for section in ["arc", "archits", "dmu", "l2arc", "zil"] {
+        let output = summary(section).unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(output.status.success() && !text.contains("Traceback") && text.len() > 50, "{section}: {text}");
+    }
+}
