@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{bench, exporter, inspect, offline, output, serve, zdb, zfs, zilstat, zpool};
+use crate::{bench, exporter, inspect, offline, output, serve, top, zdb, zfs, zilstat, zpool};
 
 /// One command of the program.
 struct Command {
@@ -27,6 +27,7 @@ const COMMANDS: &[Command] = &[
     plain("stat", "show what is known of files, offline", offline::stat),
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
     plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
+    plain("top", "show where reads are served from, live", top::run),
     plain("bench", "measure synchronous writes and random reads of file systems and devices", bench::run),
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),

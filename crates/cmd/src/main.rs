@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   cenote ls ...      ─┐
-//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | exporter | zdb | zpool | zfs | serve
+//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | top | exporter | zdb | zpool | zfs | serve
 //!   zpool ... (a link) ─┘
 //! ```
 //!
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
-//! - [`exporter`]: tells Prometheus what they count.
+//! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
@@ -26,6 +26,7 @@ mod output;
 mod progress;
 mod serve;
 mod time;
+mod top;
 mod zdb;
 mod zfs;
 mod zilstat;

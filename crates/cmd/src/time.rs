@@ -27,6 +27,12 @@ fn parts(time: libc::time_t) -> Option<libc::tm> {
     (!converted.is_null()).then_some(tm)
 }
 
+/// The seconds between two reports, from a command line.
+pub fn interval(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    parsed.ok_or_else(|| "not a number of seconds".to_owned())
+}
+
 /// Seconds since 1970.
 pub fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -18,6 +18,7 @@ use clap::ValueEnum;
 use crate::nicenum::nicebytes;
 use crate::output;
 use crate::serve::wire;
+use crate::time;
 use crate::zpool::{Stop, pools};
 use report::{LogReport, LogSums};
 
@@ -44,7 +45,7 @@ struct Args {
     #[arg(short)]
     pool: Option<String>,
     /// Seconds between two lines
-    #[arg(default_value_t = 1.0, value_parser = interval)]
+    #[arg(default_value_t = 1.0, value_parser = time::interval)]
     interval: f64,
     /// How many lines; without it, until interrupted
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -55,11 +56,6 @@ struct Args {
 enum By {
     Txg,
     Interval,
-}
-
-fn interval(text: &str) -> Result<f64, String> {
-    let parsed = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
-    parsed.ok_or_else(|| "not a number of seconds".to_owned())
 }
 
 /// One line.

@@ -24,8 +24,8 @@ const TIME_MAX: Duration = Duration::from_secs(3);
 /// All words for the state of a vdev, and one that only pools have.
 const STATES: [&str; 7] = ["online", "degraded", "faulted", "offline", "removed", "unavail", "split"];
 const SUSPENDED: &str = "suspended";
-/// Tables of what Cenote does not have, which other tools want to read.
-const ABSENT: [&str; 2] = ["vdev_cache_stats", "dbufstats"];
+/// Tables of what Cenote does not have, which other tools want to read, and one that is told by vdevs.
+const LEFT_OUT: [&str; 3] = ["vdev_cache_stats", "dbufstats", "io"];
 /// By the numbers of `device::meter::Purpose`.
 const QUEUES: [&str; 4] = ["sync_read", "sync_write", "async_read", "async_write"];
 
@@ -159,7 +159,7 @@ fn add_io(page: &mut Page, of: &str, whose: &str, labels: &[(&str, &str)], count
 
 /// The values of one table of counters.
 fn add_table(page: &mut Page, pool: &str, table: &Table) {
-    if ABSENT.contains(&&*table.name) {
+    if LEFT_OUT.contains(&&*table.name) {
         return;
     }
     let mut labels = vec![("pool", pool)];
@@ -242,6 +242,7 @@ mod tests {
         let io = IoReport { open_ns: 1_500_000_000, vdevs: [(77, counters(5)), (2, counters(3))].into() };
         let table = |name: &str, dataset: Option<&str>, values: &[(&str, u64)]| Table {
             name: name.into(),
+            at_ns: 0,
             dataset: dataset.map(str::to_owned),
             values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         };

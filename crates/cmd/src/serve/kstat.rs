@@ -25,7 +25,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use read::{Table, read};
+pub use read::{Table, read, read_all};
 
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
 /// name can have.

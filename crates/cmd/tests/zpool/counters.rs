@@ -53,8 +53,33 @@ fn what_datasets_do_is_counted() {
     let written: Option<u64> = io.lines().nth(2).and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
     assert!(written.is_some_and(|bytes| bytes > 100 << 10), "{io}");
     summaries(&world);
+    live_view(&world);
     world.check("export counted", 0, "");
     assert!(!world.dir.join("run/spl/kstat/zfs/counted").exists());
+}
+
+/// `cenote top`, two looks, and one at a pool that is not there.
+fn live_view(world: &World) {
+    let top = |line: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.arg("top").args(line.split_whitespace()).env("CENOTE_RUN", world.dir.join("run"));
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert!(output.status.success(), "{line}: {text}");
+        text
+    };
+    // what is no terminal is written to as with -b
+    for line in ["-b -n 2 -d 0.1", "-n 2 -d 0.1 counted"] {
+        let text = top(line);
+        let looks: Vec<&str> = text.split("\n\n").collect();
+        assert_eq!(looks.len(), 2, "{text}");
+        for look in looks {
+            assert!(look.starts_with("cenote top ") && !look.contains('\x1b'), "{look}");
+            assert!(look.contains("\nREADS FROM") && look.contains("\ncounted "), "{look}");
+        }
+    }
+    let absent = top("-n 1 nope");
+    assert!(absent.ends_with("not in use: nope\n") && absent.lines().count() == 1, "{absent}");
 }
 
 /// `arc_summary` reads the tables of all pools, where it is installed.

@@ -1,22 +1,45 @@
-//! Reading the files of a pool.
+//! Reading the files of pools.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use super::{Kstat, STALE, folder};
+use super::{Kstat, STALE, ZFS, folder};
 
 /// Bytes of a file at most.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A table of counters as it was read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Its file.
     pub name: String,
+    /// When it was written, in nanoseconds after its process began.
+    pub at_ns: u64,
     /// The dataset that it is of.
     pub dataset: Option<String>,
     /// Names and values.
     pub values: Vec<(String, u64)>,
+}
+
+impl Table {
+    /// The value of that name; 0 if there is none.
+    pub fn get(&self, name: &str) -> u64 {
+        self.values.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value)
+    }
+}
+
+/// The tables of all pools whose processes write them, by the pools' names.
+pub fn read_all(run: &Path) -> BTreeMap<String, Vec<Table>> {
+    let entries = std::fs::read_dir(run.join(ZFS)).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let tables = names.filter_map(|name| {
+        let pool = name.trim_end_matches('@');
+        // it may go at any moment
+        let tables = read(run, pool).ok().filter(|tables| !tables.is_empty())?;
+        Some((pool.to_owned(), tables))
+    });
+    tables.collect()
 }
 
 /// The tables of a pool, in the order of their names, as far as its process still writes them.
@@ -44,13 +67,22 @@ pub fn read(run: &Path, pool: &str) -> io::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// A table of names and values; others are none.
+/// A table of names and values, or one of reads and writes; others are none.
 fn parse(name: String, file: &str) -> Option<Table> {
-    file.lines().nth(1).filter(|head| head.split_whitespace().eq(["name", "type", "data"]))?;
+    let mut lines = file.lines();
+    let head: Vec<&str> = lines.next()?.split_whitespace().collect();
+    let columns = lines.next()?.split_whitespace();
+    let at_ns = head.get(6).and_then(|word| word.parse().ok()).unwrap_or(0);
+    if head.get(1) == Some(&"3") {
+        let cells = columns.zip(lines.next()?.split_whitespace());
+        let values = cells.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect();
+        return Some(Table { name, at_ns, dataset: None, values });
+    }
+    columns.eq(["name", "type", "data"]).then_some(())?;
     let text = file.lines().skip(2).find_map(|line| line.strip_prefix("dataset_name "));
     let dataset = text.and_then(|rest| Some(rest.trim_start().split_once(' ')?.1.trim_start().to_owned()));
     let values = Kstat::numbers(file).map(|(name, value)| (name.to_owned(), value)).collect();
-    Some(Table { name, dataset, values })
+    Some(Table { name, at_ns, dataset, values })
 }
 
 #[cfg(test)]
@@ -64,18 +96,24 @@ mod tests {
         let files = Files::new(dir.path(), "zil").unwrap();
         let set =
             Kstat { text: Some(("dataset_name", "zil/a b".into())), ..Kstat::new("objset-0x36", [("n", u64::MAX)]) };
-        files.write(&[set], &[Kstat::new("zil", [("zil_commit_count", 5)])], 0).unwrap();
+        files.write(&[set], &[Kstat::new("zil", [("zil_commit_count", 5)])], 9).unwrap();
         std::fs::write(folder(dir.path(), "zil").join(".zil.1"), "half").unwrap();
-        std::fs::write(folder(dir.path(), "zil").join("io"), "0 3 0x00 1 80 0 9\nreads writes\n1 2\n").unwrap();
+        std::fs::write(folder(dir.path(), "zil").join("io"), Kstat::io(&[("rcnt", 7)]).file(9)).unwrap();
         let table = |name: &str, dataset: Option<&str>, value: (&str, u64)| Table {
             name: name.into(),
+            at_ns: 9,
             dataset: dataset.map(str::to_owned),
             values: vec![(value.0.to_owned(), value.1)],
         };
         let expect =
             [table("objset-0x36", Some("zil/a b"), ("n", u64::MAX)), table("zil", None, ("zil_commit_count", 5))];
-        assert_eq!(read(dir.path(), "zil").unwrap(), expect);
+        let mut found = read(dir.path(), "zil").unwrap();
+        assert_eq!(read_all(dir.path()), [("zil".to_owned(), found.clone())].into(), "not the tables of all pools");
+        let io = found.remove(0);
+        assert_eq!((&*io.name, io.at_ns, io.values.len(), io.get("rcnt"), io.get("none")), ("io", 9, 12, 7, 0));
+        assert_eq!(found, expect);
         assert!(read(dir.path(), "other").is_err());
+        assert!(read_all(&dir.path().join("none")).is_empty());
     }
 
     #[test]
