@@ -8,6 +8,7 @@ committed is missing from the history. And pg_amcheck finds no table or index da
 import glob
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -50,14 +51,25 @@ class Postgres:
 
     def create(self):
         self.pool.run("zfs", "create", f"{POOL}/pg")
+        self.make(SCALE, "shared_buffers = 32MB", "checkpoint_timeout = 30s", "max_wal_size = 64MB", "min_wal_size = 32MB")
+        self.run("psql", "-h", self.own, "-c", "create extension amcheck", "postgres")
+
+    def make(self, scale, *settings):
+        """A database in an empty folder pg, started, with the tables of pgbench."""
         shutil.chown(f"{self.pool.mnt}/pg", "postgres")
         self.run("initdb", "-D", self.data, "-A", "trust", "--no-locale")
         with open(f"{self.data}/postgresql.conf", "a") as file:
-            file.write(f"listen_addresses = ''\nunix_socket_directories = '{self.own}'\nshared_buffers = 32MB\n"
-                       "checkpoint_timeout = 30s\nmax_wal_size = 64MB\nmin_wal_size = 32MB\n")
+            file.write("\n".join(["listen_addresses = ''", f"unix_socket_directories = '{self.own}'", *settings, ""]))
         self.start()
-        self.run("pgbench", "-h", self.own, "-i", "-q", "-s", str(SCALE), "postgres")
-        self.run("psql", "-h", self.own, "-c", "create extension amcheck", "postgres")
+        self.run("pgbench", "-h", self.own, "-i", "-q", "-s", str(scale), "postgres")
+
+    def stop(self):
+        self.run("pg_ctl", "-D", self.data, "-m", "fast", "-w", "stop")
+
+    def transactions(self, clients, seconds, *words):
+        """How many pgbench gets a second, and what one takes in ms."""
+        out = self.run("pgbench", "-h", self.own, "-n", "-c", str(clients), "-T", str(seconds), *words, "postgres")
+        return float(re.search(r"tps = ([\d.]+)", out)[1]), float(re.search(r"latency average = ([\d.]+)", out)[1])
 
     def start(self):
         if os.path.exists(f"{self.data}/postmaster.pid"):    # of a dead one, which nobody may have waited for

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use zpl::FileKind;
 
 use crate::harness::{
-    c_path, checked, errno, get_xattr, list_xattr, mount_line, mounted, remove_xattr, require, set_xattr, writable,
+    c_path, checked, errno, get_xattr, list_xattr, mount_line, mounted, remove_xattr, require, set_xattr, wait_until,
+    writable,
 };
 use crate::memory::{Body, Memory, MemorySource, ROOT};
 
@@ -231,5 +232,5 @@ fn locks_are_the_kernels() {
     set(&one).unwrap();
     assert_eq!(errno(set(&three)), libc::EAGAIN);
     drop(one);
-    set(&three).unwrap();
+    wait_until(|| set(&three).is_ok());
 }

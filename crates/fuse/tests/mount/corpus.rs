@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Env, Kind, Result};
 use dmu::Mode;
 use dsl::{Property, PropertyValue};
-use fuse::{MountOptions, SnapDir, Snapshot, Source, Space, Unmount};
+use fuse::{MountOptions, SnapDir, Snapshot, Source, Space};
 use pool::Pool;
 use serde_json::{Map, Value};
 use testkit::corpus::{Case, as_devices, cases};
@@ -17,7 +17,7 @@ use testkit::manifest::Manifest;
 use testkit::survey;
 use zpl::Zpl;
 
-use crate::harness::{Dir, mount, require};
+use crate::harness::{Dir, mount, require, unmount};
 
 /// Low bits of an inode number that are the object's number.
 const OBJECT_MASK: u64 = (1 << 48) - 1;
@@ -153,7 +153,7 @@ fn check(case: &Case, pool: &Arc<Pool>, name: &str, manifests: &BTreeMap<String,
             panic!("{} {dataset}:\n{differences}", case.name);
         }
     }
-    mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&mount);
     manifests.len()
 }
 

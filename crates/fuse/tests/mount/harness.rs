@@ -8,9 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Once};
+use std::time::{Duration, Instant};
 
-use base::Env;
-use fuse::{Helper, Mount, MountOptions};
+use base::{Env, Kind};
+use fuse::{Helper, Mount, MountOptions, Unmount};
 use nix::mount::MntFlags;
 
 use crate::memory::{Memory, MemorySource};
@@ -53,6 +54,29 @@ impl Drop for Dir {
         // never recursively: a mount may have stayed there
         let _ = std::fs::remove_dir(&self.0);
     }
+}
+
+/// Returns when it comes true, which must not take long.
+///
+/// Needed also where only a file is closed: whenever a test starts a program, the child has all files of this
+/// process until it runs that.
+pub fn wait_until(mut is_true: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !is_true() {
+        assert!(Instant::now() < until, "it does not come true");
+        std::thread::yield_now();
+    }
+}
+
+/// Unmounts what nobody uses.
+pub fn unmount(mount: &Mount) {
+    wait_until(|| match mount.unmount(Unmount::IfUnused) {
+        Err(error) if error.kind() == Kind::Busy => false,
+        done => {
+            done.unwrap();
+            true
+        }
+    });
 }
 
 /// A run that is killed while one thread waits for another one's answer cannot end before its mounts

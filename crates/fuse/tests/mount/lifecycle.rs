@@ -8,12 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, RwLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::Kind;
 use fuse::{Helper, MountOptions, Unmount};
 
-use crate::harness::{Dir, errno, helper, mount, mount_line, mounted_tree, require};
+use crate::harness::{Dir, errno, helper, mount, mount_line, mounted_tree, require, unmount, wait_until};
 use crate::memory::{Memory, MemorySource, ROOT};
 
 /// Tells the test binary, started once more, what to mount where.
@@ -50,7 +50,7 @@ fn refusals() {
     // with overlay it is mounted over what is there
     let mount = mount(source.clone(), &MountOptions::new("tank", &dir.0)).unwrap();
     assert_eq!(fs::metadata(&file).unwrap().size(), 100_000);
-    mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&mount);
     assert_eq!(fs::metadata(&file).unwrap().size(), 0);
     fs::remove_file(&file).unwrap();
 
@@ -79,10 +79,10 @@ fn busy() {
         file.read_exact(&mut buf).unwrap();
     }
     drop(file);
-    m.mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&m.mount);
     assert!(!m.mount.is_mounted() && m.mount.has_ended());
     assert_eq!(fs::read_dir(m.path("")).unwrap().count(), 0);
-    m.mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&m.mount);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn another_mount_namespace() {
     let mut container = container.spawn().unwrap();
     // its line says that it has a copy of the mount
     container.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-    m.mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&m.mount);
     assert!(!m.mount.is_mounted() && !m.mount.has_ended());
     drop(container.stdin.take());
     container.wait().unwrap();
@@ -139,7 +139,7 @@ fn somebody_elses_umount() {
     assert!(!m.mount.is_mounted());
     // what is mounted there now is not ours, and must stay
     let other = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("other", m.mount.point())).unwrap();
-    m.mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&m.mount);
     m.mount.unmount(Unmount::Force).unwrap();
     assert!(other.is_mounted());
     assert_eq!(fs::metadata(m.path("file")).unwrap().size(), 100_000);
@@ -175,7 +175,7 @@ fn serve() {
     println!("\nSERVING");
     std::io::stdout().flush().unwrap();
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-    mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&mount);
     assert!(!mount.is_mounted());
 }
 
@@ -194,7 +194,7 @@ fn a_killed_process_is_cleared_away() {
 
     let mount = mount(Arc::new(MemorySource::new(tree())), &MountOptions::new("tank", &dir.0)).unwrap();
     assert_eq!(fs::read(&path).unwrap().len(), 100_000);
-    mount.unmount(Unmount::IfUnused).unwrap();
+    unmount(&mount);
     assert_eq!(mount_line(&dir.0), None, "nothing dead is left below");
 }
 
@@ -276,15 +276,6 @@ fn threads_are(pid: u32, state: char) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut states = threads.map(|thread| fs::read_to_string(thread.path().join("stat")).unwrap_or_default());
     states.all(|stat| stat.is_empty() || stat.contains(&format!(") {state} ")))
-}
-
-/// Returns when it comes true, which must not take long.
-fn wait_until(is_true: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(10);
-    while !is_true() {
-        assert!(Instant::now() < until, "it does not come true");
-        std::thread::yield_now();
-    }
 }
 
 /// A mountpoint of user nobody's, and a test binary that nobody may run.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Mounted, checked, errno, mounted, require, writable};
+use crate::harness::{Mounted, checked, errno, mounted, require, unmount, writable};
 use crate::memory::{Memory, MemorySource, ROOT, SIZE_MAX, fill};
 
 fn open(m: &Mounted, name: &str) -> File {
@@ -362,7 +362,7 @@ fn synced() {
         options.open(m.path("file")).unwrap().write_all(b"y").unwrap();
         assert_eq!(syncs(), count, "flags {flags:o}");
     }
-    m.mount.unmount(fuse::Unmount::IfUnused).unwrap();
+    unmount(&m.mount);
     assert!(m.mount.has_ended());
     assert_eq!(m.source.syncs.load(Ordering::SeqCst), 1, "umount");
 }
