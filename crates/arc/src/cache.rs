@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Block, Error, Kind, Result};
+use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
 use l2arc::L2arc;
-use zio::{Mode, Physical, ReadRequest, Zio};
+use zio::{Mode, ReadRequest, Zio};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::feed::Feeder;
 use crate::keep::Keep;
-use crate::kept::{Kept, Stored};
+use crate::kept::{How, Kept, Use};
 use crate::policy::{Contents, Purpose};
 use crate::pressure::Gauge;
 use crate::shard::{Ask, Found, Key};
@@ -23,6 +23,7 @@ use crate::worker::Worker;
 
 /// The part of memory that buffers may take that nobody uses.
 const FREE_PART: u64 = 16;
+const NOT_READ: &str = "block was not read";
 
 /// The read cache of one pool.
 pub struct Cache {
@@ -86,10 +87,12 @@ impl Cache {
 
     /// The contents of a block; errors as from [`Zio::read`].
     pub fn get(&self, request: ReadRequest, keep: Keep) -> Result<Block> {
-        if is_cacheable(&request)
-            && let Some(Found::Ready(block)) = self.store.hit(&ask(&request, Purpose::Demand, keep))
-        {
-            return Ok(block);
+        if is_cacheable(&request) {
+            match self.store.hit(&ask(&request, Purpose::Demand, keep)) {
+                Some(Found::Ready(block)) => return Ok(block),
+                Some(Found::Packed(bytes)) => return self.unpack(&request, &bytes),
+                _ => {}
+            }
         }
         self.get_batch(&[request], keep).pop().expect("one result a request")
     }
@@ -120,17 +123,27 @@ impl Cache {
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
         // If the read panics, waiters must not wait for ever.
         let guard = Abandon { cache: self, requests, found: &found };
-        let mut read = self.bring(&to_read, keep).into_iter();
+        let mut read = match purpose {
+            Purpose::Demand if !to_read.is_empty() => {
+                let (began, blocks) = (self.zio.env().ticks_ns(), to_read.len() as u64);
+                let under_way = self.store.price.reads(blocks);
+                let read = self.bring(&to_read, keep);
+                self.store.price.read(blocks, self.zio.env().ticks_ns().saturating_sub(began), under_way);
+                read.into_iter()
+            }
+            _ => self.bring(&to_read, keep).into_iter(),
+        };
         // First fulfil what others wait for, then wait: two batches may need each other's blocks.
+        let uncached = |kept: Kept| kept.contents().cloned().ok_or_else(|| Error::new(Kind::Io, NOT_READ));
         let mut results: Vec<Option<Result<Block>>> = Vec::with_capacity(requests.len());
         for (request, found) in requests.iter().zip(&found) {
             results.push(match found {
                 Found::Ready(block) => Some(Ok(block.clone())),
-                Found::Wait(_) => None,
-                Found::Uncached => Some(read.next().expect("one result a request").map(|kept| kept.block)),
+                Found::Wait(_) | Found::Packed(_) => None,
+                Found::Uncached => Some(read.next().expect("one result a request").and_then(uncached)),
                 Found::Read(loading) => {
                     let result = read.next().expect("one result a request");
-                    let block = result.as_ref().map(|kept| kept.block.clone()).ok();
+                    let block = result.as_ref().ok().and_then(|kept| kept.contents().cloned());
                     let (kept, error) = result.map_or_else(|error| (None, Some(error)), |kept| (Some(kept), None));
                     self.store.fulfil(&ask(request, purpose, Keep::ALL), loading, kept);
                     block.map(Ok).or(error.map(Err))
@@ -138,6 +151,14 @@ impl Cache {
             });
         }
         std::mem::forget(guard);
+        let packed = (0..found.len()).filter_map(|at| match &found[at] {
+            Found::Packed(bytes) => Some((at, bytes)),
+            _ => None,
+        });
+        let unpack = |(at, bytes): (usize, &Block)| (at, self.unpack(&requests[at], bytes));
+        for (at, result) in self.zio.env().map(packed.collect(), unpack) {
+            results[at] = Some(result);
+        }
         let finished =
             requests.iter().zip(found).zip(results).map(|((request, found), result)| match (found, result) {
                 (_, Some(result)) => result,
@@ -145,33 +166,55 @@ impl Cache {
                 (Found::Wait(loading), None) => {
                     loading.wait().map_or_else(|| self.zio.read(*request).map(Block::from), Ok)
                 }
-                (_, None) => Err(Error::new(Kind::Io, "block was not read").at_block(request.bookmark)),
+                (_, None) => Err(Error::new(Kind::Io, NOT_READ).at_block(request.bookmark)),
             });
         finished.collect()
+    }
+
+    /// The contents of a block that is held packed; they are kept, as long as they are used.
+    fn unpack(&self, request: &ReadRequest, bytes: &Block) -> Result<Block> {
+        let contents = Block::from(self.zio.unpack(&request.bp, bytes).at_block(request.bookmark)?);
+        self.store.unpack(&Key::of(&request.bp), &contents, self.packed_for(request));
+        Ok(contents)
+    }
+
+    /// For what the compressed bytes of a block are kept.
+    fn packed_for(&self, request: &ReadRequest) -> Use {
+        if self.store.packs(request.bp.lsize()) {
+            Use::Packing
+        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(&request.bp).on_ssd()) {
+            Use::Device
+        } else {
+            Use::Nothing
+        }
     }
 
     /// Reads blocks that are not in RAM: from cache devices, or from the pool.
     fn bring(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Kept>> {
         let is_admitted = |request: &ReadRequest| keep.on_ssd.allows(contents(&request.bp));
+        let kept_of = |contents, request: &ReadRequest| {
+            Kept::of(contents, request, self.packed_for(request), is_admitted(request))
+        };
         if !self.l2arc.has_devices() {
             let read = requests.iter().zip(self.zio.read_whole(requests));
-            let kept = |request, read| Kept::of(read, request, is_admitted(request), false);
-            return read.map(|(request, read)| read.map(|read| kept(request, read))).collect();
+            return read.map(|(request, read)| read.map(|read| kept_of(read, request))).collect();
         }
-        let mut results: Vec<Option<Result<Kept>>> = self.bring_from_ssd(requests);
+        let mut results: Vec<Option<Result<Kept>>> = self.bring_from_ssd(requests, &kept_of);
         let rest: Vec<ReadRequest> =
             requests.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(request, _)| *request).collect();
-        let mut read = rest.iter().zip(self.zio.read_whole(&rest)).map(|(request, read)| {
-            let is_wanted = !self.l2arc.contains(&Key::of(&request.bp).on_ssd());
-            read.map(|read| Kept::of(read, request, is_admitted(request), is_wanted))
-        });
+        let mut read =
+            rest.iter().zip(self.zio.read_whole(&rest)).map(|(request, read)| read.map(|read| kept_of(read, request)));
         results.iter_mut().filter(|result| result.is_none()).for_each(|result| *result = read.next());
-        let missing = || Err(Error::new(Kind::Io, "block was not read"));
+        let missing = || Err(Error::new(Kind::Io, NOT_READ));
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
     }
 
     /// Those blocks that cache devices have.
-    fn bring_from_ssd(&self, requests: &[ReadRequest]) -> Vec<Option<Result<Kept>>> {
+    fn bring_from_ssd(
+        &self,
+        requests: &[ReadRequest],
+        kept_of: &(dyn Fn(zio::Contents, &ReadRequest) -> Kept + Sync),
+    ) -> Vec<Option<Result<Kept>>> {
         let l2arc = &self.l2arc;
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
         let wanted: Vec<usize> = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp)).collect();
@@ -187,10 +230,9 @@ impl Cache {
             match self.zio.contents_of(&requests[at], bytes) {
                 Some(contents) => {
                     l2arc.count(Some(&place));
-                    // the device has the bytes
-                    let stored =
-                        if matches!(contents.physical, Physical::Same) { Stored::Same } else { Stored::Nowhere };
-                    (at, Some(Kept { is_fed: true, ..Kept::new(contents.data.into(), stored) }))
+                    let mut kept = kept_of(contents, &requests[at]);
+                    kept.was_fed();
+                    (at, Some(kept))
                 }
                 None => {
                     l2arc.is_bad(&key(at), &place);
@@ -220,10 +262,9 @@ impl Cache {
             return;
         }
         let (key, len) = (Key::of(bp), bp.lsize());
-        let ask = Ask { key, len, contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
-        let is_same = on_ssd && bp.psize() == bp.lsize() && Stored::is_same(bp);
-        let stored = if is_same { Stored::Same } else { Stored::Nowhere };
-        self.store.keep(&ask, Kept::new(block.clone(), stored), keeps_new);
+        let ask =
+            Ask { key, len, how: How::of(bp), contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
+        self.store.keep(&ask, Kept::written(bp, block, on_ssd), keeps_new);
     }
 
     /// Counters in short.
@@ -271,7 +312,8 @@ impl Drop for Abandon<'_> {
 
 fn ask(request: &ReadRequest, purpose: Purpose, keep: Keep) -> Ask {
     let contents = contents(&request.bp);
-    Ask { key: Key::of(&request.bp), len: request.bp.lsize(), contents, purpose, keeps: keep.in_ram.allows(contents) }
+    let (bp, keeps) = (&request.bp, keep.in_ram.allows(contents));
+    Ask { key: Key::of(bp), len: bp.lsize(), how: How::of(bp), contents, purpose, keeps }
 }
 
 fn contents(bp: &BlkPtr) -> Contents {

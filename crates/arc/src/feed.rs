@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use l2arc::{L2arc, Record, Tunables};
 
-use crate::kept::Stored;
+use crate::kept::Kept;
 use crate::policy::{Contents, State, Waiting};
 use crate::shard::Key;
 use crate::stats;
@@ -156,19 +156,12 @@ fn passes(mfuonly: u64) -> impl Iterator<Item = (State, Contents)> {
 }
 
 /// What a device is given of a block, if its bytes are at hand.
-fn record(waiting: &Waiting<'_, Key, crate::kept::Kept>, state: State, contents: Contents) -> Option<Record> {
-    /// Not compressed.
-    const OFF: u8 = 2;
-    let block = &waiting.value.block;
-    let (physical, compress) = match &waiting.value.stored {
-        Stored::Same => (block.clone(), OFF),
-        Stored::Apart { bytes, compress } => (bytes.clone(), *compress),
-        Stored::Nowhere => return None,
-    };
+fn record(waiting: &Waiting<'_, Key, Kept>, state: State, contents: Contents) -> Option<Record> {
+    let (physical, compress) = waiting.value.for_device()?;
     Some(Record {
         key: waiting.key.on_ssd(),
         physical,
-        lsize: block.len() as u64,
+        lsize: waiting.value.len(),
         compress,
         is_metadata: contents == Contents::Metadata,
         is_frequent: state == State::Frequent || waiting.is_touched,

@@ -1,70 +1,185 @@
-//! What is kept of a block: its contents, and as long as a cache device may want them, the bytes it has on disk.
+//! What is kept of a block: its bytes on disk if those are compressed, and its contents while they are in use.
+//!
+//! ```text
+//!   compressed       packed ── asked for ──▶ open: its contents, too ── not used again ──▶ packed
+//!   not compressed   its contents
+//! ```
+//!
+//! Of a compressed block that was just written only the contents are at hand; and of one that was read while there was
+//! plenty of room, as fresh memory is dear.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Block, Endian};
 use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
 use zio::{Contents, Physical, ReadRequest};
 
-/// What is kept of a block.
-#[derive(Clone)]
+/// Not compressed, as block pointers say it.
+const OFF: u8 = 2;
+
+/// What is kept of a block. Invariant: its contents, or its compressed bytes, or both.
 pub(crate) struct Kept {
-    pub(crate) block: Block,
-    pub(crate) stored: Stored,
+    contents: Option<Block>,
+    stored: Stored,
+    /// Bytes of the contents.
+    len: u64,
+    /// The contents have been used since somebody looked whether they are.
+    is_used: AtomicBool,
+    /// A cache device may have it.
+    is_admitted: bool,
     /// A cache device was given it.
     pub(crate) is_fed: bool,
 }
 
 /// The bytes of a block on disk.
-#[derive(Clone)]
-pub(crate) enum Stored {
+enum Stored {
     /// They are its contents.
     Same,
-    /// They are compressed.
-    Apart { bytes: Block, compress: u8 },
-    /// They are not at hand, or not to be given to a cache device.
+    /// They are compressed. Unless they `stay`, they are here for a cache device only.
+    Packed { bytes: Block, how: How, stay: bool },
+    /// They are not at hand.
     Nowhere,
 }
 
+/// Why compressed bytes are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// They are not.
+    Nothing,
+    /// A cache device may want them.
+    Device,
+    /// To hold the block packed.
+    Packing,
+}
+
+/// How contents come from compressed bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct How {
+    compress: u8,
+    /// Type and level, if they are of the other byte order.
+    turned: Option<(ObjectType, u8)>,
+}
+
+impl How {
+    pub(crate) fn of(bp: &BlkPtr) -> How {
+        let turned = (bp.endian() == Endian::Big).then(|| (bp.object_type(), bp.level()));
+        How { compress: bp.compress(), turned }
+    }
+}
+
+/// What who asks for a block gets.
+pub(crate) enum Form {
+    /// Its contents.
+    Open(Block),
+    /// Its bytes on disk, and how its contents come from them.
+    Packed(Block, How),
+}
+
 impl Kept {
-    pub(crate) fn new(block: Block, stored: Stored) -> Kept {
-        Kept { block, stored, is_fed: false }
+    fn new(contents: Block, stored: Stored, is_admitted: bool) -> Kept {
+        let len = contents.len() as u64;
+        Kept { contents: Some(contents), stored, len, is_used: AtomicBool::new(false), is_admitted, is_fed: false }
     }
 
-    /// What was read. Cache devices may have it if it `is_admitted`; bytes of its own are kept for them only if they
-    /// want it.
-    pub(crate) fn of(read: Contents, request: &ReadRequest, is_admitted: bool, is_wanted: bool) -> Kept {
+    /// What was read, with its compressed bytes for that use. Cache devices may have it if it `is_admitted`.
+    pub(crate) fn of(read: Contents, request: &ReadRequest, packed: Use, is_admitted: bool) -> Kept {
         let stored = match read.physical {
-            Physical::Same if is_admitted => Stored::Same,
-            Physical::Apart(bytes) if is_admitted && is_wanted => {
-                Stored::Apart { bytes: bytes.into(), compress: request.bp.compress() }
+            Physical::Same => Stored::Same,
+            Physical::Apart(bytes) if packed != Use::Nothing => {
+                let stay = packed == Use::Packing && bytes.footprint() < read.data.footprint();
+                Stored::Packed { bytes: bytes.into(), how: How::of(&request.bp), stay }
             }
-            _ => Stored::Nowhere,
+            Physical::Apart(_) | Physical::Nowhere => Stored::Nowhere,
         };
-        Kept::new(read.data.into(), stored)
+        Kept::new(read.data.into(), stored, is_admitted)
+    }
+
+    /// What was written.
+    pub(crate) fn written(bp: &BlkPtr, contents: &Block, is_admitted: bool) -> Kept {
+        let is_same = bp.compress() == OFF && bp.endian() == Endian::Little && zio::is_verifiable(bp);
+        let stored = if is_same && bp.psize() == bp.lsize() { Stored::Same } else { Stored::Nowhere };
+        Kept::new(contents.clone(), stored, is_admitted)
+    }
+
+    /// Bytes of its contents.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// What there is for who asks; contents count as used.
+    pub(crate) fn form(&self) -> Form {
+        match (&self.contents, &self.stored) {
+            (None, Stored::Packed { bytes, how, .. }) => Form::Packed(bytes.clone(), *how),
+            (Some(contents), _) => {
+                // most are marked already, and a write would take the line from all other readers
+                if !self.is_used.load(Ordering::Relaxed) {
+                    self.is_used.store(true, Ordering::Relaxed);
+                }
+                Form::Open(contents.clone())
+            }
+            (None, _) => unreachable!("a block is packed or has contents"),
+        }
+    }
+
+    /// The contents of a block that was just read or written.
+    pub(crate) fn contents(&self) -> Option<&Block> {
+        self.contents.as_ref()
+    }
+
+    /// What a cache device may be given: the bytes on disk, and how they are compressed.
+    pub(crate) fn for_device(&self) -> Option<(Block, u8)> {
+        match (&self.stored, &self.contents) {
+            _ if !self.is_admitted => None,
+            (Stored::Packed { bytes, how, .. }, _) => Some((bytes.clone(), how.compress)),
+            (Stored::Same, Some(contents)) => Some((contents.clone(), OFF)),
+            _ => None,
+        }
     }
 
     /// Bytes of memory that it takes.
     pub(crate) fn footprint(&self) -> u64 {
-        let stored = match &self.stored {
-            Stored::Apart { bytes, .. } => bytes.footprint(),
+        let packed = match &self.stored {
+            Stored::Packed { bytes, .. } => bytes.footprint(),
             Stored::Same | Stored::Nowhere => 0,
         };
-        (self.block.footprint() + stored) as u64
+        (self.contents.as_ref().map_or(0, Block::footprint) + packed) as u64
     }
 
-    /// A cache device has it: only its contents are kept from now on.
+    /// Bytes of memory that are free if it is packed.
+    pub(crate) fn open(&self) -> u64 {
+        match (&self.contents, &self.stored) {
+            (Some(contents), Stored::Packed { stay: true, .. }) => contents.footprint() as u64,
+            _ => 0,
+        }
+    }
+
+    /// Packs it, unless it was used since this was last asked for; false for one that was.
+    pub(crate) fn pack(&mut self) -> bool {
+        if self.is_used.swap(false, Ordering::Relaxed) {
+            return false;
+        }
+        if matches!(self.stored, Stored::Packed { stay: true, .. }) {
+            self.contents = None;
+        }
+        true
+    }
+
+    /// A cache device has it.
     pub(crate) fn was_fed(&mut self) {
         self.is_fed = true;
-        if matches!(self.stored, Stored::Apart { .. }) {
+        if matches!(self.stored, Stored::Packed { stay: false, .. }) {
             self.stored = Stored::Nowhere;
         }
     }
-}
 
-impl Stored {
-    /// Whether the bytes of a block that was written without compression are its contents.
-    pub(crate) fn is_same(bp: &BlkPtr) -> bool {
-        /// Not compressed.
-        const OFF: u8 = 2;
-        bp.compress() == OFF && bp.endian() == Endian::Little && zio::is_verifiable(bp)
+    /// Keeps contents again, and its compressed bytes for that use.
+    pub(crate) fn unpack(&mut self, contents: Block, packed: Use) {
+        self.contents.get_or_insert(contents);
+        match &mut self.stored {
+            Stored::Packed { .. } if packed == Use::Nothing => self.stored = Stored::Nowhere,
+            Stored::Packed { stay, .. } => *stay &= packed == Use::Packing,
+            Stored::Same | Stored::Nowhere => {}
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The read cache: blocks in RAM, as they are after decompression, shared by all readers.
+//! The read cache: blocks in RAM, as they are on disk and as they are after decompression, shared by all readers.
 //!
 //! A block is known by its address and the txg it was allocated in, so that an address that was freed
 //! and used again is another block. Readers that want the same block at the same time wait for one
@@ -15,8 +15,8 @@
 //! A hit takes a shard's lock to read, and marks: readers of one block do not wait for each other. Who keeps a
 //! block makes room for it before, so that the budget is never exceeded; the worker makes room ahead of that.
 //!
-//! Blocks are held decompressed, as yet also those that are no longer hot: a hit costs no decompression, and
-//! the budget holds fewer blocks than it could.
+//! Blocks are held as they are on disk; of compressed ones the contents, too, while there is room, and of those that
+//! are used when there is not: a hit costs a decompression only where that spares dearer reads (`price`).
 //!
 //! What leaves RAM may go on to cache devices (`l2arc`), if it is likely to be asked for again; and what is absent is
 //! looked for there before the devices of the pool.
@@ -33,6 +33,7 @@ mod kept;
 mod list;
 pub mod policy;
 mod pressure;
+mod price;
 mod shard;
 mod stats;
 mod store;

@@ -1,7 +1,12 @@
 //! A part of the cache: blocks whose keys hash alike, under one lock that hits only share.
 //!
-//! Invariants: a key is held, or being read by one reader, or neither; `bytes` is what the blocks held take.
+//! Of compressed blocks the contents are kept, too, while there is room, and for those that are used: to make room
+//! they are packed first, the longest open first, until what is open takes no more than [`OPEN_PART`] of the budget.
+//!
+//! Invariants: a key is held, or being read by one reader, or neither; `bytes` is what the blocks held take, and
+//! `open_bytes` what the contents of packed ones take. A key that is open is in `open`, which has others, too.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, TryLockError};
 
@@ -9,12 +14,14 @@ use base::Block;
 use format::blkptr::BlkPtr;
 use rustc_hash::FxHashMap;
 
-use crate::kept::Kept;
+use crate::kept::{Form, How, Kept, Use};
 use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim, Waiting};
 use crate::stats::Counters;
 
 /// Blocks that one hold of the lock looks at when it lets blocks go.
 const LOOKS_MAX: usize = 64;
+/// The part of the budget that contents of compressed blocks may take when room is needed.
+const OPEN_PART: u64 = 8;
 
 /// What a block is known by: where it is, and the group it was allocated in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,6 +46,7 @@ impl Key {
 pub(crate) struct Ask {
     pub(crate) key: Key,
     pub(crate) len: u64,
+    pub(crate) how: How,
     pub(crate) contents: Contents,
     pub(crate) purpose: Purpose,
     /// Whether it may be kept.
@@ -48,6 +56,8 @@ pub(crate) struct Ask {
 /// What a request needs: nothing more, a wait, or a read of its own.
 pub(crate) enum Found {
     Ready(Block),
+    /// It is there, and to be decompressed.
+    Packed(Block),
     Wait(Arc<Loading>),
     Read(Arc<Loading>),
     Uncached,
@@ -62,6 +72,50 @@ pub(crate) struct Shard {
 struct Held {
     policy: Policy<Key, Kept>,
     loading: FxHashMap<Key, Arc<Loading>>,
+    open: VecDeque<Key>,
+    open_bytes: u64,
+    /// Bytes of contents, open or packed.
+    contents_bytes: u64,
+}
+
+impl Held {
+    /// Notes that what is kept of a block has changed.
+    fn opened(&mut self, key: &Key, before: u64, now: u64) {
+        self.open_bytes = self.open_bytes - before + now;
+        if now > before {
+            self.open.push_back(*key);
+        }
+        // those that have left are still in it
+        if self.open.len() > 2 * self.policy.len() + LOOKS_MAX {
+            let Held { policy, open, .. } = self;
+            open.retain(|key| policy.get(key, Purpose::Prefetch).is_some_and(|hit| hit.value.open() > 0));
+        }
+    }
+
+    /// Packs blocks of `bytes`, after a look at a few, as far as more than `most` bytes are open; how many were freed,
+    /// and whether there may be more.
+    fn pack(&mut self, bytes: u64, most: u64) -> (u64, bool) {
+        let mut freed = 0;
+        for _ in 0..LOOKS_MAX {
+            if freed >= bytes || self.open_bytes <= most {
+                return (freed, false);
+            }
+            let Some(key) = self.open.pop_front() else { return (freed, false) };
+            let (mut is_used, mut less) = (false, 0);
+            self.policy.change(&key, |kept| {
+                let before = kept.open();
+                is_used = before > 0 && !kept.pack();
+                less = before - kept.open();
+                kept.footprint()
+            });
+            if is_used {
+                self.open.push_back(key);
+            }
+            freed += less;
+            self.open_bytes -= less;
+        }
+        (freed, true)
+    }
 }
 
 /// A read under way, which others may wait for.
@@ -78,6 +132,10 @@ pub(crate) struct Sums {
     pub(crate) held: [[u64; 2]; 2],
     /// By state.
     pub(crate) ghosts: [u64; 2],
+    /// Contents of blocks that are held packed, too.
+    pub(crate) open: u64,
+    /// Contents of all blocks, as if none were packed.
+    pub(crate) contents: u64,
     /// Blocks held.
     pub(crate) count: u64,
     /// Bytes that knowing the blocks takes.
@@ -90,6 +148,8 @@ impl Sums {
         Sums {
             held: [state(0), state(1)],
             ghosts: [0, 1].map(|i| self.ghosts[i] + other.ghosts[i]),
+            open: self.open + other.open,
+            contents: self.contents + other.contents,
             count: self.count + other.count,
             overhead: self.overhead + other.overhead,
         }
@@ -107,7 +167,8 @@ pub(crate) struct Change {
 
 impl Shard {
     pub(crate) fn new(limits: Limits) -> Shard {
-        let held = Held { policy: Policy::new(limits), loading: FxHashMap::default() };
+        let (policy, loading) = (Policy::new(limits), FxHashMap::default());
+        let held = Held { policy, loading, open: VecDeque::new(), open_bytes: 0, contents_bytes: 0 };
         Shard { held: RwLock::new(held), bytes: AtomicU64::new(0), counters: Counters::default() }
     }
 
@@ -126,12 +187,17 @@ impl Shard {
     pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
         let hit = held.policy.get(&ask.key, ask.purpose)?;
-        // two pointers to one address that disagree about its size: one of them is damaged
-        if hit.value.block.len() as u64 != ask.len {
+        // two pointers to one address that disagree about what is there: one of them is damaged
+        if hit.value.len() != ask.len {
             return Some(Found::Uncached);
         }
+        let found = match hit.value.form() {
+            Form::Open(block) => Found::Ready(block),
+            Form::Packed(bytes, how) if how == ask.how => Found::Packed(bytes),
+            Form::Packed(..) => return Some(Found::Uncached),
+        };
         self.counters.hit(hit.state, ask.purpose, ask.contents, hit.was_prefetched);
-        Some(Found::Ready(hit.value.block.clone()))
+        Some(found)
     }
 
     /// What a request for a block needs. If that is a read, others wait for the caller to
@@ -169,7 +235,7 @@ impl Shard {
         keeps: bool,
         limits: Limits,
     ) -> Change {
-        let block = kept.as_ref().map(|kept| kept.block.clone());
+        let block = kept.as_ref().and_then(|kept| kept.contents().cloned());
         let change = match kept.filter(|_| keeps) {
             Some(kept) => self.keep(ask, kept, limits, true),
             None => {
@@ -190,9 +256,15 @@ impl Shard {
             return Change::default();
         }
         held.policy.set_limits(limits);
-        let bytes = kept.footprint();
+        let (bytes, open) = (kept.footprint(), kept.open());
+        held.contents_bytes += kept.len();
         let inserted = held.policy.insert(ask.key, kept, bytes, ask.contents, ask.purpose);
-        let before = inserted.replaced.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let (mut before, mut was_open) = (0, 0);
+        if let Some((replaced, bytes)) = &inserted.replaced {
+            (before, was_open) = (*bytes, replaced.open());
+            held.contents_bytes -= replaced.len();
+        }
+        held.opened(&ask.key, was_open, open);
         self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
         drop(held);
         let target = inserted.ghost.map_or(0, |(state, step)| {
@@ -219,7 +291,13 @@ impl Shard {
             };
             let mut victims: Vec<Victim<Kept>> = Vec::new();
             held.policy.set_limits(limits);
-            more = held.policy.evict(bytes - freed, LOOKS_MAX, &mut victims);
+            let (packed, may_pack_more) = held.pack(bytes - freed, limits.budget / OPEN_PART);
+            freed += packed;
+            if !may_pack_more && freed < bytes {
+                more = held.policy.evict(bytes - freed, LOOKS_MAX, &mut victims);
+                held.open_bytes -= victims.iter().map(|victim| victim.value.open()).sum::<u64>();
+                held.contents_bytes -= victims.iter().map(|victim| victim.value.len()).sum::<u64>();
+            }
             self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
             drop(held);
             freed += victims.iter().map(|victim| victim.bytes).sum::<u64>();
@@ -245,17 +323,30 @@ impl Shard {
         }
     }
 
-    /// A cache device has a block: its bytes on disk need not be kept any more. How many bytes less are held.
-    pub(crate) fn was_fed(&self, key: &Key) -> u64 {
+    /// A cache device has a block; how many bytes more are held: 0 or less.
+    pub(crate) fn was_fed(&self, key: &Key) -> i64 {
+        self.change(key, Kept::was_fed)
+    }
+
+    /// Keeps the contents of a packed block, which somebody needed; how many bytes more are held.
+    pub(crate) fn unpack(&self, key: &Key, contents: Block, packed: Use) -> i64 {
+        self.change(key, |kept| kept.unpack(contents, packed))
+    }
+
+    /// Changes what is kept of a block, if it is there; how many bytes more are held.
+    fn change(&self, key: &Key, change: impl FnOnce(&mut Kept)) -> i64 {
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        let before = held.policy.bytes();
+        let bytes = held.policy.bytes();
+        let (mut before, mut now) = (0, 0);
         held.policy.change(key, |kept| {
-            kept.was_fed();
+            before = kept.open();
+            change(kept);
+            now = kept.open();
             kept.footprint()
         });
-        let after = held.policy.bytes();
-        self.bytes.store(after, Ordering::Relaxed);
-        before.saturating_sub(after)
+        held.opened(key, before, now);
+        self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
+        held.policy.bytes() as i64 - bytes as i64
     }
 
     /// What is here.
@@ -266,8 +357,10 @@ impl Shard {
         Sums {
             held: states.map(|state| [Contents::Data, Contents::Metadata].map(|of| policy.bytes_at(state, of))),
             ghosts: states.map(|state| policy.ghost_bytes(state)),
+            open: held.open_bytes,
+            contents: held.contents_bytes,
             count: policy.len() as u64,
-            overhead: policy.overhead(),
+            overhead: policy.overhead() + (held.open.capacity() * size_of::<Key>()) as u64,
         }
     }
 }

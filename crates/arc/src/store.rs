@@ -13,13 +13,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use base::Block;
 use rustc_hash::FxBuildHasher;
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
-use crate::kept::Kept;
+use crate::kept::{Kept, Use};
 use crate::policy::Limits;
 use crate::pressure::Memory;
+use crate::price::Price;
 use crate::shard::{Ask, Change, Found, Key, Loading, Shard, Sums};
 
 /// Bytes of the budget that a shard has at least, and how many shards there are at most.
@@ -48,6 +50,7 @@ pub(crate) struct Store {
     shrinks: AtomicU64,
     pub(crate) bell: Arc<Bell>,
     pub(crate) ahead: Ahead,
+    pub(crate) price: Price,
 }
 
 /// The budget as it is now.
@@ -99,6 +102,7 @@ impl Store {
             shrinks: AtomicU64::new(0),
             bell: Arc::default(),
             ahead: Ahead::default(),
+            price: Price::default(),
         };
         store.limits.c.store(budget.c_max, Ordering::Relaxed);
         store.set_budget(budget);
@@ -148,6 +152,11 @@ impl Store {
     /// Bytes that the cache takes.
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed) + self.overhead.load(Ordering::Relaxed)
+    }
+
+    /// Whether blocks of so many bytes should be packed when room is needed, and that may be soon.
+    pub(crate) fn packs(&self, len: u64) -> bool {
+        self.size() > self.c() / 2 && self.price.is_worth_packing(len)
     }
 
     pub(crate) fn shards(&self) -> &[Shard] {
@@ -201,8 +210,17 @@ impl Store {
 
     /// A cache device has a block.
     pub(crate) fn was_fed(&self, key: &Key) {
-        let freed = self.shard(key).was_fed(key);
-        self.give_back(freed);
+        let more = self.shard(key).was_fed(key);
+        self.give_back(more.unsigned_abs());
+    }
+
+    /// Keeps the contents of a packed block, which somebody needed.
+    pub(crate) fn unpack(&self, key: &Key, contents: &Block, packed: Use) {
+        let bytes = contents.footprint() as u64;
+        if self.makes_room(bytes) {
+            let more = self.shard(key).unpack(key, contents.clone(), packed);
+            self.settle(bytes, Change { bytes: more, target: 0 });
+        }
     }
 
     fn give_back(&self, bytes: u64) {

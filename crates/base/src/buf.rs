@@ -1,7 +1,7 @@
 //! Page-aligned byte buffers, as direct I/O wants them.
 //!
 //! Blocks come and go by the ten thousand a second, so their memory comes from slabs (see `slab`): one of
-//! 100 KiB takes 128 KiB there. Only what is larger than any block is for the allocator.
+//! 100 KiB takes 112 KiB there. Only what is larger than any block is for the allocator.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   class 128 KiB   slab [ # # . # . . . . ]   slab [ # # # # # # # # ]      # in use
-//!   class 2 MiB     slab [       #         ]                                 . free
+//!   class 112 KiB   slab [ # . # # o # # # # . # # # # # # # # ]             . free   o free, without memory
 //! ```
+//!
+//! There are four sizes between one power of two and the next: compressed blocks are of all sizes, and are kept.
 //!
 //! Fresh memory costs a page fault for every 4 KiB of it, which is more than copying a block into it; so all
 //! pages of a slab are asked for at once. (As one huge page they would cost far less, but in a virtual machine
-//! that gives free memory back to its host far more.) A slab goes back to the system when all of it is free,
-//! and more than [`FREE_BYTES_MAX`] is, or when memory is short ([`give_memory_back`]).
+//! that gives free memory back to its host far more.) What is free keeps its memory, up to [`FREE_BYTES_MAX`] in
+//! all; beyond that, or when memory is short ([`give_memory_back`]), it goes back to the system: whole slabs that
+//! are free, and the pages of free buffers in others.
 //!
 //! Invariant: memory that is handed out is initialised: to zeros by the system, or by whoever had it before.
 
@@ -17,11 +20,16 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// log2 of the bytes of the smallest buffers, and how many sizes there are: each is twice the one before.
-const SHIFT_MIN: u32 = 12;
-const CLASSES: usize = 13;
+/// Bytes of a page, and of the smallest buffers.
+const PAGE: usize = 4096;
+/// Sizes from one power of two to the next.
+const STEPS: usize = 4;
+/// How many sizes there are: up to 16 MiB.
+const CLASSES: usize = 11 * STEPS;
 /// Bytes of a slab whose buffers are smaller, and what every slab begins on.
 const SLAB_BYTES: usize = 2 << 20;
+/// Larger buffers have a slab each, that is no larger.
+const SHARED_MAX: usize = SLAB_BYTES / 4;
 /// Free bytes that are kept, unless told otherwise: about half of what may wait to be written.
 const FREE_BYTES_MAX: usize = 256 << 20;
 static FREE_MAX: AtomicUsize = AtomicUsize::new(FREE_BYTES_MAX);
@@ -29,19 +37,28 @@ static FREE_MAX: AtomicUsize = AtomicUsize::new(FREE_BYTES_MAX);
 /// The slabs of one size of buffers.
 struct Class {
     /// By address: the places that are free.
-    slabs: BTreeMap<usize, Vec<u16>>,
+    slabs: BTreeMap<usize, Vec<Place>>,
     /// Addresses of those with a free place.
     with_room: Vec<usize>,
 }
 
+/// A free place in a slab.
+#[derive(Clone, Copy)]
+struct Place {
+    number: u16,
+    /// It has memory, which may hold anything.
+    is_resident: bool,
+}
+
+/// Bytes of free places that have memory.
 static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
 static ALL: [Mutex<Class>; CLASSES] =
     [const { Mutex::new(Class { slabs: BTreeMap::new(), with_room: Vec::new() }) }; CLASSES];
 
 /// The bytes that a buffer of `len` takes; `None` for one that is too large for a slab.
 pub(crate) fn size_for(len: usize) -> Option<usize> {
-    let size = len.max(1 << SHIFT_MIN).checked_next_power_of_two()?;
-    (class_of(size) < CLASSES).then_some(size)
+    let class = class_of(len);
+    (class < CLASSES).then(|| size_of(class))
 }
 
 /// A buffer of `size` bytes, one of [`size_for`], that begins on a page; `None` if the system has no memory.
@@ -50,10 +67,11 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
     let slab = match class.with_room.last() {
         Some(&slab) => slab,
         None => {
-            let slab = map(SLAB_BYTES.max(size))?;
-            class.slabs.insert(slab, (0..count(size)).rev().map(|place| place as u16).collect());
+            let slab = map(slab_bytes(size))?;
+            let place = |number| Place { number: number as u16, is_resident: true };
+            class.slabs.insert(slab, (0..count(size)).rev().map(place).collect());
             class.with_room.push(slab);
-            FREE_BYTES.fetch_add(SLAB_BYTES.max(size), Ordering::Relaxed);
+            FREE_BYTES.fetch_add(count(size) * size, Ordering::Relaxed);
             slab
         }
     };
@@ -62,8 +80,10 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
     if places.is_empty() {
         class.with_room.pop();
     }
-    FREE_BYTES.fetch_sub(size, Ordering::Relaxed);
-    NonNull::new((slab + usize::from(place) * size) as *mut u8)
+    if place.is_resident {
+        FREE_BYTES.fetch_sub(size, Ordering::Relaxed);
+    }
+    NonNull::new((slab + usize::from(place.number) * size) as *mut u8)
 }
 
 /// Gives a buffer back.
@@ -73,21 +93,24 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
 /// It is from [`take`] with the same size, and nobody uses it any more.
 pub(crate) unsafe fn give(buffer: NonNull<u8>, size: usize) {
     let address = buffer.as_ptr() as usize;
-    let slab = if size >= SLAB_BYTES { address } else { address & !(SLAB_BYTES - 1) };
+    let slab = address & !(SLAB_BYTES - 1);
     let mut class = ALL[class_of(size)].lock().unwrap_or_else(PoisonError::into_inner);
     let Class { slabs, with_room } = &mut *class;
     let Some(places) = slabs.get_mut(&slab) else { return };
-    places.push(((address - slab) / size) as u16);
+    places.push(Place { number: ((address - slab) / size) as u16, is_resident: true });
     if places.len() == 1 {
         with_room.push(slab);
     }
     let free = FREE_BYTES.fetch_add(size, Ordering::Relaxed) + size;
-    if places.len() == count(size) && free > FREE_MAX.load(Ordering::Relaxed) {
+    if free <= FREE_MAX.load(Ordering::Relaxed) {
+        return;
+    }
+    if places.len() == count(size) {
+        unmap(slab, size, places);
         slabs.remove(&slab);
         with_room.retain(|other| *other != slab);
-        FREE_BYTES.fetch_sub(SLAB_BYTES.max(size), Ordering::Relaxed);
-        // SAFETY: mapped with this length, and all of it is free.
-        unsafe { libc::munmap(slab as *mut libc::c_void, SLAB_BYTES.max(size)) };
+    } else if let Some(place) = places.last_mut() {
+        empty(slab, size, place);
     }
 }
 
@@ -97,24 +120,17 @@ pub fn keep_free_at_most(bytes: u64) {
     FREE_MAX.store(bytes.min(FREE_BYTES_MAX), Ordering::Relaxed);
 }
 
-/// Gives all memory that is free back to the system: slabs of which all is, and the free buffers in others.
+/// Gives all memory that is free back to the system.
 pub fn give_memory_back() {
     for (number, class) in ALL.iter().enumerate() {
-        let size = 1 << (number as u32 + SHIFT_MIN);
+        let size = size_of(number);
         let mut class = class.lock().unwrap_or_else(PoisonError::into_inner);
         let Class { slabs, with_room } = &mut *class;
         slabs.retain(|&slab, places| {
             let is_free = places.len() == count(size);
-            if is_free {
-                FREE_BYTES.fetch_sub(SLAB_BYTES.max(size), Ordering::Relaxed);
-                // SAFETY: mapped with this length, and all of it is free.
-                unsafe { libc::munmap(slab as *mut libc::c_void, SLAB_BYTES.max(size)) };
-            } else {
-                for place in places.iter() {
-                    let buffer = slab + usize::from(*place) * size;
-                    // SAFETY: within a slab, whole pages, and nobody uses them; they read as zeros from now on.
-                    unsafe { libc::madvise(buffer as *mut libc::c_void, size, libc::MADV_DONTNEED) };
-                }
+            match is_free {
+                true => unmap(slab, size, places),
+                false => places.iter_mut().for_each(|place| empty(slab, size, place)),
             }
             !is_free
         });
@@ -122,13 +138,51 @@ pub fn give_memory_back() {
     }
 }
 
-fn class_of(size: usize) -> usize {
-    (size.trailing_zeros() - SHIFT_MIN) as usize
+/// Unmaps a slab, all of whose places are free.
+fn unmap(slab: usize, size: usize, places: &[Place]) {
+    let resident = places.iter().filter(|place| place.is_resident).count();
+    FREE_BYTES.fetch_sub(resident * size, Ordering::Relaxed);
+    // SAFETY: mapped with this length, and all of it is free.
+    unsafe { libc::munmap(slab as *mut libc::c_void, slab_bytes(size)) };
+}
+
+/// Takes the memory of a free place.
+fn empty(slab: usize, size: usize, place: &mut Place) {
+    if std::mem::take(&mut place.is_resident) {
+        FREE_BYTES.fetch_sub(size, Ordering::Relaxed);
+        let buffer = slab + usize::from(place.number) * size;
+        // SAFETY: within a slab, whole pages, and nobody uses them; they read as zeros from now on.
+        unsafe { libc::madvise(buffer as *mut libc::c_void, size, libc::MADV_DONTNEED) };
+    }
+}
+
+/// The class of buffers that have room for so many bytes: 1, 2, 3, 4 pages; then 5 to 8 of a unit that doubles.
+fn class_of(len: usize) -> usize {
+    let pages = len.div_ceil(PAGE).max(1);
+    if pages <= STEPS {
+        return pages - 1;
+    }
+    let shift = ((pages - 1) / STEPS).ilog2();
+    let units = (pages - 1 >> shift) + 1;
+    STEPS * (shift as usize + 1) + units - STEPS - 1
+}
+
+/// Bytes of the buffers of a class.
+fn size_of(class: usize) -> usize {
+    match class / STEPS {
+        0 => (class + 1) * PAGE,
+        doubled => (STEPS + class % STEPS + 1) * (PAGE << (doubled - 1)),
+    }
 }
 
 /// Buffers of that size in a slab.
 fn count(size: usize) -> usize {
-    (SLAB_BYTES / size).max(1)
+    slab_bytes(size) / size
+}
+
+/// Bytes of the slabs that buffers of that size are in.
+fn slab_bytes(size: usize) -> usize {
+    if size <= SHARED_MAX { SLAB_BYTES } else { size }
 }
 
 /// The address of so many fresh bytes; a multiple of [`SLAB_BYTES`].
@@ -161,7 +215,13 @@ mod tests {
     #[test]
     fn slabs_come_and_go() {
         assert_eq!([0, 1, 4096, 4097, 16 << 20].map(size_for), [4096, 4096, 4096, 8192, 16 << 20].map(Some));
+        assert_eq!([16_385, 70_000, 81_920, 81_921].map(size_for), [20 << 10, 80 << 10, 80 << 10, 96 << 10].map(Some));
         assert_eq!((size_for((16 << 20) + 1), size_for(usize::MAX)), (None, None));
+        for class in 0..CLASSES {
+            let size = size_of(class);
+            assert_eq!((class_of(size), class_of(size - PAGE + 1), class_of(size + 1)), (class, class, class + 1));
+            assert!(count(size) * size <= slab_bytes(size) && count(size) <= usize::from(u16::MAX));
+        }
         // more than is kept free, of a size that no other test uses
         let size = 1 << 20;
         let buffers: Vec<_> = (0..FREE_BYTES_MAX / size + 5).map(|_| take(size).unwrap()).collect();
@@ -187,7 +247,19 @@ mod tests {
         // SAFETY: still in use.
         assert!(unsafe { std::slice::from_raw_parts(buffers[0].as_ptr(), size) }.iter().all(|byte| *byte == 7));
         let again = take(size).unwrap();
+        // where no free bytes are kept, a free buffer loses its memory at once, and is zeros when it is used again
+        keep_free_at_most(0);
+        // SAFETY: it was taken with this size, once; it is not used after that.
+        unsafe {
+            again.as_ptr().write_bytes(7, size);
+            give(again, size);
+        }
+        let anew = take(size).unwrap();
+        assert_eq!(anew, again);
+        // SAFETY: it was taken with this size.
+        assert!(unsafe { std::slice::from_raw_parts(anew.as_ptr(), size) }.iter().all(|byte| *byte == 0));
+        keep_free_at_most(FREE_BYTES_MAX as u64);
         // SAFETY: each was taken, once.
-        [buffers[0], again].into_iter().for_each(|buffer| unsafe { give(buffer, size) });
+        [buffers[0], anew].into_iter().for_each(|buffer| unsafe { give(buffer, size) });
     }
 }

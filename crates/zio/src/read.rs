@@ -128,6 +128,14 @@ impl Zio {
         if is_it { self.decode(request, physical).ok() } else { None }
     }
 
+    /// The contents of a block from its bytes on disk, which are compressed and known to be good.
+    pub fn unpack(&self, bp: &BlkPtr, physical: &[u8]) -> Result<AlignedBuf> {
+        let mut data = AlignedBuf::for_overwrite(bp.lsize() as usize);
+        decompress(bp, physical, &mut data)?;
+        turn(bp, &mut data);
+        Ok(data)
+    }
+
     fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<Contents>> {
         let alone = |data| Contents { data, physical: Physical::Nowhere };
         let mut results: Vec<Option<Result<Contents>>> =
@@ -272,9 +280,7 @@ impl Zio {
             // compressed, then encrypted: nothing to decompress without the key
             return Ok(Contents { data: physical, physical: Physical::Nowhere });
         }
-        let mut data = AlignedBuf::for_overwrite(bp.lsize() as usize);
-        decompress(bp, &physical, &mut data)?;
-        turn(bp, &mut data);
+        let data = self.unpack(bp, &physical)?;
         let physical = if is_verifiable(bp) { Physical::Apart(physical) } else { Physical::Nowhere };
         Ok(Contents { data, physical })
     }

@@ -50,7 +50,17 @@ pub(crate) fn pipeline(env: Env) -> Arc<Zio> {
     zio
 }
 
-/// Writes so many blocks; block n is full of bytes n.
+/// Block n: half of it is noise, so that it compresses to half.
+pub(crate) fn bytes_of(n: usize) -> Vec<u8> {
+    let mut x = n as u64 + 1;
+    let mut noise = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) as u8
+    };
+    (0..BLOCK).map(|at| if at < BLOCK / 2 { noise() } else { n as u8 }).collect()
+}
+
+/// Writes so many blocks.
 fn written(zio: &Arc<Zio>, count: usize, object_type: ObjectType) -> Vec<ReadRequest> {
     written_as(zio, count, object_type, (Checksum::Fletcher4, Compress::Off))
 }
@@ -65,7 +75,7 @@ pub(crate) fn written_as(
     let requests: Vec<WriteRequest> = (0..count)
         .map(|n| {
             let mut data = Block::zeroed(BLOCK);
-            data.make_mut().fill(n as u8);
+            data.make_mut().copy_from_slice(&bytes_of(n));
             let bookmark = Bookmark { objset: 1, object: 2, level: 0, blkid: n as u64 };
             WriteRequest { policy, data, object_type, level: 0, bookmark, previous: BlkPtr::HOLE }
         })
@@ -83,35 +93,73 @@ pub(crate) fn named(cache: &Cache, name: &str) -> u64 {
 
 #[test]
 fn readers_share_a_budget() {
-    let zio = pipeline(Env::fixed(0));
-    let blocks = written(&zio, 200, ObjectType::PLAIN_FILE_CONTENTS);
-    let cache = Cache::new(zio, 8 * MIB);
-    let most = AtomicU64::new(0);
-    std::thread::scope(|scope| {
-        for thread in 0..4usize {
-            let (cache, blocks, most) = (&cache, &blocks, &most);
-            scope.spawn(move || {
-                for round in 0..300usize {
-                    let first = (round * 7 + thread * 50) % 190;
-                    let got = cache.get_batch(&blocks[first..first + 3], Keep::ALL);
-                    for (i, block) in got.into_iter().enumerate() {
-                        assert!(block.unwrap().iter().all(|byte| usize::from(*byte) == first + i));
+    for compress in [Compress::Off, Compress::Lz4] {
+        let zio = pipeline(Env::fixed(0));
+        let blocks = written_as(&zio, 200, ObjectType::PLAIN_FILE_CONTENTS, (Checksum::Fletcher4, compress));
+        let expect: Vec<Vec<u8>> = (0..blocks.len()).map(bytes_of).collect();
+        let cache = Cache::new(zio, 8 * MIB);
+        let most = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let (cache, blocks, expect, most) = (&cache, &blocks, &expect, &most);
+                scope.spawn(move || {
+                    for round in 0..300usize {
+                        let first = (round * 7 + thread * 50) % 190;
+                        let got = cache.get_batch(&blocks[first..first + 3], Keep::ALL);
+                        for (i, block) in got.into_iter().enumerate() {
+                            assert!(*block.unwrap() == *expect[first + i], "block {}", first + i);
+                        }
+                        most.fetch_max(named(cache, "data_size"), Ordering::Relaxed);
                     }
-                    most.fetch_max(named(cache, "data_size"), Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    assert!(most.into_inner() <= 8 * MIB, "the budget is never exceeded");
-    assert!(cache.stats().bytes > 6 * MIB, "and it is used");
-    let (hits, misses) = (named(&cache, "hits"), named(&cache, "misses"));
-    assert_eq!(hits + misses, 4 * 300 * 3);
-    assert_eq!(named(&cache, "demand_data_hits"), hits);
-    assert_eq!(
-        named(&cache, "deleted") + named(&cache, "hash_elements"),
-        misses,
-        "what was read is held, or was let go"
-    );
+                });
+            }
+        });
+        assert!(most.into_inner() <= 8 * MIB, "the budget is never exceeded");
+        assert!(cache.stats().bytes > 6 * MIB, "and it is used");
+        let (hits, misses) = (named(&cache, "hits"), named(&cache, "misses"));
+        assert_eq!(hits + misses, 4 * 300 * 3);
+        assert_eq!(named(&cache, "demand_data_hits"), hits);
+        let held = named(&cache, "hash_elements");
+        assert_eq!(named(&cache, "deleted") + held, misses, "what was read is held, or was let go");
+        assert_eq!(named(&cache, "uncompressed_size"), held * BLOCK as u64);
+        let sizes = named(&cache, "compressed_size") + named(&cache, "overhead_size");
+        assert_eq!(sizes, named(&cache, "data_size"));
+    }
+}
+
+#[test]
+fn compressed_blocks_are_packed_when_room_is_needed() {
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written_as(&zio, 120, ObjectType::PLAIN_FILE_CONTENTS, (Checksum::Fletcher4, Compress::Lz4));
+    let read = |cache: &Cache, n: usize| {
+        let block = cache.get(blocks[n], Keep::ALL).unwrap();
+        assert!(*block == *bytes_of(n), "block {n}");
+        block
+    };
+    // as long as there is room, nothing is
+    let cache = Cache::new(zio.clone(), 64 * MIB);
+    let first: Vec<Block> = (0..120).map(|n| read(&cache, n)).collect();
+    assert!((0..120).all(|n| read(&cache, n).is_shared_with(&first[n])));
+    assert_eq!(named(&cache, "size") - named(&cache, "hdr_size"), 120 * BLOCK as u64);
+
+    // 63 blocks as they are; 32 of these, and half of the room for packed ones
+    let cache = Cache::new(zio, 8 * MIB);
+    let hot = read(&cache, 0);
+    for n in 1..67 {
+        read(&cache, n);
+        assert!(read(&cache, 0).is_shared_with(&hot), "what is used stays open");
+    }
+    assert_eq!(named(&cache, "hash_elements"), 67);
+    assert!(named(&cache, "size") <= 8 * MIB);
+    (0..67).for_each(|n| drop(read(&cache, n)));
+    let all = cache.get_batch(&blocks[..67], Keep::ALL);
+    assert!(all.into_iter().enumerate().all(|(n, block)| *block.unwrap() == *bytes_of(n)));
+    assert_eq!((named(&cache, "misses"), named(&cache, "deleted")), (67, 0));
+    assert!(named(&cache, "size") <= 8 * MIB);
+    // and others let them go
+    (67..120).for_each(|n| drop(read(&cache, n)));
+    assert!(named(&cache, "deleted") > 20 && named(&cache, "size") <= 8 * MIB);
+    assert!(named(&cache, "overhead_size") <= MIB + BLOCK as u64, "all that is not used is packed before");
 }
 
 #[test]

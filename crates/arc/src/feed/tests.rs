@@ -6,7 +6,7 @@ use format::object_type::ObjectType;
 use zio::{ReadRequest, Zio};
 
 use super::*;
-use crate::cache::tests::{named, pipeline};
+use crate::cache::tests::{bytes_of, named, pipeline, written_as};
 use crate::{Cache, Keep, Which};
 
 const MIB: u64 = 1 << 20;
@@ -18,12 +18,6 @@ fn env() -> Env {
 
 fn device() -> Arc<FaultyDevice> {
     Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("cache", vec![0; 72 << 20])), 1))
-}
-
-/// Writes so many blocks; block n is full of bytes n + 1.
-fn written_as(zio: &Arc<Zio>, count: usize, object_type: ObjectType, how: (Checksum, Compress)) -> Vec<ReadRequest> {
-    // one that is full of zeros is none
-    crate::cache::tests::written_as(zio, count + 1, object_type, how).split_off(1)
 }
 
 /// A cache with room for 8 MiB, and a cache device.
@@ -42,7 +36,7 @@ fn rounds(feeder: &mut Feeder) {
 fn read(cache: &Cache, blocks: &[ReadRequest]) {
     for (n, block) in blocks.iter().enumerate() {
         let got = cache.get(*block, Keep::ALL).unwrap();
-        assert!(got.iter().all(|byte| usize::from(*byte) == n + 1), "block {n}");
+        assert!(*got == *bytes_of(n), "block {n}");
     }
 }
 
@@ -66,20 +60,6 @@ fn what_leaves_ram_is_on_the_device() {
         assert!(named(&cache, "l2_asize") <= named(&cache, "l2_size") + MIB);
         assert!(named(&cache, "evict_l2_cached") > 0 && named(&cache, "size") <= 8 * MIB);
     }
-}
-
-#[test]
-fn bytes_on_disk_are_kept_until_a_device_has_them() {
-    let (zio, device) = (pipeline(env()), device());
-    let blocks = written_as(&zio, 40, DATA, (Checksum::Fletcher4, Compress::Lz4));
-    let (cache, mut feeder) = cache(&zio, &device);
-    read(&cache, &blocks);
-    let before = named(&cache, "size");
-    rounds(&mut feeder);
-    assert!(named(&cache, "size") < before);
-    let alone = Cache::new(zio, 8 * MIB);
-    read(&alone, &blocks);
-    assert_eq!(named(&alone, "size"), named(&cache, "size"), "no bytes but the contents");
 }
 
 #[test]
