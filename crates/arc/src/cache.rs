@@ -267,6 +267,17 @@ impl Cache {
         self.store.keep(&ask, Kept::written(bp, block, on_ssd), keeps_new);
     }
 
+    /// Frees a block, as [`Zio::free`], and keeps nothing of it: it would take the room of others until its turn to
+    /// leave comes.
+    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+        if !bp.is_hole() && !bp.is_embedded() {
+            let key = Key::of(bp);
+            self.store.forget(&key);
+            self.l2arc.forget(&key.on_ssd());
+        }
+        self.zio.free(txg, bp)
+    }
+
     /// Counters in short.
     pub fn stats(&self) -> Stats {
         Stats::of(&self.store)

@@ -130,8 +130,8 @@ pub(crate) fn judge(memory: Memory, stalled_us: u64, elapsed_us: u64, size: u64,
     if free < memory.reserve {
         return size.min(c).saturating_sub(memory.reserve - free);
     }
-    // others may wait because of what is far from us: only if memory is short at all
-    if stalled_us > elapsed_us / STALL_PART && free < 4 * memory.reserve {
+    // that files of the page cache come and go counts as waiting, too: only if memory is short at all
+    if stalled_us > elapsed_us / STALL_PART && free < 2 * memory.reserve {
         return size.min(c) - size.min(c) / STEP_PART;
     }
     let spare = free.saturating_sub(2 * memory.reserve);

@@ -323,6 +323,19 @@ impl Shard {
         }
     }
 
+    /// Lets a block go that nobody will ask for again; how many bytes less are held.
+    pub(crate) fn forget(&self, key: &Key) -> u64 {
+        if !self.has(key) {
+            return 0;
+        }
+        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((kept, bytes)) = held.policy.remove(key) else { return 0 };
+        held.open_bytes -= kept.open();
+        held.contents_bytes -= kept.len();
+        self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
+        bytes
+    }
+
     /// A cache device has a block; how many bytes more are held: 0 or less.
     pub(crate) fn was_fed(&self, key: &Key) -> i64 {
         self.change(key, Kept::was_fed)

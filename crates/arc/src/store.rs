@@ -208,6 +208,11 @@ impl Store {
         }
     }
 
+    /// Lets a block go that nobody will ask for again.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.give_back(self.shard(key).forget(key));
+    }
+
     /// A cache device has a block.
     pub(crate) fn was_fed(&self, key: &Key) {
         let more = self.shard(key).was_fed(key);

@@ -32,6 +32,8 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 const FILES_MAX: usize = 512;
 /// Longest write, and longest read, that the kernel is asked to send, in bytes.
 pub(crate) const IO_BYTES_MAX: u32 = 1 << 20;
+/// Bytes of a file that one request copies at most: who asked cannot be killed before it is done.
+const COPY_MAX: u64 = 16 << 20;
 
 /// The state of one mount, shared by its threads.
 pub(crate) struct Session<S: Source> {
@@ -512,7 +514,7 @@ impl<S: Source> Session<S> {
         body.skip(8)?;
         let (from, to) = ((header.node, body.offset()?), body.u64()?);
         body.skip(8)?;
-        let (to, len) = ((to, body.offset()?), body.u64()?);
+        let (to, len) = ((to, body.offset()?), body.u64()?.min(COPY_MAX));
         let is_root = header.uid == 0;
         let work = move |session: &Session<S>| session.copy(from, to, len, is_root);
         self.change(work, move |session, done| match done {

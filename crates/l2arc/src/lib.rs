@@ -279,6 +279,15 @@ impl L2arc {
         self.index.forget(key, spot);
     }
 
+    /// A block is freed: nobody will look for it again.
+    pub fn forget(&self, key: &Key) {
+        if self.has_devices()
+            && let Some(spot) = self.index.find(key)
+        {
+            self.index.forget(key, spot);
+        }
+    }
+
     /// Blocks that were found and had come from the recent ones, ever.
     pub fn recent_hits(&self) -> u64 {
         self.recent_hits.load(Ordering::Relaxed)

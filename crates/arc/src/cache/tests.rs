@@ -163,6 +163,23 @@ fn compressed_blocks_are_packed_when_room_is_needed() {
 }
 
 #[test]
+fn freed_blocks_leave() {
+    let zio = pipeline(Env::fixed(0));
+    let blocks = written(&zio, 8, ObjectType::PLAIN_FILE_CONTENTS);
+    let cache = Cache::new(zio, 8 * MIB);
+    blocks[..6].iter().for_each(|block| drop(cache.get(*block, Keep::ALL).unwrap()));
+    for block in &blocks[4..] {
+        cache.free(2, &block.bp).unwrap();
+    }
+    cache.free(2, &BlkPtr::HOLE).unwrap();
+    assert!(cache.free(2, &blocks[4].bp).is_err(), "it is free already");
+    assert_eq!((named(&cache, "hash_elements"), named(&cache, "data_size")), (4, 4 * BLOCK as u64));
+    assert!(cache.stats().bytes < 5 * BLOCK as u64);
+    blocks[..4].iter().for_each(|block| drop(cache.get(*block, Keep::ALL).unwrap()));
+    assert_eq!((named(&cache, "hits"), named(&cache, "misses")), (4, 6));
+}
+
+#[test]
 fn what_prefetch_brought_is_counted_as_such() {
     let zio = pipeline(Env::fixed(0));
     let blocks = written(&zio, 10, ObjectType::PLAIN_FILE_CONTENTS);
@@ -250,25 +267,28 @@ fn memory_is_given_back_and_taken_again() {
     now(100 * MIB, 0);
     worker.look_now(200_000);
     assert_eq!(named(&cache, "c"), limit / 2, "nobody is in need");
+    now(100 * MIB, 100_000);
+    worker.look_now(200_000);
+    assert_eq!(named(&cache, "c"), limit / 2, "tasks wait, but not for want of memory");
     // 5 MiB short of the reserve: 10 MiB are files, of which the kernel takes what it needs
-    now(limit - 32 * MIB + 15 * MIB, 0);
+    now(limit - 32 * MIB + 15 * MIB, 100_000);
     let before = cache.stats().bytes;
     worker.look_now(200_000);
     assert!(cache.stats().bytes <= before - 5 * MIB && cache.stats().bytes <= named(&cache, "c"));
     assert_eq!((named(&cache, "arc_need_free"), named(&cache, "memory_indirect_count")), (5 * MIB, 1));
     // tasks wait a quarter of the time
-    now(limit - 32 * MIB, 50_000);
+    now(limit - 32 * MIB, 150_000);
     let before = named(&cache, "c");
     worker.look_now(200_000);
     assert!(named(&cache, "c") < before);
     // never below the minimum
     (0..50).for_each(|_| {
-        now(limit, 50_000);
+        now(limit, 150_000);
         worker.look_now(200_000);
     });
     assert_eq!(named(&cache, "c"), 32 * MIB);
     // and back
-    now(100 * MIB, 50_000);
+    now(100 * MIB, 150_000);
     (0..100).for_each(|_| {
         cache.get_batch(&blocks, Keep::ALL);
         worker.look_now(200_000);

@@ -153,7 +153,7 @@ impl LivePool {
 
     /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
     pub(super) fn free(&self, txg: u64, bp: &BlkPtr) {
-        if let Err(error) = self.cache.zio().free(txg, bp) {
+        if let Err(error) = self.cache.free(txg, bp) {
             tracing::error!(pool = self.name, ?bp, "a block could not be freed: {error}");
         }
     }
