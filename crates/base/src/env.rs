@@ -61,6 +61,11 @@ impl Env {
         Env { tunables: Arc::new(tunables), ..self }
     }
 
+    /// The same, with another clock: nanoseconds since some instant.
+    pub fn with_ticks(self, ticks: impl Fn() -> u64 + Send + Sync + 'static) -> Env {
+        Env { ticks: Arc::new(ticks), ..self }
+    }
+
     /// The number that was set for a tunable, by OpenZFS's name of it. It may be another one at any time.
     ///
     /// It is the content of the file of that name in the folder `CENOTE_PARAMETERS`, or else in

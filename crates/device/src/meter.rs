@@ -14,6 +14,9 @@
 //!   ones of its half.
 //! - What goes through the page cache ends when the cache has it, not the disk.
 //! - A request that failed counts nowhere but in the gauges.
+//!
+//! What is in flight is known here, so here it is decided that requests nobody waits for stay back where somebody
+//! waits for others: a disk does one after the other, and hardly ever the urgent first.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +26,13 @@ use base::Env;
 pub const TIME_BUCKETS: usize = 37;
 /// Buckets of a histogram of sizes: up to 16 MiB; the last has all above, too.
 pub const SIZE_BUCKETS: usize = 25;
+
+/// Requests in flight that nobody waits for, and their bytes, while somebody waits for others of the device: about what
+/// a disk does in the time of a seek or two.
+const PATIENT_MAX: u64 = 16;
+const PATIENT_BYTES_MAX: u64 = 1 << 20;
+/// For so long after a request that somebody waits for there may be another one.
+const HURRY_NS: u64 = 100_000_000;
 
 /// Why something is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +54,11 @@ impl Purpose {
     fn is_write(self) -> bool {
         matches!(self, Purpose::SyncWrite | Purpose::AsyncWrite)
     }
+
+    /// Whether somebody waits for it.
+    fn is_urgent(self) -> bool {
+        matches!(self, Purpose::SyncRead | Purpose::SyncWrite)
+    }
 }
 
 /// Counters of one device. Adding to them is cheap, and reading them gives no common instant.
@@ -53,6 +68,10 @@ pub struct Meter {
     /// Of reads, and of writes.
     total: [Histogram<TIME_BUCKETS>; 2],
     disk: [Histogram<TIME_BUCKETS>; 2],
+    /// Requests in flight that nobody waits for, and their bytes.
+    patient: [AtomicU64; 2],
+    /// When somebody last had a request that is waited for.
+    urgent_ns: AtomicU64,
 }
 
 /// What of one purpose there is.
@@ -90,7 +109,18 @@ impl Meter {
         let ticket =
             Ticket { meter: self, env, purpose, bytes: bytes as u64, begun_ns: env.ticks_ns(), issued_ns: None };
         ticket.queue().pending.fetch_add(1, Ordering::Relaxed);
+        if purpose.is_urgent() {
+            self.urgent_ns.store(ticket.begun_ns, Ordering::Relaxed);
+        }
         ticket
+    }
+
+    /// Whether somebody waits for the device, or did a moment ago.
+    fn is_in_hurry(&self, now_ns: u64) -> bool {
+        let urgent_ns = self.urgent_ns.load(Ordering::Relaxed);
+        let waits = |purpose: Purpose| self.in_progress(purpose).iter().sum::<u64>() > 0;
+        urgent_ns > 0
+            && (now_ns.saturating_sub(urgent_ns) < HURRY_NS || waits(Purpose::SyncRead) || waits(Purpose::SyncWrite))
     }
 
     /// How many requests of that purpose wait, and how many are in flight, at this moment.
@@ -136,10 +166,22 @@ impl Ticket<'_> {
         &self.meter.queues[self.purpose as usize]
     }
 
+    /// Whether the operating system should have it now, or when others are done. There is always one that should.
+    pub(crate) fn should_go(&self) -> bool {
+        let [count, bytes] = self.meter.patient.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        let is_room = count < PATIENT_MAX && bytes + self.bytes <= PATIENT_BYTES_MAX;
+        let is_first = count == 0 || self.purpose.is_urgent() || self.issued_ns.is_some();
+        is_first || is_room || !self.meter.is_in_hurry(self.env.ticks_ns())
+    }
+
     /// The operating system has it. Only the first call counts.
     pub(crate) fn issued(&mut self) {
         if self.issued_ns.is_none() {
             self.issued_ns = Some(self.env.ticks_ns());
+            if !self.purpose.is_urgent() {
+                self.meter.patient[0].fetch_add(1, Ordering::Relaxed);
+                self.meter.patient[1].fetch_add(self.bytes, Ordering::Relaxed);
+            }
             self.queue().pending.fetch_sub(1, Ordering::Relaxed);
             self.queue().active.fetch_add(1, Ordering::Relaxed);
         }
@@ -160,6 +202,10 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let gauge = if self.issued_ns.is_some() { &self.queue().active } else { &self.queue().pending };
         gauge.fetch_sub(1, Ordering::Relaxed);
+        if self.issued_ns.is_some() && !self.purpose.is_urgent() {
+            self.meter.patient[0].fetch_sub(1, Ordering::Relaxed);
+            self.meter.patient[1].fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -199,6 +245,41 @@ mod tests {
         let sizes = meter.sizes(Purpose::AsyncWrite);
         assert_eq!((sizes[12], sum(&sizes), sum(&meter.sizes(Purpose::SyncWrite))), (1, 1, 0));
         assert_eq!((sum(&meter.totals()[0]), sum(&meter.totals()[1]), sum(&meter.disks()[1])), (0, 1, 1));
+    }
+
+    #[test]
+    fn who_is_waited_for_goes_first() {
+        let (meter, now_ns) = (Meter::default(), Arc::new(AtomicU64::new(1)));
+        let env = {
+            let now_ns = now_ns.clone();
+            Env::fixed(0).with_ticks(move || now_ns.load(Ordering::Relaxed))
+        };
+        let issued = |purpose, bytes| {
+            let mut ticket = meter.ticket(&env, purpose, bytes);
+            ticket.issued();
+            ticket
+        };
+        let patient = |bytes| meter.ticket(&env, Purpose::AsyncWrite, bytes);
+        // nobody waits
+        let large = [0; 20].map(|_| issued(Purpose::AsyncRead, 1 << 20));
+        assert!(patient(4096).should_go());
+        let urgent = issued(Purpose::SyncRead, 4096);
+        assert!(!patient(4096).should_go() && large[0].should_go() && urgent.should_go());
+        assert!(meter.ticket(&env, Purpose::SyncWrite, 4096).should_go());
+        drop(large);
+        assert!(patient(4 << 20).should_go(), "one always goes");
+        let first = issued(Purpose::AsyncWrite, 512 << 10);
+        assert!(patient(512 << 10).should_go() && !patient(513 << 10).should_go());
+        let small = [0; 15].map(|_| issued(Purpose::AsyncWrite, 512));
+        assert!(!patient(512).should_go());
+        drop((first, small));
+        // and for a moment after that
+        let _first = issued(Purpose::AsyncWrite, 1 << 20);
+        urgent.done();
+        now_ns.fetch_add(HURRY_NS - 1, Ordering::Relaxed);
+        assert!(!patient(512).should_go());
+        now_ns.fetch_add(1, Ordering::Relaxed);
+        assert!(patient(512).should_go());
     }
 
     /// Batches tell the meter of each request, whichever way it goes, and of no request that failed.

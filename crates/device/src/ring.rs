@@ -21,6 +21,9 @@ use crate::meter::Ticket;
 /// Jobs in flight at most, per thread.
 const DEPTH: u32 = 128;
 
+/// Until another look at whether jobs should go that had to stay back.
+const STAND_BACK: Duration = Duration::from_millis(1);
+
 /// Bytes of one system call at most; longer jobs go in several.
 const LENGTH_MAX: usize = 1 << 30;
 
@@ -75,6 +78,11 @@ enum Call {
 impl<'a> Job<'a> {
     pub(crate) fn new(raw: Raw, file_offset: u64, task: Task<'a>, ticket: Option<Ticket<'a>>) -> Job<'a> {
         Job { raw, file_offset, task, done: 0, ticket, result: Ok(()) }
+    }
+
+    /// Whether it should go on now, and not make others wait.
+    fn should_go(&self) -> bool {
+        self.ticket.as_ref().is_none_or(Ticket::should_go)
     }
 
     /// How it goes on. The pointer is valid for as long as the job's borrow.
@@ -177,6 +185,7 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
     loop {
         while in_flight < DEPTH as usize
             && let Some(&i) = todo.last()
+            && jobs[i].should_go()
         {
             let entry = match jobs[i].call() {
                 Call::Read(fd, at, ptr, len) => opcode::Read::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
@@ -192,7 +201,11 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
             in_flight += 1;
         }
         if in_flight == 0 {
-            return Ok(());
+            if todo.is_empty() {
+                return Ok(());
+            }
+            std::thread::sleep(STAND_BACK);
+            continue;
         }
         // half of the last ones too, so that the fast are seen to be done before the slow
         let wanted = if todo.is_empty() { in_flight.div_ceil(2) } else { in_flight.div_ceil(4) };

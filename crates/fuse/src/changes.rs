@@ -105,6 +105,7 @@ impl<S: Source> Session<S> {
     /// capabilities away: the kernel leaves that to us (see `init`), and to change both at once is safest.
     pub(crate) fn set_attributes(&self, node: u64, mut set: SetAttr, is_root: bool) -> Result<Entry> {
         let object = self.changeable(node)?;
+        self.write_access(object);
         let is_chown = set.uid.is_some() || set.gid.is_some();
         if is_chown || set.size.is_some() {
             let stat = self.live.tree.stat(object)?;

@@ -67,7 +67,12 @@ impl<S: Source> Session<S> {
         match place {
             Place::Control => made_up(CONTROL),
             Place::Snapshots => made_up(SNAPSHOTS),
-            Place::Object(branch, object) => Ok(self.attributes_of(branch, *object, &branch.tree.stat(*object)?)),
+            Place::Object(branch, object) => {
+                if branch.is_live() {
+                    self.write_access(*object);
+                }
+                Ok(self.attributes_of(branch, *object, &branch.tree.stat(*object)?))
+            }
         }
     }
 

@@ -39,6 +39,7 @@
 //! keeps, and that is all), and NFSv4 ACLs as a rule for access (the kernel only knows mode bits and POSIX ACLs).
 //! Whether it knows those, too, is said once: with another `acltype` a file system is mounted anew.
 
+mod accesses;
 mod attr;
 mod cache;
 mod changes;

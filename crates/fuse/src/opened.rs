@@ -11,13 +11,11 @@ use base::{Error, Kind, Result};
 use zpl::{FileKind, Stat};
 
 use crate::find::Place;
-use crate::node::{Branch, NodeId};
+use crate::node::NodeId;
 use crate::session::Session;
 use crate::tree::{Source, Tree, TreeFile};
 
-/// With `relatime`, how old the time of the last access gets at least while a file is used.
-const RELATIME_S: u64 = 24 * 60 * 60;
-/// Then an unchanged file is looked at again after this time.
+/// With `relatime`, an unchanged file is looked at again after this time.
 const RELATIME_CHECK_S: u64 = 60 * 60;
 /// What lets a program do more than its user may.
 pub(crate) const CAPABILITY: &[u8] = b"security.capability";
@@ -87,22 +85,6 @@ impl<S: Source> Session<S> {
         self.accessed(&self.live, self.live.object(object));
     }
 
-    /// Somebody used what an object holds: moves its time of the last access, if it shall move.
-    pub(crate) fn accessed(&self, branch: &Branch<S::Tree>, object: u64) {
-        if !self.writable || !self.remountable.moves_atime() || !branch.is_live() {
-            return;
-        }
-        let tree = &self.live.tree;
-        let touch = || match self.remountable.is_relatime() && !is_atime_due(&tree.stat(object)?, self.env.now_s()) {
-            true => Ok(()),
-            false => tree.touch_atime(object),
-        };
-        // that there is no room for a time is no reason to keep a file from being read
-        if let Err(error) = touch() {
-            self.fail("atime", branch.ino(object), error);
-        }
-    }
-
     /// What a write does to set-id bits (`set_ids`: of a user who may not keep them) and capabilities.
     pub(crate) fn drop_privileges(
         &self,
@@ -149,13 +131,6 @@ pub(crate) fn set_id_bits(mode: u32) -> u32 {
 /// Does `stat` have set-id bits that count?
 pub(crate) fn has_set_ids(stat: &Stat) -> bool {
     stat.kind != FileKind::Directory && set_id_bits(stat.mode) != 0
-}
-
-/// The rule of `relatime`: the last access may be shown as long ago as a day, but not as before the
-/// last change.
-fn is_atime_due(stat: &Stat, now_s: u64) -> bool {
-    let age_s = i64::try_from(now_s).unwrap_or(i64::MAX).saturating_sub(stat.atime.0);
-    stat.atime <= stat.mtime || stat.atime <= stat.ctime || age_s >= RELATIME_S as i64
 }
 
 fn no_such_offset() -> Error {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use base::{Data, Env, Error, Kind, Result, ResultExt};
 
+use crate::accesses::Accesses;
 use crate::cache::Cache;
 use crate::changes::{new_file, node_kind};
 use crate::find::{Entry, Place};
@@ -52,6 +53,7 @@ pub(crate) struct Session<S: Source> {
     pub(crate) holds: Holds,
     pub(crate) source: Arc<S>,
     pub(crate) parked: Parked<S>,
+    pub(crate) accesses: Accesses,
     /// Itself, for threads of its own.
     pub(crate) me: Weak<Session<S>>,
     life: Arc<Life>,
@@ -69,6 +71,7 @@ impl<S: Source> Session<S> {
         Ok(Arc::new_cyclic(|me| Session {
             me: me.clone(),
             parked: Parked::default(),
+            accesses: Accesses::default(),
             snapshots: Snapshots::new(source.clone(), &options.fs_name),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
             writable: live.tree.is_writable(),
@@ -119,6 +122,7 @@ impl<S: Source> Session<S> {
         if !self.writable {
             return;
         }
+        self.write_accesses();
         for object in self.holds.take_orphans() {
             self.reclaim(object);
         }

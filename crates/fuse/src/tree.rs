@@ -172,8 +172,9 @@ pub trait Tree: Send + Sync + 'static {
         Err(read_only())
     }
 
-    /// Makes now the time of the last access, and changes no other time. The adapter knows when.
-    fn touch_atime(&self, _object: u64) -> Result<()> {
+    /// Sets the time of the last access, in seconds since 1970 and nanoseconds, and changes no other time. The adapter
+    /// knows when it moves.
+    fn touch_atime(&self, _object: u64, _at: (i64, u32)) -> Result<()> {
         Err(read_only())
     }
 
@@ -329,8 +330,8 @@ impl Tree for Zpl {
         Zpl::set_attr(self, object, set)
     }
 
-    fn touch_atime(&self, object: u64) -> Result<()> {
-        Zpl::touch_atime(self, object)
+    fn touch_atime(&self, object: u64, at: (i64, u32)) -> Result<()> {
+        Zpl::touch_atime(self, object, at)
     }
 
     fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {

@@ -43,15 +43,15 @@ impl Zpl {
         self.stat_of(&self.node(ino)?)
     }
 
-    /// Makes now the time of the last access, and changes no other time.
-    pub fn touch_atime(&self, ino: u64) -> Result<()> {
-        self.placed(ino, self.touch(ino))
+    /// Sets the time of the last access, in seconds since 1970 and nanoseconds, and changes no other time.
+    pub fn touch_atime(&self, ino: u64, at: (i64, u32)) -> Result<()> {
+        self.placed(ino, self.touch(ino, at))
     }
 
-    fn touch(&self, ino: u64) -> Result<()> {
+    fn touch(&self, ino: u64, at: (i64, u32)) -> Result<()> {
         let op = self.begin(ATTR_BYTES, true)?;
         let _held = op.alone(&[ino]);
-        op.change(self.node(ino)?.object(), &[time(Attr::Atime, op.now)])
+        op.change(self.node(ino)?.object(), &[time(Attr::Atime, [at.0.cast_unsigned(), at.1.into()])])
     }
 }
 

@@ -307,9 +307,9 @@ impl Tree for Memory {
         self.write().set_attr(object, set)
     }
 
-    fn touch_atime(&self, object: u64) -> Result<()> {
+    fn touch_atime(&self, object: u64, at: (i64, u32)) -> Result<()> {
         count(&self.calls.touch_atime);
-        self.write().touch_atime(object)
+        self.write().touch_atime(object, at)
     }
 
     fn set_xattr(&self, object: u64, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {

@@ -181,8 +181,8 @@ fn times_and_owners() {
     assert_eq!((stat.uid, stat.gid), (1, 2));
     assert_eq!((stat.atime, stat.mtime, stat.ctime), ((-5, 999), (6, 7), (8, 9)));
     assert_eq!(stat.btime, (NOW_S as i64, 0));
-    fs.zpl.touch_atime(ino).unwrap();
-    assert_eq!((fs.stat(ino).atime, fs.stat(ino).ctime), ((NOW_S as i64, 0), (8, 9)));
+    fs.zpl.touch_atime(ino, (10, 11)).unwrap();
+    assert_eq!((fs.stat(ino).atime, fs.stat(ino).ctime), ((10, 11), (8, 9)));
     fs.zpl.open_file(ino).unwrap().write(0, b"x").unwrap();
     assert_eq!((fs.stat(ino).mtime, fs.stat(ino).ctime), ((NOW_S as i64, 0), (NOW_S as i64, 0)));
     let stat = |atime, mtime| Stat { atime: (atime, 0), mtime: (mtime, 0), ctime: (0, 0), ..fs.stat(ino) };

@@ -290,8 +290,8 @@ impl State {
         Ok(stat.clone())
     }
 
-    pub fn touch_atime(&mut self, object: u64) -> Result<()> {
-        self.get_mut(object)?.stat.atime = now();
+    pub fn touch_atime(&mut self, object: u64, at: (i64, u32)) -> Result<()> {
+        self.get_mut(object)?.stat.atime = at;
         Ok(())
     }
 
