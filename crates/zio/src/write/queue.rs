@@ -357,7 +357,8 @@ impl State {
         }
     }
 
-    /// The oldest writes, up to the first that overlaps with one before it.
+    /// The oldest writes, up to the first that overlaps with one before it, in the order of their places: copies of
+    /// metadata lie far apart, and a disk should not go back and forth between them.
     fn next_batch(&mut self) -> Vec<Outgoing> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
@@ -372,6 +373,7 @@ impl State {
             bytes += next.bytes.len();
             batch.extend(self.waiting.pop_front());
         }
+        batch.sort_unstable_by_key(|write| (write.extent.top, write.range.start));
         batch
     }
 }
@@ -404,5 +406,10 @@ mod tests {
             state.add(Outgoing::new(&dva, 1024, 1, bytes, Bookmark::default()));
         }
         assert_eq!(state.next_batch().len(), BATCH_WRITES);
+        for offset in [9 << 20, 1 << 20, 8 << 20, 2 << 20] {
+            let bytes = Bytes::new(block.clone(), 0..1024);
+            state.add(Outgoing::new(&Dva::new(0, offset, 1024, false), 1024, 1, bytes, Bookmark::default()));
+        }
+        assert!(state.next_batch().is_sorted_by_key(|write| write.range.start), "one way over the disk");
     }
 }
