@@ -50,7 +50,7 @@ enum What {
     /// Objects of a dataset
     Objects(ObjectArgs),
     /// Intent logs, record by record
-    #[command(alias = "zil")]
+    #[command(alias = "zil", long_flag = "zil")]
     Log(LogArgs),
     /// Bytes at an address
     Block(block::Args),

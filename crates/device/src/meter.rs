@@ -308,7 +308,13 @@ mod tests {
         let buf = [0; 8192];
         let ticket = meters[0].ticket(&env, Purpose::AsyncWrite, buf.len());
         write_batch(&mut [Write::new(&file, 0, &buf).metered(Some(ticket))]);
-        for (meter, reads, writes) in [(&meters[0], 301, 1), (&meters[1], 301, 0), (&meters[2], 0, 0)] {
+        // more than should be in flight, just after somebody has waited
+        let ticket = || meters[0].ticket(&env, Purpose::AsyncWrite, buf.len());
+        let mut writes: Vec<Write<'_>> =
+            (0..100).map(|i| Write::new(&file, i * 8192, &buf).metered(Some(ticket()))).collect();
+        write_batch(&mut writes);
+        assert!(writes.iter().all(|write| write.result.is_ok()));
+        for (meter, reads, writes) in [(&meters[0], 301, 101), (&meters[1], 301, 0), (&meters[2], 0, 0)] {
             assert!(Purpose::ALL.iter().all(|&purpose| meter.in_progress(purpose) == [0, 0]));
             assert_eq!(meter.sizes(Purpose::SyncRead)[10], reads);
             assert_eq!(meter.sizes(Purpose::AsyncWrite)[13], writes);

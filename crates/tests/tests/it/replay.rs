@@ -70,7 +70,9 @@ fn records_are_told_in_words() {
         let dir = tempfile::tempdir().unwrap();
         case.extract(dir.path()).unwrap();
         let place = case.pool.clone();
-        let out = program::run(["inspect", "log", "-d", dir.path().to_str().unwrap(), &place]).well().unwrap();
+        let [out, same] = ["log", "--zil"]
+            .map(|what| program::run(["inspect", what, "-d", dir.path().to_str().unwrap(), &place]).well().unwrap());
+        assert_eq!(out, same);
         for what in [
             "create \"new-small\" as object",
             "mkdir \"sub\" as object",
