@@ -31,8 +31,10 @@ pub const SIZE_BUCKETS: usize = 25;
 /// a disk does in the time of a seek or two.
 const PATIENT_MAX: u64 = 16;
 const PATIENT_BYTES_MAX: u64 = 1 << 20;
-/// For so long after a request that somebody waits for there may be another one.
-const HURRY_NS: u64 = 100_000_000;
+/// After a request that somebody waited for there may be another one: for so many times as long as it took, and so
+/// long at most.
+const HURRY_TIMES: u64 = 10;
+const HURRY_NS_MAX: u64 = 100_000_000;
 
 /// Why something is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +72,8 @@ pub struct Meter {
     disk: [Histogram<TIME_BUCKETS>; 2],
     /// Requests in flight that nobody waits for, and their bytes.
     patient: [AtomicU64; 2],
-    /// When somebody last had a request that is waited for.
-    urgent_ns: AtomicU64,
+    /// Until when somebody may come again who waits.
+    hurry_until_ns: AtomicU64,
 }
 
 /// What of one purpose there is.
@@ -109,18 +111,13 @@ impl Meter {
         let ticket =
             Ticket { meter: self, env, purpose, bytes: bytes as u64, begun_ns: env.ticks_ns(), issued_ns: None };
         ticket.queue().pending.fetch_add(1, Ordering::Relaxed);
-        if purpose.is_urgent() {
-            self.urgent_ns.store(ticket.begun_ns, Ordering::Relaxed);
-        }
         ticket
     }
 
     /// Whether somebody waits for the device, or did a moment ago.
     fn is_in_hurry(&self, now_ns: u64) -> bool {
-        let urgent_ns = self.urgent_ns.load(Ordering::Relaxed);
         let waits = |purpose: Purpose| self.in_progress(purpose).iter().sum::<u64>() > 0;
-        urgent_ns > 0
-            && (now_ns.saturating_sub(urgent_ns) < HURRY_NS || waits(Purpose::SyncRead) || waits(Purpose::SyncWrite))
+        now_ns < self.hurry_until_ns.load(Ordering::Relaxed) || waits(Purpose::SyncRead) || waits(Purpose::SyncWrite)
     }
 
     /// How many requests of that purpose wait, and how many are in flight, at this moment.
@@ -191,6 +188,10 @@ impl Ticket<'_> {
     pub(crate) fn done(self) {
         let (now_ns, side) = (self.env.ticks_ns(), usize::from(self.purpose.is_write()));
         let issued_ns = self.issued_ns.unwrap_or(now_ns);
+        if self.purpose.is_urgent() {
+            let hurry_ns = now_ns.saturating_sub(self.begun_ns).saturating_mul(HURRY_TIMES).min(HURRY_NS_MAX);
+            self.meter.hurry_until_ns.store(now_ns.saturating_add(hurry_ns), Ordering::Relaxed);
+        }
         self.queue().sizes.add(self.bytes);
         self.queue().waits.add(issued_ns.saturating_sub(self.begun_ns));
         self.meter.disk[side].add(now_ns.saturating_sub(issued_ns));
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn who_is_waited_for_goes_first() {
-        let (meter, now_ns) = (Meter::default(), Arc::new(AtomicU64::new(1)));
+        let (meter, now_ns) = (Meter::default(), Arc::new(AtomicU64::new(0)));
         let env = {
             let now_ns = now_ns.clone();
             Env::fixed(0).with_ticks(move || now_ns.load(Ordering::Relaxed))
@@ -275,10 +276,18 @@ mod tests {
         drop((first, small));
         // and for a moment after that
         let _first = issued(Purpose::AsyncWrite, 1 << 20);
+        let later = |ns| now_ns.fetch_add(ns, Ordering::Relaxed);
+        later(1000);
         urgent.done();
-        now_ns.fetch_add(HURRY_NS - 1, Ordering::Relaxed);
+        later(9_999);
         assert!(!patient(512).should_go());
-        now_ns.fetch_add(1, Ordering::Relaxed);
+        later(1);
+        assert!(patient(512).should_go());
+        // that is never long
+        let slow = issued(Purpose::SyncRead, 4096);
+        later(HURRY_NS_MAX);
+        slow.done();
+        later(HURRY_NS_MAX);
         assert!(patient(512).should_go());
     }
 
