@@ -123,16 +123,12 @@ impl Cache {
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
         // If the read panics, waiters must not wait for ever.
         let guard = Abandon { cache: self, requests, found: &found };
+        let bring = || self.bring(&to_read, keep);
         let mut read = match purpose {
-            Purpose::Demand if !to_read.is_empty() => {
-                let (began, blocks) = (self.zio.env().ticks_ns(), to_read.len() as u64);
-                let under_way = self.store.price.reads(blocks);
-                let read = self.bring(&to_read, keep);
-                self.store.price.read(blocks, self.zio.env().ticks_ns().saturating_sub(began), under_way);
-                read.into_iter()
-            }
-            _ => self.bring(&to_read, keep).into_iter(),
-        };
+            Purpose::Demand => self.store.price.learn(self.zio.env(), to_read.len() as u64, bring),
+            Purpose::Prefetch => bring(),
+        }
+        .into_iter();
         // First fulfil what others wait for, then wait: two batches may need each other's blocks.
         let uncached = |kept: Kept| kept.contents().cloned().ok_or_else(|| Error::new(Kind::Io, NOT_READ));
         let mut results: Vec<Option<Result<Block>>> = Vec::with_capacity(requests.len());

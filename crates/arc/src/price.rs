@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use base::Env;
+
 /// What unpacking costs about: nanoseconds, and for each two bytes one more.
 const UNPACK_NS: u64 = 10_000;
 /// So many uses of packed blocks spare one read at least.
@@ -24,13 +26,24 @@ pub(crate) struct Price {
 }
 
 impl Price {
+    /// What comes of a read of so many blocks, and what it costs is remembered.
+    pub(crate) fn learn<T>(&self, env: &Env, blocks: u64, read: impl FnOnce() -> T) -> T {
+        if blocks == 0 {
+            return read();
+        }
+        let (began_ns, under_way) = (env.ticks_ns(), self.reads(blocks));
+        let done = read();
+        self.read(blocks, env.ticks_ns().saturating_sub(began_ns), under_way);
+        done
+    }
+
     /// So many blocks are being read; to be told to [`Price::read`], with the blocks that are now.
-    pub(crate) fn reads(&self, blocks: u64) -> u64 {
+    fn reads(&self, blocks: u64) -> u64 {
         self.under_way.fetch_add(blocks, Ordering::Relaxed) + blocks
     }
 
     /// So many blocks have been read in so long, with so many under way when that began.
-    pub(crate) fn read(&self, blocks: u64, elapsed_ns: u64, under_way: u64) {
+    fn read(&self, blocks: u64, elapsed_ns: u64, under_way: u64) {
         self.under_way.fetch_sub(blocks, Ordering::Relaxed);
         let cost = elapsed_ns / under_way.max(1);
         let before = self.read_ns.load(Ordering::Relaxed);

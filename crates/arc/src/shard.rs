@@ -92,6 +92,12 @@ impl Held {
         }
     }
 
+    /// Notes that a block is held no more.
+    fn left(&mut self, kept: &Kept) {
+        self.open_bytes -= kept.open();
+        self.contents_bytes -= kept.len();
+    }
+
     /// Packs blocks of `bytes`, after a look at a few, as far as more than `most` bytes are open; how many were freed,
     /// and whether there may be more.
     fn pack(&mut self, bytes: u64, most: u64) -> (u64, bool) {
@@ -295,8 +301,7 @@ impl Shard {
             freed += packed;
             if !may_pack_more && freed < bytes {
                 more = held.policy.evict(bytes - freed, LOOKS_MAX, &mut victims);
-                held.open_bytes -= victims.iter().map(|victim| victim.value.open()).sum::<u64>();
-                held.contents_bytes -= victims.iter().map(|victim| victim.value.len()).sum::<u64>();
+                victims.iter().for_each(|victim| held.left(&victim.value));
             }
             self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
             drop(held);
@@ -330,8 +335,7 @@ impl Shard {
         }
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
         let Some((kept, bytes)) = held.policy.remove(key) else { return 0 };
-        held.open_bytes -= kept.open();
-        held.contents_bytes -= kept.len();
+        held.left(&kept);
         self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
         bytes
     }

@@ -70,8 +70,8 @@ pub struct Meter {
     /// Of reads, and of writes.
     total: [Histogram<TIME_BUCKETS>; 2],
     disk: [Histogram<TIME_BUCKETS>; 2],
-    /// Requests in flight that nobody waits for, and their bytes.
-    patient: [AtomicU64; 2],
+    /// Bytes of the requests in flight that nobody waits for.
+    patient_bytes: AtomicU64,
     /// Until when somebody may come again who waits.
     hurry_until_ns: AtomicU64,
 }
@@ -165,10 +165,13 @@ impl Ticket<'_> {
 
     /// Whether the operating system should have it now, or when others are done. There is always one that should.
     pub(crate) fn should_go(&self) -> bool {
-        let [count, bytes] = self.meter.patient.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        if self.purpose.is_urgent() || self.issued_ns.is_some() {
+            return true;
+        }
+        let count: u64 = [Purpose::AsyncRead, Purpose::AsyncWrite].map(|of| self.meter.in_progress(of)[1]).iter().sum();
+        let bytes = self.meter.patient_bytes.load(Ordering::Relaxed);
         let is_room = count < PATIENT_MAX && bytes + self.bytes <= PATIENT_BYTES_MAX;
-        let is_first = count == 0 || self.purpose.is_urgent() || self.issued_ns.is_some();
-        is_first || is_room || !self.meter.is_in_hurry(self.env.ticks_ns())
+        count == 0 || is_room || !self.meter.is_in_hurry(self.env.ticks_ns())
     }
 
     /// The operating system has it. Only the first call counts.
@@ -176,8 +179,7 @@ impl Ticket<'_> {
         if self.issued_ns.is_none() {
             self.issued_ns = Some(self.env.ticks_ns());
             if !self.purpose.is_urgent() {
-                self.meter.patient[0].fetch_add(1, Ordering::Relaxed);
-                self.meter.patient[1].fetch_add(self.bytes, Ordering::Relaxed);
+                self.meter.patient_bytes.fetch_add(self.bytes, Ordering::Relaxed);
             }
             self.queue().pending.fetch_sub(1, Ordering::Relaxed);
             self.queue().active.fetch_add(1, Ordering::Relaxed);
@@ -204,8 +206,7 @@ impl Drop for Ticket<'_> {
         let gauge = if self.issued_ns.is_some() { &self.queue().active } else { &self.queue().pending };
         gauge.fetch_sub(1, Ordering::Relaxed);
         if self.issued_ns.is_some() && !self.purpose.is_urgent() {
-            self.meter.patient[0].fetch_sub(1, Ordering::Relaxed);
-            self.meter.patient[1].fetch_sub(self.bytes, Ordering::Relaxed);
+            self.meter.patient_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         }
     }
 }

@@ -63,6 +63,21 @@ fn what_leaves_ram_is_on_the_device() {
 }
 
 #[test]
+fn bytes_on_disk_are_kept_until_a_device_has_them() {
+    let (zio, device) = (pipeline(env()), device());
+    // so few that the cache does not pack them
+    let blocks = written_as(&zio, 16, DATA, (Checksum::Fletcher4, Compress::Lz4));
+    let (cache, mut feeder) = cache(&zio, &device);
+    read(&cache, &blocks);
+    let before = named(&cache, "size");
+    rounds(&mut feeder);
+    assert!(named(&cache, "size") < before);
+    let alone = Cache::new(zio, 8 * MIB);
+    read(&alone, &blocks);
+    assert_eq!(named(&alone, "size"), named(&cache, "size"), "no bytes but the contents");
+}
+
+#[test]
 fn not_what_must_not_be_there() {
     let (zio, device) = (pipeline(env()), device());
     let data = written_as(&zio, 10, DATA, (Checksum::Fletcher4, Compress::Off));
