@@ -66,11 +66,14 @@ impl<S: Source> Session<S> {
         }
     }
 
-    /// Writes all times that are noted.
+    /// Writes all times that are noted; when this returns nobody is at it.
     pub(crate) fn write_accesses(&self) {
         loop {
-            let first = self.accesses.lock().noted.keys().next().copied();
-            match first {
+            let next = {
+                let state = self.accesses.lock();
+                state.noted.keys().chain(&state.writing).next().copied()
+            };
+            match next {
                 Some(object) => self.write_access(object),
                 None => return,
             }
