@@ -29,7 +29,7 @@ use watch::Watch;
 ///
 /// Rates are of the time since the last look, at first since the pool was imported. READS FROM counts blocks, also
 /// those that are read ahead; the kernel's page cache answers without asking anybody, so what it serves is not
-/// known. q ends.
+/// known, only what it took from here. q ends.
 #[derive(clap::Parser)]
 #[command(name = "cenote top", no_binary_name = true)]
 struct Args {

@@ -40,7 +40,11 @@ pub struct MountOptions {
     pub snapdir: SnapDir,
     /// Mount over a directory that has something in it, as property `overlay` allows.
     pub overlay: bool,
-    /// The kernel keeps what is written and sends it later, in pieces of 1 MiB and several at once. It then has
+    /// The kernel keeps the contents of files that are read and written in its page cache, so that what is read
+    /// again costs no request. Without, each read and write of a program is a request, and what files hold is in RAM
+    /// once only, in the pool's cache; a mapping that is shared needs Linux 6.6 then.
+    pub page_cache: bool,
+    /// The kernel keeps what is written, if there is its page cache, and sends it later, in pieces of 1 MiB and several at once. It then has
     /// the last word on sizes and times of files, an error of writing shows only at `fsync` or `close`, and what
     /// a file that is still open was given in the last half minute is in no snapshot, and lost if the pool's
     /// process is killed. Large files are written faster; small ones are not, as `close` sends them, and their
@@ -98,6 +102,7 @@ impl MountOptions {
             devices: root,
             snapdir: SnapDir::default(),
             overlay: true,
+            page_cache: true,
             writeback_cache: false,
             n_threads: 0,
             readahead_bytes: 1 << 20,

@@ -15,7 +15,7 @@ use crate::reply::Reply;
 use crate::session::{IO_BYTES_MAX, Session};
 use crate::tree::Source;
 use crate::turns::{Seat, Turns};
-use crate::wire::{self, INIT_OUT_BYTES, Out, opcode};
+use crate::wire::{self, INIT_OUT_BYTES, Out, init, opcode};
 
 /// Reads ahead of readers that the kernel may have under way at once.
 const BACKGROUND_MAX: u16 = 64;
@@ -35,7 +35,7 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
         }
         let body = &mut request.body;
         let (major, minor, readahead_bytes) = (body.u32()?, body.u32()?, body.u32()?);
-        let flags = body.u32()?;
+        let flags = u64::from(body.u32()?);
         if major > wire::MAJOR {
             // it asks again, in our version
             reply.bytes(&Out::default().u32(wire::MAJOR).u32(wire::MINOR).padded(INIT_OUT_BYTES));
@@ -45,13 +45,15 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
             reply.error(libc::EPROTO);
             return Err(Error::new(Kind::Unsupported, format!("the kernel's FUSE is too old: {major}.{minor}")));
         }
-        let flags = session.choose(flags);
+        // older kernels do not send them
+        let more = if flags & init::INIT_EXT != 0 { u64::from(body.u32()?) << 32 } else { 0 };
+        let flags = session.choose(flags | more);
         let words = |words: [u16; 2]| words.map(u16::to_ne_bytes).concat();
-        let out = Out::default().u32(wire::MAJOR).u32(wire::MINOR).u32(readahead_bytes).u32(flags);
+        let out = Out::default().u32(wire::MAJOR).u32(wire::MINOR).u32(readahead_bytes).u32(flags as u32);
         // the second is when the kernel holds back who reads ahead
         let out = out.bytes(&words([BACKGROUND_MAX, BACKGROUND_MAX / 4 * 3])).u32(IO_BYTES_MAX);
         // times are told to the nanosecond
-        let out = out.u32(1).bytes(&words([(IO_BYTES_MAX / PAGE_BYTES) as u16, 0]));
+        let out = out.u32(1).bytes(&words([(IO_BYTES_MAX / PAGE_BYTES) as u16, 0])).u32((flags >> 32) as u32);
         reply.bytes(&out.padded(INIT_OUT_BYTES));
         return Ok(());
     }

@@ -90,7 +90,7 @@ impl<S: Source> Session<S> {
     }
 
     /// Of what a kernel can do, what it shall do.
-    pub(crate) fn choose(&self, can: u32) -> u32 {
+    pub(crate) fn choose(&self, can: u64) -> u64 {
         let mut wanted = init::ASYNC_READ
             | init::BIG_WRITES
             | init::MAX_PAGES
@@ -101,7 +101,7 @@ impl<S: Source> Session<S> {
             | init::CACHE_SYMLINKS
             | init::EXPLICIT_INVAL_DATA
             | init::EXPORT_SUPPORT
-            | init::NO_OPEN_SUPPORT
+            | init::INIT_EXT
             | init::NO_OPENDIR_SUPPORT;
         let mut want = |flag, is_wanted| wanted |= if is_wanted { flag } else { 0 };
         want(init::POSIX_ACL, self.options.posix_acl);
@@ -110,6 +110,9 @@ impl<S: Source> Session<S> {
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.writable);
         want(init::WRITEBACK_CACHE, self.options.writeback_cache && self.writable);
+        // each file has to be opened, to be told how it is read
+        want(init::NO_OPEN_SUPPORT, self.options.page_cache);
+        want(init::DIRECT_IO_ALLOW_MMAP, !self.options.page_cache);
         let chosen = wanted & can;
         self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
         self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
@@ -275,9 +278,18 @@ impl<S: Source> Session<S> {
     fn open(&self, reply: Reply) -> Result<()> {
         match self.no_open.load(Ordering::Relaxed) {
             true => reply.error(libc::ENOSYS),
-            false => reply.opened(fopen::KEEP_CACHE | fopen::NOFLUSH),
+            false => reply.opened(self.open_flags()),
         }
         Ok(())
+    }
+
+    /// How an open file is read, written and closed.
+    fn open_flags(&self) -> u32 {
+        fopen::NOFLUSH
+            | match self.options.page_cache {
+                true => fopen::KEEP_CACHE,
+                false => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+            }
     }
 
     /// As for `open`; the kernel may keep the listing.
@@ -349,7 +361,7 @@ impl<S: Source> Session<S> {
 
     /// What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
     fn lseek(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
-        if self.options.writeback_cache && self.writable {
+        if self.options.page_cache && self.options.writeback_cache && self.writable {
             return reply.refuse(libc::ENOSYS);
         }
         body.skip(8)?;
@@ -420,7 +432,7 @@ impl<S: Source> Session<S> {
                 session.hold(entry.attr.ino);
                 // one time for both: name and attributes
                 entry.attr_ttl = entry.attr_ttl.min(session.name_ttl(parent));
-                reply.created(&entry, entry.attr_ttl, fopen::KEEP_CACHE);
+                reply.created(&entry, entry.attr_ttl, session.open_flags());
             }
             Err(error) => reply.error(session.fail("create", parent, error)),
         });
@@ -437,7 +449,7 @@ impl<S: Source> Session<S> {
             Ok(entry) => {
                 session.hold(entry.attr.ino);
                 session.orphaned(Some(entry.attr.ino));
-                reply.created(&entry, entry.attr_ttl, fopen::KEEP_CACHE);
+                reply.created(&entry, entry.attr_ttl, session.open_flags());
             }
             Err(error) => reply.error(session.fail("tmpfile", parent, error)),
         });

@@ -73,29 +73,34 @@ pub(crate) mod opcode {
 
 /// What a kernel can do and a file system wants, in INIT.
 pub(crate) mod init {
-    pub(crate) const ASYNC_READ: u32 = 1;
-    pub(crate) const EXPORT_SUPPORT: u32 = 1 << 4;
-    pub(crate) const BIG_WRITES: u32 = 1 << 5;
-    pub(crate) const DONT_MASK: u32 = 1 << 6;
-    pub(crate) const DO_READDIRPLUS: u32 = 1 << 13;
-    pub(crate) const READDIRPLUS_AUTO: u32 = 1 << 14;
-    pub(crate) const ASYNC_DIO: u32 = 1 << 15;
-    pub(crate) const WRITEBACK_CACHE: u32 = 1 << 16;
-    pub(crate) const NO_OPEN_SUPPORT: u32 = 1 << 17;
-    pub(crate) const PARALLEL_DIROPS: u32 = 1 << 18;
-    pub(crate) const POSIX_ACL: u32 = 1 << 20;
-    pub(crate) const MAX_PAGES: u32 = 1 << 22;
-    pub(crate) const CACHE_SYMLINKS: u32 = 1 << 23;
-    pub(crate) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
-    pub(crate) const EXPLICIT_INVAL_DATA: u32 = 1 << 25;
-    pub(crate) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    pub(crate) const ASYNC_READ: u64 = 1;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
+    pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
+    pub(crate) const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const WRITEBACK_CACHE: u64 = 1 << 16;
+    pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;
+    pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const CACHE_SYMLINKS: u64 = 1 << 23;
+    pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
+    pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
+    pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    /// There is a second word of these flags.
+    pub(crate) const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
 /// `FOPEN_*`, in the answer to OPEN.
 pub(crate) mod fopen {
+    pub(crate) const DIRECT_IO: u32 = 1;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
     pub(crate) const NOFLUSH: u32 = 1 << 5;
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
 /// `FUSE_WRITE_KILL_SUIDGID`: who writes may not keep set-id bits.

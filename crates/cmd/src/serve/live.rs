@@ -25,6 +25,7 @@ use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
 
 use super::kstat::Kstat;
 use super::locks::{self, Locks};
+use super::mounts::Used;
 use crate::zfs::host::DatasetChange;
 use crate::zfs::limits::Limit;
 use crate::zilstat::{self, report::LogReport};
@@ -68,7 +69,7 @@ impl ServedPool {
 
     /// Counters as files: those of the pool, whose mounted file systems were used so (by their objects), and what it
     /// adds to those of all pools.
-    pub fn kstats(&self, used: &BTreeMap<u64, Counts>) -> [Vec<Kstat>; 2] {
+    pub fn kstats(&self, used: &BTreeMap<u64, Used>) -> [Vec<Kstat>; 2] {
         let view = self.view();
         let mut shared = vec![
             Kstat::new("arcstats", view.cache().arcstats()),
@@ -86,11 +87,11 @@ impl ServedPool {
             shared.extend([Kstat::new("dmu_tx", live.txgs().counters()), Kstat::new("zil", sums)]);
         }
         let mut own = vec![vdev_io(&view)];
-        for (id, counts) in used {
+        for (id, used) in used {
             // a dataset that is being destroyed has no name any more
             let Ok(name) = view.dsl().name_of(*id) else { continue };
             let log = logs.remove(id).unwrap_or_else(|| zil::Stats::default().all());
-            let rows = counted(counts).into_iter().chain(log);
+            let rows = counted(&used.counts).into_iter().chain(log).chain([kept(used)]);
             own.push(Kstat::of_dataset(*id, name, rows));
         }
         [own, shared]
@@ -301,6 +302,11 @@ fn counted(counts: &Counts) -> [(&'static str, u64); 6] {
         ("nunlinks", counts.unlinks),
         ("nunlinked", counts.unlinked),
     ]
+}
+
+/// A row of our own: bytes read that the kernel keeps from then on, as it did not have them.
+fn kept(used: &Used) -> (&'static str, u64) {
+    ("page_cache_fill", if used.page_cache { used.counts.read_bytes } else { 0 })
 }
 
 /// How the files of a file system are written.

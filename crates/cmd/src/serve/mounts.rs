@@ -19,8 +19,22 @@ use crate::zfs::request::Mounted;
 pub struct Mounts {
     helper: Helper,
     list: Mutex<Vec<One>>,
-    /// The objects of their datasets, and how much they are used: who mounts and unmounts keeps nobody from them.
-    counters: Mutex<Vec<(u64, Weak<Counters>)>>,
+    /// How much they are used: who mounts and unmounts keeps nobody from that.
+    counters: Mutex<Vec<Counted>>,
+}
+
+/// What is counted of a mount, and the object of its dataset.
+struct Counted {
+    dataset: u64,
+    counters: Weak<Counters>,
+    page_cache: bool,
+}
+
+/// How much a mounted file system has been used.
+pub struct Used {
+    pub counts: Counts,
+    /// The kernel keeps the contents of its files, so that these are the reads of what it has not.
+    pub page_cache: bool,
 }
 
 struct One {
@@ -47,8 +61,8 @@ impl Mounts {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
                 let mut options = options.clone();
                 options.read_only |= !pool.is_writable();
-                let (id, counters) = source.counters();
-                lock(&self.counters).push((id, Arc::downgrade(counters)));
+                let ((dataset, counters), page_cache) = (source.counters(), options.page_cache);
+                lock(&self.counters).push(Counted { dataset, counters: Arc::downgrade(counters), page_cache });
                 self.lock().push(One { mount, source, options, made });
                 Ok(())
             }
@@ -122,10 +136,11 @@ impl Mounts {
     }
 
     /// How much the mounted file systems have been used, by the objects of their datasets.
-    pub fn counts(&self) -> BTreeMap<u64, Counts> {
-        let mut counters = lock(&self.counters);
-        counters.retain(|(_, counters)| counters.strong_count() > 0);
-        counters.iter().filter_map(|(id, counters)| Some((*id, counters.upgrade()?.sums()))).collect()
+    pub fn used(&self) -> BTreeMap<u64, Used> {
+        let mut all = lock(&self.counters);
+        all.retain(|one| one.counters.strong_count() > 0);
+        let used = |one: &Counted| Some(Used { counts: one.counters.upgrade()?.sums(), page_cache: one.page_cache });
+        all.iter().filter_map(|one| Some((one.dataset, used(one)?))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<One>> {

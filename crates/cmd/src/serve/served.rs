@@ -74,7 +74,7 @@ impl Served {
 
     /// Counters as files: those of the pool, and what it adds to those of all pools.
     pub fn kstats(&self) -> [Vec<Kstat>; 2] {
-        self.pool.kstats(&self.mounts.counts())
+        self.pool.kstats(&self.mounts.used())
     }
 
     /// Nanoseconds since the process began.

@@ -9,7 +9,8 @@ fn table(seconds: u64, values: &[(&str, u64)]) -> Table {
 }
 
 fn dataset(seconds: u64, name: &str, [reads, read, writes, written]: [u64; 4]) -> Table {
-    let values = [("reads", reads), ("nread", read), ("writes", writes), ("nwritten", written)];
+    let values =
+        [("reads", reads), ("nread", read), ("writes", writes), ("nwritten", written), ("page_cache_fill", read)];
     Table { dataset: Some(name.to_owned()), ..table(seconds, &values) }
 }
 
@@ -137,7 +138,7 @@ fn nothing_is_wider_or_longer_than_the_screen() {
 const SHOWN: &str = "\
 cenote top  12:00:01  tank  last 2.0 s
 READS FROM      blocks/s     share    in all     share
-  page cache         not known: the kernel reads it by itself
+  page cache          not known; took 128K/s, 896K in all
   ARC, MRU           600     30.0%     4.10K     30.0%
   ARC, MFU         1.17K     60.0%     8.20K     60.0%
   L2ARC               80      4.0%       560      4.0%

@@ -70,7 +70,9 @@ fn reads(lines: &mut Vec<Line>, watch: &Watch) {
     let all = hits.plus(misses);
     heading(lines, "READS FROM", &["blocks/s", "share", "in all", "share"]);
     // pages that the kernel has are read without anybody else being asked
-    row(lines, "page cache", ["       not known: the kernel reads it by itself".to_owned()]);
+    let filled = watch.count_datasets("page_cache_fill");
+    let text = format!("        not known; took {}/s, {} in all", byte_rate(filled), nicebytes(filled.all));
+    row(lines, "page cache", [text]);
     let sources =
         [("ARC, MRU", arc("mru_hits")), ("ARC, MFU", arc("mfu_hits")), ("L2ARC", l2arc), ("disks", misses.less(l2arc))];
     for (name, count) in sources {

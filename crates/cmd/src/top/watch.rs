@@ -80,10 +80,14 @@ impl Watch {
         self.count(table, name).all
     }
 
+    /// A counter of the mounted file systems, all together.
+    pub fn count_datasets(&self, name: &str) -> Count {
+        self.of_datasets().map(|seen| seen.count(name)).fold(Count::default(), Count::plus)
+    }
+
     /// The mounted file systems, those that most bytes go through first.
     pub fn datasets(&self) -> Vec<Dataset> {
-        let tables = self.pools.values().flatten().filter(|(name, _)| name.starts_with("objset-"));
-        let mut datasets: Vec<Dataset> = tables.filter_map(|(_, seen)| seen.dataset()).collect();
+        let mut datasets: Vec<Dataset> = self.of_datasets().filter_map(Seen::dataset).collect();
         let rates = |dataset: &Dataset| {
             let bytes = dataset.read_bytes.per_s + dataset.written_bytes.per_s;
             [bytes, dataset.reads.per_s + dataset.writes.per_s]
@@ -93,6 +97,11 @@ impl Watch {
             b_bytes.total_cmp(&a_bytes).then(b_calls.total_cmp(&a_calls)).then(a.name.cmp(&b.name))
         });
         datasets
+    }
+
+    fn of_datasets(&self) -> impl Iterator<Item = &Seen> {
+        let tables = self.pools.values().flatten();
+        tables.filter(|(name, _)| name.starts_with("objset-")).map(|(_, seen)| seen)
     }
 
     fn of(&self, table: &str) -> impl Iterator<Item = &Seen> {

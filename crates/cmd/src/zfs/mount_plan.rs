@@ -141,8 +141,12 @@ pub(super) fn options(pool: &Pool, subject: &Subject, mountpoint: &str) -> Resul
         2 => SnapDir::Disabled,
         _ => SnapDir::Hidden,
     };
-    let writeback = subject.levels().find_user(WRITEBACK).map(|sourced| sourced.value);
-    options.writeback_cache = writeback == Some(PropertyValue::Text("on".to_owned()));
+    let says = |property: &str, word: &str| {
+        let value = subject.levels().find_user(property).map(|sourced| sourced.value);
+        value == Some(PropertyValue::Text(word.to_owned()))
+    };
+    options.page_cache = !says(PAGE_CACHE, "off");
+    options.writeback_cache = says(WRITEBACK, "on");
     Ok(options)
 }
 
@@ -168,7 +172,9 @@ pub(super) fn mountpoint_text(dataset: &str, sourced: &Sourced, altroot: Option<
     }
 }
 
-/// The user property by which a file system's mounts use the kernel's write-back cache, if it is `on`.
+/// The user property by which the kernel keeps nothing of the files of a file system's mounts, if it is `off`.
+const PAGE_CACHE: &str = "org.cenote:pagecache";
+/// That by which they use the kernel's write-back cache, if it is `on`.
 const WRITEBACK: &str = "org.cenote:writeback";
 const CANMOUNT_OFF: u64 = 0;
 const CANMOUNT_NOAUTO: u64 = 2;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Mounted, checked, errno, mounted, require, unmount, writable};
+use crate::harness::{Mounted, checked, errno, is_kept, mounted, require, unmount, writable};
 use crate::memory::{Memory, MemorySource, ROOT, SIZE_MAX, fill};
 
 fn open(m: &Mounted, name: &str) -> File {
@@ -64,12 +64,37 @@ fn what_the_kernel_keeps_is_no_hole() {
     assert!((0..=8192).contains(&data), "{data}");
 }
 
+#[test]
+fn without_the_page_cache_each_read_is_a_request() {
+    require!(fuse);
+    for page_cache in [true, false] {
+        let m = mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache);
+        let file = open(&m, "file");
+        file.write_all_at(&filled(1, 0, 100_000), 0).unwrap();
+        let asked = || m.live().calls.read.load(Ordering::SeqCst);
+        let look = || {
+            let mut buf = vec![0; 5000];
+            file.read_exact_at(&mut buf, 3000).unwrap();
+            assert!(buf == filled(1, 3000, 5000));
+        };
+        assert_eq!(is_kept(&asked, &look), page_cache);
+        drop(file);
+        assert!(fs::read(m.path("file")).unwrap() == filled(1, 0, 100_000));
+        assert!(m.live().read().orphans.is_empty());
+    }
+}
+
 /// Random writes of all kinds, beside the same in a vector.
 #[test]
 fn like_a_vector() {
     require!(fuse);
-    let m = writable();
-    let file = open(&m, "file");
+    for page_cache in [true, false] {
+        random_writes(&mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache));
+    }
+}
+
+fn random_writes(m: &Mounted) {
+    let file = open(m, "file");
     let mut expect: Vec<u8> = Vec::new();
     let mut random = 1u64;
     let mut next = |below: u64| {
@@ -109,7 +134,7 @@ fn like_a_vector() {
         assert_eq!(file.metadata().unwrap().len(), expect.len() as u64, "{step}");
     }
     assert!(fs::read(m.path("file")).unwrap() == expect, "what the kernel has");
-    assert!(from_tree(&m, "file") == expect, "what the tree has");
+    assert!(from_tree(m, "file") == expect, "what the tree has");
 }
 
 #[test]
@@ -209,8 +234,13 @@ fn sizes_and_holes() {
 #[test]
 fn mapped() {
     require!(fuse);
-    let m = writable();
-    let file = open(&m, "file");
+    for page_cache in [true, false] {
+        write_mapped(&mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache));
+    }
+}
+
+fn write_mapped(m: &Mounted) {
+    let file = open(m, "file");
     let len = 3 << 20;
     file.set_len(len as u64).unwrap();
     let expect = filled(5, 0, len);
@@ -224,6 +254,10 @@ fn mapped() {
             file.as_raw_fd(),
             0,
         );
+        // before Linux 6.6 not without the page cache
+        if map == libc::MAP_FAILED && std::io::Error::last_os_error().raw_os_error() == Some(libc::ENODEV) {
+            return;
+        }
         assert_ne!(map, libc::MAP_FAILED);
         let bytes = std::slice::from_raw_parts_mut(map.cast::<u8>(), len);
         bytes.copy_from_slice(&expect);
@@ -235,7 +269,7 @@ fn mapped() {
         assert_eq!(libc::munmap(map, len), 0);
     }
     drop(file);
-    let data = from_tree(&m, "file");
+    let data = from_tree(m, "file");
     assert_eq!((&data[5000..5008], data[len - 1]), (&b"by write"[..], 77));
     assert!(data[..5000] == expect[..5000] && data[5008..len - 1] == expect[5008..len - 1]);
 }
