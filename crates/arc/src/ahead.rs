@@ -27,7 +27,7 @@ impl Ahead {
     }
 
     pub(crate) fn follow(&self, env: &Env) {
-        self.is_disabled.store(env.tunable("zfs_prefetch_disable").is_some_and(|set| set != 0), Ordering::Relaxed);
+        self.is_disabled.store(env.tunable("zfs_prefetch_disable", 0) != 0, Ordering::Relaxed);
     }
 
     /// A read came as a stream expected it.

@@ -43,7 +43,7 @@ impl Budget {
     /// What tunables and memory say.
     pub fn of_system(env: &Env, gauge: &Gauge) -> Budget {
         let memory = gauge.limit().unwrap_or(MEMORY_UNKNOWN);
-        let set = |name: &str| env.tunable(name).filter(|bytes| *bytes > 0);
+        let set = |name| Some(env.tunable(name, 0)).filter(|bytes| *bytes > 0);
         let c_max = set("zfs_arc_max").filter(|bytes| *bytes >= MAX_LEAST).unwrap_or(memory / 2);
         let c_min = set("zfs_arc_min").filter(|bytes| *bytes >= MIN_LEAST).unwrap_or((memory / 32).max(MIN_LEAST));
         let c_min = c_min.min(c_max);

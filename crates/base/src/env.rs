@@ -4,6 +4,7 @@
 //! worker, and the same calls give the same results in the same order.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -26,6 +27,7 @@ pub struct Env {
     ticks: Arc<dyn Fn() -> u64 + Send + Sync>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
     tunables: Arc<Tunables>,
+    asked: Arc<Mutex<BTreeMap<&'static str, u64>>>,
 }
 
 impl Env {
@@ -39,6 +41,7 @@ impl Env {
             ticks: Arc::new(ticks_since(Instant::now())),
             random: Arc::new(random_of_system),
             tunables: Arc::new(tunable_of_system),
+            asked: Arc::default(),
         }
     }
 
@@ -53,6 +56,7 @@ impl Env {
             ticks: Arc::new(|| 0),
             random: Arc::new(random),
             tunables: Arc::new(|_| None),
+            asked: Arc::default(),
         }
     }
 
@@ -66,12 +70,21 @@ impl Env {
         Env { ticks: Arc::new(ticks), ..self }
     }
 
-    /// The number that was set for a tunable, by OpenZFS's name of it. It may be another one at any time.
+    /// The number that was set for a tunable, by OpenZFS's name of it, or else `default`. It may be another one at
+    /// any time.
     ///
     /// It is the content of the file of that name in the folder `CENOTE_PARAMETERS`, or else in
     /// `/etc/cenote/parameters`: where OpenZFS has `/sys/module/zfs/parameters`.
-    pub fn tunable(&self, name: &str) -> Option<u64> {
-        (self.tunables)(name)
+    pub fn tunable(&self, name: &'static str, default: u64) -> u64 {
+        let value = (self.tunables)(name).unwrap_or(default);
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+        value
+    }
+
+    /// The tunables that were asked for, and what they were, sorted by name.
+    pub fn tunables(&self) -> Vec<(&'static str, u64)> {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.iter().map(|(name, value)| (*name, *value)).collect()
     }
 
     /// Seconds since 1970.
@@ -198,6 +211,14 @@ impl std::fmt::Debug for Env {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tunables_are_as_they_were_set_or_as_by_default() {
+        let env = Env::fixed(0).with_tunables(|name| (name == "set").then_some(7));
+        let same = env.clone();
+        assert_eq!([env.tunable("set", 1), env.tunable("other", 2), same.tunable("other", 3)], [7, 2, 3]);
+        assert_eq!(env.tunables(), [("other", 3), ("set", 7)]);
+    }
 
     /// Tasks that each wait for a batch of workers, and for a lock that another of them holds meanwhile.
     #[test]

@@ -237,9 +237,10 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
         // before they are locked: the pool may keep it waiting
         let [own, shared] = served.kstats();
         {
-            let files = files.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(files) = &*files else { return };
-            if let Err(e) = files.write(&own, &shared, served.now_ns()) {
+            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(files) = &mut *files else { return };
+            let written = files.write(&own, &shared, served.now_ns());
+            if let Err(e) = written.and_then(|()| files.write_tunables(served.tunables())) {
                 tracing::debug!("counters are not written: {e}");
             }
         }

@@ -30,14 +30,7 @@ use std::time::Duration;
 
 use base::{Error, Kind, Result};
 
-/// Per cent of the most dirty bytes at which operations begin to be delayed: zfs_delay_min_dirty_percent.
-const DELAY_MIN_PERCENT: u64 = 60;
-/// Nanoseconds of delay half way between that and the most: zfs_delay_scale.
-const DELAY_SCALE_NS: u64 = 500_000;
-/// The longest delay, nanoseconds.
-const DELAY_MAX_NS: u64 = 100_000_000;
-/// Per cent of the most dirty bytes at which a group is closed early: zfs_dirty_data_sync_percent.
-const SYNC_PERCENT: u64 = 20;
+use crate::Throttle;
 
 /// The transaction groups of a pool.
 pub struct Txgs {
@@ -45,7 +38,6 @@ pub struct Txgs {
     open: RwLock<u64>,
     progress: Mutex<Progress>,
     moved: Condvar,
-    dirty_bytes_max: u64,
 }
 
 #[derive(Debug)]
@@ -56,6 +48,7 @@ struct Progress {
     wanted: u64,
     /// Bytes that were changed, by the lowest bit of the group.
     dirty: [u64; 2],
+    throttle: Throttle,
     /// Why nothing is written any more.
     stopped: Option<String>,
     suspended: Option<Suspended>,
@@ -94,22 +87,26 @@ pub struct Tx<'a> {
 }
 
 impl Txgs {
-    /// Groups of a pool whose latest group on disk is `synced`. `dirty_bytes_max` bounds the bytes in
-    /// memory that wait to be written: zfs_dirty_data_max.
-    pub fn new(synced: u64, dirty_bytes_max: u64) -> Txgs {
+    /// Groups of a pool whose latest group on disk is `synced`.
+    pub fn new(synced: u64, throttle: Throttle) -> Txgs {
         Txgs {
             open: RwLock::new(synced + 1),
             progress: Mutex::new(Progress {
                 synced,
                 wanted: 0,
                 dirty: [0; 2],
+                throttle,
                 stopped: None,
                 suspended: None,
                 begun: Begun::default(),
             }),
             moved: Condvar::new(),
-            dirty_bytes_max,
         }
+    }
+
+    /// How fast changes may be made from now on.
+    pub fn set_throttle(&self, throttle: Throttle) {
+        self.progress().throttle = throttle;
     }
 
     /// Begins an operation, in the open group. Waits while too much is dirty. Errors: `Suspended`, also if
@@ -156,15 +153,15 @@ impl Txgs {
         Ok(())
     }
 
-    /// Waits until the open group should be synced: somebody waits for it, much is dirty, or `timeout` is
+    /// Waits until the open group should be synced: somebody waits for it, much is dirty, or its time is
     /// over. False if it is over and nothing was changed.
-    pub fn wait_for_work(&self, timeout: Duration) -> bool {
+    pub fn wait_for_work(&self) -> bool {
         let txg = self.open_txg();
         let mut progress = self.progress();
-        let sync_bytes = self.dirty_bytes_max * SYNC_PERCENT / 100;
-        if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_bytes {
+        let Throttle { timeout, sync_at, .. } = progress.throttle;
+        if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_at {
             let enough =
-                |p: &mut Progress| p.stopped.is_none() && p.wanted < txg && p.dirty[txg as usize & 1] < sync_bytes;
+                |p: &mut Progress| p.stopped.is_none() && p.wanted < txg && p.dirty[txg as usize & 1] < sync_at;
             let waited = self.moved.wait_timeout_while(progress, timeout, enough);
             (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
         }
@@ -270,7 +267,6 @@ impl Txgs {
     fn throttle(&self) -> Result<()> {
         let mut progress = self.progress();
         progress.begun.all += 1;
-        let delay_min = self.dirty_bytes_max * DELAY_MIN_PERCENT / 100;
         loop {
             if let Err(e) = progress.check() {
                 progress.begun.all -= 1;
@@ -279,18 +275,18 @@ impl Txgs {
                 return Err(e);
             }
             let dirty: u64 = progress.dirty.iter().sum();
-            if dirty >= self.dirty_bytes_max {
-                progress.begun.over_max += 1;
-                progress = self.wait(progress, None);
-                continue;
+            match progress.throttle.delay(dirty) {
+                Some(Duration::ZERO) => return Ok(()),
+                Some(delay) => {
+                    progress.begun.delayed += 1;
+                    drop(self.wait(progress, Some(delay)));
+                    return Ok(());
+                }
+                None => {
+                    progress.begun.over_max += 1;
+                    progress = self.wait(progress, None);
+                }
             }
-            if dirty <= delay_min {
-                return Ok(());
-            }
-            progress.begun.delayed += 1;
-            let delay_ns = DELAY_SCALE_NS.saturating_mul(dirty - delay_min) / (self.dirty_bytes_max - dirty);
-            drop(self.wait(progress, Some(Duration::from_nanos(delay_ns.min(DELAY_MAX_NS)))));
-            return Ok(());
         }
     }
 
@@ -334,7 +330,7 @@ impl Tx<'_> {
             let mut progress = self.txgs.progress();
             let before = progress.dirty[self.txg as usize & 1];
             progress.dirty[self.txg as usize & 1] = before + bytes;
-            let limit = self.txgs.dirty_bytes_max * SYNC_PERCENT / 100;
+            let limit = progress.throttle.sync_at;
             if before < limit && before + bytes >= limit {
                 self.txgs.moved.notify_all();
             }

@@ -48,9 +48,9 @@ pub struct Tunables {
 impl Tunables {
     /// What is set.
     pub fn of(env: &Env) -> Tunables {
-        let number = |name: &str, default| env.tunable(name).unwrap_or(default);
+        let number = |name, default| env.tunable(name, default);
         Tunables {
-            write_max: Some(number("l2arc_write_max", 0)).filter(|bytes| *bytes > 0).unwrap_or(64 << 20),
+            write_max: Some(number("l2arc_write_max", 64 << 20)).filter(|bytes| *bytes > 0).unwrap_or(64 << 20),
             write_boost: number("l2arc_write_boost", 64 << 20),
             headroom: number("l2arc_headroom", 8),
             headroom_boost: number("l2arc_headroom_boost", 200).max(100),

@@ -39,11 +39,10 @@ mod vdevs;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
-use std::time::Duration;
 
 use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Result};
-use dmu::{Objset, Txgs};
+use dmu::{Objset, Throttle, Txgs};
 use vdev::Tree;
 
 use crate::Pool;
@@ -62,17 +61,12 @@ pub use tasks::SyncContext;
 use tasks::Task;
 pub use vdevs::NewDevices;
 
-/// How long changes wait for more of them, in seconds: zfs_txg_timeout.
-const TXG_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of changes that may wait to be written: zfs_dirty_data_max.
-const DIRTY_BYTES_MAX: u64 = 512 << 20;
-/// And of how many parts of memory they may take one: zfs_dirty_data_max_percent.
-const DIRTY_PART: u64 = 10;
-
 /// A pool that is open to be changed.
 pub struct LivePool {
     this: Weak<LivePool>,
     env: Env,
+    /// Bytes of memory that there are, when it was imported.
+    memory: u64,
     name: String,
     txgs: Arc<Txgs>,
     tree: Arc<Tree>,
@@ -125,11 +119,12 @@ impl LivePool {
         synced: u64,
     ) -> Arc<LivePool> {
         let memory = Gauge::new("/").limit().unwrap_or(u64::MAX);
-        let txgs = Arc::new(Txgs::new(synced, DIRTY_BYTES_MAX.min(memory / DIRTY_PART)));
+        let txgs = Arc::new(Txgs::new(synced, Throttle::of(env, memory)));
         let properties = view.stored_props().unwrap_or_default();
         Arc::new_cyclic(|this| LivePool {
             this: this.clone(),
             env: env.clone(),
+            memory,
             name: view.name().to_owned(),
             suspension: Arc::new(Suspension::new(view.name(), txgs.clone(), &properties)),
             txgs,
@@ -193,7 +188,8 @@ impl LivePool {
 
     fn sync_until_closed(&self) {
         loop {
-            let waited = self.txgs.wait_for_work(TXG_TIMEOUT);
+            self.txgs.set_throttle(Throttle::of(&self.env, self.memory));
+            let waited = self.txgs.wait_for_work();
             let has_work = waited || self.has_tasks() || self.has_destroyed.load(Ordering::Relaxed);
             if self.ends.load(Ordering::Relaxed) {
                 return;

@@ -13,7 +13,7 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, Ledger, Objset, Policy, Txgs};
+use dmu::{Cache, Ledger, Objset, Policy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
@@ -99,7 +99,7 @@ struct Fs {
 
 fn fs_with(new: NewFs, options: Options) -> Fs {
     let objset = Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
-    let txgs = Arc::new(Txgs::new(4, 1 << 30));
+    let txgs = Arc::new(Txgs::new(4, Throttle::of(&Env::fixed(0), 8 << 30)));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
     create_fs(&objset, &txgs.begin().unwrap(), &new).unwrap();
     let zpl = Zpl::open_writable(objset, txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();

@@ -7,6 +7,7 @@
 //!   RUN/spl/kstat/zfs/POOL/zil                   what the process of this pool adds to it
 //!   RUN/spl/kstat/zfs/POOL/io                    reads and writes of its vdevs
 //!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
+//!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are; RUN/module stands in for /sys/module
 //! ```
 //!
 //! The process of each pool writes its own files every second, and adds up what those of all pools say. What no
@@ -32,6 +33,8 @@ pub use read::{Table, read, read_all};
 const SHARED: [&str; 6] = ["zil", "arcstats", "dbufstats", "zfetchstats", "vdev_cache_stats", "dmu_tx"];
 /// Where the files are, below the folder of all processes.
 const ZFS: &str = "spl/kstat/zfs";
+/// And those of what the kernel knows as modules.
+const MODULE: &str = "module";
 /// How often files are written.
 pub const PERIOD: Duration = Duration::from_secs(1);
 /// The age of files that nobody writes any more.
@@ -132,6 +135,9 @@ impl Kstat {
 pub struct Files {
     zfs: PathBuf,
     own: PathBuf,
+    module: PathBuf,
+    /// As they were written last.
+    tunables: Vec<(&'static str, u64)>,
 }
 
 /// The folder of a pool, below that of all processes.
@@ -143,10 +149,26 @@ fn folder(run: &Path, pool: &str) -> PathBuf {
 impl Files {
     /// Those of a pool, below the folder of all processes. What one before has left is removed.
     pub fn new(run: &Path, pool: &str) -> io::Result<Files> {
-        let files = Files { zfs: run.join(ZFS), own: folder(run, pool) };
+        let module = run.join(MODULE);
+        let files = Files { zfs: run.join(ZFS), own: folder(run, pool), module, tunables: Vec::new() };
         files.remove();
-        DirBuilder::new().recursive(true).mode(0o755).create(&files.own)?;
+        let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        make(&files.own)?;
+        for name in ["spl", "zfs"] {
+            make(&files.module.join(name).join("parameters"))?;
+            replace(&files.module.join(name).join("version"), concat!(env!("CARGO_PKG_VERSION"), "\n"))?;
+        }
         Ok(files)
+    }
+
+    /// Writes what tunables are, if they are others than before. The processes of other pools write the same files.
+    pub fn write_tunables(&mut self, tunables: Vec<(&'static str, u64)>) -> io::Result<()> {
+        let folder = self.module.join("zfs/parameters");
+        for (name, value) in tunables.iter().filter(|tunable| !self.tunables.contains(tunable)) {
+            replace(&folder.join(name), &format!("{value}\n"))?;
+        }
+        self.tunables = tunables;
+        Ok(())
     }
 
     fn remove(&self) {
@@ -242,6 +264,21 @@ mod tests {
         // a text is no number, whatever it looks like
         assert_eq!(Kstat::numbers(&file).collect::<Vec<_>>(), [("zil_commit_count", 12), ("zil_itx_count", 2)]);
         assert_eq!(Kstat::numbers("x\ny\nname 4\nother 4 -1\n").count(), 0);
+    }
+
+    #[test]
+    fn tunables_are_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut files = Files::new(dir.path(), "one").unwrap();
+        let path = dir.path().join("module/zfs/parameters/zfs_arc_max");
+        files.write_tunables(vec![("zfs_arc_max", 7), ("zfs_arc_min", 0)]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "7\n");
+        std::fs::remove_file(&path).unwrap();
+        files.write_tunables(vec![("zfs_arc_max", 7), ("zfs_arc_min", 1)]).unwrap();
+        assert!(!path.exists(), "it has not changed");
+        files.write_tunables(vec![("zfs_arc_max", 8)]).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "8\n");
+        assert!(dir.path().join("module/spl/version").exists());
     }
 
     #[test]

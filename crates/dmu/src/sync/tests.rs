@@ -21,7 +21,7 @@ use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{Mode, Zio};
 
 use crate::traverse::{Descend, Visit, Visitor, traverse};
-use crate::{Ledger, Objset, Policy, Txgs};
+use crate::{Ledger, Objset, Policy, Throttle, Txgs};
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -140,7 +140,13 @@ impl World {
     fn new() -> World {
         let cache = pool();
         let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
-        World { cache, txgs: Txgs::new(3, 1 << 30), set, alive: HashMap::new(), model: BTreeMap::new() }
+        World {
+            cache,
+            txgs: Txgs::new(3, Throttle::of(&Env::fixed(0), 8 << 30)),
+            set,
+            alive: HashMap::new(),
+            model: BTreeMap::new(),
+        }
     }
 
     fn id(&self, n: usize) -> Option<u64> {

@@ -10,7 +10,7 @@ use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
 use dmu::zap::Value;
-use dmu::{Cache, Ledger, Objset, Policy, Txgs};
+use dmu::{Cache, Ledger, Objset, Policy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{self, NvList};
 use format::object_type::ObjectType;
@@ -103,7 +103,13 @@ impl World {
     fn new(features: &[&str]) -> (World, PoolDsl) {
         let cache = cache();
         let mos = Objset::open_live(cache.clone(), 0, BlkPtr::HOLE, ObjsetType::Meta, "tank", policy()).unwrap();
-        let world = World { cache, mos, env: Env::fixed(1_700_000_000), txgs: Txgs::new(3, 1 << 30), txg: 4 };
+        let world = World {
+            cache,
+            mos,
+            env: Env::fixed(1_700_000_000),
+            txgs: Txgs::new(3, Throttle::of(&Env::fixed(0), 8 << 30)),
+            txg: 4,
+        };
         let pool = world.change(|change| {
             change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY).unwrap();
             let table = change.create_table(ObjectType(0xc4)).unwrap();
