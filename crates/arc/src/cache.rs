@@ -7,7 +7,7 @@ use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
 use l2arc::L2arc;
-use zio::{Mode, ReadRequest, Zio};
+use zio::{Mode, ReadRequest, Written, Zio};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
@@ -170,15 +170,15 @@ impl Cache {
     /// The contents of a block that is held packed; they are kept, as long as they are used.
     fn unpack(&self, request: &ReadRequest, bytes: &Block) -> Result<Block> {
         let contents = Block::from(self.zio.unpack(&request.bp, bytes).at_block(request.bookmark)?);
-        self.store.unpack(&Key::of(&request.bp), &contents, self.packed_for(request));
+        self.store.unpack(&Key::of(&request.bp), &contents, self.packed_for(&request.bp));
         Ok(contents)
     }
 
     /// For what the compressed bytes of a block are kept.
-    fn packed_for(&self, request: &ReadRequest) -> Use {
-        if self.store.packs(request.bp.lsize()) {
+    fn packed_for(&self, bp: &BlkPtr) -> Use {
+        if self.store.packs(bp.lsize()) {
             Use::Packing
-        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(&request.bp).on_ssd()) {
+        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(bp).on_ssd()) {
             Use::Device
         } else {
             Use::Nothing
@@ -189,7 +189,7 @@ impl Cache {
     fn bring(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Kept>> {
         let is_admitted = |request: &ReadRequest| keep.on_ssd.allows(contents(&request.bp));
         let kept_of = |contents, request: &ReadRequest| {
-            Kept::of(contents, request, self.packed_for(request), is_admitted(request))
+            Kept::of(contents, request, self.packed_for(&request.bp), is_admitted(request))
         };
         if !self.l2arc.has_devices() {
             let read = requests.iter().zip(self.zio.read_whole(requests));
@@ -243,24 +243,27 @@ impl Cache {
 
     /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
     /// block at that address.
-    pub fn insert(&self, bp: &BlkPtr, block: &Block, keep: Keep) {
-        self.put(bp, block, keep.in_ram.allows(contents(bp)), keep.on_ssd.allows(contents(bp)));
+    pub fn insert(&self, written: Written, block: Block, keep: Keep) {
+        let contents = contents(&written.bp);
+        self.put(written, block, keep.in_ram.allows(contents), keep.on_ssd.allows(contents));
     }
 
     /// As [`Cache::insert`], but only if something was kept of an earlier block: for one that is not worth
     /// the memory.
-    pub fn renew(&self, bp: &BlkPtr, block: &Block) {
-        self.put(bp, block, false, false);
+    pub fn renew(&self, written: Written, block: Block) {
+        self.put(written, block, false, false);
     }
 
-    fn put(&self, bp: &BlkPtr, block: &Block, keeps_new: bool, on_ssd: bool) {
+    fn put(&self, written: Written, block: Block, keeps_new: bool, on_ssd: bool) {
+        let bp = &written.bp;
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
         let (key, len) = (Key::of(bp), bp.lsize());
         let ask =
             Ask { key, len, how: How::of(bp), contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
-        self.store.keep(&ask, Kept::written(bp, block, on_ssd), keeps_new);
+        let packed = self.packed_for(bp);
+        self.store.keep(&ask, Kept::written(written, block, packed, on_ssd), keeps_new);
     }
 
     /// Frees a block, as [`Zio::free`], and keeps nothing of it: it would take the room of others until its turn to

@@ -5,15 +5,14 @@
 //!   not compressed   its contents
 //! ```
 //!
-//! Of a compressed block that was just written only the contents are at hand; and of one that was read while there was
-//! plenty of room, as fresh memory is dear.
+//! While there is plenty of room the contents are all, as fresh memory is dear.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Block, Endian};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
-use zio::{Contents, Physical, ReadRequest};
+use zio::{Contents, Physical, ReadRequest, Written};
 
 /// Not compressed, as block pointers say it.
 const OFF: u8 = 2;
@@ -40,6 +39,14 @@ enum Stored {
     Packed { bytes: Block, how: How, stay: bool },
     /// They are not at hand.
     Nowhere,
+}
+
+impl Stored {
+    /// Compressed bytes, kept for that use; of contents that take so much memory.
+    fn packed(bytes: Block, bp: &BlkPtr, why: Use, footprint: usize) -> Stored {
+        let stay = why == Use::Packing && bytes.footprint() < footprint;
+        Stored::Packed { bytes, how: How::of(bp), stay }
+    }
 }
 
 /// Why compressed bytes are kept.
@@ -87,19 +94,26 @@ impl Kept {
         let stored = match read.physical {
             Physical::Same => Stored::Same,
             Physical::Apart(bytes) if packed != Use::Nothing => {
-                let stay = packed == Use::Packing && bytes.footprint() < read.data.footprint();
-                Stored::Packed { bytes: bytes.into(), how: How::of(&request.bp), stay }
+                Stored::packed(bytes.into(), &request.bp, packed, read.data.footprint())
             }
             Physical::Apart(_) | Physical::Nowhere => Stored::Nowhere,
         };
         Kept::new(read.data.into(), stored, is_admitted)
     }
 
-    /// What was written.
-    pub(crate) fn written(bp: &BlkPtr, contents: &Block, is_admitted: bool) -> Kept {
-        let is_same = bp.compress() == OFF && bp.endian() == Endian::Little && zio::is_verifiable(bp);
-        let stored = if is_same && bp.psize() == bp.lsize() { Stored::Same } else { Stored::Nowhere };
-        Kept::new(contents.clone(), stored, is_admitted)
+    /// What was written, with its compressed bytes for that use.
+    pub(crate) fn written(written: Written, contents: Block, packed: Use, is_admitted: bool) -> Kept {
+        let Written { bp, packed: bytes } = written;
+        let is_same = bp.compress() == OFF && bp.endian() == Endian::Little && bp.psize() == bp.lsize();
+        let stored = match bytes {
+            _ if !zio::is_verifiable(&bp) => Stored::Nowhere,
+            Some(bytes) if packed != Use::Nothing => {
+                Stored::packed(bytes.into_block(), &bp, packed, contents.footprint())
+            }
+            None if is_same => Stored::Same,
+            _ => Stored::Nowhere,
+        };
+        Kept::new(contents, stored, is_admitted)
     }
 
     /// Bytes of its contents.

@@ -30,4 +30,4 @@ mod write;
 pub use alloc::{Allocator, Class};
 pub use patience::Patient;
 pub use read::{Contents, Mode, Physical, ReadRequest, Zio, is_verifiable};
-pub use write::{Placed, WritePolicy, WriteRequest};
+pub use write::{Packed, Placed, WritePolicy, WriteRequest, Written};

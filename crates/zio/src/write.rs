@@ -42,6 +42,7 @@ use crate::alloc::{Allocator, Class};
 use crate::gang::{DEPTH_MAX, HEADER_SIZE};
 use crate::read::check_shape;
 use prepare::{Physical, Prepared, prepare, prepare_sized, shape};
+use queue::Bytes;
 pub(crate) use queue::{Outgoing, Queue};
 
 /// How a block is to be written.
@@ -79,6 +80,32 @@ pub struct WriteRequest {
     pub previous: BlkPtr,
 }
 
+/// A block that is on its way.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// The pointer to it, without a fill count.
+    pub bp: BlkPtr,
+    /// Its compressed bytes, if they are in one piece.
+    pub packed: Option<Packed>,
+}
+
+/// The compressed bytes of a block that was just written.
+#[derive(Clone)]
+pub struct Packed(Bytes);
+
+impl Packed {
+    /// They alone, in no more memory than they need.
+    pub fn into_block(self) -> Block {
+        self.0.into_block()
+    }
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
 /// A block that has its address, and is not written yet.
 pub struct Placed {
     bp: BlkPtr,
@@ -89,6 +116,12 @@ impl Placed {
     /// The pointer to it, without a fill count.
     pub fn bp(&self) -> BlkPtr {
         self.bp
+    }
+
+    fn packed(&self) -> Option<Packed> {
+        let is_packed =
+            !self.bp.is_hole() && !self.bp.is_embedded() && !self.bp.is_gang() && self.bp.psize() < self.bp.lsize();
+        self.writes.first().filter(|_| is_packed).map(|write| Packed(write.bytes.clone()))
     }
 }
 
@@ -104,16 +137,17 @@ impl Zio {
         self.allocator.get().ok_or_else(read_only)
     }
 
-    /// Writes blocks in transaction group `txg`: pointers to them, in the order of `requests`, whose
+    /// Writes blocks in transaction group `txg`: what became of them, in the order of `requests`, with pointers whose
     /// fill count is the caller's to set ([`BlkPtr::with_fill`]). The bytes follow; see the top of
     /// the file. Waits when many blocks are on their way already.
     ///
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
-    pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<BlkPtr>> {
+    pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<Written>> {
         self.place_each(txg, requests, true, |placed| {
+            let packed = placed.packed();
             self.queue.push(&self.env, placed.writes);
-            placed.bp
+            Written { bp: placed.bp, packed }
         })
     }
 

@@ -69,8 +69,24 @@ pub(crate) fn written_as(
     zio: &Arc<Zio>,
     count: usize,
     object_type: ObjectType,
-    (checksum, compress): (Checksum, Compress),
+    how: (Checksum, Compress),
 ) -> Vec<ReadRequest> {
+    let written = write(zio, count, object_type, how);
+    let read = |(request, written): (WriteRequest, Written)| ReadRequest {
+        bp: written.bp,
+        bookmark: request.bookmark,
+        mode: Mode::Plain,
+    };
+    written.into_iter().map(read).collect()
+}
+
+/// The same, with what was written.
+pub(crate) fn write(
+    zio: &Arc<Zio>,
+    count: usize,
+    object_type: ObjectType,
+    (checksum, compress): (Checksum, Compress),
+) -> Vec<(WriteRequest, Written)> {
     let policy = WritePolicy { checksum, compress, compress_level: 0, copies: 1, class: Class::Normal, embed: false };
     let requests: Vec<WriteRequest> = (0..count)
         .map(|n| {
@@ -80,10 +96,9 @@ pub(crate) fn written_as(
             WriteRequest { policy, data, object_type, level: 0, bookmark, previous: BlkPtr::HOLE }
         })
         .collect();
-    let pointers = zio.write_batch(1, &requests);
+    let written = zio.write_batch(1, &requests);
     zio.finish_writes().unwrap();
-    let both = requests.iter().zip(pointers);
-    both.map(|(request, bp)| ReadRequest { bp: bp.unwrap(), bookmark: request.bookmark, mode: Mode::Plain }).collect()
+    requests.into_iter().zip(written).map(|(request, written)| (request, written.unwrap())).collect()
 }
 
 pub(crate) fn named(cache: &Cache, name: &str) -> u64 {
@@ -160,6 +175,26 @@ fn compressed_blocks_are_packed_when_room_is_needed() {
     (67..120).for_each(|n| drop(read(&cache, n)));
     assert!(named(&cache, "deleted") > 20 && named(&cache, "size") <= 8 * MIB);
     assert!(named(&cache, "overhead_size") <= MIB + BLOCK as u64, "all that is not used is packed before");
+}
+
+#[test]
+fn what_was_written_is_packed_as_well() {
+    for (compress, expect) in [(Compress::Lz4, 75..100), (Compress::Off, 50..64)] {
+        let zio = pipeline(Env::fixed(0));
+        let written = write(&zio, 100, ObjectType::PLAIN_FILE_CONTENTS, (Checksum::Fletcher4, compress));
+        let cache = Cache::new(zio, 8 * MIB);
+        for (request, written) in &written {
+            cache.insert(written.clone(), request.data.clone(), Keep::ALL);
+        }
+        let held = named(&cache, "hash_elements");
+        assert!(expect.contains(&held), "{compress:?}: {held}");
+        assert!(named(&cache, "data_size") <= 8 * MIB);
+        for (n, (request, written)) in written.iter().enumerate().rev().take(20) {
+            let read = ReadRequest { bp: written.bp, bookmark: request.bookmark, mode: Mode::Plain };
+            assert!(*cache.get(read, Keep::ALL).unwrap() == *bytes_of(n), "block {n}");
+        }
+        assert_eq!(named(&cache, "misses"), 0);
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use format::object_type::ObjectType;
 use zio::{ReadRequest, Zio};
 
 use super::*;
-use crate::cache::tests::{bytes_of, named, pipeline, written_as};
+use crate::cache::tests::{bytes_of, named, pipeline, write, written_as};
 use crate::{Cache, Keep, Which};
 
 const MIB: u64 = 1 << 20;
@@ -59,6 +59,21 @@ fn what_leaves_ram_is_on_the_device() {
         assert_eq!(named(&cache, "l2_size"), 200 * (128 << 10));
         assert!(named(&cache, "l2_asize") <= named(&cache, "l2_size") + MIB);
         assert!(named(&cache, "evict_l2_cached") > 0 && named(&cache, "size") <= 8 * MIB);
+    }
+}
+
+#[test]
+fn what_was_written_need_not_be_read_first() {
+    for compress in [Compress::Off, Compress::Lz4] {
+        let (zio, device) = (pipeline(env()), device());
+        let written = write(&zio, 16, DATA, (Checksum::Fletcher4, compress));
+        let (cache, mut feeder) = cache(&zio, &device);
+        for (request, written) in &written {
+            cache.insert(written.clone(), request.data.clone(), Keep::ALL);
+        }
+        rounds(&mut feeder);
+        assert_eq!(named(&cache, "l2_size"), 16 * (128 << 10), "{compress:?}");
+        assert_eq!(named(&cache, "data_size"), 16 * (128 << 10), "no bytes but the contents");
     }
 }
 

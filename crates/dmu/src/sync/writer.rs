@@ -9,7 +9,7 @@ use codec::compress::Compress;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 use zio::alloc::Class;
-use zio::{WritePolicy, WriteRequest};
+use zio::{WritePolicy, WriteRequest, Written};
 
 use super::Ledger;
 use crate::{Keep, Objset, Policy};
@@ -84,12 +84,12 @@ impl<'a> Writer<'a> {
         let mut written = zio.write_batch(self.txg, &todo).into_iter();
         let mut results = Vec::with_capacity(requests.len());
         for (request, done) in requests.into_iter().zip(pointers) {
-            let bp = match done {
-                Some(bp) => bp,
+            let written = match done {
+                Some(bp) => Written { bp, packed: None },
                 None => written.next().expect("a pointer for each request")?,
             };
-            self.remember(&bp, &request);
-            results.push(bp);
+            results.push(written.bp);
+            self.remember(written, request);
         }
         Ok(results)
     }
@@ -97,7 +97,7 @@ impl<'a> Writer<'a> {
     /// Takes a block that is written already.
     pub(super) fn adopt(&mut self, out: Out, bp: &BlkPtr) {
         let request = self.request(out);
-        self.remember(bp, &request);
+        self.remember(Written { bp: *bp, packed: None }, request);
     }
 
     /// Frees blocks that were written early in this group, and are outdated.
@@ -118,10 +118,10 @@ impl<'a> Writer<'a> {
     }
 
     /// Lets the cache have a block.
-    fn remember(&mut self, bp: &BlkPtr, request: &WriteRequest) {
-        match self.is_flood(request) {
-            true => self.cache.renew(bp, &request.data),
-            false => self.cache.insert(bp, &request.data, self.keep),
+    fn remember(&mut self, written: Written, request: WriteRequest) {
+        match self.is_flood(&request) {
+            true => self.cache.renew(written, request.data),
+            false => self.cache.insert(written, request.data, self.keep),
         }
     }
 

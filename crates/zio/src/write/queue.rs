@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use base::{Block, Bookmark, Env, Error, Result};
+use base::{AlignedBuf, Block, Bookmark, Env, Error, Result};
 use format::blkptr::Dva;
 use vdev::{Extent, Tree};
 
@@ -44,6 +44,11 @@ impl Bytes {
     pub(super) fn new(block: Block, range: Range<usize>) -> Bytes {
         assert!(range.end <= block.len());
         Bytes { block, range }
+    }
+
+    /// A block of these bytes alone.
+    pub(super) fn into_block(self) -> Block {
+        if self.range == (0..self.block.len()) { self.block } else { AlignedBuf::from(&*self).into() }
     }
 
     /// Part of these.

@@ -98,7 +98,7 @@ fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
 
 impl Pool {
     fn write(&self, txg: u64, data: &[u8], policy: WritePolicy, previous: BlkPtr) -> Result<BlkPtr> {
-        self.zio.write_batch(txg, &[request(data, policy, previous)]).pop().unwrap()
+        self.zio.write_batch(txg, &[request(data, policy, previous)]).pop().unwrap().map(|written| written.bp)
     }
 
     fn read(&self, bp: BlkPtr) -> Vec<u8> {
@@ -154,9 +154,15 @@ fn everything_reads_back() {
             for checksum in Checksum::ALL.into_iter().filter(|kind| kind.is_concrete() && !kind.is_embedded()) {
                 let policy = WritePolicy { compress, checksum, ..POLICY };
                 let requests: Vec<_> = data.iter().map(|data| request(data, policy, BlkPtr::HOLE)).collect();
-                let pointers: Vec<BlkPtr> =
-                    pool.zio.write_batch(TXG, &requests).into_iter().map(|bp| bp.unwrap()).collect();
+                let written: Vec<Written> =
+                    pool.zio.write_batch(TXG, &requests).into_iter().map(|written| written.unwrap()).collect();
                 pool.zio.finish_writes().unwrap();
+                for (Written { bp, packed }, data) in written.iter().zip(&data) {
+                    let Some(packed) = packed.clone().map(Packed::into_block) else { continue };
+                    assert_eq!((packed.len() as u64, bp.is_embedded()), (bp.psize(), false));
+                    assert_eq!(&*pool.zio.unpack(bp, &packed).unwrap(), &**data);
+                }
+                let pointers: Vec<BlkPtr> = written.iter().map(|written| written.bp).collect();
                 for (bp, data) in pointers.iter().zip(&data) {
                     assert_eq!(&pool.read(*bp), data, "{compress:?} {checksum:?} {bp:?}");
                     assert!(bp.psize() <= bp.lsize() && bp.birth() == TXG);
@@ -165,6 +171,7 @@ fn everything_reads_back() {
                     pool.zio.free(TXG, bp).unwrap();
                 }
                 if !matches!(compress, Compress::Off | Compress::Empty | Compress::Zle) {
+                    assert!(written[3].packed.is_some() && written[4].packed.is_none());
                     assert!(pointers[3].psize() < 64 << 10 && pointers[4].psize() == 262_144, "{pointers:?}");
                 }
             }
@@ -191,8 +198,8 @@ fn holes_and_embedded_blocks_take_no_room() {
     let dnodes = WriteRequest { object_type: ObjectType::DNODE, ..request(&text, lz4, BlkPtr::HOLE) };
     let indirect = WriteRequest { level: 1, ..request(&text, lz4, BlkPtr::HOLE) };
     let plain = request(&text, WritePolicy { embed: false, ..lz4 }, BlkPtr::HOLE);
-    for bp in pool.zio.write_batch(TXG, &[dnodes, indirect, plain]) {
-        let bp = bp.unwrap();
+    for written in pool.zio.write_batch(TXG, &[dnodes, indirect, plain]) {
+        let bp = written.unwrap().bp;
         assert!(!bp.is_embedded() && bp.psize() == 4096);
     }
     let stored = pool.write(TXG, &zeros, POLICY, BlkPtr::HOLE).unwrap();
