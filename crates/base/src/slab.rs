@@ -8,8 +8,9 @@
 //! There are four sizes between one power of two and the next: compressed blocks are of all sizes, and are kept.
 //!
 //! Fresh memory costs a page fault for every 4 KiB of it, which is more than copying a block into it; so all
-//! pages of a slab are asked for at once. (As one huge page they would cost far less, but in a virtual machine
-//! that gives free memory back to its host far more.) What is free keeps its memory, up to [`FREE_BYTES_MAX`] in
+//! pages of a buffer are asked for at once, by who takes it and with no lock held, and those of small ones together.
+//! (As one huge page a slab would cost far less, but in a virtual machine that gives free memory back to its host far
+//! more.) What is free keeps its memory, up to [`FREE_BYTES_MAX`] in
 //! all; beyond that, or when memory is short ([`give_memory_back`]), it goes back to the system: whole slabs that
 //! are free, and the pages of free buffers in others.
 //!
@@ -30,6 +31,8 @@ const CLASSES: usize = 11 * STEPS;
 const SLAB_BYTES: usize = 2 << 20;
 /// Larger buffers have a slab each, that is no larger.
 const SHARED_MAX: usize = SLAB_BYTES / 4;
+/// Bytes of fresh memory that are asked for at once, at least.
+const FILL_BYTES: usize = 128 << 10;
 /// Free bytes that are kept, unless told otherwise: about half of what may wait to be written.
 const FREE_BYTES_MAX: usize = 256 << 20;
 static FREE_MAX: AtomicUsize = AtomicUsize::new(FREE_BYTES_MAX);
@@ -63,27 +66,48 @@ pub(crate) fn size_for(len: usize) -> Option<usize> {
 
 /// A buffer of `size` bytes, one of [`size_for`], that begins on a page; `None` if the system has no memory.
 pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
+    let (buffer, fresh) = reserve(size)?;
+    if fresh > 0 {
+        // SAFETY: within a slab that stays as long as the buffer is in use, and what memory holds already it keeps.
+        // Before Linux 5.14 there is no such advice, and pages come as they are used.
+        unsafe { libc::madvise(buffer.as_ptr().cast(), fresh, libc::MADV_POPULATE_WRITE) };
+    }
+    Some(buffer)
+}
+
+/// A buffer, and how many bytes from there on have no memory yet.
+fn reserve(size: usize) -> Option<(NonNull<u8>, usize)> {
     let mut class = ALL[class_of(size)].lock().unwrap_or_else(PoisonError::into_inner);
     let slab = match class.with_room.last() {
         Some(&slab) => slab,
         None => {
             let slab = map(slab_bytes(size))?;
-            let place = |number| Place { number: number as u16, is_resident: true };
+            let place = |number| Place { number: number as u16, is_resident: false };
             class.slabs.insert(slab, (0..count(size)).rev().map(place).collect());
             class.with_room.push(slab);
-            FREE_BYTES.fetch_add(count(size) * size, Ordering::Relaxed);
             slab
         }
     };
     let places = class.slabs.get_mut(&slab)?;
     let place = places.pop()?;
+    let fresh = if place.is_resident { 0 } else { size + fill(places, place.number, size) };
     if places.is_empty() {
         class.with_room.pop();
     }
     if place.is_resident {
         FREE_BYTES.fetch_sub(size, Ordering::Relaxed);
     }
-    NonNull::new((slab + usize::from(place.number) * size) as *mut u8)
+    NonNull::new((slab + usize::from(place.number) * size) as *mut u8).map(|buffer| (buffer, fresh))
+}
+
+/// Marks the free places behind one as resident that get memory along with it; how many bytes they are.
+fn fill(places: &mut [Place], number: u16, size: usize) -> usize {
+    let more = FILL_BYTES.saturating_sub(size) / size;
+    let behind = places.iter_mut().rev().zip(number + 1..).take(more);
+    let filled = behind.take_while(|(place, number)| place.number == *number && !place.is_resident);
+    let bytes = filled.map(|(place, _)| place.is_resident = true).count() * size;
+    FREE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+    bytes
 }
 
 /// Gives a buffer back.
@@ -185,7 +209,7 @@ fn slab_bytes(size: usize) -> usize {
     if size <= SHARED_MAX { SLAB_BYTES } else { size }
 }
 
-/// The address of so many fresh bytes; a multiple of [`SLAB_BYTES`].
+/// The address of so many bytes without memory; a multiple of [`SLAB_BYTES`].
 fn map(bytes: usize) -> Option<usize> {
     // where the system puts them is not known: ask for more, and give back what is not needed
     let all = bytes + SLAB_BYTES;
@@ -203,8 +227,6 @@ fn map(bytes: usize) -> Option<usize> {
             unsafe { libc::munmap(from as *mut libc::c_void, to - from) };
         }
     }
-    // SAFETY: within the mapping. Before Linux 5.14 there is no such advice, and pages come as they are used.
-    unsafe { libc::madvise(slab as *mut libc::c_void, bytes, libc::MADV_POPULATE_WRITE) };
     Some(slab)
 }
 
