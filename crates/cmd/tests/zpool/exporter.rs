@@ -155,6 +155,18 @@ fn pools_are_told_to_prometheus() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = talk(UnixStream::connect(&socket).unwrap(), "\r\n\r\nnonsense\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
+    // one whose process does not answer hides no other
+    let signal = |name: &str| {
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-s", name, &world.process_of("t_mirror")]).status().unwrap().success());
+    };
+    signal("STOP");
+    let [silent, _] = scrape();
+    signal("CONT");
+    assert_eq!(silent["cenote_exporter_silent_pools"], 1.0);
+    assert!(silent.keys().all(|series| !series.contains("t_mirror")));
+    assert_eq!(silent["cenote_pool_state{pool=\"t_single\",state=\"online\"}"], 1.0);
+    assert_eq!(scrape()[0]["cenote_exporter_silent_pools"], 0.0);
     world.check("export t_mirror", 0, "");
     assert!(scrape().iter().all(|page| page.keys().all(|series| !series.contains("t_mirror"))));
 
