@@ -81,7 +81,9 @@ pub fn run(args: &[OsString]) -> ExitCode {
     };
     be(args.notify, |notify, signals| {
         let env = Env::real();
-        let Some(acquired) = acquire::acquire(&env, &args, notify)? else { return Ok(()) };
+        let Some(acquired) = acquire::acquire(&env, &args, notify)? else {
+            return notify.ready().map_err(|e| e.to_string());
+        };
         let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
         let places = Places { altroot: args.altroot(), cachefile: args.cachefile_property() };
         serve(env, acquired.pool, acquired.locks, &places, &mounts, notify, signals)

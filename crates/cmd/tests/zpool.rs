@@ -12,6 +12,7 @@ mod suspended;
 #[path = "zpool/vdevs.rs"]
 mod vdevs;
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -265,6 +266,43 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("destroy fresh", 1, "cannot open 'fresh': no such pool\n");
     world.check("labelclear DIR/a", 0, "");
     world.check("labelclear DIR/a", 1, "failed to read label from DIR/a\n");
+}
+
+#[test]
+fn a_pool_goes_back_to_an_earlier_group() {
+    let world = World::new("rewind", &[]);
+    let disk = world.dir.join("a");
+    std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -O mountpoint=none back DIR/a", 0, "");
+    world.check("export back", 0, "");
+    // nothing is wrong: nothing is said, and nothing is done
+    world.check("import -F -n -d DIR back", 0, "");
+    world.check("list", 0, "no pools available\n");
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let output = inspect.args(["inspect", "uberblocks", "-j", "back", "-d"]).arg(&disk).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let ring = found["devices"][0]["uberblocks"].as_array().unwrap();
+    let last = ring.iter().find(|uberblock| uberblock["in_force"] == true).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
+    for copy in last["rootbp"].as_str().unwrap().split("=<0:").skip(1) {
+        let offset = u64::from_str_radix(copy.split(':').next().unwrap(), 16).unwrap();
+        file.write_all_at(&[0xa5; 512], offset + (4 << 20)).unwrap();
+    }
+    let told = |line: &str, code: i32| {
+        let output = world.zpool(line);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat()
+    };
+    let text = told("import -d DIR back", 1);
+    assert!(text.contains("cannot import 'back'"), "{text}");
+    let text = told("import -F -n -d DIR back", 0);
+    assert!(text.starts_with("Would be able to return back to its state as of "), "{text}");
+    world.check("list", 0, "no pools available\n");
+    let text = told("import -F -d DIR back", 0);
+    assert!(text.starts_with("Pool back returned to its state as of "), "{text}");
+    world.check("sync back", 0, "");
+    world.check("export back", 0, "");
+    world.check("import -d DIR back", 0, "");
 }
 
 #[test]
