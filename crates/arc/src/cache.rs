@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
-use l2arc::L2arc;
+use l2arc::{Key, L2arc};
 use zio::{Mode, ReadRequest, Written, Zio};
 
 use crate::ahead::Ahead;
@@ -16,7 +16,7 @@ use crate::keep::Keep;
 use crate::kept::{How, Kept, Use};
 use crate::policy::{Contents, Purpose};
 use crate::pressure::Gauge;
-use crate::shard::{Ask, Found, Key};
+use crate::shard::{Ask, Found};
 use crate::stats::{self, Stats};
 use crate::store::Store;
 use crate::worker::Worker;
@@ -178,7 +178,7 @@ impl Cache {
     fn packed_for(&self, bp: &BlkPtr) -> Use {
         if self.store.packs(bp.lsize()) {
             Use::Packing
-        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(bp).on_ssd()) {
+        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(bp)) {
             Use::Device
         } else {
             Use::Nothing
@@ -214,7 +214,7 @@ impl Cache {
         let l2arc = &self.l2arc;
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
         let wanted: Vec<usize> = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp)).collect();
-        let key = |at: usize| Key::of(&requests[at].bp).on_ssd();
+        let key = |at: usize| Key::of(&requests[at].bp);
         let keys: Vec<_> = wanted.iter().map(|at| (key(*at), requests[*at].bp.psize() as usize)).collect();
         let found: Vec<_> = wanted.into_iter().zip(l2arc.read(&keys)).collect();
         let kept = self.zio.env().map(found, |(at, found)| {
@@ -272,7 +272,7 @@ impl Cache {
         if !bp.is_hole() && !bp.is_embedded() {
             let key = Key::of(bp);
             self.store.forget(&key);
-            self.l2arc.forget(&key.on_ssd());
+            self.l2arc.forget(&key);
         }
         self.zio.free(txg, bp)
     }

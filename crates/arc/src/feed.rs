@@ -16,11 +16,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use l2arc::{L2arc, Record, Tunables};
+use l2arc::{Key, L2arc, Record, Tunables};
 
 use crate::kept::Kept;
 use crate::policy::{Contents, State, Waiting};
-use crate::shard::Key;
 use crate::stats;
 use crate::store::Store;
 
@@ -98,7 +97,7 @@ impl Feeder {
         }
         let (keys, records): (Vec<Key>, Vec<Record>) = chosen.into_iter().unzip();
         let bytes = l2arc.feed(&turn, &records);
-        keys.iter().filter(|key| l2arc.contains(&key.on_ssd())).for_each(|key| store.was_fed(key));
+        keys.iter().filter(|key| l2arc.contains(key)).for_each(|key| store.was_fed(key));
         let is_more = tunables.feed_again && bytes > target / 2;
         Some(if is_more { long.min(Duration::from_millis(tunables.feed_min_ms)) } else { long })
     }
@@ -121,7 +120,7 @@ impl Feeder {
                     if waiting.is_prefetched && tunables.noprefetch {
                         return true;
                     }
-                    let key = waiting.key.on_ssd();
+                    let key = *waiting.key;
                     let is_worth = state == State::Frequent || waiting.is_touched || worth;
                     if (is_worth || key.hash().is_multiple_of(TRIED))
                         && !l2arc.contains(&key)
@@ -131,7 +130,7 @@ impl Feeder {
                         if bytes > target {
                             return false;
                         }
-                        chosen.push((*waiting.key, record));
+                        chosen.push((key, record));
                     }
                     true
                 });
@@ -159,7 +158,7 @@ fn passes(mfuonly: u64) -> impl Iterator<Item = (State, Contents)> {
 fn record(waiting: &Waiting<'_, Key, Kept>, state: State, contents: Contents) -> Option<Record> {
     let (physical, compress) = waiting.value.for_device()?;
     Some(Record {
-        key: waiting.key.on_ssd(),
+        key: *waiting.key,
         physical,
         lsize: waiting.value.len(),
         compress,

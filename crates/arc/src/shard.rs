@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, TryLockError};
 
 use base::Block;
-use format::blkptr::BlkPtr;
+use l2arc::Key;
 use rustc_hash::FxHashMap;
 
 use crate::kept::{Form, How, Kept, Use};
@@ -22,24 +22,6 @@ use crate::stats::Counters;
 const LOOKS_MAX: usize = 64;
 /// The part of the budget that contents of compressed blocks may take when room is needed.
 const OPEN_PART: u64 = 8;
-
-/// What a block is known by: where it is, and the group it was allocated in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    dva: [u64; 2],
-    birth: u64,
-}
-
-impl Key {
-    pub(crate) fn of(bp: &BlkPtr) -> Key {
-        Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
-    }
-
-    /// As cache devices know it.
-    pub(crate) fn on_ssd(self) -> l2arc::Key {
-        l2arc::Key { dva: self.dva, birth: self.birth }
-    }
-}
 
 /// How a block is asked for, and what it is.
 #[derive(Clone, Copy)]

@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use base::Block;
+use l2arc::Key;
 use rustc_hash::FxBuildHasher;
 
 use crate::ahead::Ahead;
@@ -22,7 +23,7 @@ use crate::kept::{Kept, Use};
 use crate::policy::Limits;
 use crate::pressure::Memory;
 use crate::price::Price;
-use crate::shard::{Ask, Change, Found, Key, Loading, Shard, Sums};
+use crate::shard::{Ask, Change, Found, Loading, Shard, Sums};
 
 /// Bytes of the budget that a shard has at least, and how many shards there are at most.
 const SHARD_BYTES: u64 = 16 << 20;

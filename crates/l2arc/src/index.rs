@@ -16,6 +16,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
+use format::blkptr::BlkPtr;
+
 /// Cache devices that there may be.
 pub(crate) const DEVICES_MAX: usize = 256;
 /// Sectors in which offsets are counted.
@@ -31,8 +33,8 @@ const SLOTS_MIN: usize = 16;
 const FULL_PERCENT: usize = 80;
 const NEW_PERCENT: usize = 68;
 
-/// What a block is known by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a block is known by: where it is, and the group that it was allocated in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The first address, as in the block pointer.
     pub dva: [u64; 2],
@@ -41,6 +43,11 @@ pub struct Key {
 }
 
 impl Key {
+    /// That of the block that it leads to.
+    pub fn of(bp: &BlkPtr) -> Key {
+        Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
+    }
+
     /// A number that looks random; never 0.
     pub fn hash(&self) -> u64 {
         // the finalizer of SplitMix64 after each word
