@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
-use l2arc::{Key, L2arc};
+use l2arc::{Key, L2arc, Wanted};
 use zio::{Mode, ReadRequest, Written, Zio};
 
 use crate::ahead::Ahead;
@@ -213,10 +213,9 @@ impl Cache {
     ) -> Vec<Option<Result<Kept>>> {
         let l2arc = &self.l2arc;
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
-        let wanted: Vec<usize> = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp)).collect();
-        let key = |at: usize| Key::of(&requests[at].bp);
-        let keys: Vec<_> = wanted.iter().map(|at| (key(*at), requests[*at].bp.psize() as usize)).collect();
-        let found: Vec<_> = wanted.into_iter().zip(l2arc.read(&keys)).collect();
+        let of_use = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp));
+        let (places, all): (Vec<usize>, Vec<Wanted>) = of_use.map(|at| (at, wanted(&requests[at].bp))).unzip();
+        let found: Vec<_> = places.into_iter().zip(l2arc.read(&all)).collect();
         let kept = self.zio.env().map(found, |(at, found)| {
             let Some(found) = found else {
                 l2arc.count(None);
@@ -231,7 +230,7 @@ impl Cache {
                     (at, Some(kept))
                 }
                 None => {
-                    l2arc.is_bad(&key(at), &place);
+                    l2arc.is_bad(&wanted(&requests[at].bp), &place);
                     l2arc.count(None);
                     (at, None)
                 }
@@ -270,9 +269,8 @@ impl Cache {
     /// leave comes.
     pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
         if !bp.is_hole() && !bp.is_embedded() {
-            let key = Key::of(bp);
-            self.store.forget(&key);
-            self.l2arc.forget(&key);
+            self.store.forget(&Key::of(bp));
+            self.l2arc.forget(&wanted(bp));
         }
         self.zio.free(txg, bp)
     }
@@ -324,6 +322,11 @@ fn ask(request: &ReadRequest, purpose: Purpose, keep: Keep) -> Ask {
     let contents = contents(&request.bp);
     let (bp, keeps) = (&request.bp, keep.in_ram.allows(contents));
     Ask { key: Key::of(bp), len: bp.lsize(), how: How::of(bp), contents, purpose, keeps }
+}
+
+fn wanted(bp: &BlkPtr) -> Wanted {
+    let is_metadata = contents(bp) == Contents::Metadata;
+    Wanted { key: Key::of(bp), psize: bp.psize() as usize, lsize: bp.lsize(), is_metadata }
 }
 
 fn contents(bp: &BlkPtr) -> Contents {

@@ -20,6 +20,7 @@ use device::meter::Meter;
 use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, LOG_BYTES, LOG_ENTRIES_MAX, LogBlock, LogEntry, LogPtr};
 use vdev::geometry;
 
+use crate::Wanted;
 use crate::drive::Drive;
 use crate::index::{Index, Key, OFFSET_MAX, Spot};
 use crate::log;
@@ -73,23 +74,14 @@ pub(crate) struct CacheDevice {
     pub(crate) is_rebuilding: AtomicBool,
     pub(crate) is_writing: AtomicBool,
     pub(crate) is_gone: AtomicBool,
+    /// Held while something is written.
     writer: Mutex<Writer>,
-    /// For those who must not wait for a write.
-    shown: Mutex<Shown>,
-}
-
-/// What is on a device, as last known.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Shown {
-    pub(crate) capacity: u64,
-    pub(crate) sums: Sums,
-    /// Logs, and their bytes.
-    pub(crate) logs: [u64; 2],
+    /// Never held while something is written or read. Who needs both takes the writer first.
+    ring: Mutex<Ring>,
 }
 
 /// What the feeder changes.
 pub(crate) struct Writer {
-    pub(crate) ring: Ring,
     pub(crate) header: DeviceHeader,
     /// Blocks that are in no log yet.
     pending: Vec<LogEntry>,
@@ -156,7 +148,7 @@ impl CacheDevice {
                 (Ring::new(start, end / sector * sector), fresh, false)
             }
         };
-        let writer = Mutex::new(Writer { ring, header, pending: Vec::new(), allowance: Allowance::default() });
+        let writer = Mutex::new(Writer { header, pending: Vec::new(), allowance: Allowance::default() });
         let (errors, is_faulted, is_writing, is_gone) = Default::default();
         let is_rebuilding = AtomicBool::new(has_more);
         Ok((
@@ -173,7 +165,7 @@ impl CacheDevice {
                 is_writing,
                 is_gone,
                 writer,
-                shown: Mutex::default(),
+                ring: Mutex::new(ring),
             },
             has_more,
         ))
@@ -181,6 +173,11 @@ impl CacheDevice {
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where is written next, and what is on the device.
+    pub(crate) fn ring(&self) -> MutexGuard<'_, Ring> {
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it can be read.
@@ -200,26 +197,23 @@ impl CacheDevice {
         self.is_faulted.store(false, Ordering::Relaxed);
     }
 
-    /// Tells readers where the hands are, and what is on the device.
-    pub(crate) fn show(&self, ring: &Ring, index: &Index) {
+    /// Tells readers where the hands are.
+    pub(crate) fn show(&self, index: &Index) {
+        let ring = self.ring();
         index.hands.set(self.number, ring.sweep, ring.hand, ring.evict);
-        let shown = Shown { capacity: ring.capacity(), sums: ring.sums, logs: ring.logs() };
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
-    }
-
-    /// What is on it.
-    pub(crate) fn shown(&self) -> Shown {
-        *self.shown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many bytes it should be given in a round at most.
     pub(crate) fn target(&self, env: &Env, tunables: &Tunables, is_warming: bool) -> u64 {
         let mut writer = self.writer();
-        let capacity = writer.ring.capacity();
+        let (capacity, is_first) = {
+            let ring = self.ring();
+            (ring.capacity(), ring.is_first)
+        };
         let wanted = tunables.write_max.saturating_add(if is_warming { tunables.write_boost } else { 0 });
         let a_day = (u128::from(capacity) * u128::from(tunables.dwpd_limit) / 100).min(u128::from(u64::MAX)) as u64;
         // the first sweep wears nothing that was not new
-        let allowed = match tunables.dwpd_limit == 0 || writer.ring.is_first {
+        let allowed = match tunables.dwpd_limit == 0 || is_first {
             true => u64::MAX,
             false => writer.allowance.left(a_day, env.ticks_ns()),
         };
@@ -230,7 +224,7 @@ impl CacheDevice {
     pub(crate) fn write(&self, records: &[Record], index: &Index, stats: &Stats) -> u64 {
         let mut writer = self.writer();
         let asize = |record: &Record| (record.physical.len() as u64).next_multiple_of(self.sector);
-        let most = writer.ring.capacity() / 4;
+        let most = self.ring().capacity() / 4;
         let (mut bytes, mut count) = (0, 0);
         let log_bytes = |count: u64| match writer.header.log_entries {
             0 => 0,
@@ -246,11 +240,9 @@ impl CacheDevice {
             return 0;
         }
         let room = bytes + log_bytes(count);
-        writer.ring.make_room(room);
-        self.show(&writer.ring, index);
+        let begin = self.make_room(room, index);
         self.is_writing.store(true, Ordering::Relaxed);
         add(&stats.writes_sent, 1);
-        let begin = writer.ring.hand;
         let mut rest = &records[..count as usize];
         let mut outcome = Ok(());
         while !rest.is_empty() && outcome.is_ok() {
@@ -270,10 +262,13 @@ impl CacheDevice {
             rest = later;
         }
         let outcome = outcome.and_then(|()| self.write_header(&mut writer, stats));
-        self.show(&writer.ring, index);
+        self.show(index);
         self.is_writing.store(false, Ordering::Relaxed);
-        let taken = writer.ring.hand - begin;
-        if !writer.ring.is_first {
+        let (taken, is_first) = {
+            let ring = self.ring();
+            (ring.hand - begin, ring.is_first)
+        };
+        if !is_first {
             writer.allowance.spent = writer.allowance.spent.saturating_add(taken);
         }
         match outcome {
@@ -292,7 +287,7 @@ impl CacheDevice {
     /// Writes blocks that lie one after the other, `len` bytes, and the log if it is full then.
     fn write_run(&self, writer: &mut Writer, records: &[Record], len: usize, index: &Index) -> Result<()> {
         let mut bytes = AlignedBuf::zeroed(len);
-        let start = writer.ring.take(len as u64);
+        let start = self.ring().take(len as u64);
         let mut at = 0;
         let mut entries = Vec::with_capacity(records.len());
         for record in records {
@@ -314,16 +309,17 @@ impl CacheDevice {
             at += psize.next_multiple_of(self.sector as usize);
         }
         self.drive.write(start, bytes, WRITE_TIME)?;
-        self.show(&writer.ring, index);
+        self.show(index);
         let mut sums = Sums::default();
+        entries.iter().for_each(|entry| sums.add(&self.sums_of(entry)));
+        let sweep = {
+            let mut ring = self.ring();
+            ring.wrote(start, sums);
+            ring.sweep
+        };
         for entry in &entries {
-            sums.add(&self.sums_of(entry));
-            let key = Key { dva: entry.dva, birth: entry.birth };
-            let sweep = writer.ring.sweep;
-            let spot = Spot { device: self.number, sweep, offset: entry.at, is_recent: !entry.is_frequent };
-            index.insert(&key, spot, true);
+            index.insert(&Key { dva: entry.dva, birth: entry.birth }, self.spot_of(entry, sweep), true);
         }
-        writer.ring.wrote(start, sums);
         if writer.header.log_entries > 0 {
             writer.pending.extend(entries);
             if writer.pending.len() as u64 >= writer.header.log_entries {
@@ -347,6 +343,37 @@ impl CacheDevice {
         }
     }
 
+    /// Where a block is that was written in that sweep.
+    pub(crate) fn spot_of(&self, entry: &LogEntry, sweep: u8) -> Spot {
+        let (is_recent, is_prefetched) = (!entry.is_frequent, entry.is_prefetched);
+        Spot { device: self.number, sweep, offset: entry.at, is_recent, is_prefetched }
+    }
+
+    /// A block is not looked for there any more.
+    pub(crate) fn lost(&self, wanted: &Wanted, spot: Spot) {
+        let &Wanted { psize, lsize, is_metadata, .. } = wanted;
+        let (is_prefetched, is_frequent) = (spot.is_prefetched, !spot.is_recent);
+        let sums = self.sums_of(&LogEntry {
+            psize: psize as u64,
+            lsize,
+            is_metadata,
+            is_prefetched,
+            is_frequent,
+            ..LogEntry::default()
+        });
+        self.ring().lost(spot.sweep, spot.offset, &sums);
+    }
+
+    /// Makes room for so many bytes; where it begins.
+    fn make_room(&self, bytes: u64, index: &Index) -> u64 {
+        let mut ring = self.ring();
+        ring.make_room(bytes);
+        let begin = ring.hand;
+        drop(ring);
+        self.show(index);
+        begin
+    }
+
     /// Writes the pending log, for which there is room.
     fn write_log(&self, writer: &mut Writer) -> Result<()> {
         let entries = std::mem::take(&mut writer.pending);
@@ -355,24 +382,22 @@ impl CacheDevice {
         let payload_asize = entries.iter().map(|entry| entry.psize.next_multiple_of(self.sector)).sum();
         let block = LogBlock { older: writer.header.newest[1], entries };
         let (bytes, ptr) = log::pack(&block, self.sector as usize);
-        let ptr = LogPtr { at: writer.ring.take(ptr.asize), payload_start, payload_asize, ..ptr };
+        let ptr = LogPtr { at: self.ring().take(ptr.asize), payload_start, payload_asize, ..ptr };
         self.drive.write(ptr.at, bytes, WRITE_TIME)?;
         writer.header.newest = [ptr, writer.header.newest[0]];
-        writer.ring.wrote_log(ptr);
+        self.ring().wrote_log(ptr);
         Ok(())
     }
 
     fn write_header(&self, writer: &mut Writer, stats: &Stats) -> Result<()> {
-        let [logs, logs_asize] = writer.ring.logs();
         let before = writer.header.logs;
-        let ring = &writer.ring;
-        let header = DeviceHeader {
-            evict: ring.evict,
-            is_first_sweep: ring.is_first,
-            logs,
-            logs_asize,
-            ..writer.header.clone()
+        let header = {
+            let ring = self.ring();
+            let [logs, logs_asize] = ring.logs();
+            let (evict, is_first_sweep) = (ring.evict, ring.is_first);
+            DeviceHeader { evict, is_first_sweep, logs, logs_asize, ..writer.header.clone() }
         };
+        let logs = header.logs;
         add(&stats.log_blk_writes, logs.saturating_sub(before));
         let mut sector = AlignedBuf::zeroed(self.sector as usize);
         let bytes = header.build();
@@ -396,8 +421,7 @@ impl CacheDevice {
         if let Some(last) = writer.pending.last().copied() {
             let entries = writer.header.log_entries as usize;
             writer.pending.resize(entries, last);
-            writer.ring.make_room(LOG_BYTES as u64);
-            self.show(&writer.ring, index);
+            self.make_room(LOG_BYTES as u64, index);
             self.write_log(&mut writer)?;
             self.write_header(&mut writer, stats)?;
         }

@@ -71,13 +71,17 @@ pub(crate) struct Spot {
     pub(crate) offset: u64,
     /// It came from the recent blocks.
     pub(crate) is_recent: bool,
+    /// It was prefetched, and nobody had asked for it.
+    pub(crate) is_prefetched: bool,
 }
 
 const RECENT: u64 = 1;
+const PREFETCHED: u64 = 2;
 
 impl Spot {
     fn pack(self) -> u64 {
-        let flags = if self.is_recent { RECENT } else { 0 };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        let flags = flag(self.is_recent, RECENT) | flag(self.is_prefetched, PREFETCHED);
         self.offset >> SECTOR_SHIFT << 24 | u64::from(self.device) << 16 | u64::from(self.sweep) << 8 | flags
     }
 
@@ -87,6 +91,7 @@ impl Spot {
             sweep: (word >> 8) as u8,
             offset: word >> 24 << SECTOR_SHIFT,
             is_recent: word & RECENT != 0,
+            is_prefetched: word & PREFETCHED != 0,
         }
     }
 }
@@ -177,8 +182,8 @@ impl Index {
         true
     }
 
-    /// A block that is not there, or is not what it should be: it is not looked for any more.
-    pub(crate) fn forget(&self, key: &Key, spot: Spot) {
+    /// A block that is not there, or is not what it should be: it is not looked for any more. Whether it was.
+    pub(crate) fn forget(&self, key: &Key, spot: Spot) -> bool {
         let hash = key.hash();
         let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = table.place(hash).and_then(|at| table.slots.get_mut(at))
@@ -186,7 +191,9 @@ impl Index {
         {
             // of a sweep that is long over
             slot[1] = Spot { sweep: spot.sweep.wrapping_sub(128), ..spot }.pack();
+            return true;
         }
+        false
     }
 
     /// Leaves behind all that is over, for when a device has gone.
@@ -248,7 +255,13 @@ mod tests {
     }
 
     fn spot(n: u64, sweep: u8) -> Spot {
-        Spot { device: (n % 2) as u8, sweep, offset: n * 512, is_recent: n.is_multiple_of(3) }
+        Spot {
+            device: (n % 2) as u8,
+            sweep,
+            offset: n * 512,
+            is_recent: n.is_multiple_of(3),
+            is_prefetched: n % 5 == 1,
+        }
     }
 
     #[test]
@@ -261,9 +274,9 @@ mod tests {
         assert_eq!((2048..9999).find_map(|n| index.find(&key(n))), None);
         assert!(!index.insert(&key(7), spot(9, 0), false) && index.find(&key(7)) == Some(spot(7, 0)));
         assert!(index.insert(&key(7), spot(9, 0), true) && index.find(&key(7)) == Some(spot(9, 0)));
-        index.forget(&key(7), spot(7, 0));
+        assert!(!index.forget(&key(7), spot(7, 0)));
         assert!(index.find(&key(7)).is_some(), "it is elsewhere now");
-        index.forget(&key(7), spot(9, 0));
+        assert!(index.forget(&key(7), spot(9, 0)));
         assert_eq!(index.find(&key(7)), None);
         index.hands.clear(0);
         index.clean();
@@ -275,7 +288,7 @@ mod tests {
     fn what_the_hand_has_passed_is_over() {
         let index = Index::new();
         index.hands.set(0, 255, MIB, 0);
-        let at = |offset| Spot { device: 0, sweep: 255, offset, is_recent: false };
+        let at = |offset| Spot { device: 0, sweep: 255, offset, is_recent: false, is_prefetched: false };
         [0, 4096, 8192].into_iter().for_each(|offset| assert!(index.insert(&key(offset), at(offset), true)));
         index.hands.set(0, 0, 0, 4096);
         assert_eq!([0, 4096, 8192].map(|offset| index.find(&key(offset)).is_some()), [false, true, true]);
@@ -299,7 +312,8 @@ mod tests {
         for n in 0..5 * COUNT / 2 {
             let (sweep, at) = ((n / COUNT) as u8, n % COUNT * 512);
             index.hands.set(0, sweep, at + 512, at + 512);
-            index.insert(&key(n), Spot { device: 0, sweep, offset: at, is_recent: false }, true);
+            let spot = Spot { device: 0, sweep, offset: at, is_recent: false, is_prefetched: false };
+            index.insert(&key(n), spot, true);
             if n >= COUNT / 2 && n.is_multiple_of(100_003) {
                 most = most.max(per_block(COUNT.min(n + 1)));
             }

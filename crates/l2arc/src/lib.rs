@@ -58,6 +58,19 @@ pub struct L2arc {
     changing: Mutex<()>,
 }
 
+/// A block that is looked for, as its pointer tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Which it is.
+    pub key: Key,
+    /// Its bytes as they are in the pool.
+    pub psize: usize,
+    /// Bytes of its contents.
+    pub lsize: u64,
+    /// It is metadata.
+    pub is_metadata: bool,
+}
+
 /// Bytes from a cache device, not verified.
 pub struct Found {
     bytes: AlignedBuf,
@@ -141,7 +154,7 @@ impl L2arc {
         let number = number.ok_or_else(|| Error::new(Kind::TooBig, "too many cache devices"))?;
         let (device, has_more) = CacheDevice::open(&self.env, number as u8, (pool_guid, guid), device, &self.stats)?;
         let device = Arc::new(device);
-        device.show(&device.writer().ring, &self.index);
+        device.show(&self.index);
         if !has_more && let Err(error) = device.begin(&self.stats) {
             device.note_error(1, &error);
         }
@@ -206,10 +219,10 @@ impl L2arc {
         self.has_devices() && self.index.find(key).is_some()
     }
 
-    /// The bytes of blocks, of each so many, as far as they are here.
-    pub fn read(&self, wanted: &[(Key, usize)]) -> Vec<Option<Found>> {
+    /// The bytes of blocks, as far as they are here.
+    pub fn read(&self, wanted: &[Wanted]) -> Vec<Option<Found>> {
         let mut found: Vec<Option<Found>> = wanted.iter().map(|_| None).collect();
-        let spots: Vec<Option<Spot>> = wanted.iter().map(|(key, _)| self.index.find(key)).collect();
+        let spots: Vec<Option<Spot>> = wanted.iter().map(|wanted| self.index.find(&wanted.key)).collect();
         let tunables = *self.tunables.read().unwrap_or_else(PoisonError::into_inner);
         let most = Duration::from_millis(tunables.read_timeout_ms);
         let mut begun = Vec::new();
@@ -224,7 +237,7 @@ impl L2arc {
                 continue;
             }
             let end = device.drive.device().size();
-            let place = |at: &usize| (spots[*at].map_or(end, |spot| spot.offset), wanted[*at].1);
+            let place = |at: &usize| (spots[*at].map_or(end, |spot| spot.offset), wanted[*at].psize);
             match device.drive.begin_read(here.iter().map(place).collect()) {
                 Ok(pending) => begun.push((device, here, pending)),
                 Err(_) => add(&self.stats.io_error, here.len() as u64),
@@ -248,7 +261,7 @@ impl L2arc {
                     (Err(error), Some(spot)) => {
                         add(&self.stats.io_error, 1);
                         device.note_error(0, &error);
-                        self.index.forget(&wanted[at].0, spot);
+                        self.lost(&wanted[at], spot);
                     }
                     (_, None) => {}
                 }
@@ -270,21 +283,29 @@ impl L2arc {
 
     /// Bytes that were found are not those of the block: it is not looked for there again. Where the hands have come
     /// meanwhile, that is nobody's fault.
-    pub fn is_bad(&self, key: &Key, &Place(spot): &Place) {
-        let still = self.index.find(key) == Some(spot);
+    pub fn is_bad(&self, wanted: &Wanted, &Place(spot): &Place) {
+        let still = self.index.find(&wanted.key) == Some(spot);
         if still && let Some(device) = self.device(|device| device.number == spot.device) {
             add(&self.stats.cksum_bad, 1);
             device.note_error(2, &Error::new(Kind::Checksum, "block on a cache device has another checksum"));
         }
-        self.index.forget(key, spot);
+        self.lost(wanted, spot);
     }
 
     /// A block is freed: nobody will look for it again.
-    pub fn forget(&self, key: &Key) {
+    pub fn forget(&self, wanted: &Wanted) {
         if self.has_devices()
-            && let Some(spot) = self.index.find(key)
+            && let Some(spot) = self.index.find(&wanted.key)
         {
-            self.index.forget(key, spot);
+            self.lost(wanted, spot);
+        }
+    }
+
+    fn lost(&self, wanted: &Wanted, spot: Spot) {
+        if self.index.forget(&wanted.key, spot)
+            && let Some(device) = self.device(|device| device.number == spot.device)
+        {
+            device.lost(wanted, spot);
         }
     }
 
@@ -325,11 +346,14 @@ impl L2arc {
     /// All devices.
     pub fn reports(&self) -> Vec<Report> {
         let report = |device: Arc<CacheDevice>| {
-            let shown = device.shown();
+            let (capacity, taken) = {
+                let ring = device.ring();
+                (ring.capacity(), ring.sums.asize + ring.logs()[1])
+            };
             Report {
                 guid: device.guid,
                 is_usable: !device.is_faulted.load(Ordering::Relaxed),
-                bytes: [shown.capacity, shown.sums.asize + shown.logs[1]],
+                bytes: [capacity, taken],
                 errors: device.errors.each_ref().map(|count| count.load(Ordering::Relaxed)),
                 done: device.drive.done(),
                 meter: device.meter.clone(),

@@ -7,7 +7,7 @@ use base::{Error, Kind, Result};
 use format::l2arc::{LogEntry, LogPtr};
 
 use crate::cache_device::{CacheDevice, WRITE_TIME};
-use crate::index::{Index, Key, Spot};
+use crate::index::{Index, Key};
 use crate::log;
 use crate::ring::Sums;
 use crate::stats::{Stats, add};
@@ -15,7 +15,7 @@ use crate::stats::{Stats, add};
 impl CacheDevice {
     /// Brings what the logs tell into the index. Ends early when the device goes, or the index is full.
     pub(crate) fn rebuild(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) {
-        self.show(&self.writer().ring, index);
+        self.show(index);
         let outcome = self.walk(index, stats, is_full);
         match &outcome {
             Ok(logs) => {
@@ -35,14 +35,15 @@ impl CacheDevice {
     }
 
     fn walk(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) -> Result<u64> {
-        let (newest, entries, capacity) = {
-            let writer = self.writer();
-            (writer.header.newest, writer.header.log_entries, writer.ring.capacity())
+        let (newest, entries) = {
+            let header = &self.writer().header;
+            (header.newest, header.log_entries)
         };
+        let capacity = self.ring().capacity();
         let [mut log, mut next] = newest;
         let (mut logs, mut bytes) = (0, 0);
         // a chain that is longer than the device leads in a circle
-        while self.writer().ring.holds(&log) && bytes <= capacity && !self.is_gone.load(Ordering::Relaxed) {
+        while self.ring().holds(&log) && bytes <= capacity && !self.is_gone.load(Ordering::Relaxed) {
             if is_full() {
                 add(&stats.rebuild_lowmem, 1);
                 break;
@@ -56,11 +57,10 @@ impl CacheDevice {
             add(&stats.rebuild_size, sums.lsize);
             add(&stats.rebuild_asize, sums.asize);
             add(&stats.rebuild_bufs, sums.count);
-            let mut writer = self.writer();
-            writer.ring.found_log(log, sums);
-            self.show(&writer.ring, index);
+            let mut ring = self.ring();
+            ring.found_log(log, sums);
             (logs, bytes) = (logs + 1, bytes + log.asize);
-            if writer.ring.is_beyond(&log, &next) {
+            if ring.is_beyond(&log, &next) {
                 break;
             }
             (log, next) = (next, block.older);
@@ -75,7 +75,7 @@ impl CacheDevice {
 
     fn restore(&self, entry: &LogEntry, index: &Index, stats: &Stats, sums: &mut Sums) {
         let (start, end, sweep) = {
-            let ring = &self.writer().ring;
+            let ring = self.ring();
             (ring.start, ring.end, ring.sweep_at(entry.at))
         };
         let fits = entry.at >= start && entry.at.checked_add(entry.psize).is_some_and(|last| last <= end);
@@ -83,8 +83,7 @@ impl CacheDevice {
             return;
         }
         let key = Key { dva: entry.dva, birth: entry.birth };
-        let spot = Spot { device: self.number, sweep, offset: entry.at, is_recent: !entry.is_frequent };
-        match index.insert(&key, spot, false) {
+        match index.insert(&key, self.spot_of(entry, sweep), false) {
             true => sums.add(&self.sums_of(entry)),
             false => add(&stats.rebuild_bufs_precached, 1),
         }

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use format::l2arc::{DeviceHeader, LOG_BYTES, LogPtr};
 
-/// What is in a part of the ring.
+/// What is in a part of the ring, and is looked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     /// Blocks.
@@ -50,7 +50,7 @@ impl Sums {
     }
 }
 
-/// A run of blocks that were written together.
+/// Blocks that were written together.
 #[derive(Debug)]
 struct Run {
     start: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Ring {
     pub(crate) evict: u64,
     pub(crate) sweep: u8,
     pub(crate) is_first: bool,
-    /// Oldest first.
+    /// Oldest first: by sweep, then by start.
     runs: VecDeque<Run>,
     /// Logs, oldest first.
     logs: VecDeque<LogPtr>,
@@ -120,6 +120,16 @@ impl Ring {
     pub(crate) fn wrote(&mut self, start: u64, sums: Sums) {
         self.sums.add(&sums);
         self.runs.push_back(Run { start, sweep: self.sweep, sums });
+    }
+
+    /// Notes that a block is not looked for any more that was written at an offset, in that sweep.
+    pub(crate) fn lost(&mut self, sweep: u8, offset: u64, sums: &Sums) {
+        let age = |run: &Run| run.sweep.wrapping_sub(sweep) as i8;
+        let after = self.runs.partition_point(|run| (age(run), run.start) <= (0, offset));
+        if let Some(run) = after.checked_sub(1).and_then(|at| self.runs.get_mut(at)).filter(|run| run.sweep == sweep) {
+            run.sums.subtract(sums);
+            self.sums.subtract(sums);
+        }
     }
 
     /// Notes a log that was written.

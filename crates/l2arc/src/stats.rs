@@ -63,10 +63,10 @@ impl L2arc {
         let mut sums = Sums::default();
         let (mut logs, mut logs_asize) = (0, 0);
         for device in self.devices() {
-            let shown = device.shown();
-            sums.add(&shown.sums);
-            logs += shown.logs[0];
-            logs_asize += shown.logs[1];
+            let ring = device.ring();
+            sums.add(&ring.sums);
+            let [count, asize] = ring.logs();
+            (logs, logs_asize) = (logs + count, logs_asize + asize);
         }
         let mut table = self.stats.table();
         table.extend([

@@ -51,6 +51,10 @@ fn record(n: u64) -> Record {
     }
 }
 
+fn wanted(n: u64) -> Wanted {
+    Wanted { key: key(n), psize: LEN, lsize: 65536, is_metadata: n.is_multiple_of(4) }
+}
+
 fn feed(l2arc: &L2arc, which: std::ops::Range<u64>) -> u64 {
     let records: Vec<Record> = which.map(record).collect();
     l2arc.turn(&Tunables::of(&l2arc.env), false).map_or(0, |turn| l2arc.feed(&turn, &records))
@@ -58,7 +62,7 @@ fn feed(l2arc: &L2arc, which: std::ops::Range<u64>) -> u64 {
 
 /// Which of these blocks are there; what is there is right.
 fn there(l2arc: &L2arc, which: std::ops::Range<u64>) -> Vec<u64> {
-    let wanted: Vec<(Key, usize)> = which.clone().map(|n| (key(n), LEN)).collect();
+    let wanted: Vec<Wanted> = which.clone().map(wanted).collect();
     let found = which.zip(l2arc.read(&wanted)).filter_map(|(n, found)| Some((n, found?)));
     found.map(|(n, found)| (n, assert_eq!(found.bytes[..], contents(n)[..])).0).collect()
 }
@@ -78,6 +82,54 @@ fn what_was_fed_is_there() {
     assert!(l2arc.remove(GUID) && !l2arc.remove(GUID));
     assert_eq!(there(&l2arc, 0..100), []);
     assert_eq!(named(&l2arc, "l2_size"), 0);
+}
+
+/// What is on the device: bytes of contents, bytes, of those metadata, frequent, prefetched.
+fn sizes(l2arc: &L2arc) -> [u64; 5] {
+    let names = ["l2_size", "l2_asize", "l2_bufc_metadata_asize", "l2_mfu_asize", "l2_prefetch_asize"];
+    let mut sizes = names.map(|name| named(l2arc, name));
+    sizes[1] -= named(l2arc, "l2_log_blk_asize");
+    sizes
+}
+
+#[test]
+fn what_is_freed_takes_nothing() {
+    let (env, device) = (env(), device(64 * MIB));
+    let first = l2arc(&env, &device);
+    let of = |records: [u64; 4]| {
+        let [all, metadata, frequent, prefetched] = records.map(|count| count * LEN as u64);
+        [2 * all, all, metadata, frequent, prefetched]
+    };
+    let prefetched: Vec<Record> = (100..110).map(|n| Record { is_prefetched: true, ..record(n) }).collect();
+    feed(&first, 0..100);
+    first.feed(&first.turn(&Tunables::of(&env), false).unwrap(), &prefetched);
+    assert_eq!(sizes(&first), of([110, 28, 50, 10]));
+    (0..10).chain(100..105).for_each(|n| first.forget(&wanted(n)));
+    (0..10).for_each(|n| first.forget(&wanted(n)));
+    assert_eq!(sizes(&first), of([95, 23, 45, 5]));
+    assert_eq!(there(&first, 0..15), (10..15).collect::<Vec<u64>>());
+    device.broken(0..64 * MIB);
+    assert!(first.read(&[wanted(50)])[0].is_none());
+    device.heal();
+    assert_eq!(sizes(&first), of([94, 23, 44, 5]));
+    first.close();
+    // the logs know of nothing that was freed
+    let second = l2arc(&env, &device);
+    assert_eq!(sizes(&second), of([110, 28, 50, 10]));
+    for i in 0..60 {
+        (1000 + i * 50..1020 + i * 50).for_each(|n| {
+            feed(&second, n..n + 1);
+        });
+        (1000 + i * 50..1020 + i * 50).for_each(|n| second.forget(&wanted(n)));
+        feed(&second, 1020 + i * 50..1050 + i * 50);
+    }
+    let left = there(&second, 1000..4000);
+    let count = |is_it: fn(u64) -> bool| left.iter().filter(|n| is_it(**n)).count() as u64;
+    assert!(left.iter().all(|n| n % 50 >= 20) && left.len() > 600);
+    assert_eq!(
+        sizes(&second),
+        of([left.len() as u64, count(|n| n.is_multiple_of(4)), count(|n| n.is_multiple_of(2)), 0])
+    );
 }
 
 #[test]
@@ -151,7 +203,7 @@ fn a_power_cut_leaves_what_was_logged() {
     drop(second);
     device.noise(6 * MIB..6 * MIB + 100_000);
     let third = l2arc(&env, &device);
-    let left = third.read(&[(key(99), LEN)]);
+    let left = third.read(&[wanted(99)]);
     assert!(left[0].is_some() && !third.contains(&key(3)));
     assert_eq!(named(&third, "l2_rebuild_cksum_lb_errors"), 1);
 }
@@ -162,12 +214,12 @@ fn a_bad_device_costs_nothing_but_its_blocks() {
     let l2arc = l2arc(&env, &device);
     feed(&l2arc, 0..100);
     device.broken(0..8 * MIB);
-    assert!(l2arc.read(&[(key(3), LEN)])[0].is_none() && !l2arc.contains(&key(3)));
+    assert!(l2arc.read(&[wanted(3)])[0].is_none() && !l2arc.contains(&key(3)));
     assert_eq!((named(&l2arc, "l2_io_error"), l2arc.reports()[0].errors), (1, [1, 0, 0]));
     device.heal();
     device.noise(0..8 * MIB);
-    let found = l2arc.read(&[(key(4), LEN)]).remove(0).unwrap();
-    l2arc.is_bad(&key(4), &found.split().1);
+    let found = l2arc.read(&[wanted(4)]).remove(0).unwrap();
+    l2arc.is_bad(&wanted(4), &found.split().1);
     assert!(!l2arc.contains(&key(4)));
     assert_eq!((named(&l2arc, "l2_cksum_bad"), l2arc.reports()[0].errors), (1, [1, 0, 1]));
     device.heal();
@@ -178,7 +230,7 @@ fn a_bad_device_costs_nothing_but_its_blocks() {
     feed(&l2arc, 300..310);
     assert_eq!(there(&l2arc, 300..310).len(), 10);
     device.vanish(true);
-    assert!(l2arc.read(&[(key(300), LEN)])[0].is_none());
+    assert!(l2arc.read(&[wanted(300)])[0].is_none());
     assert!(!l2arc.reports()[0].is_usable && l2arc.turn(&Tunables::of(&env), false).is_none());
     device.heal();
     assert!(l2arc.clear(GUID));
