@@ -182,7 +182,8 @@ fn serve(
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),
     };
-    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, pid: std::process::id() };
+    let pid = std::process::id();
+    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
     let served = Arc::new(Served::new(env, pool, locks, session, end.clone()));
     if let Some(file) = places.cachefile
         && let Err(e) = served.set_cachefile(file)

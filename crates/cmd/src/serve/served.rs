@@ -93,6 +93,12 @@ impl Served {
         self.pool.view().guid()
     }
 
+    /// Guids of the spares and cache devices.
+    pub fn aux_guids(&self) -> Vec<u64> {
+        let view = self.pool.view();
+        view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_u64("guid")).collect()
+    }
+
     /// Lets others have the devices. Nothing may be written any more.
     pub fn release_devices(&self) {
         self.locks.release();

@@ -79,7 +79,7 @@ fn is_friend(stream: &UnixStream) -> bool {
 fn talk(mut stream: UnixStream, served: &Served, hello: &Hello) -> Result<()> {
     stream.set_read_timeout(Some(IDLE_TIME))?;
     stream.set_write_timeout(Some(IDLE_TIME))?;
-    wire::send(&mut stream, &Hello { guid: served.guid(), ..hello.clone() })?;
+    wire::send(&mut stream, &Hello { guid: served.guid(), aux: served.aux_guids(), ..hello.clone() })?;
     while let Some(request) = wire::receive::<Request>(&mut stream, wire::REQUEST_BYTES_MAX)? {
         let result = served.answer(&request, &mut |part| wire::send(&mut stream, &Answer::Part(part)));
         match result {

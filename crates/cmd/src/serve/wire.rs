@@ -23,7 +23,7 @@ use crate::zpool::io_report::IoReport;
 use crate::zpool::report::{DedupReport, PoolReport, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -38,6 +38,8 @@ pub struct Hello {
     pub pool: String,
     /// Its guid.
     pub guid: u64,
+    /// Guids of its spares and cache devices.
+    pub aux: Vec<u64>,
     /// Id of the process.
     pub pid: u32,
 }

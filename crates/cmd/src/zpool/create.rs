@@ -26,9 +26,10 @@ use super::compat::{self, Allowed};
 use super::pool_props::{self, When};
 use super::{Done, Stop, history_line, hostid, io_words, pools};
 use crate::nicenum::nicebytes;
+use crate::serve::wire::Hello;
 use crate::serve::{client, daemon};
 use args::CreateArgs;
-use in_use::{Complaint, Imported};
+use in_use::Complaint;
 pub use in_use::{MemberState, Membership, label_of};
 use spec::Spec;
 use wish::Wish;
@@ -41,7 +42,6 @@ pub fn run(args: &[OsString]) -> Done {
     let history = history_line("create", args);
     let args = CreateArgs::parse(args)?;
     let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
-    let imported: Vec<Imported> = imported.into_iter().map(|hello| (hello.pool, hello.guid)).collect();
     let spec = check(&args, &imported).map_err(Stop::Failed)?;
     if args.dry_run {
         print!("{}", layout::text(&args.pool, &spec));
@@ -55,7 +55,7 @@ pub fn run(args: &[OsString]) -> Done {
 }
 
 /// What is checked even without making the pool.
-fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
+fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
     let pool = &args.pool;
     if pool.contains('/') {
         return Err(format!(
@@ -83,7 +83,6 @@ fn check(args: &CreateArgs, imported: &[Imported]) -> Result<Spec, String> {
 /// no force can put aside.
 pub fn check_device(path: &str, force: bool) -> Result<(), String> {
     let imported = client::hellos().map_err(|e| e.to_string())?;
-    let imported: Vec<Imported> = imported.into_iter().map(|hello| (hello.pool, hello.guid)).collect();
     check_devices(&Spec::parse(&[path.to_owned()])?, &imported, force, &Vec::new)
 }
 
@@ -91,7 +90,7 @@ pub fn check_device(path: &str, force: bool) -> Result<(), String> {
 /// aside. Errors: the whole text for the user.
 pub(super) fn check_devices(
     spec: &Spec,
-    imported: &[Imported],
+    imported: &[Hello],
     force: bool,
     uneven: &dyn Fn() -> Vec<String>,
 ) -> Result<(), String> {
@@ -168,7 +167,7 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
 }
 
 /// What is checked only before the pool is really made.
-fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Imported]) -> Result<(), String> {
+fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Hello]) -> Result<(), String> {
     let pool = &args.pool;
     let failed = |why: &str| format!("cannot create '{pool}': {why}");
     pools::check_new_name(pool).map_err(|why| format!("{}\npool name may have been omitted", failed(&why)))?;
@@ -177,7 +176,7 @@ fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Imported]) -> Result<(
     }
     rules::check_all(&wish.fs_properties, DatasetKind::FileSystem).map_err(|e| failed(e.what()))?;
     let name = args.temporary_name.as_ref().unwrap_or(pool);
-    if imported.iter().any(|(imported, _)| imported == name) {
+    if imported.iter().any(|hello| hello.pool == *name) {
         return Err(failed("pool already exists"));
     }
     let spec = Spec { vdevs: wish.vdevs.clone(), spares: wish.spares.clone(), caches: wish.caches.clone() };

@@ -10,6 +10,7 @@ use super::names::DEVICE_FOLDERS;
 use super::{Done, Stop, io_words};
 use crate::getopt::{self, Opt};
 use crate::serve::client;
+use crate::serve::wire::Hello;
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {
@@ -27,7 +28,6 @@ pub fn run(args: &[OsString]) -> Done {
         _ => return Err(Stop::usage("too many arguments")),
     };
     let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
-    let imported: Vec<_> = imported.into_iter().map(|hello| (hello.pool, hello.guid)).collect();
     clear(&find(word).map_err(Stop::Failed)?, force, &imported).map_err(Stop::Failed)?;
     Ok(true)
 }
@@ -48,7 +48,7 @@ fn find(word: &str) -> Result<String, String> {
     Ok(path)
 }
 
-fn clear(path: &str, force: bool, imported: &[(String, u64)]) -> Result<(), String> {
+fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
     let config = label_of(path).ok_or_else(|| format!("failed to read label from {path}"))?;
     if let Some(member) = Membership::of(&config, imported) {
         let pool = &member.pool;
@@ -89,7 +89,7 @@ mod tests {
         let case = testkit::corpus::case("ashift12");
         let image = case.extract(&folder).unwrap()[0].to_str().unwrap().to_owned();
         let guid = label_of(&image).unwrap().opt_u64("pool_guid").unwrap();
-        let imported = [(case.pool.clone(), guid)];
+        let imported = [Hello { pool: case.pool.clone(), guid, aux: Vec::new(), protocol: 0, pid: 0 }];
         let pool = &case.pool;
         for (force, imported, why) in [
             (

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 
 use base::{Error, Kind};
 
-use super::create::in_use::{self, Imported};
+use super::create::in_use;
 use super::create::spec::Spec;
 use super::create::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
 use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
@@ -20,7 +20,7 @@ use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
 use crate::nicenum::nicebytes;
 use crate::serve::client;
-use crate::serve::wire::Request;
+use crate::serve::wire::{Hello, Request};
 
 /// `zpool add`.
 pub fn add(args: &[OsString]) -> Done {
@@ -178,9 +178,8 @@ fn refusal(error: &Error) -> &str {
 }
 
 /// The pools that are imported.
-fn imported() -> Result<Vec<Imported>, Stop> {
-    let hellos = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
-    Ok(hellos.into_iter().map(|hello| (hello.pool, hello.guid)).collect())
+fn imported() -> Result<Vec<Hello>, Stop> {
+    client::hellos().map_err(|e| Stop::Failed(e.to_string()))
 }
 
 /// The value of `-o ashift=`, the only property that devices have here.

@@ -12,13 +12,14 @@ use pool::FoundDevice;
 
 use super::super::one_line;
 use super::spec::Spec;
+use crate::serve::wire::Hello;
 
 /// What a label says of the pool that its device belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// How far the pool is in use.
     pub state: MemberState,
-    /// Name of the pool; empty if the label of a spare or cache device does not tell.
+    /// Name of the pool.
     pub pool: String,
 }
 
@@ -31,30 +32,28 @@ pub enum MemberState {
     PotentiallyActive,
     /// It was exported.
     Exported,
-    /// The device is a spare.
+    /// The device is a spare of a pool that is imported.
     Spare,
-    /// The device is a cache device.
+    /// The device is a cache device of a pool that is imported.
     Cache,
 }
 
-/// A pool that is imported: its name and guid.
-pub type Imported = (String, u64);
-
 impl Membership {
-    /// Reads a label; `None` if the device is free as far as that goes.
-    pub fn of(config: &NvList, imported: &[Imported]) -> Option<Membership> {
+    /// Reads a label; `None` if the device is free as far as that goes. The labels of spares and cache devices do not
+    /// tell the pool: they are free unless a pool that is imported has them.
+    pub fn of(config: &NvList, imported: &[Hello]) -> Option<Membership> {
         let name = config.opt_str("name").map(one_line).unwrap_or_default();
-        let guid = config.opt_u64("pool_guid");
-        let active = imported.iter().find(|(_, imported)| Some(*imported) == guid);
-        let state = match (config.opt_u64("state"), active) {
-            (Some(3), _) => MemberState::Spare,
-            (Some(4), _) => MemberState::Cache,
-            (Some(0 | 1), Some(_)) => MemberState::Active,
-            (Some(0), None) => MemberState::PotentiallyActive,
-            (Some(1), None) => MemberState::Exported,
+        let (pool_guid, guid) = (config.opt_u64("pool_guid"), config.opt_u64("guid"));
+        let of_pool = || imported.iter().find(|hello| Some(hello.guid) == pool_guid);
+        let with_aux = || imported.iter().find(|hello| guid.is_some_and(|guid| hello.aux.contains(&guid)));
+        let (state, active) = match config.opt_u64("state")? {
+            0 => of_pool().map_or((MemberState::PotentiallyActive, None), |hello| (MemberState::Active, Some(hello))),
+            1 => of_pool().map_or((MemberState::Exported, None), |hello| (MemberState::Active, Some(hello))),
+            3 => (MemberState::Spare, Some(with_aux()?)),
+            4 => (MemberState::Cache, Some(with_aux()?)),
             _ => return None,
         };
-        Some(Membership { state, pool: active.map_or(name, |(name, _)| name.clone()) })
+        Some(Membership { state, pool: active.map_or(name, |hello| hello.pool.clone()) })
     }
 }
 
@@ -75,7 +74,7 @@ pub enum Complaint {
 }
 
 /// What stands in the way of using the devices. With `force`, only what no force can put aside.
-pub fn complaints(spec: &Spec, imported: &[Imported], force: bool) -> Vec<Complaint> {
+pub fn complaints(spec: &Spec, imported: &[Hello], force: bool) -> Vec<Complaint> {
     let mut lines = Vec::new();
     for leaf in spec.leaves() {
         let path = &leaf.path;

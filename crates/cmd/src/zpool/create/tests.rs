@@ -9,6 +9,7 @@ use super::in_use::{MemberState, Membership};
 use super::spec::Spec;
 use super::wish::{Class, Shape, WishedLeaf, WishedVdev};
 use super::{CreateArgs, check, check_pool, layout, replication, wish};
+use crate::serve::wire::Hello;
 
 /// A folder with sparse files.
 struct Files {
@@ -43,7 +44,7 @@ impl Files {
         let args = self.args(line);
         let spec = check(&args, &[])?;
         let wish = wish(&args, spec, String::new())?;
-        check_pool(&args, &wish, &[("taken".into(), 7)])
+        check_pool(&args, &wish, &imported("taken", 7, Vec::new()))
     }
 }
 
@@ -247,18 +248,26 @@ fn what_is_checked_before_the_pool_is_made() {
     assert_eq!(files.create("-o comment=x -o ashift=0 -O atime=off -m none tank mirror %/a %/b"), Ok(()));
 }
 
+fn imported(pool: &str, guid: u64, aux: Vec<u64>) -> [Hello; 1] {
+    [Hello { protocol: 0, pool: pool.to_owned(), guid, aux, pid: 0 }]
+}
+
 #[test]
 fn what_labels_say() {
     let label = |state: u64| {
-        let pairs = [("name", Value::Str("tank".into())), ("pool_guid", Value::U64(7)), ("state", Value::U64(state))];
-        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<NvList>()
+        let numbers = [("pool_guid", 7), ("guid", 8), ("state", state)];
+        let numbers = numbers.map(|(name, n)| (name.to_owned(), Value::U64(n)));
+        numbers.into_iter().chain([("name".to_owned(), Value::Str("tank".into()))]).collect::<NvList>()
     };
-    let of = |state, imported: &[(String, u64)]| Membership::of(&label(state), imported).map(|member| member.state);
-    let tank = [("tank".to_owned(), 7)];
+    let of = |state, imported: &[Hello]| Membership::of(&label(state), imported).map(|member| member.state);
+    let tank = imported("tank", 7, Vec::new());
     assert_eq!(of(0, &[]), Some(MemberState::PotentiallyActive));
     assert_eq!(of(1, &[]), Some(MemberState::Exported));
     assert_eq!((of(0, &tank), of(1, &tank)), (Some(MemberState::Active), Some(MemberState::Active)));
-    assert_eq!((of(2, &[]), of(3, &[]), of(4, &[])), (None, Some(MemberState::Spare), Some(MemberState::Cache)));
+    // a spare may serve many pools, and those that are not imported do not count
+    assert_eq!([2, 3, 4].map(|state| of(state, &tank)), [None; 3]);
+    let owner = imported("tank", 9, vec![1, 8]);
+    assert_eq!([2, 3, 4].map(|state| of(state, &owner)), [None, Some(MemberState::Spare), Some(MemberState::Cache)]);
 }
 
 #[test]
