@@ -268,6 +268,32 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("labelclear DIR/a", 1, "failed to read label from DIR/a\n");
 }
 
+/// The uberblocks on a device.
+fn uberblocks(pool: &str, disk: &Path) -> Vec<serde_json::Value> {
+    let mut inspect = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let output = inspect.args(["inspect", "uberblocks", "-j", pool, "-d"]).arg(disk).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    found["devices"][0]["uberblocks"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_forced_sync_writes_a_group() {
+    let world = World::new("forced", &[]);
+    let disk = world.dir.join("a");
+    std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    world.check(
+        "create -n -O volsize=1M fresh DIR/a",
+        1,
+        "cannot create 'fresh': 'volsize' does not apply to datasets of this type\n",
+    );
+    world.check("create -o ashift=9 -O mountpoint=none fresh DIR/a", 0, "");
+    let before = uberblocks("fresh", &disk).len();
+    (0..10).for_each(|_| world.check("sync -f fresh", 0, ""));
+    let now = uberblocks("fresh", &disk).len();
+    assert!(now >= before + 10, "{now} uberblocks, and {before} before");
+    world.check("destroy fresh", 0, "");
+}
+
 #[test]
 fn a_pool_goes_back_to_an_earlier_group() {
     let world = World::new("rewind", &[]);
@@ -278,10 +304,7 @@ fn a_pool_goes_back_to_an_earlier_group() {
     // nothing is wrong: nothing is said, and nothing is done
     world.check("import -F -n -d DIR back", 0, "");
     world.check("list", 0, "no pools available\n");
-    let mut inspect = Command::new(env!("CARGO_BIN_EXE_cenote"));
-    let output = inspect.args(["inspect", "uberblocks", "-j", "back", "-d"]).arg(&disk).output().unwrap();
-    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let ring = found["devices"][0]["uberblocks"].as_array().unwrap();
+    let ring = uberblocks("back", &disk);
     let last = ring.iter().find(|uberblock| uberblock["in_force"] == true).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
     for copy in last["rootbp"].as_str().unwrap().split("=<0:").skip(1) {

@@ -97,10 +97,11 @@ impl ServedPool {
         [own, shared]
     }
 
-    /// Brings all changes to disk.
-    pub fn sync(&self) -> Result<()> {
+    /// Brings all changes to disk; with `force`, writes a group even if there are none.
+    pub fn sync(&self, force: bool) -> Result<()> {
         match self {
             ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) if force => live.run(|context| context.write_config()),
             ServedPool::Live(live) => live.sync(),
         }
     }

@@ -147,7 +147,7 @@ impl Served {
                 self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
-            Request::Sync => self.pool.sync().map(|()| Reply::Done),
+            Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),

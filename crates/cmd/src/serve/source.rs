@@ -118,7 +118,7 @@ impl Source for FileSystem {
     }
 
     fn sync(&self) -> Result<()> {
-        self.served.sync()
+        self.served.sync(false)
     }
 
     fn wait_resumed(&self) -> Result<()> {

@@ -129,7 +129,10 @@ pub enum Request {
         history: String,
     },
     /// To bring all changes to disk.
-    Sync,
+    Sync {
+        /// Write the labels of all devices even if nothing has changed.
+        force: bool,
+    },
     /// To set a property of the pool, whose value has been checked.
     Set {
         /// Its name.

@@ -44,6 +44,7 @@ pub fn run(args: &[OsString]) -> Done {
     let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
     let spec = check(&args, &imported).map_err(Stop::Failed)?;
     if args.dry_run {
+        check_properties(&args).map_err(Stop::Failed)?;
         print!("{}", layout::text(&args.pool, &spec));
         return Ok(true);
     }
@@ -147,8 +148,6 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
     for (feature, _) in wishes.iter().filter(|(feature, is_on)| *is_on && !allowed.has(feature)) {
         eprintln!("Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set.");
     }
-    let mut fs_properties = args.fs_props.clone();
-    fs_properties.extend(args.mountpoint.iter().map(|path| ("mountpoint".to_owned(), path.clone())));
     let is_elsewhere = |name: &str| matches!(name, "altroot" | "version") || name.starts_with("feature@");
     Ok(Wish {
         name: args.pool.clone(),
@@ -159,22 +158,28 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
         ashift: args.prop("ashift").and_then(|ashift| ashift.parse().ok()).filter(|ashift| *ashift != 0),
         features: compat::features_for(&allowed, args.no_features, &wishes),
         properties: args.props.iter().filter(|(name, _)| !is_elsewhere(name)).cloned().collect(),
-        fs_properties,
+        fs_properties: args.root_props(),
         history,
         host: hostid::host(),
         altroot: args.prop("altroot").map(str::to_owned),
     })
 }
 
-/// What is checked only before the pool is really made.
-fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Hello]) -> Result<(), String> {
+fn check_properties(args: &CreateArgs) -> Result<(), String> {
     let pool = &args.pool;
     let failed = |why: &str| format!("cannot create '{pool}': {why}");
     pools::check_new_name(pool).map_err(|why| format!("{}\npool name may have been omitted", failed(&why)))?;
     for (name, value) in &args.props {
         pool_props::check(name, value, When::Create).map_err(|why| failed(&why))?;
     }
-    rules::check_all(&wish.fs_properties, DatasetKind::FileSystem).map_err(|e| failed(e.what()))?;
+    rules::check_all(&args.root_props(), DatasetKind::FileSystem).map(drop).map_err(|e| failed(e.what()))
+}
+
+/// What is checked only before the pool is really made.
+fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Hello]) -> Result<(), String> {
+    let pool = &args.pool;
+    let failed = |why: &str| format!("cannot create '{pool}': {why}");
+    check_properties(args)?;
     let name = args.temporary_name.as_ref().unwrap_or(pool);
     if imported.iter().any(|hello| hello.pool == *name) {
         return Err(failed("pool already exists"));

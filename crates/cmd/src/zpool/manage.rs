@@ -35,10 +35,10 @@ pub fn destroy(args: &[OsString]) -> Done {
 /// `zpool sync`.
 pub fn sync(args: &[OsString]) -> Done {
     let parsed = getopt::parse(args, "f", &[]);
-    flags(&parsed, 'f')?;
+    let force = flags(&parsed, 'f')?;
     let mut failed = false;
     for mut pool in pools::open(&parsed.operands, &mut failed)? {
-        if let Err(Stop::Failed(why) | Stop::Usage(why)) = pool.ask(&Request::Sync) {
+        if let Err(Stop::Failed(why) | Stop::Usage(why)) = pool.ask(&Request::Sync { force }) {
             let why = why.rsplit(": ").next().unwrap_or(&why).to_owned();
             eprintln!("sync '{}' failed: {why}", pool.name);
             failed = true;

@@ -125,6 +125,12 @@ impl CreateArgs {
         Ok(())
     }
 
+    /// The properties of the root file system.
+    pub fn root_props(&self) -> Vec<(String, String)> {
+        let mountpoint = self.mountpoint.iter().map(|path| ("mountpoint".to_owned(), path.clone()));
+        self.fs_props.iter().cloned().chain(mountpoint).collect()
+    }
+
     fn default_cachefile(&mut self) {
         if self.prop("cachefile").is_none() {
             self.props.push(("cachefile".to_owned(), "none".to_owned()));
