@@ -10,6 +10,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::sync::{Mutex, PoisonError};
 
 use base::{AlignedBuf, Error, Kind, Result};
 
@@ -36,6 +37,8 @@ pub struct FileDevice {
     direct: Option<(File, Direct)>,
     sector: u64,
     writable: bool,
+    /// A disk that is to be written, opened so that the kernel gives it to nobody else.
+    claim: Mutex<Option<File>>,
 }
 
 impl FileDevice {
@@ -50,10 +53,10 @@ impl FileDevice {
         // O_NONBLOCK: the open of a named pipe that nobody writes must not wait forever.
         let writable = mode == OpenMode::ReadWrite;
         let is_disk = std::fs::metadata(path)?.file_type().is_block_device();
+        let open = |flags| File::options().read(true).write(writable).custom_flags(libc::O_NONBLOCK | flags).open(path);
         // O_EXCL of a disk claims it; of a file it would mean nothing
-        let claim = if writable && is_disk { libc::O_EXCL } else { 0 };
-        let flags = libc::O_NONBLOCK | claim;
-        let mut cached = File::options().read(true).write(writable).custom_flags(flags).open(path).map_err(busy)?;
+        let claim = if writable && is_disk { Some(open(libc::O_EXCL).map_err(busy)?) } else { None };
+        let mut cached = open(0).map_err(busy)?;
         let meta = cached.metadata()?;
         let kind = meta.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -66,7 +69,7 @@ impl FileDevice {
             OpenMode::ReadOnlyCached => None,
         };
         let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
-        Ok(FileDevice { path: path.to_owned(), size, cached, direct, sector, writable })
+        Ok(FileDevice { path: path.to_owned(), size, cached, direct, sector, writable, claim: Mutex::new(claim) })
     }
 
     /// Takes an advisory lock that ends with this device: many openers may hold a shared one, or
@@ -85,8 +88,9 @@ impl FileDevice {
         .at_vdev(&self.path))
     }
 
-    /// Gives the lock back, before the device is closed.
+    /// Gives the lock back, and the claim on a disk, before the device is closed.
     pub fn unlock(&self) {
+        drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
         // SAFETY: the descriptor is open for as long as `self` lives. That it fails is impossible.
         unsafe { libc::flock(self.cached.as_raw_fd(), libc::LOCK_UN) };
     }
@@ -207,7 +211,9 @@ fn alignment(fd: RawFd) -> Direct {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::process::Command;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::{Read, Window, Write, flush_batch, read_batch, write_batch};
@@ -359,6 +365,47 @@ mod tests {
         drop(a);
         b.unlock();
         c.lock(true).unwrap();
+    }
+
+    /// A disk over a file, as far as this machine has such: for root, and with loop devices.
+    struct Loop(String);
+
+    impl Loop {
+        fn over(file: &TempFile) -> Option<Loop> {
+            let output = Command::new("losetup").args(["-f", "--show"]).arg(&file.0).output().ok()?;
+            let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+            output.status.success().then_some(Loop(path))
+        }
+    }
+
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            Command::new("losetup").args(["-d", &self.0]).status().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_disk_has_one_writer() {
+        let file = TempFile::new("claim", &[0; 64 << 10]);
+        let Some(disk) = Loop::over(&file) else {
+            return eprintln!("SKIPPED claim: there are no loop devices here");
+        };
+        let open = |mode| FileDevice::open(&disk.0, mode);
+        let first = open(OpenMode::ReadWrite).unwrap();
+        assert_eq!(open(OpenMode::ReadWrite).unwrap_err().kind(), Kind::Busy);
+        open(OpenMode::ReadOnly).unwrap();
+        // it can be another's while this one is still open
+        first.unlock();
+        let began = Instant::now();
+        // a program that another test starts has all files of this process for a moment
+        while let Err(error) = open(OpenMode::ReadWrite) {
+            assert!(error.kind() == Kind::Busy && began.elapsed() < Duration::from_secs(20), "{error}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        first.write_at(512, &[1; 512]).unwrap();
+        let mut bytes = [0; 512];
+        first.read_at(512, &mut bytes).unwrap();
+        assert_eq!(bytes, [1; 512]);
     }
 
     #[test]
