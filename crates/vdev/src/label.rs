@@ -22,7 +22,7 @@ use base::{AlignedBuf, Endian, Error, Result};
 use codec::checksum::{Checksum, embedded};
 use device::{Device, Read, read_batch};
 
-pub use write::{clear, initialize, write_config, write_uberblock};
+pub use write::{clear, clear_sound, initialize, write_config, write_uberblock};
 
 /// Labels of a device.
 pub const COUNT: usize = 4;

@@ -54,16 +54,16 @@ fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
         let pool = &member.pool;
         let (word, is_firm) = match member.state {
             MemberState::Active => ("ACTIVE", true),
-            MemberState::Spare => ("SPARE", false),
-            MemberState::Cache => ("L2CACHE", false),
+            MemberState::Spare => ("SPARE", true),
+            MemberState::Cache => ("L2CACHE", true),
             MemberState::Exported => ("exported", false),
             MemberState::PotentiallyActive => ("potentially active", false),
         };
-        if is_firm && force {
+        if member.state == MemberState::Active && force {
             let how = "Offline the disk first to clear its label.";
             return Err(format!("{path} is a member ({word}) of pool \"{pool}\". {how}"));
         }
-        if !force {
+        if !force || is_firm {
             return Err(match member.state {
                 MemberState::Exported | MemberState::PotentiallyActive => {
                     format!("use '-f' to override the following error:\n{path} is a member of {word} pool \"{pool}\"")
@@ -75,7 +75,7 @@ fn clear(path: &str, force: bool, imported: &[Hello]) -> Result<(), String> {
     let failed = |e: base::Error| format!("failed to clear label for {path}: {}", e.what());
     let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(failed)?;
     device.lock(true).map_err(failed)?;
-    vdev::label::clear(&device).map_err(failed)
+    vdev::label::clear_sound(&device).map_err(failed)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use device::meter::Purpose;
 use device::{Device, Write, write_batch};
 use format::uberblock::Uberblock;
 
-use super::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, slot_bytes};
+use super::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, read_label, slot_bytes};
 use crate::tree::{Tree, Vdev};
 
 /// A part of a label that is to be written.
@@ -40,11 +40,21 @@ pub fn initialize(device: &dyn Device) -> Result<()> {
 /// Overwrites all labels with zeros, so that the device belongs to no pool. Errors as of
 /// [`initialize`].
 pub fn clear(device: &dyn Device) -> Result<()> {
+    clear_those(device, 0..COUNT)
+}
+
+/// As [`clear`], but leaves alone what is no label: where one has been overwritten, somebody else's data may be.
+pub fn clear_sound(device: &dyn Device) -> Result<()> {
+    let is_sound = |number: &usize| read_label(device, *number).is_ok_and(|label| label.config().is_ok());
+    clear_those(device, (0..COUNT).filter(is_sound))
+}
+
+fn clear_those(device: &dyn Device, which: impl Iterator<Item = usize>) -> Result<()> {
     let zeros = |label| {
         let bytes = AlignedBuf::zeroed(LABEL_BYTES as usize);
         Ok(Part { label, offset: offset_of(device, label)?, bytes })
     };
-    put(device, &(0..COUNT).map(zeros).collect::<Result<Vec<_>>>()?)
+    put(device, &which.map(zeros).collect::<Result<Vec<_>>>()?)
 }
 
 /// Writes the configuration, an XDR list, into those labels of `which` (0 to 3).

@@ -81,6 +81,21 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn what_is_no_label_stays() {
+    let device = disk();
+    write_config(&*device, &[0, 1, 2, 3], b"old").unwrap();
+    device.write_at(0, &AlignedBuf::from(&[0xdd; 400 << 10][..])).unwrap();
+    clear_sound(&*device).unwrap();
+    assert_eq!(configs(&*device), [const { None }; 4]);
+    let mut front = vec![0; 400 << 10];
+    device.read_at(0, &mut front).unwrap();
+    assert!(front.iter().all(|byte| *byte == 0xdd), "others' data");
+    let mut back = vec![1; 512 << 10];
+    device.read_at(SIZE / LABEL_BYTES * LABEL_BYTES - (512 << 10), &mut back).unwrap();
+    assert!(back.iter().all(|byte| *byte == 0), "the labels behind");
+}
+
+#[test]
 fn errors_name_the_label() {
     let device = disk();
     let room = (112 << 10) - 40;
