@@ -12,7 +12,7 @@ use format::object_type::ObjectType;
 use crate::{Bookmark, Dataset};
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
-pub(crate) const DEPTH_MAX: usize = 128;
+pub const DEPTH_MAX: usize = 128;
 /// Directories of the pool itself, which no command shows.
 const INTERNAL: [&str; 3] = ["$MOS", "$FREE", "$ORIGIN"];
 

@@ -27,7 +27,7 @@ pub mod traverse;
 pub mod write;
 
 pub use dataset::{Bookmark, Dataset};
-pub use dir::{Dir, Dsl};
+pub use dir::{DEPTH_MAX, Dir, Dsl};
 pub use key::KeyInfo;
 pub use property::Property;
 pub use props::{Level, PropertySource, PropertyValue, Sourced};

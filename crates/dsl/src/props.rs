@@ -21,6 +21,7 @@ use std::sync::Arc;
 use base::{Error, Result, ResultExt};
 use dmu::zap::Zap;
 
+use crate::dir::DEPTH_MAX;
 use crate::property::is_user_property;
 use crate::{Dataset, Dir, Dsl, Property};
 
@@ -29,8 +30,6 @@ const INHERIT: &str = "$inherit";
 const IF_KNOWN: &str = "$iuv";
 /// Set once a dataset has received properties. Before, nobody can tell received ones from others.
 const HAS_RECEIVED: &str = "$hasrecvd";
-/// How many levels there may be: names are limited to 255 bytes.
-const DEPTH_MAX: usize = 130;
 
 /// A stored value.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::property::{DatasetKind, rules};
-use dsl::{Property, PropertySource, Subject};
+use dsl::{DEPTH_MAX, Property, PropertySource, Subject};
 
 use super::host::{DatasetChange, Host};
 use super::limits;
@@ -180,7 +180,7 @@ fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<Said> {
 
 /// All below a dataset, each behind what is below it.
 fn gather_dependents(host: &dyn Host, subject: &Subject, depth: usize, into: &mut Vec<Subject>) -> Result<()> {
-    if depth > NESTING_MAX {
+    if depth > DEPTH_MAX {
         return Err(Error::corrupt("dataset tree is no tree").in_dataset(subject.name()));
     }
     let pool = host.pool();

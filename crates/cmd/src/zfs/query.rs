@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use dsl::accounting::{self, Accounts};
 use dsl::property::DatasetKind;
-use dsl::{PropertyValue, Subject};
+use dsl::{DEPTH_MAX, PropertyValue, Subject};
 use pool::Pool;
 
 use super::host::Host;
@@ -158,9 +158,6 @@ struct Walk<'a> {
     entered: HashSet<u64>,
 }
 
-/// How deep the tree may be: names are limited to 255 bytes.
-const DEPTH_MAX: u32 = 130;
-
 impl Walk<'_> {
     /// Takes down a dataset and what is below it; errors are for those who come later to see.
     fn visit(&mut self, subject: &Subject, depth: u32) {
@@ -173,7 +170,7 @@ impl Walk<'_> {
         if !is_head || self.select.depth.is_some_and(|most| depth >= most) {
             return;
         }
-        if depth > DEPTH_MAX || !self.entered.insert(subject.dir().id) {
+        if depth as usize > DEPTH_MAX || !self.entered.insert(subject.dir().id) {
             let error = Error::corrupt("dataset tree is no tree").in_dataset(subject.name());
             self.found.failures.push(cannot_open(subject.name(), &error));
             return;

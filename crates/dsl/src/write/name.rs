@@ -10,7 +10,12 @@ use base::{Error, Kind, Result};
 /// Most bytes of a full name.
 const LEN_MAX: usize = 255;
 /// Most levels below the pool: zfs_max_dataset_nesting.
-const NESTING_MAX: usize = 50;
+pub(super) const NESTING_MAX: usize = 50;
+
+/// How far below the pool a file system or volume of that name is.
+pub(super) fn level(name: &str) -> usize {
+    name.matches('/').count()
+}
 
 /// Whether a new file system or volume may be called so. Errors: `TooLong`, or `Invalid` with what `zfs` says.
 pub fn check_name(name: &str) -> Result<()> {
@@ -48,7 +53,7 @@ pub fn check_name(name: &str) -> Result<()> {
             _ => {}
         }
     }
-    if name.matches('/').count() >= NESTING_MAX {
+    if level(name) >= NESTING_MAX {
         return Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded"));
     }
     Ok(())

@@ -7,6 +7,7 @@ use base::{Error, Kind, Result};
 use dmu::zap::Value;
 
 use super::create::refuse_encrypted;
+use super::name::{NESTING_MAX, level};
 use super::space::{Column, Delta};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
@@ -48,7 +49,7 @@ impl Change<'_> {
         if self.number(parent.dir().phys.child_zap, own_name)?.is_some() {
             return Err(Error::new(Kind::Exists, "dataset already exists"));
         }
-        check_names_below(dsl, &dir, old.len(), new.len())?;
+        check_names_below(dsl, &dir, old, new)?;
         let old_parent = dir.phys.parent;
         if parent.dir().id != old_parent {
             refuse_encrypted(dsl, &dir)?;
@@ -127,16 +128,18 @@ impl Change<'_> {
     }
 }
 
-/// Whether all names below are still short enough.
-fn check_names_below(dsl: &Dsl, dir: &Dir, old_len: usize, new_len: usize) -> Result<()> {
-    if new_len <= old_len {
+/// Whether all names below are still short enough, and not too deep if they become deeper.
+fn check_names_below(dsl: &Dsl, dir: &Dir, old: &str, new: &str) -> Result<()> {
+    let deeper = level(new).saturating_sub(level(old));
+    if new.len() <= old.len() && deeper == 0 {
         return Ok(());
     }
-    let too_long = || Error::new(Kind::TooLong, "name is too long");
+    let is_too_long = |name: &str| name.len() - old.len() + new.len() > NAME_LEN_MAX;
     for below in dsl.walk_from(dir.clone())? {
-        let grown = |name: &str| name.len() - old_len + new_len > NAME_LEN_MAX;
-        if grown(&below.name) || dsl.snapshots(&dsl.head(&below)?)?.iter().any(|snapshot| grown(&snapshot.name)) {
-            return Err(too_long());
+        let is_too_deep = deeper > 0 && level(&below.name) + deeper >= NESTING_MAX;
+        let mut snapshots = dsl.snapshots(&dsl.head(&below)?)?.into_iter();
+        if is_too_deep || is_too_long(&below.name) || snapshots.any(|snapshot| is_too_long(&snapshot.name)) {
+            return Err(Error::new(Kind::TooLong, "name is too long"));
         }
     }
     Ok(())

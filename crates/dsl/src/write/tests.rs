@@ -279,6 +279,28 @@ fn datasets_come_move_and_go() {
 }
 
 #[test]
+fn a_rename_keeps_the_tree_flat() {
+    let (world, _) = World::new(&[]);
+    let chain = |top: &str, levels: usize| {
+        (1..levels).fold(vec![format!("tank/{top}")], |mut names: Vec<String>, _| {
+            names.push(format!("{}/x", names.last().unwrap()));
+            names
+        })
+    };
+    for name in chain("a", 30).iter().chain(&chain("long-name", 20)) {
+        world.create(name, &[]).unwrap();
+    }
+    let below = |levels: usize| format!("tank/long-name{}", "/x".repeat(levels));
+    // 49 levels are allowed, and it is the deepest below that counts, also where the name gets no longer
+    let error = world.rename("tank/a", &format!("{}/a", below(19))).unwrap_err();
+    assert_eq!((error.kind(), error.what()), (Kind::TooLong, "name is too long"));
+    world.rename("tank/a", &format!("{}/a", below(18))).unwrap();
+    assert_eq!(world.names().len(), 51);
+    world.rename(&format!("{}/a", below(18)), "tank/b").unwrap();
+    world.create(&format!("{}/y", below(19)), &[]).unwrap();
+}
+
+#[test]
 fn volumes_have_sizes() {
     let (world, _) = World::new(&[]);
     let create = |name: &str, properties: &[(&str, &str)]| {
