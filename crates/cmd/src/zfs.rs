@@ -40,6 +40,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use client::{Pools, Sockets};
+pub use mounting::is_at_or_below_name;
 
 use crate::getopt::{Long, Opt, Parsed};
 use crate::output::{FAILED, USAGE};

@@ -297,3 +297,32 @@ fn what_is_used_takes_what_it_can() {
     nest.done("zfs mount -a");
     nest.check();
 }
+
+/// Who is unmounted is the one that was named, not the one at its path; and a name that changes is changed for mounts.
+#[test]
+fn mounts_go_by_their_datasets() {
+    let Some(nest) = Nest::new("names") else { return };
+    let mounted = || {
+        let text = String::from_utf8(nest.run("zfs mount").stdout).unwrap().replace(nest.dir.to_str().unwrap(), "DIR");
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<String>>()
+    };
+    let read = |place: &str| fs::read_to_string(nest.dir.join("mnt").join(place).join("marker")).unwrap();
+    nest.done("zfs unmount nest/d/e/f");
+    nest.done("zfs set mountpoint=/nest/a/b/c nest/d/e/f");
+    nest.done("zfs mount nest/d/e/f");
+    assert_eq!(read("nest/a/b/c"), "nest/d/e/f");
+    let covered = nest.run("zfs unmount nest/a/b/c");
+    assert_eq!(String::from_utf8(covered.stderr).unwrap().lines().count(), 1);
+    assert_eq!(read("nest/a/b/c"), "nest/d/e/f", "what covers it is still there");
+    nest.done("zfs unmount -f nest/d/e/f");
+    assert_eq!(read("nest/a/b/c"), "nest/a/b/c");
+
+    nest.done("zfs rename -u nest/a nest/z");
+    let paths = ["nest DIR/mnt/nest", "nest/z DIR/mnt/nest/a", "nest/z/b DIR/mnt/nest/a/b"];
+    assert!(paths.iter().all(|path| mounted().contains(&(*path).to_owned())), "{:?}", mounted());
+    assert_eq!(read("nest/a/b"), "nest/a/b");
+    nest.done("zfs unmount nest/z/b");
+    assert!(mounted().iter().all(|line| !line.starts_with("nest/z/b")));
+    nest.done("zfs mount nest/z/b");
+    assert_eq!(read("nest/z/b"), "nest/a/b");
+}

@@ -102,11 +102,6 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
 }
 
 impl Mount {
-    /// Name of the dataset.
-    pub fn fs_name(&self) -> &str {
-        &self.fs_name
-    }
-
     /// Where it is mounted: absolute, without links.
     pub fn point(&self) -> &Path {
         &self.point
@@ -118,13 +113,17 @@ impl Mount {
         !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
     }
 
-    /// Unmounts it. That it is not mounted any more is no error; `Busy` is, and leaves it mounted.
+    /// Unmounts it. That it is not mounted any more is no error; `Busy` is, if it is in use or covered, and leaves it mounted.
     ///
     /// With [`Unmount::IfUnused`] all requests have been answered and all that was written is on disk when
     /// this returns, unless another mount namespace, a container's for instance, still has the file system:
     /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
         if self.is_mounted() {
+            // umount2(2) takes the path, and would take what covers it
+            if mountinfo::at(&self.point)?.is_some_and(|mount| mount.dev != self.dev) {
+                return Err(Error::new(Kind::Busy, "something else is mounted over it"));
+            }
             self.helper.detach(&self.point, how)?;
         }
         match how {

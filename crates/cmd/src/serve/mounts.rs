@@ -13,6 +13,7 @@ use zpl::{Counters, Counts};
 
 use super::live::ServedPool;
 use super::source::FileSystem;
+use crate::zfs::is_at_or_below_name;
 use crate::zfs::request::Mounted;
 
 /// The mounts, in the order in which they were made.
@@ -77,7 +78,7 @@ impl Mounts {
     /// others hold already. Errors: `Busy` if it cannot be read-only now; `NotFound`.
     pub fn remount(&self, options: &MountOptions) -> Result<bool> {
         let mut list = self.lock();
-        let one = list.iter_mut().rfind(|one| one.mount.fs_name() == options.fs_name && one.mount.is_mounted());
+        let one = list.iter_mut().rfind(|one| one.options.fs_name == options.fs_name && one.mount.is_mounted());
         let one =
             one.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(&options.fs_name))?;
         // where it is mounted, and over what, is as it was
@@ -100,7 +101,16 @@ impl Mounts {
     pub fn renew(&self) {
         for one in self.lock().iter() {
             if let Err(error) = one.source.renew() {
-                tracing::warn!(dataset = one.mount.fs_name(), "files are written as before: {error}");
+                tracing::warn!(dataset = one.options.fs_name, "files are written as before: {error}");
+            }
+        }
+    }
+
+    /// What is mounted of a dataset, and of those below it, has another name now.
+    pub fn renamed(&self, from: &str, to: &str) {
+        for one in self.lock().iter_mut() {
+            if is_at_or_below_name(&one.options.fs_name, from) {
+                one.options.fs_name.replace_range(..from.len(), to);
             }
         }
     }
@@ -108,7 +118,7 @@ impl Mounts {
     /// Unmounts a file system wherever it is mounted. Errors: `NotFound`, `Busy`.
     pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<()> {
         let mut list = self.lock();
-        let at = list.iter().rposition(|one| one.mount.fs_name() == dataset && one.mount.is_mounted());
+        let at = list.iter().rposition(|one| one.options.fs_name == dataset && one.mount.is_mounted());
         let at = at.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
         list[at].unmount(how, &self.helper)?;
         drop(list.remove(at));
@@ -125,7 +135,7 @@ impl Mounts {
         Ok(())
     }
 
-    /// What is mounted now, sorted by path.
+    /// What is mounted now, sorted by path; of what is at the same place, the first one is below.
     pub fn list(&self) -> Vec<Mounted> {
         let mut list = self.lock();
         // somebody may have called umount
@@ -172,7 +182,7 @@ impl One {
             ("posixacl", options.posix_acl),
         ];
         Mounted {
-            dataset: self.mount.fs_name().to_owned(),
+            dataset: self.options.fs_name.clone(),
             path: self.mount.point().to_string_lossy().into_owned(),
             options: words.iter().filter(|(_, is_on)| *is_on).map(|(word, _)| (*word).to_owned()).collect(),
         }

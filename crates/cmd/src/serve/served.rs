@@ -350,6 +350,9 @@ impl Host for Served {
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
         self.pool.change(&self.env, change.clone())?;
+        if let DatasetChange::Rename { from, to } = change {
+            self.mounts.renamed(from, to);
+        }
         self.mounts.renew();
         Ok(())
     }

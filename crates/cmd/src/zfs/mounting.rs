@@ -42,7 +42,8 @@ pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Vec<Failu
 /// Unmounts what is asked for; the answer are the failures.
 pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<Failure>> {
     let mut mounts = host.mounts();
-    // what was mounted last, below others, goes first
+    // what covers another one, or is below it, goes first
+    mounts.reverse();
     mounts.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
     let chosen: Vec<Mounted> = match &request.what {
         UnmountWhat::All => mounts.into_iter().filter(|mounted| is_managed(host, &mounted.dataset)).collect(),
@@ -59,7 +60,9 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
             let Some(top) = mounts.iter().find(|mounted| mounted.dataset == *name).map(|m| m.path.clone()) else {
                 return failed(format!("cannot unmount '{name}': not currently mounted"));
             };
-            mounts.into_iter().filter(|mounted| is_at_or_below(&mounted.path, &top)).collect()
+            let goes_along =
+                |mounted: &Mounted| is_at_or_below_name(&mounted.dataset, name) && is_at_or_below(&mounted.path, &top);
+            mounts.into_iter().filter(goes_along).collect()
         }
     };
     let mut failures = Vec::new();
@@ -140,7 +143,7 @@ fn is_managed(host: &dyn Host, name: &str) -> bool {
 }
 
 /// Whether a dataset is `top` or below it, by their names.
-pub(super) fn is_at_or_below_name(name: &str, top: &str) -> bool {
+pub fn is_at_or_below_name(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 
