@@ -37,7 +37,7 @@ mod tasks;
 mod vdevs;
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
 
 use arc::{Cache, Gauge};
@@ -88,6 +88,8 @@ pub struct LivePool {
     watch: Mutex<Watch>,
     /// By dataset, for [`LivePool::admit`].
     rooms: Mutex<HashMap<u64, KnownRoom>>,
+    /// The most copies that an open head's data have had.
+    copies_max: AtomicU8,
     /// By dataset, for [`LivePool::admit_owner`].
     limits: Mutex<HashMap<u64, KnownLimits>>,
     /// Blocks of destroyed heads wait to be freed.
@@ -141,6 +143,7 @@ impl LivePool {
             syncing: Mutex::default(),
             changing_vdevs: Mutex::default(),
             rooms: Mutex::default(),
+            copies_max: AtomicU8::new(1),
             limits: Mutex::default(),
             has_destroyed: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),

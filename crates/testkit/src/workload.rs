@@ -62,10 +62,12 @@ pub enum Layout {
     Logged,
     /// One, and a mirror of two for intent logs.
     LogMirror,
+    /// One, with sectors of 8 KiB.
+    Coarse,
 }
 
 impl Layout {
-    /// All of them.
+    /// All of them but `Coarse`, which holds little.
     pub const ALL: [Layout; 8] = [
         Layout::Single,
         Layout::Mirror,
@@ -80,7 +82,7 @@ impl Layout {
     /// Number of devices.
     pub fn devices(self) -> usize {
         match self {
-            Layout::Single => 1,
+            Layout::Single | Layout::Coarse => 1,
             Layout::Mirror | Layout::Special | Layout::Logged => 2,
             Layout::Raidz1 | Layout::LogMirror => 3,
             Layout::Uneven => 4,
@@ -98,12 +100,16 @@ impl Layout {
         match self {
             Layout::Mirror | Layout::Raidz1 | Layout::Raidz2 => 0..self.devices(),
             Layout::LogMirror => 1..3,
-            Layout::Single | Layout::Special | Layout::Uneven | Layout::Logged => 0..0,
+            Layout::Single | Layout::Special | Layout::Uneven | Layout::Logged | Layout::Coarse => 0..0,
         }
     }
 
     fn ashift(self) -> u32 {
-        if matches!(self, Layout::Uneven | Layout::Raidz2) { 9 } else { 12 }
+        match self {
+            Layout::Uneven | Layout::Raidz2 => 9,
+            Layout::Coarse => 13,
+            _ => 12,
+        }
     }
 
     fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
@@ -114,7 +120,7 @@ impl Layout {
             leaves: devices.iter().map(leaf).collect(),
         };
         match self {
-            Layout::Single => vec![vdev(Shape::Single, None, devices)],
+            Layout::Single | Layout::Coarse => vec![vdev(Shape::Single, None, devices)],
             Layout::Mirror => vec![vdev(Shape::Mirror, None, devices)],
             Layout::Raidz1 => vec![vdev(Shape::Raidz(1), None, devices)],
             Layout::Raidz2 => vec![vdev(Shape::Raidz(2), None, devices)],

@@ -15,11 +15,19 @@ use super::{Head, LivePool, SyncContext, lock};
 const FREED_PER_TXG: u64 = 100_000;
 
 /// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks
-/// above it: spa_asize_inflation.
+/// above it: spa_asize_inflation. The least block of all may take more where sectors are large.
 const ASIZE_INFLATION: u64 = 24;
+/// Bytes of the least block.
+const BLOCK_BYTES_MIN: u64 = 512;
 
 /// What was known of a head's room, and as of which group.
-pub(super) type KnownRoom = (u64, Room);
+#[derive(Clone, Copy)]
+pub(super) struct KnownRoom {
+    txg: u64,
+    room: Room,
+    /// See [`ASIZE_INFLATION`].
+    inflation: u64,
+}
 
 impl LivePool {
     /// Makes a file system, whose parent is there. `make` makes its contents. Errors: as from
@@ -118,8 +126,10 @@ impl LivePool {
         }
         self.check_running()?;
         loop {
-            let waiting = self.txgs.dirty_bytes().saturating_mul(ASIZE_INFLATION);
-            let room = self.room_of(id)?;
+            // before the room: what is synced in between counts twice, and not in neither
+            let dirty = self.txgs.dirty_bytes();
+            let KnownRoom { room, inflation, .. } = self.room_of(id)?;
+            let waiting = dirty.saturating_mul(inflation);
             if waiting == 0 && room.bytes < bytes.max(1) {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
@@ -133,18 +143,31 @@ impl LivePool {
     }
 
     /// The room of a head as of the latest group on disk.
-    fn room_of(&self, id: u64) -> Result<Room> {
-        let synced = self.txgs.synced_txg();
-        if let Some((_, room)) = lock(&self.rooms).get(&id).filter(|(txg, _)| *txg == synced) {
-            return Ok(*room);
+    fn room_of(&self, id: u64) -> Result<KnownRoom> {
+        let txg = self.txgs.synced_txg();
+        if let Some(known) = lock(&self.rooms).get(&id).filter(|known| known.txg == txg) {
+            return Ok(*known);
         }
         let view = self.view();
         let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
         let missing = || base::Error::new(Kind::NotFound, "dataset does not exist");
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
-        lock(&self.rooms).insert(id, (synced, room));
-        Ok(room)
+        let known = KnownRoom { txg, room, inflation: self.inflation()? };
+        lock(&self.rooms).insert(id, known);
+        Ok(known)
+    }
+
+    /// How many bytes a byte may come to take at the worst: in blocks of the least size, each with the sectors, the
+    /// parity and the copies that it needs, and a quarter for the pointers to them.
+    fn inflation(&self) -> Result<u64> {
+        let mut least = 0;
+        for top in self.tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log()) {
+            let asize = self.tree.asize(top.number(), BLOCK_BYTES_MIN)?;
+            least = self.tree.deflate(top.number(), asize)?.max(least);
+        }
+        let copies = u64::from(self.copies_max.load(Ordering::Relaxed));
+        Ok((least * copies * 5).div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION))
     }
 
     /// Lets all open heads be written as their properties say now.
@@ -160,7 +183,9 @@ impl LivePool {
 
     /// Lets a head be written as its properties say.
     pub(super) fn renew_policy(&self, head: &Head, levels: &Level) -> Result<()> {
-        head.objset.set_policy(dsl::write::write_policy(levels, self.config().traits))?;
+        let policy = dsl::write::write_policy(levels, self.config().traits);
+        self.copies_max.fetch_max(policy.copies, Ordering::Relaxed);
+        head.objset.set_policy(policy)?;
         head.objset.set_keep(dsl::write::keep(levels));
         head.log.set_throughput(dsl::write::log_throughput(levels));
         Ok(())
