@@ -242,6 +242,11 @@ fn a_new_pool_is_used_and_destroyed() {
     let world = World::new("create", &[]);
     let disks = ["a", "b"].map(|name| world.dir.join(name));
     disks.iter().for_each(|disk| std::fs::File::create(disk).unwrap().set_len(128 << 20).unwrap());
+    world.check(
+        "create -d -O mountpoint=none fresh DIR/a special DIR/b",
+        1,
+        "cannot create 'fresh': special and dedup vdevs need feature@allocation_classes\n",
+    );
     let create = "create -o failmode=continue -O mountpoint=none fresh mirror DIR/a DIR/b";
     world.check(create, 0, "");
     world.check(create, 1, TAKEN);

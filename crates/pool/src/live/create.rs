@@ -55,14 +55,18 @@ impl LivePool {
     /// Makes a pool on `devices`, by path: those that `new` names, open for writing. Their labels are
     /// overwritten. The root file system has no contents yet: `make_root` makes them.
     ///
-    /// Errors: `Invalid`, `Missing` if a device is too small or not there, with nothing written; those of
-    /// devices.
+    /// Errors: `Invalid`, `Missing` if a device is too small or not there, `Unsupported` if a feature is not wanted
+    /// that the vdevs need, with nothing written; those of devices.
     pub fn create(
         env: &Env,
         new: &NewPool,
         devices: &HashMap<PathBuf, Arc<dyn Device>>,
         make_root: impl FnOnce(&Arc<Objset>, &dmu::Tx<'_>, &dsl::write::Created) -> Result<()> + Send + 'static,
     ) -> Result<Arc<LivePool>> {
+        if new.vdevs.iter().any(NewVdev::is_set_aside) && !new.features.iter().any(|guid| guid == ALLOCATION_CLASSES) {
+            let what = "special and dedup vdevs need feature@allocation_classes";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
         let (spec, by_guid) = plan(env, new, devices)?;
         for device in by_guid.values() {
             label::initialize(&**device)?;

@@ -51,6 +51,13 @@ pub struct NewVdev {
     pub leaves: Vec<NewLeaf>,
 }
 
+impl NewVdev {
+    /// Whether it is for some contents only, for which the pool needs a feature.
+    pub(crate) fn is_set_aside(&self) -> bool {
+        matches!(self.bias, Some(Bias::Special | Bias::Dedup))
+    }
+}
+
 /// How the leaves of a new vdev hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {

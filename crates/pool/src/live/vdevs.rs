@@ -18,7 +18,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::object_type::ObjectType;
-use vdev::spec::{Bias, TopSpec};
+use vdev::spec::TopSpec;
 use vdev::{Spec, Vdev, geometry, label};
 use zio::alloc::Serving;
 
@@ -58,8 +58,7 @@ impl LivePool {
         let first = self.tree.tops().len() as u64;
         let (tops, by_guid) = plan_tops(&self.env, &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
         tops.iter().try_for_each(check_config)?;
-        let is_set_aside = |vdev: &&NewVdev| matches!(vdev.bias, Some(Bias::Special | Bias::Dedup));
-        let set_aside = new.vdevs.iter().filter(is_set_aside).count();
+        let set_aside = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
             return Err(Error::new(Kind::Unsupported, "pool must be upgraded to add these vdevs"));
         }
