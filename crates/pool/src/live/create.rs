@@ -196,9 +196,7 @@ impl SyncContext<'_> {
     fn make_features(&self, new: &NewPool) -> Result<()> {
         let change = &self.change;
         self.enable_features(&new.features)?;
-        let set_aside =
-            |vdev: &&vdev::Vdev| matches!(vdev.top_spec().and_then(|t| t.bias), Some(Bias::Special | Bias::Dedup));
-        let classes = self.pool.tree.tops().filter(set_aside).count();
+        let classes = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if classes > 0 {
             change.count_feature(ALLOCATION_CLASSES, classes as i64)?;
         }

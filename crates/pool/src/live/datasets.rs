@@ -126,7 +126,7 @@ impl LivePool {
         }
         self.check_running()?;
         loop {
-            // before the room: what is synced in between counts twice, and not in neither
+            // before the room: what is synced in between counts twice, rather than not at all
             let dirty = self.txgs.dirty_bytes();
             let KnownRoom { room, inflation, .. } = self.room_of(id)?;
             let waiting = dirty.saturating_mul(inflation);
