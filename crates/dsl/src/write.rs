@@ -45,7 +45,7 @@ use format::object_type::ObjectType;
 pub use bptree::Destroyed;
 pub use create::{Created, NewDataset, PoolDsl};
 pub use ledger::DatasetLedger;
-pub use name::check_name;
+pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, PoolTraits, file_system_options, keep, log_throughput, write_policy};
 pub use props::Effect;
 pub use room::Room;

@@ -14,6 +14,7 @@
 
 use base::{Error, Kind, Result};
 use dsl::property::{DatasetKind, rules};
+use dsl::write::NESTING_MAX;
 use dsl::{DEPTH_MAX, Property, PropertySource, Subject};
 
 use super::host::{DatasetChange, Host};
@@ -27,9 +28,6 @@ use super::request::{
 
 /// What a change says: on standard output, and what went wrong.
 pub(super) type Said = (String, Vec<Failure>);
-
-/// Most levels below the pool.
-const NESTING_MAX: usize = 50;
 
 /// Makes a change, and records `history` if all went well and there is such a line.
 pub(super) fn change(host: &dyn Host, change: &Change, history: Option<&str>) -> Result<Said> {

@@ -8,9 +8,9 @@
 use base::{Error, Kind, Result};
 
 /// Most bytes of a full name.
-const LEN_MAX: usize = 255;
+pub(super) const LEN_MAX: usize = 255;
 /// Most levels below the pool: zfs_max_dataset_nesting.
-pub(super) const NESTING_MAX: usize = 50;
+pub const NESTING_MAX: usize = 50;
 
 /// How far below the pool a file system or volume of that name is.
 pub(super) fn level(name: &str) -> usize {

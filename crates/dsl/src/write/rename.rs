@@ -7,7 +7,7 @@ use base::{Error, Kind, Result};
 use dmu::zap::Value;
 
 use super::create::refuse_encrypted;
-use super::name::{NESTING_MAX, level};
+use super::name::{LEN_MAX, NESTING_MAX, level};
 use super::space::{Column, Delta};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
@@ -15,8 +15,6 @@ use crate::{Dir, Dsl};
 
 pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
 pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
-/// Most bytes of a full name.
-const NAME_LEN_MAX: usize = 255;
 
 impl Change<'_> {
     /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
@@ -134,7 +132,7 @@ fn check_names_below(dsl: &Dsl, dir: &Dir, old: &str, new: &str) -> Result<()> {
     if new.len() <= old.len() && deeper == 0 {
         return Ok(());
     }
-    let is_too_long = |name: &str| name.len() - old.len() + new.len() > NAME_LEN_MAX;
+    let is_too_long = |name: &str| name.len() - old.len() + new.len() > LEN_MAX;
     for below in dsl.walk_from(dir.clone())? {
         let is_too_deep = deeper > 0 && level(&below.name) + deeper >= NESTING_MAX;
         let mut snapshots = dsl.snapshots(&dsl.head(&below)?)?.into_iter();
