@@ -113,7 +113,8 @@ impl Mount {
         !self.has_ended() && mountinfo::is_mounted(&self.point, &self.dev).unwrap_or(true)
     }
 
-    /// Unmounts it. That it is not mounted any more is no error; `Busy` is, if it is in use or covered, and leaves it mounted.
+    /// Unmounts it. That it is not mounted any more is no error; `Busy` is, if it is in use or covered, and leaves it
+    /// mounted.
     ///
     /// With [`Unmount::IfUnused`] all requests have been answered and all that was written is on disk when
     /// this returns, unless another mount namespace, a container's for instance, still has the file system:

@@ -397,8 +397,7 @@ impl CacheDevice {
             let (evict, is_first_sweep) = (ring.evict, ring.is_first);
             DeviceHeader { evict, is_first_sweep, logs, logs_asize, ..writer.header.clone() }
         };
-        let logs = header.logs;
-        add(&stats.log_blk_writes, logs.saturating_sub(before));
+        add(&stats.log_blk_writes, header.logs.saturating_sub(before));
         let mut sector = AlignedBuf::zeroed(self.sector as usize);
         let bytes = header.build();
         sector[..bytes.len()].copy_from_slice(&bytes);

@@ -58,7 +58,8 @@ impl Notify {
         self.tell(&Notice::Failed);
     }
 
-    /// That the pool is imported, or could be if that was all that was asked. From then on, whoever started the process is gone.
+    /// That the pool is imported, or could be if that was all that was asked. From then on, whoever started the process
+    /// is gone.
     pub fn ready(&self) -> Result<()> {
         self.tell(&Notice::Ready);
         if self.is_piped {

@@ -41,7 +41,7 @@ pub(super) const DEVICE_BYTES_MIN: u64 = 64 << 20;
 pub fn run(args: &[OsString]) -> Done {
     let history = history_line("create", args);
     let args = CreateArgs::parse(args)?;
-    let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    let imported = pools::imported()?;
     let spec = check(&args, &imported).map_err(Stop::Failed)?;
     if args.dry_run {
         check_properties(&args).map_err(Stop::Failed)?;

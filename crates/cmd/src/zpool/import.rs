@@ -17,8 +17,8 @@ use std::ffi::OsString;
 use base::Env;
 use pool::PoolState;
 
-use super::{Done, Stop};
-use crate::serve::{client, daemon};
+use super::{Done, Stop, pools};
+use crate::serve::daemon;
 
 pub use args::ImportArgs;
 
@@ -57,7 +57,7 @@ fn start(args: &ImportArgs) -> Done {
 
 /// Refuses a pool that is imported already, unless it gets another name.
 fn refuse_second(pool: &str, new_name: Option<&str>) -> Result<(), Stop> {
-    let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    let imported = pools::imported()?;
     let is_there = imported.iter().any(|hello| hello.pool == pool || hello.guid.to_string() == pool);
     match new_name {
         None => {}

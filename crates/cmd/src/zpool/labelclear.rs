@@ -7,9 +7,8 @@ use device::{FileDevice, OpenMode};
 
 use super::create::{MemberState, Membership, label_of};
 use super::names::DEVICE_FOLDERS;
-use super::{Done, Stop, io_words};
+use super::{Done, Stop, io_words, pools};
 use crate::getopt::{self, Opt};
-use crate::serve::client;
 use crate::serve::wire::Hello;
 
 /// Runs the command.
@@ -27,7 +26,7 @@ pub fn run(args: &[OsString]) -> Done {
         [word] => word,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let imported = client::hellos().map_err(|e| Stop::Failed(e.to_string()))?;
+    let imported = pools::imported()?;
     clear(&find(word).map_err(Stop::Failed)?, force, &imported).map_err(Stop::Failed)?;
     Ok(true)
 }

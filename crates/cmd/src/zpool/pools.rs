@@ -7,6 +7,11 @@ use crate::serve::client::{self, Connection};
 use crate::serve::wire;
 use crate::time;
 
+/// The pools that are imported.
+pub fn imported() -> Result<Vec<wire::Hello>, Stop> {
+    client::hellos().map_err(|e| Stop::Failed(e.to_string()))
+}
+
 /// A pool whose process can be asked.
 pub struct OpenPool {
     /// Name of the pool.

@@ -16,11 +16,10 @@ use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
 use super::report::{PoolReport, StoredValue, VdevReport};
-use super::{Done, Stop, history_line};
+use super::{Done, Stop, history_line, pools};
 use crate::getopt::{self, Opt};
 use crate::nicenum::nicebytes;
-use crate::serve::client;
-use crate::serve::wire::{Hello, Request};
+use crate::serve::wire::Request;
 
 /// `zpool add`.
 pub fn add(args: &[OsString]) -> Done {
@@ -45,7 +44,7 @@ pub fn add(args: &[OsString]) -> Done {
     let Some(report) = report_of(name)? else { return Ok(false) };
     let spec = Spec::parse_more(vdevs).map_err(Stop::Failed)?;
     let uneven = || replication::mismatches(&tops_of(&report), &spec.vdevs, &replication::size);
-    check_devices(&spec, &imported()?, force, &uneven).map_err(Stop::Failed)?;
+    check_devices(&spec, &pools::imported()?, force, &uneven).map_err(Stop::Failed)?;
     if dry_run {
         print!("{}", would_be(&report, &spec, style));
         return Ok(true);
@@ -137,7 +136,7 @@ pub fn attach(args: &[OsString]) -> Done {
     };
     let Some(report) = report_of(name)? else { return Ok(false) };
     let spec = Spec::parse_more(std::slice::from_ref(new)).map_err(Stop::Failed)?;
-    check_devices(&spec, &imported()?, force, &Vec::new).map_err(Stop::Failed)?;
+    check_devices(&spec, &pools::imported()?, force, &Vec::new).map_err(Stop::Failed)?;
     let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
     let vdev = find(&report, old).map_err(failed)?;
     let leaf: Option<WishedLeaf> = spec.leaves().next().cloned();
@@ -175,11 +174,6 @@ fn refusal(error: &Error) -> &str {
         Kind::Busy | Kind::Unsupported => error.what(),
         _ => words(error),
     }
-}
-
-/// The pools that are imported.
-fn imported() -> Result<Vec<Hello>, Stop> {
-    client::hellos().map_err(|e| Stop::Failed(e.to_string()))
 }
 
 /// The value of `-o ashift=`, the only property that devices have here.
