@@ -1,5 +1,6 @@
 //! What tests share: the corpus of real pools and its manifests, devices that can be damaged, a walk that
-//! reads everything in a pool and remembers what it read, power cuts, and the program itself.
+//! reads everything in a pool and remembers what it read, power cuts, pools that lie
+//! under good checksums, and the program itself.
 
 pub mod copy;
 pub mod corpus;
@@ -10,6 +11,7 @@ pub mod model;
 pub mod program;
 pub mod recording;
 pub mod rng;
+pub mod seal;
 pub mod sparse;
 pub mod survey;
 pub mod totals;
