@@ -121,8 +121,6 @@ impl Cache {
         let absent = |found: &Found| matches!(found, Found::Read(_) | Found::Uncached);
         let to_read: Vec<ReadRequest> =
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
-        // If the read panics, waiters must not wait for ever.
-        let guard = Abandon { cache: self, requests, found: &found };
         let bring = || self.bring(&to_read, keep);
         let mut read = match purpose {
             Purpose::Demand => self.store.price.learn(self.zio.env(), to_read.len() as u64, bring),
@@ -146,7 +144,6 @@ impl Cache {
                 }
             });
         }
-        std::mem::forget(guard);
         let packed = (0..found.len()).filter_map(|at| match &found[at] {
             Found::Packed(bytes) => Some((at, bytes)),
             _ => None,
@@ -297,23 +294,6 @@ impl Cache {
             self.find(request, Purpose::Prefetch, keep)
         } else {
             Found::Uncached
-        }
-    }
-}
-
-/// Fails the reads that a panicking reader had promised.
-struct Abandon<'a> {
-    cache: &'a Cache,
-    requests: &'a [ReadRequest],
-    found: &'a [Found],
-}
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        for (request, found) in self.requests.iter().zip(self.found) {
-            if let Found::Read(loading) = found {
-                self.cache.store.fulfil(&ask(request, Purpose::Demand, Keep::ALL), loading, None);
-            }
         }
     }
 }

@@ -7,10 +7,10 @@
 //! `open_bytes` what the contents of packed ones take. A key that is open is in `open`, which has others, too.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, TryLockError};
 
-use base::Block;
+use base::{Block, Condvar, Mutex, RwLock};
 use l2arc::Key;
 use rustc_hash::FxHashMap;
 
@@ -167,13 +167,13 @@ impl Shard {
 
     /// Whether a block is here.
     pub(crate) fn has(&self, key: &Key) -> bool {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         held.policy.get(key, Purpose::Prefetch).is_some()
     }
 
     /// A block that is here.
     pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let hit = held.policy.get(&ask.key, ask.purpose)?;
         // two pointers to one address that disagree about what is there: one of them is damaged
         if hit.value.len() != ask.len {
@@ -194,7 +194,7 @@ impl Shard {
         if let Some(found) = self.hit(ask) {
             return found;
         }
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         if held.policy.get(&ask.key, Purpose::Prefetch).is_some() {
             drop(held);
             return self.hit(ask).unwrap_or(Found::Uncached);
@@ -227,18 +227,18 @@ impl Shard {
         let change = match kept.filter(|_| keeps) {
             Some(kept) => self.keep(ask, kept, limits, true),
             None => {
-                self.held.write().unwrap_or_else(PoisonError::into_inner).loading.remove(&ask.key);
+                self.held.write().loading.remove(&ask.key);
                 Change::default()
             }
         };
-        *loading.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(block);
+        *loading.outcome.lock() = Some(block);
         loading.done.notify_all();
         change
     }
 
     /// Keeps a block, or, unless `keeps_new`, only if one is kept under its key already.
     pub(crate) fn keep(&self, ask: &Ask, kept: Kept, limits: Limits, keeps_new: bool) -> Change {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         held.loading.remove(&ask.key);
         if !keeps_new && held.policy.get(&ask.key, Purpose::Prefetch).is_none() {
             return Change::default();
@@ -269,13 +269,12 @@ impl Shard {
         let mut more = true;
         while more && freed < bytes {
             let mut held = match self.held.try_write() {
-                Ok(held) => held,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) if !waits => {
+                Some(held) => held,
+                None if waits => self.held.write(),
+                None => {
                     self.counters.mutex_miss();
                     return freed;
                 }
-                Err(TryLockError::WouldBlock) => self.held.write().unwrap_or_else(PoisonError::into_inner),
             };
             let mut victims: Vec<Victim<Kept>> = Vec::new();
             held.policy.set_limits(limits);
@@ -300,7 +299,7 @@ impl Shard {
         bytes: u64,
         f: &mut dyn FnMut(&Waiting<'_, Key, Kept>) -> bool,
     ) {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let mut passed = 0;
         for waiting in held.policy.leaving(state, contents) {
             passed += waiting.bytes;
@@ -315,7 +314,7 @@ impl Shard {
         if !self.has(key) {
             return 0;
         }
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         let Some((kept, bytes)) = held.policy.remove(key) else { return 0 };
         held.left(&kept);
         self.bytes.store(held.policy.bytes(), Ordering::Relaxed);
@@ -334,7 +333,7 @@ impl Shard {
 
     /// Changes what is kept of a block, if it is there; how many bytes more are held.
     fn change(&self, key: &Key, change: impl FnOnce(&mut Kept)) -> i64 {
-        let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.write();
         let bytes = held.policy.bytes();
         let (mut before, mut now) = (0, 0);
         held.policy.change(key, |kept| {
@@ -350,7 +349,7 @@ impl Shard {
 
     /// What is here.
     pub(crate) fn sums(&self) -> Sums {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.read();
         let policy = &held.policy;
         let states = [State::Recent, State::Frequent];
         Sums {
@@ -367,12 +366,12 @@ impl Shard {
 impl Loading {
     /// The block, or `None` if its reader failed.
     pub(crate) fn wait(&self) -> Option<Block> {
-        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcome = self.outcome.lock();
         loop {
             if let Some(block) = &*outcome {
                 return block.clone();
             }
-            outcome = self.done.wait(outcome).unwrap_or_else(PoisonError::into_inner);
+            outcome = self.done.wait(outcome);
         }
     }
 }

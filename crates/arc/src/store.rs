@@ -9,11 +9,11 @@
 //! Invariant: `size` is the sum of what the shards hold, and of what is about to be inserted.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use base::Block;
+use base::{Block, Condvar, Mutex};
 use l2arc::Key;
 use rustc_hash::FxBuildHasher;
 
@@ -73,7 +73,7 @@ pub(crate) struct Bell {
 
 impl Bell {
     fn ring(&self) {
-        let mut rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rings = self.rings.lock();
         if !std::mem::replace(&mut rings, true) {
             self.rung.notify_all();
         }
@@ -81,9 +81,8 @@ impl Bell {
 
     /// Waits until it rings, or for so long.
     pub(crate) fn wait(&self, most: Duration) {
-        let rings = self.rings.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.rung.wait_timeout_while(rings, most, |rings| !*rings);
-        *waited.unwrap_or_else(PoisonError::into_inner).0 = false;
+        let rings = self.rings.lock();
+        *self.rung.wait_timeout_while(rings, most, |rings| !*rings) = false;
     }
 }
 
@@ -304,12 +303,12 @@ impl Store {
 
     /// Notes what memory there is, for who asks.
     pub(crate) fn set_memory(&self, memory: Memory) {
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
+        *self.memory.lock() = memory;
     }
 
     /// What memory there was at the last look; nothing if nobody looks.
     pub(crate) fn memory(&self) -> Memory {
-        *self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.memory.lock()
     }
 
     pub(crate) fn count_shrink(&self) {

@@ -5,12 +5,14 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rayon::prelude::*;
+
+use crate::locks::Mutex;
+use crate::or_abort;
 
 /// Work for a background thread.
 type Task = Box<dyn FnOnce() + Send>;
@@ -77,13 +79,13 @@ impl Env {
     /// `/etc/cenote/parameters`: where OpenZFS has `/sys/module/zfs/parameters`.
     pub fn tunable(&self, name: &'static str, default: u64) -> u64 {
         let value = (self.tunables)(name).unwrap_or(default);
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner).insert(name, value);
+        self.asked.lock().insert(name, value);
         value
     }
 
     /// The tunables that were asked for, and what they were, sorted by name.
     pub fn tunables(&self) -> Vec<(&'static str, u64)> {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked.lock();
         asked.iter().map(|(name, value)| (*name, *value)).collect()
     }
 
@@ -107,7 +109,8 @@ impl Env {
         (self.random)()
     }
 
-    /// Runs `task` some time soon on a thread of its own, or at once if there are none.
+    /// Runs `task` some time soon on a thread of its own, or at once if there are none. On a thread of its own, its
+    /// panic ends the process.
     pub fn background(&self, task: impl FnOnce() + Send + 'static) {
         match &self.background {
             Some(threads) => drop(threads.send(Box::new(task))),
@@ -120,9 +123,11 @@ impl Env {
         IS_BACKGROUND.get()
     }
 
-    /// Runs `task`, which may last as long as the pool is open, on a thread of its own of that name.
+    /// Runs `task`, which may last as long as the pool is open, on a thread of its own of that name. Its panic
+    /// ends the process.
     /// False if there are no threads; then it is not run, and the caller does without.
     pub fn spawn(&self, name: &str, task: impl FnOnce() + Send + 'static) -> bool {
+        let task = move || or_abort(task);
         self.background.is_some() && std::thread::Builder::new().name(name.to_owned()).spawn(task).is_ok()
     }
 
@@ -153,12 +158,11 @@ fn background_threads(count: usize) -> Option<mpsc::Sender<Task>> {
     let mut started = 0;
     for i in 0..count {
         let receiver = receiver.clone();
-        let next = move || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = move || receiver.lock().recv();
         let work = move || {
             IS_BACKGROUND.set(true);
             while let Ok(task) = next() {
-                // The panic has been reported; the thread is there for the other tasks.
-                let _ = catch_unwind(AssertUnwindSafe(task));
+                or_abort(task);
             }
         };
         started += usize::from(std::thread::Builder::new().name(format!("prefetch-{i}")).spawn(work).is_ok());
@@ -210,6 +214,8 @@ impl std::fmt::Debug for Env {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[test]
@@ -229,13 +235,34 @@ mod tests {
         for _ in 0..200 {
             let (inner, lock, done) = (env.clone(), lock.clone(), done.clone());
             env.background(move || {
-                let mut count = lock.lock().unwrap();
+                let mut count = lock.lock();
                 *count += inner.map((0..64).collect(), |n: u64| n).len();
                 done.send(()).unwrap();
             });
         }
         let wait = std::time::Duration::from_secs(60);
         (0..200).for_each(|_| finished.recv_timeout(wait).expect("no task waits for ever"));
-        assert_eq!(*lock.lock().unwrap(), 200 * 64);
+        assert_eq!(*lock.lock(), 200 * 64);
+    }
+
+    /// Others would wait for ever for what it was to do.
+    #[test]
+    fn a_panic_of_a_thread_ends_the_process() {
+        const WHICH: &str = "CENOTE_PANIC_IN";
+        let (never, waits) = mpsc::channel::<()>();
+        match std::env::var(WHICH).as_deref() {
+            Ok("background") => Env::real().background(|| panic!("of a task")),
+            Ok(_) => drop(Env::real().spawn("engine", || panic!("of a thread"))),
+            Err(_) => {
+                for which in ["background", "spawn"] {
+                    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+                    child.args(["--exact", "env::tests::a_panic_of_a_thread_ends_the_process"]).env(WHICH, which);
+                    let output = child.output().unwrap();
+                    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{which}: {output:?}");
+                }
+                drop(never);
+            }
+        }
+        let _ = waits.recv();
     }
 }

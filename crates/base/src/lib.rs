@@ -1,20 +1,24 @@
 //! What every other crate stands on: the error type, aligned buffers, byte-order readers, the
-//! injected environment and counters.
+//! injected environment, locks and counters.
 //!
 //! Below it is only the standard library; everything is above it.
 
+mod abort;
 mod buf;
 mod bytes;
 mod data;
 mod env;
 mod error;
+mod locks;
 mod range_tree;
 mod slab;
 
+pub use abort::or_abort;
 pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
 pub use data::{Data, Piece};
 pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
+pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use range_tree::RangeTree;
 pub use slab::{give_memory_back, keep_free_at_most};

@@ -19,7 +19,8 @@
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use crate::locks::Mutex;
 
 /// Bytes of a page, and of the smallest buffers.
 const PAGE: usize = 4096;
@@ -77,7 +78,7 @@ pub(crate) fn take(size: usize) -> Option<NonNull<u8>> {
 
 /// A buffer, and how many bytes from there on have no memory yet.
 fn reserve(size: usize) -> Option<(NonNull<u8>, usize)> {
-    let mut class = ALL[class_of(size)].lock().unwrap_or_else(PoisonError::into_inner);
+    let mut class = ALL[class_of(size)].lock();
     let slab = match class.with_room.last() {
         Some(&slab) => slab,
         None => {
@@ -118,7 +119,7 @@ fn fill(places: &mut [Place], number: u16, size: usize) -> usize {
 pub(crate) unsafe fn give(buffer: NonNull<u8>, size: usize) {
     let address = buffer.as_ptr() as usize;
     let slab = address & !(SLAB_BYTES - 1);
-    let mut class = ALL[class_of(size)].lock().unwrap_or_else(PoisonError::into_inner);
+    let mut class = ALL[class_of(size)].lock();
     let Class { slabs, with_room } = &mut *class;
     let Some(places) = slabs.get_mut(&slab) else { return };
     places.push(Place { number: ((address - slab) / size) as u16, is_resident: true });
@@ -148,7 +149,7 @@ pub fn keep_free_at_most(bytes: u64) {
 pub fn give_memory_back() {
     for (number, class) in ALL.iter().enumerate() {
         let size = size_of(number);
-        let mut class = class.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut class = class.lock();
         let Class { slabs, with_room } = &mut *class;
         slabs.retain(|&slab, places| {
             let is_free = places.len() == count(size);
@@ -251,7 +252,7 @@ mod tests {
         addresses.sort_unstable();
         assert!(addresses.windows(2).all(|pair| pair[0] + size <= pair[1]), "they do not overlap");
         assert!(addresses.iter().all(|address| address % 4096 == 0));
-        let slabs = || ALL[class_of(size)].lock().unwrap().slabs.len();
+        let slabs = || ALL[class_of(size)].lock().slabs.len();
         let most = slabs();
         // SAFETY: each was taken, once.
         buffers.into_iter().for_each(|buffer| unsafe { give(buffer, size) });
@@ -265,7 +266,7 @@ mod tests {
         // SAFETY: each was taken, once.
         buffers[1..].iter().for_each(|buffer| unsafe { give(*buffer, size) });
         give_memory_back();
-        assert_eq!(ALL[class_of(size)].lock().unwrap().slabs.len(), 1);
+        assert_eq!(ALL[class_of(size)].lock().slabs.len(), 1);
         // SAFETY: still in use.
         assert!(unsafe { std::slice::from_raw_parts(buffers[0].as_ptr(), size) }.iter().all(|byte| *byte == 7));
         let again = take(size).unwrap();

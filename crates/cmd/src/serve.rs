@@ -35,9 +35,9 @@ pub mod wire;
 use std::ffi::OsString;
 use std::io::Read;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
-use base::Env;
+use base::{Env, Mutex};
 use fuse::Unmount;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -214,7 +214,7 @@ fn serve(
     tracing::info!(pool = name, "imported");
     let why = ended.recv().unwrap_or(End::Signal);
     // nobody writes them any more
-    drop(counters.lock().unwrap_or_else(PoisonError::into_inner).take());
+    drop(counters.lock().take());
     finish(&served, why, claim);
     Ok(())
 }
@@ -240,7 +240,7 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
         // before they are locked: the pool may keep it waiting
         let [own, shared] = served.kstats();
         {
-            let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut files = files.lock();
             let Some(files) = &mut *files else { return };
             let written = files.write(&own, &shared, served.now_ns());
             if let Err(e) = written.and_then(|()| files.write_tunables(served.tunables())) {

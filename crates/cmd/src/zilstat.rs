@@ -10,9 +10,10 @@ mod tests;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::Mutex;
 use clap::ValueEnum;
 
 use crate::nicenum::nicebytes;
@@ -81,7 +82,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     };
     match outcome {
         Ok(()) => {
-            println!("\n{}", advice(*lock(&heaviest)));
+            println!("\n{}", advice(*heaviest.lock()));
             ExitCode::SUCCESS
         }
         Err(Stop::Failed(why) | Stop::Usage(why)) => {
@@ -95,7 +96,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
 fn advise_when_interrupted(heaviest: &Arc<Mutex<Option<u64>>>) {
     let heaviest = heaviest.clone();
     output::on_interrupt(move || {
-        println!("\n{}", advice(*lock(&heaviest)));
+        println!("\n{}", advice(*heaviest.lock()));
         std::process::exit(0);
     });
 }
@@ -116,7 +117,7 @@ fn look(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<Vec<LogReport>, St
     if reports.is_empty() {
         return Err(Stop::Failed("no pool that is written to".to_owned()));
     }
-    let mut heaviest = lock(heaviest);
+    let mut heaviest = heaviest.lock();
     *heaviest = reports.iter().filter_map(LogReport::heaviest_group).chain(*heaviest).max();
     Ok(reports)
 }
@@ -263,8 +264,4 @@ fn advice(heaviest: Option<u64>) -> String {
             )
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,8 +12,9 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use base::{Mutex, MutexGuard};
 
 /// What any command may take, and then some.
 const COMMAND_TIME: Duration = Duration::from_secs(60);
@@ -37,7 +38,7 @@ impl Nest {
             eprintln!("SKIPPED {}: needs root and /dev/fuse", file!());
             return None;
         }
-        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = ALONE.lock();
         let dir = std::env::temp_dir().join(format!("cenote-nested-{name}-{}", std::process::id()));
         fs::create_dir_all(dir.join("img")).unwrap();
         File::create(dir.join("img/0")).unwrap().set_len(256 << 20).unwrap();

@@ -4,10 +4,10 @@
 //! flush, so a test that fails once fails always.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use base::{Error, Kind, Result};
+use base::{Condvar, Error, Kind, Mutex, Result};
 
 use crate::Device;
 
@@ -91,7 +91,7 @@ impl FaultyDevice {
 
     /// From now on nothing is answered, neither well nor with an error, until it goes on again.
     pub fn stall(&self, stalls: bool) {
-        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = stalls;
+        *self.stalled.lock() = stalls;
         self.goes_on.notify_all();
     }
 
@@ -120,8 +120,8 @@ impl FaultyDevice {
     /// Counts one more in `counter`, and fails if the device has gone.
     fn begin(&self, counter: &AtomicU64, offset: u64) -> Result<u64> {
         let number = counter.fetch_add(1, Ordering::Relaxed);
-        let stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.goes_on.wait_while(stalled, |stalled| *stalled).unwrap_or_else(PoisonError::into_inner));
+        let stalled = self.stalled.lock();
+        drop(self.goes_on.wait_while(stalled, |stalled| *stalled));
         if self.vanished.load(Ordering::Relaxed) {
             return Err(self.error(Kind::Missing, "the device has gone", offset));
         }
@@ -133,7 +133,7 @@ impl FaultyDevice {
     }
 
     fn faults<R>(&self, f: impl FnOnce(&mut Faults) -> R) -> R {
-        f(&mut self.faults.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.faults.lock())
     }
 
     /// A byte that is never 0, so that noise always differs from what it covers.

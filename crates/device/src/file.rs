@@ -10,9 +10,8 @@ use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::sync::{Mutex, PoisonError};
 
-use base::{AlignedBuf, Error, Kind, Result};
+use base::{AlignedBuf, Error, Kind, Mutex, Result};
 
 use crate::ring::{Job, Task};
 use crate::{Device, Direct, Raw, io_error, refusal};
@@ -90,7 +89,7 @@ impl FileDevice {
 
     /// Gives the lock back, and the claim on a disk, before the device is closed.
     pub fn unlock(&self) {
-        drop(self.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.claim.lock().take());
         // SAFETY: the descriptor is open for as long as `self` lives. That it fails is impossible.
         unsafe { libc::flock(self.cached.as_raw_fd(), libc::LOCK_UN) };
     }

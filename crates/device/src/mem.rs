@@ -1,9 +1,8 @@
 //! A device in memory.
 
 use std::ops::Deref;
-use std::sync::{PoisonError, RwLock};
 
-use base::Result;
+use base::{Result, RwLock};
 
 use crate::{Device, fits, past_the_end};
 
@@ -22,12 +21,12 @@ impl MemDevice {
 
     /// What the device holds; writers wait as long as this is held.
     pub fn bytes(&self) -> impl Deref<Target = Vec<u8>> {
-        self.bytes.read().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.read()
     }
 
     /// What the device holds, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        self.bytes.get_mut().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.get_mut()
     }
 }
 
@@ -60,7 +59,7 @@ impl Device for MemDevice {
             return Err(past_the_end(&self.name, "write", offset, buf.len(), self.size));
         }
         let start = offset as usize;
-        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.write();
         bytes[start..start + buf.len()].copy_from_slice(buf);
         Ok(())
     }

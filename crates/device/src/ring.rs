@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::io;
 use std::time::Duration;
 
+use base::or_abort;
 use io_uring::{IoUring, opcode, types};
 
 use crate::Raw;
@@ -164,7 +165,8 @@ pub(crate) fn run(jobs: &mut [Job<'_>]) {
             *slot = IoUring::new(DEPTH).map_or(Ring::Unavailable, |ring| Ring::Ready(Box::new(ring)));
         }
         let todo = match slot {
-            Ring::Ready(ring) => match run_in_ring(ring, jobs) {
+            // a panic must not free buffers that the kernel still uses
+            Ring::Ready(ring) => match or_abort(|| run_in_ring(ring, jobs)) {
                 Ok(()) => return,
                 Err(unfinished) => {
                     *slot = Ring::Unavailable;
@@ -251,7 +253,14 @@ fn wait_for_kernel(ring: &mut IoUring, jobs: &mut [Job<'_>], in_flight: usize) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use base::Env;
+
     use super::*;
+    use crate::meter::{Meter, Purpose};
 
     /// A ring on a file that cannot be read breaks nothing: each job has its own error.
     #[test]
@@ -299,5 +308,36 @@ mod tests {
                 assert!(buf[..] == bytes[i * 101..][..buf.len()], "read {i}");
             }
         }
+    }
+
+    /// It would free buffers that the kernel still writes to.
+    #[test]
+    fn a_panic_in_flight_ends_the_process() {
+        const IS_CHILD: &str = "CENOTE_PANIC_IN_FLIGHT";
+        if IoUring::new(DEPTH).is_err() {
+            return println!("SKIPPED: no io_uring here");
+        }
+        if std::env::var_os(IS_CHILD).is_some() {
+            return panic_in_flight();
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "ring::tests::a_panic_in_flight_ends_the_process"]).env(IS_CHILD, "1");
+        let output = child.output().unwrap();
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
+    }
+
+    /// The clock panics when the first of two reads is done.
+    fn panic_in_flight() {
+        let looks = AtomicU32::new(0);
+        let env = Env::fixed(0).with_ticks(move || match looks.fetch_add(1, Ordering::Relaxed) {
+            looks @ ..4 => u64::from(looks),
+            _ => panic!("the clock is broken"),
+        });
+        let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
+        let (meter, mut bufs) = (Meter::default(), [[0u8; 100]; 2]);
+        let ticket = || meter.ticket(&env, Purpose::SyncRead, 100);
+        let mut jobs = bufs.each_mut().map(|buf| Job::new(raw, 0, Task::Fill(buf), Some(ticket())));
+        run(&mut jobs);
     }
 }

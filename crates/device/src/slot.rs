@@ -3,9 +3,9 @@
 //! Those that were there before stay open: batches may be under way that have their descriptors, and a
 //! descriptor that was closed is soon another file's.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use base::Result;
+use base::{Result, RwLock};
 
 use crate::{Device, Raw};
 
@@ -25,12 +25,12 @@ impl Slot {
 
     /// From now on another device is there.
     pub fn replace(&self, device: Arc<dyn Device>) {
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).push(device);
+        self.devices.write().push(device);
     }
 
     /// The device that is there now.
     pub fn now(&self) -> Arc<dyn Device> {
-        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.devices.read();
         devices.last().expect("there always is one").clone()
     }
 }

@@ -10,9 +10,9 @@
 //! Changes are made through [`Object`] and a [`Tx`]; `sync` brings them to disk.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, MutexGuard, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use format::blkptr::BlkPtr;
@@ -142,16 +142,16 @@ impl Live {
 
     /// Notes that a node has its first changes in a group.
     pub(crate) fn mark(&self, txg: u64, node: &Arc<Node>) {
-        lock(&self.dirty[txg as usize & 1]).push(node.clone());
+        self.dirty[txg as usize & 1].lock().push(node.clone());
     }
 
     /// The nodes with changes in a group.
     pub(crate) fn take_dirty(&self, txg: u64) -> Vec<Arc<Node>> {
-        std::mem::take(&mut lock(&self.dirty[txg as usize & 1]))
+        std::mem::take(&mut self.dirty[txg as usize & 1].lock())
     }
 
     pub(crate) fn is_dirty(&self, txg: u64) -> bool {
-        !lock(&self.dirty[txg as usize & 1]).is_empty()
+        !self.dirty[txg as usize & 1].lock().is_empty()
     }
 
     /// Forgets nodes of objects that are gone.
@@ -168,19 +168,19 @@ impl Live {
     }
 
     pub(crate) fn owners_of(&self) -> Option<Arc<OwnersOf>> {
-        lock(&self.owners_of).clone()
+        self.owners_of.lock().clone()
     }
 
     pub(crate) fn take_log_header(&self) -> Option<[u8; 192]> {
-        lock(&self.log_header).take()
+        self.log_header.lock().take()
     }
 
     pub(crate) fn policy(&self) -> Policy {
-        *lock(&self.policy)
+        *self.policy.lock()
     }
 
     fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[id as usize % SHARDS])
+        self.shards[id as usize % SHARDS].lock()
     }
 }
 
@@ -200,7 +200,7 @@ impl Objset {
     /// Allocates an object that looks like `dnode`. Errors: those of reading dnodes.
     pub fn allocate(self: &Arc<Self>, tx: &Tx<'_>, dnode: Dnode) -> Result<Object> {
         let live = self.live()?;
-        let mut numbers = lock(&live.numbers);
+        let mut numbers = live.numbers.lock();
         loop {
             let slots = dnode.slots as u32;
             if let Some(slot) = numbers.find(slots) {
@@ -245,7 +245,7 @@ impl Objset {
             return Err(Error::corrupt(format!("no object can have number {id} and {slots} slots")));
         }
         let taken = || Error::new(Kind::Exists, format!("the number of object {id} is taken"));
-        let mut numbers = lock(&live.numbers);
+        let mut numbers = live.numbers.lock();
         if self.free_slots(blkid)? & mask(slot, slots) != mask(slot, slots) {
             return Err(taken());
         }
@@ -298,19 +298,19 @@ impl Objset {
 
     /// How its blocks are to be written from now on.
     pub fn set_policy(&self, policy: Policy) -> Result<()> {
-        *lock(&self.live()?.policy) = policy;
+        *self.live()?.policy.lock() = policy;
         Ok(())
     }
 
     /// The head of its intent log: the next [`Objset::sync`] writes it, even if nothing else has changed.
     pub fn set_log_header(&self, header: [u8; 192]) -> Result<()> {
-        *lock(&self.live()?.log_header) = Some(header);
+        *self.live()?.log_header.lock() = Some(header);
         Ok(())
     }
 
     /// Tells how to find out to whom an object belongs, before the first change is made.
     pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
-        *lock(&self.live()?.owners_of) = Some(owners_of);
+        *self.live()?.owners_of.lock() = Some(owners_of);
         Ok(())
     }
 
@@ -367,8 +367,4 @@ fn mask(slot: u32, slots: u32) -> u64 {
 
 fn read_only() -> Error {
     Error::new(Kind::ReadOnly, "this object set is open read-only")
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,9 +13,9 @@
 //! kept because their dnodes may be asked for again.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
 
-use base::{Block, Error, Kind, Result};
+use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -74,11 +74,11 @@ impl Node {
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

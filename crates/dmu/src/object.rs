@@ -1,8 +1,8 @@
 //! Objects: reading the bytes under a dnode.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use base::{Bookmark, Error, Piece, Result, ResultExt};
+use base::{Bookmark, Error, Mutex, Piece, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
@@ -252,7 +252,7 @@ impl Object {
             return;
         }
         let ranges = {
-            let mut streams = self.streams.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut streams = self.streams.lock();
             streams.advance(offset, len, self.dnode.size_max(), cache.ahead())
         };
         for lot in prefetch::lots(ranges) {

@@ -1,9 +1,9 @@
 //! Object sets: the MOS, file systems, volumes.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
-use base::{Bookmark, Error, Kind, Result, ResultExt};
+use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
@@ -72,7 +72,7 @@ impl Objset {
             name: name.to_owned(),
             cache,
             kind: phys.kind,
-            root: Root::new(rootbp, phys).into(),
+            root: RwLock::new(Root::new(rootbp, phys)),
             mode,
             keep: AtomicU8::new(Keep::ALL.as_u8()),
             live: None,
@@ -93,7 +93,16 @@ impl Objset {
         let mut objset = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
             let keep = AtomicU8::new(Keep::ALL.as_u8());
-            Objset { id, name: name.to_owned(), cache, kind, root: root.into(), mode: Mode::Plain, keep, live: None }
+            Objset {
+                id,
+                name: name.to_owned(),
+                cache,
+                kind,
+                root: RwLock::new(root),
+                mode: Mode::Plain,
+                keep,
+                live: None,
+            }
         } else {
             Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
@@ -128,11 +137,11 @@ impl Objset {
 
     /// What is on disk now.
     pub(crate) fn root(&self) -> Root {
-        self.root.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.root.read().clone()
     }
 
     pub(crate) fn set_root(&self, root: Root) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = root;
+        *self.root.write() = root;
     }
 
     /// Whether its objects are encrypted.

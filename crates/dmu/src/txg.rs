@@ -25,10 +25,9 @@
 //!                    └──────────────────────┘                    stopped: for good
 //! ```
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
-use base::{Error, Kind, Result};
+use base::{Condvar, Error, Kind, Mutex, MutexGuard, Result, RwLock, RwLockReadGuard};
 
 use crate::Throttle;
 
@@ -113,14 +112,14 @@ impl Txgs {
     /// those who want to change something are to wait: they may hold locks ([`Txgs::wait_resumed`]).
     pub fn begin(&self) -> Result<Tx<'_>> {
         self.throttle()?;
-        let hold = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.open.read();
         Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
     }
 
     /// As [`Txgs::begin`], but not slowed down: for intent logs, which change little, and whom others wait for.
     pub fn begin_for_log(&self) -> Result<Tx<'_>> {
         self.progress().check()?;
-        let hold = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let hold = self.open.read();
         Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
     }
 
@@ -131,7 +130,7 @@ impl Txgs {
 
     /// The open group.
     pub fn open_txg(&self) -> u64 {
-        *self.open.read().unwrap_or_else(PoisonError::into_inner)
+        *self.open.read()
     }
 
     /// The latest group on disk.
@@ -162,8 +161,7 @@ impl Txgs {
         if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_at {
             let enough =
                 |p: &mut Progress| p.stopped.is_none() && p.wanted < txg && p.dirty[txg as usize & 1] < sync_at;
-            let waited = self.moved.wait_timeout_while(progress, timeout, enough);
-            (progress, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            progress = self.moved.wait_timeout_while(progress, timeout, enough);
         }
         progress.wanted >= txg || progress.dirty[txg as usize & 1] > 0
     }
@@ -171,7 +169,7 @@ impl Txgs {
     /// Closes the open group, when all that runs in it has ended, and opens the next. Returns the one
     /// that was closed, for it to be synced.
     pub fn close(&self) -> u64 {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         *open += 1;
         *open - 1
     }
@@ -292,13 +290,13 @@ impl Txgs {
 
     fn wait<'a>(&self, progress: MutexGuard<'a, Progress>, timeout: Option<Duration>) -> MutexGuard<'a, Progress> {
         match timeout {
-            None => self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner),
-            Some(timeout) => self.moved.wait_timeout(progress, timeout).unwrap_or_else(PoisonError::into_inner).0,
+            None => self.moved.wait(progress),
+            Some(timeout) => self.moved.wait_timeout(progress, timeout),
         }
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 }
 

@@ -9,10 +9,10 @@
 //! for it. Nobody sees an earlier time: who asks for an object's attributes has its time written first.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
-use base::Kind;
+use base::{Condvar, Kind, Mutex, MutexGuard};
 use zpl::is_atime_due;
 
 use crate::node::Branch;
@@ -40,7 +40,7 @@ struct State {
 
 impl Accesses {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -84,7 +84,7 @@ impl<S: Source> Session<S> {
     pub(crate) fn write_access(&self, object: u64) {
         let mut state = self.accesses.lock();
         while state.writing.contains(&object) {
-            state = self.accesses.written.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.accesses.written.wait(state);
         }
         let Some(at) = state.noted.remove(&object) else { return };
         state.writing.insert(object);

@@ -5,7 +5,8 @@
 //! after its last use, at most twice as many are held, and no operation is more than a hash lookup.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+
+use base::Mutex;
 
 /// Shared by all threads of a mount.
 pub(crate) struct Cache<K, V> {
@@ -55,8 +56,7 @@ impl<K: std::hash::Hash + Eq + Copy, V: Clone> Cache<K, V> {
     }
 
     fn with<R>(&self, f: impl FnOnce(&mut Generations<K, V>) -> R) -> R {
-        // whatever a panicking thread left is still a map
-        f(&mut self.generations.lock().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.generations.lock())
     }
 }
 

@@ -1,8 +1,6 @@
 //! A damaged pool under a busy reader must not fill the disk of the log: a limit on messages.
 
-use std::sync::{Mutex, PoisonError};
-
-use base::{Error, Kind};
+use base::{Error, Kind, Mutex};
 
 use crate::node::NodeId;
 use crate::session::Session;
@@ -28,7 +26,7 @@ impl Flood {
     /// May a message pass at this time? If so, how many were held back since the last one that
     /// could.
     pub(crate) fn pass(&self, now_s: u64) -> Option<u64> {
-        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut window = self.0.lock();
         // a clock that was set back begins a new window, too
         if now_s.wrapping_sub(window.began_s) >= WINDOW_S {
             window.began_s = now_s;

@@ -26,10 +26,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, MutexGuard, Result};
 use nix::errno::Errno;
 use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType};
 use nix::sys::time::TimeVal;
@@ -178,7 +178,7 @@ impl Helper {
     }
 
     fn idle(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.idle.lock()
     }
 }
 

@@ -15,7 +15,8 @@
 //! and an orphan waits for the end of the mount.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use base::{Mutex, MutexGuard};
 
 /// Parts that are locked apart from each other: more than threads that take requests.
 const N_SHARDS: u64 = 64;
@@ -66,18 +67,13 @@ impl Holds {
 
     /// Takes all orphans, at the end of the mount.
     pub(crate) fn take_orphans(&self) -> Vec<u64> {
-        let shards = self.0.iter().map(|shard| std::mem::take(&mut *lock(shard)));
+        let shards = self.0.iter().map(|shard| std::mem::take(&mut *shard.lock()));
         shards.flatten().filter(|(_, hold)| hold.is_orphan).map(|(object, _)| object).collect()
     }
 
     fn shard(&self, object: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
-        lock(&self.0[(object % N_SHARDS) as usize])
+        self.0[(object % N_SHARDS) as usize].lock()
     }
-}
-
-fn lock(shard: &Mutex<HashMap<u64, Hold>>) -> MutexGuard<'_, HashMap<u64, Hold>> {
-    // whatever a panicking thread left is still a map
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

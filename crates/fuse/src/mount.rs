@@ -21,10 +21,10 @@
 //! tells that it is not: only then can its number be given to another.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Env, Error, Kind, Result};
+use base::{Condvar, Env, Error, Kind, Mutex, MutexGuard, Result};
 
 use crate::channel::Channel;
 use crate::find::CONTROL_NAME;
@@ -167,8 +167,7 @@ impl Mount {
 
     fn wait_a_while(&self) {
         let stage = self.life.lock();
-        let waited = self.life.changed.wait_timeout_while(stage, WAIT_MAX, |stage| *stage < Stage::Unused);
-        let (stage, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let stage = self.life.changed.wait_timeout_while(stage, WAIT_MAX, |stage| *stage < Stage::Unused);
         if *stage < Stage::Unused {
             tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
             return;
@@ -217,7 +216,7 @@ impl Drop for Mount {
 
 impl Life {
     fn lock(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stage.lock()
     }
 
     /// Comes to a stage.

@@ -10,9 +10,8 @@
 //! Work that failed so has changed nothing, or what it does again when it is done anew.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use base::{Kind, Result};
+use base::{Kind, Mutex, MutexGuard, Result};
 
 use crate::session::Session;
 use crate::tree::Source;
@@ -36,7 +35,7 @@ impl<S: Source> Default for Parked<S> {
 
 impl<S: Source> Parked<S> {
     fn lock(&self) -> MutexGuard<'_, State<S>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -2,9 +2,9 @@
 //! kept open for a while.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use base::{Error, Kind, Result, ResultExt};
+use base::{Error, Kind, Mutex, Result, ResultExt};
 
 use crate::cache::Cache;
 use crate::node::{Branch, SNAPSHOTS_MAX};
@@ -34,7 +34,7 @@ impl<S: Source> Snapshots<S> {
 
     /// The list, asked for at its first use: a read-only pool's does not change.
     pub(crate) fn list(&self) -> Result<Arc<List>> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         if let Some(list) = &*list {
             return Ok(list.clone());
         }

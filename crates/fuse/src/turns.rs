@@ -14,8 +14,9 @@
 //! waits for two ticks at most.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use base::{Condvar, Mutex, MutexGuard};
 
 /// How often who stands by looks whether a request takes long.
 const TICK: Duration = Duration::from_millis(2);
@@ -60,7 +61,7 @@ impl Turns {
         let mut gate = self.lock();
         while !self.may_pass(&gate) {
             if gate.has_standby {
-                gate = self.moved.wait(gate).unwrap_or_else(PoisonError::into_inner);
+                gate = self.moved.wait(gate);
                 continue;
             }
             gate.has_standby = true;
@@ -82,12 +83,12 @@ impl Turns {
         let (mut serial, mut ticks) = (self.serial.load(Ordering::SeqCst), 0);
         while !self.may_pass(&gate) {
             if ticks < TICKS_MAX {
-                gate = self.called.wait_timeout(gate, TICK).unwrap_or_else(PoisonError::into_inner).0;
+                gate = self.called.wait_timeout(gate, TICK);
             } else {
                 self.sleeps.store(true, Ordering::SeqCst);
                 // who took one meanwhile may not have seen that
                 if self.serial.load(Ordering::SeqCst) == serial {
-                    gate = self.called.wait(gate).unwrap_or_else(PoisonError::into_inner);
+                    gate = self.called.wait(gate);
                 }
                 self.sleeps.store(false, Ordering::SeqCst);
                 ticks = 0;
@@ -153,7 +154,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gate.lock()
     }
 }
 

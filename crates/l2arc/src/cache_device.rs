@@ -9,11 +9,11 @@
 //! the ring. A header is written after what it leads to, without a flush: what is not there after a power cut has
 //! another checksum.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{AlignedBuf, Block, Endian, Env, Error, Kind, Result};
+use base::{AlignedBuf, Block, Endian, Env, Error, Kind, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, embedded};
 use device::Device;
 use device::meter::Meter;
@@ -172,12 +172,12 @@ impl CacheDevice {
     }
 
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 
     /// Where is written next, and what is on the device.
     pub(crate) fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 
     /// Whether it can be read.
@@ -193,7 +193,7 @@ impl CacheDevice {
     /// Forgets its errors, and uses it again.
     pub(crate) fn clear_errors(&self) {
         self.errors.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-        self.recent_errors.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.recent_errors.lock().clear();
         self.is_faulted.store(false, Ordering::Relaxed);
     }
 
@@ -436,7 +436,7 @@ impl CacheDevice {
         }
         self.errors[kind].fetch_add(1, Ordering::Relaxed);
         let now_ns = self.drive.now_ns();
-        let mut recent = self.recent_errors.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent_errors.lock();
         recent.retain(|then_ns| now_ns.saturating_sub(*then_ns) < ERRORS_NS);
         if kind < 2 {
             recent.push(now_ns);

@@ -10,11 +10,11 @@
 //! the job himself.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use base::{AlignedBuf, Env, Error, Kind, Result};
+use base::{AlignedBuf, Condvar, Env, Error, Kind, Mutex, MutexGuard, Result};
 use device::meter::{Meter, Purpose};
 use device::{Device, Read, Write, read_batch, write_batch};
 
@@ -167,8 +167,7 @@ impl Pending {
     /// What came of it. Errors: `Busy` if that is not known within `most`.
     pub(crate) fn wait(self, most: Duration) -> Outcome {
         let is_waiting = |state: &mut State| matches!(state, State::Waiting);
-        let waited = self.ticket.done.wait_timeout_while(self.ticket.lock(), most, is_waiting);
-        let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let mut state = self.ticket.done.wait_timeout_while(self.ticket.lock(), most, is_waiting);
         match std::mem::replace(&mut *state, State::Abandoned) {
             State::Done(outcome) => outcome,
             State::Waiting | State::Abandoned => {
@@ -182,7 +181,7 @@ impl Pending {
 
 impl Ticket {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -195,7 +194,7 @@ impl Drop for Drive {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn busy(&self, what: &'static str) -> Error {
@@ -206,7 +205,7 @@ impl Shared {
         loop {
             let queue = self.lock();
             let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.ends;
-            let mut queue = self.bell.wait_while(queue, idle).unwrap_or_else(PoisonError::into_inner);
+            let mut queue = self.bell.wait_while(queue, idle);
             let Some(job) = queue.jobs.pop_front() else { return };
             drop(queue);
             // what nobody waits for is not begun: a device that was away too long may be somebody else's by now

@@ -14,8 +14,8 @@
 //! There are many tables, each under a lock of its own, so that one that is copied is a small part of all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
+use base::RwLock;
 use format::blkptr::BlkPtr;
 
 /// Cache devices that there may be.
@@ -158,7 +158,7 @@ impl Index {
     /// Where a block is, as far as known.
     pub(crate) fn find(&self, key: &Key) -> Option<Spot> {
         let hash = key.hash();
-        let table = self.table(hash).read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table(hash).read();
         let spot = Spot::unpack(table.slots.get(table.place(hash)?)?[1]);
         drop(table);
         self.hands.holds(spot).then_some(spot)
@@ -167,7 +167,7 @@ impl Index {
     /// A block is there from now on; unless `replaces`, only if nothing else is known of it. Whether it is.
     pub(crate) fn insert(&self, key: &Key, spot: Spot, replaces: bool) -> bool {
         let hash = key.hash();
-        let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table(hash).write();
         if let Some(slot) = table.place(hash).and_then(|at| table.slots.get_mut(at)) {
             let takes = replaces || !self.hands.holds(Spot::unpack(slot[1]));
             if takes {
@@ -185,7 +185,7 @@ impl Index {
     /// A block that is not there, or is not what it should be: it is not looked for any more. Whether it was.
     pub(crate) fn forget(&self, key: &Key, spot: Spot) -> bool {
         let hash = key.hash();
-        let mut table = self.table(hash).write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table(hash).write();
         if let Some(slot) = table.place(hash).and_then(|at| table.slots.get_mut(at))
             && slot[1] == spot.pack()
         {
@@ -199,13 +199,13 @@ impl Index {
     /// Leaves behind all that is over, for when a device has gone.
     pub(crate) fn clean(&self) {
         for table in &self.tables {
-            table.write().unwrap_or_else(PoisonError::into_inner).copy(&self.hands);
+            table.write().copy(&self.hands);
         }
     }
 
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> u64 {
-        let tables = self.tables.iter().map(|table| table.read().unwrap_or_else(PoisonError::into_inner).slots.len());
+        let tables = self.tables.iter().map(|table| table.read().slots.len());
         (tables.sum::<usize>() * size_of::<[u64; 2]>() + TABLES * size_of::<RwLock<Table>>()) as u64
     }
 }

@@ -28,11 +28,11 @@ mod stats;
 mod tests;
 mod tunables;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use base::{AlignedBuf, Env, Error, Kind, Result};
+use base::{AlignedBuf, Env, Error, Kind, Mutex, Result, RwLock};
 use device::Device;
 use device::meter::Meter;
 
@@ -117,17 +117,17 @@ impl L2arc {
     }
 
     fn devices(&self) -> Vec<Arc<CacheDevice>> {
-        self.devices.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.devices.read().clone()
     }
 
     fn device(&self, is_it: impl Fn(&CacheDevice) -> bool) -> Option<Arc<CacheDevice>> {
-        let devices = self.devices.read().unwrap_or_else(PoisonError::into_inner);
+        let devices = self.devices.read();
         devices.iter().find(|device| is_it(device)).cloned()
     }
 
     /// The cache in RAM has so many bytes, of which the index may take a part.
     pub fn set_ram(&self, bytes: u64) {
-        let percent = self.tunables.read().unwrap_or_else(PoisonError::into_inner).meta_percent;
+        let percent = self.tunables.read().meta_percent;
         self.index_max.store(bytes / 100 * percent, Ordering::Relaxed);
     }
 
@@ -145,7 +145,7 @@ impl L2arc {
     ///
     /// Errors: `Exists`; `Invalid` if it is too small; `TooBig` if there are too many.
     pub fn add(self: &Arc<Self>, pool_guid: u64, guid: u64, device: Arc<dyn Device>) -> Result<()> {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.changing.lock();
         let known = self.devices();
         if known.iter().any(|device| device.guid == guid) {
             return Err(Error::new(Kind::Exists, "the cache device is there already").at_vdev(device.path()));
@@ -158,7 +158,7 @@ impl L2arc {
         if !has_more && let Err(error) = device.begin(&self.stats) {
             device.note_error(1, &error);
         }
-        self.devices.write().unwrap_or_else(PoisonError::into_inner).push(device.clone());
+        self.devices.write().push(device.clone());
         self.count.fetch_add(1, Ordering::Relaxed);
         if has_more {
             let l2arc = self.clone();
@@ -173,8 +173,8 @@ impl L2arc {
 
     /// Does not use a device any more. False if there is no such.
     pub fn remove(&self, guid: u64) -> bool {
-        let _alone = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut devices = self.devices.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.changing.lock();
+        let mut devices = self.devices.write();
         let Some(at) = devices.iter().position(|device| device.guid == guid) else { return false };
         let device = devices.remove(at);
         self.count.fetch_sub(1, Ordering::Relaxed);
@@ -223,7 +223,7 @@ impl L2arc {
     pub fn read(&self, wanted: &[Wanted]) -> Vec<Option<Found>> {
         let mut found: Vec<Option<Found>> = wanted.iter().map(|_| None).collect();
         let spots: Vec<Option<Spot>> = wanted.iter().map(|wanted| self.index.find(&wanted.key)).collect();
-        let tunables = *self.tunables.read().unwrap_or_else(PoisonError::into_inner);
+        let tunables = *self.tunables.read();
         let most = Duration::from_millis(tunables.read_timeout_ms);
         let mut begun = Vec::new();
         for device in self.devices() {
@@ -317,7 +317,7 @@ impl L2arc {
     /// Looks up the tunables.
     pub fn renew_tunables(&self) -> Tunables {
         let tunables = Tunables::of(&self.env);
-        *self.tunables.write().unwrap_or_else(PoisonError::into_inner) = tunables;
+        *self.tunables.write() = tunables;
         tunables
     }
 

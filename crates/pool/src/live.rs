@@ -38,10 +38,10 @@ mod vdevs;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 
 use arc::{Cache, Gauge};
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::{Objset, Throttle, Txgs};
 use vdev::Tree;
 
@@ -160,7 +160,7 @@ impl LivePool {
 
     /// The pool as of the latest group on disk.
     pub fn view(&self) -> Arc<Pool> {
-        self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.view.read().clone()
     }
 
     /// Its vdevs.
@@ -186,7 +186,7 @@ impl LivePool {
         });
         self.has_thread.store(started, Ordering::Relaxed);
         self.suspension.allow_waiting(started);
-        *lock(&self.thread) = started.then_some(ended);
+        *self.thread.lock() = started.then_some(ended);
     }
 
     fn sync_until_closed(&self) {
@@ -207,7 +207,7 @@ impl LivePool {
 
     /// Syncs the open group. Errors: whatever keeps it from being whole on disk; nothing is written any more then.
     pub fn step(&self) -> Result<()> {
-        let _alone = lock(&self.syncing);
+        let _alone = self.syncing.lock();
         if let Some(why) = self.txgs.stopped() {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
@@ -252,7 +252,7 @@ impl LivePool {
     }
 
     fn open_head(&self, id: u64) -> Result<Head> {
-        if let Some(head) = lock(&self.heads).get(&id) {
+        if let Some(head) = self.heads.lock().get(&id) {
             return Ok(head.clone());
         }
         let view = self.view();
@@ -281,7 +281,7 @@ impl LivePool {
         self.cache.l2arc().close();
         self.ends.store(true, Ordering::Relaxed);
         self.txgs.stop("it is closed");
-        if let Some(thread) = lock(&self.thread).take() {
+        if let Some(thread) = self.thread.lock().take() {
             // an error tells that it has ended
             let _ = thread.recv();
         }
@@ -295,12 +295,12 @@ impl LivePool {
     }
 
     fn config(&self) -> MutexGuard<'_, Config> {
-        lock(&self.config)
+        self.config.lock()
     }
 
     /// The heads that are open.
     fn open_heads(&self) -> Vec<(u64, Head)> {
-        let mut heads: Vec<(u64, Head)> = lock(&self.heads).iter().map(|(&id, head)| (id, head.clone())).collect();
+        let mut heads: Vec<(u64, Head)> = self.heads.lock().iter().map(|(&id, head)| (id, head.clone())).collect();
         heads.sort_by_key(|(id, _)| *id);
         heads
     }
@@ -311,8 +311,4 @@ impl Head {
     fn is_dirty(&self, txg: u64) -> bool {
         self.objset.is_dirty(txg) || self.log.is_dirty(txg)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

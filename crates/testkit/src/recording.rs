@@ -11,9 +11,9 @@
 //! A device promises that what was written before a flush outlives a power cut. Of what was written since,
 //! anything may be there: all, nothing, some writes, some sectors of a write.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use base::Result;
+use base::{Mutex, MutexGuard, Result};
 use device::Device;
 
 use crate::rng::Rng;
@@ -124,7 +124,7 @@ impl Recording {
     }
 
     fn events(&self) -> MutexGuard<'_, Vec<Event>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+        self.events.lock()
     }
 }
 

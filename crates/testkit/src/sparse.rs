@@ -5,9 +5,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, RwLock};
 use device::Device;
 
 const PAGE_SIZE: usize = 16 << 10;
@@ -30,13 +30,13 @@ impl SparseDevice {
 
     /// A device with the same name and contents; what is written to one is not seen in the other.
     pub fn copy(&self) -> SparseDevice {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let pages = self.pages.read().clone();
         SparseDevice { name: self.name.clone(), size: self.size, pages: RwLock::new(pages) }
     }
 
     /// Bytes of memory that it takes, as if it shared nothing.
     pub fn used_bytes(&self) -> u64 {
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.pages.read();
         pages.iter().flatten().count() as u64 * PAGE_SIZE as u64
     }
 
@@ -44,7 +44,7 @@ impl SparseDevice {
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         let file = File::create(path)?;
         file.set_len(self.size)?;
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.pages.read();
         for (number, page) in pages.iter().enumerate() {
             let Some(page) = page else { continue };
             let at = (number * PAGE_SIZE) as u64;
@@ -94,7 +94,7 @@ impl Device for SparseDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.check("read", offset, buf.len())?;
-        let pages = self.pages.read().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.pages.read();
         let mut rest = buf;
         for (number, skip, len) in pieces(offset, rest.len()) {
             let (part, tail) = rest.split_at_mut(len);
@@ -109,7 +109,7 @@ impl Device for SparseDevice {
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.check("write", offset, buf.len())?;
-        let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.pages.write();
         let mut rest = buf;
         for (number, skip, len) in pieces(offset, rest.len()) {
             let (part, tail) = rest.split_at(len);

@@ -5,9 +5,9 @@ mod files;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use base::{Env, Error, Result};
+use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
 use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Scan, Shape};
@@ -190,10 +190,10 @@ impl Workload {
         let (dnode, id) = (first.dnode(), Arc::new(Mutex::new(0)));
         let made = id.clone();
         let pool = LivePool::create(env, &new, &by_path, move |set, tx, _| {
-            *made.lock().expect("nobody panicked") = set.allocate(tx, dnode)?.id();
+            *made.lock() = set.allocate(tx, dnode)?.id();
             Ok(())
         })?;
-        let id = *id.lock().expect("nobody panicked");
+        let id = *id.lock();
         let mut model = Model::default();
         model.sets.insert(NAME.into(), Contents::Objects([(id, Arc::new(first))].into()));
         let groups = [(pool.view().uberblock().txg, model.clone())].into();

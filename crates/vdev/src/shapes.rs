@@ -15,9 +15,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock};
 
-use base::{Error, Kind as ErrorKind, Result};
+use base::{Error, Kind as ErrorKind, Mutex, Result, RwLock};
 use device::{Device, Slot};
 
 use crate::dtl::TxgRanges;
@@ -118,7 +118,7 @@ impl Tree {
         let number = self.shapes().latest() + 1;
         let vdevs = Tree::build(number, spec, devices, &kept)?;
         // who relies on what it writes with the old shape has to be done
-        let _alone = self.changing().write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = self.changing().write();
         allowed()?;
         self.shapes().put(number, vdevs);
         Ok(())

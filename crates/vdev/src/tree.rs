@@ -19,9 +19,9 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 
-use base::{Env, Error, Kind as ErrorKind, Result};
+use base::{Env, Error, Kind as ErrorKind, Mutex, Result, RwLock, RwLockReadGuard};
 use device::meter::{Purpose, Ticket};
 use device::{Device, Slot};
 
@@ -166,7 +166,7 @@ impl Tree {
     /// Keeps the shape as it is until this is dropped, for whoever writes something and then relies on where it is.
     /// Not to be asked for twice at a time.
     pub fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
-        self.changing.read().unwrap_or_else(PoisonError::into_inner)
+        self.changing.read()
     }
 
     /// The vdev with that id, which is of this tree.
@@ -226,7 +226,7 @@ impl Tree {
     pub fn set_missing(&self, guid: u64, txgs: TxgRanges) -> bool {
         let Some(leaf) = self.leaf(guid) else { return false };
         leaf.kept.missing_any.store(!txgs.is_empty(), Ordering::Relaxed);
-        *leaf.kept.missing.write().unwrap_or_else(PoisonError::into_inner) = txgs;
+        *leaf.kept.missing.write() = txgs;
         true
     }
 
@@ -384,32 +384,30 @@ impl Vdev {
 
     /// Whether it lacks blocks born in `txg`.
     pub fn is_missing(&self, txg: u64) -> bool {
-        self.kept.missing_any.load(Ordering::Relaxed)
-            && self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).contains(txg)
+        self.kept.missing_any.load(Ordering::Relaxed) && self.kept.missing.read().contains(txg)
     }
 
     /// The transaction groups that it has missed.
     pub fn missing(&self) -> TxgRanges {
-        self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.missing.read().clone()
     }
 
     /// Whether it lacks blocks born in any of `txgs`.
     pub(crate) fn is_missing_any(&self, txgs: &Range<u64>) -> bool {
-        self.kept.missing_any.load(Ordering::Relaxed)
-            && self.kept.missing.read().unwrap_or_else(PoisonError::into_inner).intersects(txgs)
+        self.kept.missing_any.load(Ordering::Relaxed) && self.kept.missing.read().intersects(txgs)
     }
 
     /// Notes that it has missed `txgs`.
     pub(crate) fn miss(&self, txgs: Range<u64>) {
         if !txgs.is_empty() {
-            self.kept.missing.write().unwrap_or_else(PoisonError::into_inner).insert(txgs);
+            self.kept.missing.write().insert(txgs);
             self.kept.missing_any.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes that it was written for `txgs`, which may be empty, and needs a flush.
     pub(crate) fn note_written(&self, txgs: Range<u64>) {
-        let mut unflushed = self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unflushed = self.kept.unflushed.lock();
         *unflushed = Some(match unflushed.take() {
             Some(old) if txgs.is_empty() => old,
             Some(old) if !old.is_empty() => old.start.min(txgs.start)..old.end.max(txgs.end),
@@ -419,13 +417,13 @@ impl Vdev {
 
     /// The transaction groups that it was written for since they were last taken.
     pub(crate) fn written(&self) -> Option<Range<u64>> {
-        self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.kept.unflushed.lock().clone()
     }
 
     /// The transaction groups that it was written for since this was last asked; `None` if it was
     /// not written.
     pub(crate) fn take_written(&self) -> Option<Range<u64>> {
-        self.kept.unflushed.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.kept.unflushed.lock().take()
     }
 
     pub(crate) fn place(&self) -> &Place {

@@ -6,10 +6,10 @@
 //!   device there again ──▶ healthy, but distrusted for what it missed
 //! ```
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
 
-use base::{Error, Result};
+use base::{Error, MutexGuard, Result};
 use device::Device;
 
 use crate::dtl::TxgRanges;
@@ -111,7 +111,7 @@ impl Tree {
     }
 
     fn unflushable(&self) -> MutexGuard<'_, Option<Error>> {
-        self.unflushable.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unflushable.lock()
     }
 }
 

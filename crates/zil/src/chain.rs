@@ -168,12 +168,6 @@ impl Chain {
         }
     }
 
-    /// Nobody knows how far those who were writing have come.
-    pub(crate) fn abandon(&mut self) {
-        self.end();
-        self.blocks.iter_mut().for_each(|block| block.state = State::Written);
-    }
-
     /// As [`Chain::end`], and there will be no other. Of an old one nothing changes.
     pub(crate) fn close(&mut self) {
         self.end();

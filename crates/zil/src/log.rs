@@ -19,9 +19,9 @@
 //! syncs groups waits for nobody here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Endian, Result};
+use base::{Endian, Mutex, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
@@ -85,7 +85,7 @@ impl Log {
 
     /// Tells where the data of writes are to be had, before the first of them is pushed.
     pub fn set_contents(&self, contents: Weak<dyn Contents>) {
-        *lock(&self.contents) = Some(contents);
+        *self.contents.lock() = Some(contents);
     }
 
     /// Whether all vdevs are to be used as well as they can, and those for logs be spared: `logbias=throughput`.
@@ -97,26 +97,26 @@ impl Log {
     pub fn push(&self, tx: &Tx<'_>, mut entry: Entry) {
         let seq = self.replaying.load(Ordering::Relaxed);
         if seq != 0 {
-            return lock(&self.chain).note_replayed(tx.txg(), seq);
+            return self.chain.lock().note_replayed(tx.txg(), seq);
         }
         if let Body::Record { bytes, .. } = &entry.body
             && HEAD_SIZE + bytes.len() > RECORD_SIZE_MAX
         {
             entry.body = Body::Unloggable;
         }
-        lock(&self.pending).push(tx.txg(), entry);
+        self.pending.lock().push(tx.txg(), entry);
     }
 
     /// An object was removed: nobody needs what was told only of it.
     pub fn removed(&self, object: u64) {
-        lock(&self.pending).forget(object);
+        self.pending.lock().forget(object);
     }
 
     /// Returns when all that was told before of `object`, or with 0 of everything, lasts. Not to be called
     /// within a transaction. Errors: `Suspended` and whatever else keeps groups from getting to disk.
     pub fn commit(&self, object: u64) -> Result<()> {
         add(&self.stats.zil_commit_count, 1);
-        let Some(seat) = self.turns.ask(object, || lock(&self.pending).has_any(object)) else { return Ok(()) };
+        let Some(seat) = self.turns.ask(object, || self.pending.lock().has_any(object)) else { return Ok(()) };
         let outcome = loop {
             match seat.wait() {
                 Call::Write => self.write_batch(),
@@ -133,7 +133,6 @@ impl Log {
     /// Writes a batch.
     fn write_batch(&self) {
         let mut turn = self.turns.write();
-        let _guard = Abandons(&self.chain);
         match self.write_turn(&mut turn) {
             Ok(Some(sent)) => turn.sent(sent),
             Ok(None) => turn.done(Ok(())),
@@ -144,7 +143,7 @@ impl Log {
     /// Writes for all who have asked. `None` if all lasts, as its groups are on disk.
     fn write_turn(&self, turn: &mut Writing<'_>) -> Result<Option<Sent>> {
         self.wait_for(turn.owed_txg)?;
-        let mut items = lock(&self.pending).take(&turn.objects);
+        let mut items = self.pending.lock().take(&turn.objects);
         // without any, those who asked may wait for a batch before this one
         let Some(last) = items.last() else { return Ok(Some(Sent::default())) };
         turn.writer.taken_txg = turn.writer.taken_txg.max(last.txg);
@@ -169,9 +168,8 @@ impl Log {
     /// Flushes what is written.
     fn flush_batches(&self) {
         let turn = self.turns.flush();
-        let _guard = Abandons(&self.chain);
         let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().saturating_add(1));
-        let mut chain = lock(&self.chain);
+        let mut chain = self.chain.lock();
         chain.written(turn.blocks());
         if flushed.is_err() {
             // before others are told: they may begin to write
@@ -200,7 +198,7 @@ impl Log {
     /// Writes entries. `None` if they are not in the log, and their groups must be waited for.
     fn write(&self, writer: &mut Writer, items: Vec<Item>) -> Option<Sent> {
         let bytes: usize = items.iter().map(size_of).fold(0, usize::saturating_add);
-        let tail = lock(&self.chain).tail();
+        let tail = self.chain.lock().tail();
         match tail {
             Tail::At(bp, txg) if txg <= self.txgs.synced_txg() && bytes <= COMMIT_BYTES_MAX => {
                 self.write_from(writer, bp, items).ok().flatten()
@@ -219,7 +217,7 @@ impl Log {
         let name = [env.random(), env.random(), self.objset.id(), 1];
         let Ok(tx) = self.txgs.begin_for_log() else { return };
         let Ok(bp) = self.zio().allocate_log_block(tx.txg(), self.class(), size as u64, name) else { return };
-        if !lock(&self.chain).start(tx.txg(), bp) {
+        if !self.chain.lock().start(tx.txg(), bp) {
             self.give_back(tx.txg(), &[bp]);
         }
     }
@@ -239,7 +237,7 @@ impl Log {
     }
 
     fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: Vec<Item>) -> Result<Option<Sent>> {
-        let contents = lock(&self.contents).as_ref().and_then(Weak::upgrade);
+        let contents = self.contents.lock().as_ref().and_then(Weak::upgrade);
         let contents = contents.as_deref();
         let tx = self.txgs.begin_for_log()?;
         let (mut in_place, items) = InPlace::place(self, &tx, self.rule(&tail), contents, items)?;
@@ -271,7 +269,7 @@ impl Log {
             }
         };
         if let Err(error) = is_written {
-            let mut chain = lock(&self.chain);
+            let mut chain = self.chain.lock();
             chain.written(numbers.into_iter());
             chain.end();
             return Err(error);
@@ -314,13 +312,13 @@ impl Log {
             match self.zio().allocate_log_block(txg, self.class(), size as u64, name) {
                 Ok(bp) => pointers.push(bp),
                 Err(_) => {
-                    lock(&self.chain).end();
+                    self.chain.lock().end();
                     self.give_back(txg, &pointers[1..]);
                     return None;
                 }
             }
         }
-        let mut chain = lock(&self.chain);
+        let mut chain = self.chain.lock();
         let mut numbers = Vec::with_capacity(blocks.len());
         for (block, next) in blocks.iter().zip(&pointers[1..]) {
             let Some(number) = chain.write(block.last_txg, txg, *next) else {
@@ -397,28 +395,28 @@ impl Log {
 impl Log {
     /// Whether group `txg` changes the head of the log.
     pub fn is_dirty(&self, txg: u64) -> bool {
-        lock(&self.chain).is_dirty(txg)
+        self.chain.lock().is_dirty(txg)
     }
 
     /// In `txg`, which is being synced, a log was claimed: it has that header from now on.
     pub fn claim(&self, txg: u64, header: Header) {
-        lock(&self.chain).claim(txg, header);
+        self.chain.lock().claim(txg, header);
     }
 
     /// For who syncs `txg`: the head as it is to be, and what is to be freed.
     pub fn sync(&self, txg: u64) -> Update {
-        lock(&self.chain).sync(txg)
+        self.chain.lock().sync(txg)
     }
 
     /// Group `txg` is on disk.
     pub fn synced(&self, txg: u64) {
-        lock(&self.pending).synced(txg);
+        self.pending.lock().synced(txg);
     }
 
     /// Nothing is logged from now on, until [`Log::reopen`]; commits wait for their groups. When it returns, the
     /// log is gone from the disk, or has yet to be replayed. Errors: `Suspended` and the like.
     pub fn close(&self) -> Result<()> {
-        lock(&self.chain).close();
+        self.chain.lock().close();
         while self.has_blocks() {
             self.sync_pool()?;
         }
@@ -428,35 +426,24 @@ impl Log {
     /// Lets the blocks that it has go with their groups; what is logged next goes into new ones. Of a log that has yet
     /// to be replayed nothing changes.
     pub fn retire(&self) {
-        lock(&self.chain).end();
-        while lock(&self.chain).is_writing() && self.sync_pool().is_ok() {}
+        self.chain.lock().end();
+        while self.chain.lock().is_writing() && self.sync_pool().is_ok() {}
     }
 
     /// Whether it has yet to be replayed.
     pub fn is_old(&self) -> bool {
-        lock(&self.chain).old().is_some()
+        self.chain.lock().old().is_some()
     }
 
     /// Something may be logged again.
     pub fn reopen(&self) {
-        lock(&self.chain).reopen();
+        self.chain.lock().reopen();
     }
 
     /// Whether it has blocks that are written to.
     fn has_blocks(&self) -> bool {
-        let chain = lock(&self.chain);
+        let chain = self.chain.lock();
         !chain.is_empty() && chain.old().is_none()
-    }
-}
-
-/// Ends the chain if its owner panics, before others are told.
-struct Abandons<'a>(&'a Mutex<Chain>);
-
-impl Drop for Abandons<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            lock(self.0).abandon();
-        }
     }
 }
 
@@ -466,8 +453,4 @@ fn seal(block: &mut [u8], used: usize, name: &Sum, next: &BlkPtr) -> Result<()> 
     block[8..8 + BlkPtr::SIZE].copy_from_slice(next.raw());
     block[8 + BlkPtr::SIZE..16 + BlkPtr::SIZE].copy_from_slice(&(used as u64).to_le_bytes());
     embedded::seal(Checksum::Zilog2, Endian::Little, name, block).map(drop)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -16,7 +16,6 @@ use std::sync::atomic::Ordering;
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 
-use crate::log::lock;
 use crate::{End, Header, Log, Record, Visitor, walk};
 
 /// What came of it.
@@ -35,7 +34,7 @@ impl Log {
     /// If `apply` fails, it is tried again when all before is on disk. Errors: those of `apply`; those of
     /// devices; `Suspended`; then the rest of the log waits to be replayed.
     pub fn replay(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<Replayed> {
-        let Some(header) = lock(&self.chain).old() else { return Ok(Replayed::default()) };
+        let Some(header) = self.chain.lock().old() else { return Ok(Replayed::default()) };
         if !header.is_claimed() {
             return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
         }
@@ -54,7 +53,7 @@ impl Log {
             End::Complete | End::Broken => {}
         }
         self.sync_pool()?;
-        lock(&self.chain).doom(found.blocks, found.data);
+        self.chain.lock().doom(found.blocks, found.data);
         self.sync_pool()?;
         Ok(replayed)
     }
@@ -62,7 +61,7 @@ impl Log {
     /// All blocks that it has on disk, which the caller frees in the group that destroys the set. Nobody may use
     /// the log any more.
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
-        let Some(header) = lock(&self.chain).old() else { return lock(&self.chain).take() };
+        let Some(header) = self.chain.lock().old() else { return self.chain.lock().take() };
         let mut found = Found::new(&header);
         walk(self.zio(), self.objset().id(), &header, &mut found);
         [found.blocks, found.data].concat()

@@ -14,10 +14,10 @@
 //! it are; so when a flush has failed, what was written meanwhile does not count either.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Env, Error, Kind, Result};
+use base::{Condvar, Env, Error, Mutex, Result};
 use dmu::Txgs;
 
 use crate::draft::BLOCK_SIZE_MAX;
@@ -122,19 +122,19 @@ pub(crate) enum Call {
 
 impl Seat {
     pub(crate) fn wait(&self) -> Call {
-        let mut place = lock(&self.place);
+        let mut place = self.place.lock();
         loop {
             if let Some(call) = place.call.take() {
                 place.sleeps = false;
                 return call;
             }
             place.sleeps = true;
-            place = self.called.wait(place).unwrap_or_else(PoisonError::into_inner);
+            place = self.called.wait(place);
         }
     }
 
     fn tell(&self, call: Call) {
-        let mut place = lock(&self.place);
+        let mut place = self.place.lock();
         place.call = Some(call);
         let sleeps = place.sleeps;
         drop(place);
@@ -164,7 +164,7 @@ impl Turns {
     /// Asks for a commit of `object`. `None` if nothing is on its way, and no group is waited for, and
     /// there is nothing to be taken.
     pub(crate) fn ask(&self, object: u64, has_any: impl FnOnce() -> bool) -> Option<Arc<Seat>> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let is_busy = state.is_writing || state.in_batches > 0 || state.owed_txg > self.txgs.synced_txg();
         if !is_busy && !has_any() {
             return None;
@@ -185,17 +185,16 @@ impl Turns {
 
     /// For who was called to write: waits a little for others, and takes all who have asked.
     pub(crate) fn write(&self) -> Writing<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let begun_ns = self.env.ticks_ns();
         loop {
             let (asked, in_batches, is_flushing) = (state.asked.len(), state.in_batches, state.is_flushing);
             state.is_gathering = true;
             match state.pace.verdict(asked, in_batches, is_flushing, begun_ns, || self.env.ticks_ns()) {
                 Verdict::Go => break,
-                Verdict::Wait => state = self.gathering.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Verdict::Wait => state = self.gathering.wait(state),
                 Verdict::WaitNs(ns) => {
-                    let waited = self.gathering.wait_timeout(state, Duration::from_nanos(ns));
-                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.gathering.wait_timeout(state, Duration::from_nanos(ns));
                 }
             }
         }
@@ -215,13 +214,13 @@ impl Turns {
 
     /// For who was called to flush: takes all that is written.
     pub(crate) fn flush(&self) -> Flushing<'_> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let batches = std::mem::take(&mut state.written);
         Flushing { turns: self, begun_ns: self.env.ticks_ns(), batches }
     }
 }
 
-/// A turn at writing. If it is dropped before it has ended, all fail who are in its batch.
+/// A turn at writing.
 pub(crate) struct Writing<'a> {
     turns: &'a Turns,
     begun_ns: u64,
@@ -252,7 +251,7 @@ impl Writing<'_> {
     }
 
     fn leave(&mut self, batch: Option<Batch>, owed_txg: u64, outcome: &Result<()>) {
-        let mut state = lock(&self.turns.state);
+        let mut state = self.turns.state.lock();
         state.writer = std::mem::take(&mut self.writer);
         state.owed_txg = state.owed_txg.max(owed_txg);
         state.in_batches -= self.seats.len();
@@ -276,16 +275,7 @@ impl Writing<'_> {
     }
 }
 
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if !self.seats.is_empty() {
-            // nobody knows what was taken
-            self.leave(None, self.turns.txgs.open_txg(), &Err(panicked()));
-        }
-    }
-}
-
-/// A turn at flushing. If it is dropped before it has ended, all fail who are in its batches.
+/// A turn at flushing.
 pub(crate) struct Flushing<'a> {
     turns: &'a Turns,
     begun_ns: u64,
@@ -305,12 +295,12 @@ impl Flushing<'_> {
 
     /// It has failed: whatever is written after this has to begin a new chain.
     pub(crate) fn failed(&self) {
-        lock(&self.turns.state).failures += 1;
+        self.turns.state.lock().failures += 1;
     }
 
     /// The group that must be on disk, as a flush has failed that these rely on.
     pub(crate) fn owed_txg(&self) -> Option<u64> {
-        let state = lock(&self.turns.state);
+        let state = self.turns.state.lock();
         let relying = self.batches.iter().filter(|batch| batch.failures != state.failures);
         let owed_txg = relying.map(|batch| batch.owed_txg).fold(state.owed_txg, u64::max);
         (owed_txg > self.turns.txgs.synced_txg()).then_some(owed_txg)
@@ -326,7 +316,7 @@ impl Flushing<'_> {
         let seats: Vec<Arc<Seat>> =
             std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.seats).collect();
         let now_ns = self.turns.env.ticks_ns();
-        let mut state = lock(&self.turns.state);
+        let mut state = self.turns.state.lock();
         state.owed_txg = state.owed_txg.max(owed_txg);
         state.in_batches -= seats.len();
         state.pace.flushed(now_ns, now_ns.saturating_sub(self.begun_ns), seats.len(), is_timed);
@@ -342,25 +332,8 @@ impl Flushing<'_> {
     }
 }
 
-impl Drop for Flushing<'_> {
-    fn drop(&mut self) {
-        if !self.batches.is_empty() {
-            self.failed();
-            self.leave(self.turns.txgs.open_txg(), &Err(panicked()));
-        }
-    }
-}
-
 fn tell_all(seats: Vec<Arc<Seat>>, outcome: &Result<()>) {
     for seat in seats {
         seat.tell(Call::Done(outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.what().to_owned()))));
     }
-}
-
-fn panicked() -> Error {
-    Error::new(Kind::Io, "a commit of the intent log has panicked")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    crate::log::lock(mutex)
 }

@@ -26,9 +26,9 @@ mod tests;
 mod top;
 
 use std::ops::{Add, Range};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use base::{Error, Kind, RangeTree, Result};
+use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
 use format::space_map::Run;
 use vdev::Tree;
@@ -372,7 +372,7 @@ impl Allocator {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

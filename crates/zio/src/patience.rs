@@ -8,10 +8,10 @@
 //!   everybody else     ──▶ read ──▶ device fails ──▶ error
 //! ```
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, MutexGuard, Result};
 
 use crate::Zio;
 
@@ -55,7 +55,7 @@ impl Zio {
 
 impl Patience {
     fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Wait)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,7 +5,7 @@
 //! becomes a new layout in the same transaction. A file that still has the fixed znode of older versions
 //! gets system attributes with its first change.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::{Editor, Value as TableValue};
@@ -193,7 +193,7 @@ impl Op<'_> {
 
 impl Zpl {
     fn set_registry(&self, registry: Registry) {
-        *self.registry.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+        *self.registry.write() = Arc::new(registry);
     }
 }
 

@@ -8,9 +8,9 @@
 //!                   └─ ROOT ──▶ the root directory
 //! ```
 
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, RwLock};
 use dmu::live::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Value};
 use dmu::{Object, Objset, Tx};

@@ -49,9 +49,9 @@ mod tests;
 mod unlinked;
 mod xattr;
 
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 
-use base::{Bookmark, Error, Kind, Result, ResultExt};
+use base::{Bookmark, Error, Kind, Result, ResultExt, RwLock, RwLockReadGuard};
 use dmu::Objset;
 use format::objset::ObjsetType;
 use format::sa::Registry;
@@ -133,7 +133,7 @@ impl Zpl {
 
     /// The attributes and layouts known now.
     fn registry(&self) -> Arc<Registry> {
-        self.registry.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.registry.read().clone()
     }
 
     /// Keeps an object from being changed; nothing is to be kept off where nothing changes.

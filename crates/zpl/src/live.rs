@@ -10,9 +10,9 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::sync::Owners;
 use dmu::zap::Zap;
 use dmu::{Object, Objset, Tx, Txgs};
@@ -190,7 +190,7 @@ impl Zpl {
 
     /// What applies to files that are written from now on. Errors: `ReadOnly`.
     pub fn set_options(&self, options: Options) -> Result<()> {
-        *self.live()?.options.write().unwrap_or_else(PoisonError::into_inner) = options;
+        *self.live()?.options.write() = options;
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Live {
     }
 
     pub(crate) fn options(&self) -> Options {
-        self.options.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.options.read().clone()
     }
 
     /// Who is to be asked for the limits of users, groups and projects, if there are any. What is replayed was
@@ -249,19 +249,19 @@ impl Live {
     }
 
     pub(crate) fn renames(&self) -> MutexGuard<'_, ()> {
-        lock(&self.renames)
+        self.renames.lock()
     }
 
     pub(crate) fn queue(&self) -> MutexGuard<'_, ()> {
-        lock(&self.queue)
+        self.queue.lock()
     }
 
     pub(crate) fn tables(&self) -> MutexGuard<'_, [u64; 2]> {
-        lock(&self.tables)
+        self.tables.lock()
     }
 
     pub(crate) fn unnamed(&self) -> MutexGuard<'_, HashSet<u64>> {
-        lock(&self.unnamed)
+        self.unnamed.lock()
     }
 
     pub(crate) fn random(&self) -> u64 {
@@ -278,9 +278,4 @@ impl<'a> Op<'a> {
 
 pub(crate) fn read_only() -> Error {
     Error::new(Kind::ReadOnly, "read-only file system")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // nothing under these locks is left half done
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

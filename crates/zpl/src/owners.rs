@@ -1,7 +1,8 @@
 //! To whom a file's space is charged.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use base::RwLock;
 use dmu::sync::{Owners, OwnersOf};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
@@ -11,7 +12,7 @@ use format::znode::{FLAG_PROJID, Znode};
 /// What finds out to whom an object belongs, by attributes that `registry` knows.
 pub(crate) fn owners_of(registry: Arc<RwLock<Arc<Registry>>>) -> Arc<OwnersOf> {
     Arc::new(move |dnode| {
-        let registry = registry.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let registry = registry.read().clone();
         owners(dnode, &registry)
     })
 }

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, Result};
 use device::{Device, FileDevice, OpenMode};
 use pool::{Candidate, FoundDevice};
 
@@ -41,12 +41,12 @@ impl Locks {
 
     /// These are devices of the pool from now on.
     pub fn keep(self) {
-        ADDED.lock().unwrap_or_else(PoisonError::into_inner).extend(self.held);
+        ADDED.lock().extend(self.held);
     }
 
     fn all(&self) -> Vec<Arc<FileDevice>> {
-        let reopened = REOPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner);
+        let reopened = REOPENED.lock();
+        let added = ADDED.lock();
         let reopened = reopened.iter().filter_map(Weak::upgrade);
         self.held.iter().cloned().chain(reopened).chain(added.iter().cloned()).collect()
     }
@@ -98,7 +98,7 @@ impl Locks {
 /// Opens the device of a pool again, as it may be another one by now. Errors: as from [`Locks::for_writing`].
 pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
     let device = Arc::new(open_for_writing(file_of(path))?);
-    REOPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&device));
+    REOPENED.lock().push(Arc::downgrade(&device));
     Ok(device)
 }
 

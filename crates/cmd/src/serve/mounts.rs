@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
 use fuse::{Helper, Mount, MountOptions, Unmount};
 use zpl::{Counters, Counts};
 
@@ -63,7 +63,7 @@ impl Mounts {
                 let mut options = options.clone();
                 options.read_only |= !pool.is_writable();
                 let ((dataset, counters), page_cache) = (source.counters(), options.page_cache);
-                lock(&self.counters).push(Counted { dataset, counters: Arc::downgrade(counters), page_cache });
+                self.counters.lock().push(Counted { dataset, counters: Arc::downgrade(counters), page_cache });
                 self.lock().push(One { mount, source, options, made });
                 Ok(())
             }
@@ -147,19 +147,15 @@ impl Mounts {
 
     /// How much the mounted file systems have been used, by the objects of their datasets.
     pub fn used(&self) -> BTreeMap<u64, Used> {
-        let mut all = lock(&self.counters);
+        let mut all = self.counters.lock();
         all.retain(|one| one.counters.strong_count() > 0);
         let used = |one: &Counted| Some(Used { counts: one.counters.upgrade()?.sums(), page_cache: one.page_cache });
         all.iter().filter_map(|one| Some((one.dataset, used(one)?))).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<One>> {
-        lock(&self.list)
+        self.list.lock()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl One {

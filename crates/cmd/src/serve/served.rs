@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, Result};
 use fuse::Unmount;
 use pool::{Off, Pool, PoolState};
 
@@ -106,7 +106,7 @@ impl Served {
 
     /// Tells the main thread to end.
     pub fn end(&self) {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end.lock();
         // it may have ended already
         let _ = end.send(End::Exported);
     }
@@ -169,7 +169,7 @@ impl Served {
     pub fn set_cachefile(&self, value: &str) -> Result<()> {
         let new = (!value.is_empty()).then(|| value.to_owned());
         let before = {
-            let mut cachefile = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cachefile = self.cachefile.lock();
             std::mem::replace(&mut *cachefile, new)
         };
         match before {
@@ -186,7 +186,7 @@ impl Served {
     }
 
     fn write_cachefile(&self) -> Result<()> {
-        let file = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let file = self.cachefile.lock().clone();
         match file {
             Some(file) if file != "none" => {
                 cachefile::put(Path::new(&file), &self.cached_name(), self.pool.view().config())
@@ -214,7 +214,7 @@ impl Served {
     pub fn report(&self) -> Result<PoolReport> {
         let pool = self.pool.view();
         let txg = pool.uberblock().txg;
-        let known = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.report.lock().clone();
         let suspended = self.pool.suspended();
         let mut report = match known {
             // who reads may wait for who brings the group to disk, and that one for devices
@@ -222,7 +222,7 @@ impl Served {
             None if suspended.is_some() => gather::bare(&pool, &self.session),
             _ => {
                 let report = gather::pool(&pool, &self.session)?;
-                *self.report.lock().unwrap_or_else(PoisonError::into_inner) = Some(report.clone());
+                *self.report.lock() = Some(report.clone());
                 report
             }
         };
@@ -234,7 +234,7 @@ impl Served {
         if self.pool.is_writable() {
             gather::refresh_caches(&mut report.caches, &pool);
         }
-        report.cachefile = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        report.cachefile = self.cachefile.lock().clone();
         Ok(report)
     }
 
@@ -292,7 +292,7 @@ impl Served {
 
     /// The pool is no longer in use here.
     fn leave_for_good(&self) {
-        let file = self.cachefile.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let file = self.cachefile.lock().take();
         file.iter().for_each(|file| self.leave_cachefile(file));
     }
 

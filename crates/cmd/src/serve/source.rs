@@ -1,8 +1,8 @@
 //! A dataset as the FUSE adapter mounts it.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, Result};
 use dmu::Mode;
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use fuse::{Snapshot, Source, Space};
@@ -99,12 +99,12 @@ impl Source for FileSystem {
     fn space(&self) -> Result<Space> {
         let pool = self.served.view();
         let txg = pool.uberblock().txg;
-        let known = *self.space.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.space.lock();
         if let Some((_, space)) = known.filter(|(of, _)| *of == txg) {
             return Ok(space);
         }
         let space = self.compute_space(&pool)?;
-        *self.space.lock().unwrap_or_else(PoisonError::into_inner) = Some((txg, space));
+        *self.space.lock() = Some((txg, space));
         Ok(space)
     }
 

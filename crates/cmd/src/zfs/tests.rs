@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Mutex, Result};
 use fuse::NO_MOUNTPOINT;
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
 use testkit::corpus::{self, Case};
@@ -87,7 +87,7 @@ impl Host for Local {
     }
 
     fn mounts(&self) -> Vec<Mounted> {
-        self.mounts.lock().unwrap().clone()
+        self.mounts.lock().clone()
     }
 
     fn mount(&self, plan: &PlannedMount) -> Result<()> {
@@ -98,7 +98,7 @@ impl Host for Local {
         }
         let path = plan.options.mountpoint.to_string_lossy().into_owned();
         let options = vec!["ro".to_owned(), if plan.options.exec { "exec" } else { "noexec" }.to_owned()];
-        self.mounts.lock().unwrap().push(Mounted { dataset: plan.dataset.clone(), path, options });
+        self.mounts.lock().push(Mounted { dataset: plan.dataset.clone(), path, options });
         Ok(())
     }
 
@@ -110,7 +110,7 @@ impl Host for Local {
         if self.is_busy && !force {
             return Err(Error::new(Kind::Busy, "in use"));
         }
-        let mut mounts = self.mounts.lock().unwrap();
+        let mut mounts = self.mounts.lock();
         mounts.retain(|mounted| mounted.dataset != dataset);
         Ok(())
     }
@@ -119,12 +119,12 @@ impl Host for Local {
         if let Some(kind) = self.refusal {
             return Err(Error::new(kind, "pool is read-only"));
         }
-        self.changes.lock().unwrap().push(format!("{change:?}"));
+        self.changes.lock().push(format!("{change:?}"));
         Ok(())
     }
 
     fn record(&self, line: &str) -> Result<()> {
-        self.changes.lock().unwrap().push(line.to_owned());
+        self.changes.lock().push(line.to_owned());
         Ok(())
     }
 }
@@ -412,10 +412,10 @@ fn a_pool_that_is_gone_is_an_error() {
 
 /// What a command says, and what it asks the pool to change.
 fn changes(host: &Local, line: &str) -> (String, Vec<String>) {
-    host.changes.lock().unwrap().clear();
+    host.changes.lock().clear();
     let outcome = host.zfs(line);
     let first = outcome.err.lines().take(3).collect::<Vec<_>>().join("\n");
-    (format!("{}{first}", outcome.out), host.changes.lock().unwrap().clone())
+    (format!("{}{first}", outcome.out), host.changes.lock().clone())
 }
 
 #[test]

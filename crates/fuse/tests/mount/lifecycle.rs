@@ -7,10 +7,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::Kind;
+use base::{Kind, RwLock};
 use fuse::{Helper, MountOptions, Unmount};
 
 use crate::harness::{Dir, errno, helper, mount, mount_line, mounted_tree, require, unmount, wait_until};

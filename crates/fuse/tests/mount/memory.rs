@@ -6,10 +6,10 @@ mod data;
 mod state;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fuse::{Allocate, New, RenameMode, SetAttr, Snapshot, Source, Space, Tree, TreeFile, XattrMode};
 use zpl::{DirEntry, FileKind, Stat};
 
@@ -109,7 +109,7 @@ impl Memory {
 
     /// Before it is shared.
     fn building(&mut self) -> &mut State {
-        Arc::get_mut(&mut self.state).expect("no file is open").get_mut().unwrap()
+        Arc::get_mut(&mut self.state).expect("no file is open").get_mut()
     }
 
     /// Changes attributes behind the kernel's back.
@@ -118,11 +118,11 @@ impl Memory {
     }
 
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap()
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap()
+        self.state.write()
     }
 
     /// Adds an object to a directory and returns its number.
@@ -338,7 +338,7 @@ pub struct MemoryFile {
 
 impl MemoryFile {
     fn look<R>(&self, content: impl FnOnce(&Content) -> R, data: impl FnOnce(&Data) -> R) -> Result<R> {
-        match &self.state.read().unwrap().get(self.object)?.body {
+        match &self.state.read().get(self.object)?.body {
             Body::File(have) => Ok(content(have)),
             Body::Data(have) => Ok(data(have)),
             _ => panic!("it was a file when opened"),
@@ -346,7 +346,7 @@ impl MemoryFile {
     }
 
     fn change(&self, change: impl FnOnce(&mut Data)) -> Result<()> {
-        let mut state = self.state.write().unwrap();
+        let mut state = self.state.write();
         change(state.data(self.object)?);
         state.written(self.object)
     }

@@ -9,7 +9,7 @@ use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, Effect, NewDataset, Room};
 use dsl::{Dsl, Level};
 
-use super::{Head, LivePool, SyncContext, lock};
+use super::{Head, LivePool, SyncContext};
 
 /// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
@@ -56,7 +56,7 @@ impl LivePool {
             let head = context.pool.open_head(id);
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before
-            lock(&context.pool.heads).remove(&id);
+            context.pool.heads.lock().remove(&id);
             match head {
                 Ok(head) => context.free_log(&head),
                 // its blocks cannot be found either
@@ -145,7 +145,7 @@ impl LivePool {
     /// The room of a head as of the latest group on disk.
     fn room_of(&self, id: u64) -> Result<KnownRoom> {
         let txg = self.txgs.synced_txg();
-        if let Some(known) = lock(&self.rooms).get(&id).filter(|known| known.txg == txg) {
+        if let Some(known) = self.rooms.lock().get(&id).filter(|known| known.txg == txg) {
             return Ok(*known);
         }
         let view = self.view();
@@ -154,7 +154,7 @@ impl LivePool {
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
         let known = KnownRoom { txg, room, inflation: self.inflation()? };
-        lock(&self.rooms).insert(id, known);
+        self.rooms.lock().insert(id, known);
         Ok(known)
     }
 
@@ -177,7 +177,7 @@ impl LivePool {
             let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
             self.renew_policy(&head, subject.levels())?;
         }
-        lock(&self.rooms).clear();
+        self.rooms.lock().clear();
         Ok(())
     }
 

@@ -18,7 +18,7 @@ use format::uberblock::Uberblock;
 use vdev::{Aux, Health, State, Vdev};
 use zio::alloc::Serving;
 
-use super::{LivePool, lock};
+use super::LivePool;
 use crate::FoundDevice;
 
 /// Errors that are too many, in so many seconds.
@@ -86,12 +86,12 @@ impl LivePool {
         tree.clear_errors(id);
         let mut changed = false;
         for leaf in tree.leaves_of(id) {
-            lock(&self.watch).remove(&leaf.guid());
+            self.watch.lock().remove(&leaf.guid());
             let health = tree.health(leaf.id());
             if matches!(health.state, State::Healthy | State::Offline) {
                 continue;
             }
-            lock(&self.config).off.remove(&leaf.guid());
+            self.config.lock().off.remove(&leaf.guid());
             if let Err(error) = self.bring_back(leaf, open) {
                 tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
             }
@@ -107,7 +107,7 @@ impl LivePool {
     /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.
     /// Errors: `NotFound`, `Suspended`, those of writing.
     pub fn online(&self, guid: u64, open: Open<'_>) -> Result<Health> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         if let Some(config) = self.cache_config(guid) {
             return self.online_cache(&config, open);
         }
@@ -119,7 +119,7 @@ impl LivePool {
         }
         // a device that is back lacks nothing of a log that is nowhere
         let log = self.empty_if_log(leaf)?;
-        lock(&self.config).off.remove(&guid);
+        self.config.lock().off.remove(&guid);
         if let Err(error) = self.bring_back(leaf, open) {
             tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
         }
@@ -147,7 +147,7 @@ impl LivePool {
     /// imported. A log goes elsewhere. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf
     /// has; but one that is to be faulted is degraded then.
     pub fn take_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         if self.cache_config(guid).is_some() {
             return self.take_cache_off(guid, how, temporary);
         }
@@ -229,7 +229,7 @@ impl LivePool {
         let is_spared = |leaf: &Vdev| self.tree.top_of(leaf).is_log() || self.tree.can_do_without(leaf.guid());
         for leaf in self.tree.iter().filter(|vdev| vdev.is_leaf()) {
             let [reads, writes, checksums] = leaf.stats().errors();
-            let [io, sums] = lock(&self.watch).entry(leaf.guid()).or_default().look([reads + writes, checksums], now_s);
+            let [io, sums] = self.watch.lock().entry(leaf.guid()).or_default().look([reads + writes, checksums], now_s);
             let health = self.tree.health(leaf.id());
             let new = match health.state {
                 State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,

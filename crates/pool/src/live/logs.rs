@@ -18,7 +18,7 @@ use format::object_type::ObjectType;
 use zil::{Claim, Header, Log, Update};
 use zio::alloc::Serving;
 
-use super::{Head, LivePool, SyncContext, lock};
+use super::{Head, LivePool, SyncContext};
 use crate::Pool;
 
 /// A chain that has ended is gone after so many groups.
@@ -62,7 +62,7 @@ impl LivePool {
 
     /// Ends the intent log of a head that is not used any more: nothing is left of it. Errors: `Suspended`.
     pub fn close_log(&self, id: u64) -> Result<()> {
-        let head = lock(&self.heads).get(&id).cloned();
+        let head = self.heads.lock().get(&id).cloned();
         head.map_or(Ok(()), |head| head.log.close())
     }
 
@@ -88,13 +88,13 @@ impl LivePool {
 
     /// What all logs had done when each of the latest groups was closed, in the order of groups.
     pub fn log_moments(&self) -> Vec<LogMoment> {
-        lock(&self.logged).iter().copied().collect()
+        self.logged.lock().iter().copied().collect()
     }
 
     /// Group `txg` was closed.
     pub(super) fn note_logged(&self, txg: u64) {
         let moment = LogMoment { txg, at_ns: self.env.ticks_ns(), totals: self.log_totals() };
-        let mut logged = lock(&self.logged);
+        let mut logged = self.logged.lock();
         if logged.len() == MOMENTS_MAX {
             logged.pop_front();
         }
@@ -106,7 +106,7 @@ impl LivePool {
         let pool = self.this.clone();
         let closed = || Error::new(Kind::Suspended, "the pool is closed");
         let log = Log::open(objset.clone(), self.txgs.clone(), move || pool.upgrade().ok_or_else(closed)?.sync_now())?;
-        let mut heads = lock(&self.heads);
+        let mut heads = self.heads.lock();
         Ok(heads.entry(id).or_insert(Head { objset, log }).clone())
     }
 

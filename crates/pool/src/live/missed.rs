@@ -12,8 +12,8 @@ use dmu::Object;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run};
 use vdev::{Tree, TxgRanges};
 
+use super::SyncContext;
 use super::space_maps::{SPACEMAP_HISTOGRAM, new_map};
-use super::{SyncContext, lock};
 
 /// Bytes of a block of such a map.
 const BLOCK_SIZE: u64 = 4 << 10;
@@ -33,7 +33,7 @@ impl SyncContext<'_> {
         let mut is_new = false;
         for leaf in self.pool.tree.iter().filter(|vdev| vdev.is_leaf()) {
             let missing = leaf.missing();
-            if lock(&self.pool.missed).get(&leaf.guid()).map_or(missing.is_empty(), |before| *before == missing) {
+            if self.pool.missed.lock().get(&leaf.guid()).map_or(missing.is_empty(), |before| *before == missing) {
                 continue;
             }
             let known = self.pool.config().missed_map_of(leaf);
@@ -46,7 +46,7 @@ impl SyncContext<'_> {
                 self.pool.config().missed_maps.insert(leaf.guid(), object.id());
                 is_new = true;
             }
-            lock(&self.pool.missed).insert(leaf.guid(), missing);
+            self.pool.missed.lock().insert(leaf.guid(), missing);
         }
         if is_new { self.write_config() } else { Ok(()) }
     }

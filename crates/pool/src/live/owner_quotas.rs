@@ -14,7 +14,7 @@ use base::{Error, Kind, Result};
 use dsl::accounting::{self, Accounts, Counted, Owner, OwnerId};
 use dsl::write::Change;
 
-use super::{LivePool, lock};
+use super::LivePool;
 
 /// What is known of the limits in a head.
 #[derive(Default)]
@@ -29,11 +29,11 @@ pub(super) struct KnownLimits {
 impl LivePool {
     /// Whether anybody has a limit in a head. `id` is the dataset's object.
     pub fn has_owner_limits(&self, id: u64) -> Result<bool> {
-        if let Some(any) = lock(&self.limits).get(&id).and_then(|known| known.any) {
+        if let Some(any) = self.limits.lock().get(&id).and_then(|known| known.any) {
             return Ok(any);
         }
         let any = self.accounts(id)?.map_or(Ok(false), |accounts| accounts.has_limits())?;
-        lock(&self.limits).entry(id).or_default().any = Some(any);
+        self.limits.lock().entry(id).or_default().any = Some(any);
         Ok(any)
     }
 
@@ -44,12 +44,12 @@ impl LivePool {
         }
         let (txg, what) = (self.txgs.synced_txg(), (owner, counted, key));
         let known =
-            lock(&self.limits).get(&id).filter(|known| known.txg == txg).and_then(|k| k.used_up.get(&what).copied());
+            self.limits.lock().get(&id).filter(|known| known.txg == txg).and_then(|k| k.used_up.get(&what).copied());
         let used_up = match known {
             Some(used_up) => used_up,
             None => {
                 let used_up = self.accounts(id)?.map_or(Ok(false), |a| a.is_used_up(owner, counted, key))?;
-                let mut limits = lock(&self.limits);
+                let mut limits = self.limits.lock();
                 let known = limits.entry(id).or_default();
                 if known.txg != txg {
                     known.txg = txg;
@@ -74,7 +74,7 @@ impl LivePool {
         {
             // in this order, as who is in a group may ask for limits; then one at a time: a table is made once
             let tx = self.txgs.begin()?;
-            let mut limits = lock(&self.limits);
+            let mut limits = self.limits.lock();
             let size_of = |_: &_| 0;
             let change = Change { mos: &head, tx: &tx, env: &self.env, size_of: &size_of };
             accounting::set_limit(&change, owner, counted, key, limit)?;
@@ -82,7 +82,7 @@ impl LivePool {
         }
         self.sync()?;
         // somebody may have looked meanwhile
-        lock(&self.limits).remove(&id);
+        self.limits.lock().remove(&id);
         Ok(())
     }
 

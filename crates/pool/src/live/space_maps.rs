@@ -8,17 +8,15 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Error, Kind, RangeTree, Result};
+use base::{Error, Kind, Mutex, RangeTree, Result};
 use dmu::{Object, Objset};
 use dsl::write::Change;
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run, runs};
 use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
-
-use super::lock;
 
 /// log2 of the bytes of an indirect block of a space map.
 const INDIRECT_SHIFT: u8 = 14;
@@ -75,17 +73,17 @@ impl SpaceMaps {
 
     /// Tells the set that the maps are in.
     pub(super) fn set_mos(&self, mos: &Arc<Objset>) {
-        *lock(&self.mos) = Arc::downgrade(mos);
+        *self.mos.lock() = Arc::downgrade(mos);
     }
 
     /// Adds a top-level vdev in which nothing is allocated.
     pub(super) fn add_top(&self, top: u64, maps: MapsOfTop) {
-        lock(&self.tops).insert(top, maps);
+        self.tops.lock().insert(top, maps);
     }
 
     /// Frees the maps of a top-level vdev, and their array: nothing is on it any more.
     pub(super) fn free_top(&self, change: &Change<'_>, top: u64) -> Result<()> {
-        let Some(MapsOfTop { array, maps, .. }) = lock(&self.tops).remove(&top) else { return Ok(()) };
+        let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };
         let maps: Vec<u64> = maps.into_iter().map(|(map, _)| map).filter(|&map| map != 0).collect();
         maps.iter().try_for_each(|&map| change.free_object(map))?;
         change.count_feature(SPACEMAP_HISTOGRAM, -(maps.len() as i64))?;
@@ -94,12 +92,12 @@ impl SpaceMaps {
 
     fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
         let (map, ashift, range) = self.place(top, metaslab)?;
-        let pending = lock(&self.pending).get(&(top, metaslab)).cloned().unwrap_or_default();
+        let pending = self.pending.lock().get(&(top, metaslab)).cloned().unwrap_or_default();
         if map == 0 {
             return Ok(pending);
         }
         let gone = || Error::new(Kind::Missing, "the pool is being closed");
-        let mos = lock(&self.mos).upgrade().ok_or_else(gone)?;
+        let mos = self.mos.lock().upgrade().ok_or_else(gone)?;
         let object = mos.object(map)?;
         let header = Header::parse(object.bonus())?;
         let bytes = object.read_whole(header.length, LENGTH_MAX)?;
@@ -115,7 +113,7 @@ impl SpaceMaps {
     /// Writes all maps anew that lack something.
     pub(super) fn take_up(&self, change: &Change<'_>) -> Result<()> {
         let allocator = change.mos.cache().zio().allocator()?.clone();
-        let places: Vec<(u64, u64)> = lock(&self.pending).keys().copied().collect();
+        let places: Vec<(u64, u64)> = self.pending.lock().keys().copied().collect();
         // what the group has freed so far is part of maps that are written anew
         let mut told = allocator.take_changes(change.tx.txg());
         told.retain(|one| !places.contains(&(one.top, one.metaslab)));
@@ -123,13 +121,13 @@ impl SpaceMaps {
         for (top, metaslab) in places {
             let one = MetaslabChange { top, metaslab, allocated: Vec::new(), freed: Vec::new() };
             self.write_one(change, &allocator, &one, (1, true))?;
-            lock(&self.pending).remove(&(top, metaslab));
+            self.pending.lock().remove(&(top, metaslab));
         }
         Ok(())
     }
 
     fn place(&self, top: u64, metaslab: u64) -> Result<(u64, u32, Range<u64>)> {
-        let tops = lock(&self.tops);
+        let tops = self.tops.lock();
         let found = tops.get(&top).and_then(|t| Some((t, t.maps.get(metaslab as usize)?)));
         let absent = || Error::corrupt(format!("there is no metaslab {metaslab} on vdev {top}"));
         found.map(|(t, (map, range))| (*map, t.ashift, range.clone())).ok_or_else(absent)
@@ -202,7 +200,7 @@ impl SpaceMaps {
         let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         object.update(change.tx, |dnode| dnode.bonus = bonus)?;
         change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
-        let mut tops = lock(&self.tops);
+        let mut tops = self.tops.lock();
         let top = tops.get_mut(&one.top).expect("a vdev that is allocated from has metaslabs");
         change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().to_le_bytes())?;
         top.maps[one.metaslab as usize].0 = object.id();

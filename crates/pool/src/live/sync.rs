@@ -277,9 +277,9 @@ impl LivePool {
         let config = self.config().clone();
         let Some(uberblock) = config.uberblock.clone() else { return Ok(()) };
         let mos = Objset::open(self.cache.clone(), 0, self.mos.rootbp(), Mode::Plain, &self.name)?;
-        let before = self.view.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let before = self.view.read().clone();
         let view = before.renewed(config.mos_config(&self.tree), uberblock, mos).in_pool(&self.name)?;
-        *self.view.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(view);
+        *self.view.write() = Arc::new(view);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use base::{Error, Kind, Result};
 use dsl::write::Change;
 
-use super::{LivePool, lock};
+use super::LivePool;
 
 /// What a task works with.
 pub struct SyncContext<'a> {
@@ -38,7 +38,7 @@ impl LivePool {
                 let _ = done.send(result);
             })
         };
-        lock(&self.tasks).push(Task(Box::new(task)));
+        self.tasks.lock().push(Task(Box::new(task)));
         self.sync()?;
         let lost = || Error::new(Kind::Suspended, "the pool is suspended");
         outcome.recv().map_err(|_| lost())?
@@ -52,21 +52,21 @@ impl LivePool {
             }
             Box::new(|| ())
         };
-        lock(&self.tasks).push(Task(Box::new(task)));
+        self.tasks.lock().push(Task(Box::new(task)));
     }
 
     /// Makes the changes that wait. Returns whom to tell when they are on disk.
     pub(super) fn run_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
-        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        let tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.into_iter().map(|Task(work)| work(context)).collect()
     }
 
     pub(super) fn has_tasks(&self) -> bool {
-        !lock(&self.tasks).is_empty()
+        !self.tasks.lock().is_empty()
     }
 
     /// Whoever waits for a change waits in vain.
     pub(super) fn fail_tasks(&self) {
-        lock(&self.tasks).clear();
+        self.tasks.lock().clear();
     }
 }

@@ -25,7 +25,7 @@ use zio::alloc::Serving;
 use super::aux_devices::{Aux, label_all};
 use super::create::{ALLOCATION_CLASSES, DIRECTORY, Devices, empty_top, leaf_spec, new_array, plan_tops};
 use super::space_maps::SPACEMAP_HISTOGRAM;
-use super::{LivePool, NewLeaf, NewVdev, SyncContext, lock};
+use super::{LivePool, NewLeaf, NewVdev, SyncContext};
 
 /// The configuration of a top-level vdev may not be longer, or it would not fit into a label with the rest.
 const TOP_CONFIG_BYTES_MAX: usize = 100 << 10;
@@ -53,7 +53,7 @@ impl LivePool {
     /// Errors: `Invalid`, `Missing` if a device is too small or not there, `Unsupported` if the pool lacks a feature,
     /// `TooBig` if there are too many leaves in a vdev: nothing is changed then. Those of writing; `Suspended`.
     pub fn add(&self, new: &NewDevices, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<()> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         self.check_running()?;
         let first = self.tree.tops().len() as u64;
         let (tops, by_guid) = plan_tops(&self.env, &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
@@ -89,7 +89,7 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` for leaves elsewhere; `TooBig` if the device is too small for the place,
     /// `Invalid` if its sectors are too large; as from [`LivePool::remove`].
     pub fn attach(&self, guid: u64, new: &NewLeaf, ashift: Option<u32>, device: Arc<dyn Device>) -> Result<()> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         self.check_running()?;
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         let top = self.tree.top_of(leaf);
@@ -127,7 +127,7 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
     /// those of writing; `Suspended`.
     pub fn detach(&self, guid: u64) -> Result<String> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         self.check_running()?;
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         let parent = leaf.parent().map(|id| self.tree.vdev(id));
@@ -161,7 +161,7 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` for other vdevs; `Busy` if a log that is there has yet to be replayed; those
     /// of writing; `Suspended`. Nothing is changed then.
     pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
-        let _alone = lock(&self.changing_vdevs);
+        let _alone = self.changing_vdevs.lock();
         self.check_running()?;
         for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
@@ -193,8 +193,8 @@ impl LivePool {
     /// older than those of the pool.
     fn let_go(&self, leaves: &[&Vdev]) {
         for leaf in leaves {
-            lock(&self.watch).remove(&leaf.guid());
-            lock(&self.missed).remove(&leaf.guid());
+            self.watch.lock().remove(&leaf.guid());
+            self.missed.lock().remove(&leaf.guid());
             let Some(device) = leaf.device() else { continue };
             if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
                 tracing::warn!(pool = self.name, vdev = leaf.name(), "its label is left: {error}");
@@ -305,10 +305,10 @@ impl SyncContext<'_> {
         pool.tree.reshape(root, &HashMap::new(), renamed, &is_spared)?;
         if let Some((before, now)) = renamed {
             pool.config().rename_leaf(before, now);
-            let watched = lock(&pool.watch).remove(&before);
-            lock(&pool.watch).extend(watched.map(|watched| (now, watched)));
-            let missed = lock(&pool.missed).remove(&before);
-            lock(&pool.missed).extend(missed.map(|missed| (now, missed)));
+            let watched = pool.watch.lock().remove(&before);
+            pool.watch.lock().extend(watched.map(|watched| (now, watched)));
+            let missed = pool.missed.lock().remove(&before);
+            pool.missed.lock().extend(missed.map(|missed| (now, missed)));
         }
         self.free_objects(&gone)
     }

@@ -2,9 +2,9 @@
 //!
 //! `CENOTE_TEST_CASE` restricts these tests to one case.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::Mutex;
 use testkit::corpus::{self, Case};
 use testkit::manifest::Manifest;
 use testkit::{copy, program, totals};
@@ -40,12 +40,12 @@ fn every_case(check: impl Fn(&Extracted<'_>, &mut Vec<String>) -> usize + Sync) 
                     case.extract(dir.path()).expect("the images can be written");
                     let mut wrongs = Vec::new();
                     checked.fetch_add(check(&Extracted { case, dir }, &mut wrongs), Ordering::Relaxed);
-                    wrong.lock().unwrap().extend(wrongs.iter().map(|what| format!("{}: {what}", case.name)));
+                    wrong.lock().extend(wrongs.iter().map(|what| format!("{}: {what}", case.name)));
                 }
             });
         }
     });
-    let wrong = wrong.into_inner().unwrap();
+    let wrong = wrong.into_inner();
     assert!(wrong.is_empty(), "{} of the comparisons differ:\n{}", wrong.len(), wrong.join("\n"));
     let checked = checked.into_inner();
     assert!(checked > 0, "no case {only:?}");

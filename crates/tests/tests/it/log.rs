@@ -13,9 +13,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
-use base::{Bookmark, Env, Result};
+use base::{Bookmark, Env, Mutex, Result};
 use device::Device;
 use dmu::{Mode, Objset, OpenBlock, ReadRequest, Tx};
 use format::blkptr::BlkPtr;
@@ -405,12 +405,12 @@ fn what_threads_committed_outlives_a_power_cut() {
                     for n in (thread..WRITES).step_by(THREADS as usize) {
                         bed.write(n).unwrap();
                         bed.log.commit(if n % 5 == 0 { 0 } else { OBJECT }).unwrap();
-                        promised.lock().unwrap().push((recording.len(), n));
+                        promised.lock().push((recording.len(), n));
                     }
                 });
             }
         });
-        let (mut rng, promised) = (Rng::new(9), promised.into_inner().unwrap());
+        let (mut rng, promised) = (Rng::new(9), promised.into_inner());
         assert_eq!(promised.len() as u64, WRITES);
         let mut replayed = 0;
         for _ in 0..25 {

@@ -21,13 +21,13 @@ struct Maps {
 impl SpaceMapSource for Maps {
     fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
         self.loads.fetch_add(1, Ordering::Relaxed);
-        Ok(self.runs.lock().unwrap().get(&(top, metaslab)).cloned().unwrap_or_default())
+        Ok(self.runs.lock().get(&(top, metaslab)).cloned().unwrap_or_default())
     }
 }
 
 impl Maps {
     fn append(&self, changes: &[MetaslabChange]) {
-        let mut maps = self.runs.lock().unwrap();
+        let mut maps = self.runs.lock();
         for MetaslabChange { top, metaslab, allocated, freed } in changes {
             let run = |r: &Range<u64>, allocated| Run { allocated, offset: r.start, len: r.end - r.start, vdev: None };
             let map = maps.entry((*top, *metaslab)).or_default();
@@ -270,7 +270,7 @@ fn emptier_vdevs_get_more() {
     let half = Run { allocated: true, offset: 0, len: 1 << (SHIFT - 1), vdev: None };
     for metaslab in 0..64 {
         let run = Run { offset: metaslab << SHIFT, ..half };
-        maps.runs.lock().unwrap().insert((0, metaslab), vec![run]);
+        maps.runs.lock().insert((0, metaslab), vec![run]);
     }
     let allocator = Allocator::new(tree(&[(1, 9), (1, 9)]), Box::new(maps.clone()));
     let shape =
@@ -289,7 +289,7 @@ fn emptier_vdevs_get_more() {
 fn a_bad_space_map_is_set_aside() {
     let maps = Maps::default();
     let twice = Run { allocated: true, offset: 0, len: 4096, vdev: None };
-    maps.runs.lock().unwrap().insert((0, 0), vec![twice, twice]);
+    maps.runs.lock().insert((0, 0), vec![twice, twice]);
     let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps));
     add(&allocator, 0, Class::Normal, 2);
     assert!(allocator.allocate(Class::Normal, 4096, 1, 5).unwrap()[0].offset() >= 1 << SHIFT);
@@ -332,7 +332,7 @@ fn loading_does_not_bring_back_what_is_deferred() {
     for is_told in [false, true] {
         let maps = Maps::default();
         let full = Run { allocated: true, offset: 0, len: 1 << SHIFT, vdev: None };
-        maps.runs.lock().unwrap().insert((0, 0), vec![full]);
+        maps.runs.lock().insert((0, 0), vec![full]);
         let allocator = Allocator::new(tree(&[(1, 9)]), Box::new(maps.clone()));
         let shape = metaslabs(1, |_| 1 << SHIFT);
         allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: SHIFT, metaslabs: shape }).unwrap();

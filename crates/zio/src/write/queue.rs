@@ -21,9 +21,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Deref, Range};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use base::{AlignedBuf, Block, Bookmark, Env, Error, Result};
+use base::{AlignedBuf, Block, Bookmark, Condvar, Env, Error, Mutex, MutexGuard, Result};
 use format::blkptr::Dva;
 use vdev::{Extent, Tree};
 
@@ -109,8 +109,6 @@ struct State {
     has_thread: bool,
     /// Whether that thread is to end.
     closed: bool,
-    /// Whether it has panicked; then so does who waits for it.
-    broken: bool,
     failed: Vec<(Outgoing, Error)>,
     /// What is being written.
     batch: Vec<(u64, Range<u64>)>,
@@ -145,7 +143,6 @@ impl Queue {
         let mut state = self.0.lock();
         let last = state.taken;
         while state.through < last {
-            assert!(!state.broken, "the thread that writes has panicked");
             state = self.0.wait(state);
         }
         match state.failed.first() {
@@ -181,7 +178,6 @@ impl Queue {
     pub(crate) fn finish_overlapping(&self, top: u64, range: Range<u64>) {
         let mut state = self.0.lock();
         while state.is_writing_to(top, &range) {
-            assert!(!state.broken, "the thread that writes has panicked");
             state = self.0.wait(state);
         }
         state.forget(top, &range);
@@ -245,14 +241,15 @@ impl Drop for Queue {
 impl Shared {
     /// The thread: writes until the queue is dropped.
     fn serve(&self) {
-        let _ended = Ended(self);
         loop {
             let mut state = self.lock();
             while state.waiting.is_empty() && !state.closed {
                 state = self.wait(state);
             }
             if state.closed {
-                return;
+                state.has_thread = false;
+                drop(state);
+                return self.changed.notify_all();
             }
             drop(state);
             self.write_some();
@@ -299,31 +296,16 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Tells that the thread has ended, even if that was a panic.
-struct Ended<'a>(&'a Shared);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.has_thread = false;
-        state.writing = false;
-        state.broken = std::thread::panicking();
-        drop(state);
-        self.0.changed.notify_all();
+        self.changed.wait(state)
     }
 }
 
 impl State {
     fn add(&mut self, mut write: Outgoing) {
-        assert!(!self.broken, "the thread that writes has panicked");
         self.taken += 1;
         write.number = self.taken;
         self.held += write.bytes.block.len();

@@ -1,8 +1,9 @@
 //! Tables changed at random against a plain map, read by the reader, and checked block by block.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
+use base::Mutex;
 use format::zap::{Header, Leaf, check_leaf};
 
 use super::super::{Name, Zap};
@@ -34,7 +35,7 @@ impl Ram {
     }
 
     fn blocks(&self) -> Vec<Block> {
-        self.0.blocks.lock().unwrap().clone()
+        self.0.blocks.lock().clone()
     }
 
     fn zap(&self) -> Zap {
@@ -48,7 +49,7 @@ impl Store for Ram {
     }
 
     fn block(&self, blkid: u64) -> Result<Block> {
-        let blocks = self.0.blocks.lock().unwrap();
+        let blocks = self.0.blocks.lock();
         Ok(blocks.get(blkid as usize).cloned().unwrap_or_else(|| Block::zeroed(self.block_size())))
     }
 
@@ -56,7 +57,7 @@ impl Store for Ram {
         if blkid > 1 << 20 {
             return Err(Error::new(Kind::TooBig, "the table of a test"));
         }
-        let mut blocks = self.0.blocks.lock().unwrap();
+        let mut blocks = self.0.blocks.lock();
         self.0.modified.fetch_add(1, Ordering::Relaxed);
         let len = blocks.len().max(blkid as usize + 1);
         blocks.resize_with(len, || Block::zeroed(self.block_size()));
@@ -69,7 +70,7 @@ impl Store for Ram {
     }
 
     fn set_block_size(&self, bytes: usize) -> Result<()> {
-        let mut blocks = self.0.blocks.lock().unwrap();
+        let mut blocks = self.0.blocks.lock();
         assert!(blocks.len() <= 1, "a table of one block");
         self.0.size.store(bytes, Ordering::Relaxed);
         for block in blocks.iter_mut() {
@@ -438,7 +439,7 @@ fn damage_is_an_error() {
         let ram = Ram::new(512);
         let blocks = sound.blocks();
         let used = blocks.len().min(12) as u64;
-        *ram.0.blocks.lock().unwrap() = blocks;
+        *ram.0.blocks.lock() = blocks;
         ram.0.compares.store(true, Ordering::Relaxed);
         let (at, byte) = (random.below(512) as usize, random.below(256) as u8);
         let at = if random.below(2) == 0 { at % 104 } else { at };

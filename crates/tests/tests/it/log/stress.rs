@@ -77,7 +77,7 @@ fn a_log_device_that_stalls_loses_nothing() {
                     for n in (4 + thread..WRITES).step_by(4) {
                         bed.write(n).unwrap();
                         bed.log.commit(if n % 2 == 0 { 0 } else { OBJECT }).unwrap();
-                        promised.lock().unwrap()[n as usize] = true;
+                        promised.lock()[n as usize] = true;
                     }
                 });
             }
@@ -85,7 +85,7 @@ fn a_log_device_that_stalls_loses_nothing() {
                 faulty.stall(true);
                 std::thread::sleep(std::time::Duration::from_millis(40));
                 // what is promised by now is there whatever comes
-                let known = promised.lock().unwrap().clone();
+                let known = promised.lock().clone();
                 let left = shared(copies(&disks));
                 let after = Bed::import(&Env::fixed(2000), &left).unwrap();
                 after.replay().unwrap();
