@@ -1,6 +1,6 @@
 #!/bin/bash
 # make-pools.sh CASE - in the guest: make the pool "t_CASE" of the corpus on the disks /dev/raw/vda, ...
-# make-pools.sh --list - anywhere: print "CASE DISKS MIB DESCRIPTION" for every case.
+# make-pools.sh --list - anywhere: print "CASE JUDGE DISKS MIB DESCRIPTION" for every case; JUDGE is the OpenZFS that makes it.
 #
 # Run by make-corpus, which has put this, its helpers and the folder seed/ (see seed-data) in the share.
 # Manifests go to /share/out, key files to /share/out/keys.
@@ -9,7 +9,8 @@ trap 'echo "make-pools: line $LINENO failed: $BASH_COMMAND" >&2' ERR
 
 CASES=()
 declare -A SPEC
-def() { CASES+=("$1"); SPEC[$1]="$2 $3 $4"; }    # NAME DISKS MIB DESCRIPTION, then the function case_NAME
+maker=2.1
+def() { CASES+=("$1"); SPEC[$1]="$maker $2 $3 $4"; }    # NAME DISKS MIB DESCRIPTION, then the function case_NAME
 
 # --- building blocks, besides those of content.sh -----------------------------------------------
 
@@ -507,7 +508,7 @@ case_send() {
 # the crash, and for the rest of it see dump-pool.sh) is what the filesystem must be after replay.
 zil_case() {
     local fs=$P/fs d=/$P/fs i
-    zfs create -o xattr=on "$fs"; zfs create -V 2M "$P/vol"; zvol-links
+    zfs create -o xattr="${1:-on}" "$fs"; zfs create -V 2M "$P/vol"; zvol-links
     tree "$d"; mkdir "$d/dir"
     for i in {1..20}; do text 1000 >"$d/dir/old$i"; done
     zfs set sync=always "$P"
@@ -529,6 +530,7 @@ zil_case() {
     chmod 600 "$d/dir/old10"; chown 123:456 "$d/dir/old11"; touch -d '2010-01-01 00:00:00.5Z' "$d/dir/old12"
     setfattr -n user.logged -v yes "$d/dir/old13" "$d/new-small"
     text 10 >"$d/made-and-removed"; rm "$d/made-and-removed"
+    [[ ${1:-} != sa ]] || { cp --reflink=always "$d/text-131073" "$d/cloned"; setfattr -x user.colour "$d/empty"; }
     exec 7<"$d/dir/old14"; rm "$d/dir/old14"                         # open while unlinked
     slice text 500 100000 | dd of="/dev/zvol/$P/vol" bs=64K seek=1 oflag=sync status=none
     live_manifest replayed
@@ -551,6 +553,163 @@ case_zilcrypt() {
     slice random 4000 32 >"$KEYS/$P.key"
     mkpool -O compression=lz4 -O encryption=on -O keyformat=raw -O keylocation="file://$KEYS/$P.key" vda
     zil_case
+}
+
+# --- what came after 2.1 ----------------------------------------------------------------------
+
+maker=2.4
+tunable() { echo "$2" >"/sys/module/zfs/parameters/$1"; }
+
+def newest 2 64 "a mirror with all features enabled; blake3"
+case_newest() {
+    mkpool -O compression=zstd -O checksum=blake3 -O xattr=sa mirror vda vdb
+    tree "/$P"
+    zfs snapshot "$P@s"
+    rm -r "/$P/many"
+}
+
+def zilsa 1 64 "a log not replayed, with attributes as system attributes and with clones"
+case_zilsa() { mkpool vda; zil_case sa; }
+
+def cloned 1 96 "block cloning: whole files and parts, in another file system, of deleted and overwritten ones"
+case_cloned() {
+    mkpool -O compression=lz4 vda
+    zfs create "$P/a"; zfs create -o recordsize=16K "$P/b"
+    tree "/$P/a"; { text 600000; rand 50000; } >"/$P/a/large"
+    { text 200000; rand 20000; } >"/$P/b/source"
+    sync_pool
+    local i
+    for i in 1 2 3; do cp --reflink=always "/$P/a/large" "/$P/a/clone-$i"; done
+    cp --reflink=always "/$P/a/text-400000" "/$P/b/from-a"
+    cp --reflink=always "/$P/b/source" "/$P/b/clone"
+    sync_pool
+    cp --reflink=always "/$P/a/clone-1" "/$P/a/clone-of-clone"
+    slice random 5000 3000 | dd of="/$P/a/clone-2" bs=64K seek=200000 oflag=seek_bytes conv=notrunc status=none
+    truncate -s 300000 "/$P/a/clone-3"
+    zfs snapshot "$P/a@s"
+    rm "/$P/a/large" "/$P/b/source"
+    sync_pool
+    cp --reflink=always "/$P/a/clone-1" "/$P/a/after"
+}
+
+def fastdedup 1 96 "fast dedup, with entries in the tables and in their logs, and some pruned"
+case_fastdedup() {
+    local c i
+    mkpool -O recordsize=16K vda
+    for c in sha256 blake3 skein,verify; do
+        zfs create -o dedup=$c "$P/${c/,/-}"
+        for i in 1 2 3; do tpos=0 rpos=0; tree "/$P/${c/,/-}/copy$i"; sync_pool; done
+    done
+    rm -r "/$P/sha256/copy3"
+    sync_pool
+    zpool ddtprune -p 20 "$P"
+    tunable zfs_dedup_log_flush_entries_min 0
+    tunable zfs_dedup_log_flush_entries_max 1
+    tpos=7000; tree "/$P/blake3/logged"; cp -r "/$P/blake3/logged" "/$P/blake3/logged-again"
+    sync_pool
+}
+
+# raidz of 3 that becomes one of 4
+expand() {
+    mkpool -O compression=lz4 raidz1 vda vdb vdc
+    raidz_data
+    zfs snapshot "$P/raw@before"
+    sync_pool
+    zpool attach "${@}" "$P" raidz1-0 /dev/raw/vdd
+}
+
+def expanded 4 96 "a raidz1 of 3 that was expanded to 4, with data of before and after"
+case_expanded() {
+    expand -w
+    tree "/$P/after"
+    text 300000 >"/$P/raw/after"
+    text 2000 >>"/$P/raw/17-sectors"
+}
+
+def expanding 4 96 "a raidz1 in the middle of its expansion from 3 to 4"
+case_expanding() {
+    local i
+    tunable raidz_expand_max_reflow_bytes 1500000
+    expand
+    for ((i = 0; i < 60; i++)); do
+        ! zpool status "$P" | grep -E 'expand: .*copied' || break
+        sleep 1
+    done
+    sleep 10
+    tree "/$P/meanwhile"
+    sync_pool
+    zpool status "$P"
+}
+
+def longnames 1 64 "names of up to 1023 bytes, in small and large folders"
+case_longnames() {
+    local i n name
+    mkpool -O compression=lz4 vda
+    zfs create -o longname=on "$P/long"; mkdir "/$P/long/few" "/$P/long/many"
+    for n in 1 255 256 257 500 767 1000 1022 1023; do
+        name=$(printf '%01023d' "$n" | tail -c "$n")
+        echo "$n" >"/$P/long/few/$name"
+        [[ $n != 500 ]] || { mkdir "/$P/long/$name"; : >"/$P/long/$name/in-it"; ln -s "$name" "/$P/long/link"; }
+    done
+    for i in {1..400}; do : >"/$P/long/many/$(printf '%0*d' $((200 + i)) "$i")"; done
+    tree "/$P"
+}
+
+def largemicrozap 1 96 "folders in micro ZAPs of up to 1 MiB"
+case_largemicrozap() {
+    local i
+    tunable zap_micro_max_size 1048576
+    mkpool -O compression=lz4 vda
+    mkdir "/$P/2000" "/$P/6000" "/$P/shrunk"
+    for i in {1..2000}; do : >"/$P/2000/entry-$i"; done
+    for i in {1..6000}; do : >"/$P/6000/e$i"; done
+    for i in {1..4000}; do : >"/$P/shrunk/e$i"; done
+    rm "/$P/shrunk"/*[1-8]
+}
+
+def redaction 1 96 "a redacted file system as it was received, redaction bookmarks, one with a long list"
+case_redaction() {
+    local i
+    mkpool -O compression=lz4 vda
+    zfs create -o recordsize=512 "$P/fs"
+    tree "/$P/fs"
+    zfs snapshot "$P/fs@s"
+    for i in {1..40}; do
+        zfs clone "$P/fs@s" "$P/c$i"
+        slice random $((i * 100)) 300 | dd of="/$P/c$i/text-400000" bs=64K seek=$((i * 4000)) oflag=seek_bytes conv=notrunc status=none
+        ((i > 3)) || rm "/$P/c$i/text-13107$i"
+        zfs snapshot "$P/c$i@r"
+    done
+    zfs redact "$P/fs@s" few "$P/c1@r" "$P/c2@r"
+    # shellcheck disable=SC2046  # words
+    zfs redact "$P/fs@s" many $(printf "$P/c%d@r " {1..40})
+    zfs send --redact few "$P/fs@s" | zfs receive -u "$P/received"
+    for i in {3..40}; do zfs destroy -r "$P/c$i"; done
+}
+
+def dynamicgang 1 96 "gang blocks with headers larger than a sector of 512, of ashift 12"
+case_dynamicgang() {
+    mkpool -o ashift=12 -O compression=off vda
+    tunable metaslab_force_ganging_pct 100
+    tunable metaslab_force_ganging 9216
+    tree "/$P"
+    sync_pool
+    tunable metaslab_force_ganging 16777217
+}
+
+def rewritten 2 96 "files written anew by 'zfs rewrite', logically and physically, after a vdev and other properties came"
+case_rewritten() {
+    mkpool vda
+    zfs create "$P/logical"; zfs create "$P/physical"; zfs create "$P/snapped"
+    tree "/$P/logical"; tree "/$P/physical"; tree "/$P/snapped"
+    zfs snapshot "$P/snapped@before"
+    sync_pool
+    zpool add -f "$P" /dev/raw/vdb
+    zfs set compression=zstd checksum=sha256 "$P"
+    zfs rewrite -r "/$P/logical"
+    zfs rewrite -P -r "/$P/physical"
+    zfs rewrite -P -r "/$P/snapped/mixed" "/$P/snapped/sub"
+    zfs snapshot "$P/physical@after"
 }
 
 # --- main -------------------------------------------------------------------------------------
