@@ -17,6 +17,9 @@ use crate::or_abort;
 /// Work for a background thread.
 type Task = Box<dyn FnOnce() + Send>;
 
+/// Whether what is about to be done at a place of that name fails.
+type Failpoints = dyn Fn(&'static str) -> bool + Send + Sync;
+
 /// What was set for a tunable.
 type Tunables = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
@@ -29,6 +32,7 @@ pub struct Env {
     ticks: Arc<dyn Fn() -> u64 + Send + Sync>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
     tunables: Arc<Tunables>,
+    failpoints: Option<Arc<Failpoints>>,
     asked: Arc<Mutex<BTreeMap<&'static str, u64>>>,
 }
 
@@ -43,6 +47,7 @@ impl Env {
             ticks: Arc::new(ticks_since(Instant::now())),
             random: Arc::new(random_of_system),
             tunables: Arc::new(tunable_of_system),
+            failpoints: None,
             asked: Arc::default(),
         }
     }
@@ -58,6 +63,7 @@ impl Env {
             ticks: Arc::new(|| 0),
             random: Arc::new(random),
             tunables: Arc::new(|_| None),
+            failpoints: None,
             asked: Arc::default(),
         }
     }
@@ -70,6 +76,20 @@ impl Env {
     /// The same, with another clock: nanoseconds since some instant.
     pub fn with_ticks(self, ticks: impl Fn() -> u64 + Send + Sync + 'static) -> Env {
         Env { ticks: Arc::new(ticks), ..self }
+    }
+
+    /// The same, for tests: at each place that has a name, `fails` is asked whether it fails.
+    pub fn with_failpoints(self, fails: impl Fn(&'static str) -> bool + Send + Sync + 'static) -> Env {
+        Env { failpoints: Some(Arc::new(fails)), ..self }
+    }
+
+    /// A place where a test may want a panic.
+    pub fn failpoint(&self, place: &'static str) {
+        assert!(!self.fails(place), "failpoint: {place}");
+    }
+
+    fn fails(&self, place: &'static str) -> bool {
+        self.failpoints.as_ref().is_some_and(|fails| fails(place))
     }
 
     /// The number that was set for a tunable, by OpenZFS's name of it, or else `default`. It may be another one at
@@ -113,7 +133,14 @@ impl Env {
     /// panic ends the process.
     pub fn background(&self, task: impl FnOnce() + Send + 'static) {
         match &self.background {
-            Some(threads) => drop(threads.send(Box::new(task))),
+            Some(threads) => {
+                let env = self.clone();
+                let task = move || {
+                    env.failpoint("background");
+                    task();
+                };
+                drop(threads.send(Box::new(task)));
+            }
             None => task(),
         }
     }
@@ -128,12 +155,18 @@ impl Env {
     /// False if there are no threads; then it is not run, and the caller does without.
     pub fn spawn(&self, name: &str, task: impl FnOnce() + Send + 'static) -> bool {
         let task = move || or_abort(task);
-        self.background.is_some() && std::thread::Builder::new().name(name.to_owned()).spawn(task).is_ok()
+        !self.fails("thread start")
+            && self.background.is_some()
+            && std::thread::Builder::new().name(name.to_owned()).spawn(task).is_ok()
     }
 
     /// Applies `f` to every item, on all workers at once if there are several items; results are in
     /// the order of the items.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, f: impl Fn(T) -> R + Send + Sync) -> Vec<R> {
+        let f = |item| {
+            self.failpoint("worker");
+            f(item)
+        };
         match &self.workers {
             Some(pool) if items.len() > 1 => pool.install(|| items.into_par_iter().with_max_len(1).map(f).collect()),
             _ => items.into_iter().map(f).collect(),

@@ -12,6 +12,7 @@
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
+//! - [`panics`]: what a panic does.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
 //!   read their command lines.
 
@@ -23,6 +24,7 @@ mod inspect;
 mod nicenum;
 mod offline;
 mod output;
+mod panics;
 mod progress;
 mod serve;
 mod time;
@@ -36,5 +38,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
+    panics::end_the_process();
     commands::run(&args)
 }

@@ -42,6 +42,7 @@ use fuse::Unmount;
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::output;
+use crate::panics;
 use crate::zfs;
 use crate::zfs::request::{MountRequest, Request, Response};
 use crate::zpool::Stop;
@@ -80,7 +81,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Err(Stop::Usage(text) | Stop::Failed(text)) => return wrong(&text),
     };
     be(args.notify, |notify, signals| {
-        let env = Env::real();
+        let env = environment();
         let Some(acquired) = acquire::acquire(&env, &args, notify)? else {
             return notify.ready().map_err(|e| e.to_string());
         };
@@ -95,13 +96,33 @@ fn run_create(is_started: bool) -> ExitCode {
     be(is_started, |notify, signals| {
         let wish: Wish = serde_json::from_reader(std::io::stdin().lock().take(WISH_BYTES_MAX))
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
-        let env = Env::real();
+        let env = environment();
         let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = wish.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         let places = Places { altroot: wish.altroot.as_deref(), cachefile };
         serve(env, pool, locks, &places, &mounts, notify, signals)
     })
+}
+
+/// The real environment. In a debug build, `CENOTE_FAIL=THREAD/PLACE/N` makes it fail when threads with names that
+/// begin so pass that failpoint for the Nth time, counted from 1.
+fn environment() -> Env {
+    let env = Env::real();
+    #[cfg(debug_assertions)]
+    if let Ok(wish) = std::env::var("CENOTE_FAIL")
+        && let [thread, place, n] = wish.split('/').collect::<Vec<_>>()[..]
+        && let Ok(n) = n.parse::<u64>()
+    {
+        use std::sync::atomic::{AtomicU64, Ordering};
+        let (thread, wanted, passed) = (thread.to_owned(), place.to_owned(), AtomicU64::new(0));
+        return env.with_failpoints(move |place| {
+            let is_meant =
+                place == wanted && std::thread::current().name().is_some_and(|name| name.starts_with(&thread));
+            is_meant && passed.fetch_add(1, Ordering::Relaxed) + 1 == n
+        });
+    }
+    env
 }
 
 /// Longest description of a new pool, in bytes.
@@ -169,6 +190,7 @@ fn serve(
     signals: SigSet,
 ) -> Result<(), String> {
     let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
+    panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;

@@ -1,5 +1,5 @@
-//! File systems that are mounted inside one another, and kill -9 of the process that serves them, at any
-//! moment: it is gone at once, and the next import finds nothing in its way.
+//! File systems that are mounted inside one another, and kill -9 or a panic of the process that serves them, at
+//! any moment: it is gone at once, and the next import finds nothing in its way.
 //!
 //! ```text
 //!   DIR/mnt/nest            of one process
@@ -8,6 +8,9 @@
 //! ```
 //!
 //! Needs root and /dev/fuse. In the environment: CENOTE_KILL_ROUNDS (12), CENOTE_KILL_SEED.
+
+#[path = "nested/panics.rs"]
+mod panics;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -59,9 +62,15 @@ impl Nest {
     }
 
     fn start(&self, line: &str) -> Child {
+        self.start_with("", line)
+    }
+
+    /// Starts a command; `fails` is the failpoint of the pool's process that it starts.
+    fn start_with(&self, fails: &str, line: &str) -> Child {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", self.dir.join("run"));
+        command.env("CENOTE_FAIL", fails);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

@@ -137,6 +137,7 @@ impl<S: Source> Session<S> {
     /// Answers one request.
     pub(crate) fn answer(&self, request: Request<'_>, reply: Reply) {
         let Request { header, body, data } = request;
+        self.env.failpoint("request");
         if let Err(error) = self.answer_one(&header, body, data, reply) {
             tracing::error!(opcode = header.opcode, node = header.node, "the kernel's request makes no sense: {error}");
         }

@@ -212,9 +212,11 @@ impl LivePool {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
         let txg = self.txgs.close();
+        self.env.failpoint("group closed");
         self.note_logged(txg);
         match self.sync_txg(txg) {
             Ok(()) => {
+                self.env.failpoint("group on disk");
                 self.txgs.synced(txg);
                 self.open_heads().iter().for_each(|(_, head)| head.log.synced(txg));
                 Ok(())

@@ -133,6 +133,7 @@ impl Log {
     /// Writes a batch.
     fn write_batch(&self) {
         let mut turn = self.turns.write();
+        self.zio().env().failpoint("log write");
         match self.write_turn(&mut turn) {
             Ok(Some(sent)) => turn.sent(sent),
             Ok(None) => turn.done(Ok(())),
@@ -168,6 +169,7 @@ impl Log {
     /// Flushes what is written.
     fn flush_batches(&self) {
         let turn = self.turns.flush();
+        self.zio().env().failpoint("log flush");
         let flushed = self.zio().flush_log_blocks(&turn.tops(), self.txgs.synced_txg().saturating_add(1));
         let mut chain = self.chain.lock();
         chain.written(turn.blocks());

@@ -123,9 +123,18 @@ impl Connection {
                 Some(Answer::Part(reply)) => part(reply),
                 Some(Answer::Done(reply)) => return Ok(reply),
                 Some(Answer::Failed { errno, why }) => return Err(Error::new(Kind::of_errno(errno), why)),
-                None => return Err(Error::new(Kind::Missing, "the pool's process is gone")),
+                None => return Err(self.gone()),
             }
         }
+    }
+
+    /// The process has ended without an answer.
+    fn gone(&self) -> Error {
+        let mut what = "the pool's process is gone".to_owned();
+        if let Ok(Some(dir)) = RunDir::find() {
+            what += &format!("; its last words are in {}", dir.log_of(&self.hello.pool).display());
+        }
+        Error::new(Kind::Missing, what)
     }
 
     /// Asks about datasets.

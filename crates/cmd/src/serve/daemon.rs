@@ -134,5 +134,5 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
         }
     }
     let status = child.wait()?;
-    Err(Error::new(Kind::Missing, format!("the pool's process ended early: {status}")))
+    Err(Error::new(Kind::Missing, format!("the pool's process ended early, and says above why: {status}")))
 }

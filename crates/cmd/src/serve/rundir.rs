@@ -108,7 +108,13 @@ impl RunDir {
 
     /// The log of the pool `name`, empty.
     pub fn log(&self, name: &str) -> Result<File> {
-        let path = self.long(&stem(name), "log");
+        let path = self.log_of(name);
+        // what the process before had to say, if that was its last
+        if let Err(e) = std::fs::rename(&path, self.long(&stem(name), "log.old"))
+            && e.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(unusable(&path, &e.to_string()));
+        }
         let options = File::options()
             .create(true)
             .write(true)
@@ -117,6 +123,11 @@ impl RunDir {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path);
         options.map_err(|e| unusable(&path, &e.to_string()))
+    }
+
+    /// Where a pool's log is.
+    pub fn log_of(&self, name: &str) -> PathBuf {
+        self.long(&stem(name), "log")
     }
 
     fn lock(&self, stem: &str) -> Result<Flock<File>> {

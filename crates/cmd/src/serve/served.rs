@@ -113,6 +113,7 @@ impl Served {
 
     /// Answers a request; all but the last part of the answer go to `part`.
     pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+        self.env.failpoint("answer");
         match request {
             Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
             Request::Io => Ok(Reply::Io(io_report::gather(&self.pool.view(), self.env.ticks_ns()))),

@@ -116,6 +116,7 @@ impl LivePool {
         self.free_put_off(&change)?;
         self.sync_heads(&change)?;
         let told = self.run_tasks(&context);
+        self.env.failpoint("tasks done");
         // what tasks made in new heads, and changed in others
         self.sync_heads(&change)?;
         self.sync_mos(&context)?;
@@ -145,6 +146,7 @@ impl LivePool {
             }
             let freed = ledger.inner.finish(change, synced.rootbp())?;
             head.objset.commit(synced);
+            self.env.failpoint("head written");
             freed.iter().for_each(|bp| self.free(txg, bp));
             of_log.iter().for_each(|update| self.free_of_log(txg, update));
         }
@@ -176,6 +178,7 @@ impl LivePool {
                 return Ok(());
             };
             self.finish_writes(txg)?;
+            self.env.failpoint("pass written");
             self.mos.commit(synced);
             let sum = |bps: &[BlkPtr]| {
                 bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, (change.size_of)(bp))))
@@ -231,6 +234,7 @@ impl LivePool {
             raidz_reflow: 0,
         };
         self.flush_writes(txg)?;
+        self.env.failpoint("blocks flushed");
         let label_of = |leaf: &vdev::Vdev| config.label(&self.tree, leaf).pack();
         if config.is_dirty {
             self.config().is_dirty = false;
@@ -268,6 +272,7 @@ impl LivePool {
                 self.tree.begin_again(None);
             }
             write()?;
+            self.env.failpoint("labels written");
             self.tree.flush()
         })
     }

@@ -212,15 +212,15 @@ impl Queue {
     /// Sees to it that what is waiting gets written.
     fn start(&self, env: &Env, mut state: MutexGuard<'_, State>) {
         if !state.has_thread {
-            let shared = self.0.clone();
+            let (shared, inner) = (self.0.clone(), env.clone());
             // held while the thread starts, so that no second one does
-            state.has_thread = env.spawn("write", move || shared.serve());
+            state.has_thread = env.spawn("write", move || shared.serve(&inner));
         }
         let inline = !state.has_thread;
         drop(state);
         self.0.changed.notify_all();
         if inline {
-            while self.0.write_some() {}
+            while self.0.write_some(env) {}
         }
     }
 }
@@ -240,7 +240,7 @@ impl Drop for Queue {
 
 impl Shared {
     /// The thread: writes until the queue is dropped.
-    fn serve(&self) {
+    fn serve(&self, env: &Env) {
         loop {
             let mut state = self.lock();
             while state.waiting.is_empty() && !state.closed {
@@ -252,12 +252,12 @@ impl Shared {
                 return self.changed.notify_all();
             }
             drop(state);
-            self.write_some();
+            self.write_some(env);
         }
     }
 
     /// Writes a batch. False if there was none.
-    fn write_some(&self) -> bool {
+    fn write_some(&self, env: &Env) -> bool {
         let mut state = self.lock();
         while state.writing {
             state = self.wait(state);
@@ -270,7 +270,9 @@ impl Shared {
         state.batch = batch.iter().map(|write| (write.extent.top, write.range.clone())).collect();
         drop(state);
         let writes: Vec<(Extent, &[u8])> = batch.iter().map(|write| (write.extent, &*write.bytes)).collect();
+        env.failpoint("batch taken");
         let results = self.tree.write_batch(&writes);
+        env.failpoint("batch written");
         let mut state = self.lock();
         state.writing = false;
         state.batch.clear();
