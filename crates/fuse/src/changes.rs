@@ -8,8 +8,8 @@ use base::{Data, Error, Kind, Result};
 use crate::attr::library_dev;
 use crate::find::{CONTROL_NAME, Entry};
 use crate::node::NodeId;
-use crate::opened::{has_set_ids, set_id_bits};
 use crate::session::Session;
+use crate::set_ids::{Asker, has_set_ids, without_set_ids};
 use crate::tree::{Source, Tree, TreeFile, read_only};
 use zpl::{Allocate, New, NewKind, RenameMode, SetAttr};
 
@@ -56,12 +56,19 @@ impl<S: Source> Session<S> {
 
     /// `open` with `O_CREAT`: the kernel has seen that there is no such name, but where names have
     /// aliases it may be wrong.
-    pub(crate) fn open_or_create(&self, node: u64, name: &[u8], new: &New<'_>, flags: i32) -> Result<Entry> {
+    pub(crate) fn open_or_create(
+        &self,
+        node: u64,
+        name: &[u8],
+        new: &New<'_>,
+        (flags, drop_set_ids): (i32, bool),
+    ) -> Result<Entry> {
         match self.create_name(node, name, new) {
             Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
                 let object = self.live.tree.lookup(self.changeable_name(node, name)?, name)?;
                 if flags & libc::O_TRUNC != 0 {
-                    self.live.tree.set_attr(object, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                    self.set_attributes(self.live.node(object)?, cut, drop_set_ids)?;
                 }
                 self.entry_of(&self.live, object)
             }
@@ -101,22 +108,33 @@ impl<S: Source> Session<S> {
         Ok(())
     }
 
-    /// Changes attributes. A new owner, and a new size if an ordinary user sets it, take set-id bits and
-    /// capabilities away: the kernel leaves that to us (see `init`), and to change both at once is safest.
-    pub(crate) fn set_attributes(&self, node: u64, mut set: SetAttr, is_root: bool) -> Result<Entry> {
+    /// Changes attributes. A new owner, and a new size if `drop_set_ids`, take set-id bits away, and both take
+    /// capabilities: to change all at once is safest.
+    pub(crate) fn set_attributes(&self, node: u64, mut set: SetAttr, drop_set_ids: bool) -> Result<Entry> {
         let object = self.changeable(node)?;
         self.write_access(object);
         let is_chown = set.uid.is_some() || set.gid.is_some();
         if is_chown || set.size.is_some() {
             let stat = self.live.tree.stat(object)?;
-            if set.mode.is_none() && has_set_ids(&stat) && (is_chown || !is_root) {
-                set.mode = Some(stat.mode & !set_id_bits(stat.mode));
+            if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) {
+                set.mode = without_set_ids(&stat).mode;
             }
             self.drop_capability(object)?;
         }
         let stat = self.live.tree.set_attr(object, &set)?;
         self.attributes_changed(node);
         Ok(self.attributes_of(&self.live, object, &stat))
+    }
+
+    /// The kernel's word that `asker` is about to change contents, and may not keep set-id bits; or that its
+    /// capabilities are gone, or a chown(2) of anybody: see [`set_ids`](crate::set_ids).
+    pub(crate) fn prepare_change(&self, node: u64, asker: Asker) -> Result<Entry> {
+        let object = self.changeable(node)?;
+        let stat = self.live.tree.stat(object)?;
+        match has_set_ids(&stat) && asker.may_write(&stat) && !asker.keeps_set_ids() {
+            true => self.set_attributes(node, without_set_ids(&stat), true),
+            false => Ok(self.attributes_of(&self.live, object, &stat)),
+        }
     }
 
     /// What an open file remembers of its attributes may not be true any more.
@@ -126,10 +144,19 @@ impl<S: Source> Session<S> {
         }
     }
 
+    /// Has the kernel drop what it keeps of a node's attributes.
+    pub(crate) fn forget_attributes(&self, node: u64) {
+        if let Some(channel) = self.kernel.get()
+            && let Err(error) = channel.forget_attributes(node)
+        {
+            tracing::debug!(node, "the kernel keeps old attributes: {error}");
+        }
+    }
+
     pub(crate) fn write_at(&self, node: u64, offset: u64, data: Data<'_>, drop_set_ids: bool) -> Result<usize> {
         let object = self.changeable(node)?;
         let opened = self.file(node)?;
-        self.drop_privileges(object, &opened, drop_set_ids)?;
+        self.drop_privileges(node, object, &opened, || !drop_set_ids)?;
         let mut written = opened.file.write(offset, data);
         if let Ok(done) = written
             && done < data.len()
@@ -146,7 +173,7 @@ impl<S: Source> Session<S> {
         written
     }
 
-    pub(crate) fn allocate(&self, node: u64, mode: i32, offset: u64, len: u64, is_root: bool) -> Result<()> {
+    pub(crate) fn allocate(&self, node: u64, mode: i32, offset: u64, len: u64, asker: Asker) -> Result<()> {
         let object = self.changeable(node)?;
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
@@ -156,17 +183,17 @@ impl<S: Source> Session<S> {
             _ => return Err(Error::new(Kind::Unsupported, "no such kind of fallocate")),
         };
         let opened = self.file(node)?;
-        self.drop_privileges(object, &opened, !is_root)?;
+        self.drop_privileges(node, object, &opened, || asker.keeps_set_ids())?;
         let done = opened.file.allocate(how, offset, len);
         opened.written();
         done
     }
 
     /// Copies from a file of any tree to one of the live tree.
-    pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, is_root: bool) -> Result<u64> {
+    pub(crate) fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, asker: Asker) -> Result<u64> {
         let object = self.changeable(to.0)?;
         let (source, target) = (self.file(from.0)?, self.file(to.0)?);
-        self.drop_privileges(object, &target, !is_root)?;
+        self.drop_privileges(to.0, object, &target, || asker.keeps_set_ids())?;
         let copied = target.file.copy_from(to.1, &source.file, from.1, len.min(u32::MAX.into()))?;
         target.written();
         self.read_from(from.0, &source);

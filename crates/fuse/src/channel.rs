@@ -31,6 +31,9 @@ const BUFFER_BYTES: usize = 128 << 10;
 /// Bytes before the data of a WRITE.
 const HEAD_BYTES: usize = IN_HEADER_BYTES + WRITE_IN_BYTES;
 
+/// The offset -1, for no part of a node's contents.
+const NO_CONTENTS: u64 = u64::MAX;
+
 mod ioctl {
     nix::ioctl_read!(clone, 229, 0, u32);
 }
@@ -68,6 +71,11 @@ impl Channel {
     pub(crate) fn invalidate(&self, node: u64) -> Result<()> {
         // from byte 0 on, and all of it
         self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(0).u64(0))
+    }
+
+    /// Has the kernel drop what it keeps of a node, but for its contents. That waits for nobody.
+    pub(crate) fn forget_attributes(&self, node: u64) -> Result<()> {
+        self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(NO_CONTENTS).u64(0))
     }
 
     /// Has the kernel drop what it keeps of a name.

@@ -16,7 +16,8 @@
 //!     |        \
 //!   list.rs   find.rs        directories; names
 //!   xattr.rs  changes.rs     extended attributes; what changes the live tree
-//!   opened.rs holds.rs       open files, access times, set-id bits; what the kernel knows
+//!   opened.rs holds.rs       open files, access times; what the kernel knows
+//!   set_ids.rs               which changes take set-id bits and capabilities away
 //!     |        /
 //!   node.rs                  node id <-> (tree, object)
 //!     |        \
@@ -61,6 +62,7 @@ mod point;
 mod reply;
 mod serve;
 mod session;
+mod set_ids;
 mod snapshots;
 mod statfs;
 mod tree;

@@ -54,6 +54,8 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
         let out = out.bytes(&words([BACKGROUND_MAX, BACKGROUND_MAX / 4 * 3])).u32(IO_BYTES_MAX);
         // times are told to the nanosecond
         let out = out.u32(1).bytes(&words([(IO_BYTES_MAX / PAGE_BYTES) as u16, 0])).u32((flags >> 32) as u32);
+        // nobody has set it before: hands are shaken once
+        let _ = session.kernel.set(channel.clone());
         reply.bytes(&out.padded(INIT_OUT_BYTES));
         return Ok(());
     }

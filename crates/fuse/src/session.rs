@@ -4,7 +4,7 @@
 //! and uses up the reply. What is no such structure ends it early, and the reply says EIO.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use base::{Data, Env, Error, Kind, Result, ResultExt};
@@ -12,6 +12,7 @@ use base::{Data, Env, Error, Kind, Result, ResultExt};
 use crate::accesses::Accesses;
 use crate::cache::Cache;
 use crate::changes::{new_file, node_kind};
+use crate::channel::Channel;
 use crate::find::{Entry, Place};
 use crate::flood::Flood;
 use crate::holds::Holds;
@@ -22,10 +23,11 @@ use crate::opened::OpenedIn;
 use crate::options::{MountOptions, Remountable};
 use crate::parked::Parked;
 use crate::reply::Reply;
+use crate::set_ids::Asker;
 use crate::snapshots::Snapshots;
 use crate::tree::{Source, Tree, TreeFile};
 use crate::wire::{self, Body, Header, Request, fopen, init, opcode};
-use zpl::NewKind;
+use zpl::{NewKind, SetAttr};
 
 /// How long the kernel may keep what it was told: nothing changes.
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -61,6 +63,10 @@ pub(crate) struct Session<S: Source> {
     /// The kernel understands that files, or directories, need not be opened.
     no_open: AtomicBool,
     no_opendir: AtomicBool,
+    /// The kernel says of a new ACL whether set-group-id may stay.
+    setxattr_ext: AtomicBool,
+    /// Tells the kernel what it shall drop, once there is a connection.
+    pub(crate) kernel: OnceLock<Arc<Channel>>,
 }
 
 impl<S: Source> Session<S> {
@@ -86,6 +92,8 @@ impl<S: Source> Session<S> {
             flood: Flood::default(),
             no_open: AtomicBool::new(false),
             no_opendir: AtomicBool::new(false),
+            setxattr_ext: AtomicBool::new(false),
+            kernel: OnceLock::new(),
         }))
     }
 
@@ -107,6 +115,7 @@ impl<S: Source> Session<S> {
         want(init::POSIX_ACL, self.options.posix_acl);
         // a default ACL comes before the umask, and only the tree knows whether there is one
         want(init::DONT_MASK, self.options.posix_acl && self.writable);
+        want(init::SETXATTR_EXT, self.options.posix_acl && self.writable);
         // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
         want(init::HANDLE_KILLPRIV_V2, self.writable);
         want(init::WRITEBACK_CACHE, self.options.writeback_cache && self.writable);
@@ -116,6 +125,7 @@ impl<S: Source> Session<S> {
         let chosen = wanted & can;
         self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
         self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
+        self.setxattr_ext.store(chosen & init::SETXATTR_EXT != 0, Ordering::Relaxed);
         chosen
     }
 
@@ -252,8 +262,12 @@ impl<S: Source> Session<S> {
     }
 
     fn setattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
-        let (node, is_root, set) = (header.node, header.uid == 0, wire::set_attr(&mut body)?);
-        let work = move |session: &Session<S>| session.set_attributes(node, set, is_root);
+        let (node, asker) = (header.node, Asker::of(header));
+        let (set, drop_set_ids) = wire::set_attr(&mut body)?;
+        let work = move |session: &Session<S>| match set == SetAttr::default() {
+            true => session.prepare_change(node, asker),
+            false => session.set_attributes(node, set, drop_set_ids),
+        };
         self.change(work, move |session, done| session.reply_attr("setattr", node, done, reply));
         Ok(())
     }
@@ -423,10 +437,10 @@ impl<S: Source> Session<S> {
         }
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
-        body.skip(4)?;
+        let how = (flags, body.u32()? & wire::OPEN_KILL_SUIDGID != 0);
         let name = body.name()?.to_vec();
         let work = move |session: &Session<S>| {
-            session.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), flags)
+            session.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how)
         };
         self.change(work, move |session, made| match made {
             Ok(mut entry) => {
@@ -520,8 +534,8 @@ impl<S: Source> Session<S> {
     fn fallocate(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         body.skip(8)?;
         let (offset, len, mode) = (body.offset()?, body.offset()?, body.u32()?.cast_signed());
-        let (node, is_root) = (header.node, header.uid == 0);
-        let work = move |session: &Session<S>| session.allocate(node, mode, offset, len, is_root);
+        let (node, asker) = (header.node, Asker::of(header));
+        let work = move |session: &Session<S>| session.allocate(node, mode, offset, len, asker);
         self.change(work, move |session, done| session.reply_empty("fallocate", node, done, reply));
         Ok(())
     }
@@ -532,8 +546,8 @@ impl<S: Source> Session<S> {
         let (from, to) = ((header.node, body.offset()?), body.u64()?);
         body.skip(8)?;
         let (to, len) = ((to, body.offset()?), body.u64()?.min(COPY_MAX));
-        let is_root = header.uid == 0;
-        let work = move |session: &Session<S>| session.copy(from, to, len, is_root);
+        let asker = Asker::of(header);
+        let work = move |session: &Session<S>| session.copy(from, to, len, asker);
         self.change(work, move |session, done| match done {
             Ok(copied) => reply.count(u32::try_from(copied).unwrap_or(u32::MAX)),
             Err(error) => reply.error(session.fail("copy_file_range", to.0, error)),
@@ -543,8 +557,14 @@ impl<S: Source> Session<S> {
 
     fn setxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         let (node, size, flags) = (header.node, body.u32()?, body.u32()?.cast_signed());
+        let mut more_flags = 0;
+        if self.setxattr_ext.load(Ordering::Relaxed) {
+            more_flags = body.u32()?;
+            body.skip(4)?;
+        }
+        let drop_set_gid = more_flags & wire::SETXATTR_ACL_KILL_SGID != 0;
         let (name, value) = (body.name()?.to_vec(), body.bytes(size as usize)?.to_vec());
-        let work = move |session: &Session<S>| session.set_xattr(node, &name, &value, flags);
+        let work = move |session: &Session<S>| session.set_xattr(node, &name, &value, flags, drop_set_gid);
         self.change(work, move |session, done| session.reply_empty("setxattr", node, done, reply));
         Ok(())
     }

@@ -89,6 +89,7 @@ pub(crate) mod init {
     pub(crate) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(crate) const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     /// There is a second word of these flags.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -105,6 +106,10 @@ pub(crate) mod fopen {
 
 /// `FUSE_WRITE_KILL_SUIDGID`: who writes may not keep set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// `FUSE_OPEN_KILL_SUIDGID`, in the second word of flags of CREATE: likewise, if it cuts a file that is there.
+pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the ACL may not keep set-group-id.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// `FUSE_IOCTL_UNRESTRICTED`.
@@ -203,8 +208,8 @@ impl<'a> Body<'a> {
     }
 }
 
-/// What SETATTR changes: `fuse_setattr_in`.
-pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<zpl::SetAttr> {
+/// What SETATTR changes, and whether who asks may not keep set-id bits: `fuse_setattr_in`.
+pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<(zpl::SetAttr, bool)> {
     const MODE: u32 = 1;
     const UID: u32 = 1 << 1;
     const GID: u32 = 1 << 2;
@@ -214,6 +219,7 @@ pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<zpl::SetAttr> {
     const ATIME_NOW: u32 = 1 << 7;
     const MTIME_NOW: u32 = 1 << 8;
     const CTIME: u32 = 1 << 10;
+    const KILL_SUIDGID: u32 = 1 << 11;
     let valid = body.u32()?;
     body.skip(4 + 8)?;
     let size = body.u64()?;
@@ -228,7 +234,8 @@ pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<zpl::SetAttr> {
         true => Some(SetTime::Now),
         false => given(set).then(|| SetTime::At(seconds[i], nanos[i])),
     };
-    Ok(zpl::SetAttr {
+    let drop_set_ids = given(KILL_SUIDGID);
+    let set = zpl::SetAttr {
         mode: given(MODE).then_some(mode & 0o7777),
         uid: given(UID).then_some(uid),
         gid: given(GID).then_some(gid),
@@ -236,7 +243,8 @@ pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<zpl::SetAttr> {
         atime: time(0, ATIME, ATIME_NOW),
         mtime: time(1, MTIME, MTIME_NOW),
         ctime: given(CTIME).then(|| (seconds[2], nanos[2])),
-    })
+    };
+    Ok((set, drop_set_ids))
 }
 
 /// Builds a message.
@@ -301,11 +309,14 @@ mod tests {
             let out = out.u64((-3i64).cast_unsigned()).u64(5).u64(6).u32(250).u32(1).u32(2);
             out.u32(0o100_644).u32(0).u32(11).u32(12).u32(0)
         };
-        let set = set_attr(&mut Body::new(&words(1 | 1 << 3 | 1 << 4 | 1 << 10))).unwrap();
+        let (set, drop) = set_attr(&mut Body::new(&words(1 | 1 << 3 | 1 << 4 | 1 << 10))).unwrap();
+        assert!(!drop);
         assert_eq!((set.mode, set.uid, set.gid, set.size), (Some(0o644), None, None, Some(77)));
         assert!(matches!(set.atime, Some(SetTime::At(-3, 250))) && set.mtime.is_none());
         assert_eq!(set.ctime, Some((6, 2)));
-        let set = set_attr(&mut Body::new(&words(1 << 1 | 1 << 2 | 1 << 5 | 1 << 8))).unwrap();
+        let (set, drop) = set_attr(&mut Body::new(&words(1 << 1 | 1 << 2 | 1 << 5 | 1 << 8 | 1 << 11))).unwrap();
+        assert!(drop);
+        assert_eq!(set_attr(&mut Body::new(&words(1 << 6 | 1 << 9))).unwrap(), (zpl::SetAttr::default(), false));
         assert_eq!((set.uid, set.gid, set.mode), (Some(11), Some(12), None));
         assert!(matches!(set.mtime, Some(SetTime::Now)));
         assert!(set_attr(&mut Body::new(&words(0)[..80])).is_err());

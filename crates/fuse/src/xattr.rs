@@ -42,8 +42,9 @@ impl<S: Source> Session<S> {
     }
 
     /// `flags` are those of setxattr(2).
-    pub(crate) fn set_xattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32) -> Result<()> {
+    pub(crate) fn set_xattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32, drop_set_gid: bool) -> Result<()> {
         let mode = match flags {
+            0 if drop_set_gid => XattrMode::AnyDropSetGid,
             0 => XattrMode::Any,
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,

@@ -93,6 +93,8 @@ pub enum SetTime {
 pub enum XattrMode {
     /// Either way.
     Any,
+    /// Either way; and with an access ACL, set-group-id goes: who sets it is not in the file's group.
+    AnyDropSetGid,
     /// No: `Exists`.
     Create,
     /// It has to: `NoAttribute`.

@@ -37,7 +37,7 @@ pub(crate) const CREATE_BYTES: u64 = 4 << 10;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
 const BLOCK_SIZE_MIN: u64 = 512;
-const SET_GROUP_ID: u32 = 0o2000;
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 
 /// What a new file's attributes say.
 pub(crate) struct Birth {

@@ -18,6 +18,7 @@ use format::xattr;
 use format::znode::{FLAG_IMMUTABLE, FLAG_XATTR};
 
 use crate::attrs::{Change, Value, time, word};
+use crate::create::SET_GROUP_ID;
 use crate::create::{Birth, acl_flags, acl_of_mode};
 use crate::live::Op;
 use crate::node::{Attributes, Node};
@@ -81,7 +82,7 @@ impl Zpl {
             _ => {}
         }
         match name {
-            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value)?,
+            posix_acl::ACCESS | posix_acl::DEFAULT => op.set_acl(&node, name, value, mode)?,
             _ => op.store_xattr(node.object(), old.unwrap_or(name), value)?,
         }
         // OpenZFS replays those that lie with the file since 2.2, and others not with their file
@@ -123,7 +124,7 @@ pub(crate) fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u
 
 impl Op<'_> {
     /// Sets or removes an ACL, and the mode with it.
-    fn set_acl(&self, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn set_acl(&self, node: &Node, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
         let acl = value.map(PosixAcl::parse).transpose()?.flatten();
         let attrs = self.zpl.attributes(node)?;
         let mode = attrs.u64(Attr::Mode)? as u32;
@@ -137,7 +138,8 @@ impl Op<'_> {
         }
         let stored = acl.as_ref().filter(|acl| !acl.is_mode()).map(PosixAcl::bytes);
         self.store_xattr(node.object(), name, stored.as_deref())?;
-        match acl.map(|acl| mode & !0o777 | acl.mode()) {
+        let replaced = if how == XattrMode::AnyDropSetGid { SET_GROUP_ID | 0o777 } else { 0o777 };
+        match acl.map(|acl| mode & !replaced | acl.mode()) {
             Some(new) if new != mode => self.change(node.object(), &mode_changes(new, flags)),
             _ => Ok(()),
         }

@@ -2,9 +2,15 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
 
-use crate::harness::{Mounted, as_user, errno, get_xattr, mounted, remove_xattr, require, set_xattr, writable};
+use crate::harness::{
+    Mounted, as_user, errno, get_xattr, mounted, remove_xattr, require, set_xattr, wait_until, writable,
+};
 use crate::memory::acl::{ACCESS, DEFAULT, GROUP_OBJ, MASK, OTHER, USER, USER_OBJ, acl};
 use crate::memory::{Memory, MemorySource};
 
@@ -114,6 +120,124 @@ fn changes_take_set_id_bits_away() {
     chmod(&m, "dir", 0o2775);
     chown(m.path("dir"), Some(1000), None).unwrap();
     assert_eq!(mode(&m, "dir"), 0o2775);
+}
+
+/// Runs `f` as root without `CAP_FSETID`.
+fn without_fsetid<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    const CAP_FSETID: u32 = 4;
+    /// The header of capget(2) and capset(2), and two words of effective, permitted and inheritable capabilities.
+    const VERSION_3: u32 = 0x2008_0522;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let (header, mut sets) = ([VERSION_3, 0], [0u32; 6]);
+            // SAFETY: buffers of the sizes that this version has; it is this short-lived thread's matter alone.
+            unsafe {
+                assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()), 0);
+                sets[0] &= !(1 << CAP_FSETID);
+                assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()), 0);
+            }
+            f()
+        });
+        thread.join().unwrap()
+    })
+}
+
+/// Each change of a file's contents that takes set-id bits away, by its name.
+fn change_contents(path: &Path, how: &str) {
+    let mut file = OpenOptions::new().write(true).open(path).unwrap();
+    match how {
+        "write" => file.write_all(b"y").unwrap(),
+        "truncate" => file.set_len(0).unwrap(),
+        "open with O_TRUNC" => drop(OpenOptions::new().write(true).truncate(true).open(path).unwrap()),
+        // SAFETY: a call with plain numbers, on a descriptor of ours.
+        "fallocate" => assert_eq!(unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, 100) }, 0),
+        "copy" => {
+            let from = File::open(path.with_file_name("source")).unwrap();
+            // SAFETY: no offsets are given, and both descriptors are ours.
+            let copied = unsafe {
+                let (no, none) = (std::ptr::null_mut(), std::ptr::null_mut());
+                libc::copy_file_range(from.as_raw_fd(), no, file.as_raw_fd(), none, 10, 0)
+            };
+            assert_eq!(copied, 10);
+        }
+        _ => unreachable!(),
+    }
+}
+
+#[test]
+fn set_id_bits_go_by_capability_and_at_once() {
+    require!(root);
+    const EACH: [&str; 5] = ["write", "truncate", "open with O_TRUNC", "fallocate", "copy"];
+    for page_cache in [true, false] {
+        let m = mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache);
+        let path = m.path("program");
+        fs::write(m.path("source"), [b's'; 10]).unwrap();
+        fs::write(&path, "x").unwrap();
+        for how in EACH {
+            for (who, left) in [("root", 0o6777), ("root without CAP_FSETID", 0o777), ("somebody", 0o777)] {
+                chmod(&m, "program", 0o6777);
+                let change = || change_contents(&path, how);
+                match who {
+                    "root" => change(),
+                    "somebody" => as_user(1000, 1000, change),
+                    _ => without_fsetid(change),
+                }
+                // no attribute is asked for before: this is what the kernel has, or is told at once
+                assert_eq!(mode(&m, "program"), left, "{how} by {who}, page cache: {page_cache}");
+            }
+        }
+        // who may not write a file does not take its bits by a change of no owner
+        chmod(&m, "program", 0o6755);
+        as_user(1000, 1000, || drop(chown(&path, None, None)));
+        assert_eq!(mode(&m, "program"), 0o6755);
+    }
+}
+
+#[test]
+fn nobody_runs_with_the_bits_of_what_he_wrote() {
+    require!(root);
+    for page_cache in [true, false] {
+        let m = mounted(MemorySource::new(Memory::writable()), |options| options.page_cache = page_cache);
+        let path = m.path("id");
+        fs::copy("/usr/bin/id", &path).unwrap();
+        // a shell of its own, as another test's child may have what this process has open, and an exec then fails
+        let run = |script| {
+            let out = Command::new("sh").args(["-c", script]).arg(&path).uid(1000).gid(1000).output().unwrap();
+            String::from_utf8(out.stdout).unwrap().trim().to_owned()
+        };
+        for _ in 0..20 {
+            chmod(&m, "id", 0o6777);
+            wait_until(|| run("\"$0\" -u") == "0");
+            assert_eq!(run("echo >> \"$0\"; \"$0\" -u"), "1000", "page cache: {page_cache}");
+        }
+    }
+}
+
+#[test]
+fn an_acl_by_who_is_not_in_the_group_takes_set_group_id() {
+    require!(root);
+    let m = mounted(MemorySource::new(Memory::writable()), |options| options.posix_acl = true);
+    let own = [(USER_OBJ, 7, NOBODY), (USER, 7, 1002), (GROUP_OBJ, 7, NOBODY), (MASK, 7, NOBODY), (OTHER, 5, NOBODY)];
+    fs::create_dir(m.path("dir")).unwrap();
+    fs::write(m.path("file"), "x").unwrap();
+    for path in ["file", "dir"] {
+        let set = |attribute| set_xattr(&m.path(path), name(attribute), &acl(&own), 0).unwrap();
+        for (gid, left) in [(1000, 0o775), (3000, 0o2775)] {
+            chown(m.path(path), Some(1000), Some(3000)).unwrap();
+            chmod(&m, path, 0o2777);
+            as_user(1000, gid, || set(ACCESS));
+            assert_eq!(mode(&m, path), left, "{path}, of group {gid}");
+        }
+        chmod(&m, path, 0o2777);
+        set(ACCESS);
+        assert_eq!(mode(&m, path), 0o2775, "{path}: root keeps it");
+        without_fsetid(|| set(ACCESS));
+        assert_eq!(mode(&m, path), 0o775, "{path}: but not without CAP_FSETID");
+    }
+    // the ACL for what is made in a directory says nothing of the directory
+    chmod(&m, "dir", 0o2777);
+    as_user(1000, 1000, || set_xattr(&m.path("dir"), name(DEFAULT), &acl(&own), 0).unwrap());
+    assert_eq!(mode(&m, "dir"), 0o2777);
 }
 
 #[test]

@@ -305,7 +305,8 @@ impl State {
             (None, _) => xattrs.push((name.to_vec(), value.to_vec())),
         }
         if name == acl::ACCESS {
-            stat.mode = stat.mode & !0o777 | acl::mode_of(value);
+            let replaced = if mode == XattrMode::AnyDropSetGid { 0o2777 } else { 0o777 };
+            stat.mode = stat.mode & !replaced | acl::mode_of(value);
         }
         stat.ctime = now();
         Ok(())
