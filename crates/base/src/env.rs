@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rayon::prelude::*;
 
@@ -122,6 +122,13 @@ impl Env {
     /// Nanoseconds since this was made, by a clock that nobody sets.
     pub fn ticks_ns(&self) -> u64 {
         (self.ticks)()
+    }
+
+    /// Lets that much time pass; none where the clock stands still.
+    pub fn pause(&self, time: Duration) {
+        if self.background.is_some() {
+            std::thread::sleep(time);
+        }
     }
 
     /// A random number, from which nothing follows for others.

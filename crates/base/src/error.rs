@@ -27,6 +27,8 @@ pub enum Kind {
     Exists,
     /// In use by somebody else.
     Busy,
+    /// In use on another machine.
+    Elsewhere,
     /// The caller's argument makes no sense.
     Invalid,
     /// A correct request for something that this version cannot do.
@@ -178,6 +180,7 @@ impl Error {
             Kind::NotFound => libc::ENOENT,
             Kind::Exists => libc::EEXIST,
             Kind::Busy => libc::EBUSY,
+            Kind::Elsewhere => libc::EREMOTEIO,
             Kind::Invalid => libc::EINVAL,
             Kind::Unsupported => libc::ENOTSUP,
             Kind::Encrypted | Kind::Permission => libc::EACCES,
@@ -245,6 +248,7 @@ impl Kind {
             libc::ENOENT => Kind::NotFound,
             libc::EEXIST => Kind::Exists,
             libc::EBUSY => Kind::Busy,
+            libc::EREMOTEIO => Kind::Elsewhere,
             libc::EINVAL => Kind::Invalid,
             libc::ENOTSUP => Kind::Unsupported,
             libc::EACCES | libc::EPERM => Kind::Permission,

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{bench, exporter, inspect, offline, output, serve, top, zdb, zfs, zilstat, zpool};
+use crate::{bench, exporter, inspect, offline, output, serve, top, zdb, zfs, zgenhostid, zilstat, zpool};
 
 /// One command of the program.
 struct Command {
@@ -32,6 +32,7 @@ const COMMANDS: &[Command] = &[
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),
+    link("zgenhostid", "give this machine the id that pools know it by", zgenhostid::run),
     Command {
         ends_with_reader: false,
         ..plain("exporter", "serve counters of all pools in use to Prometheus", exporter::run)
@@ -107,9 +108,9 @@ fn version(_: &[OsString]) -> ExitCode {
 fn list() -> String {
     let mut text = "Cenote: ZFS pools in user space\n\nusage: cenote COMMAND [ARGUMENT]...\n\n".to_owned();
     for command in COMMANDS.iter().filter(|command| !command.about.is_empty()) {
-        text += &format!("  {:9} {}\n", command.name, command.about);
+        text += &format!("  {:10} {}\n", command.name, command.about);
     }
     text += "\n'cenote help COMMAND' tells more. A link to this program that is named ";
-    text += "zpool, zfs or zdb is that command.\n";
+    text += "zpool, zfs, zdb or zgenhostid is that command.\n";
     text
 }

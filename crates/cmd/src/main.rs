@@ -13,6 +13,7 @@
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
 //! - [`panics`]: what a panic does.
+//! - [`zgenhostid`]: gives the machine an id.
 //! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
 //!   read their command lines.
 
@@ -31,6 +32,7 @@ mod time;
 mod top;
 mod zdb;
 mod zfs;
+mod zgenhostid;
 mod zilstat;
 mod zpool;
 

@@ -19,7 +19,7 @@ pub mod gather;
 mod get;
 mod history;
 mod history_text;
-mod hostid;
+pub mod hostid;
 pub mod import;
 pub mod io_report;
 mod iostat;

@@ -159,8 +159,10 @@ impl Txgs {
         let mut progress = self.progress();
         let Throttle { timeout, sync_at, .. } = progress.throttle;
         if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_at {
-            let enough =
-                |p: &mut Progress| p.stopped.is_none() && p.wanted < txg && p.dirty[txg as usize & 1] < sync_at;
+            let enough = |p: &mut Progress| {
+                let goes_on = p.stopped.is_none() && p.suspended.is_none();
+                goes_on && p.wanted < txg && p.dirty[txg as usize & 1] < sync_at
+            };
             progress = self.moved.wait_timeout_while(progress, timeout, enough);
         }
         progress.wanted >= txg || progress.dirty[txg as usize & 1] > 0
@@ -196,13 +198,18 @@ impl Txgs {
 
     /// For who syncs a group and cannot go on: waits until it is to be tried again. False if it never is.
     pub fn suspend(&self, why: &str, waits: bool) -> bool {
+        self.alarm(why, waits);
         let mut progress = self.progress();
-        progress.suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
-        self.moved.notify_all();
         while progress.stopped.is_none() && progress.suspended.as_ref().is_some_and(|suspended| !suspended.is_trying) {
             progress = self.wait(progress, None);
         }
         progress.stopped.is_none()
+    }
+
+    /// Suspends them, for who does not sync: who does finds out at its next step.
+    pub fn alarm(&self, why: &str, waits: bool) {
+        self.progress().suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
+        self.moved.notify_all();
     }
 
     /// Lets suspended groups go on, and waits until they do. Errors: `Io` if they are suspended again;

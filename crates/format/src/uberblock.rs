@@ -20,6 +20,13 @@ pub const MAGIC: u64 = 0x00ba_b10c;
 /// `mmp_magic` of an uberblock whose writer knew of multihost protection.
 pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 
+/// The most milliseconds between heartbeats that fit into the field.
+const INTERVAL_MS_MAX: u64 = 0xff_ffff;
+/// The highest number of a heartbeat.
+pub const SEQ_MAX: u64 = 0xffff;
+/// The most intervals without a heartbeat.
+const FAIL_INTERVALS_MAX: u64 = 0xffff;
+
 /// A checked uberblock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Uberblock {
@@ -106,8 +113,12 @@ impl Uberblock {
         let (native, _) = self.rootbp.as_bytes().as_chunks();
         words.extend(native.iter().map(|word| u64::from_le_bytes(*word)));
         let mmp = self.mmp.unwrap_or_default();
-        let field = |value: Option<u64>, bit: u64, shift: u32| value.map_or(0, |value| 1 << bit | value << shift);
-        let config = field(mmp.interval_ms, 0, 8) | field(mmp.seq, 1, 32) | field(mmp.fail_intervals, 2, 48);
+        let field = |value: Option<u64>, bit: u64, shift: u32, max: u64| {
+            value.map_or(0, |value| 1 << bit | value.min(max) << shift)
+        };
+        let config = field(mmp.interval_ms, 0, 8, INTERVAL_MS_MAX)
+            | field(mmp.seq, 1, 32, SEQ_MAX)
+            | field(mmp.fail_intervals, 2, 48, FAIL_INTERVALS_MAX);
         let tail = [self.software_version, MMP_MAGIC, mmp.delay_ns, config, self.checkpoint_txg, self.raidz_reflow];
         words.extend(tail);
         slot[..1024].fill(0);
@@ -117,6 +128,17 @@ impl Uberblock {
                 Endian::Big => word.to_be_bytes(),
             });
         }
+    }
+
+    /// Whether whoever wrote it guards the pool against other hosts.
+    pub fn is_guarded(&self) -> bool {
+        self.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
+    }
+
+    /// The same as the heartbeat of that number.
+    pub fn with_seq(&self, seq: u64) -> Uberblock {
+        let mmp = self.mmp.map(|mmp| Mmp { seq: Some(seq), ..mmp });
+        Uberblock { mmp, ..self.clone() }
     }
 
     /// Sorts the one in force last.
@@ -147,6 +169,9 @@ mod tests {
             uberblock.write(&mut slot);
             assert_eq!(slot[..bytes.len()], bytes[..]);
         }
+        let wide = Mmp { interval_ms: Some(u64::MAX), seq: Some(1), ..one.mmp.unwrap() };
+        Uberblock { mmp: Some(wide), ..one.clone() }.write(&mut slot);
+        assert_eq!(Uberblock::parse(&slot).unwrap().unwrap().mmp.unwrap().seq, Some(1), "no field spills over");
         assert_eq!(two, Uberblock { endian: Endian::Big, ..one });
         assert!(Uberblock::parse(&[0; 1024]).unwrap().is_none());
         assert!(Uberblock::parse(&le[..100]).is_err());

@@ -40,6 +40,8 @@ pub struct OpenOptions {
     pub is_temporary: bool,
     /// Which state to open.
     pub rewind: Rewind,
+    /// What [`Candidate::watch`] found, if it was called.
+    pub watched: Option<Uberblock>,
     /// Whether what intent logs have on devices that are gone is given up.
     pub without_log: bool,
     /// Bytes of blocks to keep in RAM; as many as memory and tunables allow if `None`.
@@ -52,6 +54,7 @@ impl Default for OpenOptions {
             name: None,
             is_temporary: false,
             rewind: Rewind::Newest,
+            watched: None,
             without_log: false,
             cache_bytes: Some(256 << 20),
         }

@@ -8,6 +8,7 @@
 //!
 //! Below is everything but the file system; above are the commands and the pool process.
 
+mod activity;
 mod candidate;
 pub mod check;
 mod dedup;

@@ -27,6 +27,7 @@ mod import;
 mod leaves;
 mod logs;
 mod missed;
+mod multihost;
 mod new;
 mod owner_quotas;
 mod props;
@@ -53,6 +54,7 @@ use leaves::Watch;
 pub use leaves::{Off, Open};
 pub use logs::{LogMoment, LogTotals};
 use missed::Missed;
+use multihost::Multihost;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use owner_quotas::KnownLimits;
 use space_maps::SpaceMaps;
@@ -82,6 +84,7 @@ pub struct LivePool {
     /// Held by who changes its vdevs.
     changing_vdevs: Mutex<()>,
     suspension: Arc<Suspension>,
+    multihost: Arc<Multihost>,
     /// What was written down of what leaves have missed.
     missed: Mutex<Missed>,
     /// What is known of their errors.
@@ -129,6 +132,7 @@ impl LivePool {
             memory,
             name: view.name().to_owned(),
             suspension: Arc::new(Suspension::new(view.name(), txgs.clone(), &properties)),
+            multihost: Arc::new(Multihost::new(env, &properties)),
             txgs,
             tree: view.tree().clone(),
             cache: mos.cache().clone(),
@@ -193,7 +197,8 @@ impl LivePool {
         loop {
             self.txgs.set_throttle(Throttle::of(&self.env, self.memory));
             let waited = self.txgs.wait_for_work();
-            let has_work = waited || self.has_tasks() || self.has_destroyed.load(Ordering::Relaxed);
+            let waits = self.multihost.lost().is_some() || self.txgs.suspended().is_some();
+            let has_work = waited || waits || self.has_tasks() || self.has_destroyed.load(Ordering::Relaxed);
             if self.ends.load(Ordering::Relaxed) {
                 return;
             }
@@ -211,6 +216,7 @@ impl LivePool {
         if let Some(why) = self.txgs.stopped() {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
+        self.suspension.persist(|_| self.multihost.check())?;
         let txg = self.txgs.close();
         self.env.failpoint("group closed");
         self.note_logged(txg);
@@ -280,6 +286,7 @@ impl LivePool {
             };
             context.write_config()
         })?;
+        self.multihost.end();
         self.cache.l2arc().close();
         self.ends.store(true, Ordering::Relaxed);
         self.txgs.stop("it is closed");
@@ -293,6 +300,7 @@ impl LivePool {
     /// Gives up what is not on disk: whoever waits gets an error.
     pub fn abandon(&self) {
         tracing::error!(pool = self.name, "what is not on disk is given up");
+        self.multihost.stop();
         self.txgs.stop("it is given up");
     }
 

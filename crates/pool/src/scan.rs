@@ -131,6 +131,27 @@ fn examine(path: &Path) -> Result<Vec<FoundDevice>> {
     FoundDevice::examine(name, Arc::new(FileDevice::open(name, OpenMode::ReadOnly)?))
 }
 
+/// The uberblocks of all labels of a device as they are now.
+pub(crate) fn uberblocks_of(device: &dyn Device) -> Vec<Uberblock> {
+    let labels: Vec<Label> = label::read_labels(device).labels.into_iter().flatten().collect();
+    let config = labels.iter().find_map(|label| NvList::unpack(label.config().ok()?).ok());
+    config.map_or(Vec::new(), |config| uberblocks(&labels, &config))
+}
+
+/// The uberblocks of all labels, each slot once; a configuration tells how large they are.
+fn uberblocks(labels: &[Label], config: &NvList) -> Vec<Uberblock> {
+    let ashift = config.opt_list("vdev_tree").and_then(|tree| tree.opt_u64("ashift")).unwrap_or(0);
+    let mut all: Vec<Uberblock> = Vec::new();
+    for slot in labels.iter().flat_map(|label| label.uberblocks(ashift.min(16) as u32)) {
+        if let Some(uberblock) = slot.bytes.ok().and_then(|bytes| Uberblock::parse(bytes).ok().flatten())
+            && !all.contains(&uberblock)
+        {
+            all.push(uberblock);
+        }
+    }
+    all
+}
+
 /// The device, if any of its four labels is good.
 fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
     let labels: Vec<Label> = label::read_labels(&*device).labels.into_iter().flatten().collect();
@@ -139,15 +160,7 @@ fn read_labels(path: &str, device: Arc<dyn Device>) -> Option<FoundDevice> {
     let good_labels = configs.len();
     let guids: Vec<u64> = configs.iter().filter_map(|config| config.opt_u64("guid")).collect();
     let config = configs.into_iter().max_by_key(|config| config.opt_u64("txg").unwrap_or(0))?;
-    let ashift = config.opt_list("vdev_tree").and_then(|tree| tree.opt_u64("ashift")).unwrap_or(0);
-    let mut uberblocks: Vec<Uberblock> = Vec::new();
-    for slot in labels.iter().flat_map(|label| label.uberblocks(ashift.min(16) as u32)) {
-        if let Some(uberblock) = slot.bytes.ok().and_then(|bytes| Uberblock::parse(bytes).ok().flatten())
-            && !uberblocks.contains(&uberblock)
-        {
-            uberblocks.push(uberblock);
-        }
-    }
+    let uberblocks = uberblocks(&labels, &config);
     let guids_before = guids.into_iter().filter(|guid| Some(*guid) != config.opt_u64("guid")).collect();
     Some(FoundDevice { path: path.to_owned(), device, config, guids_before, good_labels, uberblocks })
 }

@@ -22,7 +22,7 @@ use base::{AlignedBuf, Endian, Error, Result};
 use codec::checksum::{Checksum, embedded};
 use device::{Device, Read, read_batch};
 
-pub use write::{clear, clear_sound, initialize, write_config, write_uberblock};
+pub use write::{clear, clear_sound, initialize, write_config, write_heartbeat, write_uberblock};
 
 /// Labels of a device.
 pub const COUNT: usize = 4;
@@ -103,6 +103,11 @@ fn offset_of(device: &dyn Device, number: usize) -> Result<u64> {
 /// Size of a slot of the uberblock ring, in bytes.
 pub fn slot_bytes(ashift: u32) -> usize {
     1 << ashift.clamp(10, 13)
+}
+
+/// Slots of the uberblock ring.
+pub fn slot_count(ashift: u32) -> usize {
+    (LABEL_BYTES as usize - RING_AT) / slot_bytes(ashift)
 }
 
 impl Label {

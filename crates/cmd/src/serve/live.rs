@@ -120,6 +120,11 @@ impl ServedPool {
         self.live().ok()?.suspended()
     }
 
+    /// Whether it is suspended because another host may have it.
+    pub fn is_lost(&self) -> bool {
+        self.live().is_ok_and(|live| live.is_lost())
+    }
+
     /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
     pub fn wait_resumed(&self) -> Result<()> {
         self.live()?.wait_resumed()

@@ -228,6 +228,7 @@ impl Served {
             }
         };
         report.suspended = suspended.map(|waits| match waits {
+            _ if self.pool.is_lost() => Suspended::Multihost,
             true => Suspended::Wait,
             false => Suspended::Continue,
         });

@@ -2,6 +2,9 @@
 
 use std::io::Read;
 
+/// Where it is kept: four bytes in the machine's byte order.
+pub const FILE: &str = "/etc/hostid";
+
 /// The id; 0 if none is set. Environment variable `ZFS_HOSTID` has precedence, for tests.
 pub fn system() -> u64 {
     const MASK: u64 = 0xffff_ffff;
@@ -12,11 +15,13 @@ pub fn system() -> u64 {
     if let Some(id) = std::env::var("ZFS_HOSTID").ok().and_then(parse) {
         return id & MASK;
     }
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/spl/hostid").ok();
-    match kernel.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {
-        Some(id) if id != 0 => id & MASK,
-        _ => from_file().unwrap_or(0),
-    }
+    // OpenZFS's module, if it is loaded, must know it by the same one
+    let module = |file: &str| std::fs::read_to_string(file).ok();
+    let of_module = module("/sys/module/spl/parameters/spl_hostid")
+        .and_then(parse)
+        .filter(|id| *id != 0)
+        .or_else(|| u64::from_str_radix(module("/proc/sys/kernel/spl/hostid")?.trim(), 16).ok().filter(|id| *id != 0));
+    of_module.map_or_else(|| from_file().unwrap_or(0), |id| id & MASK)
 }
 
 /// Id and name of this machine, as pools note who has them.
@@ -25,9 +30,8 @@ pub fn host() -> (u64, String) {
     (system(), name.unwrap_or_default())
 }
 
-/// Four bytes in the machine's byte order.
 fn from_file() -> Option<u64> {
     let mut bytes = [0; 4];
-    std::fs::File::open("/etc/hostid").ok()?.read_exact(&mut bytes).ok()?;
+    std::fs::File::open(FILE).ok()?.read_exact(&mut bytes).ok()?;
     Some(u32::from_ne_bytes(bytes).into())
 }

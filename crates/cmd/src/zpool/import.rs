@@ -14,10 +14,10 @@ mod show;
 
 use std::ffi::OsString;
 
-use base::Env;
-use pool::PoolState;
+use base::{Env, Error, Kind};
+use pool::{Candidate, PoolState};
 
-use super::{Done, Stop, pools};
+use super::{Done, Stop, hostid, pools};
 use crate::serve::daemon;
 
 pub use args::ImportArgs;
@@ -32,15 +32,17 @@ pub fn run(args: &[OsString]) -> Done {
     }
     let env = Env::real();
     let found = find::find(&env, &args)?;
-    let wanted = found.iter().filter(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
+    let is_wanted = |candidate: &&Candidate| (candidate.state == PoolState::Destroyed) == args.destroyed;
+    let wanted: Vec<&Candidate> = found.iter().filter(is_wanted).collect();
+    let watched = if args.all { Vec::new() } else { watch(&env, &wanted) };
     let mut all_well = true;
     let mut is_first = true;
-    for candidate in wanted {
+    for (number, candidate) in wanted.into_iter().enumerate() {
         if args.all {
             let one = ImportArgs { all: false, pool: Some(candidate.guid.to_string()), ..args.clone() };
             all_well &= start(&one)?;
         } else {
-            print!("{}{}", if is_first { "" } else { "\n" }, show::text(&env, candidate, &args));
+            print!("{}{}", if is_first { "" } else { "\n" }, show::text(&env, candidate, &args, &watched[number]));
         }
         is_first = false;
     }
@@ -48,6 +50,20 @@ pub fn run(args: &[OsString]) -> Done {
         eprintln!("no pools available to import");
     }
     Ok(all_well)
+}
+
+/// Watches those that are guarded, all at the same time, as each may take half a minute.
+fn watch(env: &Env, candidates: &[&Candidate]) -> Vec<show::Watched> {
+    let hostid = hostid::system();
+    let lost = || Err(Error::new(Kind::Io, "the thread that watches has panicked"));
+    std::thread::scope(|scope| {
+        let watch = |candidate: &&Candidate| {
+            let candidate = (*candidate).clone();
+            scope.spawn(move || candidate.watch(env, hostid))
+        };
+        let threads: Vec<_> = candidates.iter().map(watch).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+    })
 }
 
 fn start(args: &ImportArgs) -> Done {

@@ -80,7 +80,6 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
             Err(format!("comment must not exceed {COMMENT_BYTES_MAX} characters"))
         }
         "multihost" if value == "on" && hostid::system() == 0 => Err("requires a non-zero system hostid".to_owned()),
-        "multihost" if value == "on" => Err("this version of Cenote does not guard pools by multihost".to_owned()),
         _ => Ok(()),
     }
 }

@@ -17,6 +17,10 @@ pub enum Reason {
     RebuildScrub,
     /// It was last in use on another machine.
     HostidMismatch,
+    /// It is guarded, and another machine has it.
+    HostidActive,
+    /// It is guarded, and this machine has no id.
+    HostidRequired,
     /// Its version is not known.
     VersionNewer,
     /// Features that are not known forbid reading.
@@ -68,6 +72,10 @@ pub enum Reason {
 pub struct Importing {
     /// Whether its labels say that it is in use on a machine with another host id.
     pub is_elsewhere: bool,
+    /// It is guarded by property multihost, and another machine has it.
+    pub is_active: bool,
+    /// It is guarded by property multihost, and this machine has no id.
+    pub lacks_hostid: bool,
     /// Whether all that forbids opening it is needed for writing only.
     pub is_readable: bool,
 }
@@ -77,6 +85,12 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     let root = &pool.root;
     if let Some(reason) = scan_reason(pool) {
         return reason;
+    }
+    if importing.is_some_and(|importing| importing.lacks_hostid) {
+        return Reason::HostidRequired;
+    }
+    if importing.is_some_and(|importing| importing.is_active) {
+        return Reason::HostidActive;
     }
     if importing.is_some_and(|importing| importing.is_elsewhere) {
         return Reason::HostidMismatch;
@@ -197,9 +211,9 @@ impl Reason {
             Reason::CorruptData => "ZFS-8000-8A",
             Reason::FailingDev => "ZFS-8000-9P",
             Reason::VersionNewer => "ZFS-8000-A5",
-            Reason::HostidMismatch => "ZFS-8000-EY",
+            Reason::HostidMismatch | Reason::HostidActive | Reason::HostidRequired => "ZFS-8000-EY",
             Reason::BadLog => "ZFS-8000-K4",
-            Reason::IoFailure(Suspended::Wait) => "ZFS-8000-HC",
+            Reason::IoFailure(Suspended::Wait | Suspended::Multihost) => "ZFS-8000-HC",
             Reason::IoFailure(Suspended::Continue) => "ZFS-8000-JQ",
             Reason::Errata(_) => "ZFS-8000-ER",
             _ => return None,
@@ -305,6 +319,10 @@ impl Reason {
                 "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
                 "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
             ),
+            Reason::IoFailure(Suspended::Multihost) => (
+                "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the pool undetected.",
+                "Make sure the pool's devices are connected, then reboot your system and\n\timport the pool or run 'zpool clear' to resume the pool.",
+            ),
             Reason::IoFailure(_) => (
                 "One or more devices are faulted in response to IO failures.",
                 "Make sure the affected devices are connected, then run 'zpool clear'.",
@@ -321,7 +339,7 @@ impl Reason {
                 "One or more devices are missing from the system.",
                 "Attach the missing device and online it using 'zpool online'.",
             ),
-            Reason::Ok | Reason::Errata(_) => ("", ""),
+            Reason::HostidActive | Reason::HostidRequired | Reason::Ok | Reason::Errata(_) => ("", ""),
         }
     }
 }

@@ -88,6 +88,8 @@ pub enum Suspended {
     Wait,
     /// It is an I/O error.
     Continue,
+    /// Another host may have it: everybody waits.
+    Multihost,
 }
 
 /// Space of a pool, in bytes: of its data, special and dedup devices together.
@@ -203,6 +205,7 @@ pub enum Aux {
     BadLabel,
     VersionNewer,
     UnsupFeat,
+    Active,
     Spared,
     ErrExceeded,
     BadLog,
@@ -360,7 +363,7 @@ impl Aux {
             Aux::BadLabel => "invalid label",
             Aux::VersionNewer => "newer version",
             Aux::UnsupFeat => "unsupported feature(s)",
-            Aux::Spared => "currently in use",
+            Aux::Active | Aux::Spared => "currently in use",
             Aux::ErrExceeded => "too many errors",
             Aux::BadLog => "bad intent log",
             Aux::External => "external device fault",
@@ -381,6 +384,7 @@ impl Aux {
             Aux::BadLabel => "BAD_LABEL",
             Aux::VersionNewer => "VERSION_NEWER",
             Aux::UnsupFeat => "UNSUP_FEAT",
+            Aux::Active => "ACTIVE",
             Aux::Spared => "SPARED",
             Aux::ErrExceeded => "ERR_EXCEEDED",
             Aux::BadLog => "BAD_LOG",

@@ -63,13 +63,20 @@ const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
 impl LivePool {
     /// Opens a pool to be changed, from devices that are open for writing.
     ///
-    /// Errors: as from [`Pool::open`]; `ReadOnly` naming what forbids writing: features, an old version.
+    /// One that is guarded by property `multihost` is watched first if nobody has done so, and claimed.
+    ///
+    /// Errors: as from [`Pool::open`]; `Elsewhere` if another host has it; `ReadOnly` naming what forbids writing: features, an old version.
     pub fn import(
         env: &Env,
         candidate: &Candidate,
         options: &OpenOptions,
         host: (u64, String),
     ) -> Result<Arc<LivePool>> {
+        let watched = match &options.watched {
+            Some(watched) => Some(watched.clone()),
+            None => candidate.watch(env, host.0)?,
+        };
+        watched.map_or(Ok(()), |watched| candidate.claim(env, &watched))?;
         let pool = Pool::open(env, candidate, options)?;
         let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
         LivePool::of(env, pool, name, host, options).in_pool(&candidate.name)
@@ -113,6 +120,8 @@ impl LivePool {
         // what a log has been given since the last group is none of the future's
         let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, u64::max);
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
+        live.multihost.synced(&uberblock, live.tree.hearts().len());
+        live.guard();
         // what destroyed heads left may still wait
         live.has_destroyed.store(true, Ordering::Relaxed);
         // readers and the writer share one cache from now on

@@ -71,7 +71,7 @@ impl Watched {
 impl LivePool {
     /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
     /// lets the pool go on if it is suspended. Leaves that are offline stay so. Errors: `NotFound`; `Io` if the
-    /// pool is suspended again; `Suspended` if it is stopped.
+    /// pool is suspended again; `Suspended` if it is stopped; `Elsewhere` if another host has it by now.
     pub fn clear(&self, vdev: Option<u64>, open: Open<'_>) -> Result<()> {
         let tree = &self.tree;
         let caches = self.cache.l2arc().reports();
@@ -101,6 +101,7 @@ impl LivePool {
             // nobody waits for it: devices may fail again
             self.run_later(|context| context.write_config());
         }
+        self.take_back()?;
         self.txgs.resume()
     }
 

@@ -41,6 +41,8 @@ impl LivePool {
 impl SyncContext<'_> {
     fn store_property(&self, name: &str, value: &PropertyValue) -> Result<()> {
         self.pool.suspension.note_property(name, value);
+        self.pool.multihost.note_property(name, value);
+        self.pool.guard();
         let change = &self.change;
         let table = change.number(DIRECTORY, TABLE)?;
         if *value == PropertyValue::Text(String::new()) {

@@ -73,16 +73,28 @@ impl Suspension {
         outcome
     }
 
+    /// Suspends the pool, for who does not sync: who does waits before its next step.
+    pub(super) fn raise(&self, why: &str) {
+        let mode = self.failmode.load(Ordering::Relaxed);
+        self.end_if_panic(mode, why);
+        tracing::error!(pool = self.pool, "the pool is suspended: {why}");
+        self.txgs.alarm(why, mode != CONTINUE);
+    }
+
+    fn end_if_panic(&self, mode: u64, why: &str) {
+        if mode == PANIC {
+            tracing::error!(pool = self.pool, "ends at once, as failmode is panic: {why}");
+            std::process::abort();
+        }
+    }
+
     /// Suspends the pool until somebody resumes it. False if that will not happen.
     pub(super) fn wait(&self, error: &Error) -> bool {
         if !self.can_wait() {
             return false;
         }
         let mode = self.failmode.load(Ordering::Relaxed);
-        if mode == PANIC {
-            tracing::error!(pool = self.pool, "ends at once, as failmode is panic: {error}");
-            std::process::abort();
-        }
+        self.end_if_panic(mode, &error.to_string());
         tracing::error!(pool = self.pool, "the pool is suspended: {error}");
         let goes_on = self.txgs.suspend(&error.to_string(), mode != CONTINUE);
         if goes_on {

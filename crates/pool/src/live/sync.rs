@@ -229,7 +229,7 @@ impl LivePool {
             timestamp_s: self.env.now_s(),
             rootbp: self.mos.rootbp(),
             software_version: 5000,
-            mmp: Some(Default::default()),
+            mmp: Some(self.multihost.fields()),
             checkpoint_txg: 0,
             raidz_reflow: 0,
         };
@@ -240,7 +240,11 @@ impl LivePool {
             self.config().is_dirty = false;
             self.write_and_flush(&|| self.tree.write_labels(&[0, 2], &label_of))?;
         }
-        self.write_and_flush(&|| self.tree.write_uberblock(&uberblock))?;
+        self.write_and_flush(&|| {
+            self.multihost.allow(&uberblock)?;
+            self.tree.write_uberblock(&uberblock)
+        })?;
+        self.multihost.synced(&uberblock, self.tree.hearts().len());
         if config.is_dirty {
             self.write_and_flush(&|| self.tree.write_labels(&[1, 3], &label_of))?;
         }

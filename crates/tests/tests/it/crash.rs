@@ -64,7 +64,7 @@ fn devices(recording: &Arc<Recording>) -> Vec<Arc<dyn Device>> {
     recording.devices().into_iter().map(|device| device as Arc<dyn Device>).collect()
 }
 
-fn blank(layout: Layout) -> Vec<SparseDevice> {
+pub(super) fn blank(layout: Layout) -> Vec<SparseDevice> {
     (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES)).collect()
 }
 

@@ -60,7 +60,7 @@ fn reopen(dir: &Path) -> Pool {
 }
 
 /// Lets zdb verify every block and every object, if it is there.
-fn judge(dir: &Path) {
+pub(super) fn judge(dir: &Path) {
     if let Some((is_well, text)) = zdb(dir, &["-bcc"]) {
         assert!(is_well && text.contains("No leaks"), "{text}");
         let (is_well, text) = zdb(dir, &["-dddd"]).unwrap();

@@ -8,6 +8,7 @@ mod files;
 mod golden;
 mod live;
 mod log;
+mod multihost;
 mod names;
 mod redundancy;
 mod replay;

@@ -15,7 +15,7 @@ use device::meter::Purpose;
 use device::{Device, Write, write_batch};
 use format::uberblock::Uberblock;
 
-use super::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, read_label, slot_bytes};
+use super::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, read_label, slot_bytes, slot_count};
 use crate::tree::{Tree, Vdev};
 
 /// A part of a label that is to be written.
@@ -71,6 +71,12 @@ pub fn write_uberblock(device: &dyn Device, uberblock: &Uberblock, ashift: u32) 
     put(device, &uberblock_parts(device, uberblock, ashift)?)
 }
 
+/// Writes the uberblock into the slot of label `number` (0 to 3) that is kept for heartbeats. Errors as of
+/// [`initialize`].
+pub fn write_heartbeat(device: &dyn Device, number: usize, uberblock: &Uberblock, ashift: u32) -> Result<()> {
+    put(device, &[heartbeat_part(device, number, uberblock, ashift)?])
+}
+
 fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<Vec<Part>> {
     let room = RING_AT - CONFIG_AT;
     if packed.len() > room - embedded::TAIL_LEN {
@@ -83,9 +89,16 @@ fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<V
 
 fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift: u32) -> Result<Vec<Part>> {
     let size = slot_bytes(ashift);
-    let slots = (LABEL_BYTES as usize - RING_AT) / size;
+    // the last one is kept for heartbeats
+    let slots = slot_count(ashift) - usize::from(uberblock.is_guarded());
     let at = RING_AT + (uberblock.txg % slots as u64) as usize * size;
     (0..COUNT).map(|label| sealed(device, label, at, size, uberblock.endian, |slot| uberblock.write(slot))).collect()
+}
+
+fn heartbeat_part(device: &dyn Device, label: usize, uberblock: &Uberblock, ashift: u32) -> Result<Part> {
+    let size = slot_bytes(ashift);
+    let at = RING_AT + (slot_count(ashift) - 1) * size;
+    sealed(device, label, at, size, uberblock.endian, |slot| uberblock.write(slot))
 }
 
 /// `len` bytes that begin `at` bytes into a label, filled by `fill` and with their checksum.
@@ -130,6 +143,34 @@ impl Tree {
             return Ok(());
         }
         Err(error.unwrap_or_else(|| Error::new(ErrorKind::Missing, "no device is there for the uberblock")))
+    }
+
+    /// Writes the uberblock into the slot of label `number` (0 to 3) of a leaf that is kept for heartbeats. Its errors
+    /// are not counted. Errors: those of the device; [`ErrorKind::Missing`] if the leaf is not there.
+    pub fn write_heartbeat(&self, guid: u64, number: usize, uberblock: &Uberblock) -> Result<()> {
+        let (device, ashift) = self.heart_of(guid)?;
+        write_heartbeat(device, number, uberblock, ashift)
+    }
+
+    /// The uberblock in that slot now; `None` if there is none.
+    pub fn read_heartbeat(&self, guid: u64, number: usize) -> Result<Option<Uberblock>> {
+        let (device, ashift) = self.heart_of(guid)?;
+        let label = read_label(device, number)?;
+        let last = label.uberblocks(ashift).find(|slot| slot.slot + 1 == slot_count(ashift));
+        Ok(last.and_then(|slot| Uberblock::parse(slot.bytes.ok()?).ok().flatten()))
+    }
+
+    /// The device of a leaf that takes heartbeats, and the ashift of its labels.
+    fn heart_of(&self, guid: u64) -> Result<(&dyn Device, u32)> {
+        let leaf = self.leaf(guid);
+        let found = leaf.and_then(|leaf| Some((leaf.readable_device()?, self.top_of(leaf).ashift())));
+        found.ok_or_else(|| Error::new(ErrorKind::Missing, "the device is not there"))
+    }
+
+    /// Guids of the leaves that take heartbeats.
+    pub fn hearts(&self) -> Vec<u64> {
+        let takes = |vdev: &&Vdev| vdev.is_leaf() && vdev.readable_device().is_some();
+        self.iter().filter(takes).map(Vdev::guid).collect()
     }
 
     /// Writes its configuration, an XDR list that `config_of` makes, into those labels of `which` (0

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind};
 use pool::{Candidate, OpenOptions, Pool, PoolState};
 
-use super::super::{Stop, hostid, pools};
+use super::super::{Stop, hostid, one_line, pools};
 use super::{ImportArgs, args, find, show};
 use crate::serve::daemon::Notify;
 use crate::serve::live::{self, ServedPool};
@@ -36,10 +36,11 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         None => format!("cannot import '{name}': {why}"),
         Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
     };
-    let options = OpenOptions {
+    let mut options = OpenOptions {
         name: Some(name.clone()),
         is_temporary: args.temporary,
         rewind: args.wanted_state(),
+        watched: None,
         without_log: args.missing_log,
         cache_bytes: None,
     };
@@ -49,6 +50,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
             Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
             _ => failed(&e.to_string()),
         })?;
+        options.watched = candidate.watch(env, hostid::system()).map_err(|e| failed(&in_use(&e, &candidate)))?;
         let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
         check_logs(&pool, args, notify, &failed)?;
         (pool, locks)
@@ -79,9 +81,26 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
             failed("unsupported version or feature")
         }
         Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+        Kind::Elsewhere => failed(&in_use(&e, &candidate)),
         _ => refusal(&e, notify, &failed),
     })?;
     Ok(Some(Acquired { pool, locks }))
+}
+
+/// Why a guarded pool cannot be had.
+fn in_use(error: &Error, candidate: &Candidate) -> String {
+    match error.kind() {
+        Kind::Elsewhere if hostid::system() == 0 => "pool has the multihost property on and the\n\
+             system's hostid is not set. Set a unique system hostid with the zgenhostid(8) command."
+            .to_owned(),
+        Kind::Elsewhere => format!(
+            "pool is imported on host '{}' (hostid={:x}).\n\
+             Export the pool on the other system, then run 'zpool import'.",
+            one_line(candidate.hostname.as_deref().unwrap_or("<unknown>")),
+            candidate.hostid.unwrap_or(0)
+        ),
+        _ => error.to_string(),
+    }
 }
 
 /// What can be said before the pool is opened.

@@ -1,6 +1,7 @@
 //! What `zpool import` tells of a pool that could be imported, or could not.
 
 use base::{Env, Kind};
+use format::uberblock::Uberblock;
 use pool::{Candidate, OpenOptions, Pool, PoolState, Rewind};
 use vdev::{Spec, Tree};
 
@@ -15,8 +16,8 @@ use super::ImportArgs;
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// All lines about one pool.
-pub fn text(env: &Env, candidate: &Candidate, args: &ImportArgs) -> String {
-    let look = look(env, candidate, args);
+pub fn text(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) -> String {
+    let look = look(env, candidate, args, watched);
     let comment = candidate.label.opt_str("comment");
     lines(&look, candidate, comment)
 }
@@ -29,7 +30,10 @@ struct Look {
     features: Vec<(String, String)>,
 }
 
-fn look(env: &Env, candidate: &Candidate, args: &ImportArgs) -> Look {
+/// What came of watching a pool that is guarded.
+pub type Watched = base::Result<Option<Uberblock>>;
+
+fn look(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) -> Look {
     let rewind = match args.txg {
         Some(txg) => Rewind::Exactly(txg),
         None => args.txg_max.map_or(Rewind::Newest, Rewind::AtMost),
@@ -68,7 +72,13 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportArgs) -> Look {
         (report.root.state, report.root.aux) = (State::CantOpen, Aux::VersionNewer);
     }
     report.root.kind = "root".to_owned();
-    let importing = Importing { is_elsewhere: is_elsewhere(candidate), is_readable };
+    let is_refused = watched.is_err();
+    if is_refused {
+        (report.root.state, report.root.aux) = (State::CantOpen, Aux::Active);
+    }
+    let lacks_hostid = is_refused && hostid::system() == 0;
+    let is_elsewhere = is_elsewhere(candidate);
+    let importing = Importing { is_elsewhere, is_active: is_refused && !lacks_hostid, lacks_hostid, is_readable };
     let reason = reason::of(&report, Some(importing));
     Look { pool: report, reason, features }
 }
@@ -121,7 +131,15 @@ fn lines(look: &Look, candidate: &Candidate, comment: Option<&str>) -> String {
             text += &unknown_features(&look.features);
         }
     }
-    text += &format!("{indent}action: {}\n", action(look.reason, root.state, indent));
+    let action = match look.reason {
+        Reason::HostidActive => format!(
+            "The pool must be exported from {} (hostid={:x})\n\t{indent}before it can be safely imported.",
+            one_line(candidate.hostname.as_deref().unwrap_or("<unknown>")),
+            candidate.hostid.unwrap_or(0)
+        ),
+        reason => action(reason, root.state, indent),
+    };
+    text += &format!("{indent}action: {action}\n");
     if let Some(comment) = comment {
         text += &format!("comment: {}\n", one_line(comment));
     }
@@ -186,6 +204,11 @@ fn status(reason: Reason, indent: &str) -> Option<String> {
              \t{indent}feature(s) not supported on this system:"
         ),
         Reason::HostidMismatch => "The pool was last accessed by another system.".to_owned(),
+        Reason::HostidActive => "The pool is currently imported by another system.".to_owned(),
+        Reason::HostidRequired => format!(
+            "The pool has the multihost property on.  It cannot\n\
+             \t{indent}be safely imported when the system hostid is not set."
+        ),
         Reason::FaultedDevR | Reason::FaultedDevNr => "One or more devices are faulted.".to_owned(),
         Reason::BadLog => "An intent log record cannot be read.".to_owned(),
         Reason::Resilvering => "One or more devices were being resilvered.".to_owned(),
@@ -229,6 +252,7 @@ fn action(reason: Reason, state: State, indent: &str) -> String {
         (_, Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum) => {
             format!("The pool cannot be imported. Attach the missing\n\t{indent}devices and try again.")
         }
+        (_, Reason::HostidRequired) => "Set a unique system hostid with the zgenhostid(8) command.".to_owned(),
         _ => "The pool cannot be imported due to damaged devices or data.".to_owned(),
     }
 }

@@ -1,0 +1,336 @@
+//! Property `multihost`: heartbeats, by which other hosts see that the pool is in use.
+//!
+//! ```text
+//!   thread `mmp`   one leaf after the other: is the last heartbeat still there? ─▶ the next one
+//!                     └── another host's   └── none got through for too long ──▶ lost
+//!   whoever syncs  before a group, and before its uberblock: lost, or overdue? ──▶ suspended
+//!   zpool clear    does another host use it? ──▶ goes on
+//! ```
+//!
+//! A heartbeat is the uberblock in force with the time of day and a number that grows within the second, in the last
+//! slot of a ring. How long the pool may be without one is in every uberblock: whoever wants to import it waits for
+//! longer ([`crate::activity`]). So a process that was stopped for longer must not write an uberblock when it goes on,
+//! and does not: it looks at its clock first.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{Condvar, Env, Error, Kind, Mutex, Result};
+use dsl::PropertyValue;
+use format::uberblock::{Mmp, Uberblock};
+use vdev::{Tree, label};
+
+use super::LivePool;
+use crate::activity::{self, fail_intervals, interval_ms};
+use crate::scan::uberblocks_of;
+
+/// The heartbeats of a pool.
+pub(super) struct Multihost {
+    env: Env,
+    is_on: AtomicBool,
+    has_thread: AtomicBool,
+    heart: Mutex<Heart>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Heart {
+    /// The uberblock in force, as the last heartbeat had it.
+    uberblock: Option<Uberblock>,
+    /// What was tried to be written since: it may be on a device, whatever the device said.
+    tried: Vec<Uberblock>,
+    /// Number of the next heartbeat within the second.
+    seq: u64,
+    /// When an uberblock was last written, by [`Env::ticks_ns`].
+    last_ns: u64,
+    /// About how far they are apart.
+    delay_ns: u64,
+    /// How many there were: whose turn it is.
+    count: usize,
+    /// By guid of the leaf: label and content of its last heartbeat.
+    left: HashMap<u64, (usize, Uberblock)>,
+    /// Why the pool may be another host's by now.
+    lost: Option<&'static str>,
+    is_beating: bool,
+    ends: bool,
+}
+
+/// Uberblocks that failed to be written, of which any may be the newest on disk: the last ones.
+const TRIED_MAX: usize = 256;
+
+/// Why a pool is lost.
+const DELAYED: &str = "multihost writes failed or were delayed";
+const FOREIGN: &str = "another host has written to it";
+
+impl Multihost {
+    /// For a pool with those stored properties.
+    pub(super) fn new(env: &Env, properties: &[(String, PropertyValue)]) -> Multihost {
+        let (is_on, has_thread, changed) = Default::default();
+        let multihost = Multihost { env: env.clone(), is_on, has_thread, heart: Mutex::default(), changed };
+        properties.iter().for_each(|(name, value)| multihost.note_property(name, value));
+        multihost
+    }
+
+    /// A property of the pool is set.
+    pub(super) fn note_property(&self, name: &str, value: &PropertyValue) {
+        if name != "multihost" {
+            return;
+        }
+        let mut heart = self.heart.lock();
+        self.is_on.store(matches!(value, PropertyValue::Number(1)), Ordering::Relaxed);
+        heart.start(&self.env);
+        self.changed.notify_all();
+    }
+
+    fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// What the next uberblock says of it.
+    pub(super) fn fields(&self) -> Mmp {
+        match self.is_on() {
+            false => Mmp::default(),
+            true => self.fields_with(self.heart.lock().delay_ns, 0),
+        }
+    }
+
+    fn fields_with(&self, delay_ns: u64, seq: u64) -> Mmp {
+        Mmp {
+            delay_ns: delay_ns.max(1),
+            interval_ms: Some(interval_ms(&self.env)),
+            seq: Some(seq),
+            fail_intervals: Some(fail_intervals(&self.env)),
+        }
+    }
+
+    /// For who is about to write an uberblock. Errors: `Io` if the pool may be another host's by now.
+    pub(super) fn allow(&self, uberblock: &Uberblock) -> Result<()> {
+        self.check()?;
+        self.heart.lock().tries(uberblock);
+        Ok(())
+    }
+
+    /// A group's uberblock is on disk.
+    pub(super) fn synced(&self, uberblock: &Uberblock, leaves: usize) {
+        let mut heart = self.heart.lock();
+        heart.seq = 1;
+        heart.has_written(uberblock, &self.env, leaves);
+    }
+
+    /// Why the pool may be another host's, if it may.
+    pub(super) fn lost(&self) -> Option<&'static str> {
+        self.heart.lock().lost
+    }
+
+    /// For who is about to sync a group. Errors: `Io` if the pool may be another host's by now.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut heart = self.heart.lock();
+        if self.is_on()
+            && self.has_thread.load(Ordering::Relaxed)
+            && heart.lost.is_none()
+            && heart.is_overdue(&self.env)
+        {
+            heart.lost = Some(DELAYED);
+        }
+        heart.lost.map_or(Ok(()), |why| Err(Error::new(Kind::Io, why)))
+    }
+
+    /// Nobody else has the pool: heartbeats go on.
+    fn forgive(&self) {
+        let mut heart = self.heart.lock();
+        heart.lost = None;
+        heart.start(&self.env);
+        self.changed.notify_all();
+    }
+
+    /// No heartbeat begins any more.
+    pub(super) fn stop(&self) {
+        self.heart.lock().ends = true;
+        self.changed.notify_all();
+    }
+
+    /// No heartbeat is written any more when this returns.
+    pub(super) fn end(&self) {
+        self.stop();
+        let mut heart = self.heart.lock();
+        while heart.is_beating {
+            heart = self.changed.wait(heart);
+        }
+    }
+}
+
+impl Heart {
+    fn start(&mut self, env: &Env) {
+        self.last_ns = env.ticks_ns();
+        self.delay_ns = interval_ms(env) * 1_000_000;
+        self.left.clear();
+    }
+
+    fn is_overdue(&self, env: &Env) -> bool {
+        let fails = fail_intervals(env);
+        let since_ns = env.ticks_ns().saturating_sub(self.last_ns);
+        fails != 0 && since_ns > fails.saturating_mul(interval_ms(env)).saturating_mul(1_000_000)
+    }
+
+    fn tries(&mut self, uberblock: &Uberblock) {
+        if self.tried.len() == TRIED_MAX {
+            self.tried.remove(0);
+        }
+        self.tried.push(uberblock.clone());
+    }
+
+    /// An uberblock was written. Their distance is a decaying mean, in which long waits show at once.
+    fn has_written(&mut self, uberblock: &Uberblock, env: &Env, leaves: usize) {
+        // a heartbeat may come later than the next group
+        if self.uberblock.as_ref().is_none_or(|current| current.txg <= uberblock.txg) {
+            self.uberblock = Some(uberblock.clone());
+        }
+        self.tried.clear();
+        let now_ns = env.ticks_ns();
+        let delay_ns = now_ns.saturating_sub(self.last_ns);
+        let least_ns = interval_ms(env) * 1_000_000 / leaves.max(1) as u64;
+        self.delay_ns = match delay_ns < self.delay_ns {
+            true => ((delay_ns + self.delay_ns * 127) / 128).max(least_ns),
+            false => delay_ns,
+        };
+        self.last_ns = now_ns;
+    }
+
+    /// Whether what is where we left `ours` is the sign of life of a host that has the pool, too. One that only tries to
+    /// import it writes the same uberblock with other numbers, and gives up when it sees our next one.
+    fn is_foreign(&self, ours: &Uberblock, now: &Uberblock) -> bool {
+        let latest = self.uberblock.as_ref().unwrap_or(ours);
+        let has_gone_on = (now.txg, now.timestamp_s) > (latest.txg, latest.timestamp_s);
+        let is_another = now.txg == latest.txg && now.rootbp != latest.rootbp;
+        !self.is_ours(now) && now.rank() > ours.rank() && (has_gone_on || is_another)
+    }
+
+    /// Whether the newest uberblock on disk was not written here; an older one may be all that is left of ours.
+    fn is_beyond_ours(&self, now: &Uberblock) -> bool {
+        let is_beyond = |ours: &Uberblock| now.rank() > ours.rank() || now.txg == ours.txg && now.rootbp != ours.rootbp;
+        !self.is_ours(now) && self.uberblock.as_ref().is_none_or(is_beyond)
+    }
+
+    fn is_ours(&self, now: &Uberblock) -> bool {
+        self.uberblock.as_ref() == Some(now) || self.tried.contains(now)
+    }
+}
+
+impl LivePool {
+    /// Starts the thread that writes heartbeats if the pool is guarded.
+    pub(super) fn guard(&self) {
+        let multihost = self.multihost.clone();
+        if !multihost.is_on() || multihost.has_thread.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        multihost.heart.lock().start(&self.env);
+        let (pool, beating) = (self.this.clone(), multihost.clone());
+        let started = self.env.spawn("mmp", move || beat_on(&pool, &beating));
+        multihost.has_thread.store(started, Ordering::Relaxed);
+    }
+
+    /// Whether it is suspended because another host may have it.
+    pub fn is_lost(&self) -> bool {
+        self.suspended().is_some() && self.multihost.lost().is_some()
+    }
+
+    /// Writes a heartbeat on the leaf whose turn it is, and notes what came of it.
+    fn beat(&self) {
+        let multihost = &self.multihost;
+        let leaves = self.tree.hearts();
+        let is_suspended = self.txgs.suspended().is_some();
+        let (number, next, before) = {
+            let mut heart = multihost.heart.lock();
+            if is_suspended && heart.lost.is_none() {
+                // devices have failed: whoever resumes it looks whether anybody else has it
+                heart.last_ns = self.env.ticks_ns();
+                return;
+            }
+            let Some(uberblock) = &heart.uberblock else { return };
+            if leaves.is_empty() {
+                return;
+            }
+            let leaf = leaves[heart.count % leaves.len()];
+            let now_s = self.env.now_s();
+            let is_new_second = uberblock.timestamp_s != now_s;
+            let seq = if is_new_second { 1 } else { heart.seq };
+            let mmp = Some(multihost.fields_with(heart.delay_ns, seq));
+            let next = Uberblock { timestamp_s: now_s, mmp, ..uberblock.clone() };
+            (heart.seq, heart.count) = (seq + 1, heart.count + 1);
+            heart.tries(&next);
+            (leaf, next, heart.left.get(&leaf).cloned())
+        };
+        let found = before.and_then(|(at, ours)| Some((ours, self.tree.read_heartbeat(number, at).ok()??)));
+        if let Some((ours, now)) = found
+            && multihost.heart.lock().is_foreign(&ours, &now)
+        {
+            multihost.heart.lock().lost = Some(FOREIGN);
+            return;
+        }
+        let at = (self.env.random() % label::COUNT as u64) as usize;
+        match self.tree.write_heartbeat(number, at, &next) {
+            Ok(()) => {
+                let mut heart = multihost.heart.lock();
+                heart.has_written(&next, &self.env, leaves.len());
+                heart.left.insert(number, (at, next));
+            }
+            Err(error) => tracing::warn!(pool = self.name, "no heartbeat: {error}"),
+        }
+    }
+
+    /// Before a suspended pool goes on: whether another host has it by now. Errors: `Elsewhere`.
+    pub(super) fn take_back(&self) -> Result<()> {
+        if !self.multihost.is_on() || self.suspended().is_none() {
+            return Ok(());
+        }
+        let lost = || Error::new(Kind::Elsewhere, "pool is imported on a different host");
+        let newest = || newest_of(&self.tree);
+        let now = newest().ok_or_else(|| Error::new(Kind::Io, "no device answers"))?;
+        if self.multihost.heart.lock().is_beyond_ours(&now) {
+            return Err(lost());
+        }
+        activity::watch(&self.env, &now, &newest).map_err(|_| lost())?;
+        self.multihost.forgive();
+        Ok(())
+    }
+}
+
+fn newest_of(tree: &Tree) -> Option<Uberblock> {
+    let devices = tree.hearts().into_iter().filter_map(|guid| tree.leaf(guid)?.device());
+    devices.flat_map(|device| uberblocks_of(device)).max_by_key(Uberblock::rank)
+}
+
+/// What the thread does, until the pool is closed or gone.
+fn beat_on(pool: &Weak<LivePool>, multihost: &Arc<Multihost>) {
+    loop {
+        let Some(pool) = pool.upgrade() else { return };
+        {
+            let mut heart = multihost.heart.lock();
+            if heart.ends {
+                return;
+            }
+            heart.is_beating = true;
+        }
+        let is_on = multihost.is_on();
+        if is_on && multihost.check().is_ok() {
+            pool.beat();
+        }
+        if let Some(why) = multihost.lost().filter(|_| is_on && pool.txgs.suspended().is_none()) {
+            pool.suspension.raise(why);
+        }
+        let leaves = pool.tree.hearts().len().max(1) as u64;
+        let pause = Duration::from_millis((interval_ms(&pool.env) / leaves).max(1));
+        drop(pool);
+        let mut heart = multihost.heart.lock();
+        heart.is_beating = false;
+        multihost.changed.notify_all();
+        if heart.ends {
+            return;
+        }
+        // whoever turns it on wakes it; that a pool is dropped it finds out in time
+        let pause = if is_on { pause } else { Duration::from_secs(1) };
+        drop(multihost.changed.wait_timeout(heart, pause));
+    }
+}

@@ -1,0 +1,158 @@
+//! Property `multihost`: two hosts and one pool.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use base::{Env, Kind};
+use device::Device;
+use dsl::PropertyValue;
+use format::uberblock::Uberblock;
+use pool::{Candidate, LivePool, PoolState, Shape, scan};
+use testkit::workload::{self, Layout, Workload};
+
+use super::live::{judge, make_fs, new_pool};
+
+/// A clock, and tunables: a heartbeat every tenth of a second, suspended after so many intervals, so many looks.
+fn host(fail_intervals: u64, import_intervals: u64) -> Env {
+    Env::real().with_tunables(move |name| match name {
+        "zfs_multihost_interval" => Some(100),
+        "zfs_multihost_fail_intervals" => Some(fail_intervals),
+        "zfs_multihost_import_intervals" => Some(import_intervals),
+        _ => None,
+    })
+}
+
+fn guard(pool: &LivePool, is_on: bool) {
+    pool.set_pool_properties(vec![("multihost".into(), PropertyValue::Number(is_on.into()))]).unwrap();
+}
+
+fn newest(devices: &[Arc<dyn Device>]) -> Uberblock {
+    workload::candidate(devices).unwrap().uberblocks().remove(0)
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A guarded pool in use, in memory.
+fn guarded(env: &Env, layout: Layout) -> (Vec<Arc<dyn Device>>, Arc<LivePool>) {
+    let blank = super::crash::blank(layout).into_iter();
+    let devices: Vec<Arc<dyn Device>> = blank.map(|device| Arc::new(device) as Arc<dyn Device>).collect();
+    let pool = Workload::create(env, layout, &devices, 1).unwrap().pool;
+    pool.start();
+    guard(&pool, true);
+    (devices, pool)
+}
+
+#[test]
+fn what_another_host_uses_is_not_imported() {
+    let env = host(0, 5);
+    let dir = tempfile::tempdir().unwrap();
+    let (new, devices) = new_pool(dir.path(), Shape::Mirror, 2);
+    let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
+    pool.start();
+    let look = || {
+        let found = scan(&env, &[dir.path().to_path_buf()]).unwrap();
+        Candidate::pick(&Candidate::all(&found), "live").unwrap()
+    };
+    assert!(!look().is_guarded_from(9), "nobody is told to guard it");
+    guard(&pool, true);
+    // whoever asks, as it was not exported
+    for hostid in [9, 7, 0] {
+        let refused = look().watch(&env, hostid).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Elsewhere, "host {hostid}: {refused}");
+    }
+    let refused = LivePool::import(&env, &look(), &workload::options(), (9, "there".into())).err().unwrap();
+    assert_eq!(refused.kind(), Kind::Elsewhere, "{refused}");
+    guard(&pool, false);
+    assert!(!look().is_guarded_from(9) && look().watch(&env, 9).unwrap().is_none());
+    guard(&pool, true);
+    // its host dies
+    pool.abandon();
+    drop(pool);
+    let of_dead = look().uberblocks().remove(0);
+    let mmp = of_dead.mmp.unwrap();
+    assert_eq!((mmp.interval_ms, mmp.fail_intervals), (Some(100), Some(0)));
+    assert!(mmp.delay_ns > 0 && mmp.seq.is_some());
+    assert_eq!(look().watch(&env, 9).unwrap(), Some(of_dead));
+    let mut writable = look();
+    for found in &mut writable.devices {
+        found.device = devices[std::path::Path::new(&found.path)].clone();
+    }
+    let pool = LivePool::import(&env, &writable, &workload::options(), (9, "there".into())).unwrap();
+    pool.start();
+    let first = look().uberblocks().remove(0);
+    wait_until("heartbeats", || look().uberblocks().remove(0).rank() > first.rank());
+    pool.close(PoolState::Exported).unwrap();
+    let exported = look();
+    assert!(!exported.is_guarded_from(9) && exported.is_guarded_from(7), "it was this host that exported it");
+    judge(dir.path());
+}
+
+#[test]
+fn two_hosts_import_at_the_same_time() {
+    let env = host(0, 2);
+    let (devices, pool) = guarded(&env, Layout::Raidz1);
+    pool.abandon();
+    drop(pool);
+    let import = |id: u64| {
+        let candidate = workload::candidate(&devices).unwrap();
+        let imported = LivePool::import(&env, &candidate, &workload::options(), (id, format!("host {id}")));
+        imported.map_err(|e| assert_eq!(e.kind(), Kind::Elsewhere, "{e}"))
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = [8, 9].map(|id| scope.spawn(move || import(id))).into();
+        // who has it keeps it until both are done
+        let imported: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        assert!(imported.iter().filter(|outcome| outcome.is_ok()).count() < 2, "two have it");
+    });
+}
+
+#[test]
+fn who_sees_another_hosts_heartbeat_stops() {
+    let env = host(0, 2);
+    let (devices, pool) = guarded(&env, Layout::Mirror);
+    let theirs = Uberblock { timestamp_s: env.now_s() + 100, ..newest(&devices) };
+    let theirs = Uberblock { txg: theirs.txg + 50, guid_sum: 1, ..theirs };
+    wait_until("suspended", || {
+        for device in &devices {
+            (0..4).for_each(|label| vdev::label::write_heartbeat(&**device, label, &theirs, 12).unwrap());
+        }
+        pool.is_lost()
+    });
+    assert_eq!(pool.txgs().begin().err().map(|e| e.kind()), Some(Kind::Suspended));
+    let resumed = pool.clear(None, &|_| unreachable!("no device has failed"));
+    assert_eq!(resumed.unwrap_err().kind(), Kind::Elsewhere, "the other one has it");
+    assert!(pool.is_lost());
+    assert_eq!(newest(&devices), theirs, "nothing was written over it");
+    pool.abandon();
+}
+
+/// A process that was stopped for an hour: others may have taken the pool, so it writes no uberblock when it goes on,
+/// until an administrator says so and nobody has.
+#[test]
+fn who_was_away_for_too_long_stops() {
+    let late_ns = Arc::new(AtomicU64::new(0));
+    let (began, late) = (Instant::now(), late_ns.clone());
+    let env = host(20, 2).with_ticks(move || began.elapsed().as_nanos() as u64 + late.load(Ordering::Relaxed));
+    let (devices, pool) = guarded(&env, Layout::Single);
+    late_ns.store(3_600_000_000_000, Ordering::Relaxed);
+    let (setting, comment) = (pool.clone(), PropertyValue::Text("late".into()));
+    let waiter = std::thread::spawn(move || setting.set_pool_properties(vec![("comment".into(), comment)]));
+    wait_until("suspended", || pool.is_lost());
+    let txg = newest(&devices).txg;
+    assert_eq!(pool.view().uberblock().txg, txg);
+    pool.clear(None, &|_| unreachable!("no device has failed")).unwrap();
+    // the change was refused, or made when the pool went on
+    let outcome = waiter.join().unwrap().map_err(|e| e.kind());
+    assert!(matches!(outcome, Ok(()) | Err(Kind::Suspended)), "{outcome:?}");
+    assert!(!pool.is_lost());
+    guard(&pool, false);
+    assert!(newest(&devices).txg > txg);
+    pool.close(PoolState::Exported).unwrap();
+}
