@@ -6,9 +6,12 @@
 //!                             page  ──▶ text format, version 0.0.4
 //! ```
 //!
-//! Nothing listens unless this command runs, and then only where nobody but this machine gets: a loopback address, or
-//! a socket in the file system. Nothing can be changed through it.
+//! Nothing listens unless this command runs, and then only where nobody but this machine gets: a socket in the file
+//! system, or, if it is asked for, a loopback address. Any user of this machine can connect to that, and so can a
+//! web page in a browser of his: who calls it by another machine's name (DNS rebinding) is refused. Nothing can be
+//! changed through it.
 
+mod clients;
 mod gather;
 mod http;
 mod page;
@@ -19,29 +22,32 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use base::Mutex;
 
 use crate::output;
-use crate::serve::server::Slot;
-use http::{Answer, Conn, Method};
+use crate::serve::client;
+use clients::Clients;
+use http::{Answer, Conn, Head, Method};
 
 /// Most connections at a time.
-const CONNECTIONS_MAX: usize = 8;
+const CONNECTIONS_MAX: usize = 64;
+/// The socket in the folder of the pools' processes, if no place is given. Those of pools end with `.sock`.
+const SOCKET: &str = "metrics";
 /// The text format of the page.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serve counters of all pools in use to Prometheus
 ///
-/// They are at /metrics, in the text format of Prometheus. Only this machine is served: give a loopback address, or the
-/// path of a socket, which those can use who may write to it. It runs until it is interrupted.
+/// They are at /metrics, in the text format of Prometheus. Only this machine is served: at a socket, which those can use
+/// who may write to it, or at a loopback address, which every user of this machine can. It runs until it is interrupted.
 #[derive(clap::Parser)]
 #[command(name = "cenote exporter", no_binary_name = true)]
 struct Args {
-    /// Loopback address and port (0: a free one), or absolute path of a socket
-    #[arg(long, value_name = "ADDRESS:PORT|PATH", default_value = "127.0.0.1:9134", value_parser = place)]
-    listen: Place,
+    /// Absolute path of a socket, or loopback address and port (0: a free one) [default: /run/cenote/metrics]
+    #[arg(long, value_name = "PATH|ADDRESS:PORT", value_parser = place)]
+    listen: Option<Place>,
 }
 
 /// Where it is listened.
@@ -68,13 +74,17 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(args) => args,
         Err(code) => return code,
     };
-    match listen(args.listen) {
+    match args.listen.map_or_else(default_place, Ok).and_then(listen) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             output::complain("exporter", why);
             output::FAILED.into()
         }
     }
+}
+
+fn default_place() -> Result<Place, String> {
+    Ok(Place::Unix(client::made_folder().map_err(|e| e.to_string())?.join(SOCKET)))
 }
 
 /// Listens until interrupted.
@@ -89,8 +99,9 @@ fn listen(place: Place) -> Result<(), String> {
             let failed = |e: std::io::Error| format!("{address}: {e}");
             let listener = TcpListener::bind(address).map_err(failed)?;
             output::on_interrupt(|| std::process::exit(0));
-            say(&format!("http://{}/metrics", listener.local_addr().map_err(failed)?));
-            accept(|| Ok(Box::new(listener.accept()?.0)))
+            let address = listener.local_addr().map_err(failed)?;
+            say(&format!("http://{address}/metrics"));
+            accept(|| Ok(Box::new(listener.accept()?.0)), move |head| is_called(&head.host, address))
         }
         Place::Unix(path) => {
             let listener = bind(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -101,9 +112,23 @@ fn listen(place: Place) -> Result<(), String> {
                 std::process::exit(0);
             });
             say(&format!("{}, path /metrics", path.display()));
-            accept(|| Ok(Box::new(listener.accept()?.0)))
+            // names of machines do not lead here
+            accept(|| Ok(Box::new(listener.accept()?.0)), |_| true)
         }
     }
+}
+
+/// Is `host`, as a request has it, a name of ours?
+fn is_called(host: &str, address: SocketAddr) -> bool {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, port.parse().ok()),
+        _ => (host, Some(80)),
+    };
+    let ip = match address {
+        SocketAddr::V4(v4) => v4.ip().to_string(),
+        SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+    };
+    port == Some(address.port()) && (name == ip || name.eq_ignore_ascii_case("localhost"))
 }
 
 /// Makes a socket, in the place of one that nobody listens at.
@@ -117,18 +142,25 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Serves connections, each in a thread.
-fn accept(next: impl Fn() -> std::io::Result<Box<dyn Conn>>) -> ! {
-    let count = Arc::new(AtomicUsize::new(0));
+fn accept(
+    next: impl Fn() -> std::io::Result<Box<dyn Conn>>,
+    is_ours: impl Fn(&Head) -> bool + Copy + Send + 'static,
+) -> ! {
+    let clients = Clients::new(CONNECTIONS_MAX);
     loop {
         let Ok(conn) = next() else {
             // such as too many open files: others will be closed
             std::thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let Some(slot) = Slot::take(&count, CONNECTIONS_MAX) else { continue };
+        let Some(place) = clients.admit(&*conn) else { continue };
         let serve = move || {
-            let _slot = slot;
-            http::serve(conn, answer);
+            http::serve(conn, |head| {
+                place.answer(|| match is_ours(head) {
+                    true => answer(head.method, &head.path),
+                    false => Answer::words(421, "this is not the machine that was asked for\n"),
+                })
+            });
         };
         // one that is not served is closed
         drop(std::thread::Builder::new().name("client".to_owned()).spawn(serve));
@@ -138,12 +170,27 @@ fn accept(next: impl Fn() -> std::io::Result<Box<dyn Conn>>) -> ! {
 fn answer(method: Method, path: &str) -> Answer {
     match (method, path) {
         (Method::Other, _) => Answer::words(405, "only GET and HEAD\n"),
-        (_, "/metrics") => match gather::page() {
-            Ok(page) => Answer { status: 200, kind: TEXT_FORMAT, body: page.text() },
+        (_, "/metrics") => match latest_page() {
+            Ok(body) => Answer { status: 200, kind: TEXT_FORMAT, body },
             Err(why) => Answer::words(500, &format!("{why}\n")),
         },
         (_, "/") => Answer::words(200, "Cenote's counters are at /metrics\n"),
         _ => Answer::words(404, "there is only /metrics\n"),
+    }
+}
+
+/// A page that is no older than the question. Pools are asked once for all who ask at the same time.
+fn latest_page() -> Result<String, String> {
+    static LATEST: Mutex<Option<(Instant, Result<String, String>)>> = Mutex::new(None);
+    let asked = Instant::now();
+    let mut latest = LATEST.lock();
+    match &*latest {
+        Some((begun, page)) if *begun >= asked => page.clone(),
+        _ => {
+            let begun = Instant::now();
+            let page = gather::page().map(|page| page.text()).map_err(|e| e.to_string());
+            latest.insert((begun, page)).1.clone()
+        }
     }
 }
 
@@ -163,6 +210,21 @@ mod tests {
         for text in ["localhost:80", "127.0.0.1", "x.sock", ""] {
             assert!(place(text).unwrap_err().contains("neither"), "{text}");
         }
+    }
+
+    #[test]
+    fn only_our_names_are_answered_to() {
+        let address = "127.0.0.1:9134".parse().unwrap();
+        for host in ["127.0.0.1:9134", "localhost:9134", "LocalHost:9134"] {
+            assert!(is_called(host, address), "{host}");
+        }
+        for host in
+            ["", "evil.example:9134", "localhost", "127.0.0.1", "localhost:80", "localhost.evil.example:9134", "::1"]
+        {
+            assert!(!is_called(host, address), "{host}");
+        }
+        let address = "[::1]:80".parse().unwrap();
+        assert!(is_called("[::1]", address) && is_called("[::1]:80", address) && !is_called("[::2]:80", address));
     }
 
     #[test]

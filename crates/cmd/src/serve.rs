@@ -28,7 +28,7 @@ pub mod mount_helper;
 mod mounts;
 mod rundir;
 mod served;
-pub mod server;
+mod server;
 mod source;
 pub mod wire;
 

@@ -23,6 +23,10 @@ pub trait Conn: Read + Write + Send {
     fn limit(&self, time: Duration) -> io::Result<()>;
     /// Tells that nothing more will be sent.
     fn end(&self) -> io::Result<()>;
+    /// Another handle of the same connection.
+    fn another(&self) -> io::Result<Box<dyn Conn>>;
+    /// Ends it, whoever reads or writes.
+    fn hang_up(&self) -> io::Result<()>;
 }
 
 impl Conn for TcpStream {
@@ -33,6 +37,14 @@ impl Conn for TcpStream {
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
     }
+
+    fn another(&self) -> io::Result<Box<dyn Conn>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn hang_up(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Both)
+    }
 }
 
 impl Conn for UnixStream {
@@ -42,6 +54,14 @@ impl Conn for UnixStream {
 
     fn end(&self) -> io::Result<()> {
         self.shutdown(Shutdown::Write)
+    }
+
+    fn another(&self) -> io::Result<Box<dyn Conn>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn hang_up(&self) -> io::Result<()> {
+        self.shutdown(Shutdown::Both)
     }
 }
 
@@ -111,6 +131,7 @@ impl Answer {
             404 => "Not Found",
             405 => "Method Not Allowed",
             408 => "Request Timeout",
+            421 => "Misdirected Request",
             431 => "Request Header Fields Too Large",
             _ => "Internal Server Error",
         };
@@ -125,10 +146,23 @@ impl Answer {
     }
 }
 
-/// Reads a request, and sends what `answer` says to its method and path.
-pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(Method, &str) -> Answer) {
+/// As much of a request's head as is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub method: Method,
+    /// Without what stands behind a `?`.
+    pub path: String,
+    /// The field `Host`, empty if there is none.
+    pub host: String,
+}
+
+/// Reads a request, and sends what `answer` says to it; `None`: nothing.
+pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(&Head) -> Option<Answer>) {
     let reply = match read_head(&mut Timed::new(&mut *conn)) {
-        Ok((method, path)) => answer(method, &path).bytes(method != Method::Head),
+        Ok(head) => match answer(&head) {
+            Some(answer) => answer.bytes(head.method != Method::Head),
+            None => return,
+        },
         Err(Some(status)) => Answer::words(status, "what was sent is no request that is answered\n").bytes(true),
         Err(None) => return,
     };
@@ -139,8 +173,8 @@ pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(Method, &str) -> Answer) {
     }
 }
 
-/// Method and path of a request. Errors: the status to answer, `None` if nobody is there any more.
-fn read_head(from: &mut impl Read) -> Result<(Method, String), Option<u16>> {
+/// The head of a request. Errors: the status to answer, `None` if nobody is there any more.
+fn read_head(from: &mut impl Read) -> Result<Head, Option<u16>> {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -162,9 +196,8 @@ fn read_head(from: &mut impl Read) -> Result<(Method, String), Option<u16>> {
     }
 }
 
-/// Method and path of a request, without what stands behind a `?`; `None` if more is to come. Errors: the status to
-/// answer.
-fn parse(head: &[u8]) -> Result<Option<(Method, String)>, u16> {
+/// The head of a request; `None` if more is to come. Errors: the status to answer.
+fn parse(head: &[u8]) -> Result<Option<Head>, u16> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(head) {
@@ -178,8 +211,14 @@ fn parse(head: &[u8]) -> Result<Option<(Method, String)>, u16> {
         Some("HEAD") => Method::Head,
         _ => Method::Other,
     };
-    let path = request.path.unwrap_or_default();
-    Ok(Some((method, path.split('?').next().unwrap_or_default().to_owned())))
+    let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default().to_owned();
+    let mut hosts = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("host"));
+    let host = hosts.next().map_or(&b""[..], |field| field.value);
+    // two may mean two to two readers
+    match (std::str::from_utf8(host), hosts.next()) {
+        (Ok(host), None) => Ok(Some(Head { method, path, host: host.trim().to_owned() })),
+        _ => Err(400),
+    }
 }
 
 #[cfg(test)]
@@ -193,7 +232,8 @@ mod tests {
         let (mut client, server) = UnixStream::pair().unwrap();
         let sent = bytes.to_vec();
         std::thread::scope(|scope| {
-            scope.spawn(|| serve(Box::new(server), |method, path| Answer::words(200, &format!("{method:?} {path}"))));
+            let say = |Head { method, path, host }: &Head| Answer::words(200, &format!("{method:?} {path}{host}"));
+            scope.spawn(move || serve(Box::new(server), |head| Some(say(head))));
             // it may be told enough before it has all
             let _ = client.write_all(&sent).and_then(|()| client.shutdown(Shutdown::Write));
             let mut answer = String::new();
@@ -205,8 +245,8 @@ mod tests {
     #[test]
     fn requests_are_answered() {
         let answer = talk(b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nGet /metrics"), "{answer}");
-        assert!(answer.contains("Content-Length: 12\r\n") && answer.contains("Connection: close\r\n"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\r\n\r\nGet /metricsa"), "{answer}");
+        assert!(answer.contains("Content-Length: 13\r\n") && answer.contains("Connection: close\r\n"), "{answer}");
         let answer = talk(b"HEAD / HTTP/1.0\r\n\r\n");
         assert!(answer.contains("Content-Length: 6\r\n") && answer.ends_with("\r\n\r\n"), "{answer}");
         assert!(talk(b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc").ends_with("Other /"));
@@ -216,6 +256,7 @@ mod tests {
     fn what_is_no_request_is_refused() {
         assert!(talk(b"\xff\xff\r\n\r\n").starts_with("HTTP/1.1 400 "));
         assert!(talk(b"GET / HTTP/9\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        assert!(talk(b"GET / HTTP/1.1\r\nHost: a\r\nhost: b\r\n\r\n").starts_with("HTTP/1.1 400 "));
         let long = [&b"GET / HTTP/1.1\r\nX: "[..], &[b'x'; 40_000]].concat();
         assert!(talk(&long).starts_with("HTTP/1.1 431 "));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(100));

@@ -63,6 +63,11 @@ pub fn folder() -> Result<Option<PathBuf>> {
     Ok(RunDir::find()?.map(|dir| dir.path().to_owned()))
 }
 
+/// The same, which is made if there is none.
+pub fn made_folder() -> Result<PathBuf> {
+    Ok(RunDir::make()?.path().to_owned())
+}
+
 /// Connects to the process of the pool `name`; `None` if no such pool is imported.
 pub fn connect(name: &str) -> Result<Option<Connection>> {
     let Some(dir) = RunDir::find()? else { return Ok(None) };

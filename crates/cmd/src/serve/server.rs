@@ -50,11 +50,11 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
 }
 
 /// A connection that counts.
-pub struct Slot(Arc<AtomicUsize>);
+struct Slot(Arc<AtomicUsize>);
 
 impl Slot {
     /// `None` if there are so many already. Only one thread may take slots.
-    pub fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Slot> {
+    fn take(count: &Arc<AtomicUsize>, max: usize) -> Option<Slot> {
         if count.load(Ordering::Relaxed) >= max {
             return None;
         }

@@ -19,14 +19,15 @@ impl Drop for Exporter {
 }
 
 impl World {
-    fn exporter_command(&self, listen: &str) -> Command {
+    fn exporter_command(&self, listen: Option<&str>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(["exporter", "--listen", listen]).env("CENOTE_RUN", self.dir.join("run"));
+        command.arg("exporter").env("CENOTE_RUN", self.dir.join("run"));
+        command.args(listen.map(|place| ["--listen", place]).iter().flatten());
         command
     }
 
     /// Starts one, and says where it tells that it listens.
-    fn exporter(&self, listen: &str) -> (Exporter, String) {
+    fn exporter(&self, listen: Option<&str>) -> (Exporter, String) {
         let mut child = self.exporter_command(listen).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -111,10 +112,11 @@ fn check_labels(mut rest: &str, line: &str) {
 fn pools_are_told_to_prometheus() {
     let world = World::new("exporter", &["mirror", "single"]);
     let socket = world.dir.join("prom.sock");
-    let (mut unix, _) = world.exporter(socket.to_str().unwrap());
-    let (_tcp, url) = world.exporter("127.0.0.1:0");
+    let (mut unix, _) = world.exporter(socket.to_str());
+    let (_tcp, url) = world.exporter(Some("127.0.0.1:0"));
     let address = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
-    let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: text/plain;version=0.0.4\r\n\r\n";
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: text/plain;version=0.0.4\r\n\r\n");
+    let request = request.as_str();
     let scrape = || {
         let answers =
             [talk(TcpStream::connect(address).unwrap(), request), talk(UnixStream::connect(&socket).unwrap(), request)];
@@ -151,7 +153,8 @@ fn pools_are_told_to_prometheus() {
     assert!(page[&format!("cenote_vdev_operations_total{{{leaf},op=\"read\"}}")] > 0.0, "its labels at least");
     assert_eq!(page[&format!("cenote_vdev_errors_total{{{leaf},type=\"checksum\"}}")], 0.0);
 
-    let (head, _) = talk(TcpStream::connect(address).unwrap(), "DELETE /metrics HTTP/1.1\r\n\r\n");
+    let delete = format!("DELETE /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    let (head, _) = talk(TcpStream::connect(address).unwrap(), &delete);
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = talk(UnixStream::connect(&socket).unwrap(), "\r\n\r\nnonsense\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 400 "), "{head}");
@@ -175,11 +178,45 @@ fn pools_are_told_to_prometheus() {
     assert!(unix.0.wait().unwrap().success() && !socket.exists());
 }
 
+/// A socket unless something else is asked for; and what any user of the machine does keeps nobody out.
+#[test]
+fn half_a_request_keeps_nobody_out() {
+    let world = World::new("exporter-busy", &[]);
+    let (_unix, told) = world.exporter(None);
+    let socket = world.dir.join("run/metrics");
+    assert_eq!(told, format!("{}, path /metrics", socket.display()));
+    let (head, _) = talk(UnixStream::connect(&socket).unwrap(), "GET /metrics HTTP/1.0\r\n\r\n");
+    assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    // it is nobody's mistake for a pool
+    assert_eq!(world.zpool("list -Ho name").stdout, b"");
+
+    let (_tcp, url) = world.exporter(Some("127.0.0.1:0"));
+    let address = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    let half = |_| {
+        let mut conn = TcpStream::connect(address).unwrap();
+        conn.write_all(b"GET /metrics HT").unwrap();
+        conn
+    };
+    let _held: Vec<TcpStream> = (0..200).map(half).collect();
+    let ask = |host: &str| {
+        let request = format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        talk(TcpStream::connect(address).unwrap(), &request).0
+    };
+    for _ in 0..100 {
+        let head = ask(address);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+    }
+    for host in ["evil.example", "", "127.0.0.1:1"] {
+        let head = ask(host);
+        assert!(head.starts_with("HTTP/1.1 421 "), "{head}");
+    }
+}
+
 #[test]
 fn others_are_not_listened_to() {
     let world = World::new("exporter-refused", &[]);
     let complaint = |listen: &str| -> (Option<i32>, String) {
-        let Output { status, stderr, .. } = world.exporter_command(listen).output().unwrap();
+        let Output { status, stderr, .. } = world.exporter_command(Some(listen)).output().unwrap();
         (status.code(), String::from_utf8(stderr).unwrap())
     };
     let (code, text) = complaint("0.0.0.0:9134");
