@@ -5,7 +5,9 @@
 //! add to its place: the vdev, the bookmark of the block, the dataset, the pool.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Write as _};
+
+use crate::Shower;
 
 /// Shorthand for results of this workspace.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -203,6 +205,8 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // much of it may be names from a disk
+        let f = &mut Shower(f);
         let place = &self.0.place;
         match (&place.dataset, &place.pool) {
             // a dataset's name begins with its pool's

@@ -11,6 +11,7 @@ mod env;
 mod error;
 mod locks;
 mod range_tree;
+mod shown;
 mod slab;
 
 pub use abort::or_abort;
@@ -21,4 +22,5 @@ pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use range_tree::RangeTree;
+pub use shown::{Shower, Shown};
 pub use slab::{give_memory_back, keep_free_at_most};

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use base::Shown;
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -46,7 +47,7 @@ pub fn parse_args<A: Parser>(args: &[OsString]) -> Result<A, ExitCode> {
 
 /// One line on standard error, in the name of a command.
 pub fn complain(command: &str, what: impl fmt::Display) {
-    eprintln!("cenote {command}: {what}");
+    eprintln!("cenote {command}: {}", Shown(what.to_string()));
 }
 
 /// Tells that standard output failed, and returns false.
@@ -72,14 +73,9 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// A name as it is, except that control characters, which could confuse a terminal, become `?` if
-/// that is where it goes.
+/// A name as it is; to a terminal, as [`Shown`] shows it.
 pub fn write_name(out: &mut dyn Write, name: &[u8], to_terminal: bool) -> io::Result<()> {
-    if !to_terminal || !name.iter().any(u8::is_ascii_control) {
-        return out.write_all(name);
-    }
-    let shown: Vec<u8> = name.iter().map(|&b| if b.is_ascii_control() { b'?' } else { b }).collect();
-    out.write_all(&shown)
+    if to_terminal { write!(out, "{}", Shown(name)) } else { out.write_all(name) }
 }
 
 /// Bytes in hex.
@@ -102,6 +98,6 @@ mod tests {
         let mut out = Vec::new();
         write_name(&mut out, b"a\x1b[2J", true).unwrap();
         write_name(&mut out, b"\n", false).unwrap();
-        assert_eq!(out, b"a?[2J\n");
+        assert_eq!(out, b"a\\033[2J\n");
     }
 }

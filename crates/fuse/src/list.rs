@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, Shown};
 use zpl::FileKind;
 
 use crate::attr::{kind_bits, made_up_directory};
@@ -143,8 +143,8 @@ impl<S: Source> Session<S> {
                 each(control)?;
             }
             if !dot && !is_name(&entry.name) {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                self.fail("readdir", node, Error::corrupt(format!("a directory has the impossible name {name:?}")));
+                let what = format!("a directory has the impossible name '{}'", Shown(&entry.name));
+                self.fail("readdir", node, Error::corrupt(what));
                 return ControlFlow::Continue(());
             }
             let flow = each(Listed {
@@ -212,5 +212,5 @@ fn made_up<T>(name: &'static [u8], ino: u64, cookie: u64) -> Listed<'static, T> 
 
 /// The kernel refuses a whole listing for one name that it does not take.
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.iter().any(|&b| b == b'/' || b == 0)
+    name.len() <= NAME_BYTES_MAX && zpl::is_possible_name(name)
 }

@@ -65,6 +65,7 @@ use fuid::Domains;
 use live::Live;
 pub use live::{Options, Owner, Room, SyncMode};
 pub use master::{CaseMode, Master};
+pub use names::is_possible_name;
 pub use set_attr::is_atime_due;
 pub use stat::{FileKind, Stat};
 pub use xattr::Visible;

@@ -35,14 +35,18 @@ pub(crate) struct Found {
     pub(crate) ino: u64,
 }
 
+/// Whether a file can have that name: one that a directory on disk has for it must not lead elsewhere.
+pub fn is_possible_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
 impl Zpl {
     /// Refuses names that no new file can have.
     pub(crate) fn check_name(&self, name: &[u8]) -> Result<()> {
         let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
         match name {
-            b"" | b"." | b".." => invalid("no name for a file"),
+            _ if !is_possible_name(name) => invalid("no name for a file"),
             _ if name.len() > NAME_MAX => Err(too_long()),
-            _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => invalid("a name with a slash or NUL in it"),
             _ if self.master.utf8only && std::str::from_utf8(name).is_err() => invalid("a name that is not UTF-8"),
             _ => Ok(()),
         }

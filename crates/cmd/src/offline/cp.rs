@@ -1,8 +1,12 @@
 //! `cenote cp`: files out of a pool into a local folder, as they were.
 //!
 //! What is kept: contents with their holes, links, modes, times, extended attributes (POSIX ACLs are
-//! among them), hard links; as root also owners and devices. What cannot be kept is counted and told at
-//! the end. A block that cannot be read becomes a hole, and is reported with its place.
+//! among them), hard links; as root also owners. What cannot be kept is counted and told at the end. A
+//! block that cannot be read becomes a hole, and is reported with its place.
+//!
+//! The pool may be a stranger's. So nothing that is there already is written to, but what the user named
+//! himself; and what could harm the machine from within the copy, devices and set-id bits, is left out
+//! unless it is asked for.
 
 mod sink;
 
@@ -12,23 +16,29 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, Shown};
 use zpl::{FileKind, Stat, Zpl};
 
 use self::sink::{Attributes, Folder, LeftOut, Sink};
 use super::target::{Content, Opener, Place, PoolArgs, Target};
-use super::tree::Walker;
-use crate::output::{Quoted, complain};
+use super::tree::{DEPTH_MAX, Walker};
+use crate::output::complain;
 use crate::progress::Progress;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
+/// Bits of the mode that give who runs a file the rights of another.
+const SET_ID: u32 = 0o6000;
+/// The extended attribute that gives rights of root.
+const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Copy files out of pools that are not imported
 ///
-/// Contents with their holes, links, modes, times and extended attributes are kept; as root also owners
-/// and devices. A volume becomes a file: POOL/VOLUME: What cannot be read is reported and left out, and
-/// the exit code is 1; a damaged file is copied as far as it can be read, with holes where it cannot.
+/// Contents with their holes, links, modes, times and extended attributes are kept; as root also owners.
+/// Device nodes, set-id bits and file capabilities only if asked for. A volume becomes a file: POOL/VOLUME:
+/// What cannot be read is reported and left out, and the exit code is 1; a damaged file is copied as far as
+/// it can be read, with holes where it cannot. TO may be there already; what is in a folder is always new,
+/// and files, links and folders that are in its way stay as they are, and are reported.
 #[derive(clap::Parser)]
 #[command(name = "cenote cp", no_binary_name = true)]
 pub struct Args {
@@ -37,6 +47,8 @@ pub struct Args {
     /// Copy folders with everything in them
     #[arg(short)]
     recursive: bool,
+    #[command(flatten)]
+    trust: Trust,
     /// What to copy
     #[arg(required = true, value_name = "POOL[/DS][@SNAP]:/PATH")]
     targets: Vec<OsString>,
@@ -45,9 +57,21 @@ pub struct Args {
     to: PathBuf,
 }
 
+/// What is copied only if the user says so, as it makes root of others, or leads out of the copy.
+#[derive(clap::Args, Clone, Copy, Default)]
+struct Trust {
+    /// Make device nodes, too (only root can)
+    #[arg(long)]
+    dev: bool,
+    /// Keep set-user-id and set-group-id bits of files, and their capabilities
+    #[arg(long)]
+    suid: bool,
+}
+
 pub fn run(args: Args) -> bool {
     let mut copier = Copier {
         recursive: args.recursive,
+        trust: args.trust,
         progress: Progress::new(None),
         left_out: LeftOut::default(),
         links: HashMap::new(),
@@ -75,10 +99,11 @@ pub fn run(args: Args) -> bool {
 
 struct Copier {
     recursive: bool,
+    trust: Trust,
     progress: Progress,
     left_out: LeftOut,
-    /// Of files with several names: where the first was copied to.
-    links: HashMap<u64, PathBuf>,
+    /// Of files with several names: where the first is, below what is being copied.
+    links: HashMap<u64, Vec<u8>>,
     /// The target being copied, as it was given.
     source: String,
     well: bool,
@@ -89,11 +114,11 @@ impl Copier {
         let target = Target::parse(text)?;
         let place = opener.open(&target)?;
         let name = if into { target.last_name() } else { file_name(to)? };
-        let parent = if into { Folder::open(to)? } else { Folder::open(parent_of(to))? };
+        let parent = Folder::open(if into { to } else { parent_of(to) })?;
         self.links.clear();
         match place {
             Place::Volume(volume) => {
-                let mut sink = parent.create_file(&name)?;
+                let mut sink = parent.open_file(&name)?;
                 self.copy_content(&Content::Volume(volume), &mut sink, b"");
                 Ok(())
             }
@@ -102,8 +127,8 @@ impl Copier {
                 if stat.kind == FileKind::Directory && !self.recursive {
                     return Err(Error::new(Kind::IsDirectory, "is a folder; -r copies it with everything in it"));
                 }
-                let mut tree = Tree { copier: self, walker: Walker::new(&zpl), zpl: zpl.clone() };
-                tree.file(&stat, &parent, &name, &mut Vec::new());
+                let walker = Walker::new(&zpl);
+                Tree { copier: self, walker, zpl: zpl.clone(), parent: &parent, name: &name }.top(&stat);
                 Ok(())
             }
         }
@@ -179,7 +204,7 @@ impl Copier {
     fn complain(&mut self, path: &[u8], error: &Error) {
         self.well = false;
         let source = &self.source;
-        let below = if path.is_empty() { String::new() } else { format!(" {}:", Quoted(path)) };
+        let below = if path.is_empty() { String::new() } else { format!(" {}:", Shown(path)) };
         self.progress.aside(|| complain("cp", format_args!("{source}:{below} {error}")));
     }
 }
@@ -189,48 +214,68 @@ struct Tree<'a, 'z> {
     copier: &'a mut Copier,
     walker: Walker<'z>,
     zpl: Arc<Zpl>,
+    /// Where it is copied to, and under what name.
+    parent: &'a Folder,
+    name: &'a [u8],
 }
 
 impl Tree<'_, '_> {
-    /// Copies a file of any kind to `name` in `folder`; `path` is where it was, for messages.
-    fn file(&mut self, stat: &Stat, folder: &Folder, name: &[u8], path: &mut Vec<u8>) {
-        if let Err(e) = self.any(stat, folder, name, path) {
+    /// Copies what the user asked for, to the place that he named: he may have something there already.
+    fn top(&mut self, stat: &Stat) {
+        let (path, parent, name) = (&mut Vec::new(), self.parent, self.name);
+        let done = match stat.kind {
+            FileKind::Directory => parent.enter(name).map(|folder| self.folder(stat, &folder, path, 0)),
+            FileKind::File => parent.open_file(name).and_then(|sink| self.contents(stat, sink, path)),
+            _ => self.any(stat, parent, name, path, 0),
+        };
+        if let Err(e) = done {
             self.copier.complain(path, &e);
         }
     }
 
-    fn any(&mut self, stat: &Stat, folder: &Folder, name: &[u8], path: &mut Vec<u8>) -> Result<()> {
+    /// Copies a file of any kind to `name` in `folder`, where nothing may be of that name; `path` is where it
+    /// was, for messages, and `depth` that of the folder.
+    fn any(&mut self, stat: &Stat, folder: &Folder, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<()> {
         let has_names = stat.nlink > 1 && stat.kind != FileKind::Directory;
-        if has_names && self.copier.links.get(&stat.ino).is_some_and(|first| folder.link(first, name).is_ok()) {
+        if has_names
+            && let Some(first) = self.copier.links.get(&stat.ino)
+            && folder.link((self.parent, first), name).is_ok()
+        {
             return Ok(());
         }
-        let attributes = self.attributes(stat, path);
         match stat.kind {
-            FileKind::Directory => self.folder(stat, &folder.enter(name)?, &attributes, path),
-            FileKind::File => {
-                let content = Content::File(self.zpl.open_file(stat.ino)?);
-                self.copier.progress.now(|| Quoted(path).to_string());
-                let mut sink = folder.create_file(name)?;
-                self.copier.copy_content(&content, &mut sink, path);
-                sink.set_attributes(&attributes, &mut self.copier.left_out)?;
+            FileKind::Directory if depth >= DEPTH_MAX => {
+                return Err(Error::corrupt(format!("folders nest deeper than {DEPTH_MAX}")));
             }
+            FileKind::Directory => self.folder(stat, &folder.create_folder(name)?, path, depth + 1),
+            FileKind::File => self.contents(stat, folder.create_file(name)?, path)?,
             FileKind::Symlink => {
                 folder.create_link(name, &self.zpl.readlink(stat.ino)?)?;
+                let attributes = self.attributes(stat, path);
                 folder.set_attributes(name, &attributes, &mut self.copier.left_out)?;
             }
             _ => {
-                if folder.create_special(name, stat, &mut self.copier.left_out)? {
+                if folder.create_special(name, stat, self.copier.trust.dev, &mut self.copier.left_out)? {
+                    let attributes = self.attributes(stat, path);
                     folder.set_attributes(name, &attributes, &mut self.copier.left_out)?;
                 }
             }
         }
         if has_names {
-            self.copier.links.insert(stat.ino, folder.path(name));
+            self.copier.links.insert(stat.ino, [self.name, b"/", path].concat());
         }
         Ok(())
     }
 
-    fn folder(&mut self, stat: &Stat, folder: &Folder, attributes: &Attributes, path: &mut Vec<u8>) {
+    fn contents(&mut self, stat: &Stat, mut sink: Sink, path: &[u8]) -> Result<()> {
+        let content = Content::File(self.zpl.open_file(stat.ino)?);
+        self.copier.progress.now(|| Shown(path).to_string());
+        self.copier.copy_content(&content, &mut sink, path);
+        let attributes = self.attributes(stat, path);
+        sink.set_attributes(&attributes, &mut self.copier.left_out)
+    }
+
+    fn folder(&mut self, stat: &Stat, folder: &Folder, path: &mut Vec<u8>, depth: usize) {
         let (entries, error) = self.walker.list(stat.ino);
         if let Some(e) = error {
             self.copier.complain(path, &e);
@@ -239,14 +284,15 @@ impl Tree<'_, '_> {
             let parent_len = path.len();
             path.extend_from_slice(if path.is_empty() { b"" } else { b"/" });
             path.extend_from_slice(&entry.name);
-            match self.zpl.stat(entry.ino) {
-                Ok(stat) => self.file(&stat, folder, &entry.name, path),
-                Err(e) => self.copier.complain(path, &e),
+            let copied = self.zpl.stat(entry.ino).and_then(|stat| self.any(&stat, folder, &entry.name, path, depth));
+            if let Err(e) = copied {
+                self.copier.complain(path, &e);
             }
             path.truncate(parent_len);
         }
         // last, as what was made in it changed its time
-        if let Err(e) = folder.set_own_attributes(attributes, &mut self.copier.left_out) {
+        let attributes = self.attributes(stat, path);
+        if let Err(e) = folder.set_own_attributes(&attributes, &mut self.copier.left_out) {
             self.copier.complain(path, &e);
         }
     }
@@ -257,6 +303,10 @@ impl Tree<'_, '_> {
         match self.zpl.xattr_names(stat.ino) {
             Ok(names) => {
                 for name in names {
+                    if name == CAPABILITIES && !self.copier.trust.suid {
+                        self.copier.left_out.count("file capabilities (--suid)");
+                        continue;
+                    }
                     match self.zpl.xattr(stat.ino, &name) {
                         Ok(value) => xattrs.push((name, value)),
                         Err(e) => self.copier.complain(path, &e),
@@ -265,7 +315,12 @@ impl Tree<'_, '_> {
             }
             Err(e) => self.copier.complain(path, &e),
         }
-        Attributes { mode: stat.mode, uid: stat.uid, gid: stat.gid, atime: stat.atime, mtime: stat.mtime, xattrs }
+        let mut mode = stat.mode;
+        if mode & SET_ID != 0 && stat.kind == FileKind::File && !self.copier.trust.suid {
+            self.copier.left_out.count("set-id bits (--suid)");
+            mode &= !SET_ID;
+        }
+        Attributes { mode, uid: stat.uid, gid: stat.gid, atime: stat.atime, mtime: stat.mtime, xattrs }
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
 
-use base::{Error, Result};
+use base::{Error, Result, Shown};
 use dmu::Mode;
 use dsl::{Dataset, Dir};
 use format::objset::ObjsetType;
@@ -157,7 +157,7 @@ impl Lister<'_> {
         self.well = false;
         match path {
             b"." => complain("ls", format_args!("{shown}: {error}")),
-            _ => complain("ls", format_args!("{shown}: {}: {error}", Quoted(path))),
+            _ => complain("ls", format_args!("{shown}: {}: {error}", Shown(path))),
         }
     }
 }

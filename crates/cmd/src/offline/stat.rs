@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use base::{Error, Result};
+use base::{Error, Result, Shown};
 use zpl::{FileKind, Stat, Zpl};
 
 use super::target::{Content, Opener, Place, PoolArgs, Target};
@@ -139,7 +139,7 @@ impl Visitor for Printer<'_> {
         self.well = false;
         match path {
             b"." => complain("stat", format_args!("{}: {error}", self.text)),
-            _ => complain("stat", format_args!("{}: {}: {error}", self.text, Quoted(path))),
+            _ => complain("stat", format_args!("{}: {}: {error}", self.text, Shown(path))),
         }
     }
 }
@@ -149,9 +149,9 @@ fn human(zpl: &Zpl, path: &[u8], stat: &Stat, sha256: bool) -> Result<String> {
     use std::fmt::Write;
     let mut text = String::new();
     let mut line = |args: std::fmt::Arguments<'_>| writeln!(text, "{args}").expect("writing to a string does not fail");
-    line(format_args!("    File: {}", Quoted(path)));
+    line(format_args!("    File: {}", Shown(path)));
     if stat.kind == FileKind::Symlink {
-        line(format_args!("  Target: {}", Quoted(&zpl.readlink(stat.ino)?)));
+        line(format_args!("  Target: {}", Shown(&zpl.readlink(stat.ino)?)));
     }
     let kind = Line::kind_name(stat.kind);
     let device = match stat.kind {
@@ -177,7 +177,7 @@ fn human(zpl: &Zpl, path: &[u8], stat: &Stat, sha256: bool) -> Result<String> {
         line(format_args!("  SHA256: {}", json::sha256(&content, 0, content.size())?));
     }
     for name in zpl.xattr_names(stat.ino)? {
-        line(format_args!("   Xattr: {} = {}", Quoted(&name), hex(&zpl.xattr(stat.ino, &name)?)));
+        line(format_args!("   Xattr: {} = {}", Shown(&name), hex(&zpl.xattr(stat.ino, &name)?)));
     }
     if let Some(acl) = zpl.acl(stat.ino)? {
         acl.to_string().lines().for_each(|ace| line(format_args!("     ACL: {ace}")));

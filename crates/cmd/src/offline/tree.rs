@@ -1,18 +1,17 @@
 //! Folders of a file system: sorted, and entered once.
 //!
 //! A damaged file system may hold a folder in itself, or under two names. Each is entered once, so a
-//! walk ends; and a name that no file system allows is an error, not a path.
+//! walk ends; and a name that no file system allows is an error, not a path. So is a name that a folder
+//! has twice: the first file of that name is taken, and the others are left out.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use base::{Error, Result};
+use base::{Error, Result, Shown};
 use zpl::{DirEntry, FileKind, Stat, Zpl};
 
-use crate::output::Quoted;
-
 /// How deep folders may nest; the longest path that a system takes has 2048.
-const DEPTH_MAX: usize = 4096;
+pub const DEPTH_MAX: usize = 4096;
 
 /// A file met on a walk.
 pub struct Found<'a> {
@@ -50,18 +49,30 @@ impl<'a> Walker<'a> {
         }
         let mut entries: Vec<DirEntry> = Vec::new();
         let mut odd = None;
+        let mut dots = 0;
         let result = self.zpl.readdir(dir, 0, &mut |entry| {
-            if entry.name == b"." || entry.name == b".." {
-                // the table's own must not be; the two that every listing has are wanted by nobody here
-            } else if entry.name.is_empty() || entry.name.iter().any(|b| matches!(b, b'/' | 0)) {
-                let what = format!("entry with the impossible name '{}'", Quoted(&entry.name));
-                odd = Some(Error::corrupt(what));
+            let is_dot = entry.name == b"." || entry.name == b"..";
+            dots += usize::from(is_dot);
+            if is_dot && dots <= 2 {
+                // the two that every listing begins with
+            } else if !zpl::is_possible_name(&entry.name) {
+                odd = Some(Error::corrupt(format!("entry with the impossible name '{}'", Shown(&entry.name))));
             } else {
                 entries.push(entry);
             }
             ControlFlow::Continue(())
         });
+        // a stable sort, so that of those with one name the first in the folder comes first
         entries.sort_by(|a, b| a.name.cmp(&b.name));
+        entries.dedup_by(|later, first| {
+            let is_double = later.name == first.name;
+            if is_double {
+                let (name, kept, left) = (Shown(&first.name), first.ino, later.ino);
+                let what = format!("name '{name}' is there twice (objects {kept} and {left}): only the first is taken");
+                odd = Some(Error::corrupt(what));
+            }
+            is_double
+        });
         (entries, result.err().or(odd))
     }
 

@@ -1,7 +1,8 @@
 //! Where copies go: files, links, devices and folders of the local system.
 //!
-//! Every name is made in an open folder, and no link in the way is ever followed: the tree that is
-//! copied may come from a stranger, and must not lead out of the folder that it is copied to.
+//! Every name is made in an open folder, new, and no link in the way is ever followed: the tree that is
+//! copied may come from a stranger, and must not lead out of the folder that it is copied to. Only for what
+//! the user named himself there is [`Folder::enter`] and [`Folder::open_file`], which take what is there.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -10,9 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use base::{Error, Kind, Result};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use zpl::{FileKind, Stat};
+
+/// How files are opened to be written.
+const WRITING: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What a copy shall have beside its contents.
 pub struct Attributes {
@@ -53,7 +57,8 @@ pub struct Sink {
 }
 
 impl LeftOut {
-    fn count(&mut self, what: &'static str) {
+    /// One more.
+    pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
@@ -65,8 +70,12 @@ impl LeftOut {
     /// A sentence, if anything was left out.
     pub fn to_text(&self) -> Option<String> {
         let parts: Vec<String> = self.counts.iter().map(|(what, n)| format!("{what} ({n})")).collect();
-        (!parts.is_empty())
-            .then(|| format!("left out, as this user or the target file system cannot: {}", parts.join(", ")))
+        (!parts.is_empty()).then(|| {
+            format!(
+                "left out, as it was not asked for, or this user or the target file system cannot: {}",
+                parts.join(", ")
+            )
+        })
     }
 }
 
@@ -80,11 +89,20 @@ impl Folder {
 
     /// The folder of that name in this one, made if it is not there.
     pub fn enter(&self, name: &[u8]) -> Result<Folder> {
-        let path = self.path(name);
         match fs::mkdirat(&self.fd, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(e) => return Err(failed("make folder", &path, e)),
+            Ok(()) | Err(Errno::EXIST) => self.enter_there(name),
+            Err(e) => Err(failed("make folder", &self.path(name), e)),
         }
+    }
+
+    /// A new folder.
+    pub fn create_folder(&self, name: &[u8]) -> Result<Folder> {
+        fs::mkdirat(&self.fd, name, Mode::RWXU).map_err(|e| failed("make folder", &self.path(name), e))?;
+        self.enter_there(name)
+    }
+
+    fn enter_there(&self, name: &[u8]) -> Result<Folder> {
+        let path = self.path(name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat(&self.fd, name, flags, Mode::empty()).map_err(|e| failed("enter", &path, e))?;
         Ok(Folder { fd, path })
@@ -95,16 +113,21 @@ impl Folder {
         self.path.join(OsStr::from_bytes(name))
     }
 
-    /// A file to be written from its beginning. One that is there is emptied; a disk is overwritten.
+    /// A new file.
     pub fn create_file(&self, name: &[u8]) -> Result<Sink> {
         let path = self.path(name);
-        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let new = flags | OFlags::CREATE | OFlags::EXCL;
-        let fd = match fs::openat(&self.fd, name, new, Mode::RUSR | Mode::WUSR) {
-            Err(Errno::EXIST) => fs::openat(&self.fd, name, flags, Mode::empty()),
-            made => made,
+        let fd = fs::openat(&self.fd, name, WRITING | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR)
+            .map_err(|e| failed("make file", &path, e))?;
+        Ok(Sink { fd, path, is_regular: true, at: 0 })
+    }
+
+    /// A file to be written from its beginning. One that is there is emptied; a disk is overwritten.
+    pub fn open_file(&self, name: &[u8]) -> Result<Sink> {
+        let path = self.path(name);
+        let fd = match fs::openat(&self.fd, name, WRITING, Mode::empty()) {
+            Err(Errno::NOENT) => return self.create_file(name),
+            opened => opened.map_err(|e| failed("write", &path, e))?,
         };
-        let fd = fd.map_err(|e| failed("write", &path, e))?;
         let stat = fs::fstat(&fd).map_err(|e| failed("look at", &path, e))?;
         let is_regular = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => true,
@@ -117,29 +140,37 @@ impl Folder {
         Ok(Sink { fd, path, is_regular, at: 0 })
     }
 
-    /// Another name of a file copied before.
-    pub fn link(&self, first: &Path, name: &[u8]) -> Result<()> {
-        let made = fs::linkat(fs::CWD, first, &self.fd, name, AtFlags::empty());
-        made.map_err(|e| failed("link", &self.path(name), e))
+    /// Another name of a file copied before, which has that path below that folder.
+    pub fn link(&self, (top, first): (&Folder, &[u8]), name: &[u8]) -> Result<()> {
+        let at = first.iter().rposition(|&byte| byte == b'/');
+        let (above, last) = at.map_or((&b"."[..], first), |at| (&first[..at], &first[at + 1..]));
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let way = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let linked = fs::openat2(&top.fd, above, flags, Mode::empty(), way)
+            .and_then(|above| fs::linkat(&above, last, &self.fd, name, AtFlags::empty()));
+        linked.map_err(|e| failed("link", &self.path(name), e))
     }
 
-    /// A symbolic link, in the place of one that may be there.
+    /// A new symbolic link.
     pub fn create_link(&self, name: &[u8], target: &[u8]) -> Result<()> {
-        let make = || fs::symlinkat(target, &self.fd, name);
-        self.replacing(name, make).map_err(|e| failed("make link", &self.path(name), e))
+        fs::symlinkat(target, &self.fd, name).map_err(|e| failed("make link", &self.path(name), e))
     }
 
-    /// A fifo, socket or device; false if that is left out.
-    pub fn create_special(&self, name: &[u8], stat: &Stat, left_out: &mut LeftOut) -> Result<bool> {
+    /// A new fifo or socket, or, if those are wanted, device; false if it is left out.
+    pub fn create_special(&self, name: &[u8], stat: &Stat, devices: bool, left_out: &mut LeftOut) -> Result<bool> {
         let (kind, what) = match stat.kind {
             FileKind::Fifo => (FileType::Fifo, "fifos"),
             FileKind::Socket => (FileType::Socket, "sockets"),
-            FileKind::CharDevice => (FileType::CharacterDevice, "devices"),
-            FileKind::BlockDevice => (FileType::BlockDevice, "devices"),
+            FileKind::CharDevice => (FileType::CharacterDevice, "devices (--dev)"),
+            FileKind::BlockDevice => (FileType::BlockDevice, "devices (--dev)"),
             _ => return Err(Error::new(Kind::Invalid, "not a special file")),
         };
-        let make = || fs::mknodat(&self.fd, name, kind, Mode::RUSR | Mode::WUSR, stat.rdev);
-        match self.replacing(name, make) {
+        let is_device = matches!(kind, FileType::CharacterDevice | FileType::BlockDevice);
+        let made = match is_device && !devices {
+            true => Err(Errno::PERM),
+            false => fs::mknodat(&self.fd, name, kind, Mode::RUSR | Mode::WUSR, stat.rdev),
+        };
+        match made {
             Ok(()) => Ok(true),
             Err(Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP | Errno::INVAL) => {
                 left_out.count(what);
@@ -147,17 +178,6 @@ impl Folder {
                 Ok(false)
             }
             Err(e) => Err(failed("make", &self.path(name), e)),
-        }
-    }
-
-    /// Makes something; what is there of that name and is no folder is removed for it.
-    fn replacing(&self, name: &[u8], make: impl Fn() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
-        match make() {
-            Err(Errno::EXIST) => {
-                fs::unlinkat(&self.fd, name, AtFlags::empty())?;
-                make()
-            }
-            made => made,
         }
     }
 

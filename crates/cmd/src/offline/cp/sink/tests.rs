@@ -31,7 +31,7 @@ fn files_with_holes_and_their_times() {
     let temp = Temp::new("files");
     let folder = Folder::open(&temp.0).unwrap();
     for _ in 0..2 {
-        let mut sink = folder.create_file(b"f").unwrap();
+        let mut sink = folder.open_file(b"f").unwrap();
         sink.skip_to(1 << 20).unwrap();
         sink.write(1 << 20, b"data").unwrap();
         sink.set_size(2 << 20).unwrap();
@@ -41,7 +41,7 @@ fn files_with_holes_and_their_times() {
     assert_eq!((meta.len(), meta.mode() & 0o7777), (2 << 20, 0o640));
     assert_eq!((meta.atime(), meta.atime_nsec(), meta.mtime(), meta.mtime_nsec()), (1, 2, 3, 4));
     assert!(meta.blocks() * 512 < 1 << 20, "the hole takes no space");
-    folder.link(&folder.path(b"f"), b"g").unwrap();
+    folder.link((&folder, b"f"), b"g").unwrap();
     assert_eq!(std::fs::metadata(temp.0.join("g")).unwrap().ino(), meta.ino());
 }
 
@@ -52,14 +52,24 @@ fn no_link_leads_out_of_the_folder() {
     std::fs::write(outside.0.join("file"), "kept").unwrap();
     let folder = Folder::open(&temp.0).unwrap();
     folder.create_link(b"dir", outside.0.as_os_str().as_bytes()).unwrap();
-    assert!(folder.enter(b"dir").is_err());
+    assert!(folder.enter(b"dir").is_err() && folder.create_folder(b"dir").is_err());
     folder.create_link(b"file", outside.0.join("file").as_os_str().as_bytes()).unwrap();
-    assert!(folder.create_file(b"file").is_err());
+    assert!(folder.create_file(b"file").is_err() && folder.open_file(b"file").is_err());
     folder.set_attributes(b"file", &Attributes { mode: 0o777, ..attributes() }, &mut LeftOut::default()).unwrap();
     let meta = std::fs::metadata(outside.0.join("file")).unwrap();
     assert_ne!((meta.mtime(), meta.mode() & 0o777), (3, 0o777));
-    folder.create_link(b"file", b"elsewhere").unwrap();
-    assert_eq!(std::fs::read_link(temp.0.join("file")).unwrap(), Path::new("elsewhere"));
+}
+
+#[test]
+fn what_is_there_stays_as_it_is() {
+    let temp = Temp::new("there");
+    let folder = Folder::open(&temp.0).unwrap();
+    std::fs::write(temp.0.join("file"), "kept").unwrap();
+    let sub = folder.create_folder(b"sub").unwrap();
+    assert!(folder.create_file(b"file").is_err() && folder.create_link(b"file", b"x").is_err());
+    assert!(folder.create_folder(b"sub").is_err() && folder.link((&folder, b"file"), b"sub").is_err());
+    sub.create_file(b"new").unwrap();
+    assert_eq!(std::fs::read(temp.0.join("file")).unwrap(), b"kept");
 }
 
 #[test]
