@@ -9,7 +9,7 @@ use dmu::zap::Zap;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
-use crate::{Bookmark, Dataset};
+use crate::{Bookmark, Dataset, write};
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
 pub const DEPTH_MAX: usize = 128;
@@ -84,15 +84,16 @@ impl Dsl {
         read().in_dataset(name)
     }
 
-    /// The directories below `dir`, in the order of their names.
-    pub fn children(&self, dir: &Dir) -> Result<Vec<Dir>> {
-        let mut children = Vec::new();
-        for (name, id) in self.child_ids(dir)? {
-            if !INTERNAL.contains(&name.as_str()) && !name.starts_with('%') {
-                children.push(self.dir(id, &format!("{}/{name}", dir.name))?);
-            }
-        }
-        Ok(children)
+    /// The directories below `dir`, in the order of their names; in their place, the errors of those that cannot
+    /// be read, or whose names cannot be.
+    pub fn children(&self, dir: &Dir) -> Result<Vec<Result<Dir>>> {
+        let is_shown = |name: &str| !INTERNAL.contains(&name) && !name.starts_with('%');
+        let children = self.child_ids(dir)?.into_iter().filter(|(name, _)| is_shown(name));
+        let open = |(name, id): (String, u64)| {
+            check_part(&name).in_dataset(&dir.name)?;
+            self.dir(id, &format!("{}/{name}", dir.name))
+        };
+        Ok(children.map(open).collect())
     }
 
     /// Name and object of everything below `dir`, also what no command shows.
@@ -114,7 +115,8 @@ impl Dsl {
             if depth > DEPTH_MAX || !seen.insert(dir.id) {
                 return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
             }
-            stack.extend(self.children(&dir)?.into_iter().rev().map(|child| (depth + 1, child)));
+            let children = self.children(&dir)?.into_iter().collect::<Result<Vec<Dir>>>()?;
+            stack.extend(children.into_iter().rev().map(|child| (depth + 1, child)));
             out.push(dir);
         }
         Ok(out)
@@ -132,7 +134,7 @@ impl Dsl {
                 0 => None,
                 zap => Zap::open(self.mos.object(zap)?)?.u64(part).in_dataset(&dir.name)?,
             };
-            let id = id.filter(|_| !part.is_empty()).ok_or_else(|| no_such(name))?;
+            let id = id.filter(|_| check_part(part).is_ok()).ok_or_else(|| no_such(name))?;
             dir = self.dir(id, &format!("{}/{part}", dir.name))?;
         }
         Ok(dir)
@@ -145,7 +147,8 @@ impl Dsl {
         };
         let head = self.head(&self.find_dir(fs)?)?;
         let snapnames = Zap::open(self.mos.object(head.phys.snapnames_zap)?).in_dataset(fs)?;
-        let id = snapnames.u64(snapshot).in_dataset(fs)?.ok_or_else(|| no_such(name))?;
+        let id = snapnames.u64(snapshot).in_dataset(fs)?.filter(|_| check_part(snapshot).is_ok());
+        let id = id.ok_or_else(|| no_such(name))?;
         self.dataset(id, name)
     }
 
@@ -158,6 +161,7 @@ impl Dsl {
     pub fn snapshots(&self, head: &Dataset) -> Result<Vec<Dataset>> {
         let mut snapshots = Vec::new();
         for (name, id) in self.names(head.phys.snapnames_zap).in_dataset(&head.name)? {
+            check_part(&name).in_dataset(&head.name)?;
             snapshots.push(self.dataset(id, &format!("{}@{name}", head.name))?);
         }
         snapshots.sort_by_key(|snapshot| snapshot.phys.creation_txg);
@@ -178,7 +182,8 @@ impl Dsl {
         }
         let head = self.head(&dir)?;
         let snapshots = self.names(head.phys.snapnames_zap).in_dataset(&dir_name)?;
-        let name = snapshots.into_iter().find(|(_, id)| *id == dataset).map(|(name, _)| name);
+        let name = snapshots.into_iter().find(|(name, id)| *id == dataset && check_part(name).is_ok());
+        let name = name.map(|(name, _)| name);
         Ok(format!("{dir_name}@{}", name.unwrap_or_else(|| format!("object {dataset}"))))
     }
 
@@ -192,7 +197,8 @@ impl Dsl {
             }
             let above = self.dir(parent, &format!("directory object {parent}"))?;
             let found = self.child_ids(&above)?.into_iter().find(|(_, child)| *child == at);
-            parts.push(found.map_or_else(|| format!("object {at}"), |(name, _)| name));
+            let name = found.map(|(name, _)| name).filter(|name| check_part(name).is_ok());
+            parts.push(name.unwrap_or_else(|| format!("object {at}")));
             (at, parent) = (parent, above.phys.parent);
         }
         parts.push(self.pool.clone());
@@ -213,6 +219,15 @@ impl Dsl {
         }
         names.sort();
         Ok(names)
+    }
+}
+
+/// Checks one part of a name that is on disk, as those are checked that people give: it becomes part of paths.
+/// A mark at its beginning makes it one of ZFS's own.
+fn check_part(part: &str) -> Result<()> {
+    match write::check_component(part.strip_prefix(['$', '%']).unwrap_or(part)) {
+        Ok(()) => Ok(()),
+        Err(e) => Err(Error::corrupt(format!("impossible name '{part}' below it")).with_source(e)),
     }
 }
 

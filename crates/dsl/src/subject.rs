@@ -122,7 +122,8 @@ impl Dsl {
     /// the errors of those that cannot be read.
     pub fn subjects_below(&self, head: &Subject) -> Result<Vec<Result<Subject>>> {
         let children = self.children(&head.dir)?;
-        let subject = |dir: Dir| {
+        let subject = |dir: Result<Dir>| {
+            let dir = dir?;
             let levels = self.level_below(&head.levels, &dir)?;
             self.subject_of_head(dir, levels)
         };

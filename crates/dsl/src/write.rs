@@ -45,6 +45,7 @@ use format::object_type::ObjectType;
 pub use bptree::Destroyed;
 pub use create::{Created, NewDataset, PoolDsl};
 pub use ledger::DatasetLedger;
+pub(crate) use name::check_component;
 pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, PoolTraits, file_system_options, keep, log_throughput, write_policy};
 pub use props::Effect;

@@ -128,6 +128,9 @@ fn check_text(property: Property, text: &str) -> Result<PropertyValue> {
             if text.split('/').any(|component| component.len() > COMPONENT_LEN_MAX) {
                 return invalid(format!("component of '{name}' is too long"));
             }
+            if text.split('/').any(|component| component == "..") {
+                return invalid(format!("'{name}' cannot have '..' in it"));
+            }
         }
         Property::Mlslabel if text != "none" => return invalid("mlslabels are unsupported"),
         Property::Keylocation if text != "none" => {
@@ -324,6 +327,7 @@ mod tests {
                 FileSystem,
                 "invalid 'special_small_blocks' property: must be between zero and 16M",
             ),
+            ("mountpoint", "/a/../b", FileSystem, "'mountpoint' cannot have '..' in it"),
             ("mountpoint", "a/b", FileSystem, "'mountpoint' must be an absolute path, 'none', or 'legacy'"),
             ("mountpoint", &format!("/{long}"), FileSystem, "component of 'mountpoint' is too long"),
             ("keylocation", "prompt", FileSystem, "keylocation must be 'none' for unencrypted datasets"),

@@ -43,20 +43,26 @@ pub fn check_name(name: &str) -> Result<()> {
         if component.is_empty() && components.peek().is_none() {
             return invalid("trailing slash in name");
         }
-        if let Some(bad) = component.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c)) {
-            return Err(Error::new(Kind::Invalid, format!("invalid character '{bad}' in name")));
-        }
-        match component {
-            "." => return invalid("self reference, '.' is found in name"),
-            ".." => return invalid("parent reference, '..' is found in name"),
-            "" => return invalid("empty component or misplaced '@' or '#' delimiter in name"),
-            _ => {}
-        }
+        check_component(component)?;
     }
     if level(name) >= NESTING_MAX {
         return Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded"));
     }
     Ok(())
+}
+
+/// Whether a part of a name between slashes can be. Errors: as of [`check_name`].
+pub(crate) fn check_component(component: &str) -> Result<()> {
+    if let Some(bad) = component.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c)) {
+        return Err(Error::new(Kind::Invalid, format!("invalid character '{bad}' in name")));
+    }
+    let what = match component {
+        "." => "self reference, '.' is found in name",
+        ".." => "parent reference, '..' is found in name",
+        "" => "empty component or misplaced '@' or '#' delimiter in name",
+        _ => return Ok(()),
+    };
+    Err(Error::new(Kind::Invalid, what))
 }
 
 #[cfg(test)]

@@ -204,7 +204,12 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Cl
 /// The heads that have a log on disk.
 fn logged_heads(pool: &Pool) -> Result<Vec<(dsl::Dataset, Arc<Objset>)>> {
     let mut heads = Vec::new();
-    for dir in pool.dsl().walk()? {
+    let dirs = pool.dsl().walk().map_err(|e| match e.kind() {
+        // what is there can be looked at
+        Kind::Corrupt => Error::new(Kind::ReadOnly, format!("The tree of datasets is damaged: {e}")),
+        _ => e,
+    })?;
+    for dir in dirs {
         if dir.phys.head_dataset == 0 {
             continue;
         }
