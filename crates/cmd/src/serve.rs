@@ -44,6 +44,7 @@ use nix::sys::signal::{SigSet, Signal};
 use crate::output;
 use crate::panics;
 use crate::zfs;
+use crate::zfs::mount_plan::Bounds;
 use crate::zfs::request::{MountRequest, Request, Response};
 use crate::zpool::Stop;
 use crate::zpool::create::wish::Wish;
@@ -86,7 +87,8 @@ pub fn run(args: &[OsString]) -> ExitCode {
             return notify.ready().map_err(|e| e.to_string());
         };
         let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
-        let places = Places { altroot: args.altroot(), cachefile: args.cachefile_property() };
+        let bounds = Bounds::new(args.altroot(), acquired.is_own, args.mount_options.as_deref());
+        let places = Places { bounds, cachefile: args.cachefile_property() };
         serve(env, acquired.pool, acquired.locks, &places, &mounts, notify, signals)
     })
 }
@@ -100,7 +102,9 @@ fn run_create(is_started: bool) -> ExitCode {
         let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = wish.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
-        let places = Places { altroot: wish.altroot.as_deref(), cachefile };
+        // nobody else has put anything there
+        let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(wish.altroot.as_deref(), true, None) };
+        let places = Places { bounds, cachefile };
         serve(env, pool, locks, &places, &mounts, notify, signals)
     })
 }
@@ -163,8 +167,8 @@ fn start_logging() {
 
 /// Where on this machine things are.
 struct Places<'a> {
-    /// The folder that all mountpoints are below.
-    altroot: Option<&'a str>,
+    /// Where file systems are mounted.
+    bounds: Bounds,
     /// Property `cachefile`.
     cachefile: Option<&'a str>,
 }
@@ -200,7 +204,7 @@ fn serve(
     let (end, ended) = mpsc::channel();
     let session = Session {
         load_guid: random_u64(),
-        altroot: places.altroot.map(str::to_owned),
+        bounds: places.bounds.clone(),
         is_writable: pool.is_writable(),
         opened_s: env.now_s(),
     };

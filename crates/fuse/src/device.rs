@@ -3,10 +3,9 @@
 //!
 //! [`channel`](crate::channel) speaks over the connection.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +15,9 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
+use crate::mountinfo;
 use crate::options::{MountOptions, Unmount};
+use crate::point::Folder;
 
 const DEVICE: &str = "/dev/fuse";
 /// The helper's names: of libfuse 3, and of libfuse 2.
@@ -24,10 +25,10 @@ const HELPERS: [&str; 2] = ["fusermount3", "fusermount"];
 /// Tells the helper on which file descriptor it shall send the connection.
 const HELPER_SOCKET: &str = "_FUSE_COMMFD";
 
-/// Mounts at `point`, an existing directory by its absolute path, and returns the connection.
-pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
+/// Mounts at `folder`, whose path is `point`, and returns the connection.
+pub(crate) fn attach(folder: &Folder, point: &Path, options: &MountOptions) -> Result<OwnedFd> {
     if nix::unistd::geteuid().is_root()
-        && let Some(connection) = attach_as_root(point, options)?
+        && let Some(connection) = attach_as_root(folder, point, options)?
     {
         return Ok(connection);
     }
@@ -37,7 +38,8 @@ pub(crate) fn attach(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
 /// Gives what is mounted at `point` the flags that `options` stand for. `Busy` if it is to be read-only while a
 /// file is open for writing; `Unsupported` if this user has to mount it anew for that.
 pub(crate) fn set_flags(point: &Path, options: &MountOptions) -> Result<()> {
-    match mount(None::<&str>, point, None::<&str>, MsFlags::MS_REMOUNT | options.flags(), None::<&str>) {
+    let folder = Folder::at_real(point)?;
+    match mount(None::<&str>, &folder.proc_path(), None::<&str>, MsFlags::MS_REMOUNT | options.flags(), None::<&str>) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => Err(Error::new(Kind::Unsupported, "only root can remount")),
         Err(Errno::EBUSY) => Err(busy(point)),
@@ -52,7 +54,13 @@ pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
         Unmount::Lazy => MntFlags::MNT_DETACH,
         Unmount::Force => MntFlags::MNT_DETACH | MntFlags::MNT_FORCE,
     };
-    match umount2(point, flags | MntFlags::UMOUNT_NOFOLLOW) {
+    let above = point.parent().map(Folder::at_real);
+    let by_folder = match (&above, point.file_name()) {
+        (Some(Ok(above)), Some(name)) => above.proc_path().join(name),
+        // through a dead mount there is no way but the kernel's own
+        _ => point.to_owned(),
+    };
+    match umount2(&by_folder, flags | MntFlags::UMOUNT_NOFOLLOW) {
         // EINVAL: somebody else was faster
         Ok(()) | Err(Errno::EINVAL) => Ok(()),
         Err(Errno::EPERM) => detach_with_helper(point, how),
@@ -62,9 +70,9 @@ pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
 }
 
 /// `None` if this root may not mount, as in many containers.
-fn attach_as_root(point: &Path, options: &MountOptions) -> Result<Option<OwnedFd>> {
+fn attach_as_root(folder: &Folder, point: &Path, options: &MountOptions) -> Result<Option<OwnedFd>> {
     let device = open_device()?;
-    let mode = File::open(point).and_then(|dir| dir.metadata()).map_err(Error::from)?.permissions().mode();
+    let mode = folder.mode()?;
     let data = format!(
         "fd={},rootmode={mode:o},user_id={},group_id={},{}",
         device.as_raw_fd(),
@@ -72,7 +80,8 @@ fn attach_as_root(point: &Path, options: &MountOptions) -> Result<Option<OwnedFd
         nix::unistd::getgid(),
         options.fuse_options()
     );
-    match mount(Some(options.fs_name.as_str()), point, Some("fuse"), options.flags(), Some(data.as_str())) {
+    let target = folder.proc_path();
+    match mount(Some(options.fs_name.as_str()), &target, Some("fuse"), options.flags(), Some(data.as_str())) {
         Ok(()) => Ok(Some(device)),
         Err(Errno::EPERM) => Ok(None),
         Err(Errno::ENODEV) => Err(Error::new(Kind::Missing, "the kernel does not know FUSE (try: modprobe fuse)")),
@@ -114,9 +123,19 @@ fn attach_with_helper(point: &Path, options: &MountOptions) -> Result<OwnedFd> {
         None if said.trim().is_empty() => {
             Err(Error::new(Kind::Permission, format!("fusermount3 did not mount {}: {status}", point.display())))
         }
-        None => Err(Error::new(Kind::Permission, said.trim().replace('\n', "; "))),
+        None => {
+            let mut why = said.trim().replace('\n', "; ");
+            if !options.allow_other && mountinfo::above(point).is_ok_and(|mount| mount.fs_type.starts_with("fuse")) {
+                why.push_str(NESTED);
+            }
+            Err(Error::new(Kind::Permission, why))
+        }
     }
 }
+
+/// Why fusermount3 cannot mount in another mount of the user.
+const NESTED: &str = " (the kernel lets nobody but the user himself into his FUSE mount, and so not fusermount3, which \
+    has root's rights; line 'user_allow_other' in /etc/fuse.conf changes that for file systems mounted from then on)";
 
 fn detach_with_helper(point: &Path, how: Unmount) -> Result<()> {
     let child = run_helper(|helper| {

@@ -72,8 +72,8 @@ pub(crate) struct Attached {
 
 #[derive(Serialize, Deserialize)]
 enum Request {
-    MakeFolders(OsString),
-    RemoveFolders(OsString, usize),
+    MakeFolders(MountOptions),
+    RemoveFolders(MountOptions, usize),
     ClearDead { point: OsString, subtype: String },
     Attach(MountOptions),
     SetFlags { point: OsString, options: MountOptions },
@@ -104,18 +104,18 @@ impl Helper {
         Helper(Arc::new(Inner { program: program.into(), args, idle: Mutex::default() }))
     }
 
-    /// Makes a folder and those above it; returns how many were not there. Errors: [`NO_MOUNTPOINT`](crate::NO_MOUNTPOINT),
-    /// and why.
-    pub fn make_folders(&self, path: &Path) -> Result<usize> {
-        self.count(&Request::MakeFolders(path.into()), None)
+    /// Makes the mountpoint and the folders above it; returns how many were not there. Errors:
+    /// [`NO_MOUNTPOINT`](crate::NO_MOUNTPOINT), and why.
+    pub fn make_folders(&self, options: &MountOptions) -> Result<usize> {
+        self.count(&Request::MakeFolders(options.clone()), None)
     }
 
-    /// Removes a folder and those above it, `count` in all, as far as they are empty.
-    pub fn remove_folders(&self, path: &Path, count: usize) {
+    /// Removes the mountpoint and folders above it, `count` in all, as far as they are empty.
+    pub fn remove_folders(&self, options: &MountOptions, count: usize) {
         if count > 0
-            && let Err(error) = self.ask(&Request::RemoveFolders(path.into(), count), None)
+            && let Err(error) = self.ask(&Request::RemoveFolders(options.clone(), count), None)
         {
-            tracing::warn!(point = %path.display(), "the mountpoint stays: {error}");
+            tracing::warn!(point = %options.mountpoint.display(), "the mountpoint stays: {error}");
         }
     }
 
@@ -242,15 +242,18 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
 
 fn answer(request: Request) -> Result<(Answer, Option<OwnedFd>)> {
     let answer = match request {
-        Request::MakeFolders(path) => Answer::Count(point::make_folders(Path::new(&path))?),
-        Request::RemoveFolders(path, count) => {
-            point::remove_folders(Path::new(&path), count);
+        Request::MakeFolders(options) => Answer::Count(point::make_folders(&options)?),
+        Request::RemoveFolders(options, count) => {
+            point::remove_folders(&options, count);
             Answer::Done
         }
         Request::ClearDead { point, subtype } => Answer::Count(point::clear_dead(Path::new(&point), &subtype)?),
         Request::Attach(options) => {
-            let point = point::find(&options)?;
-            let connection = device::attach(&point, &options)?;
+            let folder = point::find(&options)?;
+            let point = folder.real_path()?;
+            let connection = device::attach(&folder, &point, &options)?;
+            // the descriptor would keep the mount in use
+            drop(folder);
             let mount = mountinfo::at(&point)?.filter(|mount| mount.fs_type.starts_with("fuse"));
             let dev =
                 mount.ok_or_else(|| Error::new(Kind::Missing, format!("{} was unmounted at once", point.display())))?;
@@ -283,7 +286,7 @@ impl Answer {
 }
 
 /// The errno of its cause.
-fn os_error(error: &Error) -> Option<i32> {
+pub(crate) fn os_error(error: &Error) -> Option<i32> {
     let cause = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
     cause.raw_os_error()
 }

@@ -34,6 +34,14 @@ pub(crate) fn at(point: &Path) -> Result<Option<MountInfo>> {
     Ok(all()?.into_iter().rfind(|mount| mount.point == point))
 }
 
+/// The mount that `point` lies in, by its path. Errors: no /proc.
+pub(crate) fn above(point: &Path) -> Result<MountInfo> {
+    let mounts = all()?.into_iter().filter(|mount| point.starts_with(&mount.point));
+    // of those at one place the last one is on top
+    let nearest = mounts.max_by_key(|mount| mount.point.as_os_str().len());
+    nearest.ok_or_else(|| Error::new(Kind::NotFound, "nothing is mounted there"))
+}
+
 /// Is device `dev` mounted at `point`, be it under another mount?
 pub(crate) fn is_mounted(point: &Path, dev: &str) -> Result<bool> {
     Ok(all()?.iter().any(|mount| mount.dev == dev && mount.point == point))

@@ -13,6 +13,9 @@ pub struct MountOptions {
     pub fs_name: String,
     /// An existing directory.
     pub mountpoint: PathBuf,
+    /// A folder above it, or itself, below which no symbolic link is followed on the way. Without one, links
+    /// are followed that are on no file system of the same pool.
+    pub beneath: Option<PathBuf>,
     /// The type is shown as `fuse.SUBTYPE`.
     pub subtype: String,
     /// Mount read-only, as property `readonly` says. A tree that cannot be written is mounted so anyway.
@@ -83,15 +86,18 @@ pub enum Unmount {
 }
 
 impl MountOptions {
-    /// Mounts `fs_name` at `mountpoint` as its properties' defaults say, for everybody if root does it.
+    /// Mounts `fs_name` at `mountpoint` as its properties' defaults say, for everybody if root does it, or
+    /// `/etc/fuse.conf` lets everybody do so: the kernel checks who may do what there, as anywhere. Only in such
+    /// a mount can an ordinary user mount another one.
     pub fn new(fs_name: impl Into<String>, mountpoint: impl Into<PathBuf>) -> MountOptions {
         let root = nix::unistd::geteuid().is_root();
         MountOptions {
             fs_name: fs_name.into(),
             mountpoint: mountpoint.into(),
+            beneath: None,
             subtype: "zfs".to_owned(),
             read_only: false,
-            allow_other: root,
+            allow_other: root || users_may_allow_others(),
             default_permissions: true,
             posix_acl: false,
             xattrs: true,
@@ -222,6 +228,12 @@ impl Remountable {
     pub(crate) fn is_relatime(&self) -> bool {
         self.relatime.load(Ordering::Relaxed)
     }
+}
+
+/// Whether an ordinary user's mounts may be for everybody: fuse.conf(5), mount.fuse3(8).
+fn users_may_allow_others() -> bool {
+    let text = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    text.lines().any(|line| line.trim() == "user_allow_other")
 }
 
 /// fusermount3 wants a backslash before a comma or backslash in a value.

@@ -56,7 +56,7 @@ impl Mounts {
     /// the file system and mounting.
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
         let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
-        let made = self.helper.make_folders(&options.mountpoint)?;
+        let made = self.helper.make_folders(options)?;
         match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
@@ -68,7 +68,7 @@ impl Mounts {
                 Ok(())
             }
             Err(e) => {
-                self.helper.remove_folders(&options.mountpoint, made);
+                self.helper.remove_folders(options, made);
                 Err(e)
             }
         }
@@ -161,7 +161,7 @@ impl Mounts {
 impl One {
     fn unmount(&self, how: Unmount, helper: &Helper) -> Result<()> {
         self.mount.unmount(how)?;
-        helper.remove_folders(&self.options.mountpoint, self.made);
+        helper.remove_folders(&self.options, self.made);
         Ok(())
     }
 

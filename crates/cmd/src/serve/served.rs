@@ -16,7 +16,7 @@ use super::mounts::Mounts;
 use super::wire::{Reply, Request};
 use crate::zfs;
 use crate::zfs::host::{DatasetChange, Host};
-use crate::zfs::mount_plan::PlannedMount;
+use crate::zfs::mount_plan::{Bounds, PlannedMount};
 use crate::zfs::request::Mounted;
 use crate::zpool::report::{PoolReport, Suspended};
 use crate::zpool::{errors, gather, io_report};
@@ -326,8 +326,8 @@ impl Host for Served {
         self.pool.view()
     }
 
-    fn altroot(&self) -> Option<&str> {
-        self.session.altroot.as_deref()
+    fn bounds(&self) -> &Bounds {
+        &self.session.bounds
     }
 
     fn mounts(&self) -> Vec<Mounted> {

@@ -118,7 +118,7 @@ fn create_text(create: &CreateChange) -> String {
 
 fn mount_new(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
     let pool = host.pool();
-    let Ok(plan) = plan(&pool, host.altroot(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
+    let Ok(plan) = plan(&pool, host.bounds(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
     let failed = mount_one(host, plan, &MountRequest::default());
     let note = || failure(name, "filesystem successfully created, but not mounted".to_owned());
     Ok(failed.map_or(Vec::new(), |failed| vec![failed, note()]))
@@ -311,7 +311,7 @@ fn around(
     let affected = affected(host, subject, property)?;
     // a place where there was none
     let was_nowhere =
-        matches!(plan(&host.pool(), host.altroot(), subject)?, Err(Refusal::Legacy | Refusal::NoMountpoint));
+        matches!(plan(&host.pool(), host.bounds(), subject)?, Err(Refusal::Legacy | Refusal::NoMountpoint));
     if effect == Effect::Place {
         for (at, mounted) in affected.iter().enumerate() {
             if let Some(failed) = unmount(host, &mounted.dataset, false) {
@@ -417,7 +417,7 @@ fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) ->
     let mut failures = Vec::new();
     for name in names {
         let subject = pool.dsl().subject(name)?;
-        match plan(&pool, host.altroot(), &subject)? {
+        match plan(&pool, host.bounds(), &subject)? {
             Ok(plan) => failures.extend(mount_one(host, plan, &MountRequest::default())),
             Err(Refusal::NotByItself) => {
                 let plan = super::mounting::planned(host, &subject)?;

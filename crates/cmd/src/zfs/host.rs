@@ -9,15 +9,19 @@ use base::Result;
 use pool::Pool;
 
 use super::limits::Limit;
-use super::mount_plan::PlannedMount;
+use super::mount_plan::{Bounds, PlannedMount};
 use super::request::{Mounted, Request, Response};
 
 /// What answers need of a pool process.
 pub trait Host {
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
     fn pool(&self) -> Arc<Pool>;
+    /// What its import lets the properties of its file systems say.
+    fn bounds(&self) -> &Bounds;
     /// The folder that all its mountpoints are below, if it was imported with one.
-    fn altroot(&self) -> Option<&str>;
+    fn altroot(&self) -> Option<&str> {
+        self.bounds().altroot.as_deref()
+    }
     /// What is mounted now; without snapshots.
     fn mounts(&self) -> Vec<Mounted>;
     /// Mounts a file system, whose mountpoint is made if it is not there; an error that says

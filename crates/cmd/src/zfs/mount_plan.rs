@@ -12,6 +12,10 @@
 //! Left out are those with `canmount=off` or `noauto`, with the mountpoint `none` or `legacy`, in use
 //! by a zone, encrypted, redacted, and received in part.
 //!
+//! A pool may be a stranger's: one that was imported below another folder, or that another host had last. Then
+//! set-id bits and devices do not count in its mounts, whatever the properties say, unless whoever imports or
+//! mounts it says so ([`Bounds`]).
+//!
 //! Invariant: the order is that of the mountpoints, so that each directory is there before something
 //! is mounted below it.
 
@@ -46,13 +50,44 @@ pub(super) enum Refusal {
     Redacted,
 }
 
+/// What an import lets the properties of file systems say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// The folder that all mountpoints are below.
+    pub altroot: Option<String>,
+    /// Whether set-id bits count.
+    pub setuid: bool,
+    /// Whether device nodes are devices.
+    pub devices: bool,
+}
+
+impl Bounds {
+    /// Those of a pool that this machine made, or had last if `is_own`; `mount_options` are those of the import,
+    /// with commas.
+    pub fn new(altroot: Option<&str>, is_own: bool, mount_options: Option<&str>) -> Bounds {
+        let is_asked = |names: [&str; 2]| mount_options.is_some_and(|list| list.split(',').any(|o| names.contains(&o)));
+        let bounds = Bounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false };
+        let is_trusted = is_own && bounds.root().is_none();
+        Bounds {
+            setuid: is_trusted || is_asked(["suid", "setuid"]),
+            devices: is_trusted || is_asked(["dev", "devices"]),
+            ..bounds
+        }
+    }
+
+    /// The folder that no mount leaves.
+    fn root(&self) -> Option<&str> {
+        self.altroot.as_deref().filter(|root| *root != "/")
+    }
+}
+
 /// The file systems that an import mounts, in the order in which to mount them.
-pub fn mount_plan(pool: &Pool, altroot: Option<&str>) -> Result<Vec<PlannedMount>> {
-    plan_below(pool, altroot, &pool.dsl().root_subject()?)
+pub fn mount_plan(pool: &Pool, bounds: &Bounds) -> Result<Vec<PlannedMount>> {
+    plan_below(pool, bounds, &pool.dsl().root_subject()?)
 }
 
 /// The same, of `top` and what is below it in the tree. File systems that cannot be read are logged, and left out.
-pub(super) fn plan_below(pool: &Pool, altroot: Option<&str>, top: &Subject) -> Result<Vec<PlannedMount>> {
+pub(super) fn plan_below(pool: &Pool, bounds: &Bounds, top: &Subject) -> Result<Vec<PlannedMount>> {
     let mut plans = Vec::new();
     let mut stack = vec![top.clone()];
     let mut entered = HashSet::new();
@@ -61,7 +96,7 @@ pub(super) fn plan_below(pool: &Pool, altroot: Option<&str>, top: &Subject) -> R
         if subject.kind() != DatasetKind::FileSystem || !entered.insert(subject.dir().id) {
             continue;
         }
-        match plan(pool, altroot, &subject) {
+        match plan(pool, bounds, &subject) {
             Ok(Ok(plan)) => plans.push(plan),
             Ok(Err(_)) => {}
             Err(error) => tracing::warn!(dataset = subject.name(), "not mounted: {error}"),
@@ -80,7 +115,7 @@ pub(super) fn plan_below(pool: &Pool, altroot: Option<&str>, top: &Subject) -> R
 }
 
 /// How one file system is mounted, or why it is not.
-pub(super) fn plan(pool: &Pool, altroot: Option<&str>, subject: &Subject) -> Result<Result<PlannedMount, Refusal>> {
+pub(super) fn plan(pool: &Pool, bounds: &Bounds, subject: &Subject) -> Result<Result<PlannedMount, Refusal>> {
     let get = |property| pool.dsl().property(subject, property, 0);
     let number = |property: Property| {
         Ok::<_, base::Error>(match get(property)?.map(|sourced| sourced.value) {
@@ -89,7 +124,7 @@ pub(super) fn plan(pool: &Pool, altroot: Option<&str>, subject: &Subject) -> Res
         })
     };
     let Some(sourced) = get(Property::Mountpoint)? else { return Ok(Err(Refusal::NoMountpoint)) };
-    let mountpoint = mountpoint_text(subject.name(), &sourced, altroot);
+    let mountpoint = mountpoint_text(subject.name(), &sourced, bounds.altroot.as_deref());
     let refusal = if number(Property::Zoned)? != 0 {
         Some(Refusal::Zoned)
     } else if mountpoint == "legacy" {
@@ -112,11 +147,11 @@ pub(super) fn plan(pool: &Pool, altroot: Option<&str>, subject: &Subject) -> Res
     if let Some(refusal) = refusal {
         return Ok(Err(refusal));
     }
-    Ok(Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(pool, subject, &mountpoint)? }))
+    Ok(Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(pool, bounds, subject, &mountpoint)? }))
 }
 
 /// The options that the properties of a file system stand for.
-pub(super) fn options(pool: &Pool, subject: &Subject, mountpoint: &str) -> Result<MountOptions> {
+pub(super) fn options(pool: &Pool, bounds: &Bounds, subject: &Subject, mountpoint: &str) -> Result<MountOptions> {
     let number = |property: Property| {
         let value = pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value);
         Ok::<_, base::Error>(match value {
@@ -132,9 +167,10 @@ pub(super) fn options(pool: &Pool, subject: &Subject, mountpoint: &str) -> Resul
     options.atime = is_on(Property::Atime)?;
     options.relatime = is_on(Property::Relatime)?;
     options.exec = is_on(Property::Exec)?;
+    options.beneath = bounds.root().map(Into::into);
     // only root can mount so that these count
-    options.setuid &= is_on(Property::Setuid)?;
-    options.devices &= is_on(Property::Devices)?;
+    options.setuid &= bounds.setuid && is_on(Property::Setuid)?;
+    options.devices &= bounds.devices && is_on(Property::Devices)?;
     options.overlay = is_on(Property::Overlay)?;
     options.snapdir = match number(Property::Snapdir)? {
         1 => SnapDir::Visible,
@@ -210,6 +246,20 @@ mod tests {
         check("tank/a", "/srv", Received, Some("/mnt"), "/mnt/srv");
         check("tank/a", "legacy", Local, Some("/mnt"), "legacy");
         check("tank/a", "none", from("tank"), Some("/mnt"), "none");
+    }
+
+    #[test]
+    fn whose_set_id_bits_count() {
+        let counts = |altroot, is_own, options| {
+            let bounds = Bounds::new(altroot, is_own, options);
+            (bounds.setuid, bounds.devices)
+        };
+        assert_eq!(counts(None, true, None), (true, true));
+        assert_eq!(counts(Some("/"), true, Some("ro")), (true, true));
+        assert_eq!(counts(None, false, None), (false, false));
+        assert_eq!(counts(Some("/mnt"), true, None), (false, false));
+        assert_eq!(counts(Some("/mnt"), false, Some("ro,suid")), (true, false));
+        assert_eq!(counts(None, false, Some("devices,setuid")), (true, true));
     }
 
     #[test]

@@ -15,18 +15,18 @@ use super::request::{Failure, MountRequest, Mounted, Types, UnmountRequest, Unmo
 
 /// Mounts what is asked for; the answer are the failures.
 pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Vec<Failure>> {
-    let (pool, altroot) = (host.pool(), host.altroot());
+    let (pool, bounds) = (host.pool(), host.bounds());
     let Some(name) = &request.dataset else {
-        return Ok(mount_all(host, mount_plan(&pool, altroot)?, request));
+        return Ok(mount_all(host, mount_plan(&pool, bounds)?, request));
     };
     let subject = match open(host, name, Types::FILE_SYSTEMS) {
         Ok(subject) => subject,
         Err(failure) => return Ok(vec![failure]),
     };
     if request.recursive {
-        return Ok(mount_all(host, plan_below(&pool, altroot, &subject)?, request));
+        return Ok(mount_all(host, plan_below(&pool, bounds, &subject)?, request));
     }
-    let plan = match plan(&pool, altroot, &subject)? {
+    let plan = match plan(&pool, bounds, &subject)? {
         Ok(plan) => plan,
         Err(Refusal::NotByItself) => planned(host, &subject)?,
         Err(Refusal::Redacted) if request.force => planned(host, &subject)?,
@@ -53,7 +53,7 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
                 Err(failure) => return Ok(vec![failure]),
             };
             let failed = |line| Ok(vec![Failure { about: name.clone(), line }]);
-            if matches!(plan(&host.pool(), None, &subject)?, Err(Refusal::Legacy)) {
+            if matches!(plan(&host.pool(), host.bounds(), &subject)?, Err(Refusal::Legacy)) {
                 let how = "use umount(8) to unmount this filesystem";
                 return failed(format!("cannot unmount '{name}': legacy mountpoint\n{how}"));
             }
@@ -102,7 +102,7 @@ fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
     match error.kind() {
         Kind::Exists => format!("cannot mount '{point}': directory is not empty"),
         Kind::Busy => format!("cannot mount '{name}': mountpoint or dataset is busy"),
-        Kind::Permission => format!("cannot mount '{name}': Insufficient privileges"),
+        Kind::Permission => format!("cannot mount '{name}': Insufficient privileges: {error}"),
         _ => format!("cannot mount '{name}': {error}"),
     }
 }
@@ -112,7 +112,10 @@ pub(super) fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount
     let pool = host.pool();
     let sourced = pool.dsl().property(subject, dsl::Property::Mountpoint, 0)?;
     let mountpoint = sourced.map_or_else(|| "none".to_owned(), |s| mountpoint_text(subject.name(), &s, host.altroot()));
-    Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(&pool, subject, &mountpoint)? })
+    Ok(PlannedMount {
+        dataset: subject.name().to_owned(),
+        options: options(&pool, host.bounds(), subject, &mountpoint)?,
+    })
 }
 
 fn refused(name: &str, refusal: Refusal) -> Failure {
@@ -138,7 +141,7 @@ fn is_mounted(host: &dyn Host, name: &str) -> bool {
 
 /// Whether a mounted file system was mounted by itself, and so goes with `unmount -a`.
 fn is_managed(host: &dyn Host, name: &str) -> bool {
-    let refusal = open(host, name, Types::FILE_SYSTEMS).ok().map(|subject| plan(&host.pool(), None, &subject));
+    let refusal = open(host, name, Types::FILE_SYSTEMS).ok().map(|subject| plan(&host.pool(), host.bounds(), &subject));
     !matches!(refusal, Some(Ok(Err(Refusal::Legacy | Refusal::NotByItself))))
 }
 

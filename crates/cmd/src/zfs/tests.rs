@@ -12,7 +12,7 @@ use testkit::corpus::{self, Case};
 
 use super::client::Pools;
 use super::host::{DatasetChange, Host, answer};
-use super::mount_plan::PlannedMount;
+use super::mount_plan::{Bounds, PlannedMount};
 use super::request::{Mounted, Request, Response};
 use super::{Outcome, execute};
 
@@ -35,7 +35,7 @@ const LATER: [&str; 12] = [
 /// A pool process without a process.
 struct Local {
     pool: Arc<Pool>,
-    altroot: Option<String>,
+    bounds: Bounds,
     mounts: Mutex<Vec<Mounted>>,
     is_busy: bool,
     /// Why it refuses changes.
@@ -58,7 +58,7 @@ impl Local {
             Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         Local {
             pool: Arc::new(pool),
-            altroot: None,
+            bounds: Bounds::new(None, true, None),
             mounts: Mutex::default(),
             is_busy: false,
             refusal: None,
@@ -82,8 +82,8 @@ impl Host for Local {
         self.pool.clone()
     }
 
-    fn altroot(&self) -> Option<&str> {
-        self.altroot.as_deref()
+    fn bounds(&self) -> &Bounds {
+        &self.bounds
     }
 
     fn mounts(&self) -> Vec<Mounted> {
@@ -237,7 +237,7 @@ struct Machine(Vec<Local>);
 
 impl Machine {
     fn new(cases: &[&str]) -> Machine {
-        let local = |case: &&str| Local { altroot: Some("/mnt".to_owned()), ..Local::case(case) };
+        let local = |case: &&str| Local { bounds: Bounds::new(Some("/mnt"), true, None), ..Local::case(case) };
         let mut pools: Vec<Local> = cases.iter().map(local).collect();
         pools.sort_by(|a, b| a.pool.name().cmp(b.pool.name()));
         Machine(pools)
@@ -333,7 +333,7 @@ fn paths_stand_for_what_is_mounted_there() {
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join("file"), "").unwrap();
     let top_text = top.to_str().unwrap();
-    let local = Local { altroot: Some(top_text.to_owned()), ..Local::case("datasets") };
+    let local = Local { bounds: Bounds::new(Some(top_text), true, None), ..Local::case("datasets") };
     assert_eq!(local.zfs("mount -a"), Outcome::default());
     let name = |path: &str| local.zfs(&format!("get -Ho name type {top_text}/{path}"));
     assert_eq!(name("t_datasets/a/b/file").out, "t_datasets/a/b\n");

@@ -13,13 +13,14 @@ use vdev::{Kind, Spec, Tree, Vdev};
 
 use super::one_line;
 use super::report::*;
+use crate::zfs::mount_plan::Bounds;
 
 /// What is only known to the process that has the pool open.
 pub struct Session {
     /// See [`PoolReport::load_guid`].
     pub load_guid: u64,
-    /// See [`PoolReport::altroot`].
-    pub altroot: Option<String>,
+    /// Where its file systems are mounted.
+    pub bounds: Bounds,
     /// See [`PoolReport::is_writable`].
     pub is_writable: bool,
     /// When the pool was opened, seconds since 1970.
@@ -53,7 +54,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         guid: pool.guid(),
         load_guid: session.load_guid,
         is_writable: session.is_writable,
-        altroot: session.altroot.clone(),
+        altroot: session.bounds.altroot.clone(),
         root,
         space: space(&tops, pool.tree()),
         error_count: pool.error_count()?,
@@ -87,7 +88,7 @@ pub fn bare(pool: &Pool, session: &Session) -> PoolReport {
         guid: pool.guid(),
         load_guid: session.load_guid,
         is_writable: session.is_writable,
-        altroot: session.altroot.clone(),
+        altroot: session.bounds.altroot.clone(),
         root: tree(pool.tree(), pool.candidate(), &[]),
         comment: config_text("comment"),
         compatibility: config_text("compatibility"),

@@ -12,6 +12,7 @@ use super::names::NameStyle;
 use super::report::PoolReport;
 use super::status::{self, Subject};
 use super::{GROUPS, errors, get, usage};
+use crate::zfs::mount_plan::Bounds;
 
 /// Properties that OpenZFS shows otherwise, and why.
 const DIFFERENT: [(&str, &str); 5] = [
@@ -46,7 +47,7 @@ fn open(case: &Case) -> (Pool, PoolReport) {
     let env = Env::fixed(0);
     let pool = Pool::open(&env, &candidate(case), &OpenOptions::default());
     let pool = pool.unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    let session = Session { load_guid: 0, altroot: None, is_writable: false, opened_s: 0 };
+    let session = Session { load_guid: 0, bounds: Bounds::new(None, true, None), is_writable: false, opened_s: 0 };
     let report = gather::pool(&pool, &session).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     // as over the socket
     let report = serde_json::from_slice(&serde_json::to_vec(&report).unwrap()).unwrap();

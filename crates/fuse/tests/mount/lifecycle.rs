@@ -232,14 +232,15 @@ fn helpers_are_replaced_and_tell_what_is_wrong() {
     };
     let dir = Dir::new();
     let point = dir.0.join("a/b");
-    assert_eq!(helper.make_folders(&point).unwrap(), 2);
+    let there = MountOptions::new("tank", &point);
+    assert_eq!(helper.make_folders(&there).unwrap(), 2);
     let first = ids();
-    assert_eq!((first.len(), helper.make_folders(&point).unwrap()), (1, 0));
+    assert_eq!((first.len(), helper.make_folders(&there).unwrap()), (1, 0));
     assert_eq!(ids(), first, "one is enough");
     // killed between two requests
     kill("-KILL", first[0]);
     wait_until(|| threads_are(first[0], 'Z'));
-    helper.remove_folders(&point, 2);
+    helper.remove_folders(&there, 2);
     assert!(!dir.0.join("a").exists());
 
     // killed before it looks at one
@@ -248,7 +249,7 @@ fn helpers_are_replaced_and_tell_what_is_wrong() {
     kill("-STOP", second[0]);
     wait_until(|| threads_are(second[0], 'T'));
     std::thread::scope(|scope| {
-        let asking = scope.spawn(|| helper.make_folders(&dir.0.join("c")).unwrap());
+        let asking = scope.spawn(|| helper.make_folders(&MountOptions::new("tank", dir.0.join("c"))).unwrap());
         std::thread::sleep(Duration::from_millis(50));
         assert!(!asking.is_finished());
         kill("-KILL", second[0]);

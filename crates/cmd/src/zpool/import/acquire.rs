@@ -19,6 +19,8 @@ pub struct Acquired {
     pub pool: ServedPool,
     /// Locks on its devices.
     pub locks: Locks,
+    /// This machine had it last, as far as its labels tell.
+    pub is_own: bool,
 }
 
 /// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
@@ -31,6 +33,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
     candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
     let candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
     check(&candidate, args)?;
+    let is_own = candidate.hostid.is_some_and(|id| id != 0 && id == hostid::system());
     let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());
     let failed = |why: &str| match &args.new_name {
         None => format!("cannot import '{name}': {why}"),
@@ -64,7 +67,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
     }
     if args.prop("readonly") == Some("on") {
         let (pool, locks) = read_only;
-        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks }));
+        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, is_own }));
     }
     drop(read_only);
     let opened = live::import(env, &candidate, &options, hostid::host());
@@ -84,7 +87,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         Kind::Elsewhere => failed(&in_use(&e, &candidate)),
         _ => refusal(&e, notify, &failed),
     })?;
-    Ok(Some(Acquired { pool, locks }))
+    Ok(Some(Acquired { pool, locks, is_own }))
 }
 
 /// Why a guarded pool cannot be had.
