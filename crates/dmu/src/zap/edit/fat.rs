@@ -20,9 +20,13 @@ use super::{How, Store, refuse_doubtful};
 
 /// Most bytes of a value.
 const VALUE_MAX: usize = 8 << 10;
-/// Most pointers that the table has for each leaf. With hashes that are random it has far fewer; without a
-/// limit some names chosen for their hashes would make it grow to the hash's full width.
-const POINTERS_PER_LEAF_MAX: u64 = 4096;
+/// Most pointers that the table has for each leaf, as a shift. With hashes that are random it has far fewer;
+/// without a limit some names chosen for their hashes would make it grow to the hash's full width.
+const POINTERS_PER_LEAF_SHIFT: u32 = 12;
+/// The same of a table of more than this many pointers, also as a shift: then there are so many leaves that chance
+/// does not make one much deeper than the others.
+const LARGE_TABLE_SHIFT: u32 = 22;
+const POINTERS_PER_LEAF_SHIFT_LARGE: u32 = 8;
 /// No table has so many blocks.
 const BLKID_MAX: u64 = 1 << 48;
 /// So many hash bits are never used to index the table.
@@ -233,8 +237,7 @@ impl<'a> Fat<'a> {
     fn grow_table(&mut self) -> Result<()> {
         let table = self.header.table.clone();
         let begun = table.next_block != 0;
-        let too_large = 1 << table.shift > self.header.leaves.saturating_mul(POINTERS_PER_LEAF_MAX);
-        if !begun && (too_large || table.shift + SPARE_HASH_BITS >= self.header.hash_bits()) {
+        if table.shift + SPARE_HASH_BITS >= self.header.hash_bits() || !self.has_leaves_for(table.shift)? {
             let what = format!("a ZAP with a pointer table of {} bits has too many names of similar hash", table.shift);
             return Err(Error::new(Kind::NoSpace, what).at_block(self.store.bookmark(0)));
         }
@@ -274,6 +277,19 @@ impl<'a> Fat<'a> {
         self.header.table =
             zap::Table { block: first, blocks, shift: table.shift + 1, next_block: 0, blocks_copied: 0 };
         self.store_header()
+    }
+
+    /// Whether there are so many leaves that the table of pointers may be doubled. What the header says of their
+    /// number nothing confirms, so they are counted: each covers hashes of its own.
+    fn has_leaves_for(&self, shift: u32) -> Result<bool> {
+        let per_leaf = if shift > LARGE_TABLE_SHIFT { POINTERS_PER_LEAF_SHIFT_LARGE } else { POINTERS_PER_LEAF_SHIFT };
+        let needed = 1_u64 << shift.saturating_sub(per_leaf);
+        let (mut found, mut next) = (0, Some(0));
+        while let Some(hash) = next.filter(|_| found < needed) {
+            next = self.in_leaf(hash, |_, leaf| Ok(leaf.next_hash()))?;
+            found += 1;
+        }
+        Ok(found >= needed)
     }
 
     /// Blocks that were never used. `used` is one that was.
