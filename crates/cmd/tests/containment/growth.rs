@@ -1,0 +1,63 @@
+//! Counts on disk that ask for memory.
+
+use std::fs;
+
+use format::zap::{Header, LeafMut, Position, Record, hash_name};
+
+use super::world::{World, object_of};
+
+/// Most memory of a pool's process, KiB: its caches, and a good deal more.
+const MEMORY_KIB_MAX: u64 = 700 << 10;
+
+/// A directory says that it has 2^62 leaves, and all its names have the hash of the next one.
+#[test]
+fn a_directory_does_not_grow_without_end() {
+    let Some(world) = World::of("growth::a_directory_does_not_grow_without_end") else { return };
+    world.create();
+    let dir = world.dir.join("in/ev/dir");
+    fs::create_dir(&dir).unwrap();
+    // a long name makes it a large table
+    fs::write(dir.join("n".repeat(200)), "").unwrap();
+    world.forge(|forge, pool, atlas| {
+        let (set, object) = object_of(pool, "/dir");
+        let first = atlas.block(set, object, 0, 0).unwrap();
+        let mut header = Header::parse(forge.contents(first)).unwrap();
+        header.leaves = 1 << 62;
+        header.store(forge.contents_mut(first));
+        let leaf = forge.contents_mut(atlas.block(set, object, 0, 1).unwrap());
+        let hash = hash_name(header.salt, header.flags, b"next");
+        LeafMut::init(leaf, 0, 0, false);
+        for cd in 0.. {
+            let key = format!("{cd}\0");
+            let position = Position { hash, cd };
+            let value = (object | 4 << 60).to_be_bytes();
+            let record = Record { position, key: key.as_bytes(), key_len: key.len() as u16, width: 8, value: &value };
+            if !LeafMut::parse(leaf).unwrap().insert(&record).unwrap() {
+                break;
+            }
+        }
+    });
+    world.done("zpool import -f -d DIR/img -R DIR/in ev");
+    let made = fs::write(dir.join("next"), "");
+    assert_eq!(made.unwrap_err().raw_os_error(), Some(nix::errno::Errno::ENOSPC as i32));
+    assert!(memory_kib(&world) < MEMORY_KIB_MAX);
+    world.done("zpool sync ev");
+    // 2^13 pointers are 64 KiB
+    assert!(fs::metadata(&dir).unwrap().len() < 1 << 20);
+    world.check();
+}
+
+/// The most memory that the pool's process ever had.
+fn memory_kib(world: &World) -> u64 {
+    let mark = format!("CENOTE_RUN={}", world.dir.join("run").display());
+    let peak = |pid: &u32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        environ.split(|&byte| byte == 0).find(|one| *one == mark.as_bytes())?;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse().ok()
+    };
+    let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+    let pids: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+    pids.iter().filter_map(peak).max().expect("the pool's process runs")
+}
