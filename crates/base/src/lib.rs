@@ -22,5 +22,5 @@ pub use env::Env;
 pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use range_tree::RangeTree;
-pub use shown::{Shower, Shown};
+pub use shown::{Shower, Shown, ShownLines};
 pub use slab::{give_memory_back, keep_free_at_most};

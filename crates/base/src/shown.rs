@@ -11,6 +11,10 @@ use std::fmt::{self, Write};
 #[derive(Clone, Copy, Debug)]
 pub struct Shown<B>(pub B);
 
+/// The same of text with lines and columns: newlines and tabs stay.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownLines<B>(pub B);
+
 /// Shows what is written to it as [`Shown`] does.
 pub struct Shower<W>(pub W);
 
@@ -23,6 +27,22 @@ impl<B: AsRef<[u8]>> fmt::Display for Shown<B> {
         }
         Ok(())
     }
+}
+
+impl<B: AsRef<[u8]>> fmt::Display for ShownLines<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for cell in self.0.as_ref().split_inclusive(|&byte| is_layout(byte)) {
+            match cell.split_last() {
+                Some((&end, text)) if is_layout(end) => write!(f, "{}{}", Shown(text), char::from(end))?,
+                _ => Shown(cell).fmt(f)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_layout(byte: u8) -> bool {
+    matches!(byte, b'\n' | b'\t')
 }
 
 impl<W: Write> Shower<W> {
@@ -59,5 +79,6 @@ mod tests {
         assert_eq!(Shown("a\x1b[2J\n\x7f").to_string(), "a\\033[2J\\012\\177");
         assert_eq!(Shown(b"\xff\xc3a\xc2\x9b").to_string(), "\\377\\303a\\302\\233");
         assert_eq!(Shown("x\u{202e}y").to_string(), "x\\342\\200\\256y");
+        assert_eq!(ShownLines("a\tb\x07\n\nc\r").to_string(), "a\tb\\007\n\nc\\015");
     }
 }

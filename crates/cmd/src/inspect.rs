@@ -25,7 +25,7 @@ use std::process::ExitCode;
 use base::Result;
 
 use crate::offline::{Opener, PoolArgs};
-use crate::output::{self, complain, stdout};
+use crate::output::{self, complain};
 
 /// Show what is on the devices of pools that are not imported
 #[derive(clap::Parser)]
@@ -119,8 +119,12 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(args) => args,
         Err(code) => return code,
     };
-    let mut out = stdout();
-    let result = show(&args.what, &mut out);
+    let mut out: Box<dyn Write> = match &args.what {
+        // as they are on disk
+        What::Block(_) => Box::new(output::stdout()),
+        _ => Box::new(output::for_people()),
+    };
+    let result = show(&args.what, &mut *out);
     let flushed = output::written("inspect", out.flush());
     match result {
         Ok(true) if flushed => ExitCode::SUCCESS,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use base::Shown;
+use base::{Shown, ShownLines};
 use clap::Parser;
 use nix::sys::signal::{SigSet, Signal};
 
@@ -58,6 +58,25 @@ pub fn written(command: &str, result: io::Result<()>) -> bool {
 /// Standard output, buffered.
 pub fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
     io::BufWriter::with_capacity(64 << 10, io::stdout().lock())
+}
+
+/// The same for what only people read: nothing that is printed moves their cursor.
+pub fn for_people() -> io::BufWriter<ForPeople> {
+    io::BufWriter::with_capacity(64 << 10, ForPeople(io::stdout().lock()))
+}
+
+/// Standard output that shows bytes as [`ShownLines`] does.
+pub struct ForPeople(io::StdoutLock<'static>);
+
+impl Write for ForPeople {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write!(self.0, "{}", ShownLines(bytes))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// A name of any bytes as text: what is not printable ASCII, and `%`, `"` and `\`, as `%XX`.

@@ -45,7 +45,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
             return FAILED.into();
         }
     };
-    let mut out = output::stdout();
+    let mut out = output::for_people();
     let result = look(&args, &mut out).and_then(|code| {
         out.flush()?;
         Ok(code)

@@ -68,7 +68,7 @@ struct Command {
 /// Runs the command; `args` are those behind its name.
 pub fn run(args: &[OsString]) -> ExitCode {
     let outcome = execute(&Sockets, args);
-    eprint!("{}", outcome.err);
+    eprint!("{}", base::ShownLines(outcome.err));
     print!("{}", outcome.out);
     outcome.code.into()
 }

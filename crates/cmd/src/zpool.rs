@@ -46,6 +46,8 @@ mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use base::{Shown, ShownLines};
+
 use crate::getopt::Opt;
 use crate::output;
 
@@ -76,9 +78,9 @@ impl Stop {
     }
 }
 
-/// Text from a label or a pool as it may go to a terminal: control characters become `?`.
+/// Text from a label or a pool as it may go to a terminal.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    Shown(text).to_string()
 }
 
 /// A system error in the system's words, without its number.
@@ -222,12 +224,12 @@ fn finish(command: Option<&Command>, done: Done) -> ExitCode {
         (Ok(true), _) => ExitCode::SUCCESS,
         (Ok(false), _) => output::FAILED.into(),
         (Err(Stop::Failed(text)), _) => {
-            eprintln!("{text}");
+            eprintln!("{}", ShownLines(text));
             output::FAILED.into()
         }
         (Err(Stop::Usage(text)), command) => {
             if !text.is_empty() {
-                eprintln!("{text}");
+                eprintln!("{}", ShownLines(text));
             }
             match command {
                 Some(command) => eprint!("{}", command_usage(command)),

@@ -14,7 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Result, ShownLines};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use serde::{Deserialize, Serialize};
 
@@ -123,8 +123,8 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
     let notices = child.stdout.take().ok_or_else(|| Error::new(Kind::Io, "the pool's process cannot be heard"))?;
     for line in BufReader::new(notices).lines() {
         match serde_json::from_str(&line?) {
-            Ok(Notice::Out(text)) => print!("{text}"),
-            Ok(Notice::Err(text)) => eprintln!("{text}"),
+            Ok(Notice::Out(text)) => print!("{}", ShownLines(text)),
+            Ok(Notice::Err(text)) => eprintln!("{}", ShownLines(text)),
             Ok(Notice::Ready) => return Ok(true),
             Ok(Notice::Failed) => {
                 child.wait()?;

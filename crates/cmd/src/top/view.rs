@@ -1,5 +1,7 @@
 //! What is shown of the counters, as lines of text.
 
+use base::Shown;
+
 use super::watch::{Count, Dataset, Watch};
 use crate::nicenum::{nicebytes, nicenum};
 
@@ -60,7 +62,7 @@ fn title(lines: &mut Vec<Line>, watch: &Watch, wanted: &[String], clock: &str) {
     if !absent.is_empty() {
         text += &format!("  not in use: {}", absent.join(", "));
     }
-    lines.push(Line { text: text.trim_end().replace(char::is_control, "?"), is_heading: false });
+    lines.push(Line { text: Shown(text.trim_end()).to_string(), is_heading: false });
 }
 
 /// Where blocks came from that somebody, or a reader ahead, asked for.
@@ -160,7 +162,7 @@ fn datasets(lines: &mut Vec<Line>, datasets: &[Dataset], screen: Option<Size>) {
     let room = screen.map_or(usize::MAX, |size| size.columns.saturating_sub(COLUMN * DATASET_COLUMNS.len()));
     let width = longest.min(room).max(NAME_MIN);
     let line = |name: &str, cells: [String; 4]| {
-        format!("{:<width$}{}", cut_head(&name.replace(char::is_control, "?"), width), columns(&cells))
+        format!("{:<width$}{}", cut_head(&Shown(name).to_string(), width), columns(&cells))
     };
     lines.push(Line { text: line("DATASET", DATASET_COLUMNS.map(str::to_owned)), is_heading: true });
     let free = screen.map_or(usize::MAX, |size| size.rows.saturating_sub(lines.len()));

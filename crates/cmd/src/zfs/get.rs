@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use base::Shown;
+
 use super::columns::Column;
 use super::json::{Dataset, Style};
 use super::list::Reach;
@@ -217,9 +219,9 @@ impl Report<'_> {
         } else {
             let (last, others) = texts.split_last().expect("there is at least one field");
             for (text, &width) in others.iter().zip(widths) {
-                out.push_str(&format!("{text:<width$}  "));
+                out.push_str(&format!("{:<width$}  ", Shown(text).to_string()));
             }
-            out.push_str(last);
+            out.push_str(&Shown(last).to_string());
         }
         out.push('\n');
     }

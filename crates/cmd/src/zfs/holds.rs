@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use base::Shown;
+
 use super::request::{Request, Response, Types};
 use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
 use crate::getopt::Opt;
@@ -61,7 +63,7 @@ fn table(rows: &[[String; 3]], name: usize, scripted: bool) -> String {
     let tag = rows.iter().map(|row| row[1].chars().count()).max().unwrap_or(0);
     let headers = ["NAME", "TAG", "TIMESTAMP"].map(str::to_owned);
     let lines = std::iter::once(&headers).chain(rows);
-    lines.map(|[a, b, c]| format!("{a:<name$}  {b:<tag$}  {c}\n")).collect()
+    lines.map(|[a, b, c]| format!("{a:<name$}  {:<tag$}  {c}\n", Shown(b).to_string())).collect()
 }
 
 #[cfg(test)]

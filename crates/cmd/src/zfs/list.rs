@@ -4,6 +4,8 @@ use std::ffi::OsString;
 
 use dsl::Property;
 
+use base::Shown;
+
 use super::columns::{self, Column, Columns};
 use super::json::{Dataset, Style};
 use super::request::{Row, Select, Types};
@@ -150,7 +152,11 @@ impl Table<'_> {
     fn texts(&self, row: &Row) -> Vec<String> {
         let text = |(i, column): (usize, &Column)| {
             let shown = column.shown(self.cell(row, i), self.options.flags.literal);
-            shown.map_or_else(|| "-".to_owned(), |(text, _)| text)
+            match shown {
+                None => "-".to_owned(),
+                Some((text, _)) if self.options.flags.scripted => text,
+                Some((text, _)) => Shown(text).to_string(),
+            }
         };
         self.columns.iter().enumerate().map(text).collect()
     }

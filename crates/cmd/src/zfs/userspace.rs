@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::ffi::OsString;
 
+use base::Shown;
+
 use super::request::{Owner, Request, Response, Types, Usage};
 use super::{Command, Outcome, Pools, Stopped, client, owners, parse};
 use crate::getopt::Opt;
@@ -254,6 +256,7 @@ fn table(lines: &[Line], options: &Options) -> String {
             |texts: &[String; 6]| options.fields.iter().map(|&i| texts[i].as_str()).collect::<Vec<_>>().join("\t");
         return texts.iter().map(|texts| format!("{}\n", row(texts))).collect();
     }
+    let texts: Vec<[String; 6]> = texts.into_iter().map(|texts| texts.map(|text| Shown(text).to_string())).collect();
     let widths: Vec<usize> = (0..FIELDS.len())
         .map(|i| texts.iter().map(|texts| texts[i].chars().count()).fold(FIELDS[i].1.len(), usize::max))
         .collect();

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::list::Column;
 use super::pools::{self, Timestamp};
 use super::report::PoolReport;
-use super::{Done, Stop, json};
+use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
 use crate::serve::client;
 
@@ -139,7 +139,8 @@ fn table(reports: &[PoolReport], columns: &[Column], options: &Options) -> Strin
             text += &line(&|field| match field {
                 Field::Name => pool.name.clone(),
                 Field::Property => column.name().to_owned(),
-                Field::Value => value.clone(),
+                Field::Value if options.scripted => value.clone(),
+                Field::Value => one_line(&value),
                 Field::Source => source.word().to_owned(),
             });
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use base::{Error, Result};
+use base::{Error, Result, ShownLines};
 use format::nvlist::NvList;
 
 use super::history_text::{Detail, record_text};
@@ -59,7 +59,7 @@ fn show(pool: &str, detail: Detail) -> Result<()> {
 fn print_records(records: &[String], detail: Detail) -> Result<()> {
     for hex in records {
         let record = NvList::unpack(&bytes_of(hex)?)?;
-        print!("{}", record_text(&record, detail));
+        print!("{}", ShownLines(record_text(&record, detail)));
     }
     Ok(())
 }

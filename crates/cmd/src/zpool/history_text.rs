@@ -3,6 +3,7 @@
 //! A record is a list of names and values. Which names there are tells its kind: a command, an event
 //! (by a number in old pools, by a name since), or a request to the kernel with what went in and out.
 
+use base::Shown;
 use format::nvlist::{NvList, Value};
 
 use crate::time;
@@ -79,7 +80,7 @@ pub fn record_text(record: &NvList, detail: Detail) -> String {
 
 fn body(record: &NvList, when: &str, detail: Detail) -> Option<String> {
     if let Some(command) = record.opt_str("history command") {
-        return Some(format!("{when} {command}"));
+        return Some(format!("{when} {}", Shown(command)));
     }
     if !detail.internal {
         return None;

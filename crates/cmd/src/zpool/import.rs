@@ -14,7 +14,7 @@ mod show;
 
 use std::ffi::OsString;
 
-use base::{Env, Error, Kind};
+use base::{Env, Error, Kind, ShownLines};
 use pool::{Candidate, PoolState};
 
 use super::{Done, Stop, hostid, pools};
@@ -42,7 +42,11 @@ pub fn run(args: &[OsString]) -> Done {
             let one = ImportArgs { all: false, pool: Some(candidate.guid.to_string()), ..args.clone() };
             all_well &= start(&one)?;
         } else {
-            print!("{}{}", if is_first { "" } else { "\n" }, show::text(&env, candidate, &args, &watched[number]));
+            print!(
+                "{}{}",
+                if is_first { "" } else { "\n" },
+                ShownLines(show::text(&env, candidate, &args, &watched[number]))
+            );
         }
         is_first = false;
     }

@@ -8,7 +8,7 @@ use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::props::{self, Property, Source};
 use super::report::*;
-use super::{Done, Stop, json};
+use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
 use crate::nicenum::nicenum;
 
@@ -213,7 +213,9 @@ fn table(reports: &[PoolReport], columns: &[Column], options: &Options, with_hea
     }
     for pool in reports {
         let cell = |column: &Column| column.text(pool, options.literal).map_or("-".to_owned(), |(text, _)| text);
-        let cells: Vec<String> = columns.iter().map(cell).collect();
+        let cells = columns.iter().map(cell);
+        let cells: Vec<String> =
+            if options.scripted { cells.collect() } else { cells.map(|cell| one_line(&cell)).collect() };
         text += &line(columns, &widths, &cells, options.scripted);
         if options.verbose {
             text += &Lines { pool, options, width: name_width }.all();

@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use base::{Shown, ShownLines};
+
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::reason::{self, Reason};
@@ -137,7 +139,7 @@ fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
             vec![out]
         }
     };
-    print!("{}", texts.join("\n"));
+    print!("{}", ShownLines(texts.join("\n")));
     if names.is_empty() && subjects.is_empty() {
         eprintln!("no pools available");
     } else if names.is_empty() && options.only_problems && texts.is_empty() {
@@ -172,7 +174,7 @@ pub fn text(subject: &Subject, options: &Options) -> String {
         count if !options.verbose => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
         _ => {
             let mut text = "\nerrors: Permanent errors have been detected in the following files:\n\n".to_owned();
-            subject.damaged.iter().for_each(|path| text += &format!("        {path}\n"));
+            subject.damaged.iter().for_each(|path| text += &format!("        {}\n", Shown(path)));
             text
         }
     };
