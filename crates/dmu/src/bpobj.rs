@@ -277,14 +277,14 @@ impl Bpobj {
     ) -> Result<(u64, Totals)> {
         let n = count.min(head.pointers).min((CHUNK / BlkPtr::SIZE) as u64);
         let size = BlkPtr::SIZE as u64;
-        let at = (head.pointers - n)
-            .checked_mul(size)
-            .filter(|at| at + n * size <= self.object.fresh().map_or(0, |o| o.dnode().size_max()));
-        let at =
-            at.ok_or_else(|| self.at(Error::corrupt(format!("list of {} block pointers is shorter", head.pointers))))?;
+        let at = (head.pointers - n) * size;
         let mut buf = vec![0; (n * size) as usize];
         self.object.read(at, &mut buf)?;
         let bps = BlkPtr::slice(&buf);
+        // one that says it is long and has nothing would take for ever
+        if bps.iter().all(BlkPtr::is_hole) {
+            return Err(self.at(Error::corrupt(format!("list of {} block pointers has holes", head.pointers))));
+        }
         let taken = bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, size_of(bp))));
         head.pointers -= n;
         head.totals = head.totals.minus(taken);
@@ -343,7 +343,14 @@ impl Bpobj {
     }
 
     fn head(&self) -> Result<Head> {
-        Head::of(&self.object.fresh()?).map_err(|e| self.at(e))
+        let object = self.object.fresh()?;
+        let head = Head::of(&object).map_err(|e| self.at(e))?;
+        let end = head.pointers.checked_mul(BlkPtr::SIZE as u64);
+        if end.is_none_or(|end| end > object.dnode().size_max()) || head.sublists > SUBLISTS_MAX {
+            let what = format!("list of {} block pointers and {} sublists is shorter", head.pointers, head.sublists);
+            return Err(self.at(Error::corrupt(what)));
+        }
+        Ok(head)
     }
 
     fn set_head(&self, tx: &Tx<'_>, head: Head) -> Result<()> {

@@ -14,6 +14,7 @@
 
 mod faults;
 mod full;
+mod panics;
 mod promises;
 mod suspended;
 mod threads;

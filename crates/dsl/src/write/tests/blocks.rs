@@ -302,3 +302,31 @@ fn sublists_are_drained_and_freed_with_their_list() {
     world.sync();
     assert_eq!(objects(&world), before);
 }
+
+/// Counts in the head of a list that it cannot have: who drains it or adds to it gets an error, soon.
+#[test]
+fn a_list_that_lies_about_its_length_is_damage() {
+    let (mut world, _) = World::new(&[]);
+    let id = world.create("tank/a", &[]).unwrap().dataset;
+    world.write(id, fill);
+    world.sync();
+    let root = world.change(|change| change.dataset(id).unwrap().bp);
+    // pointers, sublists
+    for (pointers, sublists) in [(1 << 57, 0), ((1 << 57) + 1, 0), (1 << 43, 0), (7, 0), (0, 1 << 61 | 1)] {
+        let outcomes = world.change(|change| {
+            let id = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true).unwrap();
+            let put = |bonus: &mut [u8]| {
+                bonus[..8].copy_from_slice(&u64::to_le_bytes(pointers));
+                bonus[40..48].copy_from_slice(&u64::to_le_bytes(sublists));
+            };
+            change.mos.object(id).unwrap().update(change.tx, |dnode| put(&mut dnode.bonus)).unwrap();
+            let list = || Bpobj::open(change.mos, id);
+            let drain = |list: Bpobj| list.drain(change.tx, u64::MAX, &size_of, &mut |_| Ok(()));
+            let drained = list().and_then(drain).map(drop);
+            let added = list().and_then(|list| list.append(change.tx, &[root], &size_of));
+            [drained, added].map(|outcome| outcome.err().map(|error| error.kind()))
+        });
+        let only_holes = pointers == 7;
+        assert_eq!(outcomes, [Some(Kind::Corrupt), (!only_holes).then_some(Kind::Corrupt)], "{pointers} {sublists}");
+    }
+}
