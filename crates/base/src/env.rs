@@ -287,6 +287,7 @@ mod tests {
 
     /// Others would wait for ever for what it was to do.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
     fn a_panic_of_a_thread_ends_the_process() {
         const WHICH: &str = "CENOTE_PANIC_IN";
         let (never, waits) = mpsc::channel::<()>();

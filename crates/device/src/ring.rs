@@ -312,6 +312,7 @@ mod tests {
 
     /// It would free buffers that the kernel still writes to.
     #[test]
+    #[cfg_attr(miri, ignore = "Miri starts no processes")]
     fn a_panic_in_flight_ends_the_process() {
         const IS_CHILD: &str = "CENOTE_PANIC_IN_FLIGHT";
         if IoUring::new(DEPTH).is_err() {
