@@ -25,7 +25,8 @@ pub struct Keep {
 }
 
 impl Which {
-    fn of_u8(n: u8) -> Which {
+    /// The reverse of `as u8`.
+    pub fn of_u8(n: u8) -> Which {
         [Which::All, Which::Metadata, Which::Nothing].into_iter().find(|which| *which as u8 == n).unwrap_or_default()
     }
 
@@ -37,6 +38,9 @@ impl Which {
 impl Keep {
     /// Everything everywhere.
     pub const ALL: Keep = Keep { in_ram: Which::All, on_ssd: Which::All };
+
+    /// Nothing anywhere.
+    pub const NOTHING: Keep = Keep { in_ram: Which::Nothing, on_ssd: Which::Nothing };
 
     /// The reverse of [`Keep::as_u8`].
     pub fn of_u8(n: u8) -> Keep {

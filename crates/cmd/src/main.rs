@@ -27,6 +27,8 @@ mod offline;
 mod output;
 mod panics;
 mod progress;
+#[cfg(test)]
+mod proofs;
 mod serve;
 mod time;
 mod top;

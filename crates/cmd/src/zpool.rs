@@ -31,7 +31,7 @@ mod manage;
 pub mod names;
 pub mod pool_props;
 pub mod pools;
-mod props;
+pub mod props;
 mod reason;
 pub mod report;
 mod scan_text;

@@ -7,6 +7,8 @@
 mod counters;
 #[path = "zpool/exporter.rs"]
 mod exporter;
+#[path = "zpool/properties.rs"]
+mod properties;
 #[path = "zpool/suspended.rs"]
 mod suspended;
 #[path = "zpool/vdevs.rs"]
@@ -36,9 +38,14 @@ impl World {
     }
 
     fn zpool(&self, line: &str) -> Output {
+        self.cenote(&format!("zpool {line}"))
+    }
+
+    /// The program with a command line.
+    fn cenote(&self, line: &str) -> Output {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.arg("zpool").args(line.split_whitespace());
+        command.args(line.split_whitespace());
         command
             .env("CENOTE_RUN", self.dir.join("run"))
             .env("TZ", "UTC")
@@ -253,10 +260,12 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("sync fresh", 0, "");
     world.check_io();
     world.check("set comment=mine fresh", 0, "");
-    world.check("set autotrim=on fresh", 0, "");
+    let refused = "cannot set property for 'fresh': this version of Cenote does not trim devices\n";
+    world.check("set autotrim=on fresh", 1, refused);
+    world.check("set delegation=off fresh", 0, "");
     world.check("set org.me:note=short fresh", 0, "");
-    let props = "get -H -o value,source failmode,autotrim,comment,org.me:note,readonly fresh";
-    let values = "continue\tlocal\non\tlocal\nmine\tlocal\nshort\tlocal\noff\t-\n";
+    let props = "get -H -o value,source failmode,delegation,comment,org.me:note,readonly fresh";
+    let values = "continue\tlocal\noff\tlocal\nmine\tlocal\nshort\tlocal\noff\t-\n";
     world.check(props, 0, values);
     world.check("set ashift=8 fresh", 1, "cannot set property for 'fresh': property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed.\n");
     world.check(

@@ -25,7 +25,7 @@ pub mod zap;
 
 pub use arc::{Block, Cache, Keep, Which};
 pub use early::OpenBlock;
-pub use live::Policy;
+pub use live::{Policy, Redundant};
 pub use object::Object;
 pub use objset::Objset;
 pub use sync::{Ledger, Synced, dsize};

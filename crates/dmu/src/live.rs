@@ -47,14 +47,32 @@ pub struct Policy {
     pub compress_level: i32,
     /// Compression of metadata.
     pub compress_meta: Compress,
-    /// Copies of data: 1 to 3. Metadata has one more.
+    /// Copies of data: 1 to 3.
     pub copies: u8,
+    /// Which metadata has one copy more.
+    pub redundant: Redundant,
+    /// Blocks of data that take up to so many bytes on disk go to vdevs for special contents.
+    pub special_up_to: u64,
     /// Whether it is the pool's own set: three copies of everything.
     pub is_meta: bool,
     /// Whether small blocks may be embedded in their pointers.
     pub embed: bool,
     /// Whether holes carry the txg in which they were made.
     pub hole_birth: bool,
+}
+
+/// Which metadata of a set has a copy more than its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redundant {
+    /// All of it.
+    #[default]
+    All,
+    /// All but the lowest indirect blocks of files.
+    Most,
+    /// What many files and directories depend on.
+    Some,
+    /// None.
+    None,
 }
 
 /// What is in memory of a set that is being changed.
@@ -329,6 +347,13 @@ impl Objset {
             blkid += 1;
         }
         *numbers = Numbers { blkid, free: self.free_slots(blkid)?, is_loaded: true };
+        // objects that were given their numbers, and are not on disk yet
+        for slot in 0..per_block {
+            let id = blkid * u64::from(per_block) + u64::from(slot);
+            if let Some(dnode) = self.live()?.shard(id).nodes.get(&id).and_then(|node| node.read().dnode.clone()) {
+                numbers.free &= !mask(slot, dnode.slots as u32);
+            }
+        }
         Ok(())
     }
 

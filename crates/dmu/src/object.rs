@@ -8,7 +8,7 @@ use format::dnode::Dnode;
 
 use crate::node::{Found, Node};
 use crate::prefetch::{self, Streams};
-use crate::{Block, Objset, ReadRequest};
+use crate::{Block, Keep, Objset, ReadRequest, Which};
 
 /// An allocated object; clones are cheap and share the state of sequential reading.
 ///
@@ -21,6 +21,7 @@ pub struct Object {
     dnode: Arc<Dnode>,
     streams: Arc<Mutex<Streams>>,
     node: Option<Arc<Node>>,
+    is_direct: bool,
 }
 
 impl Object {
@@ -28,13 +29,20 @@ impl Object {
     pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
     pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
-        Object { objset, id, dnode, streams: Arc::default(), node: None }
+        Object { objset, id, dnode, streams: Arc::default(), node: None, is_direct: false }
     }
 
     /// The object of a node; `None` if it has been freed.
     pub(crate) fn of_node(objset: Arc<Objset>, node: Arc<Node>) -> Option<Object> {
         let dnode = node.read().dnode.clone()?;
-        Some(Object { objset, id: node.id, dnode, streams: node.streams.clone(), node: Some(node) })
+        let (id, streams) = (node.id, node.streams.clone());
+        Some(Object { objset, id, dnode, streams, node: Some(node), is_direct: false })
+    }
+
+    /// The same, read past the cache: what is in there is used, but data that is not does not go there, and nothing
+    /// is read ahead.
+    pub fn direct(&self) -> Object {
+        Object { is_direct: true, ..self.clone() }
     }
 
     /// Its changes, if its set is being changed.
@@ -130,7 +138,9 @@ impl Object {
             return Ok(Vec::new());
         }
         let last = offset.saturating_add(len as u64 - 1);
-        self.read_ahead(offset, len as u64);
+        if !self.is_direct {
+            self.read_ahead(offset, len as u64);
+        }
 
         let mut requests = Vec::new();
         let mut found = Vec::new();
@@ -146,7 +156,8 @@ impl Object {
                 other => other,
             });
         }
-        let mut blocks = self.objset.cache().get_batch(&requests, self.objset.keep()).into_iter();
+        let keep = if self.is_direct { Keep::NOTHING } else { self.objset.keep() };
+        let mut blocks = self.objset.cache().get_batch(&requests, keep).into_iter();
         let mut pieces = Vec::with_capacity(found.len());
         let mut rest = len;
         let mut skip = (offset % size) as usize;
@@ -248,7 +259,7 @@ impl Object {
     /// Starts reading what a sequential reader will ask for next.
     fn read_ahead(&self, offset: u64, len: u64) {
         let cache = self.objset.cache();
-        if !cache.ahead().is_enabled() {
+        if !cache.ahead().is_enabled() || self.objset.ahead() == Which::Nothing {
             return;
         }
         let ranges = {
@@ -264,12 +275,16 @@ impl Object {
 
     /// Starts reading data blocks that will be asked for soon.
     pub fn prefetch(&self, blkids: Vec<u64>) {
+        if self.objset.ahead() == Which::Nothing {
+            return;
+        }
         let object = self.clone();
         // errors are for the reader who asks for the block
         self.objset.cache().zio().env().background(move || drop(object.load_blocks(blkids)));
     }
 
-    /// Brings the blocks of byte ranges, which are in order, into the cache.
+    /// Brings the blocks of byte ranges, which are in order, into the cache; of data whose dataset wants no more, just
+    /// the pointers to them.
     fn load(&self, ranges: Vec<std::ops::Range<u64>>) -> Result<()> {
         let size = self.block_size()?;
         let mut blkids: Vec<u64> =
@@ -279,11 +294,14 @@ impl Object {
     }
 
     fn load_blocks(&self, blkids: impl IntoIterator<Item = u64>) -> Result<()> {
+        let with_blocks = self.objset.ahead() == Which::All || self.dnode.object_type.is_metadata();
         let mut requests = Vec::new();
         for blkid in blkids {
             let Found::OnDisk(tree) = self.find(blkid) else { continue };
             let (bp, _) = self.pointer(&tree, 0, blkid)?;
-            requests.push(self.request(bp, 0, blkid));
+            if with_blocks {
+                requests.push(self.request(bp, 0, blkid));
+            }
         }
         self.objset.cache().prefetch(&requests, self.objset.keep());
         Ok(())

@@ -11,7 +11,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::live::Live;
 use crate::node::Node;
-use crate::{Cache, Keep, Mode, Object, Policy, ReadRequest};
+use crate::{Cache, Keep, Mode, Object, Policy, ReadRequest, Which};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
 /// being changed.
@@ -23,6 +23,7 @@ pub struct Objset {
     root: RwLock<Root>,
     mode: Mode,
     keep: AtomicU8,
+    ahead: AtomicU8,
     pub(crate) live: Option<Live>,
 }
 
@@ -75,6 +76,7 @@ impl Objset {
             root: RwLock::new(Root::new(rootbp, phys)),
             mode,
             keep: AtomicU8::new(Keep::ALL.as_u8()),
+            ahead: AtomicU8::new(Which::All as u8),
             live: None,
         })
     }
@@ -92,17 +94,9 @@ impl Objset {
     ) -> Result<Arc<Objset>> {
         let mut objset = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
-            let keep = AtomicU8::new(Keep::ALL.as_u8());
-            Objset {
-                id,
-                name: name.to_owned(),
-                cache,
-                kind,
-                root: RwLock::new(root),
-                mode: Mode::Plain,
-                keep,
-                live: None,
-            }
+            let (keep, ahead) = (AtomicU8::new(Keep::ALL.as_u8()), AtomicU8::new(Which::All as u8));
+            let (name, mode) = (name.to_owned(), Mode::Plain);
+            Objset { id, name, cache, kind, root: RwLock::new(root), mode, keep, ahead, live: None }
         } else {
             Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
@@ -162,6 +156,16 @@ impl Objset {
     /// What the cache may keep of its blocks from now on: what `primarycache` says.
     pub fn set_keep(&self, keep: Keep) {
         self.keep.store(keep.as_u8(), Ordering::Relaxed);
+    }
+
+    /// What is read ahead from now on: what `prefetch` says.
+    pub fn set_ahead(&self, which: Which) {
+        self.ahead.store(which as u8, Ordering::Relaxed);
+    }
+
+    /// What is read ahead.
+    pub(crate) fn ahead(&self) -> Which {
+        Which::of_u8(self.ahead.load(Ordering::Relaxed))
     }
 
     /// How encrypted blocks are read.

@@ -51,6 +51,7 @@ pub trait Ledger {
 /// A set that has been written, and not committed yet.
 pub struct Synced {
     root: Root,
+    has_large_dnodes: bool,
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
 }
 
@@ -67,6 +68,11 @@ impl Synced {
     /// The pointer to the new head.
     pub fn rootbp(&self) -> BlkPtr {
         self.root.bp
+    }
+
+    /// Whether a dnode of more than one slot was written.
+    pub fn has_large_dnodes(&self) -> bool {
+        self.has_large_dnodes
     }
 }
 
@@ -98,8 +104,9 @@ impl Objset {
         sums.apply(self, tx)?;
         // the tables of accounts, which count for nobody
         self.sync_objects(live.take_dirty(txg), &mut writer, &mut written, &mut |_, _| ())?;
+        let has_large_dnodes = written.dnodes.values().flat_map(|(_, dnode)| dnode).any(|dnode| dnode.slots > 1);
         let root = self.sync_head(written.dnodes, log_header, &mut writer)?;
-        Ok(Some(Synced { root, nodes: written.nodes }))
+        Ok(Some(Synced { root, has_large_dnodes, nodes: written.nodes }))
     }
 
     /// Writes the changes of objects; `count` gets each dnode as it was, and as it will be.

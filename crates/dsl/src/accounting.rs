@@ -5,6 +5,7 @@
 //!                          ── dnode of groups   ── the same
 //!                          ── dnode of projects ── the same
 //!   master node: "userquota@", "groupobjquota@", ... ─▶ ZAP: "3e8" ─▶ limit
+//!                "defaultuserquota", ...             ─▶ limit of all who have none there
 //! ```
 //!
 //! Keys are numbers in hex. The upper half of a number is the index of its domain in the file system's
@@ -20,6 +21,7 @@ use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 
+use crate::Property;
 use crate::contents::MASTER_NODE;
 use crate::write::Change;
 
@@ -97,7 +99,8 @@ impl Accounts {
             && (counted != Counted::Objects || flags & FLAG_OBJECTS_COMPLETE != 0)
     }
 
-    /// All that use something or have a limit, by domain and number.
+    /// All that use something or have a limit of their own, by domain and number; the others are shown with the
+    /// limit that all have.
     pub fn all(&self, owner: Owner) -> Result<BTreeMap<OwnerId, Usage>> {
         let mut all: BTreeMap<OwnerId, Usage> = BTreeMap::new();
         for counted in [Counted::Bytes, Counted::Objects] {
@@ -111,6 +114,12 @@ impl Accounts {
             for (id, number) in self.quotas(owner, counted)? {
                 let usage = all.entry(id).or_default();
                 *usage.quota_mut(counted) = Some(number);
+            }
+            let default = self.default_limit(owner, counted)?;
+            if default != 0 {
+                all.values_mut().for_each(|usage| {
+                    usage.quota_mut(counted).get_or_insert(default);
+                });
             }
         }
         Ok(all)
@@ -135,7 +144,11 @@ impl Accounts {
     /// Whether anybody has a limit.
     pub fn has_limits(&self) -> Result<bool> {
         for (owner, counted) in QUOTAS {
-            if self.has(owner, counted) && self.limits(owner, counted)?.is_some_and(|limits| !limits.is_empty()) {
+            if !self.has(owner, counted) {
+                continue;
+            }
+            let has_own = self.limits(owner, counted)?.is_some_and(|limits| !limits.is_empty());
+            if has_own || self.default_limit(owner, counted)? != 0 {
                 return Ok(true);
             }
         }
@@ -147,8 +160,14 @@ impl Accounts {
         if !self.has(owner, counted) {
             return Ok(false);
         }
-        let Some(limits) = self.limits(owner, counted)? else { return Ok(false) };
-        let Some(limit) = limits.u64(&format!("{key:x}"))?.filter(|limit| *limit != 0) else { return Ok(false) };
+        let own = match self.limits(owner, counted)? {
+            Some(limits) => limits.u64(&format!("{key:x}"))?,
+            None => None,
+        };
+        let limit = own.map_or_else(|| self.default_limit(owner, counted), Ok)?;
+        if limit == 0 {
+            return Ok(false);
+        }
         let name = match counted {
             Counted::Bytes => format!("{key:x}"),
             Counted::Objects => format!("{OBJECTS_PREFIX}{key:x}"),
@@ -188,6 +207,12 @@ impl Accounts {
             None | Some(0) => Ok(None),
             Some(object) => Zap::open(self.objset.object(object)?).map(Some),
         }
+    }
+
+    /// The limit of all who have none of their own; 0 if there is none.
+    pub fn default_limit(&self, owner: Owner, counted: Counted) -> Result<u64> {
+        let master = Zap::open(self.objset.object(MASTER_NODE)?)?;
+        Ok(master.u64(default_name(owner, counted).name())?.unwrap_or(0))
     }
 
     fn quotas(&self, owner: Owner, counted: Counted) -> Result<BTreeMap<OwnerId, u64>> {
@@ -236,6 +261,31 @@ fn limits_name(owner: Owner, counted: Counted) -> &'static str {
         (Owner::Project, Counted::Bytes) => "projectquota@",
         (Owner::Project, Counted::Objects) => "projectobjquota@",
     }
+}
+
+/// The property that limits all who have no limit of their own, which is also the master node's name for it.
+fn default_name(owner: Owner, counted: Counted) -> Property {
+    match (owner, counted) {
+        (Owner::User, Counted::Bytes) => Property::Defaultuserquota,
+        (Owner::User, Counted::Objects) => Property::Defaultuserobjquota,
+        (Owner::Group, Counted::Bytes) => Property::Defaultgroupquota,
+        (Owner::Group, Counted::Objects) => Property::Defaultgroupobjquota,
+        (Owner::Project, Counted::Bytes) => Property::Defaultprojectquota,
+        (Owner::Project, Counted::Objects) => Property::Defaultprojectobjquota,
+    }
+}
+
+/// Sets such a property in the head that `change` is about; 0 is no limit. Errors: those of reading and writing.
+pub fn set_default_limit(change: &Change<'_>, property: Property, limit: u64) -> Result<()> {
+    match limit {
+        0 => change.remove(MASTER_NODE, property.name()).map(drop),
+        _ => change.set(MASTER_NODE, property.name(), &Value::one(limit)),
+    }
+}
+
+/// Who is limited by a property of that kind, and in what.
+pub fn limited_by(property: Property) -> Option<(Owner, Counted)> {
+    QUOTAS.into_iter().find(|(owner, counted)| default_name(*owner, *counted) == property)
 }
 
 /// Sets the limit of a user, group or project, by its key, in the head that `change` is about; 0 takes it

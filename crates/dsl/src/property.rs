@@ -6,12 +6,12 @@
 //! ```
 //!
 //! The rows are in the order of OpenZFS's property numbers, which is that of `zfs get all`. Names,
-//! numbers of choices and defaults are those of OpenZFS 2.1; properties that came later are there,
-//! too. Properties that users make up have a colon in their name, and no row.
+//! numbers of choices and defaults are those of OpenZFS 2.4. Properties that users make up have a colon in their name, and no row.
 //!
 //! Source: the manual page zfsprops(7), and the behaviour of `zfs`.
 
 mod names;
+pub mod needs;
 pub mod rules;
 mod table;
 
@@ -255,7 +255,8 @@ mod tests {
         assert_eq!(Property::Compression.name_of(16 | 3 << 7), Some("zstd-3"));
         assert_eq!(Property::Compression.name_of(16 | 123 << 7), Some("zstd-fast-1000"));
         assert_eq!(Property::Compression.name_of(99), None);
-        assert_eq!(Property::Xattr.name_of(1), Some("on"));
+        assert_eq!((Property::Xattr.name_of(2), Property::Xattr.name_of(1)), (Some("sa"), Some("dir")));
+        assert_eq!(Property::Xattr.value_of("on"), Some(2));
         assert_eq!(Property::Guid.name_of(1), None);
     }
 

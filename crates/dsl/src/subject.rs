@@ -465,7 +465,7 @@ mod tests {
         check(Property::Quota, Some(5), Some((7, Received)), Some((5, Received)));
         check(Property::Atime, None, None, Some((1, Default)));
         check(Property::Atime, None, Some((0, Inherited("t".into()))), Some((0, Inherited("t".into()))));
-        check(Property::Volblocksize, Some(8192), None, Some((8192, Default)));
+        check(Property::Volblocksize, Some(16384), None, Some((16384, Default)));
         check(Property::Volblocksize, Some(512), None, Some((512, Nobody)));
         check(Property::FilesystemCount, None, None, Some((u64::MAX, Default)));
         check(Property::FilesystemCount, Some(3), None, Some((3, Local)));

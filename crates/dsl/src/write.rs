@@ -47,8 +47,8 @@ pub use create::{Created, NewDataset, PoolDsl};
 pub use ledger::DatasetLedger;
 pub(crate) use name::check_component;
 pub use name::{NESTING_MAX, check_name};
-pub use policy::{FileSystemOptions, PoolTraits, file_system_options, keep, log_throughput, write_policy};
-pub use props::Effect;
+pub use policy::{FileSystemOptions, file_system_options, log_throughput, set_reads, write_policy};
+pub use props::Contents;
 pub use room::Room;
 
 /// The object directory.

@@ -24,6 +24,31 @@ pub fn find(guid: &str) -> Option<&'static Feature> {
     FEATURES.iter().find(|feature| feature.guid == guid)
 }
 
+/// A set of features.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureSet(u64);
+
+impl FeatureSet {
+    /// The features of which that is true.
+    pub fn of(is_in: impl Fn(&Feature) -> bool) -> FeatureSet {
+        let bits = FEATURES.iter().enumerate().filter(|(_, feature)| is_in(feature)).map(|(at, _)| 1 << at);
+        FeatureSet(bits.sum())
+    }
+
+    /// Whether the feature of that name, as in `feature@NAME`, is in it.
+    pub fn has(self, name: &str) -> bool {
+        FEATURES.iter().position(|feature| feature.name == name).is_some_and(|at| self.0 & 1 << at != 0)
+    }
+
+    /// Those of both sets.
+    pub fn and(self, other: FeatureSet) -> FeatureSet {
+        FeatureSet(self.0 | other.0)
+    }
+}
+
+// a bit for each
+const _: () = assert!(FEATURES.len() <= 64);
+
 /// Whether every pool ought to have the feature: it is in all versions of OpenZFS that are still cared
 /// for (2.1 is the oldest), so that having it shuts nobody out.
 pub fn is_baseline(feature: &Feature) -> bool {
@@ -104,6 +129,9 @@ mod tests {
             assert_eq!(FEATURES.iter().position(|f| f.guid == feature.guid), Some(i));
         }
         assert_eq!(find("org.illumos:lz4_compress").unwrap().name, "lz4_compress");
+        let set = FeatureSet::of(|feature| feature.readonly_compatible);
+        assert!(set.has("async_destroy") && !set.has("lz4_compress") && !set.has("nonsense"));
+        assert!(set.and(FeatureSet::of(|_| true)).has("lz4_compress"));
         let baseline = |name| is_baseline(FEATURES.iter().find(|feature| feature.name == name).unwrap());
         assert!(baseline("async_destroy") && baseline("draid") && !baseline("blake3"));
     }

@@ -72,7 +72,7 @@ mod xattr;
 
 pub use helper::{Helper, help};
 pub use mount::{Mount, clear_dead_mounts, mount};
-pub use options::{MountOptions, SnapDir, Unmount};
+pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::NO_MOUNTPOINT;
 pub use tree::{Snapshot, Source, Space, Tree, TreeFile};
 pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};

@@ -43,6 +43,8 @@ pub struct MountOptions {
     pub snapdir: SnapDir,
     /// Mount over a directory that has something in it, as property `overlay` allows.
     pub overlay: bool,
+    /// Property `direct`: which reads go past the pool's cache.
+    pub direct: Direct,
     /// The kernel keeps the contents of files that are read and written in its page cache, so that what is read
     /// again costs no request. Without, each read and write of a program is a request, and what files hold is in RAM
     /// once only, in the pool's cache; a mapping that is shared needs Linux 6.6 then.
@@ -70,6 +72,18 @@ pub enum SnapDir {
     Hidden,
     /// It is listed.
     Visible,
+}
+
+/// Property `direct`: which reads go past the pool's cache, and leave nothing there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direct {
+    /// None.
+    Disabled,
+    /// Those of files that were opened with `O_DIRECT`.
+    #[default]
+    Standard,
+    /// All.
+    Always,
 }
 
 /// How to unmount while somebody has files open there, or stands in a directory.
@@ -108,6 +122,7 @@ impl MountOptions {
             devices: root,
             snapdir: SnapDir::default(),
             overlay: true,
+            direct: Direct::default(),
             page_cache: true,
             writeback_cache: false,
             n_threads: 0,

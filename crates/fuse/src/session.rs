@@ -20,7 +20,7 @@ use crate::list::listing;
 use crate::mount::{Life, Stage};
 use crate::node::Branch;
 use crate::opened::OpenedIn;
-use crate::options::{MountOptions, Remountable};
+use crate::options::{Direct, MountOptions, Remountable};
 use crate::parked::Parked;
 use crate::reply::Reply;
 use crate::set_ids::Asker;
@@ -322,7 +322,12 @@ impl<S: Source> Session<S> {
         body.skip(4 + 8)?;
         let flags = body.u32()?.cast_signed();
         let read = self.file(header.node).and_then(|opened| {
-            let read = opened.file.read_pieces(offset, len as usize)?;
+            let is_direct = match self.options.direct {
+                Direct::Disabled => false,
+                Direct::Standard => flags & libc::O_DIRECT != 0,
+                Direct::Always => true,
+            };
+            let read = opened.file.read_pieces(offset, len as usize, is_direct)?;
             if flags & libc::O_NOATIME == 0 {
                 self.read_from(header.node, &opened);
             }

@@ -206,8 +206,9 @@ pub(crate) fn read_only() -> Error {
 pub trait TreeFile: Send + Sync + 'static {
     /// Fills `buf` from byte `offset` on; the result is shorter than `buf` only at the end of file.
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// The same of up to `len` bytes, in pieces; a tree that has them in memory need not copy them.
-    fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+    /// The same of up to `len` bytes, in pieces; a tree that has them in memory need not copy them. With `direct` it
+    /// should keep none for that.
+    fn read_pieces(&self, offset: u64, len: usize, _direct: bool) -> Result<Vec<Piece>> {
         let mut buf = AlignedBuf::for_overwrite(len);
         let read = self.read(offset, &mut buf)?;
         Ok(vec![Piece::of(buf.into(), 0..read)])
@@ -352,8 +353,8 @@ impl TreeFile for zpl::File {
         zpl::File::read(self, offset, buf)
     }
 
-    fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
-        zpl::File::read_pieces(self, offset, len)
+    fn read_pieces(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
+        zpl::File::read_pieces(self, offset, len, direct)
     }
 
     fn seek_data(&self, offset: u64) -> Result<Option<u64>> {

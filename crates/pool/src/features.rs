@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Result, ResultExt};
 use dmu::Objset;
 use dmu::zap::Zap;
-use format::feature;
+use format::feature::{self, FeatureSet};
 
 use crate::object_directory;
 
@@ -57,6 +57,16 @@ impl Features {
             Some((0, _)) => FeatureState::Enabled,
             Some(_) => FeatureState::Active,
         }
+    }
+
+    /// How many datasets, vdevs or other things use it.
+    pub fn uses(&self, guid: &str) -> u64 {
+        self.listed.get(guid).map_or(0, |(uses, _)| *uses)
+    }
+
+    /// Those that are enabled, as far as they are known.
+    pub fn enabled(&self) -> FeatureSet {
+        FeatureSet::of(|feature| self.state(feature.guid) != FeatureState::Disabled)
     }
 
     /// All guids that are listed.

@@ -266,7 +266,7 @@ impl LivePool {
         let view = self.view();
         let name = view.dsl().name_of(id)?;
         let subject = view.dsl().subject(&name)?;
-        let policy = dsl::write::write_policy(subject.levels(), self.config().traits);
+        let policy = dsl::write::write_policy(subject.levels(), self.config().enabled);
         let dataset = view.dsl().find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
         let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;

@@ -42,6 +42,8 @@ use top::Top;
 pub const TXG_DEFER: u64 = 2;
 /// Bytes for each data column of a vdev before the next one's turn.
 const ALIQUOT: u64 = 512 << 10;
+/// Percent of special vdevs that are for metadata alone: zfs_special_class_metadata_reserve_pct.
+const METADATA_RESERVE_PERCENT: u64 = 25;
 /// A metaslab from which nothing was allocated for so many groups is unloaded.
 const UNLOAD_TXGS: u64 = 64;
 
@@ -211,6 +213,12 @@ impl Allocator {
         let is_of = |top: &&Top, class| top.class == class && top.serving != Serving::Gone;
         let of = |class| state.tops.iter().filter(move |top| is_of(top, class)).map(|top| top.ashift).max();
         1 << of(class).or_else(|| of(Class::Normal)).unwrap_or(9)
+    }
+
+    /// Whether there is a vdev for special contents that has room for more than metadata.
+    pub fn takes_small_blocks(&self) -> bool {
+        let space = self.class_space(Class::Special);
+        space.size > 0 && space.allocated < space.size / 100 * (100 - METADATA_RESERVE_PERCENT)
     }
 
     /// Allocates `copies` (1 to 3) runs for a block of `size` bytes, on different vdevs or well apart

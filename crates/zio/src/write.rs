@@ -58,6 +58,9 @@ pub struct WritePolicy {
     pub copies: u8,
     /// Where it is allocated.
     pub class: Class,
+    /// Of a block of class `Normal`: if it takes no more bytes on disk, it goes to vdevs for special contents, unless
+    /// their last quarter is all that is free: that is for metadata.
+    pub special_up_to: u64,
     /// Whether the pool may have blocks embedded in their pointers.
     pub embed: bool,
 }
@@ -172,10 +175,19 @@ impl Zio {
         let salt = self.salt.get();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
         let prepared = self.env.map(work, |(request, sector)| prepare(request, &self.tree, txg, sector, salt));
+        let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
+        let takes_small = may_be_small && allocator.takes_small_blocks();
+        let class_of = |policy: &WritePolicy, physical: &Physical| match policy.class {
+            Class::Normal if takes_small && physical.bytes.len() as u64 <= policy.special_up_to => Class::Special,
+            class => class,
+        };
         let placed = requests.iter().zip(prepared).map(|(request, prepared)| {
             let placed = prepared.and_then(|prepared| match prepared {
                 Prepared::Pointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
-                Prepared::Physical(physical) => self.place(allocator, txg, request, physical, may_gang),
+                Prepared::Physical(physical) => {
+                    let class = class_of(&request.policy, &physical);
+                    self.place(allocator, txg, request, physical, class, may_gang)
+                }
             });
             placed.map(&then).at_block(request.bookmark)
         });
@@ -189,10 +201,11 @@ impl Zio {
         txg: u64,
         request: &WriteRequest,
         physical: Physical,
+        class: Class,
         may_gang: bool,
     ) -> Result<Placed> {
         let Physical { bytes, compress, sum } = physical;
-        let (size, WritePolicy { copies, class, .. }) = (bytes.len() as u64, request.policy);
+        let (size, copies) = (bytes.len() as u64, request.policy.copies);
         let (dvas, writes) = match allocator.allocate(class, size, copies, txg) {
             Ok(dvas) => {
                 let write = |dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
@@ -200,7 +213,9 @@ impl Zio {
                 (dvas, writes)
             }
             Err(e)
-                if may_gang && e.kind() == Kind::NoSpace && allocator.can_allocate(class, size * u64::from(copies)) =>
+                if may_gang
+                    && e.kind() == Kind::NoSpace
+                    && allocator.can_allocate(request.policy.class, size * u64::from(copies)) =>
             {
                 self.place_gang(allocator, txg, request, &bytes)?
             }

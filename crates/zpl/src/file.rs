@@ -75,10 +75,14 @@ impl File {
     }
 
     /// Up to `len` bytes from byte `offset` on, in the blocks that hold them: fewer only at the end of the file.
-    pub fn read_pieces(&self, offset: u64, len: usize) -> Result<Vec<Piece>> {
+    /// With `direct` past the cache: see [`Object::direct`].
+    pub fn read_pieces(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
         self.with(|object, size| {
             let len = len.min(usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX));
-            let pieces = object.read_pieces(offset, len)?;
+            let pieces = match direct {
+                true => object.direct().read_pieces(offset, len)?,
+                false => object.read_pieces(offset, len)?,
+            };
             self.counters.read(len);
             Ok(pieces)
         })

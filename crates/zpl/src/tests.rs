@@ -13,7 +13,7 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, Ledger, Objset, Policy, Throttle, Txgs};
+use dmu::{Cache, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
@@ -85,6 +85,8 @@ fn policy() -> Policy {
         compress_level: 0,
         compress_meta: Compress::Lz4,
         copies: 1,
+        redundant: Redundant::All,
+        special_up_to: 0,
         is_meta: false,
         embed: true,
         hole_birth: true,

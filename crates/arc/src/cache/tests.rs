@@ -87,7 +87,15 @@ pub(crate) fn write(
     object_type: ObjectType,
     (checksum, compress): (Checksum, Compress),
 ) -> Vec<(WriteRequest, Written)> {
-    let policy = WritePolicy { checksum, compress, compress_level: 0, copies: 1, class: Class::Normal, embed: false };
+    let policy = WritePolicy {
+        checksum,
+        compress,
+        compress_level: 0,
+        copies: 1,
+        class: Class::Normal,
+        special_up_to: 0,
+        embed: false,
+    };
     let requests: Vec<WriteRequest> = (0..count)
         .map(|n| {
             let mut data = Block::zeroed(BLOCK);

@@ -19,6 +19,7 @@ use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
+use format::dnode::SLOT_SIZE;
 use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
 use vdev::spec::Bias;
 use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
@@ -221,13 +222,11 @@ impl ServedPool {
         match change {
             DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
             DatasetChange::Destroy { name } => live.destroy_dataset(&name),
-            DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value).map(drop),
+            DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value),
             DatasetChange::SetLimit { name, limit: Limit { owner, counted, who, limit } } => {
                 live.set_owner_limit(&name, owner, counted, &who, limit)
             }
-            DatasetChange::Inherit { name, property, received } => {
-                live.inherit_property(&name, &property, received).map(drop)
-            }
+            DatasetChange::Inherit { name, property, received } => live.inherit_property(&name, &property, received),
             DatasetChange::Rename { from, to } => live.rename_dataset(&from, &to),
         }
     }
@@ -317,11 +316,11 @@ fn kept(used: &Used) -> (&'static str, u64) {
 
 /// How the files of a file system are written.
 fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64) -> zpl::Options {
-    let settings = file_system_options(subject.levels());
+    let settings = file_system_options(subject.levels(), live.view().features().enabled());
     zpl::Options {
         record_bytes: settings.record_size,
         xattr_sa: settings.xattr == XATTR_SA,
-        dnode_slots: 1,
+        dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
         sync: match settings.sync {
             SYNC_ALWAYS => SyncMode::Always,
             SYNC_DISABLED => SyncMode::Disabled,

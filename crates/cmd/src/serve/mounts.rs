@@ -56,6 +56,10 @@ impl Mounts {
     /// the file system and mounting.
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
         let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
+        if pool.is_writable() && !source.is_writable() && !options.read_only {
+            let what = "file systems of versions below 5 can only be read: set readonly=on, or mount with -o ro";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
         let made = self.helper.make_folders(options)?;
         match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {

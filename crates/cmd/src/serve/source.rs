@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use dmu::Mode;
+use dmu::{Mode, Objset};
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use fuse::{Snapshot, Source, Space};
 use pool::{FeatureState, Pool};
@@ -40,7 +40,7 @@ impl FileSystem {
             Ok(Some(zpl)) => zpl,
             // of an old version, say
             Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
-            _ => Zpl::open(pool.dsl().objset(&head, Mode::Plain)?)?,
+            _ => Zpl::open(objset(pool, &subject, &head)?)?,
         };
         let live = Arc::new(live.showing(visible));
         let (snapshots, space) = (OnceLock::new(), Mutex::default());
@@ -128,8 +128,16 @@ impl Source for FileSystem {
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
         let dataset = self.listed()?.iter().find(|dataset| dataset.id == snapshot.dataset);
         let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
-        Ok(Arc::new(Zpl::open(self.pool.dsl().objset(dataset, Mode::Plain)?)?.showing(self.visible)))
+        let subject = self.pool.dsl().subject(&dataset.name)?;
+        Ok(Arc::new(Zpl::open(objset(&self.pool, &subject, dataset)?)?.showing(self.visible)))
     }
+}
+
+/// An object set that is only read.
+fn objset(pool: &Pool, subject: &Subject, dataset: &Dataset) -> Result<Arc<Objset>> {
+    let objset = pool.dsl().objset(dataset, Mode::Plain)?;
+    dsl::write::set_reads(&objset, subject.levels());
+    Ok(objset)
 }
 
 fn number(pool: &Pool, subject: &Subject, property: Property, usable_bytes: u64) -> Result<u64> {

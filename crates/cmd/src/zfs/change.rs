@@ -97,6 +97,8 @@ pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -
 pub(super) fn set(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let misused = |why: &str| Err(Outcome::misused(command, why));
+    let no_mount = words.first().is_some_and(|word| word == "-u");
+    let words = &words[usize::from(no_mount)..];
     if let Some(flag) = words.first().and_then(|word| word.strip_prefix('-')) {
         let flag: String = flag.chars().take(1).collect();
         return misused(&format!("invalid option '{flag}'"));
@@ -111,7 +113,7 @@ pub(super) fn set(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
         _ => {}
     }
     let properties = properties(settings.iter().map(String::as_str))?;
-    let change = |dataset: &str| Change::Set { dataset: dataset.to_owned(), properties: properties.clone() };
+    let change = |dataset: &str| Change::Set { dataset: dataset.to_owned(), properties: properties.clone(), no_mount };
     each(pools, datasets, &change, &history_line("set", args))
 }
 

@@ -13,7 +13,7 @@
 //! history of the pool once all of it is done.
 
 use base::{Error, Kind, Result};
-use dsl::property::{DatasetKind, rules};
+use dsl::property::{DatasetKind, needs, rules};
 use dsl::write::NESTING_MAX;
 use dsl::{DEPTH_MAX, Property, PropertySource, Subject};
 
@@ -34,7 +34,7 @@ pub(super) fn change(host: &dyn Host, change: &Change, history: Option<&str>) ->
     let (out, failures) = match change {
         Change::Create(create) => self::create(host, create)?,
         Change::Destroy(destroy) => self::destroy(host, destroy)?,
-        Change::Set { dataset, properties } => (String::new(), set(host, dataset, properties)?),
+        Change::Set { dataset, properties, no_mount } => (String::new(), set(host, dataset, properties, *no_mount)?),
         Change::Inherit { dataset, property, received, recursive } => {
             (String::new(), inherit(host, dataset, property, *received, *recursive)?)
         }
@@ -68,7 +68,9 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
     if !missing.is_empty() && !create.parents {
         return failed("parent does not exist");
     }
-    if let Err(e) = rules::check_all(&create.properties, DatasetKind::FileSystem) {
+    let enabled = host.pool().features().enabled();
+    let checked = rules::check_all(&create.properties, DatasetKind::FileSystem);
+    if let Err(e) = checked.and_then(|given| needs::check(&given, enabled, true)) {
         return match create.dry_run {
             true => Ok((String::new(), vec![failure(name, format!("cannot verify '{name}': {}", e.what()))])),
             false => failed(e.what()),
@@ -195,7 +197,7 @@ fn gather_dependents(host: &dyn Host, subject: &Subject, depth: usize, into: &mu
     Ok(())
 }
 
-fn set(host: &dyn Host, name: &str, properties: &[(String, String)]) -> Result<Vec<Failure>> {
+fn set(host: &dyn Host, name: &str, properties: &[(String, String)], no_mount: bool) -> Result<Vec<Failure>> {
     let subject = match open(host, name, Types::DATASETS) {
         Ok(subject) => subject,
         Err(failure) => return Ok(vec![failure]),
@@ -204,7 +206,8 @@ fn set(host: &dyn Host, name: &str, properties: &[(String, String)]) -> Result<V
     for (property, value) in properties {
         let checked = match limits::parse(property, value, subject.kind()) {
             Some(limit) => limit.map(drop),
-            None => rules::check(property, value, subject.kind(), false).map(drop),
+            None => rules::check(property, value, subject.kind(), false)
+                .and_then(|given| needs::check(&[given], host.pool().features().enabled(), false)),
         };
         if let Err(e) = checked {
             return Ok(failed(&e));
@@ -218,8 +221,12 @@ fn set(host: &dyn Host, name: &str, properties: &[(String, String)]) -> Result<V
                 Err(e) => return Ok(failed(&e)),
             }
         }
-        let is_canmount = Property::find(property) == Some(Property::Canmount);
-        if is_canmount && value != "off" {
+        let stays = match Property::find(property) {
+            Some(Property::Canmount) => value != "off",
+            Some(Property::Mountpoint) => no_mount,
+            _ => false,
+        };
+        if stays {
             // neither mounted nor unmounted for that
             if let Err(e) = host.change(&set_one(name, property, value)) {
                 return Ok(failed(&e));
@@ -290,7 +297,8 @@ fn effect(property: Option<Property>) -> Effect {
             | Property::Devices
             | Property::Xattr
             | Property::Acltype
-            | Property::Snapdir,
+            | Property::Snapdir
+            | Property::Direct,
         ) => Effect::Options,
         _ => Effect::None,
     }

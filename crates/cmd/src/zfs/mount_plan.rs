@@ -24,7 +24,7 @@ use std::collections::HashSet;
 use base::Result;
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
-use fuse::{MountOptions, SnapDir};
+use fuse::{Direct, MountOptions, SnapDir};
 use pool::Pool;
 
 /// A file system to be mounted.
@@ -181,7 +181,12 @@ pub(super) fn options(pool: &Pool, bounds: &Bounds, subject: &Subject, mountpoin
         let value = subject.levels().find_user(property).map(|sourced| sourced.value);
         value == Some(PropertyValue::Text(word.to_owned()))
     };
-    options.page_cache = !says(PAGE_CACHE, "off");
+    options.direct = match number(Property::Direct)? {
+        0 => Direct::Disabled,
+        2 => Direct::Always,
+        _ => Direct::Standard,
+    };
+    options.page_cache = options.direct != Direct::Always && !says(PAGE_CACHE, "off");
     options.writeback_cache = says(WRITEBACK, "on");
     Ok(options)
 }

@@ -50,8 +50,18 @@ pub enum Request {
 pub enum Change {
     Create(CreateChange),
     Destroy(DestroyChange),
-    Set { dataset: String, properties: Vec<(String, String)> },
-    Inherit { dataset: String, property: String, received: bool, recursive: bool },
+    /// With `no_mount`, file systems stay mounted where they are, or unmounted.
+    Set {
+        dataset: String,
+        properties: Vec<(String, String)>,
+        no_mount: bool,
+    },
+    Inherit {
+        dataset: String,
+        property: String,
+        received: bool,
+        recursive: bool,
+    },
     Rename(RenameChange),
 }
 

@@ -62,7 +62,7 @@ const DESTROY: &str = "\tdestroy [-fnpRrv] <filesystem|volume>\n";
 const RENAME: &str = "\trename [-f] <filesystem|volume> <filesystem|volume>\n\
                       \trename -p [-f] <filesystem|volume> <filesystem|volume>\n\
                       \trename -u [-f] <filesystem> <filesystem>\n";
-const SET: &str = "\tset <property=value> ... <filesystem|volume|snapshot> ...\n";
+const SET: &str = "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n";
 const INHERIT: &str = "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n";
 const LIST: &str = "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\
                     \t    [-S property]... [-t type[,...]] [filesystem|volume|snapshot] ...\n";

@@ -23,7 +23,6 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 const NOT_GIVEN: &[&str] = &[
     "multi_vdev_crash_dump",
     "filesystem_limits",
-    "large_dnode",
     "resilver_defer",
     "bookmark_v2",
     "redaction_bookmarks",
@@ -43,6 +42,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("bookmarks", "extensible_dataset"),
     ("blake3", "extensible_dataset"),
     ("large_blocks", "extensible_dataset"),
+    ("large_dnode", "extensible_dataset"),
     ("sha512", "extensible_dataset"),
     ("skein", "extensible_dataset"),
     ("edonr", "extensible_dataset"),

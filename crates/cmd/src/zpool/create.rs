@@ -20,7 +20,8 @@ pub mod wish;
 use std::ffi::OsString;
 use std::path::Path;
 
-use dsl::property::{DatasetKind, rules};
+use dsl::property::{DatasetKind, needs, rules};
+use format::feature::FeatureSet;
 
 use super::compat::{self, Allowed};
 use super::pool_props::{self, When};
@@ -172,7 +173,11 @@ fn check_properties(args: &CreateArgs) -> Result<(), String> {
     for (name, value) in &args.props {
         pool_props::check(name, value, When::Create).map_err(|why| failed(&why))?;
     }
-    rules::check_all(&args.root_props(), DatasetKind::FileSystem).map(drop).map_err(|e| failed(e.what()))
+    let given = rules::check_all(&args.root_props(), DatasetKind::FileSystem).map_err(|e| failed(e.what()))?;
+    let allowed = Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| failed(&why))?;
+    let guids = compat::features_for(&allowed, args.no_features, &args.feature_wishes());
+    let enabled = FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid));
+    needs::check(&given, enabled, false).map_err(|e| failed(e.what()))
 }
 
 /// What is checked only before the pool is really made.

@@ -79,9 +79,17 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
         "comment" if value.len() > COMMENT_BYTES_MAX => {
             Err(format!("comment must not exceed {COMMENT_BYTES_MAX} characters"))
         }
+        "autoexpand" if value == "on" => not_done("let pools grow with their devices"),
+        "autoreplace" if value == "on" => not_done("put new devices in the place of lost ones"),
+        "autotrim" if value == "on" => not_done("trim devices"),
         "multihost" if value == "on" && hostid::system() == 0 => Err("requires a non-zero system hostid".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// Refuses a value that asks for what is not done; that which says so can be set.
+fn not_done(what: &str) -> Result<(), String> {
+    Err(format!("this version of Cenote does not {what}"))
 }
 
 fn check_cachefile(name: &str, value: &str) -> Result<(), String> {
@@ -152,7 +160,9 @@ mod tests {
         let good = [
             ("ashift", "12"),
             ("ashift", "0"),
-            ("autotrim", "on"),
+            ("autotrim", "off"),
+            ("delegation", "off"),
+            ("dedup_table_quota", "10M"),
             ("failmode", "continue"),
             ("comment", "a pool, of mine"),
             ("cachefile", "none"),
@@ -169,6 +179,9 @@ mod tests {
         for (name, value, why) in [
             ("ashift", "8", "property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed."),
             ("ashift", "x", "bad numeric value 'x'"),
+            ("autoexpand", "on", "this version of Cenote does not let pools grow with their devices"),
+            ("autoreplace", "on", "this version of Cenote does not put new devices in the place of lost ones"),
+            ("autotrim", "on", "this version of Cenote does not trim devices"),
             ("autotrim", "1", "'autotrim' must be one of 'on | off'"),
             ("failmode", "stop", "'failmode' must be one of 'wait | continue | panic'"),
             ("size", "1", "'size' is readonly"),

@@ -21,7 +21,7 @@ use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{Mode, Zio};
 
 use crate::traverse::{Descend, Visit, Visitor, traverse};
-use crate::{Ledger, Objset, Policy, Throttle, Txgs};
+use crate::{Ledger, Objset, Policy, Redundant, Throttle, Txgs};
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -87,6 +87,8 @@ fn policy() -> Policy {
         compress_level: 0,
         compress_meta: Compress::Lz4,
         copies: 1,
+        redundant: Redundant::All,
+        special_up_to: 0,
         is_meta: false,
         embed: true,
         hole_birth: true,

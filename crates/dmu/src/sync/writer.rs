@@ -12,6 +12,7 @@ use zio::alloc::Class;
 use zio::{WritePolicy, WriteRequest, Written};
 
 use super::Ledger;
+use crate::live::Redundant;
 use crate::{Keep, Objset, Policy};
 
 /// Blocks of new data that are so large come in floods, when files are copied.
@@ -19,6 +20,9 @@ const FLOOD_BLOCK_SIZE: usize = 64 << 10;
 /// Bytes of them that a group leaves in the cache. To fill it with what may never be read would cost fresh
 /// memory for each, which is dearer than the copy into it.
 const FLOOD_CACHED_BYTES: usize = 16 << 20;
+
+/// With `redundant_metadata=most`, indirect blocks from this level on have an extra copy.
+const DITTO_LEVEL: u8 = 2;
 
 /// A block on its way.
 pub(super) struct Out {
@@ -165,15 +169,35 @@ pub(crate) fn write_policy(set: &Policy, level: u8, object_type: ObjectType, own
     let is_meta = set.is_meta || level > 0 || object_type.is_metadata();
     let embed = set.embed;
     if is_meta {
-        let copies = if set.is_meta { 3 } else { (set.copies + 1).min(3) };
+        let copies = match set.is_meta {
+            true => 3,
+            false => (set.copies + u8::from(has_extra_copy(set.redundant, level, object_type))).min(3),
+        };
         let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
         let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
-        return WritePolicy { checksum, compress, compress_level: 0, copies, class: Class::Special, embed };
+        let class = Class::Special;
+        return WritePolicy { checksum, compress, compress_level: 0, copies, class, special_up_to: 0, embed };
     }
     let checksum = Checksum::from_u8(own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);
     let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
-    let compress_level = set.compress_level;
-    WritePolicy { checksum, compress, compress_level, copies: set.copies, class: Class::Normal, embed }
+    let Policy { compress_level, copies, special_up_to, .. } = *set;
+    WritePolicy { checksum, compress, compress_level, copies, class: Class::Normal, special_up_to, embed }
+}
+
+/// Whether a block of metadata has a copy more than data has. Source: the behaviour of OpenZFS 2.4.
+fn has_extra_copy(redundant: Redundant, level: u8, object_type: ObjectType) -> bool {
+    match redundant {
+        Redundant::All => true,
+        Redundant::Most => level >= DITTO_LEVEL || object_type.is_metadata(),
+        Redundant::Some => {
+            let is_small = match object_type {
+                ObjectType::DNODE => level == 0,
+                kind => matches!(kind, ObjectType::DIRECTORY_CONTENTS | ObjectType::SA),
+            };
+            object_type.is_metadata() && !is_small
+        }
+        Redundant::None => false,
+    }
 }
 
 /// Bytes that a block is charged with: what it takes on all its vdevs, less what parity takes.

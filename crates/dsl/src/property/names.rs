@@ -135,7 +135,7 @@ pub(super) const LOGBIAS: Names = &[("latency", 0), ("throughput", 1)];
 pub(super) const CANMOUNT: Names = &[("off", 0), ("on", 1), ("noauto", 2)];
 pub(super) const CACHE: Names = &[("none", 0), ("metadata", 1), ("all", 2)];
 pub(super) const SYNC: Names = &[("standard", 0), ("always", 1), ("disabled", 2)];
-pub(super) const XATTR: Names = &[("off", 0), ("on", 1), ("sa", 2), ("dir", 1)];
+pub(super) const XATTR: Names = &[("off", 0), ("sa", 2), ("on", 2), ("dir", 1)];
 pub(super) const DNODE_SIZE: Names =
     &[("legacy", 0), ("auto", 1), ("1k", 1024), ("2k", 2048), ("4k", 4096), ("8k", 8192), ("16k", 16384)];
 pub(super) const REDUNDANT_METADATA: Names = &[("all", 0), ("most", 1), ("some", 2), ("none", 3)];

@@ -64,7 +64,7 @@ pub fn check(name: &str, text: &str, kind: DatasetKind, is_new: bool) -> Result<
             PropertyValue::Number(number)
         }
     };
-    check_supported(property, &value)?;
+    check_supported(property, &value, is_new)?;
     Ok(Given { name: name.to_owned(), property: Some(property), value })
 }
 
@@ -203,9 +203,14 @@ fn shift_of(suffix: &str) -> Result<u32> {
     }
 }
 
-/// Refuses values that need what this version does not have.
-fn check_supported(property: Property, value: &PropertyValue) -> Result<()> {
+/// What volumes are to the system.
+const DEVICES: &str = "making volumes block devices";
+
+/// Refuses values that ask for what this version does not do; that which says what it does can be set.
+fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> Result<()> {
     let number = if let PropertyValue::Number(number) = value { *number } else { 0 };
+    let is = |text: &str| *value == PropertyValue::Text(text.to_owned());
+    let is_choice = |name| property.value_of(name) == Some(number);
     let refuse = |what: &str| {
         let what = format!("'{}': {what} is not supported by this version", property.name());
         Err(Error::new(Kind::Unsupported, what))
@@ -219,6 +224,16 @@ fn check_supported(property: Property, value: &PropertyValue) -> Result<()> {
         }
         Property::Refreservation if number == u64::MAX => refuse("'auto'"),
         Property::Longname if number != 0 => refuse("names of more than 255 bytes"),
+        Property::Sharenfs if !is("off") => refuse("sharing over NFS"),
+        Property::Sharesmb if !is("off") => refuse("sharing over SMB"),
+        Property::Context | Property::Fscontext | Property::Defcontext | Property::Rootcontext if !is("none") => {
+            refuse("mounting with SELinux contexts")
+        }
+        Property::Volsize if !is_new => refuse("changing volumes"),
+        Property::Version if is_new && number != ZPL_VERSION => refuse("making file systems of older versions"),
+        Property::Volmode if !is_choice("default") && !is_choice("none") => refuse(DEVICES),
+        Property::Snapdev if !is_choice("hidden") => refuse(DEVICES),
+        Property::Volthreading if !is_choice("on") => refuse(DEVICES),
         _ => Ok(()),
     }
 }
@@ -298,6 +313,19 @@ mod tests {
         assert_eq!(number("filesystem_limit", "none"), u64::MAX);
         assert!(check("mountpoint", "/a b", FileSystem, false).is_ok());
         assert!(check("a:b", "c", Snapshot, false).is_ok());
+        // what says what is so anyway
+        for (name, value) in [
+            ("sharenfs", "off"),
+            ("sharesmb", "off"),
+            ("volmode", "none"),
+            ("volmode", "default"),
+            ("snapdev", "hidden"),
+            ("context", "none"),
+            ("encryption", "off"),
+            ("keylocation", "none"),
+        ] {
+            assert!(check(name, value, FileSystem, true).is_ok(), "{name}");
+        }
         assert!(check("casesensitivity", "mixed", FileSystem, true).is_ok());
     }
 
@@ -332,6 +360,24 @@ mod tests {
             ("mountpoint", &format!("/{long}"), FileSystem, "component of 'mountpoint' is too long"),
             ("keylocation", "prompt", FileSystem, "keylocation must be 'none' for unencrypted datasets"),
             ("dedup", "on", FileSystem, "'dedup': deduplication is not supported by this version"),
+            ("sharenfs", "on", FileSystem, "'sharenfs': sharing over NFS is not supported by this version"),
+            ("sharesmb", "on", FileSystem, "'sharesmb': sharing over SMB is not supported by this version"),
+            ("volsize", "1G", Volume, "'volsize': changing volumes is not supported by this version"),
+            ("volmode", "dev", Volume, "'volmode': making volumes block devices is not supported by this version"),
+            ("snapdev", "visible", Volume, "'snapdev': making volumes block devices is not supported by this version"),
+            (
+                "volthreading",
+                "off",
+                Volume,
+                "'volthreading': making volumes block devices is not supported by this version",
+            ),
+            (
+                "context",
+                "a:b:c:s0",
+                FileSystem,
+                "'context': mounting with SELinux contexts is not supported by this version",
+            ),
+            ("zoned_uid", "0", FileSystem, "invalid property 'zoned_uid'"),
         ] {
             assert_eq!(check(name, text, kind, false).unwrap_err().what(), why, "{name}={text}");
         }

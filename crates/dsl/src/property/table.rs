@@ -63,13 +63,13 @@ properties! {
     Quota "quota" "QUOTA" Number(0, Quota), Own FS Dir "<size> | none";
     Reservation "reservation" "RESERV" Number(0, Quota), Own HEAD Dir "<size> | none";
     Volsize "volsize" "VOLSIZE" Number(0, Count), Own VOL_SNAP Contents "<size>";
-    Volblocksize "volblocksize" "VOLBLOCK" Number(8192, Count), Once VOL Contents "512 to 16M, power of 2";
+    Volblocksize "volblocksize" "VOLBLOCK" Number(16 << 10, Count), Once VOL Contents "512 to 16M, power of 2";
     Recordsize "recordsize" "RECSIZE" Number(128 << 10, Count), Inherited FS Stored "512 to 16M, power of 2";
     Mountpoint "mountpoint" "MOUNTPOINT" Text(Some("/")), Inherited FS Stored "<path> | legacy | none";
     Sharenfs "sharenfs" "SHARENFS" Text(Some("off")), Inherited FS Stored "on | off | NFS share options";
     Checksum "checksum" "CHECKSUM" Choice(1, names::CHECKSUM), Inherited HEAD Stored
         "on | off | fletcher2 | fletcher4 | sha256 | sha512 | skein | edonr | blake3";
-    Compression "compression" "COMPRESS" Choice(2, names::COMPRESSION), Inherited HEAD Stored
+    Compression "compression" "COMPRESS" Choice(1, names::COMPRESSION), Inherited HEAD Stored
         "on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | zstd | zstd-[1-19] | zstd-fast | zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]";
     Atime "atime" "ATIME" Choice(1, names::SWITCH), Inherited FS Stored "on | off";
     Devices "devices" "DEVICES" Choice(1, names::SWITCH), Inherited FS_SNAP Stored "on | off";
@@ -85,7 +85,7 @@ properties! {
     Name "name" "NAME" Text(None), ReadOnly ALL Dataset -;
     Canmount "canmount" "CANMOUNT" Choice(1, names::CANMOUNT), Own FS Stored "on | off | noauto";
     Iscsioptions "iscsioptions" "ISCSIOPTIONS" Text(None), Inherited VOL Stored -;
-    Xattr "xattr" "XATTR" Choice(1, names::XATTR), Inherited FS_SNAP Stored "on | off | dir | sa";
+    Xattr "xattr" "XATTR" Choice(2, names::XATTR), Inherited FS_SNAP Stored "on | off | dir | sa";
     Numclones "numclones" "NUMCLONES" Number(0, Count), ReadOnly SNAP Dataset -;
     Copies "copies" "COPIES" Choice(1, names::COPIES), Inherited HEAD Stored "1 | 2 | 3";
     Version "version" "VERSION" Choice(0, names::VERSION), Own FS_SNAP Contents "1 | 2 | 3 | 4 | 5 | current";
@@ -133,7 +133,7 @@ properties! {
     Fscontext "fscontext" "FSCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux fscontext>";
     Defcontext "defcontext" "DEFCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux defcontext>";
     Rootcontext "rootcontext" "ROOTCONTEXT" Text(Some("none")), Own DATASET Stored "<selinux rootcontext>";
-    Relatime "relatime" "RELATIME" Choice(0, names::SWITCH), Inherited FS Stored "on | off";
+    Relatime "relatime" "RELATIME" Choice(1, names::SWITCH), Inherited FS Stored "on | off";
     RedundantMetadata "redundant_metadata" "REDUND_MD" Choice(0, names::REDUNDANT_METADATA), Inherited HEAD Stored "all | most | some | none";
     Overlay "overlay" "OVERLAY" Choice(1, names::SWITCH), Inherited FS Stored "on | off";
     Prevsnap "prevsnap" "PREVSNAP" Text(None), ReadOnly HEAD Dataset -;
@@ -148,7 +148,7 @@ properties! {
     Keyguid "keyguid" "KEYGUID" Number(0, Exact), ReadOnly DATASET Key -;
     Keystatus "keystatus" "KEYSTATUS" Choice(0, names::KEY_STATUS), ReadOnly DATASET Key "none | unavailable | available";
     Remaptxg "remaptxg" "REMAPTXG" Number(0, Count), ReadOnly DATASET Dataset -;
-    SpecialSmallBlocks "special_small_blocks" "SPECIAL_SMALL_BLOCKS" Number(0, Count), Inherited FS Stored "0 to 16M";
+    SpecialSmallBlocks "special_small_blocks" "SPECIAL_SMALL_BLOCKS" Number(0, Count), Inherited HEAD Stored "0 to 16M";
     Ivsetguid "ivsetguid" "IVSETGUID" Number(0, Exact), ReadOnly ALL Dataset -;
     Redacted "redacted" "REDACTED" Number(0, Count), ReadOnly DATASET Dataset -;
     RedactSnaps "redact_snaps" "RSNAPS" Text(None), ReadOnly ALL Dataset "<snapshot>[,...]";
@@ -164,5 +164,4 @@ properties! {
     Defaultgroupobjquota "defaultgroupobjquota" "DEFAULTGROUPOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
     Defaultprojectobjquota "defaultprojectobjquota" "DEFAULTPROJECTOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
     SnapshotsChangedNsecs "snapshots_changed_nsecs" "SNAPSHOTS_CHANGED_NSECS" Number(0, ExactOrNothing), ReadOnly HEAD Dir "<nsec>";
-    ZonedUid "zoned_uid" "ZONED_UID" Number(0, Count), Inherited FS Stored "<uid> | none";
 }

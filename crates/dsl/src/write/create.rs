@@ -20,8 +20,8 @@ use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY, check_name};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, From};
-use crate::{Dir, Dsl, Property, PropertyValue, contents};
+use crate::property::{DatasetKind, From, needs};
+use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
 
 const CHILD_MAP: ObjectType = ObjectType(13);
 const SNAP_MAP: ObjectType = ObjectType(14);
@@ -70,7 +70,7 @@ pub struct Created {
     /// Its head, whose object set is a hole yet.
     pub dataset: u64,
     /// What belongs inside of the object set: of a file system `version`, `utf8only`, `normalization`,
-    /// `casesensitivity`; of a volume `volsize`, `volblocksize`.
+    /// `casesensitivity`, and default quotas if there are any; of a volume `volsize`, `volblocksize`.
     pub contents: Vec<(Property, u64)>,
 }
 
@@ -82,6 +82,7 @@ impl Change<'_> {
     pub fn create_pool_dsl(&self, properties: &[(String, String)]) -> Result<(PoolDsl, Created)> {
         let kind = DatasetKind::FileSystem;
         let given = rules::check_all(properties, kind)?;
+        needs::check(&given, self.features()?, true)?;
         self.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
         let root_dir = self.create_dir(None)?;
         self.add(DIRECTORY, "root_dataset", root_dir)?;
@@ -121,6 +122,7 @@ impl Change<'_> {
             return Err(Error::new(Kind::Exists, "dataset already exists"));
         }
         let given = rules::check_all(new.properties, new.kind)?;
+        needs::check(&given, self.features()?, true)?;
         let inherited = |property| match parent.dataset() {
             Some(dataset) if !dataset.phys.bp.is_hole() => {
                 contents::of_file_system(&dsl.raw_objset(dataset)?, property)
@@ -299,5 +301,7 @@ fn own_contents(
         };
         contents.push((property, number));
     }
+    let limits = Property::all().filter(|property| accounting::limited_by(*property).is_some());
+    contents.extend(limits.filter_map(|property| given(property).map(|limit| (property, limit))));
     Ok(contents)
 }

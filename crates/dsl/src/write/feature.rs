@@ -4,7 +4,8 @@
 //! the things.
 
 use base::Result;
-use dmu::zap::Value;
+use dmu::zap::{Value, Zap};
+use format::feature::FeatureSet;
 
 use super::{Change, DIRECTORY};
 
@@ -15,10 +16,25 @@ pub(super) const BOOKMARKS: &str = "com.delphix:bookmarks";
 pub(super) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
 pub(super) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
 
+/// The tables, by their names in the object directory.
+const TABLES: [&str; 2] = ["features_for_write", "features_for_read"];
+
 impl Change<'_> {
     /// How many things use a feature; `None` if it is not enabled.
     pub fn feature(&self, guid: &str) -> Result<Option<u64>> {
         Ok(self.find_feature(guid)?.map(|(_, count)| count))
+    }
+
+    /// The features that are enabled.
+    pub(super) fn features(&self) -> Result<FeatureSet> {
+        let mut guids = Vec::new();
+        for name in TABLES {
+            if let Some(table) = self.number(DIRECTORY, name)? {
+                let entries = Zap::open(self.mos.object(table)?)?.entries()?;
+                guids.extend(entries.into_iter().map(|entry| entry.name.to_string()));
+            }
+        }
+        Ok(FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid)))
     }
 
     /// Whether a feature is enabled.
@@ -36,7 +52,7 @@ impl Change<'_> {
     }
 
     fn find_feature(&self, guid: &str) -> Result<Option<(u64, u64)>> {
-        for name in ["features_for_write", "features_for_read"] {
+        for name in TABLES {
             let Some(table) = self.number(DIRECTORY, name)? else { continue };
             if let Some(count) = self.number(table, guid)? {
                 return Ok(Some((table, count)));

@@ -2,63 +2,33 @@
 
 use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
-use dmu::{Keep, Policy, Which};
+use dmu::{Keep, Objset, Policy, Redundant, Which};
+use format::blkptr::BLOCK_SIZE_MAX;
+use format::feature::FeatureSet;
 
+use crate::property::needs;
 use crate::{Level, Property, PropertyValue};
 
 /// Bits of a compression value below the level.
 const COMPRESSION_BITS: u32 = 7;
+/// Bytes of the smallest and of the largest dnode, and the value of `dnodesize` for a size that suits most.
+const DNODE_SIZE_MIN: u64 = 512;
+const DNODE_SIZE_MAX: u64 = 16 << 10;
+const DNODE_SIZE_AUTO: u64 = 1;
+/// The value of `direct` with which data goes past the cache.
+const DIRECT_ALWAYS: u64 = 2;
 
-/// What the pool's features allow in blocks.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolTraits {
-    /// `lz4_compress` is enabled: it is what `on` means.
-    pub lz4: bool,
-    /// `embedded_data` is enabled.
-    pub embedded_data: bool,
-    /// `hole_birth` is enabled.
-    pub hole_birth: bool,
-}
-
-/// How files of a file system are treated.
+/// How files of a file system are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileSystemOptions {
     /// Most bytes of a block of a file.
     pub record_size: u64,
-    /// Bytes of dnodes of new objects; 0: `auto`.
+    /// Bytes of dnodes of new objects.
     pub dnode_size: u64,
-    /// Reads change access times.
-    pub atime: bool,
-    /// Only if they are older than other times, or a day.
-    pub relatime: bool,
-    /// Nothing may be changed.
-    pub readonly: bool,
     /// Extended attributes: 0 none, 1 in directories, 2 as system attributes.
     pub xattr: u64,
-    /// 0 no access control lists, 1 those of POSIX, 2 those of NFS version 4.
-    pub acl_type: u64,
-    /// What a change of mode does to an NFS list: the number of the property's value.
-    pub acl_mode: u64,
-    /// What new files inherit: the number of the property's value.
-    pub acl_inherit: u64,
-    /// Devices can be opened.
-    pub devices: bool,
-    /// Programs can be run.
-    pub exec: bool,
-    /// Bits of set-uid count.
-    pub setuid: bool,
-    /// Locks of other systems are in force.
-    pub nbmand: bool,
-    /// Names can be of up to 1023 bytes.
-    pub long_names: bool,
     /// What sync means: 0 what it should, 1 every write, 2 nothing.
     pub sync: u64,
-    /// The directory of snapshots: 0 hidden, 1 visible, 2 none.
-    pub snapdir: u64,
-    /// Blocks of data of up to so many bytes go to special vdevs.
-    pub special_small_blocks: u64,
-    /// How much metadata has copies: the number of the property's value.
-    pub redundant_metadata: u64,
 }
 
 /// The number in force of a property.
@@ -69,15 +39,20 @@ fn number(levels: &Level, property: Property) -> u64 {
     }
 }
 
-/// How the blocks of a head with these properties are written.
+/// How the blocks of a head with these properties are written in a pool with those features.
 ///
-/// Values that no version has defined count as the default.
-pub fn write_policy(levels: &Level, pool: PoolTraits) -> Policy {
-    let standard = if pool.lz4 { Compress::Lz4 } else { Compress::Lzjb };
+/// Values that no version has defined count as the default, and so do those that need another feature.
+pub fn write_policy(levels: &Level, enabled: FeatureSet) -> Policy {
+    let allowed = |feature: Option<&str>| feature.is_none_or(|feature| enabled.has(feature));
+    let standard = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
     let compression = number(levels, Property::Compression);
-    let kind = u8::try_from(compression & ((1 << COMPRESSION_BITS) - 1)).ok().and_then(Compress::from_u8);
-    let level = u8::try_from(compression >> COMPRESSION_BITS).ok().and_then(zstd::level_from_phys);
-    let checksum = u8::try_from(number(levels, Property::Checksum)).ok().and_then(Checksum::from_u8);
+    let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
+    let is_allowed = allowed(needs::feature_for_compression(kind));
+    let kind = u8::try_from(kind).ok().and_then(Compress::from_u8).filter(|_| is_allowed);
+    let level = u8::try_from(level).ok().and_then(zstd::level_from_phys);
+    let checksum = number(levels, Property::Checksum);
+    let is_allowed = allowed(needs::feature_for_checksum(checksum));
+    let checksum = u8::try_from(checksum).ok().and_then(Checksum::from_u8).filter(|_| is_allowed);
     Policy {
         checksum: checksum.filter(|checksum| checksum.is_concrete()).unwrap_or(Checksum::Fletcher4),
         compress: match kind {
@@ -88,20 +63,39 @@ pub fn write_policy(levels: &Level, pool: PoolTraits) -> Policy {
         compress_level: level.unwrap_or(0),
         compress_meta: standard,
         copies: number(levels, Property::Copies).clamp(1, 3) as u8,
+        redundant: match number(levels, Property::RedundantMetadata) {
+            1 => Redundant::Most,
+            2 => Redundant::Some,
+            3 => Redundant::None,
+            _ => Redundant::All,
+        },
+        special_up_to: number(levels, Property::SpecialSmallBlocks),
         is_meta: false,
-        embed: pool.embedded_data,
-        hole_birth: pool.hole_birth,
+        embed: enabled.has("embedded_data"),
+        hole_birth: enabled.has("hole_birth"),
     }
 }
 
-/// What the cache may keep of a head with these properties.
-pub fn keep(levels: &Level) -> Keep {
-    let which = |property| match number(levels, property) {
+/// Lets a set be read as these properties of its dataset say: what the cache keeps, what is read ahead.
+pub fn set_reads(objset: &Objset, levels: &Level) {
+    objset.set_keep(keep(levels));
+    objset.set_ahead(which(levels, Property::Prefetch));
+}
+
+fn keep(levels: &Level) -> Keep {
+    let most = |property| match which(levels, property) {
+        Which::All if number(levels, Property::Direct) == DIRECT_ALWAYS => Which::Metadata,
+        which => which,
+    };
+    Keep { in_ram: most(Property::Primarycache), on_ssd: most(Property::Secondarycache) }
+}
+
+fn which(levels: &Level, property: Property) -> Which {
+    match number(levels, property) {
         0 => Which::Nothing,
         1 => Which::Metadata,
         _ => Which::All,
-    };
-    Keep { in_ram: which(Property::Primarycache), on_ssd: which(Property::Secondarycache) }
+    }
 }
 
 /// Whether the log of a head with these properties is for throughput, not for latency.
@@ -109,33 +103,18 @@ pub fn log_throughput(levels: &Level) -> bool {
     number(levels, Property::Logbias) != 0
 }
 
-/// How files of a file system with these properties are treated.
-pub fn file_system_options(levels: &Level) -> FileSystemOptions {
+/// How files of a file system with these properties are written in a pool with those features.
+pub fn file_system_options(levels: &Level, enabled: FeatureSet) -> FileSystemOptions {
     let number = |property| number(levels, property);
-    let is_on = |property| number(property) != 0;
+    let block_size_max = if enabled.has("large_blocks") { BLOCK_SIZE_MAX } else { needs::OLD_BLOCK_SIZE_MAX };
     FileSystemOptions {
-        record_size: number(Property::Recordsize),
-        // legacy is one slot
+        record_size: number(Property::Recordsize).min(block_size_max),
         dnode_size: match number(Property::Dnodesize) {
-            0 => 512,
-            1 => 0,
-            bytes => bytes,
+            _ if !enabled.has("large_dnode") => DNODE_SIZE_MIN,
+            DNODE_SIZE_AUTO => 2 * DNODE_SIZE_MIN,
+            bytes => bytes.clamp(DNODE_SIZE_MIN, DNODE_SIZE_MAX),
         },
-        atime: is_on(Property::Atime),
-        relatime: is_on(Property::Relatime),
-        readonly: is_on(Property::Readonly),
         xattr: number(Property::Xattr),
-        acl_type: number(Property::Acltype),
-        acl_mode: number(Property::Aclmode),
-        acl_inherit: number(Property::Aclinherit),
-        devices: is_on(Property::Devices),
-        exec: is_on(Property::Exec),
-        setuid: is_on(Property::Setuid),
-        nbmand: is_on(Property::Nbmand),
-        long_names: is_on(Property::Longname),
         sync: number(Property::Sync),
-        snapdir: number(Property::Snapdir),
-        special_small_blocks: number(Property::SpecialSmallBlocks),
-        redundant_metadata: number(Property::RedundantMetadata),
     }
 }

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Some values are also elsewhere: `quota` and `reservation` in the directory's record, where they are in force.
-//! Others only there: the size of a volume and the version of a file system are inside of the object set, for whose
-//! owner they are returned as [`Effect`].
+//! Others only there: default quotas are inside of the object set, for whose owner they are returned as [`Contents`].
+
+use std::cmp::Ordering;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Value;
@@ -18,35 +19,22 @@ use super::Change;
 use super::create::refuse_encrypted;
 use super::space::{Column, Delta};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, From};
+use crate::property::{DatasetKind, From, needs};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
 const PROPS: ObjectType = ObjectType(15);
 const HAS_RECEIVED: &str = "$hasrecvd";
 
-/// What else has to happen after a property has changed. All but `Contents` goes for the datasets below, too, as
-/// far as they inherit it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Blocks are written differently: [`super::write_policy`].
-    Policy,
-    /// Files are treated differently: [`super::file_system_options`], and options of the mount.
-    Options,
-    /// It belongs to another place, or to none.
-    Mountpoint,
-    /// It is shared differently.
-    Share,
-    /// Other limits are in force: [`Dsl::room`].
-    Limits,
-    /// This belongs inside of the object set, and is not stored anywhere yet.
-    Contents(Property, u64),
-}
+/// A property that belongs inside of the object set, and is not stored anywhere yet.
+pub type Contents = (Property, u64);
 
 impl Change<'_> {
     /// Sets a property of a file system, volume or snapshot, as `zfs set` does. `dsl` is that of the MOS that is
     /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
+    /// What belongs inside of the object set is returned: it is for the caller to store there.
     ///
-    /// Errors: `NotFound`; those of [`rules::check`]; `NoSpace` for a limit that cannot be kept.
+    /// Errors: `NotFound`; those of [`rules::check`]; `NoSpace` for a limit that cannot be kept; `Unsupported` for
+    /// values that need a feature which is not enabled.
     pub fn set_property(
         &self,
         dsl: &Dsl,
@@ -54,23 +42,26 @@ impl Change<'_> {
         name: &str,
         text: &str,
         usable_bytes: u64,
-    ) -> Result<Vec<Effect>> {
+    ) -> Result<Option<Contents>> {
         let subject = dsl.subject(dataset)?;
         let given = rules::check(name, text, subject.kind(), false)?;
+        needs::check(std::slice::from_ref(&given), self.features()?, false)?;
         let head = subject.dataset().ok_or_else(not_for_bookmarks)?.id;
-        if let Some(effect) = self.contents_effect(dsl, &subject, &given)? {
-            return Ok(vec![effect]);
+        if let Given { property: Some(property), value: PropertyValue::Number(number), .. } = given
+            && property.info().from == From::Contents
+        {
+            return self.in_contents(dsl, &subject, property, number);
         }
         if given.property == Some(Property::Keylocation) {
             refuse_encrypted(dsl, subject.dir())?;
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let before = self.limits(&subject)?;
         let after = before.with(&given);
         self.check_limits(dsl, &subject, before, after, usable_bytes)?;
         self.put(&subject, head, &given)?;
         self.put_limits(&subject, before, after)?;
-        Ok(effects(given.property))
+        Ok(None)
     }
 
     /// Makes a property of a file system, volume or snapshot inherited, as `zfs inherit` does; with `received`
@@ -84,7 +75,7 @@ impl Change<'_> {
         name: &str,
         received: bool,
         usable_bytes: u64,
-    ) -> Result<Vec<Effect>> {
+    ) -> Result<()> {
         let subject = dsl.subject(dataset)?;
         let property = rules::check_inherit(name, subject.kind(), received)?;
         let name = property.map_or(name, |property| property.name());
@@ -94,12 +85,14 @@ impl Change<'_> {
             _ => subject.dir().phys.props_zap,
         };
         if table == 0 {
-            return Ok(Vec::new());
+            return Ok(());
         }
         let before = self.limits(&subject)?;
         let reverted = if received { subject.levels().received(name) } else { None };
         let value = reverted.unwrap_or(PropertyValue::Number(0));
-        let after = before.with(&Given { name: name.to_owned(), property, value });
+        let given = Given { name: name.to_owned(), property, value };
+        needs::check(std::slice::from_ref(&given), self.features()?, false)?;
+        let after = before.with(&given);
         self.check_limits(dsl, &subject, before, after, usable_bytes)?;
 
         self.remove(table, name)?;
@@ -115,8 +108,7 @@ impl Change<'_> {
             self.free_object(table)?;
             self.update_dataset(head.id, |phys| phys.props_zap = 0)?;
         }
-        self.put_limits(&subject, before, after)?;
-        Ok(effects(property))
+        self.put_limits(&subject, before, after)
     }
 
     /// Stores the properties of a new dataset.
@@ -161,34 +153,25 @@ impl Change<'_> {
         self.set(table, &given.name, &value)
     }
 
-    /// Properties that are not stored in the MOS.
-    fn contents_effect(&self, dsl: &Dsl, subject: &Subject, given: &Given) -> Result<Option<Effect>> {
-        let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) else { return Ok(None) };
-        if property.info().from != From::Contents {
-            return Ok(None);
+    /// A property of the object set's own. The version of a file system stays as it is.
+    fn in_contents(&self, dsl: &Dsl, subject: &Subject, property: Property, number: u64) -> Result<Option<Contents>> {
+        if property != Property::Version {
+            return Ok(Some((property, number)));
         }
-        let now = |property| match dsl.property(subject, property, 0).in_dataset(subject.name())? {
-            Some(crate::Sourced { value: PropertyValue::Number(number), .. }) => Ok(number),
-            _ => Ok::<u64, Error>(0),
+        let version = match dsl.property(subject, property, 0).in_dataset(subject.name())? {
+            Some(crate::Sourced { value: PropertyValue::Number(version), .. }) => version,
+            _ => 0,
         };
-        if property == Property::Version {
-            let version = now(property)?;
-            if *number < version {
-                let what = format!("Can not downgrade; already at version {version}");
-                return Err(Error::new(Kind::Invalid, what));
+        match number.cmp(&version) {
+            Ordering::Equal => Ok(None),
+            Ordering::Less => {
+                Err(Error::new(Kind::Invalid, format!("Can not downgrade; already at version {version}")))
+            }
+            Ordering::Greater => {
+                let what = "'version': upgrading file systems is not supported by this version";
+                Err(Error::new(Kind::Unsupported, what))
             }
         }
-        if property == Property::Volsize {
-            let block_size = now(Property::Volblocksize)?.max(1);
-            if number % block_size != 0 {
-                let what = format!("'volsize' must be a multiple of volume block size ({})", short(block_size));
-                return Err(Error::new(Kind::Invalid, what));
-            }
-            if *number == 0 {
-                return Err(Error::new(Kind::Invalid, "'volsize' cannot be zero"));
-            }
-        }
-        Ok(Some(Effect::Contents(property, *number)))
     }
 
     fn limits(&self, subject: &Subject) -> Result<Limits> {
@@ -286,47 +269,6 @@ impl Limits {
             }
         }
         self
-    }
-}
-
-fn effects(property: Option<Property>) -> Vec<Effect> {
-    use Property as P;
-    match property {
-        Some(P::Checksum | P::Compression | P::Copies | P::RedundantMetadata | P::SpecialSmallBlocks) => {
-            vec![Effect::Policy]
-        }
-        Some(
-            P::Recordsize
-            | P::Dnodesize
-            | P::Atime
-            | P::Relatime
-            | P::Devices
-            | P::Exec
-            | P::Setuid
-            | P::Readonly
-            | P::Nbmand
-            | P::Xattr
-            | P::Acltype
-            | P::Aclmode
-            | P::Aclinherit
-            | P::Snapdir
-            | P::Sync
-            | P::Logbias
-            | P::Longname,
-        ) => vec![Effect::Options],
-        Some(P::Mountpoint | P::Canmount | P::Overlay | P::Zoned) => vec![Effect::Mountpoint],
-        Some(P::Sharenfs | P::Sharesmb) => vec![Effect::Share],
-        Some(P::Quota | P::Reservation | P::Refquota | P::Refreservation) => vec![Effect::Limits],
-        _ => Vec::new(),
-    }
-}
-
-/// Bytes of a power of two, with a suffix.
-fn short(bytes: u64) -> String {
-    match bytes.trailing_zeros() {
-        0..10 => format!("{bytes}B"),
-        10..20 => format!("{}K", bytes >> 10),
-        _ => format!("{}M", bytes >> 20),
     }
 }
 

@@ -10,8 +10,9 @@ use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
 use dmu::zap::Value;
-use dmu::{Cache, Ledger, Objset, Policy, Throttle, Txgs};
+use dmu::{Cache, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
+use format::feature::{FEATURES, FeatureSet};
 use format::nvlist::{self, NvList};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -22,7 +23,7 @@ use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 
 use super::feature::{ASYNC_DESTROY, EMPTY_BPOBJ};
 use super::*;
-use crate::property::DatasetKind;
+use crate::property::{DatasetKind, rules};
 use crate::{Dsl, Property, PropertySource, PropertyValue};
 
 const GUID: u64 = 5;
@@ -68,6 +69,8 @@ fn policy() -> Policy {
         compress_level: 0,
         compress_meta: Compress::Lz4,
         copies: 1,
+        redundant: Redundant::All,
+        special_up_to: 0,
         is_meta: false,
         embed: true,
         hole_birth: true,
@@ -117,7 +120,7 @@ impl World {
             for feature in features {
                 change.set(table, feature, &Value::one(0)).unwrap();
             }
-            change.create_pool_dsl(&[("compression".into(), "zstd-fast-10".into())]).unwrap().0
+            change.create_pool_dsl(&[("compression".into(), "gzip-9".into())]).unwrap().0
         });
         (world, pool)
     }
@@ -148,11 +151,11 @@ impl World {
         self.change(|change| change.create_dataset(&self.dsl(), name, &new, USABLE))
     }
 
-    fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Vec<Effect>> {
+    fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Option<Contents>> {
         self.change(|change| change.set_property(&self.dsl(), dataset, name, text, USABLE))
     }
 
-    fn inherit(&self, dataset: &str, name: &str, received: bool) -> Result<Vec<Effect>> {
+    fn inherit(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
         self.change(|change| change.inherit_property(&self.dsl(), dataset, name, received, USABLE))
     }
 
@@ -229,8 +232,8 @@ fn a_new_pool_reads_back() {
     let head = dsl.head(&root).unwrap();
     assert_eq!((head.phys.prev_snap, head.phys.prev_snap_txg, head.phys.creation_txg), (pool.origin, 1, 1));
     assert!(head.phys.bp.is_hole() && head.phys.fsid_guid < 1 << 56 && head.phys.guid != origin.phys.guid);
-    let fast = PropertyValue::Number(16 | 112 << 7);
-    assert_eq!(world.value("tank", Property::Compression), (fast, PropertySource::Local));
+    let gzip_9 = PropertyValue::Number(13);
+    assert_eq!(world.value("tank", Property::Compression), (gzip_9, PropertySource::Local));
     // of the origin's head and the root's: one part each
     world.change(|change| assert_eq!(change.feature(EMPTY_BPOBJ).unwrap(), Some(2)));
 }
@@ -329,9 +332,9 @@ fn properties_are_set_inherited_and_reverted() {
     let (world, _) = World::new(&[]);
     world.create("tank/a", &[]).unwrap();
     let number = PropertyValue::Number;
-    assert_eq!(world.set("tank", "copies", "2").unwrap(), [Effect::Policy]);
-    assert_eq!(world.set("tank/a", "copies", "3").unwrap(), [Effect::Policy]);
-    assert_eq!(world.set("tank/a", "mountpoint", "/x").unwrap(), [Effect::Mountpoint]);
+    assert_eq!(world.set("tank", "copies", "2").unwrap(), None);
+    assert_eq!(world.set("tank/a", "copies", "3").unwrap(), None);
+    assert_eq!(world.set("tank/a", "mountpoint", "/x").unwrap(), None);
     assert_eq!(world.value("tank/a", Property::Copies), (number(3), PropertySource::Local));
     world.inherit("tank/a", "copies", false).unwrap();
     assert_eq!(world.value("tank/a", Property::Copies), (number(2), PropertySource::Inherited("tank".into())));
@@ -361,11 +364,11 @@ fn properties_are_set_inherited_and_reverted() {
 fn limits_are_kept() {
     let (world, _) = World::new(&[]);
     world.create("tank/a", &[("reservation", "10M")]).unwrap();
-    let error = |result: Result<Vec<Effect>>| result.unwrap_err().what().to_owned();
+    let error = |result: Result<Option<Contents>>| result.unwrap_err().what().to_owned();
     let small = "size is less than current used or reserved space";
     let large = "size is greater than available space";
     assert_eq!(error(world.set("tank/a", "quota", "5M")), small);
-    assert_eq!(world.set("tank/a", "quota", "20M").unwrap(), [Effect::Limits]);
+    assert_eq!(world.set("tank/a", "quota", "20M").unwrap(), None);
     assert_eq!(error(world.set("tank/a", "reservation", "21M")), large);
     assert_eq!(error(world.set("tank/a", "refreservation", "21M")), large);
     assert_eq!(error(world.set("tank", "reservation", "2G")), large);
@@ -388,18 +391,78 @@ fn limits_are_kept() {
 
 #[test]
 fn policies_follow_properties() {
-    let (world, _) = World::new(&[]);
-    world.create("tank/a", &[("recordsize", "1M"), ("checksum", "sha256"), ("dnodesize", "auto")]).unwrap();
+    let names = ["lz4_compress", "embedded_data", "large_blocks", "large_dnode", "skein", "zstd_compress"];
+    let enabled = FeatureSet::of(|feature| names.contains(&feature.name));
+    let guids = FEATURES.iter().filter(|feature| names.contains(&feature.name)).map(|feature| feature.guid);
+    let (world, _) = World::new(&guids.collect::<Vec<_>>());
+    let given = [("recordsize", "1M"), ("checksum", "skein"), ("dnodesize", "auto"), ("compression", "zstd-fast-10")];
+    world.create("tank/a", &given).unwrap();
     let dsl = world.dsl();
-    let levels = dsl.levels(&dsl.find_dir("tank/a").unwrap()).unwrap();
-    let traits = PoolTraits { lz4: true, embedded_data: true, hole_birth: false };
-    let policy = write_policy(&levels, traits);
-    assert_eq!((policy.checksum, policy.compress, policy.compress_level), (Checksum::Sha256, Compress::Zstd, -10));
+    let levels = || dsl.levels(&dsl.find_dir("tank/a").unwrap()).unwrap();
+    let policy = write_policy(&levels(), enabled);
+    assert_eq!((policy.checksum, policy.compress, policy.compress_level), (Checksum::Skein, Compress::Zstd, -10));
     assert_eq!((policy.copies, policy.embed, policy.hole_birth), (1, true, false));
-    let options = file_system_options(&levels);
-    assert_eq!((options.record_size, options.dnode_size, options.atime, options.xattr), (1 << 20, 0, true, 1));
-    world.set("tank/a", "compression", "on").unwrap();
-    let levels = dsl.levels(&dsl.find_dir("tank/a").unwrap()).unwrap();
-    assert_eq!(write_policy(&levels, traits).compress, Compress::Lz4);
-    assert_eq!(write_policy(&levels, PoolTraits { lz4: false, ..traits }).compress, Compress::Lzjb);
+    assert_eq!((policy.redundant, policy.special_up_to), (Redundant::All, 0));
+    let options = file_system_options(&levels(), enabled);
+    assert_eq!((options.record_size, options.dnode_size, options.xattr), (1 << 20, 1 << 10, 2));
+    // what an earlier version let in, in a pool without the features
+    let policy = write_policy(&levels(), FeatureSet::default());
+    assert_eq!((policy.checksum, policy.compress), (Checksum::Fletcher4, Compress::Lzjb));
+    let options = file_system_options(&levels(), FeatureSet::default());
+    assert_eq!((options.record_size, options.dnode_size), (128 << 10, 512));
+
+    for (name, value) in
+        [("compression", "on"), ("redundant_metadata", "some"), ("special_small_blocks", "4K"), ("dnodesize", "4k")]
+    {
+        world.set("tank/a", name, value).unwrap();
+    }
+    let policy = write_policy(&levels(), enabled);
+    assert_eq!((policy.compress, policy.redundant, policy.special_up_to), (Compress::Lz4, Redundant::Some, 4096));
+    assert_eq!(file_system_options(&levels(), enabled).dnode_size, 4 << 10);
+}
+
+#[test]
+fn values_that_need_a_feature() {
+    let (world, _) = World::new(&["com.delphix:extensible_dataset"]);
+    let words = "must be upgraded to set this property or value";
+    let size = "'recordsize' must be power of 2 from 512B to 128K".to_owned();
+    for (name, value, guid) in [
+        ("compression", "zstd-7", "org.freebsd:zstd_compress"),
+        ("compression", "lz4", "org.illumos:lz4_compress"),
+        ("checksum", "sha512", "org.illumos:sha512"),
+        ("checksum", "skein", "org.illumos:skein"),
+        ("checksum", "edonr", "org.illumos:edonr"),
+        ("checksum", "blake3", "org.openzfs:blake3"),
+        ("recordsize", "256K", "org.open-zfs:large_blocks"),
+        ("dnodesize", "auto", "org.zfsonlinux:large_dnode"),
+    ] {
+        let is_size = name == "recordsize";
+        let error = |result: Result<()>| result.unwrap_err().what().to_owned();
+        let expect = |who: &str| if is_size { size.clone() } else { format!("{who} {words}") };
+        assert_eq!(error(world.set("tank", name, value).map(drop)), expect("pool and or dataset"), "{value}");
+        assert_eq!(error(world.create("tank/x", &[(name, value)]).map(drop)), expect("pool"), "{value}");
+        assert_eq!(world.names(), ["tank"], "{value}");
+        // what was received before
+        let table = world.dsl().find_dir("tank").unwrap().phys.props_zap;
+        world.change(|change| {
+            let given = rules::check(name, value, DatasetKind::FileSystem, false).unwrap();
+            let PropertyValue::Number(number) = given.value else { panic!("{name}") };
+            change.set(table, "$hasrecvd", &Value::one(0)).unwrap();
+            change.set(table, &format!("{name}$recvd"), &Value::one(number)).unwrap();
+        });
+        assert_eq!(error(world.inherit("tank", name, true)), expect("pool and or dataset"), "{value}");
+        world.change(|change| {
+            let features = change.number(DIRECTORY, "features_for_write").unwrap().unwrap();
+            change.set(features, guid, &Value::one(0)).unwrap();
+        });
+        world.set("tank", name, value).unwrap();
+    }
+}
+
+#[test]
+fn versions_of_file_systems_stay() {
+    let (world, _) = World::new(&[]);
+    let error = world.create("tank/x", &[("version", "4")]).unwrap_err();
+    assert_eq!(error.what(), "'version': making file systems of older versions is not supported by this version");
+    assert_eq!(world.names(), ["tank"]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dsl::write::PoolTraits;
+use format::feature::FeatureSet;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, Vdev};
@@ -26,7 +26,7 @@ pub(super) struct Config {
     /// The active features without which the MOS cannot be read.
     pub(super) features_for_read: Vec<String>,
     /// What its features allow in blocks.
-    pub(super) traits: PoolTraits,
+    pub(super) enabled: FeatureSet,
     /// The root in force.
     pub(super) uberblock: Option<Uberblock>,
     /// Object of the configuration in the MOS.

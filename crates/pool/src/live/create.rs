@@ -20,11 +20,12 @@ use codec::compress::Compress;
 use device::Device;
 use dmu::live::INDIRECT_SHIFT;
 use dmu::zap::Value;
-use dmu::{Objset, Policy};
+use dmu::{Objset, Policy, Redundant};
 use dsl::Dsl;
-use dsl::write::PoolTraits;
+use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
+use format::feature::FeatureSet;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -56,7 +57,7 @@ impl LivePool {
     /// overwritten. The root file system has no contents yet: `make_root` makes them.
     ///
     /// Errors: `Invalid`, `Missing` if a device is too small or not there, `Unsupported` if a feature is not wanted
-    /// that the vdevs need, with nothing written; those of devices.
+    /// that the vdevs or the properties need, with nothing written; those of devices.
     pub fn create(
         env: &Env,
         new: &NewPool,
@@ -67,6 +68,8 @@ impl LivePool {
             let what = "special and dedup vdevs need feature@allocation_classes";
             return Err(Error::new(Kind::Unsupported, what));
         }
+        let enabled = FeatureSet::of(|feature| new.features.iter().any(|guid| guid == feature.guid));
+        needs::check(&rules::check_all(&new.fs_properties, DatasetKind::FileSystem)?, enabled, false)?;
         let (spec, by_guid) = plan(env, new, devices)?;
         for device in by_guid.values() {
             label::initialize(&**device)?;
@@ -75,9 +78,8 @@ impl LivePool {
         let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
-        let traits = traits(&|guid| new.features.iter().any(|feature| feature == guid));
         let name = new.temporary_name.as_ref().unwrap_or(&new.name);
-        let (cache, mos, maps) = open_empty(env, &tree, name, traits)?;
+        let (cache, mos, maps) = open_empty(env, &tree, name, enabled)?;
         let config = Config {
             name: new.name.clone(),
             guid: tree.root().guid(),
@@ -87,7 +89,7 @@ impl LivePool {
             comment: new.property("comment"),
             compatibility: new.property("compatibility"),
             features_for_read: Vec::new(),
-            traits,
+            enabled,
             missed_maps: HashMap::new(),
             off: HashMap::new(),
             uberblock: None,
@@ -145,7 +147,7 @@ impl SyncContext<'_> {
         let dsl = Dsl::open(change.mos.clone(), &self.pool.name)?;
         let name = dsl.name_of(created.dataset)?;
         let subject = dsl.subject(&name)?;
-        let policy = dsl::write::write_policy(subject.levels(), self.pool.config().traits);
+        let policy = dsl::write::write_policy(subject.levels(), self.pool.config().enabled);
         let cache = self.pool.cache.clone();
         let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, ObjsetType::Zfs, &name, policy)?;
         if change.feature(OBJECTS_COUNTED)?.is_some() {
@@ -157,6 +159,7 @@ impl SyncContext<'_> {
             }
         }
         make(&objset, change.tx, created)?;
+        self.set_default_limits(&objset, created)?;
         let head = self.pool.add_head(created.dataset, objset)?;
         self.pool.renew_policy(&head, subject.levels())
     }
@@ -312,13 +315,13 @@ fn open_empty(
     env: &Env,
     tree: &Arc<Tree>,
     name: &str,
-    traits: PoolTraits,
+    enabled: FeatureSet,
 ) -> Result<(Arc<Cache>, Arc<Objset>, Arc<SpaceMaps>)> {
     let (maps, shapes): (Vec<_>, Vec<TopShape>) = tree.tops().filter_map(empty_top).unzip();
     let tops = maps.into_iter().collect();
     let maps = Arc::new(SpaceMaps::new(tops, HashMap::new()));
     let cache = cache_over(env, tree, &maps, shapes, None)?;
-    let mos = open_mos(&cache, &maps, (BlkPtr::HOLE, traits), name)?;
+    let mos = open_mos(&cache, &maps, (BlkPtr::HOLE, enabled), name)?;
     Ok((cache, mos, maps))
 }
 
@@ -360,25 +363,16 @@ pub(super) fn cache_over(
     Ok(cache_for(zio, cache_bytes))
 }
 
-/// The MOS under `rootbp`, to be changed, in a pool with those traits.
+/// The MOS under `rootbp`, to be changed, in a pool with those features.
 pub(super) fn open_mos(
     cache: &Arc<Cache>,
     maps: &SpaceMaps,
-    (rootbp, traits): (BlkPtr, PoolTraits),
+    (rootbp, enabled): (BlkPtr, FeatureSet),
     name: &str,
 ) -> Result<Arc<Objset>> {
-    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(traits))?;
+    let mos = Objset::open_live(cache.clone(), 0, rootbp, ObjsetType::Meta, name, mos_policy(enabled))?;
     maps.set_mos(&mos);
     Ok(mos)
-}
-
-/// What the features that `has` knows allow in blocks.
-pub(super) fn traits(has: &dyn Fn(&str) -> bool) -> PoolTraits {
-    PoolTraits {
-        lz4: has("org.illumos:lz4_compress"),
-        embedded_data: has("com.delphix:embedded_data"),
-        hole_birth: has("com.delphix:hole_birth"),
-    }
 }
 
 /// What the space of a top-level vdev is for.
@@ -392,16 +386,18 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 }
 
 /// How the MOS is written.
-pub(super) fn mos_policy(traits: PoolTraits) -> Policy {
-    let compress = if traits.lz4 { Compress::Lz4 } else { Compress::Lzjb };
+pub(super) fn mos_policy(enabled: FeatureSet) -> Policy {
+    let compress = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
     Policy {
         checksum: Checksum::Fletcher4,
         compress,
         compress_level: 0,
         compress_meta: compress,
         copies: 3,
+        redundant: Redundant::All,
+        special_up_to: 0,
         is_meta: true,
-        embed: traits.embedded_data,
-        hole_birth: traits.hole_birth,
+        embed: enabled.has("embedded_data"),
+        hole_birth: enabled.has("hole_birth"),
     }
 }

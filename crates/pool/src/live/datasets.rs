@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use base::{Kind, Result};
 use dmu::{Objset, Tx};
 use dsl::property::DatasetKind;
-use dsl::write::{Created, Destroyed, Effect, NewDataset, Room};
+use dsl::write::{Created, Destroyed, NewDataset, Room};
 use dsl::{Dsl, Level};
 
 use super::{Head, LivePool, SyncContext};
@@ -30,8 +30,8 @@ pub(super) struct KnownRoom {
 }
 
 impl LivePool {
-    /// Makes a file system, whose parent is there. `make` makes its contents. Errors: as from
-    /// [`dsl::write::Change::create_dataset`].
+    /// Makes a file system, whose parent is there. `make` makes its contents; if it fails, there is no file system.
+    /// Errors: as from [`dsl::write::Change::create_dataset`].
     pub fn create_dataset(
         &self,
         name: &str,
@@ -42,7 +42,12 @@ impl LivePool {
         self.run(move |context| {
             let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
             let created = context.change.create_dataset(&context.dsl()?, &name, &new, usable)?;
-            context.make_head(&created, make)
+            let made = context.make_head(&created, make);
+            if made.is_err() {
+                context.pool.heads.lock().remove(&created.dataset);
+                context.change.destroy(&context.dsl()?, &name)?;
+            }
+            made
         })
     }
 
@@ -80,26 +85,27 @@ impl LivePool {
         self.run(move |context| context.change.rename(&context.dsl()?, &old, &new))
     }
 
-    /// Sets a property; what else is to be done then is returned. Errors: as from
-    /// [`dsl::write::Change::set_property`].
-    pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<Vec<Effect>> {
-        let (dataset, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
+    /// Sets a property. Errors: as from [`dsl::write::Change::set_property`]; `Unsupported` for a default quota
+    /// if the file system keeps no accounts.
+    pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<()> {
+        let (of, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
         let usable = self.view().usable_bytes()?;
-        let effects =
-            self.run(move |context| context.change.set_property(&context.dsl()?, &dataset, &name, &value, usable))?;
-        self.renew_policies()?;
-        Ok(effects)
+        let in_contents =
+            self.run(move |context| context.change.set_property(&context.dsl()?, &of, &name, &value, usable))?;
+        match in_contents {
+            // of all that is in contents, this alone can be set
+            Some((property, limit)) => self.set_default_limit(dataset, property, limit),
+            None => self.renew_policies(),
+        }
     }
 
     /// Makes a property inherited, or with `received` what was received. Errors: as from
     /// [`dsl::write::Change::inherit_property`].
-    pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<Vec<Effect>> {
+    pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
         let (dataset, name) = (dataset.to_owned(), name.to_owned());
         let usable = self.view().usable_bytes()?;
-        let effects = self
-            .run(move |context| context.change.inherit_property(&context.dsl()?, &dataset, &name, received, usable))?;
-        self.renew_policies()?;
-        Ok(effects)
+        self.run(move |context| context.change.inherit_property(&context.dsl()?, &dataset, &name, received, usable))?;
+        self.renew_policies()
     }
 
     /// Adds a command line to the pool's history.
@@ -183,10 +189,10 @@ impl LivePool {
 
     /// Lets a head be written as its properties say.
     pub(super) fn renew_policy(&self, head: &Head, levels: &Level) -> Result<()> {
-        let policy = dsl::write::write_policy(levels, self.config().traits);
+        let policy = dsl::write::write_policy(levels, self.config().enabled);
         self.copies_max.fetch_max(policy.copies, Ordering::Relaxed);
         head.objset.set_policy(policy)?;
-        head.objset.set_keep(dsl::write::keep(levels));
+        dsl::write::set_reads(&head.objset, levels);
         head.log.set_throughput(dsl::write::log_throughput(levels));
         Ok(())
     }

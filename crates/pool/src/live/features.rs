@@ -11,10 +11,10 @@
 
 use base::Result;
 use dmu::zap::Value;
-use format::feature::{FEATURES, Feature};
+use format::feature::{FEATURES, Feature, FeatureSet};
 use format::object_type::ObjectType;
 
-use super::create::{mos_policy, traits};
+use super::create::mos_policy;
 use super::{LivePool, SyncContext};
 
 /// The object directory.
@@ -102,16 +102,13 @@ impl SyncContext<'_> {
     /// Writes blocks as features allow that have just been enabled.
     fn take_up(&self, new: &[&Feature]) -> Result<()> {
         let mut config = self.pool.config();
-        let added = traits(&|guid| new.iter().any(|feature| feature.guid == guid));
-        config.traits.lz4 |= added.lz4;
-        config.traits.embedded_data |= added.embedded_data;
-        config.traits.hole_birth |= added.hole_birth;
+        config.enabled = config.enabled.and(FeatureSet::of(|feature| new.contains(&feature)));
         for guid in NEEDED_FOR_MOS {
             if new.iter().any(|feature| feature.guid == guid) && !config.features_for_read.iter().any(|had| had == guid)
             {
                 config.features_for_read.push(guid.to_owned());
             }
         }
-        self.change.mos.set_policy(mos_policy(config.traits))
+        self.change.mos.set_policy(mos_policy(config.enabled))
     }
 }

@@ -13,7 +13,7 @@ use format::space_map::Run;
 use zio::alloc::TopShape;
 
 use super::config::{Config, taken_off};
-use super::create::{cache_over, class_of, open_mos, traits};
+use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
@@ -91,9 +91,9 @@ impl LivePool {
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
         let maps = Arc::new(SpaceMaps::new(tops, pending));
         let uberblock = pool.uberblock().clone();
-        let traits = traits(&|guid| pool.features().state(guid) != FeatureState::Disabled);
+        let enabled = pool.features().enabled();
         let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
-        let mos = open_mos(&cache, &maps, (uberblock.rootbp, traits), pool.name())?;
+        let mos = open_mos(&cache, &maps, (uberblock.rootbp, enabled), pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
             cache.zio().set_salt(salt);
         }
@@ -109,7 +109,7 @@ impl LivePool {
             comment: pool.config().opt_str("comment").map(str::to_owned),
             compatibility: pool.config().opt_str("compatibility").map(str::to_owned),
             features_for_read: features.unwrap_or_default(),
-            traits,
+            enabled,
             missed_maps: HashMap::new(),
             off: taken_off(&tree),
             uberblock: Some(uberblock.clone()),

@@ -1,7 +1,8 @@
 //! Limits of users, groups and projects: setting them, and asking whether one is reached.
 //!
 //! ```text
-//!   zfs set userquota@alice ─▶ head: master node ─▶ table of limits
+//!   zfs set userquota@alice  ─▶ head: master node ─▶ table of limits
+//!   zfs set defaultuserquota ─▶ head: master node
 //!   write, create, chown ──▶ admit_owner ─▶ limits and books of the latest group on disk
 //! ```
 //!
@@ -9,12 +10,15 @@
 //! the next group tells.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
+use dmu::Objset;
+use dsl::Property;
 use dsl::accounting::{self, Accounts, Counted, Owner, OwnerId};
-use dsl::write::Change;
+use dsl::write::{Change, Created};
 
-use super::LivePool;
+use super::{LivePool, SyncContext};
 
 /// What is known of the limits in a head.
 #[derive(Default)]
@@ -66,18 +70,29 @@ impl LivePool {
     /// file system keeps no such accounts, or does not know the domain; those of writing.
     pub fn set_owner_limit(&self, name: &str, owner: Owner, counted: Counted, who: &OwnerId, limit: u64) -> Result<()> {
         let id = self.view().dsl().find(name)?.id;
-        let unsupported = |what| Error::new(Kind::Unsupported, what);
-        let accounts = self.accounts(id)?.filter(|accounts| accounts.has(owner, counted));
-        let accounts = accounts.ok_or_else(|| unsupported("dataset does not keep such accounts"))?;
-        let key = accounts.key_of(who).ok_or_else(|| unsupported("dataset does not know that domain"))?;
+        let accounts = self.accounts(id)?.filter(|accounts| accounts.has(owner, counted)).ok_or_else(not_kept)?;
+        let unknown = || Error::new(Kind::Unsupported, "dataset does not know that domain");
+        let key = accounts.key_of(who).ok_or_else(unknown)?;
+        self.change_limits(id, |change| accounting::set_limit(change, owner, counted, key, limit))
+    }
+
+    /// Sets the limit of all who have none of their own, by its property; 0 is none. Errors: `Unsupported` if the
+    /// file system keeps no such accounts; those of writing.
+    pub(super) fn set_default_limit(&self, name: &str, property: Property, limit: u64) -> Result<()> {
+        let id = self.view().dsl().find(name)?.id;
+        check_kept(self.accounts(id)?.as_ref(), property)?;
+        self.change_limits(id, |change| accounting::set_default_limit(change, property, limit))
+    }
+
+    /// Changes the master node of a head, or a table of limits.
+    fn change_limits(&self, id: u64, set: impl FnOnce(&Change<'_>) -> Result<()>) -> Result<()> {
         let head = self.head(id)?;
         {
             // in this order, as who is in a group may ask for limits; then one at a time: a table is made once
             let tx = self.txgs.begin()?;
             let mut limits = self.limits.lock();
             let size_of = |_: &_| 0;
-            let change = Change { mos: &head, tx: &tx, env: &self.env, size_of: &size_of };
-            accounting::set_limit(&change, owner, counted, key, limit)?;
+            set(&Change { mos: &head, tx: &tx, env: &self.env, size_of: &size_of })?;
             limits.remove(&id);
         }
         self.sync()?;
@@ -95,4 +110,29 @@ impl LivePool {
             accounts => accounts.map(Some),
         }
     }
+}
+
+impl SyncContext<'_> {
+    /// Sets the default limits that a new file system is to have. Errors: as from [`LivePool::set_default_limit`].
+    pub(super) fn set_default_limits(&self, objset: &Arc<Objset>, created: &Created) -> Result<()> {
+        for (property, limit) in &created.contents {
+            if *limit != 0 && accounting::limited_by(*property).is_some() {
+                check_kept(Accounts::open(objset.clone()).ok().as_ref(), *property)?;
+                accounting::set_default_limit(&Change { mos: objset, ..self.change }, *property, *limit)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the accounts are kept that a default limit is about.
+fn check_kept(accounts: Option<&Accounts>, property: Property) -> Result<()> {
+    let is_kept = accounting::limited_by(property)
+        .zip(accounts)
+        .is_some_and(|((owner, counted), accounts)| accounts.has(owner, counted));
+    if is_kept { Ok(()) } else { Err(not_kept()) }
+}
+
+fn not_kept() -> Error {
+    Error::new(Kind::Unsupported, "dataset does not keep such accounts")
 }

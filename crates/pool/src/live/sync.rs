@@ -141,6 +141,9 @@ impl LivePool {
             let mut ledger = HeadLedger::open(change, id)?;
             let Some(synced) = head.objset.sync(change.tx, &mut ledger)? else { continue };
             self.finish_writes(txg)?;
+            if synced.has_large_dnodes() {
+                ledger.features.insert("org.zfsonlinux:large_dnode");
+            }
             for guid in ledger.features {
                 change.use_feature(id, guid)?;
             }

@@ -205,6 +205,7 @@ fn owners_have_limits() {
     let env = Env::real();
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
+    pool.set_property("live", "compression", "off").unwrap();
     let id = pool.view().dsl().find("live").unwrap().id;
     let options = zpl::Options { room: Arc::new(Limits(pool.clone(), id)), ..zpl::Options::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env.clone(), options, None).unwrap();

@@ -10,6 +10,7 @@ mod live;
 mod log;
 mod multihost;
 mod names;
+mod properties;
 mod redundancy;
 mod replay;
 mod ztest;

@@ -15,6 +15,7 @@ use crate::{Mode, ReadRequest};
 const TXG: u64 = 9;
 const BOOKMARK: Bookmark = Bookmark { objset: 3, object: 5, level: 0, blkid: 9 };
 const POLICY: WritePolicy = WritePolicy {
+    special_up_to: 0,
     checksum: Checksum::Fletcher4,
     compress: Compress::Off,
     compress_level: 0,

@@ -52,7 +52,8 @@ fn data_that_come_in_blocks() {
     }
     model.truncate(8 * RECORD + 5);
     assert!(fs.contents(ino) == model);
-    let shares = |n: usize| file.read_pieces((4 + n as u64) << 17, RECORD).unwrap()[0].as_ptr() == blocks[n].as_ptr();
+    let shares =
+        |n: usize| file.read_pieces((4 + n as u64) << 17, RECORD, false).unwrap()[0].as_ptr() == blocks[n].as_ptr();
     assert_eq!([0, 1, 2, 3].map(shares), [true, true, true, false], "only whole records are taken as they are");
     // what is shared by now belongs to the file, and its next change to a copy
     file.write(4 * RECORD as u64 + 9, b"x").unwrap();
@@ -103,7 +104,7 @@ fn what_is_done_is_counted() {
             scope.spawn(|| file.read(0, &mut [0; 1000]).unwrap());
         }
     });
-    file.read_pieces(300_000, 1000).unwrap();
+    file.read_pieces(300_000, 1000, false).unwrap();
     let used = Counts { reads: 41, read_bytes: 40_003, writes: 2, written_bytes: 300_003, ..Counts::default() };
     assert_eq!(fs.zpl.counters().sums(), used);
     assert_eq!(kind(file.write(u64::MAX, b"c")), Kind::TooBig);

@@ -1,0 +1,148 @@
+//! Properties whose values are refused: what needs a feature that the pool lacks, and what is not done.
+
+use std::sync::Arc;
+
+use device::{Device, FileDevice, OpenMode};
+use testkit::seal::{Atlas, Forge};
+
+use super::World;
+
+impl World {
+    /// Output and errors of `zfs`, and its exit code.
+    fn zfs(&self, line: &str) -> (String, i32) {
+        let output = self.cenote(&format!("zfs {line}"));
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (text, output.status.code().unwrap())
+    }
+}
+
+/// Values, each with the feature that it needs.
+const NEED_FEATURES: [(&str, &str); 8] = [
+    ("compression=zstd", "zstd_compress"),
+    ("compression=lz4", "lz4_compress"),
+    ("checksum=sha512", "sha512"),
+    ("checksum=skein", "skein"),
+    ("checksum=edonr", "edonr"),
+    ("checksum=blake3", "blake3"),
+    ("dnodesize=auto", "large_dnode"),
+    ("recordsize=1M", "large_blocks"),
+];
+
+#[test]
+fn values_wait_for_their_feature() {
+    let world = World::new("features", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    let words = |value: &str, who: &str| match value {
+        "recordsize=1M" => "'recordsize' must be power of 2 from 512B to 128K\n".to_owned(),
+        _ => format!("{who} must be upgraded to set this property or value\n"),
+    };
+    // grub2 has large blocks and lz4
+    let grub =
+        |feature| if matches!(feature, "large_blocks" | "lz4_compress") { "-d" } else { "-o compatibility=grub2" };
+    for (value, feature) in NEED_FEATURES {
+        let why = format!("cannot create 'fresh': {}", words(value, "pool and or dataset"));
+        for lacking in ["-d", grub(feature), &format!("-o feature@{feature}=disabled")] {
+            for dry in ["", "-n "] {
+                world.check(&format!("create {dry}{lacking} -O mountpoint=none -O {value} fresh DIR/a"), 1, &why);
+            }
+        }
+    }
+    world.check("list", 0, "no pools available\n");
+    world.check("labelclear DIR/a", 1, "failed to read label from DIR/a\n");
+    world.check("create -d -O mountpoint=none fresh DIR/a", 0, "");
+    for (value, feature) in NEED_FEATURES {
+        let why = format!("cannot set property for 'fresh': {}", words(value, "pool and or dataset"));
+        assert_eq!(world.zfs(&format!("set atime=off {value} fresh")), (why, 1));
+        let why = format!("cannot create 'fresh/a/b': {}", words(value, "pool"));
+        assert_eq!(world.zfs(&format!("create -p -o {value} fresh/a/b")), (why, 1));
+        assert_eq!(world.zfs("list -Ho name"), ("fresh\n".into(), 0));
+        world.check(&format!("set feature@{feature}=enabled fresh"), 0, "");
+        assert_eq!(world.zfs(&format!("set {value} fresh")), (String::new(), 0));
+    }
+    assert_eq!(world.zfs("get -Ho value atime fresh"), ("on\n".into(), 0), "all of a line is refused, or nothing");
+    assert_eq!(world.zfs("create fresh/b"), (String::new(), 0));
+    world.check("export fresh", 0, "");
+}
+
+#[test]
+fn what_keeps_file_systems_unmounted() {
+    let world = World::new("unmounted", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -R DIR/mnt -O canmount=off fresh DIR/a", 0, "");
+    for (property, why) in [
+        ("canmount=off", "'canmount' property is set to 'off'"),
+        ("zoned=on", "dataset is exported to a local zone"),
+        ("mountpoint=none", "no mountpoint set"),
+    ] {
+        assert_eq!(world.zfs(&format!("create -o {property} fresh/x")), (String::new(), 0));
+        assert_eq!(world.zfs("mount fresh/x"), (format!("cannot mount 'fresh/x': {why}\n"), 1));
+        assert_eq!(world.zfs("destroy fresh/x"), (String::new(), 0));
+    }
+    assert!(!world.dir.join("mnt/fresh/x").exists());
+    world.check("export fresh", 0, "");
+}
+
+#[test]
+fn a_file_system_of_an_old_version_is_read_only_by_wish() {
+    let world = World::new("old", &[]);
+    let disk = world.dir.join("a");
+    std::fs::File::create(&disk).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -R DIR/mnt -O canmount=off fresh DIR/a", 0, "");
+    assert_eq!(world.zfs("create -o canmount=noauto fresh/old"), (String::new(), 0));
+    let (id, _) = world.zfs("get -Hpo value objsetid fresh/old");
+    world.check("export fresh", 0, "");
+    {
+        let device: [Arc<dyn Device>; 1] =
+            [Arc::new(FileDevice::open(disk.to_str().unwrap(), OpenMode::ReadWrite).unwrap())];
+        let atlas = Atlas::of(&device).unwrap();
+        let mut forge = Forge::new(&atlas);
+        let master_node = 1;
+        forge.set_entry(id.trim().parse().unwrap(), master_node, b"VERSION", 8, &4u64.to_be_bytes()).unwrap();
+        forge.seal(&device).unwrap();
+    }
+    world.check("import -R DIR/mnt -d DIR fresh", 0, "");
+    assert_eq!(world.zfs("get -Ho value version fresh/old"), ("4\n".into(), 0));
+    let why = "file systems of versions below 5 can only be read: set readonly=on, or mount with -o ro";
+    assert_eq!(world.zfs("mount fresh/old"), (format!("cannot mount 'fresh/old': {why}\n"), 1));
+    let why = "'version': upgrading file systems is not supported by this version";
+    let words = format!("cannot set property for 'fresh/old': {why}\n");
+    assert_eq!(world.zfs("set version=5 fresh/old"), (words, 1));
+    assert_eq!(world.zfs("set version=4 fresh/old"), (String::new(), 0));
+    world.check("export fresh", 0, "");
+}
+
+#[test]
+fn what_is_not_done_is_refused() {
+    let world = World::new("refused", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(128 << 20).unwrap();
+    world.check("create -O mountpoint=none fresh DIR/a", 0, "");
+    let no = |what: &str| format!("{what} is not supported by this version");
+    for (value, why) in [
+        ("sharenfs=on", no("'sharenfs': sharing over NFS")),
+        ("sharesmb=on", no("'sharesmb': sharing over SMB")),
+        ("context=a:b:c:s0", no("'context': mounting with SELinux contexts")),
+        ("volmode=full", no("'volmode': making volumes block devices")),
+        ("snapdev=visible", no("'snapdev': making volumes block devices")),
+        ("dedup=on", no("'dedup': deduplication")),
+        ("longname=on", no("'longname': names of more than 255 bytes")),
+        ("zoned_uid=7", "invalid property 'zoned_uid'".into()),
+        ("version=4", "Can not downgrade; already at version 5".into()),
+    ] {
+        assert_eq!(world.zfs(&format!("set {value} fresh")), (format!("cannot set property for 'fresh': {why}\n"), 1));
+    }
+    let why = no("'version': making file systems of older versions");
+    assert_eq!(world.zfs("create -o version=4 fresh/old"), (format!("cannot create 'fresh/old': {why}\n"), 1));
+    assert_eq!(world.zfs("list -Ho name"), ("fresh\n".into(), 0));
+    for value in ["autoexpand", "autoreplace", "autotrim"] {
+        let output = world.zpool(&format!("set {value}=on fresh"));
+        assert_eq!(output.status.code(), Some(1), "{value}");
+        world.check(&format!("set {value}=off fresh"), 0, "");
+    }
+    // and what says what is so is taken
+    let good = "sharenfs=off sharesmb=off context=none volmode=none snapdev=hidden version=5 defaultuserquota=1G";
+    assert_eq!(world.zfs(&format!("set {good} fresh")), (String::new(), 0));
+    assert_eq!(world.zfs("get -Hpo value defaultuserquota fresh"), ("1073741824\n".into(), 0));
+    assert_eq!(world.zfs("set defaultuserquota=none fresh"), (String::new(), 0));
+    assert_eq!(world.zfs("get -Hpo value defaultuserquota fresh"), ("0\n".into(), 0));
+    world.check("export fresh", 0, "");
+}

@@ -1,0 +1,71 @@
+//! Which feature of the pool a value needs: versions that do not know the feature could not read what is written so.
+//!
+//! Source: zpool-features(7).
+
+use base::{Error, Kind, Result};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::feature::FeatureSet;
+
+use super::rules::Given;
+use crate::{Property, PropertyValue};
+
+/// Bytes of the largest block that needs no feature.
+pub(crate) const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
+/// Bits of a checksum value below those for options.
+const CHECKSUM_MASK: u64 = 0xff;
+/// Bits of a compression value below the level.
+const COMPRESSION_MASK: u64 = 0x7f;
+
+/// Refuses values that need a feature which is not enabled. `is_new`: they are those of a new dataset.
+/// Errors: `Unsupported`, `Invalid`, with what `zfs` prints.
+pub fn check(given: &[Given], enabled: FeatureSet, is_new: bool) -> Result<()> {
+    for one in given {
+        match feature_for(one).filter(|feature| !enabled.has(feature)) {
+            None => {}
+            Some("large_blocks") => {
+                let what = format!("'{}' must be power of 2 from 512B to 128K", one.name);
+                return Err(Error::new(Kind::Invalid, what));
+            }
+            Some(_) => {
+                let what = if is_new { "pool" } else { "pool and or dataset" };
+                let what = format!("{what} must be upgraded to set this property or value");
+                return Err(Error::new(Kind::Unsupported, what));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The name of the feature that a value needs; `None` if all pools have what it takes.
+pub fn feature_for(given: &Given) -> Option<&'static str> {
+    let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) else { return None };
+    match property {
+        Property::Compression => feature_for_compression(number & COMPRESSION_MASK),
+        Property::Checksum | Property::Dedup => feature_for_checksum(number & CHECKSUM_MASK),
+        Property::Recordsize | Property::Volblocksize => (*number > OLD_BLOCK_SIZE_MAX).then_some("large_blocks"),
+        Property::Dnodesize => (*number != 0).then_some("large_dnode"),
+        Property::Longname => (*number != 0).then_some("longname"),
+        _ => None,
+    }
+}
+
+/// The same for a number in block pointers.
+pub fn feature_for_compression(number: u64) -> Option<&'static str> {
+    match u8::try_from(number).ok().and_then(Compress::from_u8) {
+        Some(Compress::Lz4) => Some("lz4_compress"),
+        Some(Compress::Zstd) => Some("zstd_compress"),
+        _ => None,
+    }
+}
+
+/// The same for a number in block pointers.
+pub fn feature_for_checksum(number: u64) -> Option<&'static str> {
+    match u8::try_from(number).ok().and_then(Checksum::from_u8) {
+        Some(Checksum::Sha512) => Some("sha512"),
+        Some(Checksum::Skein) => Some("skein"),
+        Some(Checksum::Edonr) => Some("edonr"),
+        Some(Checksum::Blake3) => Some("blake3"),
+        _ => None,
+    }
+}
