@@ -9,6 +9,8 @@ mod counters;
 mod exporter;
 #[path = "zpool/properties.rs"]
 mod properties;
+#[path = "zpool/stale.rs"]
+mod stale;
 #[path = "zpool/suspended.rs"]
 mod suspended;
 #[path = "zpool/vdevs.rs"]

@@ -110,7 +110,8 @@ impl Pool {
     pub fn attempt(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Attempt {
         let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
         let mut tree = None;
-        let pool = Pool::open_any(env, candidate, options, &name, &mut tree).in_pool(&name);
+        let pool = Pool::open_any(env, candidate, options, &name, &mut tree);
+        let pool = pool.map_err(|error| blame_missing(error, tree.as_deref())).in_pool(&name);
         Attempt { tree, pool }
     }
 
@@ -371,6 +372,18 @@ fn check_devices(tree: &Tree) -> Result<()> {
     let gone = tree.tops().filter(|top| !tree.health(top.id()).is_readable()).map(|top| top.name().to_owned());
     let what = format!("one or more devices is currently unavailable: {}", gone.collect::<Vec<_>>().join(", "));
     Err(Error::new(Kind::Missing, what))
+}
+
+/// What could not be read of a pool that lacks devices may be on those, and nowhere else: a device that was away and
+/// came back lacks what was written meanwhile.
+fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
+    let is_gone = |leaf: &&vdev::Vdev| leaf.is_leaf() && !tree.is_some_and(|t| t.health(leaf.id()).is_readable());
+    let gone: Vec<&str> = tree.into_iter().flat_map(Tree::iter).filter(is_gone).map(vdev::Vdev::name).collect();
+    if gone.is_empty() || !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt) {
+        return error;
+    }
+    let what = "a part of the pool without which it cannot be opened is not on the devices that are there";
+    Error::new(Kind::Missing, format!("{what}; missing: {}", gone.join(", "))).with_source(error.to_string())
 }
 
 /// Tells the tree which txgs each leaf has missed.

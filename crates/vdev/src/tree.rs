@@ -251,7 +251,8 @@ impl Tree {
         true
     }
 
-    /// The state of a vdev, which for those with others below follows from theirs.
+    /// The state of a vdev, which for those with others below follows from theirs: a mirror of which one side is
+    /// stale ([`Tree::is_stale`]) is degraded.
     pub fn health(&self, id: VdevId) -> Health {
         let vdev = self.vdev(id);
         if vdev.children.is_empty() {
@@ -267,7 +268,7 @@ impl Tree {
             offline += usize::from(health.state == State::Offline);
             corrupt |= health.aux == Aux::CorruptData;
             match health.state {
-                State::Healthy => {}
+                State::Healthy => degraded += usize::from(self.is_stale(child)),
                 State::Degraded => degraded += 1,
                 // a pool without its log can be opened, without what is in the log
                 _ if vdev.kind() == Kind::Root && child.is_log() => degraded += 1,
@@ -290,6 +291,15 @@ impl Tree {
             _ if gone + degraded > 0 => Health::new(State::Degraded, Aux::None),
             _ => Health::HEALTHY,
         }
+    }
+
+    /// Whether a leaf that is used lacks what others beside it have: it awaits a resilver. A leaf that is alone, or
+    /// is being replaced, has its own state for that.
+    pub fn is_stale(&self, vdev: &Vdev) -> bool {
+        let has_others = vdev.parent.is_some_and(|parent| {
+            matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Raidz { .. } | Kind::Draid(_))
+        });
+        vdev.is_leaf() && vdev.is_usable() && vdev.is_missing_something() && has_others
     }
 
     pub(crate) fn child(&self, vdev: &Vdev, number: usize) -> &Vdev {
@@ -385,6 +395,11 @@ impl Vdev {
     /// Whether it lacks blocks born in `txg`.
     pub fn is_missing(&self, txg: u64) -> bool {
         self.kept.missing_any.load(Ordering::Relaxed) && self.kept.missing.read().contains(txg)
+    }
+
+    /// Whether it lacks anything.
+    fn is_missing_something(&self) -> bool {
+        self.kept.missing_any.load(Ordering::Relaxed)
     }
 
     /// The transaction groups that it has missed.

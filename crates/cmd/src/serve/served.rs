@@ -232,7 +232,7 @@ impl Served {
             true => Suspended::Wait,
             false => Suspended::Continue,
         });
-        gather::refresh(&mut report.root, pool.tree(), self.pool.is_writable());
+        gather::refresh(&mut report.root, pool.tree());
         if self.pool.is_writable() {
             gather::refresh_caches(&mut report.caches, &pool);
         }

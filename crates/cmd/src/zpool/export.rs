@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use super::report::PoolReport;
 use super::{Done, Stop, pools};
 use crate::getopt::{self, Opt};
 use crate::serve::wire::{Reply, Request};
@@ -41,14 +42,29 @@ pub fn run(args: &[OsString]) -> Done {
         }
     }
     let mut failed = false;
-    for open in pools::open(&names, &mut failed)? {
+    for mut open in pools::open(&names, &mut failed)? {
         let name = open.name.clone();
+        // a pool that cannot be asked is exported all the same
+        open.report().iter().for_each(warn_of_stale);
         if let Err(why) = export(&name, force) {
             eprintln!("{why}");
             failed = true;
         }
     }
     Ok(!failed)
+}
+
+/// Says which devices must not be all that is left of the pool when it is imported again.
+fn warn_of_stale(report: &PoolReport) {
+    let stale = report.root.all().into_iter().filter(|vdev| vdev.awaits_resilver);
+    let names: Vec<&str> = stale.filter_map(|vdev| vdev.path.as_deref()).collect();
+    if !names.is_empty() {
+        eprintln!(
+            "warning: '{}' needs all its devices: what was written while they were away is not on\n\t{}",
+            report.name,
+            names.join("\n\t")
+        );
+    }
 }
 
 fn export(name: &str, force: bool) -> Result<(), String> {

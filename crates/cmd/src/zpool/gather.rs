@@ -116,10 +116,9 @@ pub fn identity(pool: &Pool, report: &mut PoolReport) {
     report.caches = pool.caches().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
 }
 
-/// Brings the states and error counts in a report of `tree` up to date. In a pool `in_use`, leaves that came back
-/// lack what was written meanwhile.
-pub fn refresh(report: &mut VdevReport, tree: &Tree, in_use: bool) {
-    fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev, in_use: bool) {
+/// Brings the states and error counts in a report of `tree` up to date.
+pub fn refresh(report: &mut VdevReport, tree: &Tree) {
+    fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev) {
         let health = tree.health(vdev.id());
         (report.state, report.aux) = (state(health.state), aux(health.aux));
         report.errors = vdev.stats().errors();
@@ -127,18 +126,16 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree, in_use: bool) {
         let children = vdev.children().iter().map(|&child| tree.vdev(child));
         for (report, child) in report.children.iter_mut().zip(children) {
             if report.guid == child.guid() {
-                one(report, tree, child, in_use);
+                one(report, tree, child);
             }
         }
         if let Some(device) = vdev.device() {
             report.device_bytes = device.size();
             report.is_not_present &= !health.is_readable();
         }
-        // who is alone has missed nothing that anybody else has
-        let is_alone = vdev.parent().is_none_or(|parent| parent == tree.root().id());
-        report.awaits_resilver = in_use && !is_alone && health.is_readable() && !vdev.missing().is_empty();
+        report.awaits_resilver = tree.is_stale(vdev);
     }
-    one(report, tree, tree.root(), in_use);
+    one(report, tree, tree.root());
 }
 
 /// Brings what is known of cache devices up to date, in a pool that uses them.
@@ -199,6 +196,7 @@ impl Gathering<'_> {
         report.state = state(health.state);
         report.aux = aux(health.aux);
         report.errors = vdev.stats().errors();
+        report.awaits_resilver = self.tree.is_stale(vdev);
         if let Some(path) = self.paths.get(&vdev.guid()).filter(|_| vdev.is_leaf()) {
             report.path = Some(one_line(path));
         }

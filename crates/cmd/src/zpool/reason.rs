@@ -49,8 +49,12 @@ pub enum Reason {
     MissingDevR,
     /// As above, within the redundancy.
     CorruptLabelR,
+    /// Devices lack what was written while they were away.
+    StaleDev,
     /// Devices had errors.
     FailingDev,
+    /// Devices had errors, and nothing is written to the pool.
+    FailingDevReadOnly,
     /// Devices are offline.
     OfflineDev,
     /// Devices were taken out.
@@ -106,6 +110,9 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if importing.is_none() && pool.error_count != 0 {
         return Reason::CorruptData;
     }
+    if any(root, &|vdev| vdev.awaits_resilver) {
+        return Reason::StaleDev;
+    }
     if any(root, &|vdev| vdev.state == State::Faulted) {
         return Reason::FaultedDevR;
     }
@@ -117,7 +124,7 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     }
     let has_errors = |vdev: &VdevReport| vdev.state == State::Degraded || vdev.errors != [0; 3];
     if importing.is_none() && any_here_or_cache(pool, &has_errors) {
-        return Reason::FailingDev;
+        return if pool.is_writable { Reason::FailingDev } else { Reason::FailingDevReadOnly };
     }
     if any(root, &|vdev| vdev.state == State::Offline) {
         return Reason::OfflineDev;
@@ -209,7 +216,7 @@ impl Reason {
             Reason::BadGuidSum => "ZFS-8000-6X",
             Reason::CorruptPool => "ZFS-8000-72",
             Reason::CorruptData => "ZFS-8000-8A",
-            Reason::FailingDev => "ZFS-8000-9P",
+            Reason::FailingDev | Reason::FailingDevReadOnly => "ZFS-8000-9P",
             Reason::VersionNewer => "ZFS-8000-A5",
             Reason::HostidMismatch | Reason::HostidActive | Reason::HostidRequired => "ZFS-8000-EY",
             Reason::BadLog => "ZFS-8000-K4",
@@ -255,9 +262,17 @@ impl Reason {
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
                 "Destroy and re-create the pool from\n\ta backup source.",
             ),
+            Reason::StaleDev => (
+                "One or more devices were away and lack what was written meanwhile.  Only\n\tthe other devices of the same vdev have it.",
+                "Keep those devices: this version of Cenote cannot resilver.  OpenZFS\n\tresilvers the pool when it imports it.",
+            ),
             Reason::FailingDev => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
                 "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
+            ),
+            Reason::FailingDevReadOnly => (
+                "One or more devices has experienced an unrecoverable error.  The pool\n\tis read-only, so no attempt was made to correct the error.\n\tApplications are unaffected.",
+                "Determine if the device needs to be replaced, and import the pool\n\twritable to have the errors corrected.",
             ),
             Reason::OfflineDev => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
@@ -372,7 +387,7 @@ mod tests {
     fn pool(state: State, aux: Aux, children: Vec<VdevReport>) -> PoolReport {
         let root = VdevReport { kind: "root".into(), state, aux, children, ..VdevReport::default() };
         let features = feature::FEATURES.iter().map(|feature| (feature.guid.to_owned(), false)).collect();
-        PoolReport { root, version: 5000, features, ..PoolReport::default() }
+        PoolReport { root, version: 5000, features, is_writable: true, ..PoolReport::default() }
     }
 
     #[test]
@@ -386,6 +401,8 @@ mod tests {
         assert_eq!((of(&one, None), of(&one, importing)), (Reason::FeatDisabled, Reason::FeatDisabled));
         one.root.children[0].errors = [0, 0, 1];
         assert_eq!((of(&one, None), of(&one, importing)), (Reason::FailingDev, Reason::FeatDisabled));
+        one.is_writable = false;
+        assert_eq!(of(&one, None), Reason::FailingDevReadOnly);
         one.error_count = 3;
         assert_eq!(of(&one, None), Reason::CorruptData);
         let degraded = pool(State::Degraded, Aux::None, vec![healthy(), missing()]);

@@ -281,7 +281,10 @@ impl Lines<'_> {
 
 /// Whether no vdev below has anything wrong with it.
 pub fn is_healthy(vdev: &VdevReport) -> bool {
-    vdev.all().iter().all(|vdev| vdev.state == State::Healthy && vdev.errors == [0; 3] && !vdev.is_removing)
+    let is_well = |vdev: &&VdevReport| {
+        vdev.state == State::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
+    };
+    vdev.all().iter().all(is_well)
 }
 
 struct Words {

@@ -182,6 +182,9 @@ impl Vdevs<'_> {
         } else if vdev.aux != Aux::None {
             map.insert("aux".into(), vdev.aux.json_name().into());
         }
+        if vdev.awaits_resilver {
+            map.insert("resilver_deferred".into(), numbers.exact(1));
+        }
         if vdev.is_removing {
             map.insert("removing".into(), numbers.exact(1));
         }

@@ -13,7 +13,7 @@ impl World {
     }
 
     /// Names and states in `zpool status`, a line each.
-    fn tree(&self, pool: &str) -> String {
+    pub fn tree(&self, pool: &str) -> String {
         let text = String::from_utf8(self.zpool(&format!("status {pool}")).stdout).unwrap();
         let rows = text.lines().skip_while(|line| !line.trim_start().starts_with("NAME")).skip(1);
         let row = |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ") + "\n";

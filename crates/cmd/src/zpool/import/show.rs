@@ -114,6 +114,7 @@ fn fail(root: &mut VdevReport, error: &base::Error) {
         Kind::Unsupported => (State::CantOpen, Aux::UnsupFeat),
         _ if lacks_top => (State::CantOpen, Aux::BadGuidSum),
         _ if root.state == State::CantOpen && root.aux != Aux::None => return,
+        Kind::Missing => (State::CantOpen, Aux::NoReplicas),
         _ => (State::CantOpen, Aux::CorruptData),
     };
 }
@@ -174,6 +175,7 @@ fn status(reason: Reason, indent: &str) -> Option<String> {
         Reason::Ok
         | Reason::CorruptData
         | Reason::FailingDev
+        | Reason::FailingDevReadOnly
         | Reason::RebuildScrub
         | Reason::RemovedDev
         | Reason::IoFailure(_) => return None,
@@ -181,6 +183,7 @@ fn status(reason: Reason, indent: &str) -> Option<String> {
             "One or more devices are missing from the system.".to_owned()
         }
         Reason::CorruptLabelR | Reason::CorruptLabelNr => "One or more devices contains corrupted data.".to_owned(),
+        Reason::StaleDev => "One or more devices lack what was written while they were away.".to_owned(),
         Reason::OfflineDev => "One or more devices are offlined.".to_owned(),
         Reason::CorruptPool => "The pool metadata is corrupted.".to_owned(),
         Reason::VersionOlder => "The pool is formatted using a legacy on-disk version.".to_owned(),
