@@ -194,6 +194,15 @@ impl Object {
         self.pointer(&self.tree(), 0, blkid).map(|(bp, _)| bp)
     }
 
+    /// The pointer on disk to block `blkid` of any level, or to the spill block; a hole if there is none.
+    pub fn pointer_on_disk(&self, level: u8, blkid: u64) -> Result<BlkPtr> {
+        let tree = self.tree();
+        match blkid {
+            Object::SPILL_BLKID => Ok(tree.spill.unwrap_or(BlkPtr::HOLE)),
+            _ => self.pointer(&tree, level, blkid).map(|(bp, at)| if at == level { bp } else { BlkPtr::HOLE }),
+        }
+    }
+
     /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that
     /// covers it, and that hole's level.
     pub(crate) fn pointer(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8)> {

@@ -45,6 +45,9 @@ pub struct Dva {
 }
 
 impl Dva {
+    /// No address.
+    pub const EMPTY: Dva = Dva { words: [U64::ZERO; 2] };
+
     /// A pointer to `asize` bytes at `offset` (both multiples of 512) of the top-level vdev.
     pub fn new(vdev: u64, offset: u64, asize: u64, gang: bool) -> Dva {
         let first = (vdev & 0xff_ffff) << 32 | (asize >> SECTOR_SHIFT) & 0xff_ffff;
@@ -203,17 +206,14 @@ impl BlkPtr {
     /// Bytes of payload in an embedded one.
     pub const EMBEDDED_SIZE_MAX: usize = 112;
     /// A hole that was never written.
-    pub const HOLE: BlkPtr = {
-        let zero = Dva { words: [U64::ZERO; 2] };
-        BlkPtr {
-            dvas: [zero; 3],
-            prop: U64::ZERO,
-            pad: [U64::ZERO; 2],
-            physical_birth: U64::ZERO,
-            birth: U64::ZERO,
-            fill: U64::ZERO,
-            checksum: [U64::ZERO; 4],
-        }
+    pub const HOLE: BlkPtr = BlkPtr {
+        dvas: [Dva::EMPTY; 3],
+        prop: U64::ZERO,
+        pad: [U64::ZERO; 2],
+        physical_birth: U64::ZERO,
+        birth: U64::ZERO,
+        fill: U64::ZERO,
+        checksum: [U64::ZERO; 4],
     };
 
     /// From 128 bytes; `None` from fewer.

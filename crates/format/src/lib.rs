@@ -6,6 +6,7 @@
 
 pub mod acl;
 pub mod blkptr;
+pub mod ddt;
 pub mod dnode;
 pub mod dsl;
 pub mod feature;

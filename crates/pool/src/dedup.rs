@@ -8,11 +8,15 @@
 //!     └─ com.fudosecurity:brt:vdev:N ──▶ sums of the clones on one vdev
 //! ```
 
+pub(crate) mod packed;
+
 use base::{Endian, Reader, Result, ResultExt};
 use dmu::zap::Zap;
 
 use crate::{Pool, object_directory};
 
+/// The directory's entry for the sums of all tables.
+pub(crate) const STATISTICS: &str = "DDT-statistics";
 /// Buckets of [`Dedup::histogram`].
 pub const BUCKETS: usize = 64;
 
@@ -117,7 +121,7 @@ impl Pool {
     fn read_dedup(&self) -> Result<Dedup> {
         let mut dedup = Dedup::default();
         let directory = object_directory(self.mos())?;
-        if let Some(id) = directory.u64("DDT-statistics")? {
+        if let Some(id) = directory.u64(STATISTICS)? {
             dedup.histogram = vec![DedupSums::default(); BUCKETS];
             for row in Zap::open(self.mos().object(id)?)?.entries()? {
                 for (sums, words) in dedup.histogram.iter_mut().zip(row.value.u64s().chunks(8)) {

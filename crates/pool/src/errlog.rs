@@ -1,6 +1,7 @@
 //! The error log: blocks that were found damaged, as `zpool status -v` lists them.
 //!
-//! There are two logs, of the last scrub and of the time since, each a ZAP whose keys are text:
+//! There are two logs, of the last scrub and of the time since, each a ZAP whose keys are text, and whose values say
+//! nothing. What is not on disk yet, or never will be as the pool is open for reading, is in memory ([`zio::Damage`]).
 //!
 //! ```text
 //!   as it was first     "objset:object:level:block"                       (hexadecimal)
@@ -11,16 +12,22 @@
 //! still there, and in each snapshot taken since its birth that has it. Which these are is found by
 //! looking at the block pointers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
-use base::{Error, Result, ResultExt};
-use dmu::Mode;
+use base::{Bookmark, Error, Result, ResultExt};
 use dmu::zap::{Name, Zap};
+use dmu::{Mode, Objset};
+use format::blkptr::BlkPtr;
 
 use crate::{FeatureState, Pool, object_directory};
 
+/// The directory's entries for the log of the time since the last scrub, and for that of the scrub.
+pub(crate) const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
+/// The feature that sorts entries by head.
+pub(crate) const BY_HEAD: &str = "com.delphix:head_errlog";
 /// Most entries that are looked at; a pool with more damage than that is past listing.
-const ENTRIES_MAX: usize = 100_000;
+pub(crate) const ENTRIES_MAX: usize = 100_000;
 /// Most datasets that are opened to look for damaged blocks.
 const LOOKS_MAX: usize = 100_000;
 
@@ -64,14 +71,22 @@ impl Pool {
     }
 
     fn error_entries(&self) -> Result<Vec<Entry>> {
-        self.read_entries().in_pool(self.name())
+        let mut entries = self.read_entries().in_pool(self.name())?;
+        for (Bookmark { objset, object, level, blkid }, _) in self.cache().zio().damage().lost() {
+            let new = Entry { dataset: objset, object, level: level as u64, block: blkid, birth: None };
+            let is_new = |old: &Entry| Entry { birth: None, ..*old } != new;
+            if entries.iter().all(is_new) {
+                entries.push(new);
+            }
+        }
+        Ok(entries)
     }
 
     fn read_entries(&self) -> Result<Vec<Entry>> {
         let directory = object_directory(self.mos())?;
-        let by_head = self.features().state("com.delphix:head_errlog") != FeatureState::Disabled;
+        let by_head = self.features().state(BY_HEAD) != FeatureState::Disabled;
         let mut entries = Vec::new();
-        for log in ["errlog_last", "errlog_scrub"] {
+        for log in LOGS {
             let Some(id) = directory.u64(log)?.filter(|id| *id != 0) else { continue };
             for row in Zap::open(self.mos().object(id)?)?.entries()? {
                 let key = numbers(&row.name)?;
@@ -97,7 +112,7 @@ impl Pool {
     /// The datasets in which the block of an entry is, among its head and the snapshots of that. If
     /// none can be told to have it, the head stands for it.
     fn where_is(&self, entry: &Entry, birth: u64, looks: &mut usize) -> Vec<DamagedObject> {
-        let mut found = Vec::new();
+        let (mut found, mut places) = (Vec::new(), Places::of(self));
         let mut next = Some(entry.dataset);
         while *looks > 0 {
             *looks -= 1;
@@ -106,8 +121,10 @@ impl Pool {
             if is_older {
                 break;
             }
-            if self.birth_of(&dataset, entry).ok() == Some(birth) {
-                found.push(DamagedObject { dataset: dataset.id, object: entry.object });
+            let Entry { object, level, block, .. } = *entry;
+            let place = Bookmark { objset: dataset.id, object, level: level as i64, blkid: block };
+            if places.pointer(&place).is_ok_and(|bp| [bp.birth(), bp.physical_birth()].contains(&birth)) {
+                found.push(DamagedObject { dataset: dataset.id, object });
             }
             next = Some(dataset.phys.prev_snap).filter(|id| *id != 0);
         }
@@ -116,14 +133,48 @@ impl Pool {
         }
         found
     }
+}
 
-    /// Txg of the block that is at an entry's place in a dataset now.
-    fn birth_of(&self, dataset: &dsl::Dataset, entry: &Entry) -> Result<u64> {
-        let object = self.dsl().objset(dataset, Mode::Raw)?.object(entry.object)?;
-        match entry.level {
-            0 => Ok(object.data_pointer(entry.block)?.birth()),
-            _ => Err(Error::corrupt("no way to look at an indirect block")),
+/// Finds the pointers to blocks by their places, as they are on disk.
+pub(crate) struct Places<'a> {
+    pool: &'a Pool,
+    sets: HashMap<u64, Arc<Objset>>,
+}
+
+impl Places<'_> {
+    pub(crate) fn of(pool: &Pool) -> Places<'_> {
+        Places { pool, sets: HashMap::new() }
+    }
+
+    /// The pointer to the block at a place; a hole if there is none.
+    pub(crate) fn pointer(&mut self, place: &Bookmark) -> Result<BlkPtr> {
+        let set = self.set(place.objset)?;
+        let level = match place.level {
+            -1 => return Ok(set.rootbp()),
+            level => u8::try_from(level).map_err(|_| Error::corrupt(format!("a block of level {level}")))?,
+        };
+        let object = if place.object == 0 { set.meta() } else { set.object(place.object)? };
+        object.pointer_on_disk(level, place.blkid)
+    }
+
+    /// Whether that block is there.
+    pub(crate) fn has(&mut self, place: &Bookmark, bp: &BlkPtr) -> bool {
+        self.pointer(place).is_ok_and(|now| now == *bp)
+    }
+
+    fn set(&mut self, id: u64) -> Result<Arc<Objset>> {
+        if let Some(set) = self.sets.get(&id) {
+            return Ok(set.clone());
         }
+        let set = match id {
+            0 => self.pool.mos().clone(),
+            id => {
+                let dataset = self.pool.dsl().dataset(id, &format!("object {id}"))?;
+                self.pool.dsl().objset(&dataset, Mode::Raw)?
+            }
+        };
+        self.sets.insert(id, set.clone());
+        Ok(set)
     }
 }
 

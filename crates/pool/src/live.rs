@@ -19,7 +19,9 @@ mod aux_devices;
 mod caches;
 mod config;
 mod create;
+mod damage;
 mod datasets;
+mod dedup;
 mod features;
 mod guid;
 mod history;
@@ -49,6 +51,7 @@ use vdev::Tree;
 use crate::Pool;
 use config::Config;
 use datasets::KnownRoom;
+use dedup::DedupFrees;
 pub use import::WRITABLE_FEATURES;
 use leaves::Watch;
 pub use leaves::{Off, Open};
@@ -62,6 +65,9 @@ use suspension::Suspension;
 pub use tasks::SyncContext;
 use tasks::Task;
 pub use vdevs::NewDevices;
+
+/// Groups at most in which damage is mended when a pool is closed.
+const LAST_GROUPS_MAX: usize = 16;
 
 /// A pool that is open to be changed.
 pub struct LivePool {
@@ -95,7 +101,8 @@ pub struct LivePool {
     copies_max: AtomicU8,
     /// By dataset, for [`LivePool::admit_owner`].
     limits: Mutex<HashMap<u64, KnownLimits>>,
-    /// Blocks of destroyed heads wait to be freed.
+    dedup_frees: Arc<DedupFrees>,
+    /// Blocks of destroyed heads, or others that were put off, wait to be freed.
     has_destroyed: AtomicBool,
     has_thread: AtomicBool,
     /// Is closed when the thread that syncs has ended.
@@ -126,6 +133,8 @@ impl LivePool {
         let memory = Gauge::new("/").limit().unwrap_or(u64::MAX);
         let txgs = Arc::new(Txgs::new(synced, Throttle::of(env, memory)));
         let properties = view.stored_props().unwrap_or_default();
+        let dedup_frees = Arc::<DedupFrees>::default();
+        mos.cache().zio().set_ref_table(dedup_frees.clone());
         Arc::new_cyclic(|this| LivePool {
             this: this.clone(),
             env: env.clone(),
@@ -149,6 +158,7 @@ impl LivePool {
             rooms: Mutex::default(),
             copies_max: AtomicU8::new(1),
             limits: Mutex::default(),
+            dedup_frees,
             has_destroyed: AtomicBool::new(false),
             has_thread: AtomicBool::new(false),
             thread: Mutex::default(),
@@ -198,7 +208,8 @@ impl LivePool {
             self.txgs.set_throttle(Throttle::of(&self.env, self.memory));
             let waited = self.txgs.wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs.suspended().is_some();
-            let has_work = waited || waits || self.has_tasks() || self.has_destroyed.load(Ordering::Relaxed);
+            let has_destroyed = self.has_destroyed.load(Ordering::Relaxed);
+            let has_work = waited || waits || self.has_tasks() || has_destroyed || self.has_damage();
             if self.ends.load(Ordering::Relaxed) {
                 return;
             }
@@ -278,6 +289,12 @@ impl LivePool {
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
         self.close_logs()?;
+        // what a group reads may be damaged, too, so this need not come to an end
+        for _ in 0..LAST_GROUPS_MAX {
+            if self.has_damage() {
+                self.sync()?;
+            }
+        }
         self.run(move |context| {
             context.pool.config().state = match state {
                 crate::PoolState::Destroyed => 2,

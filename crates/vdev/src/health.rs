@@ -164,6 +164,8 @@ pub struct Stats {
     pub write_errors: AtomicU64,
     /// Reads that gave wrong bytes.
     pub checksum_errors: AtomicU64,
+    /// Bytes that were wrong, and have been written anew.
+    pub healed_bytes: AtomicU64,
     /// How long the requests to the device took.
     pub meter: Meter,
 }

@@ -64,7 +64,7 @@ impl Pool {
 
     fn read_slow(&self, extent: Extent, right: &[u8]) -> Result<Vec<u8>> {
         let mut buf = vec![0xaa; extent.size as usize];
-        self.tree.read_verified(extent, &mut buf, &mut |bytes| bytes == right).map(|()| buf)
+        self.tree.read_verified(extent, &mut buf, &mut |bytes| bytes == right).map(|_| buf)
     }
 
     /// Read and checksum errors of a leaf.

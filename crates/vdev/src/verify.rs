@@ -12,10 +12,11 @@
 //!
 //! Sources read leaves only as versions are called for. At the end, if the right bytes are known,
 //! every leaf that returned others is charged a checksum error; if they are not, every leaf that
-//! returned anything.
+//! returned anything. What is wrong is not mended by the reader: see [`heal`].
 
 mod any;
 mod copies;
+mod heal;
 mod rows;
 mod search;
 
@@ -45,14 +46,16 @@ impl Tree {
     /// contents are unspecified and the error is [`ErrorKind::Checksum`], or, if not even wrong
     /// bytes could be had, that of a leaf ([`ErrorKind::Io`], [`ErrorKind::Missing`]); it names the
     /// leaves tried. Panics if `buf` is not as long as the extent.
-    pub fn read_verified(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+    ///
+    /// Whether a leaf was charged, so that [`Tree::heal`] has something to do.
+    pub fn read_verified(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<bool> {
         self.read_any(extent, buf, good, true)
     }
 
     /// As [`Tree::read_verified`], for what may rightly not be there, such as the block behind the last of
     /// a log: if no way is good, nobody is charged for wrong bytes.
     pub fn probe(&self, extent: Extent, buf: &mut [u8], good: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
-        self.read_any(extent, buf, good, false)
+        self.read_any(extent, buf, good, false).map(drop)
     }
 
     fn read_any(
@@ -61,23 +64,30 @@ impl Tree {
         buf: &mut [u8],
         good: &mut dyn FnMut(&[u8]) -> bool,
         must_be_there: bool,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let size = self.padded_size(&extent, buf.len())?;
         let mut sources = self.sources(&extent, size)?;
         let mut block = AlignedBuf::zeroed(size);
         let wanted = buf.len();
         let outcome = search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]));
+        sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge_failure(self));
         match outcome {
             Ok(()) => {
-                sources.iter().for_each(|s| s.charge(self, Some(&block[s.range()])));
+                let mut is_wounded = false;
+                for source in &sources {
+                    source.compare(&block[source.range()], &mut |copy, right| {
+                        copy.charge(self, Some(right));
+                        is_wounded |= copy.is_wounded(right);
+                    });
+                }
                 buf.copy_from_slice(&block[..wanted]);
                 self.count_block(&extent, Stats::count_read);
                 tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
-                Ok(())
+                Ok(is_wounded)
             }
             Err(error) => {
                 if must_be_there {
-                    sources.iter().for_each(|s| s.charge(self, None));
+                    sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge(self, None));
                 }
                 Err(self.naming(error, &sources))
             }
@@ -147,7 +157,6 @@ impl Tree {
                 Err(e) => {
                     let leaf = self.vdev(copy.from.leaf);
                     tracing::warn!(vdev = leaf.name(), error = %e, "read failed");
-                    Stats::count(&leaf.stats().read_errors);
                     if e.kind() == ErrorKind::Missing {
                         leaf.set_health(Health::new(State::Unavail, Aux::OpenFailed));
                     }
@@ -198,6 +207,23 @@ impl Copy {
         }
     }
 
+    /// Whether the leaf should have the right bytes, and has not.
+    fn is_wounded(&self, right: &[u8]) -> bool {
+        self.from.trusted
+            && match &self.bytes {
+                Bytes::Read(bytes) => bytes[..] != *right,
+                Bytes::Failed(error) => error.kind() == ErrorKind::Io,
+                Bytes::Unread => false,
+            }
+    }
+
+    /// Counts a read error if the read failed.
+    fn charge_failure(&self, tree: &Tree) {
+        if self.error().is_some() {
+            Stats::count(&tree.vdev(self.from.leaf).stats().read_errors);
+        }
+    }
+
     /// Counts a checksum error if the bytes differ from the right ones, or if there are none.
     fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
         let wrong = self.get().is_some_and(|bytes| right.is_none_or(|right| bytes != right));
@@ -243,11 +269,21 @@ impl Source {
         }
     }
 
-    fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
+    /// Calls `f` with each copy and the bytes that it should have, by the right bytes of the range.
+    fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
         match self {
-            Source::Copies(s) => s.charge(tree, right),
-            Source::Row(s) => s.charge(tree, right),
-            Source::Any(s) => s.charge(tree, right),
+            Source::Copies(s) => s.copies().for_each(|copy| f(copy, right)),
+            Source::Row(s) => s.compare(right, f),
+            Source::Any(s) => s.compare(right, f),
+        }
+    }
+
+    /// Reads all copies that have not been read.
+    fn load_all(&mut self, tree: &Tree) {
+        match self {
+            Source::Copies(s) => s.load_all(tree),
+            Source::Row(s) => s.load_all(tree),
+            Source::Any(s) => s.load_all(tree),
         }
     }
 

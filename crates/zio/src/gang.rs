@@ -9,6 +9,8 @@
 //! physical bytes; each member has its own checksum. The header's checksum is keyed with its address
 //! and birth txg; that of an encrypted block is cut as if there were a MAC, though there is none.
 
+use std::cell::Cell;
+
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{Checksum, embedded};
 use format::blkptr::{BlkPtr, Dva};
@@ -25,11 +27,23 @@ pub(crate) const MEMBERS: usize = 3;
 /// How deep gang blocks may nest: a block of 16 MiB in sectors of 512 needs ten.
 pub(crate) const DEPTH_MAX: usize = 16;
 
+/// Where the header of a gang block is.
+pub(crate) fn header_extent(bp: &BlkPtr, dva: &Dva) -> Extent {
+    Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() }
+}
+
+fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Result<embedded::Sums> {
+    let identity = bp.dvas()[0];
+    let verifier = [identity.vdev(), identity.offset(), bp.physical_birth(), 0];
+    embedded::inspect(Checksum::GangHeader, &verifier, bytes)
+}
+
 impl Zio {
-    /// The physical bytes of a gang block by one of its copies.
-    pub(crate) fn read_gang(&self, bp: &BlkPtr, dva: &Dva) -> Result<AlignedBuf> {
+    /// The physical bytes of a gang block by one of its copies. `wounded` is set if something of it is wrong, and
+    /// was read elsewhere.
+    pub(crate) fn read_gang(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<AlignedBuf> {
         let mut whole = AlignedBuf::for_overwrite(bp.psize() as usize);
-        let filled = self.fill_from_gang(bp, dva, &mut whole, 0)?;
+        let filled = self.fill_from_gang(bp, dva, &mut whole, (0, wounded))?;
         if filled != whole.len() {
             return Err(Error::corrupt(format!("gang block of {} bytes has members of {filled}", whole.len())));
         }
@@ -38,15 +52,27 @@ impl Zio {
 
     /// The pointers in a gang header that lead somewhere.
     pub fn gang_members(&self, bp: &BlkPtr, dva: &Dva) -> Result<Vec<BlkPtr>> {
-        let identity = bp.dvas()[0];
-        let verifier = [identity.vdev(), identity.offset(), bp.physical_birth(), 0];
+        self.gang_members_noting(bp, dva, &Cell::default())
+    }
+
+    /// The same, and notes if a copy of the header is wrong.
+    fn gang_members_noting(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<Vec<BlkPtr>> {
         let mut header = AlignedBuf::zeroed(HEADER_SIZE);
-        let extent =
-            Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() };
-        let inspect = |bytes: &[u8]| embedded::inspect(Checksum::GangHeader, &verifier, bytes);
-        let good = &mut |bytes: &[u8]| inspect(bytes).is_ok_and(|sums| is_match(Checksum::GangHeader, bp, &sums));
-        self.tree().read_verified(extent, &mut header, good)?;
-        if inspect(&header)?.endian == Endian::Big {
+        let good = &mut |bytes: &[u8]| self.is_good_header(bp, bytes);
+        let is_wounded = self.tree().read_verified(header_extent(bp, dva), &mut header, good)?;
+        wounded.set(wounded.get() | is_wounded);
+        self.members_in(bp, &header)
+    }
+
+    /// Whether these are the bytes of the header of a gang block.
+    pub(crate) fn is_good_header(&self, bp: &BlkPtr, bytes: &[u8]) -> bool {
+        inspect_header(bp, bytes).is_ok_and(|sums| is_match(Checksum::GangHeader, bp, &sums))
+    }
+
+    /// The pointers in the bytes of a header.
+    pub(crate) fn members_in(&self, bp: &BlkPtr, header: &[u8]) -> Result<Vec<BlkPtr>> {
+        let mut header = AlignedBuf::from(header);
+        if inspect_header(bp, &header)?.endian == Endian::Big {
             swap::words(&mut header);
         }
         Ok(BlkPtr::slice(&header[..MEMBERS * BlkPtr::SIZE])
@@ -56,31 +82,32 @@ impl Zio {
             .collect())
     }
 
-    fn fill_from_gang(&self, bp: &BlkPtr, dva: &Dva, out: &mut [u8], depth: usize) -> Result<usize> {
+    fn fill_from_gang(&self, bp: &BlkPtr, dva: &Dva, out: &mut [u8], at: (usize, &Cell<bool>)) -> Result<usize> {
+        let (depth, wounded) = at;
         if depth > DEPTH_MAX {
             return Err(Error::corrupt(format!("gang blocks nested deeper than {DEPTH_MAX}")));
         }
         let mut filled = 0;
-        for member in self.gang_members(bp, dva)? {
+        for member in self.gang_members_noting(bp, dva, wounded)? {
             let size = member.psize() as usize;
             let left = out.len() - filled;
             let Some(part) = out.get_mut(filled..filled + size) else {
                 return Err(Error::corrupt(format!("gang block: a member of {size} bytes where {left} are left")));
             };
             if member.is_gang() {
-                self.fill_member(&member, part, depth)?;
+                self.fill_member(&member, part, at)?;
             } else {
-                part.copy_from_slice(&self.recover(&member)?);
+                part.copy_from_slice(&self.recover(&member, wounded)?);
             }
             filled += size;
         }
         Ok(filled)
     }
 
-    fn fill_member(&self, member: &BlkPtr, part: &mut [u8], depth: usize) -> Result<()> {
+    fn fill_member(&self, member: &BlkPtr, part: &mut [u8], (depth, wounded): (usize, &Cell<bool>)) -> Result<()> {
         let mut error = Error::new(Kind::Corrupt, "gang member without address");
         for dva in member.copies() {
-            match self.fill_from_gang(member, dva, part, depth + 1) {
+            match self.fill_from_gang(member, dva, part, (depth + 1, wounded)) {
                 Ok(filled) if filled == part.len() => return Ok(()),
                 Ok(filled) => {
                     error = Error::corrupt(format!("gang member of {} bytes has members of {filled}", part.len()));

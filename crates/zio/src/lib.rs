@@ -18,6 +18,7 @@
 //! Below is `vdev`, which knows redundancy but no checksums; above are the cache and the object layer.
 
 pub mod alloc;
+mod damage;
 mod gang;
 mod log;
 mod patience;
@@ -28,6 +29,7 @@ mod verify;
 mod write;
 
 pub use alloc::{Allocator, Class};
+pub use damage::Damage;
 pub use patience::Patient;
 pub use read::{Contents, Mode, Physical, ReadRequest, Zio, is_verifiable};
-pub use write::{Packed, Placed, WritePolicy, WriteRequest, Written};
+pub use write::{Packed, Placed, RefTable, WritePolicy, WriteRequest, Written};

@@ -1,5 +1,6 @@
 //! Reading blocks, one or a batch of them.
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 
 use base::{AlignedBuf, Bookmark, Endian, Env, Error, Kind, Result, ResultExt};
@@ -10,8 +11,9 @@ use format::swap;
 use vdev::{Extent, Tree};
 
 use crate::alloc::Allocator;
+use crate::damage::Damage;
 use crate::patience::Patience;
-use crate::write::Queue;
+use crate::write::{Queue, RefTable};
 
 /// The block pipeline of one pool.
 pub struct Zio {
@@ -19,8 +21,10 @@ pub struct Zio {
     pub(crate) env: Env,
     pub(crate) salt: OnceLock<[u8; 32]>,
     pub(crate) allocator: OnceLock<Arc<Allocator>>,
+    pub(crate) refs: OnceLock<Arc<dyn RefTable>>,
     pub(crate) queue: Queue,
     pub(crate) patience: Patience,
+    pub(crate) damage: Damage,
 }
 
 /// What a reader can do with encrypted blocks.
@@ -66,7 +70,6 @@ pub enum Physical {
 /// A batched read on its way to the device.
 struct Pending {
     index: usize,
-    bp: BlkPtr,
     extent: Extent,
     buf: AlignedBuf,
 }
@@ -76,7 +79,8 @@ impl Zio {
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
         tree.set_clock(&env);
         let queue = Queue::new(tree.clone());
-        Zio { tree, env, salt: OnceLock::new(), allocator: OnceLock::new(), queue, patience: Patience::default() }
+        let (salt, allocator, refs, patience, damage) = Default::default();
+        Zio { tree, env, salt, allocator, refs, queue, patience, damage }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -117,6 +121,11 @@ impl Zio {
             {
                 *result = self.read_once(std::slice::from_ref(request)).pop().expect("one result a request");
             }
+            if let Err(error) = result
+                && matches!(error.kind(), Kind::Checksum | Kind::Io)
+            {
+                self.damage.note_lost(request.bookmark, &request.bp);
+            }
         }
         results
     }
@@ -147,7 +156,7 @@ impl Zio {
             match dva {
                 Some(dva) if !dva.is_gang() => {
                     let buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-                    pending.push(Pending { index, bp, extent: extent(&bp, &dva), buf });
+                    pending.push(Pending { index, extent: extent(&bp, &dva), buf });
                 }
                 // a gang block is a tree of its own; one without address is refused there
                 _ => {}
@@ -159,12 +168,12 @@ impl Zio {
             self.tree.read_batch(&extents, &mut bufs)
         };
         let work: Vec<_> = pending.into_iter().zip(first_choice).collect();
-        for (index, result) in self.env.map(work, |(p, read)| (p.index, self.finish(p.bp, p.buf, read.is_ok()))) {
+        for (index, result) in self.env.map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok()))) {
             results[index] = Some(result.and_then(|physical| self.decode(&requests[index], physical)));
         }
         let finished = requests.iter().zip(results).map(|(request, result)| {
             let result =
-                result.unwrap_or_else(|| self.recover(&request.bp).and_then(|physical| self.decode(request, physical)));
+                result.unwrap_or_else(|| self.recover_noting(request).and_then(|physical| self.decode(request, physical)));
             result.at_block(request.bookmark)
         });
         finished.collect()
@@ -172,7 +181,7 @@ impl Zio {
 
     /// The bytes of a block as they are on disk, checksum verified, `psize` of them.
     pub fn read_physical(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<AlignedBuf> {
-        check_shape(bp).and_then(|()| self.recover(bp)).at_block(bookmark)
+        check_shape(bp).and_then(|()| self.recover(bp, &Cell::default())).at_block(bookmark)
     }
 
     /// A log block: `psize` bytes with their embedded checksum verified, and their byte order.
@@ -223,18 +232,32 @@ impl Zio {
     }
 
     /// Verifies what the first choice brought, and looks elsewhere if it is not right.
-    fn finish(&self, bp: BlkPtr, physical: AlignedBuf, was_read: bool) -> Result<AlignedBuf> {
-        if was_read && self.is_good(&bp, &physical) { Ok(physical) } else { self.recover(&bp) }
+    fn finish(&self, request: &ReadRequest, physical: AlignedBuf, was_read: bool) -> Result<AlignedBuf> {
+        if was_read && self.is_good(&request.bp, &physical) { Ok(physical) } else { self.recover_noting(request) }
+    }
+
+    /// Reads a block by all means, and notes if some of it can be mended.
+    fn recover_noting(&self, request: &ReadRequest) -> Result<AlignedBuf> {
+        let wounded = Cell::default();
+        let physical = self.recover(&request.bp, &wounded)?;
+        if wounded.get() {
+            self.damage.note_wounded(request.bookmark, &request.bp);
+        }
+        Ok(physical)
     }
 
     /// Reads a block by all means: every copy, every side of a mirror, parity, the members of a gang.
-    pub(crate) fn recover(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
+    /// `wounded` is set if some of them is wrong.
+    pub(crate) fn recover(&self, bp: &BlkPtr, wounded: &Cell<bool>) -> Result<AlignedBuf> {
         first_good(bp.copies(), |dva| {
             if dva.is_gang() {
-                return self.read_gang(bp, dva);
+                return self.read_gang(bp, dva, wounded);
             }
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-            self.tree.read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(|()| buf)
+            let read = self.tree.read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes));
+            let is_wrong = |error: &Error| matches!(error.kind(), Kind::Checksum | Kind::Io);
+            wounded.set(wounded.get() | read.as_ref().map_or_else(is_wrong, |is_wounded| *is_wounded));
+            read.map(|_| buf)
         })
     }
 

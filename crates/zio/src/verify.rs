@@ -4,6 +4,8 @@
 //! Copies are read in one batch; one that is wrong is tried again with all the redundancy that its
 //! vdev has, which charges the device at fault, and counts as good if that helps.
 
+use std::cell::Cell;
+
 use base::{AlignedBuf, Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 use vdev::Extent;
@@ -56,19 +58,19 @@ impl Zio {
         if was_read && self.is_good(&copy.bp, &copy.buf) {
             return Ok(());
         }
-        self.tree().read_verified(copy.extent, &mut copy.buf, &mut |bytes| self.is_good(&copy.bp, bytes))
+        self.tree().read_verified(copy.extent, &mut copy.buf, &mut |bytes| self.is_good(&copy.bp, bytes)).map(drop)
     }
 
     /// A copy of a block of which one copy at least is a gang block.
     fn check_ganged(&self, bp: &BlkPtr, dva: &Dva) -> Result<()> {
         if dva.is_gang() {
-            let whole = self.read_gang(bp, dva)?;
+            let whole = self.read_gang(bp, dva, &Cell::default())?;
             // the members have sums of their own, so this is about which of them are put together
             let wrong = || Error::new(Kind::Checksum, "members of a gang block do not sum to it");
             return if self.is_good(bp, &whole) { Ok(()) } else { Err(wrong()) };
         }
         let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-        self.tree().read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes))
+        self.tree().read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(drop)
     }
 }
 

@@ -128,7 +128,19 @@ impl Placed {
     }
 }
 
+/// Counts pointers to blocks that may have several.
+pub trait RefTable: Send + Sync {
+    /// A pointer to the block is gone. False if the table does not count this block's pointers: then it is to be
+    /// freed. Otherwise the table frees it when its time has come.
+    fn release(&self, bp: &BlkPtr) -> bool;
+}
+
 impl Zio {
+    /// Gives the pipeline the table that is asked before a block is freed. A second call changes nothing.
+    pub fn set_ref_table(&self, refs: Arc<dyn RefTable>) {
+        let _ = self.refs.set(refs);
+    }
+
     /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
     /// changes nothing.
     pub fn set_allocator(&self, allocator: Arc<Allocator>) {
@@ -272,11 +284,16 @@ impl Zio {
     /// Frees all copies of a block in `txg`; of a gang block its members, too. Space of a block that
     /// was born in `txg` is free at once. Holes and embedded blocks have none.
     ///
-    /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for blocks
-    /// of the dedup table and on removed vdevs; those of a gang header that cannot be read, with
+    /// A block that a [`RefTable`] counts is left to that.
+    ///
+    /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for deduplicated
+    /// blocks without such a table, and on removed vdevs; those of a gang header that cannot be read, with
     /// nothing freed.
     pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
+            return Ok(());
+        }
+        if self.refs.get().is_some_and(|refs| refs.release(bp)) {
             return Ok(());
         }
         if bp.is_dedup() {

@@ -217,9 +217,10 @@ impl Served {
         let txg = pool.uberblock().txg;
         let known = self.report.lock().clone();
         let suspended = self.pool.suspended();
+        let has_lost = !pool.cache().zio().damage().lost().is_empty();
         let mut report = match known {
             // who reads may wait for who brings the group to disk, and that one for devices
-            Some(known) if known.txg == txg || suspended.is_some() => known,
+            Some(known) if known.txg == txg && !has_lost || suspended.is_some() => known,
             None if suspended.is_some() => gather::bare(&pool, &self.session),
             _ => {
                 let report = gather::pool(&pool, &self.session)?;

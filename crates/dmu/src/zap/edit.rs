@@ -173,7 +173,7 @@ impl<'a> Editor<'a> {
         let head = self.store.block(0)?;
         Ok(match self.micro(&head)? {
             Some(micro) => micro.entries().count() as u64,
-            None => self.fat(&head)?.entries(),
+            None => Fat::of_head(self.store, &head)?.entries(),
         })
     }
 

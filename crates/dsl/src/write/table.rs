@@ -79,7 +79,7 @@ impl Change<'_> {
     }
 
     /// Number of entries of a table.
-    pub(super) fn entries_of(&self, table: u64) -> Result<u64> {
+    pub fn entries_of(&self, table: u64) -> Result<u64> {
         let object = self.mos.object(table)?;
         Editor::new(&object.changing(self.tx)).len()
     }

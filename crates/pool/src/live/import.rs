@@ -93,6 +93,7 @@ impl LivePool {
         let uberblock = pool.uberblock().clone();
         let enabled = pool.features().enabled();
         let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
+        cache.zio().damage().take_from(pool.cache().zio().damage());
         let mos = open_mos(&cache, &maps, (uberblock.rootbp, enabled), pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
             cache.zio().set_salt(salt);

@@ -1,7 +1,8 @@
 //! How a group gets to disk.
 //!
 //! ```text
-//!   pass 1   frees that the last group put off; heads; tasks; MOS
+//!   before   damaged copies that readers found are mended
+//!   pass 1   frees that the last group put off; heads; tasks; dedup tables; error log; MOS
 //!   pass 2   space maps, of what pass 1 allocated and freed; MOS again: what the group wrote already
 //!   ...      is written anew in its place, so less and less is allocated
 //!   then     flush ─ labels 0 and 2 ─ flush ─ uberblock ─ flush ─ labels 1 and 3 ─ flush
@@ -96,6 +97,7 @@ impl LivePool {
         let has_destroyed = self.has_destroyed.load(Ordering::Relaxed);
         let is_idle = !has_destroyed
             && !self.has_tasks()
+            && !self.has_damage()
             && !self.mos.is_dirty(txg)
             && heads.iter().all(|(_, head)| !head.is_dirty(txg));
         if is_idle {
@@ -105,6 +107,7 @@ impl LivePool {
         let size_of = |bp: &BlkPtr| dsize(&self.cache, bp);
         let change = Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of };
         let context = SyncContext { pool: self, change };
+        self.mend();
         if has_destroyed && let Err(error) = context.free_destroyed() {
             // what was freed is noted; the rest waits for the pool's next import
             tracing::error!(pool = self.name, "freeing what was destroyed: {error}");
@@ -119,6 +122,8 @@ impl LivePool {
         self.env.failpoint("tasks done");
         // what tasks made in new heads, and changed in others
         self.sync_heads(&change)?;
+        context.free_deduplicated()?;
+        context.log_lost()?;
         self.sync_mos(&context)?;
         self.write_root(txg)?;
         self.cache.zio().allocator()?.synced(txg);
@@ -210,14 +215,17 @@ impl LivePool {
             return Ok(());
         }
         let txg = change.tx.txg();
-        list.drain(change.tx, u64::MAX, change.size_of, &mut |bp| {
+        list.drain(change.tx, self.dedup_frees.room(), change.size_of, &mut |bp| {
             self.free(txg, bp);
             Ok(())
         })?;
+        if !list.is_empty()? {
+            self.has_destroyed.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 
-    fn put_off_list(&self, change: &Change<'_>) -> Result<Bpobj> {
+    pub(super) fn put_off_list(&self, change: &Change<'_>) -> Result<Bpobj> {
         Bpobj::open(&self.mos, change.in_directory("sync_bplist")?)
     }
 

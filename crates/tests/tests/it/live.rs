@@ -52,7 +52,7 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<(bool, String)> {
 }
 
 /// The pool that is on the devices now, as a reader finds it.
-fn reopen(dir: &Path) -> Pool {
+pub(super) fn reopen(dir: &Path) -> Pool {
     let env = Env::real();
     let found = scan(&env, &[dir.to_path_buf()]).unwrap();
     let candidate = Candidate::pick(&Candidate::all(&found), "live").unwrap();

@@ -48,7 +48,11 @@ impl Any {
         None
     }
 
-    pub(super) fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
-        self.branches.iter().for_each(|branch| branch.charge(tree, right));
+    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+        self.branches.iter().for_each(|branch| branch.compare(right, f));
+    }
+
+    pub(super) fn load_all(&mut self, tree: &Tree) {
+        self.branches.iter_mut().for_each(|branch| branch.load_all(tree));
     }
 }

@@ -52,7 +52,7 @@ impl Copies {
         self.fill(tree, 1, &mut scratch).then_some(1)
     }
 
-    pub(super) fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
-        self.copies.iter().for_each(|copy| copy.charge(tree, right));
+    pub(super) fn load_all(&mut self, tree: &Tree) {
+        tree.load(self.copies.iter_mut(), |_| self.range.len());
     }
 }

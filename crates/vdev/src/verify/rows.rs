@@ -121,10 +121,7 @@ impl RowVersions {
         self.ways.iter().position(|way| way.view == 0 && way.lost.iter().any(|n| n == column))
     }
 
-    pub(super) fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
-        let Some(right) = right else {
-            return self.copies().for_each(|copy| copy.charge(tree, None));
-        };
+    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
         let mut rest = right;
         let mut columns = Vec::with_capacity(self.row.data().len());
         for column in self.row.data() {
@@ -136,7 +133,7 @@ impl RowVersions {
         codec::parity::generate(&columns, &mut parity.iter_mut().map(Vec::as_mut_slice).collect::<Vec<_>>());
         let all = parity.iter().map(Vec::as_slice).chain(columns);
         for (cell, right) in self.cells.iter().zip(all) {
-            cell.iter().for_each(|copy| copy.charge(tree, Some(right)));
+            cell.iter().for_each(|copy| f(copy, right));
         }
     }
 
@@ -158,7 +155,7 @@ impl RowVersions {
                 return false;
             }
             self.exhausted = true;
-            self.read_all(tree);
+            self.load_all(tree);
             self.add_other_views();
             if self.expanded == self.views.len() {
                 return false;
@@ -187,7 +184,7 @@ impl RowVersions {
         }
     }
 
-    fn read_all(&mut self, tree: &Tree) {
+    pub(super) fn load_all(&mut self, tree: &Tree) {
         let row = &self.row;
         let cells = self.cells.iter_mut().enumerate().filter(|(column, _)| row.columns[*column].size > 0);
         let (sizes, copies): (Vec<usize>, Vec<&mut Copy>) =

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use base::{Env, Error, Kind};
+use dsl::PropertyValue;
 use pool::{Candidate, OpenOptions, Pool, PoolState};
 
 use super::super::{Stop, hostid, one_line, pools};
@@ -12,6 +13,9 @@ use crate::serve::daemon::Notify;
 use crate::serve::live::{self, ServedPool};
 use crate::serve::locks::Locks;
 use crate::time;
+
+/// The value of property `dedup` that means off.
+const DEDUP_OFF: u64 = 2;
 
 /// A pool that is open, and nobody else's.
 pub struct Acquired {
@@ -87,6 +91,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         Kind::Elsewhere => failed(&in_use(&e, &candidate)),
         _ => refusal(&e, notify, &failed),
     })?;
+    dedup_notice(&pool.view()).iter().for_each(|notice| notify.err(notice));
     Ok(Some(Acquired { pool, locks, is_own }))
 }
 
@@ -104,6 +109,22 @@ fn in_use(error: &Error, candidate: &Candidate) -> String {
         ),
         _ => error.to_string(),
     }
+}
+
+/// Says which file systems ask for what is not done: dedup tables are kept right, but nothing is added to them.
+fn dedup_notice(pool: &Pool) -> Option<String> {
+    // who has never deduplicated anything will not miss it
+    if pool.dedup().map_or(0, |dedup| dedup.entries) == 0 {
+        return None;
+    }
+    let is_on = |dir: &&dsl::Dir| {
+        let stored = pool.dsl().stored_props(dir).unwrap_or_default();
+        stored.iter().any(|(name, value)| name == "dedup" && *value != PropertyValue::Number(DEDUP_OFF))
+    };
+    let dirs = pool.dsl().walk().unwrap_or_default();
+    let names: Vec<String> = dirs.iter().filter(is_on).map(|dir| format!("\n\t{}", one_line(&dir.name))).collect();
+    let what = "This version of Cenote does not deduplicate new blocks, although dedup is on for:";
+    (!names.is_empty()).then(|| format!("{what}{}", names.concat()))
 }
 
 /// What can be said before the pool is opened.

@@ -1,0 +1,161 @@
+//! Entries of dedup tables: blocks that several pointers may refer to, by their checksums.
+//!
+//! ```text
+//!   key     checksum (4 words) | 0 .. |X|comp (7)| psize (16) | lsize (16) |     sizes in sectors, less one
+//!   value   4 x (3 DVAs | references | birth)         of extra copies, and of blocks with 1, 2 and 3 copies
+//! ```
+//!
+//! X: encrypted; then the third DVA is none. The value is packed in its table. Tables of the feature fast_dedup have
+//! values of another form, with one block.
+//!
+//! Source: OpenZFS's behaviour, and zdb's listing of tables.
+
+use base::{Reader, Result};
+
+use crate::blkptr::{BlkPtr, Dva, SECTOR_SHIFT};
+use crate::object_type::ObjectType;
+
+/// Blocks in a value: that of extra copies, which only old versions made, and one for each number of copies.
+pub const BLOCKS: usize = 4;
+/// The block of extra copies.
+pub const EXTRA: usize = 0;
+/// Bytes of a value that is not packed.
+pub const VALUE_SIZE: usize = BLOCKS * Block::SIZE;
+
+const DVAS: usize = 3;
+const CRYPT_SHIFT: u32 = 39;
+/// In a block pointer's property word.
+const POINTER_CRYPT_SHIFT: u32 = 61;
+const POINTER_LITTLE_ENDIAN: u64 = 1 << 63;
+
+/// The key of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Checksum of the block.
+    pub checksum: [u64; 4],
+    prop: u64,
+}
+
+impl Key {
+    /// That of the block that a pointer refers to.
+    pub fn of(bp: &BlkPtr) -> Key {
+        let sectors = |bytes: u64| (bytes >> SECTOR_SHIFT).wrapping_sub(1) & 0xffff;
+        let kinds = u64::from(bp.uses_crypt()) << CRYPT_SHIFT | u64::from(bp.compress() & 0x7f) << 32;
+        Key { checksum: bp.checksum(), prop: kinds | sectors(bp.psize()) << 16 | sectors(bp.lsize()) }
+    }
+
+    /// From the words of a table.
+    pub fn from_words(words: [u64; 5]) -> Key {
+        let [a, b, c, d, prop] = words;
+        Key { checksum: [a, b, c, d], prop }
+    }
+
+    /// The words of a table.
+    pub fn words(&self) -> [u64; 5] {
+        let [a, b, c, d] = self.checksum;
+        [a, b, c, d, self.prop]
+    }
+
+    /// Bytes of the block after decompression.
+    pub fn lsize(&self) -> u64 {
+        ((self.prop & 0xffff) + 1) << SECTOR_SHIFT
+    }
+
+    /// Bytes of the block before.
+    pub fn psize(&self) -> u64 {
+        ((self.prop >> 16 & 0xffff) + 1) << SECTOR_SHIFT
+    }
+
+    /// The addresses of a block in use.
+    pub fn dvas<'a>(&self, block: &'a Block) -> impl Iterator<Item = &'a Dva> {
+        let count = if self.prop >> CRYPT_SHIFT & 1 == 1 { DVAS - 1 } else { DVAS };
+        block.dvas[..count].iter().filter(|dva| dva.asize() != 0)
+    }
+
+    /// A pointer to a block of which only its entry is known; it says nothing of the dedup table.
+    pub fn pointer(&self, block: &Block) -> BlkPtr {
+        let mut words = [0u64; 16];
+        for (i, dva) in self.dvas(block).enumerate() {
+            words[2 * i..2 * i + 2].copy_from_slice(&dva.words());
+        }
+        let kinds = (self.prop >> CRYPT_SHIFT & 1) << POINTER_CRYPT_SHIFT | u64::from(ObjectType::DEDUP.0) << 48;
+        words[6] = POINTER_LITTLE_ENDIAN | kinds | self.prop & 0x7f_ffff_ffff;
+        words[10] = block.birth;
+        words[12..].copy_from_slice(&self.checksum);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        BlkPtr::parse(&bytes).expect("16 words are a pointer")
+    }
+}
+
+/// A block of an entry; one that was never born is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Where it is.
+    pub dvas: [Dva; DVAS],
+    /// Number of pointers that refer to it.
+    pub references: u64,
+    /// Transaction group in which it was written.
+    pub birth: u64,
+}
+
+impl Block {
+    /// Bytes of it in a value.
+    pub const SIZE: usize = 64;
+    /// No block.
+    pub const NONE: Block = Block { dvas: [Dva::EMPTY; DVAS], references: 0, birth: 0 };
+
+    /// From a value.
+    pub fn read(r: &mut Reader<'_>) -> Result<Block> {
+        let mut block = Block::NONE;
+        for dva in &mut block.dvas {
+            *dva = Dva::from_words([r.u64()?, r.u64()?]);
+        }
+        block.references = r.u64()?;
+        block.birth = r.u64()?;
+        Ok(block)
+    }
+
+    /// The bytes of it in a little-endian value.
+    pub fn to_bytes(&self) -> [u8; Block::SIZE] {
+        let words = self.dvas.iter().flat_map(Dva::words).chain([self.references, self.birth]);
+        let mut out = [0; Block::SIZE];
+        out.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        out
+    }
+
+    /// Whether there is no block.
+    pub fn is_none(&self) -> bool {
+        self.birth == 0
+    }
+
+    /// Whether a pointer refers to this block.
+    pub fn is_that_of(&self, bp: &BlkPtr) -> bool {
+        !self.is_none() && self.dvas[0] == bp.dvas()[0] && self.birth == bp.physical_birth()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Endian;
+
+    use super::*;
+
+    #[test]
+    fn a_pointer_and_its_key() {
+        let words = [1, 2, 3, 4, 15 << 32 | 7 << 16 | 31];
+        let key = Key::from_words(words);
+        assert_eq!((key.lsize(), key.psize(), key.words()), (16 << 10, 4 << 10, words));
+        let dva = Dva::new(3, 77 << 9, 4096, false);
+        let block = Block { dvas: [dva, dva, Block::NONE.dvas[2]], references: 5, birth: 9 };
+        let bp = key.pointer(&block);
+        assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, 9, [1, 2, 3, 4]));
+        assert_eq!((Key::of(&bp), bp.copies().count(), bp.is_dedup()), (key, 2, false));
+        assert!(block.is_that_of(&bp) && !Block::NONE.is_that_of(&BlkPtr::HOLE));
+        let bytes = block.to_bytes();
+        assert_eq!(Block::read(&mut Reader::new(&bytes, Endian::Little)).unwrap(), block);
+        // an encrypted block's third address is none
+        let key = Key::from_words([0, 0, 0, 0, 1 << CRYPT_SHIFT]);
+        assert_eq!(key.dvas(&Block { dvas: [dva; 3], ..block }).count(), 2);
+        assert!(key.pointer(&block).uses_crypt());
+    }
+}

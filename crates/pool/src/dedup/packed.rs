@@ -1,0 +1,90 @@
+//! Values of dedup tables as they are stored: a byte that tells how, and the packed value.
+//!
+//! ```text
+//!   | little-endian (1) compression (7) | 4 blocks of an entry, or of feature fast_dedup: one, and when it came |
+//! ```
+
+use base::{Endian, Error, Reader, Result};
+use codec::compress::{self, Compress};
+use format::ddt::{BLOCKS, Block, VALUE_SIZE};
+
+/// Bytes of a value of feature fast_dedup.
+const FLAT_SIZE: usize = 72;
+const LITTLE_ENDIAN: u8 = 0x80;
+
+/// The blocks of a stored value. One of feature fast_dedup has one block, whose number of copies it does not tell: it
+/// stands for one with a single copy.
+pub(crate) fn unpack(stored: &[u8]) -> Result<[Block; BLOCKS]> {
+    let (&form, packed) = stored.split_first().ok_or_else(|| Error::corrupt("empty entry of a dedup table"))?;
+    let endian = if form & LITTLE_ENDIAN != 0 { Endian::Little } else { Endian::Big };
+    let kind = Compress::from_u8(form & !LITTLE_ENDIAN).filter(|kind| kind.is_concrete());
+    let kind = kind.ok_or_else(|| Error::corrupt(format!("entry of a dedup table with compression {form:#x}")))?;
+    let mut bytes = vec![0; VALUE_SIZE];
+    let mut blocks = [Block::NONE; BLOCKS];
+    // Nothing tells which of the two forms it is but how much there is.
+    let is_flat = compress::decompress(kind, packed, &mut bytes).is_err();
+    if is_flat {
+        bytes.truncate(FLAT_SIZE);
+        compress::decompress(kind, packed, &mut bytes)?;
+        blocks[1] = Block::read(&mut Reader::new(&bytes, endian))?;
+        return Ok(blocks);
+    }
+    let mut reader = Reader::new(&bytes, endian);
+    for block in &mut blocks {
+        *block = Block::read(&mut reader)?;
+    }
+    Ok(blocks)
+}
+
+/// A value as it was before feature fast_dedup, to be stored.
+pub(crate) fn pack(blocks: &[Block; BLOCKS]) -> Vec<u8> {
+    let bytes: Vec<u8> = blocks.iter().flat_map(Block::to_bytes).collect();
+    let mut stored = vec![0; 1 + VALUE_SIZE];
+    let (kind, len) = match compress::compress(Compress::Zle, 0, &bytes, &mut stored[1..]) {
+        Some(len) if len < VALUE_SIZE => (Compress::Zle, len),
+        _ => {
+            stored[1..].copy_from_slice(&bytes);
+            (Compress::Off, VALUE_SIZE)
+        }
+    };
+    stored[0] = LITTLE_ENDIAN | kind as u8;
+    stored.truncate(1 + len);
+    stored
+}
+
+#[cfg(test)]
+mod tests {
+    use format::blkptr::Dva;
+
+    use super::*;
+
+    fn stored(endian: Endian, words: &[u64]) -> Vec<u8> {
+        let (form, to_bytes): (u8, fn(u64) -> [u8; 8]) = match endian {
+            Endian::Little => (LITTLE_ENDIAN, u64::to_le_bytes),
+            Endian::Big => (0, u64::to_be_bytes),
+        };
+        [vec![form | Compress::Off as u8], words.iter().flat_map(|&word| to_bytes(word)).collect()].concat()
+    }
+
+    #[test]
+    fn both_forms_and_both_byte_orders() {
+        for endian in [Endian::Little, Endian::Big] {
+            let mut words = [0u64; 32];
+            words[8..16].copy_from_slice(&[3 << 32 | 8, 77, 0, 0, 0, 0, 5, 9]);
+            let four = unpack(&stored(endian, &words)).unwrap();
+            let one = Block { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
+            assert_eq!(four, [Block::NONE, one, Block::NONE, Block::NONE]);
+            assert_eq!(unpack(&stored(endian, &words[8..17])).unwrap(), four);
+            assert_eq!(unpack(&pack(&four)).unwrap(), four);
+        }
+        assert!(unpack(&[]).is_err() && unpack(&[0x82]).is_err() && unpack(&[0xff, 1, 2]).is_err());
+    }
+
+    #[test]
+    fn what_zle_makes_no_smaller_is_stored_as_it_is() {
+        let full = Block { dvas: [Dva::from_words([u64::MAX; 2]); 3], references: u64::MAX, birth: u64::MAX };
+        let stored = pack(&[full; BLOCKS]);
+        assert_eq!((stored.len(), stored[0]), (1 + VALUE_SIZE, LITTLE_ENDIAN | Compress::Off as u8));
+        assert_eq!(unpack(&stored).unwrap(), [full; BLOCKS]);
+    }
+}

@@ -1,0 +1,124 @@
+//! What readers found damaged: mended in the next group, or written to the error log.
+//!
+//! ```text
+//!   zio::Damage ──▶ is the block still at its place, in the last group on disk? ──▶ no: forgotten
+//!                       │ a copy is right                        │ none is
+//!                       ▼                                        ▼
+//!                   Zio::heal                               errlog_last
+//! ```
+//!
+//! A block of the last group on disk can be freed in the group that is being synced, and no earlier. What is freed is
+//! used again two groups later: so nobody else writes to its place while it is mended here.
+//!
+//! Format of the log: [`crate::errlog`].
+
+use base::{Bookmark, Result};
+use dmu::zap::Value;
+use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
+
+use super::create::DIRECTORY;
+use super::{LivePool, SyncContext};
+use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, Places};
+
+/// Bytes of blocks that are mended in one group, and blocks that are taken at once.
+const MEND_BYTES: u64 = 256 << 20;
+const BLOCKS_AT_ONCE: usize = 64;
+/// Type of a log.
+const LOG: ObjectType = ObjectType(28);
+
+impl LivePool {
+    /// Whether readers have found something that is neither mended nor written down.
+    pub(super) fn has_damage(&self) -> bool {
+        !self.cache.zio().damage().is_empty()
+    }
+
+    /// Mends blocks of which a copy is right. What cannot be mended now is found again by its next reader.
+    pub(super) fn mend(&self) {
+        let zio = self.cache.zio();
+        let view = self.view();
+        let mut places = Places::of(&view);
+        let mut bytes = 0;
+        while bytes < MEND_BYTES {
+            let wounded = zio.damage().take_wounded(BLOCKS_AT_ONCE);
+            if wounded.is_empty() {
+                return;
+            }
+            for (place, bp) in wounded {
+                bytes += bp.psize();
+                if !places.has(&place, &bp) {
+                    continue;
+                }
+                if let Err(error) = zio.heal(&bp) {
+                    tracing::warn!(pool = self.name, %place, "a damaged copy was not mended: {error}");
+                }
+            }
+        }
+    }
+}
+
+impl SyncContext<'_> {
+    /// Writes blocks without a right copy to the error log.
+    pub(super) fn log_lost(&self) -> Result<()> {
+        let lost = self.pool.cache.zio().damage().take_lost();
+        let view = self.pool.view();
+        let mut places = Places::of(&view);
+        let lost: Vec<(Bookmark, BlkPtr)> = lost.into_iter().filter(|(place, bp)| places.has(place, bp)).collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let log = match self.change.number(DIRECTORY, LOGS[0])?.filter(|&log| log != 0) {
+            Some(log) => log,
+            None => self.make_log()?,
+        };
+        let is_by_head = self.change.feature(BY_HEAD)?.is_some();
+        for (place, bp) in lost {
+            tracing::error!(pool = self.pool.name, %place, "no copy is right");
+            let Bookmark { objset, object, level, blkid } = place;
+            let nothing = Value::of_text("");
+            if is_by_head {
+                let of_head = self.log_of_head(log, self.head_of(objset))?;
+                let birth = bp.physical_birth();
+                self.log_entry(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"), &nothing)?;
+            } else {
+                self.log_entry(log, &format!("{objset:x}:{object:x}:{level:x}:{blkid:x}"), &nothing)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn log_entry(&self, log: u64, key: &str, value: &Value) -> Result<()> {
+        match self.change.entries_of(log)? < ENTRIES_MAX as u64 {
+            true => self.change.set(log, key, value),
+            false => Ok(()),
+        }
+    }
+
+    fn make_log(&self) -> Result<u64> {
+        let log = self.change.create_table(LOG)?;
+        self.change.set(DIRECTORY, LOGS[0], &Value::one(log))?;
+        if self.change.number(DIRECTORY, LOGS[1])?.is_none() {
+            self.change.add(DIRECTORY, LOGS[1], 0)?;
+        }
+        Ok(log)
+    }
+
+    /// The table of a head's entries in a log.
+    fn log_of_head(&self, log: u64, head: u64) -> Result<u64> {
+        let key = format!("{head:x}");
+        if let Some(table) = self.change.number(log, &key)? {
+            return Ok(table);
+        }
+        let table = self.change.create_table(LOG)?;
+        self.change.add(log, &key, table)?;
+        Ok(table)
+    }
+
+    /// The head of the file system that a dataset is of; one that is gone, and the MOS, stand for themselves.
+    fn head_of(&self, dataset: u64) -> u64 {
+        let view = self.pool.view();
+        let name = format!("object {dataset}");
+        let dir = view.dsl().dataset(dataset, &name).and_then(|dataset| self.change.dir(dataset.phys.dir));
+        dir.map_or(dataset, |dir| dir.head_dataset)
+    }
+}

@@ -1,0 +1,274 @@
+//! Frees of deduplicated blocks: each takes a reference off the block's entry, the last one frees the block.
+//!
+//! ```text
+//!   zio::Zio::free ─▶ DedupFrees::release ─▶ what a group releases, by checksum and key; too many: the list of frees
+//!                                                            │                         that are put off
+//!   after heads and tasks, before the MOS:                   ▼
+//!     entry in DDT-sha256-zap-duplicate ─┬─▶ fewer references, the same table
+//!                                        ├─▶ one reference left: into DDT-sha256-zap-unique
+//!                                        └─▶ none: the entry goes, the block is free
+//!     DDT-statistics ─▶ sums of each table by references, less what the entry was, plus what it is
+//! ```
+//!
+//! Blocks of extra copies, which only old versions made, are freed with the first change of their entry, as OpenZFS
+//! does. A block that is in no table stays allocated: nobody knows how many pointers refer to it.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use base::{Error, Kind, Result};
+use codec::checksum::Checksum;
+use dmu::zap::{Editor, Value, Zap};
+use format::blkptr::BlkPtr;
+use format::ddt::{BLOCKS, Block, EXTRA, Key};
+use format::dnode::Dnode;
+use format::object_type::ObjectType;
+use format::zap::Header;
+use zio::RefTable;
+
+use super::create::DIRECTORY;
+use super::{SyncContext, lock};
+use crate::dedup::packed::{pack, unpack};
+use crate::dedup::{BUCKETS, STATISTICS};
+
+/// Entries that are changed in one group: each may dirty a block of its table.
+const ENTRIES_MAX: usize = 20_000;
+/// Pointers that one group takes at least off the list of frees that were put off.
+const PUT_OFF_MIN: u64 = 4096;
+
+/// Type of a table.
+const TABLE: ObjectType = ObjectType(42);
+/// log2 of the bytes of a table's blocks.
+const TABLE_SHIFT: u8 = 12;
+/// The tables of a checksum.
+const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
+const DUPLICATE: usize = 1;
+const UNIQUE: usize = 2;
+/// Sums of a bucket: blocks, lsize, psize, dsize, and the same of all references.
+const SUMS: usize = 8;
+
+/// What the open group releases.
+#[derive(Default)]
+pub(super) struct DedupFrees(Mutex<Releases>);
+
+#[derive(Default)]
+struct Releases {
+    /// By number of the checksum, and key: pointers, and how many of each.
+    by_entry: BTreeMap<(u8, Key), Vec<(BlkPtr, u64)>>,
+    /// Those that are more than a group takes.
+    put_off: Vec<BlkPtr>,
+}
+
+impl RefTable for DedupFrees {
+    fn release(&self, bp: &BlkPtr) -> bool {
+        if !bp.is_dedup() {
+            return false;
+        }
+        let releases = &mut *lock(&self.0);
+        let key = (bp.checksum_kind(), Key::of(bp));
+        if releases.by_entry.len() >= ENTRIES_MAX && !releases.by_entry.contains_key(&key) {
+            releases.put_off.push(*bp);
+            return true;
+        }
+        let of_entry = releases.by_entry.entry(key).or_default();
+        let is_same = |known: &BlkPtr| known.dvas()[0] == bp.dvas()[0] && known.physical_birth() == bp.physical_birth();
+        match of_entry.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, count)) => *count += 1,
+            None => of_entry.push((*bp, 1)),
+        }
+        true
+    }
+}
+
+impl DedupFrees {
+    /// How many pointers that were put off the group has room for.
+    pub(super) fn room(&self) -> u64 {
+        (ENTRIES_MAX.saturating_sub(lock(&self.0).by_entry.len()) as u64).max(PUT_OFF_MIN)
+    }
+}
+
+impl SyncContext<'_> {
+    /// Takes what the group has released out of the tables, and frees the blocks that nobody refers to any more.
+    pub(super) fn free_deduplicated(&self) -> Result<()> {
+        let Releases { by_entry, put_off } = std::mem::take(&mut *lock(&self.pool.dedup_frees.0));
+        let mut freed = Vec::new();
+        let mut tables: Option<Tables<'_>> = None;
+        for ((kind, key), released) in by_entry {
+            if tables.as_ref().is_none_or(|tables| tables.kind != kind) {
+                tables.take().map_or(Ok(()), Tables::finish)?;
+            }
+            let tables = match &mut tables {
+                Some(tables) => tables,
+                none => none.insert(Tables::open(self, kind)?),
+            };
+            freed.extend(tables.release(&key, &released)?);
+        }
+        tables.map_or(Ok(()), Tables::finish)?;
+        freed.iter().for_each(|bp| self.pool.free(self.change.tx.txg(), bp));
+        if !put_off.is_empty() {
+            self.pool.put_off_list(&self.change)?.append(self.change.tx, &put_off, self.change.size_of)?;
+            // so that the next group comes soon
+            self.pool.has_destroyed.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// The tables of one checksum while entries are changed.
+struct Tables<'a> {
+    context: &'a SyncContext<'a>,
+    kind: u8,
+    checksum: Checksum,
+    /// Objects of the tables that are there, and their sums.
+    tables: [Option<Table>; CLASSES.len()],
+}
+
+struct Table {
+    object: u64,
+    sums: Vec<u64>,
+}
+
+impl<'a> Tables<'a> {
+    fn open(context: &'a SyncContext<'a>, kind: u8) -> Result<Tables<'a>> {
+        let checksum = Checksum::from_u8(kind).filter(|checksum| checksum.is_concrete());
+        let checksum = checksum.ok_or_else(|| Error::corrupt(format!("deduplicated block with checksum {kind}")))?;
+        let mut opened = Tables { context, kind, checksum, tables: Default::default() };
+        for class in 0..CLASSES.len() {
+            let name = opened.name(class);
+            let Some(object) = context.change.number(DIRECTORY, &name)? else { continue };
+            opened.tables[class] = Some(Table { object, sums: opened.stored_sums(&name)? });
+        }
+        Ok(opened)
+    }
+
+    fn name(&self, class: usize) -> String {
+        format!("DDT-{}-zap-{}", self.checksum.name(), CLASSES[class])
+    }
+
+    fn stored_sums(&self, name: &str) -> Result<Vec<u64>> {
+        let change = &self.context.change;
+        let statistics = change.in_directory(STATISTICS)?;
+        let stored = Zap::open(change.mos.object(statistics)?)?.lookup(name.as_bytes())?;
+        let mut sums = stored.map(|value| value.u64s()).unwrap_or_default();
+        sums.resize(BUCKETS * SUMS, 0);
+        Ok(sums)
+    }
+
+    /// Takes references off an entry; the blocks that have none left.
+    fn release(&mut self, key: &Key, released: &[(BlkPtr, u64)]) -> Result<Vec<BlkPtr>> {
+        let (class, mut blocks) = match self.find(key) {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                tracing::error!(pool = self.context.pool.name, ?key, "a deduplicated block is in no table, and stays");
+                return Ok(Vec::new());
+            }
+            Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Corrupt) => {
+                tracing::error!(pool = self.context.pool.name, ?key, "a deduplicated block stays: {error}");
+                return Ok(Vec::new());
+            }
+            Err(error) => return Err(error),
+        };
+        self.count(class, key, &blocks, u64::wrapping_sub);
+        for (bp, count) in released {
+            match blocks.iter_mut().find(|block| block.is_that_of(bp)) {
+                Some(block) if block.references >= *count => block.references -= count,
+                Some(block) => {
+                    tracing::error!(pool = self.context.pool.name, ?bp, count, "more pointers than its entry tells");
+                    block.references = 0;
+                }
+                None => tracing::error!(pool = self.context.pool.name, ?bp, "not the block of its entry, and stays"),
+            }
+        }
+        let mut freed = Vec::new();
+        for (which, block) in blocks.iter_mut().enumerate().filter(|(_, block)| !block.is_none()) {
+            if which == EXTRA || block.references == 0 {
+                freed.push(key.pointer(block));
+                *block = Block::NONE;
+            }
+        }
+        let references = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block.references));
+        let class_now = if references > 1 { DUPLICATE } else { UNIQUE };
+        if references == 0 || class_now != class {
+            self.edit(class, |editor| editor.remove_u64_key(&key.words()))?;
+        }
+        if references > 0 {
+            self.make(class_now)?;
+            self.edit(class_now, |editor| editor.set_u64_key(&key.words(), &Value::of_bytes(&pack(&blocks))))?;
+            self.count(class_now, key, &blocks, u64::wrapping_add);
+        }
+        Ok(freed)
+    }
+
+    /// The table that has an entry, and its blocks.
+    fn find(&self, key: &Key) -> Result<Option<(usize, [Block; BLOCKS])>> {
+        for class in (0..CLASSES.len()).filter(|&class| self.tables[class].is_some()) {
+            if let Some(value) = self.edit(class, |editor| editor.lookup_u64_key(&key.words()))? {
+                return Ok(Some((class, unpack(value.bytes())?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Does something with a table that is there.
+    fn edit<T>(&self, class: usize, work: impl FnOnce(&Editor<'_>) -> Result<T>) -> Result<T> {
+        let table = self.tables[class].as_ref().expect("the table was found or made");
+        let object = self.context.change.mos.object(table.object)?;
+        work(&Editor::new(&object.changing(self.context.change.tx)))
+    }
+
+    /// Makes a table if it is not there.
+    fn make(&mut self, class: usize) -> Result<()> {
+        if self.tables[class].is_some() {
+            return Ok(());
+        }
+        let change = &self.context.change;
+        let object = change.mos.allocate(change.tx, Dnode::new(TABLE, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1))?;
+        let is_hash = if self.checksum.is_dedup_strong() { Header::FLAG_PRE_HASHED_KEY } else { 0 };
+        let flags = Header::FLAG_HASH64 | Header::FLAG_UINT64_KEY | is_hash;
+        Editor::create(&object.changing(change.tx), flags, 0, change.env.random())?;
+        change.add(DIRECTORY, &self.name(class), object.id())?;
+        self.tables[class] = Some(Table { object: object.id(), sums: vec![0; BUCKETS * SUMS] });
+        Ok(())
+    }
+
+    /// Adds an entry to the sums of its table, or takes it off.
+    fn count(&mut self, class: usize, key: &Key, blocks: &[Block; BLOCKS], with: fn(u64, u64) -> u64) {
+        let tree = &self.context.pool.tree;
+        let mut sums = [0u64; SUMS];
+        for block in blocks.iter().filter(|block| !block.is_none()) {
+            let deflated = |dva: &format::blkptr::Dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize());
+            let one = [1, key.lsize(), key.psize(), key.dvas(block).map(deflated).fold(0, u64::wrapping_add)];
+            for (i, number) in one.into_iter().enumerate() {
+                sums[i] = sums[i].wrapping_add(number);
+                sums[one.len() + i] = sums[one.len() + i].wrapping_add(number.wrapping_mul(block.references));
+            }
+        }
+        let Some(bucket) = sums[SUMS / 2].checked_ilog2() else { return };
+        let table = self.tables[class].as_mut().expect("the table was found or made");
+        let of_bucket = &mut table.sums[bucket as usize * SUMS..][..SUMS];
+        of_bucket.iter_mut().zip(sums).for_each(|(sum, number)| *sum = with(*sum, number));
+    }
+
+    /// Writes the sums down; tables that are all empty go.
+    fn finish(self) -> Result<()> {
+        let change = &self.context.change;
+        let statistics = change.in_directory(STATISTICS)?;
+        let mut entries = 0;
+        for class in (0..CLASSES.len()).filter(|&class| self.tables[class].is_some()) {
+            entries += self.edit(class, |editor| editor.len())?;
+        }
+        for (class, table) in self.tables.iter().enumerate() {
+            let Some(table) = table else { continue };
+            let name = self.name(class);
+            if entries > 0 {
+                change.set(statistics, &name, &Value::new(8, &table.sums))?;
+            } else {
+                change.remove(DIRECTORY, &name)?;
+                change.remove(statistics, &name)?;
+                change.free_object(table.object)?;
+            }
+        }
+        Ok(())
+    }
+}

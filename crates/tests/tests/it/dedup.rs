@@ -1,0 +1,170 @@
+//! Frees in a pool with dedup tables of OpenZFS: the tables tell what there is, and no block leaks.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use base::Env;
+use device::{Device, FileDevice, OpenMode};
+use dmu::traverse::Visit;
+use format::blkptr::BlkPtr;
+use pool::check::{BlockKind, Observer, Options, Verify};
+use pool::{DedupSums, LivePool, PoolState};
+use testkit::corpus;
+use testkit::workload::{candidate, options};
+use zpl::Zpl;
+
+const POOL: &str = "t_dedup";
+
+fn import(dir: &Path) -> Arc<LivePool> {
+    let path = dir.join("vda.img");
+    let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
+    let devices: Vec<Arc<dyn Device>> = vec![Arc::new(device)];
+    LivePool::import(&Env::real(), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap()
+}
+
+fn open(pool: &LivePool, name: &str) -> Zpl {
+    let id = pool.view().dsl().find(name).unwrap().id;
+    Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None).unwrap()
+}
+
+fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
+    let mut names = Vec::new();
+    zpl.readdir(dir, 0, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.ino));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    names.retain(|(name, _)| name != b"." && name != b"..");
+    names
+}
+
+/// Removes all that is in a directory.
+fn empty(zpl: &Zpl, dir: u64) {
+    for (name, ino) in names_in(zpl, dir) {
+        let gone = match zpl.stat(ino).unwrap().kind {
+            zpl::FileKind::Directory => {
+                empty(zpl, ino);
+                Some(zpl.rmdir(dir, &name).unwrap())
+            }
+            _ => zpl.unlink(dir, &name).unwrap(),
+        };
+        gone.into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+    }
+}
+
+/// The deduplicated blocks that a walk finds: a pointer, and how many there are of it.
+#[derive(Default)]
+struct Found(HashMap<[u64; 2], (Option<BlkPtr>, u64)>);
+
+impl Observer for Found {
+    fn block(&mut self, visit: &Visit<'_>, _kind: BlockKind) {
+        if visit.bp.is_dedup() {
+            let (bp, count) = self.0.entry(visit.bp.dvas()[0].words()).or_default();
+            (*bp, *count) = (Some(*visit.bp), *count + 1);
+        }
+    }
+}
+
+/// The tables are what a walk through the pool finds, and all that is allocated is some block's. The number of pointers
+/// to deduplicated blocks.
+fn check(pool: &LivePool, dir: &Path) -> u64 {
+    pool.sync().unwrap();
+    pool.sync().unwrap();
+    let view = pool.view();
+    let mut found = Found::default();
+    let report = view.check(Options { verify: Verify::All, space: true }, &mut found).unwrap();
+    assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
+    assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
+    let mut expect = vec![DedupSums::default(); pool::DEDUP_BUCKETS];
+    for (bp, count) in found.0.values() {
+        let (bp, sums) = (bp.unwrap(), &mut expect[count.ilog2() as usize]);
+        let dsize: u64 = bp.copies().map(|dva| pool.tree().deflate(dva.vdev(), dva.asize()).unwrap()).sum();
+        sums.blocks += 1;
+        sums.lsize_bytes += bp.lsize();
+        sums.psize_bytes += bp.psize();
+        sums.dsize_bytes += dsize;
+        sums.ref_blocks += count;
+        sums.ref_lsize_bytes += bp.lsize() * count;
+        sums.ref_psize_bytes += bp.psize() * count;
+        sums.ref_dsize_bytes += dsize * count;
+    }
+    let dedup = view.dedup().unwrap();
+    assert_eq!(dedup.entries, found.0.len() as u64);
+    if dedup.histogram != expect {
+        let rows = dedup.histogram.iter().zip(&expect).filter(|(is, should)| is != should);
+        rows.for_each(|(is, should)| eprintln!("is     {is:?}\nshould {should:?}"));
+        panic!("the sums of the tables are wrong in {}", dir.display());
+    }
+    dedup.total().ref_blocks
+}
+
+/// zdb agrees, if it is there.
+fn judge(dir: &Path) {
+    for args in [&["-bcc"][..], &["-DD"]] {
+        let zdb = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).arg(POOL).output();
+        let Ok(output) = zdb else { return eprintln!("SKIPPED: there is no zdb") };
+        let text = [output.stdout, output.stderr].map(|raw| String::from_utf8_lossy(&raw).into_owned()).concat();
+        assert!(output.status.success(), "{args:?}: {text}");
+        assert!(args[0] != "-bcc" || text.contains("No leaks"), "{text}");
+    }
+}
+
+#[test]
+fn the_tables_follow_what_is_freed() {
+    let dir = tempfile::tempdir().unwrap();
+    corpus::case("dedup").extract(dir.path()).unwrap();
+    let pool = import(dir.path());
+    pool.start();
+    let begin = check(&pool, dir.path());
+    assert!(begin > 50, "{begin} pointers");
+
+    // files go
+    let zpl = open(&pool, "t_dedup/sha256");
+    let copy1 = zpl.resolve(b"/copy1").unwrap();
+    empty(&zpl, copy1);
+    let after_rm = check(&pool, dir.path());
+    assert!(after_rm < begin - 5, "{after_rm} of {begin} pointers are left");
+    let used = pool.view().dedup().unwrap().total().blocks;
+
+    // files are written over, and cut off
+    let zpl = open(&pool, "t_dedup/sha512-verify");
+    let copy1 = zpl.resolve(b"/copy1").unwrap();
+    for (i, (_, ino)) in names_in(&zpl, copy1).into_iter().enumerate() {
+        let stat = zpl.stat(ino).unwrap();
+        if stat.kind == zpl::FileKind::File && stat.size > 1000 {
+            let file = zpl.open_file(ino).unwrap();
+            match i % 2 {
+                0 => drop(file.write(500, b"other bytes").unwrap()),
+                _ => file.allocate(zpl::Allocate::PunchHole, 0, stat.size).unwrap(),
+            }
+        }
+    }
+    let after_write = check(&pool, dir.path());
+    assert!(after_write < after_rm, "{after_write}");
+
+    // a file system goes, in groups of their own
+    pool.destroy_dataset("t_dedup/skein").unwrap();
+    let after_destroy = check(&pool, dir.path());
+    assert!(after_destroy < after_write, "{after_destroy}");
+    assert!(pool.view().dedup().unwrap().total().blocks < used, "blocks without pointers are freed");
+    pool.close(PoolState::Exported).unwrap();
+    drop((zpl, pool));
+    judge(dir.path());
+
+    // the last pointers go, and the tables with them
+    let pool = import(dir.path());
+    for name in ["sha256", "sha512-verify"] {
+        let zpl = open(&pool, &format!("t_dedup/{name}"));
+        empty(&zpl, zpl.root());
+    }
+    assert_eq!(check(&pool, dir.path()), 0);
+    let names: Vec<String> =
+        pool::object_directory(pool.view().mos()).unwrap().entries().unwrap().iter().map(|e| e.name.to_string()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("DDT-sha")), "{names:?}");
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+}

@@ -1,0 +1,80 @@
+//! Mending: the right bytes of an extent are written to every leaf that has others.
+//!
+//! Parity is mended with the data. A leaf that is known to have missed the block's birth is left alone: what it lacks
+//! is more than one block, and is for a resilver. Nobody is charged with an error that a reader was told of.
+//!
+//! The caller sees to it that the block is still in use, and stays so until this is done: otherwise another may have
+//! its place.
+
+use std::sync::atomic::Ordering;
+
+use base::{AlignedBuf, Result};
+use device::meter::Purpose;
+
+use super::{Copy, Source, search};
+use crate::health::Stats;
+use crate::locate::Choice;
+use crate::read::Extent;
+use crate::tree::Tree;
+
+impl Tree {
+    /// Reads `extent` in every way that there is until `good` says that the bytes are right, and writes them to all
+    /// leaves that have others, or fail to read theirs. How many bytes were written; they last with the next
+    /// [`Tree::flush`].
+    ///
+    /// Errors: as from [`Tree::read_verified`]. A leaf that fails to write has the error counted.
+    pub fn heal(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+        let wanted = extent.size as usize;
+        let size = self.padded_size(&extent, wanted)?;
+        let mut sources = self.sources(&extent, size)?;
+        let mut block = AlignedBuf::zeroed(size);
+        search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]))?;
+        // what fills up the last sector has no checksum
+        block[wanted..].fill(0);
+        self.count_block(&extent, Stats::count_read);
+        self.mend(&extent, &mut sources, &block)
+    }
+
+    /// Writes `right` to all leaves that have other bytes in `extent`, none of which is right there. How many bytes.
+    pub fn write_over(&self, extent: Extent, right: &[u8]) -> Result<u64> {
+        let size = self.padded_size(&extent, right.len())?;
+        let mut block = AlignedBuf::zeroed(size);
+        block[..right.len()].copy_from_slice(right);
+        self.mend(&extent, &mut self.sources(&extent, size)?, &block)
+    }
+
+    fn mend(&self, extent: &Extent, sources: &mut [Source], block: &[u8]) -> Result<u64> {
+        let sector = 1usize << self.top(extent.top)?.ashift();
+        let mut wounds: Vec<(Choice, AlignedBuf)> = Vec::new();
+        for source in sources {
+            source.load_all(self);
+            source.compare(&block[source.range()], &mut |copy: &Copy, right| {
+                if copy.is_wounded(right) {
+                    let mut bytes = AlignedBuf::zeroed(right.len().next_multiple_of(sector));
+                    bytes[..right.len()].copy_from_slice(right);
+                    wounds.push((copy.from, bytes));
+                }
+            });
+        }
+        let mut writes: Vec<_> = wounds
+            .iter()
+            .map(|(from, bytes)| self.write_of(from.leaf, from.offset, bytes, Purpose::AsyncWrite))
+            .collect();
+        device::write_batch(&mut writes);
+        let results: Vec<Result<()>> = writes.into_iter().map(|write| write.result).collect();
+        let mut healed = 0;
+        for ((from, bytes), result) in wounds.iter().zip(results) {
+            let leaf = self.vdev(from.leaf);
+            match result {
+                Ok(()) => {
+                    tracing::info!(vdev = leaf.name(), offset = from.offset, bytes = bytes.len(), "mended");
+                    leaf.note_written(0..0);
+                    leaf.stats().healed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                    healed += bytes.len() as u64;
+                }
+                Err(error) => leaf.charge_write(&error),
+            }
+        }
+        Ok(healed)
+    }
+}
