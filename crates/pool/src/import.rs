@@ -376,7 +376,7 @@ fn check_devices(tree: &Tree) -> Result<()> {
 
 /// What could not be read of a pool that lacks devices may be on those, and nowhere else: a device that was away and
 /// came back lacks what was written meanwhile.
-fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
+pub(crate) fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
     let is_gone = |leaf: &&vdev::Vdev| leaf.is_leaf() && !tree.is_some_and(|t| t.health(leaf.id()).is_readable());
     let gone: Vec<&str> = tree.into_iter().flat_map(Tree::iter).filter(is_gone).map(vdev::Vdev::name).collect();
     if gone.is_empty() || !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt) {

@@ -9,14 +9,13 @@
 //! another's.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use base::{Bookmark, Error, Kind, Result};
+use base::{Bookmark, Error, Kind, Mutex, MutexGuard, Result};
 use format::blkptr::BlkPtr;
 
+use crate::Zio;
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent};
 use crate::read::{check_shape, extent};
-use crate::Zio;
 
 /// Blocks of each kind that are kept in mind. What is more is found again by the next reader.
 const BLOCKS_MAX: usize = 50_000;
@@ -74,7 +73,7 @@ impl Damage {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

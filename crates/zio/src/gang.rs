@@ -59,8 +59,7 @@ impl Zio {
     fn gang_members_noting(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<Vec<BlkPtr>> {
         let mut header = AlignedBuf::zeroed(HEADER_SIZE);
         let good = &mut |bytes: &[u8]| self.is_good_header(bp, bytes);
-        let is_wounded = self.tree().read_verified(header_extent(bp, dva), &mut header, good)?;
-        wounded.set(wounded.get() | is_wounded);
+        self.read_noting(header_extent(bp, dva), &mut header, good, wounded)?;
         self.members_in(bp, &header)
     }
 

@@ -168,12 +168,14 @@ impl Zio {
             self.tree.read_batch(&extents, &mut bufs)
         };
         let work: Vec<_> = pending.into_iter().zip(first_choice).collect();
-        for (index, result) in self.env.map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok()))) {
+        for (index, result) in
+            self.env.map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok())))
+        {
             results[index] = Some(result.and_then(|physical| self.decode(&requests[index], physical)));
         }
         let finished = requests.iter().zip(results).map(|(request, result)| {
-            let result =
-                result.unwrap_or_else(|| self.recover_noting(request).and_then(|physical| self.decode(request, physical)));
+            let result = result
+                .unwrap_or_else(|| self.recover_noting(request).and_then(|physical| self.decode(request, physical)));
             result.at_block(request.bookmark)
         });
         finished.collect()
@@ -254,11 +256,23 @@ impl Zio {
                 return self.read_gang(bp, dva, wounded);
             }
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-            let read = self.tree.read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes));
-            let is_wrong = |error: &Error| matches!(error.kind(), Kind::Checksum | Kind::Io);
-            wounded.set(wounded.get() | read.as_ref().map_or_else(is_wrong, |is_wounded| *is_wounded));
-            read.map(|_| buf)
+            self.read_noting(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes), wounded)?;
+            Ok(buf)
         })
+    }
+
+    /// Reads an extent by all means, and notes if some leaf has other bytes.
+    pub(crate) fn read_noting(
+        &self,
+        extent: Extent,
+        buf: &mut [u8],
+        good: &mut dyn FnMut(&[u8]) -> bool,
+        wounded: &Cell<bool>,
+    ) -> Result<()> {
+        let read = self.tree.read_verified(extent, buf, good);
+        let is_wrong = |error: &Error| matches!(error.kind(), Kind::Checksum | Kind::Io);
+        wounded.set(wounded.get() | read.as_ref().map_or_else(is_wrong, |is_wounded| *is_wounded));
+        read.map(drop)
     }
 
     /// A block that may rightly not be there, as the one behind the last of a log.

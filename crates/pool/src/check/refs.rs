@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn the_last_pointer_is_the_owner() {
         let mut refs = Refs::default();
-        let block = ddt::Block { dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 3, birth: 9 };
+        let block =
+            ddt::Block { dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 3, birth: 9 };
         let mut raw = ddt::Key::from_words([1, 2, 3, 4, 7 << 16 | 7]).pointer(&block).raw().to_vec();
         raw[55] |= 0x40;
         let bp = BlkPtr::parse(&raw).unwrap();

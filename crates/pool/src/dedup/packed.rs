@@ -72,7 +72,8 @@ mod tests {
             let mut words = [0u64; 32];
             words[8..16].copy_from_slice(&[3 << 32 | 8, 77, 0, 0, 0, 0, 5, 9]);
             let four = unpack(&stored(endian, &words)).unwrap();
-            let one = Block { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
+            let one =
+                Block { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
             assert_eq!(four, [Block::NONE, one, Block::NONE, Block::NONE]);
             assert_eq!(unpack(&stored(endian, &words[8..17])).unwrap(), four);
             assert_eq!(unpack(&pack(&four)).unwrap(), four);

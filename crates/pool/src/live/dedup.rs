@@ -14,10 +14,9 @@
 //! does. A block that is in no table stays allocated: nobody knows how many pointers refer to it.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
-use base::{Error, Kind, Result};
+use base::{Error, Kind, Mutex, Result};
 use codec::checksum::Checksum;
 use dmu::zap::{Editor, Value, Zap};
 use format::blkptr::BlkPtr;
@@ -27,8 +26,8 @@ use format::object_type::ObjectType;
 use format::zap::Header;
 use zio::RefTable;
 
+use super::SyncContext;
 use super::create::DIRECTORY;
-use super::{SyncContext, lock};
 use crate::dedup::packed::{pack, unpack};
 use crate::dedup::{BUCKETS, STATISTICS};
 
@@ -65,7 +64,7 @@ impl RefTable for DedupFrees {
         if !bp.is_dedup() {
             return false;
         }
-        let releases = &mut *lock(&self.0);
+        let releases = &mut *self.0.lock();
         let key = (bp.checksum_kind(), Key::of(bp));
         if releases.by_entry.len() >= ENTRIES_MAX && !releases.by_entry.contains_key(&key) {
             releases.put_off.push(*bp);
@@ -84,14 +83,14 @@ impl RefTable for DedupFrees {
 impl DedupFrees {
     /// How many pointers that were put off the group has room for.
     pub(super) fn room(&self) -> u64 {
-        (ENTRIES_MAX.saturating_sub(lock(&self.0).by_entry.len()) as u64).max(PUT_OFF_MIN)
+        (ENTRIES_MAX.saturating_sub(self.0.lock().by_entry.len()) as u64).max(PUT_OFF_MIN)
     }
 }
 
 impl SyncContext<'_> {
     /// Takes what the group has released out of the tables, and frees the blocks that nobody refers to any more.
     pub(super) fn free_deduplicated(&self) -> Result<()> {
-        let Releases { by_entry, put_off } = std::mem::take(&mut *lock(&self.pool.dedup_frees.0));
+        let Releases { by_entry, put_off } = std::mem::take(&mut *self.pool.dedup_frees.0.lock());
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
         for ((kind, key), released) in by_entry {

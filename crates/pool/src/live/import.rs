@@ -17,6 +17,7 @@ use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
+use crate::import::blame_missing;
 use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
 
 /// Features, by name, that may be in use in a pool that Cenote writes to.
@@ -79,7 +80,9 @@ impl LivePool {
         watched.map_or(Ok(()), |watched| candidate.claim(env, &watched))?;
         let pool = Pool::open(env, candidate, options)?;
         let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
-        LivePool::of(env, pool, name, host, options).in_pool(&candidate.name)
+        let tree = pool.tree().clone();
+        let live = LivePool::of(env, pool, name, host, options);
+        live.map_err(|error| blame_missing(error, Some(&tree))).in_pool(&candidate.name)
     }
 
     /// `name` is what its labels call it.

@@ -206,7 +206,7 @@ impl LivePool {
         Err(Error::new(Kind::Io, format!("group {txg} does not converge")))
     }
 
-    /// Frees what the last group put off.
+    /// Frees what earlier groups put off, as much as this one has room for.
     fn free_put_off(&self, change: &Change<'_>) -> Result<()> {
         let list = self.put_off_list(change);
         // a new pool has none yet

@@ -6,13 +6,16 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use base::Env;
+use base::{AlignedBuf, Env};
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
 use pool::check::{BlockKind, Observer, Options, Verify};
-use pool::{DedupSums, LivePool, PoolState};
+use pool::{DedupSums, LivePool, Pool, PoolState};
 use testkit::corpus;
+use testkit::recording::{Loss, Recording};
+use testkit::rng::Rng;
+use testkit::sparse::SparseDevice;
 use testkit::workload::{candidate, options};
 use zpl::Zpl;
 
@@ -21,8 +24,11 @@ const POOL: &str = "t_dedup";
 fn import(dir: &Path) -> Arc<LivePool> {
     let path = dir.join("vda.img");
     let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
-    let devices: Vec<Arc<dyn Device>> = vec![Arc::new(device)];
-    LivePool::import(&Env::real(), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap()
+    import_device(Arc::new(device))
+}
+
+fn import_device(device: Arc<dyn Device>) -> Arc<LivePool> {
+    LivePool::import(&Env::real(), &candidate(&[device]).unwrap(), &options(), (7, "here".into())).unwrap()
 }
 
 fn open(pool: &LivePool, name: &str) -> Zpl {
@@ -70,10 +76,13 @@ impl Observer for Found {
 
 /// The tables are what a walk through the pool finds, and all that is allocated is some block's. The number of pointers
 /// to deduplicated blocks.
-fn check(pool: &LivePool, dir: &Path) -> u64 {
+fn check(pool: &LivePool) -> u64 {
     pool.sync().unwrap();
     pool.sync().unwrap();
-    let view = pool.view();
+    check_view(&pool.view())
+}
+
+fn check_view(view: &Pool) -> u64 {
     let mut found = Found::default();
     let report = view.check(Options { verify: Verify::All, space: true }, &mut found).unwrap();
     assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
@@ -81,7 +90,7 @@ fn check(pool: &LivePool, dir: &Path) -> u64 {
     let mut expect = vec![DedupSums::default(); pool::DEDUP_BUCKETS];
     for (bp, count) in found.0.values() {
         let (bp, sums) = (bp.unwrap(), &mut expect[count.ilog2() as usize]);
-        let dsize: u64 = bp.copies().map(|dva| pool.tree().deflate(dva.vdev(), dva.asize()).unwrap()).sum();
+        let dsize: u64 = bp.copies().map(|dva| view.tree().deflate(dva.vdev(), dva.asize()).unwrap()).sum();
         sums.blocks += 1;
         sums.lsize_bytes += bp.lsize();
         sums.psize_bytes += bp.psize();
@@ -96,7 +105,7 @@ fn check(pool: &LivePool, dir: &Path) -> u64 {
     if dedup.histogram != expect {
         let rows = dedup.histogram.iter().zip(&expect).filter(|(is, should)| is != should);
         rows.for_each(|(is, should)| eprintln!("is     {is:?}\nshould {should:?}"));
-        panic!("the sums of the tables are wrong in {}", dir.display());
+        panic!("the sums of the tables are wrong");
     }
     dedup.total().ref_blocks
 }
@@ -118,14 +127,14 @@ fn the_tables_follow_what_is_freed() {
     corpus::case("dedup").extract(dir.path()).unwrap();
     let pool = import(dir.path());
     pool.start();
-    let begin = check(&pool, dir.path());
+    let begin = check(&pool);
     assert!(begin > 50, "{begin} pointers");
 
     // files go
     let zpl = open(&pool, "t_dedup/sha256");
     let copy1 = zpl.resolve(b"/copy1").unwrap();
     empty(&zpl, copy1);
-    let after_rm = check(&pool, dir.path());
+    let after_rm = check(&pool);
     assert!(after_rm < begin - 5, "{after_rm} of {begin} pointers are left");
     let used = pool.view().dedup().unwrap().total().blocks;
 
@@ -142,12 +151,12 @@ fn the_tables_follow_what_is_freed() {
             }
         }
     }
-    let after_write = check(&pool, dir.path());
+    let after_write = check(&pool);
     assert!(after_write < after_rm, "{after_write}");
 
     // a file system goes, in groups of their own
     pool.destroy_dataset("t_dedup/skein").unwrap();
-    let after_destroy = check(&pool, dir.path());
+    let after_destroy = check(&pool);
     assert!(after_destroy < after_write, "{after_destroy}");
     assert!(pool.view().dedup().unwrap().total().blocks < used, "blocks without pointers are freed");
     pool.close(PoolState::Exported).unwrap();
@@ -160,11 +169,59 @@ fn the_tables_follow_what_is_freed() {
         let zpl = open(&pool, &format!("t_dedup/{name}"));
         empty(&zpl, zpl.root());
     }
-    assert_eq!(check(&pool, dir.path()), 0);
-    let names: Vec<String> =
-        pool::object_directory(pool.view().mos()).unwrap().entries().unwrap().iter().map(|e| e.name.to_string()).collect();
+    assert_eq!(check(&pool), 0);
+    let names: Vec<String> = pool::object_directory(pool.view().mos())
+        .unwrap()
+        .entries()
+        .unwrap()
+        .iter()
+        .map(|e| e.name.to_string())
+        .collect();
     assert!(!names.iter().any(|name| name.starts_with("DDT-sha")), "{names:?}");
     pool.close(PoolState::Exported).unwrap();
     drop(pool);
     judge(dir.path());
+}
+
+/// Whenever the power is cut, the tables are what the pool has.
+#[test]
+fn a_power_cut_between_frees() {
+    let image = &corpus::case("dedup").load()[0];
+    let base = SparseDevice::new("disk", image.size());
+    let (mut chunk, bytes) = (AlignedBuf::zeroed(1 << 20), image.size());
+    for at in (0..bytes).step_by(chunk.len()) {
+        image.read_at(at, &mut chunk).unwrap();
+        if chunk.iter().any(|&byte| byte != 0) {
+            base.write_at(at, &chunk).unwrap();
+        }
+    }
+    let recording = Recording::new(vec![base]);
+    let pool = import_device(recording.devices()[0].clone());
+    let begin = recording.len();
+    let pointers = check(&pool);
+    for name in ["sha256", "skein", "sha512-verify"] {
+        let zpl = open(&pool, &format!("t_dedup/{name}"));
+        for (name, ino) in names_in(&zpl, zpl.root()) {
+            if zpl.stat(ino).unwrap().kind == zpl::FileKind::Directory {
+                empty(&zpl, ino);
+                zpl.reclaim(zpl.rmdir(zpl.root(), &name).unwrap()).unwrap();
+                pool.sync().unwrap();
+            }
+        }
+    }
+    let end = recording.len();
+    drop(pool);
+    let (mut rng, mut left) = (Rng::new(11), std::collections::BTreeSet::new());
+    for _ in 0..12 {
+        let at = begin + rng.below((end - begin) as u64) as usize;
+        let device: Arc<dyn Device> = Arc::new(recording.cut(at, &mut rng, Loss::Some).remove(0));
+        let found = candidate(&[device.clone()]).unwrap();
+        left.insert(check_view(&Pool::open(&Env::real(), &found, &options()).unwrap()));
+        // and it goes on from there
+        let pool = import_device(device);
+        let zpl = open(&pool, "t_dedup/skein");
+        empty(&zpl, zpl.root());
+        assert!(check(&pool) <= pointers);
+    }
+    assert!(left.len() > 2 && left.first() < Some(&pointers), "{left:?} of {pointers} pointers were left");
 }
