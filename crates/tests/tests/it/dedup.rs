@@ -215,7 +215,7 @@ fn a_power_cut_between_frees() {
     for _ in 0..12 {
         let at = begin + rng.below((end - begin) as u64) as usize;
         let device: Arc<dyn Device> = Arc::new(recording.cut(at, &mut rng, Loss::Some).remove(0));
-        let found = candidate(&[device.clone()]).unwrap();
+        let found = candidate(std::slice::from_ref(&device)).unwrap();
         left.insert(check_view(&Pool::open(&Env::real(), &found, &options()).unwrap()));
         // and it goes on from there
         let pool = import_device(device);
