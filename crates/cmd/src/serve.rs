@@ -12,13 +12,15 @@
 //! - [`kstat`]: counters as files.
 //! - [`cachefile`]: what property `cachefile` asks for.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
-//!   happens at mountpoints, so that a process that is killed never waits for itself.
+//!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
+//!   up.
 //!
 //! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
 //! order: everything is unmounted first.
 
 pub mod cachefile;
 pub mod client;
+mod confine;
 pub mod daemon;
 pub mod kstat;
 pub mod leftovers;
@@ -38,7 +40,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
-use fuse::Unmount;
+use fuse::{Helper, Unmount};
 use nix::sys::signal::{SigSet, Signal};
 
 use crate::output;
@@ -81,21 +83,21 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Ok(_) => return wrong("one pool must be named"),
         Err(Stop::Usage(text) | Stop::Failed(text)) => return wrong(&text),
     };
-    be(args.notify, |notify, signals| {
+    be(args.notify, |ready| {
         let env = environment();
-        let Some(acquired) = acquire::acquire(&env, &args, notify)? else {
-            return notify.ready().map_err(|e| e.to_string());
+        let Some(acquired) = acquire::acquire(&env, &args, &ready.notify)? else {
+            return ready.notify.ready().map_err(|e| e.to_string());
         };
         let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
         let bounds = Bounds::new(args.altroot(), acquired.is_own, args.mount_options.as_deref());
         let places = Places { bounds, cachefile: args.cachefile_property() };
-        serve(env, acquired.pool, acquired.locks, &places, &mounts, notify, signals)
+        serve(env, acquired.pool, acquired.locks, &places, &mounts, ready)
     })
 }
 
 /// Makes the pool that is described on standard input, and is its process.
 fn run_create(is_started: bool) -> ExitCode {
-    be(is_started, |notify, signals| {
+    be(is_started, |ready| {
         let wish: Wish = serde_json::from_reader(std::io::stdin().lock().take(WISH_BYTES_MAX))
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
         let env = environment();
@@ -105,7 +107,7 @@ fn run_create(is_started: bool) -> ExitCode {
         // nobody else has put anything there
         let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(wish.altroot.as_deref(), true, None) };
         let places = Places { bounds, cachefile };
-        serve(env, pool, locks, &places, &mounts, notify, signals)
+        serve(env, pool, locks, &places, &mounts, ready)
     })
 }
 
@@ -132,8 +134,16 @@ fn environment() -> Env {
 /// Longest description of a new pool, in bytes.
 const WISH_BYTES_MAX: u64 = 16 << 20;
 
+/// What makes a process ready to be a pool's.
+struct Ready {
+    notify: Notify,
+    /// Those that end it in order; they are blocked.
+    signals: SigSet,
+    helper: Helper,
+}
+
 /// Runs `main` in a process that is ready for it.
-fn be(is_started: bool, main: impl FnOnce(&Notify, SigSet) -> Result<(), String>) -> ExitCode {
+fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> ExitCode {
     let notify = Notify::new(is_started);
     notify.detach();
     start_logging();
@@ -142,7 +152,10 @@ fn be(is_started: bool, main: impl FnOnce(&Notify, SigSet) -> Result<(), String>
     if let Err(e) = signals.thread_block() {
         tracing::warn!("signals end the process at once: {e}");
     }
-    match main(&notify, signals) {
+    // before any other thread is there
+    let helper = mount_helper::started().map_err(|e| e.to_string());
+    let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
+    match confined.and_then(|helper| main(&Ready { notify, signals, helper })) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -190,16 +203,16 @@ fn serve(
     locks: Locks,
     places: &Places<'_>,
     mounts: &Mounting<'_>,
-    notify: &Notify,
-    signals: SigSet,
+    ready: &Ready,
 ) -> Result<(), String> {
+    let Ready { notify, signals, helper } = ready;
     let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
-    leftovers::clear_mounts(&name).map_err(failed)?;
+    leftovers::clear_mounts(helper, &name).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
     let session = Session {
@@ -210,7 +223,7 @@ fn serve(
     };
     let pid = std::process::id();
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
-    let served = Arc::new(Served::new(env, pool, locks, session, end.clone()));
+    let served = Arc::new(Served::new(env, pool, locks, session, helper.clone(), end.clone()));
     if let Some(file) = places.cachefile
         && let Err(e) = served.set_cachefile(file)
     {
@@ -219,7 +232,7 @@ fn serve(
     if mounts.is_wanted {
         mount_all(&served, mounts, notify);
     }
-    let answering = served.clone();
+    let (answering, signals) = (served.clone(), *signals);
     spawn("accept", move || server::listen(&listener, &answering, &hello))?;
     spawn("signals", move || {
         let waited = signals.wait();

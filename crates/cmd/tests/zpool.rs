@@ -3,6 +3,8 @@
 //!
 //! A transcript is compared as a whole; the folder of the test is written `DIR` in it.
 
+#[path = "zpool/confined.rs"]
+mod confined;
 #[path = "zpool/counters.rs"]
 mod counters;
 #[path = "zpool/exporter.rs"]

@@ -13,6 +13,9 @@
 //! the answer of another thread of its process cannot be killed, and the connection, which the dying
 //! process would close, stays open for as long as one of its threads lives: both would wait for ever.
 //!
+//! The pool's process may give up its right to start programs ([`Helper::started`]): then one helper, which
+//! never goes to any mountpoint, starts the others, and nothing but others like itself.
+//!
 //! Invariant: nobody but the pool's process has a connection open while it waits for another's answer: a
 //! helper has one only from mount(2) until it is sent.
 //!
@@ -35,6 +38,7 @@ use nix::sys::socket::{self, AddressFamily, ControlMessage, MsgFlags, SockFlag, 
 use nix::sys::time::TimeVal;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -50,15 +54,28 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 pub struct Helper(Arc<Inner>);
 
 struct Inner {
-    program: PathBuf,
-    args: Vec<OsString>,
+    origin: Origin,
     idle: Mutex<Option<Running>>,
+}
+
+/// Where helpers come from.
+enum Origin {
+    /// This process starts them.
+    Program(PathBuf, Vec<OsString>),
+    /// Another one does; the lock is held until the new one cannot be mistaken for a later one.
+    Process(Mutex<Running>),
 }
 
 /// A helper's process.
 struct Running {
-    process: Child,
+    process: Process,
     socket: OwnedFd,
+}
+
+enum Process {
+    Own(Child),
+    /// Another one's child, as a pidfd.
+    Elsewhere(OwnedFd),
 }
 
 /// A mounted file system that nobody serves yet.
@@ -74,16 +91,31 @@ pub(crate) struct Attached {
 enum Request {
     MakeFolders(MountOptions),
     RemoveFolders(MountOptions, usize),
-    ClearDead { point: OsString, subtype: String },
+    ClearDead {
+        point: OsString,
+        subtype: String,
+    },
     Attach(MountOptions),
-    SetFlags { point: OsString, options: MountOptions },
-    Detach { point: OsString, how: Unmount },
+    SetFlags {
+        point: OsString,
+        options: MountOptions,
+    },
+    Detach {
+        point: OsString,
+        how: Unmount,
+    },
+    /// Start another one like yourself.
+    Another,
 }
 
 #[derive(Serialize, Deserialize)]
 enum Answer {
     Done,
     Count(usize),
+    /// Its socket comes with it.
+    Started {
+        pid: i32,
+    },
     /// The connection comes with it.
     Attached {
         point: OsString,
@@ -101,7 +133,18 @@ impl Helper {
     /// `program` with `args` has to call [`help`] with its standard input.
     pub fn new(program: impl Into<PathBuf>, args: &[&str]) -> Helper {
         let args = args.iter().map(Into::into).collect();
-        Helper(Arc::new(Inner { program: program.into(), args, idle: Mutex::default() }))
+        Helper::from(Origin::Program(program.into(), args))
+    }
+
+    /// The same, for a process that will not be able to start programs any more. Errors: it cannot even now.
+    pub fn started(program: impl Into<PathBuf>, args: &[&str]) -> Result<Helper> {
+        let args: Vec<OsString> = args.iter().map(Into::into).collect();
+        let first = Running::start(&program.into(), &args)?;
+        Ok(Helper::from(Origin::Process(Mutex::new(first))))
+    }
+
+    fn from(origin: Origin) -> Helper {
+        Helper(Arc::new(Inner { origin, idle: Mutex::default() }))
     }
 
     /// Makes the mountpoint and the folders above it; returns how many were not there. Errors:
@@ -166,7 +209,7 @@ impl Helper {
         let ((answer, fd), running) = match asked.transpose()?.flatten() {
             Some(answered) => answered,
             None => {
-                let running = Running::start(&self.0)?;
+                let running = self.0.origin.start()?;
                 (running.ask(request, limit)?.ok_or_else(ended_early)?, running)
             }
         };
@@ -182,16 +225,32 @@ impl Helper {
     }
 }
 
+impl Origin {
+    fn start(&self) -> Result<Running> {
+        match self {
+            Origin::Program(program, args) => Running::start(program, args),
+            Origin::Process(first) => first.lock().another(),
+        }
+    }
+}
+
 impl Running {
-    fn start(inner: &Inner) -> Result<Running> {
-        let (socket, its) = socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-            .map_err(std::io::Error::from)?;
-        let mut command = Command::new(&inner.program);
-        // it must keep nobody waiting for the end of our output, nor stand in a mount
-        command.arg0("cenote").args(&inner.args).current_dir("/");
-        let process = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let process = process.map_err(|e| Error::new(Kind::Missing, "cannot start the mount helper").with_source(e))?;
-        Ok(Running { process, socket })
+    fn start(program: &Path, args: &[OsString]) -> Result<Running> {
+        let (process, socket) = spawn(program, args)?;
+        Ok(Running { process: Process::Own(process), socket })
+    }
+
+    /// Has it start another one.
+    fn another(&self) -> Result<Running> {
+        match self.ask(&Request::Another, None)?.ok_or_else(ended_early)? {
+            (Answer::Started { pid }, Some(socket)) => {
+                let pid = rustix::process::Pid::from_raw(pid).ok_or_else(makes_no_sense)?;
+                let process = pidfd_open(pid, PidfdFlags::empty()).map_err(std::io::Error::from)?;
+                Ok(Running { process: Process::Elsewhere(process), socket })
+            }
+            (Answer::Failed { errno, what, cause }, _) => Err(failure(errno, what, cause)),
+            _ => Err(makes_no_sense()),
+        }
     }
 
     /// Has it do it; `None` if it was killed before it looked at the request, so that another may be asked.
@@ -212,8 +271,17 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         // it is idle, or not wanted any more; it may be where not even this ends it at once
-        let killed = self.process.kill();
-        let id = Pid::from_raw(self.process.id().cast_signed());
+        let process = match &mut self.process {
+            Process::Own(process) => process,
+            Process::Elsewhere(process) => {
+                if let Err(errno) = pidfd_send_signal(&*process, Signal::KILL) {
+                    tracing::debug!("the mount helper: {errno}");
+                }
+                return;
+            }
+        };
+        let killed = process.kill();
+        let id = Pid::from_raw(process.id().cast_signed());
         let waiting = std::thread::Builder::new().name("reaper".to_owned()).spawn(move || waitpid(id, None));
         if let Err(error) = killed.and(waiting.map(drop)) {
             tracing::debug!("the mount helper: {error}");
@@ -225,8 +293,9 @@ impl Drop for Running {
 ///
 /// Errors: `socket` is none, or what comes from there makes no sense.
 pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
+    let mut children = Vec::new();
     while let Some((request, _)) = receive(socket)? {
-        let (answer, connection) = match answer(request) {
+        let (answer, connection) = match answer(request, &mut children) {
             Ok((answer, connection)) => (answer, connection),
             Err(error) => (Answer::failed(&error), None),
         };
@@ -240,7 +309,7 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
-fn answer(request: Request) -> Result<(Answer, Option<OwnedFd>)> {
+fn answer(request: Request, children: &mut Vec<Child>) -> Result<(Answer, Option<OwnedFd>)> {
     let answer = match request {
         Request::MakeFolders(options) => Answer::Count(point::make_folders(&options)?),
         Request::RemoveFolders(options, count) => {
@@ -267,8 +336,28 @@ fn answer(request: Request) -> Result<(Answer, Option<OwnedFd>)> {
             device::detach(Path::new(&point), how)?;
             Answer::Done
         }
+        Request::Another => {
+            children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));
+            let args: Vec<OsString> = std::env::args_os().skip(1).collect();
+            let (child, socket) = spawn(Path::new("/proc/self/exe"), &args)?;
+            let pid = child.id().cast_signed();
+            children.push(child);
+            return Ok((Answer::Started { pid }, Some(socket)));
+        }
     };
     Ok((answer, None))
+}
+
+/// Starts a helper's process; with it comes our end of its socket.
+fn spawn(program: &Path, args: &[OsString]) -> Result<(Child, OwnedFd)> {
+    let (socket, its) = socket::socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+        .map_err(std::io::Error::from)?;
+    let mut command = Command::new(program);
+    // it must keep nobody waiting for the end of our output, nor stand in a mount
+    command.arg0("cenote").args(args).current_dir("/");
+    let process = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let process = process.map_err(|e| Error::new(Kind::Missing, "cannot start the mount helper").with_source(e))?;
+    Ok((process, socket))
 }
 
 /// Takes away what was mounted for a process that is dead by now, if it is to be found; else the next

@@ -32,6 +32,7 @@ enum Notice {
 }
 
 /// Where a pool process tells how it goes.
+#[derive(Clone, Copy, Debug)]
 pub struct Notify {
     /// Whether somebody reads notices from standard output; otherwise a person does.
     is_piped: bool,

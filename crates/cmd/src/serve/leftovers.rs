@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use base::{Kind, Result};
+use fuse::Helper;
 
 use super::rundir::{RunDir, stem};
 use super::{client, mount_helper};
@@ -19,7 +20,7 @@ const CLAIM_PAUSE: Duration = Duration::from_millis(50);
 
 /// Clears away what is left of the pool `name`; returns whether that was all there was of it: it is not imported.
 pub fn clear(name: &str) -> Result<bool> {
-    let mounts = clear_mounts(name)?;
+    let mounts = clear_mounts(&mount_helper::new(), name)?;
     let Some(dir) = RunDir::find()? else { return Ok(mounts > 0) };
     let stem = stem(name);
     let was_killed = clear_socket(&dir, &stem)?;
@@ -31,7 +32,7 @@ pub fn clear_all() -> Result<()> {
     let Some(dir) = RunDir::find()? else { return Ok(()) };
     for stem in dir.sockets()? {
         if clear_socket(&dir, &stem)? {
-            clear_mounts(&stem)?;
+            clear_mounts(&mount_helper::new(), &stem)?;
         }
     }
     Ok(())
@@ -55,8 +56,8 @@ fn clear_socket(dir: &RunDir, stem: &str) -> Result<bool> {
 }
 
 /// Unmounts dead mounts of a pool, of which there may be a process that has none yet; returns how many these were.
-pub fn clear_mounts(pool: &str) -> Result<usize> {
+pub fn clear_mounts(helper: &Helper, pool: &str) -> Result<usize> {
     let is_of_pool =
         |source: &str| source.strip_prefix(pool).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    fuse::clear_dead_mounts(&mount_helper::new(), SUBTYPE, is_of_pool)
+    fuse::clear_dead_mounts(helper, SUBTYPE, is_of_pool)
 }

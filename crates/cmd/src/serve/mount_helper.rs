@@ -10,9 +10,17 @@ use nix::sys::signal::SigSet;
 
 use crate::output;
 
+const PROGRAM: &str = "/proc/self/exe";
+const ARGS: &[&str] = &["mount-helper"];
+
 /// Processes that help this one; none is started yet.
 pub fn new() -> Helper {
-    Helper::new("/proc/self/exe", &["mount-helper"])
+    Helper::new(PROGRAM, ARGS)
+}
+
+/// The same for one that will be confined. Errors: no process can be started.
+pub fn started() -> base::Result<Helper> {
+    Helper::started(PROGRAM, ARGS)
 }
 
 /// Is such a process. What ends the pool's process in order must not end this one before: it is needed to

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use fuse::Unmount;
+use fuse::{Helper, Unmount};
 use pool::{Off, Pool, PoolState};
 
 use super::cachefile;
@@ -49,12 +49,19 @@ pub enum End {
 
 impl Served {
     /// A pool that is open, with locks on its devices; `end` is told when it has been exported.
-    pub fn new(env: Env, pool: ServedPool, locks: Locks, session: gather::Session, end: mpsc::Sender<End>) -> Served {
+    pub fn new(
+        env: Env,
+        pool: ServedPool,
+        locks: Locks,
+        session: gather::Session,
+        helper: Helper,
+        end: mpsc::Sender<End>,
+    ) -> Served {
         Served {
             env,
             pool: Arc::new(pool),
             session,
-            mounts: Mounts::new(super::mount_helper::new()),
+            mounts: Mounts::new(helper),
             locks,
             report: Mutex::default(),
             cachefile: Mutex::default(),
