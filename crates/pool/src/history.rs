@@ -26,13 +26,16 @@ const RECORD_BYTES_MAX: u64 = 16 << 20;
 /// How much is read at a time.
 const READ_BYTES: u64 = 1 << 20;
 
+/// More bytes than any log was ever given.
+const END_MAX: u64 = 1 << 62;
+
 /// Where in the log something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
-    creation_end: u64,
-    physical_end: u64,
-    begin: u64,
-    end: u64,
+pub(crate) struct Bounds {
+    pub(crate) creation_end: u64,
+    pub(crate) physical_end: u64,
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
 }
 
 /// The records of a log, read as they are asked for, oldest first: first that of the pool's creation,
@@ -107,13 +110,15 @@ impl History {
 }
 
 impl Bounds {
-    fn parse(bonus: &[u8]) -> Result<Bounds> {
+    /// Reads the bonus buffer. Errors: `Corrupt` for bounds that no log has.
+    pub(crate) fn parse(bonus: &[u8]) -> Result<Bounds> {
         let mut r = Reader::new(bonus, base::Endian::Little);
         let bounds = Bounds { creation_end: r.u64()?, physical_end: r.u64()?, begin: r.u64()?, end: r.u64()? };
         let Bounds { creation_end, physical_end, begin, end } = bounds;
         let fits = physical_end <= LOG_BYTES_MAX
             && creation_end <= physical_end
             && begin <= end
+            && end <= END_MAX
             && end.saturating_sub(begin.max(creation_end)) <= physical_end - creation_end;
         match fits {
             true => Ok(bounds),
@@ -148,7 +153,13 @@ mod tests {
         assert_eq!(ranges([100, 1000, 100, 300]), [0..100, 100..300, 100..100]);
         assert_eq!(ranges([100, 1000, 1200, 2000]), [0..100, 300..1000, 100..200]);
         assert_eq!(ranges([0, 1000, 0, 0]), std::slice::from_ref(&(0..0)));
-        for bad in [[100, 50, 100, 300], [100, 1000, 300, 200], [100, 1000, 100, 2000], [100, 2 << 30, 100, 300]] {
+        for bad in [
+            [100, 50, 100, 300],
+            [100, 1000, 300, 200],
+            [100, 1000, 100, 2000],
+            [100, 2 << 30, 100, 300],
+            [9, 99, u64::MAX, u64::MAX],
+        ] {
             assert!(bounds(bad).is_err(), "{bad:?}");
         }
         assert!(Bounds::parse(&[0; 16]).is_err());

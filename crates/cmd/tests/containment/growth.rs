@@ -4,6 +4,8 @@ use std::fs;
 
 use format::zap::{Header, LeafMut, Position, Record, hash_name};
 
+use testkit::seal::{MOS, Place};
+
 use super::world::{World, object_of};
 
 /// Most memory of a pool's process, KiB: its caches, and a good deal more.
@@ -44,6 +46,40 @@ fn a_directory_does_not_grow_without_end() {
     world.done("zpool sync ev");
     // 2^13 pointers are 64 KiB
     assert!(fs::metadata(&dir).unwrap().len() < 1 << 20);
+    world.check();
+}
+
+/// A history that never ends, and lists of dead blocks with more pointers than there are.
+#[test]
+fn what_is_appended_to_has_an_end() {
+    let Some(world) = World::of("growth::what_is_appended_to_has_an_end") else { return };
+    world.create();
+    for (offset, word) in [(24, 1 << 61), (0, u64::MAX), (16, u64::MAX), (24, u64::MAX)] {
+        world.forge(|forge, pool, atlas| {
+            let directory = dmu::zap::Zap::open(pool.dsl().mos().object(1).unwrap()).unwrap();
+            let history = atlas.bonus_place(MOS, directory.require_u64("history").unwrap()).unwrap();
+            forge.put_u64(Place { at: history.at + offset, ..history }, word);
+        });
+        let imported = world.run("zpool import -f -d DIR/img -R DIR/in ev");
+        assert_eq!(imported.code, Some(0), "{}", imported.err);
+        // whether or not it can be told, it is done
+        world.run(&format!("zfs set a:b=c{offset} ev"));
+        assert_eq!(world.done("zfs get -Ho value a:b ev").trim(), format!("c{offset}"));
+        world.check();
+    }
+    fs::write(world.dir.join("in/ev/file"), vec![7; 1 << 20]).unwrap();
+    world.done("zpool sync ev");
+    world.forge(|forge, pool, atlas| {
+        let directory = dmu::zap::Zap::open(pool.dsl().mos().object(1).unwrap()).unwrap();
+        for name in ["free_bpobj", "sync_bplist"] {
+            let list = directory.u64(name).unwrap().and_then(|list| atlas.bonus_place(MOS, list));
+            list.into_iter().for_each(|list| forge.put_u64(list, 1 << 62));
+        }
+    });
+    for line in ["zpool import -f -d DIR/img -R DIR/in ev", "zfs set a:b=d ev", "zpool export -f ev"] {
+        let done = world.run(line);
+        assert!(!done.err.contains("bug of cenote"), "{line}: {}", done.err);
+    }
     world.check();
 }
 

@@ -1,12 +1,13 @@
 //! Writing the log of commands; see [`crate::History`] for its form.
 
-use base::{Error, Result};
+use base::{Endian, Result};
 use dmu::live::INDIRECT_SHIFT;
 use format::dnode::Dnode;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 
 use super::SyncContext;
+use crate::history::Bounds;
 
 const HISTORY: ObjectType = ObjectType(29);
 const OFFSETS: ObjectType = ObjectType(30);
@@ -40,14 +41,11 @@ impl SyncContext<'_> {
         bytes.extend(packed);
 
         let object = self.change.mos.object(id)?;
-        let bad = || Error::corrupt("history without offsets").at_block(object.bookmark(0, 0));
-        let (raw, _) = object.bonus().as_chunks();
-        let [mut creation_end, physical_end, mut begin, mut end, mut lost, ..] =
-            *raw.iter().map(|word| u64::from_le_bytes(*word)).collect::<Vec<_>>()
-        else {
-            return Err(bad());
-        };
-        let ring = physical_end.checked_sub(creation_end).filter(|&ring| ring > 0).ok_or_else(bad)?;
+        let bounds = Bounds::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
+        let Bounds { mut creation_end, physical_end, mut begin, mut end } = bounds;
+        let mut lost: u64 = object.bonus().get(32..40).and_then(|raw| Endian::Little.u64(raw)).unwrap_or(0);
+        let ring = physical_end - creation_end;
+        begin = begin.max(creation_end.min(end));
         if bytes.len() as u64 > ring {
             return Ok(());
         }
@@ -55,8 +53,8 @@ impl SyncContext<'_> {
         while end + bytes.len() as u64 - begin > ring {
             let mut head = [0; 8];
             self.read_ring(&object, (creation_end, physical_end), begin, &mut head)?;
-            begin = begin.saturating_add(8 + u64::from_le_bytes(head)).min(end);
-            lost += 1;
+            begin = begin.saturating_add(8).saturating_add(u64::from_le_bytes(head)).min(end);
+            lost = lost.wrapping_add(1);
         }
         let mut rest = &bytes[..];
         while !rest.is_empty() {
