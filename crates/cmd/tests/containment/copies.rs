@@ -101,3 +101,26 @@ fn impossible_names_are_damage() {
     assert_eq!(names.len(), 2, "{names:?}");
     world.check();
 }
+
+/// Values that move the cursor are shown to people as they are written down, and to scripts as they are.
+#[test]
+fn nothing_moves_the_cursor() {
+    let Some(world) = World::of("copies::nothing_moves_the_cursor") else { return };
+    world.create();
+    let value = "x\x1b[2Jy\x07";
+    world.done(&format!("zfs set a:b={value} ev"));
+    let shown = "x\\033[2Jy\\007";
+    for line in ["zfs get a:b ev", "zfs list -o name,a:b", "zpool history ev", "zpool history -il ev"] {
+        let out = world.done(line);
+        assert!(out.contains(shown) && !out.contains('\x1b'), "{line}: {out:?}");
+    }
+    assert_eq!(world.done("zfs get -Ho value a:b ev"), format!("{value}\n"));
+    let wrong = world.run(&format!("zfs get a:b ev/{value}"));
+    assert!(!wrong.err.contains('\x1b') && wrong.code == Some(1), "{}", wrong.err);
+    world.done("zpool export ev");
+    for line in ["zdb -e -p DIR/img -h ev", "zdb -e -p DIR/img -dddd ev", "inspect mos -d DIR/img ev"] {
+        let done = world.run(line);
+        assert!(!(done.out + &done.err).contains('\x1b'), "{line}");
+    }
+    world.check();
+}
