@@ -131,7 +131,7 @@ fn nothing_is_wider_or_longer_than_the_screen() {
     let shown = text(&watch, Some(Size { columns: 80, rows: 24 }));
     let last: Vec<&str> = shown.lines().rev().take(2).collect();
     assert_eq!(last[0], "and 29 more");
-    let name = format!("+{}/?28", "x".repeat(35));
+    let name = format!("+{}/\\03328", "x".repeat(32));
     assert_eq!(last[1], format!("{name:<40}       2.8        3B       2.8        3B"));
 }
 
