@@ -167,7 +167,7 @@ impl Objset {
         phys.meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
         let mut head = Block::zeroed(ObjsetPhys::SIZE);
         phys.write(head.make_mut());
-        let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).sum();
+        let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
         let out = Out::head(self.id(), head, before.bp);
         let bp = writer.write(vec![out])?.remove(0).with_fill(fill);
         writer.replace(&before.bp, &bp)?;

@@ -27,6 +27,7 @@ const CORE_SIZE: usize = 64;
 const LEVELS_MAX: u8 = 20;
 const INDIRECT_SHIFT_MIN: u8 = 10;
 const INDIRECT_SHIFT_MAX: u8 = 24;
+const INDIRECT_SHIFT_USUAL: u8 = 17;
 
 /// A dnode whose fields have been checked.
 #[derive(Clone, Debug)]
@@ -95,9 +96,12 @@ impl Dnode {
         if !(1..=LEVELS_MAX).contains(&levels) {
             return bad(format!("{levels} levels"));
         }
-        if levels > 1 && !(INDIRECT_SHIFT_MIN..=INDIRECT_SHIFT_MAX).contains(&indirect_shift) {
+        let is_possible = (INDIRECT_SHIFT_MIN..=INDIRECT_SHIFT_MAX).contains(&indirect_shift);
+        if levels > 1 && !is_possible {
             return bad(format!("indirect blocks of 2^{indirect_shift} bytes"));
         }
+        // those that it has not got yet will be as others are
+        let indirect_shift = if is_possible { indirect_shift } else { INDIRECT_SHIFT_USUAL };
         if block_size > BLOCK_SIZE_MAX {
             return bad(format!("data blocks of {block_size} bytes"));
         }

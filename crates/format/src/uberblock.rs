@@ -26,6 +26,8 @@ const INTERVAL_MS_MAX: u64 = 0xff_ffff;
 pub const SEQ_MAX: u64 = 0xffff;
 /// The most intervals without a heartbeat.
 const FAIL_INTERVALS_MAX: u64 = 0xffff;
+/// The last transaction group that is believed; no pool lives to see it.
+pub const TXG_MAX: u64 = 1 << 60;
 
 /// A checked uberblock.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,6 +87,9 @@ impl Uberblock {
         let (checkpoint_txg, raidz_reflow) = (r.u64()?, r.u64()?);
         if !(1..=28).contains(&version) && version != 5000 {
             return Err(Error::corrupt(format!("uberblock of unknown version {version}")));
+        }
+        if txg > TXG_MAX {
+            return Err(Error::corrupt(format!("uberblock of txg {txg:#x}")));
         }
         let mmp = (mmp_magic == MMP_MAGIC).then(|| Mmp {
             delay_ns,

@@ -67,13 +67,14 @@ impl Sums {
     fn add(&mut self, owners_of: &OwnersOf, flags: u64, dnode: &Dnode, sign: i64) {
         let has = |flag| dnode.flags & flag != 0;
         let Some(owners) = owners_of(dnode).filter(|_| has(Dnode::FLAG_USERUSED_ACCOUNTED)) else { return };
-        let bytes = sign * (dnode.used_bytes as i64 + DNODE_BYTES);
+        let used = i64::try_from(dnode.used_bytes).unwrap_or(i64::MAX);
+        let bytes = sign * used.saturating_add(DNODE_BYTES);
         let objects = if has(Dnode::FLAG_USEROBJUSED_ACCOUNTED) { sign } else { 0 };
         let project = (flags & PROJECTS_COUNTED != 0).then_some(owners.project);
         for (table, owner) in [Some(owners.user), Some(owners.group), project].into_iter().enumerate() {
             let Some(owner) = owner else { continue };
             let sum = self.0.entry((table, owner)).or_default();
-            *sum = (sum.0 + bytes, sum.1 + objects);
+            *sum = (sum.0.saturating_add(bytes), sum.1 + objects);
         }
     }
 

@@ -143,7 +143,7 @@ impl Job {
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let (gone, new) = writer.replace(previous, &bp)?;
-        self.used_bytes = (self.used_bytes + new).saturating_sub(gone);
+        self.used_bytes = self.used_bytes.saturating_add(new).saturating_sub(gone);
         if blkid == Object::SPILL_BLKID {
             self.spill = Some(bp);
         } else {
@@ -200,7 +200,8 @@ impl Job {
             for (slot, bp) in children {
                 bytes[slot * BlkPtr::SIZE..(slot + 1) * BlkPtr::SIZE].copy_from_slice(bp.raw());
             }
-            let fill = BlkPtr::slice(bytes).iter().map(BlkPtr::fill).sum();
+            // a count from disk may be anything; nothing here trusts it
+            let fill = BlkPtr::slice(bytes).iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
             if BlkPtr::slice(bytes).iter().all(BlkPtr::is_hole) {
                 let hole = writer.hole(&previous, 1 << indirect_shift, self.object_type, level);
                 self.put(level, number, &previous, hole, writer)?;

@@ -71,7 +71,10 @@ fn count_fitting(registry: &Registry, attrs: &[(u16, &[u8])], size: usize) -> Re
     let (mut variable, mut values) = (0, 0usize);
     for (count, (number, value)) in attrs.iter().enumerate() {
         let len = usize::from(registry.registered(*number)?.len);
-        assert!(len == 0 || len == value.len(), "SA attribute {number} of {len} bytes: {} bytes", value.len());
+        if len != 0 && len != value.len() {
+            let what = format!("SA attribute {number} is registered with {len} bytes, and has {}", value.len());
+            return Err(Error::corrupt(what));
+        }
         variable += usize::from(len == 0);
         values = values.next_multiple_of(8) + value.len();
         if header_size(variable) + values > size || value.len() > usize::from(u16::MAX) {

@@ -123,6 +123,9 @@ impl LivePool {
         };
         // what a log has been given since the last group is none of the future's
         let newest_txg = claims.iter().map(|(_, claim)| claim.newest_txg).fold(uberblock.txg, u64::max);
+        if newest_txg > format::uberblock::TXG_MAX {
+            return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
+        }
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
         live.multihost.synced(&uberblock, live.tree.hearts().len());
         live.guard();

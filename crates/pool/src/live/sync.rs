@@ -183,6 +183,10 @@ impl LivePool {
             }
             let mut ledger = MosLedger::default();
             let Some(synced) = self.mos.sync(change.tx, &mut ledger)? else {
+                if pass == 1 {
+                    // logs may have been claimed without any change beside
+                    continue;
+                }
                 return Ok(());
             };
             self.finish_writes(txg)?;

@@ -130,6 +130,10 @@ impl Metaslab {
         let mut free = self.whole();
         for run in runs {
             let range = run.offset..run.offset.saturating_add(run.len);
+            if range.start < self.region.start || range.end > self.region.end {
+                let what = format!("a space map says of {:#x} to {:#x} what is not its own", range.start, range.end);
+                return Err(Error::corrupt(what));
+            }
             if run.allocated { free.remove(range)? } else { free.add(range)? }
         }
         for (_, freed) in &self.deferred {
