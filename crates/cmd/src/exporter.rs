@@ -13,7 +13,7 @@
 
 mod clients;
 mod gather;
-mod http;
+pub(crate) mod http;
 mod page;
 
 use std::ffi::OsString;

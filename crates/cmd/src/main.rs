@@ -1,47 +1,9 @@
-//! The `cenote` program: one binary, many names.
-//!
-//! ```text
-//!   cenote ls ...      ─┐
-//!   cenote zpool ...    ├─▶ commands (the table) ─▶ offline | inspect | bench | top | exporter | zdb | zpool | zfs | serve
-//!   zpool ... (a link) ─┘
-//! ```
-//!
-//! - [`commands`]: the table of commands and how one is chosen.
-//! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
-//! - [`zilstat`]: asks pool processes what they log.
-//! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
-//! - [`mod@bench`]: measures file systems and devices.
-//! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
-//! - [`panics`]: what a panic does.
-//! - [`zgenhostid`]: gives the machine an id.
-//! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
-//!   read their command lines.
-
-mod bench;
-mod commands;
-mod exporter;
-mod getopt;
-mod inspect;
-mod nicenum;
-mod offline;
-mod output;
-mod panics;
-mod progress;
-#[cfg(test)]
-mod proofs;
-mod serve;
-mod time;
-mod top;
-mod zdb;
-mod zfs;
-mod zgenhostid;
-mod zilstat;
-mod zpool;
+//! The program; all of it is in the library beside, where tests reach it, too.
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
-    panics::end_the_process();
-    commands::run(&args)
+    cmd::panics::end_the_process();
+    cmd::run(&args)
 }

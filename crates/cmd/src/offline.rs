@@ -14,7 +14,7 @@ mod cp;
 mod ls;
 mod stat;
 mod target;
-mod tree;
+pub(crate) mod tree;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

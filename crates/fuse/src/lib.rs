@@ -73,6 +73,7 @@ mod xattr;
 pub use helper::{Helper, help};
 pub use mount::{Mount, clear_dead_mounts, mount};
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
-pub use point::NO_MOUNTPOINT;
+pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
 pub use tree::{Snapshot, Source, Space, Tree, TreeFile};
+pub use wire::fuzz;
 pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};

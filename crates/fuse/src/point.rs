@@ -229,6 +229,11 @@ pub(crate) fn remove_folders(options: &MountOptions, count: usize) {
     }
 }
 
+/// As [`find`], for who only wants to know.
+pub fn folder_to_mount_at(options: &MountOptions) -> Result<PathBuf> {
+    find(options)?.real_path()
+}
+
 /// The mountpoint, once it is sure that something can be mounted there.
 pub(crate) fn find(options: &MountOptions) -> Result<Folder> {
     let point = Walk::to(options, &options.mountpoint, false)?.at;

@@ -208,6 +208,17 @@ impl<'a> Body<'a> {
     }
 }
 
+/// For a fuzzer: takes `bytes` as a request, of every kind.
+pub fn fuzz(bytes: &[u8]) {
+    let _ = Header::parse(bytes);
+    let body = Body::new(bytes.get(IN_HEADER_BYTES..).unwrap_or_default());
+    let _ = set_attr(&mut body.clone());
+    let mut names = body.clone();
+    while names.name().is_ok() {}
+    let mut words = body;
+    while words.offset().is_ok() && words.u32().is_ok() {}
+}
+
 /// What SETATTR changes, and whether who asks may not keep set-id bits: `fuse_setattr_in`.
 pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<(zpl::SetAttr, bool)> {
     const MODE: u32 = 1;

@@ -34,6 +34,11 @@ pub fn open(devices: &[Arc<dyn Device>], env: &Env) -> Result<Pool> {
 impl Survey {
     /// Reads every file, directory, link, attribute and volume of every dataset and snapshot.
     pub fn of(pool: &Pool) -> Survey {
+        Survey::of_those(pool, &|_| true)
+    }
+
+    /// The same of the datasets and snapshots whose names are wanted.
+    pub fn of_those(pool: &Pool, is_wanted: &dyn Fn(&str) -> bool) -> Survey {
         let mut survey = Survey::default();
         let dsl = pool.dsl();
         let mut datasets = Vec::new();
@@ -45,7 +50,7 @@ impl Survey {
             }
             Ok(datasets.iter().flat_map(|dataset| dataset.name.bytes().chain([0])).collect())
         });
-        for dataset in datasets {
+        for dataset in datasets.into_iter().filter(|dataset| is_wanted(&dataset.name)) {
             match dsl.objset(&dataset, Mode::Plain) {
                 Ok(objset) if objset.kind() == ObjsetType::Zfs => survey.file_system(&dataset.name, objset),
                 Ok(objset) => survey.objects(&dataset.name, &objset),

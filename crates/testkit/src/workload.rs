@@ -104,7 +104,8 @@ impl Layout {
         }
     }
 
-    fn ashift(self) -> u32 {
+    /// Binary logarithm of its sectors.
+    pub fn ashift(self) -> u32 {
         match self {
             Layout::Uneven | Layout::Raidz2 => 9,
             Layout::Coarse => 13,
@@ -112,7 +113,8 @@ impl Layout {
         }
     }
 
-    fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
+    /// Its top-level vdevs, made of these devices.
+    pub fn vdevs(self, devices: &[Arc<dyn Device>]) -> Vec<NewVdev> {
         let leaf = |device: &Arc<dyn Device>| NewLeaf { path: device.path().into(), is_file: true };
         let vdev = |shape, bias, devices: &[Arc<dyn Device>]| NewVdev {
             shape,

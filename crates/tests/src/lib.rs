@@ -1,1 +1,4 @@
-//! Home of the one integration test binary, `tests/it`.
+//! Home of the one integration test binary, `tests/it`, and of the fuzzer of pools, [`pools`], which is a command
+//! beside: `./x fuzz-pools`.
+
+pub mod pools;

@@ -53,7 +53,7 @@ impl Zpl {
 }
 
 /// Reads a packed table: an array of lists of a number and a name.
-fn named_domains(packed: &[u8]) -> Result<Domains> {
+pub(crate) fn named_domains(packed: &[u8]) -> Result<Domains> {
     let list = NvList::unpack(packed)?;
     let mut domains = Domains::new();
     for entry in list.lists("fuid_nvlist")? {

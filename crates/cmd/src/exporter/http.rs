@@ -174,7 +174,7 @@ pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(&Head) -> Option<Answer>) 
 }
 
 /// The head of a request. Errors: the status to answer, `None` if nobody is there any more.
-fn read_head(from: &mut impl Read) -> Result<Head, Option<u16>> {
+pub(crate) fn read_head(from: &mut impl Read) -> Result<Head, Option<u16>> {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     let mut head = Vec::new();
     let mut part = [0; 1024];

@@ -17,7 +17,7 @@
 //! Format: a line about the table, one with the names of the columns, and a line for each value
 //! (`KSTAT_TYPE_NAMED`), or one with all values (`KSTAT_TYPE_IO`). Source: kstat(9) as OpenZFS shows it on Linux.
 
-mod read;
+pub(crate) mod read;
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;

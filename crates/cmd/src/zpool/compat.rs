@@ -163,10 +163,6 @@ impl Allowed {
 
 /// The words in a file, and the number of the folder that it was found in.
 fn read(file: &str, folders: &[&Path]) -> Option<(Vec<String>, usize)> {
-    let words = |text: &str| {
-        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-        lines.flat_map(|line| line.split([',', ' ', '\t'])).filter(|word| !word.is_empty()).map(str::to_owned).collect()
-    };
     if file.contains('/') {
         return None;
     }
@@ -181,6 +177,12 @@ fn read(file: &str, folders: &[&Path]) -> Option<(Vec<String>, usize)> {
     }
     let (_, usual) = USUAL.iter().find(|(name, _)| *name == file)?;
     Some((usual.names(), folders.len()))
+}
+
+/// The words of such a file: behind `#` is a comment.
+pub(crate) fn words(text: &str) -> Vec<String> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    lines.flat_map(|line| line.split([',', ' ', '\t'])).filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
 fn is_known(name: &str) -> bool {

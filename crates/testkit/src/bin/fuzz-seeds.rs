@@ -44,8 +44,48 @@ impl Seeds {
     }
 }
 
+/// What people, programs and the kernel send.
+const TEXTS: [&[u8]; 12] = [
+    b"GET /metrics HTTP/1.1\r\nHost: localhost:9134\r\n\r\n",
+    b"\x08\0\0\0\"Report\"",
+    b"\x21\0\0\0{\"MountAll\":{\"dataset\":\"p/fs\"}}\n",
+    b"# features\nasync_destroy, lz4_compress\nzstd_compress # new\n",
+    b"13 1 0x01 2 96 4000 5000\nname type data\nhits 4 17\ndataset_name 7 p/fs\n",
+    b"mountpoint=/srv/a",
+    b"quota=1.5T",
+    b"org.cenote:colour=blue",
+    b"compression=zstd-fast-10",
+    b"p/fs/kid",
+    // POSIX ACL: owner, a user, group, mask, others
+    b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x02\0\x04\0\xe8\x03\0\0\x04\0\x04\0\xff\xff\xff\xff\
+      \x10\0\x06\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff",
+    // LOOKUP of `name`
+    b"\x2d\0\0\0\x01\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\xe8\x03\0\0\xe8\x03\0\0\x07\0\0\0\0\0\0\0name\0",
+];
+
+/// Seeds that no pool has: texts, shapes of vdevs with data, and changes of blocks.
+fn made_up(seeds: &mut Seeds) {
+    TEXTS.iter().for_each(|text| seeds.add("texts", "text", text));
+    for (children, ndata, nparity, nspares, ngroups) in [(5, 2, 1, 1, 1), (11, 3, 2, 0, 2), (14, 8, 3, 2, 6)] {
+        let mut shape = vec![3, 40, children, ndata, nparity, nspares, 0, 4, 0, 0, 1, 0, 0, 0, 0, 0, ngroups];
+        shape.resize(32, 0);
+        shape[24] = 5;
+        shape.extend((0..96).map(|n: u8| n.wrapping_mul(37)));
+        seeds.add("geometry", "shape", &shape);
+    }
+    for base in 0..SEEDS_MAX as u8 {
+        // a word of a block of that base, and another
+        let change = [&[base, base, base * 11, 0, base * 2, 0, 8][..], &[0xff; 8], &[base, 1, 4, 0, 1, 0]].concat();
+        seeds.add("mos", "change", &change);
+        seeds.add("sets", "change", &change);
+    }
+}
+
 fn main() {
     let to = PathBuf::from(std::env::args_os().nth(1).expect("usage: fuzz-seeds FOLDER"));
+    let mut own = Seeds::default();
+    made_up(&mut own);
+    own.write("made-up", &to).expect("the seeds can be written");
     for case in corpus::cases() {
         let devices = corpus::as_devices(&case.load());
         let mut seeds = Seeds::default();

@@ -68,7 +68,7 @@ pub fn read(run: &Path, pool: &str) -> io::Result<Vec<Table>> {
 }
 
 /// A table of names and values, or one of reads and writes; others are none.
-fn parse(name: String, file: &str) -> Option<Table> {
+pub(crate) fn parse(name: String, file: &str) -> Option<Table> {
     let mut lines = file.lines();
     let head: Vec<&str> = lines.next()?.split_whitespace().collect();
     let columns = lines.next()?.split_whitespace();

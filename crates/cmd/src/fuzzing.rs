@@ -1,0 +1,46 @@
+//! What fuzzers ask for: how commands take what a hostile pool says, without doing it.
+
+use std::path::{Path, PathBuf};
+
+use base::{Error, Result};
+use pool::Pool;
+use zpl::Zpl;
+
+use crate::serve::wire::{Answer, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Request, receive};
+use crate::zfs::mount_plan::{Bounds, mount_plan};
+
+/// Where an import below `altroot` would mount which dataset, in order.
+pub fn mountpoints(pool: &Pool, altroot: &str) -> Result<Vec<(String, PathBuf)>> {
+    let plan = mount_plan(pool, &Bounds::new(Some(altroot), false, None))?;
+    Ok(plan.into_iter().map(|plan| (plan.dataset, plan.options.mountpoint)).collect())
+}
+
+/// The folder where a dataset would be mounted that belongs to `point`, which is below the root of its pool.
+pub fn folder_to_mount_at(dataset: &str, root: &Path, point: &Path) -> Result<PathBuf> {
+    let mut options = fuse::MountOptions::new(dataset, point);
+    options.overlay = true;
+    options.beneath = Some(root.to_owned());
+    fuse::folder_to_mount_at(&options)
+}
+
+/// The names that a copy of a folder would make, and what would be reported beside them.
+pub fn names_copied(zpl: &Zpl, dir: u64) -> (Vec<Vec<u8>>, Option<Error>) {
+    let (entries, error) = crate::offline::tree::Walker::new(zpl).list(dir);
+    (entries.into_iter().map(|entry| entry.name).collect(), error)
+}
+
+/// What others send or leave in files: requests over HTTP, messages on the socket, counters, lists of features.
+pub fn texts(bytes: &[u8]) {
+    let _ = crate::exporter::http::read_head(&mut &bytes[..]);
+    // a request that is understood says the same when it is sent on
+    if let Ok(Some(request)) = receive::<Request>(&mut &bytes[..], REQUEST_BYTES_MAX) {
+        let mut sent = Vec::new();
+        crate::serve::wire::send(&mut sent, &request).expect("memory takes it");
+        assert_eq!(receive::<Request>(&mut &sent[..], REQUEST_BYTES_MAX).expect("it was sent"), Some(request));
+    }
+    let _ = receive::<Answer>(&mut &bytes[..], REPLY_BYTES_MAX);
+    if let Ok(text) = str::from_utf8(bytes) {
+        let _ = crate::serve::kstat::read::parse("arcstats".into(), text);
+        let _ = crate::zpool::compat::words(text);
+    }
+}

@@ -1,0 +1,280 @@
+//! Users at work in a pool of which nobody knows what it holds.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use ::base::{Env, Error, Kind, Result};
+use device::Device;
+use pool::{LivePool, PoolState};
+use testkit::rng::Rng;
+use testkit::workload::{candidate, options};
+use zpl::{Allocate, FileKind, NewKind, RenameMode, SetAttr, SetTime, XattrMode, Zpl};
+
+use super::base_pools::{Base, make_fs, new_file, noise, open};
+use super::{Finding, Reach};
+
+/// Operations of a case.
+const STEPS_MAX: u64 = 40;
+/// Files of a file system that are known.
+const KNOWN_MAX: usize = 200;
+
+/// Why work came to an end early.
+pub(super) enum Stopped {
+    /// The pool cannot be written to.
+    Refused,
+    /// Something was wrong.
+    Wrong(Finding),
+}
+
+/// A file system that is open, and the files in it that are known: number, kind, directory, name.
+struct Known {
+    zpl: Zpl,
+    files: Vec<(u64, Option<FileKind>, u64, Vec<u8>)>,
+}
+
+/// A name too long for a micro ZAP, of two.
+pub(super) fn long_name(rng: &mut Rng) -> Vec<u8> {
+    format!("{}{}", rng.below(2), "-what a long name".repeat(5)).into_bytes()
+}
+
+/// Imports the pool, works in it, and exports it or lets it crash.
+pub(super) fn work(
+    env: &Env,
+    base: &Base,
+    devices: &[Arc<dyn Device>],
+    reach: Reach,
+    rng: &mut Rng,
+) -> std::result::Result<(), Stopped> {
+    let opened = candidate(devices).and_then(|found| LivePool::import(env, &found, &options(), (7, "here".into())));
+    let pool = match opened {
+        Ok(pool) => pool,
+        Err(error) if reach == Reach::Nothing && base.is_writable => {
+            return Err(Stopped::Wrong(Finding::new("a whole pool is refused", error.to_string())));
+        }
+        Err(_) => return Err(Stopped::Refused),
+    };
+    let mut worker = Worker { env, base, pool, known: HashMap::new(), damage: None };
+    for _ in 0..rng.below(STEPS_MAX) {
+        if let Err(error) = worker.step(rng) {
+            worker.note(error);
+        }
+    }
+    worker.end(rng);
+    match worker.damage {
+        Some(error) if reach == Reach::Nothing => {
+            Err(Stopped::Wrong(Finding::new("damage in a whole pool", error.to_string())))
+        }
+        _ => Ok(()),
+    }
+}
+
+struct Worker<'a> {
+    env: &'a Env,
+    base: &'a Base,
+    pool: Arc<LivePool>,
+    known: HashMap<String, Known>,
+    /// The first error that only damage can explain.
+    damage: Option<Error>,
+}
+
+impl Worker<'_> {
+    fn note(&mut self, error: Error) {
+        if matches!(error.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::Suspended) {
+            self.damage.get_or_insert(error);
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng) -> Result<()> {
+        match rng.below(20) {
+            0 => self.pool.sync(),
+            1 => self.change_datasets(rng),
+            2 => self.change_properties(rng),
+            _ => self.change_files(rng),
+        }
+    }
+
+    fn change_datasets(&mut self, rng: &mut Rng) -> Result<()> {
+        let name = rng.pick(&self.base.worked_in).clone();
+        let new = format!("{}/{}", rng.pick(&self.base.worked_in), rng.pick(&["new", "kid", "deep"]));
+        match rng.below(3) {
+            0 => make_fs(&self.pool, &new, &[]),
+            1 => {
+                self.known.retain(|known, _| !known.starts_with(&name));
+                self.pool.rename_dataset(&name, &new)
+            }
+            _ => {
+                self.known.remove(&name);
+                self.pool.destroy_dataset(&name)
+            }
+        }
+    }
+
+    fn change_properties(&mut self, rng: &mut Rng) -> Result<()> {
+        let name = rng.pick(&self.base.worked_in).clone();
+        let (property, value) = *rng.pick(&[
+            ("compression", "gzip"),
+            ("quota", "20M"),
+            ("quota", "none"),
+            ("reservation", "1M"),
+            ("mountpoint", "/else/where"),
+            ("copies", "3"),
+            ("checksum", "sha256"),
+            ("org.cenote:a", "b"),
+            ("refquota", "30M"),
+            ("atime", "off"),
+        ]);
+        if rng.below(4) == 0 {
+            return self.pool.inherit_property(&name, property, false).map(drop);
+        }
+        self.pool.set_property(&name, property, value).map(drop)?;
+        self.pool.record_history("zfs set it")
+    }
+
+    /// The file system of that name, and what is in it.
+    fn known(&mut self, name: &str, rng: &mut Rng) -> Result<&mut Known> {
+        if !self.known.contains_key(name) {
+            let record_bytes = *rng.pick(&[4 << 10, 16 << 10, 128 << 10]);
+            let options = zpl::Options { xattr_sa: rng.below(2) == 0, record_bytes, ..zpl::Options::default() };
+            let zpl = open(self.env, &self.pool, name, options)?;
+            let mut files = vec![(zpl.root(), Some(FileKind::Directory), zpl.root(), b".".to_vec())];
+            let mut at = 0;
+            while at < files.len() && files.len() < KNOWN_MAX {
+                let (dir, kind, ..) = files[at].clone();
+                at += 1;
+                if kind != Some(FileKind::Directory) {
+                    continue;
+                }
+                // a list may end with an error, and what came before is known
+                let listed = zpl.readdir(dir, 0, &mut |entry| {
+                    files.push((entry.ino, entry.kind, dir, entry.name));
+                    if files.len() < KNOWN_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                });
+                if let Err(error) = listed {
+                    self.damage.get_or_insert(error);
+                }
+            }
+            self.known.insert(name.to_owned(), Known { zpl, files });
+        }
+        Ok(self.known.get_mut(name).expect("it is there by now"))
+    }
+
+    fn change_files(&mut self, rng: &mut Rng) -> Result<()> {
+        let name = rng.pick(&self.base.worked_in).clone();
+        let Known { zpl, files } = self.known(&name, rng)?;
+        let (ino, _, parent, old) = rng.pick(files).clone();
+        let dirs: Vec<u64> =
+            files.iter().filter(|file| file.1 == Some(FileKind::Directory)).map(|file| file.0).collect();
+        let dir = *rng.pick(&dirs);
+        let new = match rng.below(8) {
+            0 => b"kid".to_vec(),
+            1 => b"deep".to_vec(),
+            2 | 3 => long_name(rng),
+            n => format!("n{n}").into_bytes(),
+        };
+        // long names are for tables of leaves, where there is one
+        let fat = files.iter().find(|file| file.3 == b"fat").filter(|_| new.len() > 50).map(|file| file.0);
+        let dir = fat.unwrap_or(dir);
+        let user = *rng.pick(&[0, 1000, 1001]);
+        match rng.below(19) {
+            0..4 => {
+                let kinds = [
+                    (NewKind::File, FileKind::File),
+                    (NewKind::Directory, FileKind::Directory),
+                    (NewKind::Symlink(b"../../../outside"), FileKind::Symlink),
+                    (NewKind::Fifo, FileKind::Fifo),
+                ];
+                let (kind, known) = *rng.pick(&kinds);
+                let made = zpl.create(dir, &new, &zpl::New { uid: user, ..new_file(kind) })?;
+                files.push((made.ino, Some(known), dir, new));
+            }
+            4 => {
+                zpl.link(ino, dir, &new)?;
+                files.push((ino, None, dir, new));
+            }
+            5 => {
+                if let Some(lost) = zpl.unlink(parent, &old)? {
+                    zpl.reclaim(lost)?;
+                }
+            }
+            6 => {
+                let lost = zpl.rmdir(parent, &old)?;
+                zpl.reclaim(lost)?;
+            }
+            7 | 8 => {
+                let mode = *rng.pick(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
+                if let Some(lost) = zpl.rename((parent, &old), (dir, &new), mode)? {
+                    zpl.reclaim(lost)?;
+                }
+            }
+            9 => {
+                let size = *rng.pick(&[0, 100, 20_000, 3 << 20, 1 << 40]);
+                let set = SetAttr { size: Some(size), ..SetAttr::default() };
+                zpl.set_attr(ino, &set)?;
+            }
+            10 => {
+                let set = SetAttr {
+                    mode: Some(rng.below(0o10000) as u32),
+                    uid: Some(user),
+                    gid: (user == 0).then_some(5),
+                    mtime: Some(SetTime::At(-5, 3)),
+                    ..SetAttr::default()
+                };
+                zpl.set_attr(ino, &set)?;
+            }
+            11 | 12 => {
+                let name = format!("user.{}", rng.below(3));
+                let len = *rng.pick(&[1, 60, 700, 9000]);
+                let value = noise(rng, len);
+                if rng.below(3) == 0 {
+                    let mut names = zpl.xattr_names(ino)?;
+                    names.push(name.into_bytes());
+                    zpl.remove_xattr(ino, rng.pick::<Vec<u8>>(&names))?;
+                } else {
+                    zpl.set_xattr(ino, name.as_bytes(), &value, XattrMode::Any)?;
+                }
+            }
+            13 => {
+                let (offset, len) = (rng.below(60_000), rng.below(100_000) + 1);
+                let how = *rng.pick(&[
+                    Allocate::Reserve { keep_size: false },
+                    Allocate::PunchHole,
+                    Allocate::ZeroRange { keep_size: true },
+                ]);
+                zpl.open_file(ino)?.allocate(how, offset, len)?;
+            }
+            14 => zpl.sync_object(ino)?,
+            15 => {
+                let file = zpl.open_file(ino)?;
+                let mut buf = vec![0; 20_000];
+                let at = *rng.pick(&[0, 3 << 20, 50 << 20]);
+                file.read(at, &mut buf)?;
+                zpl.stat(ino)?;
+                zpl.acl(ino)?;
+                zpl.path_of(ino)?;
+                zpl.readlink(ino)?;
+            }
+            16 => {
+                zpl.lookup(dir, &new)?;
+                for name in zpl.xattr_names(ino)? {
+                    zpl.xattr(ino, &name)?;
+                }
+            }
+            _ => {
+                let len = rng.below(40_000) as usize + 1;
+                let offset = *rng.pick(&[0, 100, 16 << 10, 3 << 20, 50 << 20]);
+                zpl.open_file(ino)?.write(offset, &noise(rng, len)[..])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, rng: &mut Rng) {
+        let is_exported = rng.below(3) > 0;
+        self.known.clear();
+        let ended = if is_exported { self.pool.close(PoolState::Exported) } else { Ok(()) };
+        if let Err(error) = ended {
+            self.note(error);
+        }
+    }
+}

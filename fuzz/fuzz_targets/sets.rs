@@ -1,0 +1,16 @@
+//! Blocks of file systems: directories, attributes, extended attributes, ACLs, logs; and dead lists: changed as the bytes say, and
+//! sealed; the pool is then used.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use format::object_type::ObjectType;
+use testkit::seal::MOS;
+use tests::pools::{self, Base};
+
+static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| pools::bases(false));
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let outcome = pools::run_patched(&BASES, &|block| block.objset != MOS || block.object_type() == ObjectType::BPOBJ, bytes);
+    assert!(outcome.findings.is_empty(), "{}: {:#?}", outcome.story, outcome.findings);
+});
