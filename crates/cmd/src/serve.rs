@@ -9,7 +9,7 @@
 //! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
 //! - `served`: the state; `live`: the pool in it, for reading or for writing; `mounts`, `source`: what is
 //!   mounted; `locks`: against a second opener.
-//! - [`kstat`]: counters as files.
+//! - [`kstat`]: counters as files; `log`: what a process has to tell.
 //! - [`cachefile`]: what property `cachefile` asks for.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
 //!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
@@ -26,6 +26,7 @@ pub mod kstat;
 pub mod leftovers;
 pub mod live;
 pub mod locks;
+mod log;
 pub mod mount_helper;
 mod mounts;
 mod rundir;
@@ -146,7 +147,7 @@ struct Ready {
 fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> ExitCode {
     let notify = Notify::new(is_started);
     notify.detach();
-    start_logging();
+    log::start(is_started);
     // threads inherit this, so that the one thread that waits for signals gets them
     let signals = SigSet::from_iter(ENDING);
     if let Err(e) = signals.thread_block() {
@@ -168,14 +169,6 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
 fn wrong(text: &str) -> ExitCode {
     eprint!("{text}\n{USAGE}");
     output::USAGE.into()
-}
-
-fn start_logging() {
-    use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_from_env("CENOTE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    // somebody else's is as good
-    let _ = subscriber.try_init();
 }
 
 /// Where on this machine things are.
@@ -212,6 +205,7 @@ fn serve(
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
     notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
+    log::begin();
     leftovers::clear_mounts(helper, &name).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();

@@ -18,6 +18,7 @@ pub mod text;
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub use self::args::Args;
 pub use self::dataset::accounting_or_object;
 pub use self::object::Printer;
 use crate::output;
+use crate::serve::client;
+use crate::serve::wire::{Reply, Request};
 
 /// Exit code: the pool could not be opened, or the command line makes no sense.
 const FAILED: u8 = 1;
@@ -94,7 +97,8 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
 fn open(args: &Args, target: &str) -> Result<Arc<Pool>> {
     let env = Env::real();
     let name = pool_part(target);
-    let scan = pool::scan(&env, &args.search)?;
+    let search = if args.search.is_empty() { known_places(name) } else { args.search.clone() };
+    let scan = pool::scan(&env, &search)?;
     let candidate = Candidate::pick(&Candidate::all(&scan), name).map_err(|e| match e.kind() {
         Kind::NotFound => Error::new(Kind::NotFound, format!("can't open '{target}': No such file or directory")),
         _ => e,
@@ -105,6 +109,19 @@ fn open(args: &Args, target: &str) -> Result<Arc<Pool>> {
         None => Rewind::Newest,
     };
     Pool::open(&env, &candidate, &OpenOptions { rewind, ..OpenOptions::default() }).map(Arc::new)
+}
+
+/// The devices of a pool that is imported, as its process tells; else where disks are.
+fn known_places(pool: &str) -> Vec<PathBuf> {
+    let told = client::connect(pool).ok().flatten().and_then(|mut process| process.ask(&Request::Report).ok());
+    let paths: Vec<PathBuf> = match told {
+        Some(Reply::Report(report)) => {
+            report.root.all().into_iter().filter_map(|vdev| vdev.path.as_ref()).map(PathBuf::from).collect()
+        }
+        _ => Vec::new(),
+    };
+    let there: Vec<PathBuf> = paths.into_iter().filter(|path| path.exists()).collect();
+    if there.is_empty() { vec![PathBuf::from("/dev")] } else { there }
 }
 
 /// The pool in the name of a dataset.

@@ -73,6 +73,12 @@ pub fn run(args: &[OsString]) -> ExitCode {
     outcome.code.into()
 }
 
+/// Names of the commands that there are.
+#[cfg(test)]
+pub(crate) fn command_names() -> Vec<&'static str> {
+    usage::COMMANDS.iter().map(|command| command.name).collect()
+}
+
 /// Runs a command line of `zfs` on pools.
 pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
     let Some((name, rest)) = args.split_first() else { return usage::of_all("missing command\n") };
@@ -80,6 +86,7 @@ pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
         "umount" => "unmount".to_owned(),
         "-V" | "--version" => "version".to_owned(),
         "-?" | "-h" | "--help" => return usage::requested(),
+        "help" => return usage::help(rest),
         name => name.to_owned(),
     };
     match usage::COMMANDS.iter().find(|command| command.name == name) {
@@ -87,7 +94,7 @@ pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
         None if usage::WRITING.contains(&name.as_str()) => {
             Outcome::failed(format!("cannot {name}: this version of Cenote does not have that command\n"))
         }
-        None => usage::of_all(&format!("unrecognized command '{name}'\n")),
+        None => Outcome { code: USAGE, ..Outcome::failed(format!("unrecognized command '{name}'\n")) },
     }
 }
 

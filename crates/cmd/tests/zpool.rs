@@ -17,6 +17,8 @@ mod stale;
 mod suspended;
 #[path = "zpool/vdevs.rs"]
 mod vdevs;
+#[path = "zpool/writers.rs"]
+mod writers;
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

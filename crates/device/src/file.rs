@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use base::{AlignedBuf, Error, Kind, Mutex, Result};
 
 use crate::ring::{Job, Task};
-use crate::{Device, Direct, Raw, io_error, refusal};
+use crate::{Device, Direct, Raw, beneath, io_error, refusal};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct FileDevice {
     writable: bool,
     /// A disk that is to be written, opened so that the kernel gives it to nobody else.
     claim: Mutex<Option<File>>,
+    /// The files that a disk lies in, locked.
+    beneath: Mutex<Vec<File>>,
 }
 
 impl FileDevice {
@@ -68,28 +70,55 @@ impl FileDevice {
             OpenMode::ReadOnlyCached => None,
         };
         let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
-        Ok(FileDevice { path: path.to_owned(), size, cached, direct, sector, writable, claim: Mutex::new(claim) })
+        let (path, claim, beneath) = (path.to_owned(), Mutex::new(claim), Mutex::default());
+        Ok(FileDevice { path, size, cached, direct, sector, writable, claim, beneath })
     }
 
     /// Takes an advisory lock that ends with this device: many openers may hold a shared one, or
-    /// one opener an exclusive one. An error of [`Kind::Busy`] if another's lock is in the way.
+    /// one opener an exclusive one. What a disk lies in is locked, too, so that nobody gets it by another name. An
+    /// error of [`Kind::Busy`] if another's lock is in the way.
     pub fn lock(&self, exclusive: bool) -> Result<()> {
         let operation = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH } | libc::LOCK_NB;
         // SAFETY: the descriptor is open for as long as `self` lives.
         if unsafe { libc::flock(self.cached.as_raw_fd(), operation) } == 0 {
-            return Ok(());
+            return self.lock_storage(exclusive);
         }
         let error = io::Error::last_os_error();
         Err(match error.raw_os_error() {
-            Some(libc::EWOULDBLOCK) => Error::new(Kind::Busy, "the device is in use by another process"),
-            _ => Error::from(error),
+            Some(libc::EWOULDBLOCK) => self.in_use(),
+            _ => Error::from(error).at_vdev(&self.path),
+        })
+    }
+
+    fn lock_storage(&self, exclusive: bool) -> Result<()> {
+        let bottoms = beneath::bottoms(&self.cached)?;
+        if bottoms.is_empty() {
+            return if beneath::lock_range(&self.cached, &(0..u64::MAX), exclusive) {
+                Ok(())
+            } else {
+                Err(self.in_use())
+            };
         }
-        .at_vdev(&self.path))
+        for bottom in bottoms {
+            // who cannot open it cannot write to it, nor stand in anybody's way
+            let Ok(file) = File::options().read(true).write(exclusive).open(&bottom.file) else { continue };
+            if !beneath::lock_range(&file, &bottom.bytes, exclusive) {
+                return Err(self.in_use());
+            }
+            self.beneath.lock().push(file);
+        }
+        Ok(())
+    }
+
+    fn in_use(&self) -> Error {
+        Error::new(Kind::Busy, "the device is in use by another process").at_vdev(&self.path)
     }
 
     /// Gives the lock back, and the claim on a disk, before the device is closed.
     pub fn unlock(&self) {
         drop(self.claim.lock().take());
+        self.beneath.lock().clear();
+        beneath::unlock(&self.cached);
         // SAFETY: the descriptor is open for as long as `self` lives. That it fails is impossible.
         unsafe { libc::flock(self.cached.as_raw_fd(), libc::LOCK_UN) };
     }
@@ -370,11 +399,33 @@ mod tests {
     struct Loop(String);
 
     impl Loop {
-        fn over(file: &TempFile) -> Option<Loop> {
-            let output = Command::new("losetup").args(["-f", "--show"]).arg(&file.0).output().ok()?;
+        fn over(file: impl AsRef<std::ffi::OsStr>) -> Option<Loop> {
+            let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
             let path = String::from_utf8(output.stdout).unwrap().trim().to_owned();
             output.status.success().then_some(Loop(path))
         }
+    }
+
+    /// A file that is also a disk, and a disk in that disk.
+    #[test]
+    fn a_file_is_locked_by_all_its_names() {
+        let file = TempFile::new("names", &vec![0; 4 << 20]);
+        let Some(disk) = Loop::over(&file.0) else { return };
+        let Some(inner) = Loop::over(&disk.0) else { return };
+        let open = |path: &str| FileDevice::open(path, OpenMode::ReadWrite).unwrap();
+        let whole = open(file.0.to_str().unwrap());
+        whole.lock(true).unwrap();
+        for name in [&disk.0, &inner.0] {
+            assert_eq!(open(name).lock(true).unwrap_err().kind(), Kind::Busy, "{name}");
+            let reader = FileDevice::open(name, OpenMode::ReadOnly).unwrap();
+            assert_eq!(reader.lock(false).unwrap_err().kind(), Kind::Busy, "{name}");
+        }
+        whole.unlock();
+        let inside = open(&inner.0);
+        inside.lock(true).unwrap();
+        assert_eq!(whole.lock(true).unwrap_err().kind(), Kind::Busy);
+        inside.unlock();
+        whole.lock(true).unwrap();
     }
 
     impl Drop for Loop {
@@ -386,7 +437,7 @@ mod tests {
     #[test]
     fn a_disk_has_one_writer() {
         let file = TempFile::new("claim", &[0; 64 << 10]);
-        let Some(disk) = Loop::over(&file) else {
+        let Some(disk) = Loop::over(&file.0) else {
             return eprintln!("SKIPPED claim: there are no loop devices here");
         };
         let open = |mode| FileDevice::open(&disk.0, mode);

@@ -21,6 +21,7 @@
 //! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
 
 mod batch;
+mod beneath;
 mod faulty;
 mod file;
 pub mod gpt;

@@ -94,7 +94,7 @@ impl Candidate {
     pub fn pick(candidates: &[Candidate], which: &str) -> Result<Candidate> {
         let is_it = |c: &&Candidate| c.guid.to_string() == which || c.name == which;
         let mut matching: Vec<&Candidate> = candidates.iter().filter(is_it).collect();
-        if matching.len() > 1 {
+        if matching.iter().any(|c| c.state != PoolState::Destroyed) {
             // destroyed ones are there only for whoever asks for their guid
             matching.retain(|c| c.state != PoolState::Destroyed || c.guid.to_string() == which);
         }

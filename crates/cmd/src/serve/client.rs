@@ -2,6 +2,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Error, Kind, Result};
@@ -19,40 +20,54 @@ pub struct Connection {
     hello: Hello,
 }
 
-/// Names of all imported pools, sorted.
-pub fn pools() -> Result<Vec<String>> {
-    Ok(hellos()?.into_iter().map(|hello| hello.pool).collect())
+/// The imported pools.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Their greetings, sorted by name.
+    pub hellos: Vec<Hello>,
+    /// Names of those that do not greet, each with why.
+    pub silent: Vec<(String, Error)>,
 }
 
-/// The greetings of all imported pools, sorted by name. A process that does not greet is passed over.
-pub fn hellos() -> Result<Vec<Hello>> {
-    let Some(dir) = RunDir::find()? else { return Ok(Vec::new()) };
-    let mut hellos = Vec::new();
-    for stem in dir.sockets()? {
-        match greet(&dir, &stem) {
-            Ok(Some(connection)) => hellos.push(connection.hello),
-            Ok(None) => {}
-            Err(e) => tracing::warn!("{stem}: {e}"),
+/// All imported pools that this user may ask about.
+pub fn survey() -> Result<Survey> {
+    let mut survey = Survey::default();
+    for dir in RunDir::all()? {
+        for stem in dir.sockets()? {
+            match greet(&dir, &stem) {
+                Ok(Some(connection)) => survey.hellos.push(connection.hello),
+                Ok(None) => {}
+                Err(e) => survey.silent.push((stem, e)),
+            }
         }
     }
-    hellos.sort_by(|a, b| a.pool.cmp(&b.pool));
-    Ok(hellos)
+    survey.hellos.sort_by(|a, b| a.pool.cmp(&b.pool));
+    Ok(survey)
+}
+
+/// The greetings of all imported pools, sorted by name, for whom those that do not greet make no difference.
+pub fn hellos() -> Result<Vec<Hello>> {
+    Ok(survey()?.hellos)
 }
 
 /// Asks the processes of all imported pools at the same time. Those that do not greet are errors, and so is every
 /// answer that takes longer than `time`.
 pub fn each<T: Send>(time: Duration, ask: impl Fn(Connection) -> Result<T> + Sync) -> Result<Vec<Result<T>>> {
-    let Some(dir) = RunDir::find()? else { return Ok(Vec::new()) };
-    let stems = dir.sockets()?;
+    let mut sockets = Vec::new();
+    for dir in RunDir::all()? {
+        let stems = dir.sockets()?;
+        let dir = Arc::new(dir);
+        sockets.extend(stems.into_iter().map(|stem| (dir.clone(), stem)));
+    }
     let limited = |connection: Connection| {
         connection.stream.set_read_timeout(Some(time))?;
         connection.stream.set_write_timeout(Some(time))?;
         ask(connection)
     };
-    let one = |stem: &String| Some(greet_within(time, &dir, stem).transpose()?.and_then(limited));
+    let one = |dir: &RunDir, stem: &str| Some(greet_within(time, dir, stem).transpose()?.and_then(limited));
     let lost = || Some(Err(Error::new(Kind::Io, "a thread that asks has panicked")));
     let answers = std::thread::scope(|scope| {
-        let threads: Vec<_> = stems.iter().map(|stem| scope.spawn(|| one(stem))).collect();
+        let threads: Vec<_> = sockets.iter().map(|(dir, stem)| scope.spawn(|| one(dir, stem))).collect();
         threads.into_iter().filter_map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
     });
     Ok(answers)
@@ -70,8 +85,12 @@ pub fn made_folder() -> Result<PathBuf> {
 
 /// Connects to the process of the pool `name`; `None` if no such pool is imported.
 pub fn connect(name: &str) -> Result<Option<Connection>> {
-    let Some(dir) = RunDir::find()? else { return Ok(None) };
-    greet(&dir, &stem(name))
+    for dir in RunDir::all()? {
+        if let Some(connection) = greet(&dir, &stem(name))? {
+            return Ok(Some(connection));
+        }
+    }
+    Ok(None)
 }
 
 /// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
@@ -100,7 +119,8 @@ impl Connection {
     fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
         stream.set_read_timeout(Some(time))?;
         let hello: Option<Hello> = wire::receive(&mut stream, wire::REQUEST_BYTES_MAX)?;
-        let hello = hello.ok_or_else(|| Error::new(Kind::Permission, "the pool's process refuses to talk"))?;
+        // it has no place for one more, or is just ending
+        let hello = hello.ok_or_else(|| Error::new(Kind::Busy, "the pool's process does not answer"))?;
         if hello.protocol != wire::PROTOCOL {
             let what = format!(
                 "the pool's process speaks version {} of the protocol, not {}: export the pool with the program \

@@ -203,6 +203,11 @@ impl ServedPool {
         Ok(())
     }
 
+    /// Whether a device can be removed. Errors: as from [`LivePool::check_removable`].
+    pub fn check_removable(&self, vdev: u64) -> Result<()> {
+        self.live()?.check_removable(vdev)
+    }
+
     /// Adds a line to the history; that of a pool that is read-only stays as it is.
     pub fn record(&self, line: &str) -> Result<()> {
         match self {

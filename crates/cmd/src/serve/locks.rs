@@ -1,12 +1,14 @@
 //! Locks on a pool's devices, against a second opener.
 //!
 //! A pool that is open for reading has shared locks on its devices: others may read them, too, but
-//! nobody can open it for writing. One that is open for writing has exclusive ones. Disks may also be in use by the kernel itself, which opens them
-//! exclusively; that shows when they are opened so for a moment.
+//! nobody can open it for writing. One that is open for writing has exclusive ones. They are common to all names of the
+//! same storage ([`FileDevice::lock`]), and so to processes with other folders for their sockets. Disks may also be in
+//! use by the kernel itself, which opens them exclusively; that shows when they are opened so for a moment. Files that
+//! OpenZFS's module has open do not show: what pools it has, it tells.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::fs::{DirEntry, File, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
@@ -135,21 +137,75 @@ fn file_of(path: &str) -> &str {
 }
 
 fn refuse_if_used_by_kernel(path: &str) -> Result<()> {
-    let is_disk = std::fs::metadata(path)?.file_type().is_block_device();
-    if !is_disk {
-        return Ok(());
+    let metadata = std::fs::metadata(path)?;
+    let is_claimed = |disk: &Path| {
+        let opened = File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(disk);
+        opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+    };
+    let disk = match metadata.file_type().is_block_device() {
+        true => is_claimed(path.as_ref()).then(|| path.to_owned()),
+        false => loops_over(&metadata).into_iter().find(|disk| is_claimed(disk)).map(|disk| disk.display().to_string()),
+    };
+    match disk {
+        Some(disk) if disk == path => Err(Error::new(Kind::Busy, "the device is in use by the kernel").at_vdev(path)),
+        Some(disk) => Err(Error::new(Kind::Busy, format!("the file is in use as {disk}")).at_vdev(path)),
+        None => Ok(()),
     }
-    match File::options().read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(path) {
-        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => {
-            Err(Error::new(Kind::Busy, "the device is in use by the kernel").at_vdev(path))
+}
+
+/// The loop devices over a file.
+fn loops_over(file: &Metadata) -> Vec<PathBuf> {
+    let is_it = |disk: &DirEntry| {
+        let backing = std::fs::read_to_string(disk.path().join("loop/backing_file")).ok()?;
+        let backing = std::fs::metadata(backing.trim_end_matches('\n')).ok()?;
+        Some((backing.dev(), backing.ino()) == (file.dev(), file.ino()))
+    };
+    let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+    disks.filter(|disk| is_it(disk) == Some(true)).map(|disk| Path::new("/dev").join(disk.file_name())).collect()
+}
+
+/// Where OpenZFS's module tells of its pools.
+const MODULE_POOLS: &str = "/proc/spl/kstat/zfs";
+
+/// Refuses a pool that OpenZFS's module has imported. Errors: `Busy`, naming it.
+pub fn refuse_pool_of_module(name: &str, guid: u64) -> Result<()> {
+    match pool_of_module(Path::new(MODULE_POOLS), name, guid) {
+        Some(there) => {
+            let what = format!("pool '{there}' is imported by the ZFS kernel module of this machine");
+            Err(Error::new(Kind::Busy, what))
         }
-        _ => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// The name by which the module has the pool. A module before 2.2 does not tell guids: then it is known by its name.
+fn pool_of_module(folder: &Path, name: &str, guid: u64) -> Option<String> {
+    let is_it = |pool: &DirEntry| {
+        let told = std::fs::read_to_string(pool.path().join("guid")).ok().and_then(|text| text.trim().parse().ok());
+        pool.path().is_dir() && told.map_or(pool.file_name() == name, |told: u64| told == guid)
+    };
+    let pools = folder.read_dir().into_iter().flatten().flatten();
+    pools.filter(is_it).map(|pool| pool.file_name().to_string_lossy().into_owned()).next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pools_of_the_kernel_module() {
+        let folder = tempfile::tempdir().unwrap();
+        for (pool, guid) in [("new", Some("7\n")), ("old", None)] {
+            std::fs::create_dir(folder.path().join(pool)).unwrap();
+            guid.into_iter().for_each(|guid| std::fs::write(folder.path().join(pool).join("guid"), guid).unwrap());
+        }
+        std::fs::write(folder.path().join("arcstats"), "").unwrap();
+        let find = |name, guid| pool_of_module(folder.path(), name, guid);
+        assert_eq!(find("tank", 7).as_deref(), Some("new"), "by its guid, whatever it is called");
+        assert_eq!((find("new", 8), find("arcstats", 9)), (None, None));
+        assert_eq!(find("old", 9).as_deref(), Some("old"), "it does not tell its guid");
+        assert_eq!(pool_of_module(Path::new("/no/such"), "old", 9), None);
+    }
 
     #[test]
     fn partitions_are_in_files() {

@@ -3,6 +3,7 @@
 //! ```text
 //!   /run/cenote                 root's
 //!   $XDG_RUNTIME_DIR/cenote     an ordinary user's, or
+//!   /run/user/UID/cenote        if the variable is lost, or
 //!   /tmp/cenote-UID             where there is no such folder
 //!   $CENOTE_RUN                 whoever sets it
 //!     tank.sock                 the control socket of pool "tank"
@@ -11,12 +12,14 @@
 //!     kstat/                    counters of all of them (`kstat`)
 //! ```
 //!
-//! Invariants: the folder belongs to the user and nobody else can write in it; whoever holds the lock
-//! may remove the socket.
+//! Everybody may connect to root's sockets, to ask: what others may do, the process decides (`server`).
+//!
+//! Invariants: the folder belongs to the user, or to root, and nobody else can write in it; an ordinary user's nobody
+//! else can enter. Whoever holds the lock may remove the socket.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, Permissions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +29,8 @@ use nix::unistd::geteuid;
 
 /// Longest part of a pool's name in a file name: socket addresses are short.
 const NAME_BYTES_MAX: usize = 60;
+
+const OF_ROOT: &str = "/run/cenote";
 
 /// The folder, open.
 pub struct RunDir {
@@ -38,6 +43,20 @@ impl RunDir {
     /// The folder; `None` if there is none, which means that no pool is imported.
     pub fn find() -> Result<Option<RunDir>> {
         let (path, mode_forbidden) = place();
+        RunDir::open(path, mode_forbidden)
+    }
+
+    /// The folders with pools that this user may ask about: the own one, and root's.
+    pub fn all() -> Result<Vec<RunDir>> {
+        let own = RunDir::find()?;
+        let of_root = match std::env::var_os("CENOTE_RUN") {
+            None if !geteuid().is_root() => RunDir::open(PathBuf::from(OF_ROOT), 0o022)?,
+            _ => None,
+        };
+        Ok(own.into_iter().chain(of_root).collect())
+    }
+
+    fn open(path: PathBuf, mode_forbidden: u32) -> Result<Option<RunDir>> {
         match File::options().read(true).custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW).open(&path) {
             Ok(folder) => RunDir::checked(path, folder, mode_forbidden).map(Some),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -48,17 +67,23 @@ impl RunDir {
     /// The folder, which is made if there is none.
     pub fn make() -> Result<RunDir> {
         let (path, _) = place();
+        let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
         if !path.exists() {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            let made = DirBuilder::new().recursive(true).mode(mode).create(&path);
             made.map_err(|e| unusable(&path, &e.to_string()))?;
         }
-        RunDir::find()?.ok_or_else(|| unusable(&path, "it was removed"))
+        let found = RunDir::find()?.ok_or_else(|| unusable(&path, "it was removed"))?;
+        if path == Path::new(OF_ROOT) {
+            // an older one let nobody else in
+            found.folder.set_permissions(Permissions::from_mode(mode))?;
+        }
+        Ok(found)
     }
 
     fn checked(path: PathBuf, folder: File, mode_forbidden: u32) -> Result<RunDir> {
         let metadata = folder.metadata()?;
-        if metadata.uid() != geteuid().as_raw() {
-            return Err(unusable(&path, "it belongs to another user"));
+        if ![geteuid().as_raw(), 0].contains(&metadata.uid()) {
+            return Err(unusable(&path, "it belongs to another user; CENOTE_RUN names another folder"));
         }
         if metadata.mode() & mode_forbidden != 0 {
             return Err(unusable(&path, "other users have access to it"));
@@ -102,6 +127,8 @@ impl RunDir {
             _ => {}
         }
         let listener = UnixListener::bind(self.short(&stem, "sock"))?;
+        // who may enter the folder may ask
+        std::fs::set_permissions(self.short(&stem, "sock"), Permissions::from_mode(0o666))?;
         let files = ["sock", "lock"].map(|extension| self.long(&stem, extension));
         Ok((listener, Claim { files, _lock: lock }))
     }
@@ -190,9 +217,11 @@ fn place() -> (PathBuf, u32) {
     }
     let uid = geteuid();
     if uid.is_root() {
-        return (PathBuf::from("/run/cenote"), 0o022);
+        return (PathBuf::from(OF_ROOT), 0o022);
     }
-    match set("XDG_RUNTIME_DIR") {
+    let of_session = PathBuf::from(format!("/run/user/{uid}"));
+    let is_own = |path: &PathBuf| path.metadata().is_ok_and(|there| there.is_dir() && there.uid() == uid.as_raw());
+    match set("XDG_RUNTIME_DIR").or_else(|| Some(of_session).filter(is_own)) {
         Some(path) => (path.join("cenote"), 0o077),
         None => (PathBuf::from(format!("/tmp/cenote-{uid}")), 0o077),
     }

@@ -150,6 +150,7 @@ impl Served {
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
             }
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
+            Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| Reply::Done),
             Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
             Request::Attach { vdev, new, ashift, history } => {
                 self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))

@@ -23,7 +23,7 @@ use crate::zpool::io_report::IoReport;
 use crate::zpool::report::{DedupReport, PoolReport, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -103,6 +103,11 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// Whether a device could be taken off.
+    MayRemove {
+        /// Its guid.
+        vdev: u64,
+    },
     /// To take off a log device, spare or cache device.
     Remove {
         /// Its guid.
@@ -158,6 +163,18 @@ pub enum Request {
     },
     /// About datasets.
     Zfs(zfs::request::Request),
+}
+
+impl Request {
+    /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
+    pub fn is_for_everybody(&self) -> bool {
+        use zfs::request::Request as Zfs;
+        match self {
+            Request::Report | Request::Io | Request::Logs | Request::Dedup => true,
+            Request::Zfs(request) => matches!(request, Zfs::Datasets(_) | Zfs::Holds { .. } | Zfs::Mounts),
+            _ => false,
+        }
+    }
 }
 
 /// What is answered, in the order of the requests.

@@ -59,7 +59,7 @@ pub struct Args {
     pub rewind: bool,
     /// `-t`.
     pub txg_max: Option<u64>,
-    /// `-p`, or where to look otherwise.
+    /// `-p`: where to look; if it is empty, where the pool's devices are known to be.
     pub search: Vec<PathBuf>,
     /// Pool or dataset, and objects; or devices.
     pub operands: Vec<String>,
@@ -96,9 +96,6 @@ impl Args {
         let counts = [&mut out.blocks, &mut out.checksums, &mut out.config, &mut out.datasets, &mut out.labels];
         for count in counts.into_iter().chain([&mut out.uberblock]).filter(|count| **count > 0) {
             *count += verbose;
-        }
-        if out.search.is_empty() {
-            out.search.push(PathBuf::from("/dev"));
         }
         Ok(Some(out))
     }

@@ -15,6 +15,10 @@ use crate::serve::client;
 pub trait Pools {
     /// Their names, sorted.
     fn names(&self) -> Result<Vec<String>>;
+    /// The names of those that do not answer, each with why.
+    fn silent(&self) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
     /// The answer of one of them.
     fn ask(&self, pool: &str, request: &Request) -> Result<Response>;
 }
@@ -24,7 +28,11 @@ pub(super) struct Sockets;
 
 impl Pools for Sockets {
     fn names(&self) -> Result<Vec<String>> {
-        client::pools()
+        Ok(client::survey()?.hellos.into_iter().map(|hello| hello.pool).collect())
+    }
+
+    fn silent(&self) -> Result<Vec<(String, String)>> {
+        Ok(client::survey()?.silent.into_iter().map(|(name, why)| (name, why.what().to_owned())).collect())
     }
 
     fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
@@ -42,6 +50,9 @@ pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<Found> {
         for pool in pools.names()? {
             add(&mut found, ask_datasets(pools, &pool, select.clone())?);
         }
+        let silent = pools.silent()?.into_iter();
+        let failure = |(about, why): (String, String)| Failure { line: format!("cannot open '{about}': {why}"), about };
+        found.failures.extend(silent.map(failure));
         return Ok(found);
     }
     let imported = pools.names()?;

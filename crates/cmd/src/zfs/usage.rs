@@ -102,6 +102,12 @@ pub(super) fn requested() -> Outcome {
     Outcome { out: all_commands(), ..Outcome::default() }
 }
 
+/// `zfs help [COMMAND]`.
+pub(super) fn help(args: &[std::ffi::OsString]) -> Outcome {
+    let named = args.first().and_then(|name| COMMANDS.iter().find(|command| command.name == *name));
+    named.map_or_else(requested, |command| Outcome { out: text(command), ..Outcome::default() })
+}
+
 /// The command line of `zfs` makes no sense: why, and what there is.
 pub(super) fn of_all(why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", all_commands()), code: USAGE, ..Outcome::default() }

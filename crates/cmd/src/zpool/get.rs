@@ -9,7 +9,6 @@ use super::pools::{self, Timestamp};
 use super::report::PoolReport;
 use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
-use crate::serve::client;
 
 /// A field of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +66,15 @@ pub fn run(args: &[OsString]) -> Done {
     let Some((list, names)) = parsed.operands.split_first() else {
         return Err(Stop::usage("missing property argument"));
     };
-    let imported = client::pools().map_err(|e| Stop::Failed(e.to_string()))?;
-    if let Some(name) = names.iter().find(|name| !imported.contains(name)) {
-        return Err(Stop::Failed(format!("Cannot get properties of {name}: no such pool available.")));
+    let mut failed = false;
+    if !names.is_empty() {
+        let imported = pools::all(&mut failed)?;
+        if let Some(name) = names.iter().find(|name| !imported.contains(name)) {
+            return Err(Stop::Failed(format!("Cannot get properties of {name}: no such pool available.")));
+        }
+        failed = false;
     }
     let columns = if list == "all" { None } else { Some(Column::parse_list(list)?) };
-    let mut failed = false;
     let mut reports = Vec::new();
     for mut open in pools::open(names, &mut failed)? {
         reports.push(open.report()?);

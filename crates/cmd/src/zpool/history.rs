@@ -35,7 +35,7 @@ pub fn run(args: &[OsString]) -> Done {
         }
         shown += 1;
     }
-    if parsed.operands.is_empty() && shown == 0 {
+    if parsed.operands.is_empty() && shown == 0 && !failed {
         eprintln!("no pools available");
     }
     Ok(!failed)

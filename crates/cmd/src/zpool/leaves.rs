@@ -59,11 +59,9 @@ pub fn online(args: &[OsString]) -> Done {
         let Reply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
         if state != State::Healthy {
             println!("warning: device '{device}' onlined, but remains in faulted state");
-            let advice = match state {
-                State::Faulted => "clear' to restore a faulted device",
-                _ => "replace' to replace devices that are no longer present",
-            };
-            println!("use 'zpool {advice}");
+            if state == State::Faulted {
+                println!("use 'zpool clear' to restore a faulted device");
+            }
         }
         Ok(())
     })

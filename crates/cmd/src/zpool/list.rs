@@ -182,7 +182,7 @@ fn once(
         reports.push(open.report()?);
     }
     if reports.is_empty() {
-        if names.is_empty() && !options.scripted && !options.json {
+        if names.is_empty() && !failed && !options.scripted && !options.json {
             println!("no pools available");
         }
         return Ok(!failed);

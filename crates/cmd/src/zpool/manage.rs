@@ -71,6 +71,10 @@ pub fn set(args: &[OsString]) -> Done {
         eprintln!("Warning: {warning}");
     }
     pool_props::check(property, value, When::Set).map_err(|why| failed(&why))?;
+    if property == pool_props::NO_EFFECT {
+        println!("Note: property '{property}' no longer has any effect");
+        return Ok(true);
+    }
     let request =
         Request::Set { name: property.to_owned(), value: value.to_owned(), history: history_line("set", args) };
     match connection.ask(&request) {

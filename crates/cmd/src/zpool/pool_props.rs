@@ -13,6 +13,9 @@ const COMMENT_BYTES_MAX: usize = 32;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1024;
 
+/// A property of old pools, which is taken and means nothing.
+pub const NO_EFFECT: &str = "dedupditto";
+
 /// When a property is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
@@ -28,7 +31,7 @@ pub fn check(name: &str, value: &str, when: When) -> Result<(), String> {
         return check_feature(name, feature, value, when);
     }
     let Some(property) = Property::find(name) else {
-        return match props::is_user_name(name) {
+        return match props::is_user_name(name) || name == NO_EFFECT {
             true => Ok(()),
             false => Err(format!("invalid property '{name}'")),
         };
@@ -133,7 +136,9 @@ pub fn stored(name: &str, value: &str) -> Result<Option<PropertyValue>, String> 
     if name.starts_with("feature@") {
         return Ok(None);
     }
-    let Some(property) = Property::find(name) else { return Ok(Some(PropertyValue::Text(value.to_owned()))) };
+    let Some(property) = Property::find(name) else {
+        return Ok((name != NO_EFFECT).then(|| PropertyValue::Text(value.to_owned())));
+    };
     let number = |value: &str| rules::parse_number(value).map_err(|e| e.what().to_owned());
     let stored = match property.name {
         "altroot" | "cachefile" | "readonly" | "version" => return Ok(None),
@@ -172,6 +177,7 @@ mod tests {
             ("org.me:note", "anything"),
             ("altroot", "/mnt"),
             ("version", "5000"),
+            ("dedupditto", "100"),
         ];
         for (name, value) in good {
             assert_eq!(check(name, value, When::Create), Ok(()), "{name}={value}");

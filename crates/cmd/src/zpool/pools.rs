@@ -63,11 +63,21 @@ impl OpenPool {
     }
 }
 
+/// The names of all pools. Those whose processes do not answer are complained about, and `failed` set.
+pub fn all(failed: &mut bool) -> Result<Vec<String>, Stop> {
+    let survey = client::survey().map_err(|e| Stop::Failed(e.to_string()))?;
+    for (name, why) in &survey.silent {
+        eprintln!("cannot open '{name}': {}", why.what());
+        *failed = true;
+    }
+    Ok(survey.hellos.into_iter().map(|hello| hello.pool).collect())
+}
+
 /// Opens the pools of those names, or all. What cannot be opened is complained about, and `failed` set.
 pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> {
     let is_all = names.is_empty();
     let mut wanted = match is_all {
-        true => client::pools().map_err(|e| Stop::Failed(e.to_string()))?,
+        true => all(failed)?,
         false => names.to_vec(),
     };
     wanted.sort();

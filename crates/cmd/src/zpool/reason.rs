@@ -256,7 +256,7 @@ impl Reason {
             ),
             Reason::CorruptLabelR => (
                 "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
-                "Replace the device using 'zpool replace'.",
+                "This version of Cenote cannot replace devices: bring the device back with its\n\tlabel, or copy the data to another pool.",
             ),
             Reason::CorruptLabelNr => (
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
@@ -268,7 +268,7 @@ impl Reason {
             ),
             Reason::FailingDev => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
-                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear'.",
             ),
             Reason::FailingDevReadOnly => (
                 "One or more devices has experienced an unrecoverable error.  The pool\n\tis read-only, so no attempt was made to correct the error.\n\tApplications are unaffected.",
@@ -276,11 +276,11 @@ impl Reason {
             ),
             Reason::OfflineDev => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
+                "Online the device using 'zpool online'.",
             ),
             Reason::RemovedDev => (
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Online the device using zpool online' or replace the device with\n\t'zpool replace'.",
+                "Online the device using 'zpool online'.",
             ),
             Reason::Resilvering => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
@@ -288,7 +288,7 @@ impl Reason {
             ),
             Reason::RebuildScrub => (
                 "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.",
-                "Use 'zpool scrub' to verify all data checksums.",
+                "Verify all data checksums with 'zdb -c'.",
             ),
             Reason::CorruptData => (
                 "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
@@ -362,13 +362,13 @@ impl Reason {
 #[rustfmt::skip]
 fn errata_words(number: u64) -> (String, String) {
     let (more, action) = match number {
-        1 => ("", "To correct the issue run 'zpool scrub'.\n"),
+        1 => ("", "To correct the issue, scrub the pool with OpenZFS.\n"),
         3 => (
             "\tExisting encrypted datasets contain an on-disk incompatibility\n\t which needs to be corrected.\n",
             "To correct the issue backup existing encrypted datasets to new\n\tencrypted datasets and destroy the old ones. 'zfs mount -o ro' can\n\tbe used to temporarily mount existing encrypted datasets readonly.\n",
         ),
         4 => (
-            "\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are used\n\twith 'zfs recv'.\n",
+            "\tExisting encrypted snapshots and bookmarks contain an on-disk\n\tincompatibility. This may cause on-disk corruption if they are\n\tsent and received.\n",
             "To correct the issue, enable the bookmark_v2 feature. No additional\n\taction is needed if there are no encrypted snapshots or bookmarks.\n\tIf preserving the encrypted snapshots and bookmarks is required, use\n\ta non-raw send to backup and restore them. Alternately, they may be\n\tremoved to resolve the incompatibility.\n",
         ),
         _ => ("", ""),

@@ -140,7 +140,7 @@ fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
         }
     };
     print!("{}", ShownLines(texts.join("\n")));
-    if names.is_empty() && subjects.is_empty() {
+    if names.is_empty() && subjects.is_empty() && !failed {
         eprintln!("no pools available");
     } else if names.is_empty() && options.only_problems && texts.is_empty() {
         println!("all pools are healthy");

@@ -74,7 +74,7 @@ pub fn remove(args: &[OsString]) -> Done {
             Opt::Flag('n') => dry_run = true,
             Opt::Flag('p') => parsable = true,
             Opt::Flag('s') => stop = true,
-            // it is done when the command ends
+            // without moving data, all is done when the command ends
             Opt::Flag('w') => {}
             other => return Err(Stop::bad_option(other)),
         }
@@ -94,12 +94,12 @@ pub fn remove(args: &[OsString]) -> Done {
     for device in devices {
         let outcome = match find_any(&report, device) {
             None => Err(NO_SUCH_DEVICE.to_owned()),
-            Some(_) if dry_run => {
-                match parsable {
+            Some(vdev) if dry_run => {
+                let answer = connect(name)?.ask(&Request::MayRemove { vdev: vdev.guid });
+                answer.map_err(|e| refusal(&e).to_owned()).map(|_| match parsable {
                     true => println!("{device} 0"),
                     false => println!("Memory that will be used after removing {device}: 0"),
-                }
-                Ok(())
+                })
             }
             Some(vdev) => {
                 let answer = connect(name)?.ask(&Request::Remove { vdev: vdev.guid, history: history.clone() });
@@ -122,7 +122,7 @@ pub fn attach(args: &[OsString]) -> Done {
         match opt {
             Opt::Flag('f') => force = true,
             Opt::Value('o', text) => ashift = Some(ashift_of(text)?),
-            // there is nothing to wait for
+            // a log is empty when it gets another side: all is done when the command ends
             Opt::Flag('w') => {}
             other => return Err(Stop::bad_option(other)),
         }
@@ -139,6 +139,12 @@ pub fn attach(args: &[OsString]) -> Done {
     check_devices(&spec, &pools::imported()?, force, &Vec::new).map_err(Stop::Failed)?;
     let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
     let vdev = find(&report, old).map_err(failed)?;
+    let is_old = |known: &&VdevReport| known.guid == vdev;
+    match report.root.all().into_iter().find(is_old).map(|known| known.kind.as_str()) {
+        Some("disk" | "file") | None => {}
+        Some("raidz" | "draid") => return Err(failed("this version of Cenote cannot expand raidz vdevs")),
+        Some(_) => return Err(failed("can only attach to mirrors and top-level disks")),
+    }
     let leaf: Option<WishedLeaf> = spec.leaves().next().cloned();
     let leaf = leaf.ok_or_else(|| failed("new device must be a single disk"))?;
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);

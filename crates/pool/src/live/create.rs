@@ -134,6 +134,7 @@ impl SyncContext<'_> {
         self.make_history()?;
         self.make_head(&created, make_root)?;
         self.log_history(&new.history)?;
+        self.log_version("create");
         self.write_config()
     }
 

@@ -46,8 +46,14 @@ impl LivePool {
             if made.is_err() {
                 context.pool.heads.lock().remove(&created.dataset);
                 context.change.destroy(&context.dsl()?, &name)?;
+                return made;
             }
-            made
+            let dataset = (name.as_str(), created.dataset);
+            context.log_dataset_event(dataset, "create", " ");
+            for (property, value) in &properties {
+                context.log_dataset_event(dataset, "set", &format!("{property}={value}"));
+            }
+            Ok(())
         })
     }
 
@@ -75,6 +81,7 @@ impl LivePool {
                     context.change.free_tree(&root, since_txg, &mut |bp| context.pool.free(txg, bp))?;
                 }
             }
+            context.log_dataset_event((&name, id), "destroy", " ");
             Ok(())
         })
     }
@@ -82,7 +89,13 @@ impl LivePool {
     /// Renames a file system and all below it. Errors: as from [`dsl::write::Change::rename`].
     pub fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
-        self.run(move |context| context.change.rename(&context.dsl()?, &old, &new))
+        self.run(move |context| {
+            let dsl = context.dsl()?;
+            let id = dsl.find(&old).map_or(0, |dataset| dataset.id);
+            context.change.rename(&dsl, &old, &new)?;
+            context.log_dataset_event((&old, id), "rename", &format!("-> {new}"));
+            Ok(())
+        })
     }
 
     /// Sets a property. Errors: as from [`dsl::write::Change::set_property`]; `Unsupported` for a default quota
@@ -90,8 +103,13 @@ impl LivePool {
     pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<()> {
         let (of, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
         let usable = self.view().usable_bytes()?;
-        let in_contents =
-            self.run(move |context| context.change.set_property(&context.dsl()?, &of, &name, &value, usable))?;
+        let in_contents = self.run(move |context| {
+            let dsl = context.dsl()?;
+            let in_contents = context.change.set_property(&dsl, &of, &name, &value, usable)?;
+            let id = dsl.find(&of).map_or(0, |dataset| dataset.id);
+            context.log_dataset_event((&of, id), "set", &format!("{name}={value}"));
+            Ok(in_contents)
+        })?;
         match in_contents {
             // of all that is in contents, this alone can be set
             Some((property, limit)) => self.set_default_limit(dataset, property, limit),
@@ -104,7 +122,13 @@ impl LivePool {
     pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
         let (dataset, name) = (dataset.to_owned(), name.to_owned());
         let usable = self.view().usable_bytes()?;
-        self.run(move |context| context.change.inherit_property(&context.dsl()?, &dataset, &name, received, usable))?;
+        self.run(move |context| {
+            let dsl = context.dsl()?;
+            context.change.inherit_property(&dsl, &dataset, &name, received, usable)?;
+            let id = dsl.find(&dataset).map_or(0, |dataset| dataset.id);
+            context.log_dataset_event((&dataset, id), "inherit", &format!("{name}="));
+            Ok(())
+        })?;
         self.renew_policies()
     }
 

@@ -37,6 +37,9 @@ impl LivePool {
     pub fn enable_features(&self, guids: Vec<String>) -> Result<()> {
         self.run(move |context| {
             context.enable_features(&guids)?;
+            for feature in FEATURES.iter().filter(|feature| guids.iter().any(|guid| guid == feature.guid)) {
+                context.log_event("set", &format!("feature@{}=enabled", feature.name));
+            }
             context.pool.renew_policies()?;
             context.write_config()
         })

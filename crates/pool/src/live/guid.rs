@@ -20,7 +20,8 @@ impl LivePool {
             return Err(Error::new(Kind::Invalid, "a pool has no guid 0"));
         }
         self.run(move |context| {
-            context.pool.config().guid = guid;
+            let before = std::mem::replace(&mut context.pool.config().guid, guid);
+            context.log_event("guid change", &format!("old={before} new={guid}"));
             context.write_config()
         })?;
         self.cache.l2arc().set_pool_guid(guid);

@@ -1,4 +1,4 @@
-//! Writing the log of commands; see [`crate::History`] for its form.
+//! Writing the log of commands and events; see [`crate::History`] for its form.
 
 use base::{Endian, Result};
 use dmu::live::INDIRECT_SHIFT;
@@ -30,11 +30,44 @@ impl SyncContext<'_> {
 
     /// Adds a command line to the log.
     pub fn log_history(&self, command: &str) -> Result<()> {
-        let Some(id) = self.change.number(1, "history")? else { return Ok(()) };
         let mut record = NvList::new();
-        record.set("history time", Value::U64(self.change.env.now_s()));
         record.set("history command", Value::Str(command.to_owned()));
         record.set("history who", Value::U64(0));
+        self.append(record)
+    }
+
+    /// Adds what was done to the pool, under OpenZFS's name for it. That it cannot be told undoes nothing.
+    pub(super) fn log_event(&self, name: &str, about: &str) {
+        self.append_event(NvList::new(), name, about);
+    }
+
+    /// Adds what was done to the dataset of that name and object.
+    pub(super) fn log_dataset_event(&self, (dataset, id): (&str, u64), name: &str, about: &str) {
+        let mut record = NvList::new();
+        record.set("dsname", Value::Str(dataset.to_owned()));
+        record.set("dsid", Value::U64(id));
+        self.append_event(record, name, about);
+    }
+
+    /// Adds that the pool was made or imported, and by what.
+    pub(super) fn log_version(&self, name: &str) {
+        let host = self.pool.config().host.1.clone();
+        let version = concat!("cenote-", env!("CARGO_PKG_VERSION"));
+        self.log_event(name, &format!("pool version 5000; software version {version}; uts {host}"));
+    }
+
+    fn append_event(&self, mut record: NvList, name: &str, about: &str) {
+        record.set("internal_name", Value::Str(name.to_owned()));
+        record.set("history internal str", Value::Str(about.to_owned()));
+        record.set("history txg", Value::U64(self.change.tx.txg()));
+        if let Err(error) = self.append(record) {
+            tracing::warn!(pool = self.pool.name(), name, about, "an event is not in the history: {error}");
+        }
+    }
+
+    fn append(&self, mut record: NvList) -> Result<()> {
+        let Some(id) = self.change.number(1, "history")? else { return Ok(()) };
+        record.set("history time", Value::U64(self.change.env.now_s()));
         record.set("history hostname", Value::Str(self.pool.config().host.1.clone()));
         let packed = record.pack();
         let mut bytes = (packed.len() as u64).to_le_bytes().to_vec();

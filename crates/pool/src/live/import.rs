@@ -139,6 +139,7 @@ impl LivePool {
                 context.take_up_logs()?;
             }
             context.claim(&claims)?;
+            context.log_version("import");
             context.write_config()
         })?;
         Ok(live)

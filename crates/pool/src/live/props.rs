@@ -29,6 +29,11 @@ impl LivePool {
                     ("compatibility", PropertyValue::Text(text)) => context.pool.config().compatibility = some(text),
                     _ => context.store_property(name, value)?,
                 }
+                let value = match value {
+                    PropertyValue::Number(number) => number.to_string(),
+                    PropertyValue::Text(text) => text.clone(),
+                };
+                context.log_event("set", &format!("{name}={value}"));
             }
             if properties.iter().any(|(name, _)| matches!(name.as_str(), "comment" | "compatibility")) {
                 context.write_config()?;

@@ -116,7 +116,12 @@ impl LivePool {
         self.empty_log_vdev(number)?;
         let (path, guids) = (new.clone(), (self.env.random() | 1, self.env.random() | 1));
         let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
-            self.run(move |context| context.attach(guid, &path, device, guids).and_then(|()| context.write_config()))
+            let about = format!("attach vdev={} to vdev={}", path.path.display(), leaf.name());
+            self.run(move |context| {
+                context.attach(guid, &path, device, guids)?;
+                context.log_event("vdev attach", &about);
+                context.write_config()
+            })
         });
         self.cache.zio().allocator()?.set_serving(number, Serving::Open);
         attached
@@ -145,7 +150,14 @@ impl LivePool {
             self.run(|context| context.write_missed())?;
         }
         let outcome = match self.tree.can_do_without(guid) {
-            true => self.run(move |context| context.detach(guid).and_then(|()| context.write_config())),
+            true => {
+                let about = format!("vdev={}", leaf.name());
+                self.run(move |context| {
+                    context.detach(guid)?;
+                    context.log_event("detach", &about);
+                    context.write_config()
+                })
+            }
             false => Err(Error::new(Kind::Busy, "no valid replicas")),
         };
         if let Some(top) = log {
@@ -163,30 +175,44 @@ impl LivePool {
     pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
         let _alone = self.changing_vdevs.lock();
         self.check_running()?;
+        self.check_removable(guid)?;
         for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
             self.cache.l2arc().remove(guid);
             return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
         }
-        let top = self.tree.tops().find(|top| top.guid() == guid && top.kind().is_concrete());
-        let Some(top) = top else {
-            let is_below = self.tree.iter().any(|vdev| vdev.guid() == guid);
-            let below = || Error::new(Kind::Unsupported, "operation not supported on this type of pool");
-            return Err(if is_below { below() } else { no_such_device() });
-        };
-        if !top.is_log() {
-            let what = "this version of Cenote removes log, cache and spare devices only: it cannot move data to the \
-                        others";
-            return Err(Error::new(Kind::Unsupported, what));
-        }
+        let top = self.tree.tops().find(|top| top.guid() == guid).ok_or_else(no_such_device)?;
         let (number, leaves) = (top.number(), self.tree.leaves_of(top.id()));
         self.empty_log_vdev(number)?;
         let allocator = self.cache.zio().allocator()?;
-        self.run(move |context| context.remove_log(number).and_then(|()| context.write_config()))
-            .inspect_err(|_| allocator.set_serving(number, Serving::Open))?;
+        let about = format!("{} vdev (log) {}", self.name, top.name());
+        let remove = move |context: &SyncContext<'_>| {
+            context.remove_log(number)?;
+            context.log_event("vdev remove", &about);
+            context.write_config()
+        };
+        self.run(remove).inspect_err(|_| allocator.set_serving(number, Serving::Open))?;
         self.let_go(&leaves);
         Ok(leaves.iter().map(|leaf| leaf.name().to_owned()).collect())
+    }
+
+    /// Whether a device can be removed. Errors: `NotFound`; `Unsupported`, saying why not.
+    pub fn check_removable(&self, guid: u64) -> Result<()> {
+        let view = self.view();
+        let is_it = |config: &format::nvlist::NvList| config.opt_u64("guid") == Some(guid);
+        if view.spares().iter().chain(view.caches()).any(is_it) {
+            return Ok(());
+        }
+        let why = match self.tree.tops().find(|top| top.guid() == guid && top.kind().is_concrete()) {
+            Some(top) if top.is_log() => return Ok(()),
+            Some(_) => {
+                "this version of Cenote removes log, cache and spare devices only: it cannot move data to the others"
+            }
+            None if self.tree.iter().any(|vdev| vdev.guid() == guid) => "operation not supported on this type of pool",
+            None => return Err(no_such_device()),
+        };
+        Err(Error::new(Kind::Unsupported, why))
     }
 
     /// Lets leaves that are not in the pool any more be nobody's. That this fails harms nobody: their labels are

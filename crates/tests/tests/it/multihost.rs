@@ -51,7 +51,7 @@ fn guarded(env: &Env, layout: Layout) -> (Vec<Arc<dyn Device>>, Arc<LivePool>) {
 
 #[test]
 fn what_another_host_uses_is_not_imported() {
-    let env = host(0, 5);
+    let env = host(0, 25);
     let dir = tempfile::tempdir().unwrap();
     let (new, devices) = new_pool(dir.path(), Shape::Mirror, 2);
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
@@ -96,7 +96,7 @@ fn what_another_host_uses_is_not_imported() {
 
 #[test]
 fn two_hosts_import_at_the_same_time() {
-    let env = host(0, 2);
+    let env = host(0, 10);
     let (devices, pool) = guarded(&env, Layout::Raidz1);
     pool.abandon();
     drop(pool);

@@ -11,7 +11,7 @@ use super::super::{Stop, hostid, one_line, pools};
 use super::{ImportArgs, args, find, show};
 use crate::serve::daemon::Notify;
 use crate::serve::live::{self, ServedPool};
-use crate::serve::locks::Locks;
+use crate::serve::locks::{Locks, refuse_pool_of_module};
 use crate::time;
 
 /// The value of property `dedup` that means off.
@@ -53,6 +53,7 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
     };
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
+        refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;
         let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
             Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
             _ => failed(&e.to_string()),
@@ -91,6 +92,13 @@ pub fn acquire(env: &Env, args: &ImportArgs, notify: &Notify) -> Result<Option<A
         Kind::Elsewhere => failed(&in_use(&e, &candidate)),
         _ => refusal(&e, notify, &failed),
     })?;
+    for (name, value) in args.to_set() {
+        if let Err(e) = pool.set_property(name, value) {
+            // it is as after a crash, at worst
+            let _ = pool.close(PoolState::Active);
+            return Err(failed(&format!("property '{name}' cannot be set: {e}")));
+        }
+    }
     dedup_notice(&pool.view()).iter().for_each(|notice| notify.err(notice));
     Ok(Some(Acquired { pool, locks, is_own }))
 }

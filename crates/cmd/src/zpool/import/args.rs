@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use pool::Rewind;
 
 use super::super::Stop;
+use super::super::pool_props::{self, When};
 use super::super::props::Property;
 use crate::getopt::{self, Long, Opt};
 
@@ -24,6 +25,8 @@ pub struct ImportArgs {
     pub force: bool,
     /// `-F`: an older state if the newest cannot be opened.
     pub rewind: bool,
+    /// `-X`: however old it is; only read to be checked, as `-F` looks at all there are.
+    pub extreme: bool,
     /// `-n`: only see whether that would work.
     pub dry_run: bool,
     /// `-T`: the newest state up to that txg.
@@ -73,8 +76,10 @@ impl ImportArgs {
                 Opt::Value('1', txg) => args.txg = Some(number(txg)?),
                 Opt::Flag('2') => args.notify = true,
                 Opt::Flag('t') => args.temporary = true,
-                // the default here, and what makes no difference
-                Opt::Flag('s' | 'X') => {}
+                // -F looks at all states that there are, and so goes as far back as -X
+                Opt::Flag('X') => args.extreme = true,
+                // devices are searched anyway: nothing is known of them from before
+                Opt::Flag('s') => {}
                 other => return Err(Stop::bad_option(other)),
             }
         }
@@ -91,7 +96,7 @@ impl ImportArgs {
         if self.cachefile.is_some() && !self.search.is_empty() {
             return Err(Stop::usage("-c is incompatible with -d"));
         }
-        if self.dry_run && !self.rewind {
+        if (self.dry_run || self.extreme) && !self.rewind {
             return Err(Stop::usage("-n or -X only meaningful with -F"));
         }
         if self.txg.is_some() && (self.txg_max.is_some() || self.rewind) {
@@ -113,6 +118,12 @@ impl ImportArgs {
     /// The value of a property that was given.
     pub fn prop(&self, name: &str) -> Option<&str> {
         self.props.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The properties that are to be set in the pool; the others are for as long as it is imported.
+    pub fn to_set(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_stored = |(name, _): &(&str, &str)| !["altroot", "cachefile", "readonly"].contains(name);
+        self.props.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(is_stored)
     }
 
     /// The folder that all mountpoints are below.
@@ -144,6 +155,7 @@ impl ImportArgs {
             ("-f", self.force),
             ("-F", self.rewind),
             ("-n", self.dry_run),
+            ("-X", self.extreme),
             ("-m", self.missing_log),
             ("-N", self.no_mount),
             ("-t", self.temporary),
@@ -209,6 +221,13 @@ pub fn check_props(args: &ImportArgs, pool: &str) -> Result<(), String> {
             _ => {}
         }
     }
+    let is_read_only = args.prop("readonly") == Some("on");
+    for (name, value) in args.to_set() {
+        pool_props::check(name, value, When::Set).or_else(wrong)?;
+        if is_read_only {
+            return wrong(format!("property '{name}' cannot be set in a pool that is read-only"));
+        }
+    }
     Ok(())
 }
 
@@ -261,6 +280,7 @@ mod tests {
         for (line, error) in [
             ("-c x -d y", "-c is incompatible with -d"),
             ("-n", "-n or -X only meaningful with -F"),
+            ("-X", "-n or -X only meaningful with -F"),
             ("--at-txg 1 -F", "--at-txg is incompatible with -T and -F"),
         ] {
             assert_eq!(parse(line).unwrap().check_combination(), Err(Stop::usage(error)), "{line}");
@@ -270,11 +290,14 @@ mod tests {
     #[test]
     fn values_of_properties() {
         let check = |line: &str| check_props(&parse(line).unwrap(), "tank");
-        assert_eq!(check("-o readonly=on -o failmode=continue -o cachefile=none -R /mnt"), Ok(()));
+        assert_eq!(check("-o readonly=on -o cachefile=none -R /mnt"), Ok(()));
+        assert_eq!(check("-o comment=mine -o failmode=continue -o autotrim=on"), Ok(()));
         for (line, why) in [
             ("-o readonly=maybe", "'readonly' must be one of 'on | off'"),
             ("-o size=5", "'size' is readonly"),
             ("-R mnt", "bad alternate root 'mnt'"),
+            ("-o ashift=99", "property 'ashift' number 99 is invalid, only values between 9 and 16 are allowed."),
+            ("-o comment=x -o readonly=on", "property 'comment' cannot be set in a pool that is read-only"),
             ("-o feature@nope=enabled", "feature 'nope' unsupported by kernel"),
         ] {
             assert_eq!(check(line), Err(format!("cannot import pool 'tank': {why}")), "{line}");

@@ -265,7 +265,7 @@ fn errata_action(number: u64, indent: &str) -> String {
         1 => format!(
             "The pool can be imported using its name or numeric identifier,\n\
              \t{indent}however there is a compatibility issue which should be corrected\n\
-             \t{indent}by running 'zpool scrub'"
+             \t{indent}by scrubbing the pool with OpenZFS"
         ),
         2 => format!(
             "The pool cannot be imported with this version of ZFS due to\n\
@@ -279,8 +279,8 @@ fn errata_action(number: u64, indent: &str) -> String {
         ),
         _ => format!(
             "Existing encrypted snapshots and bookmarks contain an on-disk\n\
-             \t{indent}incompatibility. This may cause on-disk corruption if they are used\n\
-             \t{indent}with 'zfs recv'. To correct the issue, enable the bookmark_v2 feature.\n\
+             \t{indent}incompatibility. This may cause on-disk corruption if they are sent\n\
+             \t{indent}and received. To correct the issue, enable the bookmark_v2 feature.\n\
              \t{indent}No additional action is needed if there are no encrypted snapshots or\n\
              \t{indent}bookmarks. If preserving the encrypted snapshots and bookmarks is\n\
              \t{indent}required, use a non-raw send to backup and restore them. Alternately,\n\
