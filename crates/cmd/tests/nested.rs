@@ -295,9 +295,9 @@ fn what_is_used_takes_what_it_can() {
     let acl_of = || getxattr(&marker, acl, &mut [0; 64][..]);
     waits("zfs set acltype=posix nest/a");
     assert_eq!(acl_of(), Err(rustix::io::Errno::OPNOTSUPP));
-    waits("zfs set atime=off nest/a");
+    nest.done("zfs set atime=off nest/a");
     assert!(is_so("noatime"), "{:?}", nest.mounts());
-    waits("zfs set xattr=off nest/a");
+    nest.done("zfs set xattr=off nest/a");
     assert_eq!(attribute(), Err(rustix::io::Errno::OPNOTSUPP));
     drop(user);
     nest.done("zfs unmount nest/a/b/c");
@@ -306,6 +306,38 @@ fn what_is_used_takes_what_it_can() {
     assert_eq!(acl_of(), Err(rustix::io::Errno::NODATA));
     nest.done("zfs mount -a");
     nest.check();
+}
+
+/// What was said of a mount alone holds until it ends, and a property changes that one only.
+#[test]
+fn what_a_mount_was_told_stays() {
+    let Some(nest) = Nest::new("told") else { return };
+    let options = || {
+        let line = nest.mounts().into_iter().find(|line| line.contains(" nest/d/e/f ")).unwrap();
+        let mut words: Vec<String> = line.split(' ').nth(5).unwrap().split(',').map(str::to_owned).collect();
+        words.sort();
+        words.join(",")
+    };
+    let source = |property: &str| {
+        let out = nest.run(&format!("zfs get -Ho value,source {property} nest/d/e/f")).stdout;
+        String::from_utf8(out).unwrap().trim().replace('\t', " ")
+    };
+    nest.done("zfs unmount nest/d/e/f");
+    nest.done("zfs mount -o ro,noexec,nosuid,nodev,noatime nest/d/e/f");
+    assert_eq!(options(), "noatime,nodev,noexec,nosuid,ro");
+    assert_eq!((source("exec"), source("readonly")), ("off temporary".into(), "on temporary".into()));
+    nest.done("zfs set readonly=off nest/d/e/f");
+    assert_eq!(options(), "noatime,nodev,noexec,nosuid,rw");
+    nest.done("zfs set snapdir=visible nest");
+    nest.done("zfs inherit exec nest/d/e/f");
+    assert_eq!(options(), "noatime,nodev,nosuid,rw");
+    // one of which the kernel hears only once
+    nest.done("zfs set acltype=posix nest/d/e/f");
+    assert_eq!(options(), "noatime,nodev,nosuid,rw");
+    assert_eq!((source("devices"), source("exec")), ("off temporary".into(), "on default".into()));
+    nest.done("zfs unmount nest/d/e/f");
+    nest.done("zfs mount nest/d/e/f");
+    assert_eq!(options(), "relatime,rw");
 }
 
 /// Who is unmounted is the one that was named, not the one at its path; and a name that changes is changed for mounts.

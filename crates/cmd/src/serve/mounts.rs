@@ -8,12 +8,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
+use dsl::Property;
 use fuse::{Helper, Mount, MountOptions, Unmount};
 use zpl::{Counters, Counts};
 
 use super::live::ServedPool;
 use super::source::FileSystem;
 use crate::zfs::is_at_or_below_name;
+use crate::zfs::mount_plan::with_property;
 use crate::zfs::request::Mounted;
 
 /// The mounts, in the order in which they were made.
@@ -78,20 +80,15 @@ impl Mounts {
         }
     }
 
-    /// Gives a file system other options, in place; false if it has to be mounted anew for some of them: the
-    /// others hold already. Errors: `Busy` if it cannot be read-only now; `NotFound`.
-    pub fn remount(&self, options: &MountOptions) -> Result<bool> {
+    /// Gives a file system the option of `options` that `property` stands for, in place; false if it has to be mounted
+    /// anew for it. Errors: `Busy` if it cannot be read-only now; `NotFound`.
+    pub fn remount(&self, options: &MountOptions, property: Property) -> Result<bool> {
         let mut list = self.lock();
         let one = list.iter_mut().rfind(|one| one.options.fs_name == options.fs_name && one.mount.is_mounted());
         let one =
             one.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(&options.fs_name))?;
-        // where it is mounted, and over what, is as it was
-        let here = MountOptions {
-            mountpoint: one.options.mountpoint.clone(),
-            overlay: one.options.overlay,
-            read_only: options.read_only || !one.source.is_writable(),
-            ..options.clone()
-        };
+        let mut here = with_property(&one.options, options, property);
+        here.read_only |= !one.source.is_writable();
         let changed = one.options.remounted(&here);
         match one.mount.remount(&changed) {
             Ok(()) => one.options = changed,

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
+use dsl::Property;
 use fuse::{Helper, Unmount};
 use pool::{Off, Pool, PoolState};
 
@@ -347,8 +348,8 @@ impl Host for Served {
         self.mounts.mount(&self.pool, &plan.options, &self.env)
     }
 
-    fn remount(&self, plan: &PlannedMount) -> Result<bool> {
-        self.mounts.remount(&plan.options)
+    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool> {
+        self.mounts.remount(&plan.options, property)
     }
 
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {

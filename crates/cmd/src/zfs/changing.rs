@@ -336,7 +336,7 @@ fn around(
     }
     let names: Vec<&str> = affected.iter().rev().map(|mounted| mounted.dataset.as_str()).collect();
     if effect == Effect::Options {
-        return remount(host, &names);
+        return remount(host, &names, property);
     }
     let mut failures = mount_again(host, names.iter().copied())?;
     if property == Property::Mountpoint && was_nowhere {
@@ -421,15 +421,27 @@ fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
 
 /// Mounts those of the file systems that are mounted by themselves.
 fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Failure>> {
+    mount_again_with(host, names, Vec::new())
+}
+
+/// The same, with options that hold for as long as they are mounted.
+fn mount_again_with<'a>(
+    host: &dyn Host,
+    names: impl IntoIterator<Item = &'a str>,
+    options: Vec<String>,
+) -> Result<Vec<Failure>> {
     let pool = host.pool();
     let mut failures = Vec::new();
+    // the kernel hears of it only now, so this one is the property's
+    let options = options.into_iter().filter(|option| option != "posixacl").collect();
+    let request = MountRequest { options, ..MountRequest::default() };
     for name in names {
         let subject = pool.dsl().subject(name)?;
         match plan(&pool, host.bounds(), &subject)? {
-            Ok(plan) => failures.extend(mount_one(host, plan, &MountRequest::default())),
+            Ok(plan) => failures.extend(mount_one(host, plan, &request)),
             Err(Refusal::NotByItself) => {
                 let plan = super::mounting::planned(host, &subject)?;
-                failures.extend(mount_one(host, plan, &MountRequest::default()));
+                failures.extend(mount_one(host, plan, &request));
             }
             Err(_) => {}
         }
@@ -437,17 +449,21 @@ fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) ->
     Ok(failures)
 }
 
-/// Gives file systems their new options, in place if that can be, and else by mounting them anew. What is in use
-/// then keeps the old ones.
-fn remount(host: &dyn Host, names: &[&str]) -> Result<Vec<Failure>> {
+/// Gives file systems what a property says now, in place if that can be, and else by mounting them anew. What is in use
+/// then keeps the old, and what each was told when it was mounted it keeps, too.
+fn remount(host: &dyn Host, names: &[&str], property: Property) -> Result<Vec<Failure>> {
     let mut failures = Vec::new();
     for name in names {
         let plan = super::mounting::planned(host, &host.pool().dsl().subject(name)?)?;
-        match host.remount(&plan) {
+        let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == *name);
+        match host.remount(&plan, property) {
             Ok(true) => {}
             Ok(false) => match unmount(host, name, false) {
                 Some(failed) => failures.push(failed),
-                None => failures.extend(mount_again(host, [*name])?),
+                None => {
+                    let kept = mounted.map_or_else(Vec::new, |mounted| mounted.options);
+                    failures.extend(mount_again_with(host, [*name], kept)?);
+                }
             },
             Err(e) => failures.push(failure(name, format!("cannot remount '{name}': {}", words(&e)))),
         }

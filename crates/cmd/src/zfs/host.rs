@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use base::Result;
+use dsl::Property;
 use pool::Pool;
 
 use super::limits::Limit;
@@ -27,9 +28,9 @@ pub trait Host {
     /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
     /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made.
     fn mount(&self, plan: &PlannedMount) -> Result<()>;
-    /// Gives a mounted file system the options of a plan, in place; false if it has to be mounted anew for
-    /// that. Errors: `Busy` if it cannot be read-only now.
-    fn remount(&self, plan: &PlannedMount) -> Result<bool>;
+    /// Gives a mounted file system what a property says in a plan, in place; false if it has to be mounted anew for
+    /// that. What it was told otherwise when it was mounted stays. Errors: `Busy` if it cannot be read-only now.
+    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool>;
     /// Unmounts a file system.
     fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
     /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.

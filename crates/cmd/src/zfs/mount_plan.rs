@@ -191,6 +191,25 @@ pub(super) fn options(pool: &Pool, bounds: &Bounds, subject: &Subject, mountpoin
     Ok(options)
 }
 
+/// The options of a mount with that of `new` which a property stands for: the others may have been given to the
+/// mount alone.
+pub fn with_property(old: &MountOptions, new: &MountOptions, property: Property) -> MountOptions {
+    let mut options = old.clone();
+    match property {
+        Property::Readonly => options.read_only = new.read_only,
+        Property::Atime => options.atime = new.atime,
+        Property::Relatime => options.relatime = new.relatime,
+        Property::Exec => options.exec = new.exec,
+        Property::Setuid => options.setuid = new.setuid,
+        Property::Devices => options.devices = new.devices,
+        Property::Xattr => options.xattrs = new.xattrs,
+        Property::Acltype => options.posix_acl = new.posix_acl,
+        Property::Snapdir => options.snapdir = new.snapdir,
+        _ => {}
+    }
+    options
+}
+
 /// The property `mountpoint` as it is shown: for a path, where the file system is mounted.
 pub(super) fn mountpoint_text(dataset: &str, sourced: &Sourced, altroot: Option<&str>) -> String {
     let PropertyValue::Text(stored) = &sourced.value else { return "none".to_owned() };

@@ -6,6 +6,7 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
+use dsl::Property;
 use fuse::NO_MOUNTPOINT;
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
 use testkit::corpus::{self, Case};
@@ -106,7 +107,7 @@ impl Host for Local {
         Ok(())
     }
 
-    fn remount(&self, _: &PlannedMount) -> Result<bool> {
+    fn remount(&self, _: &PlannedMount, _: Property) -> Result<bool> {
         Ok(false)
     }
 
