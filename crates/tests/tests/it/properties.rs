@@ -149,8 +149,8 @@ fn noise(len: usize) -> Vec<u8> {
 fn blocks_are_as_properties_say() {
     let world = World::new();
     world.create("live/a", &[]);
-    // something for each compression
-    let text = [&b"much of it "[..], &[0; 20]].concat().repeat(14_200);
+    // each compression makes it smaller, and none so small that the pointer could hold it
+    let text: Vec<u8> = noise(220_096).chunks(16).flat_map(|part| [part, &[0; 16]].concat()).collect();
     let mut number = 0;
     let mut written = |name: &str, value: &str| {
         world.pool.set_property("live/a", name, value).unwrap();
