@@ -143,9 +143,12 @@ impl Dsl {
     /// Guids of the snapshots that a redaction bookmark was made for.
     pub fn redaction_snapshots(&self, bookmark: &Bookmark) -> Result<Vec<u64>> {
         let object = self.mos().object(bookmark.redaction_object).in_dataset(&bookmark.name)?;
-        let mut bonus = Reader::new(object.bonus(), Endian::Little);
-        let (_last_object, _last_blkid, _entries, count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?, bonus.u64()?);
-        let guids = (0..count.min(object.bonus().len() as u64 / 8)).map(|_| bonus.u64());
+        // a list that is too long for the bonus buffer is in a spill block (feature redaction_list_spill)
+        let spill = object.spill()?;
+        let list = spill.as_deref().unwrap_or(object.bonus());
+        let mut r = Reader::new(list, Endian::Little);
+        let (_last_object, _last_blkid, _entries, count) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let guids = (0..count.min(list.len() as u64 / 8)).map(|_| r.u64());
         guids.collect::<Result<Vec<u64>>>().in_dataset(&bookmark.name)
     }
 

@@ -110,9 +110,15 @@ impl Dnode {
             return bad(format!("{slots} slots, {} bytes there", bytes.len()));
         };
         let has_spill = flags & Dnode::FLAG_SPILL != 0;
+        let room = size - if has_spill { BlkPtr::SIZE } else { 0 };
+        // Long redaction lists are objects with three pointers and, over the last of them, that to a spill block.
+        let pointers_shift = u32::from(indirect_shift).saturating_sub(BlkPtr::SIZE.trailing_zeros());
+        let reach = block_max.checked_shr(u32::from(levels - 1) * pointers_shift).unwrap_or(0);
+        let fitting = (room - CORE_SIZE) / BlkPtr::SIZE;
+        let pointers = if bonus_size == 0 && reach < fitting as u64 { pointers.min(fitting) } else { pointers };
         let pointers_end = CORE_SIZE + pointers * BlkPtr::SIZE;
         let bonus_end = pointers_end + bonus_size;
-        if bonus_end > size - if has_spill { BlkPtr::SIZE } else { 0 } {
+        if bonus_end > room {
             return bad(format!("a bonus buffer of {bonus_size} bytes does not fit in {slots} slots"));
         }
         Ok(Some(Dnode {
@@ -242,6 +248,22 @@ mod tests {
         assert_eq!(d.spill.unwrap().birth(), 5);
         assert_eq!(d.pointers_shift(), 10);
         assert_eq!(Dnode::slots_at(&sample()).unwrap(), 2);
+    }
+
+    #[test]
+    fn a_spill_block_over_the_last_pointer() {
+        let mut bytes = vec![0; 512];
+        bytes[..8].copy_from_slice(&[0xc4, 17, 1, 3, 0xc4, 0, 0, 1 | 4]);
+        bytes[8] = 1;
+        bytes[512 - 128 + 80] = 5;
+        let dnode = Dnode::parse(&bytes).unwrap().unwrap();
+        assert_eq!((dnode.blkptrs.len(), dnode.bonus.len(), dnode.spill.unwrap().birth()), (2, 0, 5));
+        // with blocks that need the third pointer, or a bonus buffer, it is nonsense
+        for (at, byte) in [(16, 2), (10, 1)] {
+            let mut bytes = bytes.clone();
+            bytes[at] = byte;
+            assert!(Dnode::parse(&bytes).is_err());
+        }
     }
 
     #[test]

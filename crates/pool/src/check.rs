@@ -13,6 +13,7 @@
 
 mod claims;
 mod dead;
+mod dedup_log;
 mod refs;
 mod segments;
 mod tally;

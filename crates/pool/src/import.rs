@@ -167,6 +167,7 @@ impl Pool {
         devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
         let mut open_mos = |tree: &NvList| {
             let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
+            tree.set_reflow(uberblock.raidz_reflow)?;
             *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
             let cache = cache_for(zio, options.cache_bytes);

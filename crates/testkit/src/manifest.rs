@@ -54,6 +54,13 @@ impl Manifest {
         self
     }
 
+    /// Without what has a longer name than `bytes`, or is in a directory that has.
+    #[must_use]
+    pub fn with_names_up_to(mut self, bytes: usize) -> Manifest {
+        self.files.retain(|path, _| unescape(path).split(|&byte| byte == b'/').all(|name| name.len() <= bytes));
+        self
+    }
+
     /// Without what these keys say.
     #[must_use]
     pub fn without(mut self, keys: &[&str]) -> Manifest {

@@ -26,6 +26,7 @@
 
 pub mod draid;
 pub mod dtl;
+pub mod expansion;
 mod flush;
 pub mod geometry;
 pub mod health;

@@ -88,7 +88,9 @@ impl Tree {
         out: &mut Vec<Segment<'a>>,
     ) -> Result<()> {
         let vdev = self.top(top)?;
-        let size = self.asize(top, range.len() as u64)?;
+        // what was written after an expansion has less parity
+        let was_expanded = vdev.top_spec().is_some_and(|spec| spec.expansion.is_some());
+        let size = if was_expanded { range.len() as u64 } else { self.asize(top, range.len() as u64)? };
         let limit = vdev.top_spec().map(|spec| spec.asize).filter(|&asize| asize > 0).unwrap_or(u64::MAX);
         if range.is_empty() || offset.checked_add(size).is_none_or(|end| end > limit) {
             let len = range.len();

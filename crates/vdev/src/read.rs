@@ -14,6 +14,7 @@ use base::{AlignedBuf, Env, Result};
 use device::Read;
 use device::meter::Purpose;
 
+use crate::expansion::Order;
 use crate::health::Stats;
 use crate::locate::{Branch, Choice, Segment, nothing_left};
 use crate::raidz::{Column, Row};
@@ -47,8 +48,9 @@ struct Plan {
     /// In order, and apart from each other.
     reads: Vec<LeafRead>,
     rebuilds: Vec<Rebuild>,
-    /// Takes the place of the caller's buffer if that does not end with a sector.
+    /// Takes the place of the caller's buffer if that does not end with a sector, or sectors come in another order.
     padded: Option<AlignedBuf>,
+    order: Option<Order>,
 }
 
 struct LeafRead {
@@ -152,7 +154,12 @@ impl Tree {
             }
             Branch::Rows { vdev, .. } => {
                 let vdev = self.vdev(vdev);
-                let rows = vdev.rows(offset, range.len())?;
+                let (rows, order) = self.rows(vdev, offset, range.len(), txg)?;
+                if order.is_some() {
+                    // what was removed leads to no raidz, so it is all of the block
+                    plan.padded.get_or_insert_with(|| AlignedBuf::zeroed(range.len()));
+                    plan.order = order;
+                }
                 rows.into_iter().try_for_each(|row| self.plan_row(vdev, row, range.start, txg, plan))
             }
         }
@@ -232,7 +239,9 @@ impl Plan {
             codec::parity::reconstruct(&mut columns, missing, &parity)?;
             served.rebuilt = true;
         }
-        if let Some(padded) = &self.padded {
+        if let (Some(padded), Some(order)) = (&self.padded, &self.order) {
+            order.restore(padded, buf);
+        } else if let Some(padded) = &self.padded {
             buf.copy_from_slice(&padded[..buf.len()]);
         }
         Ok(())

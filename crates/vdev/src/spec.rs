@@ -10,6 +10,7 @@ use base::{Error, Kind as ErrorKind, Result};
 use format::nvlist::NvList;
 
 use crate::draid::Shape;
+use crate::expansion::Expansion;
 
 /// How deep trees may nest; a replacing within a spare within a raidz below the root needs 5.
 const DEPTH_MAX: usize = 8;
@@ -112,6 +113,8 @@ pub struct TopSpec {
     pub zap: u64,
     /// On an indirect one: where its table is.
     pub indirect: Option<IndirectSpec>,
+    /// On a raidz that was given more children: when.
+    pub expansion: Option<Expansion>,
 }
 
 /// Allocation classes.
@@ -221,6 +224,7 @@ impl Spec {
             removing: false,
             zap: 0,
             indirect: None,
+            expansion: None,
         };
         Spec { top: Some(top), ..Spec::empty(Kind::Hole, number) }
     }
@@ -316,6 +320,7 @@ impl TopSpec {
             removing: number("removing") != 0,
             zap: number("com.delphix:vdev_zap_top"),
             indirect,
+            expansion: parse_expansion(nv, kind)?,
         })
     }
 }
@@ -359,14 +364,26 @@ fn parse_kind(nv: &NvList, count: usize) -> Result<Kind> {
 }
 
 fn parse_raidz(nv: &NvList) -> Result<Kind> {
-    if nv.has("raidz_expanding") || nv.has("raidz_expand_txgs") {
-        return Err(unsupported("org.openzfs:raidz_expansion"));
-    }
     // pools older than double parity do not say
     match nv.opt_u64("nparity").unwrap_or(1) {
         n @ 1..=3 => Ok(Kind::Raidz { nparity: n as usize }),
         n => Err(bad(nv, format!("has the impossible parity level {n}"))),
     }
+}
+
+fn parse_expansion(nv: &NvList, kind: Kind) -> Result<Option<Expansion>> {
+    let is_running = nv.has("raidz_expanding");
+    let txgs = nv.opt_u64s("raidz_expand_txgs").unwrap_or_default();
+    if !is_running && txgs.is_empty() {
+        return Ok(None);
+    }
+    let Kind::Raidz { nparity } = kind else { return Err(bad(nv, "was expanded, but is no raidz")) };
+    let expansion = Expansion { txgs: txgs.to_vec(), is_running };
+    let children = nv.opt_lists("children").map_or(0, <[NvList]>::len);
+    if !txgs.is_sorted() || expansion.first_width(children).is_none_or(|first| first <= nparity) {
+        return Err(bad(nv, "has impossible expansions"));
+    }
+    Ok(Some(expansion))
 }
 
 fn parse_draid(nv: &NvList, count: usize) -> Result<Shape> {
@@ -500,10 +517,19 @@ mod tests {
     }
 
     #[test]
-    fn features_beyond_this_version_are_refused_by_name() {
-        let expanded = with(raidz(), "raidz_expand_txgs", Value::U64s(vec![5]));
-        let error = Spec::parse_top(&expanded).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.what().contains("raidz_expansion"));
+    fn expansions_are_told_and_leave_enough_children() {
+        let expanded = |txgs: &[u64]| Spec::parse_top(&with(raidz(), "raidz_expand_txgs", Value::U64s(txgs.to_vec())));
+        let spare = raidz().opt_lists("children").unwrap().len() - 3;
+        let most: Vec<u64> = (0..spare as u64).collect();
+        assert_eq!(expanded(&most).unwrap().top.unwrap().expansion.unwrap().txgs, most);
+        for impossible in [vec![9, 8], (0..=spare as u64).collect(), vec![0; 1000]] {
+            assert_eq!(expanded(&impossible).unwrap_err().kind(), ErrorKind::Corrupt);
+        }
+        let mirror = with(
+            nv(&[("type", Value::Str("mirror".into())), ("ashift", Value::U64(9))]),
+            "raidz_expanding",
+            Value::Flag,
+        );
+        assert!(Spec::parse_top(&mirror).is_err());
     }
 }

@@ -103,6 +103,7 @@ fn top(mut spec: Spec, ashift: u32) -> Spec {
             births_object: 0,
             previous: None,
         }),
+        expansion: None,
     });
     spec
 }

@@ -27,6 +27,7 @@ use device::{Device, Slot};
 
 use crate::draid::Layout;
 use crate::dtl::TxgRanges;
+use crate::expansion::{self, Order};
 use crate::health::{Aux, Health, State, Stats};
 use crate::indirect::{MapEntry, Mapping};
 use crate::raidz::{Geometry, Row};
@@ -56,6 +57,8 @@ pub struct Tree {
     /// Why what was written last may not be there; see [`Tree::flush`].
     pub(crate) unflushable: Mutex<Option<Error>>,
     clock: OnceLock<Env>,
+    /// How far an expansion of a raidz has come.
+    moved: OnceLock<u64>,
 }
 
 /// One vdev of a [`Tree`].
@@ -111,6 +114,7 @@ impl Tree {
             changing: RwLock::default(),
             unflushable: Mutex::default(),
             clock: OnceLock::new(),
+            moved: OnceLock::new(),
         };
         tree.shapes.put(0, Tree::build(0, spec, devices, &|_| None)?);
         Ok(tree)
@@ -133,6 +137,14 @@ impl Tree {
             }
         }
         Ok(builder.vdevs)
+    }
+
+    /// Tells how far an expansion has come, as the uberblock does whose state is to be read; once.
+    ///
+    /// An error of [`ErrorKind::Unsupported`] if that is its first step.
+    pub fn set_reflow(&self, reflow: u64) -> Result<()> {
+        let _ = self.moved.set(expansion::moved_bytes(reflow)?);
+        Ok(())
     }
 
     /// Times all requests to devices from now on, by the clock of `env`.
@@ -203,6 +215,13 @@ impl Tree {
         Ok(self.asize_below(top, size).max(size.next_multiple_of(1 << top.ashift())))
     }
 
+    /// Bytes of data that the least that top-level vdev `number` allocates has room for. Errors as of [`Tree::asize`].
+    pub fn shortest_block(&self, number: u64) -> Result<u64> {
+        let top = self.top(number)?;
+        let sectors = if let Kind::Draid(shape) = top.kind() { shape.ndata } else { 1 };
+        Ok(sectors << top.ashift())
+    }
+
     /// Bytes of data that `asize` bytes of top-level vdev `number` stand for in all accounts of space:
     /// how much of a block of 128 KiB is not parity or padding there decides. Errors as of
     /// [`Tree::asize`].
@@ -213,7 +232,12 @@ impl Tree {
 
     fn asize_below(&self, vdev: &Vdev, size: u64) -> u64 {
         match &vdev.layout {
-            Place::Raidz(geometry) => geometry.asize(size),
+            // by the width it had at first: accounts of space must not change with an expansion
+            Place::Raidz(geometry) => {
+                let expansion = vdev.top_spec().and_then(|top| top.expansion.as_ref());
+                let width = expansion.and_then(|expansion| expansion.first_width(geometry.width));
+                Geometry { width: width.unwrap_or(geometry.width), ..*geometry }.asize(size)
+            }
             Place::Draid(layout) => layout.asize(size),
             Place::Copies if vdev.has_parity => {
                 vdev.children.iter().map(|&c| self.asize_below(self.vdev(c), size)).max().unwrap_or(0)
@@ -300,6 +324,26 @@ impl Tree {
             matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Raidz { .. } | Kind::Draid(_))
         });
         vdev.is_leaf() && vdev.is_usable() && vdev.is_missing_something() && has_others
+    }
+
+    /// The rows of `size` bytes at `offset` of a raidz or draid that were written in `txg`; and how their
+    /// sectors are put into order, if they do not follow each other as the block has them.
+    pub(crate) fn rows(&self, vdev: &Vdev, offset: u64, size: usize, txg: u64) -> Result<(Vec<Row>, Option<Order>)> {
+        match &vdev.layout {
+            Place::Raidz(geometry) => {
+                if let Some(expansion) = vdev.top_spec().and_then(|top| top.expansion.as_ref())
+                    && let then = expansion.width_at(geometry.width, txg)
+                    && then != geometry.width
+                {
+                    let moved = expansion.is_running.then(|| self.moved.get().copied().unwrap_or(0));
+                    let (rows, order) = expansion::map(geometry, then, moved, offset, size)?;
+                    return Ok((rows, Some(order)));
+                }
+                Ok((vec![geometry.map(offset, size)?], None))
+            }
+            Place::Draid(layout) => Ok((layout.map(offset, size)?, None)),
+            _ => unreachable!("{} has no rows", vdev.name),
+        }
     }
 
     pub(crate) fn child(&self, vdev: &Vdev, number: usize) -> &Vdev {
@@ -447,15 +491,6 @@ impl Vdev {
 
     pub(crate) fn has_parity(&self) -> bool {
         self.has_parity
-    }
-
-    /// The rows of `size` bytes at `offset` of a raidz or draid.
-    pub(crate) fn rows(&self, offset: u64, size: usize) -> Result<Vec<Row>> {
-        match &self.layout {
-            Place::Raidz(geometry) => Ok(vec![geometry.map(offset, size)?]),
-            Place::Draid(layout) => layout.map(offset, size),
-            _ => unreachable!("{} has no rows", self.name),
-        }
     }
 
     /// Binary logarithm of a top-level vdev's sector size.

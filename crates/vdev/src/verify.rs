@@ -3,11 +3,12 @@
 //! An extent is cut into *sources*, each of which gives a range of its bytes in one or more
 //! *versions*: a mirror has one for each side ([`copies`]), a row of a raidz one for each set of
 //! columns that may be wrong ([`rows`]). Mostly there is one source; a block on a removed vdev has
-//! several if it was split, and a draid's block two where a group ends. The search goes through
+//! several if it was split, a draid's block two where a group ends, and one of before a raidz was
+//! expanded has one for each line. The search goes through
 //! combinations of versions, those with the fewest surprises first:
 //!
 //! 1. the first version of every source;
-//! 2. for each leaf: the versions that do without it, in case one disk is bad throughout;
+//! 2. for each leaf, each two, each three: the versions that do without them, in case disks are bad throughout;
 //! 3. all combinations, ordered by the sum of the versions' numbers, up to a limit.
 //!
 //! Sources read leaves only as versions are called for. At the end, if the right bytes are known,
@@ -25,6 +26,7 @@ use std::ops::Range;
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::Read;
 
+use crate::expansion::Order;
 use crate::health::{Aux, Health, State, Stats};
 use crate::locate::{Branch, Choice, Segment};
 use crate::raidz::Row;
@@ -66,10 +68,16 @@ impl Tree {
         must_be_there: bool,
     ) -> Result<bool> {
         let size = self.padded_size(&extent, buf.len())?;
-        let mut sources = self.sources(&extent, size)?;
+        let (mut sources, order) = self.sources(&extent, size)?;
         let mut block = AlignedBuf::zeroed(size);
         let wanted = buf.len();
-        let outcome = search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]));
+        let outcome = search::search(self, &mut sources, &mut block, &mut |block| match &order {
+            None => good(&block[..wanted]),
+            Some(order) => {
+                order.restore(block, buf);
+                good(buf)
+            }
+        });
         sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge_failure(self));
         match outcome {
             Ok(()) => {
@@ -80,7 +88,9 @@ impl Tree {
                         is_wounded |= copy.is_wounded(right);
                     });
                 }
-                buf.copy_from_slice(&block[..wanted]);
+                if order.is_none() {
+                    buf.copy_from_slice(&block[..wanted]);
+                }
                 self.count_block(&extent, Stats::count_read);
                 tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
                 Ok(is_wounded)
@@ -94,24 +104,29 @@ impl Tree {
         }
     }
 
-    fn sources(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
+    /// The sources of an extent, and the order of their sectors if it is not that of the block.
+    fn sources(&self, extent: &Extent, size: usize) -> Result<(Vec<Source>, Option<Order>)> {
         let mut out = Vec::with_capacity(1);
+        let mut order = None;
         for Segment { vdev, offset, range } in self.segments(extent, size)? {
             let (copies, parity) = self.branches(vdev, offset, extent.birth_txg);
             if let [only] = parity[..]
                 && copies.is_empty()
             {
-                out.extend(self.row_sources(only, offset, &range, extent.birth_txg)?);
+                let (rows, of_rows) = self.row_sources(only, offset, &range, extent.birth_txg)?;
+                out.extend(rows);
+                // what was removed leads to no raidz, so it is all of the block
+                order = order.or(of_rows);
                 continue;
             }
             let mut branches = vec![Source::Copies(Copies::new(range.clone(), copies))];
             for vdev in parity {
                 // a raidz that is mirrored has one row; a draid is never mirrored
-                branches.extend(self.row_sources(vdev, offset, &range, extent.birth_txg)?);
+                branches.extend(self.row_sources(vdev, offset, &range, extent.birth_txg)?.0);
             }
             out.push(if branches.len() == 1 { branches.remove(0) } else { Source::Any(Any::new(range, branches)) });
         }
-        Ok(out)
+        Ok((out, order))
     }
 
     /// What holds the same as `vdev` does at `offset`: leaves, those to be tried first in front,
@@ -131,14 +146,21 @@ impl Tree {
     }
 
     /// A source for each row of a range on a raidz or draid.
-    fn row_sources(&self, vdev: VdevId, offset: u64, range: &Range<usize>, txg: u64) -> Result<Vec<Source>> {
+    fn row_sources(
+        &self,
+        vdev: VdevId,
+        offset: u64,
+        range: &Range<usize>,
+        txg: u64,
+    ) -> Result<(Vec<Source>, Option<Order>)> {
         let vdev = self.vdev(vdev);
         let source = |row: Row| {
             let cells = row.columns.iter().map(|c| self.branches(self.child(vdev, c.child), c.offset, txg).0);
             let cells = cells.collect();
             Source::Row(RowVersions::new(row, range.start, cells))
         };
-        Ok(vdev.rows(offset, range.len())?.into_iter().map(source).collect())
+        let (rows, order) = self.rows(vdev, offset, range.len(), txg)?;
+        Ok((rows.into_iter().map(source).collect(), order))
     }
 
     /// Reads those of `copies` that have not been read, `len` bytes each, all at once.
@@ -260,12 +282,12 @@ impl Source {
         }
     }
 
-    /// The number of the first version that owes nothing to `leaf`, if it is not 0.
-    fn without(&mut self, tree: &Tree, leaf: VdevId) -> Option<usize> {
+    /// The number of the first version that owes nothing to any of `leaves`, if there is one.
+    fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
         match self {
-            Source::Copies(s) => s.without(tree, leaf),
-            Source::Row(s) => s.without(tree, leaf),
-            Source::Any(s) => s.without(tree, leaf),
+            Source::Copies(s) => s.without(tree, leaves),
+            Source::Row(s) => s.without(tree, leaves),
+            Source::Any(s) => s.without(tree, leaves),
         }
     }
 

@@ -215,7 +215,10 @@ impl Tree {
             }
             Place::Raidz(_) | Place::Draid(_) => {
                 let Bytes::Block(range) = bytes else { unreachable!("no parity below parity") };
-                let rows = vdev.rows(offset, range.len())?;
+                let (rows, order) = self.rows(vdev, offset, range.len(), u64::MAX)?;
+                if order.is_some() {
+                    return Err(Error::new(ErrorKind::Unsupported, "a raidz under expansion is not written to"));
+                }
                 rows.iter().map(|row| self.plan_write_row(vdev, row, block, plan)).collect::<Result<_>>().map(Need::All)
             }
             Place::DraidSpare { draid, spare } if vdev.is_usable() && plan.spares < SPARES_MAX => {

@@ -1,9 +1,12 @@
-//! Gang blocks: a block that found no free run long enough, written as up to three smaller ones.
+//! Gang blocks: a block that found no free run long enough, written as several smaller ones.
 //!
 //! ```text
 //!   0         128        256        384    472          512
 //!   | pointer | pointer  | pointer  |  pad | magic, sum |   a gang header: 512 bytes
 //! ```
+//!
+//! With the feature dynamic_gang_header it is as long as the shortest block of the vdevs that have its copies,
+//! with as many pointers as fit; which of both it is, the sum tells. Cenote writes the short one.
 //!
 //! A pointer in a header may itself be a gang block. Its members' bytes, in order, are the block's
 //! physical bytes; each member has its own checksum. The header's checksum is keyed with its address
@@ -20,22 +23,28 @@ use vdev::Extent;
 use crate::Zio;
 use crate::read::is_match;
 
-/// Bytes of a gang header.
+/// Bytes of a gang header, at least.
 pub(crate) const HEADER_SIZE: usize = 512;
-/// Pointers in a gang header.
+/// Pointers in a gang header of that size.
 pub(crate) const MEMBERS: usize = 3;
+/// Most bytes of a gang header: those of the largest group of sectors of a draid.
+const HEADER_SIZE_MAX: usize = 16 << 20;
 /// How deep gang blocks may nest: a block of 16 MiB in sectors of 512 needs ten.
 pub(crate) const DEPTH_MAX: usize = 16;
 
-/// Where the header of a gang block is.
+/// Where the header of a gang block is in a pool that Cenote writes.
 pub(crate) fn header_extent(bp: &BlkPtr, dva: &Dva) -> Extent {
     Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() }
 }
 
-fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Result<embedded::Sums> {
+/// The length of the header that these bytes begin with, and the byte order of who wrote it; `None` if it is wrong.
+fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Option<(usize, Endian)> {
     let identity = bp.dvas()[0];
     let verifier = [identity.vdev(), identity.offset(), bp.physical_birth(), 0];
-    embedded::inspect(Checksum::GangHeader, &verifier, bytes)
+    [bytes.len(), HEADER_SIZE].into_iter().find_map(|len| {
+        let sums = embedded::inspect(Checksum::GangHeader, &verifier, bytes.get(..len)?).ok()?;
+        is_match(Checksum::GangHeader, bp, &sums).then_some((len, sums.endian))
+    })
 }
 
 impl Zio {
@@ -57,28 +66,36 @@ impl Zio {
 
     /// The same, and notes if a copy of the header is wrong.
     fn gang_members_noting(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<Vec<BlkPtr>> {
-        let mut header = AlignedBuf::zeroed(HEADER_SIZE);
+        let extent = Extent { size: self.header_size(bp)?, ..header_extent(bp, dva) };
+        let mut header = AlignedBuf::zeroed(extent.size as usize);
         let good = &mut |bytes: &[u8]| self.is_good_header(bp, bytes);
-        self.read_noting(header_extent(bp, dva), &mut header, good, wounded)?;
+        self.read_noting(extent, &mut header, good, wounded)?;
         self.members_in(bp, &header)
     }
 
     /// Whether these are the bytes of the header of a gang block.
     pub(crate) fn is_good_header(&self, bp: &BlkPtr, bytes: &[u8]) -> bool {
-        inspect_header(bp, bytes).is_ok_and(|sums| is_match(Checksum::GangHeader, bp, &sums))
+        inspect_header(bp, bytes).is_some()
     }
 
     /// The pointers in the bytes of a header.
     pub(crate) fn members_in(&self, bp: &BlkPtr, header: &[u8]) -> Result<Vec<BlkPtr>> {
         let mut header = AlignedBuf::from(header);
-        if inspect_header(bp, &header)?.endian == Endian::Big {
-            swap::words(&mut header);
+        let wrong = || Error::new(Kind::Checksum, "gang header that does not match its checksum");
+        let (len, endian) = inspect_header(bp, &header).ok_or_else(wrong)?;
+        if endian == Endian::Big {
+            swap::words(&mut header[..len]);
         }
-        Ok(BlkPtr::slice(&header[..MEMBERS * BlkPtr::SIZE])
-            .iter()
-            .filter(|member| !member.is_hole())
-            .copied()
-            .collect())
+        let count = (len - embedded::TAIL_LEN) / BlkPtr::SIZE;
+        let members = BlkPtr::slice(&header[..count * BlkPtr::SIZE]).iter();
+        Ok(members.filter(|member| !member.is_hole()).copied().collect())
+    }
+
+    /// The most bytes that a header at all the addresses of `bp` can have.
+    fn header_size(&self, bp: &BlkPtr) -> Result<u64> {
+        let mut shortest = bp.copies().map(|dva| self.tree().shortest_block(dva.vdev()));
+        let shortest = shortest.try_fold(u64::MAX, |least, size| Ok::<_, Error>(least.min(size?)))?;
+        Ok(shortest.clamp(HEADER_SIZE as u64, HEADER_SIZE_MAX as u64))
     }
 
     fn fill_from_gang(&self, bp: &BlkPtr, dva: &Dva, out: &mut [u8], at: (usize, &Cell<bool>)) -> Result<usize> {

@@ -61,11 +61,12 @@ impl Draft {
 
 struct Disk {
     bytes: Vec<u8>,
+    ashift: u64,
 }
 
 impl Disk {
     fn new() -> Disk {
-        Disk { bytes: vec![0; DISK_SIZE] }
+        Disk { bytes: vec![0; DISK_SIZE], ashift: 9 }
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) {
@@ -95,7 +96,11 @@ impl Disk {
 
     /// Writes a gang header with these members for a block of `size` bytes.
     fn write_gang(&mut self, offset: u64, members: &[BlkPtr], size: u64) -> Draft {
-        let mut header = vec![0; 512];
+        self.write_gang_header(512, offset, members, size)
+    }
+
+    fn write_gang_header(&mut self, len: usize, offset: u64, members: &[BlkPtr], size: u64) -> Draft {
+        let mut header = vec![0; len];
         for (i, member) in members.iter().enumerate() {
             header[i * 128..(i + 1) * 128].copy_from_slice(zerocopy_bytes(member));
         }
@@ -115,7 +120,7 @@ impl Disk {
         leaf.set("path", text("disk"));
         leaf.set("id", Value::U64(0));
         leaf.set("guid", Value::U64(11));
-        leaf.set("ashift", Value::U64(9));
+        leaf.set("ashift", Value::U64(self.ashift));
         leaf.set("asize", Value::U64((DISK_SIZE - FRONT - (512 << 10)) as u64));
         let mut root = NvList::new();
         root.set("type", text("root"));
@@ -206,6 +211,22 @@ fn gang_blocks_nest() {
     assert_eq!(read(&disk.zio(), outer.pointer()).unwrap(), data);
 }
 
+/// On sectors of 4 KiB, headers of both lengths.
+#[test]
+fn gang_headers_as_long_as_a_sector() {
+    let mut disk = Disk { ashift: 12, ..Disk::new() };
+    let data = noise(5, 31 * 4096);
+    let parts: Vec<BlkPtr> = (8u64..)
+        .zip(data.chunks(4096))
+        .map(|(i, part)| disk.write([Some(i * 4096), None, None], part).pointer())
+        .collect();
+    let short = disk.write_gang(1 << 20, &parts[28..], 3 * 4096).pointer();
+    let members: Vec<BlkPtr> = parts[..28].iter().copied().chain([short]).collect();
+    let mut long = disk.write_gang_header(4096, 2 << 20, &members, data.len() as u64);
+    long.sum = checksum::compute(Checksum::Fletcher4, Endian::Little, &[0; 32], &data);
+    assert_eq!(read(&disk.zio(), long.pointer()).unwrap(), data);
+}
+
 /// As OpenZFS writes them: the header's sum folded into two words, the members not encrypted once more.
 #[test]
 fn gang_blocks_of_encrypted_data() {
@@ -242,7 +263,7 @@ fn members_that_do_not_add_up_are_refused() {
     let part = disk.write([Some(0), None, None], &noise(5, 1024)).pointer();
     for (count, size) in [(1, 2048), (3, 2048)] {
         let gang = disk.write_gang(1 << 20, &vec![part; count], size).pointer();
-        let mut other = Disk { bytes: disk.bytes.clone() };
+        let mut other = Disk { bytes: disk.bytes.clone(), ..disk };
         other.put(4 << 20, &[0]);
         assert_eq!(read(&other.zio(), gang).unwrap_err().kind(), Kind::Corrupt);
     }

@@ -5,6 +5,8 @@
 //!   clone table of a vdev: ZAP, key offset  value: further references
 //! ```
 //!
+//! What a log of a dedup table holds ([`super::dedup_log`]) counts more than the table's word.
+//!
 //! Source: OpenZFS's behaviour, and its description of the features dedup and block_cloning.
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +16,8 @@ use dmu::zap::{Entry, Name, Zap};
 use format::blkptr::{BlkPtr, Dva};
 use format::ddt;
 
-use crate::dedup::packed::unpack;
+use super::dedup_log;
+use crate::dedup::packed::{blocks_of, unpack};
 use crate::{Pool, object_directory};
 
 /// Before the name of a vdev's clone table.
@@ -60,10 +63,17 @@ impl Refs {
             if is_shared_table(&name) {
                 refs.add_table(&Zap::open(mos.object(id)?)?)?;
             } else if is_folder(&name) {
+                let mut logs = Vec::new();
                 for row in Zap::open(mos.object(id)?)?.entries()? {
-                    if let (true, Some(id)) = (is_shared_table(&row.name.to_string()), row.value.first_u64()) {
+                    let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+                    if is_shared_table(&name) {
                         refs.add_table(&Zap::open(mos.object(id)?)?)?;
+                    } else if dedup_log::is_log(&name) {
+                        logs.push(mos.object(id)?);
                     }
+                }
+                for (key, value) in dedup_log::read(&logs)? {
+                    refs.add_blocks(key, &blocks_of(&value, Endian::Little)?);
                 }
             } else if let Some(vdev) = name.strip_prefix(CLONES_PREFIX).and_then(|number| number.parse().ok()) {
                 let object = mos.object(id)?;
@@ -107,8 +117,13 @@ impl Refs {
     fn add_entry(&mut self, entry: &Entry) -> Result<()> {
         let Name::U64s(words) = &entry.name else { return Err(Error::corrupt("dedup table with names")) };
         let Ok(words) = words[..].try_into() else { return Err(Error::corrupt("key of a dedup table is not 5 words")) };
+        self.add_blocks(words, &unpack(entry.value.bytes())?);
+        Ok(())
+    }
+
+    fn add_blocks(&mut self, words: [u64; 5], blocks: &[ddt::Block]) {
         let block_key = ddt::Key::from_words(words);
-        for (which, block) in unpack(entry.value.bytes())?.iter().enumerate().filter(|(_, block)| !block.is_none()) {
+        for (which, block) in blocks.iter().enumerate().filter(|(_, block)| !block.is_none()) {
             let asize: u64 = block_key.dvas(block).map(Dva::asize).sum();
             if which == ddt::EXTRA {
                 self.ditto.push(block_key.pointer(block));
@@ -116,10 +131,12 @@ impl Refs {
                 let further = block.references.saturating_sub(1);
                 self.dedup_bytes = self.dedup_bytes.saturating_add(asize.saturating_mul(further));
                 self.dedup_blocks += 1;
-                self.further.insert(key(&block.dvas[0]), (further, false));
+                if let Some((before, _)) = self.further.insert(key(&block.dvas[0]), (further, false)) {
+                    self.dedup_bytes = self.dedup_bytes.saturating_sub(asize.saturating_mul(before));
+                    self.dedup_blocks = self.dedup_blocks.saturating_sub(1);
+                }
             }
         }
-        Ok(())
     }
 
     fn add_clones(&mut self, vdev: u64, table: &Zap, endian: Endian) -> Result<()> {

@@ -20,18 +20,27 @@ pub(crate) fn unpack(stored: &[u8]) -> Result<[Block; BLOCKS]> {
     let kind = Compress::from_u8(form & !LITTLE_ENDIAN).filter(|kind| kind.is_concrete());
     let kind = kind.ok_or_else(|| Error::corrupt(format!("entry of a dedup table with compression {form:#x}")))?;
     let mut bytes = vec![0; VALUE_SIZE];
-    let mut blocks = [Block::NONE; BLOCKS];
     // Nothing tells which of the two forms it is but how much there is.
     let is_flat = compress::decompress(kind, packed, &mut bytes).is_err();
     if is_flat {
         bytes.truncate(FLAT_SIZE);
         compress::decompress(kind, packed, &mut bytes)?;
-        blocks[1] = Block::read(&mut Reader::new(&bytes, endian))?;
-        return Ok(blocks);
     }
-    let mut reader = Reader::new(&bytes, endian);
-    for block in &mut blocks {
-        *block = Block::read(&mut reader)?;
+    blocks_of(&bytes, endian)
+}
+
+/// The blocks of a value of either form that is not packed.
+pub(crate) fn blocks_of(value: &[u8], endian: Endian) -> Result<[Block; BLOCKS]> {
+    let mut blocks = [Block::NONE; BLOCKS];
+    let mut reader = Reader::new(value, endian);
+    match value.len() {
+        FLAT_SIZE => blocks[1] = Block::read(&mut reader)?,
+        VALUE_SIZE => {
+            for block in &mut blocks {
+                *block = Block::read(&mut reader)?;
+            }
+        }
+        len => return Err(Error::corrupt(format!("value of a dedup table of {len} bytes"))),
     }
     Ok(blocks)
 }

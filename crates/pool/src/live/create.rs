@@ -307,6 +307,7 @@ fn top_of(
         removing: false,
         zap: number(),
         indirect: None,
+        expansion: None,
     });
     Ok(spec)
 }

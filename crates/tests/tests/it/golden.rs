@@ -90,7 +90,12 @@ fn cp_copies_what_the_manifests_say() {
             let mut args = extracted.args(&["cp", "-r", "--dev", "--suid"], &format!("{dataset}:/"));
             args.push(copy.to_str().expect("temporary folders are ASCII").to_owned());
             let ran = program::run(args);
-            let expect = Manifest::parse(text).expect("the corpus is well formed").on_disk();
+            let all = Manifest::parse(text).expect("the corpus is well formed").on_disk();
+            // the feature longname has names that other file systems have no room for
+            let expect = all.clone().with_names_up_to(255);
+            if expect.files().count() < all.files().count() && !ran.complaints().contains("name too long") {
+                wrong.push(format!("{dataset}: nothing is said of names that are too long:\n{}", ran.complaints()));
+            }
             let differences = copy::differences(&expect, &copy);
             wrong.extend(differences.map(|text| format!("{dataset}:\n{text}{}", ran.complaints())));
             checked += 1;

@@ -12,6 +12,7 @@ mod live;
 mod log;
 mod multihost;
 mod names;
+mod newer;
 mod properties;
 mod redundancy;
 mod replay;

@@ -113,6 +113,16 @@ fn draid1_bears_the_loss_of_one() {
 }
 
 #[test]
+fn expanded_raidz1_bears_the_loss_of_one() {
+    survives("expanded", 0..4, 1);
+}
+
+#[test]
+fn raidz1_under_expansion_bears_the_loss_of_one() {
+    survives("expanding", 0..4, 1);
+}
+
+#[test]
 fn special_mirror_bears_the_loss_of_one() {
     survives("special", 1..3, 1);
 }

@@ -57,7 +57,17 @@ impl Spec {
 
     fn put_shape(&self, nv: &mut NvList) {
         match self.kind {
-            Kind::Raidz { nparity } => number(nv, "nparity", nparity as u64),
+            Kind::Raidz { nparity } => {
+                number(nv, "nparity", nparity as u64);
+                if let Some(expansion) = self.top.as_ref().and_then(|top| top.expansion.as_ref()) {
+                    if expansion.is_running {
+                        nv.set("raidz_expanding", Value::Flag);
+                    }
+                    if !expansion.txgs.is_empty() {
+                        nv.set("raidz_expand_txgs", Value::U64s(expansion.txgs.clone()));
+                    }
+                }
+            }
             Kind::Draid(shape) => {
                 number(nv, "nparity", shape.nparity);
                 number(nv, "draid_ndata", shape.ndata);

@@ -4,6 +4,7 @@ use base::Kind as ErrorKind;
 
 use super::*;
 use crate::draid::{Layout, Shape};
+use crate::expansion::Expansion;
 use crate::{Aux, Health, State, TxgRanges};
 
 /// Product in GF(2^8) with 0x11d, one bit at a time.
@@ -509,6 +510,61 @@ fn absurd_extents_are_errors() {
                 let extent = extent(top, offset, size);
                 if offset > 1 << 30 || top > 0 || offset == 512 {
                     assert!(pool.read_fast(extent).is_err() && pool.read_slow(extent, &[]).is_err(), "{extent:?}");
+                }
+            }
+        }
+    }
+}
+
+/// The raidz with a child more: every sector below `moved` has come to where that puts it.
+fn expanded(raidz: &Raidz, moved: u64, running: bool) -> (Spec, Images) {
+    let (width, sector) = (raidz.width as u64, 1usize << raidz.ashift);
+    let last = (raidz.blocks.iter().map(|(extent, _)| extent.offset).max().unwrap() + (64 << 10)) >> raidz.ashift;
+    let place = |n: u64, width: u64| (100 + n % width, (n / width) << raidz.ashift);
+    let mut images = Images::default();
+    (0..=width).for_each(|i| images.write(100 + i, 0, &[]));
+    for (until, width_then) in [(last, width), (moved.min(last), width + 1)] {
+        for n in 0..until {
+            let (from, at) = place(n, width);
+            let start = (FRONT_BYTES + at) as usize;
+            let bytes = raidz.images.0[&from].bytes()[start..start + sector].to_vec();
+            let (to, at) = place(n, width_then);
+            images.write(to, at, &bytes);
+        }
+    }
+    let mut spec = Raidz { width: raidz.width + 1, images: Images::default(), blocks: vec![], ..*raidz }.spec();
+    let txgs = if running { vec![] } else { vec![20] };
+    spec.top.as_mut().unwrap().expansion = Some(Expansion { txgs, is_running: running });
+    (spec, images)
+}
+
+/// What was written before an expansion is there afterwards and in the middle of it, whatever is lost within the
+/// parity level, or wrong.
+#[test]
+fn a_raidz_that_became_wider() {
+    for nparity in 1..=2 {
+        for start in [0, 1 << 20] {
+            let raidz = Raidz::new(nparity + 2, nparity, 9, start + 7 * 512, &SIZES);
+            let middle = (start >> 9) + 40;
+            for (moved, running) in [(u64::MAX, false), (middle, true)] {
+                let (spec, images) = expanded(&raidz, moved, running);
+                let open = |absent: &[u64]| {
+                    let pool = images.open(vec![spec.clone()], absent);
+                    pool.tree.set_reflow(2 << 55 | if running { moved } else { 0 }).unwrap();
+                    pool
+                };
+                for (extent, block) in &raidz.blocks {
+                    assert!(open(&[]).read_fast(*extent).unwrap() == *block, "{} bytes", block.len());
+                }
+                for set in subsets(raidz.width + 1, nparity) {
+                    let lost: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
+                    let (without, noisy) = (open(&lost), open(&[]));
+                    lost.iter().for_each(|&guid| noisy.noise(guid));
+                    for (extent, block) in &raidz.blocks {
+                        assert!(without.read_fast(*extent).unwrap() == *block, "{} bytes", block.len());
+                        assert!(without.read_slow(*extent, block).unwrap() == *block);
+                        assert!(noisy.read_slow(*extent, block).unwrap() == *block);
+                    }
                 }
             }
         }

@@ -44,7 +44,7 @@ impl Any {
 
     /// Not worth the search: vdevs are not removed from pools with parity, so there are never many
     /// sources of this kind in a block.
-    pub(super) fn without(&mut self, _: &Tree, _: VdevId) -> Option<usize> {
+    pub(super) fn without(&mut self, _: &Tree, _: &[VdevId]) -> Option<usize> {
         None
     }
 

@@ -44,12 +44,17 @@ impl Copies {
         true
     }
 
-    pub(super) fn without(&mut self, tree: &Tree, leaf: VdevId) -> Option<usize> {
-        if self.versions.first().is_none_or(|&v| self.copies[v].from.leaf != leaf) {
-            return None;
-        }
+    pub(super) fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
         let mut scratch = vec![0; self.range.len()];
-        self.fill(tree, 1, &mut scratch).then_some(1)
+        for n in 0..self.copies.len() {
+            if !self.fill(tree, n, &mut scratch) {
+                break;
+            }
+            if !leaves.contains(&self.copies[self.versions[n]].from.leaf) {
+                return Some(n);
+            }
+        }
+        None
     }
 
     pub(super) fn load_all(&mut self, tree: &Tree) {

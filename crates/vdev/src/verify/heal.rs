@@ -8,7 +8,7 @@
 
 use std::sync::atomic::Ordering;
 
-use base::{AlignedBuf, Result};
+use base::{AlignedBuf, Error, Kind, Result};
 use device::meter::Purpose;
 
 use super::{Copy, Source, search};
@@ -26,7 +26,7 @@ impl Tree {
     pub fn heal(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
-        let mut sources = self.sources(&extent, size)?;
+        let mut sources = self.sources_to_mend(&extent, size)?;
         let mut block = AlignedBuf::zeroed(size);
         search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]))?;
         // what fills up the last sector has no checksum
@@ -40,7 +40,14 @@ impl Tree {
         let size = self.padded_size(&extent, right.len())?;
         let mut block = AlignedBuf::zeroed(size);
         block[..right.len()].copy_from_slice(right);
-        self.mend(&extent, &mut self.sources(&extent, size)?, &block)
+        self.mend(&extent, &mut self.sources_to_mend(&extent, size)?, &block)
+    }
+
+    fn sources_to_mend(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
+        match self.sources(extent, size)? {
+            (sources, None) => Ok(sources),
+            (_, Some(_)) => Err(Error::new(Kind::Unsupported, "blocks of before a raidz was expanded are not mended")),
+        }
     }
 
     fn mend(&self, extent: &Extent, sources: &mut [Source], block: &[u8]) -> Result<u64> {

@@ -109,16 +109,21 @@ impl RowVersions {
         true
     }
 
-    pub(super) fn without(&mut self, tree: &Tree, leaf: VdevId) -> Option<usize> {
+    pub(super) fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
         while self.expanded == 0 {
             if !self.more(tree) {
                 return None;
             }
         }
-        let guilty = self.row.nparity..self.cells.len();
-        let used = |column: usize| self.views[0][column].is_some_and(|i| self.cells[column][i].from.leaf == leaf);
-        let column = guilty.clone().find(|&column| used(column))? - self.row.nparity;
-        self.ways.iter().position(|way| way.view == 0 && way.lost.iter().any(|n| n == column))
+        let nparity = self.row.nparity;
+        let used =
+            |column: &usize| self.views[0][*column].is_some_and(|i| leaves.contains(&self.cells[*column][i].from.leaf));
+        let parity = (0..nparity).filter(used).fold(0u8, |set, p| set | 1 << p);
+        let data: Vec<usize> = (nparity..self.cells.len()).filter(used).map(|column| column - nparity).collect();
+        let innocent = |way: &Way| {
+            way.view == 0 && way.parity & parity == 0 && data.iter().all(|&n| way.lost.iter().any(|lost| lost == n))
+        };
+        self.ways.iter().position(innocent)
     }
 
     pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {

@@ -13,6 +13,9 @@ const ATTEMPTS_MIN: usize = 1 << 12;
 /// Bytes checked at most, within those limits.
 const BYTES_MAX: usize = 16 << 30;
 
+/// Leaves that may be bad throughout: as many as the highest parity level bears.
+const SUSPECTS_MAX: usize = 3;
+
 /// Fills `block` with combinations of the versions of `sources` until one is good.
 pub(super) fn search(
     tree: &Tree,
@@ -33,12 +36,13 @@ pub(super) fn search(
         let mut leaves: Vec<VdevId> = sources.iter().flat_map(|s| s.copies().map(|copy| copy.from.leaf)).collect();
         leaves.sort_unstable();
         leaves.dedup();
-        for leaf in leaves {
-            let wanted: Vec<usize> = sources.iter_mut().map(|s| s.without(tree, leaf).unwrap_or(0)).collect();
-            if wanted != zero && state.attempt(sources, block, &wanted) {
+        state.attempts = attempts / 2;
+        for count in 1..=SUSPECTS_MAX {
+            if state.any_without(sources, block, &leaves, &mut Vec::new(), count) {
                 return Ok(());
             }
         }
+        state.attempts += attempts / 2;
     }
     // with one source this is all there is to it
     let mut sum = 1;
@@ -98,6 +102,30 @@ impl Search<'_> {
         }
         self.attempts -= 1;
         (self.good)(block)
+    }
+
+    /// Tries the versions that owe nothing to `guilty` and any `more` of `leaves`.
+    fn any_without(
+        &mut self,
+        sources: &mut [Source],
+        block: &mut [u8],
+        leaves: &[VdevId],
+        guilty: &mut Vec<VdevId>,
+        more: usize,
+    ) -> bool {
+        if more == 0 {
+            let wanted: Vec<usize> = sources.iter_mut().map(|s| s.without(self.tree, guilty).unwrap_or(0)).collect();
+            return self.attempt(sources, block, &wanted);
+        }
+        for (i, &leaf) in leaves.iter().enumerate() {
+            guilty.push(leaf);
+            let is_good = self.any_without(sources, block, &leaves[i + 1..], guilty, more - 1);
+            guilty.pop();
+            if is_good || self.attempts == 0 {
+                return is_good;
+            }
+        }
+        false
     }
 
     /// Tries all combinations in which the versions of the sources from `i` on add up to `sum`;

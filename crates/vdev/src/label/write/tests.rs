@@ -123,6 +123,7 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
             removing: false,
             zap: 0,
             indirect: None,
+            expansion: None,
         };
         let leaf = kind.is_leaf().then(LeafSpec::default);
         Spec { kind, id, guid, create_txg: 0, top: Some(top), leaf, children }

@@ -1,0 +1,60 @@
+//! Pools of OpenZFS 2.4 with features that Cenote reads but does not write, or cannot read all of: it says which.
+
+use base::{Env, Kind};
+
+use pool::{Candidate, FoundDevice, LivePool, OpenOptions, Scan};
+use testkit::corpus;
+use testkit::program;
+
+/// Cases, and what keeps them from being imported for writing.
+const ONLY_READ: [(&str, &[&str]); 8] = [
+    ("cloned", &["com.fudosecurity:block_cloning"]),
+    ("dynamicgang", &["com.klarasystems:dynamic_gang_header"]),
+    ("expanded", &["org.openzfs:raidz_expansion"]),
+    ("expanding", &["org.openzfs:raidz_expansion"]),
+    ("fastdedup", &["com.klarasystems:fast_dedup"]),
+    ("largemicrozap", &["com.klarasystems:large_microzap"]),
+    ("longnames", &["org.zfsonlinux:longname"]),
+    ("redaction", &["com.delphix:redaction_list_spill"]),
+];
+
+#[test]
+fn features_that_forbid_writing_are_named() {
+    let env = Env::real();
+    for (name, features) in ONLY_READ {
+        let devices = corpus::as_devices(&corpus::case(name).load());
+        let found = devices.iter().flat_map(|device| FoundDevice::examine(device.path(), device.clone()).unwrap());
+        let scan = Scan { devices: found.collect(), failed: Vec::new() };
+        let candidate = Candidate::all(&scan).remove(0);
+        let host = (7, "here".to_owned());
+        let Err(error) = LivePool::import(&env, &candidate, &OpenOptions::default(), host) else {
+            panic!("{name} was imported for writing")
+        };
+        assert_eq!(error.kind(), Kind::ReadOnly, "{name}: {error}");
+        for feature in features {
+            assert!(error.to_string().contains(feature), "{name}: {error}");
+        }
+    }
+}
+
+/// What its sender left out is a hole in what was received: OpenZFS keeps no other mark of it. All else is there.
+#[test]
+fn what_was_redacted_is_a_hole() {
+    let case = corpus::case("redaction");
+    let dir = tempfile::tempdir().unwrap();
+    case.extract(dir.path()).unwrap();
+    let cat = |place: &str| {
+        let place = format!("t_redaction/{place}");
+        program::run(["cat".as_ref(), "-d".as_ref(), dir.path().as_os_str(), place.as_ref()]).well().unwrap()
+    };
+    let pair = |file: &str| (cat(&format!("fs:/{file}")), cat(&format!("received:/{file}")));
+    let (sent, received) = pair("text-4096");
+    assert_eq!(sent, received);
+    // 3000 bytes at 20000 were overwritten in every clone, in blocks of 512
+    let (sent, received) = pair("text-400000");
+    let redacted = 20_000 / 512 * 512..23_000_usize.next_multiple_of(512);
+    assert_eq!(received[redacted.clone()], "\0".repeat(redacted.len()));
+    assert!(received[..redacted.start] == sent[..redacted.start] && received[redacted.end..] == sent[redacted.end..]);
+    let (sent, received) = pair("text-131071");
+    assert_eq!(received, "\0".repeat(sent.len()));
+}
