@@ -13,6 +13,7 @@ mod log;
 mod multihost;
 mod names;
 mod newer;
+mod pools;
 mod properties;
 mod redundancy;
 mod replay;
