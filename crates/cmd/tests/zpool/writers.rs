@@ -59,10 +59,11 @@ fn a_pool_of_another_host_is_not_imported() {
             let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadOnly).unwrap();
             let found = FoundDevice::examine("a", std::sync::Arc::new(device)).unwrap().remove(0);
             let newest = found.uberblocks.iter().max_by_key(|uberblock| uberblock.rank()).unwrap().clone();
+            let ashift = found.config.list("vdev_tree").unwrap().u64("ashift").unwrap() as u32;
             let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
             for seq in (1..=0xffff).cycle().take_while(|_| !ends.load(Ordering::Relaxed)) {
                 let beat = newest.with_seq(seq);
-                (0..4).for_each(|label| vdev::label::write_heartbeat(&device, label, &beat, 12).unwrap());
+                (0..4).for_each(|label| vdev::label::write_heartbeat(&device, label, &beat, ashift).unwrap());
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -97,8 +98,8 @@ fn properties_that_an_import_sets() {
     world.disks(&["a"]);
     world.check("create -O mountpoint=none tank DIR/a", 0, "");
     world.check("export tank", 0, "");
-    world.check("import -o comment=mine -o failmode=continue -o autotrim=on -d DIR tank", 0, "");
-    world.check("get -H -o value comment,failmode,autotrim tank", 0, "mine\ncontinue\non\n");
+    world.check("import -o comment=mine -o failmode=continue -o delegation=off -d DIR tank", 0, "");
+    world.check("get -H -o value comment,failmode,delegation tank", 0, "mine\ncontinue\noff\n");
     world.check("export tank", 0, "");
     let refused = "cannot import pool 'tank': property 'comment' cannot be set in a pool that is read-only\n";
     world.check("import -o comment=other -o readonly=on -d DIR tank", 1, refused);

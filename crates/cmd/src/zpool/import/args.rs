@@ -291,7 +291,7 @@ mod tests {
     fn values_of_properties() {
         let check = |line: &str| check_props(&parse(line).unwrap(), "tank");
         assert_eq!(check("-o readonly=on -o cachefile=none -R /mnt"), Ok(()));
-        assert_eq!(check("-o comment=mine -o failmode=continue -o autotrim=on"), Ok(()));
+        assert_eq!(check("-o comment=mine -o failmode=continue -o delegation=off"), Ok(()));
         for (line, why) in [
             ("-o readonly=maybe", "'readonly' must be one of 'on | off'"),
             ("-o size=5", "'size' is readonly"),
