@@ -35,7 +35,7 @@ fn of_dataset(property: Property) -> Proof {
         P::Unique | P::Objsetid | P::RefCompressRatio | P::Written | P::Clones | P::Logicalused => ReadOnly,
         P::Logicalreferenced | P::Inconsistent | P::FilesystemCount | P::SnapshotCount | P::Prevsnap => ReadOnly,
         P::ReceiveResumeToken | P::Encryptionroot | P::Keyguid | P::Keystatus | P::Remaptxg | P::Ivsetguid => ReadOnly,
-        P::Redacted | P::RedactSnaps | P::SnapshotsChanged | P::SnapshotsChangedNsecs => ReadOnly,
+        P::Redacted | P::RedactSnaps | P::SnapshotsChanged => ReadOnly,
 
         P::Quota | P::Reservation | P::Refquota | P::Refreservation => Test("limits_are_kept"),
         P::Defaultuserquota | P::Defaultgroupquota | P::Defaultprojectquota => Test("who_has_no_limit_has_that_of_all"),

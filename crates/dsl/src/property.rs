@@ -69,8 +69,6 @@ pub enum Form {
     Date,
     /// The same, with seconds, and nothing at all for 0.
     DateOrNothing,
-    /// As it is, and nothing at all for 0.
-    ExactOrNothing,
 }
 
 /// Who can set a property.

@@ -211,11 +211,7 @@ impl Dsl {
             Property::Usedbyrefreservation => breakdown.and_then(|used| number(used[4])),
             Property::FilesystemCount => self.dir_field(dir, "com.joyent:filesystem_count")?.and_then(number),
             Property::SnapshotCount => self.dir_field(dir, "com.joyent:snapshot_count")?.and_then(number),
-            Property::SnapshotsChanged => self.snapshots_changed(dir)?.first().copied().and_then(number),
-            Property::SnapshotsChangedNsecs => match self.snapshots_changed(dir)?[..] {
-                [s, ns, ..] => number(s.wrapping_mul(1_000_000_000).wrapping_add(ns)),
-                _ => None,
-            },
+            Property::SnapshotsChanged => self.snapshots_changed(dir)?.and_then(number),
             Property::Origin if self.is_clone(dir)? => Some(PropertyValue::Text(self.name_of(phys.origin)?)),
             _ => None,
         })
@@ -351,14 +347,14 @@ impl Dsl {
         Ok(Some(name).filter(|name| name.split('@').next() == Some(&subject.dir.name)))
     }
 
-    /// Seconds and nanoseconds; nothing in pools of before 2.2.
-    fn snapshots_changed(&self, dir: &Dir) -> Result<Vec<u64>> {
+    /// In seconds since 1970; nothing in pools of before 2.2.
+    fn snapshots_changed(&self, dir: &Dir) -> Result<Option<u64>> {
         if !dir.is_zap {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let zap = dmu::zap::Zap::open(self.mos().object(dir.id)?)?;
         let value = zap.lookup(b"com.ixsystems:snapshots_changed").in_dataset(&dir.name)?;
-        Ok(value.map(|value| value.u64s()).unwrap_or_default())
+        Ok(value.and_then(|value| value.first_u64()))
     }
 
     fn number_field(&self, dataset: &Dataset, field: &str) -> Result<Option<PropertyValue>> {

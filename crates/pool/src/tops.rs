@@ -130,7 +130,15 @@ impl Pool {
                 whole_labels.checked_sub(FRONT_BYTES + BACK_BYTES)
             }
             Kind::Mirror | Kind::Replacing | Kind::Spare => below().flatten().min(),
-            Kind::Raidz { .. } => below().min()?.map(|smallest| smallest * vdev.children().len() as u64),
+            Kind::Raidz { .. } => {
+                // a child that is being moved to gives its room at the end
+                let is_expanding = vdev
+                    .top_spec()
+                    .and_then(|spec| spec.expansion.as_ref())
+                    .is_some_and(|expansion| expansion.is_running);
+                let children = vdev.children().len() - usize::from(is_expanding);
+                below().min()?.map(|smallest| smallest * children as u64)
+            }
             _ => None,
         }
     }

@@ -144,7 +144,7 @@ impl Column {
     pub(super) fn is_right(&self) -> bool {
         match self {
             Column::Native(property) => match property.info().kind {
-                ValueKind::Number(_, form) => !matches!(form, Form::Date | Form::DateOrNothing | Form::ExactOrNothing),
+                ValueKind::Number(_, form) => !matches!(form, Form::Date | Form::DateOrNothing),
                 ValueKind::Choice(..) | ValueKind::Text(_) => false,
             },
             Column::User(_) => false,
@@ -173,7 +173,7 @@ impl Column {
     pub(super) fn grows(&self, literal: bool) -> bool {
         match self {
             Column::Native(property) => match property.info().kind {
-                ValueKind::Number(_, Form::Date | Form::DateOrNothing | Form::ExactOrNothing) => true,
+                ValueKind::Number(_, Form::Date | Form::DateOrNothing) => true,
                 ValueKind::Number(..) | ValueKind::Choice(..) => literal,
                 ValueKind::Text(_) => true,
             },
@@ -231,11 +231,10 @@ fn native_text(property: Property, number: u64, literal: bool) -> Option<String>
         Form::Bytes => Some(sized(number, literal, nicebytes)),
         Form::Quota if number == 0 && !literal => Some("none".to_owned()),
         Form::Quota => Some(sized(number, literal, nicebytes)),
-        Form::Limit if number == u64::MAX && !literal => Some("none".to_owned()),
+        Form::Limit if number == u64::MAX => Some("none".to_owned()),
         Form::Limit => Some(sized(number, literal, nicenum)),
         Form::Ratio => Some(format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" })),
-        Form::DateOrNothing | Form::ExactOrNothing if number == 0 => None,
-        Form::ExactOrNothing => Some(number.to_string()),
+        Form::DateOrNothing if number == 0 => None,
         Form::Date if !literal => Some(time::local(number, c"%a %b %e %k:%M %Y")),
         Form::DateOrNothing if !literal => Some(time::local(number, c"%a %b %e %k:%M:%S %Y")),
         Form::Date | Form::DateOrNothing => Some(number.to_string()),
@@ -277,7 +276,7 @@ mod tests {
             (Property::Written, 0, ["0", "0"]),
             (Property::Quota, 0, ["none", "0"]),
             (Property::Quota, 512, ["512B", "512"]),
-            (Property::SnapshotLimit, u64::MAX, ["none", "18446744073709551615"]),
+            (Property::SnapshotLimit, u64::MAX, ["none", "none"]),
             (Property::SnapshotLimit, 3, ["3", "3"]),
             (Property::CompressRatio, 539, ["5.39x", "5.39"]),
             (Property::CompressRatio, 100, ["1.00x", "1.00"]),

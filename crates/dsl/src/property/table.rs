@@ -163,5 +163,4 @@ properties! {
     Defaultuserobjquota "defaultuserobjquota" "DEFAULTUSEROBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
     Defaultgroupobjquota "defaultgroupobjquota" "DEFAULTGROUPOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
     Defaultprojectobjquota "defaultprojectobjquota" "DEFAULTPROJECTOBJQUOTA" Number(0, Count), Own FS_SNAP Contents "<size> | none";
-    SnapshotsChangedNsecs "snapshots_changed_nsecs" "SNAPSHOTS_CHANGED_NSECS" Number(0, ExactOrNothing), ReadOnly HEAD Dir "<nsec>";
 }
