@@ -121,7 +121,7 @@ pub(super) fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount
 fn refused(name: &str, refusal: Refusal) -> Failure {
     let why = match refusal {
         Refusal::Zoned => "dataset is exported to a local zone",
-        Refusal::Legacy => "legacy mountpoint\nuse mount(8) to mount this filesystem",
+        Refusal::Legacy => "legacy mountpoint\nmount(8) cannot mount filesystems of Cenote: set property mountpoint",
         Refusal::NoMountpoint => "no mountpoint set",
         Refusal::CanmountOff => "'canmount' property is set to 'off'",
         Refusal::NotByItself => "'canmount' property is set to 'noauto'",

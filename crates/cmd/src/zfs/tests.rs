@@ -366,11 +366,14 @@ fn output_is_that_of_openzfs() {
             _ => &outcome.err,
         };
         let is = format!("{}! {err}? {}", comparable(step.command, &outcome.out), outcome.code);
-        // that names commands which Cenote does not have
+        // those name commands that Cenote does not have, or that cannot do it
         let resumable =
             "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
-        let err =
-            step.err.replace(resumable, "it holds what an interrupted receive has left, which OpenZFS can resume");
+        let legacy = "mount(8) cannot mount filesystems of Cenote: set property mountpoint";
+        let err = step
+            .err
+            .replace(resumable, "it holds what an interrupted receive has left, which OpenZFS can resume")
+            .replace("use mount(8) to mount this filesystem", legacy);
         let should = format!("{}! {err}? {}", comparable(step.command, &with_other_defaults(&step.out)), step.code);
         if is != should {
             wrong.push(format!("$ zfs{}\n--- is\n{is}\n--- should be\n{should}", step.command));
