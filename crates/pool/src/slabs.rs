@@ -11,12 +11,10 @@ use std::ops::Range;
 use base::{Endian, Result};
 use dmu::zap::Zap;
 use format::space_map::Run;
+use vdev::spec::TopSpec;
 use vdev::{Kind, Vdev};
 
 use crate::{Pool, mos, object_directory};
-
-/// More metaslabs than any vdev has.
-pub(crate) const SLABS_MAX: u64 = 1 << 24;
 
 /// A metaslab.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,12 +31,7 @@ pub(crate) struct Slab {
 
 /// Number of metaslabs of a top-level vdev.
 pub(crate) fn count(top: &Vdev) -> u64 {
-    match top.top_spec() {
-        Some(spec) if top.kind().is_concrete() && spec.metaslab_shift != 0 => {
-            (spec.asize >> spec.metaslab_shift).min(SLABS_MAX)
-        }
-        _ => 0,
-    }
+    top.top_spec().filter(|_| top.kind().is_concrete()).map_or(0, TopSpec::metaslabs)
 }
 
 /// The bytes of metaslab `number`.
@@ -65,7 +58,7 @@ pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<Slab>> {
         zap => Zap::open(mos.object(zap)?)?.u64("com.delphix:ms_unflushed_phys_txgs")?,
     };
     let since = numbers(pool, unflushed.unwrap_or(0), count)?;
-    let mut slabs = Vec::new();
+    let mut slabs = Vec::with_capacity(count as usize);
     for (i, number) in (0..count).enumerate() {
         let map = maps.get(i).copied().unwrap_or(0);
         let allocated = if map == 0 { 0 } else { mos::space_map_header(mos, map)?.allocated };
@@ -80,7 +73,7 @@ fn numbers(pool: &Pool, id: u64, count: u64) -> Result<Vec<u64>> {
         return Ok(Vec::new());
     }
     let object = pool.mos().object(id)?;
-    let bytes = object.read_whole((count * 8).min(object.dnode().size_max()), SLABS_MAX * 8)?;
+    let bytes = object.read_whole((count * 8).min(object.dnode().size_max()), count * 8)?;
     Ok(bytes.chunks_exact(8).filter_map(|raw| Endian::Little.u64(raw)).collect())
 }
 

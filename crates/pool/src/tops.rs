@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use base::{Result, ResultExt};
 use device::Device;
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
-use vdev::tree::{BACK_BYTES, FRONT_BYTES};
+use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Vdev};
 
 use crate::{FeatureState, Pool, mos, slabs};

@@ -40,8 +40,7 @@ impl Pool {
             if removing.as_ref().is_some_and(|removal| removal.vdev == top.number) {
                 continue;
             }
-            let slabs = spec.asize.checked_shr(spec.metaslab_shift).unwrap_or(0);
-            let kept = kept_for_log(&top, slabs, deflates);
+            let kept = kept_for_log(&top, spec.metaslabs(), deflates);
             log = log.saturating_add(kept);
             space = space.saturating_add(size(&top, deflates).saturating_sub(kept));
         }

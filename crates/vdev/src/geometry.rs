@@ -22,7 +22,13 @@ use device::Device;
 use crate::draid;
 use crate::label::LABEL_BYTES;
 use crate::spec::{Kind, Spec};
-use crate::tree::{BACK_BYTES, DEVICE_BYTES_MIN, FRONT_BYTES};
+
+/// Bytes in front of a leaf's data: two labels and the boot area.
+pub const FRONT_BYTES: u64 = 4 << 20;
+/// Bytes behind a leaf's data: two labels.
+pub const BACK_BYTES: u64 = 512 << 10;
+/// The smallest device that ZFS takes.
+pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
 /// The least and the most that a sector's binary logarithm may be.
 pub const ASHIFT_MIN: u32 = 9;

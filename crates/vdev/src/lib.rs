@@ -33,6 +33,7 @@ pub mod health;
 pub mod indirect;
 pub mod label;
 mod locate;
+mod opened;
 pub mod raidz;
 pub mod read;
 mod shapes;

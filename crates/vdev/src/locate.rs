@@ -14,8 +14,9 @@ use std::ops::Range;
 
 use base::{Error, Kind as ErrorKind, Result};
 
+use crate::geometry::FRONT_BYTES;
 use crate::read::Extent;
-use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
+use crate::tree::{Place, Tree, Vdev, VdevId};
 
 /// Binary logarithm of the region after which another branch takes its turn.
 const TURN_SHIFT: u32 = 20;

@@ -18,6 +18,10 @@ const DEPTH_MAX: usize = 8;
 const CHILDREN_MAX: usize = 4096;
 /// Most children of a raidz.
 const RAIDZ_CHILDREN_MAX: usize = 255;
+/// Binary logarithm of the smallest metaslab: the largest block that the first pools could have.
+const METASLAB_SHIFT_MIN: u64 = 17;
+/// Most metaslabs of one vdev. It begins with 2^17 or fewer, but keeps their size when it grows.
+const METASLABS_MAX: u64 = 1 << 20;
 
 /// A vdev as configured, with all below it.
 #[derive(Clone, Debug, PartialEq)]
@@ -295,7 +299,7 @@ impl TopSpec {
             return Err(bad(nv, format!("has the impossible ashift {ashift}")));
         }
         let metaslab_shift = number("metaslab_shift");
-        if metaslab_shift >= 64 {
+        if metaslab_shift != 0 && !(METASLAB_SHIFT_MIN..64).contains(&metaslab_shift) {
             return Err(bad(nv, format!("has the impossible metaslab_shift {metaslab_shift}")));
         }
         let bias = match nv.opt_str("alloc_bias") {
@@ -310,7 +314,7 @@ impl TopSpec {
             births_object: number("com.delphix:indirect_births"),
             previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX),
         });
-        Ok(TopSpec {
+        let top = TopSpec {
             ashift: ashift as u32,
             asize: number("asize"),
             metaslab_array: number("metaslab_array"),
@@ -321,7 +325,17 @@ impl TopSpec {
             zap: number("com.delphix:vdev_zap_top"),
             indirect,
             expansion: parse_expansion(nv, kind)?,
-        })
+        };
+        if top.metaslabs() > METASLABS_MAX {
+            let (count, most) = (top.metaslabs(), METASLABS_MAX);
+            return Err(bad(nv, format!("is cut into {count} metaslabs, where {most} are the most")));
+        }
+        Ok(top)
+    }
+
+    /// Number of whole metaslabs in its address space; 0 if it has none.
+    pub fn metaslabs(&self) -> u64 {
+        if self.metaslab_shift == 0 { 0 } else { self.asize >> self.metaslab_shift }
     }
 }
 
@@ -485,6 +499,8 @@ mod tests {
             with(raidz(), "ashift", Value::U64(8)),
             with(raidz(), "ashift", Value::U64(17)),
             with(raidz(), "metaslab_shift", Value::U64(64)),
+            with(raidz(), "metaslab_shift", Value::U64(2)),
+            with(with(raidz(), "metaslab_shift", Value::U64(17)), "asize", Value::U64(1 << 38)),
             with(raidz(), "alloc_bias", Value::Str("x".into())),
             with(raidz(), "id", Value::U64(u64::MAX)),
             with(raidz(), "children", children(2)),

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use base::Result;
 use device::{Device, FaultyDevice, MemDevice};
 
+use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
-use crate::tree::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::{Extent, Kind, Spec, Tree};
 
 /// A pool under construction: images of leaves by guid. Pools that are opened share them.

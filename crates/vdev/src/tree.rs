@@ -30,16 +30,10 @@ use crate::dtl::TxgRanges;
 use crate::expansion::{self, Order};
 use crate::health::{Aux, Health, State, Stats};
 use crate::indirect::{MapEntry, Mapping};
+use crate::opened::{Asked, health_at_open};
 use crate::raidz::{Geometry, Row};
 use crate::shapes::{Kept, Shapes};
 use crate::spec::{Kind, LeafSpec, Spec, TopSpec};
-
-/// Bytes in front of a leaf's data: two labels and the boot area.
-pub const FRONT_BYTES: u64 = 4 << 20;
-/// Bytes behind a leaf's data: two labels.
-pub const BACK_BYTES: u64 = 512 << 10;
-/// The smallest device that ZFS takes.
-pub const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
 /// A vdev of a [`Tree`]: its shape, and the index in that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -128,7 +122,7 @@ impl Tree {
         kept: &dyn Fn(u64) -> Option<Arc<Kept>>,
     ) -> Result<Vec<Vdev>> {
         let mut builder = Builder { shape: number, vdevs: Vec::new(), devices, kept };
-        builder.add(spec, None, 9)?;
+        builder.add(spec, None, Asked { ashift: 9, bytes: 0 })?;
         builder.connect_draid_spares()?;
         let mut seen = HashMap::new();
         for leaf in builder.vdevs.iter().filter(|v| v.is_leaf()) {
@@ -522,9 +516,11 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn add(&mut self, mut spec: Spec, parent: Option<VdevId>, ashift: u32) -> Result<VdevId> {
-        let ashift = spec.top.as_ref().map_or(ashift, |top| top.ashift);
+    fn add(&mut self, mut spec: Spec, parent: Option<VdevId>, above: Asked) -> Result<VdevId> {
+        let above = spec.top.as_ref().map_or(above, Asked::top);
+        let ashift = above.ashift;
         let below = std::mem::take(&mut spec.children);
+        let asked = above.child(spec.kind, below.len());
         let layout = match spec.kind {
             Kind::Disk | Kind::File => Place::Device,
             Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
@@ -542,13 +538,16 @@ impl Builder<'_> {
             parent,
             children: Vec::with_capacity(below.len()),
             name: device.as_ref().map_or_else(|| name_of(&spec), |device| device.path().to_owned()),
-            kept: kept.unwrap_or_else(|| Arc::new(Kept::new(health_at_open(&spec, device.as_deref()), device))),
+            kept: kept.unwrap_or_else(|| {
+                let health = health_at_open(&spec, device.as_deref(), above.bytes);
+                Arc::new(Kept::new(health, device))
+            }),
             spec,
             has_parity: matches!(layout, Place::Raidz(_) | Place::Draid(_)),
             layout,
         });
         for child in below {
-            let child = self.add(child, Some(id), ashift)?;
+            let child = self.add(child, Some(id), asked)?;
             self.vdevs[id.index].children.push(child);
             self.vdevs[id.index].has_parity |= self.vdevs[child.index].has_parity;
         }
@@ -574,26 +573,6 @@ impl Builder<'_> {
             self.vdevs[i].layout = Place::DraidSpare { draid, spare: spare as usize };
         }
         Ok(())
-    }
-}
-
-/// The state of a vdev without others below it, when it has just been opened.
-fn health_at_open(spec: &Spec, device: Option<&dyn Device>) -> Health {
-    let Some(leaf) = &spec.leaf else {
-        return match spec.kind {
-            Kind::Missing => Health::new(State::Unavail, Aux::BadGuidSum),
-            _ => Health::HEALTHY,
-        };
-    };
-    match device {
-        _ if leaf.faulted => Health::new(State::Faulted, Aux::External),
-        _ if leaf.offline => Health::new(State::Offline, Aux::None),
-        // has no device of its own
-        _ if matches!(spec.kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
-        None if leaf.removed => Health::new(State::Removed, Aux::None),
-        None => Health::new(State::Unavail, Aux::OpenFailed),
-        Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(State::Unavail, Aux::TooSmall),
-        Some(_) => Health::HEALTHY,
     }
 }
 

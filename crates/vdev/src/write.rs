@@ -28,11 +28,12 @@ use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
 use device::meter::Purpose;
 use device::{Device, Write, flush_batch};
 
+use crate::geometry::FRONT_BYTES;
 use crate::health::{Aux, Health, State, Stats};
 use crate::locate::nothing_left;
 use crate::raidz::Row;
 use crate::read::Extent;
-use crate::tree::{FRONT_BYTES, Place, Tree, Vdev, VdevId};
+use crate::tree::{Place, Tree, Vdev, VdevId};
 
 /// Distributed spares that a block leads through at most. They may lead to one another, and a
 /// malicious configuration could make them a circle.

@@ -8,7 +8,7 @@ use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
-use vdev::tree::{BACK_BYTES, FRONT_BYTES};
+use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Spec, Tree, Vdev};
 
 use super::one_line;

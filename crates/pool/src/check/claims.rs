@@ -113,12 +113,11 @@ impl Claims {
 
     fn add_to_classes(&mut self, top: &Vdev, slabs: &[Slab], whole: bool) {
         let Some(spec) = top.top_spec() else { return };
-        if whole && top.kind() == Kind::Indirect && spec.metaslab_shift != 0 {
+        if whole && top.kind() == Kind::Indirect {
             // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
             // be comparable
-            let count = (spec.asize >> spec.metaslab_shift).min(slabs::SLABS_MAX);
             let sum = &mut self.classes[Class::Normal as usize];
-            sum.space = sum.space.saturating_add(count << spec.metaslab_shift);
+            sum.space = sum.space.saturating_add(spec.metaslabs() << spec.metaslab_shift);
         }
         if slabs.is_empty() {
             return;

@@ -258,7 +258,7 @@ impl SyncContext<'_> {
             if top.zap != 0 {
                 self.note_bias(top)?;
             }
-            let count = top.asize >> top.metaslab_shift;
+            let count = top.metaslabs();
             let array = change.mos.allocate(change.tx, new_array(count))?;
             array.write(change.tx, 0, &vec![0; count as usize * 8])?;
             top.metaslab_array = array.id();

@@ -174,6 +174,23 @@ fn a_device_that_is_too_small_is_not_used() {
 }
 
 #[test]
+fn a_device_that_has_shrunk_is_not_used() {
+    let metaslabs = |count: u64| {
+        let mut spec = mirror(2);
+        let top = spec.top.as_mut().unwrap();
+        (top.metaslab_shift, top.asize) = (24, (count << 24) + 512);
+        spec
+    };
+    // 64 MiB without labels have room for three of 16 MiB, and for a part of one that nobody uses
+    for (count, aux) in [(3, Aux::None), (4, Aux::BadLabel), (1 << 20, Aux::BadLabel)] {
+        let mut images = images(2, 0, &[]);
+        images.0.insert(100, Arc::new(MemDevice::new("small", vec![0; DEVICE_BYTES_MIN as usize])));
+        let pool = images.open(vec![metaslabs(count)], &[]);
+        assert_eq!(pool.tree.health(pool.tree.leaf(100).unwrap().id()).aux, aux, "{count}");
+    }
+}
+
+#[test]
 fn two_leaves_of_one_guid_are_refused() {
     let root = Spec {
         children: vec![top(vdev(Kind::Mirror, 0, 9, vec![disk(0, 5), disk(1, 5)]), 9)],

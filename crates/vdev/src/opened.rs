@@ -1,0 +1,56 @@
+//! What a pool asks of a device, and the state of a leaf whose device has just been opened.
+
+use device::Device;
+
+use crate::geometry::{DEVICE_BYTES_MIN, leaf_asize};
+use crate::health::{Aux, Health, State};
+use crate::spec::{Kind, Spec, TopSpec};
+
+/// What the vdevs above ask of one.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked {
+    /// Binary logarithm of the sector size.
+    pub ashift: u32,
+    /// Bytes of address space that its metaslabs reach to.
+    pub bytes: u64,
+}
+
+impl Asked {
+    /// What a top-level vdev asks of itself.
+    pub(crate) fn top(top: &TopSpec) -> Asked {
+        Asked { ashift: top.ashift, bytes: top.metaslabs() << top.metaslab_shift }
+    }
+
+    /// What a vdev of that kind with so many children asks of each of them.
+    pub(crate) fn child(self, kind: Kind, children: usize) -> Asked {
+        let parts = match kind {
+            Kind::Raidz { .. } => children as u64,
+            Kind::Draid(shape) => shape.children.saturating_sub(shape.nspares),
+            _ => 1,
+        };
+        Asked { bytes: self.bytes.div_ceil(parts.max(1)), ..self }
+    }
+}
+
+/// The state of a vdev without others below it, when it has just been opened; the pool uses so many `bytes` of it.
+pub(crate) fn health_at_open(spec: &Spec, device: Option<&dyn Device>, bytes: u64) -> Health {
+    let Some(leaf) = &spec.leaf else {
+        return match spec.kind {
+            Kind::Missing => Health::new(State::Unavail, Aux::BadGuidSum),
+            _ => Health::HEALTHY,
+        };
+    };
+    match device {
+        _ if leaf.faulted => Health::new(State::Faulted, Aux::External),
+        _ if leaf.offline => Health::new(State::Offline, Aux::None),
+        // has no device of its own
+        _ if matches!(spec.kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
+        None if leaf.removed => Health::new(State::Removed, Aux::None),
+        None => Health::new(State::Unavail, Aux::OpenFailed),
+        Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(State::Unavail, Aux::TooSmall),
+        Some(device) if leaf_asize(device.size()).is_ok_and(|room| room < bytes) => {
+            Health::new(State::Unavail, Aux::BadLabel)
+        }
+        Some(_) => Health::HEALTHY,
+    }
+}
