@@ -11,6 +11,7 @@
 //!   mounted; `locks`: against a second opener.
 //! - [`kstat`]: counters as files; `log`: what a process has to tell.
 //! - [`cachefile`]: what property `cachefile` asks for.
+//! - `descriptors`: how many files may be open.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
 //!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
 //!   up.
@@ -22,6 +23,7 @@ pub mod cachefile;
 pub mod client;
 mod confine;
 pub mod daemon;
+mod descriptors;
 pub mod kstat;
 pub mod leftovers;
 pub mod live;
@@ -148,6 +150,7 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
     let notify = Notify::new(is_started);
     notify.detach();
     log::start(is_started);
+    descriptors::raise_limit();
     // threads inherit this, so that the one thread that waits for signals gets them
     let signals = SigSet::from_iter(ENDING);
     if let Err(e) = signals.thread_block() {
@@ -202,9 +205,10 @@ fn serve(
     let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
+    descriptors::check_room(0).map_err(failed)?;
     let dir = RunDir::make().map_err(failed)?;
     let (listener, claim) = dir.claim(&name).map_err(failed)?;
-    notify.log_to(&dir.log(&name).map_err(failed)?).map_err(failed)?;
+    notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
     log::begin();
     leftovers::clear_mounts(helper, &name).map_err(failed)?;
 
@@ -226,30 +230,37 @@ fn serve(
     if mounts.is_wanted {
         mount_all(&served, mounts, notify);
     }
-    let (answering, signals) = (served.clone(), *signals);
-    spawn("accept", move || server::listen(&listener, &answering, &hello))?;
-    spawn("signals", move || {
-        let waited = signals.wait();
-        tracing::info!("ends because of a signal: {waited:?}");
-        // the main thread may be ending already
-        let _ = end.send(End::Signal);
-    })?;
-    if served.is_writable() {
-        // it may be suspended when somebody asks for the first time
-        let told = served.clone();
-        spawn("report", move || drop(told.report()))?;
-    }
     let counters = kstat::Files::new(dir.path(), &name).inspect_err(|e| tracing::warn!("no counters are written: {e}"));
     let counters = Arc::new(Mutex::new(counters.ok()));
+    let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
     let (counted, written) = (served.clone(), counters.clone());
-    spawn("kstat", move || write_counters(&counted, &written))?;
-    notify.ready().map_err(failed)?;
-    tracing::info!(pool = name, "imported");
-    let why = ended.recv().unwrap_or(End::Signal);
+    let begun = || {
+        spawn("accept", move || server::listen(&listener, &answering, &hello))?;
+        spawn("signals", move || {
+            let waited = signals.wait();
+            tracing::info!("ends because of a signal: {waited:?}");
+            // the main thread may be ending already
+            let _ = end.send(End::Signal);
+        })?;
+        if waiting.is_writable() {
+            // it may be suspended when somebody asks for the first time
+            spawn("report", move || drop(waiting.report()))?;
+        }
+        spawn("kstat", move || write_counters(&counted, &written))?;
+        notify.ready()
+    };
+    let begun = begun().map_err(failed);
+    let why = match begun {
+        Ok(()) => {
+            tracing::info!(pool = name, "imported");
+            ended.recv().unwrap_or(End::Signal)
+        }
+        Err(_) => End::Signal,
+    };
     // nobody writes them any more
     drop(counters.lock().take());
     finish(&served, why, claim);
-    Ok(())
+    begun
 }
 
 /// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
@@ -284,9 +295,9 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
     }
 }
 
-fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> Result<(), String> {
+fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> base::Result<()> {
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(task);
-    spawned.map(drop).map_err(|e| format!("cannot import: {e}"))
+    spawned.map(drop).map_err(|e| base::Error::new(base::Kind::Io, format!("the system gives no more threads: {e}")))
 }
 
 /// Unmounts everything, if need be by force, and gives up the pool's place.

@@ -67,10 +67,21 @@ impl Nest {
 
     /// Starts a command; `fails` is the failpoint of the pool's process that it starts.
     fn start_with(&self, fails: &str, line: &str) -> Child {
-        let line = line.replace("DIR", self.dir.to_str().unwrap());
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
-        command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", self.dir.join("run"));
         command.env("CENOTE_FAIL", fails);
+        self.spawn(command, line)
+    }
+
+    /// Starts a command with a limit of prlimit(1).
+    fn start_limited(&self, limit: &str, line: &str) -> Child {
+        let mut command = Command::new("prlimit");
+        command.arg(limit).arg(env!("CARGO_BIN_EXE_cenote"));
+        self.spawn(command, line)
+    }
+
+    fn spawn(&self, mut command: Command, line: &str) -> Child {
+        let line = line.replace("DIR", self.dir.to_str().unwrap());
+        command.args(line.split_whitespace()).current_dir("/").env("CENOTE_RUN", self.dir.join("run"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 

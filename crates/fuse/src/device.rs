@@ -47,6 +47,19 @@ pub(crate) fn set_flags(point: &Path, options: &MountOptions) -> Result<()> {
     }
 }
 
+/// Unmounts device `dev` from `point`. That it is not mounted there any more is no error; `Busy` if it is in use, or
+/// covered.
+pub(crate) fn detach_device(point: &Path, dev: &str, how: Unmount) -> Result<()> {
+    if !mountinfo::is_mounted(point, dev)? {
+        return Ok(());
+    }
+    // umount2(2) takes the path, and would take what covers it
+    if mountinfo::at(point)?.is_some_and(|mount| mount.dev != dev) {
+        return Err(Error::new(Kind::Busy, "something else is mounted over it"));
+    }
+    detach(point, how)
+}
+
 /// Unmounts `point`. `Busy` if it is in use.
 pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
     let flags = match how {
@@ -181,7 +194,12 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> std::io::Resu
             message => break message?,
         }
     };
-    for control in message.cmsgs()? {
+    let controls = match message.cmsgs() {
+        // one came along, and there was no room for it among the open files
+        Err(Errno::ENOBUFS) => return Ok((message.bytes, None)),
+        controls => controls?,
+    };
+    for control in controls {
         if let ControlMessageOwned::ScmRights(fds) = control
             && let Some(&fd) = fds.first()
         {

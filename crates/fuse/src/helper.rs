@@ -102,6 +102,7 @@ enum Request {
     },
     Detach {
         point: OsString,
+        dev: String,
         how: Unmount,
     },
     /// Start another one like yourself.
@@ -183,6 +184,10 @@ impl Helper {
             (Answer::Attached { point, dev }, Some(connection)) => {
                 Ok(Attached { connection, point: point.into(), dev })
             }
+            (Answer::Attached { point, dev }, None) => {
+                self.detach(Path::new(&point), &dev, Unmount::Lazy)?;
+                Err(Error::new(Kind::Io, "no more files can be opened (ulimit -n)"))
+            }
             _ => Err(makes_no_sense()),
         }
     }
@@ -191,8 +196,10 @@ impl Helper {
         self.ask(&Request::SetFlags { point: point.into(), options: options.clone() }, None).map(drop)
     }
 
-    pub(crate) fn detach(&self, point: &Path, how: Unmount) -> Result<()> {
-        self.ask(&Request::Detach { point: point.into(), how }, None).map(drop)
+    /// Unmounts device `dev` from `point`. That it is not mounted there any more is no error; `Busy` if it is in use,
+    /// or covered.
+    pub(crate) fn detach(&self, point: &Path, dev: &str, how: Unmount) -> Result<()> {
+        self.ask(&Request::Detach { point: point.into(), dev: dev.to_owned(), how }, None).map(drop)
     }
 
     fn count(&self, request: &Request, limit: Option<Duration>) -> Result<usize> {
@@ -302,7 +309,8 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
         let sent = send(socket, &answer, connection.as_ref().map(AsFd::as_fd));
         drop(connection);
         if let (Err(_), Answer::Attached { point, dev }) = (&sent, &answer) {
-            forget(Path::new(point), dev);
+            // it was mounted for a process that is dead by now; if this fails, the next import finds it
+            drop(device::detach_device(Path::new(point), dev, Unmount::Lazy));
         }
         sent?;
     }
@@ -332,8 +340,8 @@ fn answer(request: Request, children: &mut Vec<Child>) -> Result<(Answer, Option
             device::set_flags(Path::new(&point), &options)?;
             Answer::Done
         }
-        Request::Detach { point, how } => {
-            device::detach(Path::new(&point), how)?;
+        Request::Detach { point, dev, how } => {
+            device::detach_device(Path::new(&point), &dev, how)?;
             Answer::Done
         }
         Request::Another => {
@@ -358,14 +366,6 @@ fn spawn(program: &Path, args: &[OsString]) -> Result<(Child, OwnedFd)> {
     let process = command.stdin(its).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let process = process.map_err(|e| Error::new(Kind::Missing, "cannot start the mount helper").with_source(e))?;
     Ok((process, socket))
-}
-
-/// Takes away what was mounted for a process that is dead by now, if it is to be found; else the next
-/// import finds it.
-fn forget(point: &Path, dev: &str) {
-    if mountinfo::at(point).is_ok_and(|mount| mount.is_some_and(|mount| mount.dev == dev)) {
-        drop(device::detach(point, Unmount::Lazy));
-    }
 }
 
 impl Answer {

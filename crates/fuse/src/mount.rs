@@ -21,14 +21,14 @@
 //! tells that it is not: only then can its number be given to another.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use base::{Condvar, Env, Error, Kind, Mutex, MutexGuard, Result};
 
 use crate::channel::Channel;
 use crate::find::CONTROL_NAME;
-use crate::helper::{Attached, Helper};
+use crate::helper::Helper;
 use crate::mountinfo;
 use crate::node::root_node;
 use crate::options::{MountOptions, Remountable, Unmount};
@@ -50,8 +50,9 @@ pub struct Mount {
     dev: String,
     /// Object number of the live tree's root.
     root: u64,
-    /// Tells the kernel what it shall drop.
-    channel: Arc<Channel>,
+    /// Tells the kernel what it shall drop. It is closed when nobody answers requests any more: else programs would wait
+    /// for answers for ever.
+    channel: Weak<Channel>,
     life: Arc<Life>,
     helper: Helper,
     /// As it was mounted.
@@ -92,16 +93,59 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
     let session = Session::new(source, options.clone(), env.clone(), life.clone())?;
     helper.clear_dead(&options.mountpoint, &options.subtype, FOLDER_TIME)?;
     let attached = helper.attach(&options)?;
-    let point = attached.point.clone();
-    serve(session, attached, &options, life, helper).inspect_err(|_| {
-        // it is ours, and just now nobody can use it
-        if let Err(error) = helper.detach(&point, Unmount::Lazy) {
-            tracing::warn!(point = %point.display(), "{error}");
-        }
-    })
+    let channel = Arc::new(Channel::new(attached.connection));
+    // it is unmounted if it is dropped before it is served
+    let mount = Mount {
+        fs_name: options.fs_name.clone(),
+        point: attached.point,
+        dev: attached.dev,
+        root: session.live.tree.root(),
+        channel: Arc::downgrade(&channel),
+        life,
+        helper: helper.clone(),
+        options,
+        remountable: session.remountable.clone(),
+        is_writable: session.writable,
+    };
+    mount.serve(session, channel)?;
+    Ok(mount)
 }
 
 impl Mount {
+    /// Shakes hands with the kernel, and starts the threads.
+    fn serve<S: Source>(&self, session: Arc<Session<S>>, channel: Arc<Channel>) -> Result<()> {
+        serve::shake_hands(&session, &channel)?;
+        // not before: what the handshake says is the most
+        set_readahead(&self.dev, self.options.readahead_bytes);
+        let (point, dev, fs_name) = (self.point.clone(), self.dev.clone(), self.fs_name.clone());
+        let (env, life, helper) = (session.env.clone(), self.life.clone(), self.helper.clone());
+        let n_threads = self.options.threads();
+        let (starts, started) = mpsc::channel();
+        let attend = move || {
+            let threads = match serve::start(&session, channel, n_threads) {
+                Ok(threads) => threads,
+                Err(error) => return drop(starts.send(Err(error))),
+            };
+            // it is waited for
+            let _ = starts.send(Ok(()));
+            if let Err(error) = threads.wait() {
+                tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
+            }
+            session.destroy();
+            // it has the last descriptor of the connection
+            drop(session);
+            // a mount that nobody answers for is worse than none
+            if let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
+                tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");
+            }
+            life.reach(Stage::Ended);
+        };
+        if !env.spawn("fuse", attend) {
+            return Err(serve::no_thread());
+        }
+        started.recv().map_err(|_| serve::no_thread())?
+    }
+
     /// Where it is mounted: absolute, without links.
     pub fn point(&self) -> &Path {
         &self.point
@@ -120,12 +164,8 @@ impl Mount {
     /// this returns, unless another mount namespace, a container's for instance, still has the file system:
     /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
-        if self.is_mounted() {
-            // umount2(2) takes the path, and would take what covers it
-            if mountinfo::at(&self.point)?.is_some_and(|mount| mount.dev != self.dev) {
-                return Err(Error::new(Kind::Busy, "something else is mounted over it"));
-            }
-            self.helper.detach(&self.point, how)?;
+        if !self.has_ended() {
+            self.helper.detach(&self.point, &self.dev, how)?;
         }
         match how {
             Unmount::IfUnused => self.wait_a_while(),
@@ -187,13 +227,15 @@ impl Mount {
     /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
     /// wait for itself.
     pub fn invalidate(&self, object: u64) -> Result<()> {
-        self.channel.invalidate(if object == self.root { root_node(0) } else { object })
+        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
+        channel.invalidate(if object == self.root { root_node(0) } else { object })
     }
 
     /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
     /// such name. Not from within a [`Tree`]'s method, either.
     pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        self.channel.invalidate_name(if directory == self.root { root_node(0) } else { directory }, name)
+        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
+        channel.invalidate_name(if directory == self.root { root_node(0) } else { directory }, name)
     }
 
     /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The
@@ -247,46 +289,6 @@ pub fn clear_dead_mounts(helper: &Helper, subtype: &str, is_wanted: impl Fn(&str
         }
     }
     Ok(cleared)
-}
-
-/// Shakes hands with the kernel and starts the threads.
-fn serve<S: Source>(
-    session: Arc<Session<S>>,
-    attached: Attached,
-    options: &MountOptions,
-    life: Arc<Life>,
-    helper: &Helper,
-) -> Result<Mount> {
-    let root = session.live.tree.root();
-    let (remountable, is_writable) = (session.remountable.clone(), session.writable);
-    let channel = Arc::new(Channel::new(attached.connection));
-    serve::shake_hands(&session, &channel)?;
-    let mount = Mount {
-        fs_name: options.fs_name.clone(),
-        point: attached.point,
-        dev: attached.dev,
-        root,
-        channel: channel.clone(),
-        life: life.clone(),
-        helper: helper.clone(),
-        options: options.clone(),
-        remountable,
-        is_writable,
-    };
-    let (point, dev, fs_name) = (mount.point.clone(), mount.dev.clone(), mount.fs_name.clone());
-    let (helper, n_threads) = (helper.clone(), options.threads());
-    set_readahead(&dev, options.readahead_bytes);
-    std::thread::Builder::new().name("fuse".to_owned()).spawn(move || {
-        if let Err(error) = serve::run(&session, &channel, n_threads) {
-            tracing::error!(dataset = fs_name, point = %point.display(), "FUSE requests are not served any more: {error}");
-        }
-        // a mount that nobody answers for is worse than none
-        if mountinfo::is_mounted(&point, &dev).unwrap_or(false) && helper.detach(&point, Unmount::Lazy).is_ok() {
-            tracing::warn!(dataset = fs_name, point = %point.display(), "unmounted");
-        }
-        life.reach(Stage::Ended);
-    })?;
-    Ok(mount)
 }
 
 /// FUSE may lower the kernel's readahead of 128 KiB by itself, but only root may raise it.

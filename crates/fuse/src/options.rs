@@ -154,6 +154,12 @@ impl MountOptions {
         }
     }
 
+    /// How many files the process that serves the mount has open for it.
+    pub fn descriptors(&self) -> usize {
+        // one for each thread, and that of the one that takes requests alone
+        self.threads() + 1
+    }
+
     /// For mount(2).
     pub(crate) fn flags(&self) -> MsFlags {
         let mut flags = MsFlags::empty();

@@ -5,6 +5,7 @@
 //! [`follow`](crate::follow) how it waits, and on which core.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 
 use base::{Error, Kind, Result};
 use nix::errno::Errno;
@@ -69,30 +70,57 @@ struct Taker<S: Source> {
     eager: Arc<Channel>,
 }
 
-/// Takes requests on `n_threads` threads until all is unmounted, and tells the session of the end. Errors: those
-/// of threads, the first one's; what the kernel sends and is no request.
-pub(crate) fn run<S: Source>(session: &Arc<Session<S>>, channel: &Arc<Channel>, n_threads: usize) -> Result<()> {
-    let mut channels = vec![channel.clone()];
-    for _ in 1..n_threads {
-        channels.push(Arc::new(channel.another()?));
-    }
+/// The threads of a mount that take requests.
+pub(crate) struct Threads(Vec<Receiver<Result<()>>>);
+
+/// Takes requests on `n_threads` threads from now on, or on fewer if there cannot be as many. Errors: there cannot be
+/// one, and nobody takes requests.
+pub(crate) fn start<S: Source>(session: &Arc<Session<S>>, channel: Arc<Channel>, n_threads: usize) -> Result<Threads> {
     let eager = Arc::new(channel.another_eager()?);
     let taker = Arc::new(Taker { session: session.clone(), turns: Turns::default(), eager });
-    let mut threads = Vec::new();
-    for (n, channel) in channels.into_iter().enumerate() {
-        let taker = taker.clone();
-        threads.push(std::thread::Builder::new().name(format!("fuse-{n}")).spawn(move || taker.run(&channel))?);
+    let mut threads = vec![taker.start(0, channel.clone())?];
+    for n in 1..n_threads {
+        match channel.another().and_then(|channel| taker.start(n, Arc::new(channel))) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                tracing::warn!(
+                    dataset = session.options.fs_name,
+                    "{n} threads take requests, not {n_threads}: {error}"
+                );
+                break;
+            }
+        }
     }
-    let mut result = Ok(());
-    for thread in threads {
-        let ended = thread.join().unwrap_or_else(|_| Err(Error::new(Kind::Io, "a thread of requests panicked")));
-        result = result.and(ended);
+    Ok(Threads(threads))
+}
+
+impl Threads {
+    /// Waits until all is unmounted. Errors: those of the threads, the first one's; what the kernel sends and is no
+    /// request.
+    pub(crate) fn wait(self) -> Result<()> {
+        let ends = self.0.into_iter().map(|thread| thread.recv().unwrap_or(Ok(())));
+        ends.fold(Ok(()), Result::and)
     }
-    session.destroy();
-    result
+}
+
+/// The error of the system giving no thread.
+pub(crate) fn no_thread() -> Error {
+    Error::new(Kind::Io, "the system gives no more threads")
 }
 
 impl<S: Source> Taker<S> {
+    /// Starts the thread with that number; from what is returned comes how it ended.
+    fn start(self: &Arc<Self>, n: usize, channel: Arc<Channel>) -> Result<Receiver<Result<()>>> {
+        let (taker, (ends, end)) = (self.clone(), mpsc::channel());
+        let work = move || {
+            let result = taker.run(&channel);
+            // nothing of the connection is left when the last end is told
+            drop((taker, channel));
+            let _ = ends.send(result);
+        };
+        self.session.env.spawn(&format!("fuse-{n}"), work).then_some(end).ok_or_else(no_thread)
+    }
+
     /// A thread's work; `patient` is the channel where it sleeps.
     fn run(&self, patient: &Arc<Channel>) -> Result<()> {
         let mut inbox = Inbox::new();

@@ -12,6 +12,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use base::{Error, Kind, Result, ShownLines};
@@ -25,6 +26,8 @@ enum Notice {
     Out(String),
     /// For standard error.
     Err(String),
+    /// From here on, its standard error is that file.
+    Log(PathBuf),
     /// The pool is imported, and all that can be mounted is.
     Ready,
     /// It is not, and the process ends.
@@ -62,9 +65,9 @@ impl Notify {
     /// That the pool is imported, or could be if that was all that was asked. From then on, whoever started the process
     /// is gone.
     pub fn ready(&self) -> Result<()> {
+        let null = File::options().read(true).write(true).open("/dev/null")?;
         self.tell(&Notice::Ready);
         if self.is_piped {
-            let null = File::options().read(true).write(true).open("/dev/null")?;
             dup2_stdin(null.as_fd()).and_then(|()| dup2_stdout(null.as_fd())).map_err(std::io::Error::from)?;
         }
         Ok(())
@@ -78,9 +81,10 @@ impl Notify {
         }
     }
 
-    /// From now on, standard error is `log`.
-    pub fn log_to(&self, log: &File) -> Result<()> {
+    /// From now on, standard error is `log`, whose path is `path`.
+    pub fn log_to(&self, log: &File, path: &Path) -> Result<()> {
         if self.is_piped {
+            self.tell(&Notice::Log(path.to_owned()));
             dup2_stderr(log.as_fd()).map_err(std::io::Error::from)?;
         }
         Ok(())
@@ -95,7 +99,7 @@ impl Notify {
             }
             Notice::Out(text) => write!(stdout, "{text}").and_then(|()| stdout.flush()),
             Notice::Err(text) => writeln!(std::io::stderr(), "{text}"),
-            Notice::Ready | Notice::Failed => Ok(()),
+            Notice::Log(_) | Notice::Ready | Notice::Failed => Ok(()),
         };
         if let Err(e) = written {
             tracing::debug!("nobody listens: {e}");
@@ -122,10 +126,12 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
         tracing::debug!("the pool's process does not listen: {e}");
     }
     let notices = child.stdout.take().ok_or_else(|| Error::new(Kind::Io, "the pool's process cannot be heard"))?;
+    let mut log = None;
     for line in BufReader::new(notices).lines() {
         match serde_json::from_str(&line?) {
             Ok(Notice::Out(text)) => print!("{}", ShownLines(text)),
             Ok(Notice::Err(text)) => eprintln!("{}", ShownLines(text)),
+            Ok(Notice::Log(path)) => log = Some(path),
             Ok(Notice::Ready) => return Ok(true),
             Ok(Notice::Failed) => {
                 child.wait()?;
@@ -135,5 +141,6 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
         }
     }
     let status = child.wait()?;
-    Err(Error::new(Kind::Missing, format!("the pool's process ended early, and says above why: {status}")))
+    let place = log.map_or_else(|| "above".to_owned(), |log| format!("in {}", log.display()));
+    Err(Error::new(Kind::Missing, format!("the pool's process ended early, and says {place} why: {status}")))
 }

@@ -12,6 +12,7 @@ use dsl::Property;
 use fuse::{Helper, Mount, MountOptions, Unmount};
 use zpl::{Counters, Counts};
 
+use super::descriptors;
 use super::live::ServedPool;
 use super::source::FileSystem;
 use crate::zfs::is_at_or_below_name;
@@ -62,6 +63,7 @@ impl Mounts {
             let what = "file systems of versions below 5 can only be read: set readonly=on, or mount with -o ro";
             return Err(Error::new(Kind::Unsupported, what));
         }
+        descriptors::check_room(options.descriptors())?;
         let made = self.helper.make_folders(options)?;
         match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {

@@ -26,7 +26,7 @@ const OF_STRANGER_MAX: usize = 16;
 const OF_STRANGERS_MAX: usize = 64;
 /// How long a client may be silent, or not take what is sent to it.
 const IDLE_TIME: Duration = Duration::from_secs(600);
-/// How long a stranger may not take what is sent.
+/// How long a stranger may not take what is sent, and a client may be silent for which others wait.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Answers clients for as long as the process lives.
@@ -36,8 +36,9 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
         let stream = match stream {
             Ok(stream) => stream,
             Err(e) => {
-                // such as too many open files: others will be closed
+                // such as too many open files
                 tracing::warn!("connection not accepted: {e}");
+                guests.dismiss_one();
                 std::thread::sleep(Duration::from_millis(100));
                 continue;
             }
@@ -46,13 +47,19 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
         let is_owner = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
         let Some(guest) = guests.seat(&stream, (!is_owner).then_some(peer.uid())) else { continue };
         let (served, hello) = (served.clone(), hello.clone());
-        let talk = move || {
-            if let Err(e) = talk(stream, &guest, &served, &hello) {
+        let talk = move |idle_time| {
+            if let Err(e) = talk(stream, &guest, idle_time, &served, &hello) {
                 tracing::debug!("connection ends: {e}");
             }
         };
-        if let Err(e) = std::thread::Builder::new().name("client".to_owned()).spawn(talk) {
-            tracing::warn!("connection not served: {e}");
+        // here, or on the thread
+        let talk = Arc::new(Mutex::new(Some(talk)));
+        let talk_there = talk.clone();
+        let take = |talk: &Mutex<Option<_>>| talk.lock().take();
+        let work = move || take(&talk_there).into_iter().for_each(|talk| talk(IDLE_TIME));
+        if let Err(e) = std::thread::Builder::new().name("client".to_owned()).spawn(work) {
+            tracing::warn!("there is no thread for a connection, and the next ones wait: {e}");
+            take(&talk).into_iter().for_each(|talk| talk(PATIENCE));
         }
     }
 }
@@ -94,6 +101,11 @@ impl Guests {
         seats.push(Seat { number, stream: stream.try_clone().ok()?, stranger, silent_since });
         Some(Guest { guests: self.clone(), number, is_stranger: stranger.is_some() })
     }
+
+    /// Closes the connection that is silent for longest, if any is.
+    fn dismiss_one(&self) {
+        make_room(&mut self.seats.lock(), 0, &|_| true);
+    }
 }
 
 /// Makes room for one more among those that `counts`, if need be by closing the one that is silent for longest. False
@@ -123,9 +135,9 @@ impl Drop for Guest {
     }
 }
 
-fn talk(mut stream: UnixStream, guest: &Guest, served: &Served, hello: &Hello) -> Result<()> {
-    stream.set_read_timeout(Some(IDLE_TIME))?;
-    stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { IDLE_TIME }))?;
+fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Served, hello: &Hello) -> Result<()> {
+    stream.set_read_timeout(Some(idle_time))?;
+    stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { idle_time }))?;
     wire::send(&mut stream, &Hello { guid: served.guid(), aux: served.aux_guids(), ..hello.clone() })?;
     while let Some(request) = wire::receive::<Request>(&mut stream, wire::REQUEST_BYTES_MAX)? {
         guest.note(false);

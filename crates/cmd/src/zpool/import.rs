@@ -18,7 +18,7 @@ use base::{Env, Error, Kind, ShownLines};
 use pool::{Candidate, PoolState};
 
 use super::{Done, Stop, hostid, pools};
-use crate::serve::daemon;
+use crate::serve::{daemon, leftovers};
 
 pub use args::ImportArgs;
 
@@ -72,7 +72,13 @@ fn watch(env: &Env, candidates: &[&Candidate]) -> Vec<show::Watched> {
 
 fn start(args: &ImportArgs) -> Done {
     let name = args.new_name.as_ref().or(args.pool.as_ref()).cloned().unwrap_or_default();
-    daemon::start(&args.to_command_line()).map_err(|e| Stop::Failed(format!("cannot import '{name}': {e}")))
+    daemon::start(&args.to_command_line()).map_err(|e| {
+        // what a process has mounted that ended meanwhile leads nowhere
+        if let Err(e) = leftovers::clear_all() {
+            eprintln!("cannot clear away what the pool's process left: {e}");
+        }
+        Stop::Failed(format!("cannot import '{name}': {e}"))
+    })
 }
 
 /// Refuses a pool that is imported already, unless it gets another name.

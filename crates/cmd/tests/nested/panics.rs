@@ -107,10 +107,17 @@ fn threads_that_cannot_be_started() {
         return eprintln!("SKIPPED: failpoints of the pool's process are of debug builds only");
     }
     let Some(nest) = Nest::new("threads") else { return };
-    for n in 1..=3 {
+    // from the 6th on, they are of mounts
+    for n in [1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 18, 22] {
         nest.done("zpool export nest");
         let import = nest.finish(nest.start_with(&format!("/thread start/{n}"), IMPORT), IMPORT);
-        assert!(import.status.success(), "{n}: {}", String::from_utf8_lossy(&import.stderr));
+        let said = String::from_utf8(import.stderr).unwrap();
+        let is_told =
+            |line: &str| line.ends_with(": the system gives no more threads") || line.starts_with("Import was");
+        assert!(import.status.success() && said.lines().all(is_told), "{n}: {said}");
+        // what could not be mounted then can be now
+        nest.done("zfs unmount -a");
+        nest.done("zfs mount -a");
         nest.check();
         let path = nest.dir.join(format!("mnt/nest/a/{n}"));
         fs::write(&path, "all the same").and_then(|()| File::open(&path)?.sync_all()).unwrap();
@@ -118,4 +125,55 @@ fn threads_that_cannot_be_started() {
         nest.import();
         assert_eq!(fs::read_to_string(&path).unwrap(), "all the same");
     }
+}
+
+/// Whatever the system refuses, memory, threads or open files: a command does what it should or says why not, in time;
+/// nothing hangs or is left mounted, and the pool is whole.
+#[test]
+fn what_the_system_refuses() {
+    let Some(nest) = Nest::new("refused") else { return };
+    nest.done("zpool export nest");
+    let memory = [3000, 1500, 1100, 900, 700, 500, 350, 200].map(|mib: u64| format!("--as={}", mib << 20));
+    let files = [200, 64, 48, 40, 32, 24, 20, 16].map(|count| format!("--nofile={count}"));
+    let mut imported = 0;
+    for limit in memory.iter().chain(&files) {
+        let import = nest.finish(nest.start_limited(limit, IMPORT), IMPORT);
+        if import.status.success() {
+            imported += 1;
+            let wish = format!("dd if=/dev/zero of={}/mnt/nest/a/new bs=1M count=4 conv=fsync", nest.dir.display());
+            let mut command = Command::new("timeout");
+            command.args(["-s", "KILL", "30"]).args(wish.split(' ')).stderr(Stdio::null());
+            let wrote = command.status().unwrap();
+            assert!(wrote.code().is_some(), "{limit}: writing hangs");
+            let export = nest.run("zpool export nest");
+            let log = fs::read_to_string(nest.dir.join("run/nest.log")).unwrap();
+            let has_died = log.contains("memory allocation of");
+            assert!(export.status.success() || has_died, "{limit}: {}", String::from_utf8_lossy(&export.stderr));
+            if has_died {
+                // as after any death, this clears away what was mounted
+                nest.run("zpool export nest");
+            }
+        } else {
+            let said = String::from_utf8(import.stderr).unwrap();
+            let told = said.lines().filter(|line| line.starts_with("cannot import 'nest': ")).count();
+            let is_of_client = said.contains("memory allocation of");
+            assert!(told == 1 || is_of_client, "{limit}: {said}");
+        }
+        assert!(within(DEATH_TIME, || nest.processes("serve").is_empty()), "{limit}: the process is still there");
+        assert!(within(DEATH_TIME, || nest.processes("mount-helper").is_empty()), "{limit}: its helper is still there");
+        assert_eq!(nest.mounts(), Vec::<String>::new(), "{limit}");
+        nest.import();
+        nest.check();
+        nest.done("zpool export nest");
+    }
+    assert!(imported >= 4, "{imported}");
+    let checked = nest.run("zdb -bcc -p DIR/img nest");
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && text.contains("No leaks"), "{text}");
+    let judge = Command::new("zdb").args(["-e", "-bcc", "-p"]).arg(nest.dir.join("img")).arg("nest").output();
+    match judge {
+        Ok(judge) => assert!(judge.status.success(), "{}", String::from_utf8_lossy(&judge.stdout)),
+        Err(_) => eprintln!("SKIPPED: zdb of OpenZFS is not installed"),
+    }
+    nest.import();
 }
