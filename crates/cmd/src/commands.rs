@@ -38,7 +38,7 @@ const COMMANDS: &[Command] = &[
         ..plain("exporter", "serve counters of all pools in use to Prometheus", exporter::run)
     },
     Command { ends_with_reader: false, ..plain("serve", "be the process of one imported pool", serve::run) },
-    plain("mount-helper", "", serve::mount_helper::run),
+    plain("mount-helper", "", serve::mount_helper),
     plain("help", "show this list", help),
     plain("version", "show the version", version),
 ];

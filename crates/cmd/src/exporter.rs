@@ -25,9 +25,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use base::Mutex;
+use protocol::client;
 
 use crate::output;
-use crate::serve::client;
 use clients::Clients;
 use http::{Answer, Conn, Head, Method};
 

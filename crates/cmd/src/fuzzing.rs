@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
+use daemon::mount_plan::{Bounds, mount_plan};
 use pool::Pool;
+use protocol::wire::{Answer, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Request, receive};
 use zpl::Zpl;
-
-use crate::serve::wire::{Answer, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Request, receive};
-use crate::zfs::mount_plan::{Bounds, mount_plan};
 
 /// Where an import below `altroot` would mount which dataset, in order.
 pub fn mountpoints(pool: &Pool, altroot: &str) -> Result<Vec<(String, PathBuf)>> {
@@ -35,12 +34,12 @@ pub fn texts(bytes: &[u8]) {
     // a request that is understood says the same when it is sent on
     if let Ok(Some(request)) = receive::<Request>(&mut &bytes[..], REQUEST_BYTES_MAX) {
         let mut sent = Vec::new();
-        crate::serve::wire::send(&mut sent, &request).expect("memory takes it");
+        protocol::wire::send(&mut sent, &request).expect("memory takes it");
         assert_eq!(receive::<Request>(&mut &sent[..], REQUEST_BYTES_MAX).expect("it was sent"), Some(request));
     }
     let _ = receive::<Answer>(&mut &bytes[..], REPLY_BYTES_MAX);
     if let Ok(text) = str::from_utf8(bytes) {
-        let _ = crate::serve::kstat::read::parse("arcstats".into(), text);
-        let _ = crate::zpool::compat::words(text);
+        let _ = protocol::kstat::parse("arcstats".into(), text);
+        let _ = daemon::compat::words(text);
     }
 }

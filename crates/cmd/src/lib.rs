@@ -11,11 +11,10 @@
 //! - [`zilstat`]: asks pool processes what they log.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
-//! - [`zpool`], [`zfs`]: clients of a pool process; [`serve`]: that process.
-//! - [`panics`]: what a panic does.
+//! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
 //! - [`zgenhostid`]: gives the machine an id.
-//! - [`output`], [`nicenum`], [`time`]: what all of them print with; [`getopt`]: how `zpool` and `zfs`
-//!   read their command lines.
+//! - [`output`], [`protocol::words`]: what all of them print with; [`getopt`]: how `zpool` and `zfs` read their command
+//!   lines.
 //! - [`fuzzing`]: what fuzzers ask for.
 
 mod bench;
@@ -24,15 +23,12 @@ mod exporter;
 pub mod fuzzing;
 mod getopt;
 mod inspect;
-mod nicenum;
 mod offline;
 mod output;
-pub mod panics;
 mod progress;
 #[cfg(test)]
 mod proofs;
 mod serve;
-mod time;
 mod top;
 mod zdb;
 mod zfs;

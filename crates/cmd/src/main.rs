@@ -4,6 +4,6 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args_os().collect();
-    cmd::panics::end_the_process();
+    daemon::panics::end_the_process();
     cmd::run(&args)
 }

@@ -6,11 +6,10 @@
 use std::fs;
 use std::path::Path;
 
+use daemon::pool_props::{self, When};
 use dsl::Property;
 use dsl::property::{DatasetKind, Setting, rules};
-
-use crate::zpool::pool_props::{self, When};
-use crate::zpool::props::PROPERTIES;
+use protocol::pool_properties::PROPERTIES;
 
 /// What shows that a property is obeyed.
 enum Proof {

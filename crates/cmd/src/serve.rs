@@ -1,68 +1,11 @@
-//! The process of an imported pool, and how others reach it.
-//!
-//! ```text
-//!   zpool import, create ── daemon::start ──▶ cenote serve ──┬── opens the pool, locks its devices
-//!                                                            ├── mounts: FUSE, threads of its own
-//!   zpool, zfs ── client ──────▶ socket (rundir, wire) ──────┴── server: a thread a connection ── served: answers
-//! ```
-//!
-//! - [`rundir`]: where the sockets are; [`wire`]: what goes over them; [`client`]: the other end.
-//! - `served`: the state; `live`: the pool in it, for reading or for writing; `mounts`, `source`: what is
-//!   mounted; `locks`: against a second opener.
-//! - [`kstat`]: counters as files; `log`: what a process has to tell.
-//! - [`cachefile`]: what property `cachefile` asks for.
-//! - `descriptors`: how many files may be open.
-//! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
-//!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
-//!   up.
-//!
-//! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
-//! order: everything is unmounted first.
-
-pub mod cachefile;
-pub mod client;
-mod confine;
-pub mod daemon;
-mod descriptors;
-pub mod kstat;
-pub mod leftovers;
-pub mod live;
-pub mod locks;
-mod log;
-pub mod mount_helper;
-mod mounts;
-mod rundir;
-mod served;
-mod server;
-mod source;
-pub mod wire;
+//! `cenote serve`: the process of one pool, in the foreground or as `zpool import` and `zpool create` start it.
 
 use std::ffi::OsString;
-use std::io::Read;
 use std::process::ExitCode;
-use std::sync::{Arc, mpsc};
-
-use base::{Env, Mutex};
-use fuse::{Helper, Unmount};
-use nix::sys::signal::{SigSet, Signal};
 
 use crate::output;
-use crate::panics;
-use crate::zfs;
-use crate::zfs::mount_plan::Bounds;
-use crate::zfs::request::{MountRequest, Request, Response};
 use crate::zpool::Stop;
-use crate::zpool::create::wish::Wish;
-use crate::zpool::gather::Session;
-use crate::zpool::import::{ImportArgs, acquire};
-use daemon::Notify;
-use live::ServedPool;
-use locks::Locks;
-use rundir::{Claim, RunDir};
-use served::{End, Served};
-
-/// The signals that end a pool process in order.
-const ENDING: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+use crate::zpool::import::ImportArgs;
 
 const USAGE: &str = "\
 usage:
@@ -79,253 +22,22 @@ pub fn run(args: &[OsString]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if args.iter().any(|arg| arg == "--create") {
-        return run_create(args.iter().any(|arg| arg == "--notify"));
+        return daemon::create(args.iter().any(|arg| arg == "--notify"));
     }
     let args = match ImportArgs::parse(args).and_then(|args| args.check_combination().map(|()| args)) {
-        Ok(args) if args.pool.is_some() && !args.all => args,
+        Ok(args) if args.options.pool.is_some() && !args.all => args,
         Ok(_) => return wrong("one pool must be named"),
         Err(Stop::Usage(text) | Stop::Failed(text)) => return wrong(&text),
     };
-    be(args.notify, |ready| {
-        let env = environment();
-        let Some(acquired) = acquire::acquire(&env, &args, &ready.notify)? else {
-            return ready.notify.ready().map_err(|e| e.to_string());
-        };
-        let mounts = Mounting { is_wanted: !args.no_mount, options: args.mount_options.as_deref(), verb: "import" };
-        let bounds = Bounds::new(args.altroot(), acquired.is_own, args.mount_options.as_deref());
-        let places = Places { bounds, cachefile: args.cachefile_property() };
-        serve(env, acquired.pool, acquired.locks, &places, &mounts, ready)
-    })
+    daemon::import(&args.options, args.notify)
 }
 
-/// Makes the pool that is described on standard input, and is its process.
-fn run_create(is_started: bool) -> ExitCode {
-    be(is_started, |ready| {
-        let wish: Wish = serde_json::from_reader(std::io::stdin().lock().take(WISH_BYTES_MAX))
-            .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
-        let env = environment();
-        let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
-        let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
-        let cachefile = wish.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
-        // nobody else has put anything there
-        let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(wish.altroot.as_deref(), true, None) };
-        let places = Places { bounds, cachefile };
-        serve(env, pool, locks, &places, &mounts, ready)
-    })
-}
-
-/// The real environment. In a debug build, `CENOTE_FAIL=THREAD/PLACE/N` makes it fail when threads with names that
-/// begin so pass that failpoint for the Nth time, counted from 1.
-fn environment() -> Env {
-    let env = Env::real();
-    #[cfg(debug_assertions)]
-    if let Ok(wish) = std::env::var("CENOTE_FAIL")
-        && let [thread, place, n] = wish.split('/').collect::<Vec<_>>()[..]
-        && let Ok(n) = n.parse::<u64>()
-    {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        let (thread, wanted, passed) = (thread.to_owned(), place.to_owned(), AtomicU64::new(0));
-        return env.with_failpoints(move |place| {
-            let is_meant =
-                place == wanted && std::thread::current().name().is_some_and(|name| name.starts_with(&thread));
-            is_meant && passed.fetch_add(1, Ordering::Relaxed) + 1 == n
-        });
-    }
-    env
-}
-
-/// Longest description of a new pool, in bytes.
-const WISH_BYTES_MAX: u64 = 16 << 20;
-
-/// What makes a process ready to be a pool's.
-struct Ready {
-    notify: Notify,
-    /// Those that end it in order; they are blocked.
-    signals: SigSet,
-    helper: Helper,
-}
-
-/// Runs `main` in a process that is ready for it.
-fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> ExitCode {
-    let notify = Notify::new(is_started);
-    notify.detach();
-    log::start(is_started);
-    descriptors::raise_limit();
-    // threads inherit this, so that the one thread that waits for signals gets them
-    let signals = SigSet::from_iter(ENDING);
-    if let Err(e) = signals.thread_block() {
-        tracing::warn!("signals end the process at once: {e}");
-    }
-    // before any other thread is there
-    let helper = mount_helper::started().map_err(|e| e.to_string());
-    let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
-    match confined.and_then(|helper| main(&Ready { notify, signals, helper })) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(text) => {
-            notify.err(&text);
-            notify.failed();
-            output::FAILED.into()
-        }
-    }
+/// Runs `cenote mount-helper`.
+pub fn mount_helper(_: &[OsString]) -> ExitCode {
+    daemon::mount_helper::run()
 }
 
 fn wrong(text: &str) -> ExitCode {
     eprint!("{text}\n{USAGE}");
     output::USAGE.into()
-}
-
-/// Where on this machine things are.
-struct Places<'a> {
-    /// Where file systems are mounted.
-    bounds: Bounds,
-    /// Property `cachefile`.
-    cachefile: Option<&'a str>,
-}
-
-/// What is mounted at once.
-struct Mounting<'a> {
-    /// Whether anything is.
-    is_wanted: bool,
-    /// Mount options, with commas.
-    options: Option<&'a str>,
-    /// What is being done, for messages.
-    verb: &'static str,
-}
-
-/// Is the process, until it ends. Errors: why it is none, for the user.
-fn serve(
-    env: Env,
-    pool: ServedPool,
-    locks: Locks,
-    places: &Places<'_>,
-    mounts: &Mounting<'_>,
-    ready: &Ready,
-) -> Result<(), String> {
-    let Ready { notify, signals, helper } = ready;
-    let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
-    panics::in_pool(&name);
-    let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
-    descriptors::check_room(0).map_err(failed)?;
-    let dir = RunDir::make().map_err(failed)?;
-    let (listener, claim) = dir.claim(&name).map_err(failed)?;
-    notify.log_to(&dir.log(&name).map_err(failed)?, &dir.log_of(&name)).map_err(failed)?;
-    log::begin();
-    leftovers::clear_mounts(helper, &name).map_err(failed)?;
-
-    let (end, ended) = mpsc::channel();
-    let session = Session {
-        load_guid: random_u64(),
-        bounds: places.bounds.clone(),
-        is_writable: pool.is_writable(),
-        opened_s: env.now_s(),
-    };
-    let pid = std::process::id();
-    let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
-    let served = Arc::new(Served::new(env, pool, locks, session, helper.clone(), end.clone()));
-    if let Some(file) = places.cachefile
-        && let Err(e) = served.set_cachefile(file)
-    {
-        notify.err(&format!("cannot write cache file '{file}': {e}"));
-    }
-    if mounts.is_wanted {
-        mount_all(&served, mounts, notify);
-    }
-    let counters = kstat::Files::new(dir.path(), &name).inspect_err(|e| tracing::warn!("no counters are written: {e}"));
-    let counters = Arc::new(Mutex::new(counters.ok()));
-    let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
-    let (counted, written) = (served.clone(), counters.clone());
-    let begun = || {
-        spawn("accept", move || server::listen(&listener, &answering, &hello))?;
-        spawn("signals", move || {
-            let waited = signals.wait();
-            tracing::info!("ends because of a signal: {waited:?}");
-            // the main thread may be ending already
-            let _ = end.send(End::Signal);
-        })?;
-        if waiting.is_writable() {
-            // it may be suspended when somebody asks for the first time
-            spawn("report", move || drop(waiting.report()))?;
-        }
-        spawn("kstat", move || write_counters(&counted, &written))?;
-        notify.ready()
-    };
-    let begun = begun().map_err(failed);
-    let why = match begun {
-        Ok(()) => {
-            tracing::info!(pool = name, "imported");
-            ended.recv().unwrap_or(End::Signal)
-        }
-        Err(_) => End::Signal,
-    };
-    // nobody writes them any more
-    drop(counters.lock().take());
-    finish(&served, why, claim);
-    begun
-}
-
-/// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
-fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
-    let options = mounts.options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
-    let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
-    let failures = match zfs::host::answer(served, &request) {
-        Ok(Response::Done(failures)) => failures.into_iter().map(|failure| failure.line).collect(),
-        Ok(_) => Vec::new(),
-        Err(e) => vec![format!("cannot mount: {e}")],
-    };
-    failures.iter().for_each(|line| notify.err(line));
-    if !failures.is_empty() && mounts.verb == "import" {
-        notify.err("Import was successful, but unable to mount some datasets");
-    }
-}
-
-/// Writes counters to files until these are gone.
-fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
-    loop {
-        // before they are locked: the pool may keep it waiting
-        let [own, shared] = served.kstats();
-        {
-            let mut files = files.lock();
-            let Some(files) = &mut *files else { return };
-            let written = files.write(&own, &shared, served.now_ns());
-            if let Err(e) = written.and_then(|()| files.write_tunables(served.tunables())) {
-                tracing::debug!("counters are not written: {e}");
-            }
-        }
-        std::thread::sleep(kstat::PERIOD);
-    }
-}
-
-fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> base::Result<()> {
-    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(task);
-    spawned.map(drop).map_err(|e| base::Error::new(base::Kind::Io, format!("the system gives no more threads: {e}")))
-}
-
-/// Unmounts everything, if need be by force, and gives up the pool's place.
-fn finish(served: &Served, why: End, claim: Claim) {
-    if why == End::Signal {
-        served.abandon_if_suspended();
-    }
-    if why == End::Signal
-        && let Err((point, e)) = served.mounts().unmount_all(Unmount::IfUnused)
-    {
-        tracing::warn!(point = %point.display(), "unmounted by force: {e}");
-        if let Err((point, e)) = served.mounts().unmount_all(Unmount::Force) {
-            tracing::error!(point = %point.display(), "not unmounted: {e}");
-        }
-    }
-    if why == End::Signal
-        && let Err(e) = served.close()
-    {
-        tracing::error!("the last changes are lost: {e}");
-    }
-    // in this order: who waits for the pool's place may open the devices next
-    served.release_devices();
-    drop(claim);
-    tracing::info!("ended");
-}
-
-/// A number that nobody else has; it need not be secret.
-fn random_u64() -> u64 {
-    use std::hash::{BuildHasher, Hasher};
-    std::collections::hash_map::RandomState::new().build_hasher().finish()
 }

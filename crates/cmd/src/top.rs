@@ -18,9 +18,11 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-use crate::serve::client;
-use crate::serve::kstat::{self, Table};
-use crate::{output, time};
+use protocol::client;
+use protocol::kstat::{self, Table};
+use protocol::words::time;
+
+use crate::output;
 use screen::{Event, Screen};
 use view::Line;
 use watch::Watch;

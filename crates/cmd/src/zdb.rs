@@ -29,8 +29,8 @@ pub use self::args::Args;
 pub use self::dataset::accounting_or_object;
 pub use self::object::Printer;
 use crate::output;
-use crate::serve::client;
-use crate::serve::wire::{Reply, Request};
+use protocol::client;
+use protocol::wire::{Reply, Request};
 
 /// Exit code: the pool could not be opened, or the command line makes no sense.
 const FAILED: u8 = 1;

@@ -1,49 +1,36 @@
 //! `cenote zfs`: what datasets there are, their properties, mounting and changing them.
 //!
 //! ```text
-//!   command line ─▶ list, get, ... ─▶ client ──request──▶ process of each pool: host ─▶ query ─▶ values
-//!                        │                                                         ├▶ mounting ─▶ mount_plan
-//!                        │                                                         └▶ changing
+//!   command line ─▶ list, get, ... ─▶ client ──request──▶ process of each pool: daemon::verbs
 //!                        ▼
 //!                 columns, sort, json ─▶ Outcome: output, errors, exit code
 //! ```
 //!
-//! The process of a pool answers with [`host::answer`], and mounts on import what
-//! [`mount_plan::mount_plan`] says. Flags,
-//! output and exit codes are those of OpenZFS's manual pages.
+//! Flags, output and exit codes are those of OpenZFS's manual pages.
 
 mod change;
-mod changing;
 mod client;
 mod columns;
 mod get;
 mod holds;
-pub mod host;
 mod json;
-pub mod limits;
 mod list;
 mod mount;
-pub mod mount_plan;
-mod mounting;
-mod owners;
-mod query;
-pub mod request;
 mod shared;
 mod sort;
 #[cfg(test)]
 mod tests;
 mod usage;
 mod userspace;
-mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use client::{Pools, Sockets};
-pub use mounting::is_at_or_below_name;
+use protocol::datasets::{Failure, Types};
 
 use crate::getopt::{Long, Opt, Parsed};
 use crate::output::{FAILED, USAGE};
+use client::{Pools, Sockets};
 
 /// What a command says, and how it ends.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -156,8 +143,7 @@ fn parse_depth(command: &Command, text: &str) -> Result<u32, Stopped> {
 }
 
 /// The value of `-t`.
-fn parse_types(command: &Command, text: &str) -> Result<request::Types, Stopped> {
-    use request::Types;
+fn parse_types(command: &Command, text: &str) -> Result<Types, Stopped> {
     let mut types = Types::NONE;
     for name in text.split(',') {
         types = types.and(match name {
@@ -173,6 +159,6 @@ fn parse_types(command: &Command, text: &str) -> Result<request::Types, Stopped>
 }
 
 /// The lines of failures, for standard error.
-fn lines(failures: &[request::Failure]) -> String {
+fn lines(failures: &[Failure]) -> String {
     failures.iter().map(|failure| format!("{}\n", failure.line)).collect()
 }

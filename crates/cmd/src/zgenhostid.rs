@@ -7,9 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use daemon::hostid;
+
 use crate::getopt::{self, Opt};
 use crate::output;
-use crate::zpool::hostid;
 
 const USAGE: &str = "usage:\n\tzgenhostid [-fh] [-o path] [value]\n\n\
                      Creates /etc/hostid, or the file 'path', with the id 'value' (hexadecimal digits)\n\

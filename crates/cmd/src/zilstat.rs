@@ -4,7 +4,6 @@
 //! The columns are those of Richard Elling's zilstat. `N` is what was to be logged, `B` the blocks that it was
 //! put into; `Max-Rate` is the highest rate of about a second within the line. Blocks are counted by their size.
 
-pub mod report;
 #[cfg(test)]
 mod tests;
 
@@ -15,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use base::Mutex;
 use clap::ValueEnum;
+use protocol::log_report::{LogReport, LogSums};
+use protocol::wire;
+use protocol::words::nicenum::nicebytes;
+use protocol::words::time;
 
-use crate::nicenum::nicebytes;
 use crate::output;
-use crate::serve::wire;
-use crate::time;
 use crate::zpool::{Stop, pools};
-use report::{LogReport, LogSums};
 
 /// How long a rate is measured.
 const SLICE: Duration = Duration::from_secs(1);

@@ -11,17 +11,12 @@
 //! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
 //! What this version cannot do has no command.
 
-pub mod compat;
 pub mod create;
-pub mod errors;
 mod export;
-pub mod gather;
 mod get;
 mod history;
 mod history_text;
-pub mod hostid;
 pub mod import;
-pub mod io_report;
 mod iostat;
 mod json;
 mod labelclear;
@@ -29,11 +24,8 @@ mod leaves;
 mod list;
 mod manage;
 pub mod names;
-pub mod pool_props;
 pub mod pools;
-pub mod props;
 mod reason;
-pub mod report;
 mod scan_text;
 mod status;
 mod status_json;
@@ -269,7 +261,7 @@ fn usage() -> String {
 }
 
 fn command_usage(command: &Command) -> String {
-    let properties = if command.lists_properties { props::help() } else { String::new() };
+    let properties = if command.lists_properties { protocol::pool_properties::help() } else { String::new() };
     format!("usage:\n{}{properties}", command.usage)
 }
 

@@ -11,7 +11,7 @@
 //!
 //! The vertical axis goes by powers of ten, the horizontal one by powers of two.
 
-use crate::nicenum::nicenum;
+use protocol::words::nicenum::nicenum;
 
 /// Size of the picture, and what is left free around the lines: above, right of, below and left of them.
 const SIZE: [f64; 2] = [860.0, 480.0];

@@ -10,14 +10,14 @@
 use std::time::Duration;
 
 use base::Result;
+use protocol::client::{self, Connection};
+use protocol::io_report::{IoCounters, IoReport};
+use protocol::kstat::{self, Table};
+use protocol::pool_report::{PoolReport, VdevReport};
+use protocol::wire::{Reply, Request};
 
 use super::page::{Kind, Page};
-use crate::serve::client::{self, Connection};
-use crate::serve::kstat::{self, Table};
-use crate::serve::wire::{Reply, Request};
-use crate::zpool::io_report::{IoCounters, IoReport};
 use crate::zpool::names::NameStyle;
-use crate::zpool::report::{PoolReport, VdevReport};
 
 /// How long the process of a pool may take to greet, and for each of two answers: Prometheus gives up after 10 s.
 const TIME_MAX: Duration = Duration::from_secs(3);
@@ -218,7 +218,7 @@ fn is_gauge(table: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zpool::report::{Aux, State};
+    use protocol::pool_report::{Aux, State};
 
     fn leaf(path: &str, guid: u64, errors: [u64; 3]) -> VdevReport {
         let (path, state) = (Some(path.into()), State::Healthy);
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_suspended_pool_is_in_one_state() {
         let mut told = told();
-        told.report.suspended = Some(crate::zpool::report::Suspended::Wait);
+        told.report.suspended = Some(protocol::pool_report::Suspended::Wait);
         let mut page = Page::default();
         told.add_to(&mut page);
         let states: Vec<String> = (page.text().lines())

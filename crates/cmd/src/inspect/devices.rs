@@ -10,13 +10,13 @@ use device::{Device, FileDevice, OpenMode};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
+use protocol::words::time;
 use serde_json::{Value as Json, json};
 use vdev::label::{self, Label};
 
 use super::{DeviceArgs, json};
 use crate::offline::Opener;
 use crate::output::complain;
-use crate::time;
 use crate::zdb::text::{Pointer, print_nvlist};
 
 /// A device and its labels, good or bad.

@@ -5,13 +5,13 @@ use std::io::Write;
 use base::Result;
 use dsl::Dataset;
 use pool::Pool;
+use protocol::words::nicenum::nicebytes;
+use protocol::words::time;
 use serde_json::{Value as Json, json};
 
 use super::{PoolsArgs, json};
-use crate::nicenum::nicebytes;
 use crate::offline::Opener;
 use crate::output::complain;
-use crate::time;
 use crate::zdb::text::{Pointer, print_nvlist};
 
 /// What labels and MOS say; a pool that cannot be opened still has labels.

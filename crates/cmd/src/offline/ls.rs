@@ -9,14 +9,14 @@ use dmu::Mode;
 use dsl::{Dataset, Dir};
 use format::objset::ObjsetType;
 use pool::Pool;
+use protocol::words::nicenum::nicebytes;
+use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
 use super::stat::Line;
 use super::target::{Opener, Place, PoolArgs, Target};
 use super::tree::{Found, Visitor, Walker};
-use crate::nicenum::nicebytes;
 use crate::output::{Quoted, complain, stdout, write_name, written};
-use crate::time;
 
 /// List files in pools that are not imported
 ///

@@ -7,12 +7,12 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use base::{Error, Result, Shown};
+use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
 use super::target::{Content, Opener, Place, PoolArgs, Target};
 use super::tree::{Found, Visitor, Walker};
 use crate::output::{Quoted, complain, hex, stdout, written};
-use crate::time;
 
 pub use json::Line;
 

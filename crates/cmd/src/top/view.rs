@@ -1,9 +1,9 @@
 //! What is shown of the counters, as lines of text.
 
 use base::Shown;
+use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::watch::{Count, Dataset, Watch};
-use crate::nicenum::{nicebytes, nicenum};
 
 /// Characters of the names of rows, of those of lines that are no table, and of columns.
 const LABEL: usize = 14;

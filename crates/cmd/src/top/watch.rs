@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::serve::kstat::Table;
+use protocol::kstat::Table;
 
 /// The pools in use, as they were seen last.
 #[derive(Default)]

@@ -123,7 +123,7 @@ impl Args {
 
     /// A number for people, or in full with `-P`.
     pub fn number(&self, n: u64) -> String {
-        if self.parseable { n.to_string() } else { crate::nicenum::nicenum(n) }
+        if self.parseable { n.to_string() } else { protocol::words::nicenum::nicenum(n) }
     }
 }
 

@@ -6,10 +6,10 @@ use base::{Bookmark, Error, Kind, Result};
 use dmu::traverse::Visit;
 use pool::Pool;
 use pool::check::{BlockKind, Class, Damaged, Leak, Observer, Options, Report, Sums, Verify};
+use protocol::words::nicenum::nicenum;
 
 use super::args::Args;
 use super::text::Pointer;
-use crate::nicenum::nicenum;
 use crate::progress::Progress;
 
 /// Exit code: space is leaked, or claimed twice.

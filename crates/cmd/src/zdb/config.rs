@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use base::{Error, Result};
 use format::uberblock::{MAGIC, MMP_MAGIC, Uberblock};
 use pool::{FeatureState, Pool};
+use protocol::words::time;
 
 use super::args::Args;
 use super::text::{Pointer, print_nvlist};
-use crate::time;
 
 /// Bytes of the smallest slot of the ring.
 const UBERBLOCK_SIZE: usize = 1024;

@@ -16,12 +16,12 @@ use dmu::{Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::{ObjectType, SwapClass};
+use protocol::words::time;
 use zpl::{FileKind, Zpl};
 
 use super::args::Args;
 use super::text::{Short, checksum_name, compress_name, offset_of, type_name};
 use crate::output::hex;
-use crate::time;
 
 /// Names under which a table holds bytes that are no text.
 const BINARY: [&str; 5] = [

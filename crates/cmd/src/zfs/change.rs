@@ -6,8 +6,8 @@ use std::ffi::OsString;
 
 use dsl::Property;
 use dsl::property::is_user_property;
+use protocol::datasets::{Change, CreateChange, DestroyChange, Failure, RenameChange, Request, Response, Types};
 
-use super::request::{Change, CreateChange, DestroyChange, Failure, RenameChange, Request, Response, Types};
 use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;

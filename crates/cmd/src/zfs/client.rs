@@ -7,9 +7,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use base::{Error, Kind, Result};
-
-use super::request::{DatasetType, Failure, Found, Mounted, Request, Response, Row, Select, Types};
-use crate::serve::client;
+use protocol::client;
+use protocol::datasets::{DatasetType, Failure, Found, Mounted, Request, Response, Row, Select, Types};
 
 /// The imported pools.
 pub trait Pools {
@@ -183,7 +182,7 @@ fn mounts_of(pools: &dyn Pools, imported: &[String]) -> Result<Vec<Mounted>> {
             _ => return Err(unexpected(pool)),
         }
     }
-    all.sort_by_cached_key(|mounted| super::mount_plan::path_order(&mounted.path));
+    all.sort_by_cached_key(|mounted| daemon::mount_plan::path_order(&mounted.path));
     Ok(all)
 }
 

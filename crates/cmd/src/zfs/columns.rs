@@ -10,10 +10,9 @@
 
 use dsl::Property;
 use dsl::property::{Form, ValueKind, is_user_property};
-
-use super::request::{Cell, CellValue, DatasetType, Row, Source, Wanted};
-use crate::nicenum::{nicebytes, nicenum};
-use crate::time;
+use protocol::datasets::{Cell, CellValue, DatasetType, Row, Source, Wanted};
+use protocol::words::nicenum::{nicebytes, nicenum};
+use protocol::words::time;
 
 /// A property that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +118,7 @@ impl Column {
         match self {
             Column::Native(property) => Wanted::Native(property.name().to_owned()),
             Column::User(name) => Wanted::User(name.clone()),
-            Column::Account(name) => super::owners::wanted(name),
+            Column::Account(name) => protocol::owners::wanted(name),
             Column::Written(name) => Wanted::Written(name["written".len()..].to_owned()),
         }
     }

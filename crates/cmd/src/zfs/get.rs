@@ -3,11 +3,11 @@
 use std::ffi::OsString;
 
 use base::Shown;
+use protocol::datasets::{Cell, Row, Select, Source, Types};
 
 use super::columns::Column;
 use super::json::{Dataset, Style};
 use super::list::Reach;
-use super::request::{Cell, Row, Select, Source, Types};
 use super::shared::{Fetched, Flags, columns_of, fetch};
 use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
 use crate::getopt::Opt;

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 
 use base::Shown;
+use protocol::datasets::{Request, Response, Types};
+use protocol::words::time;
 
-use super::request::{Request, Response, Types};
 use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
-use crate::time;
 
 /// Runs the command.
 pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
@@ -21,7 +21,7 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     let imported = pools.names()?;
     let (mut snapshots, mut failures) = (Vec::new(), Vec::new());
     for name in &parsed.operands {
-        let failure = |line: String| super::request::Failure { about: name.clone(), line };
+        let failure = |line: String| protocol::datasets::Failure { about: name.clone(), line };
         if !name.contains('@') {
             failures.push(failure(format!("'{name}' is not a snapshot")));
         } else if let Err(why) = client::check_name(name, Types::SNAPSHOTS) {

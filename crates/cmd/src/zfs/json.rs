@@ -6,11 +6,11 @@
 //!                          "properties":{"used":{"value":"24K","source":{"type":"NONE","data":"-"}}}}}}
 //! ```
 
+use protocol::datasets::{Cell, DatasetType, Mounted, Row, Source};
 use serde_json::{Map, Value, json};
 
 use super::client::pool_of;
 use super::columns::Column;
-use super::request::{Cell, DatasetType, Mounted, Row, Source};
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,8 +118,8 @@ fn whole(command: &str, name: &str, value: Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zfs::request::CellValue;
     use dsl::Property;
+    use protocol::datasets::CellValue;
 
     #[test]
     fn a_snapshot() {

@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 
-use dsl::Property;
-
 use base::Shown;
+use dsl::Property;
+use protocol::datasets::{Row, Select, Types};
 
 use super::columns::{self, Column, Columns};
 use super::json::{Dataset, Style};
-use super::request::{Row, Select, Types};
 use super::shared::{Fetched, Flags, columns_of, fetch};
 use super::sort::SortKey;
 use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
@@ -161,7 +160,7 @@ impl Table<'_> {
         self.columns.iter().enumerate().map(text).collect()
     }
 
-    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r super::request::Cell> {
+    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r protocol::datasets::Cell> {
         match &self.columns[index] {
             Column::User(name) if index >= self.natives => {
                 row.user.iter().find(|(n, _)| n == name).map(|(_, cell)| cell)

@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::request::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
+use protocol::datasets::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
+
 use super::{Command, JSON, Outcome, Pools, Stopped, client, json, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;

@@ -1,8 +1,9 @@
 //! What `zfs get` and `zfs list` have in common: the flags that say which datasets are meant and what the output
 //! looks like, and the way to the rows.
 
+use protocol::datasets::{Row, Select, Types};
+
 use super::columns::{self, Column, Columns};
-use super::request::{Row, Select, Types};
 use super::sort::{SortKey, sort};
 use super::{Command, JSON_INT, Outcome, Pools, Stopped, client, lines, parse_depth, parse_types};
 use crate::getopt::Opt;

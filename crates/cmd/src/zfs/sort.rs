@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 
 use dsl::property::ValueKind;
+use protocol::datasets::{Cell, CellValue, Row};
 
 use super::client::by_name;
 use super::columns::Column;
-use super::request::{Cell, CellValue, Row};
 
 /// A property to sort by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +80,8 @@ fn rank(row: &Row, key: &SortKey, index: usize) -> Option<Rank> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zfs::request::{DatasetType, Source};
     use dsl::Property;
+    use protocol::datasets::{DatasetType, Source};
 
     fn row(name: &str, createtxg: u64, value: Option<CellValue>) -> Row {
         let kind = match name.contains('@') {

@@ -6,15 +6,15 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
+use daemon::mount_plan::{Bounds, PlannedMount};
+use daemon::verbs::{DatasetChange, Host, answer};
 use dsl::Property;
 use fuse::NO_MOUNTPOINT;
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use protocol::datasets::{Mounted, Request, Response};
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
-use super::host::{DatasetChange, Host, answer};
-use super::mount_plan::{Bounds, PlannedMount};
-use super::request::{Mounted, Request, Response};
 use super::{Outcome, execute};
 
 /// Properties that OpenZFS 2.1 did not have.

@@ -4,11 +4,12 @@ use std::cmp::Ordering;
 use std::ffi::OsString;
 
 use base::Shown;
+use protocol::datasets::{Owner, Request, Response, Types, Usage};
+use protocol::owners;
+use protocol::words::nicenum::{nicebytes, nicenum};
 
-use super::request::{Owner, Request, Response, Types, Usage};
-use super::{Command, Outcome, Pools, Stopped, client, owners, parse};
+use super::{Command, Outcome, Pools, Stopped, client, parse};
 use crate::getopt::Opt;
-use crate::nicenum::{nicebytes, nicenum};
 
 /// A column: name, header.
 const FIELDS: [(&str, &str); 6] = [
@@ -192,12 +193,12 @@ fn check(pools: &dyn Pools, imported: &[String], dataset: &str) -> Result<Result
     if !imported.iter().any(|pool| pool == client::pool_of(dataset)) {
         return cannot_open("dataset does not exist");
     }
-    let select = super::request::Select {
+    let select = protocol::datasets::Select {
         roots: vec![dataset.to_owned()],
         root_types: types,
         depth: Some(0),
         types,
-        ..super::request::Select::default()
+        ..protocol::datasets::Select::default()
     };
     let found = client::datasets(pools, &select)?;
     match found.failures.first() {

@@ -1,4 +1,5 @@
-use super::report::GroupEnd;
+use protocol::log_report::GroupEnd;
+
 use super::*;
 
 fn sums(n: u64) -> LogSums {

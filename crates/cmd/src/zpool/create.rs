@@ -15,25 +15,28 @@ pub(super) mod replication;
 pub(super) mod spec;
 #[cfg(test)]
 mod tests;
-pub mod wish;
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use daemon::compat::{self, Allowed};
+use daemon::hostid;
+use daemon::pool_props::{self, When};
 use dsl::property::{DatasetKind, needs, rules};
 use format::feature::FeatureSet;
+use protocol::pool_names;
+use protocol::wire::Hello;
+use protocol::words::nicenum::nicebytes;
+use protocol::words::of_system;
+use protocol::{client, startup};
 
-use super::compat::{self, Allowed};
-use super::pool_props::{self, When};
-use super::{Done, Stop, history_line, hostid, io_words, pools};
-use crate::nicenum::nicebytes;
-use crate::serve::wire::Hello;
-use crate::serve::{client, daemon};
+use super::{Done, Stop, history_line, pools};
 use args::CreateArgs;
 use in_use::Complaint;
+
 pub use in_use::{MemberState, Membership, label_of};
+use protocol::wish::Wish;
 use spec::Spec;
-use wish::Wish;
 
 /// Bytes of the smallest device: SPA_MINDEVSIZE.
 pub(super) const DEVICE_BYTES_MIN: u64 = 64 << 20;
@@ -53,7 +56,7 @@ pub fn run(args: &[OsString]) -> Done {
     check_pool(&args, &wish, &imported).map_err(Stop::Failed)?;
     let failed = |why: String| Stop::Failed(format!("cannot create '{}': {why}", args.pool));
     let json = serde_json::to_vec(&wish).map_err(|e| failed(e.to_string()))?;
-    daemon::start_with(&["--create".into()], &json).map_err(|e| failed(e.to_string()))
+    startup::start_with(&["--create".into()], &json).map_err(|e| failed(e.to_string()))
 }
 
 /// What is checked even without making the pool.
@@ -134,7 +137,7 @@ fn check_mountpoint(mountpoint: Option<&str>, altroot: Option<&str>, pool: &str)
         Ok(true) => Err(format!("mountpoint '{point}' exists and is not empty\n{other}")),
         Ok(false) => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(e) => Err(format!("mountpoint '{point}' : {}\n{other}", io_words(&e))),
+        Err(e) => Err(format!("mountpoint '{point}' : {}\n{other}", of_system(&e))),
     }
 }
 
@@ -169,7 +172,7 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
 fn check_properties(args: &CreateArgs) -> Result<(), String> {
     let pool = &args.pool;
     let failed = |why: &str| format!("cannot create '{pool}': {why}");
-    pools::check_new_name(pool).map_err(|why| format!("{}\npool name may have been omitted", failed(&why)))?;
+    pool_names::check_new(pool).map_err(|why| format!("{}\npool name may have been omitted", failed(&why)))?;
     for (name, value) in &args.props {
         pool_props::check(name, value, When::Create).map_err(|why| failed(&why))?;
     }

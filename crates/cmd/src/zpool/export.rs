@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 
-use super::report::PoolReport;
+use daemon::leftovers;
+use protocol::client;
+use protocol::pool_report::PoolReport;
+use protocol::wire::{Reply, Request};
+
 use super::{Done, Stop, pools};
 use crate::getopt::{self, Opt};
-use crate::serve::wire::{Reply, Request};
-use crate::serve::{client, leftovers};
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
+use protocol::pool_report::PoolReport;
 use serde_json::{Map, Value};
 
 use super::list::Column;
 use super::pools::{self, Timestamp};
-use super::report::PoolReport;
 use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
 
@@ -188,7 +188,7 @@ pub fn scripted_all(pool: &PoolReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::zpool::report::StoredValue;
+    use protocol::pool_report::StoredValue;
 
     fn options(fields: &str) -> Options {
         Options {

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use base::{Error, Result, ShownLines};
 use format::nvlist::NvList;
+use protocol::client;
+use protocol::wire::{Reply, Request};
 
 use super::history_text::{Detail, record_text};
 use super::{Done, Stop, pools};
 use crate::getopt::{self, Opt};
-use crate::serve::client;
-use crate::serve::wire::{Reply, Request};
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {

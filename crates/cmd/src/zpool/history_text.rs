@@ -5,8 +5,7 @@
 
 use base::Shown;
 use format::nvlist::{NvList, Value};
-
-use crate::time;
+use protocol::words::time;
 
 /// How much is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

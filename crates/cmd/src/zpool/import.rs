@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!   args  ──▶ find ──▶ candidates ──▶ show               no pool named
-//!     └─────▶ serve::daemon::start ──▶ acquire           in the process of the pool: checks, opens
+//!     └─────▶ protocol::startup::start ──▶ acquire           in the process of the pool: checks, opens
 //! ```
 //!
 //! `cenote serve` has the same command line, and is that process in the foreground.
 
-pub mod acquire;
 mod args;
-mod find;
 mod show;
 
 use std::ffi::OsString;
 
 use base::{Env, Error, Kind, ShownLines};
+use daemon::import::{ImportOptions, find};
+use daemon::{hostid, leftovers};
 use pool::{Candidate, PoolState};
+use protocol::startup;
 
-use super::{Done, Stop, hostid, pools};
-use crate::serve::{daemon, leftovers};
+use super::{Done, Stop, pools};
 
 pub use args::ImportArgs;
 
@@ -26,26 +26,29 @@ pub use args::ImportArgs;
 pub fn run(args: &[OsString]) -> Done {
     let args = ImportArgs::parse(args)?;
     args.check_combination()?;
-    if let Some(pool) = &args.pool {
-        refuse_second(pool, args.new_name.as_deref())?;
+    if let Some(pool) = &args.options.pool {
+        refuse_second(pool, args.options.new_name.as_deref())?;
         return start(&args);
     }
     let env = Env::real();
-    let found = find::find(&env, &args)?;
-    let is_wanted = |candidate: &&Candidate| (candidate.state == PoolState::Destroyed) == args.destroyed;
+    let found = find::find(&env, &args.options).map_err(Stop::Failed)?;
+    let is_wanted = |candidate: &&Candidate| (candidate.state == PoolState::Destroyed) == args.options.destroyed;
     let wanted: Vec<&Candidate> = found.iter().filter(is_wanted).collect();
     let watched = if args.all { Vec::new() } else { watch(&env, &wanted) };
     let mut all_well = true;
     let mut is_first = true;
     for (number, candidate) in wanted.into_iter().enumerate() {
         if args.all {
-            let one = ImportArgs { all: false, pool: Some(candidate.guid.to_string()), ..args.clone() };
+            let one = ImportArgs {
+                options: ImportOptions { pool: Some(candidate.guid.to_string()), ..args.options.clone() },
+                ..ImportArgs::default()
+            };
             all_well &= start(&one)?;
         } else {
             print!(
                 "{}{}",
                 if is_first { "" } else { "\n" },
-                ShownLines(show::text(&env, candidate, &args, &watched[number]))
+                ShownLines(show::text(&env, candidate, &args.options, &watched[number]))
             );
         }
         is_first = false;
@@ -71,8 +74,8 @@ fn watch(env: &Env, candidates: &[&Candidate]) -> Vec<show::Watched> {
 }
 
 fn start(args: &ImportArgs) -> Done {
-    let name = args.new_name.as_ref().or(args.pool.as_ref()).cloned().unwrap_or_default();
-    daemon::start(&args.to_command_line()).map_err(|e| {
+    let name = args.options.new_name.as_ref().or(args.options.pool.as_ref()).cloned().unwrap_or_default();
+    startup::start(&args.to_command_line()).map_err(|e| {
         // what a process has mounted that ended meanwhile leads nowhere
         if let Err(e) = leftovers::clear_all() {
             eprintln!("cannot clear away what the pool's process left: {e}");

@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use super::io_report::{IoCounters, IoReport};
+use protocol::io_report::{IoCounters, IoReport};
+use protocol::pool_report::{PoolReport, VdevReport};
+
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
-use super::report::{PoolReport, VdevReport};
 use super::{Done, Stop};
 use crate::getopt::{self, Opt};
 use table::{Group, Table};

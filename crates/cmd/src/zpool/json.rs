@@ -3,14 +3,14 @@
 //!
 //! Keys stand in the order in which OpenZFS 2.3 writes them.
 
+use protocol::pool_properties::Source;
+use protocol::pool_report::*;
+use protocol::words::nicenum::{nicebytes, nicenum};
+use protocol::words::time;
 use serde_json::{Map, Value, json};
 
 use super::names::NameStyle;
 use super::pools::Timestamp;
-use super::props::Source;
-use super::report::*;
-use crate::nicenum::{nicebytes, nicenum};
-use crate::time;
 
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ pub fn pool(pool: &PoolReport, with_type: bool, int: bool) -> Map<String, Value>
             map.insert(key.into(), numbers.exact(number));
         }
     }
-    map.insert("spa_version".into(), numbers.exact(super::props::VERSION));
+    map.insert("spa_version".into(), numbers.exact(protocol::pool_properties::VERSION));
     map.insert("zpl_version".into(), numbers.exact(ZPL_VERSION));
     map
 }

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::fs::File;
 
 use device::{FileDevice, OpenMode};
+use protocol::wire::Hello;
 
 use super::create::{MemberState, Membership, label_of};
 use super::names::DEVICE_FOLDERS;
 use super::{Done, Stop, io_words, pools};
 use crate::getopt::{self, Opt};
-use crate::serve::wire::Hello;
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
+use protocol::client;
+use protocol::pool_report::{PoolReport, State, VdevReport};
+use protocol::wire::{Reply, Request};
 
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
-use super::report::{PoolReport, State, VdevReport};
 use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
-use crate::serve::client;
-use crate::serve::wire::{Reply, Request};
 
 pub(super) const NO_SUCH_DEVICE: &str = "no such device in pool";
 const IS_SPARE: &str = "device is reserved as a hot spare";

@@ -2,15 +2,15 @@
 
 use std::ffi::OsString;
 
+use protocol::pool_properties::{self, Property, Source};
+use protocol::pool_report::*;
+use protocol::words::nicenum::nicenum;
 use serde_json::{Map, Value};
 
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
-use super::props::{self, Property, Source};
-use super::report::*;
 use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
-use crate::nicenum::nicenum;
 
 const DEFAULT_COLUMNS: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
@@ -49,7 +49,8 @@ impl Column {
         if let Some(property) = Property::find(name) {
             return Ok(Column::Known(property));
         }
-        let is_other = props::is_user_name(name) || name.starts_with("feature@") || name.starts_with("unsupported@");
+        let is_other =
+            pool_properties::is_user_name(name) || name.starts_with("feature@") || name.starts_with("unsupported@");
         match is_other {
             true => Ok(Column::Other(name.to_owned())),
             false => Err(Stop::usage(format!("bad property list: invalid property '{name}'"))),
@@ -68,11 +69,12 @@ impl Column {
     /// features that are not known. Each once, whichever pool has it.
     pub fn all(pools: &[PoolReport]) -> Vec<Column> {
         let is_shown = |property: &&Property| !property.values.is_empty();
-        let known = props::PROPERTIES.iter().filter(is_shown).map(Column::Known);
+        let known = pool_properties::PROPERTIES.iter().filter(is_shown).map(Column::Known);
         let stored = pools.iter().flat_map(|pool| &pool.stored).map(|(name, _)| name.clone());
-        let user = stored.filter(|name| props::is_user_name(name));
+        let user = stored.filter(|name| pool_properties::is_user_name(name));
         let features = format::feature::FEATURES.iter().map(|feature| format!("feature@{}", feature.name));
-        let unknown = pools.iter().flat_map(props::unknown_features).map(|guid| format!("unsupported@{guid}"));
+        let unknown =
+            pools.iter().flat_map(pool_properties::unknown_features).map(|guid| format!("unsupported@{guid}"));
         let mut others: Vec<String> = Vec::new();
         for name in user.chain(features).chain(unknown) {
             if !others.contains(&name) {
@@ -100,11 +102,11 @@ impl Column {
             Column::Known(property) => Some(property.text(pool, literal)),
             Column::Other(name) => {
                 if let Some(feature) = name.strip_prefix("feature@") {
-                    props::feature_text(pool, feature).map(local)
+                    pool_properties::feature_text(pool, feature).map(local)
                 } else if let Some(guid) = name.strip_prefix("unsupported@") {
-                    props::unsupported_text(pool, guid).map(local)
+                    pool_properties::unsupported_text(pool, guid).map(local)
                 } else {
-                    Some(props::user_text(pool, name).map_or(("-".to_owned(), Source::None), local))
+                    Some(pool_properties::user_text(pool, name).map_or(("-".to_owned(), Source::None), local))
                 }
             }
         }
@@ -119,7 +121,7 @@ impl Column {
                 pools.map(|pool| widest(self.text(pool, literal))).fold(p.width(), usize::max)
             }
             Column::Known(property) => property.width(),
-            Column::Other(name) if props::is_user_name(name) => {
+            Column::Other(name) if pool_properties::is_user_name(name) => {
                 pools.map(|pool| widest(self.text(pool, literal))).fold(name.len(), usize::max)
             }
             Column::Other(name) => name.len(),

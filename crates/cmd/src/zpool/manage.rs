@@ -3,20 +3,20 @@
 use std::ffi::OsString;
 
 use base::Kind;
+use daemon::compat::Allowed;
+use daemon::pool_props::{self, When};
+use protocol::wire::{Reply, Request};
+use protocol::{client, pool_names};
 
-use super::compat::Allowed;
-use super::pool_props::{self, When};
 use super::{Done, Stop, history_line, pools};
 use crate::getopt::{self, Opt};
-use crate::serve::client;
-use crate::serve::wire::{Reply, Request};
 
 /// `zpool destroy`.
 pub fn destroy(args: &[OsString]) -> Done {
     let parsed = getopt::parse(args, "f", &[]);
     let force = flags(&parsed, 'f')?;
     let name = one_pool(&parsed.operands, "missing pool argument")?;
-    if let Err(why) = pools::check_name(name) {
+    if let Err(why) = pool_names::check(name) {
         let hint = if name.contains('/') { "\nuse 'zfs destroy' to destroy a dataset" } else { "" };
         return Err(Stop::Failed(format!("cannot open '{name}': {why}{hint}")));
     }
@@ -62,7 +62,7 @@ pub fn set(args: &[OsString]) -> Done {
     let Some((property, value)) = setting.split_once('=') else {
         return Err(Stop::usage("missing value in property=value argument"));
     };
-    pools::check_name(name).map_err(|why| Stop::Failed(format!("cannot open '{name}': {why}")))?;
+    pool_names::check(name).map_err(|why| Stop::Failed(format!("cannot open '{name}': {why}")))?;
     let mut connection = connect(name)?;
     let failed = |why: &str| Stop::Failed(format!("cannot set property for '{name}': {why}"));
     if property == "compatibility"

@@ -1,6 +1,6 @@
 //! Names of vdevs, as the commands show them.
 
-use super::report::VdevReport;
+use protocol::pool_report::VdevReport;
 
 /// What flags `-g`, `-L` and `-P` ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,11 +1,12 @@
 //! Which pools a command is about, and how often it runs.
 
-use super::io_report::IoReport;
-use super::report::{DedupReport, PoolReport};
+use protocol::client::{self, Connection};
+use protocol::io_report::IoReport;
+use protocol::pool_report::{DedupReport, PoolReport};
+use protocol::words::time;
+use protocol::{pool_names, wire};
+
 use super::{Done, Stop};
-use crate::serve::client::{self, Connection};
-use crate::serve::wire;
-use crate::time;
 
 /// The pools that are imported.
 pub fn imported() -> Result<Vec<wire::Hello>, Stop> {
@@ -83,7 +84,7 @@ pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> 
     wanted.sort();
     let mut open: Vec<OpenPool> = Vec::new();
     for name in wanted {
-        let complaint = match check_name(&name).map(|()| client::connect(&name)) {
+        let complaint = match pool_names::check(&name).map(|()| client::connect(&name)) {
             // named twice
             _ if open.last().is_some_and(|last| last.name == name) => None,
             Ok(Ok(Some(connection))) => {
@@ -102,35 +103,6 @@ pub fn open(names: &[String], failed: &mut bool) -> Result<Vec<OpenPool>, Stop> 
         *failed = true;
     }
     Ok(open)
-}
-
-/// Whether a pool may be called so, or why not.
-pub fn check_name(name: &str) -> Result<(), String> {
-    // room for the names of hidden datasets below it
-    const LEN_MAX: usize = 256 - 2 - 2 * "$ORIGIN".len();
-    let is_valid = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | ' ');
-    if name.len() >= LEN_MAX {
-        return Err("name is too long".to_owned());
-    }
-    if let Some(c) = name.chars().find(|c| !is_valid(c)) {
-        return Err(format!("invalid character '{c}' in pool name"));
-    }
-    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return Err("name must begin with a letter".to_owned());
-    }
-    if ["mirror", "raidz", "draid"].contains(&name) {
-        return Err("name is reserved".to_owned());
-    }
-    Ok(())
-}
-
-/// Whether a pool may be called so from now on: more names are reserved than among older pools.
-pub fn check_new_name(name: &str) -> Result<(), String> {
-    check_name(name)?;
-    match ["mirror", "raidz", "draid", "spare"].iter().any(|kind| name.starts_with(kind)) || name == "log" {
-        true => Err("name is reserved".to_owned()),
-        false => Ok(()),
-    }
 }
 
 /// `[INTERVAL [COUNT]]` behind the names.
@@ -247,17 +219,5 @@ mod tests {
         check("0.5 3", &[], 0.5, 3);
         check("tank 1 2 3", &["tank", "1"], 2.0, 3);
         assert!(parse("tank 0").is_err() && parse("0 1").is_err());
-    }
-
-    #[test]
-    fn names() {
-        for good in ["tank", "a-b_c.d:e f", "mirrors"] {
-            assert_eq!(check_name(good), Ok(()));
-        }
-        assert_eq!(check_name("tank/fs"), Err("invalid character '/' in pool name".into()));
-        assert_eq!(check_name("1tank"), Err("name must begin with a letter".into()));
-        assert_eq!(check_name("raidz"), Err("name is reserved".into()));
-        assert_eq!(check_name(&"x".repeat(300)), Err("name is too long".into()));
-        assert_eq!(check_new_name("mirrors"), Err("name is reserved".into()));
     }
 }

@@ -1,10 +1,9 @@
 //! Why a pool is not simply healthy: the most serious thing that can be said of it, in the words that
 //! `zpool status` and `zpool import` have for it.
 
+use daemon::compat::{self, Allowed};
 use format::feature;
-
-use super::compat::{self, Allowed};
-use super::report::*;
+use protocol::pool_report::*;
 
 /// What is to be said of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +187,7 @@ fn any_here_or_cache(pool: &PoolReport, test: &dyn Fn(&VdevReport) -> bool) -> b
 
 fn features_reason(pool: &PoolReport, is_importing: bool) -> Reason {
     let sets = pool.compatibility.as_deref().filter(|_| !is_importing).unwrap_or("off");
-    if pool.version != super::props::VERSION {
+    if pool.version != protocol::pool_properties::VERSION {
         return if sets == "legacy" { Reason::Ok } else { Reason::VersionOlder };
     }
     let Ok(allowed) = Allowed::load(sets) else { return Reason::CompatibilityErr };

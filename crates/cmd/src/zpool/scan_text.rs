@@ -1,9 +1,10 @@
 //! The lines of `zpool status` about scrubs, resilvers, removals and the checkpoint.
 
+use protocol::pool_report::*;
+use protocol::words::nicenum::{nicebytes, nicenum};
+use protocol::words::time::{ctime, span};
+
 use super::names::NameStyle;
-use super::report::*;
-use crate::nicenum::{nicebytes, nicenum};
-use crate::time::{ctime, span};
 
 /// The line `scan:` and what belongs to it.
 pub fn scan(pool: &PoolReport, now_s: u64) -> String {

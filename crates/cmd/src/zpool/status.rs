@@ -3,15 +3,16 @@
 use std::ffi::OsString;
 
 use base::{Shown, ShownLines};
+use daemon::import::features;
+use protocol::pool_report::*;
+use protocol::words::nicenum::{nicebytes, nicenum};
+use protocol::words::time;
 
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::reason::{self, Reason};
-use super::report::*;
 use super::{Done, Stop, scan_text, status_json};
 use crate::getopt::{self, Long, Opt};
-use crate::nicenum::{nicebytes, nicenum};
-use crate::time;
 
 /// What is to be shown.
 #[derive(Clone, Debug, Default)]
@@ -156,7 +157,7 @@ pub fn text(subject: &Subject, options: &Options) -> String {
     if let Some((status, action)) = reason.words() {
         text += &format!("status: {status}");
         if reason == Reason::UnsupFeatWrite {
-            text += &unknown_features(&pool.unwritable);
+            text += &features::lines(&pool.unwritable);
         }
         if !action.is_empty() {
             text += &format!("action: {action}");
@@ -184,15 +185,6 @@ pub fn text(subject: &Subject, options: &Options) -> String {
 /// Address of an article.
 pub fn article(id: &str) -> String {
     format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
-}
-
-/// Features, each on a line of its own.
-pub fn unknown_features(features: &[(String, String)]) -> String {
-    let line = |(guid, about): &(String, String)| match about.as_str() {
-        "" => format!("\t{guid}\n"),
-        _ => format!("\t{guid} ({about})\n"),
-    };
-    features.iter().map(line).collect()
 }
 
 fn config(pool: &PoolReport, options: &Options) -> String {

@@ -1,11 +1,12 @@
 //! `zpool status -j`.
 
+use daemon::import::features;
+use protocol::pool_report::*;
 use serde_json::{Map, Value};
 
 use super::json::{self, Numbers};
 use super::pools::Timestamp;
-use super::report::*;
-use super::status::{Options, Subject, article, is_healthy, unknown_features};
+use super::status::{Options, Subject, article, is_healthy};
 use super::{names::NameStyle, reason, reason::Reason};
 
 /// The whole output.
@@ -57,7 +58,7 @@ fn add_reason(pool: &PoolReport, out: &mut Map<String, Value>) {
     let reason = reason::of(pool, None);
     if let Some((mut status, action)) = reason.words() {
         if reason == Reason::UnsupFeatWrite {
-            status += &unknown_features(&pool.unwritable);
+            status += &features::lines(&pool.unwritable);
         }
         out.insert("status".into(), status.into());
         if !action.is_empty() {

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 
 use base::Env;
+use daemon::mount_plan::Bounds;
+use daemon::report::{self, Session};
 use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use protocol::pool_report::PoolReport;
 use testkit::corpus::{self, Case};
 
-use super::gather::{self, Session};
 use super::history_text::{Detail, record_text};
 use super::names::NameStyle;
-use super::report::PoolReport;
 use super::status::{self, Subject};
-use super::{GROUPS, errors, get, usage};
-use crate::zfs::mount_plan::Bounds;
+use super::{GROUPS, get, usage};
 
 /// Properties that OpenZFS shows otherwise, and why.
 const DIFFERENT: [(&str, &str); 5] = [
@@ -46,11 +46,12 @@ fn candidate(case: &Case) -> Candidate {
 }
 
 fn open(case: &Case) -> (Pool, PoolReport) {
+    protocol::words::time::use_utc();
     let env = Env::fixed(0);
     let pool = Pool::open(&env, &candidate(case), &OpenOptions::default());
     let pool = pool.unwrap_or_else(|e| panic!("{}: {e}", case.name));
     let session = Session { load_guid: 0, bounds: Bounds::new(None, true, None), is_writable: false, opened_s: 0 };
-    let report = gather::pool(&pool, &session).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+    let report = report::pool(&pool, &session).unwrap_or_else(|e| panic!("{}: {e}", case.name));
     // as over the socket
     let report = serde_json::from_slice(&serde_json::to_vec(&report).unwrap()).unwrap();
     (pool, report)
@@ -73,7 +74,7 @@ fn every_pool_is_described_as_by_openzfs() {
             check_allocated(&case, &report, &zdb);
         }
         if let Some(expect) = info("zpool-status") {
-            let damaged = errors::damaged(&pool, &[]).unwrap();
+            let damaged = report::damaged::damaged(&pool, &[]).unwrap();
             let subject = Subject { pool: report, damaged, dedup: None };
             let style = NameStyle { whole_paths: true, ..NameStyle::default() };
             let options = status::Options { style, verbose: true, ..status::Options::default() };

@@ -2,13 +2,14 @@
 
 use std::ffi::OsString;
 
-use super::compat::{self, Allowed};
+use daemon::compat::{self, Allowed};
+use protocol::pool_properties::VERSION;
+use protocol::pool_report::PoolReport;
+use protocol::wire::Request;
+
 use super::pools::{self, OpenPool};
-use super::props::VERSION;
-use super::report::PoolReport;
 use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
-use crate::serve::wire::Request;
 
 const HEAD: &str = "This system supports ZFS pool feature flags.\n\n";
 

@@ -8,18 +8,18 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
+use protocol::pool_report::{PoolReport, StoredValue, VdevReport};
+use protocol::wire::Request;
+use protocol::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
+use protocol::words::nicenum::nicebytes;
 
 use super::create::in_use;
 use super::create::spec::Spec;
-use super::create::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
 use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
-use super::report::{PoolReport, StoredValue, VdevReport};
 use super::{Done, Stop, history_line, pools};
 use crate::getopt::{self, Opt};
-use crate::nicenum::nicebytes;
-use crate::serve::wire::Request;
 
 /// `zpool add`.
 pub fn add(args: &[OsString]) -> Done {

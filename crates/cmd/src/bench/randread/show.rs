@@ -1,12 +1,12 @@
 //! What was measured, as a table, as JSON, and as a chart.
 
+use protocol::words::nicenum::nicebytes;
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
 use super::super::plot::{Chart, Line};
 use super::target::Target;
 use super::{Climb, Measured, Row};
-use crate::nicenum::nicebytes;
 
 /// Characters of a target's columns.
 const WIDTH: usize = 47;

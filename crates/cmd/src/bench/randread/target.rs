@@ -7,9 +7,8 @@ use std::path::Path;
 
 use base::Result;
 use device::{Device, FileDevice, OpenMode};
+use protocol::words::nicenum::nicebytes;
 use rustix::fs::{Advice, fadvise, fstatfs, major, minor};
-
-use crate::nicenum::nicebytes;
 
 /// File systems that have no device: tmpfs and ramfs, as statfs(2) has them.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];

@@ -1,5 +1,6 @@
 //! What was measured, as a table, as JSON, and as a chart.
 
+use protocol::words::nicenum::{nicebytes, nicenum, nicetime};
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
@@ -7,7 +8,6 @@ use super::super::plot::{Chart, Line};
 use super::target::Target;
 use super::verdict::Verdict;
 use super::{Measured, Survey};
-use crate::nicenum::{nicebytes, nicenum, nicetime};
 
 /// Above the rows of a target.
 pub fn heading(target: &Target, threads: u32) -> String {

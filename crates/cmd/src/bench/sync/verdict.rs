@@ -79,7 +79,7 @@ pub fn warning(survey: &Survey) -> Option<String> {
         ));
     }
     (worst_ns > median_ns.saturating_mul(20)).then(|| {
-        let [median, worst] = [median_ns, worst_ns].map(crate::nicenum::nicetime);
+        let [median, worst] = [median_ns, worst_ns].map(protocol::words::nicenum::nicetime);
         format!("{path} is uneven: half of its writes take {median}, but one in a thousand {worst} and more.")
     })
 }

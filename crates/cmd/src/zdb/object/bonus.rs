@@ -7,8 +7,8 @@ use dmu::Object;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 use format::space_map;
+use protocol::words::time;
 
-use crate::time;
 use crate::zdb::args::Args;
 use crate::zdb::text::Pointer;
 

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
+use protocol::pool_properties::Property;
+
 use super::super::Stop;
-use super::super::props::Property;
 use crate::getopt::{self, Opt};
 
 /// What the command line says.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use device::{FileDevice, OpenMode};
 use format::nvlist::NvList;
 use pool::FoundDevice;
+use protocol::wire::Hello;
 
 use super::super::one_line;
 use super::spec::Spec;
-use crate::serve::wire::Hello;
 
 /// What a label says of the pool that its device belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What `zpool create -n` prints: the vdevs of the pool that would be made.
 
+use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
+
 use super::super::names::DEVICE_FOLDERS;
 use super::spec::Spec;
-use super::wish::{Class, Shape, WishedLeaf, WishedVdev};
 
 /// The text.
 pub fn text(pool: &str, spec: &Spec) -> String {

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
-use super::wish::{Class, Shape, WishedVdev};
+use protocol::wish::{Class, Shape, WishedVdev};
 
 /// Differences in size that do not count, in bytes.
 const FUZZ_BYTES: u64 = 16 << 20;

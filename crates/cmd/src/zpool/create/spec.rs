@@ -10,9 +10,10 @@ use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use super::super::io_words;
+use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
+use protocol::words::of_system;
+
 use super::super::names::DEVICE_FOLDERS;
-use super::wish::{Class, Shape, WishedLeaf, WishedVdev};
 
 /// Most devices of a raidz.
 const RAIDZ_DEVICES_MAX: usize = 255;
@@ -158,7 +159,7 @@ fn check_count(word: &str, group: Group, count: usize) -> Result<(), String> {
 fn leaf(word: &str) -> Result<WishedLeaf, String> {
     let (path, metadata) = if word.starts_with('/') {
         let path = std::fs::canonicalize(word).map_err(|_| format!("cannot resolve path '{word}'"))?;
-        let metadata = path.metadata().map_err(|e| format!("cannot open '{}': {}", path.display(), io_words(&e)))?;
+        let metadata = path.metadata().map_err(|e| format!("cannot open '{}': {}", path.display(), of_system(&e)))?;
         (word.to_owned(), metadata)
     } else {
         by_short_name(word).ok_or_else(|| {

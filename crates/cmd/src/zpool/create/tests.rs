@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use format::nvlist::{NvList, Value};
+use protocol::wire::Hello;
+use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
 
 use super::in_use::{MemberState, Membership};
 use super::spec::Spec;
-use super::wish::{Class, Shape, WishedLeaf, WishedVdev};
 use super::{CreateArgs, check, check_pool, layout, replication, wish};
-use crate::serve::wire::Hello;
 
 /// A folder with sparse files.
 struct Files {

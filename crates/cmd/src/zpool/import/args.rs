@@ -3,50 +3,19 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use pool::Rewind;
+use daemon::import::ImportOptions;
+use protocol::pool_properties::Property;
 
 use super::super::Stop;
-use super::super::pool_props::{self, When};
-use super::super::props::Property;
 use crate::getopt::{self, Long, Opt};
 
 /// What the command line says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportArgs {
-    /// `-d`: folders and devices to search, in place of the system's.
-    pub search: Vec<PathBuf>,
-    /// `-c`: a file that tells of devices.
-    pub cachefile: Option<PathBuf>,
+    /// Which pool, and how; without one, all of them, or none.
+    pub options: ImportOptions,
     /// `-a`: all pools.
     pub all: bool,
-    /// `-D`: destroyed pools.
-    pub destroyed: bool,
-    /// `-f`: also pools that seem to be in use elsewhere.
-    pub force: bool,
-    /// `-F`: an older state if the newest cannot be opened.
-    pub rewind: bool,
-    /// `-X`: however old it is; only read to be checked, as `-F` looks at all there are.
-    pub extreme: bool,
-    /// `-n`: only see whether that would work.
-    pub dry_run: bool,
-    /// `-T`: the newest state up to that txg.
-    pub txg_max: Option<u64>,
-    /// `--at-txg`: the state of just that txg.
-    pub txg: Option<u64>,
-    /// `-m`: also without the log device.
-    pub missing_log: bool,
-    /// `-N`: mount nothing.
-    pub no_mount: bool,
-    /// `-o` without a value: mount options.
-    pub mount_options: Option<String>,
-    /// `-o` with a value.
-    pub props: Vec<(String, String)>,
-    /// Name or guid of the pool.
-    pub pool: Option<String>,
-    /// Name that it shall have.
-    pub new_name: Option<String>,
-    /// `-t`: only until it is exported.
-    pub temporary: bool,
     /// Whether `zpool import` started the process, and listens to it.
     pub notify: bool,
 }
@@ -62,30 +31,30 @@ impl ImportArgs {
         for opt in &parsed.opts {
             match opt {
                 Opt::Flag('a') => args.all = true,
-                Opt::Value('c', file) => args.cachefile = Some(absolute(file)?),
-                Opt::Value('d', path) => args.search.push(absolute(path)?),
-                Opt::Flag('D') => args.destroyed = true,
-                Opt::Flag('f') => args.force = true,
-                Opt::Flag('F') => args.rewind = true,
-                Opt::Flag('m') => args.missing_log = true,
-                Opt::Flag('n') => args.dry_run = true,
-                Opt::Flag('N') => args.no_mount = true,
+                Opt::Value('c', file) => args.options.cachefile = Some(absolute(file)?),
+                Opt::Value('d', path) => args.options.search.push(absolute(path)?),
+                Opt::Flag('D') => args.options.destroyed = true,
+                Opt::Flag('f') => args.options.force = true,
+                Opt::Flag('F') => args.options.rewind = true,
+                Opt::Flag('m') => args.options.missing_log = true,
+                Opt::Flag('n') => args.options.dry_run = true,
+                Opt::Flag('N') => args.options.no_mount = true,
                 Opt::Value('o', text) => args.add_option(text)?,
                 Opt::Value('R', root) => args.add_prop("altroot", root)?,
-                Opt::Value('T', txg) => args.txg_max = Some(number(txg)?),
-                Opt::Value('1', txg) => args.txg = Some(number(txg)?),
+                Opt::Value('T', txg) => args.options.txg_max = Some(number(txg)?),
+                Opt::Value('1', txg) => args.options.txg = Some(number(txg)?),
                 Opt::Flag('2') => args.notify = true,
-                Opt::Flag('t') => args.temporary = true,
+                Opt::Flag('t') => args.options.temporary = true,
                 // -F looks at all states that there are, and so goes as far back as -X
-                Opt::Flag('X') => args.extreme = true,
+                Opt::Flag('X') => args.options.extreme = true,
                 // devices are searched anyway: nothing is known of them from before
                 Opt::Flag('s') => {}
                 other => return Err(Stop::bad_option(other)),
             }
         }
         let mut operands = parsed.operands.into_iter();
-        (args.pool, args.new_name) = (operands.next(), operands.next());
-        if operands.next().is_some() || args.all && args.pool.is_some() {
+        (args.options.pool, args.options.new_name) = (operands.next(), operands.next());
+        if operands.next().is_some() || args.all && args.options.pool.is_some() {
             return Err(Stop::usage("too many arguments"));
         }
         Ok(args)
@@ -93,48 +62,16 @@ impl ImportArgs {
 
     /// Refuses flags that do not go together.
     pub fn check_combination(&self) -> Result<(), Stop> {
-        if self.cachefile.is_some() && !self.search.is_empty() {
+        if self.options.cachefile.is_some() && !self.options.search.is_empty() {
             return Err(Stop::usage("-c is incompatible with -d"));
         }
-        if (self.dry_run || self.extreme) && !self.rewind {
+        if (self.options.dry_run || self.options.extreme) && !self.options.rewind {
             return Err(Stop::usage("-n or -X only meaningful with -F"));
         }
-        if self.txg.is_some() && (self.txg_max.is_some() || self.rewind) {
+        if self.options.txg.is_some() && (self.options.txg_max.is_some() || self.options.rewind) {
             return Err(Stop::usage("--at-txg is incompatible with -T and -F"));
         }
         Ok(())
-    }
-
-    /// Which state of the pool to open.
-    pub fn wanted_state(&self) -> Rewind {
-        match (self.txg, self.txg_max) {
-            (Some(txg), _) => Rewind::Exactly(txg),
-            (None, Some(txg)) => Rewind::AtMost(txg),
-            (None, None) if self.rewind => Rewind::Recover,
-            (None, None) => Rewind::Newest,
-        }
-    }
-
-    /// The value of a property that was given.
-    pub fn prop(&self, name: &str) -> Option<&str> {
-        self.props.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
-    }
-
-    /// The properties that are to be set in the pool; the others are for as long as it is imported.
-    pub fn to_set(&self) -> impl Iterator<Item = (&str, &str)> {
-        let is_stored = |(name, _): &(&str, &str)| !["altroot", "cachefile", "readonly"].contains(name);
-        self.props.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(is_stored)
-    }
-
-    /// The folder that all mountpoints are below.
-    pub fn altroot(&self) -> Option<&str> {
-        self.prop("altroot")
-    }
-
-    /// The property `cachefile`: whoever says where or how the pool is to be used for now wants no file.
-    pub fn cachefile_property(&self) -> Option<&str> {
-        let is_passing = self.temporary || self.altroot().is_some();
-        self.prop("cachefile").or(is_passing.then_some("none"))
     }
 
     /// The same as a command line, wherever it is read.
@@ -144,28 +81,28 @@ impl ImportArgs {
             line.push(flag.into());
             line.push(value.as_ref().into());
         };
-        self.search.iter().for_each(|path| add("-d", path));
-        self.cachefile.iter().for_each(|path| add("-c", path));
-        self.mount_options.iter().for_each(|options| add("-o", options));
-        self.props.iter().for_each(|(name, value)| add("-o", &format!("{name}={value}")));
-        self.txg_max.iter().for_each(|txg| add("-T", &txg.to_string()));
-        self.txg.iter().for_each(|txg| add("--at-txg", &txg.to_string()));
+        self.options.search.iter().for_each(|path| add("-d", path));
+        self.options.cachefile.iter().for_each(|path| add("-c", path));
+        self.options.mount_options.iter().for_each(|options| add("-o", options));
+        self.options.props.iter().for_each(|(name, value)| add("-o", &format!("{name}={value}")));
+        self.options.txg_max.iter().for_each(|txg| add("-T", &txg.to_string()));
+        self.options.txg.iter().for_each(|txg| add("--at-txg", &txg.to_string()));
         for (flag, is_on) in [
-            ("-D", self.destroyed),
-            ("-f", self.force),
-            ("-F", self.rewind),
-            ("-n", self.dry_run),
-            ("-X", self.extreme),
-            ("-m", self.missing_log),
-            ("-N", self.no_mount),
-            ("-t", self.temporary),
+            ("-D", self.options.destroyed),
+            ("-f", self.options.force),
+            ("-F", self.options.rewind),
+            ("-n", self.options.dry_run),
+            ("-X", self.options.extreme),
+            ("-m", self.options.missing_log),
+            ("-N", self.options.no_mount),
+            ("-t", self.options.temporary),
         ] {
             if is_on {
                 line.push(flag.into());
             }
         }
         line.push("--".into());
-        line.extend(self.pool.iter().chain(&self.new_name).map(OsString::from));
+        line.extend(self.options.pool.iter().chain(&self.options.new_name).map(OsString::from));
         line
     }
 
@@ -173,7 +110,7 @@ impl ImportArgs {
         match text.split_once('=') {
             Some((name, value)) => self.add_prop(name, value),
             None => {
-                self.mount_options = Some(text.to_owned());
+                self.options.mount_options = Some(text.to_owned());
                 Ok(())
             }
         }
@@ -185,50 +122,12 @@ impl ImportArgs {
             return Err(Stop::Failed(format!("property '{name}' is not a valid pool or vdev property")));
         }
         let name = known.map_or(name, |property| property.name);
-        if self.prop(name).is_some() {
+        if self.options.prop(name).is_some() {
             return Err(Stop::Failed(format!("property '{name}' specified multiple times")));
         }
-        self.props.push((name.to_owned(), value.to_owned()));
+        self.options.props.push((name.to_owned(), value.to_owned()));
         Ok(())
     }
-}
-
-/// Checks the values of properties, as far as an import knows them. `pool` is for the message.
-pub fn check_props(args: &ImportArgs, pool: &str) -> Result<(), String> {
-    let wrong = |why: String| Err(format!("cannot import pool '{pool}': {why}"));
-    for (name, value) in &args.props {
-        let Some(property) = Property::find(name) else {
-            let feature = name.strip_prefix("feature@").unwrap_or(name);
-            match format::feature::FEATURES.iter().any(|f| f.name == feature) {
-                true => continue,
-                false => return wrong(format!("feature '{feature}' unsupported by kernel")),
-            }
-        };
-        if property.is_readonly {
-            return wrong(format!("'{name}' is readonly"));
-        }
-        if let Some(words) = property.words()
-            && !words.contains(&value.as_str())
-        {
-            return wrong(format!("'{name}' must be one of '{}'", property.values));
-        }
-        match name.as_str() {
-            "altroot" if !value.starts_with('/') => return wrong(format!("bad alternate root '{value}'")),
-            "bootfs" => return wrong(format!("property '{name}' cannot be set at creation or import time")),
-            "cachefile" if !value.is_empty() && value != "none" && !value.starts_with('/') => {
-                return wrong(format!("property '{name}' must be empty, an absolute path, or 'none'"));
-            }
-            _ => {}
-        }
-    }
-    let is_read_only = args.prop("readonly") == Some("on");
-    for (name, value) in args.to_set() {
-        pool_props::check(name, value, When::Set).or_else(wrong)?;
-        if is_read_only {
-            return wrong(format!("property '{name}' cannot be set in a pool that is read-only"));
-        }
-    }
-    Ok(())
 }
 
 fn absolute(path: &str) -> Result<PathBuf, Stop> {
@@ -245,6 +144,8 @@ fn number(text: &str) -> Result<u64, Stop> {
 
 #[cfg(test)]
 mod tests {
+    use pool::Rewind;
+
     use super::*;
 
     fn parse(line: &str) -> Result<ImportArgs, Stop> {
@@ -256,11 +157,14 @@ mod tests {
     fn a_command_line_comes_back() {
         let line = "-d /img -d rel -o readonly=on -o ro,noatime -R /mnt -N -f -F -n -D -m -t -T 0x10 tank new";
         let args = parse(line).unwrap();
-        assert!(args.search[1].is_absolute());
-        assert_eq!((args.altroot(), args.prop("readonly"), args.txg_max), (Some("/mnt"), Some("on"), Some(16)));
+        assert!(args.options.search[1].is_absolute());
+        assert_eq!(
+            (args.options.altroot(), args.options.prop("readonly"), args.options.txg_max),
+            (Some("/mnt"), Some("on"), Some(16))
+        );
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
         let args = parse("--at-txg 7 -c /etc/x -- -odd").unwrap();
-        assert_eq!((args.wanted_state(), args.pool.as_deref()), (Rewind::Exactly(7), Some("-odd")));
+        assert_eq!((args.options.wanted_state(), args.options.pool.as_deref()), (Rewind::Exactly(7), Some("-odd")));
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
     }
 
@@ -289,7 +193,7 @@ mod tests {
 
     #[test]
     fn values_of_properties() {
-        let check = |line: &str| check_props(&parse(line).unwrap(), "tank");
+        let check = |line: &str| parse(line).unwrap().options.check_values("tank");
         assert_eq!(check("-o readonly=on -o cachefile=none -R /mnt"), Ok(()));
         assert_eq!(check("-o comment=mine -o failmode=continue -o delegation=off"), Ok(()));
         for (line, why) in [

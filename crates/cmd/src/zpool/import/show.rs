@@ -1,22 +1,23 @@
 //! What `zpool import` tells of a pool that could be imported, or could not.
 
 use base::{Env, Kind};
+use daemon::import::{ImportOptions, features};
+use daemon::{hostid, report as gather};
 use format::uberblock::Uberblock;
 use pool::{Candidate, OpenOptions, Pool, PoolState, Rewind};
+use protocol::pool_report::*;
 use vdev::{Spec, Tree};
 
 use super::super::names::NameStyle;
+use super::super::one_line;
 use super::super::reason::{self, Importing, Reason};
-use super::super::report::*;
-use super::super::status::{article, unknown_features};
-use super::super::{gather, hostid, one_line};
-use super::ImportArgs;
+use super::super::status::article;
 
 /// Cache for a look at a pool that is closed again.
 const CACHE_BYTES: u64 = 64 << 20;
 
 /// All lines about one pool.
-pub fn text(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) -> String {
+pub fn text(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watched) -> String {
     let look = look(env, candidate, args, watched);
     let comment = candidate.label.opt_str("comment");
     lines(&look, candidate, comment)
@@ -33,7 +34,7 @@ struct Look {
 /// What came of watching a pool that is guarded.
 pub type Watched = base::Result<Option<Uberblock>>;
 
-fn look(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) -> Look {
+fn look(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watched) -> Look {
     let rewind = match args.txg {
         Some(txg) => Rewind::Exactly(txg),
         None => args.txg_max.map_or(Rewind::Newest, Rewind::AtMost),
@@ -47,7 +48,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) 
     };
     let mut features = Vec::new();
     let mut is_readable = false;
-    if (1..=28).contains(&candidate.version) || candidate.version == super::super::props::VERSION {
+    if (1..=28).contains(&candidate.version) || candidate.version == protocol::pool_properties::VERSION {
         let attempt = Pool::attempt(env, candidate, &options);
         let tree = attempt.tree.or_else(|| labels_tree(candidate));
         report.root = tree.as_ref().map_or_else(VdevReport::default, |tree| gather::tree(tree, candidate, &[]));
@@ -62,7 +63,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportArgs, watched: &Watched) 
             }
             Err(e) => {
                 tracing::info!(pool = candidate.name, "cannot be opened: {e}");
-                features = features_in(&e);
+                features = features::in_error(&e);
                 fail(&mut report.root, &e);
             }
         }
@@ -95,18 +96,6 @@ fn labels_tree(candidate: &Candidate) -> Option<std::sync::Arc<Tree>> {
     Some(std::sync::Arc::new(tree))
 }
 
-/// The features that an error names, one a line behind a tab.
-pub fn features_in(error: &base::Error) -> Vec<(String, String)> {
-    if error.kind() != Kind::Unsupported {
-        return Vec::new();
-    }
-    let feature = |line: &str| match line.split_once(" (") {
-        Some((guid, about)) => (guid.to_owned(), about.trim_end_matches(')').to_owned()),
-        None => (line.to_owned(), String::new()),
-    };
-    error.what().lines().filter_map(|line| line.strip_prefix('\t')).map(feature).collect()
-}
-
 /// The root of a pool that cannot be opened: what its vdevs say, or else that its data is damaged.
 fn fail(root: &mut VdevReport, error: &base::Error) {
     let lacks_top = root.children.iter().any(|top| top.kind == "missing");
@@ -129,7 +118,7 @@ fn lines(look: &Look, candidate: &Candidate, comment: Option<&str>) -> String {
     if let Some(status) = status(look.reason, indent) {
         text += &format!("{indent}status: {status}\n");
         if matches!(look.reason, Reason::UnsupFeatRead | Reason::UnsupFeatWrite) {
-            text += &unknown_features(&look.features);
+            text += &features::lines(&look.features);
         }
     }
     let action = match look.reason {

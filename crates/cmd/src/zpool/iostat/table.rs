@@ -7,8 +7,8 @@
 //!   tank        1.50G  2.25G      0     12      0  1.50M
 //! ```
 
-use super::super::io_report::IoCounters;
-use crate::nicenum::{nicenum, nicetime};
+use protocol::io_report::IoCounters;
+use protocol::words::nicenum::{nicenum, nicetime};
 
 /// A group of columns, or the table of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

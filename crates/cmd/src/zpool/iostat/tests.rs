@@ -1,7 +1,8 @@
 //! The layout of OpenZFS, with numbers of our own.
 
+use protocol::pool_report::{State, TopSpaceReport};
+
 use super::*;
-use crate::zpool::report::{State, TopSpaceReport};
 
 fn leaf(name: &str, guid: u64) -> VdevReport {
     let path = Some(format!("/dev/{name}"));

@@ -1,0 +1,8 @@
+//! Importing a pool: it is found, opened, and locked against others.
+
+pub mod acquire;
+pub mod features;
+pub mod find;
+mod options;
+
+pub use options::ImportOptions;

@@ -1,0 +1,223 @@
+//! Opening the pool that a command line names, with all checks that come before it. This is done by
+//! the process of the pool.
+
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Shown};
+use dsl::PropertyValue;
+use pool::{Candidate, OpenOptions, Pool, PoolState};
+use protocol::startup::Notify;
+use protocol::words::time;
+use protocol::{pool_names, pool_properties};
+
+use super::{ImportOptions, features, find};
+use crate::hostid;
+use crate::live::{self, ServedPool};
+use crate::locks::{Locks, refuse_pool_of_module};
+
+/// The value of property `dedup` that means off.
+const DEDUP_OFF: u64 = 2;
+
+/// A pool that is open, and nobody else's.
+pub struct Acquired {
+    /// The pool.
+    pub pool: ServedPool,
+    /// Locks on its devices.
+    pub locks: Locks,
+    /// This machine had it last, as far as its labels tell.
+    pub is_own: bool,
+}
+
+/// Finds and opens the pool. Errors: the whole text for the user. `None`: that was only to see whether
+/// it would work, and the user has been told.
+pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Option<Acquired>, String> {
+    let which = args.pool.as_deref().unwrap_or_default();
+    let mut candidates = find::find(env, args)?;
+    candidates.retain(|candidate| (candidate.state == PoolState::Destroyed) == args.destroyed);
+    let candidate = Candidate::pick(&candidates, which).map_err(|e| e.what().to_owned())?;
+    check(&candidate, args)?;
+    let is_own = candidate.hostid.is_some_and(|id| id != 0 && id == hostid::system());
+    let name = args.new_name.clone().unwrap_or_else(|| candidate.name.clone());
+    let failed = |why: &str| match &args.new_name {
+        None => format!("cannot import '{name}': {why}"),
+        Some(new) => format!("cannot import '{}' as '{new}': {why}", candidate.name),
+    };
+    let mut options = OpenOptions {
+        name: Some(name.clone()),
+        is_temporary: args.temporary,
+        rewind: args.wanted_state(),
+        watched: None,
+        without_log: args.missing_log,
+        cache_bytes: None,
+    };
+    // looks, even if the pool is to be written: nothing is changed if something is wrong
+    let read_only = {
+        refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;
+        let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
+            Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+            _ => failed(&e.to_string()),
+        })?;
+        options.watched = candidate.watch(env, hostid::system()).map_err(|e| failed(&in_use(&e, &candidate)))?;
+        let pool = Pool::open(env, &candidate, &options).map_err(|e| refusal(&e, notify, &failed))?;
+        check_logs(&pool, args, notify, &failed)?;
+        (pool, locks)
+    };
+    let newest = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.txg);
+    if args.rewind && read_only.0.uberblock().txg < newest {
+        tell_rewind(&read_only.0, &candidate, args.dry_run, notify);
+    }
+    if args.dry_run {
+        return Ok(None);
+    }
+    if args.prop("readonly") == Some("on") {
+        let (pool, locks) = read_only;
+        return Ok(Some(Acquired { pool: ServedPool::ReadOnly(Arc::new(pool)), locks, is_own }));
+    }
+    drop(read_only);
+    let opened = live::import(env, &candidate, &options, hostid::host());
+    let (pool, locks) = opened.map_err(|e| match e.kind() {
+        Kind::ReadOnly => refuse_writing(&e, notify, &failed),
+        Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
+        Kind::Elsewhere => failed(&in_use(&e, &candidate)),
+        _ => refusal(&e, notify, &failed),
+    })?;
+    for (name, value) in args.to_set() {
+        if let Err(e) = pool.set_property(name, value) {
+            // it is as after a crash, at worst
+            let _ = pool.close(PoolState::Active);
+            return Err(failed(&format!("property '{name}' cannot be set: {e}")));
+        }
+    }
+    dedup_notice(&pool.view()).iter().for_each(|notice| notify.err(notice));
+    Ok(Some(Acquired { pool, locks, is_own }))
+}
+
+/// Why the pool can only be read, in the words for the user.
+fn refuse_writing(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> String) -> String {
+    let what = match error.what().split_once('\n') {
+        Some((_, features)) => format!(
+            "This pool uses the following feature(s) not supported by this system:\n{features}\n\
+             All unsupported features are only required for writing to the pool."
+        ),
+        None => error.what().to_owned(),
+    };
+    notify.out(&format!("{what}\nThe pool can be imported using '-o readonly=on'.\n"));
+    failed("unsupported version or feature")
+}
+
+/// Why a guarded pool cannot be had.
+fn in_use(error: &Error, candidate: &Candidate) -> String {
+    match error.kind() {
+        Kind::Elsewhere if hostid::system() == 0 => "pool has the multihost property on and the\n\
+             system's hostid is not set. Set a unique system hostid with the zgenhostid(8) command."
+            .to_owned(),
+        Kind::Elsewhere => format!(
+            "pool is imported on host '{}' (hostid={:x}).\n\
+             Export the pool on the other system, then run 'zpool import'.",
+            Shown(candidate.hostname.as_deref().unwrap_or("<unknown>")),
+            candidate.hostid.unwrap_or(0)
+        ),
+        _ => error.to_string(),
+    }
+}
+
+/// Says which file systems ask for what is not done: dedup tables are kept right, but nothing is added to them.
+fn dedup_notice(pool: &Pool) -> Option<String> {
+    // who has never deduplicated anything will not miss it
+    if pool.dedup().map_or(0, |dedup| dedup.entries) == 0 {
+        return None;
+    }
+    let is_on = |dir: &&dsl::Dir| {
+        let stored = pool.dsl().stored_props(dir).unwrap_or_default();
+        stored.iter().any(|(name, value)| name == "dedup" && *value != PropertyValue::Number(DEDUP_OFF))
+    };
+    let dirs = pool.dsl().walk().unwrap_or_default();
+    let names: Vec<String> = dirs.iter().filter(is_on).map(|dir| format!("\n\t{}", Shown(&dir.name))).collect();
+    let what = "This version of Cenote does not deduplicate new blocks, although dedup is on for:";
+    (!names.is_empty()).then(|| format!("{what}{}", names.concat()))
+}
+
+/// What can be said before the pool is opened.
+fn check(candidate: &Candidate, args: &ImportOptions) -> Result<(), String> {
+    let name = &candidate.name;
+    let is_known = (1..=28).contains(&candidate.version) || candidate.version == pool_properties::VERSION;
+    if !is_known {
+        return Err(format!("cannot import '{name}': pool is formatted using an unsupported ZFS version"));
+    }
+    let hostid = candidate.hostid.unwrap_or(0);
+    if candidate.state != PoolState::Exported && hostid != hostid::system() && !args.force {
+        let host = candidate.hostname.as_deref().unwrap_or("<unknown>");
+        let when = candidate.uberblocks().first().map_or(0, |uberblock| uberblock.timestamp_s);
+        return Err(format!(
+            "cannot import '{name}': pool was previously in use from another system.\n\
+             Last accessed by {host} (hostid={hostid:x}) at {}\n\
+             The pool can be imported, use 'zpool import -f' to import the pool.",
+            time::ctime(when)
+        ));
+    }
+    match &args.new_name {
+        Some(new) => pool_names::check_new(new).map_err(|why| format!("cannot import '{new}': {why}"))?,
+        None => pool_names::check(name).map_err(|why| format!("cannot import '{name}': {why}"))?,
+    }
+    args.check_values(name)
+}
+
+/// Why the pool cannot be opened, in the words for the user.
+fn refusal(error: &Error, notify: &Notify, failed: &dyn Fn(&str) -> String) -> String {
+    match error.kind() {
+        Kind::Unsupported => {
+            let unknown = features::in_error(error);
+            if unknown.is_empty() {
+                return failed(&error.to_string());
+            }
+            let list = features::lines(&unknown);
+            notify.out(&format!("This pool uses the following feature(s) not supported by this system:\n{list}"));
+            failed("unsupported version or feature")
+        }
+        Kind::Missing => failed(&format!("one or more devices is currently unavailable\n\t{error}")),
+        // a state that is not in the ring
+        Kind::NotFound => failed(error.what()),
+        _ => failed(&format!("I/O error\n\t{error}\n\tDestroy and re-create the pool from\n\ta backup source.")),
+    }
+}
+
+/// Without its log device, what was not yet in the pool proper is lost: that is for the user to say.
+fn check_logs(
+    pool: &Pool,
+    args: &ImportOptions,
+    notify: &Notify,
+    failed: &dyn Fn(&str) -> String,
+) -> Result<(), String> {
+    let tree = pool.tree();
+    let is_log = |top: &&vdev::Vdev| top.top_spec().is_some_and(|spec| spec.is_log);
+    let gone: Vec<String> = tree
+        .tops()
+        .filter(is_log)
+        .filter(|top| !tree.health(top.id()).is_readable())
+        .map(|top| format!("\t    {} [log]\n", top.name()))
+        .collect();
+    if gone.is_empty() || args.missing_log {
+        return Ok(());
+    }
+    let what = "The devices below are missing or corrupted, use '-m' to import the pool anyway:\n";
+    notify.out(&format!("{what}{}\n", gone.concat()));
+    Err(failed("one or more devices is currently unavailable"))
+}
+
+/// Says how far back the state is that was, or would be, opened.
+fn tell_rewind(pool: &Pool, candidate: &Candidate, dry_run: bool, notify: &Notify) {
+    let (name, then_s) = (&candidate.name, pool.uberblock().timestamp_s);
+    let newest_s = candidate.uberblocks().first().map_or(then_s, |uberblock| uberblock.timestamp_s);
+    let when = time::ctime(then_s);
+    let mut text = match dry_run {
+        true => format!("Would be able to return {name} to its state as of {when}.\n"),
+        false => format!("Pool {name} returned to its state as of {when}.\n"),
+    };
+    let verb = if dry_run { "Would discard" } else { "Discarded" };
+    text += &match newest_s.saturating_sub(then_s) {
+        0 => String::new(),
+        loss_s @ 1..=120 => format!("{verb} approximately {loss_s} seconds of transactions.\n"),
+        loss_s => format!("{verb} approximately {} minutes of transactions.\n", (loss_s + 30) / 60),
+    };
+    notify.out(&text);
+}

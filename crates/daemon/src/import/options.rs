@@ -1,0 +1,117 @@
+//! How a pool is to be imported.
+
+use std::path::PathBuf;
+
+use pool::Rewind;
+use protocol::pool_properties::Property;
+
+use crate::pool_props::{self, When};
+
+/// Which pool to import, and how. The letters are the flags of `zpool import`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImportOptions {
+    /// `-d`: folders and devices to search, in place of the system's.
+    pub search: Vec<PathBuf>,
+    /// `-c`: a file that tells of devices.
+    pub cachefile: Option<PathBuf>,
+    /// `-D`: destroyed pools.
+    pub destroyed: bool,
+    /// `-f`: also pools that seem to be in use elsewhere.
+    pub force: bool,
+    /// `-F`: an older state if the newest cannot be opened.
+    pub rewind: bool,
+    /// `-X`: however old it is; only read to be checked, as `-F` looks at all there are.
+    pub extreme: bool,
+    /// `-n`: only see whether that would work.
+    pub dry_run: bool,
+    /// `-T`: the newest state up to that txg.
+    pub txg_max: Option<u64>,
+    /// `--at-txg`: the state of just that txg.
+    pub txg: Option<u64>,
+    /// `-m`: also without the log device.
+    pub missing_log: bool,
+    /// `-N`: mount nothing.
+    pub no_mount: bool,
+    /// `-o` without a value: mount options.
+    pub mount_options: Option<String>,
+    /// `-o` with a value.
+    pub props: Vec<(String, String)>,
+    /// Name or guid of the pool.
+    pub pool: Option<String>,
+    /// Name that it shall have.
+    pub new_name: Option<String>,
+    /// `-t`: only until it is exported.
+    pub temporary: bool,
+}
+
+impl ImportOptions {
+    /// Which state of the pool to open.
+    pub fn wanted_state(&self) -> Rewind {
+        match (self.txg, self.txg_max) {
+            (Some(txg), _) => Rewind::Exactly(txg),
+            (None, Some(txg)) => Rewind::AtMost(txg),
+            (None, None) if self.rewind => Rewind::Recover,
+            (None, None) => Rewind::Newest,
+        }
+    }
+
+    /// The value of a property that was given.
+    pub fn prop(&self, name: &str) -> Option<&str> {
+        self.props.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The properties that are to be set in the pool; the others are for as long as it is imported.
+    pub fn to_set(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_stored = |(name, _): &(&str, &str)| !["altroot", "cachefile", "readonly"].contains(name);
+        self.props.iter().map(|(name, value)| (name.as_str(), value.as_str())).filter(is_stored)
+    }
+
+    /// The folder that all mountpoints are below.
+    pub fn altroot(&self) -> Option<&str> {
+        self.prop("altroot")
+    }
+
+    /// The property `cachefile`: whoever says where or how the pool is to be used for now wants no file.
+    pub fn cachefile_property(&self) -> Option<&str> {
+        let is_passing = self.temporary || self.altroot().is_some();
+        self.prop("cachefile").or(is_passing.then_some("none"))
+    }
+
+    /// Checks the values of properties, as far as an import knows them. `pool` is for the message.
+    pub fn check_values(&self, pool: &str) -> Result<(), String> {
+        let wrong = |why: String| Err(format!("cannot import pool '{pool}': {why}"));
+        for (name, value) in &self.props {
+            let Some(property) = Property::find(name) else {
+                let feature = name.strip_prefix("feature@").unwrap_or(name);
+                match format::feature::FEATURES.iter().any(|f| f.name == feature) {
+                    true => continue,
+                    false => return wrong(format!("feature '{feature}' unsupported by kernel")),
+                }
+            };
+            if property.is_readonly {
+                return wrong(format!("'{name}' is readonly"));
+            }
+            if let Some(words) = property.words()
+                && !words.contains(&value.as_str())
+            {
+                return wrong(format!("'{name}' must be one of '{}'", property.values));
+            }
+            match name.as_str() {
+                "altroot" if !value.starts_with('/') => return wrong(format!("bad alternate root '{value}'")),
+                "bootfs" => return wrong(format!("property '{name}' cannot be set at creation or import time")),
+                "cachefile" if !value.is_empty() && value != "none" && !value.starts_with('/') => {
+                    return wrong(format!("property '{name}' must be empty, an absolute path, or 'none'"));
+                }
+                _ => {}
+            }
+        }
+        let is_read_only = self.prop("readonly") == Some("on");
+        for (name, value) in self.to_set() {
+            pool_props::check(name, value, When::Set).or_else(wrong)?;
+            if is_read_only {
+                return wrong(format!("property '{name}' cannot be set in a pool that is read-only"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! The process of an imported pool.
+//!
+//! ```text
+//!   zpool import, create ── protocol::startup ──▶ cenote serve ──┬── opens the pool, locks its devices
+//!                                                                ├── mounts: FUSE, threads of its own
+//!   zpool, zfs ── protocol::client ──────▶ socket ───────────────┴── server: a thread a connection ── served: answers
+//! ```
+//!
+//! - `process`: its life; [`mod@import`]: how it gets its pool; `served`: the state; [`live`]: the pool in it, for reading or
+//!   for writing; `server`: connections.
+//! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`].
+//! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
+//!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
+//! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
+//!   happens at mountpoints, so that a process that is killed never waits for itself; `confine`: what the process gives
+//!   up; `descriptors`: how many files may be open; [`panics`]: what a panic does; `log`: what the process has to tell.
+//!
+//! Killing the process is a power cut for its pool, and for nobody else. SIGTERM and SIGINT end it in
+//! order: everything is unmounted first.
+
+pub mod cachefile;
+pub mod compat;
+mod confine;
+mod descriptors;
+pub mod hostid;
+pub mod import;
+pub mod leftovers;
+pub mod live;
+pub mod locks;
+mod log;
+pub mod mount_helper;
+pub mod mount_plan;
+mod mounts;
+pub mod panics;
+pub mod pool_props;
+mod process;
+pub mod report;
+mod served;
+mod server;
+mod source;
+pub mod verbs;
+
+pub use process::{create, import};

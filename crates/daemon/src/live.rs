@@ -1,0 +1,483 @@
+//! The pool of a pool process: open for reading only, or for writing.
+//!
+//! All that reads asks for a view, which is the pool as of one transaction group. A pool that is open for
+//! reading has one view for as long as it is open.
+//!
+//! ```text
+//!   zpool create ── Wish ──▶ create ──┐
+//!   zpool import ──────────▶ import ──┴─▶ ServedPool ── view ──▶ everything that reads
+//!                                              ├── change ─▶ one task of LivePool: datasets, properties
+//!                                              └── record, sync, close
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result};
+use dmu::{Objset, Tx};
+use dsl::accounting::{Counted, Owner};
+use dsl::write::{Created, file_system_options};
+use dsl::{Dataset, Property, PropertyValue, Subject};
+use format::dnode::SLOT_SIZE;
+use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
+use protocol::kstat::Kstat;
+use protocol::log_report::LogReport;
+use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
+use vdev::spec::Bias;
+use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
+
+use crate::compat::{self, Allowed};
+use crate::locks::{self, Locks};
+use crate::pool_props;
+use crate::report;
+use crate::verbs::DatasetChange;
+use crate::verbs::Limit;
+
+/// The pool of a pool process.
+pub enum ServedPool {
+    /// Nothing changes in it.
+    ReadOnly(Arc<Pool>),
+    /// It can be changed.
+    Live(Arc<LivePool>),
+}
+
+impl ServedPool {
+    /// The pool as of the last transaction group.
+    pub fn view(&self) -> Arc<Pool> {
+        match self {
+            ServedPool::ReadOnly(pool) => pool.clone(),
+            ServedPool::Live(live) => live.view(),
+        }
+    }
+
+    /// Whether it can be changed.
+    pub fn is_writable(&self) -> bool {
+        matches!(self, ServedPool::Live(_))
+    }
+
+    fn live(&self) -> Result<&Arc<LivePool>> {
+        match self {
+            ServedPool::ReadOnly(_) => Err(Error::new(Kind::ReadOnly, "pool is read-only")),
+            ServedPool::Live(live) => Ok(live),
+        }
+    }
+
+    /// What its logs have done, `now_ns` after it was imported; `None` if it has none.
+    pub fn log_report(&self, now_ns: u64) -> Option<LogReport> {
+        self.live().ok().map(|live| report::log::gather(live, now_ns))
+    }
+
+    /// Counters as files: those of the pool, whose mounted file systems were used so (by their objects), and what it
+    /// adds to those of all pools.
+    pub fn kstats(&self, used: &BTreeMap<u64, Used>) -> [Vec<Kstat>; 2] {
+        let view = self.view();
+        let mut shared = vec![
+            Kstat::new("arcstats", view.cache().arcstats()),
+            Kstat::dbufs(),
+            Kstat::new("zfetchstats", view.cache().ahead().values()),
+            // there is no such cache, as in OpenZFS since 2.2; tools of 2.1 want to read it
+            Kstat::new("vdev_cache_stats", ["delegations", "hits", "misses"].map(|name| (name, 0))),
+        ];
+        let mut logs = HashMap::new();
+        if let Ok(live) = self.live() {
+            logs.extend(live.log_stats());
+            let mut sums = zil::Stats::default().all();
+            let add = |stats: &Vec<_>| sums.iter_mut().zip(stats).for_each(|((_, sum), (_, value))| *sum += value);
+            logs.values().for_each(add);
+            shared.extend([Kstat::new("dmu_tx", live.txgs().counters()), Kstat::new("zil", sums)]);
+        }
+        let mut own = vec![vdev_io(&view)];
+        for (id, used) in used {
+            // a dataset that is being destroyed has no name any more
+            let Ok(name) = view.dsl().name_of(*id) else { continue };
+            let log = logs.remove(id).unwrap_or_else(|| zil::Stats::default().all());
+            let rows = counted(&used.counts).into_iter().chain(log).chain([kept(used)]);
+            own.push(Kstat::of_dataset(*id, name, rows));
+        }
+        [own, shared]
+    }
+
+    /// Brings all changes to disk; with `force`, writes a group even if there are none.
+    pub fn sync(&self, force: bool) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) if force => live.run(|context| context.write_config()),
+            ServedPool::Live(live) => live.sync(),
+        }
+    }
+
+    /// Ends all writing; the labels say how from then on.
+    pub fn close(&self, state: PoolState) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) if state == PoolState::Destroyed => self.live().map(drop),
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) => live.close(state),
+        }
+    }
+
+    /// Whether it is suspended, and if so, whether those who want to change something wait.
+    pub fn suspended(&self) -> Option<bool> {
+        self.live().ok()?.suspended()
+    }
+
+    /// Whether it is suspended because another host may have it.
+    pub fn is_lost(&self) -> bool {
+        self.live().is_ok_and(|live| live.is_lost())
+    }
+
+    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    pub fn wait_resumed(&self) -> Result<()> {
+        self.live()?.wait_resumed()
+    }
+
+    /// Gives up what is not on disk.
+    pub fn abandon(&self) {
+        self.live().into_iter().for_each(|live| live.abandon());
+    }
+
+    /// Clears the error counts of a vdev, or of all, and lets the pool go on if it is suspended. Errors: as from
+    /// [`LivePool::clear`].
+    pub fn clear(&self, vdev: Option<u64>) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(pool) => {
+                let tree = pool.tree();
+                let of_guid = |guid| tree.iter().find(|vdev| vdev.guid() == guid);
+                let vdev = vdev.map_or(Some(tree.root()), of_guid);
+                vdev.into_iter().for_each(|vdev| tree.clear_errors(vdev.id()));
+                Ok(())
+            }
+            ServedPool::Live(live) => live.clear(vdev, &locks::reopen),
+        }
+    }
+
+    /// Uses a device again. Errors: as from [`LivePool::online`].
+    pub fn online(&self, vdev: u64) -> Result<vdev::Health> {
+        self.live()?.online(vdev, &locks::reopen)
+    }
+
+    /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
+    pub fn take_off(&self, vdev: u64, how: Off, temporary: bool) -> Result<()> {
+        self.live()?.take_off(vdev, how, temporary)
+    }
+
+    /// Adds devices. Errors: as from [`LivePool::add`]; `Busy` if one is in use.
+    pub fn add(&self, wished: &WishedDevices) -> Result<()> {
+        let live = self.live()?;
+        let paths: Vec<PathBuf> = wished.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+        let (locks, devices) = Locks::for_writing(&paths)?;
+        let new = NewDevices {
+            vdevs: wished.vdevs.iter().map(new_vdev).collect(),
+            spares: wished.spares.iter().map(new_leaf).collect(),
+            caches: wished.caches.iter().map(new_leaf).collect(),
+            ashift: wished.ashift,
+        };
+        live.add(&new, &devices)?;
+        locks.keep();
+        Ok(())
+    }
+
+    /// Makes a device a side of a mirror. Errors: as from [`LivePool::attach`]; `Busy` if it is in use.
+    pub fn attach(&self, vdev: u64, new: &WishedLeaf, ashift: Option<u32>) -> Result<()> {
+        let live = self.live()?;
+        let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
+        for (_, device) in devices.drain() {
+            live.attach(vdev, &new_leaf(new), ashift, device)?;
+        }
+        locks.keep();
+        Ok(())
+    }
+
+    /// Takes a device off its mirror. Errors: as from [`LivePool::detach`].
+    pub fn detach(&self, vdev: u64, locks: &Locks) -> Result<()> {
+        let path = self.live()?.detach(vdev)?;
+        locks.let_go(&[path]);
+        Ok(())
+    }
+
+    /// Takes a log device, spare or cache device off. Errors: as from [`LivePool::remove`].
+    pub fn remove(&self, vdev: u64, locks: &Locks) -> Result<()> {
+        let paths = self.live()?.remove(vdev)?;
+        locks.let_go(&paths);
+        paths.iter().for_each(|path| locks::clear_label(path, vdev));
+        Ok(())
+    }
+
+    /// Whether a device can be removed. Errors: as from [`LivePool::check_removable`].
+    pub fn check_removable(&self, vdev: u64) -> Result<()> {
+        self.live()?.check_removable(vdev)
+    }
+
+    /// Adds a line to the history; that of a pool that is read-only stays as it is.
+    pub fn record(&self, line: &str) -> Result<()> {
+        match self {
+            ServedPool::ReadOnly(_) => Ok(()),
+            ServedPool::Live(live) => live.record_history(line),
+        }
+    }
+
+    /// As [`ServedPool::record`], some time soon: nobody waits for a pool that may be suspended again.
+    pub fn record_later(&self, line: &str) {
+        self.live().into_iter().for_each(|live| live.record_later(line));
+    }
+
+    /// Changes a dataset.
+    pub fn change(&self, env: &Env, change: DatasetChange) -> Result<()> {
+        let live = self.live()?;
+        match change {
+            DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
+            DatasetChange::Destroy { name } => live.destroy_dataset(&name),
+            DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value),
+            DatasetChange::SetLimit { name, limit: Limit { owner, counted, who, limit } } => {
+                live.set_owner_limit(&name, owner, counted, &who, limit)
+            }
+            DatasetChange::Inherit { name, property, received } => live.inherit_property(&name, &property, received),
+            DatasetChange::Rename { from, to } => live.rename_dataset(&from, &to),
+        }
+    }
+
+    /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. What a
+    /// crash has left in its intent log is done again, and files that lost their last name are removed.
+    pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset) -> Result<Option<Zpl>> {
+        let ServedPool::Live(live) = self else { return Ok(None) };
+        let options = options_of(live, subject, head.id);
+        let log = Some(live.log(head.id)?);
+        let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options, log)?;
+        if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
+            tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
+        }
+        zpl.clean_unlinked()?;
+        Ok(Some(zpl))
+    }
+
+    /// Lets files of the file system in head `id` be written as its properties say now.
+    pub fn renew(&self, zpl: &Zpl, id: u64) -> Result<()> {
+        let ServedPool::Live(live) = self else { return Ok(()) };
+        if !zpl.is_writable() {
+            return Ok(());
+        }
+        let view = live.view();
+        let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
+        zpl.set_options(options_of(live, &subject, id))
+    }
+
+    /// Enables features, by name, and all that they need.
+    pub fn enable_features(&self, names: &[String]) -> Result<()> {
+        let wishes: Vec<(&str, bool)> = names.iter().map(|name| (name.as_str(), true)).collect();
+        self.live()?.enable_features(compat::features_for(&Allowed::default(), true, &wishes))
+    }
+
+    /// Gives the pool another guid: this, or one that nobody has.
+    pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+        self.live()?.change_guid(guid)
+    }
+
+    /// Sets a property of the pool, whose value has been checked.
+    pub fn set_property(&self, name: &str, value: &str) -> Result<()> {
+        if let Some(feature) = name.strip_prefix("feature@") {
+            return self.enable_features(&[feature.to_owned()]);
+        }
+        let live = self.live()?;
+        let stored = match name {
+            "bootfs" if value.is_empty() => Some(PropertyValue::Number(0)),
+            "bootfs" => Some(PropertyValue::Number(live.view().dsl().find(value)?.id)),
+            _ => pool_props::stored(name, value).map_err(|why| Error::new(Kind::Unsupported, why))?,
+        };
+        stored.map_or(Ok(()), |stored| live.set_pool_properties(vec![(pool_props::real_name(name), stored)]))
+    }
+}
+
+/// What all vdevs together have read and written.
+fn vdev_io(pool: &Pool) -> Kstat {
+    let root = report::io::gather(pool, 0).vdevs.remove(&pool.guid()).unwrap_or_default();
+    let ([reads, writes], [nread, nwritten]) = (root.operations, root.bytes);
+    let [wcnt, rcnt] = [root.pending, root.active].map(|now| now.iter().sum());
+    Kstat::io(&[
+        ("nread", nread),
+        ("nwritten", nwritten),
+        ("reads", reads),
+        ("writes", writes),
+        ("wcnt", wcnt),
+        ("rcnt", rcnt),
+    ])
+}
+
+/// How a file system was used, by OpenZFS's names.
+fn counted(counts: &Counts) -> [(&'static str, u64); 6] {
+    [
+        ("writes", counts.writes),
+        ("nwritten", counts.written_bytes),
+        ("reads", counts.reads),
+        ("nread", counts.read_bytes),
+        ("nunlinks", counts.unlinks),
+        ("nunlinked", counts.unlinked),
+    ]
+}
+
+/// How much a mounted file system has been used.
+pub struct Used {
+    /// Operations and bytes since it was mounted.
+    pub counts: Counts,
+    /// The kernel keeps the contents of its files, so that these are the reads of what it has not.
+    pub page_cache: bool,
+}
+
+/// A row of our own: bytes read that the kernel keeps from then on, as it did not have them.
+fn kept(used: &Used) -> (&'static str, u64) {
+    ("page_cache_fill", if used.page_cache { used.counts.read_bytes } else { 0 })
+}
+
+/// How the files of a file system are written.
+fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64) -> zpl::Options {
+    let settings = file_system_options(subject.levels(), live.view().features().enabled());
+    zpl::Options {
+        record_bytes: settings.record_size,
+        xattr_sa: settings.xattr == XATTR_SA,
+        dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
+        sync: match settings.sync {
+            SYNC_ALWAYS => SyncMode::Always,
+            SYNC_DISABLED => SyncMode::Disabled,
+            _ => SyncMode::Standard,
+        },
+        room: Arc::new(HeadRoom { live: live.clone(), id }),
+    }
+}
+
+/// Value of property `xattr` by which small ones lie with the file.
+const XATTR_SA: u64 = 2;
+/// Values of property `sync`.
+const SYNC_ALWAYS: u64 = 1;
+const SYNC_DISABLED: u64 = 2;
+
+/// What quotas and the pool leave to the head of a dataset.
+struct HeadRoom {
+    live: Arc<LivePool>,
+    /// The dataset's object.
+    id: u64,
+}
+
+impl Room for HeadRoom {
+    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
+        self.live.admit(self.id, bytes, frees)
+    }
+
+    fn has_limits(&self) -> bool {
+        // who cannot read them cannot write either, and hears of it then
+        self.live.has_owner_limits(self.id).unwrap_or(true)
+    }
+
+    fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> Result<()> {
+        let owner = match owner {
+            zpl::Owner::User => Owner::User,
+            zpl::Owner::Group => Owner::Group,
+            zpl::Owner::Project => Owner::Project,
+        };
+        self.live.admit_owner(self.id, owner, Counted::Bytes, id)?;
+        if is_new { self.live.admit_owner(self.id, owner, Counted::Objects, id) } else { Ok(()) }
+    }
+}
+
+/// What makes the first objects of a new file system, owned by whoever this process is of.
+fn contents_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
+    let (now, salt) = ((env.now_s(), 0), env.random());
+    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
+    move |objset, tx, created| {
+        let mut new = NewFs { uid, gid, now, salt, ..NewFs::default() };
+        for (property, value) in &created.contents {
+            match property {
+                Property::Version => new.version = *value,
+                Property::Utf8only => new.utf8only = *value != 0,
+                Property::Normalization => new.normalization = *value,
+                Property::Casesensitivity => {
+                    new.case = match value {
+                        1 => CaseMode::Insensitive,
+                        2 => CaseMode::Mixed,
+                        _ => CaseMode::Sensitive,
+                    }
+                }
+                _ => {}
+            }
+        }
+        zpl::create_fs(objset, tx, &new)
+    }
+}
+
+/// Makes a pool. Errors: why not, for the user.
+pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
+    let words = |e: Error| match e.kind() {
+        Kind::Busy => "one or more vdevs refer to the same device, or one of\n\
+                       the devices is part of an active md or lvm device"
+            .to_owned(),
+        Kind::NoSpace => "one or more devices is out of space".to_owned(),
+        _ => e.to_string(),
+    };
+    let paths: Vec<PathBuf> = wish.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+    let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
+    let live = LivePool::create(env, &new_pool(wish), &devices, contents_maker(env)).map_err(words)?;
+    live.start();
+    let mut properties = Vec::new();
+    for (name, value) in &wish.properties {
+        // an empty comment is none, and both are in the configuration from the start
+        if !matches!(name.as_str(), "comment" | "compatibility")
+            && let Some(stored) = pool_props::stored(name, value)?
+        {
+            properties.push((name.clone(), stored));
+        }
+    }
+    if !properties.is_empty() {
+        live.set_pool_properties(properties).map_err(words)?;
+    }
+    Ok((ServedPool::Live(live), locks))
+}
+
+/// Opens a pool to be changed; `host` are id and name of this machine.
+pub fn import(
+    env: &Env,
+    candidate: &Candidate,
+    options: &OpenOptions,
+    host: (u64, String),
+) -> Result<(ServedPool, Locks)> {
+    let (locks, candidate) = Locks::with_writable(candidate)?;
+    let live = LivePool::import(env, &candidate, options, host)?;
+    live.start();
+    live.open_caches(&locks::reopen);
+    Ok((ServedPool::Live(live), locks))
+}
+
+fn new_leaf(leaf: &WishedLeaf) -> NewLeaf {
+    NewLeaf { path: PathBuf::from(&leaf.path), is_file: leaf.is_file }
+}
+
+fn new_vdev(vdev: &WishedVdev) -> NewVdev {
+    NewVdev {
+        shape: match vdev.shape {
+            Shape::Single => pool::Shape::Single,
+            Shape::Mirror => pool::Shape::Mirror,
+            Shape::Raidz(parity) => pool::Shape::Raidz(parity),
+        },
+        bias: match vdev.class {
+            Class::Normal => None,
+            Class::Log => Some(Bias::Log),
+            Class::Special => Some(Bias::Special),
+            Class::Dedup => Some(Bias::Dedup),
+        },
+        leaves: vdev.leaves.iter().map(new_leaf).collect(),
+    }
+}
+
+/// A wish in the engine's terms.
+fn new_pool(wish: &Wish) -> NewPool {
+    NewPool {
+        name: wish.name.clone(),
+        temporary_name: wish.temporary_name.clone(),
+        vdevs: wish.vdevs.iter().map(new_vdev).collect(),
+        spares: wish.spares.iter().map(new_leaf).collect(),
+        caches: wish.caches.iter().map(new_leaf).collect(),
+        ashift: wish.ashift,
+        features: wish.features.clone(),
+        properties: wish.properties.clone(),
+        fs_properties: wish.fs_properties.clone(),
+        history: wish.history.clone(),
+        host: wish.host.clone(),
+    }
+}

@@ -1,0 +1,491 @@
+//! Making a [`PoolReport`] of an open pool, and a [`VdevReport`] of any tree.
+
+pub mod damaged;
+pub mod io;
+pub mod log;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Result, Shown};
+use device::{Device, FileDevice, OpenMode};
+use dmu::zap::Zap;
+use dsl::PropertyValue;
+use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
+use protocol::pool_report::*;
+use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
+use vdev::{Kind, Spec, Tree, Vdev};
+
+use crate::mount_plan::Bounds;
+
+/// What is only known to the process that has the pool open.
+pub struct Session {
+    /// See [`PoolReport::load_guid`].
+    pub load_guid: u64,
+    /// Where its file systems are mounted.
+    pub bounds: Bounds,
+    /// See [`PoolReport::is_writable`].
+    pub is_writable: bool,
+    /// When the pool was opened, seconds since 1970.
+    pub opened_s: u64,
+}
+
+/// Everything about a pool but its history, its dedup tables in detail and the names of damaged files.
+pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
+    let status = pool.status()?;
+    let tops = pool.top_spaces()?;
+    let dedup = pool.dedup()?;
+    let clones = pool.clones()?;
+    let (freeing_bytes, leaked_bytes) = pool.freeing_and_leaked()?;
+    let stored = pool.stored_props()?;
+    let bootfs = stored.iter().find_map(|(name, value)| match value {
+        PropertyValue::Number(id) if name == "bootfs" && *id != 0 => pool.dsl().name_of(*id).ok(),
+        _ => None,
+    });
+    let mut root = tree(pool.tree(), pool.candidate(), &tops);
+    root.guid = pool.guid();
+    for (number, rebuild) in &status.rebuilds {
+        if let Some(top) = root.children.iter_mut().find(|top| top.id == *number) {
+            top.rebuild = Some(rebuild_report(rebuild));
+        }
+    }
+    leaf_activities(pool, &mut root);
+    let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
+    let mapping_bytes = status.mapping_bytes;
+    let mut report = PoolReport {
+        name: pool.name().to_owned(),
+        guid: pool.guid(),
+        load_guid: session.load_guid,
+        is_writable: session.is_writable,
+        altroot: session.bounds.altroot.clone(),
+        root,
+        space: space(&tops, pool.tree()),
+        error_count: pool.error_count()?,
+        scan: status.scan.as_ref().map(|scan| scan_report(scan, session.opened_s)),
+        error_scrub: status.error_scrub.as_ref().map(error_scrub_report),
+        removal: status.removal.as_ref().map(|removal| removal_report(removal, mapping_bytes)),
+        checkpoint: status.checkpoint.map(|c| CheckpointReport { created_s: c.created_s, bytes: c.bytes }),
+        stored: stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect(),
+        comment: config_text("comment"),
+        compatibility: config_text("compatibility"),
+        bootfs,
+        dedup_ratio_percent: dedup.ratio_percent(),
+        dedup_table_bytes: dedup.disk_bytes,
+        clone_used_bytes: clones.used_bytes,
+        clone_saved_bytes: clones.saved_bytes,
+        clone_ratio_percent: clones.ratio_percent(),
+        freeing_bytes,
+        leaked_bytes,
+        last_scrubbed_txg: pool.last_scrubbed_txg()?,
+        ..PoolReport::default()
+    };
+    identity(pool, &mut report);
+    Ok(report)
+}
+
+/// What is known of a pool without reading anything of it.
+pub fn bare(pool: &Pool, session: &Session) -> PoolReport {
+    let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
+    let mut report = PoolReport {
+        name: pool.name().to_owned(),
+        guid: pool.guid(),
+        load_guid: session.load_guid,
+        is_writable: session.is_writable,
+        altroot: session.bounds.altroot.clone(),
+        root: tree(pool.tree(), pool.candidate(), &[]),
+        comment: config_text("comment"),
+        compatibility: config_text("compatibility"),
+        ..PoolReport::default()
+    };
+    identity(pool, &mut report);
+    report
+}
+
+/// The vdevs of a tree, leaves with the paths that their devices were found under. `tops` may be empty.
+pub fn tree(tree: &Tree, candidate: &Candidate, tops: &[TopSpace]) -> VdevReport {
+    let paths = candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.path.as_str())));
+    let gathering = Gathering { tree, paths: paths.collect(), tops };
+    gathering.vdev(tree.root(), None)
+}
+
+/// What is known of a pool without reading much of it: versions, features, spares and cache devices.
+pub fn identity(pool: &Pool, report: &mut PoolReport) {
+    report.version = pool.uberblock().version;
+    report.txg = pool.uberblock().txg;
+    report.errata = errata(pool);
+    report.features = features(pool);
+    report.unwritable = pool.features().unwritable();
+    report.spares = spares(pool, &report.root);
+    report.caches = pool.caches().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
+}
+
+/// Brings the states and error counts in a report of `tree` up to date.
+pub fn refresh(report: &mut VdevReport, tree: &Tree) {
+    fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev) {
+        let health = tree.health(vdev.id());
+        (report.state, report.aux) = (state(health.state), aux(health.aux));
+        report.errors = vdev.stats().errors();
+        // vdevs may have come or gone since
+        let children = vdev.children().iter().map(|&child| tree.vdev(child));
+        for (report, child) in report.children.iter_mut().zip(children) {
+            if report.guid == child.guid() {
+                one(report, tree, child);
+            }
+        }
+        if let Some(device) = vdev.device() {
+            report.device_bytes = device.size();
+            report.is_not_present &= !health.is_readable();
+        }
+        report.awaits_resilver = tree.is_stale(vdev);
+    }
+    one(report, tree, tree.root());
+}
+
+/// Brings what is known of cache devices up to date, in a pool that uses them.
+pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
+    let known = pool.cache().l2arc().reports();
+    for report in reports {
+        let Some(cache) = known.iter().find(|cache| cache.guid == report.guid) else {
+            if report.state == State::Healthy {
+                report.state = State::Offline;
+            }
+            continue;
+        };
+        let [size_bytes, allocated_bytes] = cache.bytes;
+        report.space = Some(TopSpaceReport { size_bytes, allocated_bytes, ..TopSpaceReport::default() });
+        (report.errors, report.device_bytes, report.is_not_present) = (cache.errors, cache.device_bytes, false);
+        (report.state, report.aux) = match cache.is_usable {
+            true => (State::Healthy, Aux::None),
+            false => (State::Faulted, Aux::ErrExceeded),
+        };
+    }
+}
+
+/// The dedup tables in detail.
+pub fn dedup(pool: &Pool) -> Result<DedupReport> {
+    let dedup = pool.dedup()?;
+    let row = |sums: &pool::DedupSums| {
+        [
+            sums.blocks,
+            sums.lsize_bytes,
+            sums.psize_bytes,
+            sums.dsize_bytes,
+            sums.ref_blocks,
+            sums.ref_lsize_bytes,
+            sums.ref_psize_bytes,
+            sums.ref_dsize_bytes,
+        ]
+    };
+    Ok(DedupReport {
+        entries: dedup.entries,
+        disk_bytes: dedup.disk_bytes,
+        core_bytes: dedup.core_bytes,
+        histogram: dedup.histogram.iter().map(row).collect(),
+        total: row(&dedup.total()),
+    })
+}
+
+struct Gathering<'a> {
+    tree: &'a Tree,
+    paths: HashMap<u64, &'a str>,
+    tops: &'a [TopSpace],
+}
+
+impl Gathering<'_> {
+    /// `min_bytes` are those that the vdev above says its children must have.
+    fn vdev(&self, vdev: &Vdev, min_bytes: Option<u64>) -> VdevReport {
+        let health = self.tree.health(vdev.id());
+        let mut report = of_spec(vdev.spec());
+        report.state = state(health.state);
+        report.aux = aux(health.aux);
+        report.errors = vdev.stats().errors();
+        report.awaits_resilver = self.tree.is_stale(vdev);
+        if let Some(path) = self.paths.get(&vdev.guid()).filter(|_| vdev.is_leaf()) {
+            report.path = Some(one_line(path));
+        }
+        if let Some(device) = vdev.device() {
+            report.device_bytes = device.size();
+            report.is_not_present = false;
+        }
+        let own_min = match vdev.top_spec() {
+            Some(top) => Some(top.asize >> top.metaslab_shift << top.metaslab_shift),
+            None => min_bytes,
+        };
+        report.min_bytes = own_min.unwrap_or(0) + if vdev.is_leaf() { FRONT_BYTES + BACK_BYTES } else { 0 };
+        let count = vdev.children().len() as u64;
+        let child_min = match vdev.kind() {
+            Kind::Raidz { .. } => own_min.map(|min| min.div_ceil(count.max(1))),
+            _ => own_min,
+        };
+        report.children = vdev.children().iter().map(|&child| self.vdev(self.tree.vdev(child), child_min)).collect();
+        report.space = match vdev.kind() {
+            Kind::Root => self.root_space(),
+            _ if vdev.top_spec().is_some() => self.tops.iter().find(|t| t.number == vdev.number()).map(top_space),
+            _ => None,
+        };
+        report
+    }
+
+    /// Of all that is not for the intent log.
+    fn root_space(&self) -> Option<TopSpaceReport> {
+        let mut sum = TopSpaceReport::default();
+        for top in self.tops.iter().filter(|top| !is_log(self.tree, top.number)) {
+            sum.size_bytes += top.size_bytes;
+            sum.allocated_bytes += top.allocated_bytes;
+            sum.deflated_bytes += top.deflated_bytes;
+            sum.checkpoint_bytes += top.checkpoint_bytes;
+        }
+        (sum.size_bytes > 0).then_some(sum)
+    }
+}
+
+fn is_log(tree: &Tree, number: u64) -> bool {
+    tree.top(number).is_ok_and(|top| top.top_spec().is_some_and(|spec| spec.is_log))
+}
+
+/// What the configuration says of a vdev, without those below it.
+fn of_spec(spec: &Spec) -> VdevReport {
+    let mut report = VdevReport { id: spec.id, guid: spec.guid, ..VdevReport::default() };
+    let kind = match spec.kind {
+        Kind::Root => "root",
+        Kind::Disk => "disk",
+        Kind::File => "file",
+        Kind::Mirror => "mirror",
+        Kind::Replacing => "replacing",
+        Kind::Spare => "spare",
+        Kind::Raidz { nparity } => {
+            report.nparity = nparity as u64;
+            "raidz"
+        }
+        Kind::Draid(shape) => {
+            report.nparity = shape.nparity;
+            report.draid = Some((shape.ndata, shape.nspares));
+            "draid"
+        }
+        Kind::DraidSpare { .. } => "dspare",
+        Kind::Indirect => "indirect",
+        Kind::Hole => "hole",
+        Kind::Missing => "missing",
+    };
+    report.kind = kind.to_owned();
+    if let Some(top) = &spec.top {
+        report.is_log = top.is_log || top.bias == Some(vdev::spec::Bias::Log);
+        report.bias = match top.bias {
+            Some(vdev::spec::Bias::Special) => Some("special".to_owned()),
+            Some(vdev::spec::Bias::Dedup) => Some("dedup".to_owned()),
+            Some(vdev::spec::Bias::Log) | None => None,
+        };
+        report.is_removing = top.removing;
+    }
+    if let Some(leaf) = &spec.leaf {
+        report.path = leaf.path.as_deref().map(one_line);
+        report.phys_path = leaf.phys_path.as_deref().map(one_line);
+        report.devid = leaf.devid.as_deref().map(one_line);
+        report.is_whole_disk = leaf.whole_disk;
+        report.is_not_present = leaf.not_present;
+    }
+    report
+}
+
+/// A spare or cache device from its list in the pool: as the scan found it, or where the list says it is.
+fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevReport> {
+    let spec = Spec::parse_leaf(nv).ok()?;
+    let mut report = of_spec(&spec);
+    let scanned = candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid)).cloned();
+    let found = scanned.or_else(|| look_at(spec.leaf.as_ref()?.path.as_deref()?, spec.guid));
+    (report.state, report.aux) = match (spec.kind, found) {
+        (Kind::DraidSpare { .. }, _) => (State::Healthy, Aux::None),
+        (_, Some(found)) => {
+            report.path = Some(one_line(&found.path));
+            report.device_bytes = found.device.size();
+            report.is_not_present = false;
+            (State::Healthy, Aux::None)
+        }
+        (_, None) => (State::CantOpen, Aux::OpenFailed),
+    };
+    Some(report)
+}
+
+/// The device at a path, if it has the label with that guid. No scan precedes the making of a pool.
+fn look_at(path: &str, guid: u64) -> Option<FoundDevice> {
+    let device = FileDevice::open(path, OpenMode::ReadOnlyCached).ok()?;
+    FoundDevice::examine(path, Arc::new(device)).ok()?.into_iter().find(|found| found.guid() == Some(guid))
+}
+
+/// The spares; one that is part of the tree stands in for another device.
+fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
+    let in_use: Vec<u64> = root.all().iter().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
+    let mut spares: Vec<VdevReport> = pool.spares().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
+    for spare in spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {
+        (spare.state, spare.aux) = (State::Healthy, Aux::Spared);
+    }
+    spares
+}
+
+/// Reads how far the leaves are with being initialized and trimmed. A leaf that cannot tell has no say.
+fn leaf_activities(pool: &Pool, vdev: &mut VdevReport) {
+    if let Some(zap) = pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.leaf_spec()).map(|spec| spec.zap)
+        && zap != 0
+        && let Ok(zap) = pool.mos().object(zap).and_then(Zap::open)
+    {
+        vdev.initialize = activity(&zap, "com.delphix:vdev_initialize_", "com.delphix:next_offset_to_initialize");
+        vdev.trim = activity(&zap, "org.zfsonlinux:vdev_trim_", "org.zfsonlinux:next_offset_to_trim");
+    }
+    vdev.children.iter_mut().for_each(|child| leaf_activities(pool, child));
+}
+
+fn activity(zap: &Zap, prefix: &str, offset: &str) -> Option<(Activity, u64, u64)> {
+    let number = |name: &str| zap.u64(name).ok().flatten().unwrap_or(0);
+    let activity = match number(&format!("{prefix}state")) {
+        1 => Activity::Active,
+        2 => Activity::Canceled,
+        3 => Activity::Suspended,
+        4 => Activity::Complete,
+        _ => return None,
+    };
+    Some((activity, number(&format!("{prefix}action_time")), number(offset)))
+}
+
+fn space(tops: &[TopSpace], tree: &Tree) -> SpaceReport {
+    let data = || tops.iter().filter(|top| !is_log(tree, top.number));
+    let is_normal = |top: &&TopSpace| {
+        tree.top(top.number).is_ok_and(|vdev| vdev.top_spec().is_some_and(|spec| spec.bias.is_none()))
+    };
+    SpaceReport {
+        size_bytes: data().map(|top| top.size_bytes).sum(),
+        allocated_bytes: data().map(|top| top.allocated_bytes).sum(),
+        expandable_bytes: data().filter(is_normal).map(|top| top.expandable_bytes).sum(),
+        checkpoint_bytes: tops.iter().map(|top| top.checkpoint_bytes).sum(),
+        fragmentation: class_fragmentation(data().filter(is_normal)),
+    }
+}
+
+fn features(pool: &Pool) -> Vec<(String, bool)> {
+    let features = pool.features();
+    let is_active = |guid: &str| features.state(guid) == FeatureState::Active;
+    features.guids().map(|guid| (guid.to_owned(), is_active(guid))).collect()
+}
+
+/// The number by which OpenZFS knows an old mistake that a pool suffers from.
+fn errata(pool: &Pool) -> u64 {
+    const ENCRYPTED_BOOKMARKS: u64 = 4;
+    let is_off = |guid| pool.features().state(guid) == FeatureState::Disabled;
+    match pool.config().opt_u64("errata") {
+        Some(number) if number != 0 => number,
+        _ if !is_off("com.datto:encryption") && is_off("com.datto:bookmark_v2") => ENCRYPTED_BOOKMARKS,
+        _ => 0,
+    }
+}
+
+fn top_space(top: &TopSpace) -> TopSpaceReport {
+    TopSpaceReport {
+        size_bytes: top.size_bytes,
+        allocated_bytes: top.allocated_bytes,
+        deflated_bytes: top.deflated_bytes,
+        expandable_bytes: top.expandable_bytes,
+        checkpoint_bytes: top.checkpoint_bytes,
+        fragmentation: top.fragmentation,
+    }
+}
+
+/// A state in the report's terms.
+pub fn state(state: vdev::State) -> State {
+    match state {
+        vdev::State::Offline => State::Offline,
+        vdev::State::Removed => State::Removed,
+        vdev::State::Unavail => State::CantOpen,
+        vdev::State::Faulted => State::Faulted,
+        vdev::State::Degraded => State::Degraded,
+        vdev::State::Healthy => State::Healthy,
+    }
+}
+
+fn aux(aux: vdev::Aux) -> Aux {
+    match aux {
+        vdev::Aux::None => Aux::None,
+        vdev::Aux::OpenFailed => Aux::OpenFailed,
+        vdev::Aux::CorruptData => Aux::CorruptData,
+        vdev::Aux::NoReplicas => Aux::NoReplicas,
+        vdev::Aux::BadGuidSum => Aux::BadGuidSum,
+        vdev::Aux::TooSmall => Aux::TooSmall,
+        vdev::Aux::BadLabel => Aux::BadLabel,
+        vdev::Aux::ErrExceeded => Aux::ErrExceeded,
+        vdev::Aux::BadLog => Aux::BadLog,
+        vdev::Aux::External => Aux::External,
+        vdev::Aux::SplitPool => Aux::SplitPool,
+        vdev::Aux::ChildrenOffline => Aux::ChildrenOffline,
+    }
+}
+
+fn stored_value(value: PropertyValue) -> StoredValue {
+    match value {
+        PropertyValue::Number(number) => StoredValue::Number(number),
+        PropertyValue::Text(text) => StoredValue::Text(text),
+    }
+}
+
+fn progress(progress: pool::Progress) -> Progress {
+    match progress {
+        pool::Progress::Running => Progress::Running,
+        pool::Progress::Finished => Progress::Finished,
+        pool::Progress::Canceled => Progress::Canceled,
+    }
+}
+
+fn scan_report(scan: &pool::ScanStatus, opened_s: u64) -> ScanReport {
+    ScanReport {
+        is_resilver: scan.function == pool::ScanFunction::Resilver,
+        progress: progress(scan.progress),
+        is_paused: scan.is_paused,
+        start_s: scan.start_s,
+        end_s: scan.end_s,
+        to_examine_bytes: scan.to_examine_bytes,
+        examined_bytes: scan.examined_bytes,
+        skipped_bytes: scan.skipped_bytes,
+        processed_bytes: scan.processed_bytes,
+        errors: scan.errors,
+        pass_start_s: opened_s,
+    }
+}
+
+fn error_scrub_report(scrub: &pool::ErrorScrub) -> ErrorScrubReport {
+    ErrorScrubReport {
+        progress: progress(scrub.progress),
+        is_paused: scrub.is_paused,
+        start_s: scrub.start_s,
+        end_s: scrub.end_s,
+        to_examine_blocks: scrub.to_examine_blocks,
+        examined_blocks: scrub.examined_blocks,
+    }
+}
+
+fn removal_report(removal: &pool::Removal, mapping_bytes: u64) -> RemovalReport {
+    RemovalReport {
+        progress: progress(removal.progress),
+        vdev: removal.vdev,
+        start_s: removal.start_s,
+        end_s: removal.end_s,
+        to_copy_bytes: removal.to_copy_bytes,
+        copied_bytes: removal.copied_bytes,
+        mapping_bytes,
+    }
+}
+
+fn rebuild_report(rebuild: &pool::Rebuild) -> RebuildReport {
+    RebuildReport {
+        progress: progress(rebuild.progress),
+        start_s: rebuild.start_s,
+        end_s: rebuild.end_s,
+        time_ms: rebuild.time_ms,
+        scanned_bytes: rebuild.scanned_bytes,
+        issued_bytes: rebuild.issued_bytes,
+        rebuilt_bytes: rebuild.rebuilt_bytes,
+        estimate_bytes: rebuild.estimate_bytes,
+        errors: rebuild.errors,
+    }
+}
+
+/// Text from a label or a pool as it may go to a terminal.
+fn one_line(text: &str) -> String {
+    Shown(text).to_string()
+}

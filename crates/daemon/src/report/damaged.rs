@@ -1,0 +1,91 @@
+//! The names of damaged files, on the pool process's side.
+//!
+//! An entry of the error log names an object; its path is found upwards, from each directory's parent.
+//! What has no path is shown by numbers:
+//!
+//! ```text
+//!   /tank/home/file                 mounted there
+//!   tank/home:/file                 not mounted
+//!   tank/home@snap:/file            a snapshot
+//!   tank/home:<0x5>                 no file, or one that is gone
+//!   <0x36>:<0x5>                    a dataset that is gone
+//!   <metadata>:<0x3d>               the pool's own object
+//! ```
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+
+use base::{Error, Kind, Result};
+use dmu::Mode;
+use pool::{DamagedObject, Pool};
+use protocol::datasets::Mounted;
+use zpl::Zpl;
+
+/// How deep directories may nest.
+const DEPTH_MAX: usize = 4096;
+
+/// The names of all damaged files, sorted by dataset and object.
+pub fn damaged(pool: &Pool, mounts: &[Mounted]) -> Result<Vec<String>> {
+    let mut naming = Naming { pool, mounts, open: HashMap::new() };
+    Ok(pool.damaged_objects()?.iter().map(|damaged| naming.name(damaged)).collect())
+}
+
+struct Naming<'a> {
+    pool: &'a Pool,
+    mounts: &'a [Mounted],
+    /// Name and contents of datasets, as far as they can be read.
+    open: HashMap<u64, Option<(String, Option<Zpl>)>>,
+}
+
+impl Naming<'_> {
+    fn name(&mut self, damaged: &DamagedObject) -> String {
+        let object = damaged.object;
+        if damaged.dataset == 0 {
+            return format!("<metadata>:<0x{object:x}>");
+        }
+        let pool = self.pool;
+        let open = self.open.entry(damaged.dataset).or_insert_with(|| open(pool, damaged.dataset));
+        let Some((dataset, zpl)) = open else {
+            return format!("<0x{:x}>:<0x{object:x}>", damaged.dataset);
+        };
+        let path = zpl.as_ref().and_then(|zpl| path_of(zpl, object).ok());
+        let mounted = self.mounts.iter().find(|mounted| mounted.dataset == *dataset);
+        match (path, mounted) {
+            (Some(path), Some(mounted)) => format!("{}{path}", mounted.path),
+            (Some(path), None) => format!("{dataset}:{path}"),
+            (None, _) => format!("{dataset}:<0x{object:x}>"),
+        }
+    }
+}
+
+fn open(pool: &Pool, id: u64) -> Option<(String, Option<Zpl>)> {
+    let name = pool.dsl().name_of(id).ok()?;
+    let dataset = pool.dsl().dataset(id, &name).ok()?;
+    let zpl = pool.dsl().objset(&dataset, Mode::Plain).and_then(Zpl::open).ok();
+    Some((name, zpl))
+}
+
+/// The path of an object from the root of its file system. Errors: `NotFound` if it has none.
+fn path_of(zpl: &Zpl, object: u64) -> Result<String> {
+    let absent = || Error::new(Kind::NotFound, format!("object {object} has no path"));
+    let mut parts = Vec::new();
+    let mut at = object;
+    while at != zpl.root() {
+        if parts.len() > DEPTH_MAX {
+            return Err(Error::corrupt("directories go round in a circle"));
+        }
+        let parent = zpl.stat(at)?.parent;
+        let mut name = None;
+        zpl.readdir(parent, 0, &mut |entry| {
+            let is_it = entry.ino == at && entry.name != b"." && entry.name != b"..";
+            if is_it {
+                name = Some(String::from_utf8_lossy(&entry.name).into_owned());
+            }
+            if is_it { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        parts.push(name.ok_or_else(absent)?);
+        at = parent;
+    }
+    parts.reverse();
+    Ok(format!("/{}", parts.join("/")))
+}

@@ -1,0 +1,386 @@
+//! The state of a pool process, and its answers.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use base::{Env, Error, Kind, Mutex, Result};
+use dsl::Property;
+use fuse::{Helper, Unmount};
+use pool::{Off, Pool, PoolState};
+use protocol::datasets::Mounted;
+use protocol::kstat::Kstat;
+use protocol::pool_report::{PoolReport, Suspended};
+use protocol::wire::{Reply, Request};
+
+use crate::cachefile;
+use crate::live::ServedPool;
+use crate::locks::Locks;
+use crate::mount_plan::{Bounds, PlannedMount};
+use crate::mounts::Mounts;
+use crate::verbs::{DatasetChange, Host};
+use crate::{report, verbs};
+
+/// Packed lists in one part of the history's answer, in bytes.
+const HISTORY_PART_BYTES: usize = 256 << 10;
+
+/// An imported pool.
+pub struct Served {
+    env: Env,
+    pool: Arc<ServedPool>,
+    session: report::Session,
+    mounts: Mounts,
+    locks: Locks,
+    /// What does not change within a transaction group: all but states and error counts.
+    report: Mutex<Option<PoolReport>>,
+    /// Property `cachefile`: `none`, or the file that is written.
+    cachefile: Mutex<Option<String>>,
+    end: Mutex<mpsc::Sender<End>>,
+}
+
+/// Why a pool process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The pool was exported: nothing is mounted any more.
+    Exported,
+    /// A signal.
+    Signal,
+}
+
+impl Served {
+    /// A pool that is open, with locks on its devices; `end` is told when it has been exported.
+    pub fn new(
+        env: Env,
+        pool: ServedPool,
+        locks: Locks,
+        session: report::Session,
+        helper: Helper,
+        end: mpsc::Sender<End>,
+    ) -> Served {
+        Served {
+            env,
+            pool: Arc::new(pool),
+            session,
+            mounts: Mounts::new(helper),
+            locks,
+            report: Mutex::default(),
+            cachefile: Mutex::default(),
+            end: Mutex::new(end),
+        }
+    }
+
+    /// The mounts.
+    pub fn mounts(&self) -> &Mounts {
+        &self.mounts
+    }
+
+    /// Whether the pool can be changed.
+    pub fn is_writable(&self) -> bool {
+        self.pool.is_writable()
+    }
+
+    /// Counters as files: those of the pool, and what it adds to those of all pools.
+    pub fn kstats(&self) -> [Vec<Kstat>; 2] {
+        self.pool.kstats(&self.mounts.used())
+    }
+
+    /// What an administrator may set, and how it is now.
+    pub fn tunables(&self) -> Vec<(&'static str, u64)> {
+        // there is no such cache, as there is none in OpenZFS since 2.2; tools of 2.1 want to know
+        [self.env.tunables(), vec![("zfs_vdev_cache_size", 0)]].concat()
+    }
+
+    /// Nanoseconds since the process began.
+    pub fn now_ns(&self) -> u64 {
+        self.env.ticks_ns()
+    }
+
+    /// Guid of the pool.
+    pub fn guid(&self) -> u64 {
+        self.pool.view().guid()
+    }
+
+    /// Guids of the spares and cache devices.
+    pub fn aux_guids(&self) -> Vec<u64> {
+        let view = self.pool.view();
+        view.spares().iter().chain(view.caches()).filter_map(|leaf| leaf.opt_u64("guid")).collect()
+    }
+
+    /// Lets others have the devices. Nothing may be written any more.
+    pub fn release_devices(&self) {
+        self.locks.release();
+    }
+
+    /// Tells the main thread to end.
+    pub fn end(&self) {
+        let end = self.end.lock();
+        // it may have ended already
+        let _ = end.send(End::Exported);
+    }
+
+    /// Answers a request; all but the last part of the answer go to `part`.
+    pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+        self.env.failpoint("answer");
+        match request {
+            Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
+            Request::Io => Ok(Reply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
+            Request::Logs => match self.pool.log_report(self.env.ticks_ns()) {
+                Some(report) => Ok(Reply::Logs(report)),
+                // nothing is logged where nothing is written
+                None => Ok(Reply::Done),
+            },
+            Request::Damaged => report::damaged::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
+            Request::Dedup => report::dedup(&self.pool.view()).map(Reply::Dedup),
+            Request::History => self.history(part),
+            Request::Export { force } => self.export(*force),
+            Request::Destroy { force, history } => self.destroy(*force, history),
+            Request::Clear { vdev, history } => {
+                self.pool.clear(*vdev)?;
+                self.pool.record_later(history);
+                Ok(Reply::Done)
+            }
+            Request::Online { vdev, history } => {
+                let health = self.pool.online(*vdev)?;
+                self.renew_cachefile();
+                self.pool.record(history)?;
+                Ok(Reply::Onlined(report::state(health.state)))
+            }
+            Request::Offline { vdev, fault, temporary, history } => {
+                let how = if *fault { Off::Faulted } else { Off::Offline };
+                self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
+            }
+            Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
+            Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| Reply::Done),
+            Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
+            Request::Attach { vdev, new, ashift, history } => {
+                self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))
+            }
+            Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
+            Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
+            Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
+            Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
+            Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
+            Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
+            Request::Zfs(request) => verbs::answer(self, request).map(Reply::Zfs),
+        }
+    }
+
+    /// Changes the pool, and tells its history, unless the line is empty.
+    fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<Reply> {
+        change(&self.pool)?;
+        self.renew_cachefile();
+        let record = if history.is_empty() { Ok(()) } else { self.pool.record(history) };
+        record.map(|()| Reply::Done)
+    }
+
+    /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.
+    /// Errors: if that cannot be written; the property is set all the same.
+    pub fn set_cachefile(&self, value: &str) -> Result<()> {
+        let new = (!value.is_empty()).then(|| value.to_owned());
+        let before = {
+            let mut cachefile = self.cachefile.lock();
+            std::mem::replace(&mut *cachefile, new)
+        };
+        match before {
+            Some(file) if file != value => self.leave_cachefile(&file),
+            _ => {}
+        }
+        self.write_cachefile()
+    }
+
+    /// The pool's name in cache files: what its labels call it.
+    fn cached_name(&self) -> String {
+        let pool = self.pool.view();
+        pool.config().opt_str("name").unwrap_or(pool.name()).to_owned()
+    }
+
+    fn write_cachefile(&self) -> Result<()> {
+        let file = self.cachefile.lock().clone();
+        match file {
+            Some(file) if file != "none" => {
+                cachefile::put(Path::new(&file), &self.cached_name(), self.pool.view().config())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Brings the cache file up to date. That it cannot be written keeps nobody from anything.
+    fn renew_cachefile(&self) {
+        if let Err(e) = self.write_cachefile() {
+            tracing::warn!("cache file not written: {e}");
+        }
+    }
+
+    fn leave_cachefile(&self, file: &str) {
+        if file != "none"
+            && let Err(e) = cachefile::remove(Path::new(file), &self.cached_name())
+        {
+            tracing::warn!(file, "cache file not written: {e}");
+        }
+    }
+
+    /// Everything that `zpool list`, `status` and `get` show; of a suspended pool what was known of it before.
+    pub fn report(&self) -> Result<PoolReport> {
+        let pool = self.pool.view();
+        let txg = pool.uberblock().txg;
+        let known = self.report.lock().clone();
+        let suspended = self.pool.suspended();
+        let has_lost = !pool.cache().zio().damage().lost().is_empty();
+        let mut report = match known {
+            // who reads may wait for who brings the group to disk, and that one for devices
+            Some(known) if known.txg == txg && !has_lost || suspended.is_some() => known,
+            None if suspended.is_some() => report::bare(&pool, &self.session),
+            _ => {
+                let report = report::pool(&pool, &self.session)?;
+                *self.report.lock() = Some(report.clone());
+                report
+            }
+        };
+        report.suspended = suspended.map(|waits| match waits {
+            _ if self.pool.is_lost() => Suspended::Multihost,
+            true => Suspended::Wait,
+            false => Suspended::Continue,
+        });
+        report::refresh(&mut report.root, pool.tree());
+        if self.pool.is_writable() {
+            report::refresh_caches(&mut report.caches, &pool);
+        }
+        report.cachefile = self.cachefile.lock().clone();
+        Ok(report)
+    }
+
+    fn history(&self, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for record in self.pool.view().history()? {
+            let hex = hex(&record?.pack());
+            bytes += hex.len();
+            records.push(hex);
+            if bytes >= HISTORY_PART_BYTES {
+                part(Reply::History(std::mem::take(&mut records)))?;
+                bytes = 0;
+            }
+        }
+        Ok(Reply::History(records))
+    }
+
+    fn export(&self, force: bool) -> Result<Reply> {
+        let how = if force { Unmount::Force } else { Unmount::IfUnused };
+        let name = self.pool.view().name().to_owned();
+        let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
+        if self.pool.suspended().is_some() {
+            if !force {
+                return Err(failed(suspended()));
+            }
+            self.pool.abandon();
+            self.unmount_all(how)?;
+            self.leave_for_good();
+            return Ok(Reply::Exported);
+        }
+        self.unmount_all(how)?;
+        self.pool.close(PoolState::Exported).map_err(failed)?;
+        self.leave_for_good();
+        Ok(Reply::Exported)
+    }
+
+    fn destroy(&self, force: bool, history: &str) -> Result<Reply> {
+        if !self.pool.is_writable() {
+            return Err(Error::new(Kind::ReadOnly, "pool is read-only"));
+        }
+        let how = if force { Unmount::Force } else { Unmount::IfUnused };
+        let name = self.pool.view().name().to_owned();
+        if self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
+        self.unmount_all(how).map_err(|e| {
+            let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
+            Error::new(Kind::Busy, what)
+        })?;
+        self.pool.record(history)?;
+        self.pool.close(PoolState::Destroyed)?;
+        self.leave_for_good();
+        Ok(Reply::Exported)
+    }
+
+    /// The pool is no longer in use here.
+    fn leave_for_good(&self) {
+        let file = self.cachefile.lock().take();
+        file.iter().for_each(|file| self.leave_cachefile(file));
+    }
+
+    /// Lets nobody wait for a pool that is suspended: its process ends.
+    pub fn abandon_if_suspended(&self) {
+        if self.pool.suspended().is_some() {
+            self.pool.abandon();
+        }
+    }
+
+    /// Ends in order, though nobody exported the pool: all that was changed is on disk then.
+    pub fn close(&self) -> Result<()> {
+        self.pool.close(PoolState::Active)
+    }
+
+    fn unmount_all(&self, how: Unmount) -> Result<()> {
+        self.mounts.unmount_all(how).map_err(|(point, e)| {
+            let why = match e.kind() {
+                Kind::Busy => "pool or dataset is busy".to_owned(),
+                _ => e.to_string(),
+            };
+            Error::new(e.kind(), format!("cannot unmount '{}': {why}", point.display()))
+        })
+    }
+}
+
+impl Host for Served {
+    fn pool(&self) -> Arc<Pool> {
+        self.pool.view()
+    }
+
+    fn bounds(&self) -> &Bounds {
+        &self.session.bounds
+    }
+
+    fn mounts(&self) -> Vec<Mounted> {
+        self.mounts.list()
+    }
+
+    fn mount(&self, plan: &PlannedMount) -> Result<()> {
+        self.mounts.mount(&self.pool, &plan.options, &self.env)
+    }
+
+    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool> {
+        self.mounts.remount(&plan.options, property)
+    }
+
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
+        // it would wait for what was written last
+        if !force && self.pool.suspended().is_some() {
+            return Err(suspended());
+        }
+        self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
+    }
+
+    fn change(&self, change: &DatasetChange) -> Result<()> {
+        self.pool.change(&self.env, change.clone())?;
+        if let DatasetChange::Rename { from, to } = change {
+            self.mounts.renamed(from, to);
+        }
+        self.mounts.renew();
+        Ok(())
+    }
+
+    fn record(&self, line: &str) -> Result<()> {
+        self.pool.record(line)
+    }
+}
+
+fn suspended() -> Error {
+    Error::new(Kind::Suspended, "pool I/O is currently suspended")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+        // writing to a string does not fail
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}

@@ -1,0 +1,199 @@
+//! Listening on a pool's socket: one thread a connection, a bounded number of them.
+//!
+//! The user whose process this is, and root, may ask for everything. Others may ask what OpenZFS lets everybody ask,
+//! if the folder of the socket lets them in.
+//!
+//! Everybody has a share of the connections. Whoever wants one more than that loses the one that has been silent for
+//! longest, or that has sent half a request; only if all are being answered is the new one closed. So nobody is kept
+//! out by connections that do nothing, their own or others'.
+
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use base::{Error, Kind, Mutex, Result};
+use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+use nix::unistd::geteuid;
+use protocol::wire::{self, Answer, Hello, Reply, Request};
+
+use crate::served::Served;
+
+/// Most connections of those who may do everything, of one other user, and of all others.
+const OF_OWNER_MAX: usize = 128;
+const OF_STRANGER_MAX: usize = 16;
+const OF_STRANGERS_MAX: usize = 64;
+/// How long a client may be silent, or not take what is sent to it.
+const IDLE_TIME: Duration = Duration::from_secs(600);
+/// How long a stranger may not take what is sent, and a client may be silent for which others wait.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Answers clients for as long as the process lives.
+pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
+    let guests = Arc::new(Guests::default());
+    for stream in listener.incoming() {
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err(e) => {
+                // such as too many open files
+                tracing::warn!("connection not accepted: {e}");
+                guests.dismiss_one();
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        let Ok(peer) = getsockopt(&stream, PeerCredentials) else { continue };
+        let is_owner = peer.uid() == 0 || peer.uid() == geteuid().as_raw();
+        let Some(guest) = guests.seat(&stream, (!is_owner).then_some(peer.uid())) else { continue };
+        let (served, hello) = (served.clone(), hello.clone());
+        let talk = move |idle_time| {
+            if let Err(e) = talk(stream, &guest, idle_time, &served, &hello) {
+                tracing::debug!("connection ends: {e}");
+            }
+        };
+        // here, or on the thread
+        let talk = Arc::new(Mutex::new(Some(talk)));
+        let talk_there = talk.clone();
+        let take = |talk: &Mutex<Option<_>>| talk.lock().take();
+        let work = move || take(&talk_there).into_iter().for_each(|talk| talk(IDLE_TIME));
+        if let Err(e) = std::thread::Builder::new().name("client".to_owned()).spawn(work) {
+            tracing::warn!("there is no thread for a connection, and the next ones wait: {e}");
+            take(&talk).into_iter().for_each(|talk| talk(PATIENCE));
+        }
+    }
+}
+
+/// Who is connected.
+#[derive(Default)]
+struct Guests {
+    seats: Mutex<Vec<Seat>>,
+    count: AtomicUsize,
+}
+
+struct Seat {
+    number: usize,
+    stream: UnixStream,
+    /// The user; `None` for those who may do everything.
+    stranger: Option<u32>,
+    /// Since when nothing is to be answered.
+    silent_since: Option<Instant>,
+}
+
+/// A connection that counts, until it is dropped.
+struct Guest {
+    guests: Arc<Guests>,
+    number: usize,
+    is_stranger: bool,
+}
+
+impl Guests {
+    /// A place for a connection; `None` if there is none, and nobody who could lose it.
+    fn seat(self: &Arc<Self>, stream: &UnixStream, stranger: Option<u32>) -> Option<Guest> {
+        let mut seats = self.seats.lock();
+        let is_alike = |seat: &Seat| seat.stranger == stranger;
+        let is_any_stranger = |seat: &Seat| stranger.is_some() && seat.stranger.is_some();
+        let limit = if stranger.is_some() { OF_STRANGER_MAX } else { OF_OWNER_MAX };
+        make_room(&mut seats, limit, &is_alike).then_some(())?;
+        make_room(&mut seats, OF_STRANGERS_MAX, &is_any_stranger).then_some(())?;
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        let silent_since = Some(Instant::now());
+        seats.push(Seat { number, stream: stream.try_clone().ok()?, stranger, silent_since });
+        Some(Guest { guests: self.clone(), number, is_stranger: stranger.is_some() })
+    }
+
+    /// Closes the connection that is silent for longest, if any is.
+    fn dismiss_one(&self) {
+        make_room(&mut self.seats.lock(), 0, &|_| true);
+    }
+}
+
+/// Makes room for one more among those that `counts`, if need be by closing the one that is silent for longest. False
+/// if all are being answered.
+fn make_room(seats: &mut Vec<Seat>, limit: usize, counts: &dyn Fn(&Seat) -> bool) -> bool {
+    if seats.iter().filter(|seat| counts(seat)).count() < limit {
+        return true;
+    }
+    let silent = seats.iter().enumerate().filter(|(_, seat)| counts(seat) && seat.silent_since.is_some());
+    let Some((at, _)) = silent.min_by_key(|(_, seat)| seat.silent_since) else { return false };
+    // its thread finds out, and ends
+    let _ = seats.swap_remove(at).stream.shutdown(Shutdown::Both);
+    true
+}
+
+impl Guest {
+    fn note(&self, is_silent: bool) {
+        let mut seats = self.guests.seats.lock();
+        let own = seats.iter_mut().find(|seat| seat.number == self.number);
+        own.into_iter().for_each(|seat| seat.silent_since = is_silent.then(Instant::now));
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.guests.seats.lock().retain(|seat| seat.number != self.number);
+    }
+}
+
+fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Served, hello: &Hello) -> Result<()> {
+    stream.set_read_timeout(Some(idle_time))?;
+    stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { idle_time }))?;
+    wire::send(&mut stream, &Hello { guid: served.guid(), aux: served.aux_guids(), ..hello.clone() })?;
+    while let Some(request) = wire::receive::<Request>(&mut stream, wire::REQUEST_BYTES_MAX)? {
+        guest.note(false);
+        let result = match guest.is_stranger && !request.is_for_everybody() {
+            true => Err(Error::new(Kind::Permission, "permission denied")),
+            false => served.answer(&request, &mut |part| wire::send(&mut stream, &Answer::Part(part))),
+        };
+        match result {
+            Ok(Reply::Exported) => {
+                wire::send(&mut stream, &Answer::Done(Reply::Exported))?;
+                served.end();
+            }
+            Ok(reply) => wire::send(&mut stream, &Answer::Done(reply))?,
+            Err(e) => wire::send(&mut stream, &Answer::Failed { errno: e.errno(), why: e.to_string() })?,
+        }
+        guest.note(true);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> (UnixStream, UnixStream) {
+        UnixStream::pair().unwrap()
+    }
+
+    fn is_open(mut end: &UnixStream) -> bool {
+        end.set_nonblocking(true).unwrap();
+        !matches!(std::io::Read::read(&mut end, &mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn the_silent_make_room() {
+        let guests = Arc::new(Guests::default());
+        let pairs: Vec<_> = (0..=OF_STRANGER_MAX).map(|_| connected()).collect();
+        let seat = |at: usize, user| guests.seat(&pairs[at].0, Some(user));
+        let seated: Vec<Guest> = (0..OF_STRANGER_MAX).map(|at| seat(at, 7).unwrap()).collect();
+        seated[0].note(false);
+        let _one_more = seat(OF_STRANGER_MAX, 7).unwrap();
+        let open: Vec<bool> = pairs.iter().map(|(_, client)| is_open(client)).collect();
+        assert_eq!(open.iter().filter(|open| !**open).count(), 1);
+        assert!(open[0] && !open[1], "the first is being answered, the second is silent for longest");
+        drop(seated);
+        assert_eq!(guests.seats.lock().len(), 1);
+    }
+
+    #[test]
+    fn others_keep_nobody_out() {
+        let guests = Arc::new(Guests::default());
+        let (ours, _theirs) = connected();
+        let strangers: Vec<Guest> =
+            (0..OF_STRANGERS_MAX as u32).map(|user| guests.seat(&ours, Some(100 + user / 16)).unwrap()).collect();
+        strangers.iter().for_each(|guest| guest.note(false));
+        assert!(guests.seat(&ours, Some(5)).is_none(), "all are being answered");
+        assert!(guests.seat(&ours, None).is_some(), "the owner has places of their own");
+    }
+}

@@ -1,0 +1,149 @@
+//! A dataset as the FUSE adapter mounts it.
+
+use std::sync::{Arc, OnceLock};
+
+use base::{Env, Error, Kind, Mutex, Result};
+use dmu::{Mode, Objset};
+use dsl::{Dataset, Property, PropertyValue, Subject};
+use fuse::{Snapshot, Source, Space};
+use pool::{FeatureState, Pool};
+use zpl::{Counters, Visible, Zpl};
+
+use crate::live::ServedPool;
+
+/// Most objects that an object set can have.
+const OBJECTS_MAX: u64 = 1 << 48;
+
+/// A file system of an imported pool, with its snapshots.
+pub struct FileSystem {
+    served: Arc<ServedPool>,
+    /// As it was when this was opened.
+    pool: Arc<Pool>,
+    head: Dataset,
+    visible: Visible,
+    live: Arc<Zpl>,
+    snapshots: OnceLock<Vec<Dataset>>,
+    /// The sizes, and the transaction group that they are of.
+    space: Mutex<Option<(u64, Space)>>,
+}
+
+impl FileSystem {
+    /// The file system `name`. Errors: `NotFound`, `Encrypted`, those of reading the pool.
+    pub fn open(served: &Arc<ServedPool>, name: &str, env: &Env) -> Result<FileSystem> {
+        let pool = &served.view();
+        let subject = pool.dsl().subject(name)?;
+        let head = subject.dataset().cloned();
+        let head = head.ok_or_else(|| Error::new(Kind::Invalid, "dataset is not a file system").in_dataset(name))?;
+        let number = |property| number(pool, &subject, property, 0);
+        let visible = Visible::from_properties(number(Property::Xattr)?, number(Property::Acltype)?);
+        let live = match served.writable(env, &subject, &head) {
+            Ok(Some(zpl)) => zpl,
+            // of an old version, say
+            Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
+            _ => Zpl::open(objset(pool, &subject, &head)?)?,
+        };
+        let live = Arc::new(live.showing(visible));
+        let (snapshots, space) = (OnceLock::new(), Mutex::default());
+        Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, snapshots, space })
+    }
+
+    /// Whether it can be changed.
+    pub fn is_writable(&self) -> bool {
+        self.live.is_writable()
+    }
+
+    /// The object of its dataset, and how much it is used.
+    pub fn counters(&self) -> (u64, &Arc<Counters>) {
+        (self.head.id, self.live.counters())
+    }
+
+    /// Lets files be written as its properties say now. Errors: those of reading the pool.
+    pub fn renew(&self) -> Result<()> {
+        self.served.renew(&self.live, self.head.id)
+    }
+
+    fn listed(&self) -> Result<&[Dataset]> {
+        if let Some(snapshots) = self.snapshots.get() {
+            return Ok(snapshots);
+        }
+        let snapshots = self.pool.dsl().snapshots(&self.head)?;
+        Ok(self.snapshots.get_or_init(|| snapshots))
+    }
+
+    fn compute_space(&self, pool: &Pool) -> Result<Space> {
+        // the dataset may have another name now
+        let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
+        let head = subject.dataset().unwrap_or(&self.head);
+        let usable_bytes = pool.usable_bytes()?;
+        let objects_used = head.phys.bp.fill();
+        let has_long_names = pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
+        Ok(Space {
+            referenced_bytes: head.phys.referenced_bytes,
+            available_bytes: number(pool, &subject, Property::Available, usable_bytes)?,
+            objects_used,
+            objects_available: OBJECTS_MAX.saturating_sub(objects_used),
+            record_bytes: number(pool, &subject, Property::Recordsize, usable_bytes)?.try_into().unwrap_or(128 << 10),
+            name_bytes_max: if has_long_names { 1023 } else { 255 },
+        })
+    }
+}
+
+impl Source for FileSystem {
+    type Tree = Zpl;
+
+    fn tree(&self) -> Arc<Zpl> {
+        self.live.clone()
+    }
+
+    /// Computed once for each transaction group.
+    fn space(&self) -> Result<Space> {
+        let pool = self.served.view();
+        let txg = pool.uberblock().txg;
+        let known = *self.space.lock();
+        if let Some((_, space)) = known.filter(|(of, _)| *of == txg) {
+            return Ok(space);
+        }
+        let space = self.compute_space(&pool)?;
+        *self.space.lock() = Some((txg, space));
+        Ok(space)
+    }
+
+    fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        let snapshot = |dataset: &Dataset| Snapshot {
+            name: dataset.name.split_once('@').map_or("", |(_, name)| name).to_owned(),
+            dataset: dataset.id,
+            created_s: dataset.phys.creation_time_s,
+        };
+        Ok(self.listed()?.iter().map(snapshot).collect())
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.served.sync(false)
+    }
+
+    fn wait_resumed(&self) -> Result<()> {
+        self.served.wait_resumed()
+    }
+
+    fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
+        let dataset = self.listed()?.iter().find(|dataset| dataset.id == snapshot.dataset);
+        let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
+        let subject = self.pool.dsl().subject(&dataset.name)?;
+        Ok(Arc::new(Zpl::open(objset(&self.pool, &subject, dataset)?)?.showing(self.visible)))
+    }
+}
+
+/// An object set that is only read.
+fn objset(pool: &Pool, subject: &Subject, dataset: &Dataset) -> Result<Arc<Objset>> {
+    let objset = pool.dsl().objset(dataset, Mode::Plain)?;
+    dsl::write::set_reads(&objset, subject.levels());
+    Ok(objset)
+}
+
+fn number(pool: &Pool, subject: &Subject, property: Property, usable_bytes: u64) -> Result<u64> {
+    let value = pool.dsl().property(subject, property, usable_bytes)?.map(|sourced| sourced.value);
+    Ok(match value {
+        Some(PropertyValue::Number(number)) => number,
+        _ => property.default_number(),
+    })
+}

@@ -1,0 +1,38 @@
+//! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
+//!
+//! - [`host`]: what the answers need of the process; [`change`], [`mount`], [`query`]: the answers; `limits`, `values`:
+//!   what properties say.
+
+mod change;
+mod host;
+mod limits;
+mod mount;
+mod query;
+mod values;
+
+use base::Result;
+use protocol::datasets::{Request, Response};
+
+pub use host::{DatasetChange, Host};
+pub use limits::Limit;
+pub use mount::is_at_or_below_name;
+
+/// Answers a request. Errors: of reading the pool. What only concerns one of the datasets that were
+/// asked for is part of the answer.
+pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
+    match request {
+        Request::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
+        Request::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
+        Request::Holds { snapshots, recursive } => {
+            let (holds, failures) = query::holds(host, snapshots, *recursive)?;
+            Ok(Response::Holds(holds, failures))
+        }
+        Request::Mounts => Ok(Response::Mounts(host.mounts())),
+        Request::Mount(request) => mount::mount(host, request).map(Response::Done),
+        Request::Change { change, history } => {
+            let (out, failures) = change::change(host, change, history.as_deref())?;
+            Ok(Response::Changed { out, failures })
+        }
+        Request::Unmount(request) => mount::unmount(host, request).map(Response::Done),
+    }
+}

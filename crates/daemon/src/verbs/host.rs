@@ -1,0 +1,58 @@
+//! What the answers need of a pool's process: [`Host`], the changes it makes for them, and nothing else.
+//!
+//! The process hands in itself as a [`Host`]: the pool, and the mounts, which it alone can make and
+//! take away. On import it mounts what [`mount_plan`](crate::mount_plan) says.
+
+use std::sync::Arc;
+
+use base::Result;
+use dsl::Property;
+use pool::Pool;
+use protocol::datasets::Mounted;
+
+use super::limits::Limit;
+use crate::mount_plan::{Bounds, PlannedMount};
+
+/// What answers need of a pool process.
+pub trait Host {
+    /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
+    fn pool(&self) -> Arc<Pool>;
+    /// What its import lets the properties of its file systems say.
+    fn bounds(&self) -> &Bounds;
+    /// The folder that all its mountpoints are below, if it was imported with one.
+    fn altroot(&self) -> Option<&str> {
+        self.bounds().altroot.as_deref()
+    }
+    /// What is mounted now; without snapshots.
+    fn mounts(&self) -> Vec<Mounted>;
+    /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
+    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made.
+    fn mount(&self, plan: &PlannedMount) -> Result<()>;
+    /// Gives a mounted file system what a property says in a plan, in place; false if it has to be mounted anew for
+    /// that. What it was told otherwise when it was mounted stays. Errors: `Busy` if it cannot be read-only now.
+    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool>;
+    /// Unmounts a file system.
+    fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
+    /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.
+    fn change(&self, change: &DatasetChange) -> Result<()>;
+    /// Adds a command line to the history of the pool.
+    fn record(&self, line: &str) -> Result<()>;
+}
+
+/// A change of one dataset. Names and values have been checked as far as that is possible without changing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum DatasetChange {
+    /// Makes a file system.
+    Create { name: String, properties: Vec<(String, String)> },
+    /// Destroys a file system or volume that has nothing below it, and is not mounted.
+    Destroy { name: String },
+    /// Sets a property.
+    Set { name: String, property: String, value: String },
+    /// Sets the limit of a user, group or project.
+    SetLimit { name: String, limit: Limit },
+    /// Makes a property inherited; with `received`, as it was received.
+    Inherit { name: String, property: String, received: bool },
+    /// Gives a file system or volume, which is not mounted, another name in the same pool.
+    Rename { from: String, to: String },
+}

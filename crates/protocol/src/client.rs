@@ -1,0 +1,177 @@
+//! Asking the processes of imported pools.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+
+use crate::datasets;
+use crate::rundir::{RunDir, stem};
+use crate::wire::{self, Answer, Hello, Reply, Request};
+
+/// How long a process may take to greet: it does so before anything else.
+const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// A connection to the process of one pool.
+pub struct Connection {
+    stream: UnixStream,
+    hello: Hello,
+}
+
+/// The imported pools.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Their greetings, sorted by name.
+    pub hellos: Vec<Hello>,
+    /// Names of those that do not greet, each with why.
+    pub silent: Vec<(String, Error)>,
+}
+
+/// All imported pools that this user may ask about.
+pub fn survey() -> Result<Survey> {
+    let mut survey = Survey::default();
+    for dir in RunDir::all()? {
+        for stem in dir.sockets()? {
+            match greet(&dir, &stem) {
+                Ok(Some(connection)) => survey.hellos.push(connection.hello),
+                Ok(None) => {}
+                Err(e) => survey.silent.push((stem, e)),
+            }
+        }
+    }
+    survey.hellos.sort_by(|a, b| a.pool.cmp(&b.pool));
+    Ok(survey)
+}
+
+/// The greetings of all imported pools, sorted by name, for whom those that do not greet make no difference.
+pub fn hellos() -> Result<Vec<Hello>> {
+    Ok(survey()?.hellos)
+}
+
+/// Asks the processes of all imported pools at the same time. Those that do not greet are errors, and so is every
+/// answer that takes longer than `time`.
+pub fn each<T: Send>(time: Duration, ask: impl Fn(Connection) -> Result<T> + Sync) -> Result<Vec<Result<T>>> {
+    let mut sockets = Vec::new();
+    for dir in RunDir::all()? {
+        let stems = dir.sockets()?;
+        let dir = Arc::new(dir);
+        sockets.extend(stems.into_iter().map(|stem| (dir.clone(), stem)));
+    }
+    let limited = |connection: Connection| {
+        connection.stream.set_read_timeout(Some(time))?;
+        connection.stream.set_write_timeout(Some(time))?;
+        ask(connection)
+    };
+    let one = |dir: &RunDir, stem: &str| Some(greet_within(time, dir, stem).transpose()?.and_then(limited));
+    let lost = || Some(Err(Error::new(Kind::Io, "a thread that asks has panicked")));
+    let answers = std::thread::scope(|scope| {
+        let threads: Vec<_> = sockets.iter().map(|(dir, stem)| scope.spawn(|| one(dir, stem))).collect();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap_or_else(|_| lost())).collect()
+    });
+    Ok(answers)
+}
+
+/// The folder of all processes; `None` if there are none.
+pub fn folder() -> Result<Option<PathBuf>> {
+    Ok(RunDir::find()?.map(|dir| dir.path().to_owned()))
+}
+
+/// The same, which is made if there is none.
+pub fn made_folder() -> Result<PathBuf> {
+    Ok(RunDir::make()?.path().to_owned())
+}
+
+/// Connects to the process of the pool `name`; `None` if no such pool is imported.
+pub fn connect(name: &str) -> Result<Option<Connection>> {
+    for dir in RunDir::all()? {
+        if let Some(connection) = greet(&dir, &stem(name))? {
+            return Ok(Some(connection));
+        }
+    }
+    Ok(None)
+}
+
+/// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
+pub fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
+    greet_within(HELLO_TIME, dir, stem)
+}
+
+fn greet_within(time: Duration, dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
+    let Some(stream) = dir.connect(stem)? else { return Ok(None) };
+    match Connection::greet(stream, time) {
+        Err(error) if is_reset(&error) => Ok(None),
+        Err(error) if error.kind() == Kind::Io => {
+            Err(Error::new(Kind::Io, format!("the process of pool '{stem}' does not greet")).with_source(error))
+        }
+        greeted => greeted.map(Some),
+    }
+}
+
+/// Whether a process that had not answered yet has ended.
+fn is_reset(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::ConnectionReset)
+}
+
+impl Connection {
+    fn greet(mut stream: UnixStream, time: Duration) -> Result<Connection> {
+        stream.set_read_timeout(Some(time))?;
+        let hello: Option<Hello> = wire::receive(&mut stream, wire::REQUEST_BYTES_MAX)?;
+        // it has no place for one more, or is just ending
+        let hello = hello.ok_or_else(|| Error::new(Kind::Busy, "the pool's process does not answer"))?;
+        if hello.protocol != wire::PROTOCOL {
+            let what = format!(
+                "the pool's process speaks version {} of the protocol, not {}: export the pool with the program \
+                 that imported it",
+                hello.protocol,
+                wire::PROTOCOL
+            );
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        // reading from a pool may take its time
+        stream.set_read_timeout(None)?;
+        Ok(Connection { stream, hello })
+    }
+
+    /// Asks for what is answered at once.
+    pub fn ask(&mut self, request: &Request) -> Result<Reply> {
+        self.ask_in_parts(request, |_| {})
+    }
+
+    /// Asks, and calls `part` with each part of the answer but the last, which is returned.
+    pub fn ask_in_parts(&mut self, request: &Request, mut part: impl FnMut(Reply)) -> Result<Reply> {
+        wire::send(&mut self.stream, request)?;
+        loop {
+            match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
+                Some(Answer::Part(reply)) => part(reply),
+                Some(Answer::Done(reply)) => return Ok(reply),
+                Some(Answer::Failed { errno, why }) => return Err(Error::new(Kind::of_errno(errno), why)),
+                None => return Err(self.gone()),
+            }
+        }
+    }
+
+    /// The process has ended without an answer.
+    fn gone(&self) -> Error {
+        let mut what = "the pool's process is gone".to_owned();
+        if let Ok(Some(dir)) = RunDir::find() {
+            what += &format!("; its last words are in {}", dir.log_of(&self.hello.pool).display());
+        }
+        Error::new(Kind::Missing, what)
+    }
+
+    /// Asks about datasets.
+    pub fn zfs(&mut self, request: &datasets::Request) -> Result<datasets::Response> {
+        match self.ask(&Request::Zfs(request.clone()))? {
+            Reply::Zfs(response) => Ok(response),
+            _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+        }
+    }
+
+    /// Waits until the process has ended.
+    pub fn wait_for_end(mut self) {
+        while let Ok(Some(_)) = wire::receive::<Answer>(&mut self.stream, wire::REPLY_BYTES_MAX) {}
+    }
+}

@@ -1,0 +1,30 @@
+//! What the process of an imported pool and its clients have in common: messages, reports, and how both ends meet.
+//!
+//! ```text
+//!   zpool, zfs ── client ──▶ socket below rundir, wire ──▶ the pool's process
+//!                 startup: how that process is started, and tells how it goes
+//! ```
+//!
+//! - [`wire`]: messages and their framing; [`datasets`]: those about datasets.
+//! - [`pool_report`], [`io_report`], [`log_report`]: what a process tells of its pool, facts and not text;
+//!   [`pool_properties`]: what `zpool list` and `get` show of it.
+//! - [`wish`]: a pool to be made, devices to be added.
+//! - [`pool_names`]: what pools may be called.
+//! - [`kstat`]: counters as files.
+//! - [`rundir`]: where sockets and logs are; [`client`]: asking; [`startup`]: starting a process.
+//! - [`owners`]: users and groups by name; [`words`]: numbers, times and errors for people.
+
+pub mod client;
+pub mod datasets;
+pub mod io_report;
+pub mod kstat;
+pub mod log_report;
+pub mod owners;
+pub mod pool_names;
+pub mod pool_properties;
+pub mod pool_report;
+pub mod rundir;
+pub mod startup;
+pub mod wire;
+pub mod wish;
+pub mod words;

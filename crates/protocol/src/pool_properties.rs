@@ -1,0 +1,341 @@
+//! The table of pool properties: name, column, what it may be set to, and how its value comes about.
+//!
+//! Order, widths and default values are those that the commands of OpenZFS show, since scripts cut
+//! columns by position. Features are properties, too (`feature@NAME`), as are those that users make up
+//! (their name has a colon).
+
+use format::feature;
+
+use crate::pool_report::{PoolReport, StoredValue};
+use crate::words::nicenum::{nicebytes, nicenum};
+
+/// A property of the table.
+pub struct Property {
+    /// Name.
+    pub name: &'static str,
+    /// Heading in `zpool list`; in small letters it is another name of the property.
+    pub column: &'static str,
+    /// What it may be, for the list of properties; empty if it is not in that list.
+    pub values: &'static str,
+    /// Whether nobody can set it.
+    pub is_readonly: bool,
+    form: Form,
+    value: fn(&PoolReport) -> Value,
+}
+
+/// How a value becomes text.
+#[derive(Clone, Copy)]
+enum Form {
+    Text,
+    /// A number as it is.
+    Number,
+    /// Bytes or another large number.
+    Size,
+    /// Bytes; a dash for none.
+    SizeOrDash,
+    Percent,
+    /// Hundredths, shown as `1.00x`.
+    Ratio,
+    Health,
+    Version,
+    Quota,
+    /// One of these words.
+    Index(&'static [&'static str]),
+}
+
+/// A value, and who set it.
+enum Value {
+    Number(u64, Source),
+    Text(String, Source),
+    /// There is none.
+    Nothing(Source),
+}
+
+/// Who set a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody can.
+    None,
+    /// Nobody did.
+    Default,
+    /// Somebody did.
+    Local,
+}
+
+impl Source {
+    /// In the column SOURCE.
+    pub fn word(self) -> &'static str {
+        match self {
+            Source::None => "-",
+            Source::Default => "default",
+            Source::Local => "local",
+        }
+    }
+
+    /// In JSON.
+    pub fn json_name(self) -> &'static str {
+        match self {
+            Source::None => "NONE",
+            Source::Default => "DEFAULT",
+            Source::Local => "LOCAL",
+        }
+    }
+}
+
+const ON_OFF: &[&str] = &["off", "on"];
+
+/// All properties but features, in their order. Those without `values` are shown only when asked for.
+#[rustfmt::skip]
+pub const PROPERTIES: &[Property] = &[
+    prop("name", "NAME", "", Form::Text, |p| Value::Text(p.name.clone(), Source::None)).fixed(),
+    prop("size", "SIZE", "<size>", Form::Size, |p| number(p.space.size_bytes)).fixed(),
+    prop("capacity", "CAP", "<percent>", Form::Percent, |p| number(capacity(p))).fixed(),
+    prop("altroot", "ALTROOT", "<path>", Form::Text, |p| text(p.altroot.as_deref())),
+    prop("health", "HEALTH", "<state>", Form::Health, |p| Value::Text(p.word().to_owned(), Source::None)).fixed(),
+    prop("guid", "GUID", "<guid>", Form::Number, |p| number(p.guid)).fixed(),
+    prop("version", "VERSION", "<version>", Form::Version, |p| default_or_local(p.version, VERSION)),
+    prop("bootfs", "BOOTFS", "<filesystem>", Form::Text, |p| text(p.bootfs.as_deref())),
+    prop("delegation", "DELEGATION", "on | off", Form::Index(ON_OFF), |p| stored(p, "delegation", 1)),
+    prop("autoreplace", "REPLACE", "on | off", Form::Index(ON_OFF), |p| stored(p, "autoreplace", 0)),
+    prop("cachefile", "CACHEFILE", "<file> | none", Form::Text, |p| text(p.cachefile.as_deref())),
+    prop("failmode", "FAILMODE", "wait | continue | panic", Form::Index(&["wait", "continue", "panic"]), |p| stored(p, "failmode", 0)),
+    prop("listsnapshots", "LISTSNAPS", "on | off", Form::Index(ON_OFF), |p| stored(p, "listsnapshots", 0)),
+    prop("autoexpand", "EXPAND", "on | off", Form::Index(ON_OFF), |p| stored(p, "autoexpand", 0)),
+    prop("dedupratio", "DEDUP", "<1.00x or higher if deduped>", Form::Ratio, |p| number(p.dedup_ratio_percent)).fixed(),
+    prop("free", "FREE", "<size>", Form::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))).fixed(),
+    prop("allocated", "ALLOC", "<size>", Form::Size, |p| number(p.space.allocated_bytes)).fixed(),
+    prop("readonly", "RDONLY", "on | off", Form::Index(ON_OFF), |p| number(u64::from(!p.is_writable))),
+    prop("ashift", "ASHIFT", "<ashift, 9-16, or 0=default>", Form::Size, |p| stored(p, "ashift", 0)),
+    prop("comment", "COMMENT", "<comment-string>", Form::Text, |p| text(p.comment.as_deref())),
+    prop("expandsize", "EXPANDSZ", "<size>", Form::SizeOrDash, |p| number(p.space.expandable_bytes)).fixed(),
+    prop("freeing", "FREEING", "<size>", Form::Size, |p| number(p.freeing_bytes)).fixed(),
+    prop("fragmentation", "FRAG", "<percent>", Form::Percent, |p| match p.space.fragmentation {
+        Some(percent) => number(percent),
+        None => Value::Nothing(Source::None),
+    }).fixed(),
+    prop("leaked", "LEAKED", "<size>", Form::Size, |p| number(p.leaked_bytes)).fixed(),
+    prop("maxblocksize", "MAXBLOCKSIZE", "", Form::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })).fixed(),
+    prop("maxdnodesize", "MAXDNODESIZE", "", Form::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })).fixed(),
+    prop("multihost", "MULTIHOST", "on | off", Form::Index(ON_OFF), |p| stored(p, "multihost", 0)),
+    prop("checkpoint", "CKPOINT", "<size>", Form::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
+    prop("load_guid", "LOAD_GUID", "<load_guid>", Form::Number, |p| number(p.load_guid)).fixed(),
+    prop("autotrim", "AUTOTRIM", "on | off", Form::Index(ON_OFF), |p| stored(p, "autotrim", 0)),
+    prop("compatibility", "COMPATIBILITY", "<file[,file...]> | off | legacy", Form::Text, |p| match &p.compatibility {
+        Some(sets) => Value::Text(sets.clone(), Source::Local),
+        None => Value::Text("off".to_owned(), Source::Default),
+    }),
+    prop("bcloneused", "BCLONE_USED", "<size>", Form::Size, |p| number(p.clone_used_bytes)).fixed(),
+    prop("bclonesaved", "BCLONE_SAVED", "<size>", Form::Size, |p| number(p.clone_saved_bytes)).fixed(),
+    prop("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", Form::Ratio, |p| number(p.clone_ratio_percent)).fixed(),
+    prop("dedup_table_size", "DDTSIZE", "<size>", Form::Size, |p| number(p.dedup_table_bytes)).fixed(),
+    prop("dedup_table_quota", "DDTQUOTA", "<size>", Form::Quota, |p| stored(p, "dedup_table_quota", u64::MAX)),
+    prop("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", Form::Number, |p| number(p.last_scrubbed_txg)).fixed(),
+];
+
+/// The version of pools with feature flags.
+pub const VERSION: u64 = 5000;
+
+const fn prop(
+    name: &'static str,
+    column: &'static str,
+    values: &'static str,
+    form: Form,
+    value: fn(&PoolReport) -> Value,
+) -> Property {
+    Property { name, column, values, is_readonly: false, form, value }
+}
+
+fn number(number: u64) -> Value {
+    Value::Number(number, Source::None)
+}
+
+fn text(text: Option<&str>) -> Value {
+    text.map_or(Value::Nothing(Source::Default), |text| Value::Text(text.to_owned(), Source::Local))
+}
+
+fn default_or_local(number: u64, default: u64) -> Value {
+    Value::Number(number, if number == default { Source::Default } else { Source::Local })
+}
+
+fn stored(pool: &PoolReport, name: &str, default: u64) -> Value {
+    let number = pool.stored.iter().find_map(|(n, value)| match value {
+        StoredValue::Number(number) if n == name => Some(*number),
+        _ => None,
+    });
+    default_or_local(number.unwrap_or(default), default)
+}
+
+fn capacity(pool: &PoolReport) -> u64 {
+    (u128::from(pool.space.allocated_bytes) * 100).checked_div(u128::from(pool.space.size_bytes)).unwrap_or(0) as u64
+}
+
+fn has_feature(pool: &PoolReport, guid: &str) -> bool {
+    pool.features.iter().any(|(listed, _)| listed == guid)
+}
+
+impl Property {
+    /// One that nobody can set.
+    const fn fixed(self) -> Property {
+        Property { is_readonly: true, ..self }
+    }
+
+    /// The property of that name, or with that heading in small letters.
+    pub fn find(name: &str) -> Option<&'static Property> {
+        PROPERTIES.iter().find(|p| p.name == name || p.column.to_ascii_lowercase() == name)
+    }
+
+    /// Its value as text: exact if `literal`, otherwise for people; and who set it.
+    pub fn text(&self, pool: &PoolReport, literal: bool) -> (String, Source) {
+        match (self.value)(pool) {
+            Value::Text(text, source) => (text, source),
+            Value::Nothing(source) => ("-".to_owned(), source),
+            Value::Number(number, source) => (self.form.text(number, literal), source),
+        }
+    }
+
+    /// The words that it may be; `None` if it is no choice of words.
+    pub fn words(&self) -> Option<&'static [&'static str]> {
+        match self.form {
+            Form::Index(words) => Some(words),
+            _ => None,
+        }
+    }
+
+    /// Whether columns of it are aligned at the right.
+    pub fn is_right_aligned(&self) -> bool {
+        !matches!(self.form, Form::Text | Form::Index(_))
+    }
+
+    /// Width that its column has at least.
+    pub fn width(&self) -> usize {
+        let least = match self.form {
+            Form::Text => 0,
+            Form::Index(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
+            Form::Health => 8,
+            _ => 5,
+        };
+        self.column.len().max(least)
+    }
+
+    /// Whether longer values than the usual make its column wider.
+    pub fn is_flexible(&self) -> bool {
+        matches!(self.form, Form::Text | Form::Index(_)) || matches!(self.name, "guid" | "load_guid")
+    }
+}
+
+impl Form {
+    fn text(self, number: u64, literal: bool) -> String {
+        match self {
+            Form::Index(words) => {
+                usize::try_from(number).ok().and_then(|i| words.get(i)).map_or("-".to_owned(), |w| (*w).to_owned())
+            }
+            Form::Quota if number == u64::MAX => "auto".to_owned(),
+            Form::Quota if number == 0 && !literal => "none".to_owned(),
+            Form::SizeOrDash if number == 0 => "-".to_owned(),
+            Form::Version if number >= VERSION => "-".to_owned(),
+            Form::Ratio => format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" }),
+            Form::Percent if !literal => format!("{number}%"),
+            Form::SizeOrDash if !literal => nicebytes(number),
+            Form::Size | Form::Quota if !literal => nicenum(number),
+            _ => number.to_string(),
+        }
+    }
+}
+
+/// State of the feature of that name; `None` if there is no such feature.
+pub fn feature_text(pool: &PoolReport, name: &str) -> Option<&'static str> {
+    let known = feature::FEATURES.iter().find(|feature| feature.name == name)?;
+    Some(match pool.features.iter().find(|(guid, _)| guid == known.guid) {
+        None => "disabled",
+        Some((_, false)) => "enabled",
+        Some((_, true)) => "active",
+    })
+}
+
+/// State of a feature that this program does not know; `None` if the pool does not list it.
+pub fn unsupported_text(pool: &PoolReport, guid: &str) -> Option<&'static str> {
+    let (_, is_active) = pool.features.iter().find(|(listed, _)| listed == guid)?;
+    Some(if *is_active { "readonly" } else { "inactive" })
+}
+
+/// Guids of the features of a pool that this program does not know.
+pub fn unknown_features(pool: &PoolReport) -> impl Iterator<Item = &str> {
+    pool.features.iter().map(|(guid, _)| guid.as_str()).filter(|guid| feature::find(guid).is_none())
+}
+
+/// The value of a property that a user made up.
+pub fn user_text<'a>(pool: &'a PoolReport, name: &str) -> Option<&'a str> {
+    pool.stored.iter().find_map(|(n, value)| match value {
+        StoredValue::Text(text) if n == name => Some(text.as_str()),
+        _ => None,
+    })
+}
+
+/// Whether a name is one that a user may make up: small letters, digits and some signs, with a colon.
+pub fn is_user_name(name: &str) -> bool {
+    name.contains(':')
+        && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' | b'+'))
+}
+
+/// The list of properties below a usage message.
+pub fn help() -> String {
+    let mut rows: Vec<&Property> = PROPERTIES.iter().filter(|p| !p.values.is_empty()).collect();
+    rows.sort_by_key(|p| (!p.is_readonly, p.name));
+    let mut help = "\nthe following properties are supported:\n\n\tPROPERTY             EDIT   VALUES\n\n".to_owned();
+    for row in rows {
+        let edit = if row.is_readonly { "  NO " } else { " YES " };
+        help += &format!("\t{:<19}  {edit}  {}\n", row.name, row.values);
+    }
+    help += &format!("\t{:<19}   YES   disabled | enabled | active\n", "feature@...");
+    help += "\nThe feature@ properties must be appended with a feature name.\nSee zpool-features(7).\n";
+    help
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> PoolReport {
+        let mut report = PoolReport { name: "tank".into(), version: 5000, ..PoolReport::default() };
+        report.space.size_bytes = 48 << 20;
+        report.space.allocated_bytes = 1 << 20;
+        report.space.fragmentation = Some(3);
+        report.dedup_ratio_percent = 266;
+        report.stored = vec![("ashift".into(), StoredValue::Number(12)), ("autotrim".into(), StoredValue::Number(0))];
+        report
+    }
+
+    #[test]
+    fn texts() {
+        let pool = report();
+        let check = |name: &str, literal: &str, nice: &str, source| {
+            let property = Property::find(name).unwrap();
+            assert_eq!(property.text(&pool, true), (literal.to_owned(), source), "{name}");
+            assert_eq!(property.text(&pool, false), (nice.to_owned(), source), "{name}");
+        };
+        check("size", "50331648", "48M", Source::None);
+        check("cap", "2", "2%", Source::None);
+        check("frag", "3", "3%", Source::None);
+        check("dedupratio", "2.66", "2.66x", Source::None);
+        check("version", "-", "-", Source::Default);
+        check("ashift", "12", "12", Source::Local);
+        check("autotrim", "off", "off", Source::Default);
+        check("dedup_table_quota", "auto", "auto", Source::Default);
+        check("expandsize", "-", "-", Source::None);
+        check("altroot", "-", "-", Source::Default);
+        check("compatibility", "off", "off", Source::Default);
+        check("health", "UNAVAIL", "UNAVAIL", Source::None);
+    }
+
+    #[test]
+    fn the_table_hangs_together() {
+        for (i, property) in PROPERTIES.iter().enumerate() {
+            assert_eq!(PROPERTIES.iter().position(|p| p.name == property.name), Some(i));
+            assert!(property.width() >= property.column.len());
+        }
+        assert!(Property::find("alloc").is_some() && Property::find("ALLOC").is_none());
+        assert!(is_user_name("com.me:x") && !is_user_name("com.me") && !is_user_name("Com:x"));
+        assert!(help().contains("\tallocated              NO   <size>\n"));
+        assert!(help().contains("\tautotrim              YES   on | off\n"));
+    }
+}

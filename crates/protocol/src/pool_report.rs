@@ -1,0 +1,425 @@
+//! What a pool process tells of its pool: the one structure that `zpool list`, `status` and `get` print
+//! from, each in its own way.
+//!
+//! It holds facts, not text: sizes in bytes, times in seconds since 1970, states as types. The process
+//! makes it; it travels over the socket; the commands word it. For a pool
+//! that could be imported the command makes it itself, from labels.
+
+use serde::{Deserialize, Serialize};
+
+/// A pool, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PoolReport {
+    /// Name under which it is imported.
+    pub name: String,
+    /// Guid of the pool.
+    pub guid: u64,
+    /// A number that is another one each time the pool is opened.
+    pub load_guid: u64,
+    /// Whether it is open for writing.
+    #[serde(default)]
+    pub is_writable: bool,
+    /// Whether nothing is written to it at present, and what becomes of those who want to.
+    #[serde(default)]
+    pub suspended: Option<Suspended>,
+    /// Pool version.
+    pub version: u64,
+    /// Txg that it was opened at.
+    pub txg: u64,
+    /// Hint about an old incompatibility that it has; 0 if it has none.
+    pub errata: u64,
+    /// Where its mountpoints are, if not below `/`.
+    pub altroot: Option<String>,
+    /// The property `cachefile`, if it was given.
+    #[serde(default)]
+    pub cachefile: Option<String>,
+    /// The vdevs.
+    pub root: VdevReport,
+    /// Hot spares.
+    pub spares: Vec<VdevReport>,
+    /// Cache devices.
+    pub caches: Vec<VdevReport>,
+    /// Space of the classes that data goes to.
+    pub space: SpaceReport,
+    /// Number of blocks in the error log.
+    pub error_count: u64,
+    /// The last scrub or resilver.
+    pub scan: Option<ScanReport>,
+    /// The last scrub of known errors.
+    pub error_scrub: Option<ErrorScrubReport>,
+    /// The last removal of a vdev.
+    pub removal: Option<RemovalReport>,
+    /// The checkpoint.
+    pub checkpoint: Option<CheckpointReport>,
+    /// Guids of all features that the pool lists, and whether each is in use.
+    pub features: Vec<(String, bool)>,
+    /// Features in use that this program does not know, each with its description; they forbid writing.
+    pub unwritable: Vec<(String, String)>,
+    /// Properties that are stored in the pool.
+    pub stored: Vec<(String, StoredValue)>,
+    /// Comment in the configuration.
+    pub comment: Option<String>,
+    /// Names of the feature sets that it keeps to.
+    pub compatibility: Option<String>,
+    /// Name of the dataset to boot from.
+    pub bootfs: Option<String>,
+    /// Referenced bytes for each 100 bytes in the dedup tables.
+    pub dedup_ratio_percent: u64,
+    /// Bytes that the dedup tables take up.
+    pub dedup_table_bytes: u64,
+    /// Bytes of cloned blocks.
+    pub clone_used_bytes: u64,
+    /// Bytes that cloning saves.
+    pub clone_saved_bytes: u64,
+    /// Referenced bytes for each 100 bytes of cloned blocks.
+    pub clone_ratio_percent: u64,
+    /// Bytes still to be freed.
+    pub freeing_bytes: u64,
+    /// Bytes that cannot be freed.
+    pub leaked_bytes: u64,
+    /// Txg up to which the last scrub went.
+    pub last_scrubbed_txg: u64,
+}
+
+/// How a pool is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Suspended {
+    /// Whoever wants to change something waits.
+    Wait,
+    /// It is an I/O error.
+    Continue,
+    /// Another host may have it: everybody waits.
+    Multihost,
+}
+
+/// Space of a pool, in bytes: of its data, special and dedup devices together.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct SpaceReport {
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    pub expandable_bytes: u64,
+    pub checkpoint_bytes: u64,
+    pub fragmentation: Option<u64>,
+}
+
+/// The value of a stored property.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum StoredValue {
+    Number(u64),
+    Text(String),
+}
+
+/// A vdev and all below it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct VdevReport {
+    /// Its type as in a configuration: `root`, `disk`, `mirror`, `raidz`...
+    pub kind: String,
+    /// Position among its parent's children.
+    pub id: u64,
+    /// Unique id.
+    pub guid: u64,
+    /// State.
+    pub state: State,
+    /// Reason for the state.
+    pub aux: Aux,
+    /// Path of a leaf.
+    pub path: Option<String>,
+    /// Path by bus and slot.
+    pub phys_path: Option<String>,
+    /// Id from the driver.
+    pub devid: Option<String>,
+    /// Whether the whole disk was given to the pool.
+    pub is_whole_disk: bool,
+    /// Whether it was gone when the pool was last open.
+    pub is_not_present: bool,
+    /// Parity level of a raidz or draid.
+    pub nparity: u64,
+    /// Data columns and distributed spares of a draid.
+    pub draid: Option<(u64, u64)>,
+    /// Whether it holds the intent log only.
+    pub is_log: bool,
+    /// What else it was set aside for: `special` or `dedup`.
+    pub bias: Option<String>,
+    /// Whether its removal is under way.
+    pub is_removing: bool,
+    /// Whether it lacks what was written while it was away.
+    #[serde(default)]
+    pub awaits_resilver: bool,
+    /// Reads that failed, writes that failed, blocks that were wrong.
+    pub errors: [u64; 3],
+    /// Space of a top-level vdev, or of the root.
+    pub space: Option<TopSpaceReport>,
+    /// Bytes of a leaf's device.
+    pub device_bytes: u64,
+    /// Least bytes that a leaf in its place must have.
+    pub min_bytes: u64,
+    /// State of writing to all of a leaf once: state, time, bytes done.
+    pub initialize: Option<(Activity, u64, u64)>,
+    /// State of telling a leaf what is free: state, time, bytes done.
+    pub trim: Option<(Activity, u64, u64)>,
+    /// The last sequential resilver of a top-level vdev.
+    pub rebuild: Option<RebuildReport>,
+    /// Vdevs below, in order.
+    pub children: Vec<VdevReport>,
+}
+
+/// Space of a vdev, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct TopSpaceReport {
+    pub size_bytes: u64,
+    pub allocated_bytes: u64,
+    pub deflated_bytes: u64,
+    pub expandable_bytes: u64,
+    pub checkpoint_bytes: u64,
+    pub fragmentation: Option<u64>,
+}
+
+/// State of a vdev.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // as in zpoolconcepts(7)
+pub enum State {
+    Closed,
+    Offline,
+    Removed,
+    #[default]
+    CantOpen,
+    Faulted,
+    Degraded,
+    Healthy,
+}
+
+/// Why a vdev is in its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the words are in `Aux::words`
+pub enum Aux {
+    #[default]
+    None,
+    OpenFailed,
+    CorruptData,
+    NoReplicas,
+    BadGuidSum,
+    TooSmall,
+    BadLabel,
+    VersionNewer,
+    UnsupFeat,
+    Active,
+    Spared,
+    ErrExceeded,
+    BadLog,
+    External,
+    SplitPool,
+    ChildrenOffline,
+}
+
+/// State of something that goes through a whole device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Activity {
+    Active,
+    Canceled,
+    Suspended,
+    Complete,
+}
+
+/// How far something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum Progress {
+    Running,
+    Finished,
+    Canceled,
+}
+
+/// A scrub or resilver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ScanReport {
+    pub is_resilver: bool,
+    pub progress: Progress,
+    pub is_paused: bool,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_examine_bytes: u64,
+    pub examined_bytes: u64,
+    pub skipped_bytes: u64,
+    pub processed_bytes: u64,
+    pub errors: u64,
+    /// When the pool was opened: from then on nothing of it is done on a pool that is read-only.
+    pub pass_start_s: u64,
+}
+
+/// A scrub of known errors.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ErrorScrubReport {
+    pub progress: Progress,
+    pub is_paused: bool,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_examine_blocks: u64,
+    pub examined_blocks: u64,
+}
+
+/// The removal of a vdev.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct RemovalReport {
+    pub progress: Progress,
+    pub vdev: u64,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_copy_bytes: u64,
+    pub copied_bytes: u64,
+    pub mapping_bytes: u64,
+}
+
+/// A checkpoint; without a time it is being discarded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct CheckpointReport {
+    pub created_s: Option<u64>,
+    pub bytes: u64,
+}
+
+/// A sequential resilver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct RebuildReport {
+    pub progress: Progress,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub time_ms: u64,
+    pub scanned_bytes: u64,
+    pub issued_bytes: u64,
+    pub rebuilt_bytes: u64,
+    pub estimate_bytes: u64,
+    pub errors: u64,
+}
+
+/// The dedup tables in sums.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DedupReport {
+    /// Number of entries.
+    pub entries: u64,
+    /// Bytes on the devices.
+    pub disk_bytes: u64,
+    /// Bytes in RAM.
+    pub core_bytes: u64,
+    /// Sums by the binary logarithm of the references: blocks, lsize, psize, dsize, and the same of
+    /// all references.
+    pub histogram: Vec<[u64; 8]>,
+    /// Sum of all buckets.
+    pub total: [u64; 8],
+}
+
+impl PoolReport {
+    /// The word for the whole pool.
+    pub fn word(&self) -> &'static str {
+        if self.suspended.is_some() { "SUSPENDED" } else { self.root.word() }
+    }
+}
+
+impl State {
+    /// The word in the STATE column.
+    pub fn word(self, aux: Aux) -> &'static str {
+        match (self, aux) {
+            (State::Closed | State::Offline, _) => "OFFLINE",
+            (State::Removed, _) => "REMOVED",
+            (State::CantOpen, Aux::CorruptData | Aux::BadLog) => "FAULTED",
+            (State::CantOpen, Aux::SplitPool) => "SPLIT",
+            (State::CantOpen, _) => "UNAVAIL",
+            (State::Faulted, _) => "FAULTED",
+            (State::Degraded, _) => "DEGRADED",
+            (State::Healthy, _) => "ONLINE",
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn json_name(self) -> &'static str {
+        match self {
+            State::Closed => "CLOSED",
+            State::Offline => "OFFLINE",
+            State::Removed => "REMOVED",
+            State::CantOpen => "CANT_OPEN",
+            State::Faulted => "FAULTED",
+            State::Degraded => "DEGRADED",
+            State::Healthy => "ONLINE",
+        }
+    }
+}
+
+impl Aux {
+    /// What is said behind the state; empty if there is nothing to say.
+    pub fn words(self) -> &'static str {
+        match self {
+            Aux::None => "",
+            Aux::OpenFailed => "cannot open",
+            Aux::CorruptData | Aux::TooSmall => "corrupted data",
+            Aux::NoReplicas => "insufficient replicas",
+            Aux::BadGuidSum => "missing device",
+            Aux::BadLabel => "invalid label",
+            Aux::VersionNewer => "newer version",
+            Aux::UnsupFeat => "unsupported feature(s)",
+            Aux::Active | Aux::Spared => "currently in use",
+            Aux::ErrExceeded => "too many errors",
+            Aux::BadLog => "bad intent log",
+            Aux::External => "external device fault",
+            Aux::SplitPool => "split into new pool",
+            Aux::ChildrenOffline => "all children offline",
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn json_name(self) -> &'static str {
+        match self {
+            Aux::None => "NONE",
+            Aux::OpenFailed => "OPEN_FAILED",
+            Aux::CorruptData => "CORRUPT_DATA",
+            Aux::NoReplicas => "NO_REPLICAS",
+            Aux::BadGuidSum => "BAD_GUID_SUM",
+            Aux::TooSmall => "TOO_SMALL",
+            Aux::BadLabel => "BAD_LABEL",
+            Aux::VersionNewer => "VERSION_NEWER",
+            Aux::UnsupFeat => "UNSUP_FEAT",
+            Aux::Active => "ACTIVE",
+            Aux::Spared => "SPARED",
+            Aux::ErrExceeded => "ERR_EXCEEDED",
+            Aux::BadLog => "BAD_LOG",
+            Aux::External => "EXTERNAL",
+            Aux::SplitPool => "SPLIT_POOL",
+            Aux::ChildrenOffline => "CHILDREN_OFFLINE",
+        }
+    }
+}
+
+impl VdevReport {
+    /// The vdev and all below it, each before those below it.
+    pub fn all(&self) -> Vec<&VdevReport> {
+        let mut all = vec![self];
+        self.children.iter().for_each(|child| all.extend(child.all()));
+        all
+    }
+
+    /// The word in the STATE column.
+    pub fn word(&self) -> &'static str {
+        self.state.word(self.aux)
+    }
+
+    /// Whether it stands for the place of a removed log device.
+    pub fn is_hole(&self) -> bool {
+        self.kind == "hole"
+    }
+
+    /// Whether it is a device that was removed.
+    pub fn is_indirect(&self) -> bool {
+        self.kind == "indirect"
+    }
+
+    /// Whether it is listed among the data devices, and not under a heading of its own.
+    pub fn is_normal(&self) -> bool {
+        !self.is_log && self.bias.is_none() && !self.is_hole()
+    }
+}

@@ -1,0 +1,277 @@
+//! What goes over a pool process's socket.
+//!
+//! ```text
+//!   process: | hello |                  | part | part | ... | done or failed |
+//!   client:            | request |                                             | request | ...
+//!
+//!   each:    | length u32, little-endian | JSON |
+//! ```
+//!
+//! A message longer than its bound, or one that makes no sense, ends the connection. Both ends are
+//! usually one program; the hello tells if they are not of one version.
+
+use std::io::{Read, Write};
+
+use base::{Error, Kind, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::datasets;
+use crate::io_report::IoReport;
+use crate::log_report::LogReport;
+use crate::pool_report::{DedupReport, PoolReport, State};
+use crate::wish::{WishedDevices, WishedLeaf};
+
+/// Version of all this.
+pub const PROTOCOL: u32 = 7;
+/// Longest request, in bytes.
+pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
+/// Longest answer, in bytes: all properties of very many datasets.
+pub const REPLY_BYTES_MAX: u32 = 1 << 30;
+
+/// How a process greets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Must be [`PROTOCOL`].
+    pub protocol: u32,
+    /// Name of the pool.
+    pub pool: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Guids of its spares and cache devices.
+    pub aux: Vec<u64>,
+    /// Id of the process.
+    pub pid: u32,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// For everything that `zpool list`, `status` and `get` show.
+    Report,
+    /// For what `zpool iostat` shows.
+    Io,
+    /// For what `cenote zilstat` shows.
+    Logs,
+    /// For the names of damaged files.
+    Damaged,
+    /// For the dedup tables.
+    Dedup,
+    /// For the history, in parts.
+    History,
+    /// To unmount everything and end.
+    Export {
+        /// Also what is in use.
+        force: bool,
+    },
+    /// To unmount everything, mark the pool as destroyed, and end.
+    Destroy {
+        /// Also what is in use.
+        force: bool,
+        /// A line for the history.
+        history: String,
+    },
+    /// To clear error counts, and to go on if the pool is suspended.
+    Clear {
+        /// Guid of the vdev; all if there is none.
+        vdev: Option<u64>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To use a device again.
+    Online {
+        /// Its guid.
+        vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// Not to use a device any more.
+    Offline {
+        /// Its guid.
+        vdev: u64,
+        /// As if it were broken.
+        fault: bool,
+        /// Until the pool is imported.
+        temporary: bool,
+        /// A line for the history.
+        history: String,
+    },
+    /// To add devices.
+    Add {
+        /// Which.
+        devices: WishedDevices,
+        /// A line for the history.
+        history: String,
+    },
+    /// Whether a device could be taken off.
+    MayRemove {
+        /// Its guid.
+        vdev: u64,
+    },
+    /// To take off a log device, spare or cache device.
+    Remove {
+        /// Its guid.
+        vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// To make a device a side of a mirror.
+    Attach {
+        /// Guid of another side.
+        vdev: u64,
+        /// The device.
+        new: WishedLeaf,
+        /// Binary logarithm of the sector size; `None`: what the device says.
+        ashift: Option<u32>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To take a device off a mirror.
+    Detach {
+        /// Its guid.
+        vdev: u64,
+        /// A line for the history.
+        history: String,
+    },
+    /// To bring all changes to disk.
+    Sync {
+        /// Write the labels of all devices even if nothing has changed.
+        force: bool,
+    },
+    /// To set a property of the pool, whose value has been checked.
+    Set {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// A line for the history.
+        history: String,
+    },
+    /// To enable features of the pool, and all that they need.
+    Enable {
+        /// Their names.
+        features: Vec<String>,
+        /// A line for the history.
+        history: String,
+    },
+    /// To give the pool another guid.
+    Reguid {
+        /// Which; or one that nobody has.
+        guid: Option<u64>,
+        /// A line for the history.
+        history: String,
+    },
+    /// About datasets.
+    Zfs(datasets::Request),
+}
+
+impl Request {
+    /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
+    pub fn is_for_everybody(&self) -> bool {
+        use datasets::Request as Zfs;
+        match self {
+            Request::Report | Request::Io | Request::Logs | Request::Dedup => true,
+            Request::Zfs(request) => matches!(request, Zfs::Datasets(_) | Zfs::Holds { .. } | Zfs::Mounts),
+            _ => false,
+        }
+    }
+}
+
+/// What is answered, in the order of the requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(missing_docs)] // see `Request`
+pub enum Reply {
+    Report(Box<PoolReport>),
+    Io(IoReport),
+    Logs(LogReport),
+    Damaged(Vec<String>),
+    Dedup(DedupReport),
+    /// Some records, each a packed list in hexadecimal digits.
+    History(Vec<String>),
+    Exported,
+    /// State of a device.
+    Onlined(State),
+    Done,
+    Zfs(datasets::Response),
+}
+
+/// A message of the process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// More follows.
+    Part(Reply),
+    /// The last one.
+    Done(Reply),
+    /// What was asked could not be done.
+    Failed {
+        /// Errno.
+        errno: i32,
+        /// Why.
+        why: String,
+    },
+}
+
+/// Sends a message.
+pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> Result<()> {
+    let json = serde_json::to_vec(message).map_err(|e| Error::corrupt(format!("message cannot be sent: {e}")))?;
+    let len = u32::try_from(json.len()).map_err(|_| Error::new(Kind::TooBig, "message is too long"))?;
+    let mut bytes = len.to_le_bytes().to_vec();
+    bytes.extend(json);
+    Ok(to.write_all(&bytes)?)
+}
+
+/// Receives a message of at most `bytes_max`; `None` if the other side is done.
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read, bytes_max: u32) -> Result<Option<T>> {
+    let mut head = [0; 4];
+    let mut got = 0;
+    while got < head.len() {
+        match from.read(&mut head[got..]) {
+            Ok(0) if got == 0 => return Ok(None),
+            Ok(0) => return Err(Error::corrupt("message ends early")),
+            Ok(n) => got += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let len = u32::from_le_bytes(head);
+    if len > bytes_max {
+        return Err(Error::new(Kind::TooBig, format!("message of {len} bytes, where {bytes_max} are the most")));
+    }
+    // grows with what really comes, whatever the length says
+    let mut json = Vec::new();
+    from.take(len.into()).read_to_end(&mut json)?;
+    if json.len() != len as usize {
+        return Err(Error::corrupt("message ends early"));
+    }
+    serde_json::from_slice(&json).map(Some).map_err(|e| Error::corrupt(format!("message makes no sense: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_through() {
+        let mut bytes = Vec::new();
+        send(&mut bytes, &Request::Export { force: true }).unwrap();
+        send(&mut bytes, &Answer::Failed { errno: 16, why: "busy".into() }).unwrap();
+        let mut rest = bytes.as_slice();
+        let request: Option<Request> = receive(&mut rest, REQUEST_BYTES_MAX).unwrap();
+        assert_eq!(request, Some(Request::Export { force: true }));
+        let answer: Option<Answer> = receive(&mut rest, REPLY_BYTES_MAX).unwrap();
+        assert_eq!(answer, Some(Answer::Failed { errno: 16, why: "busy".into() }));
+        assert_eq!(receive::<Request>(&mut rest, 10).unwrap(), None);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        let check = |bytes: &[u8]| receive::<Request>(&mut &*bytes, 1000).unwrap_err().kind();
+        assert_eq!(check(&[1, 0]), Kind::Corrupt);
+        assert_eq!(check(&[2, 0, 0, 0, b'{']), Kind::Corrupt);
+        assert_eq!(check(&[2, 0, 0, 0, b'{', b'}']), Kind::Corrupt);
+        assert_eq!(check(&[0xff; 4]), Kind::TooBig);
+        let mut deep = 900u32.to_le_bytes().to_vec();
+        deep.extend([b'['; 900]);
+        assert_eq!(check(&deep), Kind::Corrupt);
+    }
+}

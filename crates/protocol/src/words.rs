@@ -1,0 +1,10 @@
+//! How numbers, times and errors are worded for people.
+
+pub mod nicenum;
+pub mod time;
+
+/// A system error in the system's words, without its number.
+pub fn of_system(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

@@ -1,0 +1,66 @@
+//! Points in time as text, in the zone of the machine (environment variable `TZ`), or UTC.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IS_UTC: AtomicBool = AtomicBool::new(false);
+
+/// From now on, times are those of UTC: for tests that compare texts.
+pub fn use_utc() {
+    IS_UTC.store(true, Ordering::Relaxed);
+}
+
+/// As ctime(3), without the newline: `Sat Nov 21 21:11:29 2026`.
+pub fn ctime(seconds: u64) -> String {
+    local(seconds, c"%a %b %e %H:%M:%S %Y")
+}
+
+/// By a format of strftime(3); empty for a time that has no date.
+pub fn local(seconds: u64, format: &CStr) -> String {
+    let Ok(time) = libc::time_t::try_from(seconds) else { return String::new() };
+    let Some(tm) = parts(time) else { return String::new() };
+    let mut text = [0u8; 128];
+    // SAFETY: the buffer has the length given, the format is a C string, and `tm` was filled above.
+    let len = unsafe { libc::strftime(text.as_mut_ptr().cast(), text.len(), format.as_ptr(), &tm) };
+    String::from_utf8_lossy(&text[..len]).into_owned()
+}
+
+fn parts(time: libc::time_t) -> Option<libc::tm> {
+    let convert = if IS_UTC.load(Ordering::Relaxed) { libc::gmtime_r } else { libc::localtime_r };
+    // SAFETY: all-zero bytes are a valid tm (its pointer may be null).
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both point to live values; neither function keeps a reference to them.
+    let converted = unsafe { convert(&time, &mut tm) };
+    (!converted.is_null()).then_some(tm)
+}
+
+/// The seconds between two reports, from a command line.
+pub fn interval(text: &str) -> Result<f64, String> {
+    let parsed = text.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
+    parsed.ok_or_else(|| "not a number of seconds".to_owned())
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Days, hours, minutes and seconds as `zpool status` writes them: `00:01:02`, or `2 days 03:04:05`.
+pub fn span(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
+    if days > 0 { format!("{days} days {clock}") } else { clock }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        use_utc();
+        assert_eq!(ctime(1_000_000_000), "Sun Sep  9 01:46:40 2001");
+        assert_eq!(local(u64::MAX, c"%Y"), "");
+        assert_eq!((span(62), span(2 * 86_400 + 3 * 3600 + 245)), ("00:01:02".into(), "2 days 03:04:05".into()));
+    }
+}
