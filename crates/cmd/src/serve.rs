@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::output;
-use crate::zpool::Stop;
+use crate::zpool::command::Stop;
 use crate::zpool::import::ImportArgs;
 
 const USAGE: &str = "\

@@ -20,7 +20,8 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::time;
 
 use crate::output;
-use crate::zpool::{Stop, pools};
+use crate::zpool::command::Stop;
+use crate::zpool::pools;
 
 /// How long a rate is measured.
 const SLICE: Duration = Duration::from_secs(1);

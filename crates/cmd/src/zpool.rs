@@ -11,6 +11,7 @@
 //! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
 //! What this version cannot do has no command.
 
+pub mod command;
 pub mod create;
 mod export;
 mod get;
@@ -38,48 +39,10 @@ mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use base::{Shown, ShownLines};
+use base::ShownLines;
 
-use crate::getopt::Opt;
 use crate::output;
-
-/// Whether all went well; a command that says no has complained already.
-type Done = Result<bool, Stop>;
-
-/// Why a command ends early.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// The command line makes no sense; the text goes before the usage message.
-    Usage(String),
-    /// Something went wrong: the whole line.
-    Failed(String),
-}
-
-impl Stop {
-    fn usage(text: impl Into<String>) -> Stop {
-        Stop::Usage(text.into())
-    }
-
-    /// A flag that the command does not know, or whose value is missing.
-    fn bad_option(opt: &Opt) -> Stop {
-        Stop::Usage(match opt {
-            Opt::Missing(name) => format!("missing argument for '{name}' option"),
-            Opt::Unknown(name) => format!("invalid option '{name}'"),
-            Opt::Flag(c) | Opt::Value(c, _) => format!("invalid option '{c}'"),
-        })
-    }
-}
-
-/// Text from a label or a pool as it may go to a terminal.
-fn one_line(text: &str) -> String {
-    Shown(text).to_string()
-}
-
-/// A system error in the system's words, without its number.
-fn io_words(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
+use command::{Done, Stop};
 
 struct Command {
     name: &'static str,
@@ -87,12 +50,6 @@ struct Command {
     run: fn(&[OsString]) -> Done,
     /// Whether its usage message lists the properties.
     lists_properties: bool,
-}
-
-/// The line of a command in a pool's history.
-fn history_line(command: &str, args: &[OsString]) -> String {
-    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
-    format!("zpool {command}{}", args.collect::<String>())
 }
 
 /// The commands in groups, as the usage message shows them.

@@ -8,7 +8,9 @@ use dsl::Property;
 use dsl::property::is_user_property;
 use protocol::datasets::{Change, CreateChange, DestroyChange, Failure, RenameChange, Request, Response, Types};
 
-use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
+use super::client;
+use super::client::Pools;
+use super::command::{Command, Outcome, Stopped, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 

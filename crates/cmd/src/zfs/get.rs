@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use base::Shown;
 use protocol::datasets::{Cell, Row, Select, Source, Types};
 
+use super::client::Pools;
 use super::columns::Column;
+use super::command::{Command, JSON, Outcome, Stopped, parse};
+use super::json;
 use super::json::{Dataset, Style};
 use super::list::Reach;
 use super::shared::{Fetched, Flags, columns_of, fetch};
-use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 

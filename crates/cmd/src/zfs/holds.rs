@@ -6,7 +6,9 @@ use base::Shown;
 use protocol::datasets::{Request, Response, Types};
 use protocol::words::time;
 
-use super::{Command, Outcome, Pools, Stopped, client, lines, parse};
+use super::client;
+use super::client::Pools;
+use super::command::{Command, Outcome, Stopped, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
@@ -16,7 +18,7 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let (recursive, scripted, literal) = (has('r'), has('H'), has('p'));
     if parsed.operands.is_empty() {
-        return Err(Outcome { err: super::usage::text(command), code: crate::output::USAGE, ..Outcome::default() });
+        return Err(Outcome { err: super::command::usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
     let imported = pools.names()?;
     let (mut snapshots, mut failures) = (Vec::new(), Vec::new());

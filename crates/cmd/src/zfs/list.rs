@@ -6,11 +6,13 @@ use base::Shown;
 use dsl::Property;
 use protocol::datasets::{Row, Select, Types};
 
+use super::client::Pools;
 use super::columns::{self, Column, Columns};
+use super::command::{Command, JSON, Outcome, Stopped, parse};
+use super::json;
 use super::json::{Dataset, Style};
 use super::shared::{Fetched, Flags, columns_of, fetch};
 use super::sort::SortKey;
-use super::{Command, JSON, Outcome, Pools, Stopped, json, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 

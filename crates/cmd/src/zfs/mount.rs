@@ -4,7 +4,9 @@ use std::ffi::OsString;
 
 use protocol::datasets::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
 
-use super::{Command, JSON, Outcome, Pools, Stopped, client, json, lines, parse};
+use super::client::Pools;
+use super::command::{Command, JSON, Outcome, Stopped, lines, parse};
+use super::{client, json};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 

@@ -3,9 +3,11 @@
 
 use protocol::datasets::{Row, Select, Types};
 
+use super::client;
+use super::client::Pools;
 use super::columns::{self, Column, Columns};
+use super::command::{Command, JSON_INT, Outcome, Stopped, lines, parse_depth, parse_types};
 use super::sort::{SortKey, sort};
-use super::{Command, JSON_INT, Outcome, Pools, Stopped, client, lines, parse_depth, parse_types};
 use crate::getopt::Opt;
 
 /// The flags of both.

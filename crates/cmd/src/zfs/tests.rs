@@ -15,7 +15,8 @@ use protocol::datasets::{Mounted, Request, Response};
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
-use super::{Outcome, execute};
+use super::command::Outcome;
+use super::execute;
 
 /// Properties that OpenZFS 2.1 did not have.
 const LATER: [&str; 11] = [

@@ -1,10 +1,8 @@
 //! The table of commands, and usage texts.
 
-use std::fmt::Write;
-
-use dsl::Property;
-
-use super::{Command, Outcome, change, get, holds, list, mount, userspace};
+use super::client::Pools;
+use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
+use super::{change, get, holds, list, mount, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -79,24 +77,6 @@ const MOUNT: &str = "\tmount [-j]\n\
                      \tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n";
 const UNMOUNT: &str = "\tunmount [-fu] <-a | filesystem|mountpoint>\n";
 
-/// Properties that are families: name, whether they can be set, values.
-const FAMILIES: [(&str, bool, &str); 14] = [
-    ("userused@...", false, "<size>"),
-    ("groupused@...", false, "<size>"),
-    ("projectused@...", false, "<size>"),
-    ("userobjused@...", false, "<size>"),
-    ("groupobjused@...", false, "<size>"),
-    ("projectobjused@...", false, "<size>"),
-    ("userquota@...", true, "<size> | none"),
-    ("groupquota@...", true, "<size> | none"),
-    ("projectquota@...", true, "<size> | none"),
-    ("userobjquota@...", true, "<size> | none"),
-    ("groupobjquota@...", true, "<size> | none"),
-    ("projectobjquota@...", true, "<size> | none"),
-    ("written@<snap>", false, "<size>"),
-    ("written#<bookmark>", false, "<size>"),
-];
-
 /// Somebody asked how to use `zfs`.
 pub(super) fn requested() -> Outcome {
     Outcome { out: all_commands(), ..Outcome::default() }
@@ -105,7 +85,7 @@ pub(super) fn requested() -> Outcome {
 /// `zfs help [COMMAND]`.
 pub(super) fn help(args: &[std::ffi::OsString]) -> Outcome {
     let named = args.first().and_then(|name| COMMANDS.iter().find(|command| command.name == *name));
-    named.map_or_else(requested, |command| Outcome { out: text(command), ..Outcome::default() })
+    named.map_or_else(requested, |command| Outcome { out: usage(command), ..Outcome::default() })
 }
 
 /// The command line of `zfs` makes no sense: why, and what there is.
@@ -113,62 +93,15 @@ pub(super) fn of_all(why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", all_commands()), code: USAGE, ..Outcome::default() }
 }
 
-/// How to use one command.
-pub(super) fn text(command: &Command) -> String {
-    let mut text = format!("usage:\n{}", command.usage);
-    if command.shows_properties {
-        text.push_str(&properties());
-    } else {
-        text.push_str(HINT);
-    }
-    text
-}
-
-const HINT: &str = "\nFor the property list, run: zfs get\n";
-
 fn all_commands() -> String {
     let mut text = "usage: zfs command args ...\nwhere 'command' is one of the following:\n\n".to_owned();
     text.extend(COMMANDS.iter().map(|command| command.usage));
     text + "\nEach dataset is of the form: pool/[dataset/]*dataset[@name]\n" + HINT
 }
 
-fn properties() -> String {
-    let mut text = "\nThe following properties are supported:\n".to_owned();
-    let mut line = |name: &str, edit: bool, inherit: bool, values: &str| {
-        let (edit, inherit) = (if edit { "YES" } else { " NO" }, if inherit { "  YES" } else { "   NO" });
-        writeln!(text, "\t{name:<15} {edit}    {inherit}   {values}").expect("writing to a string does not fail");
-    };
-    let mut shown: Vec<Property> = Property::all().filter(|property| property.is_shown()).collect();
-    let is_plainly_read_only = |property: &Property| property.info().setting == dsl::property::Setting::ReadOnly;
-    shown.sort_by_key(|property| (!is_plainly_read_only(property), property.name()));
-    for property in shown {
-        let values = property.info().values.unwrap_or("-");
-        line(property.name(), !property.is_read_only(), property.is_inherited(), values);
-    }
-    for (name, edit, values) in FAMILIES {
-        line(name, edit, false, values);
-    }
-    text.insert_str(
-        text.find(":\n").map_or(0, |at| at + 2),
-        &format!("\n\t{:<14} EDIT  INHERIT   VALUES\n\n", "PROPERTY"),
-    );
-    text + "\nSizes are specified in bytes with standard units such as K, M, G, etc.\n\
-            \nUser-defined properties can be specified by using a name containing a colon (:).\n\
-            \nThe {user|group|project}[obj]{used|quota}@ properties must be appended with\n\
-            a user|group|project specifier of one of these forms:\n    \
-            POSIX name      (eg: \"matt\")\n    \
-            POSIX id        (eg: \"126829\")\n    \
-            SMB name@domain (eg: \"matt@sun\")\n    \
-            SMB SID         (eg: \"S-1-234-567-89\")\n"
-}
-
 /// `zfs version`.
-fn json_version(
-    _: &dyn super::Pools,
-    command: &Command,
-    args: &[std::ffi::OsString],
-) -> Result<Outcome, super::Stopped> {
-    let parsed = super::parse(command, args, "j", &super::JSON[..1])?;
+fn json_version(_: &dyn Pools, command: &Command, args: &[std::ffi::OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, "j", &JSON[..1])?;
     if !parsed.operands.is_empty() {
         return Err(Outcome::misused(command, "too many arguments"));
     }

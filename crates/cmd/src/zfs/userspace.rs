@@ -8,7 +8,9 @@ use protocol::datasets::{Owner, Request, Response, Types, Usage};
 use protocol::owners;
 use protocol::words::nicenum::{nicebytes, nicenum};
 
-use super::{Command, Outcome, Pools, Stopped, client, parse};
+use super::client;
+use super::client::Pools;
+use super::command::{Command, Outcome, Stopped, parse};
 use crate::getopt::Opt;
 
 /// A column: name, header.
@@ -69,7 +71,7 @@ struct Options {
 /// Runs the command.
 pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
     if args.is_empty() {
-        return Err(Outcome { err: super::usage::text(command), code: crate::output::USAGE, ..Outcome::default() });
+        return Err(Outcome { err: super::command::usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
     let options = options(command, args)?;
     let imported = pools.names()?;

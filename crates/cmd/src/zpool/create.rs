@@ -30,7 +30,8 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::of_system;
 use protocol::{client, startup};
 
-use super::{Done, Stop, history_line, pools};
+use super::command::{Done, Stop, history_line};
+use super::pools;
 use args::CreateArgs;
 use in_use::Complaint;
 

@@ -7,7 +7,8 @@ use protocol::client;
 use protocol::pool_report::PoolReport;
 use protocol::wire::{Reply, Request};
 
-use super::{Done, Stop, pools};
+use super::command::{Done, Stop};
+use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.

@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use protocol::pool_report::PoolReport;
 use serde_json::{Map, Value};
 
+use super::command::{Done, Stop, one_line};
+use super::json;
 use super::list::Column;
 use super::pools::{self, Timestamp};
-use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
 
 /// A field of the output.

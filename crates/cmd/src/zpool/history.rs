@@ -7,8 +7,9 @@ use format::nvlist::NvList;
 use protocol::client;
 use protocol::wire::{Reply, Request};
 
+use super::command::{Done, Stop};
 use super::history_text::{Detail, record_text};
-use super::{Done, Stop, pools};
+use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.

@@ -18,7 +18,8 @@ use daemon::{hostid, leftovers};
 use pool::{Candidate, PoolState};
 use protocol::startup;
 
-use super::{Done, Stop, pools};
+use super::command::{Done, Stop};
+use super::pools;
 
 pub use args::ImportArgs;
 

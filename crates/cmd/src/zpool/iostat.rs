@@ -13,9 +13,9 @@ use std::io::IsTerminal;
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::pool_report::{PoolReport, VdevReport};
 
+use super::command::{Done, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
-use super::{Done, Stop};
 use crate::getopt::{self, Opt};
 use table::{Group, Table};
 

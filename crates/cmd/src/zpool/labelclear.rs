@@ -5,10 +5,12 @@ use std::fs::File;
 
 use device::{FileDevice, OpenMode};
 use protocol::wire::Hello;
+use protocol::words::of_system;
 
+use super::command::{Done, Stop};
 use super::create::{MemberState, Membership, label_of};
 use super::names::DEVICE_FOLDERS;
-use super::{Done, Stop, io_words, pools};
+use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.
@@ -36,14 +38,14 @@ fn find(word: &str) -> Result<String, String> {
     let open = |path: &str| File::options().read(true).write(true).open(path);
     match open(word) {
         Ok(_) => return Ok(word.to_owned()),
-        Err(e) if word.starts_with('/') => return Err(format!("failed to open {word}: {}", io_words(&e))),
+        Err(e) if word.starts_with('/') => return Err(format!("failed to open {word}: {}", of_system(&e))),
         Err(_) => {}
     }
     let mut paths = DEVICE_FOLDERS.iter().map(|folder| format!("{folder}{word}"));
     let Some(path) = paths.find(|path| std::path::Path::new(path).exists()) else {
         return Err(format!("failed to find device {word}, try specifying absolute path instead"));
     };
-    open(&path).map_err(|e| format!("failed to open {path}: {}", io_words(&e)))?;
+    open(&path).map_err(|e| format!("failed to open {path}: {}", of_system(&e)))?;
     Ok(path)
 }
 

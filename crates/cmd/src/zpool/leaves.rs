@@ -7,9 +7,9 @@ use protocol::client;
 use protocol::pool_report::{PoolReport, State, VdevReport};
 use protocol::wire::{Reply, Request};
 
+use super::command::{Done, Stop, history_line};
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
-use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
 
 pub(super) const NO_SUCH_DEVICE: &str = "no such device in pool";

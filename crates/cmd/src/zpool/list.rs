@@ -7,9 +7,10 @@ use protocol::pool_report::*;
 use protocol::words::nicenum::nicenum;
 use serde_json::{Map, Value};
 
+use super::command::{Done, Stop, one_line};
+use super::json;
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
-use super::{Done, Stop, json, one_line};
 use crate::getopt::{self, Long, Opt};
 
 const DEFAULT_COLUMNS: &str =

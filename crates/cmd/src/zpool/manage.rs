@@ -8,7 +8,8 @@ use daemon::pool_props::{self, When};
 use protocol::wire::{Reply, Request};
 use protocol::{client, pool_names};
 
-use super::{Done, Stop, history_line, pools};
+use super::command::{Done, Stop, history_line};
+use super::pools;
 use crate::getopt::{self, Opt};
 
 /// `zpool destroy`.

@@ -6,7 +6,7 @@ use protocol::pool_report::{DedupReport, PoolReport};
 use protocol::words::time;
 use protocol::{pool_names, wire};
 
-use super::{Done, Stop};
+use super::command::{Done, Stop};
 
 /// The pools that are imported.
 pub fn imported() -> Result<Vec<wire::Hello>, Stop> {

@@ -8,10 +8,11 @@ use protocol::pool_report::*;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use protocol::words::time;
 
+use super::command::{Done, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::reason::{self, Reason};
-use super::{Done, Stop, scan_text, status_json};
+use super::{scan_text, status_json};
 use crate::getopt::{self, Long, Opt};
 
 /// What is to be shown.

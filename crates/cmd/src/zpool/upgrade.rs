@@ -7,8 +7,8 @@ use protocol::pool_properties::VERSION;
 use protocol::pool_report::PoolReport;
 use protocol::wire::Request;
 
+use super::command::{Done, Stop, history_line};
 use super::pools::{self, OpenPool};
-use super::{Done, Stop, history_line};
 use crate::getopt::{self, Opt};
 
 const HEAD: &str = "This system supports ZFS pool feature flags.\n\n";

@@ -13,12 +13,13 @@ use protocol::wire::Request;
 use protocol::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
 use protocol::words::nicenum::nicebytes;
 
+use super::command::{Done, Stop, history_line};
 use super::create::in_use;
 use super::create::spec::Spec;
 use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
-use super::{Done, Stop, history_line, pools};
+use super::pools;
 use crate::getopt::{self, Opt};
 
 /// `zpool add`.

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 
 use serde_json::json;
 
+use super::command::{Done, Stop};
+use super::json;
 use super::pools::Timestamp;
-use super::{Done, Stop, json};
 use crate::getopt::{self, Long, Opt};
 
 /// The program's version; there is no kernel module that could have another.

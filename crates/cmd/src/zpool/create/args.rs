@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use protocol::pool_properties::Property;
 
-use super::super::Stop;
+use super::super::command::Stop;
 use crate::getopt::{self, Opt};
 
 /// What the command line says.

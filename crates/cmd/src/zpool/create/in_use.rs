@@ -11,7 +11,7 @@ use format::nvlist::NvList;
 use pool::FoundDevice;
 use protocol::wire::Hello;
 
-use super::super::one_line;
+use super::super::command::one_line;
 use super::spec::Spec;
 
 /// What a label says of the pool that its device belongs to.

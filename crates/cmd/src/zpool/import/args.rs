@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use daemon::import::ImportOptions;
 use protocol::pool_properties::Property;
 
-use super::super::Stop;
+use super::super::command::Stop;
 use crate::getopt::{self, Long, Opt};
 
 /// What the command line says.

@@ -8,8 +8,8 @@ use pool::{Candidate, OpenOptions, Pool, PoolState, Rewind};
 use protocol::pool_report::*;
 use vdev::{Spec, Tree};
 
+use super::super::command::one_line;
 use super::super::names::NameStyle;
-use super::super::one_line;
 use super::super::reason::{self, Importing, Reason};
 use super::super::status::article;
 

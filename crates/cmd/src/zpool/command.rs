@@ -1,0 +1,46 @@
+//! What all commands of `zpool` have in common: how they end, and what they tell of themselves.
+
+use std::ffi::OsString;
+
+use base::Shown;
+
+use crate::getopt::Opt;
+
+/// Whether all went well; a command that says no has complained already.
+pub type Done = Result<bool, Stop>;
+
+/// Why a command ends early.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The command line makes no sense; the text goes before the usage message.
+    Usage(String),
+    /// Something went wrong: the whole line.
+    Failed(String),
+}
+
+impl Stop {
+    /// The command line makes no sense.
+    pub fn usage(text: impl Into<String>) -> Stop {
+        Stop::Usage(text.into())
+    }
+
+    /// A flag that the command does not know, or whose value is missing.
+    pub fn bad_option(opt: &Opt) -> Stop {
+        Stop::Usage(match opt {
+            Opt::Missing(name) => format!("missing argument for '{name}' option"),
+            Opt::Unknown(name) => format!("invalid option '{name}'"),
+            Opt::Flag(c) | Opt::Value(c, _) => format!("invalid option '{c}'"),
+        })
+    }
+}
+
+/// Text from a label or a pool as it may go to a terminal.
+pub fn one_line(text: &str) -> String {
+    Shown(text).to_string()
+}
+
+/// The line of a command in a pool's history.
+pub fn history_line(command: &str, args: &[OsString]) -> String {
+    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
+    format!("zpool {command}{}", args.collect::<String>())
+}
