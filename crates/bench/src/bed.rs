@@ -12,7 +12,8 @@ use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use pool::{
-    Candidate, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Scan, Shape,
+    Candidate, Discovery, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState,
+    Shape,
 };
 use rustix::fs::{Advice, fadvise};
 use vdev::spec::Bias;
@@ -145,7 +146,7 @@ impl Bed {
 
     fn candidate(&self, mode: OpenMode) -> Result<Candidate> {
         let devices = FoundDevice::examine(name(&self.path)?, open_device(&self.path, mode)?)?;
-        Candidate::pick(&Candidate::all(&Scan { devices, failed: Vec::new() }), POOL)
+        Candidate::pick(&Candidate::all(&Discovery { devices, failed: Vec::new() }), POOL)
     }
 }
 

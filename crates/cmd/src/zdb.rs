@@ -98,8 +98,8 @@ fn open(args: &Args, target: &str) -> Result<Arc<Pool>> {
     let env = Env::real();
     let name = pool_part(target);
     let search = if args.search.is_empty() { known_places(name) } else { args.search.clone() };
-    let scan = pool::scan(&env, &search)?;
-    let candidate = Candidate::pick(&Candidate::all(&scan), name).map_err(|e| match e.kind() {
+    let found = pool::discover(&env, &search)?;
+    let candidate = Candidate::pick(&Candidate::all(&found), name).map_err(|e| match e.kind() {
         Kind::NotFound => Error::new(Kind::NotFound, format!("can't open '{target}': No such file or directory")),
         _ => e,
     })?;

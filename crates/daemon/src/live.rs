@@ -20,7 +20,7 @@ use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
-use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, Off, OpenOptions, Pool, PoolState};
+use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState};
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
 use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
@@ -157,7 +157,7 @@ impl ServedPool {
     }
 
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
-    pub fn take_off(&self, vdev: u64, how: Off, temporary: bool) -> Result<()> {
+    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool) -> Result<()> {
         self.live()?.take_off(vdev, how, temporary)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use base::{Env, Error, Kind, Mutex, Result};
 use dsl::Property;
 use fuse::{Helper, Unmount};
-use pool::{Off, Pool, PoolState};
+use pool::{OfflineReason, Pool, PoolState};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -146,7 +146,7 @@ impl Served {
                 Ok(Reply::Onlined(report::state(health.state)))
             }
             Request::Offline { vdev, fault, temporary, history } => {
-                let how = if *fault { Off::Faulted } else { Off::Offline };
+                let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
             }
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),

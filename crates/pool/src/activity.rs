@@ -16,7 +16,7 @@ use base::{Env, Error, Kind, Result};
 use format::uberblock::{SEQ_MAX, Uberblock};
 use vdev::{Spec, label};
 
-use crate::scan::uberblocks_of;
+use crate::discover::uberblocks_of;
 use crate::{Candidate, FoundDevice, PoolState};
 
 /// How often a pool is claimed.

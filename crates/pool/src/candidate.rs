@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use base::{Error, Kind, Result};
 use format::nvlist::{NvList, Value};
 
-use crate::{FoundDevice, LabelKind, Scan};
+use crate::{Discovery, FoundDevice, LabelKind};
 
 /// More top-level vdevs than any pool has; a label that claims more is damaged.
 const TOPS_MAX: u64 = 16_384;
@@ -66,12 +66,12 @@ impl PoolState {
 }
 
 impl Candidate {
-    /// The pools that the devices of a scan make up, by name and guid. Devices whose labels make no
+    /// The pools that the devices found make up, by name and guid. Devices whose labels make no
     /// sense are passed over.
-    pub fn all(scan: &Scan) -> Vec<Candidate> {
+    pub fn all(discovery: &Discovery) -> Vec<Candidate> {
         let mut by_guid: BTreeMap<u64, Vec<FoundDevice>> = BTreeMap::new();
         let mut aux_devices = Vec::new();
-        for found in &scan.devices {
+        for found in &discovery.devices {
             match (found.kind(), found.pool_guid()) {
                 // txg 0: the label was written, and then the pool was not made, or the device not added
                 (LabelKind::Member, Some(guid)) if found.txg() != 0 => {

@@ -12,6 +12,7 @@ mod activity;
 mod candidate;
 pub mod check;
 mod dedup;
+mod discover;
 mod errlog;
 mod features;
 mod history;
@@ -19,7 +20,7 @@ mod import;
 mod live;
 mod mos;
 mod props;
-mod scan;
+
 mod slabs;
 mod space;
 mod status;
@@ -28,16 +29,16 @@ mod usable;
 
 pub use candidate::{Candidate, PoolState};
 pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
+pub use discover::{Discovery, FoundDevice, LabelKind, discover};
 pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, Off, Open, Shape, SyncContext,
-    WRITABLE_FEATURES,
+    DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, Shape,
+    SyncContext, WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
-pub use scan::{FoundDevice, LabelKind, Scan, scan};
 pub use space::Space;
 pub use status::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status};
 pub use tops::{TopSpace, class_fragmentation};

@@ -54,7 +54,7 @@ use datasets::KnownRoom;
 use dedup::DedupFrees;
 pub use import::WRITABLE_FEATURES;
 use leaves::Watch;
-pub use leaves::{Off, Open};
+pub use leaves::{DeviceOpener, OfflineReason};
 pub use logs::{LogMoment, LogTotals};
 use missed::Missed;
 use multihost::Multihost;

@@ -8,7 +8,7 @@ use base::{Env, Error, Kind, Result};
 use device::Device;
 use dmu::{Mode, Objset};
 use format::objset::ObjsetType;
-use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
 use sha2::{Digest, Sha256};
 use zpl::{FileKind, Zpl};
 
@@ -25,8 +25,8 @@ pub struct Survey {
 /// Opens the one pool on these devices as it stands in their labels.
 pub fn open(devices: &[Arc<dyn Device>], env: &Env) -> Result<Pool> {
     let found = devices.iter().filter_map(|device| FoundDevice::examine(device.path(), device.clone()).ok());
-    let scan = Scan { devices: found.flatten().collect(), failed: Vec::new() };
-    let candidates = Candidate::all(&scan);
+    let found = Discovery { devices: found.flatten().collect(), failed: Vec::new() };
+    let candidates = Candidate::all(&found);
     let candidate = candidates.first().ok_or_else(|| Error::corrupt("no pool on these devices"))?;
     Pool::open(env, candidate, &OpenOptions { cache_bytes: Some(64 << 20), ..OpenOptions::default() })
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
-use pool::{Candidate, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Scan, Shape};
+use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Shape};
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
 
@@ -161,8 +161,8 @@ pub struct Workload {
 /// The pool on these devices, as their labels tell.
 pub fn candidate(devices: &[Arc<dyn Device>]) -> Result<Candidate> {
     let found = devices.iter().filter_map(|device| FoundDevice::examine(device.path(), device.clone()).ok());
-    let scan = Scan { devices: found.flatten().collect(), failed: Vec::new() };
-    Candidate::all(&scan).into_iter().next().ok_or_else(|| Error::corrupt("no pool on these devices"))
+    let found = Discovery { devices: found.flatten().collect(), failed: Vec::new() };
+    Candidate::all(&found).into_iter().next().ok_or_else(|| Error::corrupt("no pool on these devices"))
 }
 
 /// How tests open pools.

@@ -106,8 +106,8 @@ fn devices(args: &DeviceArgs, opener: &mut Opener) -> Result<Vec<Labelled>> {
         Some(name) => Some(opener.candidate(name)?.guid),
         None => None,
     };
-    let scan = opener.scan()?;
-    let mut all: Vec<Labelled> = scan.devices.iter().map(Labelled::of_found).collect();
+    let discovery = opener.discover()?;
+    let mut all: Vec<Labelled> = discovery.devices.iter().map(Labelled::of_found).collect();
     for path in args.pool.search.iter().filter(|path| !path.is_dir()) {
         let path = path.display().to_string();
         let is_found = |found: &Labelled| found.path == path || found.path.starts_with(&format!("{path}:"));
@@ -115,7 +115,7 @@ fn devices(args: &DeviceArgs, opener: &mut Opener) -> Result<Vec<Labelled>> {
             all.push(Labelled::of(&path, &FileDevice::open(&path, OpenMode::ReadOnlyCached)?, None));
         }
     }
-    for (path, e) in &scan.failed {
+    for (path, e) in &discovery.failed {
         complain("inspect", format_args!("{path}: {e}"));
     }
     all.retain(|device| wanted.is_none() || device.pool_guid == wanted);

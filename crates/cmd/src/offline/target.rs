@@ -13,7 +13,7 @@ use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
 use format::objset::ObjsetType;
-use pool::{Candidate, OpenOptions, Pool, Rewind, Scan};
+use pool::{Candidate, Discovery, OpenOptions, Pool, Rewind};
 use zpl::Zpl;
 
 /// Arguments of every command that opens pools.
@@ -41,7 +41,7 @@ pub struct Target {
 pub struct Opener {
     env: Env,
     args: PoolArgs,
-    scan: Option<Scan>,
+    discovery: Option<Discovery>,
     pools: HashMap<String, Arc<Pool>>,
 }
 
@@ -108,22 +108,22 @@ impl Target {
 impl Opener {
     /// Nothing is looked for until a pool is needed.
     pub fn new(args: &PoolArgs) -> Opener {
-        Opener { env: Env::real(), args: args.clone(), scan: None, pools: HashMap::new() }
+        Opener { env: Env::real(), args: args.clone(), discovery: None, pools: HashMap::new() }
     }
 
     /// The devices found.
-    pub fn scan(&mut self) -> Result<&Scan> {
-        if self.scan.is_none() {
+    pub fn discover(&mut self) -> Result<&Discovery> {
+        if self.discovery.is_none() {
             let dev = [PathBuf::from("/dev")];
             let search = if self.args.search.is_empty() { &dev[..] } else { &self.args.search };
-            self.scan = Some(pool::scan(&self.env, search)?);
+            self.discovery = Some(pool::discover(&self.env, search)?);
         }
-        Ok(self.scan.as_ref().expect("set just above"))
+        Ok(self.discovery.as_ref().expect("set just above"))
     }
 
     /// The pool of that name or guid as far as its labels tell.
     pub fn candidate(&mut self, name: &str) -> Result<Candidate> {
-        let candidates = Candidate::all(self.scan()?);
+        let candidates = Candidate::all(self.discover()?);
         Candidate::pick(&candidates, name).map_err(|e| match e.kind() {
             Kind::NotFound => Error::new(Kind::NotFound, format!("no pool '{name}' was found")),
             Kind::Invalid => Error::new(Kind::Invalid, format!("there are several pools '{name}'; their guids differ")),

@@ -10,7 +10,7 @@ use daemon::mount_plan::{Bounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Host, answer};
 use dsl::Property;
 use fuse::NO_MOUNTPOINT;
-use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
 use protocol::datasets::{Mounted, Request, Response};
 use testkit::corpus::{self, Case};
 
@@ -52,12 +52,12 @@ struct Local {
 
 impl Local {
     fn open(case: &Case) -> Local {
-        let mut scan = Scan::default();
+        let mut found = Discovery::default();
         for device in corpus::as_devices(&case.load()) {
             let path = device.path().to_owned();
-            scan.devices.extend(FoundDevice::examine(&path, device).expect("labels can be read"));
+            found.devices.extend(FoundDevice::examine(&path, device).expect("labels can be read"));
         }
-        let candidates = Candidate::all(&scan);
+        let candidates = Candidate::all(&found);
         let candidate = Candidate::pick(&candidates, &case.pool).expect("the pool is there");
         let env = Env::fixed(0);
         let pool =

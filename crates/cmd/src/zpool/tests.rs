@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base::Env;
 use daemon::mount_plan::Bounds;
 use daemon::report::{self, Session};
-use pool::{Candidate, FoundDevice, OpenOptions, Pool, Scan};
+use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
 use protocol::pool_report::PoolReport;
 use testkit::corpus::{self, Case};
 
@@ -31,7 +31,7 @@ const LATER: [&str; 6] =
 const LAST_FEATURE: &str = "feature@draid";
 
 fn candidate(case: &Case) -> Candidate {
-    let mut scan = Scan::default();
+    let mut discovery = Discovery::default();
     // the devices as they were called on the machine that described them
     let status = case.text("info/zpool-status").unwrap_or_default();
     let first = status.split_whitespace().find(|word| word.starts_with('/') && word.contains("/vda"));
@@ -40,9 +40,11 @@ fn candidate(case: &Case) -> Candidate {
         let name = device.path().trim_end_matches(".img");
         let path = format!("{folder}/{name}{}", if rest == ".img" { rest } else { "" });
         let found = FoundDevice::examine(&path, device).expect("labels can be read");
-        scan.devices.extend(found.into_iter().map(|found| FoundDevice { path: found.path.replace(':', ""), ..found }));
+        discovery
+            .devices
+            .extend(found.into_iter().map(|found| FoundDevice { path: found.path.replace(':', ""), ..found }));
     }
-    Candidate::pick(&Candidate::all(&scan), &case.pool).expect("the pool is there")
+    Candidate::pick(&Candidate::all(&discovery), &case.pool).expect("the pool is there")
 }
 
 fn open(case: &Case) -> (Pool, PoolReport) {

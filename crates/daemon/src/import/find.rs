@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Env, Kind};
 use format::nvlist::NvList;
-use pool::{Candidate, scan};
+use pool::{Candidate, discover};
 use protocol::client;
 use protocol::words::of_system;
 
@@ -26,16 +26,16 @@ pub fn find(env: &Env, args: &ImportOptions) -> Result<Vec<Candidate>, String> {
         Some(cached) => cached.paths.clone(),
         None => places(args)?,
     };
-    let scan = scan(env, &paths).map_err(failed)?;
+    let found = discover(env, &paths).map_err(failed)?;
     let imported = client::hellos().map_err(failed)?;
     let is_free = |candidate: &Candidate| {
         let is_listed = cached.as_ref().is_none_or(|cached| cached.guids.contains(&candidate.guid));
         is_listed && !imported.iter().any(|hello| hello.guid == candidate.guid)
     };
-    let mut candidates = Candidate::all(&scan);
+    let mut candidates = Candidate::all(&found);
     candidates.retain(is_free);
     let is_forbidden = |(_, e): &(String, base::Error)| e.kind() == Kind::Permission;
-    if candidates.is_empty() && !nix::unistd::geteuid().is_root() && scan.failed.iter().any(is_forbidden) {
+    if candidates.is_empty() && !nix::unistd::geteuid().is_root() && found.failed.iter().any(is_forbidden) {
         eprintln!("no pools found: some devices require root privileges");
     }
     Ok(candidates)

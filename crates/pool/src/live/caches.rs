@@ -16,7 +16,7 @@ use format::nvlist::{NvList, Value};
 use vdev::{Aux as Why, Health, State};
 
 use super::aux_devices::Aux;
-use super::{LivePool, Off, Open};
+use super::{DeviceOpener, LivePool, OfflineReason};
 use crate::FoundDevice;
 
 /// In the configuration of one that is not to be used.
@@ -24,7 +24,7 @@ const OFFLINE: &str = "offline";
 
 impl LivePool {
     /// Uses the cache devices that are there; `open` opens what is at a path.
-    pub fn open_caches(&self, open: Open<'_>) {
+    pub fn open_caches(&self, open: DeviceOpener<'_>) {
         for config in self.view().caches() {
             if config.opt_u64(OFFLINE) == Some(1) {
                 continue;
@@ -54,7 +54,7 @@ impl LivePool {
 
     /// The device, or the partition in it, that has the label of a cache device: where it was found, or where the
     /// list says it is.
-    fn find_cache(&self, config: &NvList, open: Open<'_>) -> Result<Arc<dyn Device>> {
+    fn find_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Arc<dyn Device>> {
         let guid = config.u64("guid")?;
         let view = self.view();
         let found = view.candidate().aux_devices.iter().find(|found| found.guid() == Some(guid));
@@ -79,7 +79,7 @@ impl LivePool {
     }
 
     /// Uses a cache device again. Its state is then returned. Errors: those of writing.
-    pub(super) fn online_cache(&self, config: &NvList, open: Open<'_>) -> Result<Health> {
+    pub(super) fn online_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Health> {
         let guid = config.u64("guid")?;
         if config.opt_u64(OFFLINE) == Some(1) {
             self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(0))))?;
@@ -97,9 +97,9 @@ impl LivePool {
     }
 
     /// Does not use a cache device any more. Errors: those of writing.
-    pub(super) fn take_cache_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
+    pub(super) fn take_cache_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
         self.cache.l2arc().remove(guid);
-        if how == Off::Offline && !temporary {
+        if how == OfflineReason::Offline && !temporary {
             self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(1))))?;
         }
         Ok(())

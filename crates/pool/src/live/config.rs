@@ -7,7 +7,7 @@ use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
 use vdev::{Tree, Vdev};
 
-use super::Off;
+use super::OfflineReason;
 
 /// What the configuration says besides the vdevs.
 #[derive(Clone, Debug)]
@@ -36,16 +36,16 @@ pub(super) struct Config {
     /// By guid of a leaf: object of what it has missed, where there was none when the pool was opened.
     pub(super) missed_maps: HashMap<u64, u64>,
     /// By guid of a leaf: how it is taken off, until it is online again.
-    pub(super) off: HashMap<u64, Off>,
+    pub(super) off: HashMap<u64, OfflineReason>,
     /// The labels are to be written.
     pub(super) is_dirty: bool,
 }
 
 /// The leaves that are taken off, as the configuration that the tree was made of says.
-pub(super) fn taken_off(tree: &Tree) -> HashMap<u64, Off> {
+pub(super) fn taken_off(tree: &Tree) -> HashMap<u64, OfflineReason> {
     let off = |leaf: &Vdev| match leaf.leaf_spec()? {
-        spec if spec.faulted => Some((leaf.guid(), Off::Faulted)),
-        spec if spec.offline => Some((leaf.guid(), Off::Offline)),
+        spec if spec.faulted => Some((leaf.guid(), OfflineReason::Faulted)),
+        spec if spec.offline => Some((leaf.guid(), OfflineReason::Offline)),
         _ => None,
     };
     tree.iter().filter_map(off).collect()
@@ -126,8 +126,8 @@ impl Config {
             }
             match self.off.get(&leaf.guid()) {
                 None => {}
-                Some(Off::Offline) => config.set("offline", Value::U64(1)),
-                Some(Off::Faulted) => {
+                Some(OfflineReason::Offline) => config.set("offline", Value::U64(1)),
+                Some(OfflineReason::Faulted) => {
                     config.set("faulted", Value::U64(1));
                     config.set("aux_state", Value::Str("external".to_owned()));
                 }
@@ -157,7 +157,7 @@ impl Config {
                 leaf.path = Some(vdev.name().to_owned());
             }
             let off = self.off.get(&vdev.guid());
-            (leaf.offline, leaf.faulted) = (off == Some(&Off::Offline), off == Some(&Off::Faulted));
+            (leaf.offline, leaf.faulted) = (off == Some(&OfflineReason::Offline), off == Some(&OfflineReason::Faulted));
         }
         spec.children = vdev.children().iter().map(|&child| self.spec_of(tree, tree.vdev(child))).collect();
         spec

@@ -26,11 +26,11 @@ const ERRORS_MAX: u64 = 10;
 const WINDOW_S: u64 = 600;
 
 /// Opens the device at a path for writing, for nobody else's use.
-pub type Open<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
+pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
 
 /// How a leaf is taken off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Off {
+pub enum OfflineReason {
     /// Not to be used.
     Offline,
     /// As if it were broken.
@@ -72,7 +72,7 @@ impl LivePool {
     /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
     /// lets the pool go on if it is suspended. Leaves that are offline stay so. Errors: `NotFound`; `Io` if the
     /// pool is suspended again; `Suspended` if it is stopped; `Elsewhere` if another host has it by now.
-    pub fn clear(&self, vdev: Option<u64>, open: Open<'_>) -> Result<()> {
+    pub fn clear(&self, vdev: Option<u64>, open: DeviceOpener<'_>) -> Result<()> {
         let tree = &self.tree;
         let caches = self.cache.l2arc().reports();
         caches.iter().filter(|cache| vdev.is_none_or(|guid| guid == cache.guid)).for_each(|cache| {
@@ -107,7 +107,7 @@ impl LivePool {
 
     /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.
     /// Errors: `NotFound`, `Suspended`, those of writing.
-    pub fn online(&self, guid: u64, open: Open<'_>) -> Result<Health> {
+    pub fn online(&self, guid: u64, open: DeviceOpener<'_>) -> Result<Health> {
         let _alone = self.changing_vdevs.lock();
         if let Some(config) = self.cache_config(guid) {
             return self.online_cache(&config, open);
@@ -147,7 +147,7 @@ impl LivePool {
     /// Does not use a leaf any more, until it is online again, or if that is `temporary`, until the pool is
     /// imported. A log goes elsewhere. Errors: `NotFound`, `Suspended`; `Busy` if it has something that no other leaf
     /// has; but one that is to be faulted is degraded then.
-    pub fn take_off(&self, guid: u64, how: Off, temporary: bool) -> Result<()> {
+    pub fn take_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
         let _alone = self.changing_vdevs.lock();
         if self.cache_config(guid).is_some() {
             return self.take_cache_off(guid, how, temporary);
@@ -156,10 +156,10 @@ impl LivePool {
         self.check_running()?;
         let log = self.empty_if_log(leaf)?;
         let health = match (how, log.is_some() || self.tree.can_do_without(guid)) {
-            (Off::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
-            (Off::Offline, true) => Health::new(State::Offline, Aux::None),
-            (Off::Faulted, true) => Health::new(State::Faulted, Aux::External),
-            (Off::Faulted, false) => Health::new(State::Degraded, Aux::External),
+            (OfflineReason::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
+            (OfflineReason::Offline, true) => Health::new(State::Offline, Aux::None),
+            (OfflineReason::Faulted, true) => Health::new(State::Faulted, Aux::External),
+            (OfflineReason::Faulted, false) => Health::new(State::Degraded, Aux::External),
         };
         tracing::info!(pool = self.name, vdev = leaf.name(), "{} by the administrator", health.name());
         self.tree.set_health(guid, health);
@@ -193,7 +193,7 @@ impl LivePool {
     }
 
     /// Uses the leaf's device again if it answers, or the one that is at its path now.
-    fn bring_back(&self, leaf: &Vdev, open: Open<'_>) -> Result<()> {
+    fn bring_back(&self, leaf: &Vdev, open: DeviceOpener<'_>) -> Result<()> {
         let before = leaf.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
         let answers = before.and_then(|slot| self.recognize(leaf, slot.now()));
         let found = match answers {

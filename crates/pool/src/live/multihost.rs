@@ -24,7 +24,7 @@ use vdev::{Tree, label};
 
 use super::LivePool;
 use crate::activity::{self, fail_intervals, interval_ms};
-use crate::scan::uberblocks_of;
+use crate::discover::uberblocks_of;
 
 /// The heartbeats of a pool.
 pub(super) struct Multihost {

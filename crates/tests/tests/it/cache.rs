@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use base::Env;
 use device::{Device, FaultyDevice, FileDevice, OpenMode};
-use pool::{Candidate, LivePool, NewDevices, NewLeaf, Off, OpenOptions, PoolState, Shape, scan};
+use pool::{Candidate, LivePool, NewDevices, NewLeaf, OfflineReason, OpenOptions, PoolState, Shape, discover};
 use zpl::{New, NewKind, Zpl};
 
 use super::live::{make_fs, new_pool};
@@ -75,7 +75,7 @@ impl Bed {
     }
 
     fn import(env: &Env, dir: &Path, expect: Arc<Vec<u8>>) -> Bed {
-        let mut candidate = Candidate::pick(&Candidate::all(&scan(env, &[dir.into()]).unwrap()), "live").unwrap();
+        let mut candidate = Candidate::pick(&Candidate::all(&discover(env, &[dir.into()]).unwrap()), "live").unwrap();
         for found in &mut candidate.devices {
             found.device = file(&found.path);
         }
@@ -253,7 +253,7 @@ fn whatever_becomes_of_the_device_reads_are_right() {
         step("stalls", &|| faulty.stall(true), "l2_io_error");
         step("still stalls", &|| (), "misses");
         step("works again", &|| faulty.stall(false), "l2_hits");
-        bed.pool.take_off(guid, Off::Offline, false).unwrap();
+        bed.pool.take_off(guid, OfflineReason::Offline, false).unwrap();
         assert_eq!(bed.stat("l2_size"), 0);
         step("is offline", &|| (), "misses");
         assert_eq!(bed.pool.online(guid, &|_| Ok(same.clone())).unwrap().state, vdev::State::Healthy);

@@ -9,7 +9,7 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, scan};
+use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, discover};
 use testkit::workload::FEATURES;
 use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
 
@@ -54,7 +54,7 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<(bool, String)> {
 /// The pool that is on the devices now, as a reader finds it.
 pub(super) fn reopen(dir: &Path) -> Pool {
     let env = Env::real();
-    let found = scan(&env, &[dir.to_path_buf()]).unwrap();
+    let found = discover(&env, &[dir.to_path_buf()]).unwrap();
     let candidate = Candidate::pick(&Candidate::all(&found), "live").unwrap();
     Pool::open(&env, &candidate, &OpenOptions::default()).unwrap()
 }

@@ -8,7 +8,7 @@ use base::{Env, Kind};
 use device::Device;
 use dsl::PropertyValue;
 use format::uberblock::Uberblock;
-use pool::{Candidate, LivePool, PoolState, Shape, scan};
+use pool::{Candidate, LivePool, PoolState, Shape, discover};
 use testkit::workload::{self, Layout, Workload};
 
 use super::live::{judge, make_fs, new_pool};
@@ -57,7 +57,7 @@ fn what_another_host_uses_is_not_imported() {
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
     let look = || {
-        let found = scan(&env, &[dir.path().to_path_buf()]).unwrap();
+        let found = discover(&env, &[dir.path().to_path_buf()]).unwrap();
         Candidate::pick(&Candidate::all(&found), "live").unwrap()
     };
     assert!(!look().is_guarded_from(9), "nobody is told to guard it");

@@ -2,7 +2,7 @@
 
 use base::{Env, Kind};
 
-use pool::{Candidate, FoundDevice, LivePool, OpenOptions, Scan};
+use pool::{Candidate, Discovery, FoundDevice, LivePool, OpenOptions};
 use testkit::corpus;
 use testkit::program;
 
@@ -24,8 +24,8 @@ fn features_that_forbid_writing_are_named() {
     for (name, features) in ONLY_READ {
         let devices = corpus::as_devices(&corpus::case(name).load());
         let found = devices.iter().flat_map(|device| FoundDevice::examine(device.path(), device.clone()).unwrap());
-        let scan = Scan { devices: found.collect(), failed: Vec::new() };
-        let candidate = Candidate::all(&scan).remove(0);
+        let found = Discovery { devices: found.collect(), failed: Vec::new() };
+        let candidate = Candidate::all(&found).remove(0);
         let host = (7, "here".to_owned());
         let Err(error) = LivePool::import(&env, &candidate, &OpenOptions::default(), host) else {
             panic!("{name} was imported for writing")

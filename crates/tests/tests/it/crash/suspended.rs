@@ -287,15 +287,15 @@ fn leaves_are_faulted_and_come_back() {
     assert_eq!(bed.faulty[0].writes(), written, "a faulted leaf is not written");
     // the other side has what this one has missed
     let off = |number: usize, how, temporary| pool.take_off(leaves[number], how, temporary);
-    assert_eq!(off(1, pool::Off::Offline, false).unwrap_err().kind(), Kind::Busy);
-    off(1, pool::Off::Faulted, true).unwrap();
+    assert_eq!(off(1, pool::OfflineReason::Offline, false).unwrap_err().kind(), Kind::Busy);
+    off(1, pool::OfflineReason::Faulted, true).unwrap();
     assert_eq!(word(1), "DEGRADED");
     bed.heal(Fault::Gone);
     pool.clear(None, &|path| bed.open(path, true)).unwrap();
     assert_eq!((word(0), word(1)), ("ONLINE", "ONLINE"));
     assert!(!pool.tree().leaf(leaves[0]).unwrap().missing().is_empty(), "it lacks what it has missed");
-    assert_eq!(off(1, pool::Off::Offline, false).unwrap_err().kind(), Kind::Busy);
-    off(0, pool::Off::Offline, false).unwrap();
+    assert_eq!(off(1, pool::OfflineReason::Offline, false).unwrap_err().kind(), Kind::Busy);
+    off(0, pool::OfflineReason::Offline, false).unwrap();
     (0..4).try_for_each(|_| load.step()).unwrap();
     load.sync().unwrap();
     load.pool.close(pool::PoolState::Exported).unwrap();
@@ -306,7 +306,7 @@ fn leaves_are_faulted_and_come_back() {
     let leaf = pool.tree().leaf(leaves[0]).unwrap();
     assert_eq!(pool.tree().health(leaf.id()).name(), "OFFLINE");
     assert_eq!(pool.online(leaves[0], &|path| bed.open(path, true)).unwrap().name(), "ONLINE");
-    assert_eq!(pool.take_off(77, pool::Off::Offline, true).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(pool.take_off(77, pool::OfflineReason::Offline, true).unwrap_err().kind(), Kind::NotFound);
     pool.close(pool::PoolState::Exported).unwrap();
     let acknowledged = again.groups.keys().copied().max().unwrap();
     let mut groups = again.groups.clone();

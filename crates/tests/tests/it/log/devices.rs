@@ -7,7 +7,7 @@
 //! ```
 
 use device::FaultyDevice;
-use pool::{NewDevices, Off};
+use pool::{NewDevices, OfflineReason};
 use vdev::State;
 
 use super::*;
@@ -289,7 +289,7 @@ fn a_log_device_is_faulted_offlined_and_cleared() {
     bed.commit_all(0..5);
     let no_other = |_: &str| Err(base::Error::new(base::Kind::NotFound, "nothing else"));
     // taken off and brought back, a log device without any other
-    bed.pool.take_off(log, Off::Offline, false).unwrap();
+    bed.pool.take_off(log, OfflineReason::Offline, false).unwrap();
     assert_eq!(bed.state(log), State::Offline);
     let before = bed.blocks();
     bed.commit_all(5..10);
@@ -414,7 +414,7 @@ fn no_side_goes_that_is_needed() {
     let bed = Bed::create(&Env::fixed(1000), Layout::Mirror, &devices);
     bed.commit_all(0..5);
     let (one, other) = (bed.leaf(&devices[0]), bed.leaf(&devices[1]));
-    bed.pool.take_off(other, Off::Offline, false).unwrap();
+    bed.pool.take_off(other, OfflineReason::Offline, false).unwrap();
     bed.commit_all(5..10);
     bed.pool.sync().unwrap();
     bed.pool.online(other, &|_| Err(base::Error::new(base::Kind::NotFound, "nothing else"))).unwrap();

@@ -43,7 +43,7 @@ pub enum LabelKind {
 
 /// Everything found under the paths that were searched.
 #[derive(Default)]
-pub struct Scan {
+pub struct Discovery {
     /// Devices of pools.
     pub devices: Vec<FoundDevice>,
     /// Files and devices that could not be opened or read, each with why.
@@ -94,7 +94,7 @@ impl FoundDevice {
 ///
 /// Errors: `NotFound` or the like for a path that is named but cannot be looked at. What is in a
 /// folder and is no pool device is passed over.
-pub fn scan(env: &Env, paths: &[PathBuf]) -> Result<Scan> {
+pub fn discover(env: &Env, paths: &[PathBuf]) -> Result<Discovery> {
     let mut files = Vec::new();
     for path in paths {
         let named = |e: std::io::Error| Error::from(e).at_vdev(path.display().to_string());
@@ -107,14 +107,14 @@ pub fn scan(env: &Env, paths: &[PathBuf]) -> Result<Scan> {
             files.push(path.clone());
         }
     }
-    let mut scan = Scan::default();
+    let mut found = Discovery::default();
     for result in env.map(files, |file| examine(&file).map_err(|e| (file.display().to_string(), e))) {
         match result {
-            Ok(found) => scan.devices.extend(found),
-            Err(failed) => scan.failed.push(failed),
+            Ok(devices) => found.devices.extend(devices),
+            Err(failed) => found.failed.push(failed),
         }
     }
-    Ok(scan)
+    Ok(found)
 }
 
 /// Regular files and block devices of at least the size of a vdev.
