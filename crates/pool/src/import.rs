@@ -378,8 +378,8 @@ fn check_devices(tree: &Tree) -> Result<()> {
 /// What could not be read of a pool that lacks devices may be on those, and nowhere else: a device that was away and
 /// came back lacks what was written meanwhile.
 pub(crate) fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
-    let is_gone = |leaf: &&vdev::Vdev| leaf.is_leaf() && !tree.is_some_and(|t| t.health(leaf.id()).is_readable());
-    let gone: Vec<&str> = tree.into_iter().flat_map(Tree::iter).filter(is_gone).map(vdev::Vdev::name).collect();
+    let gone = tree.into_iter().flat_map(Tree::leaves).filter(|leaf| !leaf.state().health().is_readable());
+    let gone: Vec<&str> = gone.map(|leaf| leaf.vdev().name()).collect();
     if gone.is_empty() || !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Corrupt) {
         return error;
     }
@@ -389,11 +389,11 @@ pub(crate) fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
 
 /// Tells the tree which txgs each leaf has missed.
 fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
-    for (leaf, spec) in tree.iter().filter_map(|vdev| Some((vdev, vdev.leaf_spec()?))) {
-        if spec.dtl_object == 0 {
+    for dtl in tree.leaves().map(|leaf| leaf.state().dtl()) {
+        if dtl.object() == 0 {
             continue;
         }
-        let runs = match mos::space_map(mos, spec.dtl_object) {
+        let runs = match mos::space_map(mos, dtl.object()) {
             Ok(runs) => runs,
             Err(e) if mos::is_absent(&e) => continue,
             Err(e) => return Err(e),
@@ -403,7 +403,7 @@ fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
             let range = run.offset..run.offset.saturating_add(run.len);
             if run.allocated { missed.insert(range) } else { missed.remove(range) }
         }
-        tree.set_missing(leaf.guid(), missed);
+        dtl.load(missed);
     }
     Ok(())
 }

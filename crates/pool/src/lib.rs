@@ -35,10 +35,11 @@ pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, Shape,
-    SyncContext, WRITABLE_FEATURES,
+    DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, Shape, SyncContext,
+    WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::Space;
 pub use status::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status};
 pub use tops::{TopSpace, class_fragmentation};
+pub use vdev::OfflineReason;

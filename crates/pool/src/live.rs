@@ -22,13 +22,13 @@ mod create;
 mod damage;
 mod datasets;
 mod dedup;
+mod dtl;
 mod features;
 mod guid;
 mod history;
 mod import;
 mod leaves;
 mod logs;
-mod missed;
 mod multihost;
 mod new;
 mod owner_quotas;
@@ -53,10 +53,8 @@ use config::Config;
 use datasets::KnownRoom;
 use dedup::DedupFrees;
 pub use import::WRITABLE_FEATURES;
-use leaves::Watch;
-pub use leaves::{DeviceOpener, OfflineReason};
+pub use leaves::DeviceOpener;
 pub use logs::{LogMoment, LogTotals};
-use missed::Missed;
 use multihost::Multihost;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use owner_quotas::KnownLimits;
@@ -91,10 +89,6 @@ pub struct LivePool {
     changing_vdevs: Mutex<()>,
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
-    /// What was written down of what leaves have missed.
-    missed: Mutex<Missed>,
-    /// What is known of their errors.
-    watch: Mutex<Watch>,
     /// By dataset, for [`LivePool::admit`].
     rooms: Mutex<HashMap<u64, KnownRoom>>,
     /// The most copies that an open head's data have had.
@@ -147,8 +141,6 @@ impl LivePool {
             cache: mos.cache().clone(),
             mos,
             maps,
-            missed: Mutex::new(missed::known(view.tree())),
-            watch: Mutex::default(),
             view: RwLock::new(Arc::new(view)),
             config: Mutex::new(config),
             heads: Mutex::default(),

@@ -3,8 +3,98 @@
 //! A leaf that was away, or is new in a mirror, lacks the blocks that were born while it was; the
 //! pool records them as ranges of birth transaction groups. Such a leaf is asked for those blocks
 //! only when nobody else is left.
+//!
+//! ```text
+//!   a write fails, or the leaf is away ──▶ missing ──▶ with the next group ──▶ its space map in the MOS
+//! ```
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use base::{Mutex, RwLock};
+
+/// The dirty time log of a leaf, and what of it is on disk.
+#[derive(Debug, Default)]
+pub struct Dtl {
+    missing: RwLock<TxgRanges>,
+    /// Whether `missing` has anything in it: most leaves have missed nothing, and each read asks.
+    any: AtomicBool,
+    on_disk: Mutex<OnDisk>,
+}
+
+#[derive(Debug, Default)]
+struct OnDisk {
+    /// The space map that holds it; 0 if there is none.
+    object: u64,
+    missing: TxgRanges,
+}
+
+impl Dtl {
+    /// The log whose space map is `object`, or is to be made if that is 0. It has yet to be read: [`Dtl::load`].
+    pub(crate) fn of_object(object: u64) -> Dtl {
+        Dtl { on_disk: Mutex::new(OnDisk { object, missing: TxgRanges::new() }), ..Dtl::default() }
+    }
+
+    /// Takes up what the space map says.
+    pub fn load(&self, missing: TxgRanges) {
+        self.on_disk.lock().missing = missing.clone();
+        self.change(|now| *now = missing);
+    }
+
+    /// The transaction groups that the leaf has missed.
+    pub fn missing(&self) -> TxgRanges {
+        self.missing.read().clone()
+    }
+
+    /// Whether the leaf has missed nothing.
+    pub fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether the leaf lacks blocks born in `txg`.
+    pub fn contains(&self, txg: u64) -> bool {
+        !self.is_empty() && self.missing.read().contains(txg)
+    }
+
+    /// Whether the leaf lacks blocks born in any of `txgs`.
+    pub fn intersects(&self, txgs: &Range<u64>) -> bool {
+        !self.is_empty() && self.missing.read().intersects(txgs)
+    }
+
+    /// Notes that the leaf has missed `txgs`.
+    pub fn insert(&self, txgs: Range<u64>) {
+        if !txgs.is_empty() {
+            self.change(|missing| missing.insert(txgs));
+        }
+    }
+
+    /// Notes that the leaf has everything of `txgs`.
+    pub fn remove(&self, txgs: Range<u64>) {
+        self.change(|missing| missing.remove(txgs));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut TxgRanges)) {
+        let mut missing = self.missing.write();
+        change(&mut missing);
+        self.any.store(!missing.is_empty(), Ordering::Relaxed);
+    }
+
+    /// The space map that holds it; 0 if there is none.
+    pub fn object(&self) -> u64 {
+        self.on_disk.lock().object
+    }
+
+    /// What the leaf has missed, if the space map says something else.
+    pub fn unwritten(&self) -> Option<TxgRanges> {
+        let missing = self.missing();
+        (self.on_disk.lock().missing != missing).then_some(missing)
+    }
+
+    /// Notes that space map `object` says now that the leaf has missed `missing`.
+    pub fn has_been_written(&self, object: u64, missing: TxgRanges) {
+        *self.on_disk.lock() = OnDisk { object, missing };
+    }
+}
 
 /// A set of transaction groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -107,5 +197,21 @@ mod tests {
             }
         }
         assert!(TxgRanges::since(5).contains(1 << 60) && !TxgRanges::since(5).contains(4));
+    }
+
+    #[test]
+    fn a_log_knows_what_is_on_disk() {
+        let dtl = Dtl::of_object(7);
+        dtl.load(std::iter::once(3..5).collect());
+        assert_eq!((dtl.object(), dtl.unwritten()), (7, None));
+        dtl.insert(5..6);
+        dtl.insert(9..9);
+        assert!(dtl.contains(5) && !dtl.contains(6) && dtl.intersects(&(0..4)));
+        let now: TxgRanges = std::iter::once(3..6).collect();
+        assert_eq!(dtl.unwritten(), Some(now.clone()));
+        dtl.has_been_written(8, now);
+        assert_eq!((dtl.object(), dtl.unwritten()), (8, None));
+        dtl.remove(0..u64::MAX);
+        assert!(dtl.is_empty() && !dtl.contains(3) && dtl.unwritten().is_some());
     }
 }

@@ -176,6 +176,13 @@ impl Stats {
         [&self.read_errors, &self.write_errors, &self.checksum_errors].map(|n| n.load(Ordering::Relaxed))
     }
 
+    /// Sets the numbers of those columns to 0.
+    pub(crate) fn clear_errors(&self) {
+        for count in [&self.read_errors, &self.write_errors, &self.checksum_errors] {
+            count.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts a read of `bytes`.
     pub(crate) fn count_read(&self, bytes: u64) {
         self.reads.fetch_add(1, Ordering::Relaxed);

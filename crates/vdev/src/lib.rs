@@ -13,33 +13,43 @@
 //!   write: one batch, with parity, to every leaf ──> leaf writes ──> device::write_batch
 //! ```
 //!
-//! - [`spec`]: what the configuration says; [`tree`]: the open vdevs; [`health`]: their states;
-//!   [`dtl`]: what a leaf has missed.
+//! - [`spec`]: what the configuration says; [`tree`]: the open vdevs, of which each shape has one [`vdev`] after the
+//!   other; [`edit`]: how they come and go.
+//! - [`leaf_state`]: all that is known of a leaf, with what it has missed ([`dtl`]) and what it is like ([`health`]);
+//!   `redundancy`: what that means for the vdevs above.
 //! - [`raidz`], [`draid`], [`indirect`]: pure geometry.
-//! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, and `write`,
-//!   as methods of [`Tree`].
-//! - [`label`]: the four labels of a device; [`geometry`]: the measures of a new vdev.
+//! - `locate`: which leaves hold an extent; `read`, `verify`: the two ways of reading, `write`, `flush` and
+//!   `tree_labels`, as methods of [`Tree`].
+//! - [`label`]: the four labels of a device; [`geometry`]: the measures of a new vdev; `space`: what blocks take up.
 //!
 //! Invariants: nothing that a disk says is used before [`spec`] or the geometry has checked it; a
 //! block that can be had within the redundancy is had; a leaf is charged only for bytes that it
 //! returned itself, and that were wrong.
 
+mod builder;
 pub mod draid;
 pub mod dtl;
+pub mod edit;
+mod error_window;
 pub mod expansion;
 mod flush;
 pub mod geometry;
 pub mod health;
 pub mod indirect;
 pub mod label;
+pub mod leaf_state;
 mod locate;
+mod lost_writes;
 mod opened;
 pub mod raidz;
 pub mod read;
+mod redundancy;
 mod shapes;
+mod space;
 pub mod spec;
 pub mod tree;
-mod trouble;
+mod tree_labels;
+pub mod vdev;
 mod verify;
 mod write;
 
@@ -47,9 +57,13 @@ mod write;
 mod tests;
 
 pub use device::meter::Purpose;
-pub use dtl::TxgRanges;
+pub use dtl::{Dtl, TxgRanges};
+pub use edit::Edit;
 pub use health::{Aux, Health, State, Stats};
 pub use indirect::MapEntry;
-pub use read::{Extent, Served};
+pub use leaf_state::{LeafState, OfflineReason};
+pub use locate::Extent;
+pub use read::Served;
 pub use spec::{Kind, Spec};
-pub use tree::{Tree, Vdev, VdevId};
+pub use tree::Tree;
+pub use vdev::{LeafVdev, Vdev, VdevId};

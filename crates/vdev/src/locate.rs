@@ -14,9 +14,11 @@ use std::ops::Range;
 
 use base::{Error, Kind as ErrorKind, Result};
 
+use crate::expansion::{self, Order};
 use crate::geometry::FRONT_BYTES;
-use crate::read::Extent;
-use crate::tree::{Place, Tree, Vdev, VdevId};
+use crate::raidz::Row;
+use crate::tree::Tree;
+use crate::vdev::{Place, Vdev, VdevId};
 
 /// Binary logarithm of the region after which another branch takes its turn.
 const TURN_SHIFT: u32 = 20;
@@ -25,6 +27,19 @@ const HOPS_MAX: usize = 64;
 /// Vdevs looked at to find the branches of one. Distributed spares may lead to one another, and a
 /// malicious configuration could make them a maze.
 const VISITS_MAX: usize = 1024;
+
+/// A piece of the pool's address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Number of the top-level vdev.
+    pub top: u64,
+    /// Offset there in bytes, as in a DVA.
+    pub offset: u64,
+    /// Bytes to be read.
+    pub size: u64,
+    /// Transaction group in which the block was written.
+    pub birth_txg: u64,
+}
 
 /// A piece of an extent on a top-level vdev that has not been removed.
 pub(crate) struct Segment<'a> {
@@ -120,6 +135,26 @@ impl Tree {
         }
     }
 
+    /// The rows of `size` bytes at `offset` of a raidz or draid that were written in `txg`; and how their
+    /// sectors are put into order, if they do not follow each other as the block has them.
+    pub(crate) fn rows(&self, vdev: &Vdev, offset: u64, size: usize, txg: u64) -> Result<(Vec<Row>, Option<Order>)> {
+        match vdev.place() {
+            Place::Raidz(geometry) => {
+                if let Some(expansion) = vdev.top_spec().and_then(|top| top.expansion.as_ref())
+                    && let then = expansion.width_at(geometry.width, txg)
+                    && then != geometry.width
+                {
+                    let moved = expansion.is_running.then(|| self.moved_bytes());
+                    let (rows, order) = expansion::map(geometry, then, moved, offset, size)?;
+                    return Ok((rows, Some(order)));
+                }
+                Ok((vec![geometry.map(offset, size)?], None))
+            }
+            Place::Draid(layout) => Ok((layout.map(offset, size)?, None)),
+            _ => unreachable!("{} has no rows", vdev.name()),
+        }
+    }
+
     /// Calls `f` for each branch of `vdev` that may be read for what is at `offset`.
     pub(crate) fn each_branch(&self, vdev: &Vdev, offset: u64, txg: u64, f: &mut dyn FnMut(Branch)) {
         self.visit(vdev, offset, txg, true, &mut VISITS_MAX.clone(), f);
@@ -130,21 +165,22 @@ impl Tree {
         *visits = left;
         match *vdev.place() {
             Place::Device => {
-                if vdev.readable_device().is_some()
+                if let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.usable_device().is_some())
                     && let Some(offset) = offset.checked_add(FRONT_BYTES)
                 {
-                    let trusted = trusted && !vdev.is_missing(txg);
+                    let trusted = trusted && !leaf.dtl().contains(txg);
                     f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));
                 }
             }
             Place::Copies => {
                 vdev.children().iter().for_each(|&c| self.visit(self.vdev(c), offset, txg, trusted, visits, f));
             }
-            Place::DraidSpare { draid, spare } if vdev.is_usable() => {
+            Place::DraidSpare { draid, spare } => {
+                let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.is_usable()) else { return };
                 let draid = self.vdev(draid);
                 let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
                 let child = self.child(draid, layout.spare_child(spare, offset));
-                self.visit(child, offset, txg, trusted && !vdev.is_missing(txg), visits, f);
+                self.visit(child, offset, txg, trusted && !leaf.dtl().contains(txg), visits, f);
             }
             Place::Raidz(_) | Place::Draid(_) => {
                 let trusted = vdev.parent() == Some(self.root().id()) || self.health(vdev.id()).is_readable();

@@ -1,10 +1,10 @@
-//! What a pool asks of a device, and the state of a leaf whose device has just been opened.
+//! What a pool asks of a device, and what one is like that has just been opened.
 
 use device::Device;
 
 use crate::geometry::{DEVICE_BYTES_MIN, leaf_asize};
 use crate::health::{Aux, Health, State};
-use crate::spec::{Kind, Spec, TopSpec};
+use crate::spec::{Kind, LeafSpec, TopSpec};
 
 /// What the vdevs above ask of one.
 #[derive(Clone, Copy)]
@@ -32,19 +32,11 @@ impl Asked {
     }
 }
 
-/// The state of a vdev without others below it, when it has just been opened; the pool uses so many `bytes` of it.
-pub(crate) fn health_at_open(spec: &Spec, device: Option<&dyn Device>, bytes: u64) -> Health {
-    let Some(leaf) = &spec.leaf else {
-        return match spec.kind {
-            Kind::Missing => Health::new(State::Unavail, Aux::BadGuidSum),
-            _ => Health::HEALTHY,
-        };
-    };
+/// What the device of a leaf is like when it has just been opened; the pool uses so many `bytes` of it.
+pub(crate) fn health_of_device(kind: Kind, leaf: &LeafSpec, device: Option<&dyn Device>, bytes: u64) -> Health {
     match device {
-        _ if leaf.faulted => Health::new(State::Faulted, Aux::External),
-        _ if leaf.offline => Health::new(State::Offline, Aux::None),
         // has no device of its own
-        _ if matches!(spec.kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
+        _ if matches!(kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
         None if leaf.removed => Health::new(State::Removed, Aux::None),
         None => Health::new(State::Unavail, Aux::OpenFailed),
         Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(State::Unavail, Aux::TooSmall),

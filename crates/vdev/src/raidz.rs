@@ -127,6 +127,17 @@ pub(crate) fn in_sectors(ashift: u32, offset: u64, size: usize) -> Result<(u64, 
     Ok((offset >> ashift, size >> ashift))
 }
 
+/// The data columns of `row` in `block`, which begins with the first of them.
+pub(crate) fn split_columns<'a>(row: &Row, block: &'a mut [u8]) -> Vec<&'a mut [u8]> {
+    let mut rest = block;
+    let take = |column: &Column| {
+        let (piece, tail) = std::mem::take(&mut rest).split_at_mut(column.size);
+        rest = tail;
+        piece
+    };
+    row.data().iter().map(take).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

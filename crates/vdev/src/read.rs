@@ -16,22 +16,10 @@ use device::meter::Purpose;
 
 use crate::expansion::Order;
 use crate::health::Stats;
-use crate::locate::{Branch, Choice, Segment, nothing_left};
-use crate::raidz::{Column, Row};
-use crate::tree::{Tree, Vdev, VdevId};
-
-/// A piece of the pool's address space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Number of the top-level vdev.
-    pub top: u64,
-    /// Offset there in bytes, as in a DVA.
-    pub offset: u64,
-    /// Bytes to be read.
-    pub size: u64,
-    /// Transaction group in which the block was written.
-    pub birth_txg: u64,
-}
+use crate::locate::{Branch, Choice, Extent, Segment, nothing_left};
+use crate::raidz::{Column, Row, split_columns};
+use crate::tree::Tree;
+use crate::vdev::{Vdev, VdevId};
 
 /// Who served an extent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,7 +116,7 @@ impl Tree {
     }
 
     pub(crate) fn read_of<'a>(&'a self, from: Choice, buf: &'a mut [u8]) -> Read<'a> {
-        let leaf = self.vdev(from.leaf);
+        let leaf = self.state_of(from.leaf);
         leaf.stats().count_read(buf.len() as u64);
         let purpose = if Env::is_background() { Purpose::AsyncRead } else { Purpose::SyncRead };
         let ticket = self.ticket(leaf, purpose, buf.len());
@@ -246,15 +234,4 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// The data columns of `row` in `block`, which begins with the first of them.
-pub(crate) fn split_columns<'a>(row: &Row, block: &'a mut [u8]) -> Vec<&'a mut [u8]> {
-    let mut rest = block;
-    let take = |column: &Column| {
-        let (piece, tail) = std::mem::take(&mut rest).split_at_mut(column.size);
-        rest = tail;
-        piece
-    };
-    row.data().iter().map(take).collect()
 }

@@ -233,6 +233,27 @@ impl Spec {
         Spec { top: Some(top), ..Spec::empty(Kind::Hole, number) }
     }
 
+    /// Name for messages: of a leaf the path by which it was last open, type and number of others (`raidz1-0`).
+    pub(crate) fn name(&self) -> String {
+        let id = self.id;
+        let path = || self.leaf.as_ref().and_then(|leaf| leaf.path.clone()).unwrap_or_else(|| self.guid.to_string());
+        match self.kind {
+            Kind::Root => "root".to_owned(),
+            Kind::Disk | Kind::File | Kind::DraidSpare { .. } => path(),
+            Kind::Mirror => format!("mirror-{id}"),
+            Kind::Replacing => format!("replacing-{id}"),
+            Kind::Spare => format!("spare-{id}"),
+            Kind::Raidz { nparity } => format!("raidz{nparity}-{id}"),
+            Kind::Draid(shape) => {
+                let (nparity, ndata, children, nspares) = (shape.nparity, shape.ndata, shape.children, shape.nspares);
+                format!("draid{nparity}:{ndata}d:{children}c:{nspares}s-{id}")
+            }
+            Kind::Indirect => format!("indirect-{id}"),
+            Kind::Hole => format!("hole-{id}"),
+            Kind::Missing => format!("missing-{id}"),
+        }
+    }
+
     fn empty(kind: Kind, id: u64) -> Spec {
         Spec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
     }
@@ -429,123 +450,4 @@ fn unsupported(feature: &str) -> Error {
 }
 
 #[cfg(test)]
-mod tests {
-    use format::nvlist::Value;
-
-    use super::*;
-
-    fn nv(pairs: &[(&str, Value)]) -> NvList {
-        pairs.iter().map(|(name, value)| (name.to_string(), value.clone())).collect()
-    }
-
-    fn leaf(id: u64) -> NvList {
-        nv(&[
-            ("type", Value::Str("file".into())),
-            ("id", Value::U64(id)),
-            ("guid", Value::U64(100 + id)),
-            ("path", Value::Str(format!("/dev/{id}"))),
-            ("offline", Value::U64(id & 1)),
-        ])
-    }
-
-    fn raidz() -> NvList {
-        nv(&[
-            ("type", Value::Str("raidz".into())),
-            ("id", Value::U64(0)),
-            ("guid", Value::U64(7)),
-            ("nparity", Value::U64(2)),
-            ("ashift", Value::U64(12)),
-            ("asize", Value::U64(1 << 30)),
-            ("children", Value::Lists((0..4).map(leaf).collect())),
-        ])
-    }
-
-    fn with(mut list: NvList, name: &str, value: Value) -> NvList {
-        list.set(name, value);
-        list
-    }
-
-    #[test]
-    fn a_tree() {
-        let root = nv(&[("type", Value::Str("root".into())), ("children", Value::Lists(vec![raidz()]))]);
-        let root = Spec::parse_root(&root).unwrap();
-        let [top] = &root.children[..] else { panic!("one top-level vdev") };
-        assert_eq!((top.kind, top.guid), (Kind::Raidz { nparity: 2 }, 7));
-        assert_eq!(top.top.as_ref().map(|t| (t.ashift, t.asize)), Some((12, 1 << 30)));
-        let leaf = top.children[3].leaf.as_ref().unwrap();
-        assert_eq!((leaf.path.as_deref(), leaf.offline), (Some("/dev/3"), true));
-        assert_eq!(Spec::parse_top(&raidz()).unwrap(), *top);
-        assert_eq!(Spec::root_of(0, vec![top.clone()], 1).unwrap().children, root.children);
-    }
-
-    #[test]
-    fn missing_numbers_are_filled() {
-        let three = Spec { id: 3, ..Spec::parse_top(&raidz()).unwrap() };
-        let root = Spec::root_of(1, vec![three.clone()], 5).unwrap();
-        let kinds: Vec<bool> = root.children.iter().map(|c| c.kind == Kind::Missing).collect();
-        assert_eq!(kinds, [true, true, true, false, true]);
-        assert!(Spec::root_of(1, vec![three.clone(), three], 1).is_err());
-        assert!(Spec::root_of(1, vec![], usize::MAX).is_err());
-    }
-
-    #[test]
-    fn wrong_values_are_errors() {
-        let children = |n: usize| Value::Lists((0..n as u64).map(leaf).collect());
-        let bad = [
-            with(raidz(), "type", Value::Str("raidx".into())),
-            with(raidz(), "type", Value::U64(1)),
-            with(raidz(), "nparity", Value::U64(0)),
-            with(raidz(), "nparity", Value::U64(u64::MAX)),
-            with(raidz(), "ashift", Value::U64(8)),
-            with(raidz(), "ashift", Value::U64(17)),
-            with(raidz(), "metaslab_shift", Value::U64(64)),
-            with(raidz(), "metaslab_shift", Value::U64(2)),
-            with(with(raidz(), "metaslab_shift", Value::U64(17)), "asize", Value::U64(1 << 38)),
-            with(raidz(), "alloc_bias", Value::Str("x".into())),
-            with(raidz(), "id", Value::U64(u64::MAX)),
-            with(raidz(), "children", children(2)),
-            with(raidz(), "children", children(256)),
-            with(raidz(), "children", Value::Lists(vec![leaf(0), leaf(1), leaf(1)])),
-            with(raidz(), "children", Value::Lists(vec![raidz(), leaf(1), leaf(2)])),
-            with(raidz(), "type", Value::Str("disk".into())),
-            with(leaf(0), "children", children(1)),
-        ];
-        for list in bad {
-            assert_eq!(Spec::parse_top(&list).unwrap_err().kind(), ErrorKind::Corrupt, "{list:?}");
-        }
-        assert!(Spec::parse_root(&raidz()).is_err() && Spec::parse_leaf(&raidz()).is_err());
-        assert!(Spec::parse_leaf(&leaf(3)).is_ok());
-    }
-
-    #[test]
-    fn trees_that_nest_too_deep() {
-        let mut list = leaf(0);
-        for depth in 0..20 {
-            let mirror = [
-                ("type", Value::Str("mirror".into())),
-                ("ashift", Value::U64(9)),
-                ("children", Value::Lists(vec![list])),
-            ];
-            list = nv(&mirror);
-            list.set("id", Value::U64(0));
-            assert_eq!(Spec::parse_top(&list).is_ok(), depth < 7, "{depth}");
-        }
-    }
-
-    #[test]
-    fn expansions_are_told_and_leave_enough_children() {
-        let expanded = |txgs: &[u64]| Spec::parse_top(&with(raidz(), "raidz_expand_txgs", Value::U64s(txgs.to_vec())));
-        let spare = raidz().opt_lists("children").unwrap().len() - 3;
-        let most: Vec<u64> = (0..spare as u64).collect();
-        assert_eq!(expanded(&most).unwrap().top.unwrap().expansion.unwrap().txgs, most);
-        for impossible in [vec![9, 8], (0..=spare as u64).collect(), vec![0; 1000]] {
-            assert_eq!(expanded(&impossible).unwrap_err().kind(), ErrorKind::Corrupt);
-        }
-        let mirror = with(
-            nv(&[("type", Value::Str("mirror".into())), ("ashift", Value::U64(9))]),
-            "raidz_expanding",
-            Value::Flag,
-        );
-        assert!(Spec::parse_top(&mirror).is_err());
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 mod copies;
 mod corpus;
+mod labels;
 mod parity;
 mod removed;
 mod write;
@@ -15,7 +16,7 @@ use device::{Device, FaultyDevice, MemDevice};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
-use crate::{Extent, Kind, Spec, Tree};
+use crate::{Extent, Kind, LeafVdev, Spec, Tree};
 
 /// A pool under construction: images of leaves by guid. Pools that are opened share them.
 #[derive(Default)]
@@ -67,9 +68,13 @@ impl Pool {
         self.tree.read_verified(extent, &mut buf, &mut |bytes| bytes == right).map(|_| buf)
     }
 
+    fn leaf(&self, guid: u64) -> LeafVdev<'_> {
+        self.tree.leaf(guid).unwrap()
+    }
+
     /// Read and checksum errors of a leaf.
     fn errors(&self, guid: u64) -> (u64, u64) {
-        let [read, _, checksum] = self.tree.leaf(guid).unwrap().stats().errors();
+        let [read, _, checksum] = self.leaf(guid).stats().errors();
         (read, checksum)
     }
 }

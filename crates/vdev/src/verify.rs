@@ -15,26 +15,21 @@
 //! every leaf that returned others is charged a checksum error; if they are not, every leaf that
 //! returned anything. What is wrong is not mended by the reader: see [`heal`].
 
-mod any;
 mod copies;
+mod copy;
 mod heal;
 mod rows;
 mod search;
+mod source;
+mod sources;
 
-use std::ops::Range;
+use base::{AlignedBuf, Error, Result};
 
-use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
-use device::Read;
-
-use crate::expansion::Order;
-use crate::health::{Aux, Health, State, Stats};
-use crate::locate::{Branch, Choice, Segment};
-use crate::raidz::Row;
-use crate::read::Extent;
-use crate::tree::{Tree, Vdev, VdevId};
-use any::Any;
-use copies::Copies;
-use rows::RowVersions;
+use crate::health::Stats;
+use crate::locate::Extent;
+use crate::tree::Tree;
+use crate::vdev::VdevId;
+use source::Source;
 
 /// Leaves named in an error at most.
 const NAMES_MAX: usize = 16;
@@ -104,90 +99,6 @@ impl Tree {
         }
     }
 
-    /// The sources of an extent, and the order of their sectors if it is not that of the block.
-    fn sources(&self, extent: &Extent, size: usize) -> Result<(Vec<Source>, Option<Order>)> {
-        let mut out = Vec::with_capacity(1);
-        let mut order = None;
-        for Segment { vdev, offset, range } in self.segments(extent, size)? {
-            let (copies, parity) = self.branches(vdev, offset, extent.birth_txg);
-            if let [only] = parity[..]
-                && copies.is_empty()
-            {
-                let (rows, of_rows) = self.row_sources(only, offset, &range, extent.birth_txg)?;
-                out.extend(rows);
-                // what was removed leads to no raidz, so it is all of the block
-                order = order.or(of_rows);
-                continue;
-            }
-            let mut branches = vec![Source::Copies(Copies::new(range.clone(), copies))];
-            for vdev in parity {
-                // a raidz that is mirrored has one row; a draid is never mirrored
-                branches.extend(self.row_sources(vdev, offset, &range, extent.birth_txg)?.0);
-            }
-            out.push(if branches.len() == 1 { branches.remove(0) } else { Source::Any(Any::new(range, branches)) });
-        }
-        Ok((out, order))
-    }
-
-    /// What holds the same as `vdev` does at `offset`: leaves, those to be tried first in front,
-    /// and vdevs with parity.
-    fn branches(&self, vdev: &Vdev, offset: u64, txg: u64) -> (Vec<Copy>, Vec<VdevId>) {
-        let (mut copies, mut parity) = (Vec::new(), Vec::new());
-        self.each_branch(vdev, offset, txg, &mut |branch| match branch {
-            Branch::Leaf(from) => copies.push(Copy { from, bytes: Bytes::Unread }),
-            Branch::Rows { vdev, .. } => parity.push(vdev),
-        });
-        let first = match self.first_branch(vdev, offset, txg) {
-            Some(Branch::Leaf(from)) => Some(from.leaf),
-            _ => None,
-        };
-        copies.sort_by_key(|copy| (!copy.from.trusted, Some(copy.from.leaf) != first));
-        (copies, parity)
-    }
-
-    /// A source for each row of a range on a raidz or draid.
-    fn row_sources(
-        &self,
-        vdev: VdevId,
-        offset: u64,
-        range: &Range<usize>,
-        txg: u64,
-    ) -> Result<(Vec<Source>, Option<Order>)> {
-        let vdev = self.vdev(vdev);
-        let source = |row: Row| {
-            let cells = row.columns.iter().map(|c| self.branches(self.child(vdev, c.child), c.offset, txg).0);
-            let cells = cells.collect();
-            Source::Row(RowVersions::new(row, range.start, cells))
-        };
-        let (rows, order) = self.rows(vdev, offset, range.len(), txg)?;
-        Ok((rows.into_iter().map(source).collect(), order))
-    }
-
-    /// Reads those of `copies` that have not been read, `len` bytes each, all at once.
-    fn load<'a>(&self, copies: impl Iterator<Item = &'a mut Copy>, len: impl Fn(usize) -> usize) {
-        let mut unread: Vec<(&mut Copy, AlignedBuf)> = copies
-            .enumerate()
-            .filter(|(_, copy)| matches!(copy.bytes, Bytes::Unread))
-            .map(|(i, copy)| (copy, AlignedBuf::for_overwrite(len(i))))
-            .collect();
-        let mut reads: Vec<Read<'_>> = unread.iter_mut().map(|(copy, buf)| self.read_of(copy.from, buf)).collect();
-        device::read_batch(&mut reads);
-        let results: Vec<Result<()>> = reads.into_iter().map(|read| read.result).collect();
-        for ((copy, buf), result) in unread.into_iter().zip(results) {
-            copy.bytes = match result {
-                Ok(()) => Bytes::Read(buf),
-                Err(e) => {
-                    let leaf = self.vdev(copy.from.leaf);
-                    tracing::warn!(vdev = leaf.name(), error = %e, "read failed");
-                    if e.kind() == ErrorKind::Missing {
-                        leaf.set_health(Health::new(State::Unavail, Aux::OpenFailed));
-                    }
-                    Bytes::Failed(e)
-                }
-            };
-        }
-    }
-
     /// Adds to `error` which leaves were tried.
     fn naming(&self, error: Error, sources: &[Source]) -> Error {
         let mut leaves: Vec<VdevId> = sources.iter().flat_map(Source::tried).collect();
@@ -198,127 +109,5 @@ impl Tree {
             names.push("others");
         }
         if names.is_empty() { error } else { error.at_vdev(names.join(", ")) }
-    }
-}
-
-/// What a leaf returned, or will.
-struct Copy {
-    from: Choice,
-    bytes: Bytes,
-}
-
-enum Bytes {
-    Unread,
-    Failed(Error),
-    Read(AlignedBuf),
-}
-
-impl Copy {
-    fn get(&self) -> Option<&[u8]> {
-        match &self.bytes {
-            Bytes::Read(bytes) => Some(bytes),
-            _ => None,
-        }
-    }
-
-    /// The error, if it was read and that failed; leaves it unread no more.
-    fn error(&self) -> Option<&Error> {
-        match &self.bytes {
-            Bytes::Failed(e) => Some(e),
-            _ => None,
-        }
-    }
-
-    /// Whether the leaf should have the right bytes, and has not.
-    fn is_wounded(&self, right: &[u8]) -> bool {
-        self.from.trusted
-            && match &self.bytes {
-                Bytes::Read(bytes) => bytes[..] != *right,
-                Bytes::Failed(error) => error.kind() == ErrorKind::Io,
-                Bytes::Unread => false,
-            }
-    }
-
-    /// Counts a read error if the read failed.
-    fn charge_failure(&self, tree: &Tree) {
-        if self.error().is_some() {
-            Stats::count(&tree.vdev(self.from.leaf).stats().read_errors);
-        }
-    }
-
-    /// Counts a checksum error if the bytes differ from the right ones, or if there are none.
-    fn charge(&self, tree: &Tree, right: Option<&[u8]>) {
-        let wrong = self.get().is_some_and(|bytes| right.is_none_or(|right| bytes != right));
-        if wrong && self.from.trusted {
-            tracing::warn!(vdev = tree.vdev(self.from.leaf).name(), offset = self.from.offset, "wrong bytes");
-            Stats::count(&tree.vdev(self.from.leaf).stats().checksum_errors);
-        }
-    }
-}
-
-/// A range of an extent, in versions.
-enum Source {
-    Copies(Copies),
-    Row(RowVersions),
-    Any(Any),
-}
-
-impl Source {
-    /// The bytes of the extent that it gives.
-    fn range(&self) -> Range<usize> {
-        match self {
-            Source::Copies(s) => s.range(),
-            Source::Row(s) => s.range(),
-            Source::Any(s) => s.range(),
-        }
-    }
-
-    /// Puts version `n` into `out`, which is as long as the range; false if there are not so many.
-    fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
-        match self {
-            Source::Copies(s) => s.fill(tree, n, out),
-            Source::Row(s) => s.fill(tree, n, out),
-            Source::Any(s) => s.fill(tree, n, out),
-        }
-    }
-
-    /// The number of the first version that owes nothing to any of `leaves`, if there is one.
-    fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
-        match self {
-            Source::Copies(s) => s.without(tree, leaves),
-            Source::Row(s) => s.without(tree, leaves),
-            Source::Any(s) => s.without(tree, leaves),
-        }
-    }
-
-    /// Calls `f` with each copy and the bytes that it should have, by the right bytes of the range.
-    fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
-        match self {
-            Source::Copies(s) => s.copies().for_each(|copy| f(copy, right)),
-            Source::Row(s) => s.compare(right, f),
-            Source::Any(s) => s.compare(right, f),
-        }
-    }
-
-    /// Reads all copies that have not been read.
-    fn load_all(&mut self, tree: &Tree) {
-        match self {
-            Source::Copies(s) => s.load_all(tree),
-            Source::Row(s) => s.load_all(tree),
-            Source::Any(s) => s.load_all(tree),
-        }
-    }
-
-    fn copies(&self) -> Box<dyn Iterator<Item = &Copy> + '_> {
-        match self {
-            Source::Copies(s) => Box::new(s.copies()),
-            Source::Row(s) => Box::new(s.copies()),
-            Source::Any(s) => Box::new(s.copies()),
-        }
-    }
-
-    /// The leaves that were read.
-    fn tried(&self) -> impl Iterator<Item = VdevId> {
-        self.copies().filter(|copy| !matches!(copy.bytes, Bytes::Unread)).map(|copy| copy.from.leaf)
     }
 }

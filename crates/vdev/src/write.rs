@@ -19,21 +19,20 @@
 //! sectors that fill up a draid's last line are: they count in parity, and a rebuild that does not
 //! know where blocks are takes them for data.
 //!
-//! Nothing lasts before [`Tree::flush`]. A flush that fails tells nothing of which writes were lost,
-//! so the leaf is taken to have missed every transaction group that was written since the last one.
+//! Nothing lasts before [`Tree::flush`].
 
 use std::ops::Range;
 
 use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use device::Write;
 use device::meter::Purpose;
-use device::{Device, Write, flush_batch};
 
 use crate::geometry::FRONT_BYTES;
-use crate::health::{Aux, Health, State, Stats};
-use crate::locate::nothing_left;
+use crate::health::Stats;
+use crate::locate::{Extent, nothing_left};
 use crate::raidz::Row;
-use crate::read::Extent;
-use crate::tree::{Place, Tree, Vdev, VdevId};
+use crate::tree::Tree;
+use crate::vdev::{Place, Vdev, VdevId};
 
 /// Distributed spares that a block leads through at most. They may lead to one another, and a
 /// malicious configuration could make them a circle.
@@ -133,7 +132,7 @@ impl Tree {
 
     /// A write of a leaf that has a device, counted.
     pub(crate) fn write_of<'a>(&'a self, leaf: VdevId, offset: u64, bytes: &'a [u8], purpose: Purpose) -> Write<'a> {
-        let leaf = self.vdev(leaf);
+        let leaf = self.state_of(leaf);
         leaf.stats().count_write(bytes.len() as u64);
         let ticket = self.ticket(leaf, purpose, bytes.len());
         let device = leaf.device().expect("only leaves with a device are written");
@@ -149,15 +148,15 @@ impl Tree {
         results: &mut dyn Iterator<Item = Result<()>>,
     ) -> Result<()> {
         let txgs = extent.birth_txg..extent.birth_txg.saturating_add(1);
-        plan.away.iter().for_each(|&leaf| self.vdev(leaf).miss(txgs.clone()));
+        plan.away.iter().for_each(|&leaf| self.state_of(leaf).dtl().insert(txgs.clone()));
         let (mut done, mut error) = (Vec::with_capacity(plan.writes.len()), None);
         for (write, result) in plan.writes.iter().zip(results) {
-            let leaf = self.vdev(write.leaf);
+            let leaf = self.state_of(write.leaf);
             done.push(result.is_ok());
             match result {
                 Ok(()) => leaf.note_written(txgs.clone()),
                 Err(e) => {
-                    leaf.miss(txgs.clone());
+                    leaf.dtl().insert(txgs.clone());
                     leaf.charge_write(&e);
                     error = error.or(Some(e));
                 }
@@ -203,7 +202,7 @@ impl Tree {
             Ok(Need::Impossible)
         };
         match *vdev.place() {
-            Place::Device if vdev.readable_device().is_some() => {
+            Place::Device if vdev.usable_device().is_some() => {
                 let beyond = || Error::corrupt("block reaches past any device");
                 let offset = offset.checked_add(FRONT_BYTES).ok_or_else(beyond)?;
                 plan.writes.push(LeafWrite { leaf: vdev.id(), offset, bytes: bytes.clone() });
@@ -222,7 +221,7 @@ impl Tree {
                 }
                 rows.iter().map(|row| self.plan_write_row(vdev, row, block, plan)).collect::<Result<_>>().map(Need::All)
             }
-            Place::DraidSpare { draid, spare } if vdev.is_usable() && plan.spares < SPARES_MAX => {
+            Place::DraidSpare { draid, spare } if self.state_of(vdev.id()).is_usable() && plan.spares < SPARES_MAX => {
                 plan.spares += 1;
                 let draid = self.vdev(draid);
                 let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
@@ -282,49 +281,5 @@ impl Plan {
     fn keep(&mut self, buf: AlignedBuf) -> usize {
         self.own.push(buf);
         self.own.len() - 1
-    }
-}
-
-impl Tree {
-    /// Flushes every leaf that has been written since its last flush, all at once.
-    ///
-    /// A leaf that fails has the error counted, and is taken to have missed every transaction group
-    /// that was written to it since. `Ok` if the vdevs' redundancy makes up for it, those set aside for logs not
-    /// counted, otherwise the
-    /// leaf's error ([`ErrorKind::Io`], [`ErrorKind::Missing`]). Then every later flush fails, too, until
-    /// somebody writes again what may be lost ([`Tree::begin_again`]).
-    pub fn flush(&self) -> Result<()> {
-        self.check_flushable()?;
-        let written: Vec<(&Vdev, Range<u64>)> =
-            self.iter().filter_map(|leaf| Some((leaf, leaf.take_written()?))).collect();
-        let slots = written.iter().map(|(leaf, _)| leaf.device().expect("it was written"));
-        let devices: Vec<&dyn Device> = slots.map(|slot| slot as &dyn Device).collect();
-        let (mut error, mut failed) = (None, Vec::new());
-        for ((leaf, txgs), result) in written.iter().zip(flush_batch(&devices)) {
-            if let Err(e) = result {
-                leaf.miss(txgs.clone());
-                leaf.charge_write(&e);
-                failed.push((leaf.guid(), txgs.clone()));
-                error = error.or(Some(e));
-            }
-        }
-        let Some(error) = error else { return Ok(()) };
-        // what another has lost, a leaf must have
-        let is_lost = |leaf: &Vdev| failed.iter().any(|(guid, txgs)| *guid == leaf.guid() || leaf.is_missing_any(txgs));
-        if self.tops().filter(|top| !top.is_log()).all(|top| self.survives(top, &is_lost)) {
-            return Ok(());
-        }
-        self.has_lost(&error);
-        Err(error)
-    }
-}
-
-impl Vdev {
-    /// Counts a write or flush that failed; a device that has gone is not tried again.
-    pub(crate) fn charge_write(&self, error: &Error) {
-        Stats::count(&self.stats().write_errors);
-        if error.kind() == ErrorKind::Missing {
-            self.set_health(Health::new(State::Unavail, Aux::OpenFailed));
-        }
     }
 }

@@ -61,7 +61,7 @@ impl Disk {
             set(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("disk", self.bytes));
         let tree = Tree::open(Spec::parse_root(&spec).unwrap(), &[(GUID, device)].into()).unwrap();
-        tree.set_health(GUID, Health::HEALTHY);
+        tree.leaf(GUID).unwrap().state().set_health(Health::HEALTHY);
         let cache = Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20));
         let mut seen = Seen { past, ..Seen::default() };
         assert!(traverse(&cache, 7, root, range, &mut seen).is_continue());

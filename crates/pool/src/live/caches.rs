@@ -13,10 +13,10 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::nvlist::{NvList, Value};
-use vdev::{Aux as Why, Health, State};
+use vdev::{Aux as Why, Health, OfflineReason, State};
 
 use super::aux_devices::Aux;
-use super::{DeviceOpener, LivePool, OfflineReason};
+use super::{DeviceOpener, LivePool};
 use crate::FoundDevice;
 
 /// In the configuration of one that is not to be used.

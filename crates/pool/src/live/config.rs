@@ -1,13 +1,9 @@
 //! The pool's configuration: in the MOS, and in the label of each leaf.
 
-use std::collections::HashMap;
-
 use format::feature::FeatureSet;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
-use vdev::{Tree, Vdev};
-
-use super::OfflineReason;
+use vdev::{OfflineReason, Tree, Vdev};
 
 /// What the configuration says besides the vdevs.
 #[derive(Clone, Debug)]
@@ -33,22 +29,8 @@ pub(super) struct Config {
     pub(super) object: u64,
     /// The configuration that the pool was imported with, which may say more of vdevs than is known here.
     pub(super) imported: Option<NvList>,
-    /// By guid of a leaf: object of what it has missed, where there was none when the pool was opened.
-    pub(super) missed_maps: HashMap<u64, u64>,
-    /// By guid of a leaf: how it is taken off, until it is online again.
-    pub(super) off: HashMap<u64, OfflineReason>,
     /// The labels are to be written.
     pub(super) is_dirty: bool,
-}
-
-/// The leaves that are taken off, as the configuration that the tree was made of says.
-pub(super) fn taken_off(tree: &Tree) -> HashMap<u64, OfflineReason> {
-    let off = |leaf: &Vdev| match leaf.leaf_spec()? {
-        spec if spec.faulted => Some((leaf.guid(), OfflineReason::Faulted)),
-        spec if spec.offline => Some((leaf.guid(), OfflineReason::Offline)),
-        _ => None,
-    };
-    tree.iter().filter_map(off).collect()
 }
 
 impl Config {
@@ -91,76 +73,15 @@ impl Config {
         let imported =
             self.imported.as_ref().and_then(|imported| imported.opt_list("vdev_tree")?.opt_lists("children"));
         match imported.unwrap_or_default().iter().find(|config| is_of(config, tree, top)) {
-            Some(config) => self.renewed(config, tree),
-            None => self.spec_of(tree, top).to_nvlist(),
+            Some(config) => renewed(config, tree),
+            None => tree.spec(top).to_nvlist(),
         }
-    }
-
-    /// The vdevs as they are now.
-    pub(super) fn spec(&self, tree: &Tree) -> vdev::Spec {
-        self.spec_of(tree, tree.root())
-    }
-
-    /// What is known of a leaf stays known when it has another guid. With `now` 0 it is forgotten.
-    pub(super) fn rename_leaf(&mut self, before: u64, now: u64) {
-        let (map, off) = (self.missed_maps.remove(&before), self.off.remove(&before));
-        if now != 0 {
-            self.missed_maps.extend(map.map(|map| (now, map)));
-            self.off.extend(off.map(|off| (now, off)));
-        }
-    }
-
-    /// A vdev's configuration with the paths by which the leaves were found, and what they have missed.
-    fn renewed(&self, config: &NvList, tree: &Tree) -> NvList {
-        let mut config = config.clone();
-        if let Some(leaf) = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)) {
-            if leaf.device().is_some() {
-                config.set("path", Value::Str(leaf.name().to_owned()));
-            }
-            match self.missed_map_of(leaf) {
-                0 => {}
-                object => config.set("DTL", Value::U64(object)),
-            }
-            for mark in ["offline", "faulted", "aux_state"] {
-                config.remove(mark);
-            }
-            match self.off.get(&leaf.guid()) {
-                None => {}
-                Some(OfflineReason::Offline) => config.set("offline", Value::U64(1)),
-                Some(OfflineReason::Faulted) => {
-                    config.set("faulted", Value::U64(1));
-                    config.set("aux_state", Value::Str("external".to_owned()));
-                }
-            }
-        }
-        map_children(config, &|child| self.renewed(child, tree))
     }
 
     /// The sum of the guids of the pool and all its vdevs.
     pub(super) fn guid_sum(&self, tree: &Tree) -> u64 {
         let vdevs = tree.iter().filter(|vdev| vdev.parent().is_some());
         vdevs.fold(self.guid, |sum, vdev| sum.wrapping_add(vdev.guid()))
-    }
-
-    /// Object of what a leaf has missed; 0 if there is none.
-    pub(super) fn missed_map_of(&self, leaf: &Vdev) -> u64 {
-        let before = leaf.leaf_spec().map_or(0, |spec| spec.dtl_object);
-        self.missed_maps.get(&leaf.guid()).copied().unwrap_or(before)
-    }
-
-    /// The configuration of a vdev and all below it.
-    fn spec_of(&self, tree: &Tree, vdev: &Vdev) -> vdev::Spec {
-        let mut spec = vdev.spec().clone();
-        if let Some(leaf) = &mut spec.leaf {
-            leaf.dtl_object = self.missed_map_of(vdev);
-            if vdev.device().is_some() {
-                leaf.path = Some(vdev.name().to_owned());
-            }
-            let off = self.off.get(&vdev.guid());
-            (leaf.offline, leaf.faulted) = (off == Some(&OfflineReason::Offline), off == Some(&OfflineReason::Faulted));
-        }
-        spec.children = vdev.children().iter().map(|&child| self.spec_of(tree, tree.vdev(child))).collect();
-        spec
     }
 
     fn head(&self) -> NvList {
@@ -189,6 +110,32 @@ impl Config {
         }
         list
     }
+}
+
+/// A vdev's configuration with what is known of the leaves by now.
+fn renewed(config: &NvList, tree: &Tree) -> NvList {
+    let mut config = config.clone();
+    if let Some(leaf) = config.opt_u64("guid").and_then(|guid| tree.leaf(guid)) {
+        if leaf.device().is_some() {
+            config.set("path", Value::Str(leaf.name().to_owned()));
+        }
+        match leaf.state().dtl().object() {
+            0 => {}
+            object => config.set("DTL", Value::U64(object)),
+        }
+        for mark in ["offline", "faulted", "aux_state"] {
+            config.remove(mark);
+        }
+        match leaf.state().offline_in_config() {
+            None => {}
+            Some(OfflineReason::Offline) => config.set("offline", Value::U64(1)),
+            Some(OfflineReason::Faulted) => {
+                config.set("faulted", Value::U64(1));
+                config.set("aux_state", Value::Str("external".to_owned()));
+            }
+        }
+    }
+    map_children(config, &|child| renewed(child, tree))
 }
 
 /// A vdev's configuration as labels have it: the tables of vdevs are only known in the MOS.

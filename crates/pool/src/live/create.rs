@@ -90,8 +90,6 @@ impl LivePool {
             compatibility: new.property("compatibility"),
             features_for_read: Vec::new(),
             enabled,
-            missed_maps: HashMap::new(),
-            off: HashMap::new(),
             uberblock: None,
             object: CONFIG,
             imported: None,

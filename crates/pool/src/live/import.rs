@@ -12,7 +12,7 @@ use format::feature;
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
-use super::config::{Config, taken_off};
+use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
@@ -114,8 +114,6 @@ impl LivePool {
             compatibility: pool.config().opt_str("compatibility").map(str::to_owned),
             features_for_read: features.unwrap_or_default(),
             enabled,
-            missed_maps: HashMap::new(),
-            off: taken_off(&tree),
             uberblock: Some(uberblock.clone()),
             object: object_directory(pool.mos())?.require_u64("config")?,
             imported: Some(pool.config().clone()),

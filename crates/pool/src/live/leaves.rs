@@ -6,67 +6,21 @@
 //!   errors         ──▶ 10 in 10 minutes ──▶ faulted (reads, writes), degraded (checksums, last good side)
 //! ```
 //!
-//! The counts and the time are those by which OpenZFS's daemon diagnoses (io_n, io_t, checksum_n, checksum_t in
-//! vdevprops(7)). There is no resilver: who comes back is not trusted with what it has missed.
+//! There is no resilver: a leaf that comes back is not trusted with what it has missed.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
 use format::uberblock::Uberblock;
-use vdev::{Aux, Health, State, Vdev};
+use vdev::{Aux, Health, LeafVdev, OfflineReason, State};
 use zio::alloc::Serving;
 
 use super::LivePool;
 use crate::FoundDevice;
 
-/// Errors that are too many, in so many seconds.
-const ERRORS_MAX: u64 = 10;
-const WINDOW_S: u64 = 600;
-
 /// Opens the device at a path for writing, for nobody else's use.
 pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
-
-/// How a leaf is taken off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OfflineReason {
-    /// Not to be used.
-    Offline,
-    /// As if it were broken.
-    Faulted,
-}
-
-/// What is known of the errors of a leaf.
-#[derive(Default)]
-pub(super) struct Watched {
-    /// Its counts when it was looked at last: reads and writes, checksums.
-    counts: [u64; 2],
-    /// When how many came.
-    recent: [VecDeque<(u64, u64)>; 2],
-}
-
-/// By guid of the leaf.
-pub(super) type Watch = HashMap<u64, Watched>;
-
-impl Watched {
-    /// Whether there were too many errors of each kind up to `now_s`, given how many there ever were.
-    fn look(&mut self, counts: [u64; 2], now_s: u64) -> [bool; 2] {
-        std::array::from_fn(|kind| {
-            // counts are set back when they are cleared
-            let new = counts[kind].checked_sub(self.counts[kind]).unwrap_or(counts[kind]);
-            self.counts[kind] = counts[kind];
-            let recent = &mut self.recent[kind];
-            if new > 0 {
-                recent.push_back((now_s, new));
-            }
-            while recent.front().is_some_and(|(time_s, _)| time_s.saturating_add(WINDOW_S) < now_s) {
-                recent.pop_front();
-            }
-            recent.iter().map(|(_, count)| count).sum::<u64>() >= ERRORS_MAX
-        })
-    }
-}
 
 impl LivePool {
     /// Clears the error counts of a vdev and all below it, or of all, brings leaves back that have failed, and
@@ -86,16 +40,12 @@ impl LivePool {
         tree.clear_errors(id);
         let mut changed = false;
         for leaf in tree.leaves_of(id) {
-            self.watch.lock().remove(&leaf.guid());
-            let health = tree.health(leaf.id());
+            let health = leaf.state().health();
             if matches!(health.state, State::Healthy | State::Offline) {
                 continue;
             }
-            self.config.lock().off.remove(&leaf.guid());
-            if let Err(error) = self.bring_back(leaf, open) {
-                tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
-            }
-            changed |= tree.health(leaf.id()) != health;
+            self.bring_back(leaf, open);
+            changed |= leaf.state().health() != health;
         }
         if changed {
             // nobody waits for it: devices may fail again
@@ -114,24 +64,21 @@ impl LivePool {
         }
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
-        let health = self.tree.health(leaf.id());
+        let health = leaf.state().health();
         if health.state == State::Healthy {
             return Ok(health);
         }
         // a device that is back lacks nothing of a log that is nowhere
         let log = self.empty_if_log(leaf)?;
-        self.config.lock().off.remove(&guid);
-        if let Err(error) = self.bring_back(leaf, open) {
-            tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}");
-        }
+        self.bring_back(leaf, open);
         self.run(|context| context.write_config())?;
         self.log_again(log)?;
-        Ok(self.tree.health(leaf.id()))
+        Ok(leaf.state().health())
     }
 
     /// Lets nothing be on the vdev for logs that a leaf belongs to, if it does; its number.
-    fn empty_if_log(&self, leaf: &Vdev) -> Result<Option<u64>> {
-        let top = self.tree.top_of(leaf);
+    fn empty_if_log(&self, leaf: LeafVdev<'_>) -> Result<Option<u64>> {
+        let top = self.tree.top_of(leaf.vdev());
         let log = top.is_log().then_some(top.number());
         log.map_or(Ok(()), |top| self.empty_log_vdev(top))?;
         Ok(log)
@@ -155,20 +102,16 @@ impl LivePool {
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
         self.check_running()?;
         let log = self.empty_if_log(leaf)?;
-        let health = match (how, log.is_some() || self.tree.can_do_without(guid)) {
+        match (how, log.is_some() || self.tree.can_do_without(leaf)) {
             (OfflineReason::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
-            (OfflineReason::Offline, true) => Health::new(State::Offline, Aux::None),
-            (OfflineReason::Faulted, true) => Health::new(State::Faulted, Aux::External),
-            (OfflineReason::Faulted, false) => Health::new(State::Degraded, Aux::External),
-        };
-        tracing::info!(pool = self.name, vdev = leaf.name(), "{} by the administrator", health.name());
-        self.tree.set_health(guid, health);
-        let mut config = self.config();
-        match !temporary && health.state != State::Degraded {
-            true => drop(config.off.insert(guid, how)),
-            false => drop(config.off.remove(&guid)),
+            (OfflineReason::Faulted, false) => {
+                leaf.state().put_online();
+                leaf.state().set_health(Health::new(State::Degraded, Aux::External));
+            }
+            (_, true) => leaf.state().take_offline(how, temporary),
         }
-        drop(config);
+        let now = leaf.state().health().name();
+        tracing::info!(pool = self.name, vdev = leaf.name(), "{now} by the administrator");
         let done = self.run(|context| context.write_config());
         self.log_again(log)?;
         done
@@ -192,31 +135,39 @@ impl LivePool {
         }
     }
 
+    /// Uses a leaf again that is offline, faulted or away, if its device is there.
+    fn bring_back(&self, leaf: LeafVdev<'_>, open: DeviceOpener<'_>) {
+        match self.reopen(leaf, open) {
+            Ok(()) => tracing::info!(pool = self.name, vdev = leaf.name(), "the device is back"),
+            Err(error) => tracing::warn!(pool = self.name, vdev = leaf.name(), "the device is not back: {error}"),
+        }
+        // what its device is like is known by now
+        leaf.state().put_online();
+    }
+
     /// Uses the leaf's device again if it answers, or the one that is at its path now.
-    fn bring_back(&self, leaf: &Vdev, open: DeviceOpener<'_>) -> Result<()> {
-        let before = leaf.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
+    fn reopen(&self, leaf: LeafVdev<'_>, open: DeviceOpener<'_>) -> Result<()> {
+        let state = leaf.state();
+        let before = state.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
         let answers = before.and_then(|slot| self.recognize(leaf, slot.now()));
         let found = match answers {
             Ok(found) => found,
             Err(_) => {
-                let refuse = |aux| {
-                    self.tree.set_health(leaf.guid(), Health::new(State::Unavail, aux));
-                };
+                let refuse = |aux| state.set_health(Health::new(State::Unavail, aux));
                 let device = open(leaf.name()).inspect_err(|_| refuse(Aux::OpenFailed))?;
                 self.recognize(leaf, device).inspect_err(|_| refuse(Aux::CorruptData))?
             }
         };
         let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(0);
         // it was away when these were written, or it is an older copy
-        self.tree.miss(leaf.guid(), newest + 1..self.txgs.synced_txg() + 1);
-        let is_new = !leaf.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
-        self.tree.reopen(leaf.guid(), is_new.then_some(found.device));
-        tracing::info!(pool = self.name, vdev = leaf.name(), "the device is back");
+        state.dtl().insert(newest + 1..self.txgs.synced_txg() + 1);
+        let is_new = !state.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
+        state.reopen(is_new.then_some(found.device));
         Ok(())
     }
 
     /// The device, or the partition in it, that has the leaf's label.
-    fn recognize(&self, leaf: &Vdev, device: Arc<dyn Device>) -> Result<FoundDevice> {
+    fn recognize(&self, leaf: LeafVdev<'_>, device: Arc<dyn Device>) -> Result<FoundDevice> {
         let pool = self.config().guid;
         let found = FoundDevice::examine(device.path(), device.clone())?;
         let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool);
@@ -227,40 +178,22 @@ impl LivePool {
     pub fn diagnose(&self) {
         let now_s = self.env.now_s();
         // what is in a log is in memory, too
-        let is_spared = |leaf: &Vdev| self.tree.top_of(leaf).is_log() || self.tree.can_do_without(leaf.guid());
-        for leaf in self.tree.iter().filter(|vdev| vdev.is_leaf()) {
-            let [reads, writes, checksums] = leaf.stats().errors();
-            let [io, sums] = self.watch.lock().entry(leaf.guid()).or_default().look([reads + writes, checksums], now_s);
-            let health = self.tree.health(leaf.id());
-            let new = match health.state {
+        let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);
+        for leaf in self.tree.leaves() {
+            let [io, sums] = leaf.state().has_too_many_errors(now_s);
+            let new = match leaf.state().health().state {
                 State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,
                 State::Healthy if io || sums => State::Degraded,
                 _ => continue,
             };
             let new = Health::new(new, Aux::ErrExceeded);
+            let [reads, writes, checksums] = leaf.stats().errors();
             tracing::error!(pool = self.name, vdev = leaf.name(), reads, writes, checksums, "{}", new.name());
-            self.tree.set_health(leaf.guid(), new);
+            leaf.state().set_health(new);
         }
     }
 }
 
 fn no_such_device() -> Error {
     Error::new(Kind::NotFound, "no such device in pool")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ten_errors_in_ten_minutes() {
-        let mut watched = Watched::default();
-        assert_eq!(watched.look([9, 0], 1000), [false; 2]);
-        assert_eq!(watched.look([9, 0], 1010), [false; 2]);
-        assert_eq!(watched.look([10, 3], 1600), [true, false]);
-        assert_eq!(watched.look([18, 12], 1601), [false, true], "the first nine are long ago");
-        // cleared, and again
-        assert_eq!(watched.look([1, 0], 9000), [false; 2]);
-        assert_eq!(watched.look([11, 0], 9001), [true, false]);
-    }
 }

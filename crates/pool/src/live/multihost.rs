@@ -298,7 +298,7 @@ impl LivePool {
 }
 
 fn newest_of(tree: &Tree) -> Option<Uberblock> {
-    let devices = tree.hearts().into_iter().filter_map(|guid| tree.leaf(guid)?.device());
+    let devices = tree.hearts().into_iter().filter_map(|guid| tree.leaf(guid)?.state().device());
     devices.flat_map(|device| uberblocks_of(device)).max_by_key(Uberblock::rank)
 }
 

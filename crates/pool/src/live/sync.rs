@@ -176,7 +176,7 @@ impl LivePool {
         for pass in 1..PASSES_MAX {
             if pass == 2 {
                 // who could not take the first pass has missed the group
-                context.write_missed()?;
+                context.write_dtls()?;
             }
             if pass > 1 {
                 self.maps.write(change, allocator.take_changes(txg), pass)?;

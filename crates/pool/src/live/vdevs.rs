@@ -18,8 +18,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::object_type::ObjectType;
-use vdev::spec::TopSpec;
-use vdev::{Spec, Vdev, geometry, label};
+use vdev::{Edit, LeafVdev, Spec, geometry, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::{Aux, label_all};
@@ -92,7 +91,7 @@ impl LivePool {
         let _alone = self.changing_vdevs.lock();
         self.check_running()?;
         let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
-        let top = self.tree.top_of(leaf);
+        let top = self.tree.top_of(leaf.vdev());
         let is_alone = leaf.id() == top.id();
         let refuse = |what| Err(Error::new(Kind::Unsupported, what));
         let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
@@ -139,17 +138,17 @@ impl LivePool {
         let Some(mirror) = parent.filter(|parent| parent.kind() == vdev::Kind::Mirror) else {
             return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
         };
-        let top = self.tree.top_of(leaf);
+        let top = self.tree.top_of(leaf.vdev());
         if mirror.id() != top.id() {
             return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
         }
         let log = top.is_log().then_some(top.number());
         if let Some(top) = log {
             self.empty_log_vdev(top)?;
-            // who came back to it lacks nothing now
-            self.run(|context| context.write_missed())?;
+            // a leaf of it that came back lacks nothing now
+            self.run(|context| context.write_dtls())?;
         }
-        let outcome = match self.tree.can_do_without(guid) {
+        let outcome = match self.tree.can_do_without(leaf) {
             true => {
                 let about = format!("vdev={}", leaf.name());
                 self.run(move |context| {
@@ -217,10 +216,8 @@ impl LivePool {
 
     /// Lets leaves that are not in the pool any more be nobody's. That this fails harms nobody: their labels are
     /// older than those of the pool.
-    fn let_go(&self, leaves: &[&Vdev]) {
+    fn let_go(&self, leaves: &[LeafVdev<'_>]) {
         for leaf in leaves {
-            self.watch.lock().remove(&leaf.guid());
-            self.missed.lock().remove(&leaf.guid());
             let Some(device) = leaf.device() else { continue };
             if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
                 tracing::warn!(pool = self.name, vdev = leaf.name(), "its label is left: {error}");
@@ -235,9 +232,7 @@ impl SyncContext<'_> {
         let pool = self.pool;
         tops.iter_mut().try_for_each(|top| self.make_objects(top))?;
         let numbers: Vec<u64> = tops.iter().map(|top| top.id).collect();
-        let mut root = pool.config().spec(&pool.tree);
-        root.children.extend(tops);
-        pool.tree.reshape(root, devices, None, &|| Ok(()))?;
+        pool.tree.edit(Edit::Add(tops), devices)?;
         for number in numbers {
             let Some(((top, maps), shape)) = empty_top(pool.tree.top(number)?) else { continue };
             pool.maps.add_top(top, maps);
@@ -289,73 +284,31 @@ impl SyncContext<'_> {
             change.free_object(missed)?;
             change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
         }
-        if spec.leaf.is_some() {
-            self.pool.config().rename_leaf(spec.guid, 0);
-        }
         spec.children.iter().try_for_each(|child| self.free_objects(child))
     }
 
-    fn attach(&self, guid: u64, new: &NewLeaf, device: Arc<dyn Device>, guids: (u64, u64)) -> Result<()> {
-        let pool = self.pool;
-        let mut root = pool.config().spec(&pool.tree);
-        let top = root.children.iter_mut().find(|top| has_leaf(top, guid)).ok_or_else(no_such_device)?;
-        if top.leaf.is_some() {
-            let mut leaf = top.clone();
-            let kind = vdev::Kind::Mirror;
-            let measures: Option<TopSpec> = leaf.top.take();
-            let id = std::mem::take(&mut leaf.id);
-            *top = Spec { kind, id, guid: guids.0, top: measures, leaf: None, children: vec![leaf], ..top.clone() };
-        }
-        let mut leaf = leaf_spec(new, top.children.len() as u64, guids.1, 0);
+    /// Adds a leaf with the first of `guids`; the other one is that of the mirror, if it is to be made.
+    fn attach(&self, beside: u64, new: &NewLeaf, device: Arc<dyn Device>, guids: (u64, u64)) -> Result<()> {
+        let (guid, mirror_guid) = guids;
+        let mut leaf = leaf_spec(new, 0, guid, 0);
         self.make_objects(&mut leaf)?;
-        top.children.push(leaf);
-        pool.tree.reshape(root, &HashMap::from([(guids.1, device)]), None, &|| Ok(()))
+        let attach = Edit::Attach { beside, leaf: Box::new(leaf), mirror_guid };
+        self.pool.tree.edit(attach, &HashMap::from([(guid, device)])).map(drop)
     }
 
     fn detach(&self, guid: u64) -> Result<()> {
-        let pool = self.pool;
-        let mut root = pool.config().spec(&pool.tree);
-        let top = root.children.iter_mut().find(|top| has_leaf(top, guid)).ok_or_else(no_such_device)?;
-        let at = top.children.iter().position(|child| child.guid == guid).ok_or_else(no_such_device)?;
-        let gone = top.children.remove(at);
-        (0..).zip(&mut top.children).for_each(|(id, child)| child.id = id);
-        let mut renamed = None;
-        if let [last] = &mut top.children[..] {
-            // Who has found the mirror by its guid finds the leaf by it.
-            renamed = Some((last.guid, top.guid));
-            *last = Spec { id: top.id, guid: top.guid, top: top.top.take(), ..last.clone() };
-            *top = last.clone();
-        }
-        let no_replicas = || Error::new(Kind::Busy, "no valid replicas");
-        let is_spared = || pool.tree.can_do_without(guid).then_some(()).ok_or_else(no_replicas);
-        pool.tree.reshape(root, &HashMap::new(), renamed, &is_spared)?;
-        if let Some((before, now)) = renamed {
-            pool.config().rename_leaf(before, now);
-            let watched = pool.watch.lock().remove(&before);
-            pool.watch.lock().extend(watched.map(|watched| (now, watched)));
-            let missed = pool.missed.lock().remove(&before);
-            pool.missed.lock().extend(missed.map(|missed| (now, missed)));
-        }
-        self.free_objects(&gone)
+        let gone = self.pool.tree.edit(Edit::Detach(guid), &HashMap::new())?;
+        gone.map_or(Ok(()), |leaf| self.free_objects(&leaf))
     }
 
     /// Nothing is on the vdev.
     fn remove_log(&self, number: u64) -> Result<()> {
         let pool = self.pool;
-        let mut root = pool.config().spec(&pool.tree);
-        let top = root.children.iter_mut().find(|top| top.id == number).ok_or_else(no_such_device)?;
-        let gone = std::mem::replace(top, Spec::hole(number));
-        pool.tree.reshape(root, &HashMap::new(), None, &|| Ok(()))?;
+        let gone = pool.tree.edit(Edit::Remove(number), &HashMap::new())?;
         pool.cache.zio().allocator()?.set_serving(number, Serving::Gone);
         pool.maps.free_top(&self.change, number)?;
-        self.free_objects(&gone)
+        gone.map_or(Ok(()), |top| self.free_objects(&top))
     }
-}
-
-/// Whether a leaf is a vdev, or right below it.
-fn has_leaf(top: &Spec, guid: u64) -> bool {
-    top.leaf.is_some() && top.guid == guid
-        || top.children.iter().any(|child| child.leaf.is_some() && child.guid == guid)
 }
 
 fn check_config(top: &Spec) -> Result<()> {

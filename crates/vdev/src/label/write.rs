@@ -1,29 +1,21 @@
-//! Writing labels: of one device, and of all of a pool.
+//! Writing the labels of a device.
 //!
-//! Nothing here flushes. Whoever changes the labels of a pool keeps one pair whole at all times:
-//!
-//! ```text
-//!   write labels 0 and 2, flush │ write uberblocks, flush │ write labels 1 and 3, flush
-//! ```
-//!
-//! A cut in front of the uberblocks leaves labels 1 and 3 as they were, and one behind them leaves
-//! labels 0 and 2 as they are to be.
+//! Nothing here flushes. What the order of writes of a whole pool is, `tree_labels` says.
 
 use base::{AlignedBuf, Endian, Error, Kind as ErrorKind, Result};
 use codec::checksum::{Checksum, embedded};
-use device::meter::Purpose;
 use device::{Device, Write, write_batch};
 use format::uberblock::Uberblock;
 
-use super::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, read_label, slot_bytes, slot_count};
-use crate::tree::{Tree, Vdev};
+use super::layout::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_of, slot_bytes, slot_count};
+use super::read::read_label;
 
 /// A part of a label that is to be written.
-struct Part {
+pub(crate) struct Part {
     label: usize,
     /// Offset on the device, in bytes.
-    offset: u64,
-    bytes: AlignedBuf,
+    pub(crate) offset: u64,
+    pub(crate) bytes: AlignedBuf,
 }
 
 /// Makes empty labels: zeros, but for the boot environment's block, which is empty and carries its
@@ -77,7 +69,7 @@ pub fn write_heartbeat(device: &dyn Device, number: usize, uberblock: &Uberblock
     put(device, &[heartbeat_part(device, number, uberblock, ashift)?])
 }
 
-fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<Vec<Part>> {
+pub(crate) fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<Vec<Part>> {
     let room = RING_AT - CONFIG_AT;
     if packed.len() > room - embedded::TAIL_LEN {
         let what = format!("the configuration's {} bytes do not fit into a label", packed.len());
@@ -87,7 +79,7 @@ fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<V
     which.iter().map(|&label| sealed(device, label, CONFIG_AT, room, Endian::Little, fill)).collect()
 }
 
-fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift: u32) -> Result<Vec<Part>> {
+pub(crate) fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift: u32) -> Result<Vec<Part>> {
     let size = slot_bytes(ashift);
     // the last one is kept for heartbeats
     let slots = slot_count(ashift) - usize::from(uberblock.is_guarded());
@@ -126,110 +118,8 @@ fn put(device: &dyn Device, parts: &[Part]) -> Result<()> {
 }
 
 /// Tells which label the error is about.
-fn naming(error: Error, part: &Part) -> Error {
+pub(crate) fn naming(error: Error, part: &Part) -> Error {
     let vdev = error.place().vdev.clone().unwrap_or_default();
     let what = format!("label {} could not be written", part.label);
     Error::new(error.kind(), what).at_vdev(vdev).at_offset(part.offset).with_source(error)
 }
-
-impl Tree {
-    /// Writes the uberblock into its slot of all labels of all leaves, log devices among them.
-    ///
-    /// `Ok` if at least one copy was written elsewhere than on a log device. Leaves that fail have their errors counted. Errors:
-    /// that of a leaf, or [`ErrorKind::Missing`] if there is none to write to.
-    pub fn write_uberblock(&self, uberblock: &Uberblock) -> Result<()> {
-        let (good, error) = self.write_parts(&|leaf, ashift| uberblock_parts(device_of(leaf), uberblock, ashift))?;
-        if self.tops().zip(good).any(|(top, good)| good > 0 && !top.is_log()) {
-            return Ok(());
-        }
-        Err(error.unwrap_or_else(|| Error::new(ErrorKind::Missing, "no device is there for the uberblock")))
-    }
-
-    /// Writes the uberblock into the slot of label `number` (0 to 3) of a leaf that is kept for heartbeats. Its errors
-    /// are not counted. Errors: those of the device; [`ErrorKind::Missing`] if the leaf is not there.
-    pub fn write_heartbeat(&self, guid: u64, number: usize, uberblock: &Uberblock) -> Result<()> {
-        let (device, ashift) = self.heart_of(guid)?;
-        write_heartbeat(device, number, uberblock, ashift)
-    }
-
-    /// The uberblock in that slot now; `None` if there is none.
-    pub fn read_heartbeat(&self, guid: u64, number: usize) -> Result<Option<Uberblock>> {
-        let (device, ashift) = self.heart_of(guid)?;
-        let label = read_label(device, number)?;
-        let last = label.uberblocks(ashift).find(|slot| slot.slot + 1 == slot_count(ashift));
-        Ok(last.and_then(|slot| Uberblock::parse(slot.bytes.ok()?).ok().flatten()))
-    }
-
-    /// The device of a leaf that takes heartbeats, and the ashift of its labels.
-    fn heart_of(&self, guid: u64) -> Result<(&dyn Device, u32)> {
-        let leaf = self.leaf(guid);
-        let found = leaf.and_then(|leaf| Some((leaf.readable_device()?, self.top_of(leaf).ashift())));
-        found.ok_or_else(|| Error::new(ErrorKind::Missing, "the device is not there"))
-    }
-
-    /// Guids of the leaves that take heartbeats.
-    pub fn hearts(&self) -> Vec<u64> {
-        let takes = |vdev: &&Vdev| vdev.is_leaf() && vdev.readable_device().is_some();
-        self.iter().filter(takes).map(Vdev::guid).collect()
-    }
-
-    /// Writes its configuration, an XDR list that `config_of` makes, into those labels of `which` (0
-    /// to 3) on every leaf, log devices among them.
-    ///
-    /// `Ok` if at least one label of every top-level vdev, those for the log aside, was written.
-    /// Leaves that fail have their errors counted. Errors: that of a leaf; [`ErrorKind::Missing`] if
-    /// a top-level vdev has no leaf to write to; [`ErrorKind::TooBig`] if a configuration does not
-    /// fit, and nothing has been written then.
-    pub fn write_labels(&self, which: &[usize], config_of: &dyn Fn(&Vdev) -> Vec<u8>) -> Result<()> {
-        let (good, error) = self.write_parts(&|leaf, _| config_parts(device_of(leaf), which, &config_of(leaf)))?;
-        let matters = |top: &Vdev| top.kind().is_concrete() && !top.is_log();
-        match self.tops().zip(good).find(|(top, good)| matters(top) && *good == 0) {
-            None => Ok(()),
-            Some((top, _)) => {
-                let missing = || Error::new(ErrorKind::Missing, "no device is there for the label").at_vdev(top.name());
-                Err(error.unwrap_or_else(missing))
-            }
-        }
-    }
-
-    /// Writes the parts that `parts_of` makes for each leaf that is there, given the ashift of its
-    /// top-level vdev, all at once. How many were written on each top-level vdev, and the first error.
-    fn write_parts(&self, parts_of: &dyn Fn(&Vdev, u32) -> Result<Vec<Part>>) -> Result<(Vec<usize>, Option<Error>)> {
-        let mut all: Vec<(usize, &Vdev, Part)> = Vec::new();
-        for (number, top) in self.tops().enumerate() {
-            let mut stack = vec![top];
-            while let Some(vdev) = stack.pop() {
-                stack.extend(vdev.children().iter().map(|&child| self.vdev(child)));
-                if vdev.readable_device().is_some() {
-                    let parts = parts_of(vdev, top.ashift())?;
-                    all.extend(parts.into_iter().map(|part| (number, vdev, part)));
-                }
-            }
-        }
-        let writes =
-            all.iter().map(|(_, leaf, part)| self.write_of(leaf.id(), part.offset, &part.bytes, Purpose::SyncWrite));
-        let mut writes: Vec<Write<'_>> = writes.collect();
-        write_batch(&mut writes);
-        let (mut good, mut error) = (vec![0; self.tops().len()], None);
-        for (write, (number, leaf, part)) in writes.into_iter().zip(&all) {
-            match write.result {
-                Ok(()) => {
-                    good[*number] += 1;
-                    leaf.note_written(0..0);
-                }
-                Err(e) => {
-                    leaf.charge_write(&e);
-                    error = error.or(Some(naming(e, part)));
-                }
-            }
-        }
-        Ok((good, error))
-    }
-}
-
-fn device_of(leaf: &Vdev) -> &dyn Device {
-    leaf.device().expect("only leaves with a device are written")
-}
-
-#[cfg(test)]
-mod tests;

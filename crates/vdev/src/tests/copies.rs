@@ -86,13 +86,13 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
     let spec = top(vdev(Kind::Replacing, 0, 9, disks(100..102)), 9);
     let pool = images.open(vec![spec.clone()], &[]);
     pool.noise(101);
-    pool.tree.set_missing(101, [0..8, 9..20].into_iter().collect());
+    pool.leaf(101).state().dtl().load([0..8, 9..20].into_iter().collect());
     let old = extent(0, OFFSET, block.len());
     for _ in 0..4 {
         assert!(pool.read_fast(old).unwrap() == block);
     }
     assert_eq!(pool.devices[&101].reads(), 0);
-    assert_eq!(pool.tree.leaf(101).unwrap().missing().iter().count(), 2);
+    assert_eq!(pool.leaf(101).state().dtl().missing().iter().count(), 2);
     // born in the gap between what it missed
     let served = |birth_txg| {
         let mut buf = vec![0; block.len()];
@@ -103,10 +103,10 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
 
     // when nobody else is left, it is asked after all
     let pool = images.open(vec![spec], &[100]);
-    pool.tree.set_missing(101, TxgRanges::since(0));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(0));
     assert!(pool.read_fast(old).unwrap() == block);
     assert!(pool.read_slow(old, &block).unwrap() == block);
-    assert!(!pool.tree.set_missing(77, TxgRanges::new()));
+    assert!(pool.tree.leaf(77).is_none());
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn states_of_leaves() {
     let pool = images.open(vec![spec], &[]);
     assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()), Health::HEALTHY);
     assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "DEGRADED");
-    assert!(pool.tree.set_health(102, Health::new(State::Unavail, Aux::CorruptData)));
+    pool.leaf(102).state().set_health(Health::new(State::Unavail, Aux::CorruptData));
     assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()).name(), "FAULTED");
 
     let mut offline = mirror(2);

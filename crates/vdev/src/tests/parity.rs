@@ -294,7 +294,7 @@ fn stale_leaves_come_last() {
     let raidz = Raidz::new(4, 1, 9, 0, &SIZES);
     let pool = raidz.open(&[]);
     pool.noise(101);
-    assert!(pool.tree.set_missing(101, TxgRanges::since(10)));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(10));
     for (extent, block) in &raidz.blocks {
         assert!(pool.read_fast(*extent).unwrap() == *block);
     }
@@ -305,7 +305,7 @@ fn stale_leaves_come_last() {
 
     // its word against that of a leaf that is gone: it may still have the block
     let pool = raidz.open(&[100]);
-    assert!(pool.tree.set_missing(101, TxgRanges::since(10)));
+    pool.leaf(101).state().dtl().load(TxgRanges::since(10));
     for (extent, block) in &raidz.blocks {
         assert!(pool.read_fast(*extent).unwrap() == *block);
         assert!(pool.read_slow(*extent, block).unwrap() == *block);

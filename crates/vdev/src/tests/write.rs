@@ -63,7 +63,7 @@ fn bears(spec: Spec, start: u64, width: usize, losses: usize) {
     let blocks = blocks(&pool.tree, start);
     write(&pool.tree, &blocks).into_iter().for_each(|result| result.unwrap());
     pool.tree.flush().unwrap();
-    assert!(pool.tree.iter().all(|leaf| leaf.missing().is_empty() && leaf.stats().errors() == [0; 3]));
+    assert!(pool.tree.leaves().all(|leaf| leaf.state().dtl().is_empty() && leaf.stats().errors() == [0; 3]));
     drop(pool);
     for lost in subsets(width, losses).into_iter().chain([vec![]]) {
         let absent: Vec<u64> = lost.iter().map(|&i| 100 + i as u64).collect();
@@ -172,8 +172,8 @@ fn failures_within_the_redundancy() {
             for &guid in &broken {
                 let failed = broken[..losses].contains(&guid) && pool.devices[&guid].writes() > 0;
                 assert_eq!(leaf(guid).stats().errors()[1] > 0, failed);
-                assert_eq!(leaf(guid).is_missing(10), failed);
-                assert!(!leaf(guid).is_missing(9) && !leaf(guid).is_missing(11));
+                assert_eq!(leaf(guid).state().dtl().contains(10), failed);
+                assert!(!leaf(guid).state().dtl().contains(9) && !leaf(guid).state().dtl().contains(11));
             }
             // a draid's block is not on every leaf
             let hit = broken[..losses].iter().filter(|guid| pool.devices[guid].writes() > 0).count();
@@ -196,7 +196,7 @@ fn one_write_that_fails_is_one_block() {
     let blocks: Vec<_> = (0..6).map(|i| (extent(i % 2, i << 20, 4096), pattern(i, 4096))).collect();
     let good: Vec<bool> = write(&pool.tree, &blocks).iter().map(Result::is_ok).collect();
     assert_eq!(good, [true, true, true, false, true, true]);
-    let stats = pool.tree.leaf(101).unwrap().stats();
+    let stats = pool.leaf(101).state().stats();
     assert_eq!(stats.errors(), [0, 1, 0]);
     use std::sync::atomic::Ordering::Relaxed;
     assert_eq!((stats.writes.load(Relaxed), stats.write_bytes.load(Relaxed)), (3, 3 * 4096));
@@ -209,8 +209,8 @@ fn a_leaf_that_is_away_misses_what_is_written() {
     let blocks = [(extent(0, 0, 512), pattern(1, 512))];
     write(&pool.tree, &blocks)[0].as_ref().unwrap();
     let leaf = |guid| pool.tree.leaf(guid).unwrap();
-    assert_eq!(leaf(101).missing(), std::iter::once(10..11).collect::<TxgRanges>());
-    assert_eq!((leaf(101).stats().errors(), leaf(100).missing().is_empty()), ([0; 3], true));
+    assert_eq!(leaf(101).state().dtl().missing(), std::iter::once(10..11).collect::<TxgRanges>());
+    assert_eq!((leaf(101).stats().errors(), leaf(100).state().dtl().is_empty()), ([0; 3], true));
 
     // the other vanishes: it is charged, and not asked again
     pool.devices[&100].vanish(true);
@@ -221,7 +221,7 @@ fn a_leaf_that_is_away_misses_what_is_written() {
         assert_eq!(leaf(100).stats().errors()[1], expect);
         assert_eq!(pool.tree.health(leaf(100).id()).state, State::Unavail);
     }
-    assert!(leaf(100).is_missing(10));
+    assert!(leaf(100).state().dtl().contains(10));
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn flushes_go_where_something_was_written() {
     put(0, 9);
     pool.devices[&100].fail_flush(1);
     pool.tree.flush().unwrap();
-    assert_eq!(leaf(100).missing(), std::iter::once(8..10).collect::<TxgRanges>());
+    assert_eq!(leaf(100).state().dtl().missing(), std::iter::once(8..10).collect::<TxgRanges>());
     assert_eq!((leaf(100).stats().errors(), leaf(101).stats().errors()), ([0, 1, 0], [0; 3]));
 
     // the other side fails too, for other groups: still nothing is lost
@@ -297,7 +297,11 @@ fn flushes_go_where_something_was_written() {
     // what is lost does not come back by flushing again, but by writing it again
     assert_eq!(pool.tree.flush().unwrap_err().kind(), ErrorKind::Io);
     pool.tree.begin_again(Some(13));
-    assert!(!leaf(100).is_missing(13) && leaf(100).is_missing(8) && leaf(101).is_missing(12));
+    assert!(
+        !leaf(100).state().dtl().contains(13)
+            && leaf(100).state().dtl().contains(8)
+            && leaf(101).state().dtl().contains(12)
+    );
     // a single device has nobody to make up for it
     put(1, 14);
     pool.devices[&102].fail_flush(0);
@@ -310,22 +314,22 @@ fn flushes_go_where_something_was_written() {
 fn what_a_pool_can_do_without() {
     let single = Spec { id: 1, ..top(disk(1, 110), 9) };
     let pool = pool(vec![raidz(1, 3, 12), single]);
-    let can = |guid| pool.tree.can_do_without(guid);
-    assert_eq!([100, 101, 102, 110, 999].map(can), [true, true, true, false, true]);
+    let can = |guid| pool.tree.can_do_without(pool.leaf(guid));
+    assert_eq!([100, 101, 102, 110].map(can), [true, true, true, false]);
     // who has missed something needs all others, and is not needed
-    pool.tree.miss(101, 5..9);
+    pool.leaf(101).state().dtl().insert(5..9);
     assert_eq!([100, 101, 102].map(can), [false, true, false]);
-    pool.tree.miss(102, 20..21);
+    pool.leaf(102).state().dtl().insert(20..21);
     assert_eq!([100, 101, 102].map(can), [false, false, false]);
-    pool.tree.set_missing(101, TxgRanges::new());
-    pool.tree.set_missing(102, TxgRanges::new());
-    pool.tree.set_health(100, Health::new(State::Faulted, Aux::ErrExceeded));
+    pool.leaf(101).state().dtl().load(TxgRanges::new());
+    pool.leaf(102).state().dtl().load(TxgRanges::new());
+    pool.leaf(100).state().set_health(Health::new(State::Faulted, Aux::ErrExceeded));
     assert_eq!([100, 101, 102].map(can), [true, false, false]);
-    assert!(pool.tree.reopen(100, None));
+    assert!(pool.leaf(100).state().reopen(None));
     assert_eq!([100, 101, 102].map(can), [true, true, true]);
     // another device takes its place, and is used from then on
     let other = Arc::new(MemDevice::new("other", vec![7; pool.devices[&110].size() as usize]));
-    assert!(pool.tree.reopen(110, Some(other)) && !pool.tree.reopen(999, None));
+    assert!(pool.leaf(110).state().reopen(Some(other)));
     let mut got = vec![0; 512];
     pool.tree.read_batch(&[extent(1, 0, 512)], &mut [&mut got]).remove(0).unwrap();
     assert_eq!(got, [7; 512]);
@@ -378,7 +382,7 @@ fn what_is_done_is_counted() {
         [&stats.reads, &stats.read_bytes, &stats.writes, &stats.write_bytes].map(|n| n.load(Relaxed))
     };
     assert_eq!(counts(pool.tree.top(0).unwrap().stats()), [2, 8192, 2, 4608]);
-    let leaf = |guid| pool.tree.leaf(guid).unwrap().stats();
+    let leaf = |guid| pool.leaf(guid).state().stats();
     // parity of both, read when every way was tried
     assert_eq!(counts(leaf(100)), [1, 2048, 2, 2560]);
     // the small block lies on the two others

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use super::Copy;
-use crate::tree::{Tree, VdevId};
+use super::copy::{Copy, load};
+use crate::tree::Tree;
+use crate::vdev::VdevId;
 
 /// A range of an extent on a leaf or a mirror.
 pub(super) struct Copies {
@@ -33,7 +34,7 @@ impl Copies {
         while self.versions.len() <= n && self.tried < self.copies.len() {
             let number = self.tried;
             self.tried += 1;
-            tree.load(self.copies[number..=number].iter_mut(), |_| self.range.len());
+            load(tree, self.copies[number..=number].iter_mut(), |_| self.range.len());
             let Some(bytes) = self.copies[number].get() else { continue };
             if self.versions.iter().all(|&v| self.copies[v].get() != Some(bytes)) {
                 self.versions.push(number);
@@ -58,6 +59,6 @@ impl Copies {
     }
 
     pub(super) fn load_all(&mut self, tree: &Tree) {
-        tree.load(self.copies.iter_mut(), |_| self.range.len());
+        load(tree, self.copies.iter_mut(), |_| self.range.len());
     }
 }

@@ -11,10 +11,11 @@ use std::sync::atomic::Ordering;
 use base::{AlignedBuf, Error, Kind, Result};
 use device::meter::Purpose;
 
-use super::{Copy, Source, search};
+use super::copy::Copy;
+use super::search;
+use super::source::Source;
 use crate::health::Stats;
-use crate::locate::Choice;
-use crate::read::Extent;
+use crate::locate::{Choice, Extent};
 use crate::tree::Tree;
 
 impl Tree {
@@ -71,10 +72,15 @@ impl Tree {
         let results: Vec<Result<()>> = writes.into_iter().map(|write| write.result).collect();
         let mut healed = 0;
         for ((from, bytes), result) in wounds.iter().zip(results) {
-            let leaf = self.vdev(from.leaf);
+            let leaf = self.state_of(from.leaf);
             match result {
                 Ok(()) => {
-                    tracing::info!(vdev = leaf.name(), offset = from.offset, bytes = bytes.len(), "mended");
+                    tracing::info!(
+                        vdev = self.vdev(from.leaf).name(),
+                        offset = from.offset,
+                        bytes = bytes.len(),
+                        "mended"
+                    );
                     leaf.note_written(0..0);
                     leaf.stats().healed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                     healed += bytes.len() as u64;

@@ -17,10 +17,10 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::{Bytes, Copy};
-use crate::raidz::Row;
-use crate::read::split_columns;
-use crate::tree::{Tree, VdevId};
+use super::copy::{Bytes, Copy, load};
+use crate::raidz::{Row, split_columns};
+use crate::tree::Tree;
+use crate::vdev::VdevId;
 
 /// Ways of one view at most.
 const WAYS_MAX: usize = 1 << 16;
@@ -185,7 +185,7 @@ impl RowVersions {
                 return;
             }
             let sizes: Vec<usize> = next.iter().map(|(column, _)| self.row.columns[*column].size).collect();
-            tree.load(next.into_iter().map(|(_, copy)| copy), |i| sizes[i]);
+            load(tree, next.into_iter().map(|(_, copy)| copy), |i| sizes[i]);
         }
     }
 
@@ -194,7 +194,7 @@ impl RowVersions {
         let cells = self.cells.iter_mut().enumerate().filter(|(column, _)| row.columns[*column].size > 0);
         let (sizes, copies): (Vec<usize>, Vec<&mut Copy>) =
             cells.flat_map(|(column, cell)| cell.iter_mut().map(move |copy| (row.columns[column].size, copy))).unzip();
-        tree.load(copies.into_iter(), |i| sizes[i]);
+        load(tree, copies.into_iter(), |i| sizes[i]);
     }
 
     /// The first copy of each column that was read and that `fits`.

@@ -2,9 +2,10 @@
 
 use base::{Error, Kind as ErrorKind, Result};
 
-use super::Source;
+use super::source::Source;
 use crate::locate::nothing_left;
-use crate::tree::{Tree, VdevId};
+use crate::tree::Tree;
+use crate::vdev::VdevId;
 
 /// Combinations tried at most, for small blocks.
 const ATTEMPTS_MAX: usize = 1 << 16;

@@ -92,7 +92,7 @@ impl Log {
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("log", self.disk.clone()));
         let tree = Tree::open(Spec::parse_root(&tree).unwrap(), &[(GUID, device)].into()).unwrap();
         let leaf = tree.leaf(GUID).unwrap().guid();
-        tree.set_health(leaf, vdev::Health::HEALTHY);
+        tree.leaf(leaf).unwrap().state().set_health(vdev::Health::HEALTHY);
         let zio = Zio::new(Arc::new(tree), Env::fixed(0));
         let mut seen = Seen::default();
         let end = walk(&zio, 54, header, &mut seen);

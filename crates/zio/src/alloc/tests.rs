@@ -229,7 +229,7 @@ fn what_cancels_out_is_not_told() {
 #[test]
 fn copies_are_apart() {
     let tree = tree(&[(1, 9), (1, 9), (1, 9)]);
-    assert!(tree.set_health(102, vdev::Health::HEALTHY));
+    tree.leaf(102).unwrap().state().set_health(vdev::Health::HEALTHY);
     let allocator = Allocator::new(tree, Box::new(Maps::default()));
     (0..2).for_each(|top| add(&allocator, top, Class::Normal, 4));
     for _ in 0..50 {
@@ -253,7 +253,7 @@ fn vdevs_for_logs_that_fail_are_left_alone() {
     add(&allocator, 1, Class::Log, 4);
     let goes_to = |txg| allocator.allocate(Class::Log, 4096, 1, txg).unwrap()[0].vdev();
     assert_eq!(goes_to(5), 0, "it has no device");
-    assert!(tree.set_health(101, vdev::Health::HEALTHY));
+    tree.leaf(101).unwrap().state().set_health(vdev::Health::HEALTHY);
     assert_eq!(goes_to(5), 1);
     allocator.shun(1, 9);
     assert_eq!((goes_to(8), goes_to(9)), (0, 1));

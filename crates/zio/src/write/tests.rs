@@ -415,7 +415,7 @@ fn failed_writes_are_tried_again() {
         pool.zio.flush_writes(TXG).unwrap();
         assert_eq!(pool.read(again), noise(2, 4096));
         // also what one side was enough for is on both now
-        assert!(pool.zio.tree().iter().all(|vdev| !vdev.is_missing(TXG)));
+        assert!(pool.zio.tree().leaves().all(|leaf| !leaf.state().dtl().contains(TXG)));
         pool.disks[1].vanish(true);
         assert_eq!((pool.read(first), pool.read(again)), (data, noise(2, 4096)));
     }
@@ -464,8 +464,7 @@ fn a_patient_thread_waits() {
     let patient = pool.zio.be_patient(Arc::new(move |error| {
         assert_eq!(error.kind(), Kind::Missing);
         disk.heal();
-        let leaf = tree.iter().find(|vdev| vdev.is_leaf()).unwrap();
-        tree.reopen(leaf.guid(), None)
+        tree.leaves().next().unwrap().state().reopen(None)
     }));
     assert_eq!(pool.zio.read(request).unwrap()[..], noise(1, 4096));
     pool.disks[0].vanish(true);

@@ -131,7 +131,7 @@ fn suspend(layout: Layout, victims: usize, fault: Fault, seed: u64) -> Result<bo
         pool.clear(None, &|path| bed.open(path, true)).map_err(|error| format!("not resumed: {error:#?}"))?;
     }
     waiter.join().expect("it does not panic").map_err(text)?;
-    let is_well = pool.tree().iter().all(|vdev| vdev.missing().is_empty() && vdev.stats().errors() == [0; 3]);
+    let is_well = pool.tree().leaves().all(|leaf| leaf.state().dtl().is_empty() && leaf.stats().errors() == [0; 3]);
     if was_suspended && !is_well {
         return Err("what was written again counts as missing".into());
     }
@@ -293,7 +293,7 @@ fn leaves_are_faulted_and_come_back() {
     bed.heal(Fault::Gone);
     pool.clear(None, &|path| bed.open(path, true)).unwrap();
     assert_eq!((word(0), word(1)), ("ONLINE", "ONLINE"));
-    assert!(!pool.tree().leaf(leaves[0]).unwrap().missing().is_empty(), "it lacks what it has missed");
+    assert!(!pool.tree().leaf(leaves[0]).unwrap().state().dtl().is_empty(), "it lacks what it has missed");
     assert_eq!(off(1, pool::OfflineReason::Offline, false).unwrap_err().kind(), Kind::Busy);
     off(0, pool::OfflineReason::Offline, false).unwrap();
     (0..4).try_for_each(|_| load.step()).unwrap();

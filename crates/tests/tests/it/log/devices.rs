@@ -296,7 +296,7 @@ fn a_log_device_is_faulted_offlined_and_cleared() {
     assert_eq!(bed.blocks().0, before.0, "it is not used");
     assert!(bed.blocks().1 > before.1, "the log is in the pool");
     assert_eq!(bed.pool.online(log, &no_other).unwrap().state, State::Healthy);
-    assert!(bed.pool.tree().leaf(log).unwrap().missing().is_empty(), "it lacks nothing of a log that was nowhere");
+    assert!(bed.pool.tree().leaf(log).unwrap().state().dtl().is_empty(), "it lacks nothing of a log that was nowhere");
     bed.log.retire();
     bed.commit_all(10..15);
     assert!(bed.blocks().0 > before.0);

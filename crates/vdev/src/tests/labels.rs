@@ -1,13 +1,17 @@
-use std::collections::HashMap;
-use std::sync::Arc;
+//! Labels that are written, and read again: those of a device, and of all leaves of a tree.
 
-use device::{FaultyDevice, MemDevice};
+use base::{AlignedBuf, Endian, Kind as ErrorKind};
+use codec::checksum::{Checksum, embedded};
 use format::blkptr::BlkPtr;
+use format::uberblock::Uberblock;
 
 use super::*;
-use crate::label::read_labels;
-use crate::spec::{LeafSpec, Spec, TopSpec};
-use crate::{Kind, State};
+use crate::label::{LABEL_BYTES, clear, clear_sound, initialize, read_labels, write_config, write_uberblock};
+use crate::{State, Vdev};
+
+/// Where the block of the boot environment begins and ends in a label.
+const BOOT_ENV_AT: usize = 8 << 10;
+const CONFIG_AT: usize = 16 << 10;
 
 const SIZE: u64 = (64 << 20) + 12_345;
 
@@ -153,7 +157,7 @@ fn all_leaves_of_a_pool() {
         assert_eq!((found, device.flushes()), ([true, false, true, false], 1));
         assert_eq!(txgs(&**device, 12), vec![vec![(7, 7)]; 4]);
     }
-    assert!(tree.iter().all(|vdev| vdev.missing().is_empty()));
+    assert!(tree.leaves().all(|leaf| leaf.state().dtl().is_empty()));
 }
 
 #[test]
@@ -173,7 +177,7 @@ fn how_many_must_take_it() {
     assert_eq!(tree.health(tree.leaf(3).unwrap().id()).state, State::Unavail);
     let big = |_: &Vdev| vec![1; 112 << 10];
     assert_eq!(tree.write_labels(&[0], &big).unwrap_err().kind(), ErrorKind::TooBig);
-    let (empty, _) = super::tests::tree(&[1, 2, 3, 4]);
+    let (empty, _) = super::labels::tree(&[1, 2, 3, 4]);
     assert_eq!(empty.write_uberblock(&uberblock(8)).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(empty.write_labels(&[0], &config).unwrap_err().kind(), ErrorKind::Missing);
 }

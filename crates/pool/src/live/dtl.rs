@@ -1,16 +1,14 @@
-//! What leaves have missed: written down with each group, so that a leaf that comes back is not trusted
-//! with what it does not have.
+//! Dirty time logs on disk: what leaves have missed is written down with each group, so that a leaf that comes back
+//! is not trusted with what it does not have.
 //!
 //! ```text
 //!   leaf: groups it could not take ─▶ space map that counts groups ─▶ "DTL" in the leaf's configuration
 //! ```
 
-use std::collections::HashMap;
-
 use base::Result;
 use dmu::Object;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run};
-use vdev::{Tree, TxgRanges};
+use vdev::TxgRanges;
 
 use super::SyncContext;
 use super::space_maps::{SPACEMAP_HISTOGRAM, new_map};
@@ -18,56 +16,39 @@ use super::space_maps::{SPACEMAP_HISTOGRAM, new_map};
 /// Bytes of a block of such a map.
 const BLOCK_SIZE: u64 = 4 << 10;
 
-/// What was written down of each leaf.
-pub(super) type Missed = HashMap<u64, TxgRanges>;
-
-/// What is written down on disk when a pool is opened.
-pub(super) fn known(tree: &Tree) -> Missed {
-    tree.iter().filter(|vdev| vdev.is_leaf()).map(|leaf| (leaf.guid(), leaf.missing())).collect()
-}
-
 impl SyncContext<'_> {
     /// Writes down what leaves have missed since the last time.
-    pub(super) fn write_missed(&self) -> Result<()> {
-        self.forget_missed_of_logs()?;
+    pub(super) fn write_dtls(&self) -> Result<()> {
+        self.clear_dtls_of_logs()?;
         let mut is_new = false;
-        for leaf in self.pool.tree.iter().filter(|vdev| vdev.is_leaf()) {
-            let missing = leaf.missing();
-            if self.pool.missed.lock().get(&leaf.guid()).map_or(missing.is_empty(), |before| *before == missing) {
-                continue;
-            }
-            let known = self.pool.config().missed_map_of(leaf);
-            let object = match known {
-                0 => self.make_missed_map()?,
+        for dtl in self.pool.tree.leaves().map(|leaf| leaf.state().dtl()) {
+            let Some(missing) = dtl.unwritten() else { continue };
+            let object = match dtl.object() {
+                0 => self.make_dtl_map()?,
                 id => self.change.mos.object(id)?,
             };
-            self.write_missed_map(&object, &missing)?;
-            if known == 0 {
-                self.pool.config().missed_maps.insert(leaf.guid(), object.id());
-                is_new = true;
-            }
-            self.pool.missed.lock().insert(leaf.guid(), missing);
+            self.write_dtl_map(&object, &missing)?;
+            is_new |= dtl.object() == 0;
+            dtl.has_been_written(object.id(), missing);
         }
         if is_new { self.write_config() } else { Ok(()) }
     }
 
-    /// Who has a part of a vdev for logs that has nothing on it lacks nothing.
-    fn forget_missed_of_logs(&self) -> Result<()> {
+    /// Leaves of a vdev for logs that has nothing on it have missed nothing.
+    fn clear_dtls_of_logs(&self) -> Result<()> {
         let tree = &self.pool.tree;
         let allocator = self.pool.cache.zio().allocator()?;
         for top in tree.tops().filter(|top| top.is_log()) {
             if allocator.top_space(top.number()).is_some_and(|space| space.allocated > 0) {
                 continue;
             }
-            let is_back = |leaf: &&vdev::Vdev| tree.health(leaf.id()).is_readable() && !leaf.missing().is_empty();
-            for leaf in tree.leaves_of(top.id()).into_iter().filter(is_back) {
-                tree.set_missing(leaf.guid(), TxgRanges::new());
-            }
+            let states = tree.leaves_of(top.id()).into_iter().map(|leaf| leaf.state());
+            states.filter(|leaf| leaf.health().is_readable()).for_each(|leaf| leaf.dtl().remove(0..u64::MAX));
         }
         Ok(())
     }
 
-    fn make_missed_map(&self) -> Result<Object> {
+    fn make_dtl_map(&self) -> Result<Object> {
         let has_histogram = self.change.feature(SPACEMAP_HISTOGRAM)?.is_some();
         let mut dnode = new_map(BLOCK_SIZE, has_histogram);
         let empty = Header { length: 0, allocated: 0 };
@@ -77,7 +58,7 @@ impl SyncContext<'_> {
     }
 
     /// Writes the map anew.
-    fn write_missed_map(&self, object: &Object, missing: &TxgRanges) -> Result<()> {
+    fn write_dtl_map(&self, object: &Object, missing: &TxgRanges) -> Result<()> {
         let before = Header::parse(object.bonus())?;
         let mut encoder = Encoder::new(0, BLOCK_SIZE, false);
         let mut sum = 0;

@@ -1,0 +1,132 @@
+//! How a shape of the tree is made: from what the configuration says, and what is known of the vdevs that were there
+//! before.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use base::{Error, Result};
+use device::Device;
+
+use crate::draid::Layout;
+use crate::leaf_state::LeafState;
+use crate::opened::{Asked, health_of_device};
+use crate::raidz::Geometry;
+use crate::spec::{Kind, Spec};
+use crate::vdev::{Place, Vdev, VdevId, VdevState};
+
+/// A vdev of a shape that is to be made, and those below it.
+pub(crate) struct PlannedVdev {
+    /// Its list of children is empty.
+    pub(crate) spec: Spec,
+    /// Of a vdev that was there before.
+    pub(crate) state: Option<VdevState>,
+    pub(crate) children: Vec<PlannedVdev>,
+}
+
+impl PlannedVdev {
+    /// A vdev that is new, as all below it.
+    pub(crate) fn new(mut spec: Spec) -> PlannedVdev {
+        let children = std::mem::take(&mut spec.children).into_iter().map(PlannedVdev::new).collect();
+        PlannedVdev { spec, state: None, children }
+    }
+
+    /// What the configuration says of it, and of all below it.
+    pub(crate) fn into_spec(self) -> Spec {
+        let PlannedVdev { mut spec, state, children } = self;
+        if let (Some(leaf), Some(VdevState::Leaf(state))) = (&mut spec.leaf, state) {
+            state.note_in(leaf);
+        }
+        spec.children = children.into_iter().map(PlannedVdev::into_spec).collect();
+        spec
+    }
+
+    /// Numbers the children anew, when some have come or gone.
+    pub(crate) fn number_children(&mut self) {
+        (0..).zip(&mut self.children).for_each(|(id, child)| child.spec.id = id);
+    }
+}
+
+/// The vdevs of shape number `shape`, each before those below it; `devices` are those of new leaves by guid.
+///
+/// Errors: `Corrupt` if two leaves have one guid, or a draid or its spare is impossible.
+pub(crate) fn build(shape: usize, root: PlannedVdev, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Vec<Vdev>> {
+    let mut builder = Builder { shape, vdevs: Vec::new(), devices };
+    builder.add(root, None, Asked { ashift: 9, bytes: 0 })?;
+    builder.connect_draid_spares()?;
+    builder.check_guids()?;
+    Ok(builder.vdevs)
+}
+
+struct Builder<'a> {
+    shape: usize,
+    vdevs: Vec<Vdev>,
+    devices: &'a HashMap<u64, Arc<dyn Device>>,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, planned: PlannedVdev, parent: Option<VdevId>, above: Asked) -> Result<VdevId> {
+        let PlannedVdev { mut spec, state, children } = planned;
+        let above = spec.top.as_ref().map_or(above, Asked::top);
+        let (ashift, asked) = (above.ashift, above.child(spec.kind, children.len()));
+        let place = match spec.kind {
+            Kind::Disk | Kind::File => Place::Device,
+            Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
+            Kind::Raidz { nparity } => Place::Raidz(Geometry { ashift, width: children.len(), nparity }),
+            Kind::Draid(shape) => Place::Draid(Layout::new(ashift, shape)?),
+            Kind::Indirect => Place::Indirect(OnceLock::new()),
+            Kind::Root | Kind::Hole | Kind::Missing | Kind::DraidSpare { .. } => Place::None,
+        };
+        let state = state.unwrap_or_else(|| self.new_state(&mut spec, above.bytes));
+        let id = VdevId { shape: self.shape, index: self.vdevs.len() };
+        self.vdevs.push(Vdev::new(id, parent, spec, place, state));
+        for child in children {
+            let child = self.add(child, Some(id), asked)?;
+            let has_parity = self.vdevs[child.index].has_parity();
+            self.vdevs[id.index].add_child(child, has_parity);
+        }
+        Ok(id)
+    }
+
+    /// The pool uses so many `bytes` of it.
+    fn new_state(&self, spec: &mut Spec, bytes: u64) -> VdevState {
+        let device = self.devices.get(&spec.guid).filter(|_| matches!(spec.kind, Kind::Disk | Kind::File)).cloned();
+        match &mut spec.leaf {
+            Some(leaf) => {
+                let health = health_of_device(spec.kind, leaf, device.as_deref(), bytes);
+                VdevState::Leaf(Arc::new(LeafState::new(leaf, device, health)))
+            }
+            None => VdevState::Inner(Arc::default()),
+        }
+    }
+
+    /// Finds the draid of each distributed spare.
+    fn connect_draid_spares(&mut self) -> Result<()> {
+        for i in 0..self.vdevs.len() {
+            let Kind::DraidSpare { draid_guid, spare } = self.vdevs[i].kind() else { continue };
+            let draid = self.vdevs.iter().find(|v| v.guid() == draid_guid).map(|v| (v.id(), v.place()));
+            let Some((draid, Place::Draid(layout))) = draid else {
+                return Err(Error::corrupt(format!(
+                    "distributed spare of a draid with guid {draid_guid}, which is not there"
+                )));
+            };
+            if spare >= layout.nspares() as u64 {
+                return Err(Error::corrupt(format!(
+                    "distributed spare {spare} of a draid that has {}",
+                    layout.nspares()
+                )));
+            }
+            self.vdevs[i].set_place(Place::DraidSpare { draid, spare: spare as usize });
+        }
+        Ok(())
+    }
+
+    fn check_guids(&self) -> Result<()> {
+        let mut seen = HashMap::new();
+        for leaf in self.vdevs.iter().filter(|v| v.is_leaf()) {
+            if let Some(other) = seen.insert(leaf.guid(), leaf.name()) {
+                return Err(Error::corrupt(format!("{other} and {} have the same guid", leaf.name())));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Changes of the vdevs of a tree, as values: each leads from one shape to the next.
+//!
+//! ```text
+//!   attach   leaf ──▶ mirror ─┬─ leaf         detach   mirror ─┬─ leaf   ──▶  leaf, with the mirror's guid
+//!                             └─ new leaf                      └─ leaf
+//! ```
+//!
+//! Vdevs that stay take their records along, wherever they are then and whatever their guid is.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Error, Kind as ErrorKind, Result};
+use device::Device;
+
+use crate::builder::{self, PlannedVdev};
+use crate::spec::{Kind, Spec};
+use crate::tree::Tree;
+use crate::vdev::Vdev;
+
+/// A change of the vdevs of a tree.
+#[derive(Clone, Debug)]
+pub enum Edit {
+    /// New top-level vdevs come behind the others.
+    Add(Vec<Spec>),
+    /// A new leaf comes into the mirror that a leaf is in, or that is made of a leaf that is a top-level vdev.
+    Attach {
+        /// Guid of the leaf that is there.
+        beside: u64,
+        /// The new one.
+        leaf: Box<Spec>,
+        /// Guid of the mirror if it is to be made.
+        mirror_guid: u64,
+    },
+    /// The leaf with that guid leaves its mirror. The last one takes the mirror's place; if that is a top-level vdev,
+    /// the leaf has its guid from then on, so that who has found the mirror by it finds the leaf.
+    Detach(u64),
+    /// The top-level vdev of that number goes, and leaves a hole.
+    Remove(u64),
+}
+
+impl Tree {
+    /// Makes a change. New leaves have their devices in `devices`, by guid. What went, as it was configured at last,
+    /// is returned.
+    ///
+    /// One caller at a time. Errors: `NotFound` if there is no such vdev; `Invalid` if a leaf is in no mirror; `Busy`
+    /// if one that is to go has something that no other leaf has; `Unsupported` of trees with removed vdevs or
+    /// distributed spares; as from [`Tree::open`]. Nothing has changed then.
+    pub fn edit(&self, edit: Edit, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Option<Spec>> {
+        if self.iter().any(|vdev| matches!(vdev.kind(), Kind::Indirect | Kind::DraidSpare { .. })) {
+            let what = "the vdevs of a pool with removed devices, or draid vdevs, cannot be changed";
+            return Err(Error::new(ErrorKind::Unsupported, what));
+        }
+        let leaving = match edit {
+            Edit::Detach(guid) => Some(self.leaf(guid).ok_or_else(no_such_vdev)?),
+            _ => None,
+        };
+        let mut root = self.plan_of(self.root());
+        let gone = change(&mut root, edit)?;
+        let number = self.shapes().latest() + 1;
+        let vdevs = builder::build(number, root, devices)?;
+        // who relies on what it writes with the old shape has to be done
+        let _alone = self.shapes().alone();
+        if leaving.is_some_and(|leaf| !self.can_do_without(leaf)) {
+            return Err(Error::new(ErrorKind::Busy, "no valid replicas"));
+        }
+        self.shapes().put(number, vdevs);
+        Ok(gone.map(PlannedVdev::into_spec))
+    }
+
+    /// What the configuration says of a vdev and all below it, as they are now.
+    pub fn spec(&self, vdev: &Vdev) -> Spec {
+        self.plan_of(vdev).into_spec()
+    }
+
+    fn plan_of(&self, vdev: &Vdev) -> PlannedVdev {
+        let mut spec = vdev.spec().clone();
+        if let Some(leaf) = spec.leaf.as_mut().filter(|_| vdev.device().is_some()) {
+            leaf.path = Some(vdev.name().to_owned());
+        }
+        let children = vdev.children().iter().map(|&child| self.plan_of(self.vdev(child)));
+        PlannedVdev { spec, state: Some(vdev.state().clone()), children: children.collect() }
+    }
+}
+
+/// Changes what is to be the root. Returns what went.
+fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
+    match edit {
+        Edit::Add(tops) => {
+            root.children.extend(tops.into_iter().map(PlannedVdev::new));
+            Ok(None)
+        }
+        Edit::Attach { beside, leaf, mirror_guid } => {
+            let top = top_of(root, beside)?;
+            if top.spec.kind.is_leaf() {
+                let mirror = Spec {
+                    kind: Kind::Mirror,
+                    guid: mirror_guid,
+                    top: top.spec.top.take(),
+                    leaf: None,
+                    ..top.spec.clone()
+                };
+                let alone = std::mem::replace(top, PlannedVdev::new(mirror));
+                top.children.push(alone);
+            }
+            top.children.push(PlannedVdev::new(*leaf));
+            top.number_children();
+            Ok(None)
+        }
+        Edit::Detach(guid) => {
+            let top = top_of(root, guid)?;
+            let at = top.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
+            let gone = top.children.remove(at);
+            top.number_children();
+            if top.children.len() == 1
+                && let Some(mut last) = top.children.pop()
+            {
+                last.spec = Spec { id: top.spec.id, guid: top.spec.guid, top: top.spec.top.take(), ..last.spec };
+                *top = last;
+            }
+            Ok(Some(gone))
+        }
+        Edit::Remove(number) => {
+            let top = top_of_id(root, number)?;
+            Ok(Some(std::mem::replace(top, PlannedVdev::new(Spec::hole(number)))))
+        }
+    }
+}
+
+/// The top-level vdev that is that leaf, or a mirror of it.
+fn top_of(root: &mut PlannedVdev, guid: u64) -> Result<&mut PlannedVdev> {
+    let has_leaf =
+        |top: &PlannedVdev| top.spec.guid == guid || top.children.iter().any(|child| child.spec.guid == guid);
+    let top = root.children.iter_mut().find(|top| has_leaf(top)).ok_or_else(no_such_vdev)?;
+    match top.spec.kind {
+        Kind::Mirror => Ok(top),
+        kind if kind.is_leaf() => Ok(top),
+        _ => Err(in_no_mirror()),
+    }
+}
+
+fn top_of_id(root: &mut PlannedVdev, number: u64) -> Result<&mut PlannedVdev> {
+    root.children.iter_mut().find(|top| top.spec.id == number).ok_or_else(no_such_vdev)
+}
+
+fn no_such_vdev() -> Error {
+    Error::new(ErrorKind::NotFound, "no such device in pool")
+}
+
+fn in_no_mirror() -> Error {
+    Error::new(ErrorKind::Invalid, "the device is in no mirror")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::health::{Aux, Health, State};
+    use crate::leaf_state::OfflineReason;
+    use crate::spec::{LeafSpec, TopSpec};
+
+    fn vdev(kind: Kind, id: u64, guid: u64, children: Vec<Spec>) -> Spec {
+        let leaf = kind.is_leaf().then(LeafSpec::default);
+        Spec { kind, id, guid, create_txg: 4, top: None, leaf, children }
+    }
+
+    fn top(mut spec: Spec) -> Spec {
+        spec.top = Spec::hole(0).top.map(|measures| TopSpec { ashift: 9, ..measures });
+        spec
+    }
+
+    fn open(top_vdev: Spec) -> Tree {
+        Tree::open(vdev(Kind::Root, 0, 99, vec![top(top_vdev)]), &HashMap::new()).unwrap()
+    }
+
+    fn guids(tree: &Tree) -> Vec<(Kind, u64, u64)> {
+        tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number(), vdev.guid())).collect()
+    }
+
+    #[test]
+    fn a_leaf_keeps_its_record_under_another_guid() {
+        let sides = vec![vdev(Kind::File, 0, 1, Vec::new()), vdev(Kind::File, 1, 2, Vec::new())];
+        let tree = open(vdev(Kind::Mirror, 0, 7, sides));
+        let no_devices = HashMap::new();
+        let (one, two) = (tree.leaf(1).unwrap(), tree.leaf(2).unwrap());
+        two.state().set_health(Health::HEALTHY);
+        one.stats().read_errors.store(5, Ordering::Relaxed);
+        one.state().dtl().insert(10..12);
+        one.state().dtl().has_been_written(33, one.state().dtl().missing());
+        one.state().take_offline(OfflineReason::Faulted, false);
+        let before = guids(&tree);
+        assert_eq!(tree.edit(Edit::Detach(2), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
+        assert_eq!(guids(&tree), before, "nothing has changed");
+        one.state().put_online();
+        one.state().dtl().remove(0..99);
+        one.state().set_health(Health::HEALTHY);
+        two.state().dtl().has_been_written(44, two.state().dtl().missing());
+        let gone = tree.edit(Edit::Detach(2), &no_devices).unwrap().unwrap();
+        assert_eq!((gone.guid, gone.leaf.unwrap().dtl_object), (2, 44));
+        assert_eq!(guids(&tree), [(Kind::File, 0, 7)]);
+        assert!(tree.leaf(1).is_none() && tree.leaf(2).is_none());
+        let last = tree.leaf(7).unwrap();
+        assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], 33));
+        assert_eq!(tree.spec(last.vdev()).leaf.unwrap().dtl_object, 33);
+        // who has begun with the old shape goes on with it, and both see what happens to the leaf
+        assert_eq!(tree.vdev(one.parent().unwrap()).guid(), 7);
+        assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);
+        last.state().set_health(Health::new(State::Faulted, Aux::ErrExceeded));
+        assert_eq!(tree.health(one.id()).state, State::Faulted);
+    }
+
+    #[test]
+    fn leaves_and_vdevs_come_and_go() {
+        let tree = open(vdev(Kind::File, 0, 1, Vec::new()));
+        let no_devices = HashMap::new();
+        let edit = |edit| tree.edit(edit, &no_devices).map(|gone| gone.map(|gone| gone.guid));
+        let attach = |beside, guid| Edit::Attach {
+            beside,
+            leaf: Box::new(vdev(Kind::File, 0, guid, Vec::new())),
+            mirror_guid: 50,
+        };
+        tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
+        tree.leaf(1).unwrap().stats().read_errors.store(3, Ordering::Relaxed);
+        assert_eq!(edit(attach(1, 2)).unwrap(), None);
+        assert_eq!(edit(attach(2, 3)).unwrap(), None);
+        let sides = [(Kind::File, 0, 1), (Kind::File, 1, 2), (Kind::File, 2, 3)];
+        assert_eq!(guids(&tree), [&[(Kind::Mirror, 0, 50)], &sides[..]].concat());
+        assert!(tree.tops().all(|top| top.top_spec().is_some()) && tree.leaf(1).unwrap().top_spec().is_none());
+        assert_eq!(tree.leaf(1).unwrap().stats().errors(), [3, 0, 0]);
+        assert_eq!(edit(Edit::Detach(2)).unwrap(), Some(2));
+        assert_eq!(guids(&tree), [(Kind::Mirror, 0, 50), (Kind::File, 0, 1), (Kind::File, 1, 3)]);
+        let parity =
+            vdev(Kind::Raidz { nparity: 1 }, 1, 60, (0..2).map(|i| vdev(Kind::File, i, 61 + i, vec![])).collect());
+        assert_eq!(edit(Edit::Add(vec![top(parity)])).unwrap(), None);
+        for refused in [attach(61, 9), Edit::Detach(61)] {
+            assert_eq!(edit(refused).unwrap_err().kind(), ErrorKind::Invalid);
+        }
+        for unknown in [attach(77, 9), Edit::Detach(77), Edit::Remove(7)] {
+            assert_eq!(edit(unknown).unwrap_err().kind(), ErrorKind::NotFound);
+        }
+        assert_eq!(edit(Edit::Remove(0)).unwrap(), Some(50));
+        assert_eq!(guids(&tree)[..2], [(Kind::Hole, 0, 0), (Kind::Raidz { nparity: 1 }, 1, 60)]);
+    }
+}

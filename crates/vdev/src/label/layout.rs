@@ -1,0 +1,36 @@
+//! Where the parts of a label are, and the labels of a device.
+
+use base::{Error, Result};
+use device::Device;
+
+/// Labels of a device.
+pub const COUNT: usize = 4;
+/// Size of a label.
+pub const LABEL_BYTES: u64 = 256 << 10;
+
+pub(super) const BOOT_ENV_AT: usize = 8 << 10;
+pub(super) const CONFIG_AT: usize = 16 << 10;
+pub(super) const RING_AT: usize = 128 << 10;
+
+/// Where label `number` of `device` begins.
+pub(super) fn offset_of(device: &dyn Device, number: usize) -> Result<u64> {
+    let end = device.size() / LABEL_BYTES * LABEL_BYTES;
+    if end < COUNT as u64 * LABEL_BYTES {
+        return Err(Error::corrupt("too small for the labels of a pool").at_vdev(device.path()));
+    }
+    let number = number as u64;
+    Ok(match number {
+        0 | 1 => number * LABEL_BYTES,
+        _ => end - (COUNT as u64 - number) * LABEL_BYTES,
+    })
+}
+
+/// Size of a slot of the uberblock ring, in bytes.
+pub fn slot_bytes(ashift: u32) -> usize {
+    1 << ashift.clamp(10, 13)
+}
+
+/// Slots of the uberblock ring.
+pub fn slot_count(ashift: u32) -> usize {
+    (LABEL_BYTES as usize - RING_AT) / slot_bytes(ashift)
+}

@@ -1,0 +1,250 @@
+//! The record of a leaf: all that is known of it while the pool is open, in one place.
+//!
+//! ```text
+//!   device   errors are counted ──▶ too many in some minutes: degraded, or faulted if the others have everything
+//!            gone               ──▶ unavailable               not written to: what it misses is noted
+//!            there again        ──▶ healthy, but distrusted for what it missed
+//!   offline  by the administrator, whatever its device is like
+//! ```
+//!
+//! The record goes with its leaf from one shape of the tree to the next ([`crate::edit`]), wherever in the tree the
+//! leaf is then. Vdevs with others below them have no such state: theirs follows from the leaves
+//! ([`crate::redundancy`]).
+//!
+//! All of it changes behind shared references. What each read looks at are atomics.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base::{Error, Kind as ErrorKind, Mutex};
+use device::{Device, Slot};
+
+use crate::dtl::Dtl;
+use crate::error_window::ErrorWindow;
+use crate::health::{Aux, Health, HealthCell, State, Stats};
+use crate::spec::LeafSpec;
+
+/// How the administrator took a leaf off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfflineReason {
+    /// Not to be used.
+    Offline,
+    /// As if it were broken.
+    Faulted,
+}
+
+/// See the top of the file.
+#[derive(Debug)]
+pub struct LeafState {
+    /// `None` until it is found.
+    device: OnceLock<Slot>,
+    /// What the device is like.
+    health: HealthCell,
+    offline: OfflineCell,
+    dtl: Dtl,
+    /// The transaction groups written since the last flush; `None` if nothing was written.
+    unflushed: Mutex<Option<Range<u64>>>,
+    stats: Stats,
+    window: Mutex<ErrorWindow>,
+}
+
+impl LeafState {
+    /// Of a leaf that has just been opened, and whose device is like that. What the configuration says of its state is
+    /// taken out of that, as it is kept here from now on.
+    pub(crate) fn new(spec: &mut LeafSpec, device: Option<Arc<dyn Device>>, health: Health) -> LeafState {
+        let (object, offline, faulted) = (
+            std::mem::take(&mut spec.dtl_object),
+            std::mem::take(&mut spec.offline),
+            std::mem::take(&mut spec.faulted),
+        );
+        let reason = match (faulted, offline) {
+            (true, _) => Some(OfflineReason::Faulted),
+            (_, true) => Some(OfflineReason::Offline),
+            _ => None,
+        };
+        let state = LeafState {
+            device: device.map(|device| OnceLock::from(Slot::new(device))).unwrap_or_default(),
+            health: HealthCell::new(health),
+            offline: OfflineCell::default(),
+            dtl: Dtl::of_object(object),
+            unflushed: Mutex::default(),
+            stats: Stats::default(),
+            window: Mutex::default(),
+        };
+        reason.into_iter().for_each(|reason| state.take_offline(reason, false));
+        state
+    }
+
+    /// Puts what is to be written down of the state into the leaf's configuration.
+    pub(crate) fn note_in(&self, spec: &mut LeafSpec) {
+        spec.dtl_object = self.dtl.object();
+        let reason = self.offline_in_config();
+        (spec.offline, spec.faulted) = (reason == Some(OfflineReason::Offline), reason == Some(OfflineReason::Faulted));
+    }
+
+    /// The device, if it has ever been found.
+    pub fn device(&self) -> Option<&Slot> {
+        self.device.get()
+    }
+
+    /// The device, if it may be used.
+    pub(crate) fn usable_device(&self) -> Option<&dyn Device> {
+        self.device().filter(|_| self.is_usable()).map(|slot| slot as &dyn Device)
+    }
+
+    /// The device is used again, or `device` in its place. What the leaf has missed it lacks still, and it stays
+    /// offline if it is. False if it has never had a device.
+    pub fn reopen(&self, device: Option<Arc<dyn Device>>) -> bool {
+        if let Some(device) = device {
+            match self.device.get() {
+                Some(slot) => slot.replace(device),
+                // who else sets it does so with a device that is as good
+                None => drop(self.device.set(Slot::new(device))),
+            }
+        }
+        if self.device().is_some() {
+            self.set_health(Health::HEALTHY);
+        }
+        self.device().is_some()
+    }
+
+    /// The state: what the device is like, if the leaf is not offline.
+    pub fn health(&self) -> Health {
+        match self.offline.get() {
+            Some((OfflineReason::Offline, _)) => Health::new(State::Offline, Aux::None),
+            Some((OfflineReason::Faulted, _)) => Health::new(State::Faulted, Aux::External),
+            None => self.health.get(),
+        }
+    }
+
+    /// Says what the device is like.
+    pub fn set_health(&self, health: Health) {
+        self.health.set(health);
+    }
+
+    /// Whether the state allows reads and writes.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.health().is_readable()
+    }
+
+    /// The leaf is not used any more until [`LeafState::put_online`]; if that is temporary, until the pool is imported.
+    pub fn take_offline(&self, reason: OfflineReason, is_temporary: bool) {
+        self.offline.set(Some((reason, is_temporary)));
+    }
+
+    /// The leaf is used again, if its device allows it.
+    pub fn put_online(&self) {
+        self.offline.set(None);
+    }
+
+    /// How the leaf is taken off for longer than until the pool is imported, which its configuration says.
+    pub fn offline_in_config(&self) -> Option<OfflineReason> {
+        self.offline.get().and_then(|(reason, is_temporary)| (!is_temporary).then_some(reason))
+    }
+
+    /// What it has missed.
+    pub fn dtl(&self) -> &Dtl {
+        &self.dtl
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Whether there were too many errors in the last minutes: of reads and writes, of checksums.
+    pub fn has_too_many_errors(&self, now_s: u64) -> [bool; 2] {
+        let [reads, writes, checksums] = self.stats.errors();
+        self.window.lock().look([reads + writes, checksums], now_s)
+    }
+
+    /// Sets the error counts to 0; there were none in the last minutes either.
+    pub(crate) fn clear_errors(&self) {
+        self.stats.clear_errors();
+        *self.window.lock() = ErrorWindow::default();
+    }
+
+    /// A read failed. It has not been counted; a device that has gone is not tried again.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        if error.kind() == ErrorKind::Missing {
+            self.set_health(Health::new(State::Unavail, Aux::OpenFailed));
+        }
+    }
+
+    /// Counts a write or flush that failed; a device that has gone is not tried again.
+    pub(crate) fn charge_write(&self, error: &Error) {
+        Stats::count(&self.stats.write_errors);
+        self.note_failure(error);
+    }
+
+    /// Notes that it was written for `txgs`, which may be empty, and needs a flush.
+    pub(crate) fn note_written(&self, txgs: Range<u64>) {
+        let mut unflushed = self.unflushed.lock();
+        *unflushed = Some(match unflushed.take() {
+            Some(old) if txgs.is_empty() => old,
+            Some(old) if !old.is_empty() => old.start.min(txgs.start)..old.end.max(txgs.end),
+            _ => txgs,
+        });
+    }
+
+    /// The transaction groups that it was written for since they were last taken.
+    pub(crate) fn written(&self) -> Option<Range<u64>> {
+        self.unflushed.lock().clone()
+    }
+
+    /// The transaction groups that it was written for since this was last asked; `None` if it was not written.
+    pub(crate) fn take_written(&self) -> Option<Range<u64>> {
+        self.unflushed.lock().take()
+    }
+}
+
+/// Whether and how a leaf is offline, and whether that is temporary.
+#[derive(Debug, Default)]
+struct OfflineCell(AtomicU8);
+
+impl OfflineCell {
+    const VALUES: [Option<(OfflineReason, bool)>; 5] = [
+        None,
+        Some((OfflineReason::Offline, false)),
+        Some((OfflineReason::Offline, true)),
+        Some((OfflineReason::Faulted, false)),
+        Some((OfflineReason::Faulted, true)),
+    ];
+
+    fn get(&self) -> Option<(OfflineReason, bool)> {
+        OfflineCell::VALUES[usize::from(self.0.load(Ordering::Relaxed))]
+    }
+
+    fn set(&self, value: Option<(OfflineReason, bool)>) {
+        let at = OfflineCell::VALUES.iter().position(|known| *known == value);
+        self.0.store(at.expect("all values are listed") as u8, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offline_is_apart_from_what_the_device_is_like() {
+        let mut spec = LeafSpec { offline: true, faulted: true, dtl_object: 5, ..LeafSpec::default() };
+        let leaf = LeafState::new(&mut spec, None, Health::HEALTHY);
+        assert_eq!(spec, LeafSpec::default(), "it is kept in one place");
+        assert_eq!((leaf.health().state, leaf.health().aux), (State::Faulted, Aux::External));
+        leaf.note_in(&mut spec);
+        assert_eq!(spec, LeafSpec { faulted: true, dtl_object: 5, ..LeafSpec::default() });
+        for (reason, state) in [(OfflineReason::Offline, State::Offline), (OfflineReason::Faulted, State::Faulted)] {
+            for is_temporary in [false, true] {
+                leaf.take_offline(reason, is_temporary);
+                leaf.set_health(Health::HEALTHY);
+                assert_eq!(leaf.health().state, state, "a device that works is no reason to use it");
+                assert_eq!(leaf.offline_in_config(), (!is_temporary).then_some(reason));
+            }
+        }
+        leaf.note_failure(&Error::new(ErrorKind::Missing, "gone"));
+        leaf.put_online();
+        assert_eq!((leaf.health().state, leaf.health().aux), (State::Unavail, Aux::OpenFailed));
+        assert!(!leaf.reopen(None), "it has never had a device");
+    }
+}

@@ -1,0 +1,98 @@
+//! What the states of leaves mean for the vdevs above them: these have no state of their own.
+//!
+//! ```text
+//!   mirror         one side that works is enough
+//!   raidz, draid   as many may be gone as there is parity
+//!   root           none may be gone, but for vdevs for logs
+//! ```
+
+use crate::dtl::TxgRanges;
+use crate::health::{Aux, Health, State};
+use crate::spec::Kind;
+use crate::tree::Tree;
+use crate::vdev::{LeafVdev, Place, Vdev, VdevId};
+
+impl Tree {
+    /// The state of a vdev, which for those with others below follows from theirs: a mirror of which one side is
+    /// stale ([`Tree::is_stale`]) is degraded.
+    pub fn health(&self, id: VdevId) -> Health {
+        let vdev = self.vdev(id);
+        if let Some(leaf) = vdev.leaf_state() {
+            return leaf.health();
+        }
+        if vdev.kind() == Kind::Missing {
+            return Health::new(State::Unavail, Aux::BadGuidSum);
+        }
+        let (mut gone, mut degraded, mut offline, mut corrupt) = (0, 0, 0, false);
+        for &child in vdev.children() {
+            let (health, child) = (self.health(child), self.vdev(child));
+            // what was removed has no say
+            if matches!(child.kind(), Kind::Indirect | Kind::Hole) {
+                continue;
+            }
+            offline += usize::from(health.state == State::Offline);
+            corrupt |= health.aux == Aux::CorruptData;
+            match health.state {
+                State::Healthy => degraded += usize::from(self.is_stale(child)),
+                State::Degraded => degraded += 1,
+                // a pool without its log can be opened, without what is in the log
+                _ if vdev.kind() == Kind::Root && child.is_log() => degraded += 1,
+                _ => gone += 1,
+            }
+        }
+        let count = vdev.children().len();
+        match vdev.place() {
+            Place::Copies if offline == count => Health::new(State::Offline, Aux::ChildrenOffline),
+            _ if gone > bearable(vdev) && vdev.kind() == Kind::Root && corrupt => {
+                Health::new(State::Unavail, Aux::CorruptData)
+            }
+            _ if gone > bearable(vdev) => Health::new(State::Unavail, Aux::NoReplicas),
+            _ if gone + degraded > 0 => Health::new(State::Degraded, Aux::None),
+            _ => Health::HEALTHY,
+        }
+    }
+
+    /// Whether a leaf that is used lacks what others beside it have: it awaits a resilver. A leaf that is alone, or
+    /// is being replaced, has its own state for that.
+    pub fn is_stale(&self, vdev: &Vdev) -> bool {
+        let has_others = vdev.parent().is_some_and(|parent| {
+            matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Raidz { .. } | Kind::Draid(_))
+        });
+        has_others && vdev.leaf_state().is_some_and(|leaf| leaf.is_usable() && !leaf.dtl().is_empty())
+    }
+
+    /// Whether everything that was ever written to the leaf's top-level vdev can be read from other leaves.
+    pub fn can_do_without(&self, leaf: LeafVdev<'_>) -> bool {
+        let top = self.top_of(leaf.vdev());
+        let missing: Vec<(VdevId, TxgRanges)> =
+            self.leaves_of(top.id()).iter().map(|leaf| (leaf.id(), leaf.state().dtl().missing())).collect();
+        let starts = missing.iter().flat_map(|(_, txgs)| txgs.iter().map(|range| range.start));
+        // who lacks what changes only where a range begins or ends, and most are lacked where one begins
+        starts.chain([u64::MAX]).all(|txg| {
+            let lacks = |vdev: &Vdev| missing.iter().any(|(id, txgs)| *id == vdev.id() && txgs.contains(txg));
+            self.survives(top, &|other| other.id() == leaf.id() || lacks(&other))
+        })
+    }
+
+    /// Whether what is on `vdev` can be read without the leaves that are lost, and those that cannot be used.
+    pub(crate) fn survives(&self, vdev: &Vdev, is_lost: &dyn Fn(LeafVdev<'_>) -> bool) -> bool {
+        let is_usable = || vdev.leaf_state().is_some_and(|leaf| leaf.is_usable());
+        let lost = || vdev.children().iter().filter(|&&child| !self.survives(self.vdev(child), is_lost)).count();
+        match vdev.place() {
+            Place::Device => is_usable() && !vdev.as_leaf().is_some_and(is_lost),
+            Place::Copies | Place::Raidz(_) | Place::Draid(_) => lost() <= bearable(vdev),
+            Place::DraidSpare { .. } => is_usable(),
+            Place::Indirect(_) | Place::None => true,
+        }
+    }
+}
+
+/// How many of the vdevs below may be gone.
+fn bearable(vdev: &Vdev) -> usize {
+    match vdev.place() {
+        Place::Copies => vdev.children().len().saturating_sub(1),
+        Place::Raidz(geometry) => geometry.nparity,
+        Place::Draid(layout) => layout.nparity(),
+        _ => 0,
+    }
+}

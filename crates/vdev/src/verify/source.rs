@@ -1,0 +1,128 @@
+//! A range of an extent in versions, wherever they come from.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::copies::Copies;
+use super::copy::{Bytes, Copy};
+use super::rows::RowVersions;
+use crate::tree::Tree;
+use crate::vdev::VdevId;
+
+/// A range of an extent, in versions.
+pub(super) enum Source {
+    Copies(Copies),
+    Row(RowVersions),
+    Any(Any),
+}
+
+impl Source {
+    /// The bytes of the extent that it gives.
+    pub(super) fn range(&self) -> Range<usize> {
+        match self {
+            Source::Copies(s) => s.range(),
+            Source::Row(s) => s.range(),
+            Source::Any(s) => s.range(),
+        }
+    }
+
+    /// Puts version `n` into `out`, which is as long as the range; false if there are not so many.
+    pub(super) fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
+        match self {
+            Source::Copies(s) => s.fill(tree, n, out),
+            Source::Row(s) => s.fill(tree, n, out),
+            Source::Any(s) => s.fill(tree, n, out),
+        }
+    }
+
+    /// The number of the first version that owes nothing to any of `leaves`, if there is one.
+    pub(super) fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
+        match self {
+            Source::Copies(s) => s.without(tree, leaves),
+            Source::Row(s) => s.without(tree, leaves),
+            Source::Any(s) => s.without(tree, leaves),
+        }
+    }
+
+    /// Calls `f` with each copy and the bytes that it should have, by the right bytes of the range.
+    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+        match self {
+            Source::Copies(s) => s.copies().for_each(|copy| f(copy, right)),
+            Source::Row(s) => s.compare(right, f),
+            Source::Any(s) => s.compare(right, f),
+        }
+    }
+
+    /// Reads all copies that have not been read.
+    pub(super) fn load_all(&mut self, tree: &Tree) {
+        match self {
+            Source::Copies(s) => s.load_all(tree),
+            Source::Row(s) => s.load_all(tree),
+            Source::Any(s) => s.load_all(tree),
+        }
+    }
+
+    pub(super) fn copies(&self) -> Box<dyn Iterator<Item = &Copy> + '_> {
+        match self {
+            Source::Copies(s) => Box::new(s.copies()),
+            Source::Row(s) => Box::new(s.copies()),
+            Source::Any(s) => Box::new(s.copies()),
+        }
+    }
+
+    /// The leaves that were read.
+    pub(super) fn tried(&self) -> impl Iterator<Item = VdevId> {
+        self.copies().filter(|copy| !matches!(copy.bytes, Bytes::Unread)).map(|copy| copy.from.leaf)
+    }
+}
+
+/// Several sources of the same range, each with its own versions: sides of a mirror of which at least one is a raidz.
+pub(super) struct Any {
+    range: Range<usize>,
+    branches: Vec<Source>,
+    /// Versions found so far: number of the branch, and of its version.
+    versions: Vec<(usize, usize)>,
+    /// For each branch that may have more, in turn: its number, and how many versions were found.
+    open: VecDeque<(usize, usize)>,
+}
+
+impl Any {
+    pub(super) fn new(range: Range<usize>, branches: Vec<Source>) -> Any {
+        let open = (0..branches.len()).map(|i| (i, 0)).collect();
+        Any { range, branches, versions: Vec::new(), open }
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    fn copies(&self) -> impl Iterator<Item = &Copy> {
+        self.branches.iter().flat_map(Source::copies)
+    }
+
+    fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
+        while self.versions.len() <= n {
+            let Some((branch, next)) = self.open.pop_front() else { return false };
+            if self.branches[branch].fill(tree, next, out) {
+                self.versions.push((branch, next));
+                self.open.push_back((branch, next + 1));
+            }
+        }
+        let (branch, version) = self.versions[n];
+        self.branches[branch].fill(tree, version, out)
+    }
+
+    /// Not worth the search: vdevs are not removed from pools with parity, so there are never many
+    /// sources of this kind in a block.
+    fn without(&mut self, _: &Tree, _: &[VdevId]) -> Option<usize> {
+        None
+    }
+
+    fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+        self.branches.iter().for_each(|branch| branch.compare(right, f));
+    }
+
+    fn load_all(&mut self, tree: &Tree) {
+        self.branches.iter_mut().for_each(|branch| branch.load_all(tree));
+    }
+}
