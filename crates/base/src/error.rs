@@ -39,6 +39,8 @@ pub enum Kind {
     Encrypted,
     /// The caller may not do that.
     Permission,
+    /// Nobody, or the file's owner only, may do that: a flag of the file, or its kind, forbids it.
+    Forbidden,
     /// Written to something that is open read-only.
     ReadOnly,
     /// Not a directory.
@@ -65,6 +67,8 @@ pub enum Kind {
     TooManyLinks,
     /// The pool has stopped writing after a device failed.
     Suspended,
+    /// A file of another project than the directory hands on.
+    OtherProject,
 }
 
 /// The address of a block: object set, object, level of indirection (0 is data), block number.
@@ -186,6 +190,7 @@ impl Error {
             Kind::Invalid => libc::EINVAL,
             Kind::Unsupported => libc::ENOTSUP,
             Kind::Encrypted | Kind::Permission => libc::EACCES,
+            Kind::Forbidden => libc::EPERM,
             Kind::ReadOnly => libc::EROFS,
             Kind::NotDirectory => libc::ENOTDIR,
             Kind::IsDirectory => libc::EISDIR,
@@ -199,6 +204,7 @@ impl Error {
             Kind::NotEmpty => libc::ENOTEMPTY,
             Kind::TooManyLinks => libc::EMLINK,
             Kind::Suspended => libc::EIO,
+            Kind::OtherProject => libc::EXDEV,
         }
     }
 }

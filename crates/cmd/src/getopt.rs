@@ -37,20 +37,26 @@ pub struct Parsed {
     pub opts: Vec<Opt>,
     /// What is left.
     pub operands: Vec<String>,
+    /// The same as it was given: names of files need not be text.
+    pub files: Vec<OsString>,
 }
 
 /// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.
 pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
     let mut parsed = Parsed::default();
-    let mut args = args.iter().map(|arg| arg.to_string_lossy().into_owned());
+    let given = args;
+    let mut args = given.iter().map(|arg| arg.to_string_lossy().into_owned());
     while let Some(arg) = args.next() {
+        let rest = given.len() - args.len();
         if arg == "--" {
+            parsed.files.extend_from_slice(&given[rest..]);
             parsed.operands.extend(args.by_ref());
         } else if let Some(name) = arg.strip_prefix("--") {
             parsed.opts.push(parse_long(name, long, &mut args));
         } else if arg.len() > 1 && arg.starts_with('-') {
             parse_short(&arg[1..], short, &mut args, &mut parsed.opts);
         } else {
+            parsed.files.push(given[rest - 1].clone());
             parsed.operands.push(arg);
         }
     }
@@ -108,6 +114,7 @@ mod tests {
             (opts, &operands.iter().map(|s| s.to_string()).collect::<Vec<_>>()[..]),
             "{line}"
         );
+        assert_eq!(parsed.files, operands.iter().map(OsString::from).collect::<Vec<_>>());
     }
 
     #[test]

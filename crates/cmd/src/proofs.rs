@@ -37,9 +37,9 @@ fn of_dataset(property: Property) -> Proof {
         P::Redacted | P::RedactSnaps | P::SnapshotsChanged => ReadOnly,
 
         P::Quota | P::Reservation | P::Refquota | P::Refreservation => Test("limits_are_kept"),
-        P::Defaultuserquota | P::Defaultgroupquota | P::Defaultprojectquota => Test("who_has_no_limit_has_that_of_all"),
+        P::Defaultuserquota | P::Defaultgroupquota => Test("who_has_no_limit_has_that_of_all"),
         P::Defaultuserobjquota | P::Defaultgroupobjquota => Test("who_has_no_limit_has_that_of_all"),
-        P::Defaultprojectobjquota => Test("who_has_no_limit_has_that_of_all"),
+        P::Defaultprojectquota | P::Defaultprojectobjquota => Test("limits_of_projects_hold"),
 
         P::Recordsize | P::Checksum | P::Compression | P::Copies => Test("blocks_are_as_properties_say"),
         P::RedundantMetadata => Test("metadata_has_the_copies_that_are_asked_for"),

@@ -17,6 +17,7 @@ mod holds;
 mod json;
 mod list;
 mod mount;
+mod project;
 mod shared;
 mod sort;
 #[cfg(test)]

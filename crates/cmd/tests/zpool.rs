@@ -9,6 +9,8 @@ mod confined;
 mod counters;
 #[path = "zpool/exporter.rs"]
 mod exporter;
+#[path = "zpool/projects.rs"]
+mod projects;
 #[path = "zpool/properties.rs"]
 mod properties;
 #[path = "zpool/stale.rs"]
@@ -58,6 +60,13 @@ impl World {
             .env("ZFS_HOSTID", "0")
             .env_remove("CENOTE_LOG");
         command.output().expect("the program starts")
+    }
+
+    /// Output and errors of `zfs`, and its exit code.
+    fn zfs(&self, line: &str) -> (String, i32) {
+        let output = self.cenote(&format!("zfs {line}"));
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (text.replace(self.dir.to_str().unwrap(), "DIR"), output.status.code().unwrap())
     }
 
     /// Output, errors and exit code of a command line. What is said to be busy, and should not be, is asked again

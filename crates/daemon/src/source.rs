@@ -4,8 +4,9 @@ use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Mutex, Result};
 use dmu::{Mode, Objset};
+use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use fuse::{Snapshot, Source, Space};
+use fuse::{ProjectSpace, Snapshot, Source, Space};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
 
@@ -106,6 +107,15 @@ impl Source for FileSystem {
         let space = self.compute_space(&pool)?;
         *self.space.lock() = Some((txg, space));
         Ok(space)
+    }
+
+    /// As of the latest group on disk.
+    fn project_space(&self, project: u64) -> Result<ProjectSpace> {
+        let pool = self.served.view();
+        let dataset = pool.dsl().find(&pool.dsl().name_of(self.head.id)?)?;
+        let accounts = Accounts::open(pool.dsl().raw_objset(&dataset)?)?;
+        let of = |counted| accounts.used_and_limit(Owner::Project, counted, project);
+        Ok(ProjectSpace { bytes: of(Counted::Bytes)?, objects: of(Counted::Objects)? })
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {

@@ -22,7 +22,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::node::Node;
 use crate::sync::OwnersOf;
-use crate::sync::accounting::{flags_of_new, flags_of_objects};
+use crate::sync::accounting::{counts_projects, flags_of_new, flags_of_objects};
 use crate::{Object, Objset, Tx};
 
 const SHARDS: usize = 16;
@@ -312,6 +312,11 @@ impl Objset {
         phys.flags |= flags_of_objects(by_project);
         root.phys = Arc::new(phys);
         self.set_root(root);
+    }
+
+    /// Is space counted by project?
+    pub fn counts_projects(&self) -> bool {
+        counts_projects(self.phys().flags)
     }
 
     /// How its blocks are to be written from now on.

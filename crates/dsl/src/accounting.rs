@@ -157,8 +157,13 @@ impl Accounts {
 
     /// Whether one of them, by its key, uses as much as it may, or more.
     pub fn is_used_up(&self, owner: Owner, counted: Counted, key: u64) -> Result<bool> {
+        Ok(self.used_and_limit(owner, counted, key)?.is_some_and(|(used, limit)| used >= limit))
+    }
+
+    /// What one of them, by its key, uses and may use; `None` if it has no limit.
+    pub fn used_and_limit(&self, owner: Owner, counted: Counted, key: u64) -> Result<Option<(u64, u64)>> {
         if !self.has(owner, counted) {
-            return Ok(false);
+            return Ok(None);
         }
         let own = match self.limits(owner, counted)? {
             Some(limits) => limits.u64(&format!("{key:x}"))?,
@@ -166,14 +171,14 @@ impl Accounts {
         };
         let limit = own.map_or_else(|| self.default_limit(owner, counted), Ok)?;
         if limit == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let name = match counted {
             Counted::Bytes => format!("{key:x}"),
             Counted::Objects => format!("{OBJECTS_PREFIX}{key:x}"),
         };
         let used = self.book(owner)?.map_or(Ok(None), |book| book.u64(&name))?;
-        Ok(used.unwrap_or(0) >= limit)
+        Ok(Some((used.unwrap_or(0), limit)))
     }
 
     /// The key of a user, group or project. `None` for one of a domain that the file system does not know.

@@ -35,6 +35,8 @@ pub const FLAG_NOUNLINK: u64 = 0x20_0000_0000;
 pub const FLAG_APPENDONLY: u64 = 0x40_0000_0000;
 /// Is not to be dumped.
 pub const FLAG_NODUMP: u64 = 0x80_0000_0000;
+/// Changed since a virus scanner looked at it.
+pub const FLAG_AV_MODIFIED: u64 = 0x400_0000_0000;
 /// New files of this directory get its project.
 pub const FLAG_PROJINHERIT: u64 = 0x4000_0000_0000;
 /// Has a project.

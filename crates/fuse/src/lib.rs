@@ -17,7 +17,7 @@
 //!   list.rs   find.rs        directories; names
 //!   xattr.rs  changes.rs     extended attributes; what changes the live tree
 //!   opened.rs holds.rs       open files, access times; what the kernel knows
-//!   set_ids.rs               which changes take set-id bits and capabilities away
+//!   set_ids.rs flags.rs      which changes take set-id bits and capabilities away; chattr(1) and projects
 //!     |        /
 //!   node.rs                  node id <-> (tree, object)
 //!     |        \
@@ -47,6 +47,7 @@ mod changes;
 mod channel;
 mod device;
 mod find;
+mod flags;
 mod flood;
 mod follow;
 mod helper;
@@ -70,10 +71,11 @@ mod turns;
 mod wire;
 mod xattr;
 
+pub use flags::Project;
 pub use helper::{Helper, help};
 pub use mount::{Mount, clear_dead_mounts, mount};
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
-pub use tree::{Snapshot, Source, Space, Tree, TreeFile};
+pub use tree::{ProjectSpace, Snapshot, Source, Space, Tree, TreeFile};
 pub use wire::fuzz;
-pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetTime, XattrMode};
+pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};

@@ -184,7 +184,7 @@ impl<S: Source> Session<S> {
             opcode::LSEEK => self.lseek(header, body, reply),
             opcode::FALLOCATE => self.fallocate(header, body, reply),
             opcode::COPY_FILE_RANGE => self.copy_file_range(header, body, reply),
-            opcode::IOCTL => ioctl(body, reply),
+            opcode::IOCTL => self.ioctl(header, body, reply),
             // files have no state of being open
             opcode::RELEASE | opcode::RELEASEDIR => reply.done(),
             opcode::GETXATTR => self.getxattr(header, body, reply),
@@ -359,8 +359,8 @@ impl<S: Source> Session<S> {
     }
 
     fn statfs(&self, header: &Header, reply: Reply) -> Result<()> {
-        match self.source.space() {
-            Ok(space) => reply.statfs(&space.into()),
+        match self.space(header.node) {
+            Ok(space) => reply.statfs(&space),
             Err(error) => reply.error(self.fail("statfs", header.node, error)),
         }
         Ok(())
@@ -580,10 +580,4 @@ impl<S: Source> Session<S> {
         self.change(work, move |session, done| session.reply_empty("removexattr", node, done, reply));
         Ok(())
     }
-}
-
-fn ioctl(mut body: Body<'_>, reply: Reply) -> Result<()> {
-    body.skip(8)?;
-    let is_unrestricted = body.u32()? & wire::IOCTL_UNRESTRICTED != 0;
-    reply.refuse(if is_unrestricted { libc::ENOSYS } else { libc::ENOTTY })
 }

@@ -27,8 +27,10 @@ use crate::wire::Header;
 
 /// What lets a program do more than its user may.
 const CAPABILITY: &[u8] = b"security.capability";
-/// The bit of `CAP_FSETID` in a set of capabilities.
+/// Bits of a set of capabilities.
 const CAP_FSETID: u32 = 4;
+pub(crate) const CAP_FOWNER: u32 = 3;
+pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
 
 impl<S: Source> Session<S> {
     /// What a change of contents does to capabilities, and to set-id bits if who asks does not keep them.
@@ -81,11 +83,20 @@ impl Asker {
         Asker { uid: header.uid, gid: header.gid, pid: header.pid }
     }
 
-    /// Has it `CAP_FSETID`? It waits for our answer, so that does not change. A task that cannot be seen has not.
+    /// Is it that user?
+    pub(crate) fn is(self, uid: u32) -> bool {
+        self.uid == uid
+    }
+
     pub(crate) fn keeps_set_ids(self) -> bool {
+        self.has(CAP_FSETID)
+    }
+
+    /// Has it a capability? It waits for our answer, so that does not change. A task that cannot be seen has none.
+    pub(crate) fn has(self, capability: u32) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> CAP_FSETID & 1 == 1)
+        set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> capability & 1 == 1)
     }
 
     /// May it write a file, as far as the mode tells?

@@ -1,6 +1,6 @@
 //! How full a file system is, as OpenZFS tells `statfs`.
 
-use crate::tree::Space;
+use crate::tree::{ProjectSpace, Space};
 
 /// Bytes of a dnode: no file can have less.
 const DNODE_BYTES: u64 = 512;
@@ -36,6 +36,22 @@ impl From<Space> for Statfs {
     }
 }
 
+impl Statfs {
+    /// As seen from a directory that hands its project on: the project's limits are the size of all.
+    pub(crate) fn within(mut self, project: &ProjectSpace) -> Statfs {
+        let block = u64::from(self.block_bytes);
+        if let Some((used, limit)) = project.bytes {
+            self.blocks = limit / block;
+            self.blocks_free = limit.saturating_sub(used) / block;
+        }
+        if let Some((used, limit)) = project.objects {
+            self.files = limit;
+            self.files_free = limit.saturating_sub(used);
+        }
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +75,10 @@ mod tests {
             name_bytes_max: 255,
         };
         assert_eq!(Statfs::from(space), expect);
+        let project = ProjectSpace { bytes: Some((1 << 20, 3 << 20)), objects: Some((7, 5)) };
+        let within = Statfs::from(space).within(&project);
+        assert_eq!((within.blocks, within.blocks_free, within.files, within.files_free), (24, 16, 5, 0));
+        assert_eq!(Statfs::from(space).within(&ProjectSpace::default()), expect);
         let full = Statfs::from(Space::default());
         assert_eq!((full.blocks, full.blocks_free, full.files), (1, 0, 0));
         // nonsense gives nonsense, but no panic

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use base::{AlignedBuf, Data, Error, Kind, Piece, Result};
 use zpl::{DirEntry, Stat, Zpl};
 
-use zpl::{Allocate, New, RenameMode, SetAttr, XattrMode};
+use zpl::{Allocate, New, RenameMode, SetAttr, SetFlags, XattrMode};
 
 /// Bytes that [`TreeFile::copy_from`] copies at a time, and at most in one call, by itself.
 const COPY_STEP_BYTES: u64 = 1 << 20;
@@ -40,6 +40,11 @@ pub trait Source: Send + Sync + 'static {
 
     /// Sizes for `statfs`.
     fn space(&self) -> Result<Space>;
+
+    /// What a project uses and may use; without limits, that of the whole is told. Errors: those of reading the pool.
+    fn project_space(&self, _project: u64) -> Result<ProjectSpace> {
+        Ok(ProjectSpace::default())
+    }
 
     /// All snapshots, oldest first. It is asked once for each mount.
     fn snapshots(&self) -> Result<Vec<Snapshot>>;
@@ -84,6 +89,15 @@ pub struct Space {
     pub record_bytes: u32,
     /// Longest name of a file in bytes: 255, or 1023 with the feature `longname`.
     pub name_bytes_max: u32,
+}
+
+/// What a project uses and its limit, of bytes and of objects, where it has one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProjectSpace {
+    /// Bytes.
+    pub bytes: Option<(u64, u64)>,
+    /// Objects.
+    pub objects: Option<(u64, u64)>,
 }
 
 /// One file system or snapshot, as `zpl::Zpl` presents it.
@@ -169,6 +183,12 @@ pub trait Tree: Send + Sync + 'static {
 
     /// Changes attributes. `IsDirectory`, `Invalid` for the size of what has none; `TooBig`.
     fn set_attr(&self, _object: u64, _set: &SetAttr) -> Result<Stat> {
+        Err(read_only())
+    }
+
+    /// Sets flags and the project of a regular file or directory: `Unsupported` for what is neither, and where there are
+    /// no projects; `Quota`.
+    fn set_flags(&self, _object: u64, _set: &SetFlags) -> Result<()> {
         Err(read_only())
     }
 
@@ -329,6 +349,10 @@ impl Tree for Zpl {
 
     fn set_attr(&self, object: u64, set: &SetAttr) -> Result<Stat> {
         Zpl::set_attr(self, object, set)
+    }
+
+    fn set_flags(&self, object: u64, set: &SetFlags) -> Result<()> {
+        Zpl::set_flags(self, object, set)
     }
 
     fn touch_atime(&self, object: u64, at: (i64, u32)) -> Result<()> {

@@ -26,6 +26,8 @@ pub(crate) const IN_HEADER_BYTES: usize = 40;
 pub(crate) const OUT_HEADER_BYTES: usize = 16;
 /// Bytes of `fuse_write_in`, behind which the data stand.
 pub(crate) const WRITE_IN_BYTES: usize = 40;
+/// Bytes of `fuse_ioctl_out`, behind which the answer stands.
+pub(crate) const IOCTL_OUT_BYTES: usize = 16;
 /// Bytes of `fuse_init_out`.
 pub(crate) const INIT_OUT_BYTES: usize = 64;
 
@@ -112,8 +114,6 @@ pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
-/// `FUSE_IOCTL_UNRESTRICTED`.
-pub(crate) const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 
 /// Codes of messages that answer no request.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;

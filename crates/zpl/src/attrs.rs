@@ -1,7 +1,7 @@
 //! Changing attributes.
 //!
 //! What keeps its length is changed where it lies; anything else makes the buffers of the file anew, in the
-//! old order, with new attributes at the end, as OpenZFS does. A list of attributes that no file had before
+//! old order, with new attributes at the end, as OpenZFS does; but a project has a place of its own. A list of attributes that no file had before
 //! becomes a new layout in the same transaction. A file that still has the fixed znode of older versions
 //! gets system attributes with its first change.
 
@@ -16,6 +16,24 @@ use format::sa::{Attr, Attrs, Built, Registry, build};
 use crate::Zpl;
 use crate::live::Op;
 use crate::node::Node;
+
+/// Attributes before which no other lies, in their order: OpenZFS reads owners, flags and project at fixed places to count
+/// by them.
+const PLACED: [Attr; 13] = [
+    Attr::Mode,
+    Attr::Size,
+    Attr::Gen,
+    Attr::Uid,
+    Attr::Gid,
+    Attr::Parent,
+    Attr::Flags,
+    Attr::Atime,
+    Attr::Mtime,
+    Attr::Ctime,
+    Attr::Crtime,
+    Attr::Links,
+    Attr::Projid,
+];
 
 /// The new value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +114,9 @@ impl Op<'_> {
                 None => all.push((number, value.bytes().to_vec())),
             }
         }
+        if changes.iter().any(|(attr, _)| *attr == Attr::Projid) {
+            self.put_in_place(&mut all)?;
+        }
         let built = self.build(&all, object)?;
         if built.spill.is_none() && object.dnode().spill.is_some() {
             object.set_spill(&self.tx, None)?;
@@ -108,6 +129,13 @@ impl Op<'_> {
             Some(spill) => object.set_spill(&self.tx, Some(&spill)),
             None => Ok(()),
         }
+    }
+
+    /// Brings the attributes that [`PLACED`] names into their order, before all others.
+    fn put_in_place(&self, all: &mut [(u16, Vec<u8>)]) -> Result<()> {
+        let placed = PLACED.iter().map(|attr| self.number(*attr)).collect::<Result<Vec<u16>>>()?;
+        all.sort_by_key(|(number, _)| placed.iter().position(|other| other == number).unwrap_or(placed.len()));
+        Ok(())
     }
 
     fn build(&self, all: &[(u16, Vec<u8>)], object: &Object) -> Result<Built> {

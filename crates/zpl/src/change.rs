@@ -79,6 +79,15 @@ pub struct SetAttr {
     pub ctime: Option<(i64, u32)>,
 }
 
+/// What changes beside POSIX attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetFlags {
+    /// Those of [`SetFlags::ALL`] that the file has then; the others it has not.
+    pub flags: u64,
+    /// Its project.
+    pub project: Option<u32>,
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
@@ -141,8 +150,6 @@ pub struct NewFs {
     pub now: (u64, u32),
     /// What the salts of tables are made from; to be random.
     pub salt: u64,
-    /// Files have project numbers: the feature `project_quota`.
-    pub projects: bool,
     /// Slots of 512 bytes of the root directory's dnode: 1 unless `dnodesize` says else.
     pub dnode_slots: usize,
 }
@@ -159,7 +166,6 @@ impl Default for NewFs {
             mode: 0o755,
             now: (0, 0),
             salt: 0,
-            projects: false,
             dnode_slots: 1,
         }
     }

@@ -106,7 +106,7 @@ impl File {
         let _held = op.alone(&[self.ino()]);
         let object = self.object().fresh()?;
         let size = zpl.size_of(&object)?;
-        op.check_writable(&object, offset < size)?;
+        op.check_writable(&object, !matches!(how, Allocate::Reserve { .. }))?;
         let keep_size = match how {
             Allocate::Reserve { keep_size } | Allocate::ZeroRange { keep_size } => keep_size,
             Allocate::PunchHole => true,
@@ -185,7 +185,7 @@ impl Op<'_> {
         Ok(generation)
     }
 
-    /// `Permission` if a flag of the file forbids writing to it, or to what is there already.
+    /// `Forbidden` if a flag of the file forbids writing to it, or to what is there already.
     pub(crate) fn check_writable(&self, object: &Object, overwrites: bool) -> Result<()> {
         self.zpl.check_flags(&self.zpl.node_of(object.clone())?, forbids_writing(overwrites))
     }

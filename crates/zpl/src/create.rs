@@ -17,7 +17,9 @@ use format::acl::Acl;
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::sa::{Attr, Registry, ZPL_ATTRS};
-use format::znode::{FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device};
+use format::znode::{
+    FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
+};
 
 use crate::attrs::{Change, Value, time, word};
 use crate::create_fs::TABLE_BLOCK_SIZE;
@@ -26,8 +28,6 @@ use crate::node::Node;
 use crate::posix_acl::PosixAcl;
 use crate::{FileKind, New, NewKind, Stat, Zpl};
 
-/// Changed since a virus scanner looked at it.
-pub(crate) const FLAG_AV_MODIFIED: u64 = 0x400_0000_0000;
 /// The ACL is one that servers of SMB may add inherited entries to.
 const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
 /// Everybody may execute (of directories: search): nothing in the ACL says else.
@@ -64,21 +64,20 @@ pub(crate) struct Parent {
     mode: u32,
     gid: u64,
     flags: u64,
-    projid: u64,
+    /// What a new file gets, if space is counted by project.
+    project: Option<u64>,
     default_acl: Option<PosixAcl>,
 }
 
 impl Parent {
     /// Flags that a new file has from its directory.
     pub(crate) fn inherited_flags(&self, kind: FileKind) -> u64 {
-        let can_inherit = matches!(kind, FileKind::File | FileKind::Directory);
-        self.flags & (FLAG_XATTR | if can_inherit { FLAG_PROJINHERIT } else { 0 })
+        self.flags & (FLAG_XATTR | if kind.has_project() { FLAG_PROJINHERIT } else { 0 })
     }
 
-    /// The project of a new file, if it has one.
-    pub(crate) fn inherited_project(&self) -> Option<u64> {
-        let project = if self.flags & FLAG_PROJINHERIT != 0 { self.projid } else { 0 };
-        (self.flags & FLAG_PROJID != 0).then_some(project)
+    /// The project of a new file, if it has room for one.
+    pub(crate) fn inherited_project(&self, kind: FileKind) -> Option<u64> {
+        self.project.filter(|_| kind.has_project())
     }
 }
 
@@ -205,12 +204,14 @@ impl Op<'_> {
     pub(crate) fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
         let node = self.living_directory(dir)?;
         let attrs = self.zpl.attributes(&node)?;
+        let flags = attrs.u64(Attr::Flags)?;
+        let handed_on = if flags & FLAG_PROJINHERIT != 0 { attrs.project()? } else { 0 };
         let parent = Parent {
             id: dir,
             mode: attrs.u64(Attr::Mode)? as u32,
             gid: attrs.u64(Attr::Gid)?,
-            flags: attrs.u64(Attr::Flags)?,
-            projid: attrs.opt_u64(Attr::Projid)?.unwrap_or(0),
+            flags,
+            project: self.zpl.has_projects().then_some(handed_on),
             default_acl: self.zpl.default_acl(&node, &attrs)?,
         };
         drop(attrs);
@@ -253,7 +254,7 @@ impl Op<'_> {
                 NewKind::CharDevice(dev) | NewKind::BlockDevice(dev) => device(libc::major(dev), libc::minor(dev)),
                 _ => 0,
             },
-            projid: parent.inherited_project(),
+            projid: parent.inherited_project(kind),
             generation: self.tx.txg(),
             now: self.now,
         };

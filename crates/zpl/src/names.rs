@@ -71,8 +71,8 @@ impl Zpl {
         self.find_entry(node.object(), name)?.ok_or_else(|| absent(name))
     }
 
-    /// Gives an object that is no directory one more name. Errors: `Exists`, `TooManyLinks`, `Permission`
-    /// for directories; `NotFound` if it has lost its last name; as of [`Zpl::create`].
+    /// Gives an object that is no directory one more name. Errors: `Exists`, `TooManyLinks`, `OtherProject`,
+    /// `Forbidden` for directories; `NotFound` if it has lost its last name; as of [`Zpl::create`].
     pub fn link(&self, ino: u64, dir: u64, name: &[u8]) -> Result<Stat> {
         let linked = self.placed(dir, self.add_link(ino, dir, name));
         self.settled(0, linked)
@@ -88,12 +88,14 @@ impl Zpl {
         let kind = FileKind::of_mode(attrs.u64(Attr::Mode)?);
         let links = attrs.u64(Attr::Links)?;
         if kind == FileKind::Directory || attrs.u64(Attr::Flags)? & FLAG_XATTR != 0 {
-            return Err(Error::new(Kind::Permission, "only files have several names"));
+            return Err(Error::new(Kind::Forbidden, "only files have several names"));
         }
         if links >= LINKS_MAX {
             return Err(Error::new(Kind::TooManyLinks, "too many links"));
         }
         drop(attrs);
+        self.check_flags(&node, FLAG_IMMUTABLE | FLAG_APPENDONLY)?;
+        op.check_project(&parent, &node, kind)?;
         let was_unnamed = links == 0;
         if was_unnamed && !op.live.unnamed().contains(&ino) {
             return Err(not_found());
@@ -139,7 +141,7 @@ impl Zpl {
                 break (found, held);
             }
         };
-        let parent = op.living_directory(dir)?;
+        let parent = losing_directory(&op, dir)?;
         let node = self.node(found.ino)?;
         self.check_flags(&node, KEEPS_NAME)?;
         let kind = self.kind_of(&node)?;
@@ -156,7 +158,7 @@ impl Zpl {
         Ok(orphan)
     }
 
-    /// `Permission` if a file has one of these flags.
+    /// `Forbidden` if a file has one of these flags.
     pub(crate) fn check_flags(&self, node: &Node, flags: u64) -> Result<()> {
         self.refuse_flags(self.attributes(node)?.u64(Attr::Flags)?, flags)
     }
@@ -168,7 +170,7 @@ impl Zpl {
         match flags & forbidden {
             0 => Ok(()),
             _ if is_replaying => Ok(()),
-            _ => Err(Error::new(Kind::Permission, "a flag of the file forbids it")),
+            _ => Err(Error::new(Kind::Forbidden, "a flag of the file forbids it")),
         }
     }
 
@@ -251,6 +253,13 @@ impl Op<'_> {
         ];
         self.change(directory, &changes)
     }
+}
+
+/// A directory that has not been removed, and may lose a name.
+pub(crate) fn losing_directory(op: &Op<'_>, dir: u64) -> Result<Node> {
+    let node = op.living_directory(dir)?;
+    op.zpl.check_flags(&node, FLAG_APPENDONLY)?;
+    Ok(node)
 }
 
 /// Why a name is not in a directory.

@@ -8,7 +8,7 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::{Block, Object};
 use format::object_type::ObjectType;
 use format::sa::{Attr, Attrs, Registry};
-use format::znode::Znode;
+use format::znode::{FLAG_PROJID, Znode};
 
 use crate::Zpl;
 
@@ -120,6 +120,14 @@ impl<'a> Attributes<'a> {
     /// A number that every file has.
     pub(crate) fn u64(&self, attr: Attr) -> Result<u64> {
         self.opt_u64(attr)?.ok_or_else(|| self.lacks(attr))
+    }
+
+    /// The project, 0 if there is none.
+    pub(crate) fn project(&self) -> Result<u64> {
+        match self.u64(Attr::Flags)? & FLAG_PROJID {
+            0 => Ok(0),
+            _ => Ok(self.opt_u64(Attr::Projid)?.unwrap_or(0)),
+        }
     }
 
     /// A time that every file has: seconds and nanoseconds.

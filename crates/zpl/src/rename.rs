@@ -19,7 +19,7 @@ use crate::attrs::{time, word};
 use crate::create::exists;
 use crate::live::Op;
 use crate::locks::Held;
-use crate::names::{Found, KEEPS_NAME, NAME_BYTES, not_found};
+use crate::names::{Found, KEEPS_NAME, NAME_BYTES, losing_directory, not_found};
 use crate::node::Node;
 use crate::{FileKind, RenameMode, Zpl};
 
@@ -41,7 +41,7 @@ struct End {
 impl Zpl {
     /// Moves the name `from` of a directory to the name `to` of one. An object that lost its last name to
     /// it is returned, as in [`Zpl::unlink`]. Two names of the same object both stay. Errors: `NotFound`,
-    /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
+    /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`, `OtherProject`; `Invalid` if a directory would come to lie
     /// below itself; as of [`Zpl::create`].
     pub fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8]), mode: RenameMode) -> Result<Option<u64>> {
         let orphan = self.placed(from.0, self.move_name(from, to, mode));
@@ -54,7 +54,7 @@ impl Zpl {
         let _renames = (from.0 != to.0).then(|| op.live.renames());
         let (source, target, _held) = op.both_ends(from, to)?;
         let source = op.end(from.0, source)?;
-        op.living_directory(to.0)?;
+        op.check_project(&op.living_directory(to.0)?, &source.node, source.kind)?;
         if from.0 != to.0 && source.is_directory {
             op.check_loop(source.found.ino, to.0)?;
         }
@@ -63,8 +63,11 @@ impl Zpl {
             if mode == RenameMode::NoReplace {
                 return Err(exists());
             }
-            if from.0 != to.0 && mode == RenameMode::Exchange && target.is_directory {
-                op.check_loop(target.found.ino, from.0)?;
+            if from.0 != to.0 && mode == RenameMode::Exchange {
+                op.check_project(&source.directory, &target.node, target.kind)?;
+                if target.is_directory {
+                    op.check_loop(target.found.ino, from.0)?;
+                }
             }
             if target.found.ino == source.found.ino {
                 return op.respell(from, to, &source, &target.found, mode);
@@ -113,7 +116,13 @@ impl Op<'_> {
         let node = self.zpl.node(found.ino)?;
         self.zpl.check_flags(&node, KEEPS_NAME)?;
         let kind = self.zpl.kind_of(&node)?;
-        Ok(End { directory: self.living_directory(dir)?, found, node, is_directory: kind == FileKind::Directory, kind })
+        Ok(End {
+            directory: losing_directory(self, dir)?,
+            found,
+            node,
+            is_directory: kind == FileKind::Directory,
+            kind,
+        })
     }
 
     /// `Invalid` if `ino` is `dir`, or lies above it.
@@ -213,6 +222,8 @@ impl Op<'_> {
 
     /// Notes where a moved object is now.
     fn moved(&self, end: &End, dir: u64) -> Result<()> {
-        self.change(end.node.object(), &[word(Attr::Parent, dir), time(Attr::Ctime, self.now)])
+        let mut changes = vec![word(Attr::Parent, dir), time(Attr::Ctime, self.now)];
+        changes.extend(self.flags_by_move(&self.zpl.node(dir)?, &end.node, end.kind)?);
+        self.change(end.node.object(), &changes)
     }
 }

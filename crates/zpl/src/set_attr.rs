@@ -2,7 +2,7 @@
 
 use base::{Error, Kind, Result};
 use format::sa::Attr;
-use format::znode::FLAG_IMMUTABLE;
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use zil::Intent;
 
 use crate::attrs::{Change, time, word};
@@ -35,6 +35,7 @@ impl Zpl {
         let _held = op.alone(&[ino]);
         let node = self.node(ino)?;
         let changes = op.wanted(&node, set)?;
+        op.share_owners(&node, &changes)?;
         match set.size {
             Some(size) => op.set_size(node.object(), size, &changes)?,
             None => op.change(node.object(), &changes)?,
@@ -61,10 +62,20 @@ pub fn is_atime_due(stat: &Stat, now_s: i64) -> bool {
     stat.atime <= stat.mtime || stat.atime <= stat.ctime || now_s.saturating_sub(stat.atime.0) >= RELATIME_S
 }
 
+impl SetAttr {
+    /// Is it only what may change of a file that can only be appended to? With the kernel's write-back cache its times
+    /// come so.
+    fn is_of_appended(&self) -> bool {
+        let is_given = |time: Option<SetTime>| matches!(time, Some(SetTime::At(..))) && self.ctime.is_none();
+        let is_owner = self.uid.is_some() || self.gid.is_some();
+        !(self.mode.is_some() || is_owner || is_given(self.atime) || is_given(self.mtime))
+    }
+}
+
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
     pub(crate) fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
-        self.zpl.check_flags(node, FLAG_IMMUTABLE)?;
+        self.zpl.check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
         if set.size.is_some() {
             self.check_writable(node.object(), true)?;
         }

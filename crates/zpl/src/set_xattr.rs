@@ -15,7 +15,7 @@ use dmu::Object;
 use dmu::zap::Editor;
 use format::sa::Attr;
 use format::xattr;
-use format::znode::{FLAG_IMMUTABLE, FLAG_XATTR};
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
 
 use crate::attrs::{Change, Value, time, word};
 use crate::create::SET_GROUP_ID;
@@ -65,7 +65,7 @@ impl Zpl {
         let op = self.begin(bytes, value.is_none())?;
         let _held = op.alone(&[ino]);
         let node = self.node(ino)?;
-        self.check_flags(&node, FLAG_IMMUTABLE)?;
+        self.check_flags(&node, FLAG_IMMUTABLE | FLAG_APPENDONLY)?;
         // attributes of other systems are shown under a longer name than that they have
         let mut old = None;
         {

@@ -3,7 +3,7 @@
 use base::{Error, Kind, Result};
 use format::acl::Acl;
 use format::sa::Attr;
-use format::znode::{FLAG_PROJID, Znode, device_numbers, split_fuid};
+use format::znode::{Znode, device_numbers, split_fuid};
 
 use crate::Zpl;
 use crate::node::Node;
@@ -98,6 +98,11 @@ impl FileKind {
         bits << 12
     }
 
+    /// Can a file of this kind be of a project?
+    pub(crate) fn has_project(self) -> bool {
+        matches!(self, FileKind::File | FileKind::Directory)
+    }
+
     /// As Linux does, takes what it does not know (Solaris's doors and event ports) as a regular file.
     pub(crate) fn of_mode(mode: u64) -> FileKind {
         FileKind::from_type_bits((mode >> 12 & 0xf) as u8).unwrap_or(FileKind::File)
@@ -131,7 +136,6 @@ impl Zpl {
             FileKind::CharDevice | FileKind::BlockDevice => attrs.opt_u64(Attr::Rdev)?.map_or(0, linux_device),
             _ => 0,
         };
-        let projid = if flags & FLAG_PROJID != 0 { attrs.opt_u64(Attr::Projid)?.unwrap_or(0) } else { 0 };
         Ok(Stat {
             ino,
             generation: attrs.u64(Attr::Gen)?,
@@ -140,7 +144,7 @@ impl Zpl {
             nlink: attrs.u64(Attr::Links)?,
             uid: split_fuid(attrs.u64(Attr::Uid)?).0,
             gid: split_fuid(attrs.u64(Attr::Gid)?).0,
-            projid,
+            projid: attrs.project()?,
             size: attrs.u64(Attr::Size)?,
             blocks: (dnode.used_bytes.saturating_add(256) / 512).saturating_add(dnode.slots as u64),
             block_size: if dnode.block_size == 0 { BLOCK_SIZE_DEFAULT } else { dnode.block_size },

@@ -1,6 +1,7 @@
 //! File systems in memory: each rule, and random operations beside a model.
 
 mod contents;
+mod flags;
 mod model;
 mod names;
 mod threads;
@@ -100,7 +101,13 @@ struct Fs {
 }
 
 fn fs_with(new: NewFs, options: Options) -> Fs {
+    fs_counting(new, options, true)
+}
+
+/// With objects counted by user and group, and all by project or not.
+fn fs_counting(new: NewFs, options: Options, by_project: bool) -> Fs {
     let objset = Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
+    objset.count_objects(by_project);
     let txgs = Arc::new(Txgs::new(4, Throttle::of(&Env::fixed(0), 8 << 30)));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
     create_fs(&objset, &txgs.begin().unwrap(), &new).unwrap();

@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
-use super::{change, get, holds, list, mount, userspace};
+use super::{change, get, holds, list, mount, project, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -18,13 +18,14 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "userspace", run: userspace::run, usage: USERSPACE, shows_properties: false },
     Command { name: "groupspace", run: userspace::run, usage: GROUPSPACE, shows_properties: false },
     Command { name: "projectspace", run: userspace::run, usage: PROJECTSPACE, shows_properties: false },
+    Command { name: "project", run: project::run, usage: PROJECT, shows_properties: false },
     Command { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
     Command { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
     Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 28] = [
+pub(super) const WRITING: [&str; 27] = [
     "allow",
     "bookmark",
     "change-key",
@@ -34,7 +35,6 @@ pub(super) const WRITING: [&str; 28] = [
     "jail",
     "load-key",
     "program",
-    "project",
     "promote",
     "receive",
     "recv",
@@ -73,6 +73,10 @@ const GROUPSPACE: &str = "\tgroupspace [-Hinp] [-o field[,...]] [-s field] ...\n
                           \t    [-S field] ... [-t type[,...]] <filesystem|snapshot|path>\n";
 const PROJECTSPACE: &str = "\tprojectspace [-Hp] [-o field[,...]] [-s field] ... \n\
                             \t    [-S field] ... <filesystem|snapshot|path>\n";
+const PROJECT: &str = "\tproject [-d|-r] <directory|file ...>\n\
+                       \tproject -c [-0] [-d|-r] [-p id] <directory|file ...>\n\
+                       \tproject -C [-k] [-r] <directory ...>\n\
+                       \tproject [-p id] [-r] [-s] <directory ...>\n";
 const MOUNT: &str = "\tmount [-j]\n\
                      \tmount [-flvO] [-o opts] <-a|-R filesystem|filesystem>\n";
 const UNMOUNT: &str = "\tunmount [-fu] <-a | filesystem|mountpoint>\n";

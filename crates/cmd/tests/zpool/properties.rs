@@ -7,15 +7,6 @@ use testkit::seal::{Atlas, Forge};
 
 use super::World;
 
-impl World {
-    /// Output and errors of `zfs`, and its exit code.
-    fn zfs(&self, line: &str) -> (String, i32) {
-        let output = self.cenote(&format!("zfs {line}"));
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
-        (text, output.status.code().unwrap())
-    }
-}
-
 /// Values, each with the feature that it needs.
 const NEED_FEATURES: [(&str, &str); 8] = [
     ("compression=zstd", "zstd_compress"),

@@ -132,6 +132,11 @@ pub(crate) fn flags_of_objects(by_project: bool) -> u64 {
     OBJECTS_COUNTED | if by_project { PROJECTS_COUNTED } else { 0 }
 }
 
+/// Whether a head with these flags counts by project.
+pub(crate) fn counts_projects(flags: u64) -> bool {
+    flags & PROJECTS_COUNTED != 0
+}
+
 /// Puts the dnodes of the tables into the head.
 pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Dnode>)>) {
     for table in 0..3 {

@@ -2,31 +2,17 @@
 
 use base::{Error, Kind, Result};
 use format::sa::Attr;
-use format::znode;
+use format::znode::FLAG_PROJID;
 use zil::Extra;
 
 use crate::attrs::{Change, time, word};
-use crate::create::FLAG_AV_MODIFIED;
+use crate::flags::LOGGED;
 use crate::live::Op;
 use crate::node::Node;
 use crate::set_xattr::unpacked;
 use crate::{SetAttr, SetTime, Zpl};
 
 use super::RECORD_BYTES;
-
-/// Bits of a record, and the flags of a file that they stand for.
-const FLAGS: [(u32, u64); 10] = [
-    (Extra::ARCHIVE, znode::FLAG_ARCHIVE),
-    (Extra::SYSTEM, znode::FLAG_SYSTEM),
-    (Extra::READONLY, znode::FLAG_READONLY),
-    (Extra::HIDDEN, znode::FLAG_HIDDEN),
-    (Extra::NOUNLINK, znode::FLAG_NOUNLINK),
-    (Extra::IMMUTABLE, znode::FLAG_IMMUTABLE),
-    (Extra::APPENDONLY, znode::FLAG_APPENDONLY),
-    (Extra::NODUMP, znode::FLAG_NODUMP),
-    (Extra::AV_MODIFIED, FLAG_AV_MODIFIED),
-    (Extra::PROJINHERIT, znode::FLAG_PROJINHERIT),
-];
 
 impl Zpl {
     pub(super) fn replay_attributes(&self, set: &zil::SetAttr<'_>) -> Result<()> {
@@ -54,6 +40,7 @@ impl Zpl {
         if let Some(extra) = &set.extra {
             op.extra_changes(&node, extra, &mut changes)?;
         }
+        op.share_owners(&node, &changes)?;
         match set.size {
             Some(size) => op.set_size(node.object(), size, &changes)?,
             None => op.change(node.object(), &changes)?,
@@ -78,7 +65,7 @@ impl Zpl {
 impl Op<'_> {
     /// Adds what a record says of more attributes.
     fn extra_changes(&self, node: &Node, extra: &Extra, changes: &mut Vec<Change>) -> Result<()> {
-        let known = FLAGS.iter().fold(Extra::CRTIME | Extra::PROJECT, |known, (bit, _)| known | bit);
+        let known = LOGGED.iter().fold(Extra::CRTIME | Extra::PROJECT, |known, (bit, _)| known | bit);
         if extra.which & !known != 0 {
             return Err(Error::new(Kind::Unsupported, format!("attributes 0x{:x}", extra.which & !known)));
         }
@@ -88,7 +75,7 @@ impl Op<'_> {
             Some(raw) => u64::from_le_bytes(*raw),
             None => attrs.u64(Attr::Flags)?,
         };
-        for (bit, flag) in FLAGS {
+        for (bit, flag) in LOGGED {
             if extra.which & bit != 0 {
                 flags = if extra.values & u64::from(bit) != 0 { flags | flag } else { flags & !flag };
             }
@@ -97,10 +84,7 @@ impl Op<'_> {
             changes.push(time(Attr::Crtime, extra.crtime));
         }
         if extra.which & Extra::PROJECT != 0 {
-            // its place among the attributes is fixed: those who count space look for it there
-            if attrs.opt_u64(Attr::Projid)?.is_none() {
-                return Err(Error::new(Kind::Unsupported, "a project of a file that never had one"));
-            }
+            flags |= FLAG_PROJID;
             changes.push(word(Attr::Projid, extra.project));
         }
         changes.retain(|(attr, _)| *attr != Attr::Flags);

@@ -43,7 +43,7 @@ impl Zpl {
                 _ => 0,
             },
             flags: parent.inherited_flags(kind),
-            projid: parent.inherited_project(),
+            projid: parent.inherited_project(kind),
             ..self.birth(create, kind)?
         };
         let object = op.born(&birth, new)?;

@@ -5,7 +5,7 @@ use format::znode::FLAG_PROJID;
 
 #[test]
 fn a_new_file_system() {
-    let fs = fs_with(NewFs { projects: true, uid: 3, gid: 4, ..NewFs::default() }, Options::default());
+    let fs = fs_with(NewFs { uid: 3, gid: 4, ..NewFs::default() }, Options::default());
     let stat = fs.stat(fs.root);
     assert_eq!((stat.kind, stat.mode, stat.nlink, stat.size), (FileKind::Directory, 0o755, 2, 2));
     assert_eq!((stat.uid, stat.gid, stat.parent, stat.mtime), (3, 4, fs.root, (NOW_S as i64 - 1, 5)));
@@ -23,7 +23,7 @@ fn a_new_file_system() {
 
 #[test]
 fn attributes_lie_where_space_accounting_reads_them() {
-    let fs = fs_with(NewFs { projects: true, ..NewFs::default() }, Options::default());
+    let fs = fs_with(NewFs::default(), Options::default());
     let ino = fs.file(fs.root, "f");
     let object = fs.zpl.objset().object(ino).unwrap();
     let header = usize::from(u16::from_le_bytes([object.bonus()[4], object.bonus()[5]]) >> 10) * 8;
@@ -122,7 +122,7 @@ fn links_and_unlinked_files() {
     file.write(0, b"text").unwrap();
     assert_eq!(fs.zpl.link(ino, dir, b"b").unwrap().nlink, 2);
     assert_eq!(kind(fs.zpl.link(ino, dir, b"b")), Kind::Exists);
-    assert_eq!(kind(fs.zpl.link(dir, fs.root, b"b")), Kind::Permission);
+    assert_eq!(kind(fs.zpl.link(dir, fs.root, b"b")), Kind::Forbidden);
     assert_eq!(fs.zpl.unlink(fs.root, b"a").unwrap(), None);
     assert_eq!(kind(fs.zpl.unlink(fs.root, b"a")), Kind::NotFound);
     assert_eq!(kind(fs.zpl.unlink(fs.root, b"d")), Kind::IsDirectory);
@@ -296,21 +296,21 @@ fn flags_that_forbid() {
         op.change(&fs.zpl.objset().object(ino).unwrap(), &changes).unwrap();
     };
     set(ino, format::znode::FLAG_APPENDONLY);
-    assert_eq!(kind(file.write(1, b"x")), Kind::Permission);
+    assert_eq!(kind(file.write(1, b"x")), Kind::Forbidden);
     assert_eq!(file.append(b"!").unwrap(), 4);
-    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Permission);
+    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Forbidden);
     set(ino, format::znode::FLAG_READONLY);
-    assert_eq!(kind(file.append(b"!")), Kind::Permission);
+    assert_eq!(kind(file.append(b"!")), Kind::Forbidden);
     set(ino, format::znode::FLAG_IMMUTABLE);
-    assert_eq!(kind(fs.zpl.set_attr(ino, &SetAttr { uid: Some(1), ..SetAttr::default() })), Kind::Permission);
-    assert_eq!(kind(fs.zpl.set_xattr(ino, b"user.a", b"", XattrMode::Any)), Kind::Permission);
-    assert_eq!(kind(fs.zpl.rename((fs.root, b"f"), (dir, b"f"), RenameMode::Replace)), Kind::Permission);
+    assert_eq!(kind(fs.zpl.set_attr(ino, &SetAttr { uid: Some(1), ..SetAttr::default() })), Kind::Forbidden);
+    assert_eq!(kind(fs.zpl.set_xattr(ino, b"user.a", b"", XattrMode::Any)), Kind::Forbidden);
+    assert_eq!(kind(fs.zpl.rename((fs.root, b"f"), (dir, b"f"), RenameMode::Replace)), Kind::Forbidden);
     set(ino, format::znode::FLAG_NOUNLINK);
-    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Permission);
+    assert_eq!(kind(fs.zpl.unlink(fs.root, b"f")), Kind::Forbidden);
     set(dir, format::znode::FLAG_IMMUTABLE);
-    assert_eq!(kind(fs.zpl.create(dir, b"x", &new(NewKind::File, 0))), Kind::Permission);
+    assert_eq!(kind(fs.zpl.create(dir, b"x", &new(NewKind::File, 0))), Kind::Forbidden);
     set(ino, 0);
-    assert_eq!(kind(fs.zpl.link(ino, dir, b"x")), Kind::Permission);
+    assert_eq!(kind(fs.zpl.link(ino, dir, b"x")), Kind::Forbidden);
     fs.zpl.unlink(fs.root, b"f").unwrap();
 }
 
