@@ -1,8 +1,8 @@
 //! Command lines as `getopt_long` reads them, for the commands whose flags scripts already know.
 //!
 //! Short flags may be combined (`-Hp`), their values attached or not (`-oname`, `-o name`); long ones
-//! may be cut short as long as they are unique (`--json-i`); operands may stand between flags; `--`
-//! ends the flags. Errors are part of the result, in their place, so that a command can report the
+//! may be cut short as long as they are unique (`--json-i`); operands may stand between flags, unless
+//! `POSIXLY_CORRECT` is in the environment; `--` ends the flags. Errors are part of the result, in their place, so that a command can report the
 //! first thing that is wrong in the words of the original.
 
 use std::ffi::OsString;
@@ -43,6 +43,11 @@ pub struct Parsed {
 
 /// Takes `args` apart. `short` lists the short flags, each followed by `:` if it takes a value.
 pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
+    parse_with(args, short, long, std::env::var_os("POSIXLY_CORRECT").is_some())
+}
+
+/// The same; with `flags_first`, all is an operand from the first one on.
+fn parse_with(args: &[OsString], short: &str, long: &[Long], flags_first: bool) -> Parsed {
     let mut parsed = Parsed::default();
     let given = args;
     let mut args = given.iter().map(|arg| arg.to_string_lossy().into_owned());
@@ -58,6 +63,9 @@ pub fn parse(args: &[OsString], short: &str, long: &[Long]) -> Parsed {
         } else {
             parsed.files.push(given[rest - 1].clone());
             parsed.operands.push(arg);
+            if flags_first {
+                parsed.operands.extend(args.by_ref());
+            }
         }
     }
     parsed
@@ -115,6 +123,20 @@ mod tests {
             "{line}"
         );
         assert_eq!(parsed.files, operands.iter().map(OsString::from).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn flags_come_first_if_that_is_asked() {
+        let args = ["-H", "all", "-p", "tank"].map(OsString::from);
+        let parsed = parse_with(&args, "Hp", &[], true);
+        assert_eq!(
+            parsed,
+            Parsed {
+                opts: vec![Opt::Flag('H')],
+                operands: ["all", "-p", "tank"].map(String::from).into(),
+                ..Parsed::default()
+            }
+        );
     }
 
     #[test]

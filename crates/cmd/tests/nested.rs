@@ -362,7 +362,6 @@ fn mounts_go_by_their_datasets() {
     let read = |place: &str| fs::read_to_string(nest.dir.join("mnt").join(place).join("marker")).unwrap();
     nest.done("zfs unmount nest/d/e/f");
     nest.done("zfs set mountpoint=/nest/a/b/c nest/d/e/f");
-    nest.done("zfs mount nest/d/e/f");
     assert_eq!(read("nest/a/b/c"), "nest/d/e/f");
     let covered = nest.run("zfs unmount nest/a/b/c");
     assert_eq!(String::from_utf8(covered.stderr).unwrap().lines().count(), 1);
@@ -378,4 +377,35 @@ fn mounts_go_by_their_datasets() {
     assert!(mounted().iter().all(|line| !line.starts_with("nest/z/b")));
     nest.done("zfs mount nest/z/b");
     assert_eq!(read("nest/z/b"), "nest/a/b");
+}
+
+/// File systems that were not mounted are, when they get a place, and so are those that have it from them. What is
+/// mounted below one that is not to be mounted any more stays.
+#[test]
+fn a_place_is_for_being_mounted() {
+    let Some(nest) = Nest::new("place") else { return };
+    let read = |place: &str| fs::read_to_string(nest.dir.join("mnt").join(place).join("marker")).ok();
+    let check = |place: &str, datasets: [&str; 3]| {
+        for (below, dataset) in ["", "e", "e/f"].iter().zip(datasets) {
+            let is = read(&format!("{place}/{below}"));
+            assert_eq!(is.as_deref(), Some(dataset).filter(|name| !name.is_empty()), "{place}/{below}");
+        }
+    };
+    let all = ["nest/d", "nest/d/e", "nest/d/e/f"];
+    nest.done("zfs unmount nest/d");
+    check("nest/d", ["", "", ""]);
+    nest.done("zfs set -u mountpoint=/nest/not-yet nest/d");
+    check("nest/not-yet", ["", "", ""]);
+    nest.done("zfs set mountpoint=/nest/moved nest/d");
+    check("nest/moved", all);
+    nest.done("zfs set mountpoint=none nest/d");
+    check("nest/moved", ["", "", ""]);
+    nest.done("zfs inherit mountpoint nest/d");
+    check("nest/d", all);
+    nest.done("zfs set canmount=off nest/d");
+    check("nest/d", ["", "nest/d/e", "nest/d/e/f"]);
+    nest.done("zfs set canmount=noauto nest/d/e/f");
+    nest.done("zfs unmount nest/d/e/f");
+    nest.done("zfs set mountpoint=/nest/again nest/d/e");
+    assert_eq!((read("nest/again").as_deref(), read("nest/again/f")), (Some("nest/d/e"), None));
 }

@@ -161,6 +161,7 @@ fn a_pool_comes_and_goes() {
     );
     assert_eq!(words.join(" "), expect);
     world.check("status -x", 0, "all pools are healthy\n");
+    world.check("clear t_mirror", 1, "cannot clear errors for t_mirror: pool is read-only\n");
     let again = "cannot import 't_mirror': a pool with that name already exists\n\
                  use the form 'zpool import <pool | id> <newpool>' to give it a new name\n";
     world.check(&format!("{ro} t_mirror"), 1, again);
@@ -379,6 +380,8 @@ fn a_pool_gets_features_a_guid_and_names() {
     assert!(text.starts_with(&start) && !text.contains("skein") && text.ends_with("\n\n"), "{text}");
     world.check("upgrade short", 0, &done);
     world.check("get -Ho value feature@hole_birth,feature@edonr short", 0, "active\nenabled\n");
+    world.check("reguid -g -1 short", 0, "");
+    world.check("get -Ho value guid short", 0, "18446744073709551615\n");
     world.check("reguid -g 4711 short", 0, "");
     world.check("reguid -g x short", 2, "invalid GUID: x\nusage:\n\treguid [-g guid] <pool>\n");
     world.check("reguid -g 4711 short", 1, "cannot reguid 'short': pool already exists\n");

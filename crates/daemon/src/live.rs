@@ -139,16 +139,7 @@ impl ServedPool {
     /// Clears the error counts of a vdev, or of all, and lets the pool go on if it is suspended. Errors: as from
     /// [`LivePool::clear`].
     pub fn clear(&self, vdev: Option<u64>) -> Result<()> {
-        match self {
-            ServedPool::ReadOnly(pool) => {
-                let tree = pool.tree();
-                let of_guid = |guid| tree.iter().find(|vdev| vdev.guid() == guid);
-                let vdev = vdev.map_or(Some(tree.root()), of_guid);
-                vdev.into_iter().for_each(|vdev| tree.clear_errors(vdev.id()));
-                Ok(())
-            }
-            ServedPool::Live(live) => live.clear(vdev, &locks::reopen),
-        }
+        self.live()?.clear(vdev, &locks::reopen)
     }
 
     /// Uses a device again. Errors: as from [`LivePool::online`].
@@ -157,8 +148,15 @@ impl ServedPool {
     }
 
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
-    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool) -> Result<()> {
-        self.live()?.take_off(vdev, how, temporary)
+    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool, locks: &Locks) -> Result<()> {
+        let live = self.live()?;
+        live.take_off(vdev, how, temporary)?;
+        // a cache device is opened anew, and locked, when it is back
+        let view = live.view();
+        let cache = view.caches().iter().find(|config| config.opt_u64("guid") == Some(vdev));
+        let path = cache.and_then(|config| config.opt_str("path"));
+        locks.let_go(&Vec::from_iter(path.map(str::to_owned)));
+        Ok(())
     }
 
     /// Adds devices. Errors: as from [`LivePool::add`]; `Busy` if one is in use.

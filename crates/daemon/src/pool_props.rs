@@ -12,6 +12,9 @@ use crate::hostid;
 const COMMENT_BYTES_MAX: usize = 32;
 /// Longest value, in bytes.
 const VALUE_BYTES_MAX: usize = 1024;
+/// The names that users make up are no longer, and their values shorter: a table entry holds no more.
+const USER_NAME_BYTES_MAX: usize = 255;
+const USER_VALUE_BYTES_MAX: usize = 8192;
 
 /// A property of old pools, which is taken and means nothing.
 pub const NO_EFFECT: &str = "dedupditto";
@@ -32,6 +35,8 @@ pub fn check(name: &str, value: &str, when: When) -> Result<(), String> {
     }
     let Some(property) = Property::find(name) else {
         return match pool_properties::is_user_name(name) || name == NO_EFFECT {
+            true if name.len() > USER_NAME_BYTES_MAX => Err(format!("property name '{name}' is too long")),
+            true if value.len() >= USER_VALUE_BYTES_MAX => Err(format!("property value '{value}' is too long")),
             true => Ok(()),
             false => Err(format!("invalid property '{name}'")),
         };
@@ -182,6 +187,8 @@ mod tests {
         for (name, value) in good {
             assert_eq!(check(name, value, When::Create), Ok(()), "{name}={value}");
         }
+        let (long_name, long_value) = (format!("x:{}", "a".repeat(254)), "A".repeat(8192));
+        assert_eq!(check(&long_name[1..], &long_value[1..], When::Set), Ok(()));
         for (name, value, why) in [
             ("ashift", "8", "property 'ashift' number 8 is invalid, only values between 9 and 16 are allowed."),
             ("ashift", "x", "bad numeric value 'x'"),
@@ -206,6 +213,8 @@ mod tests {
             ("version", "28", "this version of Cenote makes only pools of version 5000"),
             ("version", "29", "property 'version' number 29 is invalid."),
             ("nope", "1", "invalid property 'nope'"),
+            (&long_name, "1", &format!("property name '{long_name}' is too long")),
+            ("a:b", &long_value, &format!("property value '{long_value}' is too long")),
         ] {
             assert_eq!(check(name, value, When::Create), Err(why.to_owned()), "{name}={value}");
         }

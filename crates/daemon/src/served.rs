@@ -147,7 +147,7 @@ impl Served {
             }
             Request::Offline { vdev, fault, temporary, history } => {
                 let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };
-                self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary))
+                self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary, &self.locks))
             }
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
             Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| Reply::Done),

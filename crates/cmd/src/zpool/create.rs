@@ -76,7 +76,9 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
         }
     }
     let spec = Spec::parse(&args.vdevs)?;
-    check_devices(&spec, imported, args.force, &|| replication::complaints(&spec.vdevs, &replication::size))?;
+    check_devices(&spec, imported, Forced::all(args.force), &|| {
+        replication::complaints(&spec.vdevs, &replication::size)
+    })?;
     let altroot = args.prop("altroot");
     if let Some(root) = altroot.filter(|root| !root.starts_with('/')) {
         return Err(format!("invalid alternate root '{root}': must be an absolute path"));
@@ -89,25 +91,41 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
 /// no force can put aside.
 pub fn check_device(path: &str, force: bool) -> Result<(), String> {
     let imported = client::hellos().map_err(|e| e.to_string())?;
-    check_devices(&Spec::parse(&[path.to_owned()])?, &imported, force, &Vec::new)
+    check_devices(&Spec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
 }
 
-/// Whether devices may be used; `uneven` tells what speaks against how. With `force`, only what no force can put
-/// aside. Errors: the whole text for the user.
+/// Which doubts about devices are put aside.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Forced {
+    /// That they may be in use.
+    pub in_use: bool,
+    /// That they are not protected alike.
+    pub uneven: bool,
+}
+
+impl Forced {
+    /// All of them, or none.
+    pub fn all(force: bool) -> Forced {
+        Forced { in_use: force, uneven: force }
+    }
+}
+
+/// Whether devices may be used; `uneven` tells what speaks against how. What no force can put aside is an error whatever
+/// is `forced`. Errors: the whole text for the user.
 pub(super) fn check_devices(
     spec: &Spec,
     imported: &[Hello],
-    force: bool,
+    forced: Forced,
     uneven: &dyn Fn() -> Vec<String>,
 ) -> Result<(), String> {
-    let how = if force {
+    let how = if forced.in_use && forced.uneven {
         "the following errors must be manually repaired:"
     } else {
         "use '-f' to override the following errors:"
     };
     let text = |lines: &[String]| format!("invalid vdev specification\n{how}\n{}", lines.join("\n"));
     let (mut taken, mut in_use) = (Vec::new(), Vec::new());
-    for complaint in in_use::complaints(spec, imported, force) {
+    for complaint in in_use::complaints(spec, imported, forced.in_use) {
         match complaint {
             Complaint::Taken(line) => taken.push(line),
             Complaint::InUse(line) => in_use.push(line),
@@ -119,7 +137,7 @@ pub(super) fn check_devices(
     if !in_use.is_empty() {
         return Err(in_use.join("\n"));
     }
-    let uneven = if force { Vec::new() } else { uneven() };
+    let uneven = if forced.uneven { Vec::new() } else { uneven() };
     if uneven.is_empty() { Ok(()) } else { Err(text(&uneven)) }
 }
 

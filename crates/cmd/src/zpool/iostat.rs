@@ -193,6 +193,7 @@ fn watch(names: &[String], options: &Options, timestamp: Timestamp, repeat: Repe
         let now = subjects(names, &mut failed)?;
         if now.is_empty() {
             eprintln!("no pools available");
+            pool_count = 0;
             return Ok(!failed);
         }
         if now.len() != pool_count {

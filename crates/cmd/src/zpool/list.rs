@@ -107,7 +107,7 @@ impl Column {
                 } else if let Some(guid) = name.strip_prefix("unsupported@") {
                     pool_properties::unsupported_text(pool, guid).map(local)
                 } else {
-                    Some(pool_properties::user_text(pool, name).map_or(("-".to_owned(), Source::None), local))
+                    Some(pool_properties::user_text(pool, name).map_or(("-".to_owned(), Source::Default), local))
                 }
             }
         }

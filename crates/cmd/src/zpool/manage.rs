@@ -92,7 +92,9 @@ pub fn reguid(args: &[OsString]) -> Done {
     for opt in &parsed.opts {
         match opt {
             Opt::Value('g', text) => {
-                guid = Some(text.parse().map_err(|_| Stop::usage(format!("invalid GUID: {text}")))?);
+                // as C reads numbers: -1 is the greatest
+                let number = text.parse().or_else(|_| text.parse::<i64>().map(|n| n as u64));
+                guid = Some(number.map_err(|_| Stop::usage(format!("invalid GUID: {text}")))?);
             }
             other => return Err(Stop::bad_option(other)),
         }

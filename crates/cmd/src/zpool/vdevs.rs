@@ -16,19 +16,28 @@ use protocol::words::nicenum::nicebytes;
 use super::command::{Done, Stop, history_line};
 use super::create::in_use;
 use super::create::spec::Spec;
-use super::create::{DEVICE_BYTES_MIN, check_devices, replication};
+use super::create::{DEVICE_BYTES_MIN, Forced, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
 use super::pools;
-use crate::getopt::{self, Opt};
+use crate::getopt::{self, Long, Opt};
 
 /// `zpool add`.
 pub fn add(args: &[OsString]) -> Done {
-    let parsed = getopt::parse(args, "fgLno:P", &[]);
-    let (mut force, mut dry_run, mut ashift, mut style) = (false, false, None, NameStyle::from_env());
+    const LONG: [Long; 3] = [
+        Long { name: "allow-in-use", takes_value: false, code: 'u' },
+        Long { name: "allow-replication-mismatch", takes_value: false, code: 'r' },
+        Long { name: "allow-ashift-mismatch", takes_value: false, code: 'a' },
+    ];
+    let parsed = getopt::parse(args, "fgLno:P", &LONG);
+    let (mut forced, mut dry_run, mut ashift, mut style) = (Forced::default(), false, None, NameStyle::from_env());
     for opt in &parsed.opts {
         match opt {
-            Opt::Flag('f') => force = true,
+            Opt::Flag('f') => forced = Forced::all(true),
+            Opt::Flag('u') => forced.in_use = true,
+            Opt::Flag('r') => forced.uneven = true,
+            // new vdevs are made with the sectors of the others, or those that are asked for
+            Opt::Flag('a') => {}
             Opt::Flag('g') => style.guids = true,
             Opt::Flag('L') => style.real_paths = true,
             Opt::Flag('n') => dry_run = true,
@@ -45,7 +54,7 @@ pub fn add(args: &[OsString]) -> Done {
     let Some(report) = report_of(name)? else { return Ok(false) };
     let spec = Spec::parse_more(vdevs).map_err(Stop::Failed)?;
     let uneven = || replication::mismatches(&tops_of(&report), &spec.vdevs, &replication::size);
-    check_devices(&spec, &pools::imported()?, force, &uneven).map_err(Stop::Failed)?;
+    check_devices(&spec, &pools::imported()?, forced, &uneven).map_err(Stop::Failed)?;
     if dry_run {
         print!("{}", would_be(&report, &spec, style));
         return Ok(true);
@@ -137,7 +146,7 @@ pub fn attach(args: &[OsString]) -> Done {
     };
     let Some(report) = report_of(name)? else { return Ok(false) };
     let spec = Spec::parse_more(std::slice::from_ref(new)).map_err(Stop::Failed)?;
-    check_devices(&spec, &pools::imported()?, force, &Vec::new).map_err(Stop::Failed)?;
+    check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
     let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
     let vdev = find(&report, old).map_err(failed)?;
     let is_old = |known: &&VdevReport| known.guid == vdev;

@@ -34,7 +34,11 @@ fn devices_come_and_go() {
     world.check("add -n fresh log mirror DIR/b DIR/c cache DIR/d", 0, layout);
     let uneven = "invalid vdev specification\nuse '-f' to override the following errors:\n\
                   mismatched replication level: pool uses file and new vdev is mirror\n";
-    world.check("add fresh mirror DIR/b DIR/c", 1, uneven);
+    for option in ["", "--allow-in-use ", "--allow-ashift-mismatch "] {
+        world.check(&format!("add -n {option}fresh mirror DIR/b DIR/c"), 1, uneven);
+    }
+    let layout = "would update 'fresh' to the following configuration:\n\n\tfresh\n\t  DIR/a\n\t  mirror\n\t    DIR/b\n\t    DIR/c\n";
+    world.check("add -n --allow-replication-mismatch fresh mirror DIR/b DIR/c", 0, layout);
     let twice = "cannot add to 'fresh': one or more vdevs refer to the same device\n";
     world.check("add fresh log DIR/b DIR/b", 1, twice);
     world.check("add fresh log DIR/b", 0, "");
@@ -53,8 +57,12 @@ fn devices_come_and_go() {
         let text = String::from_utf8(world.zpool(command).stdout).unwrap();
         assert!(["logs", "mirror-1", "cache"].iter().all(|name| text.contains(name)), "{command}: {text}");
     }
-    world.check("offline fresh DIR/c", 0, "");
-    world.check("online fresh DIR/c", 0, "");
+    for device in ["DIR/c", "DIR/d"] {
+        world.check(&format!("offline fresh {device}"), 0, "");
+        assert_eq!(world.tree("fresh").matches(&format!("{device} OFFLINE")).count(), 1);
+        world.check(&format!("online fresh {device}"), 0, "");
+        assert_eq!(world.tree("fresh"), full);
+    }
     let alone = "cannot detach DIR/a: only applicable to mirror and replacing vdevs\n";
     world.check("detach fresh DIR/a", 1, alone);
     world.check("detach fresh DIR/b", 0, "");

@@ -24,7 +24,7 @@ use super::host::{DatasetChange, Host};
 use super::limits;
 use super::mount::{is_at_or_below_name, mount_one};
 use super::query::{open, type_of};
-use crate::mount_plan::{Refusal, path_order, plan};
+use crate::mount_plan::{Refusal, path_order, plan, plan_below};
 
 /// What a change says: on standard output, and what went wrong.
 pub(super) type Said = (String, Vec<Failure>);
@@ -317,9 +317,6 @@ fn around(
         return Ok(change().err().unwrap_or_default());
     };
     let affected = affected(host, subject, property)?;
-    // a place where there was none
-    let was_nowhere =
-        matches!(plan(&host.pool(), host.bounds(), subject)?, Err(Refusal::Legacy | Refusal::NoMountpoint));
     if effect == Effect::Place {
         for (at, mounted) in affected.iter().enumerate() {
             if let Some(failed) = unmount(host, &mounted.dataset, false) {
@@ -339,34 +336,45 @@ fn around(
         return remount(host, &names, property);
     }
     let mut failures = mount_again(host, names.iter().copied())?;
-    if property == Property::Mountpoint && was_nowhere {
-        failures.extend(mount_again(host, [name])?);
+    if property == Property::Mountpoint {
+        // what was not mounted has a place now, too
+        let plans = plan_below(&host.pool(), host.bounds(), &host.pool().dsl().subject(name)?)?;
+        for plan in plans {
+            let is_mounted = host.mounts().iter().any(|mounted| mounted.dataset == plan.dataset);
+            if !is_mounted && goes_by(host, name, &plan.dataset, property)? {
+                failures.extend(mount_one(host, plan, &MountRequest::default()));
+            }
+        }
     }
     Ok(failures)
 }
 
-/// What is mounted of a dataset and of those that have the property from it, the deepest path first.
+/// What is mounted of a dataset and of those that have the property from it, the deepest path first. With `canmount`,
+/// which nobody inherits, these are those that lie below its mountpoint by theirs.
 fn affected(host: &dyn Host, subject: &Subject, property: Property) -> Result<Vec<Mounted>> {
-    let (pool, name) = (host.pool(), subject.name());
+    let property = if property == Property::Canmount { Property::Mountpoint } else { property };
     let mut affected = Vec::new();
     for mounted in host.mounts() {
-        let is_below = is_at_or_below_name(&mounted.dataset, name);
-        if !is_below || property == Property::Canmount && mounted.dataset != name {
-            continue;
-        }
-        let below = pool.dsl().subject(&mounted.dataset)?;
-        let source = pool.dsl().property(&below, property, 0)?.map(|sourced| sourced.source);
-        let is_its_own = match source {
-            Some(PropertySource::Local | PropertySource::Received) => true,
-            Some(PropertySource::Inherited(from)) => is_at_or_below_name(&from, name) && from != name,
-            _ => false,
-        };
-        if mounted.dataset == name || !is_its_own {
+        if goes_by(host, subject.name(), &mounted.dataset, property)? {
             affected.push(mounted);
         }
     }
     affected.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
     Ok(affected)
+}
+
+/// Whether `dataset` is the one called `name`, or lies below it and has no value of its own, nor one from in between.
+fn goes_by(host: &dyn Host, name: &str, dataset: &str, property: Property) -> Result<bool> {
+    if dataset == name || !is_at_or_below_name(dataset, name) {
+        return Ok(dataset == name);
+    }
+    let pool = host.pool();
+    let source = pool.dsl().property(&pool.dsl().subject(dataset)?, property, 0)?.map(|sourced| sourced.source);
+    Ok(match source {
+        Some(PropertySource::Local | PropertySource::Received) => false,
+        Some(PropertySource::Inherited(from)) => !is_at_or_below_name(&from, name) || from == name,
+        _ => true,
+    })
 }
 
 fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
