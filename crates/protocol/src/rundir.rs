@@ -260,6 +260,15 @@ mod tests {
         drop(dir.claim("tank").unwrap());
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         assert!(RunDir::checked(path.clone(), File::open(&path).unwrap(), 0o077).is_err());
+        let link = path.with_extension("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(RunDir::open(link.clone(), 0o022).is_err());
+        std::fs::remove_file(link).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            let error = RunDir::open(path.clone(), 0o022).err().unwrap();
+            assert!(error.what().contains("it belongs to another user"), "{error}");
+        }
         std::fs::remove_dir_all(path).unwrap();
     }
 }
