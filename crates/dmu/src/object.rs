@@ -206,18 +206,25 @@ impl Object {
     /// In a tree of this object: the pointer to block `blkid` of level `to`, and `to`; or the hole that
     /// covers it, and that hole's level.
     pub(crate) fn pointer(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8)> {
+        self.pointer_and_above(tree, to, blkid).map(|(bp, level, _)| (bp, level))
+    }
+
+    /// As [`Object::pointer`], and the pointer to the block that it is in; a hole if that is the dnode.
+    pub(crate) fn pointer_and_above(&self, tree: &Dnode, to: u8, blkid: u64) -> Result<(BlkPtr, u8, BlkPtr)> {
         let top = tree.levels - 1;
         let shift = if top == 0 { 0 } else { tree.pointers_shift() };
         let index_at = |level: u8| blkid.checked_shr(u32::from(level - to) * shift).unwrap_or(0);
         if to > top || blkid > tree.block_max.checked_shr(u32::from(to) * shift).unwrap_or(0) {
-            return Ok((BlkPtr::HOLE, to));
+            return Ok((BlkPtr::HOLE, to, BlkPtr::HOLE));
         }
         let mut level = top;
         let Some(mut bp) = usize::try_from(index_at(top)).ok().and_then(|i| tree.blkptrs.get(i)).copied() else {
             let what = format!("block {blkid} is beyond the dnode's {} levels", tree.levels);
             return Err(self.placed(Error::corrupt(what), to, blkid));
         };
+        let mut above = BlkPtr::HOLE;
         while level > to && !bp.is_hole() {
+            above = bp;
             let block = self.get(tree, bp, level, index_at(level))?;
             level -= 1;
             let in_block = index_at(level) & ((1 << shift) - 1);
@@ -226,7 +233,7 @@ impl Object {
         if !bp.is_hole() {
             self.check(tree, &bp, to, blkid)?;
         }
-        Ok((bp, level))
+        Ok((bp, level, above))
     }
 
     /// Reads a block of a tree of this object through the cache.
@@ -253,6 +260,9 @@ impl Object {
                 bp.lsize()
             );
             return Err(self.placed(Error::corrupt(what), level, blkid));
+        }
+        if level > 0 && bp.is_embedded() {
+            return Err(self.placed(Error::corrupt("block that leads to others is in its pointer"), level, blkid));
         }
         Ok(())
     }

@@ -1,6 +1,10 @@
 //! Finding data and holes without visiting what lies between.
 
-use base::Result;
+use std::collections::HashMap;
+
+use base::{Error, Result};
+use format::blkptr::{BlkPtr, Dva};
+use format::dnode::Dnode;
 
 use crate::Object;
 use crate::node::Found;
@@ -23,13 +27,18 @@ impl Object {
     /// The first data block from `from` on that is allocated, or that is a hole.
     pub(crate) fn seek_block(&self, from: u64, allocated: bool) -> Result<Option<u64>> {
         let mut blkid = from;
+        let mut passed = Passed::default();
         while blkid <= self.dnode().block_max {
             // how many levels above the block the pointers say the same
             let (is_hole, level) = match self.find(blkid) {
                 Found::Changed(_) => (false, 0),
                 Found::Hole => (true, 0),
                 Found::OnDisk(tree) => {
-                    let (bp, level) = self.pointer(&tree, 0, blkid)?;
+                    let (bp, level, above) = self.pointer_and_above(&tree, 0, blkid)?;
+                    if !passed.allows(&above, level, blkid, &tree) {
+                        let what = "an indirect block is in two places of its object";
+                        return Err(self.placed(Error::corrupt(what), 0, blkid));
+                    }
                     (bp.is_hole(), level)
                 }
             };
@@ -49,5 +58,23 @@ impl Object {
             }
         }
         Ok(None)
+    }
+}
+
+/// The indirect blocks that a search has been in, and which number each had. Where one is in many places there is more
+/// to search than would ever end.
+#[derive(Default)]
+struct Passed {
+    numbers: HashMap<Dva, u64>,
+}
+
+impl Passed {
+    /// Notes that the pointer of some level for a data block is in block `above`. False if that has been met elsewhere.
+    fn allows(&mut self, above: &BlkPtr, level: u8, blkid: u64, tree: &Dnode) -> bool {
+        if above.is_hole() {
+            return true;
+        }
+        let number = blkid.checked_shr(u32::from(level + 1) * tree.pointers_shift()).unwrap_or(0);
+        *self.numbers.entry(above.dvas()[0]).or_insert(number) == number
     }
 }

@@ -14,13 +14,16 @@
 //!
 //! Invariants: levels fall by one with each step down and dnodes are looked for only in the meta
 //! dnode's own data, so that a walk ends; a damaged part is reported and left out, and the walk goes
-//! on behind it. Memory is bounded by the depth of the tree times [`BATCH_BYTES`].
+//! on behind it. Below each block the walk goes once: where pointers of several places lead to one, there may be more
+//! ways through a few blocks than anybody can go. Memory is bounded by the depth of the tree times [`BATCH_BYTES`], and
+//! the number of blocks that lead to others.
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Bookmark, Error, Kind, Result};
-use format::blkptr::{BlkPtr, Embedded};
+use format::blkptr::{BlkPtr, Dva, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
@@ -92,13 +95,15 @@ pub fn traverse(
     visitor: &mut dyn Visitor,
 ) -> ControlFlow<()> {
     let bookmark = Bookmark { objset, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
-    Walk { cache, range, visitor }.siblings(&[Node { bp: *root, bookmark, dnode: None }])
+    Walk { cache, range, visitor, entered: HashSet::new() }.siblings(&[Node { bp: *root, bookmark, dnode: None }])
 }
 
 struct Walk<'a> {
     cache: &'a Cache,
     range: Range,
     visitor: &'a mut dyn Visitor,
+    /// Blocks below which it has been.
+    entered: HashSet<Dva>,
 }
 
 /// A pointer and its place.
@@ -146,6 +151,10 @@ impl Walk<'_> {
         }
         match (node.check_level(), block) {
             (Err(e), _) | (Ok(()), Some(Err(e))) => self.visitor.lost(e.at_block(node.bookmark)),
+            (Ok(()), Some(Ok(_))) if !self.entered.insert(node.bp.dvas()[0]) => {
+                self.visitor
+                    .lost(Error::corrupt("block that leads to others is in two places").at_block(node.bookmark));
+            }
             (Ok(()), Some(Ok(block))) => match node.below() {
                 Below::Pointers => self.pointers(node, &block)?,
                 Below::Dnodes => self.dnodes(node, &block)?,
@@ -292,6 +301,9 @@ impl Node<'_> {
         if i64::from(self.bp.level()) != level || is_head != (self.bp.object_type() == ObjectType::OBJSET) {
             let what = format!("pointer to a level {} block of {}", self.bp.level(), self.bp.object_type());
             return Err(Error::new(Kind::Corrupt, what));
+        }
+        if self.bp.is_embedded() && self.below() != Below::Nothing {
+            return Err(Error::corrupt("block that leads to others is in its pointer"));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arc::Cache;
-use base::Env;
+use base::{Block, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
@@ -20,8 +20,11 @@ use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{Mode, Zio};
 
+use super::tree::Job;
+use super::writer::{Out, Writer};
+use crate::node::Layer;
 use crate::traverse::{Descend, Visit, Visitor, traverse};
-use crate::{Ledger, Objset, Policy, Redundant, Throttle, Txgs};
+use crate::{Ledger, Object, Objset, Policy, Redundant, Throttle, Txgs};
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -273,6 +276,45 @@ impl World {
         let sum: u64 = ids.iter().map(|&id| set.object(id).unwrap().dnode().used_bytes).sum();
         assert_eq!(sum + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
     }
+}
+
+#[test]
+fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
+    struct Number(u64);
+    impl Ledger for Number {
+        fn born(&mut self, _: &BlkPtr) {}
+        fn killed(&mut self, _: &BlkPtr) -> base::Result<()> {
+            self.0 += 1;
+            Ok(())
+        }
+    }
+    let World { cache, txgs, set, .. } = World::new();
+    let txg = txgs.close();
+    let mut number = Number(0);
+    let mut writer = Writer::new(&set, txg, policy(), &mut number);
+    let mut write = |bytes: Vec<u8>, level: u8| {
+        let bookmark = base::Bookmark { objset: 9, object: 1, level: level.into(), blkid: 0 };
+        let (object_type, previous) = (ObjectType::PLAIN_FILE_CONTENTS, BlkPtr::HOLE);
+        let mut contents = Block::zeroed(bytes.len());
+        contents.make_mut().copy_from_slice(&bytes);
+        let out = Out { contents, object_type, level, bookmark, previous, fill: 1, own: (0, 0) };
+        writer.write(vec![out]).unwrap()[0]
+    };
+    let mut top = write((0..=255).cycle().take(512).collect(), 0);
+    // 32 pointers in each block, all to the one below
+    for level in 1..=10 {
+        top = write(top.raw().repeat(32), level);
+    }
+    cache.zio().finish_writes().unwrap();
+    let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 12, 1, 1);
+    (dnode.levels, dnode.block_max, dnode.blkptrs[0]) = (11, (1 << 50) - 1, top);
+    let dnode = Arc::new(dnode);
+    let found = Object::new(set.clone(), 1, dnode.clone()).next_hole(0).unwrap_err();
+    assert_eq!(found.kind(), base::Kind::Corrupt);
+    let mut job = Job::new(&set, 1, dnode, Arc::new(Layer::default()));
+    let error = job.free_first(&mut writer).unwrap_err();
+    assert_eq!(error.kind(), base::Kind::Corrupt);
+    assert_eq!(number.0, 32 + 1, "it ends at the second pointer to what is freed");
 }
 
 proptest! {

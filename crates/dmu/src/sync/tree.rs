@@ -9,11 +9,11 @@
 //!                                           top's level; what is written below starts from nothing
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use base::{Block, Result};
-use format::blkptr::BlkPtr;
+use base::{Block, Error, Result};
+use format::blkptr::{BlkPtr, Dva};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 
@@ -34,6 +34,8 @@ pub(super) struct Job {
     changes: Vec<BTreeMap<u64, BlkPtr>>,
     /// By level: blocks whose old contents are void.
     void: Vec<BTreeSet<u64>>,
+    /// Indirect blocks below which all was freed.
+    killed: HashSet<Dva>,
     spill: Option<BlkPtr>,
     used_bytes: u64,
 }
@@ -64,6 +66,7 @@ impl Job {
             layer,
             changes: vec![BTreeMap::new(); levels],
             void: vec![BTreeSet::new(); levels],
+            killed: HashSet::new(),
         }
     }
 
@@ -257,6 +260,11 @@ impl Job {
         if level > 0 {
             let shift = self.tree.pointers_shift();
             let block = self.object.get(&self.tree, *bp, level, number)?;
+            // what is in several places could be freed for ever
+            if !self.killed.insert(bp.dvas()[0]) {
+                let what = "an indirect block is in two places of its object";
+                return Err(self.object.placed(Error::corrupt(what), level, number));
+            }
             for (slot, child) in BlkPtr::slice(&block).iter().enumerate() {
                 self.kill_tree(child, level - 1, (number << shift) + slot as u64, writer)?;
             }

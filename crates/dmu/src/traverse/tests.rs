@@ -207,6 +207,30 @@ fn past_what_the_visitor_knows() {
 }
 
 #[test]
+fn many_ways_through_a_few_blocks() {
+    let mut disk = Disk { bytes: vec![0; 6 << 20], next: 0 };
+    // 8 pointers in each block, all to the one below: 2^30 ways, with those through the blocks of dnodes
+    let mut tree = disk.put(&[1; 512], FILE, 0, NEW);
+    for level in 1..=7 {
+        tree = disk.put(&bytes(&tree).repeat(8), FILE, level, NEW);
+    }
+    let mut dnodes = vec![0; 2048];
+    dnodes[512..1024].copy_from_slice(&dnode(FILE, 8, (1 << 21) - 1, tree, None));
+    let mut meta = disk.put(&dnodes, DNODE, 0, NEW);
+    for level in 1..=3 {
+        meta = disk.put(&bytes(&meta).repeat(8), DNODE, level, NEW);
+    }
+    let mut head = vec![0; 1024];
+    head[..512].copy_from_slice(&dnode(DNODE, 4, 511, meta, None));
+    head[704] = 2;
+    let root = disk.put(&head, ObjectType::OBJSET.0, 0, NEW);
+    let seen = disk.read(&BlkPtr::parse(&bytes(&root)).unwrap(), Range::default(), None);
+    // below each block it went once, and of the other seven of each level it is told
+    assert_eq!((seen.blocks.len(), seen.lost.len()), (1 + 1 + 3 * 8 + 1 + 7 * 8, (3 + 6) * 7));
+    assert_eq!(seen.lost[0].kind(), Kind::Corrupt);
+}
+
+#[test]
 fn damage_is_reported_and_left_out() {
     // a pointer in an L1 that says it is an L1 itself
     let (disk, root) = sample(|l1, _| {
