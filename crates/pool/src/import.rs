@@ -387,13 +387,16 @@ pub(crate) fn blame_missing(error: Error, tree: Option<&Tree>) -> Error {
     Error::new(Kind::Missing, format!("{what}; missing: {}", gone.join(", "))).with_source(error.to_string())
 }
 
+/// Most bytes of the map of transaction groups that a leaf has missed: it is a few ranges.
+const DIRTY_TIMES_SIZE_MAX: u64 = 4 << 20;
+
 /// Tells the tree which txgs each leaf has missed.
 fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
     for dtl in tree.leaves().map(|leaf| leaf.state().dtl()) {
         if dtl.object() == 0 {
             continue;
         }
-        let runs = match mos::space_map(mos, dtl.object()) {
+        let runs = match mos::space_map(mos, dtl.object(), DIRTY_TIMES_SIZE_MAX) {
             Ok(runs) => runs,
             Err(e) if mos::is_absent(&e) => continue,
             Err(e) => return Err(e),

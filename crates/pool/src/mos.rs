@@ -13,6 +13,11 @@ use vdev::MapEntry;
 const NVLIST_SIZE_MAX: u64 = 64 << 20;
 /// Most bytes of a space map or mapping that is read whole.
 const MAP_SIZE_MAX: u64 = 512 << 20;
+/// A space map may have this many bytes however little it maps, and so many more for each sector. It is written anew
+/// when it is longer than it needs to be, which is two words of 8 bytes for a sector; but not while its metaslab is
+/// not loaded, and then it is told of every sector that is freed.
+const MAP_SIZE_MIN: u64 = 4 << 20;
+const MAP_BYTES_PER_SECTOR: u64 = 64;
 /// Bytes of an entry in the mapping of a removed device.
 const INDIRECT_ENTRY_SIZE: u64 = 24;
 
@@ -42,15 +47,20 @@ pub(crate) fn checksum_salt(mos: &Arc<Objset>) -> Result<Option<[u8; 32]>> {
     }
 }
 
-/// The runs of space map object `id`.
-pub(crate) fn space_map(mos: &Arc<Objset>, id: u64) -> Result<Vec<Run>> {
+/// Most bytes that the space map of `bytes` of a vdev may have, whose sectors are of 2^`ashift` bytes.
+pub(crate) fn map_size_max(bytes: u64, ashift: u32) -> u64 {
+    (bytes >> ashift).saturating_mul(MAP_BYTES_PER_SECTOR).saturating_add(MAP_SIZE_MIN).min(MAP_SIZE_MAX)
+}
+
+/// The runs of space map object `id`, which has at most `size_max` bytes.
+pub(crate) fn space_map(mos: &Arc<Objset>, id: u64, size_max: u64) -> Result<Vec<Run>> {
     let object = mos.object(id)?;
     let header = space_map::Header::parse(object.bonus())?;
     if header.length > object.dnode().size_max() {
         let what = format!("space map of {} bytes in an object of {}", header.length, object.dnode().size_max());
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
     }
-    let bytes = object.read_whole(header.length, MAP_SIZE_MAX)?;
+    let bytes = object.read_whole(header.length, size_max)?;
     space_map::runs(&bytes).map(|run| run.map_err(|e| e.at_block(object.bookmark(0, 0)))).collect()
 }
 

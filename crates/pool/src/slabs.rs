@@ -16,6 +16,9 @@ use vdev::{Kind, Vdev};
 
 use crate::{Pool, mos, object_directory};
 
+/// Most bytes of all logs of changes: those of OpenZFS are taken up before they fill so much of its memory.
+const LOGS_SIZE_MAX: u64 = 256 << 20;
+
 /// A metaslab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slab {
@@ -82,11 +85,17 @@ pub(crate) fn logs(pool: &Pool) -> Result<Vec<(u64, Vec<Run>)>> {
     let mos = pool.mos();
     let Some(zap) = object_directory(mos)?.u64("com.delphix:log_spacemap_zap")? else { return Ok(Vec::new()) };
     let mut logs = Vec::new();
+    // all together, as many logs may be one object
+    let sizes = pool.tree().tops().filter_map(|top| top.top_spec());
+    let sizes = sizes.map(|spec| mos::map_size_max(spec.metaslabs() << spec.metaslab_shift, spec.ashift));
+    let mut left = sizes.fold(0, u64::saturating_add).min(LOGS_SIZE_MAX);
     for entry in Zap::open(mos.object(zap)?)?.entries()? {
         // keys are txgs as hex text
         let txg = u64::from_str_radix(&entry.name.to_string(), 16).ok();
         let (Some(txg), Some(object)) = (txg, entry.value.first_u64()) else { continue };
-        let runs = mos::space_map(mos, object)?.into_iter().map(|run| Run {
+        let runs = mos::space_map(mos, object, left)?;
+        left -= mos::space_map_header(mos, object)?.length;
+        let runs = runs.into_iter().map(|run| Run {
             offset: run.offset.saturating_mul(512),
             len: run.len.saturating_mul(512),
             ..run

@@ -177,7 +177,8 @@ impl Claims {
             let Some(spec) = top.top_spec().filter(|spec| spec.zap != 0) else { continue };
             let zap = Zap::open(pool.mos().object(spec.zap)?)?;
             let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? else { continue };
-            for run in mos::space_map(pool.mos(), map)? {
+            let size_max = mos::map_size_max(spec.metaslabs() << spec.metaslab_shift, spec.ashift);
+            for run in mos::space_map(pool.mos(), map, size_max)? {
                 let start = run.offset.saturating_mul(1 << spec.ashift);
                 let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
                 let fits = self.part(top.number(), start).is_some_and(|part| part.left.take(range.clone()));
@@ -298,7 +299,8 @@ fn load(pool: &Pool, top: &Vdev, slabs: Vec<Slab>) -> Result<Top> {
     let mut parts = Vec::new();
     for slab in slabs {
         let mut left = Segments::default();
-        for run in if slab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), slab.map)? } {
+        let size_max = mos::map_size_max(slab.range.end - slab.range.start, spec.ashift);
+        for run in if slab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), slab.map, size_max)? } {
             let start = slab.range.start.saturating_add(run.offset.saturating_mul(1 << spec.ashift));
             let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
             let fits = if run.allocated { left.add(range.clone()) } else { left.take(range.clone()) };

@@ -18,6 +18,8 @@ use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run, runs};
 use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
 
+use crate::mos::map_size_max;
+
 /// log2 of the bytes of an indirect block of a space map.
 const INDIRECT_SHIFT: u8 = 14;
 /// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
@@ -32,8 +34,6 @@ const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 const CONDENSE_PERCENT: u64 = 200;
 /// Shorter maps are not written anew.
 const CONDENSE_BYTES_MIN: u64 = 4 * BLOCK_SIZE;
-/// Most bytes of a space map.
-const LENGTH_MAX: u64 = 512 << 20;
 
 /// Where the maps of one top-level vdev are.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl SpaceMaps {
         let mos = self.mos.lock().upgrade().ok_or_else(gone)?;
         let object = mos.object(map)?;
         let header = Header::parse(object.bonus())?;
-        let bytes = object.read_whole(header.length, LENGTH_MAX)?;
+        let bytes = object.read_whole(header.length, map_size_max(range.end - range.start, ashift))?;
         let in_bytes = |run: Result<Run>| {
             let run = run.map_err(|e| e.at_block(object.bookmark(0, 0)))?;
             let offset = run.offset.checked_shl(ashift).and_then(|offset| offset.checked_add(range.start));
