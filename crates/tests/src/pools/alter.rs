@@ -67,7 +67,9 @@ fn one(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, Stri
 fn reach_of(base: &Base, block: usize) -> Reach {
     let block = &base.atlas.blocks()[block];
     let is_plain = block.objset != MOS && Some(block.objset) != base.witness && block.object != 0;
-    let is_contents = matches!(block.role, Role::Data | Role::Spill) && block.object < u64::MAX - 2;
+    // the table knows a deduplicated block by its checksum, and with other contents no more
+    let is_contents =
+        matches!(block.role, Role::Data | Role::Spill) && block.object < u64::MAX - 2 && !block.bp.is_dedup();
     if is_plain && is_contents { Reach::Contents } else { Reach::Anything }
 }
 
