@@ -37,6 +37,8 @@ use table::FIXED_COUNT;
 
 const MAGIC: u32 = 0x2f_505a;
 const LENGTHS_AT: usize = 6;
+/// Layouts have numbers of 10 bits.
+const LAYOUTS_END: u16 = 1 << 10;
 
 #[derive(Clone, Copy, Debug)]
 struct Registered {
@@ -78,7 +80,8 @@ impl Registry {
             names: fixed.iter().zip(0..).map(|(attr, number)| (number, attr.name.to_owned())).collect(),
             known: std::array::from_fn(|attr| (attr < FIXED_COUNT).then_some(attr as u16)),
             tabled: HashSet::new(),
-            layouts: layouts.into_iter().collect(),
+            // what no buffer can name is never needed
+            layouts: layouts.into_iter().filter(|(number, _)| *number < LAYOUTS_END).collect(),
         };
         for (name, value) in registry {
             let (number, len) = (value as u16, (value >> 24) as u16);

@@ -41,9 +41,9 @@ impl CacheDevice {
         };
         let capacity = self.ring().capacity();
         let [mut log, mut next] = newest;
-        let (mut logs, mut bytes) = (0, 0);
-        // a chain that is longer than the device leads in a circle
-        while self.ring().holds(&log) && bytes <= capacity && !self.is_gone.load(Ordering::Relaxed) {
+        let (mut logs, mut bytes, mut wraps) = (0, 0, 0);
+        // a chain that is longer than the device leads in a circle, and so does one that comes by its start twice
+        while self.ring().holds(&log) && bytes <= capacity && wraps < 2 && !self.is_gone.load(Ordering::Relaxed) {
             if is_full() {
                 add(&stats.rebuild_lowmem, 1);
                 break;
@@ -63,6 +63,7 @@ impl CacheDevice {
             if ring.is_beyond(&log, &next) {
                 break;
             }
+            wraps += u32::from(next.at >= log.at);
             (log, next) = (next, block.older);
         }
         Ok(logs)

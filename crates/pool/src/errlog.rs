@@ -103,6 +103,10 @@ impl Pool {
                     let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
                     entries.push(Entry { dataset: *head, object, level, block, birth: Some(birth) });
                 }
+                // many heads may lead to one table
+                if entries.len() >= ENTRIES_MAX {
+                    break;
+                }
             }
             entries.truncate(ENTRIES_MAX);
         }

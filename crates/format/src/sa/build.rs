@@ -13,13 +13,12 @@
 
 use base::{Error, Kind, Result};
 
-use super::{LENGTHS_AT, MAGIC, Registered, Registry, ZPL_ATTRS};
+use super::{LAYOUTS_END, LENGTHS_AT, MAGIC, Registered, Registry, ZPL_ATTRS};
 
 /// Most bytes of a spill block.
 const SPILL_MAX: usize = 128 << 10;
-/// Layouts have numbers of 10 bits; 0 and 1 are not in the table.
+/// Layouts 0 and 1 are not in the table.
 const FIRST_LAYOUT: u16 = 2;
-const LAYOUTS_END: u16 = 1 << 10;
 
 /// What [`build`] made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,7 +120,9 @@ impl Registry {
     pub fn register_all(&mut self) -> Vec<(&'static str, u64)> {
         let mut new = Vec::new();
         for (attr, definition) in ZPL_ATTRS.iter().enumerate() {
-            let number = self.known[attr].unwrap_or(self.attrs.len() as u16);
+            // where a file system has given the last number, no other follows
+            let free = u16::try_from(self.attrs.len()).ok();
+            let Some(number) = self.known[attr].or(free) else { continue };
             if self.tabled.insert(number) {
                 self.attrs.resize(self.attrs.len().max(usize::from(number) + 1), None);
                 self.attrs[usize::from(number)] = Some(Registered { len: definition.len, swap: definition.swap });
@@ -164,6 +165,16 @@ mod tests {
 
     fn number(attr: Attr) -> u16 {
         fresh().number(attr).unwrap()
+    }
+
+    #[test]
+    fn numbers_end() {
+        let last = [("X".to_owned(), 8 << 24 | 0xffff)];
+        let mut registry = Registry::new(last, [(1 << 10, vec![1]), (u16::MAX, vec![2])]).unwrap();
+        assert_eq!((registry.next_layout(), registry.find_layout(&[1])), (FIRST_LAYOUT, None));
+        let new = registry.register_all();
+        assert!(new.len() < 22 && new.iter().all(|(name, _)| *name != "ZPL_PROJID"));
+        assert_eq!(registry.name(0), Some("ZPL_ATIME"));
     }
 
     #[test]
