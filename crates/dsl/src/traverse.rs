@@ -9,13 +9,15 @@
 //! Blocks of logs come with the level [`LOG_LEVEL`], in object 0 those of the log itself, in others
 //! those that writes in the log point to.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use base::{Bookmark, Result, ResultExt};
+use base::{Bookmark, Error, Result, ResultExt};
 use dmu::traverse::{Range, Visit, Visitor, traverse};
 use dmu::{Mode, Objset};
 use format::blkptr::{BlkPtr, Dva};
+use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use zil::{Header, Record};
@@ -31,9 +33,9 @@ impl Dsl {
     pub fn traverse(&self, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
         let mos = self.mos();
         traverse(mos.cache(), 0, &mos.rootbp(), Range::default(), visitor)?;
-        let mut id = 0;
+        let (mut id, mut blocks) = (0, DnodeBlocks::default());
         loop {
-            match mos.next_object(id) {
+            match mos.next_object(id).and_then(|next| blocks.check(mos, next)) {
                 Ok(Some(next)) => id = next,
                 Ok(None) => return ControlFlow::Continue(()),
                 Err(e) => {
@@ -79,6 +81,27 @@ impl Dsl {
         // that a log ends with a block that is not there is no damage
         zil::walk(self.mos().cache().zio(), objset, header, &mut log);
         if log.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The blocks of dnodes that a listing of objects has been in, and which number each had. Where one is in many places,
+/// all its objects would be listed as often.
+#[derive(Default)]
+struct DnodeBlocks {
+    numbers: HashMap<Dva, u64>,
+}
+
+impl DnodeBlocks {
+    /// Notes the block of an object. Errors: `Corrupt` if that has been met under another number.
+    fn check(&mut self, mos: &Arc<Objset>, object: Option<u64>) -> Result<Option<u64>> {
+        let Some(id) = object else { return Ok(None) };
+        let meta = mos.meta();
+        let blkid = id / (meta.dnode().block_size / SLOT_SIZE as u64);
+        let block = meta.pointer_on_disk(0, blkid)?;
+        if *self.numbers.entry(block.dvas()[0]).or_insert(blkid) != blkid {
+            return Err(Error::corrupt("a block of dnodes is in two places").at_block(meta.bookmark(0, blkid)));
+        }
+        Ok(object)
     }
 }
 

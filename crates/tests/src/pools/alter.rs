@@ -363,6 +363,7 @@ fn in_block(base: &Base, forge: &mut Forge<'_>, number: usize, rng: &mut Rng) ->
     let is_zap = block.role == Role::Data && block.object_type().swap_class() == Some(SwapClass::Zap);
     let contents = forge.contents_mut(number);
     let told = match block.role {
+        Role::Indirect if rng.below(4) == 0 => braid(contents),
         Role::Indirect => {
             let at = rng.below((contents.len() / BlkPtr::SIZE) as u64) as usize;
             // most are holes: those at the start are not
@@ -407,6 +408,14 @@ fn words(base: &Base, bytes: &mut [u8], rng: &mut Rng) -> String {
         }
     }
     told.join(", ")
+}
+
+/// All pointers of a block lead to where its first one does: more ways than blocks.
+fn braid(contents: &mut [u8]) -> String {
+    let first = BlkPtr::slice(contents).iter().position(|bp| !bp.is_hole()).unwrap_or(0) * BlkPtr::SIZE;
+    let first = contents[first..first + BlkPtr::SIZE].to_vec();
+    contents.chunks_exact_mut(BlkPtr::SIZE).for_each(|place| place.copy_from_slice(&first));
+    "all pointers lead to one block".into()
 }
 
 /// A block pointer, in its 128 bytes.
