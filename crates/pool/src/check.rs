@@ -13,7 +13,6 @@
 
 mod claims;
 mod dead;
-mod dedup_log;
 mod refs;
 mod segments;
 mod tally;

@@ -5,13 +5,19 @@
 //!     ├─ DDT-statistics ──▶ ZAP: "DDT-sha256-zap-duplicate" ──▶ 64 buckets by references, 8 sums each
 //!     ├─ DDT-sha256-zap-duplicate, ... ──▶ the tables                     (as it was first)
 //!     ├─ DDT-sha256 ──▶ ZAP: "DDT-sha256-zap-unique", ... ──▶ the tables  (feature fast_dedup)
+//!     │                      "DDT-log-sha256-0", ... ──▶ entries that are in no sum yet
 //!     └─ com.fudosecurity:brt:vdev:N ──▶ sums of the clones on one vdev
 //! ```
 
+pub(crate) mod log;
 pub(crate) mod packed;
 
 use base::{Endian, Reader, Result, ResultExt};
+use dmu::Object;
 use dmu::zap::Zap;
+use format::blkptr::Dva;
+use format::ddt::{Block, Key};
+use vdev::Tree;
 
 use crate::{Pool, object_directory};
 
@@ -19,6 +25,9 @@ use crate::{Pool, object_directory};
 pub(crate) const STATISTICS: &str = "DDT-statistics";
 /// Buckets of [`Dedup::histogram`].
 pub const BUCKETS: usize = 64;
+
+/// Bytes that OpenZFS takes for an entry of a log in RAM, beside its value.
+const LOGGED_ENTRY_BYTES: u64 = 72;
 
 /// Sums over blocks: as they are stored, and as if each reference were stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +77,41 @@ impl DedupSums {
         self.ref_dsize_bytes = self.ref_dsize_bytes.saturating_add(other.ref_dsize_bytes);
     }
 
+    /// Of one entry of a table, by the devices that its blocks are on.
+    pub(crate) fn of_entry(tree: &Tree, key: &Key, blocks: &[Block]) -> DedupSums {
+        let deflated = |dva: &Dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize());
+        let mut sums = DedupSums::default();
+        for block in blocks.iter().filter(|block| !block.is_none()) {
+            let dsize = key.dvas(block).map(deflated).fold(0, u64::saturating_add);
+            let references = block.references;
+            sums.add(&DedupSums {
+                blocks: 1,
+                lsize_bytes: key.lsize(),
+                psize_bytes: key.psize(),
+                dsize_bytes: dsize,
+                ref_blocks: references,
+                ref_lsize_bytes: key.lsize().saturating_mul(references),
+                ref_psize_bytes: key.psize().saturating_mul(references),
+                ref_dsize_bytes: dsize.saturating_mul(references),
+            });
+        }
+        sums
+    }
+
+    /// As they are stored.
+    pub(crate) fn words(&self) -> [u64; 8] {
+        [
+            self.blocks,
+            self.lsize_bytes,
+            self.psize_bytes,
+            self.dsize_bytes,
+            self.ref_blocks,
+            self.ref_lsize_bytes,
+            self.ref_psize_bytes,
+            self.ref_dsize_bytes,
+        ]
+    }
+
     fn of(words: &[u64]) -> DedupSums {
         let at = |i: usize| words.get(i).copied().unwrap_or(0);
         DedupSums {
@@ -108,7 +152,7 @@ impl Clones {
 }
 
 impl Pool {
-    /// The dedup tables in sums. What a log of recent changes still holds is not in them.
+    /// The dedup tables in sums, with what their logs hold.
     pub fn dedup(&self) -> Result<Dedup> {
         self.read_dedup().in_pool(self.name())
     }
@@ -134,14 +178,37 @@ impl Pool {
             if is_table(&name) {
                 self.add_table(id, &mut dedup)?;
             } else if is_folder(&name) {
+                let mut logs = Vec::new();
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
-                    if let (true, Some(id)) = (is_table(&row.name.to_string()), row.value.first_u64()) {
+                    let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
+                    if is_table(&name) {
                         self.add_table(id, &mut dedup)?;
+                    } else if log::is_log(&name) {
+                        logs.push(self.mos().object(id)?);
                     }
                 }
+                self.add_logs(&logs, &mut dedup)?;
             }
         }
         Ok(dedup)
+    }
+
+    /// Adds what is in the logs of a checksum: the sums of tables are without it.
+    fn add_logs(&self, logs: &[Object], dedup: &mut Dedup) -> Result<()> {
+        for log in logs {
+            dedup.disk_bytes = dedup.disk_bytes.saturating_add(log.dnode().used_bytes);
+        }
+        for (key, value) in log::read(logs)? {
+            let blocks = packed::blocks_of(&value, Endian::Little)?;
+            let sums = DedupSums::of_entry(self.tree(), &Key::from_words(key), &blocks);
+            dedup.entries += 1;
+            dedup.core_bytes = dedup.core_bytes.saturating_add(LOGGED_ENTRY_BYTES + value.len() as u64);
+            if let Some(bucket) = sums.ref_blocks.checked_ilog2() {
+                dedup.histogram.resize(BUCKETS, DedupSums::default());
+                dedup.histogram[bucket as usize].add(&sums);
+            }
+        }
+        Ok(())
     }
 
     fn add_table(&self, id: u64, dedup: &mut Dedup) -> Result<()> {
@@ -180,7 +247,7 @@ fn is_table(name: &str) -> bool {
 }
 
 /// Whether that is the name of the folder of one checksum's dedup tables: `DDT-sha256`.
-fn is_folder(name: &str) -> bool {
+pub(crate) fn is_folder(name: &str) -> bool {
     name.strip_prefix("DDT-").is_some_and(|checksum| checksum != "statistics" && !checksum.contains('-'))
 }
 

@@ -5,7 +5,7 @@
 //!   clone table of a vdev: ZAP, key offset  value: further references
 //! ```
 //!
-//! What a log of a dedup table holds ([`super::dedup_log`]) counts more than the table's word.
+//! What a log of a dedup table holds ([`crate::dedup::log`]) counts more than the table's word.
 //!
 //! Source: OpenZFS's behaviour, and its description of the features dedup and block_cloning.
 
@@ -16,8 +16,8 @@ use dmu::zap::{Entry, Name, Zap};
 use format::blkptr::{BlkPtr, Dva};
 use format::ddt;
 
-use super::dedup_log;
 use crate::dedup::packed::{blocks_of, unpack};
+use crate::dedup::{is_folder, log};
 use crate::{Pool, object_directory};
 
 /// Before the name of a vdev's clone table.
@@ -68,11 +68,11 @@ impl Refs {
                     let (name, Some(id)) = (row.name.to_string(), row.value.first_u64()) else { continue };
                     if is_shared_table(&name) {
                         refs.add_table(&Zap::open(mos.object(id)?)?)?;
-                    } else if dedup_log::is_log(&name) {
+                    } else if log::is_log(&name) {
                         logs.push(mos.object(id)?);
                     }
                 }
-                for (key, value) in dedup_log::read(&logs)? {
+                for (key, value) in log::read(&logs)? {
                     refs.add_blocks(key, &blocks_of(&value, Endian::Little)?);
                 }
             } else if let Some(vdev) = name.strip_prefix(CLONES_PREFIX).and_then(|number| number.parse().ok()) {
@@ -162,11 +162,6 @@ fn key(dva: &Dva) -> Key {
 /// Whether that is the name of a dedup table of blocks with several pointers.
 fn is_shared_table(name: &str) -> bool {
     name.starts_with("DDT-") && (name.ends_with("-zap-ditto") || name.ends_with("-zap-duplicate"))
-}
-
-/// Whether that is the name of the folder of one checksum's dedup tables: `DDT-sha256`.
-fn is_folder(name: &str) -> bool {
-    name.strip_prefix("DDT-").is_some_and(|checksum| checksum != "statistics" && !checksum.contains('-'))
 }
 
 #[cfg(test)]

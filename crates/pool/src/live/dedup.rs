@@ -29,7 +29,7 @@ use zio::RefTable;
 use super::SyncContext;
 use super::create::DIRECTORY;
 use crate::dedup::packed::{pack, unpack};
-use crate::dedup::{BUCKETS, STATISTICS};
+use crate::dedup::{BUCKETS, DedupSums, STATISTICS};
 
 /// Entries that are changed in one group: each may dirty a block of its table.
 const ENTRIES_MAX: usize = 20_000;
@@ -233,20 +233,11 @@ impl<'a> Tables<'a> {
 
     /// Adds an entry to the sums of its table, or takes it off.
     fn count(&mut self, class: usize, key: &Key, blocks: &[Block; BLOCKS], with: fn(u64, u64) -> u64) {
-        let tree = &self.context.pool.tree;
-        let mut sums = [0u64; SUMS];
-        for block in blocks.iter().filter(|block| !block.is_none()) {
-            let deflated = |dva: &format::blkptr::Dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize());
-            let one = [1, key.lsize(), key.psize(), key.dvas(block).map(deflated).fold(0, u64::wrapping_add)];
-            for (i, number) in one.into_iter().enumerate() {
-                sums[i] = sums[i].wrapping_add(number);
-                sums[one.len() + i] = sums[one.len() + i].wrapping_add(number.wrapping_mul(block.references));
-            }
-        }
-        let Some(bucket) = sums[SUMS / 2].checked_ilog2() else { return };
+        let sums = DedupSums::of_entry(&self.context.pool.tree, key, blocks);
+        let Some(bucket) = sums.ref_blocks.checked_ilog2() else { return };
         let table = self.tables[class].as_mut().expect("the table was found or made");
         let of_bucket = &mut table.sums[bucket as usize * SUMS..][..SUMS];
-        of_bucket.iter_mut().zip(sums).for_each(|(sum, number)| *sum = with(*sum, number));
+        of_bucket.iter_mut().zip(sums.words()).for_each(|(sum, number)| *sum = with(*sum, number));
     }
 
     /// Writes the sums down; tables that are all empty go.

@@ -18,7 +18,7 @@ use base::{Endian, Error, Reader, Result};
 use dmu::Object;
 
 /// Key of an entry: checksum, and sizes and compression.
-pub(super) type EntryKey = [u64; 5];
+pub(crate) type EntryKey = [u64; 5];
 
 const VERSION: u64 = 1;
 const FLUSHING: u64 = 1;
@@ -29,12 +29,12 @@ const RECORD_HEAD: usize = 6 * 8;
 const BLOCKS_MAX: u64 = 1 << 20;
 
 /// Whether that is the name of a log.
-pub(super) fn is_log(name: &str) -> bool {
+pub(crate) fn is_log(name: &str) -> bool {
     name.starts_with("DDT-log-")
 }
 
 /// What the logs of a checksum hold: values by key, words as bytes in little-endian order.
-pub(super) fn read(logs: &[Object]) -> Result<BTreeMap<EntryKey, Vec<u8>>> {
+pub(crate) fn read(logs: &[Object]) -> Result<BTreeMap<EntryKey, Vec<u8>>> {
     let mut logs = logs.iter().map(|log| Ok((Head::read(log.bonus())?, log))).collect::<Result<Vec<_>>>()?;
     logs.sort_by_key(|(head, _)| !head.is_flushing);
     let mut entries = BTreeMap::new();
