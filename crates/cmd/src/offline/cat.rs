@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use base::Result;
 
-use super::target::{Content, Opener, Place, PoolArgs, Target};
+use super::target::{Content, FileArgs, Opener, Place, Target};
 use crate::output::complain;
 
 /// Bytes that are read at once.
@@ -16,14 +16,14 @@ const CHUNK: usize = 1 << 20;
 #[command(name = "cenote cat", no_binary_name = true)]
 pub struct Args {
     #[command(flatten)]
-    pool: PoolArgs,
+    files: FileArgs,
     /// Files to print, one after the other
     #[arg(required = true, value_name = "POOL[/DS][@SNAP]:/PATH")]
     targets: Vec<OsString>,
 }
 
 pub fn run(args: Args) -> bool {
-    let mut opener = Opener::new(&args.pool);
+    let mut opener = Opener::of_files(&args.files);
     let mut well = true;
     for target in &args.targets {
         match open(&mut opener, target).and_then(|content| copy_out(&content)) {

@@ -20,7 +20,7 @@ use base::{Error, Kind, Result, Shown};
 use zpl::{FileKind, Stat, Zpl};
 
 use self::sink::{Attributes, Folder, LeftOut, Sink};
-use super::target::{Content, Opener, Place, PoolArgs, Target};
+use super::target::{Content, FileArgs, Opener, Place, Target};
 use super::tree::{DEPTH_MAX, Walker};
 use crate::output::complain;
 use crate::progress::Progress;
@@ -43,7 +43,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 #[command(name = "cenote cp", no_binary_name = true)]
 pub struct Args {
     #[command(flatten)]
-    pool: PoolArgs,
+    files: FileArgs,
     /// Copy folders with everything in them
     #[arg(short)]
     recursive: bool,
@@ -78,7 +78,7 @@ pub fn run(args: Args) -> bool {
         source: String::new(),
         well: true,
     };
-    let mut opener = Opener::new(&args.pool);
+    let mut opener = Opener::of_files(&args.files);
     let into = args.to.is_dir();
     if !into && args.targets.len() > 1 {
         complain("cp", format_args!("{}: not a folder, but there are several things to copy", args.to.display()));

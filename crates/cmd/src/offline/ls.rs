@@ -14,7 +14,7 @@ use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
 use super::stat::Line;
-use super::target::{Opener, Place, PoolArgs, Target};
+use super::target::{FileArgs, Opener, Place, Target};
 use super::tree::{Found, Visitor, Walker};
 use crate::output::{Quoted, complain, stdout, write_name, written};
 
@@ -25,7 +25,7 @@ use crate::output::{Quoted, complain, stdout, write_name, written};
 #[command(name = "cenote ls", no_binary_name = true)]
 pub struct Args {
     #[command(flatten)]
-    pool: PoolArgs,
+    files: FileArgs,
     /// List everything below a folder, one path a line
     #[arg(short)]
     recursive: bool,
@@ -41,7 +41,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> bool {
-    let mut opener = Opener::new(&args.pool);
+    let mut opener = Opener::of_files(&args.files);
     let mut lister =
         Lister { args: &args, out: Box::new(stdout()), to_terminal: io::stdout().is_terminal(), well: true };
     for (i, text) in args.targets.iter().enumerate() {

@@ -10,7 +10,7 @@ use base::{Error, Result, Shown};
 use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
-use super::target::{Content, Opener, Place, PoolArgs, Target};
+use super::target::{Content, FileArgs, Opener, Place, Target};
 use super::tree::{Found, Visitor, Walker};
 use crate::output::{Quoted, complain, hex, stdout, written};
 
@@ -27,7 +27,7 @@ pub use json::Line;
 #[command(name = "cenote stat", no_binary_name = true)]
 pub struct Args {
     #[command(flatten)]
-    pool: PoolArgs,
+    files: FileArgs,
     /// Show everything below a folder, too
     #[arg(short)]
     recursive: bool,
@@ -43,7 +43,7 @@ pub struct Args {
 }
 
 pub fn run(args: Args) -> bool {
-    let mut opener = Opener::new(&args.pool);
+    let mut opener = Opener::of_files(&args.files);
     let mut well = true;
     for text in &args.targets {
         match Target::parse(text).and_then(|target| Ok((opener.open(&target)?, target))) {

@@ -28,6 +28,16 @@ pub struct PoolArgs {
     pub at_txg: Option<u64>,
 }
 
+/// How files of pools are read.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub struct FileArgs {
+    #[command(flatten)]
+    pool: PoolArgs,
+    /// Read also file systems that were received without what their sender redacted: that reads as zeros
+    #[arg(long)]
+    redacted: bool,
+}
+
 /// A place in a pool, as it was written down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -41,9 +51,14 @@ pub struct Target {
 pub struct Opener {
     env: Env,
     args: PoolArgs,
+    /// Also what is not complete.
+    redacted: bool,
     discovery: Option<Discovery>,
     pools: HashMap<String, Arc<Pool>>,
 }
+
+/// What a dataset has that was received without what its sender redacted.
+const REDACTED: &str = "com.delphix:redacted_datasets";
 
 /// What a target turned out to be.
 pub enum Place {
@@ -108,7 +123,12 @@ impl Target {
 impl Opener {
     /// Nothing is looked for until a pool is needed.
     pub fn new(args: &PoolArgs) -> Opener {
-        Opener { env: Env::real(), args: args.clone(), discovery: None, pools: HashMap::new() }
+        Opener { env: Env::real(), args: args.clone(), redacted: false, discovery: None, pools: HashMap::new() }
+    }
+
+    /// The same for files.
+    pub fn of_files(args: &FileArgs) -> Opener {
+        Opener { redacted: args.redacted, ..Opener::new(&args.pool) }
     }
 
     /// The devices found.
@@ -155,6 +175,10 @@ impl Opener {
     fn objset(&mut self, target: &Target) -> Result<Arc<Objset>> {
         let (pool, name) = self.pool_of(target)?;
         let dataset = pool.dsl().find(&name)?;
+        if !self.redacted && pool.dsl().dataset_field(&dataset, REDACTED)?.is_some() {
+            let what = "its sender redacted some of it, which would read as zeros: --redacted reads it all the same";
+            return Err(Error::new(Kind::Unsupported, what).in_dataset(&name));
+        }
         pool.dsl().objset(&dataset, Mode::Plain)
     }
 

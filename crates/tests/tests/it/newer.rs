@@ -37,7 +37,8 @@ fn features_that_forbid_writing_are_named() {
     }
 }
 
-/// What its sender left out is a hole in what was received: OpenZFS keeps no other mark of it. All else is there.
+/// What its sender left out is a hole in what was received: OpenZFS keeps no other mark of it. All else is there, but is
+/// only read by wish.
 #[test]
 fn what_was_redacted_is_a_hole() {
     let case = corpus::case("redaction");
@@ -45,8 +46,20 @@ fn what_was_redacted_is_a_hole() {
     case.extract(dir.path()).unwrap();
     let cat = |place: &str| {
         let place = format!("t_redaction/{place}");
-        program::run(["cat".as_ref(), "-d".as_ref(), dir.path().as_os_str(), place.as_ref()]).well().unwrap()
+        program::run(["cat".as_ref(), "--redacted".as_ref(), "-d".as_ref(), dir.path().as_os_str(), place.as_ref()])
+            .well()
+            .unwrap()
     };
+    for command in ["cat", "cp", "stat", "ls"] {
+        let source = "t_redaction/received:/text-4096";
+        let target = dir.path().join("copy");
+        let more = if command == "cp" { Some(target.as_os_str()) } else { None };
+        let args = [command.as_ref(), "-d".as_ref(), dir.path().as_os_str(), source.as_ref()];
+        let refused = program::run(args.into_iter().chain(more));
+        assert_eq!(refused.code(), Some(1), "{command}");
+        assert!(refused.out().is_empty() && refused.complaints().contains("redacted"), "{}", refused.complaints());
+        assert!(!target.exists());
+    }
     let pair = |file: &str| (cat(&format!("fs:/{file}")), cat(&format!("received:/{file}")));
     let (sent, received) = pair("text-4096");
     assert_eq!(sent, received);
