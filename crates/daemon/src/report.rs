@@ -64,6 +64,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         scan: status.scan.as_ref().map(|scan| scan_report(scan, session.opened_s)),
         error_scrub: status.error_scrub.as_ref().map(error_scrub_report),
         removal: status.removal.as_ref().map(|removal| removal_report(removal, mapping_bytes)),
+        expansion: status.expansion.as_ref().map(|expansion| expansion_report(expansion, &tops)),
         checkpoint: status.checkpoint.map(|c| CheckpointReport { created_s: c.created_s, bytes: c.bytes }),
         stored: stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect(),
         comment: config_text("comment"),
@@ -456,6 +457,18 @@ fn error_scrub_report(scrub: &pool::ErrorScrub) -> ErrorScrubReport {
         end_s: scrub.end_s,
         to_examine_blocks: scrub.to_examine_blocks,
         examined_blocks: scrub.examined_blocks,
+    }
+}
+
+fn expansion_report(expansion: &pool::ExpansionStatus, tops: &[pool::TopSpace]) -> ExpansionReport {
+    let allocated = tops.iter().find(|top| top.number == expansion.vdev).map_or(0, |top| top.allocated_bytes);
+    ExpansionReport {
+        progress: progress(expansion.progress),
+        vdev: expansion.vdev,
+        start_s: expansion.start_s,
+        end_s: expansion.end_s,
+        to_copy_bytes: allocated,
+        copied_bytes: expansion.copied_bytes,
     }
 }
 

@@ -40,6 +40,8 @@ pub use live::{
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::Space;
-pub use status::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status};
+pub use status::{
+    Checkpoint, ErrorScrub, ExpansionStatus, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status,
+};
 pub use tops::{TopSpace, class_fragmentation};
 pub use vdev::OfflineReason;

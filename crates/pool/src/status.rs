@@ -11,6 +11,9 @@
 //!   org.openzfs:vdev_rebuild      state offset min max start end ms scanned issued rebuilt estimate errors
 //! ```
 //!
+//! The expansion of a raidz has an entry for each number there: `org.openzfs:raidz_expand_state`, `_start_time`,
+//! `_end_time`, `_bytes_copied`.
+//!
 //! Arrays may be longer or shorter than drawn: other versions know more fields, or fewer.
 
 use base::{Result, ResultExt};
@@ -27,6 +30,8 @@ pub struct Status {
     pub error_scrub: Option<ErrorScrub>,
     /// The last removal of a top-level vdev.
     pub removal: Option<Removal>,
+    /// The expansion of a raidz that is under way, or the last one.
+    pub expansion: Option<ExpansionStatus>,
     /// The checkpoint.
     pub checkpoint: Option<Checkpoint>,
     /// The last sequential resilver of each top-level vdev that had one, by its number.
@@ -95,6 +100,18 @@ pub struct Removal {
     pub start_s: u64,
     pub end_s: u64,
     pub to_copy_bytes: u64,
+    pub copied_bytes: u64,
+}
+
+/// A disk that is taken into a raidz. Times are in seconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ExpansionStatus {
+    pub progress: Progress,
+    /// Number of the vdev.
+    pub vdev: u64,
+    pub start_s: u64,
+    pub end_s: u64,
     pub copied_bytes: u64,
 }
 
@@ -174,6 +191,11 @@ impl Pool {
                 // what the checkpoint holds on to is logged as freed
                 checkpoint_bytes += mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs();
             }
+            status.expansion = status
+                .expansion
+                .into_iter()
+                .chain(expansion_of(&zap, top.number())?)
+                .max_by_key(|expansion| (expansion.progress == Progress::Running, expansion.end_s));
             let rebuild = Words::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
             status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
         }
@@ -230,6 +252,13 @@ fn removal_of(words: &Words) -> Option<Removal> {
         to_copy_bytes: words.at(5),
         copied_bytes: words.at(6),
     })
+}
+
+fn expansion_of(zap: &Zap, vdev: u64) -> Result<Option<ExpansionStatus>> {
+    let number = |name: &str| -> Result<u64> { Ok(zap.u64(&format!("org.openzfs:raidz_expand_{name}"))?.unwrap_or(0)) };
+    let progress = Words(vec![number("state")?]).progress(0);
+    let (start_s, end_s, copied_bytes) = (number("start_time")?, number("end_time")?, number("bytes_copied")?);
+    Ok(progress.map(|progress| ExpansionStatus { progress, vdev, start_s, end_s, copied_bytes }))
 }
 
 fn rebuild_of(words: &Words) -> Option<Rebuild> {

@@ -49,6 +49,8 @@ pub struct PoolReport {
     pub error_scrub: Option<ErrorScrubReport>,
     /// The last removal of a vdev.
     pub removal: Option<RemovalReport>,
+    /// The expansion of a raidz that is under way, or the last one.
+    pub expansion: Option<ExpansionReport>,
     /// The checkpoint.
     pub checkpoint: Option<CheckpointReport>,
     /// Guids of all features that the pool lists, and whether each is in use.
@@ -261,6 +263,18 @@ pub struct ErrorScrubReport {
     pub end_s: u64,
     pub to_examine_blocks: u64,
     pub examined_blocks: u64,
+}
+
+/// The expansion of a raidz.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub struct ExpansionReport {
+    pub progress: Progress,
+    pub vdev: u64,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_copy_bytes: u64,
+    pub copied_bytes: u64,
 }
 
 /// The removal of a vdev.

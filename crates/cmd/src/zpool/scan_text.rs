@@ -1,4 +1,4 @@
-//! The lines of `zpool status` about scrubs, resilvers, removals and the checkpoint.
+//! The lines of `zpool status` about scrubs, resilvers, removals, expansions and the checkpoint.
 
 use protocol::pool_report::*;
 use protocol::words::nicenum::{nicebytes, nicenum};
@@ -166,6 +166,30 @@ pub fn removal(pool: &PoolReport, now_s: u64) -> String {
     text
 }
 
+/// The line `expand:`, and how far it is.
+pub fn expansion(pool: &PoolReport, now_s: u64) -> String {
+    let Some(expansion) = &pool.expansion else { return String::new() };
+    let vdev = pool.root.children.iter().find(|top| top.id == expansion.vdev);
+    let name = vdev.map_or_else(|| expansion.vdev.to_string(), |vdev| NameStyle::default().name(vdev, &pool.name));
+    if expansion.progress != Progress::Running {
+        let time = span(expansion.end_s.saturating_sub(expansion.start_s));
+        let (copied, end) = (nicenum(expansion.copied_bytes), ctime(expansion.end_s));
+        return format!("expand: expanded {name} copied {copied} in {time}, on {end}\n");
+    }
+    let (copied, total) = (expansion.copied_bytes.max(1), expansion.to_copy_bytes);
+    let rate = (copied / now_s.saturating_sub(expansion.start_s).max(1)).max(1);
+    let left = match total.saturating_sub(copied) / rate {
+        seconds if seconds < 30 * 24 * 3600 => format!(", {} to go", span(seconds)),
+        _ => ", (copy is slow, no estimated time)".to_owned(),
+    };
+    let (fraction, start) = (percent(copied, total), ctime(expansion.start_s));
+    let (copied, total, rate) = (nicenum(copied), nicenum(total), nicenum(rate));
+    format!(
+        "expand: expansion of {name} in progress since {start}\n\
+         \t{copied} / {total} copied at {rate}/s, {fraction:.2}% done{left}\n"
+    )
+}
+
 /// The line `checkpoint:`.
 pub fn checkpoint(pool: &PoolReport) -> String {
     match &pool.checkpoint {
@@ -242,6 +266,25 @@ mod tests {
         report.root.children =
             vec![VdevReport { kind: "mirror".into(), rebuild: Some(rebuild), ..VdevReport::default() }];
         assert!(scan(&report, 0).starts_with("  scan: resilvered (mirror-0) 1M in 00:00:05 with"));
+    }
+
+    #[test]
+    fn an_expansion_under_way() {
+        let running = ExpansionReport {
+            progress: Progress::Running,
+            vdev: 3,
+            start_s: 1000,
+            end_s: 0,
+            to_copy_bytes: 4 << 20,
+            copied_bytes: 1 << 20,
+        };
+        let mut report = PoolReport { expansion: Some(running), ..PoolReport::default() };
+        let text = expansion(&report, 1064);
+        let (head, rates) = text.split_once('\n').unwrap();
+        assert!(head.starts_with("expand: expansion of 3 in progress since "), "{head}");
+        assert_eq!(rates, "\t1M / 4M copied at 16K/s, 25.00% done, 00:03:12 to go\n");
+        report.expansion.as_mut().unwrap().copied_bytes = 1;
+        assert!(expansion(&report, 1064).ends_with("0.00% done, (copy is slow, no estimated time)\n"));
     }
 
     #[test]

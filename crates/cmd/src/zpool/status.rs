@@ -170,6 +170,7 @@ pub fn text(subject: &Subject, options: &Options) -> String {
     text += &scan_text::scan(pool, time::now());
     text += &scan_text::removal(pool, time::now());
     text += &scan_text::checkpoint(pool);
+    text += &scan_text::expansion(pool, time::now());
     text += &config(pool, options);
     text += &match pool.error_count {
         0 => "\nerrors: No known data errors\n".to_owned(),

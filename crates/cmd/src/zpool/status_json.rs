@@ -43,6 +43,9 @@ fn one(subject: &Subject, options: &Options) -> Value {
         map.insert("space".into(), numbers.bytes(checkpoint.bytes));
         out.insert("checkpoint_stats".into(), map.into());
     }
+    if let Some(expansion) = &pool.expansion {
+        out.insert("raidz_expand_stats".into(), expansion_json(expansion, pool, options, numbers));
+    }
     add_vdevs(pool, options, numbers, &mut out);
     if let Some(dedup) = &subject.dedup {
         out.insert("dedup_stats".into(), dedup_json(dedup, numbers));
@@ -309,6 +312,22 @@ fn rebuild_json(rebuild: &RebuildReport, top: &VdevReport, pool: &PoolReport, nu
     for key in ["pass_scanned", "pass_issued", "pass_skipped"] {
         map.insert(key.into(), numbers.bytes(0));
     }
+    map.into()
+}
+
+fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &Options, numbers: Numbers) -> Value {
+    let mut map = match pool.root.children.iter().find(|top| top.id == expansion.vdev) {
+        Some(top) => json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), options.json_int),
+        None => Map::new(),
+    };
+    map.shift_remove("state");
+    map.insert("state".into(), progress_word(expansion.progress).into());
+    map.insert("expanding_vdev".into(), numbers.exact(expansion.vdev));
+    map.insert("start_time".into(), numbers.time(expansion.start_s));
+    map.insert("end_time".into(), numbers.time(expansion.end_s));
+    map.insert("to_reflow".into(), numbers.bytes(expansion.to_copy_bytes));
+    map.insert("reflowed".into(), numbers.bytes(expansion.copied_bytes));
+    map.insert("waiting_for_resilver".into(), numbers.exact(0));
     map.into()
 }
 
