@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{bench, exporter, inspect, offline, output, serve, top, zdb, zfs, zgenhostid, zilstat, zpool};
+use crate::{bench, exporter, inspect, mount_zfs, offline, output, serve, top, zdb, zfs, zgenhostid, zilstat, zpool};
 
 /// One command of the program.
 struct Command {
@@ -32,6 +32,9 @@ const COMMANDS: &[Command] = &[
     link("zdb", "look into a pool, and verify every block of it, as zdb does", zdb::run),
     link("zpool", "import pools and ask about them, as zpool does", zpool::run),
     link("zfs", "list, mount and ask about datasets, as zfs does", zfs::run),
+    link("mount.zfs", "mount a legacy file system or a snapshot, as mount(8) has it done", mount_zfs::run),
+    // what mount(8) runs to change options of what is mounted
+    Command { is_link: true, ..plain("mount.fuse.zfs", "", mount_zfs::run) },
     link("zgenhostid", "give this machine the id that pools know it by", zgenhostid::run),
     Command {
         ends_with_reader: false,
@@ -111,6 +114,6 @@ fn list() -> String {
         text += &format!("  {:10} {}\n", command.name, command.about);
     }
     text += "\n'cenote help COMMAND' tells more. A link to this program that is named ";
-    text += "zpool, zfs, zdb or zgenhostid is that command.\n";
+    text += "zpool, zfs, zdb, zgenhostid or mount.zfs is that command.\n";
     text
 }

@@ -12,6 +12,7 @@
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
+//! - [`mount_zfs`]: what mount(8) runs.
 //! - [`zgenhostid`]: gives the machine an id.
 //! - [`output`], [`protocol::words`]: what all of them print with; [`getopt`]: how `zpool` and `zfs` read their command
 //!   lines.
@@ -23,6 +24,7 @@ mod exporter;
 pub mod fuzzing;
 mod getopt;
 mod inspect;
+mod mount_zfs;
 mod offline;
 mod output;
 mod progress;

@@ -409,3 +409,41 @@ fn a_place_is_for_being_mounted() {
     nest.done("zfs set mountpoint=/nest/again nest/d/e");
     assert_eq!((read("nest/again").as_deref(), read("nest/again/f")), (Some("nest/d/e"), None));
 }
+
+/// Without any mount helper, nothing can be mounted, which is said; the pool is exported all the same.
+#[test]
+fn killed_helpers_keep_nothing_back() {
+    let Some(nest) = Nest::new("helpers") else { return };
+    let kill_helpers = || {
+        for pid in nest.processes("mount-helper") {
+            // the second one may have ended with the first
+            drop(Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status());
+        }
+        assert!(within(DEATH_TIME, || nest.processes("mount-helper").is_empty()));
+    };
+    kill_helpers();
+    for line in ["zfs unmount nest/d/e/f", "zfs create nest/new"] {
+        let said = nest.run(line);
+        let text = String::from_utf8(said.stderr).unwrap();
+        let is_told =
+            text.contains("the mount helper of the pool's process was killed") && text.contains("import it again");
+        assert!(said.status.code() == Some(1) && is_told, "{line}: {text}");
+    }
+    nest.check();
+    let user = File::open(nest.marker("nest/a")).unwrap();
+    let busy = nest.run("zpool export nest");
+    let text = String::from_utf8(busy.stderr).unwrap();
+    assert!(busy.status.code() == Some(1) && text.ends_with("is busy\n"), "{text}");
+    drop(user);
+    nest.done("zpool export nest");
+    assert_eq!(nest.mounts(), Vec::<String>::new());
+    nest.import();
+    nest.check();
+    // a signal ends it in order as far as that can be
+    kill_helpers();
+    let process = nest.processes("serve")[0];
+    assert!(Command::new("kill").arg(process.to_string()).status().unwrap().success());
+    assert!(within(COMMAND_TIME, || is_gone(process)), "{}", stacks(process));
+    nest.import();
+    nest.check();
+}

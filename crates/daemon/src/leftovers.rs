@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use base::{Kind, Result};
-use fuse::Helper;
+use fuse::{Helper, Unmount};
 use protocol::client;
 use protocol::rundir::{RunDir, stem};
 
@@ -56,9 +56,17 @@ fn clear_socket(dir: &RunDir, stem: &str) -> Result<bool> {
     Ok(false)
 }
 
+/// Unmounts what is mounted of a pool whose process has no mount helper any more. Errors: `Busy`, and which.
+pub fn unmount(pool: &str, force: bool) -> Result<()> {
+    let how = if force { Unmount::Force } else { Unmount::IfUnused };
+    fuse::unmount_all(&mount_helper::new(), SUBTYPE, |source| is_of_pool(source, pool), how)
+}
+
 /// Unmounts dead mounts of a pool, of which there may be a process that has none yet; returns how many these were.
 pub fn clear_mounts(helper: &Helper, pool: &str) -> Result<usize> {
-    let is_of_pool =
-        |source: &str| source.strip_prefix(pool).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    fuse::clear_dead_mounts(helper, SUBTYPE, is_of_pool)
+    fuse::clear_dead_mounts(helper, SUBTYPE, |source| is_of_pool(source, pool))
+}
+
+fn is_of_pool(source: &str, pool: &str) -> bool {
+    source.strip_prefix(pool).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }

@@ -235,10 +235,11 @@ impl ServedPool {
     }
 
     /// The file system in the head of a dataset, to be changed; `None` in a pool that is read-only. What a
-    /// crash has left in its intent log is done again, and files that lost their last name are removed.
-    pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset) -> Result<Option<Zpl>> {
+    /// crash has left in its intent log is done again, and files that lost their last name are removed. With `sync`, all
+    /// is on disk at once.
+    pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset, sync: bool) -> Result<Option<Zpl>> {
         let ServedPool::Live(live) = self else { return Ok(None) };
-        let options = options_of(live, subject, head.id);
+        let options = options_of(live, subject, head.id, sync);
         let log = Some(live.log(head.id)?);
         let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options, log)?;
         if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
@@ -248,15 +249,15 @@ impl ServedPool {
         Ok(Some(zpl))
     }
 
-    /// Lets files of the file system in head `id` be written as its properties say now.
-    pub fn renew(&self, zpl: &Zpl, id: u64) -> Result<()> {
+    /// Lets files of the file system in head `id` be written as its properties say now; with `sync`, all at once.
+    pub fn renew(&self, zpl: &Zpl, id: u64, sync: bool) -> Result<()> {
         let ServedPool::Live(live) = self else { return Ok(()) };
         if !zpl.is_writable() {
             return Ok(());
         }
         let view = live.view();
         let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-        zpl.set_options(options_of(live, &subject, id))
+        zpl.set_options(options_of(live, &subject, id, sync))
     }
 
     /// Enables features, by name, and all that they need.
@@ -325,14 +326,15 @@ fn kept(used: &Used) -> (&'static str, u64) {
     ("page_cache_fill", if used.page_cache { used.counts.read_bytes } else { 0 })
 }
 
-/// How the files of a file system are written.
-fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64) -> zpl::Options {
+/// How the files of a file system are written; with `sync`, all at once.
+fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64, sync: bool) -> zpl::Options {
     let settings = file_system_options(subject.levels(), live.view().features().enabled());
     zpl::Options {
         record_bytes: settings.record_size,
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
         sync: match settings.sync {
+            _ if sync => SyncMode::Always,
             SYNC_ALWAYS => SyncMode::Always,
             SYNC_DISABLED => SyncMode::Disabled,
             _ => SyncMode::Standard,

@@ -1,4 +1,4 @@
-//! Which file systems of a pool are mounted where: [`mount_plan`].
+//! Which file systems of a pool are mounted where: [`plan_below`].
 //!
 //! A file system is mounted at its property `mountpoint`, which what is below it in the tree inherits
 //! with its own name appended, all below the folder that the pool was imported with (`-R`):
@@ -38,7 +38,8 @@ pub struct PlannedMount {
 
 /// Why a file system is not mounted by itself, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+#[allow(missing_docs)] // see `refused`
+pub enum Refusal {
     Zoned,
     Legacy,
     NoMountpoint,
@@ -81,13 +82,14 @@ impl Bounds {
     }
 }
 
-/// The file systems that an import mounts, in the order in which to mount them.
-pub fn mount_plan(pool: &Pool, bounds: &Bounds) -> Result<Vec<PlannedMount>> {
-    plan_below(pool, bounds, &pool.dsl().root_subject()?)
-}
-
-/// The same, of `top` and what is below it in the tree. File systems that cannot be read are logged, and left out.
-pub(super) fn plan_below(pool: &Pool, bounds: &Bounds, top: &Subject) -> Result<Vec<PlannedMount>> {
+/// The file systems that are mounted by themselves, of `top` and what is below it in the tree, in the order in which to
+/// mount them; `refuse` is told of the others. File systems that cannot be read are logged, and left out.
+pub fn plan_below(
+    pool: &Pool,
+    bounds: &Bounds,
+    top: &Subject,
+    refuse: &mut dyn FnMut(&Subject, Refusal),
+) -> Result<Vec<PlannedMount>> {
     let mut plans = Vec::new();
     let mut stack = vec![top.clone()];
     let mut entered = HashSet::new();
@@ -98,7 +100,7 @@ pub(super) fn plan_below(pool: &Pool, bounds: &Bounds, top: &Subject) -> Result<
         }
         match plan(pool, bounds, &subject) {
             Ok(Ok(plan)) => plans.push(plan),
-            Ok(Err(_)) => {}
+            Ok(Err(refusal)) => refuse(&subject, refusal),
             Err(error) => tracing::warn!(dataset = subject.name(), "not mounted: {error}"),
         }
         match pool.dsl().subjects_below(&subject) {
@@ -133,12 +135,8 @@ pub(super) fn plan(pool: &Pool, bounds: &Bounds, subject: &Subject) -> Result<Re
         Some(Refusal::NoMountpoint)
     } else if number(Property::Canmount)? == CANMOUNT_OFF {
         Some(Refusal::CanmountOff)
-    } else if pool.dsl().key_object(subject.dir())?.is_some() {
-        Some(Refusal::Encrypted)
-    } else if subject.is_inconsistent() {
-        Some(Refusal::Partial)
-    } else if number(Property::Redacted)? != 0 {
-        Some(Refusal::Redacted)
+    } else if let Some(refusal) = contents_refusal(pool, subject)? {
+        Some(refusal)
     } else if number(Property::Canmount)? == CANMOUNT_NOAUTO {
         Some(Refusal::NotByItself)
     } else {
@@ -148,6 +146,25 @@ pub(super) fn plan(pool: &Pool, bounds: &Bounds, subject: &Subject) -> Result<Re
         return Ok(Err(refusal));
     }
     Ok(Ok(PlannedMount { dataset: subject.name().to_owned(), options: options(pool, bounds, subject, &mountpoint)? }))
+}
+
+/// Why what a file system or snapshot holds cannot be shown, wherever it be mounted.
+pub(super) fn contents_refusal(pool: &Pool, subject: &Subject) -> Result<Option<Refusal>> {
+    let is_on = |property| {
+        let value = pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value);
+        Ok::<_, base::Error>(matches!(value, Some(PropertyValue::Number(1..))))
+    };
+    Ok(if is_on(Property::Zoned)? {
+        Some(Refusal::Zoned)
+    } else if pool.dsl().key_object(subject.dir())?.is_some() {
+        Some(Refusal::Encrypted)
+    } else if subject.is_inconsistent() {
+        Some(Refusal::Partial)
+    } else if is_on(Property::Redacted)? {
+        Some(Refusal::Redacted)
+    } else {
+        None
+    })
 }
 
 /// The options that the properties of a file system stand for.

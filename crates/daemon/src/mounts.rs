@@ -8,14 +8,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result};
-use dsl::Property;
 use fuse::{Helper, Mount, MountOptions, Unmount};
 use protocol::datasets::Mounted;
 use zpl::Counters;
 
 use crate::descriptors;
 use crate::live::{ServedPool, Used};
-use crate::mount_plan::with_property;
 use crate::source::FileSystem;
 use crate::verbs::is_at_or_below_name;
 
@@ -48,25 +46,22 @@ impl Mounts {
         Mounts { helper, list: Mutex::default(), counters: Mutex::default() }
     }
 
-    /// Mounts a file system of `pool` as `options` say. Errors: those of making the mountpoint, reading
-    /// the file system and mounting.
-    pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<()> {
-        let source = Arc::new(FileSystem::open(pool, &options.fs_name, env)?);
-        if pool.is_writable() && !source.is_writable() && !options.read_only {
-            let what = "file systems of versions below 5 can only be read: set readonly=on, or mount with -o ro";
-            return Err(Error::new(Kind::Unsupported, what));
-        }
+    /// Mounts a file system or snapshot of `pool` as `options` say; false if it is mounted read-only though it was not
+    /// to be, as it can only be read. Errors: those of making the mountpoint, reading the file system and mounting.
+    pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<bool> {
+        let source = Arc::new(FileSystem::open(pool, options, env)?);
+        let as_wanted = options.read_only || source.is_writable() || !pool.is_writable();
         descriptors::check_room(options.descriptors())?;
         let made = self.helper.make_folders(options)?;
         match fuse::mount(source.clone(), options, env, &self.helper) {
             Ok(mount) => {
                 tracing::info!(dataset = options.fs_name, point = %options.mountpoint.display(), "mounted");
                 let mut options = options.clone();
-                options.read_only |= !pool.is_writable();
+                options.read_only |= !source.is_writable();
                 let ((dataset, counters), page_cache) = (source.counters(), options.page_cache);
                 self.counters.lock().push(Counted { dataset, counters: Arc::downgrade(counters), page_cache });
                 self.lock().push(One { mount, source, options, made });
-                Ok(())
+                Ok(as_wanted)
             }
             Err(e) => {
                 self.helper.remove_folders(options, made);
@@ -75,22 +70,31 @@ impl Mounts {
         }
     }
 
-    /// Gives a file system the option of `options` that `property` stands for, in place; false if it has to be mounted
-    /// anew for it. Errors: `Busy` if it cannot be read-only now; `NotFound`.
-    pub fn remount(&self, options: &MountOptions, property: Property) -> Result<bool> {
+    /// The options of a mounted file system, as they are now.
+    pub fn options_of(&self, dataset: &str) -> Option<MountOptions> {
+        let list = self.lock();
+        let one = list.iter().rfind(|one| one.options.fs_name == dataset && one.mount.is_mounted());
+        one.map(|one| one.options.clone())
+    }
+
+    /// Gives a mounted file system these options, in place; false if it has to be mounted anew for one of them. Errors:
+    /// `Busy` if it cannot be read-only now; `NotFound`.
+    pub fn remount(&self, options: &MountOptions) -> Result<bool> {
         let mut list = self.lock();
         let one = list.iter_mut().rfind(|one| one.options.fs_name == options.fs_name && one.mount.is_mounted());
         let one =
             one.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(&options.fs_name))?;
-        let mut here = with_property(&one.options, options, property);
-        here.read_only |= !one.source.is_writable();
-        let changed = one.options.remounted(&here);
+        let wanted = MountOptions { read_only: options.read_only || !one.source.is_writable(), ..options.clone() };
+        let changed = one.options.remounted(&wanted);
         match one.mount.remount(&changed) {
-            Ok(()) => one.options = changed,
+            Ok(()) => {
+                one.source.set_sync(changed.sync)?;
+                one.options = changed;
+            }
             Err(e) if e.kind() == Kind::Unsupported => return Ok(false),
             Err(e) => return Err(e),
         }
-        Ok(one.options == here)
+        Ok(one.options == wanted)
     }
 
     /// Lets files be written as the properties of their file systems say now.
@@ -131,12 +135,13 @@ impl Mounts {
         Ok(())
     }
 
-    /// What is mounted now, sorted by path; of what is at the same place, the first one is below.
+    /// The file systems that are mounted now, sorted by path; of those at the same place, the first one is below.
     pub fn list(&self) -> Vec<Mounted> {
         let mut list = self.lock();
         // somebody may have called umount
         list.retain(|one| one.mount.is_mounted());
-        let mut mounted: Vec<Mounted> = list.iter().map(One::describe).collect();
+        let file_systems = list.iter().filter(|one| !one.options.fs_name.contains('@'));
+        let mut mounted: Vec<Mounted> = file_systems.map(One::describe).collect();
         mounted.sort_by(|a, b| a.path.cmp(&b.path));
         mounted
     }
@@ -170,6 +175,8 @@ impl One {
             (if options.exec { "exec" } else { "noexec" }, true),
             ("noatime", !options.atime),
             ("relatime", options.atime && options.relatime),
+            ("nodiratime", !options.dir_atime),
+            ("sync", options.sync),
             (if options.xattrs { "xattr" } else { "noxattr" }, true),
             ("posixacl", options.posix_acl),
         ];

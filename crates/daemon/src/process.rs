@@ -202,12 +202,12 @@ fn serve(
 fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     let options = mounts.options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
     let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
-    let failures = match verbs::answer(served, &request) {
-        Ok(Response::Done(failures)) => failures.into_iter().map(|failure| failure.line).collect(),
-        Ok(_) => Vec::new(),
-        Err(e) => vec![format!("cannot mount: {e}")],
+    let (failures, notes) = match verbs::answer(served, &request) {
+        Ok(Response::Done { failures, notes }) => (failures.into_iter().map(|failure| failure.line).collect(), notes),
+        Ok(_) => (Vec::new(), Vec::new()),
+        Err(e) => (vec![format!("cannot mount: {e}")], Vec::new()),
     };
-    failures.iter().for_each(|line| notify.err(line));
+    notes.iter().chain(&failures).for_each(|line| notify.err(line));
     if !failures.is_empty() && mounts.verb == "import" {
         notify.err("Import was successful, but unable to mount some datasets");
     }

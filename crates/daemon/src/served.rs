@@ -5,8 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use dsl::Property;
-use fuse::{Helper, Unmount};
+use fuse::{Helper, MountOptions, Unmount};
 use pool::{OfflineReason, Pool, PoolState};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
@@ -343,12 +342,16 @@ impl Host for Served {
         self.mounts.list()
     }
 
-    fn mount(&self, plan: &PlannedMount) -> Result<()> {
+    fn mount(&self, plan: &PlannedMount) -> Result<bool> {
         self.mounts.mount(&self.pool, &plan.options, &self.env)
     }
 
-    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool> {
-        self.mounts.remount(&plan.options, property)
+    fn options_of(&self, dataset: &str) -> Option<MountOptions> {
+        self.mounts.options_of(dataset)
+    }
+
+    fn remount(&self, options: &MountOptions) -> Result<bool> {
+        self.mounts.remount(options)
     }
 
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {

@@ -1,12 +1,14 @@
 //! A dataset as the FUSE adapter mounts it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Mutex, Result};
 use dmu::{Mode, Objset};
 use dsl::accounting::{Accounts, Counted, Owner};
+use dsl::property::DatasetKind;
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use fuse::{ProjectSpace, Snapshot, Source, Space};
+use fuse::{MountOptions, ProjectSpace, Snapshot, Source, Space};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
 
@@ -15,7 +17,7 @@ use crate::live::ServedPool;
 /// Most objects that an object set can have.
 const OBJECTS_MAX: u64 = 1 << 48;
 
-/// A file system of an imported pool, with its snapshots.
+/// A file system of an imported pool, with its snapshots; or one of these alone.
 pub struct FileSystem {
     served: Arc<ServedPool>,
     /// As it was when this was opened.
@@ -23,29 +25,36 @@ pub struct FileSystem {
     head: Dataset,
     visible: Visible,
     live: Arc<Zpl>,
+    /// All that is written is on disk at once, whatever property `sync` says.
+    sync: AtomicBool,
     snapshots: OnceLock<Vec<Dataset>>,
     /// The sizes, and the transaction group that they are of.
     space: Mutex<Option<(u64, Space)>>,
 }
 
 impl FileSystem {
-    /// The file system `name`. Errors: `NotFound`, `Encrypted`, those of reading the pool.
-    pub fn open(served: &Arc<ServedPool>, name: &str, env: &Env) -> Result<FileSystem> {
-        let pool = &served.view();
+    /// The file system or snapshot that `options` name, as they want it. Errors: `NotFound`, `Encrypted`, those of
+    /// reading the pool.
+    pub fn open(served: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<FileSystem> {
+        let (pool, name) = (&served.view(), options.fs_name.as_str());
         let subject = pool.dsl().subject(name)?;
         let head = subject.dataset().cloned();
         let head = head.ok_or_else(|| Error::new(Kind::Invalid, "dataset is not a file system").in_dataset(name))?;
-        let number = |property| number(pool, &subject, property, 0);
-        let visible = Visible::from_properties(number(Property::Xattr)?, number(Property::Acltype)?);
-        let live = match served.writable(env, &subject, &head) {
+        let xattr = number(pool, &subject, Property::Xattr, 0)?;
+        let visible = Visible::from_properties(xattr, u64::from(options.posix_acl));
+        let is_snapshot = subject.kind() == DatasetKind::Snapshot;
+        let writable = || if is_snapshot { Ok(None) } else { served.writable(env, &subject, &head, options.sync) };
+        let live = match writable() {
             Ok(Some(zpl)) => zpl,
             // of an old version, say
             Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
             _ => Zpl::open(objset(pool, &subject, &head)?)?,
         };
         let live = Arc::new(live.showing(visible));
-        let (snapshots, space) = (OnceLock::new(), Mutex::default());
-        Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, snapshots, space })
+        // a snapshot has none
+        let snapshots = if is_snapshot { OnceLock::from(Vec::new()) } else { OnceLock::new() };
+        let (sync, space) = (options.sync.into(), Mutex::default());
+        Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, sync, snapshots, space })
     }
 
     /// Whether it can be changed.
@@ -60,7 +69,13 @@ impl FileSystem {
 
     /// Lets files be written as its properties say now. Errors: those of reading the pool.
     pub fn renew(&self) -> Result<()> {
-        self.served.renew(&self.live, self.head.id)
+        self.served.renew(&self.live, self.head.id, self.sync.load(Ordering::Relaxed))
+    }
+
+    /// From now on, all that is written is on disk at once, or as property `sync` says. Errors: those of reading the
+    /// pool.
+    pub fn set_sync(&self, sync: bool) -> Result<()> {
+        if self.sync.swap(sync, Ordering::Relaxed) != sync { self.renew() } else { Ok(()) }
     }
 
     fn listed(&self) -> Result<&[Dataset]> {

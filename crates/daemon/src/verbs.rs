@@ -1,12 +1,13 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
 //! - [`host`]: what the answers need of the process; [`change`], [`mount`], [`query`]: the answers; `limits`, `values`:
-//!   what properties say.
+//!   what properties say; `mount_options`: what words behind `-o` say.
 
 mod change;
 mod host;
 mod limits;
 mod mount;
+mod mount_options;
 mod query;
 mod values;
 
@@ -28,11 +29,16 @@ pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
             Ok(Response::Holds(holds, failures))
         }
         Request::Mounts => Ok(Response::Mounts(host.mounts())),
-        Request::Mount(request) => mount::mount(host, request).map(Response::Done),
+        Request::Mount(request) => mount::mount(host, request),
+        Request::Mountable(request) => mount::mountable(host, request),
+        Request::MountAt(request) => mount::mount_at(host, request),
         Request::Change { change, history } => {
             let (out, failures) = change::change(host, change, history.as_deref())?;
             Ok(Response::Changed { out, failures })
         }
-        Request::Unmount(request) => mount::unmount(host, request).map(Response::Done),
+        Request::Unmount(request) => {
+            let failures = mount::unmount(host, request)?;
+            Ok(Response::Done { failures, notes: Vec::new() })
+        }
     }
 }

@@ -46,8 +46,8 @@ impl Accesses {
 
 impl<S: Source> Session<S> {
     /// Somebody used what an object holds: its time of the last access moves, if it shall move.
-    pub(crate) fn accessed(&self, branch: &Branch<S::Tree>, object: u64) {
-        if !self.writable || !self.remountable.moves_atime() || !branch.is_live() {
+    pub(crate) fn accessed(&self, branch: &Branch<S::Tree>, object: u64, is_directory: bool) {
+        if !self.writable || !self.remountable.moves_atime(is_directory) || !branch.is_live() {
             return;
         }
         let (now_s, now_ns) = self.env.now();

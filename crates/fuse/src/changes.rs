@@ -20,7 +20,9 @@ impl<S: Source> Session<S> {
             _ if !self.writable || self.remountable.is_read_only() => Err(read_only()),
             NodeId::InTree { tree: 0, object } => Ok(self.live.object(object)),
             NodeId::InTree { .. } => Err(read_only()),
-            NodeId::Control | NodeId::Snapshots => Err(Error::new(Kind::Permission, "files are not made in .zfs")),
+            NodeId::Control | NodeId::Shares | NodeId::Snapshots => {
+                Err(Error::new(Kind::Permission, "files are not made in .zfs"))
+            }
         }
     }
 
@@ -37,7 +39,7 @@ impl<S: Source> Session<S> {
     pub(crate) fn are_together(&self, one: u64, other: u64) -> bool {
         let tree = |node| match NodeId::parse(node) {
             NodeId::InTree { tree, .. } => Some(tree),
-            NodeId::Control | NodeId::Snapshots => None,
+            NodeId::Control | NodeId::Shares | NodeId::Snapshots => None,
         };
         tree(one) == tree(other)
     }

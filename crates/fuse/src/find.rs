@@ -6,7 +6,7 @@ use base::{Error, Kind, Result};
 use zpl::Stat;
 
 use crate::attr::{Attr, file_attr, made_up_directory};
-use crate::node::{Branch, CONTROL, NodeId, SNAPSHOTS, root_node};
+use crate::node::{Branch, CONTROL, NodeId, SHARES, SNAPSHOTS, root_node};
 use crate::options::SnapDir;
 use crate::session::{FOREVER, Session};
 use crate::tree::{Source, Tree};
@@ -19,6 +19,8 @@ const UNSETTLED_TTL: Duration = Duration::from_secs(1);
 
 /// Name of the control directory.
 pub(crate) const CONTROL_NAME: &[u8] = b".zfs";
+/// Name of the directory in it that OpenZFS has for SMB shares. It is always empty.
+pub(crate) const SHARES_NAME: &[u8] = b"shares";
 /// Name of the directory of snapshots in it.
 pub(crate) const SNAPSHOTS_NAME: &[u8] = b"snapshot";
 
@@ -26,6 +28,8 @@ pub(crate) const SNAPSHOTS_NAME: &[u8] = b"snapshot";
 pub(crate) enum Place<T> {
     /// `.zfs`
     Control,
+    /// `.zfs/shares`
+    Shares,
     /// `.zfs/snapshot`
     Snapshots,
     /// An object of a tree.
@@ -49,6 +53,7 @@ impl<S: Source> Session<S> {
             // a file handle from a mount that had one
             _ if self.remountable.snapdir() == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
             NodeId::Control => Ok(Place::Control),
+            NodeId::Shares => Ok(Place::Shares),
             NodeId::Snapshots => Ok(Place::Snapshots),
             NodeId::InTree { tree, object } => {
                 let branch = self.snapshots.branch(tree)?;
@@ -66,6 +71,7 @@ impl<S: Source> Session<S> {
         };
         match place {
             Place::Control => made_up(CONTROL),
+            Place::Shares => made_up(SHARES),
             Place::Snapshots => made_up(SNAPSHOTS),
             Place::Object(branch, object) => {
                 if branch.is_live() {
@@ -114,8 +120,9 @@ impl<S: Source> Session<S> {
         match (place, name) {
             (place, b".") => self.entry(&place),
             (place, b"..") => self.entry(&self.parent(&place)?),
+            (Place::Control, SHARES_NAME) => self.entry(&Place::Shares),
             (Place::Control, SNAPSHOTS_NAME) => self.entry(&Place::Snapshots),
-            (Place::Control, _) => Err(no_such_name()),
+            (Place::Control | Place::Shares, _) => Err(no_such_name()),
             (Place::Snapshots, name) => {
                 let place = self.snapshots.list()?.place(name).ok_or_else(no_such_name)?;
                 self.entry(&self.place(root_node(place))?)
@@ -156,7 +163,7 @@ impl<S: Source> Session<S> {
         let Entry { mut attr, attr_ttl, generation } = self.attributes(place)?;
         let node = match place {
             Place::Object(branch, object) => branch.node(*object)?,
-            Place::Control | Place::Snapshots => attr.ino,
+            Place::Control | Place::Shares | Place::Snapshots => attr.ino,
         };
         if node == attr.ino {
             return Ok(Entry { attr, attr_ttl, generation });
@@ -175,7 +182,7 @@ impl<S: Source> Session<S> {
     fn parent(&self, place: &Place<S::Tree>) -> Result<Place<S::Tree>> {
         match place {
             Place::Control => self.place(root_node(0)),
-            Place::Snapshots => Ok(Place::Control),
+            Place::Shares | Place::Snapshots => Ok(Place::Control),
             Place::Object(branch, object) if *object == branch.tree.root() => match branch.is_live() {
                 true => self.place(root_node(0)),
                 false => Ok(Place::Snapshots),

@@ -178,7 +178,9 @@ impl<S: Source> Session<S> {
     pub(crate) fn flagged(&self, node: u64) -> Result<Stat> {
         match self.place(node)? {
             Place::Object(branch, object) => branch.tree.stat(object),
-            Place::Control | Place::Snapshots => Err(Error::new(Kind::Unsupported, "not a file of the file system")),
+            Place::Control | Place::Shares | Place::Snapshots => {
+                Err(Error::new(Kind::Unsupported, "not a file of the file system"))
+            }
         }
     }
 

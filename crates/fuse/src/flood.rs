@@ -56,7 +56,7 @@ impl<S: Source> Session<S> {
             let (tree, ino) = match NodeId::parse(node) {
                 NodeId::InTree { tree: 0, object } => (0, self.live.object(object)),
                 NodeId::InTree { tree, object } => (tree, object),
-                NodeId::Control | NodeId::Snapshots => (0, node),
+                NodeId::Control | NodeId::Shares | NodeId::Snapshots => (0, node),
             };
             let error = error.in_dataset(&self.snapshots.dataset_name(tree));
             tracing::warn!(request, ino, held_back, "{error}");

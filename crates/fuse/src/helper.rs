@@ -14,7 +14,8 @@
 //! process would close, stays open for as long as one of its threads lives: both would wait for ever.
 //!
 //! The pool's process may give up its right to start programs ([`Helper::started`]): then one helper, which
-//! never goes to any mountpoint, starts the others, and nothing but others like itself.
+//! never goes to any mountpoint, starts the others, and nothing but others like itself. If somebody kills that one, there
+//! are no more; what is mounted can then be unmounted by any other process ([`unmount_all`](crate::unmount_all)).
 //!
 //! Invariant: nobody but the pool's process has a connection open while it waits for another's answer: a
 //! helper has one only from mount(2) until it is sent.
@@ -44,6 +45,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::{MountOptions, Unmount};
 use crate::{device, mountinfo, point};
+
+/// What an error says if there is no helper any more, nor can there be: somebody killed it.
+pub const NO_HELPER: &str = "the mount helper of the pool's process was killed, and that process may start no other: \
+    export the pool, and import it again";
 
 /// Longest message, in bytes: a path that is not UTF-8 takes four for each of its own.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -236,7 +241,10 @@ impl Origin {
     fn start(&self) -> Result<Running> {
         match self {
             Origin::Program(program, args) => Running::start(program, args),
-            Origin::Process(first) => first.lock().another(),
+            Origin::Process(first) => first.lock().another().map_err(|error| match error.kind() {
+                Kind::Missing => Error::new(Kind::Missing, NO_HELPER).with_source(error),
+                _ => error,
+            }),
         }
     }
 }

@@ -72,8 +72,8 @@ mod wire;
 mod xattr;
 
 pub use flags::Project;
-pub use helper::{Helper, help};
-pub use mount::{Mount, clear_dead_mounts, mount};
+pub use helper::{Helper, NO_HELPER, help};
+pub use mount::{Mount, clear_dead_mounts, mount, unmount_all};
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
 pub use tree::{ProjectSpace, Snapshot, Source, Space, Tree, TreeFile};

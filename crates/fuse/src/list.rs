@@ -11,8 +11,8 @@ use base::{Error, Kind, Result, Shown};
 use zpl::FileKind;
 
 use crate::attr::{kind_bits, made_up_directory};
-use crate::find::{CONTROL_NAME, Entry, Place, SNAPSHOTS_NAME};
-use crate::node::{Branch, CONTROL, SNAPSHOTS, root_node};
+use crate::find::{CONTROL_NAME, Entry, Place, SHARES_NAME, SNAPSHOTS_NAME};
+use crate::node::{Branch, CONTROL, SHARES, SNAPSHOTS, root_node};
 use crate::reply::Listing;
 use crate::session::{FOREVER, IO_BYTES_MAX, Session};
 use crate::tree::{Source, Tree};
@@ -22,6 +22,7 @@ use crate::wire::Body;
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
 const THIRD: u64 = 3;
+const FOURTH: u64 = 4;
 /// Longest name that the kernel takes from a directory; one that is longer fails the whole listing.
 const NAME_BYTES_MAX: usize = 1024;
 
@@ -92,26 +93,23 @@ impl<S: Source> Session<S> {
     /// Lists the directory `node` after `cookie`.
     fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
         match self.place(node)? {
-            Place::Control => self.list_control(cookie, each),
+            Place::Control => {
+                let above = self.live.ino(self.live.tree.root());
+                let names = [made_up(SHARES_NAME, SHARES, THIRD), made_up(SNAPSHOTS_NAME, SNAPSHOTS, FOURTH)];
+                list_made_up([CONTROL, above], names, cookie, each);
+                Ok(())
+            }
+            Place::Shares => {
+                list_made_up([SHARES, CONTROL], [], cookie, each);
+                Ok(())
+            }
             Place::Snapshots => self.list_snapshots(cookie, each),
             Place::Object(branch, object) => self.list_tree(node, &branch, object, cookie, each),
         }
     }
 
-    fn list_control(&self, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
-        let entries = [
-            made_up(b".", CONTROL, DOT),
-            made_up(b"..", self.live.ino(self.live.tree.root()), DOT_DOT),
-            made_up(SNAPSHOTS_NAME, SNAPSHOTS, THIRD),
-        ];
-        // stopping early is no failure
-        let _ = entries.into_iter().filter(|entry| entry.cookie > cookie).try_for_each(each);
-        Ok(())
-    }
-
     fn list_snapshots(&self, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
         let list = self.snapshots.list()?;
-        let dots = [made_up(b".", SNAPSHOTS, DOT), made_up(b"..", CONTROL, DOT_DOT)];
         let first = u16::try_from(cookie.saturating_sub(DOT_DOT) + 1).unwrap_or(u16::MAX);
         let snapshots = list.from(first).map(|(place, snapshot)| Listed {
             name: snapshot.name.as_bytes().into(),
@@ -120,7 +118,7 @@ impl<S: Source> Session<S> {
             cookie: DOT_DOT + u64::from(place),
             what: What::Snapshot(snapshot.created_s),
         });
-        let _ = dots.into_iter().chain(snapshots).filter(|entry| entry.cookie > cookie).try_for_each(each);
+        list_made_up([SNAPSHOTS, CONTROL], snapshots, cookie, each);
         Ok(())
     }
 
@@ -159,7 +157,7 @@ impl<S: Source> Session<S> {
         })?;
         // once for each time that somebody reads it from the beginning
         if cookie == 0 {
-            self.accessed(branch, object);
+            self.accessed(branch, object, true);
         }
         if let (false, Some(control)) = (stopped, control) {
             let _ = each(control);
@@ -203,6 +201,18 @@ fn answer(result: Result<()>, found: Listing) -> Result<Listing> {
         Err(error) if found.is_empty() || error.kind() == Kind::Interrupted => Err(error),
         _ => Ok(found),
     }
+}
+
+/// Lists, after `cookie`, what a directory of `.zfs` has; it and the one above it come first.
+fn list_made_up<'a, T: Tree>(
+    [own, above]: [u64; 2],
+    names: impl IntoIterator<Item = Listed<'a, T>>,
+    cookie: u64,
+    each: &mut Each<'_, T>,
+) {
+    let dots = [made_up(b".", own, DOT), made_up(b"..", above, DOT_DOT)];
+    // stopping early is no failure
+    let _ = dots.into_iter().chain(names).filter(|entry| entry.cookie > cookie).try_for_each(each);
 }
 
 fn made_up<T>(name: &'static [u8], ino: u64, cookie: u64) -> Listed<'static, T> {

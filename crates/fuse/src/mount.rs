@@ -29,7 +29,7 @@ use base::{Condvar, Env, Error, Kind, Mutex, MutexGuard, Result};
 use crate::channel::Channel;
 use crate::find::CONTROL_NAME;
 use crate::helper::Helper;
-use crate::mountinfo;
+use crate::mountinfo::{self, MountInfo};
 use crate::node::root_node;
 use crate::options::{MountOptions, Remountable, Unmount};
 use crate::serve;
@@ -164,7 +164,7 @@ impl Mount {
     /// this returns, unless another mount namespace, a container's for instance, still has the file system:
     /// [`Mount::has_ended`] tells.
     pub fn unmount(&self, how: Unmount) -> Result<()> {
-        if !self.has_ended() {
+        if self.is_mounted() {
             self.helper.detach(&self.point, &self.dev, how)?;
         }
         match how {
@@ -184,7 +184,7 @@ impl Mount {
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
-    /// `relatime`, `exec`, `setuid`, `devices`, `xattrs` and `snapdir`.
+    /// `relatime`, `dir_atime`, `sync`, `exec`, `setuid`, `devices`, `xattrs` and `snapdir`.
     ///
     /// Errors: `Busy` if it is to be read-only while a file is open for writing; `Unsupported` if this user
     /// may not remount, or something else is mounted over it.
@@ -268,18 +268,28 @@ impl Life {
     }
 }
 
+/// Unmounts the file systems of type `fuse.SUBTYPE` whose source passes the test, those below others first: what a
+/// process cannot do any more that has no helper. Errors: `Busy`, and which; no /proc.
+pub fn unmount_all(helper: &Helper, subtype: &str, is_wanted: impl Fn(&str) -> bool, how: Unmount) -> Result<()> {
+    ours(subtype, is_wanted)?.iter().try_for_each(|mount| helper.detach(&mount.point, &mount.dev, how))
+}
+
+/// The mounts of type `fuse.SUBTYPE` whose source passes the test, those below others first.
+fn ours(subtype: &str, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<MountInfo>> {
+    let fs_type = format!("fuse.{subtype}");
+    let is_ours = |mount: &MountInfo| mount.fs_type == fs_type && is_wanted(&mount.source);
+    // those mounted later lie on or below those mounted earlier
+    Ok(mountinfo::all()?.into_iter().rev().filter(is_ours).collect())
+}
+
 /// Unmounts the dead file systems of type `fuse.SUBTYPE` whose source passes the test, those below others
 /// first; returns how many these were. One that cannot be unmounted is logged. Errors: no /proc.
 pub fn clear_dead_mounts(helper: &Helper, subtype: &str, is_wanted: impl Fn(&str) -> bool) -> Result<usize> {
-    let fs_type = format!("fuse.{subtype}");
     let (mut cleared, mut failed) = (0, Vec::new());
-    // those mounted later lie on or below those mounted earlier
-    for mount in mountinfo::all()?.into_iter().rev().filter(|mount| mount.fs_type == fs_type) {
-        if is_wanted(&mount.source) {
-            match helper.clear_dead(&mount.point, subtype, ALIVE_TIME) {
-                Ok(count) => cleared += count,
-                Err(error) => failed.push((mount, error)),
-            }
+    for mount in ours(subtype, is_wanted)? {
+        match helper.clear_dead(&mount.point, subtype, ALIVE_TIME) {
+            Ok(count) => cleared += count,
+            Err(error) => failed.push((mount, error)),
         }
     }
     for (mount, error) in failed {

@@ -11,7 +11,7 @@
 //!
 //! Object 1 of any ZFS file system is its master node, never a file, so it is free to stand for the
 //! root: FUSE demands that the root of a mount be node 1, and a snapshot's root has to have a number
-//! before the snapshot is opened. The two directories of `.zfs` have the numbers that OpenZFS gives
+//! before the snapshot is opened. The directories of `.zfs` have the numbers that OpenZFS gives
 //! them, at the very end of the range of objects.
 //!
 //! `st_ino` is the same number but for roots. In the live tree it is what OpenZFS shows. A snapshot is
@@ -36,6 +36,8 @@ const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 const ROOT: u64 = 1;
 /// `.zfs`, under the number that OpenZFS gives it.
 pub(crate) const CONTROL: u64 = (1 << OBJECT_BITS) - 1;
+/// `.zfs/shares`, likewise.
+pub(crate) const SHARES: u64 = (1 << OBJECT_BITS) - 2;
 /// `.zfs/snapshot`, likewise.
 pub(crate) const SNAPSHOTS: u64 = (1 << OBJECT_BITS) - 3;
 /// The root of snapshot dataset 0, if there were one.
@@ -50,6 +52,8 @@ pub(crate) const SNAPSHOTS_MAX: usize = u16::MAX as usize;
 pub(crate) enum NodeId {
     /// `.zfs`
     Control,
+    /// `.zfs/shares`
+    Shares,
     /// `.zfs/snapshot`
     Snapshots,
     /// In tree `tree`; `object` may be [`ROOT`].
@@ -65,6 +69,7 @@ impl NodeId {
     pub(crate) fn parse(node: u64) -> NodeId {
         match node {
             CONTROL => NodeId::Control,
+            SHARES => NodeId::Shares,
             SNAPSHOTS => NodeId::Snapshots,
             _ => NodeId::InTree { tree: (node >> OBJECT_BITS) as u16, object: node & OBJECT_MASK },
         }

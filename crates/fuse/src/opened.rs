@@ -62,14 +62,14 @@ impl<S: Source> Session<S> {
                 let file = branch.tree.open_file(object)?;
                 Ok(Arc::new(Opened { file, is_clean: AtomicBool::new(false), atime_checked_s: AtomicU64::new(0) }))
             }
-            Place::Control | Place::Snapshots => Err(Error::new(Kind::IsDirectory, "a directory")),
+            Place::Control | Place::Shares | Place::Snapshots => Err(Error::new(Kind::IsDirectory, "a directory")),
         })
     }
 
     /// Somebody read a file. Pages that the kernel has are read without a request, and do not count.
     pub(crate) fn read_from(&self, node: u64, opened: &Opened<<S::Tree as Tree>::File>) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return };
-        if !self.writable || !self.remountable.moves_atime() {
+        if !self.writable || !self.remountable.moves_atime(false) {
             return;
         }
         let now_s = self.env.now_s();
@@ -79,7 +79,7 @@ impl<S: Source> Session<S> {
             }
             opened.atime_checked_s.store(now_s + RELATIME_CHECK_S, Ordering::Relaxed);
         }
-        self.accessed(&self.live, self.live.object(object));
+        self.accessed(&self.live, self.live.object(object), false);
     }
 }
 

@@ -33,6 +33,10 @@ pub struct MountOptions {
     pub atime: bool,
     /// Property `relatime`.
     pub relatime: bool,
+    /// Reading a directory moves its time, if `atime`.
+    pub dir_atime: bool,
+    /// Every write and change is on disk before it is answered: the source's matter. The kernel shows it.
+    pub sync: bool,
     /// Property `exec`.
     pub exec: bool,
     /// Property `setuid`. Only root's mounts may.
@@ -117,6 +121,8 @@ impl MountOptions {
             xattrs: true,
             atime: true,
             relatime: true,
+            dir_atime: true,
+            sync: false,
             exec: true,
             setuid: root,
             devices: root,
@@ -136,6 +142,8 @@ impl MountOptions {
             read_only: other.read_only,
             atime: other.atime,
             relatime: other.relatime,
+            dir_atime: other.dir_atime,
+            sync: other.sync,
             exec: other.exec,
             setuid: other.setuid,
             devices: other.devices,
@@ -168,6 +176,8 @@ impl MountOptions {
         flags.set(MsFlags::MS_NOSUID, !self.setuid);
         flags.set(MsFlags::MS_NODEV, !self.devices);
         flags.set(MsFlags::MS_NOATIME, !self.atime);
+        flags.set(MsFlags::MS_NODIRATIME, !self.dir_atime);
+        flags.set(MsFlags::MS_SYNCHRONOUS, self.sync);
         flags.set(MsFlags::MS_RELATIME, self.atime && self.relatime);
         flags.set(MsFlags::MS_STRICTATIME, self.atime && !self.relatime);
         flags
@@ -188,7 +198,9 @@ impl MountOptions {
     pub(crate) fn fusermount_options(&self) -> String {
         let fs_name: String = self.fs_name.chars().flat_map(escape).collect();
         let mut options = format!("fsname={fs_name},{}", self.fuse_options());
-        for (on, name) in [(self.read_only, ",ro"), (!self.exec, ",noexec"), (!self.atime, ",noatime")] {
+        for (on, name) in
+            [(self.read_only, ",ro"), (!self.exec, ",noexec"), (!self.atime, ",noatime"), (self.sync, ",sync")]
+        {
             if on {
                 options.push_str(name);
             }
@@ -202,6 +214,7 @@ pub(crate) struct Remountable {
     read_only: AtomicBool,
     atime: AtomicBool,
     relatime: AtomicBool,
+    dir_atime: AtomicBool,
     xattrs: AtomicBool,
     /// A [`SnapDir`].
     snapdir: AtomicU8,
@@ -209,15 +222,16 @@ pub(crate) struct Remountable {
 
 impl Remountable {
     pub(crate) fn new(options: &MountOptions) -> Remountable {
-        let flags = [options.read_only, options.atime, options.relatime, options.xattrs];
-        let [read_only, atime, relatime, xattrs] = flags.map(AtomicBool::new);
-        Remountable { read_only, atime, relatime, xattrs, snapdir: AtomicU8::new(options.snapdir as u8) }
+        let flags = [options.read_only, options.atime, options.relatime, options.dir_atime, options.xattrs];
+        let [read_only, atime, relatime, dir_atime, xattrs] = flags.map(AtomicBool::new);
+        Remountable { read_only, atime, relatime, dir_atime, xattrs, snapdir: AtomicU8::new(options.snapdir as u8) }
     }
 
     pub(crate) fn set(&self, options: &MountOptions) {
         self.read_only.store(options.read_only, Ordering::Relaxed);
         self.atime.store(options.atime, Ordering::Relaxed);
         self.relatime.store(options.relatime, Ordering::Relaxed);
+        self.dir_atime.store(options.dir_atime, Ordering::Relaxed);
         self.xattrs.store(options.xattrs, Ordering::Relaxed);
         self.snapdir.store(options.snapdir as u8, Ordering::Relaxed);
     }
@@ -226,9 +240,10 @@ impl Remountable {
         self.read_only.load(Ordering::Relaxed)
     }
 
-    /// Do reads move the time of the last access?
-    pub(crate) fn moves_atime(&self) -> bool {
-        self.atime.load(Ordering::Relaxed) && !self.is_read_only()
+    /// Do reads move the time of the last access, of a directory or another file?
+    pub(crate) fn moves_atime(&self, of_directory: bool) -> bool {
+        let is_on = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_on(&self.atime) && (!of_directory || is_on(&self.dir_atime)) && !self.is_read_only()
     }
 
     /// Are there attributes of users?

@@ -276,10 +276,10 @@ impl<S: Source> Session<S> {
         let target = self.place(header.node).and_then(|place| match place {
             Place::Object(branch, object) => {
                 let target = branch.tree.readlink(object)?;
-                self.accessed(&branch, object);
+                self.accessed(&branch, object, false);
                 Ok(target)
             }
-            Place::Control | Place::Snapshots => Err(Error::new(Kind::Invalid, "a directory")),
+            Place::Control | Place::Shares | Place::Snapshots => Err(Error::new(Kind::Invalid, "a directory")),
         });
         match target {
             Ok(target) => reply.bytes(&target),

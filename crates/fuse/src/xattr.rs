@@ -18,7 +18,9 @@ impl<S: Source> Session<S> {
         self.check_name(name)?;
         match self.place(node)? {
             Place::Object(branch, object) => branch.tree.xattr(object, name),
-            Place::Control | Place::Snapshots => Err(Error::new(Kind::NoAttribute, "no such attribute")),
+            Place::Control | Place::Shares | Place::Snapshots => {
+                Err(Error::new(Kind::NoAttribute, "no such attribute"))
+            }
         }
     }
 

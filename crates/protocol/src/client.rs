@@ -135,6 +135,11 @@ impl Connection {
         Ok(Connection { stream, hello })
     }
 
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.hello.pid
+    }
+
     /// Asks for what is answered at once.
     pub fn ask(&mut self, request: &Request) -> Result<Reply> {
         self.ask_in_parts(request, |_| {})

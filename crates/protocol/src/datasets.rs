@@ -33,6 +33,10 @@ pub enum Request {
     Mounts,
     /// Mounts file systems.
     Mount(MountRequest),
+    /// Which file systems a request of [`Request::Mount`] would mount.
+    Mountable(MountRequest),
+    /// Mounts a file system or snapshot where mount(8) says.
+    MountAt(MountAt),
     /// Unmounts file systems.
     Unmount(UnmountRequest),
     /// Changes datasets.
@@ -127,8 +131,21 @@ pub enum Response {
     Holds(Vec<SnapshotHolds>, Vec<Failure>),
     /// To [`Request::Mounts`].
     Mounts(Vec<Mounted>),
-    /// To [`Request::Mount`] and [`Request::Unmount`]: what failed of it, worded for the user.
-    Done(Vec<Failure>),
+    /// To [`Request::Mount`], [`Request::MountAt`] and [`Request::Unmount`]: worded for the user, what failed of it, and
+    /// what was done, but not as was asked for.
+    Done {
+        /// What failed.
+        failures: Vec<Failure>,
+        /// What else there is to say.
+        notes: Vec<String>,
+    },
+    /// To [`Request::Mountable`].
+    Mountable {
+        /// Names.
+        names: Vec<String>,
+        /// What could not be mounted anyway.
+        failures: Vec<Failure>,
+    },
     /// To [`Request::Change`].
     Changed {
         /// Text for standard output.
@@ -320,6 +337,23 @@ pub struct MountRequest {
     pub overlay: bool,
     /// Mount also what holds only part of its files (redacted).
     pub force: bool,
+    /// Keys of encrypted ones are to be loaded.
+    pub load_keys: bool,
+}
+
+/// What mount(8) asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountAt {
+    /// A file system or snapshot.
+    pub dataset: String,
+    /// A folder: absolute, without links.
+    pub point: String,
+    /// The words behind `-o`.
+    pub options: Vec<String>,
+    /// Pass over words that are none.
+    pub sloppy: bool,
+    /// Only look whether it could be done.
+    pub fake: bool,
 }
 
 /// Which file systems to unmount, and how.

@@ -19,7 +19,7 @@
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -96,12 +96,17 @@ impl RunDir {
         &self.path
     }
 
-    /// Names in the file names of all sockets there are, in no order.
+    /// Names in the file names of all sockets of pools that there are, in no order. In a folder that others use, too,
+    /// there may be more sockets: a pool's has its lock beside it.
     pub fn sockets(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in self.path.read_dir().map_err(|e| unusable(&self.path, &e.to_string()))? {
-            let name = entry?.file_name();
-            names.extend(name.to_str().and_then(|name| name.strip_suffix(".sock")).map(str::to_owned));
+            let entry = entry?;
+            let name = entry.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(".sock"));
+            let is_pools =
+                |stem: &&str| entry.file_type().is_ok_and(|kind| kind.is_socket()) && self.long(stem, "lock").exists();
+            names.extend(stem.filter(is_pools).map(str::to_owned));
         }
         Ok(names)
     }
@@ -251,7 +256,12 @@ mod tests {
         let (_listener, claim) = dir.claim("tank").unwrap();
         assert_eq!(dir.claim("tank").err().unwrap().kind(), Kind::Exists);
         assert_eq!(dir.sockets().unwrap(), ["tank"]);
-        assert!(dir.connect("tank").unwrap().is_some() && dir.connect("other").unwrap().is_none());
+        assert!(dir.connect("tank").unwrap().is_some() && dir.connect("none").unwrap().is_none());
+        // others' sockets, and what is none
+        let _other = UnixListener::bind(dir.short("other", "sock")).unwrap();
+        File::create(dir.long("file", "sock")).unwrap();
+        File::create(dir.long("file", "lock")).unwrap();
+        assert_eq!(dir.sockets().unwrap(), ["tank"]);
         drop(claim);
         assert!(dir.sockets().unwrap().is_empty());
         // a socket that a dead process left

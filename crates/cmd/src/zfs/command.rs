@@ -35,6 +35,13 @@ impl Outcome {
         Outcome { err, code: FAILED, ..Outcome::default() }
     }
 
+    /// Takes along what another part of the command says, and how it ends.
+    pub(super) fn join(&mut self, part: Outcome) {
+        self.out += &part.out;
+        self.err += &part.err;
+        self.code = self.code.max(part.code);
+    }
+
     /// The command line makes no sense: why, and how to do it right.
     pub(super) fn misused(command: &Command, why: impl std::fmt::Display) -> Outcome {
         Outcome { err: format!("{why}\n{}", usage(command)), code: USAGE, ..Outcome::default() }

@@ -1,6 +1,7 @@
 //! `zfs mount` and `zfs unmount`.
 
 use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
 
 use protocol::datasets::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
 
@@ -37,8 +38,11 @@ pub(super) fn mount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> 
         options: options.clone(),
         overlay: has('O'),
         force: has('f'),
+        load_keys: has('l'),
     };
     match operands.first() {
+        Some(name) if has('v') && has('R') => with_progress(pools, &request(Some(name.clone()))),
+        None if has('v') && has('a') => with_progress(pools, &request(None)),
         None if has('a') => all(pools, &Request::Mount(request(None))),
         None if has('R') => Err(Outcome::misused(command, "no dataset provided")),
         None if !options.is_empty() => {
@@ -93,11 +97,41 @@ fn show(pools: &dyn Pools, as_json: bool) -> Result<Outcome, Stopped> {
 }
 
 fn all(pools: &dyn Pools, request: &Request) -> Result<Outcome, Stopped> {
-    let mut failures = Vec::new();
+    let mut outcome = Outcome::default();
     for pool in pools.names()? {
-        failures.extend(done(pools, &pool, request)?);
+        outcome.join(done(pools, &pool, request)?);
     }
-    Ok(outcome(&failures))
+    Ok(outcome)
+}
+
+/// Mounts what is mounted by itself, one after the other, and says how far that is: to a terminal all the time.
+fn with_progress(pools: &dyn Pools, request: &MountRequest) -> Result<Outcome, Stopped> {
+    let mut outcome = Outcome::default();
+    let mut names = Vec::new();
+    let is_meant = |pool: &String| request.dataset.as_ref().is_none_or(|name| client::pool_of(name) == pool);
+    for pool in pools.names()?.into_iter().filter(is_meant) {
+        let Response::Mountable { names: more, failures } = pools.ask(&pool, &Request::Mountable(request.clone()))?
+        else {
+            return Err(client::unexpected(&pool).into());
+        };
+        names.extend(more);
+        outcome.join(failed(&failures));
+    }
+    let is_terminal = std::io::stdout().is_terminal();
+    for (name, count) in names.iter().zip(1..) {
+        let one = MountRequest { dataset: Some(name.clone()), recursive: false, ..request.clone() };
+        outcome.join(done(pools, client::pool_of(name), &Request::Mount(one))?);
+        let text = format!("Mounting ZFS filesystems: ({count}/{})", names.len());
+        match count == names.len() {
+            true => outcome.out = format!("{}{text}\n", if is_terminal { "\r" } else { "" }),
+            false if is_terminal => {
+                print!("\r{text}");
+                std::io::stdout().flush().map_err(base::Error::from)?;
+            }
+            false => {}
+        }
+    }
+    Ok(outcome)
 }
 
 fn one(pools: &dyn Pools, name: &str, request: Request) -> Result<Outcome, Stopped> {
@@ -108,16 +142,18 @@ fn one(pools: &dyn Pools, name: &str, request: Request) -> Result<Outcome, Stopp
     if !pools.names()?.iter().any(|imported| imported == pool) {
         return Ok(Outcome::failed(format!("cannot open '{name}': dataset does not exist\n")));
     }
-    Ok(outcome(&done(pools, pool, &request)?))
+    done(pools, pool, &request)
 }
 
-fn done(pools: &dyn Pools, pool: &str, request: &Request) -> Result<Vec<Failure>, Stopped> {
-    match pools.ask(pool, request)? {
-        Response::Done(failures) => Ok(failures),
-        _ => Err(client::unexpected(pool).into()),
-    }
+fn done(pools: &dyn Pools, pool: &str, request: &Request) -> Result<Outcome, Stopped> {
+    let Response::Done { failures, notes } = pools.ask(pool, request)? else {
+        return Err(client::unexpected(pool).into());
+    };
+    let mut outcome = failed(&failures);
+    notes.iter().for_each(|note| outcome.err += &format!("{note}\n"));
+    Ok(outcome)
 }
 
-fn outcome(failures: &[Failure]) -> Outcome {
+fn failed(failures: &[Failure]) -> Outcome {
     Outcome { err: lines(failures), code: if failures.is_empty() { 0 } else { FAILED }, ..Outcome::default() }
 }

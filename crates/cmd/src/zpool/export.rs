@@ -74,7 +74,12 @@ fn export(name: &str, force: bool) -> Result<(), String> {
     let failed = |e: base::Error| format!("cannot export '{name}': {}", e.what());
     let mut connection =
         client::connect(name).map_err(failed)?.ok_or_else(|| format!("cannot open '{name}': no such pool"))?;
-    match connection.ask(&Request::Export { force }) {
+    let mut asked = connection.ask(&Request::Export { force });
+    if asked.as_ref().is_err_and(|e| e.what().contains(fuse::NO_HELPER)) {
+        leftovers::unmount(name, force).map_err(failed)?;
+        asked = connection.ask(&Request::Export { force });
+    }
+    match asked {
         Ok(Reply::Exported) => {
             connection.wait_for_end();
             Ok(())

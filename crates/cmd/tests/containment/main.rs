@@ -13,6 +13,7 @@
 
 mod copies;
 mod growth;
+mod legacy;
 mod mounts;
 mod users;
 mod world;

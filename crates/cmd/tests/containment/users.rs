@@ -61,6 +61,51 @@ fn file_systems_of_a_user_lie_in_one_another() {
     assert!(bind_off());
 }
 
+/// The folder for sockets of a user without a session is in `/tmp`, where anybody may have made it before.
+#[test]
+fn a_folder_that_another_user_made_is_not_used() {
+    let Some(world) = World::of("users::a_folder_that_another_user_made_is_not_used") else { return };
+    if as_nobody(&world, "--version").code != Some(0) {
+        eprintln!("SKIPPED {}: needs root, setpriv, and a build that user nobody may run", file!());
+        return;
+    }
+    const UID: u32 = 54_321;
+    let folder = std::path::PathBuf::from(format!("/tmp/cenote-{UID}"));
+    // of this mount namespace only
+    assert!(Command::new("mount").args(["-t", "tmpfs", "tmp", "/tmp"]).status().unwrap().success());
+    let run = |line: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={UID}"), "--regid=54321", "--clear-groups"]);
+        command.arg(env!("CARGO_BIN_EXE_cenote")).args(line.split(' ')).current_dir("/");
+        command.env_remove("CENOTE_RUN").env_remove("XDG_RUNTIME_DIR");
+        let done = command.output().unwrap();
+        (done.status.code(), String::from_utf8(done.stderr).unwrap())
+    };
+    fs::create_dir(&folder).unwrap();
+    for (owner, mode, why) in [
+        (Some(1), 0o700, "ermission denied"),
+        (Some(1), 0o777, "it belongs to another user; CENOTE_RUN names another folder"),
+        (Some(UID), 0o770, "other users have access to it"),
+        (Some(UID), 0o700, ""),
+    ] {
+        fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&folder, owner, owner).unwrap();
+        let (code, said) = run("zpool list");
+        let is_told = match why {
+            "" => code == Some(0) && !said.contains("cannot use"),
+            why => code == Some(1) && said.contains("cannot use /tmp/cenote-54321: ") && said.contains(why),
+        };
+        assert!(is_told, "{owner:?} {mode:o}: {code:?} {said}");
+    }
+    fs::remove_dir(&folder).unwrap();
+    fs::create_dir("/tmp/real").unwrap();
+    std::os::unix::fs::chown("/tmp/real", Some(UID), Some(UID)).unwrap();
+    std::os::unix::fs::symlink("/tmp/real", &folder).unwrap();
+    let (code, said) = run("zpool list");
+    assert!(code == Some(1) && said.contains("cannot use /tmp/cenote-54321: "), "{code:?} {said}");
+    assert!(Command::new("umount").arg("/tmp").status().unwrap().success());
+}
+
 fn bind_off() -> bool {
     Command::new("umount").arg("/etc/fuse.conf").status().is_ok_and(|status| status.success())
 }

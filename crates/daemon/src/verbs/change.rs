@@ -22,9 +22,9 @@ use protocol::datasets::{
 
 use super::host::{DatasetChange, Host};
 use super::limits;
-use super::mount::{is_at_or_below_name, mount_one};
+use super::mount::{is_at_or_below_name, is_legacy, mount_one};
 use super::query::{open, type_of};
-use crate::mount_plan::{Refusal, path_order, plan, plan_below};
+use crate::mount_plan::{Refusal, path_order, plan, plan_below, with_property};
 
 /// What a change says: on standard output, and what went wrong.
 pub(super) type Said = (String, Vec<Failure>);
@@ -121,7 +121,7 @@ fn create_text(create: &CreateChange) -> String {
 fn mount_new(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
     let pool = host.pool();
     let Ok(plan) = plan(&pool, host.bounds(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
-    let failed = mount_one(host, plan, &MountRequest::default());
+    let failed = mount_one(host, plan, &MountRequest::default()).err();
     let note = || failure(name, "filesystem successfully created, but not mounted".to_owned());
     Ok(failed.map_or(Vec::new(), |failed| vec![failed, note()]))
 }
@@ -338,11 +338,11 @@ fn around(
     let mut failures = mount_again(host, names.iter().copied())?;
     if property == Property::Mountpoint {
         // what was not mounted has a place now, too
-        let plans = plan_below(&host.pool(), host.bounds(), &host.pool().dsl().subject(name)?)?;
+        let plans = plan_below(&host.pool(), host.bounds(), &host.pool().dsl().subject(name)?, &mut |_, _| {})?;
         for plan in plans {
             let is_mounted = host.mounts().iter().any(|mounted| mounted.dataset == plan.dataset);
             if !is_mounted && goes_by(host, name, &plan.dataset, property)? {
-                failures.extend(mount_one(host, plan, &MountRequest::default()));
+                failures.extend(mount_one(host, plan, &MountRequest::default()).err());
             }
         }
     }
@@ -405,7 +405,9 @@ fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
     }
     let mut mounted: Vec<Mounted> = Vec::new();
     if !rename.no_unmount {
-        mounted = host.mounts().into_iter().filter(|mounted| is_at_or_below_name(&mounted.dataset, from)).collect();
+        // what mount(8) mounted stays where it is
+        let moves = |one: &Mounted| is_at_or_below_name(&one.dataset, from) && !is_legacy(host, &one.dataset);
+        mounted = host.mounts().into_iter().filter(moves).collect();
         mounted.sort_by_cached_key(|mounted| std::cmp::Reverse(path_order(&mounted.path)));
     }
     for (at, one) in mounted.iter().enumerate() {
@@ -441,15 +443,15 @@ fn mount_again_with<'a>(
     let pool = host.pool();
     let mut failures = Vec::new();
     // the kernel hears of it only now, so this one is the property's
-    let options = options.into_iter().filter(|option| option != "posixacl").collect();
+    let options = options.into_iter().filter(|option| !option.ends_with("acl")).collect();
     let request = MountRequest { options, ..MountRequest::default() };
     for name in names {
         let subject = pool.dsl().subject(name)?;
         match plan(&pool, host.bounds(), &subject)? {
-            Ok(plan) => failures.extend(mount_one(host, plan, &request)),
+            Ok(plan) => failures.extend(mount_one(host, plan, &request).err()),
             Err(Refusal::NotByItself) => {
                 let plan = super::mount::planned(host, &subject)?;
-                failures.extend(mount_one(host, plan, &request));
+                failures.extend(mount_one(host, plan, &request).err());
             }
             Err(_) => {}
         }
@@ -464,8 +466,14 @@ fn remount(host: &dyn Host, names: &[&str], property: Property) -> Result<Vec<Fa
     for name in names {
         let plan = super::mount::planned(host, &host.pool().dsl().subject(name)?)?;
         let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == *name);
-        match host.remount(&plan, property) {
+        // others may have been given to the mount alone
+        let wanted = host.options_of(name).map(|now| with_property(&now, &plan.options, property));
+        match wanted.map_or(Ok(false), |wanted| host.remount(&wanted)) {
             Ok(true) => {}
+            Ok(false) if is_legacy(host, name) => {
+                let line = format!("cannot remount '{name}': use umount(8) and mount(8)");
+                failures.push(failure(name, line));
+            }
             Ok(false) => match unmount(host, name, false) {
                 Some(failed) => failures.push(failed),
                 None => {

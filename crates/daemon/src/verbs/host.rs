@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use base::Result;
-use dsl::Property;
+use fuse::MountOptions;
 use pool::Pool;
 use protocol::datasets::Mounted;
 
@@ -25,12 +25,15 @@ pub trait Host {
     }
     /// What is mounted now; without snapshots.
     fn mounts(&self) -> Vec<Mounted>;
-    /// Mounts a file system, whose mountpoint is made if it is not there; an error that says
-    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made.
-    fn mount(&self, plan: &PlannedMount) -> Result<()>;
-    /// Gives a mounted file system what a property says in a plan, in place; false if it has to be mounted anew for
-    /// that. What it was told otherwise when it was mounted stays. Errors: `Busy` if it cannot be read-only now.
-    fn remount(&self, plan: &PlannedMount, property: Property) -> Result<bool>;
+    /// Mounts a file system or snapshot, whose mountpoint is made if it is not there; an error that says
+    /// [`NO_MOUNTPOINT`](fuse::NO_MOUNTPOINT) if it cannot be made. False if it is mounted read-only though it was not
+    /// to be, as it can only be read.
+    fn mount(&self, plan: &PlannedMount) -> Result<bool>;
+    /// The options of a mounted file system, as they are now.
+    fn options_of(&self, dataset: &str) -> Option<MountOptions>;
+    /// Gives a mounted file system other options, in place; false if it has to be mounted anew for that. Errors: `Busy`
+    /// if it cannot be read-only now.
+    fn remount(&self, options: &MountOptions) -> Result<bool>;
     /// Unmounts a file system.
     fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
     /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.

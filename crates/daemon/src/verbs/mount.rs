@@ -6,37 +6,190 @@
 
 use base::{Error, Kind, Result};
 use dsl::Subject;
-use fuse::{MountOptions, NO_MOUNTPOINT};
-use protocol::datasets::{Failure, MountRequest, Mounted, Types, UnmountRequest, UnmountWhat};
+use dsl::property::DatasetKind;
+use fuse::{NO_MOUNTPOINT, SnapDir};
+use protocol::datasets::{Failure, MountAt, MountRequest, Mounted, Response, Types, UnmountRequest, UnmountWhat};
 
 use super::host::Host;
+use super::mount_options::{apply, has};
 use super::query::open;
-use crate::mount_plan::{PlannedMount, Refusal, mount_plan, mountpoint_text, options, path_order, plan, plan_below};
+use crate::mount_plan::{
+    PlannedMount, Refusal, contents_refusal, mountpoint_text, options, path_order, plan, plan_below,
+};
 
-/// Mounts what is asked for; the answer are the failures.
-pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Vec<Failure>> {
-    let (pool, bounds) = (host.pool(), host.bounds());
-    let Some(name) = &request.dataset else {
-        return Ok(mount_all(host, mount_plan(&pool, bounds)?, request));
+/// Mounts what is asked for.
+pub(super) fn mount(host: &dyn Host, request: &MountRequest) -> Result<Response> {
+    if has(&request.options, "remount") {
+        return remount(host, request);
+    }
+    let mut tally = MountTally::default();
+    let Some(name) = request.dataset.as_ref().filter(|_| !request.recursive) else {
+        let (plans, failures) = planned_below(host, request)?;
+        tally.failures = failures;
+        plans.into_iter().for_each(|plan| tally.add(mount_one(host, plan, request)));
+        return Ok(tally.answer());
     };
     let subject = match open(host, name, Types::FILE_SYSTEMS) {
         Ok(subject) => subject,
-        Err(failure) => return Ok(vec![failure]),
+        Err(failure) => return Ok(MountTally::of(failure).answer()),
     };
-    if request.recursive {
-        return Ok(mount_all(host, plan_below(&pool, bounds, &subject)?, request));
-    }
-    let plan = match plan(&pool, bounds, &subject)? {
+    let plan = match plan(&host.pool(), host.bounds(), &subject)? {
         Ok(plan) => plan,
         Err(Refusal::NotByItself) => planned(host, &subject)?,
         Err(Refusal::Redacted) if request.force => planned(host, &subject)?,
-        Err(refusal) => return Ok(vec![refused(name, refusal)]),
+        Err(Refusal::Encrypted) if request.load_keys => return Ok(MountTally::of(no_keys(name)).answer()),
+        Err(refusal) => return Ok(MountTally::of(refused(name, refusal)).answer()),
     };
-    if is_mounted(host, name) {
+    if host.options_of(name).is_some() {
         let line = format!("cannot mount '{name}': filesystem already mounted");
-        return Ok(vec![Failure { about: name.clone(), line }]);
+        return Ok(MountTally::of(Failure { about: name.clone(), line }).answer());
     }
-    Ok(mount_one(host, plan, request).into_iter().collect())
+    tally.add(mount_one(host, plan, request));
+    Ok(tally.answer())
+}
+
+/// What [`mount`] would mount.
+pub(super) fn mountable(host: &dyn Host, request: &MountRequest) -> Result<Response> {
+    let (plans, failures) = planned_below(host, request)?;
+    Ok(Response::Mountable { names: plans.into_iter().map(|plan| plan.dataset).collect(), failures })
+}
+
+/// What is mounted by itself, and is not yet: of the pool, or of what is named and below it; and failures, among them to
+/// load keys, if these are wanted.
+fn planned_below(host: &dyn Host, request: &MountRequest) -> Result<(Vec<PlannedMount>, Vec<Failure>)> {
+    let pool = host.pool();
+    let top = match &request.dataset {
+        None => pool.dsl().root_subject()?,
+        Some(name) => match open(host, name, Types::FILE_SYSTEMS) {
+            Ok(subject) => subject,
+            Err(failure) => return Ok((Vec::new(), vec![failure])),
+        },
+    };
+    let mut failures = Vec::new();
+    let mut refuse = |subject: &Subject, refusal| {
+        if request.load_keys && refusal == Refusal::Encrypted {
+            failures.push(no_keys(subject.name()));
+        }
+    };
+    let mut plans = plan_below(&pool, host.bounds(), &top, &mut refuse)?;
+    plans.retain(|plan| host.options_of(&plan.dataset).is_none());
+    Ok((plans, failures))
+}
+
+/// Gives what is mounted other options.
+fn remount(host: &dyn Host, request: &MountRequest) -> Result<Response> {
+    let is_meant = |mounted: &Mounted| match &request.dataset {
+        Some(name) if request.recursive => is_at_or_below_name(&mounted.dataset, name),
+        Some(name) => mounted.dataset == *name,
+        None => true,
+    };
+    let mut tally = MountTally::default();
+    let meant: Vec<Mounted> = host.mounts().into_iter().filter(is_meant).collect();
+    if let Some(name) = request.dataset.as_ref().filter(|_| meant.is_empty()) {
+        let line = format!("cannot remount '{name}': not currently mounted");
+        tally.failures.push(Failure { about: name.clone(), line });
+    }
+    for mounted in meant {
+        tally.failures.extend(remount_one(host, &mounted.dataset, &request.options, false));
+    }
+    Ok(tally.answer())
+}
+
+fn remount_one(host: &dyn Host, name: &str, words: &[String], sloppy: bool) -> Option<Failure> {
+    let failed = |why: &dyn std::fmt::Display| {
+        Some(Failure { about: name.to_owned(), line: format!("cannot remount '{name}': {why}") })
+    };
+    let Some(mut options) = host.options_of(name) else { return failed(&"not currently mounted") };
+    if let Err(why) = apply(&mut options, words, sloppy) {
+        return failed(&why);
+    }
+    match host.remount(&options) {
+        Ok(true) => None,
+        Ok(false) => failed(&"one of the options can only be given when it is mounted"),
+        Err(error) => failed(&error),
+    }
+}
+
+/// Mounts a file system or snapshot where mount(8) says; or else why not.
+pub(super) fn mount_at(host: &dyn Host, request: &MountAt) -> Result<Response> {
+    let MountAt { dataset: name, point, options: words, .. } = request;
+    let failed = |line: String| Ok(MountTally::of(Failure { about: name.clone(), line }).answer());
+    let types = Types { snapshots: true, ..Types::FILE_SYSTEMS };
+    let Ok(subject) = open(host, name, types) else {
+        return failed(format!("filesystem '{name}' cannot be mounted, unable to open the dataset"));
+    };
+    let (is_remount, is_of_zfs) = (has(words, "remount"), has(words, "zfsutil"));
+    let mut plan = planned(host, &subject)?;
+    let is_snapshot = subject.kind() == DatasetKind::Snapshot;
+    let is_legacy = is_snapshot || plan.options.mountpoint.as_os_str() == "legacy";
+    let see = "See zfs(8) for more information.";
+    if is_of_zfs && is_legacy {
+        return failed(format!(
+            "filesystem '{name}' cannot be mounted using 'zfs mount'.\n\
+             Use 'zfs set mountpoint={point}' or 'mount -t zfs {name} {point}'.\n{see}"
+        ));
+    }
+    if !is_of_zfs && !is_legacy && !is_remount && !request.fake {
+        return failed(format!(
+            "filesystem '{name}' cannot be mounted using 'mount'.\n\
+             Use 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\n{see}"
+        ));
+    }
+    if let Some(refusal) = contents_refusal(&host.pool(), &subject)? {
+        return Ok(MountTally::of(refused(name, refusal)).answer());
+    }
+    plan.options.mountpoint = point.into();
+    // the administrator names the place
+    plan.options.beneath = None;
+    plan.options.overlay = true;
+    if let Err(why) = apply(&mut plan.options, words, request.sloppy) {
+        return failed(format!("filesystem '{name}' cannot be mounted: {why}"));
+    }
+    if is_snapshot {
+        plan.options.read_only = true;
+        plan.options.snapdir = SnapDir::Disabled;
+    }
+    if request.fake {
+        return Ok(MountTally::default().answer());
+    }
+    if is_remount {
+        let failures = remount_one(host, name, words, request.sloppy).into_iter().collect();
+        return Ok(MountTally { failures, ..MountTally::default() }.answer());
+    }
+    if !is_snapshot && host.options_of(name).is_some() {
+        return failed(format!("filesystem '{name}' is already mounted"));
+    }
+    let mut tally = MountTally::default();
+    tally.add(mount_planned(host, plan));
+    Ok(tally.answer())
+}
+
+/// How mounting went.
+#[derive(Default)]
+struct MountTally {
+    failures: Vec<Failure>,
+    /// Those that can only be read, and were not asked to.
+    only_read: Vec<String>,
+}
+
+impl MountTally {
+    fn of(failure: Failure) -> MountTally {
+        MountTally { failures: vec![failure], ..MountTally::default() }
+    }
+
+    /// Counts what was mounted, or not; see [`mount_one`].
+    fn add(&mut self, mounted: Result<Option<String>, Failure>) {
+        match mounted {
+            Ok(only_read) => self.only_read.extend(only_read),
+            Err(failure) => self.failures.push(failure),
+        }
+    }
+
+    fn answer(self) -> Response {
+        let names = self.only_read.join(", ");
+        let note = format!("mounted read-only, as file systems of versions below 5 can only be read here: {names}");
+        Response::Done { failures: self.failures, notes: if names.is_empty() { Vec::new() } else { vec![note] } }
+    }
 }
 
 /// Unmounts what is asked for; the answer are the failures.
@@ -76,22 +229,25 @@ pub(super) fn unmount(host: &dyn Host, request: &UnmountRequest) -> Result<Vec<F
     Ok(failures)
 }
 
-fn mount_all(host: &dyn Host, plans: Vec<PlannedMount>, request: &MountRequest) -> Vec<Failure> {
-    let fresh = plans.into_iter().filter(|plan| !is_mounted(host, &plan.dataset));
-    fresh.filter_map(|plan| mount_one(host, plan, request)).collect()
-}
-
-pub(super) fn mount_one(host: &dyn Host, mut plan: PlannedMount, request: &MountRequest) -> Option<Failure> {
-    let name = plan.dataset.clone();
-    for option in &request.options {
-        if !apply(&mut plan.options, option) {
-            let line = format!("cannot mount '{name}': invalid mount option '{option}'");
-            return Some(Failure { about: name, line });
-        }
+/// Mounts a file system with the options of a request; its name if it is read-only as it can only be read.
+pub(super) fn mount_one(
+    host: &dyn Host,
+    mut plan: PlannedMount,
+    request: &MountRequest,
+) -> Result<Option<String>, Failure> {
+    if let Err(why) = apply(&mut plan.options, &request.options, false) {
+        let line = format!("cannot mount '{}': {why}", plan.dataset);
+        return Err(Failure { about: plan.dataset, line });
     }
     plan.options.overlay |= request.overlay;
-    let error = host.mount(&plan).err()?;
-    Some(Failure { line: why_not_mounted(&plan, &error), about: name })
+    mount_planned(host, plan)
+}
+
+fn mount_planned(host: &dyn Host, plan: PlannedMount) -> Result<Option<String>, Failure> {
+    match host.mount(&plan) {
+        Ok(as_planned) => Ok((!as_planned).then_some(plan.dataset)),
+        Err(error) => Err(Failure { line: why_not_mounted(&plan, &error), about: plan.dataset }),
+    }
 }
 
 fn why_not_mounted(plan: &PlannedMount, error: &Error) -> String {
@@ -121,7 +277,7 @@ pub(super) fn planned(host: &dyn Host, subject: &Subject) -> Result<PlannedMount
 fn refused(name: &str, refusal: Refusal) -> Failure {
     let why = match refusal {
         Refusal::Zoned => "dataset is exported to a local zone",
-        Refusal::Legacy => "legacy mountpoint\nmount(8) cannot mount filesystems of Cenote: set property mountpoint",
+        Refusal::Legacy => return Failure { about: name.to_owned(), line: legacy(name) },
         Refusal::NoMountpoint => "no mountpoint set",
         Refusal::CanmountOff => "'canmount' property is set to 'off'",
         Refusal::NotByItself => "'canmount' property is set to 'noauto'",
@@ -132,8 +288,28 @@ fn refused(name: &str, refusal: Refusal) -> Failure {
     Failure { about: name.to_owned(), line: format!("cannot mount '{name}': {why}") }
 }
 
-fn is_mounted(host: &dyn Host, name: &str) -> bool {
-    host.mounts().iter().any(|mounted| mounted.dataset == name)
+/// What is said of one that mount(8) mounts. It finds out how by a link of that name, which may not be there.
+fn legacy(name: &str) -> String {
+    let line = format!("cannot mount '{name}': legacy mountpoint\nuse mount(8) to mount this filesystem");
+    let real = |path: &str| std::fs::canonicalize(path).ok();
+    match real(HELPER_OF_MOUNT).is_some_and(|there| Some(there) == real("/proc/self/exe")) {
+        true => line,
+        false => format!("{line}, once {HELPER_OF_MOUNT} is a link to cenote"),
+    }
+}
+
+/// What mount(8) runs for file systems of type `zfs`.
+const HELPER_OF_MOUNT: &str = "/sbin/mount.zfs";
+
+fn no_keys(name: &str) -> Failure {
+    let why = "this version of Cenote cannot load encryption keys";
+    Failure { about: name.to_owned(), line: format!("cannot mount '{name}': {why}") }
+}
+
+/// Whether a file system is mounted by mount(8) alone.
+pub(super) fn is_legacy(host: &dyn Host, name: &str) -> bool {
+    let refusal = open(host, name, Types::FILE_SYSTEMS).ok().map(|subject| plan(&host.pool(), host.bounds(), &subject));
+    matches!(refusal, Some(Ok(Err(Refusal::Legacy))))
 }
 
 /// Whether a mounted file system was mounted by itself, and so goes with `unmount -a`.
@@ -151,44 +327,9 @@ fn is_at_or_below(path: &str, top: &str) -> bool {
     path.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || top.ends_with('/'))
 }
 
-/// Sets an option of `mount -o`; false if there is none of that name.
-fn apply(options: &mut MountOptions, option: &str) -> bool {
-    match option {
-        "defaults" | "nomand" | "mand" | "zfsutil" => {}
-        "ro" => options.read_only = true,
-        // of a pool that is read-only, the mount is, too
-        "rw" => options.read_only = false,
-        "atime" => options.atime = true,
-        "noatime" => options.atime = false,
-        "relatime" => options.relatime = true,
-        "norelatime" | "strictatime" => options.relatime = false,
-        "exec" => options.exec = true,
-        "noexec" => options.exec = false,
-        "dev" | "devices" => options.devices = true,
-        "nodev" | "nodevices" => options.devices = false,
-        "suid" | "setuid" => options.setuid = true,
-        "nosuid" | "nosetuid" => options.setuid = false,
-        "xattr" | "saxattr" | "dirxattr" => options.xattrs = true,
-        "noxattr" => options.xattrs = false,
-        _ => return false,
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_of_mount() {
-        let mut options = MountOptions::new("tank", "/tank");
-        for option in ["noatime", "noexec", "nosuid", "nodev", "noxattr", "ro"] {
-            assert!(apply(&mut options, option), "{option}");
-        }
-        assert!(!options.atime && !options.exec && !options.setuid && !options.devices && !options.xattrs);
-        assert!(apply(&mut options, "exec") && options.exec);
-        assert!(!apply(&mut options, "fast"));
-    }
 
     #[test]
     fn what_is_below() {

@@ -36,7 +36,9 @@ fn hidden_but_there() {
     require!(fuse);
     let m = mounted(source(), |_| {});
     assert_eq!(names(m.path("")), ["both", "now"]);
-    assert_eq!(names(m.path(".zfs")), ["snapshot"]);
+    assert_eq!(names(m.path(".zfs")), ["shares", "snapshot"]);
+    assert_eq!(names(m.path(".zfs/shares")), [""; 0]);
+    assert!(fs::write(m.path(".zfs/shares/a"), "").is_err());
     assert_eq!(names(m.path(".zfs/snapshot")), ["empty", "monday"]);
     assert_eq!(m.source.opens.load(Ordering::SeqCst), 0, "a listing opens none");
     assert_eq!(names(m.path(".zfs/snapshot/monday")), ["both", "then"]);
@@ -50,6 +52,8 @@ fn hidden_but_there() {
     let ino = |path: &str| fs::metadata(m.path(path)).unwrap().ino();
     assert_eq!(ino(".zfs"), 0xffff_ffff_ffff);
     assert_eq!(ino(".zfs/snapshot"), 0xffff_ffff_fffd);
+    assert_eq!(ino(".zfs/shares"), 0xffff_ffff_fffe);
+    assert_eq!(ino(".zfs/shares/.."), ino(".zfs"));
     assert_eq!(ino(".zfs/.."), ROOT);
     assert_eq!(ino(".zfs/snapshot/monday"), 0xffff_ffff_fffc - 1000);
     assert_eq!(ino(".zfs/snapshot/empty"), 0xffff_ffff_fffc - 1001);
