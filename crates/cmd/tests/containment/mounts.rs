@@ -62,7 +62,7 @@ fn no_link_leads_out() {
     world.done("zfs set canmount=noauto ev/kid/deep");
     world.done(&world.text("zpool export ev"));
     world.done("zpool import -N -d DIR/img ev");
-    world.done(&world.text("zfs set mountpoint=DIR/in/admin/ev ev"));
+    world.done(&world.text("zfs set -u mountpoint=DIR/in/admin/ev ev"));
     world.done("zfs mount ev");
     assert!(world.mounted_at("DIR/in/real/ev").is_some());
     let asked = world.run("zfs mount ev/kid");
