@@ -15,7 +15,7 @@ use zio::Zio;
 
 use crate::features::{check_readable, unreadable_by_label};
 use crate::mos;
-use crate::{Candidate, Features, FoundDevice, Space, object_directory, packed_nvlist};
+use crate::{Candidate, Features, FoundDevice, object_directory, packed_nvlist};
 
 /// Which state of the pool to open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -318,11 +318,6 @@ impl Pool {
     /// The configurations of its cache devices.
     pub fn caches(&self) -> &[NvList] {
         &self.caches
-    }
-
-    /// Bytes in use and free.
-    pub fn space(&self) -> Result<Space> {
-        Space::read(self).in_pool(&self.name)
     }
 }
 

@@ -18,10 +18,10 @@ mod features;
 mod history;
 mod import;
 mod live;
+mod metaslabs;
 mod mos;
 mod props;
 
-mod slabs;
 mod space;
 mod status;
 mod tops;

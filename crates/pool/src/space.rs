@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use base::Result;
+use base::{Result, ResultExt};
 
-use crate::{Pool, slabs};
+use crate::{Pool, metaslabs};
 
 /// Space by top-level vdev, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,24 +16,32 @@ pub struct Space {
     pub allocated: Vec<(u64, u64)>,
 }
 
+impl Pool {
+    /// Bytes in use and free.
+    pub fn space(&self) -> Result<Space> {
+        Space::read(self).in_pool(self.name())
+    }
+}
+
 impl Space {
-    pub(crate) fn read(pool: &Pool) -> Result<Space> {
+    fn read(pool: &Pool) -> Result<Space> {
         let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
         let mut flushed: BTreeMap<u64, (u32, Vec<Option<u64>>)> = BTreeMap::new();
         for top in pool.tops() {
-            let (Some(spec), slabs) = (top.top_spec(), slabs::read(pool, top)?) else { continue };
-            if spec.metaslab_array != 0 && !slabs.is_empty() {
-                sums.insert(top.number(), slabs.iter().fold(0, |sum, slab| slab.allocated.saturating_add(sum)));
+            let (Some(spec), metaslabs) = (top.top_spec(), metaslabs::read(pool, top)?) else { continue };
+            if spec.metaslab_array != 0 && !metaslabs.is_empty() {
+                let allocated = metaslabs.iter().map(|metaslab| metaslab.allocated);
+                sums.insert(top.number(), allocated.fold(0, i64::saturating_add));
             }
-            let since = slabs.iter().map(|slab| slab.unflushed_since).collect();
+            let since = metaslabs.iter().map(|metaslab| metaslab.unflushed_since).collect();
             flushed.insert(top.number(), (spec.metaslab_shift, since));
         }
-        for (txg, runs) in slabs::logs(pool)? {
+        for (txg, runs) in metaslabs::logs(pool)? {
             for run in runs {
                 let vdev = run.vdev.unwrap_or(0);
                 let Some((shift, since)) = flushed.get(&vdev) else { continue };
-                let slab = usize::try_from(run.offset.checked_shr(*shift).unwrap_or(0)).unwrap_or(usize::MAX);
-                if since.get(slab).copied().flatten().is_some_and(|since| txg >= since) {
+                let metaslab = usize::try_from(run.offset.checked_shr(*shift).unwrap_or(0)).unwrap_or(usize::MAX);
+                if since.get(metaslab).copied().flatten().is_some_and(|since| txg >= since) {
                     let bytes = i64::try_from(run.len).unwrap_or(i64::MAX);
                     let sum = sums.entry(vdev).or_default();
                     *sum = if run.allocated { sum.saturating_add(bytes) } else { sum.saturating_sub(bytes) };

@@ -13,7 +13,7 @@ use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Vdev};
 
-use crate::{FeatureState, Pool, mos, slabs};
+use crate::{FeatureState, Pool, metaslabs, mos};
 
 /// Space of a top-level vdev, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Pool {
         let mut spaces = Vec::new();
         for top in self.tops().filter(|top| top.kind().is_concrete()) {
             let Some(spec) = top.top_spec() else { continue };
-            let count = slabs::count(top);
+            let count = metaslabs::count(top);
             let size_bytes = metaslab_bytes(top, count);
             spaces.push(TopSpace {
                 number: top.number(),
@@ -160,7 +160,9 @@ pub fn class_fragmentation<'a>(tops: impl IntoIterator<Item = &'a TopSpace>) -> 
 /// Bytes of the first `count` metaslabs.
 fn metaslab_bytes(top: &Vdev, count: u64) -> u64 {
     match top.kind() {
-        Kind::Draid(_) => (0..count).map(|number| slabs::range(top, number)).map(|range| range.end - range.start).sum(),
+        Kind::Draid(_) => {
+            (0..count).map(|number| metaslabs::range(top, number)).map(|range| range.end - range.start).sum()
+        }
         _ => top.top_spec().map_or(0, |spec| count << spec.metaslab_shift),
     }
 }

@@ -17,7 +17,7 @@ use vdev::spec::Bias;
 use vdev::{Kind, MapEntry, Vdev};
 
 use super::segments::Segments;
-use crate::slabs::{self, Slab};
+use crate::metaslabs::{self, MetaslabRecord};
 use crate::tops::EMBEDDED_LOG_SLABS_MIN;
 use crate::{Pool, mos};
 
@@ -99,9 +99,9 @@ impl Claims {
         let mut claims =
             Claims { tops: Vec::new(), classes: [ClassSpace::default(); 5], unflushed: 0, checkpoint: 0, removing: 0 };
         for top in pool.tree().tops() {
-            let slabs = slabs::read(pool, top)?;
-            claims.add_to_classes(top, &slabs, whole);
-            let entry = if whole { load(pool, top, slabs)? } else { Top::default() };
+            let metaslabs = metaslabs::read(pool, top)?;
+            claims.add_to_classes(top, &metaslabs, whole);
+            let entry = if whole { load(pool, top, metaslabs)? } else { Top::default() };
             claims.tops.push(entry);
         }
         if whole {
@@ -111,7 +111,7 @@ impl Claims {
         Ok(claims)
     }
 
-    fn add_to_classes(&mut self, top: &Vdev, slabs: &[Slab], whole: bool) {
+    fn add_to_classes(&mut self, top: &Vdev, metaslabs: &[MetaslabRecord], whole: bool) {
         let Some(spec) = top.top_spec() else { return };
         if whole && top.kind() == Kind::Indirect {
             // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
@@ -119,7 +119,7 @@ impl Claims {
             let sum = &mut self.classes[Class::Normal as usize];
             sum.space = sum.space.saturating_add(spec.metaslabs() << spec.metaslab_shift);
         }
-        if slabs.is_empty() {
+        if metaslabs.is_empty() {
             return;
         }
         let class = match spec.bias {
@@ -131,16 +131,16 @@ impl Claims {
         };
         // of a vdev with many, the emptiest metaslab is kept for the log
         let kept = match class {
-            Class::Normal if slabs.len() > EMBEDDED_LOG_SLABS_MIN => {
-                (0..slabs.len()).min_by_key(|&i| slabs[i].allocated)
+            Class::Normal if metaslabs.len() > EMBEDDED_LOG_SLABS_MIN => {
+                (0..metaslabs.len()).min_by_key(|&i| metaslabs[i].allocated)
             }
             _ => None,
         };
-        for (i, slab) in slabs.iter().enumerate() {
+        for (i, metaslab) in metaslabs.iter().enumerate() {
             let class = if kept == Some(i) { Class::EmbeddedLog } else { class };
             let sum = &mut self.classes[class as usize];
-            sum.allocated = sum.allocated.saturating_add_signed(slab.allocated);
-            sum.space = sum.space.saturating_add(slab.range.end - slab.range.start);
+            sum.allocated = sum.allocated.saturating_add_signed(metaslab.allocated);
+            sum.space = sum.space.saturating_add(metaslab.range.end - metaslab.range.start);
         }
         if !spec.removing {
             self.classes[class as usize].exists = true;
@@ -150,7 +150,7 @@ impl Claims {
 
     /// Takes up the changes that no metaslab has.
     fn apply_logs(&mut self, pool: &Pool) -> Result<()> {
-        for (txg, runs) in slabs::logs(pool)? {
+        for (txg, runs) in metaslabs::logs(pool)? {
             for run in runs {
                 let vdev = run.vdev.unwrap_or(0);
                 let range = run.offset..run.offset.saturating_add(run.len);
@@ -234,8 +234,8 @@ impl Claims {
     /// The metaslab that an offset is in.
     fn part(&mut self, vdev: u64, offset: u64) -> Option<&mut Part> {
         let top = usize::try_from(vdev).ok().and_then(|vdev| self.tops.get_mut(vdev))?;
-        let slab = if top.is_concrete { offset.checked_shr(top.shift)? } else { 0 };
-        top.parts.get_mut(usize::try_from(slab).ok()?)
+        let metaslab = if top.is_concrete { offset.checked_shr(top.shift)? } else { 0 };
+        top.parts.get_mut(usize::try_from(metaslab).ok()?)
     }
 
     /// Number of the metaslab that an offset is in.
@@ -285,7 +285,7 @@ impl Claims {
     }
 }
 
-fn load(pool: &Pool, top: &Vdev, slabs: Vec<Slab>) -> Result<Top> {
+fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<Top> {
     let Some(spec) = top.top_spec() else { return Ok(Top::default()) };
     if let (Kind::Indirect, Some(indirect)) = (top.kind(), spec.indirect) {
         let table = mos::indirect_mapping(pool.mos(), indirect.mapping_object)?;
@@ -297,18 +297,18 @@ fn load(pool: &Pool, top: &Vdev, slabs: Vec<Slab>) -> Result<Top> {
         return Ok(Top { shift: 0, is_concrete: false, parts: vec![whole], table: Some(Arc::new(table)) });
     }
     let mut parts = Vec::new();
-    for slab in slabs {
+    for metaslab in metaslabs {
         let mut left = Segments::default();
-        let size_max = mos::map_size_max(slab.range.end - slab.range.start, spec.ashift);
-        for run in if slab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), slab.map, size_max)? } {
-            let start = slab.range.start.saturating_add(run.offset.saturating_mul(1 << spec.ashift));
+        let size_max = mos::map_size_max(metaslab.range.end - metaslab.range.start, spec.ashift);
+        for run in if metaslab.map == 0 { Vec::new() } else { mos::space_map(pool.mos(), metaslab.map, size_max)? } {
+            let start = metaslab.range.start.saturating_add(run.offset.saturating_mul(1 << spec.ashift));
             let range = start..start.saturating_add(run.len.saturating_mul(1 << spec.ashift));
             let fits = if run.allocated { left.add(range.clone()) } else { left.take(range.clone()) };
-            if !fits || range.end > slab.range.end {
+            if !fits || range.end > metaslab.range.end {
                 return Err(contradiction(top.number(), &range, run.allocated));
             }
         }
-        parts.push(Part { unflushed_since: slab.unflushed_since, left });
+        parts.push(Part { unflushed_since: metaslab.unflushed_since, left });
     }
     Ok(Top { shift: spec.metaslab_shift, is_concrete: true, parts, table: None })
 }

@@ -38,7 +38,7 @@ use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
 use super::{LivePool, NewLeaf, NewPool, NewVdev, Shape, SyncContext};
 use crate::import::cache_for;
-use crate::{Pool, slabs};
+use crate::{Pool, metaslabs};
 
 /// The group that a pool begins with.
 const TXG_INITIAL: u64 = 4;
@@ -176,7 +176,7 @@ impl SyncContext<'_> {
             }
             let Some(top) = vdev.top_spec() else { continue };
             self.note_bias(top)?;
-            let count = slabs::count(vdev);
+            let count = metaslabs::count(vdev);
             let array = change.mos.allocate_at(change.tx, top.metaslab_array, new_array(count))?;
             array.write(change.tx, 0, &vec![0; count as usize * 8])?;
         }
@@ -328,7 +328,7 @@ fn open_empty(
 /// A top-level vdev in which nothing is allocated: its number and space maps, and how the allocator sees it.
 pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((u64, MapsOfTop), TopShape)> {
     let spec = top.top_spec()?;
-    let ranges: Vec<_> = (0..slabs::count(top)).map(|n| slabs::range(top, n)).collect();
+    let ranges: Vec<_> = (0..metaslabs::count(top)).map(|n| metaslabs::range(top, n)).collect();
     let maps = ranges.iter().map(|range| (0, range.clone())).collect();
     let maps = MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps };
     let shape = TopShape {

@@ -18,7 +18,7 @@ use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
-use crate::{Candidate, FeatureState, OpenOptions, Pool, object_directory, slabs};
+use crate::{Candidate, FeatureState, OpenOptions, Pool, metaslabs, object_directory};
 
 /// Features, by name, that may be in use in a pool that Cenote writes to.
 pub const WRITABLE_FEATURES: &[&str] = &[
@@ -172,16 +172,16 @@ impl SyncContext<'_> {
 /// Where the space maps are, what the allocator starts with, and what is only in logs of space maps.
 fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pending)> {
     let (mut tops, mut shapes, mut pending) = (HashMap::new(), Vec::new(), Pending::new());
-    let logs = slabs::logs(pool)?;
+    let logs = metaslabs::logs(pool)?;
     for top in pool.tree().tops() {
         let Some(spec) = top.top_spec().filter(|_| top.kind().is_concrete()) else { continue };
-        let slabs = slabs::read(pool, top)?;
-        let mut sums: Vec<i64> = slabs.iter().map(|slab| slab.allocated).collect();
+        let metaslabs = metaslabs::read(pool, top)?;
+        let mut sums: Vec<i64> = metaslabs.iter().map(|metaslab| metaslab.allocated).collect();
         for (txg, runs) in &logs {
             for run in runs.iter().filter(|run| run.vdev == Some(top.number())) {
                 let at = usize::try_from(run.offset.checked_shr(spec.metaslab_shift).unwrap_or(u64::MAX));
-                let Some((at, slab)) = at.ok().and_then(|at| Some((at, slabs.get(at)?))) else { continue };
-                if slab.unflushed_since.is_some_and(|since| *txg >= since) {
+                let Some((at, metaslab)) = at.ok().and_then(|at| Some((at, metaslabs.get(at)?))) else { continue };
+                if metaslab.unflushed_since.is_some_and(|since| *txg >= since) {
                     let bytes = i64::try_from(run.len).unwrap_or(i64::MAX);
                     sums[at] = sums[at].saturating_add(if run.allocated { bytes } else { -bytes });
                     pending.entry((top.number(), at as u64)).or_default().push(Run { vdev: None, ..*run });
@@ -192,9 +192,13 @@ fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pend
             top: top.number(),
             class: class_of(top),
             metaslab_shift: spec.metaslab_shift,
-            metaslabs: slabs.iter().zip(sums).map(|(slab, sum)| (slab.range.clone(), sum.max(0) as u64)).collect(),
+            metaslabs: metaslabs
+                .iter()
+                .zip(sums)
+                .map(|(metaslab, sum)| (metaslab.range.clone(), sum.max(0) as u64))
+                .collect(),
         });
-        let maps = slabs.into_iter().map(|slab| (slab.map, slab.range)).collect();
+        let maps = metaslabs.into_iter().map(|metaslab| (metaslab.map, metaslab.range)).collect();
         tops.insert(top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps });
     }
     Ok((tops, shapes, pending))

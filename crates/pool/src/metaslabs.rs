@@ -19,9 +19,9 @@ use crate::{Pool, mos, object_directory};
 /// Most bytes of all logs of changes: those of OpenZFS are taken up before they fill so much of its memory.
 const LOGS_SIZE_MAX: u64 = 256 << 20;
 
-/// A metaslab.
+/// What is on disk of a metaslab.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slab {
+pub(crate) struct MetaslabRecord {
     /// Its bytes on the vdev.
     pub range: Range<u64>,
     /// Object of its space map; 0 if nothing was ever allocated.
@@ -52,7 +52,7 @@ pub(crate) fn range(top: &Vdev, number: u64) -> Range<u64> {
 }
 
 /// The metaslabs of a top-level vdev; none if it is not of the kind that has any.
-pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<Slab>> {
+pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<MetaslabRecord>> {
     let mos = pool.mos();
     let (Some(spec), count) = (top.top_spec(), count(top)) else { return Ok(Vec::new()) };
     let maps = numbers(pool, spec.metaslab_array, count)?;
@@ -61,13 +61,18 @@ pub(crate) fn read(pool: &Pool, top: &Vdev) -> Result<Vec<Slab>> {
         zap => Zap::open(mos.object(zap)?)?.u64("com.delphix:ms_unflushed_phys_txgs")?,
     };
     let since = numbers(pool, unflushed.unwrap_or(0), count)?;
-    let mut slabs = Vec::with_capacity(count as usize);
+    let mut metaslabs = Vec::with_capacity(count as usize);
     for (i, number) in (0..count).enumerate() {
         let map = maps.get(i).copied().unwrap_or(0);
         let allocated = if map == 0 { 0 } else { mos::space_map_header(mos, map)?.allocated };
-        slabs.push(Slab { range: range(top, number), map, allocated, unflushed_since: since.get(i).copied() });
+        metaslabs.push(MetaslabRecord {
+            range: range(top, number),
+            map,
+            allocated,
+            unflushed_since: since.get(i).copied(),
+        });
     }
-    Ok(slabs)
+    Ok(metaslabs)
 }
 
 /// The first `count` numbers in object `id`; none if that is 0.
