@@ -19,13 +19,14 @@
 //! Invariants: no byte is allocated twice, which the sets of ranges refuse; a metaslab whose space map
 //! contradicts itself is not allocated from; the lock is not held while a space map is read.
 
+mod class;
 mod metaslab;
 mod rotation;
 #[cfg(test)]
 mod tests;
 mod top;
 
-use std::ops::{Add, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
@@ -33,44 +34,18 @@ use format::blkptr::Dva;
 use format::space_map::Run;
 use vdev::Tree;
 
-use crate::gang;
+use crate::gang::HEADER_SIZE;
+pub use class::{Class, Serving, Space, TXG_DEFER};
 use metaslab::Metaslab;
 use rotation::{Attempt, State};
 use top::Top;
 
-/// Transaction groups that must be on disk after the one that freed a run before it is used again.
-pub const TXG_DEFER: u64 = 2;
 /// Bytes for each data column of a vdev before the next one's turn.
 const ALIQUOT: u64 = 512 << 10;
 /// Percent of special vdevs that are for metadata alone: zfs_special_class_metadata_reserve_pct.
 const METADATA_RESERVE_PERCENT: u64 = 25;
 /// A metaslab from which nothing was allocated for so many groups is unloaded.
 const UNLOAD_TXGS: u64 = 64;
-
-/// What a top-level vdev's space is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
-    /// Everything that has no place of its own.
-    Normal = 0,
-    /// The intent log.
-    Log = 1,
-    /// Metadata and small blocks.
-    Special = 2,
-    /// Dedup tables.
-    Dedup = 3,
-}
-
-/// Whether blocks are allocated on a top-level vdev.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Serving {
-    /// They are.
-    #[default]
-    Open,
-    /// Nothing new goes there; what is there can be freed.
-    Closed,
-    /// It has been removed, and counts no more.
-    Gone,
-}
 
 /// The space of a top-level vdev.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,31 +81,6 @@ pub struct MetaslabChange {
     pub allocated: Vec<Range<u64>>,
     /// Ranges free from now on, in order.
     pub freed: Vec<Range<u64>>,
-}
-
-/// How much room there is, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
-    /// In all metaslabs.
-    pub size: u64,
-    /// In use.
-    pub allocated: u64,
-    /// Freed, and to be kept for some transaction groups.
-    pub deferred: u64,
-    /// What may be allocated; without metaslabs that were set aside.
-    pub free: u64,
-}
-
-impl Add for Space {
-    type Output = Space;
-    fn add(self, other: Space) -> Space {
-        Space {
-            size: self.size + other.size,
-            allocated: self.allocated + other.allocated,
-            deferred: self.deferred + other.deferred,
-            free: self.free + other.free,
-        }
-    }
 }
 
 /// The allocator of one pool.
@@ -368,7 +318,7 @@ impl Allocator {
 
     fn change(&self, dva: &Dva, f: impl FnOnce(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
         let number = dva.vdev();
-        let len = if dva.is_gang() { self.tree.asize(number, gang::HEADER_SIZE as u64)? } else { dva.asize() };
+        let len = if dva.is_gang() { self.tree.asize(number, HEADER_SIZE as u64)? } else { dva.asize() };
         if self.tree.top(number)?.kind() == vdev::Kind::Indirect {
             return Err(Error::new(Kind::Unsupported, format!("freeing what was on the removed vdev {number}")));
         }

@@ -10,12 +10,8 @@
 
 use std::collections::HashMap;
 
-use base::{Bookmark, Error, Kind, Mutex, MutexGuard, Result};
+use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
-
-use crate::Zio;
-use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent};
-use crate::read::{check_shape, extent};
 
 /// Blocks of each kind that are kept in mind. What is more is found again by the next reader.
 const BLOCKS_MAX: usize = 50_000;
@@ -80,66 +76,5 @@ impl Damage {
 fn note(blocks: &mut Blocks, bookmark: Bookmark, bp: &BlkPtr) {
     if blocks.len() < BLOCKS_MAX {
         blocks.insert(bookmark, *bp);
-    }
-}
-
-impl Zio {
-    /// What readers have found damaged.
-    pub fn damage(&self) -> &Damage {
-        &self.damage
-    }
-
-    /// Writes right bytes to every place of a block that has others, gang members included; how many bytes. The block
-    /// has to stay in use until this is done. Errors: of the first copy that has no right bytes, with the others
-    /// mended from each other.
-    pub fn heal(&self, bp: &BlkPtr) -> Result<u64> {
-        let mut healed = 0;
-        self.heal_at(bp, 0, &mut healed).map(|()| healed)
-    }
-
-    fn heal_at(&self, bp: &BlkPtr, depth: usize, healed: &mut u64) -> Result<()> {
-        check_shape(bp)?;
-        if depth > DEPTH_MAX {
-            return Err(Error::corrupt("gang blocks nested too deep"));
-        }
-        // the right bytes, which all copies of a kind share
-        let (mut header, mut contents) = (None, None);
-        let (mut wrong, mut outcome) = (Vec::new(), Ok(()));
-        for dva in bp.copies() {
-            let (right, extent) = match dva.is_gang() {
-                true => (&mut header, header_extent(bp, dva)),
-                false => (&mut contents, extent(bp, dva)),
-            };
-            let is_good = |bytes: &[u8]| match dva.is_gang() {
-                true => self.is_good_header(bp, bytes),
-                false => self.is_good(bp, bytes),
-            };
-            let mut good = |bytes: &[u8]| {
-                let good = is_good(bytes);
-                if good && right.is_none() {
-                    *right = Some(bytes.to_vec());
-                }
-                good
-            };
-            match self.tree.heal(extent, &mut good) {
-                Ok(bytes) => *healed += bytes,
-                Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Io) => wrong.push((dva, extent, error)),
-                // a copy on a device that is gone is for when it is back
-                Err(_) => {}
-            }
-        }
-        for (dva, extent, error) in wrong {
-            match if dva.is_gang() { &header } else { &contents } {
-                Some(right) => *healed += self.tree.write_over(extent, right)?,
-                None => outcome = outcome.and(Err(error)),
-            }
-        }
-        if let Some(header) = header {
-            debug_assert_eq!(header.len(), HEADER_SIZE);
-            for member in self.members_in(bp, &header)? {
-                outcome = outcome.and(self.heal_at(&member, depth + 1, healed));
-            }
-        }
-        outcome
     }
 }

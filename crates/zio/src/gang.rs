@@ -1,51 +1,20 @@
 //! Gang blocks: a block that found no free run long enough, written as several smaller ones.
 //!
-//! ```text
-//!   0         128        256        384    472          512
-//!   | pointer | pointer  | pointer  |  pad | magic, sum |   a gang header: 512 bytes
-//! ```
-//!
-//! With the feature dynamic_gang_header it is as long as the shortest block of the vdevs that have its copies,
-//! with as many pointers as fit; which of both it is, the sum tells. Cenote writes the short one.
-//!
-//! A pointer in a header may itself be a gang block. Its members' bytes, in order, are the block's
-//! physical bytes; each member has its own checksum. The header's checksum is keyed with its address
-//! and birth txg; that of an encrypted block is cut as if there were a MAC, though there is none.
+//! A header ([`header`]) has the pointers to its members. A pointer in it may itself be a gang block. Its members'
+//! bytes, in order, are the block's physical bytes; each member has its own checksum.
+
+mod header;
 
 use std::cell::Cell;
 
-use base::{AlignedBuf, Endian, Error, Kind, Result};
-use codec::checksum::{Checksum, embedded};
+use base::{AlignedBuf, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva};
-use format::swap;
 use vdev::Extent;
 
-use crate::Zio;
-use crate::read::is_match;
-
-/// Bytes of a gang header, at least.
-pub(crate) const HEADER_SIZE: usize = 512;
-/// Pointers in a gang header of that size.
-pub(crate) const MEMBERS: usize = 3;
-/// Most bytes of a gang header: those of the largest group of sectors of a draid.
-const HEADER_SIZE_MAX: usize = 16 << 20;
-/// How deep gang blocks may nest: a block of 16 MiB in sectors of 512 needs ten.
-pub(crate) const DEPTH_MAX: usize = 16;
-
-/// Where the header of a gang block is in a pool that Cenote writes.
-pub(crate) fn header_extent(bp: &BlkPtr, dva: &Dva) -> Extent {
-    Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() }
-}
-
-/// The length of the header that these bytes begin with, and the byte order of who wrote it; `None` if it is wrong.
-fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Option<(usize, Endian)> {
-    let identity = bp.dvas()[0];
-    let verifier = [identity.vdev(), identity.offset(), bp.physical_birth(), 0];
-    [bytes.len(), HEADER_SIZE].into_iter().find_map(|len| {
-        let sums = embedded::inspect(Checksum::GangHeader, &verifier, bytes.get(..len)?).ok()?;
-        is_match(Checksum::GangHeader, bp, &sums).then_some((len, sums.endian))
-    })
-}
+use crate::pointer::check_shape;
+use crate::zio::Zio;
+use header::HEADER_SIZE_MAX;
+pub(crate) use header::{DEPTH_MAX, HEADER_SIZE, MEMBERS, header_extent, is_good_header, members_in};
 
 impl Zio {
     /// The physical bytes of a gang block by one of its copies. `wounded` is set if something of it is wrong, and
@@ -68,27 +37,9 @@ impl Zio {
     fn gang_members_noting(&self, bp: &BlkPtr, dva: &Dva, wounded: &Cell<bool>) -> Result<Vec<BlkPtr>> {
         let extent = Extent { size: self.header_size(bp)?, ..header_extent(bp, dva) };
         let mut header = AlignedBuf::zeroed(extent.size as usize);
-        let good = &mut |bytes: &[u8]| self.is_good_header(bp, bytes);
+        let good = &mut |bytes: &[u8]| is_good_header(bp, bytes);
         self.read_noting(extent, &mut header, good, wounded)?;
-        self.members_in(bp, &header)
-    }
-
-    /// Whether these are the bytes of the header of a gang block.
-    pub(crate) fn is_good_header(&self, bp: &BlkPtr, bytes: &[u8]) -> bool {
-        inspect_header(bp, bytes).is_some()
-    }
-
-    /// The pointers in the bytes of a header.
-    pub(crate) fn members_in(&self, bp: &BlkPtr, header: &[u8]) -> Result<Vec<BlkPtr>> {
-        let mut header = AlignedBuf::from(header);
-        let wrong = || Error::new(Kind::Checksum, "gang header that does not match its checksum");
-        let (len, endian) = inspect_header(bp, &header).ok_or_else(wrong)?;
-        if endian == Endian::Big {
-            swap::words(&mut header[..len]);
-        }
-        let count = (len - embedded::TAIL_LEN) / BlkPtr::SIZE;
-        let members = BlkPtr::slice(&header[..count * BlkPtr::SIZE]).iter();
-        Ok(members.filter(|member| !member.is_hole()).copied().collect())
+        members_in(bp, &header)
     }
 
     /// The most bytes that a header at all the addresses of `bp` can have.
@@ -132,5 +83,31 @@ impl Zio {
             }
         }
         Err(error)
+    }
+
+    /// All addresses of a block, those of gang members and headers included.
+    pub(crate) fn addresses_of(&self, bp: &BlkPtr) -> Result<Vec<Dva>> {
+        let mut dvas = Vec::new();
+        self.addresses(bp, 0, &mut dvas)?;
+        Ok(dvas)
+    }
+
+    fn addresses(&self, bp: &BlkPtr, depth: usize, out: &mut Vec<Dva>) -> Result<()> {
+        check_shape(bp)?;
+        out.extend(bp.copies());
+        let mut headers = bp.copies().filter(|dva| dva.is_gang()).map(|dva| self.gang_members(bp, dva));
+        let Some(mut members) = headers.next() else { return Ok(()) };
+        while members.is_err()
+            && let Some(next) = headers.next()
+        {
+            members = next;
+        }
+        let members = members?;
+        // so there are no more members than the block has sectors
+        let sum: u64 = members.iter().map(BlkPtr::psize).sum();
+        if depth > DEPTH_MAX || sum != bp.psize() || members.iter().any(|member| member.is_embedded()) {
+            return Err(Error::corrupt(format!("gang block of {} bytes has members of {sum}", bp.psize())));
+        }
+        members.iter().try_for_each(|member| self.addresses(member, depth + 1, out))
     }
 }

@@ -20,16 +20,25 @@
 pub mod alloc;
 mod damage;
 mod gang;
+mod heal;
 mod log;
 mod patience;
+mod pointer;
+mod queue;
 mod read;
+mod refs;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod verify;
 mod write;
+mod zio;
 
 pub use alloc::{Allocator, Class};
 pub use damage::Damage;
 pub use patience::Patient;
-pub use read::{Contents, Mode, Physical, ReadRequest, Zio, is_verifiable};
-pub use write::{Packed, Placed, RefTable, WritePolicy, WriteRequest, Written};
+pub use pointer::is_verifiable;
+pub use read::{Contents, Mode, Physical, ReadRequest};
+pub use refs::RefTable;
+pub use write::{Packed, Placed, WritePolicy, WriteRequest, Written};
+pub use zio::Zio;

@@ -19,8 +19,9 @@ use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
 use crate::alloc::Class;
-use crate::write::Outgoing;
-use crate::{Placed, Zio};
+use crate::queue::Outgoing;
+use crate::write::Placed;
+use crate::zio::Zio;
 
 /// A vdev for logs that failed with a block gets none for so many groups.
 const SHUN_TXGS: u64 = 10;
@@ -53,7 +54,7 @@ impl Zio {
 
     /// Whether a log block is on a vdev that is set aside for logs.
     pub fn is_on_log_vdev(&self, bp: &BlkPtr) -> bool {
-        let top = self.tree.top(bp.dvas()[0].vdev()).ok();
+        let top = self.tree().top(bp.dvas()[0].vdev()).ok();
         top.and_then(vdev::Vdev::top_spec).is_some_and(|spec| spec.is_log)
     }
 
@@ -61,7 +62,7 @@ impl Zio {
     /// the whole block.
     pub fn log_block_len(&self, bp: &BlkPtr, used: usize) -> usize {
         let size = bp.psize() as usize;
-        let kind = self.tree.top(bp.dvas()[0].vdev()).map(vdev::Vdev::kind);
+        let kind = self.tree().top(bp.dvas()[0].vdev()).map(vdev::Vdev::kind);
         match kind {
             Ok(vdev::Kind::Raidz { .. } | vdev::Kind::Draid(_)) | Err(_) => size,
             Ok(_) => used.next_multiple_of(LOG_BLOCK_UNIT as usize).min(size),
@@ -72,22 +73,22 @@ impl Zio {
     /// their vdevs are flushed. Errors: those of the first that could not be written. A vdev for logs that fails
     /// gets no log blocks for a while.
     pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])], data: Vec<Placed>) -> Result<()> {
-        let data: Vec<Outgoing> = data.into_iter().flat_map(|placed| placed.writes).collect();
+        let data: Vec<Outgoing> = data.into_iter().flat_map(|placed| placed.into_writes()).collect();
         let own = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes));
         let writes: Vec<(Extent, &[u8])> = data.iter().map(|write| (write.extent, &*write.bytes)).chain(own).collect();
         let ranges = data.iter().map(|write| (write.extent.top, write.range.clone()));
         let own = blocks.iter().map(|(bp, _)| bp.dvas()[0]);
         let own = own.map(|dva| (dva.vdev(), dva.offset()..dva.offset() + dva.asize()));
-        ranges.chain(own).for_each(|(top, range)| self.queue.finish_overlapping(top, range));
+        ranges.chain(own).for_each(|(top, range)| self.queue().finish_overlapping(top, range));
         // what a leaf has alone must not be taken off with it before that is noted
-        let _steady = self.tree.hold_shape();
-        let results = self.tree.write_batch_for(Purpose::SyncWrite, &writes);
+        let _steady = self.tree().hold_shape();
+        let results = self.tree().write_batch_for(Purpose::SyncWrite, &writes);
         for ((extent, _), _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
             self.shun(extent.top, extent.birth_txg);
         }
         results.into_iter().collect::<Result<()>>()?;
         // groups lead to data: a flush that fails may lose them
-        self.queue.keep(data.into_iter());
+        self.queue().keep(data.into_iter());
         Ok(())
     }
 
@@ -96,8 +97,8 @@ impl Zio {
     ///
     /// [`Tree::flush_tops`]: vdev::Tree::flush_tops
     pub fn flush_log_blocks(&self, tops: &BTreeSet<u64>, txg: u64) -> Result<()> {
-        let _steady = self.tree.hold_shape();
-        let flushed = self.tree.flush_tops(&Vec::from_iter(tops.iter().copied()));
+        let _steady = self.tree().hold_shape();
+        let flushed = self.tree().flush_tops(&Vec::from_iter(tops.iter().copied()));
         if flushed.is_err() {
             tops.iter().for_each(|top| self.shun(*top, txg));
         }

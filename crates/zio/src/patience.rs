@@ -13,23 +13,20 @@ use std::thread::{self, ThreadId};
 
 use base::{Error, Kind, Mutex, MutexGuard, Result};
 
-use crate::Zio;
-
 /// Waits until devices may have come back; false if that is in vain.
-type Wait = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
+pub type Wait = Arc<dyn Fn(&Error) -> bool + Send + Sync>;
 
 /// Whose reads wait, and how.
 #[derive(Default)]
 pub(crate) struct Patience(Mutex<Option<(ThreadId, Wait)>>);
 
 /// As long as this lives, reads of the thread that made it wait for devices.
-pub struct Patient<'a>(&'a Zio);
+pub struct Patient<'a>(&'a Patience);
 
-impl Zio {
-    /// Lets the reads of this thread wait for devices: `wait` is called with the error of one, and tells
-    /// whether it shall be tried again. One thread at a time can be so.
-    pub fn be_patient(&self, wait: Wait) -> Patient<'_> {
-        *self.patience.lock() = Some((thread::current().id(), wait));
+impl Patience {
+    /// Lets the reads of this thread wait.
+    pub(crate) fn of_this_thread(&self, wait: Wait) -> Patient<'_> {
+        *self.lock() = Some((thread::current().id(), wait));
         Patient(self)
     }
 
@@ -38,7 +35,7 @@ impl Zio {
         if !matches!(error.kind(), Kind::Io | Kind::Missing) {
             return false;
         }
-        let patience = self.patience.lock().clone();
+        let patience = self.lock().clone();
         patience.is_some_and(|(whose, wait)| whose == thread::current().id() && wait(error))
     }
 
@@ -51,9 +48,7 @@ impl Zio {
             }
         }
     }
-}
 
-impl Patience {
     fn lock(&self) -> MutexGuard<'_, Option<(ThreadId, Wait)>> {
         self.0.lock()
     }
@@ -61,6 +56,6 @@ impl Patience {
 
 impl Drop for Patient<'_> {
     fn drop(&mut self) {
-        *self.0.patience.lock() = None;
+        *self.0.lock() = None;
     }
 }

@@ -1,31 +1,17 @@
 //! Reading blocks, one or a batch of them.
 
 use std::cell::Cell;
-use std::sync::{Arc, OnceLock};
 
-use base::{AlignedBuf, Bookmark, Endian, Env, Error, Kind, Result, ResultExt};
-use codec::checksum::{self, Checksum};
-use codec::compress::{self, Compress};
-use format::blkptr::{BLOCK_SIZE_MAX, BlkPtr, Dva, Embedded};
-use format::swap;
-use vdev::{Extent, Tree};
+use base::{AlignedBuf, Bookmark, Endian, Error, Kind, Result, ResultExt};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::blkptr::{BlkPtr, Dva, Embedded};
+use vdev::Extent;
 
-use crate::alloc::Allocator;
-use crate::damage::Damage;
-use crate::patience::Patience;
-use crate::write::{Queue, RefTable};
-
-/// The block pipeline of one pool.
-pub struct Zio {
-    pub(crate) tree: Arc<Tree>,
-    pub(crate) env: Env,
-    pub(crate) salt: OnceLock<[u8; 32]>,
-    pub(crate) allocator: OnceLock<Arc<Allocator>>,
-    pub(crate) refs: OnceLock<Arc<dyn RefTable>>,
-    pub(crate) queue: Queue,
-    pub(crate) patience: Patience,
-    pub(crate) damage: Damage,
-}
+use crate::pointer::{
+    check_shape, checksum_kind, compress_kind, decompress, extent, is_verifiable, log_block_sums, turn,
+};
+use crate::zio::Zio;
 
 /// What a reader can do with encrypted blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -75,30 +61,6 @@ struct Pending {
 }
 
 impl Zio {
-    /// A pipeline over `tree`.
-    pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
-        tree.set_clock(&env);
-        let queue = Queue::new(tree.clone());
-        let (salt, allocator, refs, patience, damage) = Default::default();
-        Zio { tree, env, salt, allocator, refs, queue, patience, damage }
-    }
-
-    /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
-    /// MOS, so nothing before uses these. A second call changes nothing.
-    pub fn set_salt(&self, salt: [u8; 32]) {
-        let _ = self.salt.set(salt);
-    }
-
-    /// The vdevs below.
-    pub fn tree(&self) -> &Arc<Tree> {
-        &self.tree
-    }
-
-    /// The environment that the pool runs in.
-    pub fn env(&self) -> &Env {
-        &self.env
-    }
-
     /// The contents of a block: `lsize` bytes, little-endian.
     ///
     /// Errors: `Encrypted`; `Checksum` if no copy has the right bytes; `Io` or `Missing` if none could
@@ -117,14 +79,14 @@ impl Zio {
         let mut results = self.read_once(requests);
         for (request, result) in requests.iter().zip(&mut results) {
             while let Err(error) = result
-                && self.is_worth_waiting(error)
+                && self.patience().is_worth_waiting(error)
             {
                 *result = self.read_once(std::slice::from_ref(request)).pop().expect("one result a request");
             }
             if let Err(error) = result
                 && matches!(error.kind(), Kind::Checksum | Kind::Io)
             {
-                self.damage.note_lost(request.bookmark, &request.bp);
+                self.damage().note_lost(request.bookmark, &request.bp);
             }
         }
         results
@@ -133,7 +95,7 @@ impl Zio {
     /// The contents of a block whose bytes came from elsewhere; `None` if they are not those of this block, or if
     /// nothing can tell.
     pub fn contents_of(&self, request: &ReadRequest, physical: AlignedBuf) -> Option<Contents> {
-        let is_it = is_verifiable(&request.bp) && self.is_good(&request.bp, &physical);
+        let is_it = is_verifiable(&request.bp) && self.sums().is_good(&request.bp, &physical);
         if is_it { self.decode(request, physical).ok() } else { None }
     }
 
@@ -165,11 +127,11 @@ impl Zio {
         let first_choice = {
             let extents: Vec<Extent> = pending.iter().map(|p| p.extent).collect();
             let mut bufs: Vec<&mut [u8]> = pending.iter_mut().map(|p| &mut *p.buf).collect();
-            self.tree.read_batch(&extents, &mut bufs)
+            self.tree().read_batch(&extents, &mut bufs)
         };
         let work: Vec<_> = pending.into_iter().zip(first_choice).collect();
         for (index, result) in
-            self.env.map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok())))
+            self.env().map(work, |(p, read)| (p.index, self.finish(&requests[p.index], p.buf, read.is_ok())))
         {
             results[index] = Some(result.and_then(|physical| self.decode(&requests[index], physical)));
         }
@@ -235,7 +197,11 @@ impl Zio {
 
     /// Verifies what the first choice brought, and looks elsewhere if it is not right.
     fn finish(&self, request: &ReadRequest, physical: AlignedBuf, was_read: bool) -> Result<AlignedBuf> {
-        if was_read && self.is_good(&request.bp, &physical) { Ok(physical) } else { self.recover_noting(request) }
+        if was_read && self.sums().is_good(&request.bp, &physical) {
+            Ok(physical)
+        } else {
+            self.recover_noting(request)
+        }
     }
 
     /// Reads a block by all means, and notes if some of it can be mended.
@@ -243,7 +209,7 @@ impl Zio {
         let wounded = Cell::default();
         let physical = self.recover(&request.bp, &wounded)?;
         if wounded.get() {
-            self.damage.note_wounded(request.bookmark, &request.bp);
+            self.damage().note_wounded(request.bookmark, &request.bp);
         }
         Ok(physical)
     }
@@ -256,7 +222,7 @@ impl Zio {
                 return self.read_gang(bp, dva, wounded);
             }
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-            self.read_noting(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes), wounded)?;
+            self.read_noting(extent(bp, dva), &mut buf, &mut |bytes| self.sums().is_good(bp, bytes), wounded)?;
             Ok(buf)
         })
     }
@@ -269,7 +235,7 @@ impl Zio {
         good: &mut dyn FnMut(&[u8]) -> bool,
         wounded: &Cell<bool>,
     ) -> Result<()> {
-        let read = self.tree.read_verified(extent, buf, good);
+        let read = self.tree().read_verified(extent, buf, good);
         let is_wrong = |error: &Error| matches!(error.kind(), Kind::Checksum | Kind::Io);
         wounded.set(wounded.get() | read.as_ref().map_or_else(is_wrong, |is_wounded| *is_wounded));
         read.map(drop)
@@ -279,24 +245,8 @@ impl Zio {
     fn probe(&self, bp: &BlkPtr) -> Result<AlignedBuf> {
         first_good(bp.copies().filter(|dva| !dva.is_gang()), |dva| {
             let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-            self.tree.probe(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(|()| buf)
+            self.tree().probe(extent(bp, dva), &mut buf, &mut |bytes| self.sums().is_good(bp, bytes)).map(|()| buf)
         })
-    }
-
-    /// Whether the bytes are those that the pointer was made for.
-    pub(crate) fn is_good(&self, bp: &BlkPtr, physical: &[u8]) -> bool {
-        let Ok(kind) = checksum_kind(bp) else { return false };
-        if kind.is_embedded() {
-            return log_block_sums(kind, bp, physical).is_ok();
-        }
-        if matches!(kind, Checksum::Off | Checksum::NoParity) {
-            return true;
-        }
-        // Until the MOS has told the salt, nothing is read that needs one.
-        let salt = self.salt.get().unwrap_or(&[0; 32]);
-        let actual = checksum::compute(kind, bp.endian(), salt, physical);
-        let expected = bp.checksum();
-        if has_mac(bp) { kind.cut_for_mac(actual) == expected[..2] } else { actual == expected }
     }
 
     fn decode(&self, request: &ReadRequest, physical: AlignedBuf) -> Result<Contents> {
@@ -323,13 +273,6 @@ impl Zio {
     }
 }
 
-/// Whether a block's bytes can be told from others, wherever they come from.
-pub fn is_verifiable(bp: &BlkPtr) -> bool {
-    let is_sum = |kind: Checksum| !kind.is_embedded() && !matches!(kind, Checksum::Off | Checksum::NoParity);
-    let has_bytes = !bp.is_hole() && !bp.is_embedded() && !bp.is_encrypted() && check_shape(bp).is_ok();
-    has_bytes && checksum_kind(bp).is_ok_and(is_sum)
-}
-
 /// The first copy that can be read, or the error of the last.
 fn first_good<'a>(
     copies: impl Iterator<Item = &'a Dva>,
@@ -343,64 +286,4 @@ fn first_good<'a>(
         }
     }
     Err(error)
-}
-
-/// Whether the last two words of the checksum are a MAC.
-fn has_mac(bp: &BlkPtr) -> bool {
-    bp.uses_crypt() && bp.object_type() != format::object_type::ObjectType::OBJSET
-}
-
-fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Result<checksum::embedded::Sums> {
-    if !matches!(kind, Checksum::Zilog | Checksum::Zilog2) {
-        return Err(Error::corrupt(format!("block pointer with checksum {}", kind.name())));
-    }
-    let sums = checksum::embedded::inspect(kind, &bp.checksum(), physical)?;
-    if is_match(kind, bp, &sums) {
-        Ok(sums)
-    } else {
-        Err(Error::new(Kind::Checksum, "log block checksum does not match"))
-    }
-}
-
-/// Whether the sum in a block that carries it is right; what `bp` points at decides how much of it there is.
-pub(crate) fn is_match(kind: Checksum, bp: &BlkPtr, sums: &checksum::embedded::Sums) -> bool {
-    if has_mac(bp) { kind.cut_for_mac(sums.computed) == sums.stored[..2] } else { sums.computed == sums.stored }
-}
-
-pub(crate) fn extent(bp: &BlkPtr, dva: &Dva) -> Extent {
-    Extent { top: dva.vdev(), offset: dva.offset(), size: bp.psize(), birth_txg: bp.physical_birth() }
-}
-
-/// Refuses sizes that no version writes, before anything is allocated for them.
-pub(crate) fn check_shape(bp: &BlkPtr) -> Result<()> {
-    if bp.lsize() > BLOCK_SIZE_MAX || bp.psize() > BLOCK_SIZE_MAX {
-        return Err(Error::corrupt(format!("block of {} bytes, {} on disk", bp.lsize(), bp.psize())));
-    }
-    if bp.is_embedded() && bp.psize() as usize > BlkPtr::EMBEDDED_SIZE_MAX {
-        return Err(Error::corrupt(format!("{} bytes embedded in a block pointer", bp.psize())));
-    }
-    Ok(())
-}
-
-fn checksum_kind(bp: &BlkPtr) -> Result<Checksum> {
-    let n = bp.checksum_kind();
-    let kind = Checksum::from_u8(n).filter(|kind| kind.is_concrete());
-    kind.ok_or_else(|| Error::corrupt(format!("block pointer with unknown checksum {n}")))
-}
-
-fn compress_kind(bp: &BlkPtr) -> Result<Compress> {
-    let n = bp.compress();
-    let kind = Compress::from_u8(n).filter(|kind| kind.is_concrete());
-    kind.ok_or_else(|| Error::corrupt(format!("block pointer with unknown compression {n}")))
-}
-
-fn decompress(bp: &BlkPtr, physical: &[u8], contents: &mut [u8]) -> Result<()> {
-    compress::decompress(compress_kind(bp)?, physical, contents)
-}
-
-/// Turns the contents to little-endian if the block's writer had the other byte order.
-fn turn(bp: &BlkPtr, contents: &mut [u8]) {
-    if bp.endian() == Endian::Big {
-        if bp.level() > 0 { swap::words(contents) } else { swap::block(bp.object_type(), contents) }
-    }
 }

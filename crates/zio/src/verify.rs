@@ -10,8 +10,8 @@ use base::{AlignedBuf, Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 use vdev::Extent;
 
-use crate::Zio;
-use crate::read::{check_shape, extent};
+use crate::pointer::{check_shape, extent};
+use crate::zio::Zio;
 
 /// A copy on its way from the device.
 struct Copy {
@@ -55,10 +55,12 @@ impl Zio {
     }
 
     fn check_copy(&self, mut copy: Copy, was_read: bool) -> Result<()> {
-        if was_read && self.is_good(&copy.bp, &copy.buf) {
+        if was_read && self.sums().is_good(&copy.bp, &copy.buf) {
             return Ok(());
         }
-        self.tree().read_verified(copy.extent, &mut copy.buf, &mut |bytes| self.is_good(&copy.bp, bytes)).map(drop)
+        self.tree()
+            .read_verified(copy.extent, &mut copy.buf, &mut |bytes| self.sums().is_good(&copy.bp, bytes))
+            .map(drop)
     }
 
     /// A copy of a block of which one copy at least is a gang block.
@@ -67,10 +69,10 @@ impl Zio {
             let whole = self.read_gang(bp, dva, &Cell::default())?;
             // the members have sums of their own, so this is about which of them are put together
             let wrong = || Error::new(Kind::Checksum, "members of a gang block do not sum to it");
-            return if self.is_good(bp, &whole) { Ok(()) } else { Err(wrong()) };
+            return if self.sums().is_good(bp, &whole) { Ok(()) } else { Err(wrong()) };
         }
         let mut buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-        self.tree().read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.is_good(bp, bytes)).map(drop)
+        self.tree().read_verified(extent(bp, dva), &mut buf, &mut |bytes| self.sums().is_good(bp, bytes)).map(drop)
     }
 }
 

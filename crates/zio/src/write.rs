@@ -25,63 +25,19 @@
 
 mod gang;
 mod prepare;
-mod queue;
+mod request;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
-use base::{Block, Bookmark, Error, Kind, Result, ResultExt};
-use codec::checksum::Checksum;
-use codec::compress::Compress;
+use base::{Block, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
-use format::object_type::ObjectType;
 
-use crate::Zio;
 use crate::alloc::{Allocator, Class};
-use crate::gang::{DEPTH_MAX, HEADER_SIZE};
-use crate::read::check_shape;
+use crate::gang::HEADER_SIZE;
+use crate::queue::{Bytes, Outgoing};
+use crate::zio::{Zio, read_only};
 use prepare::{Physical, Prepared, prepare, prepare_sized, shape};
-use queue::Bytes;
-pub(crate) use queue::{Outgoing, Queue};
-
-/// How a block is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WritePolicy {
-    /// The checksum in its pointer: a concrete one that is not in the block.
-    pub checksum: Checksum,
-    /// Compression; also whether zeros become a hole.
-    pub compress: Compress,
-    /// Level of zstd: 1 to 19, negative for zstd-fast, 0 for the default.
-    pub compress_level: i32,
-    /// Copies, 1 to 3.
-    pub copies: u8,
-    /// Where it is allocated.
-    pub class: Class,
-    /// Of a block of class `Normal`: if it takes no more bytes on disk, it goes to vdevs for special contents, unless
-    /// their last quarter is all that is free: that is for metadata.
-    pub special_up_to: u64,
-    /// Whether the pool may have blocks embedded in their pointers.
-    pub embed: bool,
-}
-
-/// A block to write.
-#[derive(Clone, Debug)]
-pub struct WriteRequest {
-    /// Contents, little-endian; a multiple of 512 bytes, at most 16 MiB. Not copied if it is stored
-    /// uncompressed.
-    pub data: Block,
-    /// Type of its object.
-    pub object_type: ObjectType,
-    /// Level: 0 is data.
-    pub level: u8,
-    /// Which it is.
-    pub bookmark: Bookmark,
-    /// How it is to be written.
-    pub policy: WritePolicy,
-    /// What the block was before; a hole if it is new. It is not freed.
-    pub previous: BlkPtr,
-}
+pub use request::{WritePolicy, WriteRequest};
 
 /// A block that is on its way.
 #[derive(Clone, Debug)]
@@ -112,13 +68,18 @@ impl std::fmt::Debug for Packed {
 /// A block that has its address, and is not written yet.
 pub struct Placed {
     bp: BlkPtr,
-    pub(crate) writes: Vec<Outgoing>,
+    writes: Vec<Outgoing>,
 }
 
 impl Placed {
     /// The pointer to it, without a fill count.
     pub fn bp(&self) -> BlkPtr {
         self.bp
+    }
+
+    /// The writes that bring it to the devices.
+    pub(crate) fn into_writes(self) -> Vec<Outgoing> {
+        self.writes
     }
 
     fn packed(&self) -> Option<Packed> {
@@ -128,30 +89,7 @@ impl Placed {
     }
 }
 
-/// Counts pointers to blocks that may have several.
-pub trait RefTable: Send + Sync {
-    /// A pointer to the block is gone. False if the table does not count this block's pointers: then it is to be
-    /// freed. Otherwise the table frees it when its time has come.
-    fn release(&self, bp: &BlkPtr) -> bool;
-}
-
 impl Zio {
-    /// Gives the pipeline the table that is asked before a block is freed. A second call changes nothing.
-    pub fn set_ref_table(&self, refs: Arc<dyn RefTable>) {
-        let _ = self.refs.set(refs);
-    }
-
-    /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
-    /// changes nothing.
-    pub fn set_allocator(&self, allocator: Arc<Allocator>) {
-        let _ = self.allocator.set(allocator);
-    }
-
-    /// What blocks are allocated from. Errors: `ReadOnly` if there is nothing.
-    pub fn allocator(&self) -> Result<&Arc<Allocator>> {
-        self.allocator.get().ok_or_else(read_only)
-    }
-
     /// Writes blocks in transaction group `txg`: what became of them, in the order of `requests`, with pointers whose
     /// fill count is the caller's to set ([`BlkPtr::with_fill`]). The bytes follow; see the top of
     /// the file. Waits when many blocks are on their way already.
@@ -161,7 +99,7 @@ impl Zio {
     pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<Written>> {
         self.place_each(txg, requests, true, |placed| {
             let packed = placed.packed();
-            self.queue.push(&self.env, placed.writes);
+            self.queue().push(self.env(), placed.writes);
             Written { bp: placed.bp, packed }
         })
     }
@@ -184,9 +122,9 @@ impl Zio {
             Ok(allocator) => allocator,
             Err(_) => return requests.iter().map(|_| Err(read_only())).collect(),
         };
-        let salt = self.salt.get();
+        let sums = self.sums();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
-        let prepared = self.env.map(work, |(request, sector)| prepare(request, &self.tree, txg, sector, salt));
+        let prepared = self.env().map(work, |(request, sector)| prepare(request, self.tree(), txg, sector, sums));
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
         let class_of = |policy: &WritePolicy, physical: &Physical| match policy.class {
@@ -229,7 +167,7 @@ impl Zio {
                     && e.kind() == Kind::NoSpace
                     && allocator.can_allocate(request.policy.class, size * u64::from(copies)) =>
             {
-                self.place_gang(allocator, txg, request, &bytes)?
+                gang::place_gang(self.sums(), allocator, txg, request, &bytes)?
             }
             Err(e) => return Err(e),
         };
@@ -248,11 +186,11 @@ impl Zio {
             let what = format!("block of txg {} cannot be written anew in {txg}", bp.physical_birth());
             return Err(Error::new(Kind::Invalid, what).at_block(request.bookmark));
         }
-        let fitting = prepare_sized(request, bp.psize(), self.salt.get()).at_block(request.bookmark)?;
+        let fitting = prepare_sized(request, bp.psize(), self.sums()).at_block(request.bookmark)?;
         let Some(Physical { bytes, compress, sum }) = fitting else { return Ok(None) };
         let dvas: Vec<Dva> = bp.copies().copied().collect();
         let write = |dva: &Dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
-        self.queue.push(&self.env, dvas.iter().map(write).collect());
+        self.queue().push(self.env(), dvas.iter().map(write).collect());
         Ok(Some(BlkPtr::new(shape(request, bp.psize(), compress), &dvas, txg, sum)))
     }
 
@@ -262,22 +200,22 @@ impl Zio {
     /// Errors: that of the first block of which not enough could be written. It stays until
     /// [`Zio::retry_writes`] succeeds, or the space is freed or written again.
     pub fn finish_writes(&self) -> Result<()> {
-        self.queue.finish()
+        self.queue().finish()
     }
 
     /// Writes again what failed, and all of group `txg` that has not been flushed by [`Zio::flush_writes`],
     /// and waits as [`Zio::finish_writes`] does: for when a device has come back.
     pub fn retry_writes(&self, txg: u64) -> Result<()> {
-        self.tree.begin_again(Some(txg));
-        self.queue.retry(&self.env)
+        self.tree().begin_again(Some(txg));
+        self.queue().retry(self.env())
     }
 
     /// Makes all blocks of groups up to `txg` last that have been written. Errors: as from [`vdev::Tree::flush`];
     /// then they are kept for [`Zio::retry_writes`].
     pub fn flush_writes(&self, txg: u64) -> Result<()> {
         self.finish_writes()?;
-        self.tree.flush()?;
-        self.queue.flushed(txg);
+        self.tree().flush()?;
+        self.queue().flushed(txg);
         Ok(())
     }
 
@@ -293,7 +231,7 @@ impl Zio {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
-        if self.refs.get().is_some_and(|refs| refs.release(bp)) {
+        if self.release_counted(bp) {
             return Ok(());
         }
         if bp.is_dedup() {
@@ -303,48 +241,18 @@ impl Zio {
         let is_new = bp.physical_birth() == txg;
         if is_new && bp.is_gang() {
             // the headers are read; if one failed to be written, so will reading
-            let _ = self.queue.finish();
+            let _ = self.queue().finish();
         }
-        let dvas = self.patiently(|| self.addresses_of(bp))?;
+        let dvas = self.patience().patiently(|| self.addresses_of(bp))?;
         let mut outcome = Ok(());
         for dva in &dvas {
             let freed = if is_new { allocator.unallocate(txg, dva) } else { allocator.free(txg, dva) };
             if is_new && freed.is_ok() {
-                let len = if dva.is_gang() { self.tree.asize(dva.vdev(), HEADER_SIZE as u64)? } else { dva.asize() };
-                self.queue.forget(dva.vdev(), dva.offset()..dva.offset() + len);
+                let len = if dva.is_gang() { self.tree().asize(dva.vdev(), HEADER_SIZE as u64)? } else { dva.asize() };
+                self.queue().forget(dva.vdev(), dva.offset()..dva.offset() + len);
             }
             outcome = outcome.and(freed);
         }
         outcome
     }
-
-    /// All addresses of a block, those of gang members and headers included.
-    pub(crate) fn addresses_of(&self, bp: &BlkPtr) -> Result<Vec<Dva>> {
-        let mut dvas = Vec::new();
-        self.addresses(bp, 0, &mut dvas)?;
-        Ok(dvas)
-    }
-
-    fn addresses(&self, bp: &BlkPtr, depth: usize, out: &mut Vec<Dva>) -> Result<()> {
-        check_shape(bp)?;
-        out.extend(bp.copies());
-        let mut headers = bp.copies().filter(|dva| dva.is_gang()).map(|dva| self.gang_members(bp, dva));
-        let Some(mut members) = headers.next() else { return Ok(()) };
-        while members.is_err()
-            && let Some(next) = headers.next()
-        {
-            members = next;
-        }
-        let members = members?;
-        // so there are no more members than the block has sectors
-        let sum: u64 = members.iter().map(BlkPtr::psize).sum();
-        if depth > DEPTH_MAX || sum != bp.psize() || members.iter().any(|member| member.is_embedded()) {
-            return Err(Error::corrupt(format!("gang block of {} bytes has members of {sum}", bp.psize())));
-        }
-        members.iter().try_for_each(|member| self.addresses(member, depth + 1, out))
-    }
-}
-
-fn read_only() -> Error {
-    Error::new(Kind::ReadOnly, "the pool is open for reading")
 }

@@ -16,7 +16,7 @@ use std::ops::Range;
 use base::{Error, RangeTree, Result};
 use format::space_map::Run;
 
-use super::TXG_DEFER;
+use super::class::TXG_DEFER;
 
 /// A metaslab with free runs no longer than this, or with less than a 25th free, takes the run that
 /// fits best; others the next that is long enough.

@@ -8,8 +8,8 @@ use base::Result;
 use format::blkptr::Dva;
 use vdev::Tree;
 
+use super::class::{Class, Space};
 use super::top::{Found, Top};
-use super::{Class, Space};
 
 /// Everything behind the allocator's lock.
 #[derive(Debug, Default)]

@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 
 use vdev::Tree;
 
+use super::class::{Class, Serving, Space};
 use super::metaslab::Metaslab;
-use super::{Class, Serving, Space};
 
 /// A top-level vdev.
 #[derive(Debug)]

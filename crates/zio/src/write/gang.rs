@@ -5,22 +5,22 @@
 //! much depends on it. Nothing is written before all has been allocated.
 
 use base::{AlignedBuf, Endian, Error, Kind, Result};
-use codec::checksum::{self, Checksum, embedded};
+use codec::checksum::{Checksum, embedded};
 use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Shape};
 use format::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
-use super::WriteRequest;
 use super::prepare::owned;
-use super::queue::{Bytes, Outgoing};
-use crate::Zio;
+use super::request::WriteRequest;
 use crate::alloc::Allocator;
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, MEMBERS};
+use crate::queue::{Bytes, Outgoing};
+use crate::sums::BlockSums;
 
 /// A gang block in the making.
 struct Gang<'a> {
-    zio: &'a Zio,
+    sums: &'a BlockSums,
     allocator: &'a Allocator,
     request: &'a WriteRequest,
     txg: u64,
@@ -29,26 +29,24 @@ struct Gang<'a> {
     writes: Vec<Outgoing>,
 }
 
-impl Zio {
-    /// Allocates `bytes` in pieces: the addresses of the header, and all writes.
-    /// Errors: `NoSpace`, and then nothing is allocated.
-    pub(super) fn place_gang(
-        &self,
-        allocator: &Allocator,
-        txg: u64,
-        request: &WriteRequest,
-        bytes: &Bytes,
-    ) -> Result<(Vec<Dva>, Vec<Outgoing>)> {
-        let sector = allocator.sector(request.policy.class) as usize;
-        let mut gang = Gang { zio: self, allocator, request, txg, sector, placed: Vec::new(), writes: Vec::new() };
-        match gang.place(bytes, 0) {
-            Ok(dvas) => Ok((dvas, gang.writes)),
-            Err(e) => {
-                for dva in &gang.placed {
-                    allocator.unallocate(txg, dva).expect("allocated a moment ago");
-                }
-                Err(e)
+/// Allocates `bytes` in pieces: the addresses of the header, and all writes.
+/// Errors: `NoSpace`, and then nothing is allocated.
+pub(super) fn place_gang(
+    sums: &BlockSums,
+    allocator: &Allocator,
+    txg: u64,
+    request: &WriteRequest,
+    bytes: &Bytes,
+) -> Result<(Vec<Dva>, Vec<Outgoing>)> {
+    let sector = allocator.sector(request.policy.class) as usize;
+    let mut gang = Gang { sums, allocator, request, txg, sector, placed: Vec::new(), writes: Vec::new() };
+    match gang.place(bytes, 0) {
+        Ok(dvas) => Ok((dvas, gang.writes)),
+        Err(e) => {
+            for dva in &gang.placed {
+                allocator.unallocate(txg, dva).expect("allocated a moment ago");
             }
+            Err(e)
         }
     }
 }
@@ -101,7 +99,6 @@ impl Gang<'_> {
             Err(e) => return Err(e),
         };
         let kind = self.request.policy.checksum;
-        let salt = self.zio.salt.get().unwrap_or(&[0; 32]);
         let size = bytes.len() as u64;
         let shape = Shape {
             lsize: size,
@@ -111,7 +108,7 @@ impl Gang<'_> {
             object_type: ObjectType::NONE,
             level: 0,
         };
-        Ok(BlkPtr::new(shape, &dvas, self.txg, checksum::compute(kind, Endian::Little, salt, bytes)))
+        Ok(BlkPtr::new(shape, &dvas, self.txg, self.sums.compute(kind, Endian::Little, bytes)))
     }
 
     fn allocate(&self, size: usize, copies: u8) -> Result<Vec<Dva>> {

@@ -5,14 +5,15 @@
 //! from level 3 on, lz4 and then zstd's level 1 must have shrunk it first.
 
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
-use codec::checksum::{self, Checksum, Sum};
+use codec::checksum::{Checksum, Sum};
 use codec::compress::{self, Compress, zstd};
 use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, Shape};
 use format::object_type::ObjectType;
 use vdev::Tree;
 
-use super::queue::Bytes;
-use super::{WritePolicy, WriteRequest};
+use super::request::{WritePolicy, WriteRequest};
+use crate::queue::Bytes;
+use crate::sums::BlockSums;
 
 /// The smallest block for which others try before zstd does.
 const EARLY_ABORT_SIZE: usize = 128 << 10;
@@ -41,10 +42,10 @@ pub(super) fn prepare(
     tree: &Tree,
     txg: u64,
     sector: u64,
-    salt: Option<&[u8; 32]>,
+    sums: &BlockSums,
 ) -> Result<Prepared> {
     let WriteRequest { data, object_type, level, policy, previous, .. } = request;
-    check(request, salt)?;
+    check(request, sums)?;
     let (len, kind) = (data.len(), policy.compress);
     if kind != Compress::Off {
         if compress::is_zero(data) {
@@ -61,30 +62,30 @@ pub(super) fn prepare(
             }
             let psize = n.next_multiple_of(sector as usize);
             if psize < len {
-                let physical = sum(pad(small, n, psize), kind, policy.checksum, salt);
+                let physical = sum(pad(small, n, psize), kind, policy.checksum, sums);
                 return Ok(same_as_before(request, tree, &physical).unwrap_or(Prepared::Physical(physical)));
             }
         }
     }
     let whole = Bytes::new(data.clone(), 0..len);
-    Ok(Prepared::Physical(sum(whole, Compress::Off, policy.checksum, salt)))
+    Ok(Prepared::Physical(sum(whole, Compress::Off, policy.checksum, sums)))
 }
 
 /// The bytes for a block that must be exactly `psize` long; `None` if it cannot be.
 /// Errors: as from [`prepare`].
-pub(super) fn prepare_sized(request: &WriteRequest, psize: u64, salt: Option<&[u8; 32]>) -> Result<Option<Physical>> {
-    check(request, salt)?;
+pub(super) fn prepare_sized(request: &WriteRequest, psize: u64, sums: &BlockSums) -> Result<Option<Physical>> {
+    check(request, sums)?;
     let WriteRequest { data, policy, .. } = request;
     let psize = psize as usize;
     if data.len() == psize {
         let whole = Bytes::new(data.clone(), 0..psize);
-        return Ok(Some(sum(whole, Compress::Off, policy.checksum, salt)));
+        return Ok(Some(sum(whole, Compress::Off, policy.checksum, sums)));
     }
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
         return Ok(None);
     }
     let small = shrink(policy, data, psize);
-    Ok(small.map(|(small, n)| sum(pad(small, n, psize), policy.compress, policy.checksum, salt)))
+    Ok(small.map(|(small, n)| sum(pad(small, n, psize), policy.compress, policy.checksum, sums)))
 }
 
 /// What the pointer to a block will say of it.
@@ -99,7 +100,7 @@ pub(super) fn shape(request: &WriteRequest, psize: u64, compress: Compress) -> S
     }
 }
 
-fn check(request: &WriteRequest, salt: Option<&[u8; 32]>) -> Result<()> {
+fn check(request: &WriteRequest, sums: &BlockSums) -> Result<()> {
     let WritePolicy { checksum, compress, copies, .. } = request.policy;
     let len = request.data.len() as u64;
     let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
@@ -108,7 +109,9 @@ fn check(request: &WriteRequest, salt: Option<&[u8; 32]>) -> Result<()> {
             invalid(format!("block of {len} bytes"))
         }
         _ if !checksum.is_concrete() || checksum.is_embedded() => invalid(format!("checksum {}", checksum.name())),
-        _ if checksum.is_salted() && salt.is_none() => invalid(format!("{} without the pool's salt", checksum.name())),
+        _ if checksum.is_salted() && !sums.has_salt() => {
+            invalid(format!("{} without the pool's salt", checksum.name()))
+        }
         _ if !compress.is_concrete() => invalid(format!("compression {}", compress.name())),
         _ if !(1..=3).contains(&copies) => invalid(format!("{copies} copies")),
         _ => Ok(()),
@@ -154,8 +157,8 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> Bytes {
     Bytes::new(buf.into(), 0..psize)
 }
 
-fn sum(bytes: Bytes, compress: Compress, checksum: Checksum, salt: Option<&[u8; 32]>) -> Physical {
-    let sum = checksum::compute(checksum, Endian::Little, salt.unwrap_or(&[0; 32]), &bytes);
+fn sum(bytes: Bytes, compress: Compress, checksum: Checksum, sums: &BlockSums) -> Physical {
+    let sum = sums.compute(checksum, Endian::Little, &bytes);
     Physical { bytes, compress, sum }
 }
 

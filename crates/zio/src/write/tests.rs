@@ -1,10 +1,14 @@
 //! What is written reads back: on disks in memory, with space maps that nobody keeps.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use base::{AlignedBuf, Env};
+use base::{AlignedBuf, Bookmark, Env};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
 use format::nvlist::{NvList, Value};
+use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Spec, Tree};
 

@@ -41,18 +41,18 @@ pub(crate) struct Bytes {
 }
 
 impl Bytes {
-    pub(super) fn new(block: Block, range: Range<usize>) -> Bytes {
+    pub(crate) fn new(block: Block, range: Range<usize>) -> Bytes {
         assert!(range.end <= block.len());
         Bytes { block, range }
     }
 
     /// A block of these bytes alone.
-    pub(super) fn into_block(self) -> Block {
+    pub(crate) fn into_block(self) -> Block {
         if self.range == (0..self.block.len()) { self.block } else { AlignedBuf::from(&*self).into() }
     }
 
     /// Part of these.
-    pub(super) fn part(&self, range: Range<usize>) -> Bytes {
+    pub(crate) fn part(&self, range: Range<usize>) -> Bytes {
         Bytes::new(self.block.clone(), self.range.start + range.start..self.range.start + range.end)
     }
 }
@@ -70,13 +70,13 @@ pub(crate) struct Outgoing {
     /// All that is allocated there, with parity.
     pub(crate) range: Range<u64>,
     pub(crate) bytes: Bytes,
-    pub(super) bookmark: Bookmark,
+    pub(crate) bookmark: Bookmark,
     /// Which of the writes that were ever taken it is.
     number: u64,
 }
 
 impl Outgoing {
-    pub(super) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> Outgoing {
+    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> Outgoing {
         let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
         Outgoing { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
@@ -125,7 +125,7 @@ impl Queue {
     }
 
     /// Takes writes, after waiting for room.
-    pub(super) fn push(&self, env: &Env, writes: Vec<Outgoing>) {
+    pub(crate) fn push(&self, env: &Env, writes: Vec<Outgoing>) {
         let mut state = self.0.lock();
         for write in writes {
             while state.held > WAITING_MAX && state.has_thread {
@@ -200,7 +200,7 @@ impl Queue {
     }
 
     /// Forgets writes to bytes that were given back.
-    pub(super) fn forget(&self, top: u64, range: Range<u64>) {
+    pub(crate) fn forget(&self, top: u64, range: Range<u64>) {
         let mut state = self.0.lock();
         state.forget(top, &range);
         if state.through < state.taken {

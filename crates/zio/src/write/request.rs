@@ -1,0 +1,47 @@
+//! What is asked for when a block is written.
+
+use base::{Block, Bookmark};
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+use format::blkptr::BlkPtr;
+use format::object_type::ObjectType;
+
+use crate::alloc::Class;
+
+/// How a block is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WritePolicy {
+    /// The checksum in its pointer: a concrete one that is not in the block.
+    pub checksum: Checksum,
+    /// Compression; also whether zeros become a hole.
+    pub compress: Compress,
+    /// Level of zstd: 1 to 19, negative for zstd-fast, 0 for the default.
+    pub compress_level: i32,
+    /// Copies, 1 to 3.
+    pub copies: u8,
+    /// Where it is allocated.
+    pub class: Class,
+    /// Of a block of class `Normal`: if it takes no more bytes on disk, it goes to vdevs for special contents, unless
+    /// their last quarter is all that is free: that is for metadata.
+    pub special_up_to: u64,
+    /// Whether the pool may have blocks embedded in their pointers.
+    pub embed: bool,
+}
+
+/// A block to write.
+#[derive(Clone, Debug)]
+pub struct WriteRequest {
+    /// Contents, little-endian; a multiple of 512 bytes, at most 16 MiB. Not copied if it is stored
+    /// uncompressed.
+    pub data: Block,
+    /// Type of its object.
+    pub object_type: ObjectType,
+    /// Level: 0 is data.
+    pub level: u8,
+    /// Which it is.
+    pub bookmark: Bookmark,
+    /// How it is to be written.
+    pub policy: WritePolicy,
+    /// What the block was before; a hole if it is new. It is not freed.
+    pub previous: BlkPtr,
+}

@@ -1,0 +1,107 @@
+//! The block pipeline of one pool, and its parts.
+//!
+//! ```text
+//!   reading   sums: are these the bytes?     damage: what was wrong      patience: reads that wait for devices
+//!   writing   allocator: where?              queue: on its way           refs: do others lead there?
+//! ```
+//!
+//! What it does with them is in the files that are named after that: `read`, `gang`, `verify`, `heal`, `write`, `log`.
+
+use std::sync::{Arc, OnceLock};
+
+use base::{Env, Error, Kind, Result};
+use format::blkptr::BlkPtr;
+use vdev::Tree;
+
+use crate::alloc::Allocator;
+use crate::damage::Damage;
+use crate::patience::{Patience, Patient, Wait};
+use crate::queue::Queue;
+use crate::refs::RefTable;
+use crate::sums::BlockSums;
+
+/// The block pipeline of one pool.
+pub struct Zio {
+    tree: Arc<Tree>,
+    env: Env,
+    sums: BlockSums,
+    allocator: OnceLock<Arc<Allocator>>,
+    refs: OnceLock<Arc<dyn RefTable>>,
+    queue: Queue,
+    patience: Patience,
+    damage: Damage,
+}
+
+impl Zio {
+    /// A pipeline over `tree`.
+    pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
+        tree.set_clock(&env);
+        let queue = Queue::new(tree.clone());
+        let (sums, allocator, refs, patience, damage) = Default::default();
+        Zio { tree, env, sums, allocator, refs, queue, patience, damage }
+    }
+
+    /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
+    /// MOS, so nothing before uses these. A second call changes nothing.
+    pub fn set_salt(&self, salt: [u8; 32]) {
+        self.sums.set_salt(salt);
+    }
+
+    /// The vdevs below.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// The environment that the pool runs in.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+
+    /// Gives the pipeline the table that is asked before a block is freed. A second call changes nothing.
+    pub fn set_ref_table(&self, refs: Arc<dyn RefTable>) {
+        let _ = self.refs.set(refs);
+    }
+
+    /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
+    /// changes nothing.
+    pub fn set_allocator(&self, allocator: Arc<Allocator>) {
+        let _ = self.allocator.set(allocator);
+    }
+
+    /// What blocks are allocated from. Errors: `ReadOnly` if there is nothing.
+    pub fn allocator(&self) -> Result<&Arc<Allocator>> {
+        self.allocator.get().ok_or_else(read_only)
+    }
+
+    /// Tells the table of counted pointers that one to a block is gone. False if it does not count those of this block.
+    pub(crate) fn release_counted(&self, bp: &BlkPtr) -> bool {
+        self.refs.get().is_some_and(|refs| refs.release(bp))
+    }
+
+    /// What readers have found damaged.
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// Lets the reads of this thread wait for devices: `wait` is called with the error of one, and tells
+    /// whether it shall be tried again. One thread at a time can be so.
+    pub fn be_patient(&self, wait: Wait) -> Patient<'_> {
+        self.patience.of_this_thread(wait)
+    }
+
+    pub(crate) fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    pub(crate) fn sums(&self) -> &BlockSums {
+        &self.sums
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+}
+
+pub(crate) fn read_only() -> Error {
+    Error::new(Kind::ReadOnly, "the pool is open for reading")
+}
