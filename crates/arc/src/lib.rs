@@ -26,6 +26,7 @@
 mod ahead;
 mod budget;
 mod cache;
+mod counters;
 mod feed;
 mod ghost;
 mod keep;

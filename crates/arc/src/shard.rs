@@ -14,9 +14,9 @@ use base::{Block, Condvar, Mutex, RwLock};
 use l2arc::Key;
 use rustc_hash::FxHashMap;
 
+use crate::counters::Counters;
 use crate::kept::{Form, How, Kept, Use};
 use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim, Waiting};
-use crate::stats::Counters;
 
 /// Blocks that one hold of the lock looks at when it lets blocks go.
 const LOOKS_MAX: usize = 64;

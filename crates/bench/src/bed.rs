@@ -19,7 +19,7 @@ use rustix::fs::{Advice, fadvise};
 use vdev::spec::Bias;
 use zpl::{NewFs, create_fs};
 
-use crate::Options;
+use crate::options::Options;
 
 const POOL: &str = "peerbench";
 /// The file system.

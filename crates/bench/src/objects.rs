@@ -9,7 +9,7 @@ use pool::LivePool;
 use zpl::{New, NewKind, Zpl};
 
 use crate::bed::{self, Bed};
-use crate::{Options, seconds};
+use crate::options::{Options, seconds};
 
 const COUNT: usize = 20_000;
 /// Bytes of an object's attributes.

@@ -13,7 +13,8 @@ use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
 use crate::data::{Data, RECORD, random};
-use crate::{Options, parse_numbers, seconds, seq};
+use crate::options::{Options, parse_numbers, seconds};
+use crate::seq;
 
 /// Bytes of the file's blocks, and of what is read at a time.
 const COLD_AND_WARM: [(u64, &[u64]); 3] =

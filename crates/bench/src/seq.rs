@@ -9,7 +9,7 @@ use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
 use crate::data::{Data, RECORD};
-use crate::{Options, seconds};
+use crate::options::{Options, seconds};
 
 pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
     for ratio in options.ratios.split(',') {

@@ -15,7 +15,7 @@ use zpl::{New, NewKind, Zpl};
 
 use crate::bed::{self, Bed, FS};
 use crate::data::{Data, RECORD};
-use crate::{Options, parse_numbers};
+use crate::options::{Options, parse_numbers};
 
 /// Bytes of a thread's file, at the end of which it begins anew.
 const FILE_BYTES: u64 = 64 << 20;

@@ -11,6 +11,7 @@
 //! Everything is shown as it is found, with what is wrong with it; an unreadable part does not hide
 //! the others.
 
+mod args;
 mod block;
 mod devices;
 mod json;
@@ -24,8 +25,9 @@ use std::process::ExitCode;
 
 use base::Result;
 
-use crate::offline::{Opener, PoolArgs};
+use crate::offline::Opener;
 use crate::output::{self, complain};
+use args::{DeviceArgs, LogArgs, ObjectArgs, PoolsArgs};
 
 /// Show what is on the devices of pools that are not imported
 #[derive(clap::Parser)]
@@ -54,63 +56,6 @@ enum What {
     Log(LogArgs),
     /// Bytes at an address
     Block(block::Args),
-}
-
-/// Arguments of what goes by device.
-#[derive(clap::Args)]
-struct DeviceArgs {
-    #[command(flatten)]
-    pool: PoolArgs,
-    /// Print JSON
-    #[arg(short)]
-    json: bool,
-    /// Show whole configurations, and root pointers
-    #[arg(short)]
-    verbose: bool,
-    /// Only devices of this pool, by name or guid
-    name: Option<String>,
-}
-
-/// Arguments of what goes by pool.
-#[derive(clap::Args)]
-struct PoolsArgs {
-    #[command(flatten)]
-    pool: PoolArgs,
-    /// Print JSON
-    #[arg(short)]
-    json: bool,
-    /// Pools, by name or guid
-    #[arg(required = true, value_name = "POOL")]
-    names: Vec<String>,
-}
-
-/// Arguments of what shows objects.
-#[derive(clap::Args)]
-struct ObjectArgs {
-    #[command(flatten)]
-    pool: PoolArgs,
-    /// Show more of each object: -vv contents, -vvv block pointers, -vvvv all copies
-    #[arg(short, action = clap::ArgAction::Count)]
-    verbose: u8,
-    /// Numbers in full
-    #[arg(short)]
-    parseable: bool,
-    /// Pool, dataset or snapshot
-    #[arg(value_name = "POOL[/DS][@SNAP]")]
-    dataset: String,
-    /// Object numbers; -1 to -3 are space used by users, groups, projects [default: all]
-    #[arg(value_name = "OBJECT", allow_negative_numbers = true)]
-    objects: Vec<i64>,
-}
-
-/// Arguments of what shows logs.
-#[derive(clap::Args)]
-struct LogArgs {
-    #[command(flatten)]
-    pool: PoolArgs,
-    /// Pool, for the logs of all its datasets, or a dataset
-    #[arg(value_name = "POOL[/DS]")]
-    dataset: String,
 }
 
 /// Runs the command; `args` are those behind its name.

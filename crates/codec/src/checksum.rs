@@ -21,9 +21,9 @@ mod edonr;
 pub mod embedded;
 pub mod fletcher;
 mod skein;
+mod sum;
 
-/// The words of a checksum, as numbers.
-pub type Sum = [u64; 4];
+pub use sum::Sum;
 
 /// The checksum function named by a block pointer or property; the number is the one on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

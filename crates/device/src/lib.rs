@@ -27,13 +27,13 @@ mod file;
 pub mod gpt;
 mod mem;
 pub mod meter;
+mod raw;
 mod ring;
 mod slot;
 mod window;
 
 use std::fmt::Debug;
 use std::io;
-use std::os::fd::RawFd;
 
 use base::{Error, Kind, Result};
 
@@ -43,6 +43,7 @@ pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
 pub use mem::MemDevice;
+pub use raw::{Direct, Raw};
 pub use slot::Slot;
 pub use window::Window;
 
@@ -89,45 +90,6 @@ pub trait Device: Send + Sync + Debug {
     /// like.
     fn raw(&self) -> Option<Raw> {
         None
-    }
-}
-
-/// The open file that a [`Device`] stands on. The descriptors live as long as the device.
-#[derive(Clone, Copy, Debug)]
-pub struct Raw {
-    /// Reads and writes any range, through the page cache.
-    pub cached_fd: RawFd,
-    /// Reads and writes aligned ranges past the page cache, where the file system can do that.
-    pub direct: Option<Direct>,
-    /// Offset in the file of the device's first byte.
-    pub base: u64,
-    /// Whether the descriptors are open for writing.
-    pub writable: bool,
-}
-
-/// A descriptor opened with `O_DIRECT`, and what it demands. Both alignments are powers of two.
-#[derive(Clone, Copy, Debug)]
-pub struct Direct {
-    /// The descriptor.
-    pub fd: RawFd,
-    /// Offsets and lengths are multiples of this many bytes.
-    pub offset_align: u64,
-    /// Buffers begin at multiples of this many bytes.
-    pub memory_align: usize,
-}
-
-impl Raw {
-    /// The descriptor for reading or writing `buf` from `file_offset` on.
-    fn fd_for(&self, file_offset: u64, buf: &[u8]) -> RawFd {
-        match self.direct {
-            Some(d)
-                if (file_offset | buf.len() as u64) & (d.offset_align - 1) == 0
-                    && buf.as_ptr() as usize & (d.memory_align - 1) == 0 =>
-            {
-                d.fd
-            }
-            _ => self.cached_fd,
-        }
     }
 }
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 use base::or_abort;
 use io_uring::{IoUring, opcode, types};
 
-use crate::Raw;
 use crate::meter::Ticket;
+use crate::raw::Raw;
 
 /// Jobs in flight at most, per thread.
 const DEPTH: u32 = 128;

@@ -23,53 +23,21 @@
 //! Source: the published ZFS on-disk specification, chapter 5; integer keys and the wide hash by the
 //! behaviour of OpenZFS.
 
+mod block;
 mod fat;
 mod hash;
 mod leaf;
 mod micro;
 mod text;
 
+pub use block::{BlockKind, NAME_MAX};
 pub use fat::{Header, Table};
 pub use hash::{Position, hash_name, hash_u64s};
 pub use leaf::{Entry, Leaf, LeafMut, Record, check as check_leaf};
 pub use micro::{Micro, MicroEntry, MicroMut};
 pub use text::{Form, TextPrep};
 
-/// Block type of a leaf.
-const LEAF: u64 = 1 << 63;
-/// Block type of a fat ZAP's header.
-const HEADER: u64 = (1 << 63) + 1;
-/// Block type of a micro ZAP.
-const MICRO: u64 = (1 << 63) + 3;
-
-/// Bytes that the name of an entry can have at most; the feature `longname` needs 1023.
-pub const NAME_MAX: usize = 1023;
-
-/// What a ZAP block is, by its first word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockKind {
-    /// A whole micro ZAP.
-    Micro,
-    /// The first block of a fat ZAP.
-    Header,
-    /// A leaf of a fat ZAP.
-    Leaf,
-    /// Part of a pointer table, whose blocks have no mark of their own: a block number can never look
-    /// like one of the marks.
-    Table,
-}
-
-impl BlockKind {
-    /// The kind of a little-endian block.
-    pub fn of(block: &[u8]) -> BlockKind {
-        match word(block, 0) {
-            MICRO => BlockKind::Micro,
-            HEADER => BlockKind::Header,
-            LEAF => BlockKind::Leaf,
-            _ => BlockKind::Table,
-        }
-    }
-}
+use block::{LEAF, MICRO};
 
 /// Turns a big-endian block into a little-endian one. Chunks that are none are left alone; no entry
 /// of an intact leaf leads to them.
@@ -98,18 +66,6 @@ pub fn fuzz(block: &[u8]) {
         for entry in leaf.entries().unwrap_or_default() {
             let _ = (leaf.name(&entry), leaf.key(&entry), leaf.value(&entry));
         }
-    }
-}
-
-/// The little-endian word at byte `at`, or 0 behind the end.
-fn word(block: &[u8], at: usize) -> u64 {
-    block.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |raw| u64::from_le_bytes(*raw))
-}
-
-/// Turns the number of `N` bytes at `at`, if it is there.
-fn turn<const N: usize>(bytes: &mut [u8], at: usize) {
-    if let Some(raw) = bytes.get_mut(at..at + N) {
-        raw.reverse();
     }
 }
 

@@ -20,7 +20,6 @@ use device::meter::Meter;
 use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, LOG_BYTES, LOG_ENTRIES_MAX, LogBlock, LogEntry, LogPtr};
 use vdev::geometry;
 
-use crate::Wanted;
 use crate::drive::Drive;
 use crate::index::{Index, Key, OFFSET_MAX, Spot};
 use crate::log;
@@ -38,6 +37,19 @@ pub(crate) const WRITE_TIME: Duration = Duration::from_secs(10);
 const ERRORS_MAX: u64 = 10;
 const ERRORS_NS: u64 = 600 * 1_000_000_000;
 const DAY_NS: u64 = 86_400 * 1_000_000_000;
+
+/// A block that is looked for, as its pointer tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Which it is.
+    pub key: Key,
+    /// Its bytes as they are in the pool.
+    pub psize: usize,
+    /// Bytes of its contents.
+    pub lsize: u64,
+    /// It is metadata.
+    pub is_metadata: bool,
+}
 
 /// A block for a cache device.
 #[derive(Clone, Debug)]

@@ -37,10 +37,11 @@ use device::Device;
 use device::meter::Meter;
 
 use cache_device::CacheDevice;
-pub use cache_device::Record;
+pub use cache_device::{Record, Wanted};
 pub use index::Key;
 use index::{DEVICES_MAX, Index, Spot};
-use stats::{Stats, add};
+use ring::Sums;
+use stats::{ABSENT, Stats, add};
 pub use tunables::Tunables;
 
 /// The cache devices of a pool.
@@ -56,19 +57,6 @@ pub struct L2arc {
     /// Bytes that the index may take.
     index_max: AtomicU64,
     changing: Mutex<()>,
-}
-
-/// A block that is looked for, as its pointer tells of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// Which it is.
-    pub key: Key,
-    /// Its bytes as they are in the pool.
-    pub psize: usize,
-    /// Bytes of its contents.
-    pub lsize: u64,
-    /// It is metadata.
-    pub is_metadata: bool,
 }
 
 /// Bytes from a cache device, not verified.
@@ -366,6 +354,35 @@ impl L2arc {
     /// Whether something is still being looked for on the devices.
     pub fn is_rebuilding(&self) -> bool {
         self.devices().iter().any(|device| device.is_rebuilding.load(Ordering::Relaxed))
+    }
+
+    /// The rows of the kstat `arcstats` that begin with `l2_`.
+    pub fn table(&self) -> Vec<(&'static str, u64)> {
+        let mut sums = Sums::default();
+        let (mut logs, mut logs_asize) = (0, 0);
+        for device in self.devices() {
+            let ring = device.ring();
+            sums.add(&ring.sums);
+            let [count, asize] = ring.logs();
+            (logs, logs_asize) = (logs + count, logs_asize + asize);
+        }
+        let mut table = self.stats.table();
+        table.extend([
+            ("l2_size", sums.lsize),
+            ("l2_asize", sums.asize + logs_asize),
+            ("l2_hdr_size", if self.has_devices() { self.index.bytes() } else { 0 }),
+            ("l2_mru_asize", sums.asize.saturating_sub(sums.frequent_asize + sums.prefetched_asize)),
+            ("l2_mfu_asize", sums.frequent_asize),
+            ("l2_prefetch_asize", sums.prefetched_asize),
+            ("l2_bufc_data_asize", sums.asize.saturating_sub(sums.metadata_asize)),
+            ("l2_bufc_metadata_asize", sums.metadata_asize),
+            ("l2_log_blk_count", logs),
+            ("l2_log_blk_asize", logs_asize),
+            ("l2_log_blk_avg_asize", logs_asize.checked_div(logs).unwrap_or(0)),
+            ("l2_data_to_meta_ratio", sums.asize.checked_div(logs_asize).unwrap_or(0)),
+        ]);
+        table.extend(ABSENT.iter().map(|name| (*name, 0)));
+        table
     }
 }
 

@@ -2,9 +2,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::L2arc;
-use crate::ring::Sums;
-
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident $name:literal)*) => {
         /// Counters of all devices of a pool.
@@ -14,7 +11,8 @@ macro_rules! counters {
         }
 
         impl Stats {
-            fn table(&self) -> Vec<(&'static str, u64)> {
+            /// The rows of those that are counted.
+            pub(crate) fn table(&self) -> Vec<(&'static str, u64)> {
                 vec![$(($name, self.$field.load(Ordering::Relaxed)),)*]
             }
         }
@@ -49,41 +47,10 @@ counters! {
 }
 
 /// What Cenote's has not: waits for locks, and lists of what is on a device.
-const ABSENT: &[&str] =
+pub(crate) const ABSENT: &[&str] =
     &["l2_writes_lock_retry", "l2_evict_lock_retry", "l2_evict_reading", "l2_evict_l1cached", "l2_free_on_write"];
 
 /// One more, or `n`.
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
-}
-
-impl L2arc {
-    /// The rows of the kstat `arcstats` that begin with `l2_`.
-    pub fn table(&self) -> Vec<(&'static str, u64)> {
-        let mut sums = Sums::default();
-        let (mut logs, mut logs_asize) = (0, 0);
-        for device in self.devices() {
-            let ring = device.ring();
-            sums.add(&ring.sums);
-            let [count, asize] = ring.logs();
-            (logs, logs_asize) = (logs + count, logs_asize + asize);
-        }
-        let mut table = self.stats.table();
-        table.extend([
-            ("l2_size", sums.lsize),
-            ("l2_asize", sums.asize + logs_asize),
-            ("l2_hdr_size", if self.has_devices() { self.index.bytes() } else { 0 }),
-            ("l2_mru_asize", sums.asize.saturating_sub(sums.frequent_asize + sums.prefetched_asize)),
-            ("l2_mfu_asize", sums.frequent_asize),
-            ("l2_prefetch_asize", sums.prefetched_asize),
-            ("l2_bufc_data_asize", sums.asize.saturating_sub(sums.metadata_asize)),
-            ("l2_bufc_metadata_asize", sums.metadata_asize),
-            ("l2_log_blk_count", logs),
-            ("l2_log_blk_asize", logs_asize),
-            ("l2_log_blk_avg_asize", logs_asize.checked_div(logs).unwrap_or(0)),
-            ("l2_data_to_meta_ratio", sums.asize.checked_div(logs_asize).unwrap_or(0)),
-        ]);
-        table.extend(ABSENT.iter().map(|name| (*name, 0)));
-        table
-    }
 }

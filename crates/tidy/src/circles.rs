@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::Exceptions;
+use crate::exceptions::Exceptions;
 use crate::modules::Modules;
 
 pub fn find(modules: &Modules) -> Exceptions {

@@ -18,23 +18,18 @@
 //! smaller is written down, so that it cannot grow again.
 
 mod circles;
+mod exceptions;
 mod map;
 mod modules;
 mod names;
 mod sizes;
 mod source;
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
+use exceptions::{Exceptions, LIST, grown, parse, print};
 use source::Source;
-
-/// What breaks a rule, and by how much.
-type Exceptions = BTreeMap<String, usize>;
-
-const LIST: &str = "tests/tidy.txt";
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1);
@@ -78,38 +73,6 @@ fn find(sources: &[Source]) -> Exceptions {
     found.extend(modules.foreign_impls());
     found.extend(names::find(sources));
     found
-}
-
-fn grown(found: &Exceptions, listed: &Exceptions) -> Vec<String> {
-    let mut lines = Vec::new();
-    for (key, &number) in found {
-        match listed.get(key) {
-            None => lines.push(format!("{key}: {number}, and no such thing is allowed (see crates/tidy/src/main.rs)")),
-            Some(&before) if number > before => lines.push(format!("{key}: {number}, and may be {before} at most")),
-            Some(_) => {}
-        }
-    }
-    lines
-}
-
-/// The lines of the list: a key, and a number after the last space. Of a key that stands there twice, as after a merge,
-/// the smaller number counts.
-fn parse(text: &str) -> Result<Exceptions, String> {
-    let mut listed = Exceptions::new();
-    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
-        let (key, number) = line.rsplit_once(' ').ok_or_else(|| format!("{LIST}: no number in '{line}'"))?;
-        let number: usize = number.parse().map_err(|error| format!("{LIST}: '{line}': {error}"))?;
-        listed.entry(key.to_string()).and_modify(|least| *least = number.min(*least)).or_insert(number);
-    }
-    Ok(listed)
-}
-
-fn print(exceptions: &Exceptions) -> String {
-    let mut text = String::from("# What is not tidy yet; see crates/tidy/src/main.rs. This list only shrinks.\n");
-    for (key, number) in exceptions {
-        let _ = writeln!(text, "{key} {number}");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! ARCHITECTURE.md against the project: its ladder is that of Cargo.toml, and what it names in backquotes exists.
+//! ARCHITECTURE.md against the project: its ladder is that of Cargo.toml, and what it names in backquotes exists; so do
+//! the paths in CONTRIBUTING.md.
 //!
 //! A name is looked for in the crate named before it: `` `fuse` `point` ``, `` `zil` `turns`, `pace` ``, a row of the
 //! ladder, or `` `zio::Zio::heal` ``. Names of no crate are not looked for.
@@ -10,6 +11,7 @@ use std::path::Path;
 use crate::source::Source;
 
 const MAP: &str = "ARCHITECTURE.md";
+const GUIDE: &str = "CONTRIBUTING.md";
 
 /// All that the map, or Cargo.toml, says and is not so.
 pub fn errors(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
@@ -27,7 +29,16 @@ pub fn errors(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
     }
     errors.extend(ladder_errors(&map, &ladder, &uses));
     errors.extend(Names::new(sources).errors(&map));
+    errors.extend(missing_paths(root, &read(GUIDE)?));
     Ok(errors)
+}
+
+/// The paths in backquotes that lead to nothing, in the project's folder or in `crates`.
+fn missing_paths(root: &Path, guide: &str) -> Vec<String> {
+    let quoted = guide.split('`').skip(1).step_by(2);
+    let is_path = |name: &&str| name.contains('/') && !name.starts_with(['.', '/']) && !name.contains(' ');
+    let is_missing = |name: &&str| !root.join(name).exists() && !root.join("crates").join(name).exists();
+    quoted.filter(is_path).filter(is_missing).map(|name| format!("{GUIDE}: there is no `{name}`")).collect()
 }
 
 /// The crates of the product, in the order of the workspace.
@@ -165,6 +176,16 @@ mod tests {
         assert_eq!(errors("| `a` | all `x` | b |\n| `b` | rest | std |"), Vec::<String>::new());
         assert_eq!(errors("| `a` | all | b |").len(), 1);
         assert_eq!(errors("| `a` | all | a b |\n| `b` | rest | std |").len(), 1);
+    }
+
+    #[test]
+    fn paths_exist() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        assert_eq!(
+            missing_paths(&root, "`tidy/src/map.rs` and `crates/tidy`, `./x test`, `a b/c`"),
+            Vec::<String>::new()
+        );
+        assert_eq!(missing_paths(&root, "`tidy/src/gone.rs`").len(), 1);
     }
 
     #[test]

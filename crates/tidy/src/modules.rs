@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree, Visibility};
 
-use crate::Exceptions;
+use crate::exceptions::Exceptions;
 use crate::source::{Source, is_of_tests};
 
 /// How many names that stand for other names are followed.
@@ -21,8 +21,9 @@ enum Name {
 }
 
 /// A module: a file, or part of one.
-struct Module {
+struct Module<'a> {
     file: usize,
+    items: &'a [Item],
     parent: Option<usize>,
     names: HashMap<String, Name>,
     /// What it takes all names from.
@@ -32,7 +33,7 @@ struct Module {
 /// The modules of all crates.
 pub struct Modules<'a> {
     sources: &'a [Source],
-    modules: Vec<Module>,
+    modules: Vec<Module<'a>>,
     /// The module of a crate's face.
     roots: HashMap<&'a str, usize>,
     /// For each file, the others that it uses.
@@ -76,7 +77,7 @@ impl<'a> Modules<'a> {
     /// Adds a module whose files lie below `folder` (empty, or ends with `/`).
     fn add(&mut self, file: usize, parent: Option<usize>, folder: &str, items: &'a [Item]) -> usize {
         let at = self.modules.len();
-        self.modules.push(Module { file, parent, names: HashMap::new(), globs: Vec::new() });
+        self.modules.push(Module { file, items, parent, names: HashMap::new(), globs: Vec::new() });
         for item in items {
             if let Item::Mod(item) = item {
                 if is_of_tests(&item.attrs) {
@@ -99,7 +100,8 @@ impl<'a> Modules<'a> {
                     self.import(at, &item.tree, &mut Vec::new());
                 }
             } else if let Some(name) = name_of(item) {
-                self.modules[at].names.insert(name, Name::Item);
+                // a function may be called as a module is
+                self.modules[at].names.entry(name).or_insert(Name::Item);
             }
         }
         at
@@ -183,8 +185,9 @@ impl<'a> Modules<'a> {
     fn follow(&mut self, at: usize) {
         let file = self.modules[at].file;
         let mut paths = Paths::default();
-        let Some(items) = self.items(at) else { return };
-        items.iter().for_each(|item| paths.visit_item(item));
+        // what stands in a module inside of this one is looked up from there
+        let items = self.modules[at].items.iter().filter(|item| !matches!(item, Item::Mod(_)));
+        items.for_each(|item| paths.visit_item(item));
         for path in &paths.paths {
             let first = path.first().map(String::as_str);
             let is_local = matches!(first, Some("crate" | "super" | "self"))
@@ -208,13 +211,6 @@ impl<'a> Modules<'a> {
             }
             self.uses[file].insert(used);
         }
-    }
-
-    /// The items of a module that is a whole file. What stands in a module inside of one counts for its file.
-    fn items(&self, at: usize) -> Option<&'a [Item]> {
-        let module = &self.modules[at];
-        let is_part = module.parent.is_some_and(|parent| self.modules[parent].file == module.file);
-        (!is_part).then(|| &*self.sources[module.file].file.items)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use syn::Item;
 
-use crate::Exceptions;
+use crate::exceptions::Exceptions;
 use crate::source::{Source, is_of_tests};
 
 pub fn find(sources: &[Source]) -> Exceptions {

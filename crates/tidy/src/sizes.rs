@@ -3,7 +3,7 @@
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::Exceptions;
+use crate::exceptions::Exceptions;
 use crate::source::Source;
 
 const FILE_LINES_MAX: usize = 600;

@@ -7,6 +7,7 @@
 //! The threads of a size take places from one order, in which none comes twice before all have come. Nothing is
 //! written, and no lock is taken: a device may be in use meanwhile.
 
+mod climb;
 mod show;
 mod target;
 
@@ -18,10 +19,9 @@ use base::{AlignedBuf, Env, Result};
 use super::measure::{Measured, Pace, measure};
 use super::options::{self, Options};
 use super::random::Order;
-use target::Target;
+use climb::{Climb, Row};
+use target::{SIZES, Target};
 
-/// The sizes of reads: 512 bytes to 1 MiB.
-const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
 /// More threads must be faster by this factor; if they are not two times in a row, more are not tried.
 const GAIN: f64 = 1.05;
 
@@ -45,31 +45,6 @@ pub struct Args {
     /// Another, such as an SSD that may become its cache device
     #[arg(value_name = "DEVICE|FILE")]
     other: Option<PathBuf>,
-}
-
-/// What was measured of one size and target: a number of threads after the other.
-#[derive(Clone, Debug)]
-struct Climb {
-    tried: Vec<Measured>,
-    /// Whether some place was read twice.
-    has_repeated: bool,
-}
-
-impl Climb {
-    fn alone(&self) -> Option<&Measured> {
-        self.tried.first()
-    }
-
-    fn best(&self) -> Option<&Measured> {
-        self.tried.iter().max_by(|a, b| a.rate().total_cmp(&b.rate()))
-    }
-}
-
-/// One size.
-struct Row {
-    size: u64,
-    /// Of each target; `None` if it cannot read this size.
-    climbs: Vec<Option<Climb>>,
 }
 
 /// Runs the command. Errors: for the user.

@@ -9,6 +9,7 @@
 //! Every size is measured for the same time with one thread, and then with many. The data do not compress.
 
 mod show;
+mod survey;
 mod target;
 mod verdict;
 
@@ -20,6 +21,7 @@ use base::{AlignedBuf, Env};
 use super::measure::{Measured, Pace, measure};
 use super::options::{self, Options};
 use super::random::{STRIDE, mixed};
+use survey::Survey;
 use target::{Lane, Target};
 
 /// Measure synchronous writes: of a file system, or of a device that may become a log
@@ -56,14 +58,6 @@ pub struct Args {
 const SPARE_BYTES: usize = 1 << 20;
 /// What is written begins at multiples of this, as direct access to devices demands.
 const STEP: usize = 4096;
-
-/// All that was measured of one target.
-struct Survey {
-    path: String,
-    /// `folder` or `device`.
-    kind: &'static str,
-    rows: Vec<Measured>,
-}
 
 /// Runs the command. Errors: for the user.
 pub fn run(args: &Args) -> Result<(), String> {

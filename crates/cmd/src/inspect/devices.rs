@@ -14,7 +14,8 @@ use protocol::words::time;
 use serde_json::{Value as Json, json};
 use vdev::label::{self, Label};
 
-use super::{DeviceArgs, json};
+use super::args::DeviceArgs;
+use super::json;
 use crate::offline::Opener;
 use crate::output::complain;
 use crate::zdb::text::{Pointer, print_nvlist};

@@ -17,7 +17,7 @@ use format::blkptr::BlkPtr;
 use pool::Pool;
 use zil::{Header, Record, Visitor};
 
-use super::LogArgs;
+use super::args::LogArgs;
 use crate::offline::{Opener, Target};
 use crate::output::complain;
 use crate::zdb::text::Pointer;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::Result;
 use dmu::{Mode, Objset};
 
-use super::ObjectArgs;
+use super::args::ObjectArgs;
 use crate::offline::{Opener, Target};
 use crate::output::complain;
 use crate::zdb::{self, Printer, accounting_or_object};

@@ -9,7 +9,8 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::time;
 use serde_json::{Value as Json, json};
 
-use super::{PoolsArgs, json};
+use super::args::PoolsArgs;
+use super::json;
 use crate::offline::Opener;
 use crate::output::complain;
 use crate::zdb::text::{Pointer, print_nvlist};

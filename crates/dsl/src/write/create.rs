@@ -23,6 +23,9 @@ use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From, needs};
 use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
 
+pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
+pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
+
 const CHILD_MAP: ObjectType = ObjectType(13);
 const SNAP_MAP: ObjectType = ObjectType(14);
 const PROPS: ObjectType = ObjectType(15);
@@ -253,7 +256,7 @@ impl Change<'_> {
         self.adjust_counts(parent, 1, 0)?;
         if self.feature("com.joyent:filesystem_limits")?.is_some_and(|count| count > 0) {
             self.zapify(dir)?;
-            for name in [super::rename::FILE_SYSTEM_COUNT, super::rename::SNAPSHOT_COUNT] {
+            for name in [FILE_SYSTEM_COUNT, SNAPSHOT_COUNT] {
                 self.set(dir, name, &Value::one(0))?;
             }
         }

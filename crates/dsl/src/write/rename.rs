@@ -6,15 +6,12 @@
 use base::{Error, Kind, Result};
 use dmu::zap::Value;
 
-use super::create::refuse_encrypted;
+use super::create::{FILE_SYSTEM_COUNT, SNAPSHOT_COUNT, refuse_encrypted};
 use super::name::{LEN_MAX, NESTING_MAX, level};
 use super::space::{Column, Delta};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
 use crate::{Dir, Dsl};
-
-pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
-pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
 
 impl Change<'_> {
     /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.

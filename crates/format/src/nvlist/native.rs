@@ -13,7 +13,8 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use super::{DEPTH_MAX, NvList, Value, code, text, too_deep, unknown_type};
+use super::code::{self, DEPTH_MAX, text, too_deep, unknown_type};
+use super::list::{NvList, Value};
 
 const PAIR_HEADER_SIZE: usize = 16;
 
@@ -34,7 +35,7 @@ fn list(r: &mut Reader, endian: Endian, depth: usize) -> Result<NvList> {
     loop {
         let size = r.u32()? as usize;
         if size == 0 {
-            return Ok(NvList { pairs });
+            return Ok(pairs.into_iter().collect());
         }
         let body = size.checked_sub(4).ok_or_else(|| Error::corrupt("nvlist: a pair of less than 4 bytes"))?;
         let mut pair = Reader::new(r.take(body)?, endian);

@@ -7,7 +7,8 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use super::{DEPTH_MAX, NvList, Value, code, text, too_deep, unknown_type};
+use super::code::{self, DEPTH_MAX, text, too_deep, unknown_type};
+use super::list::{NvList, Value};
 
 pub(super) fn decode(bytes: &[u8]) -> Result<NvList> {
     list(&mut Reader::new(bytes, Endian::Big), 0)
@@ -25,7 +26,7 @@ fn list(r: &mut Reader, depth: usize) -> Result<NvList> {
     loop {
         let (encoded, decoded) = (r.u32()?, r.u32()?);
         if encoded == 0 && decoded == 0 {
-            return Ok(NvList { pairs });
+            return Ok(pairs.into_iter().collect());
         }
         let name = string(r)?;
         let kind = r.u32()?;
@@ -101,7 +102,7 @@ fn padded<'a>(r: &mut Reader<'a>, n: usize) -> Result<&'a [u8]> {
 pub(super) fn encode(list: &NvList, out: &mut Vec<u8>) {
     put(out, 0);
     put(out, 1); // names are unique
-    for (name, value) in &list.pairs {
+    for (name, value) in list.iter() {
         let start = out.len();
         put(out, 0);
         put(out, 0);

@@ -13,8 +13,8 @@
 
 use base::{Error, Result};
 
+use super::block::{BlockKind, HEADER, word};
 use super::text::TextPrep;
-use super::{BlockKind, HEADER, word};
 
 const MAGIC: u64 = 0x2_f52a_b2ab;
 /// log2 of the smallest and the largest block size in bytes; a leaf above 1 MiB would have more chunks
@@ -158,8 +158,13 @@ impl Header {
 
     /// How many bits of a hash count.
     pub fn hash_bits(&self) -> u32 {
-        super::hash::hash_bits(self.flags)
+        hash_bits(self.flags)
     }
+}
+
+/// How many bits of a hash count in a table with such flags.
+pub(super) fn hash_bits(flags: u64) -> u32 {
+    if flags & Header::FLAG_HASH64 != 0 { 48 } else { 28 }
 }
 
 fn put(block: &mut [u8], index: usize, word: u64) {

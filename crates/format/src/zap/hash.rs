@@ -3,7 +3,7 @@
 //! The hash is a reflected CRC-64 (ECMA-182 polynomial) that starts from the table's random salt. Only
 //! its upper 28 bits count, or 48 in tables with the wide hash; the rest is zero.
 
-use super::fat::Header;
+use super::fat::{Header, hash_bits};
 
 /// ECMA-182, reflected.
 const POLYNOMIAL: u64 = 0xc96c_5795_d787_0f42;
@@ -62,10 +62,6 @@ fn crc(start: u64, bytes: &[u8]) -> u64 {
         bytes.iter().rev().zip(&BEHIND).fold(0, |crc, (&byte, table)| crc ^ table[usize::from(byte)])
     });
     rest.iter().fold(crc, |crc, &byte| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ byte)])
-}
-
-pub(super) fn hash_bits(flags: u64) -> u32 {
-    if flags & Header::FLAG_HASH64 != 0 { 48 } else { 28 }
 }
 
 fn mask(flags: u64) -> u64 {

@@ -22,8 +22,8 @@ mod edit;
 
 use base::{Error, Result};
 
+use super::block::{BlockKind, NAME_MAX, turn, word};
 use super::hash::Position;
-use super::{BlockKind, NAME_MAX, turn, word};
 pub use edit::{LeafMut, Record, check};
 
 const MAGIC: u32 = 0x02ab_1eaf;

@@ -11,8 +11,8 @@
 
 use base::{Error, Result};
 
+use super::block::{BlockKind, MICRO, turn, word};
 use super::text::TextPrep;
-use super::{BlockKind, MICRO, turn, word};
 
 const SLOT_SIZE: usize = 64;
 const NAME_AT: usize = 14;

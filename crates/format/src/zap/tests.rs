@@ -1,5 +1,6 @@
 //! Blocks built by hand, in both byte orders, and damaged in every way that a byte can be.
 
+use super::block::HEADER;
 use super::*;
 
 /// Writes numbers of either byte order.

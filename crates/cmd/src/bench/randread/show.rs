@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
 use super::super::plot::{Chart, Line};
+use super::climb::{Climb, Row};
 use super::target::Target;
-use super::{Climb, Measured, Row};
+use crate::bench::measure::Measured;
 
 /// Characters of a target's columns.
 const WIDTH: usize = 47;

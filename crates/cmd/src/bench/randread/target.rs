@@ -10,6 +10,9 @@ use device::{Device, FileDevice, OpenMode};
 use protocol::words::nicenum::nicebytes;
 use rustix::fs::{Advice, fadvise, fstatfs, major, minor};
 
+/// The sizes of reads: 512 bytes to 1 MiB.
+pub(super) const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
+
 /// File systems that have no device: tmpfs and ramfs, as statfs(2) has them.
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -40,7 +43,7 @@ impl Target {
             doubts.insert(0, "reads go through the page cache, as it cannot be read past it; each is dropped from it");
         }
         // the other sizes are multiples of both
-        if device.size() < unit.max(1 << super::SIZES.start()) {
+        if device.size() < unit.max(1 << SIZES.start()) {
             return Err(failed(&"too small to be read at random"));
         }
         let cached = direct.is_none().then_some(file);

@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
 use super::super::plot::{Chart, Line};
+use super::survey::Survey;
 use super::target::Target;
 use super::verdict::Verdict;
-use super::{Measured, Survey};
+use crate::bench::measure::Measured;
 
 /// Above the rows of a target.
 pub fn heading(target: &Target, threads: u32) -> String {

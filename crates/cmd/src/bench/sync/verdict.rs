@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Survey;
+use super::survey::Survey;
 
 /// Sizes that most synchronous writes have: those of databases and mail servers.
 const SIZES: [u64; 2] = [4 << 10, 128 << 10];
@@ -86,8 +86,8 @@ pub fn warning(survey: &Survey) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Measured;
     use super::*;
+    use crate::bench::measure::Measured;
 
     fn survey(path: &str, kind: &'static str, rates: [u64; 2], took_ns: [u64; 3]) -> Survey {
         let row =

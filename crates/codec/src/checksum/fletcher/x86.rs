@@ -9,7 +9,8 @@ use std::mem::transmute;
 
 use base::Endian;
 
-use super::{Sum, join4};
+use super::join::join4;
+use crate::checksum::sum::Sum;
 
 macro_rules! lanes4 {
     (
