@@ -28,13 +28,15 @@ mod fat;
 mod hash;
 mod leaf;
 mod micro;
+mod position;
 mod text;
 
 pub use block::{BlockKind, NAME_MAX};
 pub use fat::{Header, Table};
-pub use hash::{Position, hash_name, hash_u64s};
+pub use hash::{hash_name, hash_u64s};
 pub use leaf::{Entry, Leaf, LeafMut, Record, check as check_leaf};
 pub use micro::{Micro, MicroEntry, MicroMut};
+pub use position::Position;
 pub use text::{Form, TextPrep};
 
 use block::{LEAF, MICRO};

@@ -24,6 +24,7 @@
 
 mod attrs;
 mod create;
+pub(crate) mod fields;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -34,7 +35,7 @@ use format::blkptr::BlkPtr;
 pub use attrs::{Acl, AclEntry, Extra, SetAttr};
 pub use create::{Born, Create, Made};
 
-use crate::record::blkptr;
+use fields::{Writer, blkptr, name};
 
 const REMOVE: u64 = 5;
 const RMDIR: u64 = 6;
@@ -255,41 +256,4 @@ fn parse_clone<'a>(r: &mut Reader<'a>, endian: Endian) -> Result<Intent<'a>> {
     let bytes = r.take(bytes.unwrap_or(usize::MAX))?;
     let blocks = bytes.chunks_exact(BlkPtr::SIZE).map(|bytes| blkptr(bytes, endian)).collect::<Result<_>>()?;
     Ok(Intent::Clone { object, offset, len, block_size, blocks })
-}
-
-/// The bytes up to the next NUL, which is taken, too.
-fn name<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
-    let len = r.rest().iter().position(|byte| *byte == 0);
-    let len = len.ok_or_else(|| Error::corrupt("a name in a log record does not end"))?;
-    let name = r.take(len)?;
-    r.take(1)?;
-    Ok(name)
-}
-
-/// Names of domains that the owners of a file are of.
-fn domains<'a>(r: &mut Reader<'a>, count: u64) -> Result<Vec<&'a [u8]>> {
-    // each takes a byte at least
-    (0..count.min(r.rest().len() as u64 + 1)).map(|_| name(r)).collect()
-}
-
-/// A record that is being written.
-struct Writer(Vec<u8>);
-
-impl Writer {
-    fn raw(&mut self, bytes: &[u8]) -> &mut Writer {
-        self.0.extend_from_slice(bytes);
-        self
-    }
-
-    fn u64s(&mut self, words: &[u64]) -> &mut Writer {
-        words.iter().fold(self, |out, word| out.raw(&word.to_le_bytes()))
-    }
-
-    fn name(&mut self, name: &[u8]) -> &mut Writer {
-        self.raw(name).raw(&[0])
-    }
-
-    fn pointer(&mut self, bp: &BlkPtr) -> &mut Writer {
-        self.raw(bp.raw())
-    }
 }

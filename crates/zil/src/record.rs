@@ -13,6 +13,7 @@ use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
 
 use crate::Intent;
+use crate::intent::fields::blkptr;
 
 /// Bytes that every record has.
 pub(crate) const HEAD_SIZE: usize = 32;
@@ -84,16 +85,6 @@ impl<'a> Record<'a> {
     pub fn intent(&self) -> Result<Intent<'a>> {
         Intent::parse(self.kind, self.body, self.endian)
     }
-}
-
-/// A block pointer in a block that has not been turned.
-pub(crate) fn blkptr(bytes: &[u8], endian: Endian) -> Result<BlkPtr> {
-    let mut r = Reader::new(bytes, endian);
-    let mut turned = [0; BlkPtr::SIZE];
-    for word in turned.chunks_exact_mut(8) {
-        word.copy_from_slice(&r.u64()?.to_le_bytes());
-    }
-    Ok(BlkPtr::parse(&turned).expect("as long as a block pointer"))
 }
 
 /// Parses any bytes as records of both byte orders, for a fuzzer.

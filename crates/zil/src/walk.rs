@@ -23,7 +23,7 @@ use codec::checksum::Checksum;
 use format::blkptr::{BlkPtr, Dva};
 use zio::Zio;
 
-use crate::record::blkptr;
+use crate::intent::fields::blkptr;
 use crate::{Header, Record};
 
 /// Bytes of a link.

@@ -47,3 +47,8 @@ pub(super) fn turn<const N: usize>(bytes: &mut [u8], at: usize) {
         raw.reverse();
     }
 }
+
+/// The upper `bits` bits of a hash.
+pub(super) fn upper_bits(hash: u64, bits: u32) -> u64 {
+    if bits == 0 { 0 } else { hash >> (64 - bits.min(64)) }
+}

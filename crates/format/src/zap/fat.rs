@@ -13,7 +13,7 @@
 
 use base::{Error, Result};
 
-use super::block::{BlockKind, HEADER, word};
+use super::block::{BlockKind, HEADER, upper_bits, word};
 use super::text::TextPrep;
 
 const MAGIC: u64 = 0x2_f52a_b2ab;
@@ -106,7 +106,7 @@ impl Header {
 
     /// The index in the pointer table for a hash.
     pub fn leaf_index(&self, hash: u64) -> u64 {
-        super::leaf::upper_bits(hash, self.table.shift)
+        upper_bits(hash, self.table.shift)
     }
 
     /// The block number at `index` of the table inside the header block.

@@ -22,8 +22,8 @@ mod edit;
 
 use base::{Error, Result};
 
-use super::block::{BlockKind, NAME_MAX, turn, word};
-use super::hash::Position;
+use super::block::{BlockKind, NAME_MAX, turn, upper_bits, word};
+use super::position::Position;
 pub use edit::{LeafMut, Record, check};
 
 const MAGIC: u32 = 0x02ab_1eaf;
@@ -259,11 +259,6 @@ impl Entry {
     fn value_bytes(&self) -> usize {
         usize::from(self.value_len) * usize::from(self.value_width)
     }
-}
-
-/// The upper `bits` bits of a hash.
-pub(super) fn upper_bits(hash: u64, bits: u32) -> u64 {
-    if bits == 0 { 0 } else { hash >> (64 - bits.min(64)) }
 }
 
 /// The chain heads and the chunks of a leaf block; `None` if its size is not one a leaf can have.

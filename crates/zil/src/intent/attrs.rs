@@ -20,7 +20,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use super::{Writer, domains};
+use super::fields::{Writer, domains};
 
 const MODE: u64 = 1 << 0;
 const UID: u64 = 1 << 1;

@@ -21,8 +21,9 @@
 
 use base::{Endian, Reader, Result};
 
+use super::attrs::{Acl, Extra};
 use super::attrs::{AclHead, domain_count};
-use super::{Acl, Extra, Writer, domains, name};
+use super::fields::{self, Writer, domains, name};
 
 /// Bits of an object's number.
 const OBJECT_BITS: u32 = 48;
@@ -168,7 +169,7 @@ impl<'a> Create<'a> {
             Base::Directory => (Made::Directory, name(r)?),
             Base::Symlink => {
                 let name = name(r)?;
-                (Made::Symlink(super::name(r)?), name)
+                (Made::Symlink(fields::name(r)?), name)
             }
         };
         Ok(Create { made, dir, born, name, extra, acl, domains })
