@@ -261,7 +261,7 @@ fn directory(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach
     Some((Reach::Contents, format!("set {set} directory {dir}: {} {told}", old.escape_ascii())))
 }
 
-/// Fills a leaf of a directory with entries whose hash is that of a name that will be made, so that no split parts
+/// Fills a leaf of a directory with nothing but entries whose hash is that of a name that will be made, so that no split parts
 /// them, and lets the header say that such a table may be large.
 fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let dirs = objects_of(base, &|dnode| dnode.object_type == ObjectType::DIRECTORY_CONTENTS);
@@ -289,7 +289,9 @@ fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
         if !leaf.as_leaf().covers(hash) {
             continue;
         }
-        let mut leaf = leaf;
+        // others would make room when the leaf is split
+        let (prefix, bits) = (leaf.as_leaf().prefix(), leaf.as_leaf().prefix_bits());
+        let mut leaf = LeafMut::init(forge.contents_mut(block), prefix, bits, false);
         let key = [&b"c".repeat(120)[..], &[0]].concat();
         for cd in 1000.. {
             let position = Position { hash, cd };
