@@ -40,8 +40,8 @@ impl Tree {
     ///
     /// Counts a read error on every leaf that fails, and a checksum error on every leaf whose bytes
     /// were wrong, unless it is known to have missed the block's birth. If no way is good, `buf`'s
-    /// contents are unspecified and the error is [`ErrorKind::Checksum`], or, if not even wrong
-    /// bytes could be had, that of a leaf ([`ErrorKind::Io`], [`ErrorKind::Missing`]); it names the
+    /// contents are unspecified and the error is [`base::Kind::Checksum`], or, if not even wrong
+    /// bytes could be had, that of a leaf ([`base::Kind::Io`], [`base::Kind::Missing`]); it names the
     /// leaves tried. Panics if `buf` is not as long as the extent.
     ///
     /// Whether a leaf was charged, so that [`Tree::heal`] has something to do.

@@ -222,7 +222,7 @@ impl Zio {
     /// Frees all copies of a block in `txg`; of a gang block its members, too. Space of a block that
     /// was born in `txg` is free at once. Holes and embedded blocks have none.
     ///
-    /// A block that a [`RefTable`] counts is left to that.
+    /// A block that a [`RefTable`](crate::RefTable) counts is left to that.
     ///
     /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for deduplicated
     /// blocks without such a table, and on removed vdevs; those of a gang header that cannot be read, with
