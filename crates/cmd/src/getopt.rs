@@ -2,8 +2,8 @@
 //!
 //! Short flags may be combined (`-Hp`), their values attached or not (`-oname`, `-o name`); long ones
 //! may be cut short as long as they are unique (`--json-i`); operands may stand between flags, unless
-//! `POSIXLY_CORRECT` is in the environment; `--` ends the flags. Errors are part of the result, in their place, so that a command can report the
-//! first thing that is wrong in the words of the original.
+//! `POSIXLY_CORRECT` is in the environment; `--` ends the flags. Errors are part of the result, in their
+//! place, so that a command can report the first thing that is wrong in the words of the original.
 
 use std::ffi::OsString;
 
@@ -64,6 +64,7 @@ fn parse_with(args: &[OsString], short: &str, long: &[Long], flags_first: bool) 
             parsed.files.push(given[rest - 1].clone());
             parsed.operands.push(arg);
             if flags_first {
+                parsed.files.extend_from_slice(&given[rest..]);
                 parsed.operands.extend(args.by_ref());
             }
         }
@@ -134,7 +135,7 @@ mod tests {
             Parsed {
                 opts: vec![Opt::Flag('H')],
                 operands: ["all", "-p", "tank"].map(String::from).into(),
-                ..Parsed::default()
+                files: args[1..].to_vec(),
             }
         );
     }
