@@ -71,12 +71,17 @@ fn a_folder_that_another_user_made_is_not_used() {
     }
     const UID: u32 = 54_321;
     let folder = std::path::PathBuf::from(format!("/tmp/cenote-{UID}"));
-    // of this mount namespace only
-    assert!(Command::new("mount").args(["-t", "tmpfs", "tmp", "/tmp"]).status().unwrap().success());
+    // of this mount namespace only; the program may have been built below /tmp
+    let mount = |args: [&str; 4]| assert!(Command::new("mount").args(args).status().unwrap().success(), "{args:?}");
+    const PROGRAM: &str = "/mnt/cenote";
+    mount(["-t", "tmpfs", "tmp", "/mnt"]);
+    fs::File::create(PROGRAM).unwrap();
+    mount(["-o", "bind", env!("CARGO_BIN_EXE_cenote"), PROGRAM]);
+    mount(["-t", "tmpfs", "tmp", "/tmp"]);
     let run = |line: &str| {
         let mut command = Command::new("setpriv");
         command.args([&format!("--reuid={UID}"), "--regid=54321", "--clear-groups"]);
-        command.arg(env!("CARGO_BIN_EXE_cenote")).args(line.split(' ')).current_dir("/");
+        command.arg(PROGRAM).args(line.split(' ')).current_dir("/");
         command.env_remove("CENOTE_RUN").env_remove("XDG_RUNTIME_DIR");
         let done = command.output().unwrap();
         (done.status.code(), String::from_utf8(done.stderr).unwrap())
