@@ -195,7 +195,8 @@ fn connections_that_do_nothing() {
     };
     let _held: Vec<UnixStream> = (0..200).map(half).collect();
     world.check("list -H -o name", 0, "idle\n");
-    // one that says nothing
+    // one that says nothing, and has a lock as pools have
+    std::fs::File::create(world.dir.join("run/mute.lock")).unwrap();
     let mute = UnixListener::bind(world.dir.join("run/mute.sock")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| (0..2).for_each(|_| drop(mute.accept().unwrap())));
