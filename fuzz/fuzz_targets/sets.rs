@@ -10,7 +10,8 @@ use tests::pools::{self, Base};
 
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| pools::bases(false));
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+// pools are made first, which would be too long for an input
+libfuzzer_sys::fuzz_target!(init: { LazyLock::force(&BASES); }, |bytes: &[u8]| {
     let outcome = pools::run_patched(&BASES, &|block| block.objset != MOS || block.object_type() == ObjectType::BPOBJ, bytes);
     assert!(outcome.findings.is_empty(), "{}: {:#?}", outcome.story, outcome.findings);
 });
