@@ -7,12 +7,13 @@ pub mod log;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Result, Shown};
+use base::Result;
 use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
 use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
+use protocol::words::one_line;
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Spec, Tree, Vdev};
 
@@ -50,15 +51,8 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         }
     }
     leaf_activities(pool, &mut root);
-    let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
     let mapping_bytes = status.mapping_bytes;
     let mut report = PoolReport {
-        name: pool.name().to_owned(),
-        guid: pool.guid(),
-        load_guid: session.load_guid,
-        is_writable: session.is_writable,
-        altroot: session.bounds.altroot.clone(),
-        root,
         space: space(&tops, pool.tree()),
         error_count: pool.error_count()?,
         scan: status.scan.as_ref().map(|scan| scan_report(scan, session.opened_s)),
@@ -67,8 +61,6 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         expansion: status.expansion.as_ref().map(|expansion| expansion_report(expansion, &tops)),
         checkpoint: status.checkpoint.map(|c| CheckpointReport { created_s: c.created_s, bytes: c.bytes }),
         stored: stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect(),
-        comment: config_text("comment"),
-        compatibility: config_text("compatibility"),
         bootfs,
         dedup_ratio_percent: dedup.ratio_percent(),
         dedup_table_bytes: dedup.disk_bytes,
@@ -78,7 +70,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         freeing_bytes,
         leaked_bytes,
         last_scrubbed_txg: pool.last_scrubbed_txg()?,
-        ..PoolReport::default()
+        ..opened(pool, session, root)
     };
     identity(pool, &mut report);
     Ok(report)
@@ -86,20 +78,25 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
 
 /// What is known of a pool without reading anything of it.
 pub fn bare(pool: &Pool, session: &Session) -> PoolReport {
+    let mut report = opened(pool, session, tree(pool.tree(), pool.candidate(), &[]));
+    identity(pool, &mut report);
+    report
+}
+
+/// What the import and the configuration say.
+fn opened(pool: &Pool, session: &Session, root: VdevReport) -> PoolReport {
     let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
-    let mut report = PoolReport {
+    PoolReport {
         name: pool.name().to_owned(),
         guid: pool.guid(),
         load_guid: session.load_guid,
         is_writable: session.is_writable,
         altroot: session.bounds.altroot.clone(),
-        root: tree(pool.tree(), pool.candidate(), &[]),
+        root,
         comment: config_text("comment"),
         compatibility: config_text("compatibility"),
         ..PoolReport::default()
-    };
-    identity(pool, &mut report);
-    report
+    }
 }
 
 /// The vdevs of a tree, leaves with the paths that their devices were found under. `tops` may be empty.
@@ -247,28 +244,15 @@ fn is_log(tree: &Tree, number: u64) -> bool {
 /// What the configuration says of a vdev, without those below it.
 fn of_spec(spec: &Spec) -> VdevReport {
     let mut report = VdevReport { id: spec.id, guid: spec.guid, ..VdevReport::default() };
-    let kind = match spec.kind {
-        Kind::Root => "root",
-        Kind::Disk => "disk",
-        Kind::File => "file",
-        Kind::Mirror => "mirror",
-        Kind::Replacing => "replacing",
-        Kind::Spare => "spare",
-        Kind::Raidz { nparity } => {
-            report.nparity = nparity as u64;
-            "raidz"
-        }
+    match spec.kind {
+        Kind::Raidz { nparity } => report.nparity = nparity as u64,
         Kind::Draid(shape) => {
             report.nparity = shape.nparity;
             report.draid = Some((shape.ndata, shape.nspares));
-            "draid"
         }
-        Kind::DraidSpare { .. } => "dspare",
-        Kind::Indirect => "indirect",
-        Kind::Hole => "hole",
-        Kind::Missing => "missing",
-    };
-    report.kind = kind.to_owned();
+        _ => {}
+    }
+    report.kind = spec.kind.type_name().to_owned();
     if let Some(top) = &spec.top {
         report.is_log = top.is_log || top.bias == Some(vdev::spec::Bias::Log);
         report.bias = match top.bias {
@@ -496,9 +480,4 @@ fn rebuild_report(rebuild: &pool::Rebuild) -> RebuildReport {
         estimate_bytes: rebuild.estimate_bytes,
         errors: rebuild.errors,
     }
-}
-
-/// Text from a label or a pool as it may go to a terminal.
-fn one_line(text: &str) -> String {
-    Shown(text).to_string()
 }

@@ -8,3 +8,8 @@ pub fn of_system(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
+
+/// Text from a label or a pool as it may go to a terminal.
+pub fn one_line(text: &str) -> String {
+    base::Shown(text).to_string()
+}

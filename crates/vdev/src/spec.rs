@@ -80,6 +80,24 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// What a configuration calls it.
+    pub fn type_name(self) -> &'static str {
+        match self {
+            Kind::Root => "root",
+            Kind::Disk => "disk",
+            Kind::File => "file",
+            Kind::Mirror => "mirror",
+            Kind::Replacing => "replacing",
+            Kind::Spare => "spare",
+            Kind::Raidz { .. } => "raidz",
+            Kind::Draid(_) => "draid",
+            Kind::DraidSpare { .. } => "dspare",
+            Kind::Indirect => "indirect",
+            Kind::Hole => "hole",
+            Kind::Missing => "missing",
+        }
+    }
+
     /// Whether children hold copies of the same bytes.
     pub fn is_copies(self) -> bool {
         matches!(self, Kind::Mirror | Kind::Replacing | Kind::Spare)

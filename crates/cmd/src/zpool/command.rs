@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use base::Shown;
-
 use crate::getopt::Opt;
 
 /// Whether all went well; a command that says no has complained already.
@@ -32,11 +30,6 @@ impl Stop {
             Opt::Flag(c) | Opt::Value(c, _) => format!("invalid option '{c}'"),
         })
     }
-}
-
-/// Text from a label or a pool as it may go to a terminal.
-pub fn one_line(text: &str) -> String {
-    Shown(text).to_string()
 }
 
 /// The line of a command in a pool's history.

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use protocol::pool_report::PoolReport;
+use protocol::words::one_line;
 use serde_json::{Map, Value};
 
-use super::command::{Done, Stop, one_line};
+use super::command::{Done, Stop};
 use super::json;
 use super::list::Column;
 use super::pools::{self, Timestamp};

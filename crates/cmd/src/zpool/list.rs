@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use protocol::pool_properties::{self, Property, Source};
 use protocol::pool_report::*;
 use protocol::words::nicenum::nicenum;
+use protocol::words::one_line;
 use serde_json::{Map, Value};
 
-use super::command::{Done, Stop, one_line};
+use super::command::{Done, Stop};
 use super::json;
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};

@@ -18,7 +18,7 @@ impl Spec {
     /// What a top-level vdev was set aside for is not in it but in the vdev's ZAP.
     pub fn to_nvlist(&self) -> NvList {
         let mut nv = NvList::new();
-        nv.set("type", Value::Str(type_name(self.kind).to_owned()));
+        nv.set("type", Value::Str(self.kind.type_name().to_owned()));
         number(&mut nv, "id", self.id);
         number(&mut nv, "guid", self.guid);
         if let Some(leaf) = &self.leaf {
@@ -111,23 +111,6 @@ impl LeafSpec {
         if self.faulted {
             nv.set("aux_state", Value::Str("external".to_owned()));
         }
-    }
-}
-
-fn type_name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Root => "root",
-        Kind::Disk => "disk",
-        Kind::File => "file",
-        Kind::Mirror => "mirror",
-        Kind::Replacing => "replacing",
-        Kind::Spare => "spare",
-        Kind::Raidz { .. } => "raidz",
-        Kind::Draid(_) => "draid",
-        Kind::DraidSpare { .. } => "dspare",
-        Kind::Indirect => "indirect",
-        Kind::Hole => "hole",
-        Kind::Missing => "missing",
     }
 }
 

@@ -10,8 +10,8 @@ use device::{FileDevice, OpenMode};
 use format::nvlist::NvList;
 use pool::FoundDevice;
 use protocol::wire::Hello;
+use protocol::words::one_line;
 
-use super::super::command::one_line;
 use super::spec::Spec;
 
 /// What a label says of the pool that its device belongs to.

@@ -6,9 +6,9 @@ use daemon::{hostid, report as gather};
 use format::uberblock::Uberblock;
 use pool::{Candidate, OpenOptions, Pool, PoolState, Rewind};
 use protocol::pool_report::*;
+use protocol::words::one_line;
 use vdev::{Spec, Tree};
 
-use super::super::command::one_line;
 use super::super::names::NameStyle;
 use super::super::reason::{self, Importing, Reason};
 use super::super::status::article;
