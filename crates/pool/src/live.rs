@@ -9,7 +9,11 @@
 //!                                                                            └▶ a new view
 //! ```
 //!
-//! The MOS is changed only by who syncs a group. Everybody who only looks at datasets, properties or
+//! The pool is made of parts, each with fields of its own: heads (and their logs), rooms and owners' limits, groups,
+//! suspension, heartbeats, the watch over leaves, space maps, frees of deduplicated blocks. No part knows the pool; what
+//! needs several of them is a verb of the pool, in a file for its subject.
+//!
+//! The MOS is changed only by the thread that syncs a group. Everybody who only looks at datasets, properties or
 //! space uses a [`Pool`] of the latest group on disk, the view, as one that is open for reading does.
 //!
 //! Invariant: an uberblock is written when all that it leads to is on the devices, and flushed. What a
@@ -22,46 +26,52 @@ mod create;
 mod damage;
 mod datasets;
 mod dedup;
+mod dedup_frees;
 mod dtl;
 mod features;
+mod groups;
 mod guid;
+mod heads;
 mod history;
 mod import;
+mod leaf_watch;
 mod leaves;
 mod logs;
 mod multihost;
 mod new;
+mod owner_limits;
 mod owner_quotas;
 mod props;
+mod rooms;
 mod space_maps;
 mod suspension;
 mod sync;
-mod tasks;
 mod vdevs;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
 use arc::{Cache, Gauge};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
-use dmu::{Objset, Throttle, Txgs};
+use dmu::{Objset, Txgs};
+use dsl::write::Change;
 use vdev::Tree;
 
 use crate::Pool;
 use config::Config;
-use datasets::KnownRoom;
-use dedup::DedupFrees;
+use dedup_frees::DedupFrees;
+use groups::Groups;
+use heads::{Head, Heads};
+pub use heads::{LogMoment, LogTotals};
 pub use import::WRITABLE_FEATURES;
-pub use leaves::DeviceOpener;
-pub use logs::{LogMoment, LogTotals};
+pub use leaf_watch::DeviceOpener;
+use leaf_watch::LeafWatch;
 use multihost::Multihost;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
-use owner_quotas::KnownLimits;
+use owner_limits::OwnerLimits;
+use rooms::Rooms;
 use space_maps::SpaceMaps;
 use suspension::Suspension;
-pub use tasks::SyncContext;
-use tasks::Task;
 pub use vdevs::NewDevices;
 
 /// Groups at most in which damage is mended when a pool is closed.
@@ -71,47 +81,41 @@ const LAST_GROUPS_MAX: usize = 16;
 pub struct LivePool {
     this: Weak<LivePool>,
     env: Env,
-    /// Bytes of memory that there are, when it was imported.
-    memory: u64,
     name: String,
-    txgs: Arc<Txgs>,
     tree: Arc<Tree>,
     cache: Arc<Cache>,
     mos: Arc<Objset>,
-    maps: Arc<SpaceMaps>,
     view: RwLock<Arc<Pool>>,
     config: Mutex<Config>,
-    heads: Mutex<HashMap<u64, Head>>,
+    maps: Arc<SpaceMaps>,
+    groups: Groups,
+    heads: Heads,
+    rooms: Rooms,
+    limits: OwnerLimits,
     tasks: Mutex<Vec<Task>>,
-    /// Held by who syncs a group.
-    syncing: Mutex<()>,
-    /// Held by who changes its vdevs.
+    leaf_watch: LeafWatch,
+    /// Is held while vdevs are changed.
     changing_vdevs: Mutex<()>,
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
-    /// By dataset, for [`LivePool::admit`].
-    rooms: Mutex<HashMap<u64, KnownRoom>>,
-    /// The most copies that an open head's data have had.
-    copies_max: AtomicU8,
-    /// By dataset, for [`LivePool::admit_owner`].
-    limits: Mutex<HashMap<u64, KnownLimits>>,
     dedup_frees: Arc<DedupFrees>,
     /// Blocks of destroyed heads, or others that were put off, wait to be freed.
     has_destroyed: AtomicBool,
-    has_thread: AtomicBool,
-    /// Is closed when the thread that syncs has ended.
-    thread: Mutex<Option<mpsc::Receiver<()>>>,
-    ends: AtomicBool,
-    /// What was logged, when the latest groups were closed.
-    logged: Mutex<VecDeque<LogMoment>>,
 }
 
-/// A head whose objects may be changed.
-#[derive(Clone)]
-struct Head {
-    objset: Arc<Objset>,
-    log: Arc<zil::Log>,
+/// What a task works with.
+pub struct SyncContext<'a> {
+    /// The pool.
+    pub pool: &'a LivePool,
+    /// Its MOS, the group, time and chance.
+    pub change: Change<'a>,
 }
+
+/// Tells the thread that waits for a task how it went.
+type Tell = Box<dyn FnOnce()>;
+
+/// A change of the pool's own objects that waits for a group to be synced.
+struct Task(Box<dyn FnOnce(&SyncContext<'_>) -> Tell + Send>);
 
 impl LivePool {
     /// A pool whose latest group on disk is `synced`: `view` is how it is read, `mos` how it is changed. There
@@ -125,37 +129,33 @@ impl LivePool {
         synced: u64,
     ) -> Arc<LivePool> {
         let memory = Gauge::new("/").limit().unwrap_or(u64::MAX);
-        let txgs = Arc::new(Txgs::new(synced, Throttle::of(env, memory)));
+        let groups = Groups::new(env, memory, synced);
+        let (txgs, tree, name) = (groups.txgs().clone(), view.tree().clone(), view.name().to_owned());
         let properties = view.stored_props().unwrap_or_default();
         let dedup_frees = Arc::<DedupFrees>::default();
         mos.cache().zio().set_ref_table(dedup_frees.clone());
+        let suspension = Arc::new(Suspension::new(&name, txgs.clone(), &properties));
         Arc::new_cyclic(|this| LivePool {
             this: this.clone(),
             env: env.clone(),
-            memory,
-            name: view.name().to_owned(),
-            suspension: Arc::new(Suspension::new(view.name(), txgs.clone(), &properties)),
-            multihost: Arc::new(Multihost::new(env, &properties)),
-            txgs,
-            tree: view.tree().clone(),
+            multihost: Arc::new(Multihost::new(env, &tree, &suspension, &properties)),
+            suspension,
             cache: mos.cache().clone(),
             mos,
             maps,
             view: RwLock::new(Arc::new(view)),
             config: Mutex::new(config),
-            heads: Mutex::default(),
+            groups,
+            heads: Heads::new(env, &txgs),
+            rooms: Rooms::default(),
+            limits: OwnerLimits::default(),
             tasks: Mutex::default(),
-            syncing: Mutex::default(),
+            leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
-            rooms: Mutex::default(),
-            copies_max: AtomicU8::new(1),
-            limits: Mutex::default(),
             dedup_frees,
             has_destroyed: AtomicBool::new(false),
-            has_thread: AtomicBool::new(false),
-            thread: Mutex::default(),
-            ends: AtomicBool::new(false),
-            logged: Mutex::default(),
+            tree,
+            name,
         })
     }
 
@@ -176,33 +176,90 @@ impl LivePool {
 
     /// Its groups.
     pub fn txgs(&self) -> &Arc<Txgs> {
-        &self.txgs
+        self.groups.txgs()
     }
 
-    /// Starts the thread that syncs groups. Without one, whoever waits for a group syncs it.
+    fn env(&self) -> &Env {
+        &self.env
+    }
+
+    fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    /// The MOS as the open group has it.
+    fn mos(&self) -> &Arc<Objset> {
+        &self.mos
+    }
+
+    fn config(&self) -> MutexGuard<'_, Config> {
+        self.config.lock()
+    }
+
+    fn maps(&self) -> &SpaceMaps {
+        &self.maps
+    }
+
+    fn heads(&self) -> &Heads {
+        &self.heads
+    }
+
+    fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    fn limits(&self) -> &OwnerLimits {
+        &self.limits
+    }
+
+    fn leaf_watch(&self) -> &LeafWatch {
+        &self.leaf_watch
+    }
+
+    fn suspension(&self) -> &Arc<Suspension> {
+        &self.suspension
+    }
+
+    fn multihost(&self) -> &Arc<Multihost> {
+        &self.multihost
+    }
+
+    fn dedup_frees(&self) -> &DedupFrees {
+        &self.dedup_frees
+    }
+
+    /// Vdevs are changed by one thread at a time.
+    fn change_vdevs_alone(&self) -> MutexGuard<'_, ()> {
+        self.changing_vdevs.lock()
+    }
+
+    fn set_view(&self, view: Pool) {
+        *self.view.write() = Arc::new(view);
+    }
+
+    /// Whether blocks wait to be freed.
+    fn has_destroyed(&self) -> bool {
+        self.has_destroyed.load(Ordering::Relaxed)
+    }
+
+    fn set_has_destroyed(&self, has_destroyed: bool) {
+        self.has_destroyed.store(has_destroyed, Ordering::Relaxed);
+    }
+
+    /// Starts the thread that syncs groups. Without one, a thread that waits for a group syncs it.
     pub fn start(self: &Arc<Self>) {
         let pool = self.clone();
-        self.has_thread.store(true, Ordering::Relaxed);
-        let (running, ended) = mpsc::channel::<()>();
-        let started = self.env.spawn("txg_sync", move || {
-            pool.sync_until_closed();
-            // in this order: who waits for the thread's end wants the devices closed
-            drop(pool);
-            drop(running);
-        });
-        self.has_thread.store(started, Ordering::Relaxed);
+        let started = self.groups.start(&self.env, move || pool.sync_until_closed());
         self.suspension.allow_waiting(started);
-        *self.thread.lock() = started.then_some(ended);
     }
 
     fn sync_until_closed(&self) {
         loop {
-            self.txgs.set_throttle(Throttle::of(&self.env, self.memory));
-            let waited = self.txgs.wait_for_work();
-            let waits = self.multihost.lost().is_some() || self.txgs.suspended().is_some();
-            let has_destroyed = self.has_destroyed.load(Ordering::Relaxed);
-            let has_work = waited || waits || self.has_tasks() || has_destroyed || self.has_damage();
-            if self.ends.load(Ordering::Relaxed) {
+            self.groups.renew_throttle(&self.env);
+            let waited = self.txgs().wait_for_work();
+            let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
+            let has_work = waited || waits || self.has_tasks() || self.has_destroyed() || self.has_damage();
+            if self.groups.has_ended() {
                 return;
             }
             if has_work && let Err(error) = self.step() {
@@ -215,24 +272,25 @@ impl LivePool {
 
     /// Syncs the open group. Errors: whatever keeps it from being whole on disk; nothing is written any more then.
     pub fn step(&self) -> Result<()> {
-        let _alone = self.syncing.lock();
-        if let Some(why) = self.txgs.stopped() {
+        let _alone = self.groups.sync_alone();
+        if let Some(why) = self.txgs().stopped() {
             return Err(Error::new(Kind::Suspended, format!("the pool is suspended: {why}")));
         }
         self.suspension.persist(|_| self.multihost.check())?;
-        let txg = self.txgs.close();
+        let txg = self.txgs().close();
         self.env.failpoint("group closed");
-        self.note_logged(txg);
+        self.heads.note_logged(txg);
         match self.sync_txg(txg) {
             Ok(()) => {
                 self.env.failpoint("group on disk");
-                self.txgs.synced(txg);
-                self.open_heads().iter().for_each(|(_, head)| head.log.synced(txg));
+                self.txgs().synced(txg);
+                self.heads.synced(txg);
                 Ok(())
             }
             Err(error) => {
-                self.txgs.stop(&error.to_string());
-                self.fail_tasks();
+                self.txgs().stop(&error.to_string());
+                // all who wait for a change wait in vain
+                self.tasks.lock().clear();
                 Err(error)
             }
         }
@@ -243,7 +301,7 @@ impl LivePool {
     pub fn sync(&self) -> Result<()> {
         loop {
             match self.sync_now() {
-                Err(error) if error.kind() == Kind::Suspended => self.txgs.wait_resumed()?,
+                Err(error) if error.kind() == Kind::Suspended => self.txgs().wait_resumed()?,
                 outcome => return outcome,
             }
         }
@@ -251,36 +309,65 @@ impl LivePool {
 
     /// Brings everything that has happened so far to disk. Errors: `Suspended`, also if others would wait.
     pub fn sync_now(&self) -> Result<()> {
-        match self.has_thread.load(Ordering::Relaxed) {
-            true => self.txgs.wait_synced(),
+        match self.groups.has_thread() {
+            true => self.txgs().wait_synced(),
             false => self.step(),
         }
     }
 
-    /// The object set of a file system's head, to be changed. `id` is the dataset's object.
-    pub fn head(&self, id: u64) -> Result<Arc<Objset>> {
-        self.open_head(id).map(|head| head.objset)
+    /// Makes a change of the pool's own objects, and returns when it is on disk. What `work` may refuse it has
+    /// to refuse before it changes anything. Errors: those of `work`; `Suspended`, at once if the pool is so
+    /// already.
+    pub fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.suspension.check_running()?;
+        let (done, outcome) = mpsc::channel();
+        let task = move |context: &SyncContext<'_>| -> Tell {
+            let result = work(context);
+            Box::new(move || {
+                // the thread that asked may have gone
+                let _ = done.send(result);
+            })
+        };
+        self.tasks.lock().push(Task(Box::new(task)));
+        self.sync()?;
+        let lost = || Error::new(Kind::Suspended, "the pool is suspended");
+        outcome.recv().map_err(|_| lost())?
     }
 
-    fn open_head(&self, id: u64) -> Result<Head> {
-        if let Some(head) = self.heads.lock().get(&id) {
-            return Ok(head.clone());
-        }
-        let view = self.view();
-        let name = view.dsl().name_of(id)?;
-        let subject = view.dsl().subject(&name)?;
-        let policy = dsl::write::write_policy(subject.levels(), self.config().enabled);
-        let dataset = view.dsl().find(&name)?;
-        let kind = format::objset::ObjsetType::Zfs;
-        let objset = Objset::open_live(self.cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
-        let head = self.add_head(id, objset)?;
-        self.renew_policy(&head, subject.levels())?;
-        Ok(head)
+    /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.
+    pub fn run_later(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
+        let task = move |context: &SyncContext<'_>| -> Tell {
+            if let Err(error) = work(context) {
+                tracing::warn!(pool = context.pool.name(), "a change was not made: {error}");
+            }
+            Box::new(|| ())
+        };
+        self.tasks.lock().push(Task(Box::new(task)));
+    }
+
+    /// Makes the changes that wait. Returns what is to be told when they are on disk.
+    fn run_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
+        let tasks = std::mem::take(&mut *self.tasks.lock());
+        tasks.into_iter().map(|Task(work)| work(context)).collect()
+    }
+
+    fn has_tasks(&self) -> bool {
+        !self.tasks.lock().is_empty()
+    }
+
+    /// Takes up the head of a dataset.
+    fn add_head(&self, id: u64, objset: Arc<Objset>) -> Result<Head> {
+        let pool = self.this.clone();
+        let closed = || Error::new(Kind::Suspended, "the pool is closed");
+        self.heads.add(id, objset, move || pool.upgrade().ok_or_else(closed)?.sync_now())
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
-        self.close_logs()?;
+        self.heads.close_logs()?;
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {
             if self.has_damage() {
@@ -297,37 +384,14 @@ impl LivePool {
         })?;
         self.multihost.end();
         self.cache.l2arc().close();
-        self.ends.store(true, Ordering::Relaxed);
-        self.txgs.stop("it is closed");
-        if let Some(thread) = self.thread.lock().take() {
-            // an error tells that it has ended
-            let _ = thread.recv();
-        }
+        self.groups.end();
         Ok(())
     }
 
-    /// Gives up what is not on disk: whoever waits gets an error.
+    /// Gives up what is not on disk: all who wait get an error.
     pub fn abandon(&self) {
         tracing::error!(pool = self.name, "what is not on disk is given up");
         self.multihost.stop();
-        self.txgs.stop("it is given up");
-    }
-
-    fn config(&self) -> MutexGuard<'_, Config> {
-        self.config.lock()
-    }
-
-    /// The heads that are open.
-    fn open_heads(&self) -> Vec<(u64, Head)> {
-        let mut heads: Vec<(u64, Head)> = self.heads.lock().iter().map(|(&id, head)| (id, head.clone())).collect();
-        heads.sort_by_key(|(id, _)| *id);
-        heads
-    }
-}
-
-impl Head {
-    /// Whether there is something to be written in a group.
-    fn is_dirty(&self, txg: u64) -> bool {
-        self.objset.is_dirty(txg) || self.log.is_dirty(txg)
+        self.txgs().stop("it is given up");
     }
 }

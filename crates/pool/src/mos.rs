@@ -21,9 +21,12 @@ const MAP_BYTES_PER_SECTOR: u64 = 64;
 /// Bytes of an entry in the mapping of a removed device.
 const INDIRECT_ENTRY_SIZE: u64 = 24;
 
+/// Object of the MOS that names the pool's own objects.
+pub const DIRECTORY: u64 = 1;
+
 /// The ZAP that names the pool's own objects.
 pub fn object_directory(mos: &Arc<Objset>) -> Result<Zap> {
-    Zap::open(mos.object(1)?)
+    Zap::open(mos.object(DIRECTORY)?)
 }
 
 /// A packed list in object `id`; its bonus tells the length.

@@ -18,8 +18,8 @@ use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use vdev::label;
 
-use super::create::DIRECTORY;
 use super::{NewLeaf, SyncContext};
+use crate::mos::DIRECTORY;
 
 /// Block size of a packed list.
 const BLOCK_SIZE: u64 = 16 << 10;

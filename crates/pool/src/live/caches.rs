@@ -31,7 +31,7 @@ impl LivePool {
             }
             if let Err(error) = self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
                 let path = config.opt_str("path").unwrap_or_default();
-                tracing::warn!(pool = self.name, vdev = path, "the cache device is not used: {error}");
+                tracing::warn!(pool = self.name(), vdev = path, "the cache device is not used: {error}");
             }
         }
     }
@@ -42,14 +42,14 @@ impl LivePool {
             let path = config.opt_str("path").unwrap_or_default();
             let Some(device) = devices.get(&PathBuf::from(path)) else { continue };
             if let Err(error) = self.use_cache(config, device.clone()) {
-                tracing::warn!(pool = self.name, vdev = path, "the cache device is not used: {error}");
+                tracing::warn!(pool = self.name(), vdev = path, "the cache device is not used: {error}");
             }
         }
     }
 
     fn use_cache(&self, config: &NvList, device: Arc<dyn Device>) -> Result<()> {
         let pool_guid = self.config().guid;
-        self.cache.add_device(pool_guid, config.u64("guid")?, device)
+        self.cache().add_device(pool_guid, config.u64("guid")?, device)
     }
 
     /// The device, or the partition in it, that has the label of a cache device: where it was found, or where the
@@ -84,13 +84,13 @@ impl LivePool {
         if config.opt_u64(OFFLINE) == Some(1) {
             self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(0))))?;
         }
-        if self.cache.l2arc().clear(guid) {
+        if self.cache().l2arc().clear(guid) {
             return Ok(Health::HEALTHY);
         }
         match self.find_cache(config, open).and_then(|device| self.use_cache(config, device)) {
             Ok(()) => Ok(Health::HEALTHY),
             Err(error) => {
-                tracing::warn!(pool = self.name, guid, "the cache device is not back: {error}");
+                tracing::warn!(pool = self.name(), guid, "the cache device is not back: {error}");
                 Ok(Health::new(State::Unavail, Why::OpenFailed))
             }
         }
@@ -98,7 +98,7 @@ impl LivePool {
 
     /// Does not use a cache device any more. Errors: those of writing.
     pub(super) fn take_cache_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
-        self.cache.l2arc().remove(guid);
+        self.cache().l2arc().remove(guid);
         if how == OfflineReason::Offline && !temporary {
             self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(1))))?;
         }

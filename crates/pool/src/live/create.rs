@@ -38,12 +38,11 @@ use super::config::Config;
 use super::space_maps::{MapsOfTop, Source, SpaceMaps};
 use super::{LivePool, NewLeaf, NewPool, NewVdev, Shape, SyncContext};
 use crate::import::cache_for;
+use crate::mos::DIRECTORY;
 use crate::{Pool, metaslabs};
 
 /// The group that a pool begins with.
 const TXG_INITIAL: u64 = 4;
-/// The object directory.
-pub(super) const DIRECTORY: u64 = 1;
 /// The table of all tables of vdevs.
 const VDEV_TABLES: u64 = 2;
 /// Object of the configuration.
@@ -143,11 +142,11 @@ impl SyncContext<'_> {
         make: impl FnOnce(&Arc<Objset>, &dmu::Tx<'_>, &dsl::write::Created) -> Result<()>,
     ) -> Result<()> {
         let change = &self.change;
-        let dsl = Dsl::open(change.mos.clone(), &self.pool.name)?;
+        let dsl = Dsl::open(change.mos.clone(), self.pool.name())?;
         let name = dsl.name_of(created.dataset)?;
         let subject = dsl.subject(&name)?;
         let policy = dsl::write::write_policy(subject.levels(), self.pool.config().enabled);
-        let cache = self.pool.cache.clone();
+        let cache = self.pool.cache().clone();
         let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, ObjsetType::Zfs, &name, policy)?;
         if change.feature(OBJECTS_COUNTED)?.is_some() {
             let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
@@ -168,7 +167,7 @@ impl SyncContext<'_> {
         let change = &self.change;
         change.create_table_at(VDEV_TABLES, ObjectType(0xc4))?;
         change.add(DIRECTORY, "com.delphix:vdev_zap_map", VDEV_TABLES)?;
-        for vdev in self.pool.tree.iter() {
+        for vdev in self.pool.tree().iter() {
             let tables = [vdev.leaf_spec().map_or(0, |leaf| leaf.zap), vdev.top_spec().map_or(0, |top| top.zap)];
             for table in tables.into_iter().filter(|&table| table != 0) {
                 change.create_table_at(table, ObjectType(0xc4))?;

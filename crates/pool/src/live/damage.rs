@@ -17,9 +17,9 @@ use dmu::zap::Value;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 
-use super::create::DIRECTORY;
 use super::{LivePool, SyncContext};
 use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, Places};
+use crate::mos::DIRECTORY;
 
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
 const MEND_BYTES: u64 = 256 << 20;
@@ -30,12 +30,12 @@ const LOG: ObjectType = ObjectType(28);
 impl LivePool {
     /// Whether readers have found something that is neither mended nor written down.
     pub(super) fn has_damage(&self) -> bool {
-        !self.cache.zio().damage().is_empty()
+        !self.cache().zio().damage().is_empty()
     }
 
     /// Mends blocks of which a copy is right. What cannot be mended now is found again by its next reader.
     pub(super) fn mend(&self) {
-        let zio = self.cache.zio();
+        let zio = self.cache().zio();
         let view = self.view();
         let mut places = Places::of(&view);
         let mut bytes = 0;
@@ -50,7 +50,7 @@ impl LivePool {
                     continue;
                 }
                 if let Err(error) = zio.heal(&bp) {
-                    tracing::warn!(pool = self.name, %place, "a damaged copy was not mended: {error}");
+                    tracing::warn!(pool = self.name(), %place, "a damaged copy was not mended: {error}");
                 }
             }
         }
@@ -60,7 +60,7 @@ impl LivePool {
 impl SyncContext<'_> {
     /// Writes blocks without a right copy to the error log.
     pub(super) fn log_lost(&self) -> Result<()> {
-        let lost = self.pool.cache.zio().damage().take_lost();
+        let lost = self.pool.cache().zio().damage().take_lost();
         let view = self.pool.view();
         let mut places = Places::of(&view);
         let lost: Vec<(Bookmark, BlkPtr)> = lost.into_iter().filter(|(place, bp)| places.has(place, bp)).collect();
@@ -73,7 +73,7 @@ impl SyncContext<'_> {
         };
         let is_by_head = self.change.feature(BY_HEAD)?.is_some();
         for (place, bp) in lost {
-            tracing::error!(pool = self.pool.name, %place, "no copy is right");
+            tracing::error!(pool = self.pool.name(), %place, "no copy is right");
             let Bookmark { objset, object, level, blkid } = place;
             let nothing = Value::of_text("");
             if is_by_head {

@@ -1,15 +1,16 @@
 //! Datasets and their properties: what `zfs create`, `destroy`, `rename`, `set` and `inherit` ask for.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::{Kind, Result};
 use dmu::{Objset, Tx};
 use dsl::property::DatasetKind;
-use dsl::write::{Created, Destroyed, NewDataset, Room};
+use dsl::write::{Created, Destroyed, NewDataset};
 use dsl::{Dsl, Level};
 
-use super::{Head, LivePool, SyncContext};
+use super::heads::Head;
+use super::rooms::KnownRoom;
+use super::{LivePool, SyncContext};
 
 /// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
@@ -20,16 +21,29 @@ const ASIZE_INFLATION: u64 = 24;
 /// Bytes of the least block.
 const BLOCK_BYTES_MIN: u64 = 512;
 
-/// What was known of a head's room, and as of which group.
-#[derive(Clone, Copy)]
-pub(super) struct KnownRoom {
-    txg: u64,
-    room: Room,
-    /// See [`ASIZE_INFLATION`].
-    inflation: u64,
-}
-
 impl LivePool {
+    /// The object set of a file system's head, to be changed. `id` is the dataset's object.
+    pub fn head(&self, id: u64) -> Result<Arc<Objset>> {
+        self.open_head(id).map(|head| head.objset().clone())
+    }
+
+    /// The head of a dataset, which is opened if it is not yet. `id` is the dataset's object.
+    pub(super) fn open_head(&self, id: u64) -> Result<Head> {
+        if let Some(head) = self.heads().get(id) {
+            return Ok(head);
+        }
+        let view = self.view();
+        let name = view.dsl().name_of(id)?;
+        let subject = view.dsl().subject(&name)?;
+        let policy = dsl::write::write_policy(subject.levels(), self.config().enabled);
+        let dataset = view.dsl().find(&name)?;
+        let kind = format::objset::ObjsetType::Zfs;
+        let objset = Objset::open_live(self.cache().clone(), id, dataset.phys.bp, kind, &name, policy)?;
+        let head = self.add_head(id, objset)?;
+        self.renew_policy(&head, subject.levels())?;
+        Ok(head)
+    }
+
     /// Makes a file system, whose parent is there. `make` makes its contents; if it fails, there is no file system.
     /// Errors: as from [`dsl::write::Change::create_dataset`].
     pub fn create_dataset(
@@ -44,7 +58,7 @@ impl LivePool {
             let created = context.change.create_dataset(&context.dsl()?, &name, &new, usable)?;
             let made = context.make_head(&created, make);
             if made.is_err() {
-                context.pool.heads.lock().remove(&created.dataset);
+                context.pool.heads().remove(created.dataset);
                 context.change.destroy(&context.dsl()?, &name)?;
                 return made;
             }
@@ -67,7 +81,7 @@ impl LivePool {
             let head = context.pool.open_head(id);
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before
-            context.pool.heads.lock().remove(&id);
+            context.pool.heads().remove(id);
             match head {
                 Ok(head) => context.free_log(&head),
                 // its blocks cannot be found either
@@ -75,7 +89,7 @@ impl LivePool {
             }
             match destroyed {
                 Destroyed::Nothing => {}
-                Destroyed::Queued => context.pool.has_destroyed.store(true, Ordering::Relaxed),
+                Destroyed::Queued => context.pool.set_has_destroyed(true),
                 Destroyed::Blocks { root, since_txg } => {
                     let txg = context.change.tx.txg();
                     context.change.free_tree(&root, since_txg, &mut |bp| context.pool.free(txg, bp))?;
@@ -154,10 +168,10 @@ impl LivePool {
         if frees {
             return Ok(());
         }
-        self.check_running()?;
+        self.suspension().check_running()?;
         loop {
             // before the room: what is synced in between counts twice, rather than not at all
-            let dirty = self.txgs.dirty_bytes();
+            let dirty = self.txgs().dirty_bytes();
             let KnownRoom { room, inflation, .. } = self.room_of(id)?;
             let waiting = dirty.saturating_mul(inflation);
             if waiting == 0 && room.bytes < bytes.max(1) {
@@ -174,9 +188,9 @@ impl LivePool {
 
     /// The room of a head as of the latest group on disk.
     fn room_of(&self, id: u64) -> Result<KnownRoom> {
-        let txg = self.txgs.synced_txg();
-        if let Some(known) = self.rooms.lock().get(&id).filter(|known| known.txg == txg) {
-            return Ok(*known);
+        let txg = self.txgs().synced_txg();
+        if let Some(known) = self.rooms().get(id, txg) {
+            return Ok(known);
         }
         let view = self.view();
         let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
@@ -184,7 +198,7 @@ impl LivePool {
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
         let known = KnownRoom { txg, room, inflation: self.inflation()? };
-        self.rooms.lock().insert(id, known);
+        self.rooms().note(id, known);
         Ok(known)
     }
 
@@ -192,32 +206,32 @@ impl LivePool {
     /// parity and the copies that it needs, and a quarter for the pointers to them.
     fn inflation(&self) -> Result<u64> {
         let mut least = 0;
-        for top in self.tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log()) {
-            let asize = self.tree.asize(top.number(), BLOCK_BYTES_MIN)?;
-            least = self.tree.deflate(top.number(), asize)?.max(least);
+        for top in self.tree().tops().filter(|top| top.kind().is_concrete() && !top.is_log()) {
+            let asize = self.tree().asize(top.number(), BLOCK_BYTES_MIN)?;
+            least = self.tree().deflate(top.number(), asize)?.max(least);
         }
-        let copies = u64::from(self.copies_max.load(Ordering::Relaxed));
+        let copies = u64::from(self.rooms().copies_max());
         Ok((least * copies * 5).div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION))
     }
 
     /// Lets all open heads be written as their properties say now.
     pub(super) fn renew_policies(&self) -> Result<()> {
         let view = self.view();
-        for (id, head) in self.open_heads() {
+        for (id, head) in self.heads().all() {
             let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
             self.renew_policy(&head, subject.levels())?;
         }
-        self.rooms.lock().clear();
+        self.rooms().forget_all();
         Ok(())
     }
 
     /// Lets a head be written as its properties say.
     pub(super) fn renew_policy(&self, head: &Head, levels: &Level) -> Result<()> {
         let policy = dsl::write::write_policy(levels, self.config().enabled);
-        self.copies_max.fetch_max(policy.copies, Ordering::Relaxed);
-        head.objset.set_policy(policy)?;
-        dsl::write::set_reads(&head.objset, levels);
-        head.log.set_throughput(dsl::write::log_throughput(levels));
+        self.rooms().note_copies(policy.copies);
+        head.objset().set_policy(policy)?;
+        dsl::write::set_reads(head.objset(), levels);
+        head.log().set_throughput(dsl::write::log_throughput(levels));
         Ok(())
     }
 }
@@ -232,7 +246,7 @@ impl SyncContext<'_> {
     pub(super) fn free_destroyed(&self) -> Result<()> {
         let txg = self.change.tx.txg();
         let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(txg, bp))?;
-        self.pool.has_destroyed.store(is_left, Ordering::Relaxed);
+        self.pool.set_has_destroyed(is_left);
         Ok(())
     }
 }

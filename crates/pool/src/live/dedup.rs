@@ -13,10 +13,7 @@
 //! Blocks of extra copies, which only old versions made, are freed with the first change of their entry, as OpenZFS
 //! does. A block that is in no table stays allocated: nobody knows how many pointers refer to it.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
-
-use base::{Error, Kind, Mutex, Result};
+use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
 use dmu::zap::{Editor, Value, Zap};
 use format::blkptr::BlkPtr;
@@ -24,17 +21,12 @@ use format::ddt::{BLOCKS, Block, EXTRA, Key};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::zap::Header;
-use zio::RefTable;
 
 use super::SyncContext;
-use super::create::DIRECTORY;
+use super::dedup_frees::Releases;
 use crate::dedup::packed::{pack, unpack};
 use crate::dedup::{BUCKETS, DedupSums, STATISTICS};
-
-/// Entries that are changed in one group: each may dirty a block of its table.
-const ENTRIES_MAX: usize = 20_000;
-/// Pointers that one group takes at least off the list of frees that were put off.
-const PUT_OFF_MIN: u64 = 4096;
+use crate::mos::DIRECTORY;
 
 /// Type of a table.
 const TABLE: ObjectType = ObjectType(42);
@@ -47,50 +39,10 @@ const UNIQUE: usize = 2;
 /// Sums of a bucket: blocks, lsize, psize, dsize, and the same of all references.
 const SUMS: usize = 8;
 
-/// What the open group releases.
-#[derive(Default)]
-pub(super) struct DedupFrees(Mutex<Releases>);
-
-#[derive(Default)]
-struct Releases {
-    /// By number of the checksum, and key: pointers, and how many of each.
-    by_entry: BTreeMap<(u8, Key), Vec<(BlkPtr, u64)>>,
-    /// Those that are more than a group takes.
-    put_off: Vec<BlkPtr>,
-}
-
-impl RefTable for DedupFrees {
-    fn release(&self, bp: &BlkPtr) -> bool {
-        if !bp.is_dedup() {
-            return false;
-        }
-        let releases = &mut *self.0.lock();
-        let key = (bp.checksum_kind(), Key::of(bp));
-        if releases.by_entry.len() >= ENTRIES_MAX && !releases.by_entry.contains_key(&key) {
-            releases.put_off.push(*bp);
-            return true;
-        }
-        let of_entry = releases.by_entry.entry(key).or_default();
-        let is_same = |known: &BlkPtr| known.dvas()[0] == bp.dvas()[0] && known.physical_birth() == bp.physical_birth();
-        match of_entry.iter_mut().find(|(known, _)| is_same(known)) {
-            Some((_, count)) => *count += 1,
-            None => of_entry.push((*bp, 1)),
-        }
-        true
-    }
-}
-
-impl DedupFrees {
-    /// How many pointers that were put off the group has room for.
-    pub(super) fn room(&self) -> u64 {
-        (ENTRIES_MAX.saturating_sub(self.0.lock().by_entry.len()) as u64).max(PUT_OFF_MIN)
-    }
-}
-
 impl SyncContext<'_> {
     /// Takes what the group has released out of the tables, and frees the blocks that nobody refers to any more.
     pub(super) fn free_deduplicated(&self) -> Result<()> {
-        let Releases { by_entry, put_off } = std::mem::take(&mut *self.pool.dedup_frees.0.lock());
+        let Releases { by_entry, put_off } = self.pool.dedup_frees().take();
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
         for ((kind, key), released) in by_entry {
@@ -108,7 +60,7 @@ impl SyncContext<'_> {
         if !put_off.is_empty() {
             self.pool.put_off_list(&self.change)?.append(self.change.tx, &put_off, self.change.size_of)?;
             // so that the next group comes soon
-            self.pool.has_destroyed.store(true, Ordering::Relaxed);
+            self.pool.set_has_destroyed(true);
         }
         Ok(())
     }
@@ -159,11 +111,15 @@ impl<'a> Tables<'a> {
         let (class, mut blocks) = match self.find(key) {
             Ok(Some(found)) => found,
             Ok(None) => {
-                tracing::error!(pool = self.context.pool.name, ?key, "a deduplicated block is in no table, and stays");
+                tracing::error!(
+                    pool = self.context.pool.name(),
+                    ?key,
+                    "a deduplicated block is in no table, and stays"
+                );
                 return Ok(Vec::new());
             }
             Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Corrupt) => {
-                tracing::error!(pool = self.context.pool.name, ?key, "a deduplicated block stays: {error}");
+                tracing::error!(pool = self.context.pool.name(), ?key, "a deduplicated block stays: {error}");
                 return Ok(Vec::new());
             }
             Err(error) => return Err(error),
@@ -173,10 +129,10 @@ impl<'a> Tables<'a> {
             match blocks.iter_mut().find(|block| block.is_that_of(bp)) {
                 Some(block) if block.references >= *count => block.references -= count,
                 Some(block) => {
-                    tracing::error!(pool = self.context.pool.name, ?bp, count, "more pointers than its entry tells");
+                    tracing::error!(pool = self.context.pool.name(), ?bp, count, "more pointers than its entry tells");
                     block.references = 0;
                 }
-                None => tracing::error!(pool = self.context.pool.name, ?bp, "not the block of its entry, and stays"),
+                None => tracing::error!(pool = self.context.pool.name(), ?bp, "not the block of its entry, and stays"),
             }
         }
         let mut freed = Vec::new();
@@ -233,7 +189,7 @@ impl<'a> Tables<'a> {
 
     /// Adds an entry to the sums of its table, or takes it off.
     fn count(&mut self, class: usize, key: &Key, blocks: &[Block; BLOCKS], with: fn(u64, u64) -> u64) {
-        let sums = DedupSums::of_entry(&self.context.pool.tree, key, blocks);
+        let sums = DedupSums::of_entry(self.context.pool.tree(), key, blocks);
         let Some(bucket) = sums.ref_blocks.checked_ilog2() else { return };
         let table = self.tables[class].as_mut().expect("the table was found or made");
         let of_bucket = &mut table.sums[bucket as usize * SUMS..][..SUMS];

@@ -21,7 +21,7 @@ impl SyncContext<'_> {
     pub(super) fn write_dtls(&self) -> Result<()> {
         self.clear_dtls_of_logs()?;
         let mut is_new = false;
-        for dtl in self.pool.tree.leaves().map(|leaf| leaf.state().dtl()) {
+        for dtl in self.pool.tree().leaves().map(|leaf| leaf.state().dtl()) {
             let Some(missing) = dtl.unwritten() else { continue };
             let object = match dtl.object() {
                 0 => self.make_dtl_map()?,
@@ -36,8 +36,8 @@ impl SyncContext<'_> {
 
     /// Leaves of a vdev for logs that has nothing on it have missed nothing.
     fn clear_dtls_of_logs(&self) -> Result<()> {
-        let tree = &self.pool.tree;
-        let allocator = self.pool.cache.zio().allocator()?;
+        let tree = self.pool.tree();
+        let allocator = self.pool.cache().zio().allocator()?;
         for top in tree.tops().filter(|top| top.is_log()) {
             if allocator.top_space(top.number()).is_some_and(|space| space.allocated > 0) {
                 continue;

@@ -16,9 +16,8 @@ use format::object_type::ObjectType;
 
 use super::create::mos_policy;
 use super::{LivePool, SyncContext};
+use crate::mos::DIRECTORY;
 
-/// The object directory.
-const DIRECTORY: u64 = 1;
 /// Type of the tables.
 const TABLE: ObjectType = ObjectType(0xc4);
 const ENABLED_TXG: &str = "com.delphix:enabled_txg";

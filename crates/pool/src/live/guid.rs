@@ -12,10 +12,10 @@ impl LivePool {
     /// Errors: `Missing` if they are not, `Invalid` for a guid that cannot be one; those of writing;
     /// `Suspended`.
     pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
-        if self.tree.health(self.tree.root().id()) != Health::HEALTHY {
+        if self.tree().health(self.tree().root().id()) != Health::HEALTHY {
             return Err(Error::new(Kind::Missing, "one or more devices is currently unavailable"));
         }
-        let guid = guid.unwrap_or_else(|| self.env.random() | 1);
+        let guid = guid.unwrap_or_else(|| self.env().random() | 1);
         if guid == 0 {
             return Err(Error::new(Kind::Invalid, "a pool has no guid 0"));
         }
@@ -24,7 +24,7 @@ impl LivePool {
             context.log_event("guid change", &format!("old={before} new={guid}"));
             context.write_config()
         })?;
-        self.cache.l2arc().set_pool_guid(guid);
+        self.cache().l2arc().set_pool_guid(guid);
         Ok(())
     }
 }

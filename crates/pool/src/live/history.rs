@@ -8,6 +8,7 @@ use format::object_type::ObjectType;
 
 use super::SyncContext;
 use crate::history::Bounds;
+use crate::mos::DIRECTORY;
 
 const HISTORY: ObjectType = ObjectType(29);
 const OFFSETS: ObjectType = ObjectType(30);
@@ -19,13 +20,13 @@ const BYTES_MAX: u64 = 1 << 30;
 impl SyncContext<'_> {
     /// Makes an empty log.
     pub(super) fn make_history(&self) -> Result<()> {
-        let size: u64 = self.pool.tree.tops().filter_map(|top| top.top_spec()).map(|top| top.asize).sum();
+        let size: u64 = self.pool.tree().tops().filter_map(|top| top.top_spec()).map(|top| top.asize).sum();
         let bytes = (size / 1000).clamp(BYTES_MIN, BYTES_MAX);
         let mut dnode = Dnode::new(HISTORY, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
         dnode.bonus_type = OFFSETS;
         dnode.bonus = words(&[0, bytes, 0, 0, 0]);
         let object = self.change.mos.allocate(self.change.tx, dnode)?;
-        self.change.add(1, "history", object.id())
+        self.change.add(DIRECTORY, "history", object.id())
     }
 
     /// Adds a command line to the log.
@@ -66,7 +67,7 @@ impl SyncContext<'_> {
     }
 
     fn append(&self, mut record: NvList) -> Result<()> {
-        let Some(id) = self.change.number(1, "history")? else { return Ok(()) };
+        let Some(id) = self.change.number(DIRECTORY, "history")? else { return Ok(()) };
         record.set("history time", Value::U64(self.change.env.now_s()));
         record.set("history hostname", Value::Str(self.pool.config().host.1.clone()));
         let packed = record.pack();
@@ -119,7 +120,7 @@ impl SyncContext<'_> {
             let mut config = self.pool.config();
             config.txg = self.change.tx.txg();
             config.is_dirty = true;
-            config.mos_config(&self.pool.tree).pack()
+            config.mos_config(self.pool.tree()).pack()
         };
         let object = self.change.mos.object(self.pool.config().object)?;
         object.write(self.change.tx, 0, &packed)?;

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::{Env, Error, Kind, Result, ResultExt};
 use format::feature;
@@ -18,6 +17,7 @@ use super::logs::find_claims;
 use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
+use crate::mos::DIRECTORY;
 use crate::{Candidate, FeatureState, OpenOptions, Pool, metaslabs, object_directory};
 
 /// Features, by name, that may be in use in a pool that Cenote writes to.
@@ -125,10 +125,10 @@ impl LivePool {
             return Err(Error::corrupt(format!("an intent log with blocks of txg {newest_txg:#x}")));
         }
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
-        live.multihost.synced(&uberblock, live.tree.hearts().len());
-        live.guard();
+        live.multihost().synced(&uberblock, live.tree().hearts().len());
+        live.multihost().guard();
         // what destroyed heads left may still wait
-        live.has_destroyed.store(true, Ordering::Relaxed);
+        live.set_has_destroyed(true);
         // readers and the writer share one cache from now on
         live.renew_view()?;
         // the labels say that it is in use, and by whom
@@ -148,17 +148,17 @@ impl SyncContext<'_> {
     /// Takes the changes that are only in logs up into the space maps, and removes the logs.
     fn take_up_logs(&self) -> Result<()> {
         let change = &self.change;
-        self.pool.maps.take_up(change)?;
-        if let Some(logs) = change.number(1, LOG_SPACEMAP_ZAP)? {
+        self.pool.maps().take_up(change)?;
+        if let Some(logs) = change.number(DIRECTORY, LOG_SPACEMAP_ZAP)? {
             let all = change.by_number(logs)?;
             for (_, log) in &all {
                 change.free_object(*log)?;
             }
             change.count_feature(SPACEMAP_HISTOGRAM, -(all.len() as i64))?;
             change.free_object(logs)?;
-            change.remove(1, LOG_SPACEMAP_ZAP)?;
+            change.remove(DIRECTORY, LOG_SPACEMAP_ZAP)?;
         }
-        for top in self.pool.tree.tops().filter_map(|top| top.top_spec()).filter(|top| top.zap != 0) {
+        for top in self.pool.tree().tops().filter_map(|top| top.top_spec()).filter(|top| top.zap != 0) {
             if let Some(array) = change.number(top.zap, UNFLUSHED)? {
                 change.free_object(array)?;
                 change.remove(top.zap, UNFLUSHED)?;

@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
@@ -18,114 +17,52 @@ use format::object_type::ObjectType;
 use zil::{Claim, Header, Log, Update};
 use zio::alloc::Serving;
 
-use super::{Head, LivePool, SyncContext};
+use super::heads::{Head, LogMoment, LogTotals};
+use super::{LivePool, SyncContext};
 use crate::Pool;
 
 /// A chain that has ended is gone after so many groups.
 const GROUPS_OF_A_LOG: usize = 4;
-/// Of so many groups it is known what was logged.
-const MOMENTS_MAX: usize = 64;
-
-/// What the intent logs of a pool have done since it was imported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogTotals {
-    /// Bytes of records.
-    pub used_bytes: u64,
-    /// Bytes of the log blocks that they are in.
-    pub block_bytes: u64,
-    /// Log blocks.
-    pub blocks: u64,
-    /// Of these, those of at most 4 KiB, of less than 32 KiB, and larger ones.
-    pub by_size: [u64; 3],
-    /// Bytes of writes that records lead to.
-    pub in_place_bytes: u64,
-}
-
-/// The same when a group was closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogMoment {
-    /// The group.
-    pub txg: u64,
-    /// When, by the clock of the environment, in nanoseconds.
-    pub at_ns: u64,
-    /// What they had done.
-    pub totals: LogTotals,
-}
 
 impl LivePool {
     /// The intent log of a file system's head, ready to be used. `id` is the dataset's object.
     pub fn log(&self, id: u64) -> Result<Arc<Log>> {
-        let log = self.open_head(id)?.log;
+        let log = self.open_head(id)?.log().clone();
         log.reopen();
         Ok(log)
     }
 
     /// Ends the intent log of a head that is not used any more: nothing is left of it. Errors: `Suspended`.
     pub fn close_log(&self, id: u64) -> Result<()> {
-        let head = self.heads.lock().get(&id).cloned();
-        head.map_or(Ok(()), |head| head.log.close())
+        self.heads().get(id).map_or(Ok(()), |head| head.log().close())
     }
 
     /// What intent logs have done, by the object of the dataset.
     pub fn log_stats(&self) -> Vec<(u64, Vec<(&'static str, u64)>)> {
-        self.open_heads().into_iter().map(|(id, head)| (id, head.log.stats().all())).collect()
+        self.heads().all().into_iter().map(|(id, head)| (id, head.log().stats().all())).collect()
     }
 
     /// What all logs have done.
     pub fn log_totals(&self) -> LogTotals {
-        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let mut totals = LogTotals::default();
-        for (_, head) in self.open_heads() {
-            let stats = head.log.stats();
-            totals.used_bytes += load(&stats.zil_itx_metaslab_normal_bytes) + load(&stats.zil_itx_metaslab_slog_bytes);
-            totals.block_bytes += load(&stats.zil_itx_metaslab_normal_alloc) + load(&stats.zil_itx_metaslab_slog_alloc);
-            totals.blocks += load(&stats.zil_itx_metaslab_normal_count) + load(&stats.zil_itx_metaslab_slog_count);
-            totals.in_place_bytes += load(&stats.zil_itx_indirect_bytes);
-            totals.by_size.iter_mut().zip(stats.blocks_by_size()).for_each(|(sum, count)| *sum += count);
-        }
-        totals
+        self.heads().log_totals()
     }
 
     /// What all logs had done when each of the latest groups was closed, in the order of groups.
     pub fn log_moments(&self) -> Vec<LogMoment> {
-        self.logged.lock().iter().copied().collect()
-    }
-
-    /// Group `txg` was closed.
-    pub(super) fn note_logged(&self, txg: u64) {
-        let moment = LogMoment { txg, at_ns: self.env.ticks_ns(), totals: self.log_totals() };
-        let mut logged = self.logged.lock();
-        if logged.len() == MOMENTS_MAX {
-            logged.pop_front();
-        }
-        logged.push_back(moment);
-    }
-
-    /// Takes up the head of a dataset.
-    pub(super) fn add_head(&self, id: u64, objset: Arc<Objset>) -> Result<Head> {
-        let pool = self.this.clone();
-        let closed = || Error::new(Kind::Suspended, "the pool is closed");
-        let log = Log::open(objset.clone(), self.txgs.clone(), move || pool.upgrade().ok_or_else(closed)?.sync_now())?;
-        let mut heads = self.heads.lock();
-        Ok(heads.entry(id).or_insert(Head { objset, log }).clone())
-    }
-
-    /// Ends all logs that are written to.
-    pub(super) fn close_logs(&self) -> Result<()> {
-        self.open_heads().iter().try_for_each(|(_, head)| head.log.close())
+        self.heads().log_moments()
     }
 
     /// Lets no log have anything on a vdev for logs, and nothing new go there until it is opened again. Errors: `Busy`
     /// if there is a log that has yet to be replayed; those of writing, `Suspended`. Logs go there again then.
     pub(super) fn empty_log_vdev(&self, top: u64) -> Result<()> {
-        let allocator = self.cache.zio().allocator()?;
+        let allocator = self.cache().zio().allocator()?;
         allocator.set_serving(top, Serving::Closed);
         self.move_logs_from(top).inspect_err(|_| allocator.set_serving(top, Serving::Open))
     }
 
     fn move_logs_from(&self, top: u64) -> Result<()> {
-        self.open_heads().iter().for_each(|(_, head)| head.log.retire());
-        let allocator = self.cache.zio().allocator()?;
+        self.heads().all().iter().for_each(|(_, head)| head.log().retire());
+        let allocator = self.cache().zio().allocator()?;
         for _ in 0..GROUPS_OF_A_LOG {
             self.sync_now()?;
             if allocator.top_space(top).is_none_or(|space| space.allocated == 0) {
@@ -134,8 +71,8 @@ impl LivePool {
         }
         // what is left there then nobody leads to: a part of a log that was given up
         let view = self.view();
-        let open: HashMap<u64, Head> = self.open_heads().into_iter().collect();
-        let is_old = |id: u64| open.get(&id).is_none_or(|head| head.log.is_old());
+        let open: HashMap<u64, Head> = self.heads().all().into_iter().collect();
+        let is_old = |id: u64| open.get(&id).is_none_or(|head| head.log().is_old());
         match logged_heads(&view)?.iter().find(|(head, _)| is_old(head.id)) {
             None => Ok(()),
             Some((head, _)) => {
@@ -152,8 +89,8 @@ impl LivePool {
     fn free_logged(&self, txg: u64, bp: &BlkPtr) {
         match bp.object_type() {
             ObjectType::INTENT_LOG => {
-                if let Err(error) = self.cache.zio().free_log_block(txg, bp) {
-                    tracing::error!(pool = self.name, ?bp, "a log block could not be freed: {error}");
+                if let Err(error) = self.cache().zio().free_log_block(txg, bp) {
+                    tracing::error!(pool = self.name(), ?bp, "a log block could not be freed: {error}");
                 }
             }
             _ => self.free(txg, bp),
@@ -164,12 +101,12 @@ impl LivePool {
 impl SyncContext<'_> {
     /// Claims logs: before anything is allocated in the first group.
     pub(super) fn claim(&self, claims: &[(u64, Claim)]) -> Result<()> {
-        let (txg, zio) = (self.change.tx.txg(), self.pool.cache.zio());
+        let (txg, zio) = (self.change.tx.txg(), self.pool.cache().zio());
         let blocks: Vec<BlkPtr> = claims.iter().flat_map(|(_, claim)| &claim.blocks).copied().collect();
         zio.claim(txg, &blocks)?;
         for (id, claim) in claims {
             claim.useless.iter().for_each(|bp| self.pool.free_logged(txg, bp));
-            self.pool.open_head(*id)?.log.claim(txg, claim.header);
+            self.pool.open_head(*id)?.log().claim(txg, claim.header);
         }
         Ok(())
     }
@@ -177,7 +114,7 @@ impl SyncContext<'_> {
     /// Frees the log of a head that was destroyed in this group.
     pub(super) fn free_log(&self, head: &Head) {
         let txg = self.change.tx.txg();
-        head.log.take_blocks().iter().for_each(|bp| self.pool.free_logged(txg, bp));
+        head.log().take_blocks().iter().for_each(|bp| self.pool.free_logged(txg, bp));
     }
 }
 

@@ -22,13 +22,16 @@ use dsl::PropertyValue;
 use format::uberblock::{Mmp, Uberblock};
 use vdev::{Tree, label};
 
-use super::LivePool;
+use super::suspension::Suspension;
 use crate::activity::{self, fail_intervals, interval_ms};
 use crate::discover::uberblocks_of;
 
 /// The heartbeats of a pool.
 pub(super) struct Multihost {
     env: Env,
+    /// Weak, as the thread that beats may outlive the pool.
+    tree: Weak<Tree>,
+    suspension: Arc<Suspension>,
     is_on: AtomicBool,
     has_thread: AtomicBool,
     heart: Mutex<Heart>,
@@ -66,9 +69,15 @@ const FOREIGN: &str = "another host has written to it";
 
 impl Multihost {
     /// For a pool with those stored properties.
-    pub(super) fn new(env: &Env, properties: &[(String, PropertyValue)]) -> Multihost {
+    pub(super) fn new(
+        env: &Env,
+        tree: &Arc<Tree>,
+        suspension: &Arc<Suspension>,
+        properties: &[(String, PropertyValue)],
+    ) -> Multihost {
         let (is_on, has_thread, changed) = Default::default();
-        let multihost = Multihost { env: env.clone(), is_on, has_thread, heart: Mutex::default(), changed };
+        let (env, tree, suspension) = (env.clone(), Arc::downgrade(tree), suspension.clone());
+        let multihost = Multihost { env, tree, suspension, is_on, has_thread, heart: Mutex::default(), changed };
         properties.iter().for_each(|(name, value)| multihost.note_property(name, value));
         multihost
     }
@@ -159,6 +168,76 @@ impl Multihost {
             heart = self.changed.wait(heart);
         }
     }
+
+    /// Starts the thread that writes heartbeats if the pool is guarded.
+    pub(super) fn guard(self: &Arc<Self>) {
+        if !self.is_on() || self.has_thread.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.heart.lock().start(&self.env);
+        let beating = Arc::downgrade(self);
+        let started = self.env.spawn("mmp", move || beat_on(&beating));
+        self.has_thread.store(started, Ordering::Relaxed);
+    }
+
+    /// Writes a heartbeat on the leaf whose turn it is, and notes what came of it.
+    fn beat(&self, tree: &Tree) {
+        let leaves = tree.hearts();
+        let is_suspended = self.suspension.is_suspended();
+        let (number, next, before) = {
+            let mut heart = self.heart.lock();
+            if is_suspended && heart.lost.is_none() {
+                // devices have failed: whoever resumes it looks whether anybody else has it
+                heart.last_ns = self.env.ticks_ns();
+                return;
+            }
+            let Some(uberblock) = &heart.uberblock else { return };
+            if leaves.is_empty() {
+                return;
+            }
+            let leaf = leaves[heart.count % leaves.len()];
+            let now_s = self.env.now_s();
+            let is_new_second = uberblock.timestamp_s != now_s;
+            let seq = if is_new_second { 1 } else { heart.seq };
+            let mmp = Some(self.fields_with(heart.delay_ns, seq));
+            let next = Uberblock { timestamp_s: now_s, mmp, ..uberblock.clone() };
+            (heart.seq, heart.count) = (seq + 1, heart.count + 1);
+            heart.tries(&next);
+            (leaf, next, heart.left.get(&leaf).cloned())
+        };
+        let found = before.and_then(|(at, ours)| Some((ours, tree.read_heartbeat(number, at).ok()??)));
+        if let Some((ours, now)) = found
+            && self.heart.lock().is_foreign(&ours, &now)
+        {
+            self.heart.lock().lost = Some(FOREIGN);
+            return;
+        }
+        let at = (self.env.random() % label::COUNT as u64) as usize;
+        match tree.write_heartbeat(number, at, &next) {
+            Ok(()) => {
+                let mut heart = self.heart.lock();
+                heart.has_written(&next, &self.env, leaves.len());
+                heart.left.insert(number, (at, next));
+            }
+            Err(error) => tracing::warn!(pool = self.suspension.pool(), "no heartbeat: {error}"),
+        }
+    }
+
+    /// Before a suspended pool goes on: whether another host has it by now. Errors: `Elsewhere`.
+    pub(super) fn take_back(&self) -> Result<()> {
+        if !self.is_on() || self.suspension.suspended().is_none() {
+            return Ok(());
+        }
+        let lost = || Error::new(Kind::Elsewhere, "pool is imported on a different host");
+        let newest = || newest_of(&*self.tree.upgrade()?);
+        let now = newest().ok_or_else(|| Error::new(Kind::Io, "no device answers"))?;
+        if self.heart.lock().is_beyond_ours(&now) {
+            return Err(lost());
+        }
+        activity::watch(&self.env, &now, &newest).map_err(|_| lost())?;
+        self.forgive();
+        Ok(())
+    }
 }
 
 impl Heart {
@@ -218,94 +297,16 @@ impl Heart {
     }
 }
 
-impl LivePool {
-    /// Starts the thread that writes heartbeats if the pool is guarded.
-    pub(super) fn guard(&self) {
-        let multihost = self.multihost.clone();
-        if !multihost.is_on() || multihost.has_thread.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        multihost.heart.lock().start(&self.env);
-        let (pool, beating) = (self.this.clone(), multihost.clone());
-        let started = self.env.spawn("mmp", move || beat_on(&pool, &beating));
-        multihost.has_thread.store(started, Ordering::Relaxed);
-    }
-
-    /// Whether it is suspended because another host may have it.
-    pub fn is_lost(&self) -> bool {
-        self.suspended().is_some() && self.multihost.lost().is_some()
-    }
-
-    /// Writes a heartbeat on the leaf whose turn it is, and notes what came of it.
-    fn beat(&self) {
-        let multihost = &self.multihost;
-        let leaves = self.tree.hearts();
-        let is_suspended = self.txgs.suspended().is_some();
-        let (number, next, before) = {
-            let mut heart = multihost.heart.lock();
-            if is_suspended && heart.lost.is_none() {
-                // devices have failed: whoever resumes it looks whether anybody else has it
-                heart.last_ns = self.env.ticks_ns();
-                return;
-            }
-            let Some(uberblock) = &heart.uberblock else { return };
-            if leaves.is_empty() {
-                return;
-            }
-            let leaf = leaves[heart.count % leaves.len()];
-            let now_s = self.env.now_s();
-            let is_new_second = uberblock.timestamp_s != now_s;
-            let seq = if is_new_second { 1 } else { heart.seq };
-            let mmp = Some(multihost.fields_with(heart.delay_ns, seq));
-            let next = Uberblock { timestamp_s: now_s, mmp, ..uberblock.clone() };
-            (heart.seq, heart.count) = (seq + 1, heart.count + 1);
-            heart.tries(&next);
-            (leaf, next, heart.left.get(&leaf).cloned())
-        };
-        let found = before.and_then(|(at, ours)| Some((ours, self.tree.read_heartbeat(number, at).ok()??)));
-        if let Some((ours, now)) = found
-            && multihost.heart.lock().is_foreign(&ours, &now)
-        {
-            multihost.heart.lock().lost = Some(FOREIGN);
-            return;
-        }
-        let at = (self.env.random() % label::COUNT as u64) as usize;
-        match self.tree.write_heartbeat(number, at, &next) {
-            Ok(()) => {
-                let mut heart = multihost.heart.lock();
-                heart.has_written(&next, &self.env, leaves.len());
-                heart.left.insert(number, (at, next));
-            }
-            Err(error) => tracing::warn!(pool = self.name, "no heartbeat: {error}"),
-        }
-    }
-
-    /// Before a suspended pool goes on: whether another host has it by now. Errors: `Elsewhere`.
-    pub(super) fn take_back(&self) -> Result<()> {
-        if !self.multihost.is_on() || self.suspended().is_none() {
-            return Ok(());
-        }
-        let lost = || Error::new(Kind::Elsewhere, "pool is imported on a different host");
-        let newest = || newest_of(&self.tree);
-        let now = newest().ok_or_else(|| Error::new(Kind::Io, "no device answers"))?;
-        if self.multihost.heart.lock().is_beyond_ours(&now) {
-            return Err(lost());
-        }
-        activity::watch(&self.env, &now, &newest).map_err(|_| lost())?;
-        self.multihost.forgive();
-        Ok(())
-    }
-}
-
 fn newest_of(tree: &Tree) -> Option<Uberblock> {
     let devices = tree.hearts().into_iter().filter_map(|guid| tree.leaf(guid)?.state().device());
     devices.flat_map(|device| uberblocks_of(device)).max_by_key(Uberblock::rank)
 }
 
 /// What the thread does, until the pool is closed or gone.
-fn beat_on(pool: &Weak<LivePool>, multihost: &Arc<Multihost>) {
+fn beat_on(multihost: &Weak<Multihost>) {
     loop {
-        let Some(pool) = pool.upgrade() else { return };
+        let Some(multihost) = multihost.upgrade() else { return };
+        let Some(tree) = multihost.tree.upgrade() else { return };
         {
             let mut heart = multihost.heart.lock();
             if heart.ends {
@@ -315,14 +316,14 @@ fn beat_on(pool: &Weak<LivePool>, multihost: &Arc<Multihost>) {
         }
         let is_on = multihost.is_on();
         if is_on && multihost.check().is_ok() {
-            pool.beat();
+            multihost.beat(&tree);
         }
-        if let Some(why) = multihost.lost().filter(|_| is_on && pool.txgs.suspended().is_none()) {
-            pool.suspension.raise(why);
+        if let Some(why) = multihost.lost().filter(|_| is_on && !multihost.suspension.is_suspended()) {
+            multihost.suspension.raise(why);
         }
-        let leaves = pool.tree.hearts().len().max(1) as u64;
-        let pause = Duration::from_millis((interval_ms(&pool.env) / leaves).max(1));
-        drop(pool);
+        let leaves = tree.hearts().len().max(1) as u64;
+        let pause = Duration::from_millis((interval_ms(&multihost.env) / leaves).max(1));
+        drop(tree);
         let mut heart = multihost.heart.lock();
         heart.is_beating = false;
         multihost.changed.notify_all();

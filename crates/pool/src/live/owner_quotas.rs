@@ -9,7 +9,6 @@
 //! Only what is on disk counts, as it does in OpenZFS: who is quick may write more than the limit before
 //! the next group tells.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
@@ -20,25 +19,11 @@ use dsl::write::{Change, Created};
 
 use super::{LivePool, SyncContext};
 
-/// What is known of the limits in a head.
-#[derive(Default)]
-pub(super) struct KnownLimits {
-    /// Whether there are any; `None` if nobody has looked since they were changed.
-    any: Option<bool>,
-    /// Who has reached them, as of that group.
-    txg: u64,
-    used_up: HashMap<(Owner, Counted, u64), bool>,
-}
-
 impl LivePool {
     /// Whether anybody has a limit in a head. `id` is the dataset's object.
     pub fn has_owner_limits(&self, id: u64) -> Result<bool> {
-        if let Some(any) = self.limits.lock().get(&id).and_then(|known| known.any) {
-            return Ok(any);
-        }
-        let any = self.accounts(id)?.map_or(Ok(false), |accounts| accounts.has_limits())?;
-        self.limits.lock().entry(id).or_default().any = Some(any);
-        Ok(any)
+        let find = || self.accounts(id)?.map_or(Ok(false), |accounts| accounts.has_limits());
+        self.limits().has_any(id, find)
     }
 
     /// May more be charged to a user, group or project in a head? Errors: `Quota`.
@@ -46,24 +31,11 @@ impl LivePool {
         if !self.has_owner_limits(id)? {
             return Ok(());
         }
-        let (txg, what) = (self.txgs.synced_txg(), (owner, counted, key));
-        let known =
-            self.limits.lock().get(&id).filter(|known| known.txg == txg).and_then(|k| k.used_up.get(&what).copied());
-        let used_up = match known {
-            Some(used_up) => used_up,
-            None => {
-                let used_up = self.accounts(id)?.map_or(Ok(false), |a| a.is_used_up(owner, counted, key))?;
-                let mut limits = self.limits.lock();
-                let known = limits.entry(id).or_default();
-                if known.txg != txg {
-                    known.txg = txg;
-                    known.used_up.clear();
-                }
-                known.used_up.insert(what, used_up);
-                used_up
-            }
-        };
-        if used_up { Err(Error::new(Kind::Quota, "disk quota exceeded")) } else { Ok(()) }
+        let find = || self.accounts(id)?.map_or(Ok(false), |accounts| accounts.is_used_up(owner, counted, key));
+        match self.limits().is_used_up(id, self.txgs().synced_txg(), (owner, counted, key), find)? {
+            true => Err(Error::new(Kind::Quota, "disk quota exceeded")),
+            false => Ok(()),
+        }
     }
 
     /// Sets the limit of a user, group or project in a file system; 0 is none. Errors: `Unsupported` if the
@@ -88,16 +60,14 @@ impl LivePool {
     fn change_limits(&self, id: u64, set: impl FnOnce(&Change<'_>) -> Result<()>) -> Result<()> {
         let head = self.head(id)?;
         {
-            // in this order, as who is in a group may ask for limits; then one at a time: a table is made once
-            let tx = self.txgs.begin()?;
-            let mut limits = self.limits.lock();
+            // in this order, as operations in a group may ask for limits
+            let tx = self.txgs().begin()?;
             let size_of = |_: &_| 0;
-            set(&Change { mos: &head, tx: &tx, env: &self.env, size_of: &size_of })?;
-            limits.remove(&id);
+            self.limits().change(id, || set(&Change { mos: &head, tx: &tx, env: self.env(), size_of: &size_of }))?;
         }
         self.sync()?;
         // somebody may have looked meanwhile
-        self.limits.lock().remove(&id);
+        self.limits().forget(id);
         Ok(())
     }
 

@@ -11,11 +11,11 @@ use dsl::PropertyValue;
 use format::object_type::ObjectType;
 
 use super::{LivePool, SyncContext};
+use crate::mos::DIRECTORY;
 
 /// Type of the table.
 const POOL_PROPS: ObjectType = ObjectType(31);
-/// The object directory, and the table's name in it.
-const DIRECTORY: u64 = 1;
+/// The table's name in the object directory.
 const TABLE: &str = "pool_props";
 
 impl LivePool {
@@ -45,9 +45,9 @@ impl LivePool {
 
 impl SyncContext<'_> {
     fn store_property(&self, name: &str, value: &PropertyValue) -> Result<()> {
-        self.pool.suspension.note_property(name, value);
-        self.pool.multihost.note_property(name, value);
-        self.pool.guard();
+        self.pool.suspension().note_property(name, value);
+        self.pool.multihost().note_property(name, value);
+        self.pool.multihost().guard();
         let change = &self.change;
         let table = change.number(DIRECTORY, TABLE)?;
         if *value == PropertyValue::Text(String::new()) {

@@ -51,13 +51,37 @@ impl Suspension {
         }
     }
 
-    /// From now on whoever syncs can wait.
+    /// Name of the pool.
+    pub(super) fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    /// From now on the thread that syncs can wait.
     pub(super) fn allow_waiting(&self, can_wait: bool) {
         self.can_wait.store(can_wait, Ordering::Relaxed);
     }
 
     pub(super) fn can_wait(&self) -> bool {
         self.can_wait.load(Ordering::Relaxed)
+    }
+
+    /// Whether the pool is suspended, and if so, whether those who want to change something wait.
+    pub(super) fn suspended(&self) -> Option<bool> {
+        let stopped = self.txgs.stopped().map(|_| false);
+        stopped.or_else(|| self.txgs.suspended().map(|suspended| suspended.waits))
+    }
+
+    /// Whether the pool is suspended and may be resumed.
+    pub(super) fn is_suspended(&self) -> bool {
+        self.txgs.suspended().is_some()
+    }
+
+    /// Errors: `Suspended` if the pool is.
+    pub(super) fn check_running(&self) -> Result<()> {
+        match self.is_suspended() {
+            false => Ok(()),
+            true => Err(Error::new(Kind::Suspended, "pool I/O is currently suspended")),
+        }
     }
 
     /// Makes a step of a group, again and again until no device fails. `step` is told whether it was made before.

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::{Error, Kind, Result, ResultExt};
 use codec::checksum::Checksum;
@@ -93,40 +92,39 @@ const LARGE_BLOCK: u64 = 128 << 10;
 
 impl LivePool {
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
-        let heads = self.open_heads();
-        let has_destroyed = self.has_destroyed.load(Ordering::Relaxed);
+        let has_destroyed = self.has_destroyed();
         let is_idle = !has_destroyed
             && !self.has_tasks()
             && !self.has_damage()
-            && !self.mos.is_dirty(txg)
-            && heads.iter().all(|(_, head)| !head.is_dirty(txg));
+            && !self.mos().is_dirty(txg)
+            && !self.heads().are_dirty(txg);
         if is_idle {
             return Ok(());
         }
-        let tx = self.txgs.in_sync(txg);
-        let size_of = |bp: &BlkPtr| dsize(&self.cache, bp);
-        let change = Change { mos: &self.mos, tx: &tx, env: &self.env, size_of: &size_of };
+        let tx = self.txgs().in_sync(txg);
+        let size_of = |bp: &BlkPtr| dsize(self.cache(), bp);
+        let change = Change { mos: self.mos(), tx: &tx, env: self.env(), size_of: &size_of };
         let context = SyncContext { pool: self, change };
         self.mend();
         if has_destroyed && let Err(error) = context.free_destroyed() {
             // what was freed is noted; the rest waits for the pool's next import
-            tracing::error!(pool = self.name, "freeing what was destroyed: {error}");
-            self.has_destroyed.store(false, Ordering::Relaxed);
+            tracing::error!(pool = self.name(), "freeing what was destroyed: {error}");
+            self.set_has_destroyed(false);
         }
         // from here on nothing can be left out
-        let suspension = self.suspension.clone();
-        let _patient = self.cache.zio().be_patient(Arc::new(move |error| suspension.wait(error)));
+        let suspension = self.suspension().clone();
+        let _patient = self.cache().zio().be_patient(Arc::new(move |error| suspension.wait(error)));
         self.free_put_off(&change)?;
         self.sync_heads(&change)?;
         let told = self.run_tasks(&context);
-        self.env.failpoint("tasks done");
+        self.env().failpoint("tasks done");
         // what tasks made in new heads, and changed in others
         self.sync_heads(&change)?;
         context.free_deduplicated()?;
         context.log_lost()?;
         self.sync_mos(&context)?;
         self.write_root(txg)?;
-        self.cache.zio().allocator()?.synced(txg);
+        self.cache().zio().allocator()?.synced(txg);
         self.renew_view()?;
         told.into_iter().for_each(|tell| tell());
         Ok(())
@@ -135,16 +133,16 @@ impl LivePool {
     /// Writes the changes of all heads.
     fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
         let txg = change.tx.txg();
-        for (id, head) in self.open_heads() {
+        for (id, head) in self.heads().all() {
             if !head.is_dirty(txg) {
                 continue;
             }
-            let of_log = head.log.is_dirty(txg).then(|| head.log.sync(txg));
+            let of_log = head.log().is_dirty(txg).then(|| head.log().sync(txg));
             if let Some(update) = &of_log {
-                head.objset.set_log_header(update.header)?;
+                head.objset().set_log_header(update.header)?;
             }
             let mut ledger = HeadLedger::open(change, id)?;
-            let Some(synced) = head.objset.sync(change.tx, &mut ledger)? else { continue };
+            let Some(synced) = head.objset().sync(change.tx, &mut ledger)? else { continue };
             self.finish_writes(txg)?;
             if synced.has_large_dnodes() {
                 ledger.features.insert("org.zfsonlinux:large_dnode");
@@ -153,8 +151,8 @@ impl LivePool {
                 change.use_feature(id, guid)?;
             }
             let freed = ledger.inner.finish(change, synced.rootbp())?;
-            head.objset.commit(synced);
-            self.env.failpoint("head written");
+            head.objset().commit(synced);
+            self.env().failpoint("head written");
             freed.iter().for_each(|bp| self.free(txg, bp));
             of_log.iter().for_each(|update| self.free_of_log(txg, update));
         }
@@ -163,8 +161,8 @@ impl LivePool {
 
     /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
     pub(super) fn free(&self, txg: u64, bp: &BlkPtr) {
-        if let Err(error) = self.cache.free(txg, bp) {
-            tracing::error!(pool = self.name, ?bp, "a block could not be freed: {error}");
+        if let Err(error) = self.cache().free(txg, bp) {
+            tracing::error!(pool = self.name(), ?bp, "a block could not be freed: {error}");
         }
     }
 
@@ -172,17 +170,17 @@ impl LivePool {
     fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
         let change = &context.change;
         let txg = change.tx.txg();
-        let allocator = self.cache.zio().allocator()?;
+        let allocator = self.cache().zio().allocator()?;
         for pass in 1..PASSES_MAX {
             if pass == 2 {
                 // who could not take the first pass has missed the group
                 context.write_dtls()?;
             }
             if pass > 1 {
-                self.maps.write(change, allocator.take_changes(txg), pass)?;
+                self.maps().write(change, allocator.take_changes(txg), pass)?;
             }
             let mut ledger = MosLedger::default();
-            let Some(synced) = self.mos.sync(change.tx, &mut ledger)? else {
+            let Some(synced) = self.mos().sync(change.tx, &mut ledger)? else {
                 if pass == 1 {
                     // logs may have been claimed without any change beside
                     continue;
@@ -190,8 +188,8 @@ impl LivePool {
                 return Ok(());
             };
             self.finish_writes(txg)?;
-            self.env.failpoint("pass written");
-            self.mos.commit(synced);
+            self.env().failpoint("pass written");
+            self.mos().commit(synced);
             let sum = |bps: &[BlkPtr]| {
                 bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, (change.size_of)(bp))))
             };
@@ -219,18 +217,18 @@ impl LivePool {
             return Ok(());
         }
         let txg = change.tx.txg();
-        list.drain(change.tx, self.dedup_frees.room(), change.size_of, &mut |bp| {
+        list.drain(change.tx, self.dedup_frees().room(), change.size_of, &mut |bp| {
             self.free(txg, bp);
             Ok(())
         })?;
         if !list.is_empty()? {
-            self.has_destroyed.store(true, Ordering::Relaxed);
+            self.set_has_destroyed(true);
         }
         Ok(())
     }
 
     pub(super) fn put_off_list(&self, change: &Change<'_>) -> Result<Bpobj> {
-        Bpobj::open(&self.mos, change.in_directory("sync_bplist")?)
+        Bpobj::open(self.mos(), change.in_directory("sync_bplist")?)
     }
 
     /// Makes the MOS that was written the pool's root.
@@ -240,28 +238,28 @@ impl LivePool {
             endian: base::Endian::Little,
             version: 5000,
             txg,
-            guid_sum: config.guid_sum(&self.tree),
-            timestamp_s: self.env.now_s(),
-            rootbp: self.mos.rootbp(),
+            guid_sum: config.guid_sum(self.tree()),
+            timestamp_s: self.env().now_s(),
+            rootbp: self.mos().rootbp(),
             software_version: 5000,
-            mmp: Some(self.multihost.fields()),
+            mmp: Some(self.multihost().fields()),
             checkpoint_txg: 0,
             raidz_reflow: 0,
         };
         self.flush_writes(txg)?;
-        self.env.failpoint("blocks flushed");
-        let label_of = |leaf: &vdev::Vdev| config.label(&self.tree, leaf).pack();
+        self.env().failpoint("blocks flushed");
+        let label_of = |leaf: &vdev::Vdev| config.label(self.tree(), leaf).pack();
         if config.is_dirty {
             self.config().is_dirty = false;
-            self.write_and_flush(&|| self.tree.write_labels(&[0, 2], &label_of))?;
+            self.write_and_flush(&|| self.tree().write_labels(&[0, 2], &label_of))?;
         }
         self.write_and_flush(&|| {
-            self.multihost.allow(&uberblock)?;
-            self.tree.write_uberblock(&uberblock)
+            self.multihost().allow(&uberblock)?;
+            self.tree().write_uberblock(&uberblock)
         })?;
-        self.multihost.synced(&uberblock, self.tree.hearts().len());
+        self.multihost().synced(&uberblock, self.tree().hearts().len());
         if config.is_dirty {
-            self.write_and_flush(&|| self.tree.write_labels(&[1, 3], &label_of))?;
+            self.write_and_flush(&|| self.tree().write_labels(&[1, 3], &label_of))?;
         }
         self.config().uberblock = Some(uberblock);
         Ok(())
@@ -269,14 +267,14 @@ impl LivePool {
 
     /// Waits until all blocks that were sent on their way are on the devices, whatever that takes.
     fn finish_writes(&self, txg: u64) -> Result<()> {
-        let zio = self.cache.zio();
-        self.suspension.persist(|again| if again { zio.retry_writes(txg) } else { zio.finish_writes() })
+        let zio = self.cache().zio();
+        self.suspension().persist(|again| if again { zio.retry_writes(txg) } else { zio.finish_writes() })
     }
 
     /// Makes them last.
     fn flush_writes(&self, txg: u64) -> Result<()> {
-        let zio = self.cache.zio();
-        self.suspension.persist(|again| {
+        let zio = self.cache().zio();
+        self.suspension().persist(|again| {
             if again {
                 zio.retry_writes(txg)?;
             }
@@ -286,13 +284,13 @@ impl LivePool {
 
     /// Writes something on all leaves, and flushes it: both again if one fails.
     fn write_and_flush(&self, write: &dyn Fn() -> Result<()>) -> Result<()> {
-        self.suspension.persist(|again| {
+        self.suspension().persist(|again| {
             if again {
-                self.tree.begin_again(None);
+                self.tree().begin_again(None);
             }
             write()?;
-            self.env.failpoint("labels written");
-            self.tree.flush()
+            self.env().failpoint("labels written");
+            self.tree().flush()
         })
     }
 
@@ -300,10 +298,10 @@ impl LivePool {
     pub(super) fn renew_view(&self) -> Result<()> {
         let config = self.config().clone();
         let Some(uberblock) = config.uberblock.clone() else { return Ok(()) };
-        let mos = Objset::open(self.cache.clone(), 0, self.mos.rootbp(), Mode::Plain, &self.name)?;
-        let before = self.view.read().clone();
-        let view = before.renewed(config.mos_config(&self.tree), uberblock, mos).in_pool(&self.name)?;
-        *self.view.write() = Arc::new(view);
+        let mos = Objset::open(self.cache().clone(), 0, self.mos().rootbp(), Mode::Plain, self.name())?;
+        let before = self.view();
+        let view = before.renewed(config.mos_config(self.tree()), uberblock, mos).in_pool(self.name())?;
+        self.set_view(view);
         Ok(())
     }
 }

@@ -22,9 +22,10 @@ use vdev::{Edit, LeafVdev, Spec, geometry, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::{Aux, label_all};
-use super::create::{ALLOCATION_CLASSES, DIRECTORY, Devices, empty_top, leaf_spec, new_array, plan_tops};
+use super::create::{ALLOCATION_CLASSES, Devices, empty_top, leaf_spec, new_array, plan_tops};
 use super::space_maps::SPACEMAP_HISTOGRAM;
 use super::{LivePool, NewLeaf, NewVdev, SyncContext};
+use crate::mos::DIRECTORY;
 
 /// The configuration of a top-level vdev may not be longer, or it would not fit into a label with the rest.
 const TOP_CONFIG_BYTES_MAX: usize = 100 << 10;
@@ -52,10 +53,10 @@ impl LivePool {
     /// Errors: `Invalid`, `Missing` if a device is too small or not there, `Unsupported` if the pool lacks a feature,
     /// `TooBig` if there are too many leaves in a vdev: nothing is changed then. Those of writing; `Suspended`.
     pub fn add(&self, new: &NewDevices, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<()> {
-        let _alone = self.changing_vdevs.lock();
-        self.check_running()?;
-        let first = self.tree.tops().len() as u64;
-        let (tops, by_guid) = plan_tops(&self.env, &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        let first = self.tree().tops().len() as u64;
+        let (tops, by_guid) = plan_tops(self.env(), &new.vdevs, (first, new.ashift), devices, &mut || 0)?;
         tops.iter().try_for_each(check_config)?;
         let set_aside = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if set_aside > 0 && self.view().features().state(ALLOCATION_CLASSES) == crate::FeatureState::Disabled {
@@ -65,7 +66,7 @@ impl LivePool {
             label::initialize(&**device)?;
             device.flush()?;
         }
-        let guid = || self.env.random() | 1;
+        let guid = || self.env().random() | 1;
         let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
         let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
         let used = caches.clone();
@@ -88,10 +89,10 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` for leaves elsewhere; `TooBig` if the device is too small for the place,
     /// `Invalid` if its sectors are too large; as from [`LivePool::remove`].
     pub fn attach(&self, guid: u64, new: &NewLeaf, ashift: Option<u32>, device: Arc<dyn Device>) -> Result<()> {
-        let _alone = self.changing_vdevs.lock();
-        self.check_running()?;
-        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
-        let top = self.tree.top_of(leaf.vdev());
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let top = self.tree().top_of(leaf.vdev());
         let is_alone = leaf.id() == top.id();
         let refuse = |what| Err(Error::new(Kind::Unsupported, what));
         let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
@@ -113,7 +114,7 @@ impl LivePool {
         }
         let number = top.number();
         self.empty_log_vdev(number)?;
-        let (path, guids) = (new.clone(), (self.env.random() | 1, self.env.random() | 1));
+        let (path, guids) = (new.clone(), (self.env().random() | 1, self.env().random() | 1));
         let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
             let about = format!("attach vdev={} to vdev={}", path.path.display(), leaf.name());
             self.run(move |context| {
@@ -122,7 +123,7 @@ impl LivePool {
                 context.write_config()
             })
         });
-        self.cache.zio().allocator()?.set_serving(number, Serving::Open);
+        self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         attached
     }
 
@@ -131,14 +132,14 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
     /// those of writing; `Suspended`.
     pub fn detach(&self, guid: u64) -> Result<String> {
-        let _alone = self.changing_vdevs.lock();
-        self.check_running()?;
-        let leaf = self.tree.leaf(guid).ok_or_else(no_such_device)?;
-        let parent = leaf.parent().map(|id| self.tree.vdev(id));
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let parent = leaf.parent().map(|id| self.tree().vdev(id));
         let Some(mirror) = parent.filter(|parent| parent.kind() == vdev::Kind::Mirror) else {
             return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
         };
-        let top = self.tree.top_of(leaf.vdev());
+        let top = self.tree().top_of(leaf.vdev());
         if mirror.id() != top.id() {
             return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
         }
@@ -148,7 +149,7 @@ impl LivePool {
             // a leaf of it that came back lacks nothing now
             self.run(|context| context.write_dtls())?;
         }
-        let outcome = match self.tree.can_do_without(leaf) {
+        let outcome = match self.tree().can_do_without(leaf) {
             true => {
                 let about = format!("vdev={}", leaf.name());
                 self.run(move |context| {
@@ -160,7 +161,7 @@ impl LivePool {
             false => Err(Error::new(Kind::Busy, "no valid replicas")),
         };
         if let Some(top) = log {
-            self.cache.zio().allocator()?.set_serving(top, Serving::Open);
+            self.cache().zio().allocator()?.set_serving(top, Serving::Open);
         }
         outcome?;
         self.let_go(&[leaf]);
@@ -172,20 +173,20 @@ impl LivePool {
     /// Errors: `NotFound`; `Unsupported` for other vdevs; `Busy` if a log that is there has yet to be replayed; those
     /// of writing; `Suspended`. Nothing is changed then.
     pub fn remove(&self, guid: u64) -> Result<Vec<String>> {
-        let _alone = self.changing_vdevs.lock();
-        self.check_running()?;
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
         self.check_removable(guid)?;
         for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
-            self.cache.l2arc().remove(guid);
+            self.cache().l2arc().remove(guid);
             return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
         }
-        let top = self.tree.tops().find(|top| top.guid() == guid).ok_or_else(no_such_device)?;
-        let (number, leaves) = (top.number(), self.tree.leaves_of(top.id()));
+        let top = self.tree().tops().find(|top| top.guid() == guid).ok_or_else(no_such_device)?;
+        let (number, leaves) = (top.number(), self.tree().leaves_of(top.id()));
         self.empty_log_vdev(number)?;
-        let allocator = self.cache.zio().allocator()?;
-        let about = format!("{} vdev (log) {}", self.name, top.name());
+        let allocator = self.cache().zio().allocator()?;
+        let about = format!("{} vdev (log) {}", self.name(), top.name());
         let remove = move |context: &SyncContext<'_>| {
             context.remove_log(number)?;
             context.log_event("vdev remove", &about);
@@ -203,12 +204,14 @@ impl LivePool {
         if view.spares().iter().chain(view.caches()).any(is_it) {
             return Ok(());
         }
-        let why = match self.tree.tops().find(|top| top.guid() == guid && top.kind().is_concrete()) {
+        let why = match self.tree().tops().find(|top| top.guid() == guid && top.kind().is_concrete()) {
             Some(top) if top.is_log() => return Ok(()),
             Some(_) => {
                 "this version of Cenote removes log, cache and spare devices only: it cannot move data to the others"
             }
-            None if self.tree.iter().any(|vdev| vdev.guid() == guid) => "operation not supported on this type of pool",
+            None if self.tree().iter().any(|vdev| vdev.guid() == guid) => {
+                "operation not supported on this type of pool"
+            }
             None => return Err(no_such_device()),
         };
         Err(Error::new(Kind::Unsupported, why))
@@ -220,7 +223,7 @@ impl LivePool {
         for leaf in leaves {
             let Some(device) = leaf.device() else { continue };
             if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
-                tracing::warn!(pool = self.name, vdev = leaf.name(), "its label is left: {error}");
+                tracing::warn!(pool = self.name(), vdev = leaf.name(), "its label is left: {error}");
             }
         }
     }
@@ -232,11 +235,11 @@ impl SyncContext<'_> {
         let pool = self.pool;
         tops.iter_mut().try_for_each(|top| self.make_objects(top))?;
         let numbers: Vec<u64> = tops.iter().map(|top| top.id).collect();
-        pool.tree.edit(Edit::Add(tops), devices)?;
+        pool.tree().edit(Edit::Add(tops), devices)?;
         for number in numbers {
-            let Some(((top, maps), shape)) = empty_top(pool.tree.top(number)?) else { continue };
-            pool.maps.add_top(top, maps);
-            pool.cache.zio().allocator()?.add_top(shape)?;
+            let Some(((top, maps), shape)) = empty_top(pool.tree().top(number)?) else { continue };
+            pool.maps().add_top(top, maps);
+            pool.cache().zio().allocator()?.add_top(shape)?;
         }
         Ok(())
     }
@@ -293,20 +296,20 @@ impl SyncContext<'_> {
         let mut leaf = leaf_spec(new, 0, guid, 0);
         self.make_objects(&mut leaf)?;
         let attach = Edit::Attach { beside, leaf: Box::new(leaf), mirror_guid };
-        self.pool.tree.edit(attach, &HashMap::from([(guid, device)])).map(drop)
+        self.pool.tree().edit(attach, &HashMap::from([(guid, device)])).map(drop)
     }
 
     fn detach(&self, guid: u64) -> Result<()> {
-        let gone = self.pool.tree.edit(Edit::Detach(guid), &HashMap::new())?;
+        let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
         gone.map_or(Ok(()), |leaf| self.free_objects(&leaf))
     }
 
     /// Nothing is on the vdev.
     fn remove_log(&self, number: u64) -> Result<()> {
         let pool = self.pool;
-        let gone = pool.tree.edit(Edit::Remove(number), &HashMap::new())?;
-        pool.cache.zio().allocator()?.set_serving(number, Serving::Gone);
-        pool.maps.free_top(&self.change, number)?;
+        let gone = pool.tree().edit(Edit::Remove(number), &HashMap::new())?;
+        pool.cache().zio().allocator()?.set_serving(number, Serving::Gone);
+        pool.maps().free_top(&self.change, number)?;
         gone.map_or(Ok(()), |top| self.free_objects(&top))
     }
 }

@@ -1,0 +1,81 @@
+//! The transaction groups of a pool, and the thread that syncs them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+
+use base::{Env, Mutex, MutexGuard};
+use dmu::{Throttle, Txgs};
+
+/// The groups of a pool.
+pub(super) struct Groups {
+    txgs: Arc<Txgs>,
+    /// Bytes of memory that there are, when the pool was imported.
+    memory: u64,
+    /// Is held while a group is synced.
+    syncing: Mutex<()>,
+    has_thread: AtomicBool,
+    /// Is closed when the thread has ended.
+    thread: Mutex<Option<mpsc::Receiver<()>>>,
+    has_ended: AtomicBool,
+}
+
+impl Groups {
+    /// Groups after `synced`, with so many bytes of memory in the machine.
+    pub(super) fn new(env: &Env, memory: u64, synced: u64) -> Groups {
+        Groups {
+            txgs: Arc::new(Txgs::new(synced, Throttle::of(env, memory))),
+            memory,
+            syncing: Mutex::default(),
+            has_thread: AtomicBool::new(false),
+            thread: Mutex::default(),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn txgs(&self) -> &Arc<Txgs> {
+        &self.txgs
+    }
+
+    /// Starts the thread that does `work`; false if there are no threads.
+    pub(super) fn start(&self, env: &Env, work: impl FnOnce() + Send + 'static) -> bool {
+        self.has_thread.store(true, Ordering::Relaxed);
+        let (running, ended) = mpsc::channel::<()>();
+        let started = env.spawn("txg_sync", move || {
+            // in this order: a thread that waits for the end of this one wants the devices closed
+            work();
+            drop(running);
+        });
+        self.has_thread.store(started, Ordering::Relaxed);
+        *self.thread.lock() = started.then_some(ended);
+        started
+    }
+
+    pub(super) fn has_thread(&self) -> bool {
+        self.has_thread.load(Ordering::Relaxed)
+    }
+
+    /// Groups are synced one after the other.
+    pub(super) fn sync_alone(&self) -> MutexGuard<'_, ()> {
+        self.syncing.lock()
+    }
+
+    /// Takes up tunables that have been changed.
+    pub(super) fn renew_throttle(&self, env: &Env) {
+        self.txgs.set_throttle(Throttle::of(env, self.memory));
+    }
+
+    /// Whether no group follows.
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Ends the thread, and waits until it has ended.
+    pub(super) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        self.txgs.stop("it is closed");
+        if let Some(thread) = self.thread.lock().take() {
+            // an error tells that it has ended
+            let _ = thread.recv();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Leaves that have failed or were away: their devices are found again, and their errors counted.
+//!
+//! ```text
+//!   device, or the one at its path now ── label of this leaf ──▶ used again; what it missed is in its dirty time log
+//!   errors ──▶ 10 in 10 minutes ──▶ faulted (reads, writes), degraded (checksums, last good side)
+//! ```
+
+use std::sync::Arc;
+
+use base::{Env, Error, Kind, Result};
+use device::Device;
+use dmu::Txgs;
+use format::uberblock::Uberblock;
+use vdev::{Aux, Health, LeafVdev, State, Tree};
+
+use crate::FoundDevice;
+
+/// Opens the device at a path for writing, for nobody else's use.
+pub type DeviceOpener<'a> = &'a dyn Fn(&str) -> Result<Arc<dyn Device>>;
+
+/// The watch over a pool's leaves.
+pub(super) struct LeafWatch {
+    env: Env,
+    pool: String,
+    tree: Arc<Tree>,
+    txgs: Arc<Txgs>,
+}
+
+impl LeafWatch {
+    pub(super) fn new(env: &Env, pool: &str, tree: &Arc<Tree>, txgs: &Arc<Txgs>) -> LeafWatch {
+        LeafWatch { env: env.clone(), pool: pool.to_owned(), tree: tree.clone(), txgs: txgs.clone() }
+    }
+
+    /// Uses a leaf again that is offline, faulted or away, if its device is there, with a label of that pool.
+    pub(super) fn bring_back(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) {
+        match self.reopen(leaf, pool_guid, open) {
+            Ok(()) => tracing::info!(pool = self.pool, vdev = leaf.name(), "the device is back"),
+            Err(error) => tracing::warn!(pool = self.pool, vdev = leaf.name(), "the device is not back: {error}"),
+        }
+        // what its device is like is known by now
+        leaf.state().put_online();
+    }
+
+    /// Uses the leaf's device again if it answers, or the one that is at its path now.
+    fn reopen(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> Result<()> {
+        let state = leaf.state();
+        let before = state.device().ok_or_else(|| Error::new(Kind::Missing, "it never had a device"));
+        let answers = before.and_then(|slot| recognize(leaf, pool_guid, slot.now()));
+        let found = match answers {
+            Ok(found) => found,
+            Err(_) => {
+                let refuse = |aux| state.set_health(Health::new(State::Unavail, aux));
+                let device = open(leaf.name()).inspect_err(|_| refuse(Aux::OpenFailed))?;
+                recognize(leaf, pool_guid, device).inspect_err(|_| refuse(Aux::CorruptData))?
+            }
+        };
+        let newest = found.uberblocks.iter().map(|Uberblock { txg, .. }| *txg).max().unwrap_or(0);
+        // it was away when these were written, or it is an older copy
+        state.dtl().insert(newest + 1..self.txgs.synced_txg() + 1);
+        let is_new = !state.device().is_some_and(|slot| Arc::ptr_eq(&slot.now(), &found.device));
+        state.reopen(is_new.then_some(found.device));
+        Ok(())
+    }
+
+    /// Looks at the errors of all leaves, and draws the consequences.
+    pub(super) fn diagnose(&self) {
+        let now_s = self.env.now_s();
+        // what is in a log is in memory, too
+        let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);
+        for leaf in self.tree.leaves() {
+            let [io, sums] = leaf.state().has_too_many_errors(now_s);
+            let new = match leaf.state().health().state {
+                State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,
+                State::Healthy if io || sums => State::Degraded,
+                _ => continue,
+            };
+            let new = Health::new(new, Aux::ErrExceeded);
+            let [reads, writes, checksums] = leaf.stats().errors();
+            tracing::error!(pool = self.pool, vdev = leaf.name(), reads, writes, checksums, "{}", new.name());
+            leaf.state().set_health(new);
+        }
+    }
+}
+
+/// The device, or the partition in it, that has the leaf's label.
+fn recognize(leaf: LeafVdev<'_>, pool_guid: u64, device: Arc<dyn Device>) -> Result<FoundDevice> {
+    let found = FoundDevice::examine(device.path(), device.clone())?;
+    let is_it = |found: &FoundDevice| found.guid() == Some(leaf.guid()) && found.pool_guid() == Some(pool_guid);
+    found.into_iter().find(is_it).ok_or_else(|| Error::corrupt("it has not the label of this device"))
+}

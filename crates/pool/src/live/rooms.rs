@@ -1,0 +1,49 @@
+//! What is known of the room that heads have, as of the latest group on disk.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use base::Mutex;
+use dsl::write::Room;
+
+/// What was known of a head's room, and as of which group.
+#[derive(Clone, Copy)]
+pub(super) struct KnownRoom {
+    pub(super) txg: u64,
+    pub(super) room: Room,
+    /// How many bytes on disk a byte that was changed may come to take.
+    pub(super) inflation: u64,
+}
+
+/// The rooms of a pool's heads, by the object of the dataset.
+#[derive(Default)]
+pub(super) struct Rooms {
+    known: Mutex<HashMap<u64, KnownRoom>>,
+    copies_max: AtomicU8,
+}
+
+impl Rooms {
+    /// What is known as of group `txg`.
+    pub(super) fn get(&self, id: u64, txg: u64) -> Option<KnownRoom> {
+        self.known.lock().get(&id).copied().filter(|known| known.txg == txg)
+    }
+
+    pub(super) fn note(&self, id: u64, known: KnownRoom) {
+        self.known.lock().insert(id, known);
+    }
+
+    /// Quotas or other limits have changed.
+    pub(super) fn forget_all(&self) {
+        self.known.lock().clear();
+    }
+
+    /// A head's data have so many copies.
+    pub(super) fn note_copies(&self, copies: u8) {
+        self.copies_max.fetch_max(copies, Ordering::Relaxed);
+    }
+
+    /// The most copies that an open head's data have had.
+    pub(super) fn copies_max(&self) -> u8 {
+        self.copies_max.load(Ordering::Relaxed).max(1)
+    }
+}
