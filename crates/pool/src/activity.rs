@@ -10,14 +10,16 @@
 //! How long is enough the uberblock tells: after so many intervals without a heartbeat its writer suspends the pool,
 //! and never writes to it again before it has looked itself. Source: the comments on multihost in OpenZFS's `mmp.c`.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result};
 use format::uberblock::{SEQ_MAX, Uberblock};
+use vdev::spec::LeafSpec;
 use vdev::{Spec, label};
 
 use crate::discover::uberblocks_of;
-use crate::{Candidate, FoundDevice, PoolState};
+use crate::{Candidate, PoolState};
 
 /// How often a pool is claimed.
 const CLAIMS: usize = 10;
@@ -27,6 +29,17 @@ const SAFETY: u64 = 2;
 const LOOK: Duration = Duration::from_secs(1);
 /// Whoever asks to be watched for longer does not mean it.
 const WATCH_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Tunable that lets a pool be claimed without the sides of mirrors that this host does not see: for when they are gone
+/// for good. By OpenZFS's name; there `zhack mmp reclaim` sets it.
+const RELAXED: &str = "mmp_claim_relaxed";
+
+/// Why a pool cannot be claimed: [`Kind::Missing`].
+pub const CLAIM_MISSING: &str =
+    "the multihost claim could not be written to a device\nthe pool configuration expects to be present.";
+/// Why a pool cannot be claimed: [`Kind::Io`].
+pub const CLAIM_FAILED: &str = "I/O errors occurred while writing the multihost claim.\n\
+     Clear the device errors, then run 'zpool import'.";
 
 /// Milliseconds between the heartbeats of a leaf.
 pub(crate) fn interval_ms(env: &Env) -> u64 {
@@ -67,7 +80,7 @@ impl Candidate {
     }
 
     /// Makes sure that no other host imports a pool that was watched at the same time; the devices are open for writing.
-    /// Errors: `Elsewhere` if one does; `Io`, `Missing` if too few devices can be written.
+    /// Errors: `Elsewhere` if one does; [`CLAIM_MISSING`], [`CLAIM_FAILED`].
     pub(crate) fn claim(&self, env: &Env, watched: &Uberblock) -> Result<()> {
         if self.newest_now().as_ref() != Some(watched) {
             return Err(elsewhere());
@@ -77,55 +90,87 @@ impl Candidate {
         let before = mmp.seq.filter(|seq| *seq < SEQ_MAX).unwrap_or(0);
         let attempt = || {
             let ours = watched.with_seq(before + 1 + env.random() % (SEQ_MAX - before));
-            self.write_heartbeats(&ours)?;
+            self.write_heartbeats(env, &ours)?;
             env.pause(pause);
             let now = self.newest_now();
             if now.is_some_and(|now| now.rank() != ours.rank()) { Err(elsewhere()) } else { Ok(()) }
         };
         let claimed = (0..CLAIMS).try_for_each(|_| attempt());
         // whoever comes next finds it as it was
-        let restored = self.write_heartbeats(watched);
+        let restored = self.write_heartbeats(env, watched);
         claimed.and(restored)
     }
 
-    /// Writes the uberblock to the place for heartbeats on all devices of the pool. Errors: if those that take it are
-    /// too few for every other host to see it.
-    fn write_heartbeats(&self, uberblock: &Uberblock) -> Result<()> {
-        let mut error = None;
-        for (top, needed) in self.tops()? {
-            let is_below = |found: &&FoundDevice| found.guid().is_some_and(|guid| has_leaf(&top, guid));
-            let mut good = 0;
-            for found in self.devices.iter().filter(is_below) {
-                let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
+    /// Writes the uberblock to the place for heartbeats on all devices of the pool. Errors: if others could import the
+    /// pool without looking at one of those that take it.
+    fn write_heartbeats(&self, env: &Env, uberblock: &Uberblock) -> Result<()> {
+        let root = Spec::parse_root(&self.vdev_tree)?;
+        let has_data = |top: &&Spec| top.kind.is_concrete() && !top.top.as_ref().is_some_and(|top| top.is_log);
+        let mut heard = Heard { is_relaxed: env.tunable(RELAXED, 0) != 0, ..Heard::default() };
+        for top in root.children.iter().filter(has_data) {
+            let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
+            for found in &self.devices {
+                let Some(guid) = found.guid().filter(|&guid| has_leaf(top, guid)) else { continue };
+                heard.there.insert(guid);
                 let written = label::write_heartbeat(&*found.device, 0, uberblock, ashift);
                 match written.and_then(|()| found.device.flush()) {
-                    Ok(()) => good += 1,
-                    Err(e) => error = Some(e),
+                    Ok(()) => drop(heard.written.insert(guid)),
+                    Err(error) => tracing::warn!(path = found.path, "no claim: {error}"),
                 }
             }
-            if good < needed {
-                let missing = || Error::new(Kind::Missing, "too few of the pool's devices are there for a claim");
-                return Err(error.unwrap_or_else(missing));
+            if !heard.by_all(top, &heard.there) {
+                return Err(Error::new(Kind::Missing, CLAIM_MISSING));
+            }
+            if !heard.by_all(top, &heard.written) {
+                return Err(Error::new(Kind::Io, CLAIM_FAILED));
             }
         }
         Ok(())
     }
 
-    /// The top-level vdevs that have data, and on how many leaves of each everybody looks.
-    fn tops(&self) -> Result<Vec<(Spec, usize)>> {
-        let root = Spec::parse_root(&self.vdev_tree)?;
-        let has_data = |top: &Spec| top.kind.is_concrete() && !top.top.as_ref().is_some_and(|top| top.is_log);
-        let needed = |top: &Spec| match top.kind {
-            vdev::Kind::Raidz { nparity } => nparity + 1,
-            vdev::Kind::Draid(shape) => shape.nparity as usize + 1,
-            _ => 1,
-        };
-        Ok(root.children.into_iter().filter(has_data).map(|top| (top.clone(), needed(&top))).collect())
-    }
-
     fn newest_now(&self) -> Option<Uberblock> {
         let all = self.devices.iter().flat_map(|found| uberblocks_of(&*found.device));
         all.max_by_key(Uberblock::rank)
+    }
+}
+
+/// The leaves on which a claim stands.
+#[derive(Default)]
+struct Heard {
+    there: HashSet<u64>,
+    written: HashSet<u64>,
+    /// Whether leaves that this host does not see count for nothing.
+    is_relaxed: bool,
+}
+
+impl Heard {
+    /// Whether any two hosts that write on `leaves` like these have one in common. Of a mirror these are all sides that
+    /// the configuration does not mark as absent, since either could be imported alone. Sides that are themselves
+    /// several vdevs, while one of them is replaced, may differ, as long as there are others.
+    fn by_all(&self, vdev: &Spec, leaves: &HashSet<u64>) -> bool {
+        let with_parity = |nparity: usize| {
+            let reached = vdev.children.iter().filter(|child| self.by_all(child, leaves)).count();
+            reached > nparity
+        };
+        match vdev.kind {
+            vdev::Kind::Raidz { nparity } => with_parity(nparity),
+            vdev::Kind::Draid(shape) => with_parity(shape.nparity as usize),
+            kind if kind.is_copies() => {
+                let mut sides: Vec<&Spec> = vdev.children.iter().filter(|side| self.is_expected(side)).collect();
+                if sides.iter().any(|side| side.children.is_empty()) {
+                    sides.retain(|side| side.children.is_empty());
+                }
+                !sides.is_empty() && sides.iter().all(|side| self.by_all(side, leaves))
+            }
+            _ => leaves.contains(&vdev.guid),
+        }
+    }
+
+    /// Whether the pool's configuration expects the vdev to be there.
+    fn is_expected(&self, vdev: &Spec) -> bool {
+        let is_absent = |leaf: &LeafSpec| leaf.offline || leaf.faulted || leaf.removed;
+        let is_unseen = self.is_relaxed && vdev.children.is_empty() && !self.there.contains(&vdev.guid);
+        !is_unseen && !vdev.leaf.as_ref().is_some_and(is_absent)
     }
 }
 

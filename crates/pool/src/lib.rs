@@ -27,6 +27,7 @@ mod status;
 mod tops;
 mod usable;
 
+pub use activity::{CLAIM_FAILED, CLAIM_MISSING};
 pub use candidate::{Candidate, PoolState};
 pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
 pub use discover::{Discovery, FoundDevice, LabelKind, discover};

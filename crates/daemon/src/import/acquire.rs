@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
 use dsl::PropertyValue;
-use pool::{Candidate, OpenOptions, Pool, PoolState};
+use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState};
 use protocol::startup::Notify;
 use protocol::words::time;
 use protocol::{pool_names, pool_properties};
@@ -79,6 +79,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
         Kind::ReadOnly => refuse_writing(&e, notify, &failed),
         Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
         Kind::Elsewhere => failed(&in_use(&e, &candidate)),
+        _ if [CLAIM_MISSING, CLAIM_FAILED].contains(&e.what()) => failed(e.what()),
         _ => refusal(&e, notify, &failed),
     })?;
     for (name, value) in args.to_set() {

@@ -113,6 +113,48 @@ fn two_hosts_import_at_the_same_time() {
     });
 }
 
+/// Two hosts that each see one side of a mirror: what one claims the other cannot see.
+#[test]
+fn a_side_of_a_mirror_is_not_claimed_without_the_other() {
+    let env = host(0, 10);
+    let (devices, pool) = guarded(&env, Layout::Mirror);
+    pool.abandon();
+    drop(pool);
+    let import = |env: &Env, devices: &[Arc<dyn Device>]| {
+        let candidate = workload::candidate(devices).unwrap();
+        LivePool::import(env, &candidate, &workload::options(), (9, "there".into()))
+    };
+    for side in devices.chunks(1) {
+        let refused = import(&env, side).err().expect("the other side may be another host's");
+        assert_eq!((refused.kind(), refused.what()), (Kind::Missing, pool::CLAIM_MISSING));
+    }
+    // an administrator says that the other side is gone
+    let relaxed = Env::real().with_tunables(|name| match name {
+        "zfs_multihost_interval" => Some(100),
+        "zfs_multihost_fail_intervals" => Some(0),
+        "zfs_multihost_import_intervals" => Some(10),
+        "mmp_claim_relaxed" => Some(1),
+        _ => None,
+    });
+    let pool = import(&relaxed, &devices[..1]).unwrap();
+    pool.start();
+    guard(&pool, true);
+    pool.close(PoolState::Active).unwrap();
+    drop(pool);
+    // a side that is marked as absent is expected by nobody
+    let pool = import(&env, &devices).unwrap();
+    pool.start();
+    guard(&pool, true);
+    let second = pool.tree().leaves().last().unwrap().guid();
+    pool.take_off(second, pool::OfflineReason::Offline, false).unwrap();
+    pool.sync().unwrap();
+    pool.abandon();
+    drop(pool);
+    let refused = import(&env, &devices[1..]).err().expect("its label does not know that it is offline");
+    assert_eq!(refused.what(), pool::CLAIM_MISSING);
+    import(&env, &devices[..1]).unwrap().close(PoolState::Exported).unwrap();
+}
+
 #[test]
 fn who_sees_another_hosts_heartbeat_stops() {
     let env = host(0, 2);
