@@ -6,31 +6,36 @@
 //! ```
 //!
 //! To change a time is a transaction, and that waits if more is written than the devices take. A read does not wait
-//! for it. Nobody sees an earlier time: who asks for an object's attributes has its time written first.
+//! for it. Nobody sees an earlier time: an object's time is written before its attributes are told.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::{Condvar, Kind, Mutex, MutexGuard};
+use base::{Condvar, Env, Kind, Mutex};
 use zpl::is_atime_due;
 
+use crate::faults::FaultLog;
 use crate::node::Branch;
-use crate::session::Session;
 use crate::tree::{Source, Tree};
+use crate::trees::Trees;
 
 /// Until a time is written.
 const DELAY: Duration = Duration::from_secs(1);
 
 /// The times of one mount.
-#[derive(Default)]
-pub(crate) struct Accesses {
-    state: Mutex<State>,
+pub(crate) struct Accesses<S: Source> {
+    trees: Arc<Trees<S>>,
+    faults: Arc<FaultLog<S>>,
+    env: Env,
+    times: Mutex<AccessTimes>,
     written: Condvar,
+    /// Itself, for its thread.
+    this: Weak<Accesses<S>>,
 }
 
 #[derive(Default)]
-struct State {
+struct AccessTimes {
     /// Objects, and when they were used: seconds since 1970, and nanoseconds.
     noted: BTreeMap<u64, (i64, u32)>,
     /// Objects whose times are being written.
@@ -38,94 +43,107 @@ struct State {
     has_thread: bool,
 }
 
-impl Accesses {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+impl<S: Source> Accesses<S> {
+    pub(crate) fn new(trees: Arc<Trees<S>>, faults: Arc<FaultLog<S>>, env: Env) -> Arc<Accesses<S>> {
+        Arc::new_cyclic(|this| Accesses {
+            trees,
+            faults,
+            env,
+            times: Mutex::default(),
+            written: Condvar::new(),
+            this: this.clone(),
+        })
     }
-}
 
-impl<S: Source> Session<S> {
-    /// Somebody used what an object holds: its time of the last access moves, if it shall move.
-    pub(crate) fn accessed(&self, branch: &Branch<S::Tree>, object: u64, is_directory: bool) {
-        if !self.writable || !self.remountable.moves_atime(is_directory) || !branch.is_live() {
+    /// A program used what an object holds: its time of the last access moves, if it shall move.
+    pub(crate) fn note(&self, branch: &Branch<S::Tree>, object: u64, is_directory: bool) {
+        if !self.trees.is_writable() || !self.trees.remountable().moves_atime(is_directory) || !branch.is_live() {
             return;
         }
         let (now_s, now_ns) = self.env.now();
-        let mut state = self.accesses.lock();
-        state.noted.insert(object, (now_s.cast_signed(), now_ns));
-        if state.has_thread {
+        let mut times = self.times.lock();
+        times.noted.insert(object, (now_s.cast_signed(), now_ns));
+        if times.has_thread {
             return;
         }
-        let me = self.me.clone();
+        let this = self.this.clone();
         // held while the thread starts, so that no second one does
-        state.has_thread = self.env.spawn("atime", move || write_from_time_to_time(&me));
-        let alone = !state.has_thread;
-        drop(state);
-        if alone {
-            self.write_accesses();
+        times.has_thread = self.env.spawn("atime", move || write_from_time_to_time(&this));
+        let has_thread = times.has_thread;
+        drop(times);
+        if !has_thread {
+            self.write_all();
         }
     }
 
     /// Writes all times that are noted; when this returns nobody is at it.
-    pub(crate) fn write_accesses(&self) {
+    pub(crate) fn write_all(&self) {
         loop {
             let next = {
-                let state = self.accesses.lock();
-                state.noted.keys().chain(&state.writing).next().copied()
+                let times = self.times.lock();
+                times.noted.keys().chain(&times.writing).next().copied()
             };
             match next {
-                Some(object) => self.write_access(object),
+                Some(object) => self.write_one(object),
                 None => return,
             }
         }
     }
 
     /// Writes an object's time, if it is noted; when this returns nobody else is about to.
-    pub(crate) fn write_access(&self, object: u64) {
-        let mut state = self.accesses.lock();
-        while state.writing.contains(&object) {
-            state = self.accesses.written.wait(state);
+    pub(crate) fn write_one(&self, object: u64) {
+        let mut times = self.times.lock();
+        while times.writing.contains(&object) {
+            times = self.written.wait(times);
         }
-        let Some(at) = state.noted.remove(&object) else { return };
-        state.writing.insert(object);
-        drop(state);
-        let _writing = Writing { accesses: &self.accesses, object };
-        let tree = &self.live.tree;
+        let Some(at) = times.noted.remove(&object) else { return };
+        times.writing.insert(object);
+        drop(times);
+        let _writing = AccessWrite { accesses: self, object };
+        let live = self.trees.live();
         let now_s = self.env.now_s().cast_signed();
-        let touch = || match self.remountable.is_relatime() && !is_atime_due(&tree.stat(object)?, now_s) {
+        let is_relatime = self.trees.remountable().is_relatime();
+        let touch = || match is_relatime && !is_atime_due(&live.tree.stat(object)?, now_s) {
             true => Ok(()),
-            false => tree.touch_atime(object, at),
+            false => live.tree.touch_atime(object, at),
         };
         // that there is no room for a time is no reason to keep a file from being read
         match touch() {
-            Err(error) if error.kind() != Kind::NotFound => drop(self.fail("atime", self.live.ino(object), error)),
+            Err(error) if error.kind() != Kind::NotFound => {
+                self.faults.fail("atime", live.ino(object), error);
+            }
             _ => {}
         }
+    }
+
+    /// Is there nothing more to be written? Its thread ends then.
+    fn ends(&self) -> bool {
+        let mut times = self.times.lock();
+        times.has_thread = !times.noted.is_empty();
+        !times.has_thread
     }
 }
 
 /// An object's time is being written until this is dropped.
-struct Writing<'a> {
-    accesses: &'a Accesses,
+struct AccessWrite<'a, S: Source> {
+    accesses: &'a Accesses<S>,
     object: u64,
 }
 
-impl Drop for Writing<'_> {
+impl<S: Source> Drop for AccessWrite<'_, S> {
     fn drop(&mut self) {
-        self.accesses.lock().writing.remove(&self.object);
+        self.accesses.times.lock().writing.remove(&self.object);
         self.accesses.written.notify_all();
     }
 }
 
 /// The thread: ends when there is nothing to write, or the mount is gone.
-fn write_from_time_to_time<S: Source>(session: &Weak<Session<S>>) {
+fn write_from_time_to_time<S: Source>(accesses: &Weak<Accesses<S>>) {
     loop {
         std::thread::sleep(DELAY);
-        let Some(session) = session.upgrade() else { return };
-        session.write_accesses();
-        let mut state = session.accesses.lock();
-        if state.noted.is_empty() {
-            state.has_thread = false;
+        let Some(accesses) = accesses.upgrade() else { return };
+        accesses.write_all();
+        if accesses.ends() {
             return;
         }
     }

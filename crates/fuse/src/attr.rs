@@ -1,6 +1,20 @@
 //! A `Stat` of the tree as the attributes that FUSE carries.
 
+use std::time::Duration;
+
 use zpl::{FileKind, Stat};
+
+/// How long the kernel may keep what it was told: nothing changes.
+pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What the kernel is told of a name or a node: of a name, `attr.ino` is the node id, else `st_ino`.
+pub(crate) struct Entry {
+    pub(crate) attr: Attr,
+    /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
+    /// `st_ino`, and an entry has room for only one number: the kernel then asks for them.
+    pub(crate) attr_ttl: Duration,
+    pub(crate) generation: u64,
+}
 
 /// The attributes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,10 +20,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::uio::{readv, writev};
 
 use crate::device::open_device;
-use crate::session::IO_BYTES_MAX;
 use crate::wire::{
-    Body, Header, IN_HEADER_BYTES, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES, Out, Request,
-    WRITE_IN_BYTES, opcode,
+    Body, Header, IN_HEADER_BYTES, IO_BYTES_MAX, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES, Out,
+    Request, WRITE_IN_BYTES, opcode,
 };
 
 /// Bytes of one buffer for data: the usual record size.

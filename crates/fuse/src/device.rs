@@ -1,7 +1,7 @@
 //! Attaching a FUSE connection to a directory and taking it away: `/dev/fuse` with mount(2) for root,
 //! the set-user-id helper fusermount3 for everybody else.
 //!
-//! [`channel`](crate::channel) speaks over the connection.
+//! `channel` speaks over the connection.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, IoSliceMut};
@@ -14,6 +14,7 @@ use base::{Error, Kind, Result};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use nix::sys::statvfs::statvfs;
 
 use crate::mountinfo;
 use crate::options::{MountOptions, Unmount};
@@ -80,6 +81,31 @@ pub(crate) fn detach(point: &Path, how: Unmount) -> Result<()> {
         Err(Errno::EBUSY) => Err(busy(point)),
         Err(errno) => Err(at(point, "cannot unmount", errno)),
     }
+}
+
+/// Unmounts file systems of our kind that a killed process left there; returns how many.
+///
+/// Errors: `Busy` if another program's dead mount lies there; those of unmounting, among them that there
+/// is no way there through another dead mount.
+pub(crate) fn clear_dead(wanted: &Path, subtype: &str) -> Result<usize> {
+    // this may work on a dead mount, as the kernel remembers its root; if not, it has no links
+    let point = wanted.canonicalize().or_else(|_| std::path::absolute(wanted))?;
+    let mut cleared = 0;
+    while let Some(mount) = mountinfo::at(&point)?
+        && mount.fs_type.starts_with("fuse")
+        // the one question that the kernel never answers from memory
+        && statvfs(&point) == Err(Errno::ENOTCONN)
+    {
+        if mount.fs_type != format!("fuse.{subtype}") {
+            return Err(Error::new(
+                Kind::Busy,
+                format!("mountpoint {} is another program's dead mount", point.display()),
+            ));
+        }
+        detach(&point, Unmount::Lazy)?;
+        cleared += 1;
+    }
+    Ok(cleared)
 }
 
 /// `None` if this root may not mount, as in many containers.

@@ -12,16 +12,19 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
+use export::Parking;
 use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT, SetFlags, Stat};
 
-use crate::find::Place;
+use crate::faults::FaultLog;
+use crate::notifier::Notifier;
+use crate::opened::OpenFiles;
 use crate::reply::Reply;
-use crate::session::Session;
 use crate::set_ids::{Asker, CAP_FOWNER, CAP_LINUX_IMMUTABLE};
-use crate::statfs::Statfs;
 use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
 use crate::wire::{Body, Header, IOCTL_OUT_BYTES, Out};
 
 /// Words of `struct fsxattr`: flags first, the project fourth.
@@ -146,9 +149,18 @@ pub(crate) fn answer(call: Ioctl, stat: &Stat) -> Out {
     }
 }
 
-impl<S: Source> Session<S> {
-    /// A call of ioctl(2).
-    pub(crate) fn ioctl(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+/// Answers calls of ioctl(2).
+pub(crate) struct FlagRequests<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) files: Arc<OpenFiles<S>>,
+    pub(crate) faults: Arc<FaultLog<S>>,
+    pub(crate) parking: Arc<Parking>,
+    pub(crate) notifier: Arc<Notifier>,
+}
+
+impl<S: Source> FlagRequests<S> {
+    /// IOCTL.
+    pub(crate) fn ioctl(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         body.skip(8 + 4)?;
         let number = body.u32()?;
@@ -158,25 +170,25 @@ impl<S: Source> Session<S> {
         match Ioctl::parse(number, Body::new(body.bytes(size as usize)?)) {
             Ok(Ioctl::Unknown) => reply.error(libc::ENOTTY),
             Ok(Ioctl::Set(set)) => {
-                let work = move |session: &Session<S>| session.set_flags(node, &set, asker);
-                self.change(work, move |session, done| match done {
-                    Ok(()) => reply.bytes(&answered(Out::default())),
-                    Err(error) => reply.error(session.fail("ioctl", node, error)),
+                let work = move |flags: &Self| flags.set_flags(node, &set, asker);
+                self.parking.change(self, work, move |flags, done| {
+                    let answer = |reply: Reply, ()| reply.bytes(&answered(Out::default()));
+                    flags.faults.answer("ioctl", node, done, reply, answer);
                 });
             }
             Ok(call) => match self.flagged(node).map(|stat| answer(call, &stat)) {
                 Ok(out) if out.len() <= room as usize => reply.bytes(&answered(out)),
                 Ok(_) => reply.error(libc::EINVAL),
-                Err(error) => reply.error(self.fail("ioctl", node, error)),
+                Err(error) => reply.error(self.faults.fail("ioctl", node, error)),
             },
-            Err(error) => reply.error(self.fail("ioctl", node, error)),
+            Err(error) => reply.error(self.faults.fail("ioctl", node, error)),
         }
         Ok(())
     }
 
     /// The attributes of a node that has flags: those in `.zfs` have none.
-    pub(crate) fn flagged(&self, node: u64) -> Result<Stat> {
-        match self.place(node)? {
+    fn flagged(&self, node: u64) -> Result<Stat> {
+        match self.trees.place(node)? {
             Place::Object(branch, object) => branch.tree.stat(object),
             Place::Control | Place::Shares | Place::Snapshots => {
                 Err(Error::new(Kind::Unsupported, "not a file of the file system"))
@@ -184,29 +196,18 @@ impl<S: Source> Session<S> {
         }
     }
 
-    /// How full it is, as seen from a node.
-    pub(crate) fn space(&self, node: u64) -> Result<Statfs> {
-        let space = Statfs::from(self.source.space()?);
-        let Place::Object(branch, object) = self.place(node)? else { return Ok(space) };
-        let stat = branch.tree.stat(object)?;
-        match branch.is_live() && stat.flags & FLAG_PROJINHERIT != 0 && stat.projid != 0 {
-            true => Ok(space.within(&self.source.project_space(stat.projid)?)),
-            false => Ok(space),
-        }
-    }
-
-    pub(crate) fn set_flags(&self, node: u64, set: &SetFlags, asker: Asker) -> Result<()> {
-        let object = self.changeable(node)?;
-        let stat = self.live.tree.stat(object)?;
+    fn set_flags(&self, node: u64, set: &SetFlags, asker: Asker) -> Result<()> {
+        let object = self.trees.changeable(node)?;
+        let stat = self.trees.live().tree.stat(object)?;
         let limits = |flags: u64| flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY);
         let may = (asker.is(stat.uid) || asker.has(CAP_FOWNER))
             && (limits(stat.flags) == limits(set.flags) || asker.has(CAP_LINUX_IMMUTABLE));
         if !may {
             return Err(Error::new(Kind::Forbidden, "only the owner, and root some flags"));
         }
-        self.live.tree.set_flags(object, set)?;
-        self.attributes_changed(node);
-        self.forget_attributes(node);
+        self.trees.live().tree.set_flags(object, set)?;
+        self.files.attributes_changed(node);
+        self.notifier.forget_attributes(node);
         Ok(())
     }
 }

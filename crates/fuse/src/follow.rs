@@ -26,7 +26,7 @@ use nix::unistd::Pid;
 const FOLLOW_AFTER: u32 = 16;
 /// Requests after which it is looked again where it runs.
 const CHECK_EVERY: u32 = 64;
-/// Requests for which nobody is followed, after one who did not stay.
+/// Requests for which no task is followed, after one that did not stay.
 const APART: u32 = 4096;
 /// How long a thread looks for the next request, in nanoseconds.
 const LOOK_NS: u64 = 50_000;
@@ -44,7 +44,7 @@ pub(crate) struct Follower {
     /// Where it could run when it began; `None` if that is not known, and so not changed.
     all: Option<CpuSet>,
     tied_to: Option<usize>,
-    /// Who asked last, and how often in a row.
+    /// The task that asked last, and how often in a row.
     pid: u32,
     row: u32,
     apart: u32,

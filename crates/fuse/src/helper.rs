@@ -5,7 +5,7 @@
 //!     Helper::attach ─── Attach ───────────▶    looks at the mountpoint; /dev/fuse, mount(2)
 //!     serves it      ◀── Attached, its fd ──    closes its own
 //!     Helper::detach ─── Detach ───────────▶    umount2(2)
-//!       ⋮                                         ⋮  waits for whoever serves the folder above
+//!       ⋮                                         ⋮  waits for the process that serves the folder above
 //!     kill -9: its files are closed ───────▶    ENOTCONN instead of an answer; end of file: it ends
 //! ```
 //!
@@ -21,7 +21,7 @@
 //! helper has one only from mount(2) until it is sent.
 //!
 //! A message is one JSON text in one packet, with at most one file descriptor. A helper does one thing at
-//! a time; who finds none idle starts another, so that a mountpoint that does not answer holds up nobody
+//! a time; if none is idle another is started, so that a mountpoint that does not answer holds up nobody
 //! else.
 
 use std::ffi::OsString;
@@ -277,7 +277,7 @@ impl Running {
         let received: Result<Option<_>> = sent.and_then(|()| receive(self.socket.as_fd()));
         match received {
             // it takes no message, or its end was closed with this one unread
-            Err(error) if matches!(os_error(&error), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(None),
+            Err(error) if matches!(point::os_error(&error), Some(libc::EPIPE | libc::ECONNRESET)) => Ok(None),
             received => received?.ok_or_else(ended_early).map(Some),
         }
     }
@@ -332,7 +332,7 @@ fn answer(request: Request, children: &mut Vec<Child>) -> Result<(Answer, Option
             point::remove_folders(&options, count);
             Answer::Done
         }
-        Request::ClearDead { point, subtype } => Answer::Count(point::clear_dead(Path::new(&point), &subtype)?),
+        Request::ClearDead { point, subtype } => Answer::Count(device::clear_dead(Path::new(&point), &subtype)?),
         Request::Attach(options) => {
             let folder = point::find(&options)?;
             let point = folder.real_path()?;
@@ -378,14 +378,8 @@ fn spawn(program: &Path, args: &[OsString]) -> Result<(Child, OwnedFd)> {
 
 impl Answer {
     fn failed(error: &Error) -> Answer {
-        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause: os_error(error) }
+        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause: point::os_error(error) }
     }
-}
-
-/// The errno of its cause.
-pub(crate) fn os_error(error: &Error) -> Option<i32> {
-    let cause = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
-    cause.raw_os_error()
 }
 
 /// The error that a helper told of.

@@ -7,19 +7,23 @@
 //! ```text
 //!   kernel  /dev/fuse        device.rs   open, mount(2) or fusermount3, unmount; point.rs: mountpoints
 //!     |  one request             |
-//!     |                      helper.rs   a process of its own: what must not be done by who serves mounts
+//!     |                      helper.rs   a process of its own: what must not be done by the one that serves mounts
 //!     |                          |
-//!   channel.rs wire.rs       serve.rs    handshake, threads; turns.rs: whose turn; follow.rs: how it waits
-//!     |                      mount.rs     is it mounted, unmount, wait
+//!   channel.rs wire.rs       serve.rs    handshake, threads; export::Turns: whose turn; follow.rs: how it waits
+//!     |                      mount.rs     is it mounted, unmount, wait; life.rs: how far it has come
 //!     |                          |
-//!   session.rs               one short function per request; reply.rs: its answer
-//!     |        \
-//!   list.rs   find.rs        directories; names
-//!   xattr.rs  changes.rs     extended attributes; what changes the live tree
-//!   opened.rs holds.rs       open files, access times; what the kernel knows
-//!   set_ids.rs flags.rs      which changes take set-id bits and capabilities away; chattr(1) and projects
-//!     |        /
-//!   node.rs                  node id <-> (tree, object)
+//!   session.rs               the table of requests; negotiated.rs: what was agreed on with the kernel
+//!     |                          |       export::Parking: requests that wait for a suspended pool
+//!   names.rs list.rs         requests of names: finding and changing them; directories
+//!   contents.rs              of contents: files and symbolic links
+//!   attributes.rs xattr.rs   of attributes, and extended ones; flags.rs: chattr(1) and projects
+//!     |                          |
+//!   entries.rs reply.rs      what the kernel is told, and for how long that holds; faults.rs: what went wrong
+//!   known.rs lookup_counts.rs  which nodes it knows, and when an orphan goes
+//!   opened.rs accesses.rs    open files; times of last accesses
+//!   set_ids.rs notifier.rs   which changes take set-id bits and capabilities away; what it is told unasked
+//!     |                          |
+//!   trees.rs node.rs         the trees of a mount; node id <-> (tree, object)
 //!     |        \
 //!   tree.rs    snapshots.rs  what is mounted; .zfs/snapshot, opened when used
 //! ```
@@ -42,23 +46,28 @@
 
 mod accesses;
 mod attr;
+mod attributes;
 mod cache;
-mod changes;
 mod channel;
+mod contents;
 mod device;
-mod find;
+mod entries;
+mod faults;
 mod flags;
-mod flood;
 mod follow;
 mod helper;
-mod holds;
+mod known;
+mod life;
 mod list;
+mod lookup_counts;
 mod mount;
 mod mountinfo;
+mod names;
+mod negotiated;
 mod node;
+mod notifier;
 mod opened;
 mod options;
-mod parked;
 mod point;
 mod reply;
 mod serve;
@@ -67,7 +76,7 @@ mod set_ids;
 mod snapshots;
 mod statfs;
 mod tree;
-mod turns;
+mod trees;
 mod wire;
 mod xattr;
 

@@ -5,18 +5,22 @@
 
 use std::borrow::Cow;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Error, Kind, Result, Shown};
 use zpl::FileKind;
 
-use crate::attr::{kind_bits, made_up_directory};
-use crate::find::{CONTROL_NAME, Entry, Place, SHARES_NAME, SNAPSHOTS_NAME};
-use crate::node::{Branch, CONTROL, SHARES, SNAPSHOTS, root_node};
-use crate::reply::Listing;
-use crate::session::{FOREVER, IO_BYTES_MAX, Session};
+use crate::accesses::Accesses;
+use crate::attr::{Entry, FOREVER, kind_bits, made_up_directory};
+use crate::entries::Entries;
+use crate::faults::FaultLog;
+use crate::known::KnownNodes;
+use crate::node::{Branch, CONTROL, CONTROL_NAME, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
+use crate::reply::{Listing, Reply};
 use crate::tree::{Source, Tree};
-use crate::wire::Body;
+use crate::trees::{Place, Trees};
+use crate::wire::{Body, Header, IO_BYTES_MAX};
 
 /// Cookies of the first entries of any directory.
 const DOT: u64 = 1;
@@ -59,9 +63,44 @@ enum What<'a, T> {
 /// Takes one entry after the other; `Break` if there is no room for this one.
 type Each<'a, T> = dyn FnMut(Listed<'_, T>) -> ControlFlow<()> + 'a;
 
-impl<S: Source> Session<S> {
+/// Answers the requests that list directories.
+pub(crate) struct ListRequests<S: Source> {
+    trees: Arc<Trees<S>>,
+    entries: Arc<Entries<S>>,
+    accesses: Arc<Accesses<S>>,
+    known: Arc<KnownNodes<S>>,
+    faults: Arc<FaultLog<S>>,
+}
+
+impl<S: Source> ListRequests<S> {
+    pub(crate) fn new(
+        trees: Arc<Trees<S>>,
+        entries: Arc<Entries<S>>,
+        accesses: Arc<Accesses<S>>,
+        known: Arc<KnownNodes<S>>,
+        faults: Arc<FaultLog<S>>,
+    ) -> ListRequests<S> {
+        ListRequests { trees, entries, accesses, known, faults }
+    }
+
+    /// READDIR.
+    pub(crate) fn readdir(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (cookie, room) = listing(&mut body)?;
+        let names = self.names(header.node, cookie, room);
+        self.faults.answer("readdir", header.node, names, reply, |reply, names| reply.bytes(&names));
+        Ok(())
+    }
+
+    /// READDIRPLUS.
+    pub(crate) fn readdirplus(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (cookie, room) = listing(&mut body)?;
+        let entries = self.names_and_attributes(header.node, cookie, room);
+        self.faults.answer("readdir", header.node, entries, reply, |reply, entries| reply.bytes(&entries));
+        Ok(())
+    }
+
     /// Entries of the directory `node` after `cookie`, as READDIR lists them in `room` bytes.
-    pub(crate) fn names(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
+    fn names(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
         let mut listing = Listing::new(room);
         let result = self.list(node, cookie, &mut |entry| {
             let mode = entry.kind.map_or(0, kind_bits);
@@ -74,7 +113,7 @@ impl<S: Source> Session<S> {
     }
 
     /// The same with attributes, as READDIRPLUS lists them.
-    pub(crate) fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
+    fn names_and_attributes(&self, node: u64, cookie: u64, room: usize) -> Result<Listing> {
         let mut listing = Listing::new(room);
         let result = self.list(node, cookie, &mut |entry| {
             let told = self.listed_attributes(node, &entry);
@@ -83,7 +122,7 @@ impl<S: Source> Session<S> {
                 return ControlFlow::Break(());
             }
             if !entry.is_dot() {
-                self.hold(told.attr.ino);
+                self.known.told(told.attr.ino);
             }
             ControlFlow::Continue(())
         });
@@ -92,9 +131,10 @@ impl<S: Source> Session<S> {
 
     /// Lists the directory `node` after `cookie`.
     fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
-        match self.place(node)? {
+        match self.trees.place(node)? {
             Place::Control => {
-                let above = self.live.ino(self.live.tree.root());
+                let live = self.trees.live();
+                let above = live.ino(live.tree.root());
                 let names = [made_up(SHARES_NAME, SHARES, THIRD), made_up(SNAPSHOTS_NAME, SNAPSHOTS, FOURTH)];
                 list_made_up([CONTROL, above], names, cookie, each);
                 Ok(())
@@ -109,7 +149,7 @@ impl<S: Source> Session<S> {
     }
 
     fn list_snapshots(&self, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
-        let list = self.snapshots.list()?;
+        let list = self.trees.snapshots().list()?;
         let first = u16::try_from(cookie.saturating_sub(DOT_DOT) + 1).unwrap_or(u16::MAX);
         let snapshots = list.from(first).map(|(place, snapshot)| Listed {
             name: snapshot.name.as_bytes().into(),
@@ -131,8 +171,8 @@ impl<S: Source> Session<S> {
         each: &mut Each<'_, S::Tree>,
     ) -> Result<()> {
         // .zfs stands between `..` and the first name
-        let mut control =
-            (cookie <= DOT_DOT && self.lists_control(branch, object)).then(|| made_up(CONTROL_NAME, CONTROL, THIRD));
+        let mut control = (cookie <= DOT_DOT && self.trees.lists_control(branch, object))
+            .then(|| made_up(CONTROL_NAME, CONTROL, THIRD));
         let cookie = if cookie == THIRD { DOT_DOT } else { cookie };
         let mut stopped = false;
         branch.tree.readdir(object, cookie, &mut |entry| {
@@ -142,7 +182,7 @@ impl<S: Source> Session<S> {
             }
             if !dot && !is_name(&entry.name) {
                 let what = format!("a directory has the impossible name '{}'", Shown(&entry.name));
-                self.fail("readdir", node, Error::corrupt(what));
+                self.faults.fail("readdir", node, Error::corrupt(what));
                 return ControlFlow::Continue(());
             }
             let flow = each(Listed {
@@ -155,9 +195,9 @@ impl<S: Source> Session<S> {
             stopped = flow.is_break();
             flow
         })?;
-        // once for each time that somebody reads it from the beginning
+        // once for each time that it is read from the beginning
         if cookie == 0 {
-            self.accessed(branch, object, true);
+            self.accesses.note(branch, object, true);
         }
         if let (false, Some(control)) = (stopped, control) {
             let _ = each(control);
@@ -166,18 +206,18 @@ impl<S: Source> Session<S> {
     }
 
     /// The attributes of a listed entry, for how long they and the name hold, and its generation.
-    /// One whose attributes cannot be had is listed nonetheless: whoever wants more of it than its
-    /// name is told the error.
+    /// One whose attributes cannot be had is listed nonetheless: a program that wants more of it than
+    /// its name is told the error.
     fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> Entry {
         let (mut attr, attr_ttl) = match listed.what {
-            What::Object(branch, object) => match self.entry_of(branch, object) {
+            What::Object(branch, object) => match self.entries.of_named_object(branch, object) {
                 Ok(entry) => return entry,
                 Err(error) => {
-                    self.fail("readdir", node, error);
+                    self.faults.fail("readdir", node, error);
                     (made_up_directory(listed.ino, 0), Duration::ZERO)
                 }
             },
-            What::MadeUp => (made_up_directory(listed.ino, self.born_s), FOREVER),
+            What::MadeUp => (made_up_directory(listed.ino, self.trees.born_s()), FOREVER),
             What::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
             What::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
         };
@@ -189,7 +229,7 @@ impl<S: Source> Session<S> {
 
 /// What READDIR and READDIRPLUS say, `fuse_read_in`: after which entry to go on, and for how many bytes there is
 /// room.
-pub(crate) fn listing(body: &mut Body<'_>) -> Result<(u64, usize)> {
+fn listing(body: &mut Body<'_>) -> Result<(u64, usize)> {
     body.skip(8)?;
     Ok((body.u64()?, body.u32()?.min(IO_BYTES_MAX) as usize))
 }

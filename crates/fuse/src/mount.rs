@@ -24,13 +24,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
-use base::{Condvar, Env, Error, Kind, Mutex, MutexGuard, Result};
+use base::{Env, Error, Kind, Result};
 
 use crate::channel::Channel;
-use crate::find::CONTROL_NAME;
 use crate::helper::Helper;
+use crate::life::{Life, Stage};
 use crate::mountinfo::{self, MountInfo};
-use crate::node::root_node;
+use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
 use crate::serve;
 use crate::session::Session;
@@ -62,24 +62,6 @@ pub struct Mount {
     is_writable: bool,
 }
 
-/// How far a mount has come. It only ever goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Stage {
-    #[default]
-    Serving,
-    /// The last request is answered.
-    Unused,
-    /// And the request threads are gone, and all is on disk.
-    Ended,
-}
-
-/// The stage of a mount, and who waits for it.
-#[derive(Default)]
-pub(crate) struct Life {
-    stage: Mutex<Stage>,
-    changed: Condvar,
-}
-
 /// Mounts `source` as `options` say; it answers requests from now on, on threads of its own.
 ///
 /// `env` is the clock that limits how often errors are logged. Errors: `NotFound`, `NotDirectory`,
@@ -99,13 +81,13 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
         fs_name: options.fs_name.clone(),
         point: attached.point,
         dev: attached.dev,
-        root: session.live.tree.root(),
+        root: session.root(),
         channel: Arc::downgrade(&channel),
         life,
         helper: helper.clone(),
         options,
-        remountable: session.remountable.clone(),
-        is_writable: session.writable,
+        remountable: session.remountable().clone(),
+        is_writable: session.is_writable(),
     };
     mount.serve(session, channel)?;
     Ok(mount)
@@ -118,7 +100,7 @@ impl Mount {
         // not before: what the handshake says is the most
         set_readahead(&self.dev, self.options.readahead_bytes);
         let (point, dev, fs_name) = (self.point.clone(), self.dev.clone(), self.fs_name.clone());
-        let (env, life, helper) = (session.env.clone(), self.life.clone(), self.helper.clone());
+        let (env, life, helper) = (session.env().clone(), self.life.clone(), self.helper.clone());
         let n_threads = self.options.threads();
         let (starts, started) = mpsc::channel();
         let attend = move || {
@@ -179,8 +161,7 @@ impl Mount {
     /// Returns when the last request is answered and all is on disk: it is unmounted, and nobody uses it
     /// any more.
     pub fn wait(&self) {
-        let stage = self.life.lock();
-        drop(self.life.changed.wait_while(stage, |stage| *stage < Stage::Ended));
+        self.life.wait(Stage::Ended);
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
@@ -206,20 +187,17 @@ impl Mount {
     }
 
     fn wait_a_while(&self) {
-        let stage = self.life.lock();
-        let stage = self.life.changed.wait_timeout_while(stage, WAIT_MAX, |stage| *stage < Stage::Unused);
-        if *stage < Stage::Unused {
+        if self.life.wait_a_while(Stage::Unused, WAIT_MAX) < Stage::Unused {
             tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
             return;
         }
-        drop(stage);
         // a sync takes as long as it takes
         self.wait();
     }
 
     /// Have all requests been answered, for ever?
     pub fn has_ended(&self) -> bool {
-        *self.life.lock() == Stage::Ended
+        self.life.stage() == Stage::Ended
     }
 
     /// Has the kernel drop what it keeps of an object of the live tree, its attributes and its contents,
@@ -253,18 +231,6 @@ impl Drop for Mount {
         if let Err(error) = self.unmount(Unmount::Lazy) {
             tracing::warn!(dataset = self.fs_name, point = %self.point.display(), "{error}");
         }
-    }
-}
-
-impl Life {
-    fn lock(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock()
-    }
-
-    /// Comes to a stage.
-    pub(crate) fn reach(&self, stage: Stage) {
-        *self.lock() = stage;
-        self.changed.notify_all();
     }
 }
 

@@ -47,6 +47,13 @@ const RESERVED: u64 = (1 << OBJECT_BITS) - 16;
 /// Snapshots that can have a number.
 pub(crate) const SNAPSHOTS_MAX: usize = u16::MAX as usize;
 
+/// Name of the control directory.
+pub(crate) const CONTROL_NAME: &[u8] = b".zfs";
+/// Name of the directory in it that OpenZFS has for SMB shares. It is always empty.
+pub(crate) const SHARES_NAME: &[u8] = b"shares";
+/// Name of the directory of snapshots in it.
+pub(crate) const SNAPSHOTS_NAME: &[u8] = b"snapshot";
+
 /// Which node a node id names, before any tree is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeId {
@@ -135,4 +142,14 @@ impl<T: Tree> Branch<T> {
             false => u64::from(self.place) << OBJECT_BITS | object & OBJECT_MASK,
         }
     }
+}
+
+/// Are two nodes of the same tree? If not, nothing moves from one to the other: a link or a rename from one tree to
+/// another is one from device to device.
+pub(crate) fn are_together(one: u64, other: u64) -> bool {
+    let tree = |node| match NodeId::parse(node) {
+        NodeId::InTree { tree, .. } => Some(tree),
+        NodeId::Control | NodeId::Shares | NodeId::Snapshots => None,
+    };
+    tree(one) == tree(other)
 }

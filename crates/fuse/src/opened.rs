@@ -7,12 +7,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Error, Kind, Result};
+use base::{Env, Error, Kind, Result};
 
-use crate::find::Place;
+use crate::accesses::Accesses;
+use crate::cache::Cache;
 use crate::node::NodeId;
-use crate::session::Session;
-use crate::tree::{Source, Tree, TreeFile};
+use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
+
+/// Open files that are kept.
+const FILES_MAX: usize = 512;
 
 /// With `relatime`, an unchanged file is looked at again after this time.
 const RELATIME_CHECK_S: u64 = 60 * 60;
@@ -42,22 +46,22 @@ impl<F> Opened<F> {
 /// The open file of a tree.
 pub(crate) type OpenedIn<T> = Arc<Opened<<T as Tree>::File>>;
 
-impl<S: Source> Session<S> {
-    /// The next data or hole; `Missing` if there is none.
-    pub(crate) fn seek(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
-        let from = u64::try_from(offset).map_err(|_| no_such_offset())?;
-        let file = &self.file(node)?.file;
-        let found = match whence {
-            libc::SEEK_DATA => file.seek_data(from)?,
-            libc::SEEK_HOLE => file.seek_hole(from)?,
-            _ => return Err(Error::new(Kind::Invalid, "unknown kind of seek")),
-        };
-        i64::try_from(found.ok_or_else(no_such_offset)?).map_err(|_| no_such_offset())
+/// The open files of one mount: those used last, as the kernel does not say when it opens and closes one.
+pub(crate) struct OpenFiles<S: Source> {
+    trees: Arc<Trees<S>>,
+    accesses: Arc<Accesses<S>>,
+    env: Env,
+    files: Cache<u64, OpenedIn<S::Tree>>,
+}
+
+impl<S: Source> OpenFiles<S> {
+    pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> OpenFiles<S> {
+        OpenFiles { trees, accesses, env, files: Cache::new(FILES_MAX) }
     }
 
     /// The open file of a node.
     pub(crate) fn file(&self, node: u64) -> Result<OpenedIn<S::Tree>> {
-        self.files.get_or_make(node, || match self.place(node)? {
+        self.files.get_or_make(node, || match self.trees.place(node)? {
             Place::Object(branch, object) => {
                 let file = branch.tree.open_file(object)?;
                 Ok(Arc::new(Opened { file, is_clean: AtomicBool::new(false), atime_checked_s: AtomicU64::new(0) }))
@@ -66,23 +70,33 @@ impl<S: Source> Session<S> {
         })
     }
 
-    /// Somebody read a file. Pages that the kernel has are read without a request, and do not count.
-    pub(crate) fn read_from(&self, node: u64, opened: &Opened<<S::Tree as Tree>::File>) {
+    /// A program read a file. Pages that the kernel has are read without a request, and do not count.
+    pub(crate) fn was_read(&self, node: u64, opened: &Opened<<S::Tree as Tree>::File>) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return };
-        if !self.writable || !self.remountable.moves_atime(false) {
+        let remountable = self.trees.remountable();
+        if !self.trees.is_writable() || !remountable.moves_atime(false) {
             return;
         }
         let now_s = self.env.now_s();
-        if self.remountable.is_relatime() {
+        if remountable.is_relatime() {
             if now_s < opened.atime_checked_s.load(Ordering::Relaxed) {
                 return;
             }
             opened.atime_checked_s.store(now_s + RELATIME_CHECK_S, Ordering::Relaxed);
         }
-        self.accessed(&self.live, self.live.object(object), false);
+        let live = self.trees.live();
+        self.accesses.note(live, live.object(object), false);
     }
-}
 
-fn no_such_offset() -> Error {
-    Error::new(Kind::Missing, "nothing of that kind from there on")
+    /// What an open file remembers of its attributes may not be true any more.
+    pub(crate) fn attributes_changed(&self, node: u64) {
+        if let Some(opened) = self.files.get(node) {
+            opened.forget();
+        }
+    }
+
+    /// The file is gone.
+    pub(crate) fn remove(&self, node: u64) {
+        self.files.remove(node);
+    }
 }

@@ -20,7 +20,7 @@ pub struct MountOptions {
     pub subtype: String,
     /// Mount read-only, as property `readonly` says. A tree that cannot be written is mounted so anyway.
     pub read_only: bool,
-    /// Let every user in, and not only the one who mounts. An ordinary user may ask for it only
+    /// Let every user in, and not only the one that mounts. An ordinary user may ask for it only
     /// where `/etc/fuse.conf` says `user_allow_other`.
     pub allow_other: bool,
     /// The kernel checks mode bits (and POSIX ACLs, see `posix_acl`) as on any file system.
@@ -96,16 +96,16 @@ pub enum Unmount {
     /// Refuse, with [`base::Kind::Busy`].
     #[default]
     IfUnused,
-    /// Take it out of sight at once; those who use it go on until they are done.
+    /// Take it out of sight at once; programs that use it go on until they are done.
     Lazy,
-    /// Take it out of sight at once, and let whoever uses it run into errors. For an ordinary user's
+    /// Take it out of sight at once, and let programs that use it run into errors. For an ordinary user's
     /// mount that needs the kernel's `/sys/fs/fuse/connections`; without it this is [`Unmount::Lazy`].
     Force,
 }
 
 impl MountOptions {
     /// Mounts `fs_name` at `mountpoint` as its properties' defaults say, for everybody if root does it, or
-    /// `/etc/fuse.conf` lets everybody do so: the kernel checks who may do what there, as anywhere. Only in such
+    /// `/etc/fuse.conf` lets everybody do so: the kernel checks rights there, as anywhere. Only in such
     /// a mount can an ordinary user mount another one.
     pub fn new(fs_name: impl Into<String>, mountpoint: impl Into<PathBuf>) -> MountOptions {
         let root = nix::unistd::geteuid().is_root();

@@ -1,5 +1,5 @@
 //! What the mount helper does at mountpoints: to look at one, or at the folders above it, may mean to wait
-//! for the process that serves the file system they lie in ([`helper`](crate::helper)).
+//! for the process that serves the file system they lie in.
 //!
 //! Where a mountpoint is, a stranger's pool may say, and what lies on the way there may be a stranger's, too.
 //! So a path is never left to the kernel: it is gone from folder to folder, each opened in the one above it,
@@ -20,13 +20,10 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, readlinkat};
 use nix::libc;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, mkdirat};
-use nix::sys::statvfs::statvfs;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use crate::device::detach;
-use crate::helper::os_error;
 use crate::mountinfo;
-use crate::options::{MountOptions, Unmount};
+use crate::options::MountOptions;
 
 /// What an error says if a mountpoint cannot be made.
 pub const NO_MOUNTPOINT: &str = "failed to create mountpoint";
@@ -229,7 +226,7 @@ pub(crate) fn remove_folders(options: &MountOptions, count: usize) {
     }
 }
 
-/// As [`find`], for who only wants to know.
+/// The path of the mountpoint that [`find`] finds.
 pub fn folder_to_mount_at(options: &MountOptions) -> Result<PathBuf> {
     find(options)?.real_path()
 }
@@ -260,29 +257,10 @@ fn failed(errno: Errno, what: String) -> Error {
     Error::new(Error::from(std::io::Error::from(errno)).kind(), what).with_source(source)
 }
 
-/// Unmounts file systems of our kind that a killed process left there; returns how many.
-///
-/// Errors: `Busy` if another program's dead mount lies there; those of unmounting, among them that there
-/// is no way there through another dead mount.
-pub(crate) fn clear_dead(wanted: &Path, subtype: &str) -> Result<usize> {
-    // this may work on a dead mount, as the kernel remembers its root; if not, it has no links
-    let point = wanted.canonicalize().or_else(|_| std::path::absolute(wanted))?;
-    let mut cleared = 0;
-    while let Some(mount) = mountinfo::at(&point)?
-        && mount.fs_type.starts_with("fuse")
-        // the one question that the kernel never answers from memory
-        && statvfs(&point) == Err(Errno::ENOTCONN)
-    {
-        if mount.fs_type != format!("fuse.{subtype}") {
-            return Err(Error::new(
-                Kind::Busy,
-                format!("mountpoint {} is another program's dead mount", point.display()),
-            ));
-        }
-        detach(&point, Unmount::Lazy)?;
-        cleared += 1;
-    }
-    Ok(cleared)
+/// The errno of an error's cause.
+pub(crate) fn os_error(error: &Error) -> Option<i32> {
+    let cause = std::error::Error::source(error)?.downcast_ref::<std::io::Error>()?;
+    cause.raw_os_error()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The answer to one request.
 //!
-//! Above, each function of [`session`](crate::session) uses one up; below, [`channel`](crate::channel) sends it
+//! Above, each function that answers a request uses one up; below, [`channel`](crate::channel) sends it
 //! on the descriptor on which the request came, as the kernel demands.
 //!
 //! Invariant: every request gets one answer, also if its function fails to give one, or panics: then it is EIO.
@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use base::{Piece, Result};
 
-use crate::attr::{Attr, major_minor};
+use crate::attr::{Attr, Entry, major_minor};
 use crate::channel::Channel;
-use crate::find::Entry;
 use crate::statfs::Statfs;
 use crate::wire::{OUT_HEADER_BYTES, Out};
 
@@ -128,7 +127,7 @@ impl Reply {
         let slices: Vec<IoSlice<'_>> =
             std::iter::once(&*header).chain(parts.iter().copied()).map(IoSlice::new).collect();
         match channel.send(&slices) {
-            // who asked was killed meanwhile, or all is unmounted
+            // the task that asked was killed meanwhile, or all is unmounted
             Ok(()) | Err(nix::errno::Errno::ENOENT | nix::errno::Errno::ENODEV) => {}
             Err(error) => {
                 tracing::error!("a reply of {len} bytes was not taken: {error}");

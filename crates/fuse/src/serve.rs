@@ -1,22 +1,22 @@
 //! Serving a mount: the handshake with the kernel, and the threads that take requests.
 //!
 //! Above is [`mount`](crate::mount()), which runs it; below, [`channel`](crate::channel) moves the messages, and
-//! [`session`](crate::session) answers them, [`turns`](crate::turns) says which thread takes the next one, and
+//! [`session`](crate::session) answers them, [`export::Turns`] say which thread takes the next one, and
 //! [`follow`](crate::follow) how it waits, and on which core.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 
 use base::{Error, Kind, Result};
+use export::{Seat, Turns};
 use nix::errno::Errno;
 
 use crate::channel::{Channel, Inbox};
 use crate::follow::{Follower, Looks};
 use crate::reply::Reply;
-use crate::session::{IO_BYTES_MAX, Session};
+use crate::session::Session;
 use crate::tree::Source;
-use crate::turns::{Seat, Turns};
-use crate::wire::{self, INIT_OUT_BYTES, Out, init, opcode};
+use crate::wire::{self, INIT_OUT_BYTES, IO_BYTES_MAX, Out, init, opcode};
 
 /// Reads ahead of readers that the kernel may have under way at once.
 const BACKGROUND_MAX: u16 = 64;
@@ -51,12 +51,11 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
         let flags = session.choose(flags | more);
         let words = |words: [u16; 2]| words.map(u16::to_ne_bytes).concat();
         let out = Out::default().u32(wire::MAJOR).u32(wire::MINOR).u32(readahead_bytes).u32(flags as u32);
-        // the second is when the kernel holds back who reads ahead
+        // the second is when the kernel holds reads ahead back
         let out = out.bytes(&words([BACKGROUND_MAX, BACKGROUND_MAX / 4 * 3])).u32(IO_BYTES_MAX);
         // times are told to the nanosecond
         let out = out.u32(1).bytes(&words([(IO_BYTES_MAX / PAGE_BYTES) as u16, 0])).u32((flags >> 32) as u32);
-        // nobody has set it before: hands are shaken once
-        let _ = session.kernel.set(channel.clone());
+        session.connected(channel.clone());
         reply.bytes(&out.padded(INIT_OUT_BYTES));
         return Ok(());
     }
@@ -66,7 +65,7 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
 struct Taker<S: Source> {
     session: Arc<Session<S>>,
     turns: Turns,
-    /// Whoever takes requests alone looks here before he sleeps.
+    /// A thread that takes requests alone looks here before it sleeps.
     eager: Arc<Channel>,
 }
 
@@ -83,10 +82,7 @@ pub(crate) fn start<S: Source>(session: &Arc<Session<S>>, channel: Arc<Channel>,
         match channel.another().and_then(|channel| taker.start(n, Arc::new(channel))) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
-                tracing::warn!(
-                    dataset = session.options.fs_name,
-                    "{n} threads take requests, not {n_threads}: {error}"
-                );
+                tracing::warn!(dataset = session.fs_name(), "{n} threads take requests, not {n_threads}: {error}");
                 break;
             }
         }
@@ -118,7 +114,7 @@ impl<S: Source> Taker<S> {
             drop((taker, channel));
             let _ = ends.send(result);
         };
-        self.session.env.spawn(&format!("fuse-{n}"), work).then_some(end).ok_or_else(no_thread)
+        self.session.env().spawn(&format!("fuse-{n}"), work).then_some(end).ok_or_else(no_thread)
     }
 
     /// A thread's work; `patient` is the channel where it sleeps.
@@ -166,7 +162,7 @@ impl<S: Source> Taker<S> {
             match inbox.receive(&self.eager) {
                 // the task cannot ask before this thread sleeps
                 Err(Errno::EAGAIN) if follower.is_tied() => break,
-                Err(Errno::EAGAIN) if looks.go_on(is_first, self.session.env.ticks_ns()) => is_first = false,
+                Err(Errno::EAGAIN) if looks.go_on(is_first, self.session.env().ticks_ns()) => is_first = false,
                 Err(Errno::EAGAIN) => break,
                 received => {
                     if !is_first {

@@ -1,6 +1,6 @@
 //! When set-id bits and capabilities go: what was written by somebody else must not run with their rights.
 //!
-//! With `HANDLE_KILLPRIV_V2` the kernel leaves them to us. How it says that who asks may not keep set-id bits, as he
+//! With `HANDLE_KILLPRIV_V2` the kernel leaves them to us. How it says that the asker may not keep set-id bits, as it
 //! lacks `CAP_FSETID`, depends on the request:
 //!
 //! ```text
@@ -11,18 +11,14 @@
 //!   FALLOCATE, COPY_FILE_RANGE themselves     nothing: /proc tells
 //! ```
 //!
-//! So a SETATTR of nothing is obeyed if who asks could write the file, as far as its mode tells; the request that
+//! So a SETATTR of nothing is obeyed if the asker could write the file, as far as its mode tells; the request that
 //! follows does it in any case. An exec goes by the mode that the kernel keeps: a request whose reply holds no mode has it
 //! forgotten, before the reply.
-
-use std::sync::atomic::Ordering;
 
 use base::{Kind, Result};
 use zpl::{FileKind, SetAttr, Stat};
 
-use crate::opened::Opened;
-use crate::session::Session;
-use crate::tree::{Source, Tree};
+use crate::tree::Tree;
 use crate::wire::Header;
 
 /// What lets a program do more than its user may.
@@ -32,45 +28,16 @@ const CAP_FSETID: u32 = 4;
 pub(crate) const CAP_FOWNER: u32 = 3;
 pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
 
-impl<S: Source> Session<S> {
-    /// What a change of contents does to capabilities, and to set-id bits if who asks does not keep them.
-    pub(crate) fn drop_privileges(
-        &self,
-        node: u64,
-        object: u64,
-        opened: &Opened<<S::Tree as Tree>::File>,
-        keeps_set_ids: impl FnOnce() -> bool,
-    ) -> Result<()> {
-        // marked first: if somebody sets them meanwhile, the mark is taken away after this
-        if opened.is_clean.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let dropped = (|| {
-            let stat = self.live.tree.stat(object)?;
-            let keeps = has_set_ids(&stat) && keeps_set_ids();
-            if has_set_ids(&stat) && !keeps {
-                self.live.tree.set_attr(object, &without_set_ids(&stat))?;
-                self.forget_attributes(node);
-            }
-            self.drop_capability(object)?;
-            Ok(!keeps)
-        })();
-        if !matches!(dropped, Ok(true)) {
-            opened.is_clean.store(false, Ordering::SeqCst);
-        }
-        dropped.map(|_| ())
-    }
-
-    pub(crate) fn drop_capability(&self, object: u64) -> Result<()> {
-        match self.live.tree.xattr(object, CAPABILITY) {
-            Ok(_) => self.live.tree.remove_xattr(object, CAPABILITY),
-            Err(error) if error.kind() == Kind::NoAttribute => Ok(()),
-            Err(error) => Err(error),
-        }
+/// Takes a file's capabilities away.
+pub(crate) fn drop_capability(tree: &impl Tree, object: u64) -> Result<()> {
+    match tree.xattr(object, CAPABILITY) {
+        Ok(_) => tree.remove_xattr(object, CAPABILITY),
+        Err(error) if error.kind() == Kind::NoAttribute => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Who asks for something.
+/// The task that asks for something.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asker {
     uid: u32,

@@ -4,7 +4,7 @@
 //! with `ReadOnly`, and are never called unless [`Tree::is_writable`]. A change is atomic, seen by
 //! everybody once the method returns, and on disk once [`Tree::sync`] or [`Source::sync`] does.
 //!
-//! Who is responsible for what:
+//! What each is responsible for:
 //!
 //! ```text
 //!  kernel   permissions, sticky bit, umask without ACLs; locks; one change of a directory's names at
@@ -221,7 +221,7 @@ pub(crate) fn read_only() -> Error {
     Error::new(Kind::ReadOnly, "read-only file system")
 }
 
-/// An open regular file. It shows every change of the object at once, whoever makes it, and may be
+/// An open regular file. It shows every change of the object at once, wherever it comes from, and may be
 /// open more than once.
 pub trait TreeFile: Send + Sync + 'static {
     /// Fills `buf` from byte `offset` on; the result is shorter than `buf` only at the end of file.

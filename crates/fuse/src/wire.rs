@@ -10,8 +10,8 @@
 //! All integers are in the machine's own byte order. Source: linux/fuse.h, protocol 7.45; what older kernels
 //! do not know they do not ask for.
 //!
-//! Above are [`channel`](crate::channel), which moves messages, and [`session`](crate::session), which
-//! understands them. Invariant: what the kernel sent is read through [`Body`], which checks every length.
+//! Above are [`channel`](crate::channel), which moves messages, and the requests that [`session`](crate::session)
+//! lists, which understand them. Invariant: what the kernel sent is read through [`Body`], which checks every length.
 
 use base::{Data, Endian, Error, Reader, Result};
 use zpl::SetTime;
@@ -30,6 +30,8 @@ pub(crate) const WRITE_IN_BYTES: usize = 40;
 pub(crate) const IOCTL_OUT_BYTES: usize = 16;
 /// Bytes of `fuse_init_out`.
 pub(crate) const INIT_OUT_BYTES: usize = 64;
+/// Longest write, and longest read, that the kernel is asked to send, in bytes.
+pub(crate) const IO_BYTES_MAX: u32 = 1 << 20;
 
 /// `enum fuse_opcode`.
 pub(crate) mod opcode {
@@ -106,11 +108,11 @@ pub(crate) mod fopen {
     pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// `FUSE_WRITE_KILL_SUIDGID`: who writes may not keep set-id bits.
+/// `FUSE_WRITE_KILL_SUIDGID`: the writer may not keep set-id bits.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_OPEN_KILL_SUIDGID`, in the second word of flags of CREATE: likewise, if it cuts a file that is there.
 pub(crate) const OPEN_KILL_SUIDGID: u32 = 1;
-/// `FUSE_SETXATTR_ACL_KILL_SGID`: who sets the ACL may not keep set-group-id.
+/// `FUSE_SETXATTR_ACL_KILL_SGID`: the task that sets the ACL may not keep set-group-id.
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
@@ -129,7 +131,7 @@ pub(crate) struct Header {
     pub(crate) unique: u64,
     /// The node that is meant.
     pub(crate) node: u64,
-    /// Who asks.
+    /// The user for whom the task asks.
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// The task; 0 if it is none that this process can see.
@@ -219,7 +221,7 @@ pub fn fuzz(bytes: &[u8]) {
     while words.offset().is_ok() && words.u32().is_ok() {}
 }
 
-/// What SETATTR changes, and whether who asks may not keep set-id bits: `fuse_setattr_in`.
+/// What SETATTR changes, and whether the asker may not keep set-id bits: `fuse_setattr_in`.
 pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<(zpl::SetAttr, bool)> {
     const MODE: u32 = 1;
     const UID: u32 = 1 << 1;

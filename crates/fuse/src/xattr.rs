@@ -1,22 +1,76 @@
-//! Extended attributes: which of them are there, and for whom.
+//! Requests of extended attributes: which of them are there, and for whom.
+
+use std::sync::Arc;
 
 use base::{Error, Kind, Result};
-
-use crate::find::Place;
-use crate::reply::Reply;
-use crate::session::Session;
-use crate::tree::{Source, Tree};
+use export::Parking;
 use zpl::XattrMode;
+
+use crate::faults::FaultLog;
+use crate::negotiated::Negotiated;
+use crate::opened::OpenFiles;
+use crate::reply::Reply;
+use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
+use crate::wire::{Body, Header, SETXATTR_ACL_KILL_SGID};
 
 /// Namespaces with rules of their own.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 const TRUSTED_PREFIX: &[u8] = b"trusted.";
 const USER_PREFIX: &[u8] = b"user.";
 
-impl<S: Source> Session<S> {
-    pub(crate) fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
+/// Answers the requests of extended attributes.
+pub(crate) struct XattrRequests<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) files: Arc<OpenFiles<S>>,
+    pub(crate) faults: Arc<FaultLog<S>>,
+    pub(crate) parking: Arc<Parking>,
+    pub(crate) negotiated: Arc<Negotiated>,
+}
+
+impl<S: Source> XattrRequests<S> {
+    /// GETXATTR.
+    pub(crate) fn getxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let size = body.u32()?;
+        body.skip(4)?;
+        self.answer_bytes("getxattr", header.node, size, self.xattr(header.node, body.name()?), reply);
+        Ok(())
+    }
+
+    /// LISTXATTR.
+    pub(crate) fn listxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let list = self.xattr_list(header.node, header.uid == 0);
+        self.answer_bytes("listxattr", header.node, body.u32()?, list, reply);
+        Ok(())
+    }
+
+    /// SETXATTR.
+    pub(crate) fn setxattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, size, flags) = (header.node, body.u32()?, body.u32()?.cast_signed());
+        let mut more_flags = 0;
+        if self.negotiated.has_setxattr_ext() {
+            more_flags = body.u32()?;
+            body.skip(4)?;
+        }
+        let drop_set_gid = more_flags & SETXATTR_ACL_KILL_SGID != 0;
+        let (name, value) = (body.name()?.to_vec(), body.bytes(size as usize)?.to_vec());
+        let work = move |xattrs: &Self| xattrs.set_xattr(node, &name, &value, flags, drop_set_gid);
+        self.parking.change(self, work, move |xattrs, done| xattrs.faults.answer_done("setxattr", node, done, reply));
+        Ok(())
+    }
+
+    /// REMOVEXATTR.
+    pub(crate) fn removexattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, name) = (header.node, body.name()?.to_vec());
+        let work = move |xattrs: &Self| xattrs.remove_xattr(node, &name);
+        self.parking
+            .change(self, work, move |xattrs, done| xattrs.faults.answer_done("removexattr", node, done, reply));
+        Ok(())
+    }
+
+    fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         self.check_name(name)?;
-        match self.place(node)? {
+        match self.trees.place(node)? {
             Place::Object(branch, object) => branch.tree.xattr(object, name),
             Place::Control | Place::Shares | Place::Snapshots => {
                 Err(Error::new(Kind::NoAttribute, "no such attribute"))
@@ -25,14 +79,14 @@ impl<S: Source> Session<S> {
     }
 
     /// Names as listxattr(2) returns them, each with a NUL after it.
-    pub(crate) fn xattr_list(&self, node: u64, privileged: bool) -> Result<Vec<u8>> {
-        let Place::Object(branch, object) = self.place(node)? else { return Ok(Vec::new()) };
-        let has_user = self.remountable.has_xattrs();
+    fn xattr_list(&self, node: u64, privileged: bool) -> Result<Vec<u8>> {
+        let Place::Object(branch, object) = self.trees.place(node)? else { return Ok(Vec::new()) };
+        let has_user = self.trees.remountable().has_xattrs();
         let mut list = Vec::new();
         for name in branch.tree.xattr_names(object)? {
             let shown = !name.is_empty()
                 && !name.contains(&0)
-                && (self.options.posix_acl || !name.starts_with(ACL_PREFIX))
+                && (self.trees.options().posix_acl || !name.starts_with(ACL_PREFIX))
                 && (privileged || !name.starts_with(TRUSTED_PREFIX))
                 && (has_user || !name.starts_with(USER_PREFIX));
             if shown {
@@ -44,7 +98,7 @@ impl<S: Source> Session<S> {
     }
 
     /// `flags` are those of setxattr(2).
-    pub(crate) fn set_xattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32, drop_set_gid: bool) -> Result<()> {
+    fn set_xattr(&self, node: u64, name: &[u8], value: &[u8], flags: i32, drop_set_gid: bool) -> Result<()> {
         let mode = match flags {
             0 if drop_set_gid => XattrMode::AnyDropSetGid,
             0 => XattrMode::Any,
@@ -52,17 +106,17 @@ impl<S: Source> Session<S> {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Error::new(Kind::Invalid, "no such kind of setxattr")),
         };
-        let object = self.changeable(node)?;
+        let object = self.trees.changeable(node)?;
         self.check_name(name)?;
-        self.live.tree.set_xattr(object, name, value, mode)?;
-        self.attributes_changed(node);
+        self.trees.live().tree.set_xattr(object, name, value, mode)?;
+        self.files.attributes_changed(node);
         Ok(())
     }
 
-    pub(crate) fn remove_xattr(&self, node: u64, name: &[u8]) -> Result<()> {
-        let object = self.changeable(node)?;
+    fn remove_xattr(&self, node: u64, name: &[u8]) -> Result<()> {
+        let object = self.trees.changeable(node)?;
         self.check_name(name)?;
-        match self.live.tree.remove_xattr(object, name) {
+        match self.trees.live().tree.remove_xattr(object, name) {
             // every file has an ACL, if only that of its mode: to remove it is no failure
             Err(error) if error.kind() == Kind::NoAttribute && name.starts_with(ACL_PREFIX) => Ok(()),
             removed => removed,
@@ -71,31 +125,23 @@ impl<S: Source> Session<S> {
 
     /// As in OpenZFS, `xattr=off` is about users' attributes only: capabilities hold, and so do ACLs.
     fn check_name(&self, name: &[u8]) -> Result<()> {
-        if name.starts_with(ACL_PREFIX) && !self.options.posix_acl {
+        if name.starts_with(ACL_PREFIX) && !self.trees.options().posix_acl {
             return Err(Error::new(Kind::Unsupported, "acltype is not posix"));
         }
-        if name.starts_with(USER_PREFIX) && !self.remountable.has_xattrs() {
+        if name.starts_with(USER_PREFIX) && !self.trees.remountable().has_xattrs() {
             return Err(Error::new(Kind::Unsupported, "xattr is off"));
         }
         Ok(())
     }
 
     /// The reply to a request for an attribute or for their names: a size, or the bytes if they fit.
-    pub(crate) fn reply_xattr(
-        &self,
-        request: &'static str,
-        node: u64,
-        size: u32,
-        value: Result<Vec<u8>>,
-        reply: Reply,
-    ) {
+    fn answer_bytes(&self, request: &'static str, node: u64, size: u32, value: Result<Vec<u8>>, reply: Reply) {
         match value {
             Ok(value) if size == 0 => reply.count(u32::try_from(value.len()).unwrap_or(u32::MAX)),
             Ok(value) if value.len() > size as usize => reply.error(libc::ERANGE),
-            Ok(value) => reply.bytes(&value),
             // longer than Linux lets any program have
             Err(error) if error.kind() == Kind::TooBig => reply.error(libc::E2BIG),
-            Err(error) => reply.error(self.fail(request, node, error)),
+            value => self.faults.answer(request, node, value, reply, |reply, value| reply.bytes(&value)),
         }
     }
 }

@@ -296,7 +296,8 @@ impl Nobodys {
         let (point, exe) = (dir.0.join("mnt"), dir.0.join("exe"));
         fs::create_dir(&point).unwrap();
         chown(&point, Some(NOBODY), Some(NOBODY)).unwrap();
-        fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
+        // by another process: what this one has open for writing, the child of another test's thread has, too, for a moment
+        assert!(Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&exe).status().unwrap().success());
         fs::set_permissions(&exe, PermissionsExt::from_mode(0o755)).unwrap();
         Some(Nobodys { dir, point, exe })
     }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!   lookup, create, ...   +1        unlink of the last name    marked as an orphan
-//!   forget                -n        orphan at 0                Tree::reclaim, by whoever came last
+//!   forget                -n        orphan at 0                Tree::reclaim, by the last one of these
 //! ```
 //!
 //! Invariant: an object is counted before the answer that tells the kernel of it leaves, so its forget
@@ -22,17 +22,17 @@ use base::{Mutex, MutexGuard};
 const N_SHARDS: u64 = 64;
 
 /// Counts of one tree.
-pub(crate) struct Holds(Vec<Mutex<HashMap<u64, Hold>>>);
+pub(crate) struct LookupCounts(Vec<Mutex<HashMap<u64, LookupCount>>>);
 
 #[derive(Clone, Copy, Default)]
-struct Hold {
+struct LookupCount {
     count: u64,
     is_orphan: bool,
 }
 
-impl Holds {
-    pub(crate) fn new() -> Holds {
-        Holds((0..N_SHARDS).map(|_| Mutex::default()).collect())
+impl LookupCounts {
+    pub(crate) fn new() -> LookupCounts {
+        LookupCounts((0..N_SHARDS).map(|_| Mutex::default()).collect())
     }
 
     /// The kernel is told of an object.
@@ -71,7 +71,7 @@ impl Holds {
         shards.flatten().filter(|(_, hold)| hold.is_orphan).map(|(object, _)| object).collect()
     }
 
-    fn shard(&self, object: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
+    fn shard(&self, object: u64) -> MutexGuard<'_, HashMap<u64, LookupCount>> {
         self.0[(object % N_SHARDS) as usize].lock()
     }
 }
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn an_orphan_goes_with_its_last_user() {
-        let holds = Holds::new();
+        let holds = LookupCounts::new();
         holds.add(7);
         holds.add(7);
         assert!(!holds.orphan(7));
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn what_is_left_at_the_end() {
-        let holds = Holds::new();
+        let holds = LookupCounts::new();
         for object in 0..1000 {
             holds.add(object);
         }

@@ -3,14 +3,14 @@
 //! ```text
 //!   one task asks      one thread takes its requests; the others wait at the gate
 //!   several ask        the gate is open: all threads take requests
-//!   one takes long     who stands by at the gate sees it after a tick or two, and opens it
+//!   one takes long     a thread stands by at the gate, sees it after a tick or two, and opens it
 //! ```
 //!
 //! A program that waits for each answer before it asks again is the usual case, and what it waits for is mostly
 //! threads being woken. If all threads slept in read(2), the kernel would wake another one for each request, on
-//! another core. So only one is awake then; [`follow`](crate::follow) spares it that.
+//! another core. So only one is awake then.
 //!
-//! Above is [`serve`](crate::serve). Invariant: a request that comes while all threads past the gate are at work
+//! Invariant: a request that comes while all threads past the gate are at work
 //! waits for two ticks at most.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -18,19 +18,20 @@ use std::time::Duration;
 
 use base::{Condvar, Mutex, MutexGuard};
 
-/// How often who stands by looks whether a request takes long.
+/// How often the thread that stands by looks whether a request takes long.
 const TICK: Duration = Duration::from_millis(2);
-/// Ticks without a request after which he sleeps, too.
+/// Ticks without a request after which it sleeps, too.
 const TICKS_MAX: u32 = 10;
 /// Requests without a sign of others after which the gate is closed.
 const CALM: u32 = 128;
 
-/// The gate of one mount.
+/// The gate of one export.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub struct Turns {
     gate: Mutex<Gate>,
-    /// Those at the gate shall look again; and who stands by.
+    /// Those at the gate shall look again.
     moved: Condvar,
+    /// The thread that stands by shall look again.
     called: Condvar,
     is_open: AtomicBool,
     /// Set for good at the end.
@@ -41,7 +42,7 @@ pub(crate) struct Turns {
     serial: AtomicU64,
     calm: AtomicU32,
     last_pid: AtomicU32,
-    /// Who stands by sleeps until he is called.
+    /// The thread that stands by sleeps until it is called.
     sleeps: AtomicBool,
 }
 
@@ -53,11 +54,11 @@ struct Gate {
 }
 
 /// A thread past the gate. If it ends, by a panic even, another may pass.
-pub(crate) struct Seat<'a>(&'a Turns);
+pub struct Seat<'a>(&'a Turns);
 
 impl Turns {
     /// Waits until this thread may take requests.
-    pub(crate) fn enter(&self) -> Seat<'_> {
+    pub fn enter(&self) -> Seat<'_> {
         let mut gate = self.lock();
         while !self.may_pass(&gate) {
             if gate.has_standby {
@@ -86,7 +87,7 @@ impl Turns {
                 gate = self.called.wait_timeout(gate, TICK);
             } else {
                 self.sleeps.store(true, Ordering::SeqCst);
-                // who took one meanwhile may not have seen that
+                // a thread that took one meanwhile may not have seen that
                 if self.serial.load(Ordering::SeqCst) == serial {
                     gate = self.called.wait(gate);
                 }
@@ -107,19 +108,19 @@ impl Turns {
         gate
     }
 
-    /// All is unmounted: nobody waits here any more.
-    pub(crate) fn end(&self) {
+    /// The connection is closed: nobody waits here any more.
+    pub fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
         self.wake();
     }
 
     /// A request was taken: of a task, which is 0 where none waits for it, and whether it was there at once when
     /// it was looked for.
-    pub(crate) fn taken(&self, pid: u32, is_read: bool, at_once: bool) {
+    pub fn taken(&self, pid: u32, is_read: bool, at_once: bool) {
         let others = self.at_work.fetch_add(1, Ordering::SeqCst);
         self.serial.fetch_add(1, Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) {
-            // with the lock: he does not go to sleep just now
+            // with the lock: it does not go to sleep just now
             let _gate = self.lock();
             self.called.notify_all();
         }
@@ -133,8 +134,8 @@ impl Turns {
         }
     }
 
-    /// And done.
-    pub(crate) fn done(&self) {
+    /// The request was answered.
+    pub fn done(&self) {
         self.at_work.fetch_sub(1, Ordering::SeqCst);
         self.serial.fetch_add(1, Ordering::SeqCst);
     }
@@ -160,12 +161,12 @@ impl Turns {
 
 impl Seat<'_> {
     /// Is this the only thread that takes requests?
-    pub(crate) fn is_alone(&self) -> bool {
+    pub fn is_alone(&self) -> bool {
         !self.0.is_open.load(Ordering::Relaxed)
     }
 
     /// Shall it go on taking requests? Not if the gate is closed, and another thread does.
-    pub(crate) fn stays(&self) -> bool {
+    pub fn stays(&self) -> bool {
         !self.is_alone() || self.0.lock().seated == 1
     }
 }
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stands_by_takes_over_from_who_takes_long() {
+    fn a_thread_that_stands_by_takes_over_from_one_that_takes_long() {
         let turns = Turns::default();
         let seat = turns.enter();
         turns.taken(1, false, false);

@@ -1,0 +1,110 @@
+//! Requests of attributes: reading and changing those of POSIX, and how full the file system is.
+
+use std::sync::Arc;
+
+use base::Result;
+use export::Parking;
+use zpl::{FLAG_PROJINHERIT, SetAttr};
+
+use crate::accesses::Accesses;
+use crate::attr::Entry;
+use crate::entries::Entries;
+use crate::faults::FaultLog;
+use crate::opened::OpenFiles;
+use crate::reply::Reply;
+use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
+use crate::statfs::Statfs;
+use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
+use crate::wire::{self, Body, Header};
+
+/// Answers the requests of attributes.
+pub(crate) struct AttributeRequests<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) entries: Arc<Entries<S>>,
+    pub(crate) accesses: Arc<Accesses<S>>,
+    pub(crate) files: Arc<OpenFiles<S>>,
+    pub(crate) faults: Arc<FaultLog<S>>,
+    pub(crate) parking: Arc<Parking>,
+}
+
+impl<S: Source> AttributeRequests<S> {
+    /// GETATTR.
+    pub(crate) fn getattr(&self, header: &Header, reply: Reply) -> Result<()> {
+        let entry = self.entries.of_node(header.node);
+        self.faults.answer("getattr", header.node, entry, reply, |reply, entry| reply.attr(&entry));
+        Ok(())
+    }
+
+    /// STATX. What is asked for besides is the birth time, so all is told. The kernel asks so only if a program asks it
+    /// for that.
+    pub(crate) fn statx(&self, header: &Header, reply: Reply) -> Result<()> {
+        let entry = self.entries.of_node(header.node);
+        self.faults.answer("statx", header.node, entry, reply, |reply, entry| reply.statx(&entry));
+        Ok(())
+    }
+
+    /// SETATTR.
+    pub(crate) fn setattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (node, asker) = (header.node, Asker::of(header));
+        let (set, drop_set_ids) = wire::set_attr(&mut body)?;
+        let work = move |attributes: &Self| match set == SetAttr::default() {
+            true => attributes.prepare_change(node, asker),
+            false => attributes.change(node, set, drop_set_ids),
+        };
+        self.parking.change(self, work, move |attributes, done| {
+            attributes.faults.answer("setattr", node, done, reply, |reply, entry| reply.attr(&entry));
+        });
+        Ok(())
+    }
+
+    /// STATFS.
+    pub(crate) fn statfs(&self, header: &Header, reply: Reply) -> Result<()> {
+        let space = self.space(header.node);
+        self.faults.answer("statfs", header.node, space, reply, |reply, space| reply.statfs(&space));
+        Ok(())
+    }
+
+    /// Changes attributes. A new owner, and a new size if `drop_set_ids`, take set-id bits away, and both take
+    /// capabilities: to change all at once is safest.
+    pub(crate) fn change(&self, node: u64, mut set: SetAttr, drop_set_ids: bool) -> Result<Entry> {
+        let object = self.trees.changeable(node)?;
+        self.accesses.write_one(object);
+        let live = self.trees.live();
+        let is_chown = set.uid.is_some() || set.gid.is_some();
+        if is_chown || set.size.is_some() {
+            let stat = live.tree.stat(object)?;
+            if set.mode.is_none() && has_set_ids(&stat) && (is_chown || drop_set_ids) {
+                set.mode = without_set_ids(&stat).mode;
+            }
+            drop_capability(&*live.tree, object)?;
+        }
+        let stat = live.tree.set_attr(object, &set)?;
+        self.files.attributes_changed(node);
+        Ok(self.entries.of_stat(live, object, &stat))
+    }
+
+    /// The kernel's word that `asker` is about to change contents, and may not keep set-id bits; or that its
+    /// capabilities are gone, or a chown(2) of any file: see [`set_ids`](crate::set_ids).
+    fn prepare_change(&self, node: u64, asker: Asker) -> Result<Entry> {
+        let object = self.trees.changeable(node)?;
+        let live = self.trees.live();
+        let stat = live.tree.stat(object)?;
+        match has_set_ids(&stat) && asker.may_write(&stat) && !asker.keeps_set_ids() {
+            true => self.change(node, without_set_ids(&stat), true),
+            false => Ok(self.entries.of_stat(live, object, &stat)),
+        }
+    }
+
+    /// How full it is, as seen from a node.
+    fn space(&self, node: u64) -> Result<Statfs> {
+        let source = self.trees.source();
+        let space = Statfs::from(source.space()?);
+        let Place::Object(branch, object) = self.trees.place(node)? else { return Ok(space) };
+        let stat = branch.tree.stat(object)?;
+        match branch.is_live() && stat.flags & FLAG_PROJINHERIT != 0 && stat.projid != 0 {
+            true => Ok(space.within(&source.project_space(stat.projid)?)),
+            false => Ok(space),
+        }
+    }
+}

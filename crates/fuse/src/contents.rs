@@ -1,0 +1,277 @@
+//! Requests of contents: what is in files and symbolic links.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::{Data, Error, Kind, Result};
+use export::Parking;
+use zpl::Allocate;
+
+use crate::accesses::Accesses;
+use crate::faults::FaultLog;
+use crate::negotiated::Negotiated;
+use crate::node::NodeId;
+use crate::notifier::Notifier;
+use crate::opened::{OpenFiles, Opened};
+use crate::options::Direct;
+use crate::reply::Reply;
+use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
+use crate::tree::{Source, Tree, TreeFile};
+use crate::trees::{Place, Trees};
+use crate::wire::{Body, FSYNC_FDATASYNC, Header, IO_BYTES_MAX, WRITE_KILL_SUIDGID, fopen};
+
+/// Bytes of a file that one request copies at most: the task that asked cannot be killed before it is done.
+const COPY_MAX: u64 = 16 << 20;
+
+/// Answers the requests of contents.
+pub(crate) struct ContentRequests<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) accesses: Arc<Accesses<S>>,
+    pub(crate) files: Arc<OpenFiles<S>>,
+    pub(crate) faults: Arc<FaultLog<S>>,
+    pub(crate) parking: Arc<Parking>,
+    pub(crate) negotiated: Arc<Negotiated>,
+    pub(crate) notifier: Arc<Notifier>,
+}
+
+impl<S: Source> ContentRequests<S> {
+    /// READLINK.
+    pub(crate) fn readlink(&self, header: &Header, reply: Reply) -> Result<()> {
+        let target = self.trees.place(header.node).and_then(|place| match place {
+            Place::Object(branch, object) => {
+                let target = branch.tree.readlink(object)?;
+                self.accesses.note(&branch, object, false);
+                Ok(target)
+            }
+            Place::Control | Place::Shares | Place::Snapshots => Err(Error::new(Kind::Invalid, "a directory")),
+        });
+        self.faults.answer("readlink", header.node, target, reply, |reply, target| reply.bytes(&target));
+        Ok(())
+    }
+
+    /// OPEN. "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
+    /// and that it may keep the file's pages.
+    pub(crate) fn open(&self, reply: Reply) -> Result<()> {
+        match self.negotiated.has_no_open() {
+            true => reply.error(libc::ENOSYS),
+            false => reply.opened(self.negotiated.open_flags()),
+        }
+        Ok(())
+    }
+
+    /// OPENDIR, likewise; the kernel may keep the listing.
+    pub(crate) fn opendir(&self, reply: Reply) -> Result<()> {
+        match self.negotiated.has_no_opendir() {
+            true => reply.error(libc::ENOSYS),
+            false => reply.opened(fopen::KEEP_CACHE | fopen::CACHE_DIR),
+        }
+        Ok(())
+    }
+
+    /// READ.
+    pub(crate) fn read(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (offset, len) = (body.offset()?, body.u32()?.min(IO_BYTES_MAX));
+        body.skip(4 + 8)?;
+        let flags = body.u32()?.cast_signed();
+        let read = self.files.file(header.node).and_then(|opened| {
+            let is_direct = match self.trees.options().direct {
+                Direct::Disabled => false,
+                Direct::Standard => flags & libc::O_DIRECT != 0,
+                Direct::Always => true,
+            };
+            let read = opened.file.read_pieces(offset, len as usize, is_direct)?;
+            if flags & libc::O_NOATIME == 0 {
+                self.files.was_read(header.node, &opened);
+            }
+            Ok(read)
+        });
+        self.faults.answer("read", header.node, read, reply, |reply, read| reply.pieces(&read));
+        Ok(())
+    }
+
+    /// LSEEK. What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
+    pub(crate) fn lseek(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        if self.negotiated.keeps_written() {
+            return reply.refuse(libc::ENOSYS);
+        }
+        body.skip(8)?;
+        let (offset, whence) = (body.u64()?.cast_signed(), body.u32()?.cast_signed());
+        match self.seek(header.node, offset, whence) {
+            Err(error) if error.kind() == Kind::Missing => reply.error(libc::ENXIO),
+            found => self.faults.answer("lseek", header.node, found, reply, |reply, offset| {
+                reply.offset(offset.cast_unsigned());
+            }),
+        }
+        Ok(())
+    }
+
+    /// FSYNC, and FSYNCDIR.
+    pub(crate) fn fsync(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (node, data_only) = (header.node, body.u32()? & FSYNC_FDATASYNC != 0);
+        let work = move |contents: &Self| contents.sync(node, data_only);
+        self.parking.change(self, work, move |contents, done| contents.faults.answer_done("fsync", node, done, reply));
+        Ok(())
+    }
+
+    /// WRITE.
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        header: &Header,
+        mut body: Body<'_>,
+        data: Data<'_>,
+        reply: Reply,
+    ) -> Result<()> {
+        body.skip(8)?;
+        let (node, offset, size, flags) = (header.node, body.offset()?, body.u32()?, body.u32()?);
+        if size as usize != data.len() {
+            return Err(Error::corrupt(format!("{} bytes of data where {size} belong", data.len())));
+        }
+        let drop_set_ids = flags & WRITE_KILL_SUIDGID != 0;
+        let answer = move |contents: &Self, done: Result<usize>| {
+            // it came in one request, so its length fits
+            contents.faults.answer("write", node, done, reply, |reply, written| reply.count(written as u32));
+        };
+        match self.write_at(node, offset, data, drop_set_ids) {
+            // only then is there need for a copy
+            Err(error) if error.kind() == Kind::Suspended => {
+                let data = data.to_vec();
+                let work = move |contents: &Self| contents.write_at(node, offset, (&data).into(), drop_set_ids);
+                self.parking.park(self, work, answer);
+            }
+            done => answer(self, done),
+        }
+        Ok(())
+    }
+
+    /// FALLOCATE.
+    pub(crate) fn fallocate(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (offset, len, mode) = (body.offset()?, body.offset()?, body.u32()?.cast_signed());
+        let (node, asker) = (header.node, Asker::of(header));
+        let work = move |contents: &Self| contents.allocate(node, mode, offset, len, asker);
+        self.parking
+            .change(self, work, move |contents, done| contents.faults.answer_done("fallocate", node, done, reply));
+        Ok(())
+    }
+
+    /// COPY_FILE_RANGE. An answer of "not supported" makes the kernel copy by reading and writing.
+    pub(crate) fn copy_file_range(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        body.skip(8)?;
+        let (from, to) = ((header.node, body.offset()?), body.u64()?);
+        body.skip(8)?;
+        let (to, len) = ((to, body.offset()?), body.u64()?.min(COPY_MAX));
+        let asker = Asker::of(header);
+        let work = move |contents: &Self| contents.copy(from, to, len, asker);
+        self.parking.change(self, work, move |contents, done| {
+            contents.faults.answer("copy_file_range", to.0, done, reply, |reply, copied| {
+                reply.count(u32::try_from(copied).unwrap_or(u32::MAX));
+            });
+        });
+        Ok(())
+    }
+
+    /// The next data or hole; `Missing` if there is none.
+    fn seek(&self, node: u64, offset: i64, whence: i32) -> Result<i64> {
+        let from = u64::try_from(offset).map_err(|_| no_such_offset())?;
+        let file = &self.files.file(node)?.file;
+        let found = match whence {
+            libc::SEEK_DATA => file.seek_data(from)?,
+            libc::SEEK_HOLE => file.seek_hole(from)?,
+            _ => return Err(Error::new(Kind::Invalid, "unknown kind of seek")),
+        };
+        i64::try_from(found.ok_or_else(no_such_offset)?).map_err(|_| no_such_offset())
+    }
+
+    fn write_at(&self, node: u64, offset: u64, data: Data<'_>, drop_set_ids: bool) -> Result<usize> {
+        let object = self.trees.changeable(node)?;
+        let opened = self.files.file(node)?;
+        self.drop_privileges(node, object, &opened, || !drop_set_ids)?;
+        let mut written = opened.file.write(offset, data);
+        if let Ok(done) = written
+            && done < data.len()
+            && done > 0
+        {
+            // what keeps the rest out may pass: then all is written again
+            let rest = opened.file.write(offset + done as u64, data.part(done..data.len()));
+            written = match rest {
+                Err(error) if error.kind() == Kind::Suspended => Err(error),
+                rest => Ok(done + rest.unwrap_or(0)),
+            };
+        }
+        opened.written();
+        written
+    }
+
+    fn allocate(&self, node: u64, mode: i32, offset: u64, len: u64, asker: Asker) -> Result<()> {
+        let object = self.trees.changeable(node)?;
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let how = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => Allocate::Reserve { keep_size },
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => Allocate::PunchHole,
+            libc::FALLOC_FL_ZERO_RANGE => Allocate::ZeroRange { keep_size },
+            _ => return Err(Error::new(Kind::Unsupported, "no such kind of fallocate")),
+        };
+        let opened = self.files.file(node)?;
+        self.drop_privileges(node, object, &opened, || asker.keeps_set_ids())?;
+        let done = opened.file.allocate(how, offset, len);
+        opened.written();
+        done
+    }
+
+    /// Copies from a file of any tree to one of the live tree.
+    fn copy(&self, from: (u64, u64), to: (u64, u64), len: u64, asker: Asker) -> Result<u64> {
+        let object = self.trees.changeable(to.0)?;
+        let (source, target) = (self.files.file(from.0)?, self.files.file(to.0)?);
+        self.drop_privileges(to.0, object, &target, || asker.keeps_set_ids())?;
+        let copied = target.file.copy_from(to.1, &source.file, from.1, len.min(u32::MAX.into()))?;
+        target.written();
+        self.files.was_read(from.0, &source);
+        Ok(copied)
+    }
+
+    fn sync(&self, node: u64, data_only: bool) -> Result<()> {
+        match NodeId::parse(node) {
+            NodeId::InTree { tree: 0, object } if self.trees.is_writable() => {
+                let live = self.trees.live();
+                live.tree.sync(live.object(object), data_only)
+            }
+            // what never changes is on disk
+            _ => Ok(()),
+        }
+    }
+
+    /// What a change of contents does to capabilities, and to set-id bits if the asker does not keep them.
+    fn drop_privileges(
+        &self,
+        node: u64,
+        object: u64,
+        opened: &Opened<<S::Tree as Tree>::File>,
+        keeps_set_ids: impl FnOnce() -> bool,
+    ) -> Result<()> {
+        // marked first: if they are set meanwhile, the mark is taken away after this
+        if opened.is_clean.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let dropped = (|| {
+            let tree = &self.trees.live().tree;
+            let stat = tree.stat(object)?;
+            let keeps = has_set_ids(&stat) && keeps_set_ids();
+            if has_set_ids(&stat) && !keeps {
+                tree.set_attr(object, &without_set_ids(&stat))?;
+                self.notifier.forget_attributes(node);
+            }
+            drop_capability(&**tree, object)?;
+            Ok(!keeps)
+        })();
+        if !matches!(dropped, Ok(true)) {
+            opened.is_clean.store(false, Ordering::SeqCst);
+        }
+        dropped.map(|_| ())
+    }
+}
+
+fn no_such_offset() -> Error {
+    Error::new(Kind::Missing, "nothing of that kind from there on")
+}

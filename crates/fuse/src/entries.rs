@@ -1,0 +1,121 @@
+//! What the kernel is told of objects: their attributes, and for how long these and their names hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Env, Error, Kind, Result};
+use zpl::Stat;
+
+use crate::accesses::Accesses;
+use crate::attr::{Entry, FOREVER, file_attr, made_up_directory};
+use crate::node::{Branch, CONTROL, NodeId, SHARES, SNAPSHOTS};
+use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
+
+/// In a writable mount, how long ago an object must have changed that its attributes hold for ever. How
+/// much room it takes is known once its transaction group is on disk, of which the kernel does not hear.
+const SETTLED_S: u64 = 60;
+/// How long the attributes of one that changed lately hold.
+const UNSETTLED_TTL: Duration = Duration::from_secs(1);
+
+/// Makes the entries of one mount.
+pub(crate) struct Entries<S: Source> {
+    trees: Arc<Trees<S>>,
+    accesses: Arc<Accesses<S>>,
+    env: Env,
+}
+
+impl<S: Source> Entries<S> {
+    pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> Entries<S> {
+        Entries { trees, accesses, env }
+    }
+
+    /// The attributes of a node under its `st_ino`.
+    pub(crate) fn of_node(&self, node: u64) -> Result<Entry> {
+        self.of_place(&self.trees.place(node)?)
+    }
+
+    fn of_place(&self, place: &Place<S::Tree>) -> Result<Entry> {
+        let made_up = |ino| {
+            let attr = made_up_directory(ino, self.trees.born_s());
+            Ok(Entry { attr, attr_ttl: FOREVER, generation: 0 })
+        };
+        match place {
+            Place::Control => made_up(CONTROL),
+            Place::Shares => made_up(SHARES),
+            Place::Snapshots => made_up(SNAPSHOTS),
+            Place::Object(branch, object) => {
+                if branch.is_live() {
+                    self.accesses.write_one(*object);
+                }
+                Ok(self.of_stat(branch, *object, &branch.tree.stat(*object)?))
+            }
+        }
+    }
+
+    /// The attributes of an object, as the tree has just told them.
+    pub(crate) fn of_stat(&self, branch: &Branch<S::Tree>, object: u64, stat: &Stat) -> Entry {
+        let mut attr = file_attr(branch.ino(object), stat);
+        if self.trees.lists_control(branch, object) {
+            // for the `..` in .zfs
+            attr.nlink = attr.nlink.saturating_add(1);
+        }
+        Entry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: stat.generation }
+    }
+
+    /// A place that has been found by a name.
+    pub(crate) fn of_name(&self, place: &Place<S::Tree>) -> Result<Entry> {
+        let Entry { mut attr, attr_ttl, generation } = self.of_place(place)?;
+        let node = match place {
+            Place::Object(branch, object) => branch.node(*object)?,
+            Place::Control | Place::Shares | Place::Snapshots => attr.ino,
+        };
+        if node == attr.ino {
+            return Ok(Entry { attr, attr_ttl, generation });
+        }
+        attr.ino = node;
+        // a root: the kernel insists on 0 for that of the mount
+        Ok(Entry { attr, attr_ttl: Duration::ZERO, generation: 0 })
+    }
+
+    /// An object that a directory names. That it does not exist is then no "no such file".
+    pub(crate) fn of_named_object(&self, branch: &Branch<S::Tree>, object: u64) -> Result<Entry> {
+        // before the tree is asked: most numbers that cannot be are cheap to tell
+        branch.node(object)?;
+        self.of_name(&Place::Object(branch.clone(), object)).map_err(|error| match error.kind() {
+            Kind::NotFound => {
+                Error::corrupt(format!("a directory names object {object}, which does not exist")).with_source(error)
+            }
+            _ => error,
+        })
+    }
+
+    /// An object of the live tree that has just been given a name.
+    pub(crate) fn of_new(&self, stat: &Stat) -> Result<Entry> {
+        let live = self.trees.live();
+        live.node(stat.ino)?;
+        Ok(self.of_stat(live, stat.ino, stat))
+    }
+
+    /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
+    /// them; all but one.
+    fn attr_ttl(&self, branch: &Branch<S::Tree>, stat: &Stat) -> Duration {
+        if !self.trees.is_writable() || !branch.is_live() {
+            return FOREVER;
+        }
+        let changed_s = u64::try_from(stat.ctime.0).unwrap_or(0);
+        match changed_s.saturating_add(SETTLED_S) <= self.env.now_s() {
+            true => FOREVER,
+            false => UNSETTLED_TTL,
+        }
+    }
+
+    /// How long names hold in a directory, and that they are not there.
+    pub(crate) fn name_ttl(&self, directory: u64) -> Duration {
+        let is_live = matches!(NodeId::parse(directory), NodeId::InTree { tree: 0, .. });
+        match self.trees.is_writable() && is_live && self.trees.live().tree.has_aliases() {
+            true => Duration::ZERO,
+            false => FOREVER,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The nodes of the live tree that the kernel knows, and when an object without a name goes.
+
+use std::sync::Arc;
+
+use base::Result;
+use export::Parking;
+
+use crate::faults::FaultLog;
+use crate::lookup_counts::LookupCounts;
+use crate::node::NodeId;
+use crate::opened::OpenFiles;
+use crate::tree::{Source, Tree};
+use crate::trees::Trees;
+use crate::wire::{Body, Header};
+
+/// The nodes that the kernel knows of one mount; counted only if it is writable.
+pub(crate) struct KnownNodes<S: Source> {
+    trees: Arc<Trees<S>>,
+    files: Arc<OpenFiles<S>>,
+    faults: Arc<FaultLog<S>>,
+    parking: Arc<Parking>,
+    counts: LookupCounts,
+}
+
+impl<S: Source> KnownNodes<S> {
+    pub(crate) fn new(
+        trees: Arc<Trees<S>>,
+        files: Arc<OpenFiles<S>>,
+        faults: Arc<FaultLog<S>>,
+        parking: Arc<Parking>,
+    ) -> KnownNodes<S> {
+        KnownNodes { trees, files, faults, parking, counts: LookupCounts::new() }
+    }
+
+    /// The kernel is told of a node.
+    pub(crate) fn told(&self, node: u64) {
+        if self.trees.is_writable()
+            && let NodeId::InTree { tree: 0, object } = NodeId::parse(node)
+        {
+            self.counts.add(object);
+        }
+    }
+
+    /// FORGET: the kernel forgets a node.
+    pub(crate) fn forget(self: &Arc<Self>, header: &Header, mut body: Body<'_>) -> Result<()> {
+        self.forgotten(header.node, body.u64()?);
+        Ok(())
+    }
+
+    /// BATCH_FORGET: it forgets several.
+    pub(crate) fn batch_forget(self: &Arc<Self>, mut body: Body<'_>) -> Result<()> {
+        let count = body.u32()?;
+        body.skip(4)?;
+        for _ in 0..count {
+            let (node, uses) = (body.u64()?, body.u64()?);
+            self.forgotten(node, uses);
+        }
+        Ok(())
+    }
+
+    fn forgotten(self: &Arc<Self>, node: u64, count: u64) {
+        if self.trees.is_writable()
+            && let NodeId::InTree { tree: 0, object } = NodeId::parse(node)
+            && self.counts.remove(object, count)
+        {
+            self.reclaim(object);
+        }
+    }
+
+    /// An object lost its last name.
+    pub(crate) fn orphaned(self: &Arc<Self>, object: Option<u64>) {
+        if let Some(object) = object
+            && self.counts.orphan(object)
+        {
+            self.reclaim(object);
+        }
+    }
+
+    /// The kernel is gone, and with it all users of files.
+    pub(crate) fn reclaim_all(self: &Arc<Self>) {
+        for object in self.counts.take_orphans() {
+            self.reclaim(object);
+        }
+    }
+
+    fn reclaim(self: &Arc<Self>, object: u64) {
+        // first: its number may be given to another file at once
+        self.files.remove(object);
+        self.parking.change(
+            self,
+            move |known| known.trees.live().tree.reclaim(object),
+            move |known, done| {
+                if let Err(error) = done {
+                    known.faults.fail("forget", object, error);
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,286 @@
+//! Requests of names: what one stands for, `.zfs` among them, and making, moving and removing them.
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use export::Parking;
+use zpl::{New, NewKind, RenameMode, SetAttr};
+
+use crate::attr::{Entry, library_dev};
+use crate::attributes::AttributeRequests;
+use crate::entries::Entries;
+use crate::faults::FaultLog;
+use crate::known::KnownNodes;
+use crate::negotiated::Negotiated;
+use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS_NAME, are_together, root_node};
+use crate::reply::Reply;
+use crate::tree::{Source, Tree};
+use crate::trees::{Place, Trees};
+use crate::wire::{Body, Header, OPEN_KILL_SUIDGID};
+
+/// Answers the requests that name something in a directory.
+pub(crate) struct NameRequests<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) entries: Arc<Entries<S>>,
+    pub(crate) known: Arc<KnownNodes<S>>,
+    pub(crate) faults: Arc<FaultLog<S>>,
+    pub(crate) parking: Arc<Parking>,
+    pub(crate) negotiated: Arc<Negotiated>,
+    pub(crate) attributes: Arc<AttributeRequests<S>>,
+}
+
+impl<S: Source> NameRequests<S> {
+    /// LOOKUP.
+    pub(crate) fn lookup(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let parent = header.node;
+        match self.find(parent, body.name()?) {
+            Err(error) if error.kind() == Kind::NotFound => reply.no_entry(self.entries.name_ttl(parent)),
+            found => self.answer_entry("lookup", parent, found, reply),
+        }
+        Ok(())
+    }
+
+    /// MKNOD.
+    pub(crate) fn mknod(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
+        body.skip(4)?;
+        let name = body.name()?.to_vec();
+        let work =
+            move |names: &Self| names.create_name(parent, &name, &new_file(asker, node_kind(mode, rdev)?, mode, umask));
+        self.parking.change(self, work, move |names, made| names.answer_entry("mknod", parent, made, reply));
+        Ok(())
+    }
+
+    /// MKDIR.
+    pub(crate) fn mkdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
+        let work =
+            move |names: &Self| names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask));
+        self.parking.change(self, work, move |names, made| names.answer_entry("mkdir", parent, made, reply));
+        Ok(())
+    }
+
+    /// SYMLINK.
+    pub(crate) fn symlink(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
+        let work =
+            move |names: &Self| names.create_name(parent, &name, &new_file(asker, NewKind::Symlink(&target), 0o777, 0));
+        self.parking.change(self, work, move |names, made| names.answer_entry("symlink", parent, made, reply));
+        Ok(())
+    }
+
+    /// CREATE. Where files need no opening, "not implemented" makes the kernel use MKNOD from now on: that leaves
+    /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
+    pub(crate) fn create(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        if self.negotiated.has_no_open() && !self.trees.live().tree.has_aliases() {
+            return reply.refuse(libc::ENOSYS);
+        }
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        let (flags, mode, umask) = (body.u32()?.cast_signed(), body.u32()?, body.u32()?);
+        let how = (flags, body.u32()? & OPEN_KILL_SUIDGID != 0);
+        let name = body.name()?.to_vec();
+        let work =
+            move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
+        self.parking.change(self, work, move |names, made| {
+            names.faults.answer("create", parent, made, reply, |reply, mut entry| {
+                names.known.told(entry.attr.ino);
+                // one time for both: name and attributes
+                entry.attr_ttl = entry.attr_ttl.min(names.entries.name_ttl(parent));
+                reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
+            });
+        });
+        Ok(())
+    }
+
+    /// TMPFILE: an orphan, once the kernel is told of it.
+    pub(crate) fn tmpfile(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, asker) = (header.node, (header.uid, header.gid));
+        body.skip(4)?;
+        let (mode, umask) = (body.u32()?, body.u32()?);
+        let work = move |names: &Self| names.create_unnamed(parent, &new_file(asker, NewKind::File, mode, umask));
+        self.parking.change(self, work, move |names, made| {
+            names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
+                names.known.told(entry.attr.ino);
+                names.known.orphaned(Some(entry.attr.ino));
+                reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
+            });
+        });
+        Ok(())
+    }
+
+    /// LINK.
+    pub(crate) fn link(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, node, name) = (header.node, body.u64()?, body.name()?.to_vec());
+        if self.trees.is_writable() && !are_together(node, parent) {
+            return reply.refuse(libc::EXDEV);
+        }
+        let work = move |names: &Self| names.link_name(node, parent, &name);
+        self.parking.change(self, work, move |names, made| names.answer_entry("link", parent, made, reply));
+        Ok(())
+    }
+
+    /// UNLINK.
+    pub(crate) fn unlink(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, name) = (header.node, body.name()?.to_vec());
+        let work = move |names: &Self| names.unlink_name(parent, &name);
+        self.parking.change(self, work, move |names, done| names.faults.answer_done("unlink", parent, done, reply));
+        Ok(())
+    }
+
+    /// RMDIR.
+    pub(crate) fn rmdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+        let (parent, name) = (header.node, body.name()?.to_vec());
+        let work = move |names: &Self| names.remove_directory(parent, &name);
+        self.parking.change(self, work, move |names, done| names.faults.answer_done("rmdir", parent, done, reply));
+        Ok(())
+    }
+
+    /// RENAME, and RENAME2, which has flags.
+    pub(crate) fn rename(
+        self: &Arc<Self>,
+        header: &Header,
+        mut body: Body<'_>,
+        has_flags: bool,
+        reply: Reply,
+    ) -> Result<()> {
+        let (parent, new_parent) = (header.node, body.u64()?);
+        // and four bytes that say nothing
+        let flags = if has_flags { (body.u32()?, body.u32()?).0 } else { 0 };
+        let (name, new_name) = (body.name()?.to_vec(), body.name()?.to_vec());
+        if self.trees.is_writable() && !are_together(parent, new_parent) {
+            return reply.refuse(libc::EXDEV);
+        }
+        let work = move |names: &Self| names.rename_name((parent, &name), (new_parent, &new_name), flags);
+        self.parking.change(self, work, move |names, done| names.faults.answer_done("rename", parent, done, reply));
+        Ok(())
+    }
+
+    fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<Entry>, reply: Reply) {
+        self.faults.answer(request, parent, entry, reply, |reply, entry| {
+            self.known.told(entry.attr.ino);
+            reply.entry(&entry, self.entries.name_ttl(parent));
+        });
+    }
+
+    /// Looks a name up; `NotFound` if the directory does not have it.
+    fn find(&self, directory: u64, name: &[u8]) -> Result<Entry> {
+        let place = self.trees.place(directory)?;
+        match (place, name) {
+            (place, b".") => self.entries.of_name(&place),
+            (place, b"..") => self.entries.of_name(&self.parent(&place)?),
+            (Place::Control, SHARES_NAME) => self.entries.of_name(&Place::Shares),
+            (Place::Control, SNAPSHOTS_NAME) => self.entries.of_name(&Place::Snapshots),
+            (Place::Control | Place::Shares, _) => Err(no_such_name()),
+            (Place::Snapshots, name) => {
+                let place = self.trees.snapshots().list()?.place(name).ok_or_else(no_such_name)?;
+                self.entries.of_name(&self.trees.place(root_node(place))?)
+            }
+            (Place::Object(branch, object), CONTROL_NAME) if self.trees.has_control(&branch, object) => {
+                self.entries.of_name(&Place::Control)
+            }
+            (Place::Object(branch, directory), name) => {
+                let object = branch.tree.lookup(directory, name)?;
+                self.entries.of_named_object(&branch, object)
+            }
+        }
+    }
+
+    fn parent(&self, place: &Place<S::Tree>) -> Result<Place<S::Tree>> {
+        match place {
+            Place::Control => self.trees.place(root_node(0)),
+            Place::Shares | Place::Snapshots => Ok(Place::Control),
+            Place::Object(branch, object) if *object == branch.tree.root() => match branch.is_live() {
+                true => self.trees.place(root_node(0)),
+                false => Ok(Place::Snapshots),
+            },
+            Place::Object(branch, object) => Ok(Place::Object(branch.clone(), branch.tree.stat(*object)?.parent)),
+        }
+    }
+
+    fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<Entry> {
+        let directory = self.trees.changeable_name(node, name)?;
+        self.entries.of_new(&self.trees.live().tree.create(directory, name, new)?)
+    }
+
+    fn create_unnamed(&self, node: u64, new: &New<'_>) -> Result<Entry> {
+        self.entries.of_new(&self.trees.live().tree.create_unnamed(self.trees.changeable(node)?, new)?)
+    }
+
+    /// `open` with `O_CREAT`: the kernel has seen that there is no such name, but where names have
+    /// aliases it may be wrong.
+    fn open_or_create(
+        &self,
+        node: u64,
+        name: &[u8],
+        new: &New<'_>,
+        (flags, drop_set_ids): (i32, bool),
+    ) -> Result<Entry> {
+        match self.create_name(node, name, new) {
+            Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
+                let live = self.trees.live();
+                let object = live.tree.lookup(self.trees.changeable_name(node, name)?, name)?;
+                if flags & libc::O_TRUNC != 0 {
+                    let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+                    self.attributes.change(live.node(object)?, cut, drop_set_ids)?;
+                }
+                self.entries.of_named_object(live, object)
+            }
+            made => made,
+        }
+    }
+
+    fn link_name(&self, object: u64, node: u64, name: &[u8]) -> Result<Entry> {
+        let object = self.trees.changeable(object)?;
+        self.entries.of_new(&self.trees.live().tree.link(object, self.trees.changeable_name(node, name)?, name)?)
+    }
+
+    fn unlink_name(&self, node: u64, name: &[u8]) -> Result<()> {
+        let orphan = self.trees.live().tree.unlink(self.trees.changeable_name(node, name)?, name)?;
+        self.known.orphaned(orphan);
+        Ok(())
+    }
+
+    fn remove_directory(&self, node: u64, name: &[u8]) -> Result<()> {
+        let orphan = self.trees.live().tree.rmdir(self.trees.changeable_name(node, name)?, name)?;
+        self.known.orphaned(Some(orphan));
+        Ok(())
+    }
+
+    fn rename_name(&self, from: (u64, &[u8]), to: (u64, &[u8]), flags: u32) -> Result<()> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return Err(Error::new(Kind::Invalid, "no such kind of rename")),
+        };
+        let from = (self.trees.changeable_name(from.0, from.1)?, from.1);
+        let to = (self.trees.changeable_name(to.0, to.1)?, to.1);
+        let orphan = self.trees.live().tree.rename(from, to, mode)?;
+        self.known.orphaned(orphan);
+        Ok(())
+    }
+}
+
+/// A file that a user asks for.
+fn new_file<'a>((uid, gid): (u32, u32), kind: NewKind<'a>, mode: u32, umask: u32) -> New<'a> {
+    New { kind, mode: mode & 0o7777, umask, uid, gid }
+}
+
+/// What a file of this mode, as mknod(2) takes it, and device number is.
+fn node_kind(mode: u32, rdev: u32) -> Result<NewKind<'static>> {
+    match mode & libc::S_IFMT {
+        0 | libc::S_IFREG => Ok(NewKind::File),
+        libc::S_IFIFO => Ok(NewKind::Fifo),
+        libc::S_IFSOCK => Ok(NewKind::Socket),
+        libc::S_IFCHR => Ok(NewKind::CharDevice(library_dev(rdev))),
+        libc::S_IFBLK => Ok(NewKind::BlockDevice(library_dev(rdev))),
+        _ => Err(Error::new(Kind::Invalid, "no such kind of file")),
+    }
+}
+
+fn no_such_name() -> Error {
+    Error::new(Kind::NotFound, "no such name")
+}

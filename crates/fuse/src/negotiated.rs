@@ -1,0 +1,93 @@
+//! What the kernel and a mount agree on in their first messages.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::options::MountOptions;
+use crate::wire::{fopen, init};
+
+/// What was agreed on for one mount.
+pub(crate) struct Negotiated {
+    posix_acl: bool,
+    page_cache: bool,
+    writeback_cache: bool,
+    is_writable: bool,
+    /// The kernel understands that files need not be opened.
+    no_open: AtomicBool,
+    /// And directories.
+    no_opendir: AtomicBool,
+    /// The kernel says of a new ACL whether set-group-id may stay.
+    setxattr_ext: AtomicBool,
+}
+
+impl Negotiated {
+    /// Nothing yet: `options` say what is wanted.
+    pub(crate) fn new(options: &MountOptions, is_writable: bool) -> Negotiated {
+        Negotiated {
+            posix_acl: options.posix_acl,
+            page_cache: options.page_cache,
+            writeback_cache: options.writeback_cache && is_writable,
+            is_writable,
+            no_open: AtomicBool::new(false),
+            no_opendir: AtomicBool::new(false),
+            setxattr_ext: AtomicBool::new(false),
+        }
+    }
+
+    /// Of what a kernel can do, what it shall do.
+    pub(crate) fn choose(&self, can: u64) -> u64 {
+        let mut wanted = init::ASYNC_READ
+            | init::BIG_WRITES
+            | init::MAX_PAGES
+            | init::ASYNC_DIO
+            | init::DO_READDIRPLUS
+            | init::READDIRPLUS_AUTO
+            | init::PARALLEL_DIROPS
+            | init::CACHE_SYMLINKS
+            | init::EXPLICIT_INVAL_DATA
+            | init::EXPORT_SUPPORT
+            | init::INIT_EXT
+            | init::NO_OPENDIR_SUPPORT;
+        let mut want = |flag, is_wanted| wanted |= if is_wanted { flag } else { 0 };
+        want(init::POSIX_ACL, self.posix_acl);
+        // a default ACL comes before the umask, and only the tree knows whether there is one
+        want(init::DONT_MASK, self.posix_acl && self.is_writable);
+        want(init::SETXATTR_EXT, self.posix_acl && self.is_writable);
+        // set-id bits and capabilities are our matter: otherwise the kernel asks for them at each write
+        want(init::HANDLE_KILLPRIV_V2, self.is_writable);
+        want(init::WRITEBACK_CACHE, self.writeback_cache);
+        // each file has to be opened, to be told how it is read
+        want(init::NO_OPEN_SUPPORT, self.page_cache);
+        want(init::DIRECT_IO_ALLOW_MMAP, !self.page_cache);
+        let chosen = wanted & can;
+        self.no_open.store(chosen & init::NO_OPEN_SUPPORT != 0, Ordering::Relaxed);
+        self.no_opendir.store(chosen & init::NO_OPENDIR_SUPPORT != 0, Ordering::Relaxed);
+        self.setxattr_ext.store(chosen & init::SETXATTR_EXT != 0, Ordering::Relaxed);
+        chosen
+    }
+
+    pub(crate) fn has_no_open(&self) -> bool {
+        self.no_open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_no_opendir(&self) -> bool {
+        self.no_opendir.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_setxattr_ext(&self) -> bool {
+        self.setxattr_ext.load(Ordering::Relaxed)
+    }
+
+    /// May the kernel have data of files that it has not sent yet?
+    pub(crate) fn keeps_written(&self) -> bool {
+        self.page_cache && self.writeback_cache
+    }
+
+    /// How an open file is read, written and closed.
+    pub(crate) fn open_flags(&self) -> u32 {
+        fopen::NOFLUSH
+            | match self.page_cache {
+                true => fopen::KEEP_CACHE,
+                false => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+            }
+    }
+}

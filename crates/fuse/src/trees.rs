@@ -1,0 +1,132 @@
+//! The trees of a mount: the live one and those of its snapshots, and where in them a node is.
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Result, ResultExt};
+
+use crate::node::{Branch, CONTROL_NAME, NodeId};
+use crate::options::{MountOptions, Remountable, SnapDir};
+use crate::snapshots::Snapshots;
+use crate::tree::{Source, Tree, read_only};
+
+/// A node that a request names.
+pub(crate) enum Place<T> {
+    /// `.zfs`
+    Control,
+    /// `.zfs/shares`
+    Shares,
+    /// `.zfs/snapshot`
+    Snapshots,
+    /// An object of a tree.
+    Object(Branch<T>, u64),
+}
+
+/// What one mount shows.
+pub(crate) struct Trees<S: Source> {
+    source: Arc<S>,
+    live: Branch<S::Tree>,
+    snapshots: Snapshots<S>,
+    options: MountOptions,
+    remountable: Arc<Remountable>,
+    born_s: u64,
+    is_writable: bool,
+}
+
+impl<S: Source> Trees<S> {
+    /// Errors: those of reading the root directory.
+    pub(crate) fn new(source: Arc<S>, options: MountOptions) -> Result<Trees<S>> {
+        let live = Branch::live(source.tree());
+        let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
+        Ok(Trees {
+            snapshots: Snapshots::new(source.clone(), &options.fs_name),
+            born_s: u64::try_from(root.mtime.0).unwrap_or(0),
+            is_writable: live.tree.is_writable(),
+            remountable: Arc::new(Remountable::new(&options)),
+            options,
+            live,
+            source,
+        })
+    }
+
+    /// The dataset.
+    pub(crate) fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// What the mountpoint shows.
+    pub(crate) fn live(&self) -> &Branch<S::Tree> {
+        &self.live
+    }
+
+    pub(crate) fn snapshots(&self) -> &Snapshots<S> {
+        &self.snapshots
+    }
+
+    /// As it was mounted.
+    pub(crate) fn options(&self) -> &MountOptions {
+        &self.options
+    }
+
+    /// Those of the options that may be others by now.
+    pub(crate) fn remountable(&self) -> &Arc<Remountable> {
+        &self.remountable
+    }
+
+    /// When `.zfs` was made, in seconds since 1970: as its directory, the root, changed last.
+    pub(crate) fn born_s(&self) -> u64 {
+        self.born_s
+    }
+
+    /// The live tree may be changed: by this mount, if it is not read-only, or after a remount.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Goes to a node, opening its snapshot if need be.
+    pub(crate) fn place(&self, node: u64) -> Result<Place<S::Tree>> {
+        match NodeId::parse(node) {
+            NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live.clone(), self.live.object(object))),
+            // a file handle from a mount that had one
+            _ if self.remountable.snapdir() == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
+            NodeId::Control => Ok(Place::Control),
+            NodeId::Shares => Ok(Place::Shares),
+            NodeId::Snapshots => Ok(Place::Snapshots),
+            NodeId::InTree { tree, object } => {
+                let branch = self.snapshots.branch(tree)?;
+                let object = branch.object(object);
+                Ok(Place::Object(branch, object))
+            }
+        }
+    }
+
+    /// The object of a node that may change. Snapshots and `.zfs` do not, and say so.
+    pub(crate) fn changeable(&self, node: u64) -> Result<u64> {
+        match NodeId::parse(node) {
+            _ if !self.is_writable || self.remountable.is_read_only() => Err(read_only()),
+            NodeId::InTree { tree: 0, object } => Ok(self.live.object(object)),
+            NodeId::InTree { .. } => Err(read_only()),
+            NodeId::Control | NodeId::Shares | NodeId::Snapshots => {
+                Err(Error::new(Kind::Permission, "files are not made in .zfs"))
+            }
+        }
+    }
+
+    /// The directory of a node, in which `name` may change.
+    pub(crate) fn changeable_name(&self, node: u64, name: &[u8]) -> Result<u64> {
+        let directory = self.changeable(node)?;
+        match name == CONTROL_NAME && self.has_control(&self.live, directory) {
+            true => Err(Error::new(Kind::Permission, "the name .zfs is taken")),
+            false => Ok(directory),
+        }
+    }
+
+    /// Does this directory have a `.zfs`? Snapshots have none.
+    pub(crate) fn has_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+        self.remountable.snapdir() != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
+    }
+
+    /// And is it listed?
+    pub(crate) fn lists_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+        self.remountable.snapdir() == SnapDir::Visible && self.has_control(branch, object)
+    }
+}
