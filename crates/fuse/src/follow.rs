@@ -17,7 +17,7 @@
 //! nor where it did not pay the last few times, nor for a while after another program took the core.
 //!
 //! Above is [`serve`](crate::serve). Invariant: a thread is tied to a core only while it is alone in taking
-//! requests ([`turns`](crate::turns)), so that what several tasks ask for is done on all cores.
+//! requests ([`export::Turns`]), so that what several tasks ask for is done on all cores.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;

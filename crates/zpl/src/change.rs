@@ -13,9 +13,9 @@ pub struct New<'a> {
     /// Bits that are taken out of `mode`, unless the directory has a default ACL. 0 where ACLs are off:
     /// the kernel has done it then.
     pub umask: u32,
-    /// Owner: the user who asks.
+    /// Owner: the user that asks.
     pub uid: u32,
-    /// Group of the user who asks. The directory's own group comes first, if it has the set-group-id
+    /// Group of the user that asks. The directory's own group comes first, if it has the set-group-id
     /// bit, which a new directory then gets, too.
     pub gid: u32,
 }
@@ -102,7 +102,7 @@ pub enum SetTime {
 pub enum XattrMode {
     /// Either way.
     Any,
-    /// Either way; and with an access ACL, set-group-id goes: who sets it is not in the file's group.
+    /// Either way; and with an access ACL, set-group-id goes: the user is not in the file's group.
     AnyDropSetGid,
     /// No: `Exists`.
     Create,

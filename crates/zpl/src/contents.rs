@@ -14,9 +14,10 @@ use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
 use zil::Intent;
 
-use crate::attrs::{Change, time, word};
-use crate::live::{Op, read_only};
+use crate::attr_tables::{Change, time, word};
+use crate::live::read_only;
 use crate::log::generation_of_named;
+use crate::op::Op;
 use crate::{Allocate, File, Zpl};
 
 /// Most bytes of a file.
@@ -39,7 +40,7 @@ impl File {
             return Err(too_big());
         }
         let written = self.write_steps(zpl, offset, data.part(0..room))?;
-        zpl.counters.written(written);
+        zpl.counters().written(written);
         zpl.settled(self.ino(), Ok(written))
     }
 
@@ -78,7 +79,7 @@ impl File {
             Ok(at)
         };
         let at = zpl.placed(self.ino(), append())?;
-        zpl.counters.written(data.len());
+        zpl.counters().written(data.len());
         zpl.settled(self.ino(), Ok(at))
     }
 
@@ -112,9 +113,9 @@ impl File {
             Allocate::PunchHole => true,
         };
         if !matches!(how, Allocate::Reserve { .. }) && offset < size {
-            object.free_range(&op.tx, offset, end.min(size) - offset)?;
+            object.free_range(op.tx(), offset, end.min(size) - offset)?;
         }
-        let times = [time(Attr::Mtime, op.now), time(Attr::Ctime, op.now)];
+        let times = [time(Attr::Mtime, op.now()), time(Attr::Ctime, op.now())];
         let grows = !keep_size && end > size;
         match grows {
             true => op.set_size(&object, end, &times)?,
@@ -162,22 +163,22 @@ impl Op<'_> {
     /// Writes to a file that is locked, and sets its size and times. Returns its generation if it has a name.
     pub(crate) fn write_bytes(&self, object: &Object, offset: u64, data: Data<'_>) -> Result<Option<u64>> {
         let object = object.fresh()?;
-        let node = self.zpl.node_of(object.clone())?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node_of(object.clone())?;
+        let attrs = self.zpl().attributes(&node)?;
         let (size, generation) = (attrs.u64(Attr::Size)?, generation_of_named(&attrs)?);
-        self.zpl.refuse_flags(attrs.u64(Attr::Flags)?, forbids_writing(offset < size))?;
+        self.zpl().refuse_flags(attrs.u64(Attr::Flags)?, forbids_writing(offset < size))?;
         drop(attrs);
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
         self.grow_block(&object, size, end)?;
         let object = object.fresh()?;
-        if let Err(error) = object.write(&self.tx, offset, data) {
+        if let Err(error) = object.write(self.tx(), offset, data) {
             // some of it may have been written
             if end > size {
-                object.free_range(&self.tx, size, end - size)?;
+                object.free_range(self.tx(), size, end - size)?;
             }
             return Err(error);
         }
-        let times = [time(Attr::Mtime, self.now), time(Attr::Ctime, self.now)];
+        let times = [time(Attr::Mtime, self.now()), time(Attr::Ctime, self.now())];
         match end > size && !data.is_empty() {
             true => self.change(&object, &[word(Attr::Size, end), times[0].clone(), times[1].clone()])?,
             false => self.change(&object, &times)?,
@@ -187,16 +188,16 @@ impl Op<'_> {
 
     /// `Forbidden` if a flag of the file forbids writing to it, or to what is there already.
     pub(crate) fn check_writable(&self, object: &Object, overwrites: bool) -> Result<()> {
-        self.zpl.check_flags(&self.zpl.node_of(object.clone())?, forbids_writing(overwrites))
+        self.zpl().check_flags(&self.zpl().node_of(object.clone())?, forbids_writing(overwrites))
     }
 
     /// Cuts a file off, or makes it longer, and changes `others` with its size.
     pub(crate) fn set_size(&self, object: &Object, new: u64, others: &[Change]) -> Result<()> {
         let object = object.fresh()?;
-        let old = self.zpl.size_of(&object)?;
+        let old = self.zpl().size_of(&object)?;
         if new < old {
             let end = object.dnode().size_max().max(old);
-            object.free_range(&self.tx, new, end - new)?;
+            object.free_range(self.tx(), new, end - new)?;
         } else if new > old {
             self.grow_block(&object, old, new)?;
         }
@@ -208,7 +209,7 @@ impl Op<'_> {
     /// Makes the only block of a file larger, if it has not more, so that `end` lies in it if it can.
     pub(crate) fn grow_block(&self, object: &Object, size: u64, end: u64) -> Result<()> {
         let dnode = object.dnode();
-        let record = self.live.options().record_bytes;
+        let record = self.live().options().record_bytes;
         if dnode.block_max > 0 || size > dnode.block_size || end <= dnode.block_size {
             return Ok(());
         }
@@ -218,7 +219,7 @@ impl Op<'_> {
             false => record,
         };
         let wanted = most.min(end.next_multiple_of(SECTOR)).max(dnode.block_size);
-        object.set_block_size(&self.tx, wanted)
+        object.set_block_size(self.tx(), wanted)
     }
 }
 

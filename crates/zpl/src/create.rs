@@ -21,10 +21,10 @@ use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
 };
 
-use crate::attrs::{Change, Value, time, word};
-use crate::create_fs::TABLE_BLOCK_SIZE;
-use crate::live::{Op, admit_owners};
-use crate::node::Node;
+use crate::attr_tables::{Change, Value, time, word};
+use crate::live::admit_owners;
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::posix_acl::PosixAcl;
 use crate::{FileKind, New, NewKind, Stat, Zpl};
 
@@ -37,6 +37,8 @@ pub(crate) const CREATE_BYTES: u64 = 4 << 10;
 /// Longest target of a symbolic link.
 const TARGET_MAX: usize = 4095;
 const BLOCK_SIZE_MIN: u64 = 512;
+/// Bytes of a table's first block.
+pub(crate) const TABLE_BLOCK_SIZE: u64 = 512;
 pub(crate) const SET_GROUP_ID: u32 = 0o2000;
 
 /// What a new file's attributes say.
@@ -182,15 +184,15 @@ impl Zpl {
         let kind = new.kind.file_kind();
         let named = match name {
             Some(name) => op.add_name(node.object(), name, object.id(), kind),
-            None => op.queue_add(object.id()),
+            None => op.live().orphans().add(op.tx(), object.id()),
         };
         if let Err(error) = named {
-            self.objset.free_object(&op.tx, object.id())?;
+            self.objset().free_object(op.tx(), object.id())?;
             return Err(error);
         }
         match name {
             Some(_) => op.directory_changed(node.object(), 1, i64::from(kind == FileKind::Directory))?,
-            None => drop(self.live()?.unnamed().insert(object.id())),
+            None => op.live().orphans().add_unnamed(object.id()),
         }
         if let Some(name) = name {
             op.log_create(dir, name, new.kind, &object)?;
@@ -203,7 +205,7 @@ impl Op<'_> {
     /// A directory in which something can be made.
     pub(crate) fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
         let node = self.living_directory(dir)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let attrs = self.zpl().attributes(&node)?;
         let flags = attrs.u64(Attr::Flags)?;
         let handed_on = if flags & FLAG_PROJINHERIT != 0 { attrs.project()? } else { 0 };
         let parent = Parent {
@@ -211,8 +213,8 @@ impl Op<'_> {
             mode: attrs.u64(Attr::Mode)? as u32,
             gid: attrs.u64(Attr::Gid)?,
             flags,
-            project: self.zpl.has_projects().then_some(handed_on),
-            default_acl: self.zpl.default_acl(&node, &attrs)?,
+            project: self.zpl().has_projects().then_some(handed_on),
+            default_acl: self.zpl().default_acl(&node, &attrs)?,
         };
         drop(attrs);
         Ok((node, parent))
@@ -255,11 +257,11 @@ impl Op<'_> {
                 _ => 0,
             },
             projid: parent.inherited_project(kind),
-            generation: self.tx.txg(),
-            now: self.now,
+            generation: self.tx().txg(),
+            now: self.now(),
         };
         let owners = Owners { user: birth.uid, group: gid, project: birth.projid.unwrap_or(0) };
-        if let Some(room) = self.live.owner_limits() {
+        if let Some(room) = self.live().owner_limits() {
             admit_owners(&*room, &owners, true)?;
         }
         let object = self.born(&birth, new.kind)?;
@@ -271,7 +273,7 @@ impl Op<'_> {
 
     /// Makes the object of a new file.
     pub(crate) fn born(&self, birth: &Birth, kind: NewKind<'_>) -> Result<Object> {
-        let slots = birth.place.map_or_else(|| self.live.options().dnode_slots, |(_, slots)| slots);
+        let slots = birth.place.map_or_else(|| self.live().options().dnode_slots, |(_, slots)| slots);
         let mut list = birth.attributes();
         if let NewKind::Symlink(target) = kind {
             match target.len() {
@@ -282,17 +284,20 @@ impl Op<'_> {
         }
         let is_directory = birth.kind == FileKind::Directory;
         let mut dnode = if is_directory { new_directory(slots) } else { new_file(slots) };
-        let built = self.built(&self.numbered(&list)?, dnode.bonus_size_max(false), dnode.bonus_size_max(true))?;
+        let tables = self.live().tables();
+        let numbered = tables.numbered(self.tx(), &list)?;
+        let (most, with_spill) = (dnode.bonus_size_max(false), dnode.bonus_size_max(true));
+        let built = tables.build(self.tx(), &numbered, most, with_spill)?;
         dnode.bonus = built.bonus;
         let object = match birth.place {
-            Some((id, _)) => self.zpl.objset.claim_number(&self.tx, id, dnode)?,
-            None => self.zpl.objset.allocate(&self.tx, dnode)?,
+            Some((id, _)) => self.zpl().objset().claim_number(self.tx(), id, dnode)?,
+            None => self.zpl().objset().allocate(self.tx(), dnode)?,
         };
         if let Some(spill) = built.spill {
-            object.set_spill(&self.tx, Some(&spill))?;
+            object.set_spill(self.tx(), Some(&spill))?;
         }
         if is_directory {
-            Editor::create(&object.changing(&self.tx), 0, self.zpl.master.normflags, self.live.random())?;
+            Editor::create(&object.changing(self.tx()), 0, self.zpl().master().normflags, self.live().random())?;
         }
         Ok(object)
     }

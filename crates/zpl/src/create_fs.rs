@@ -18,9 +18,9 @@ use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::sa::{Registry, build};
 
-use crate::attrs::{add_layouts, register};
+use crate::attr_tables::{add_layouts, register};
 use crate::change::NewFs;
-use crate::create::{Birth, new_directory};
+use crate::create::{Birth, TABLE_BLOCK_SIZE, new_directory};
 use crate::master::{MASTER_NODE, NORM_UPPER};
 use crate::owners::owners_of;
 use crate::{CaseMode, FileKind};
@@ -29,9 +29,6 @@ const UNLINKED_SET: ObjectType = ObjectType(22);
 const SA_MASTER_NODE: ObjectType = ObjectType(45);
 const SA_REGISTRATION: ObjectType = ObjectType(46);
 const SA_LAYOUTS: ObjectType = ObjectType(47);
-
-/// Bytes of a table's first block.
-pub(crate) const TABLE_BLOCK_SIZE: u64 = 512;
 
 /// Makes an empty file system in a set that has no objects. Errors: `Unsupported` for another version than
 /// 5; `Invalid` for flags that are no normalization.

@@ -12,12 +12,13 @@ use dmu::zap::{Entry, Value, Zap};
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_XATTR};
 
-use crate::names::absent;
-use crate::node::Node;
+use crate::nodes::Node;
 use crate::{FileKind, Zpl};
 
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOTDOT: u64 = 2;
+/// Longest name.
+pub(crate) const NAME_MAX: usize = 255;
 /// Cookies up to here are not the table's.
 const COOKIE_RESERVED_MAX: u64 = 3;
 /// Entries that are read before the first of them is handed on.
@@ -129,11 +130,11 @@ impl Zpl {
         result
     }
 
-    /// Hands on a batch of entries, and has their dnodes read meanwhile: who lists a directory mostly goes
-    /// on to look at what is in it.
+    /// Hands on a batch of entries, and has their dnodes read meanwhile: mostly what is listed is looked at
+    /// next.
     fn deliver(&self, batch: &mut Vec<DirEntry>, each: &mut dyn FnMut(DirEntry) -> ControlFlow<()>) -> ControlFlow<()> {
         if batch.len() > 1 {
-            self.objset.prefetch(batch.iter().map(|entry| entry.ino));
+            self.objset().prefetch(batch.iter().map(|entry| entry.ino));
         }
         let flow = batch.drain(..).try_for_each(each);
         batch.clear();
@@ -180,7 +181,7 @@ impl Zpl {
     /// The object of a name in a directory's table.
     pub(crate) fn entry(&self, dir: Node, name: &[u8]) -> Result<Option<u64>> {
         let table = Zap::open(dir.into_object())?;
-        match table.lookup_match(name, self.master.name_match())? {
+        match table.lookup_match(name, self.master().name_match())? {
             Some((_, value)) => {
                 dirent(&value).map(|value| Some(value.object)).map_err(|e| e.at_block(table.bookmark()))
             }
@@ -231,4 +232,17 @@ pub(crate) fn dirent(value: &Value) -> Result<DirentValue> {
         Some(number) if value.width() == 8 => Ok(DirentValue::from(number)),
         _ => Err(Error::corrupt(format!("directory entry of {} numbers of {} bytes", value.len(), value.width()))),
     }
+}
+
+/// Why a name is not in a directory.
+pub(crate) fn absent(name: &[u8]) -> Error {
+    if name.len() > NAME_MAX { too_long() } else { not_found() }
+}
+
+pub(crate) fn too_long() -> Error {
+    Error::new(Kind::TooLong, "name too long")
+}
+
+pub(crate) fn not_found() -> Error {
+    Error::new(Kind::NotFound, "no such file or directory")
 }

@@ -10,7 +10,7 @@ use crate::{Counters, FileKind, Zpl};
 
 /// An open file: its size and where its blocks are. Reads may run in parallel.
 ///
-/// If the file system can be changed, it shows every change at once, whoever makes it.
+/// If the file system can be changed, it shows every change at once.
 pub struct File {
     object: Object,
     size: u64,
@@ -36,7 +36,7 @@ impl Zpl {
         let size = attrs.u64(Attr::Size)?;
         drop(attrs);
         let zpl = self.is_writable().then(|| self.clone());
-        Ok(File { object: node.into_object(), size, counters: self.counters.clone(), zpl })
+        Ok(File { object: node.into_object(), size, counters: self.counters().clone(), zpl })
     }
 }
 

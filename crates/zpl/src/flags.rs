@@ -19,10 +19,11 @@ use format::znode::{
 };
 use zil::{Extra, Intent};
 
-use crate::attrs::{Change, time, word};
+use crate::attr_tables::{Change, time, word};
 use crate::dir::dirent;
-use crate::live::{Op, Owner};
-use crate::node::Node;
+use crate::live::Owner;
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::{FileKind, SetFlags, Zpl};
 
 /// Bytes that changed flags take, roughly.
@@ -69,10 +70,10 @@ impl Zpl {
         if (project.is_some() || (flags ^ old) & FLAG_PROJINHERIT != 0) && !self.has_projects() {
             return Err(Error::new(Kind::Unsupported, "the file system does not count by project"));
         }
-        let mut changes = vec![time(Attr::Ctime, op.now)];
+        let mut changes = vec![time(Attr::Ctime, op.now())];
         if let Some(project) = project {
             if project != 0
-                && let Some(room) = op.live.owner_limits()
+                && let Some(room) = op.live().owner_limits()
             {
                 room.admit_owner(Owner::Project, project, true)?;
             }
@@ -91,7 +92,7 @@ impl Zpl {
 
     /// Is space counted by project, so that files can have one?
     pub(crate) fn has_projects(&self) -> bool {
-        self.objset.counts_projects()
+        self.objset().counts_projects()
     }
 }
 
@@ -116,9 +117,9 @@ impl Op<'_> {
             return Ok(());
         }
         let has_project = if owners.iter().any(|(attr, _)| *attr == Attr::Projid) { FLAG_PROJID } else { 0 };
-        for ino in hidden(self.zpl, node)? {
-            let hidden = self.zpl.node(ino)?;
-            let flags = self.zpl.attributes(&hidden)?.u64(Attr::Flags)?;
+        for ino in hidden(self.zpl(), node)? {
+            let hidden = self.zpl().node(ino)?;
+            let flags = self.zpl().attributes(&hidden)?.u64(Attr::Flags)?;
             if flags & FLAG_XATTR == 0 {
                 return Err(Error::corrupt(format!("object {ino} is no extended attribute")));
             }
@@ -132,12 +133,12 @@ impl Op<'_> {
     /// `OtherProject` if a directory that hands its project on is to get a file of another one. `kind` is the file's:
     /// what can have no project may be anywhere.
     pub(crate) fn check_project(&self, directory: &Node, node: &Node, kind: FileKind) -> Result<()> {
-        let attrs = self.zpl.attributes(directory)?;
+        let attrs = self.zpl().attributes(directory)?;
         let hands_on = attrs.u64(Attr::Flags)? & FLAG_PROJINHERIT != 0;
-        if !hands_on || !kind.has_project() || self.live.is_replaying() {
+        if !hands_on || !kind.has_project() || self.live().is_replaying() {
             return Ok(());
         }
-        match attrs.project()? == self.zpl.attributes(node)?.project()? {
+        match attrs.project()? == self.zpl().attributes(node)?.project()? {
             true => Ok(()),
             false => Err(Error::new(Kind::OtherProject, "a file of another project than the directory's")),
         }
@@ -145,8 +146,8 @@ impl Op<'_> {
 
     /// The flags that a file gets by a directory which it is moved to, if they are others than it has.
     pub(crate) fn flags_by_move(&self, directory: &Node, node: &Node, kind: FileKind) -> Result<Option<Change>> {
-        let handed_on = self.zpl.attributes(directory)?.u64(Attr::Flags)? & FLAG_PROJINHERIT;
-        let flags = self.zpl.attributes(node)?.u64(Attr::Flags)?;
+        let handed_on = self.zpl().attributes(directory)?.u64(Attr::Flags)? & FLAG_PROJINHERIT;
+        let flags = self.zpl().attributes(node)?.u64(Attr::Flags)?;
         let is_new = kind.has_project() && handed_on & !flags != 0;
         Ok(is_new.then(|| word(Attr::Flags, flags | handed_on)))
     }

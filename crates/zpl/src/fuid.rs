@@ -4,58 +4,67 @@
 //! in this table, the lower half the id within it. Linux, and so [`crate::Stat`], shows the lower half.
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use base::{Endian, Error, Result};
-use format::acl::Acl;
+use dmu::Objset;
 use format::nvlist::NvList;
-
-use crate::Zpl;
 
 /// Largest table that is read.
 const TABLE_SIZE_MAX: u64 = 16 << 20;
 
 /// Domain numbers and their names, such as `S-1-5-21-1-2-3`.
-pub(crate) type Domains = HashMap<u32, String>;
+pub(crate) type DomainNames = HashMap<u32, String>;
 
-impl Zpl {
+/// The table of one file system, read at its first use.
+pub(crate) struct Domains {
+    objset: Arc<Objset>,
+    /// The table's object; 0 if there is none.
+    table: u64,
+    names: OnceLock<DomainNames>,
+}
+
+impl Domains {
+    /// The table in object `table`.
+    pub(crate) fn new(objset: Arc<Objset>, table: u64) -> Domains {
+        Domains { objset, table, names: OnceLock::new() }
+    }
+
     /// The name of a domain number. Errors: those of reading the table.
-    pub fn domain(&self, number: u32) -> Result<Option<String>> {
-        if let Some(domains) = self.domains.get() {
-            return Ok(domains.get(&number).cloned());
-        }
-        let domains = self.read_domains()?;
-        Ok(self.domains.get_or_init(|| domains).get(&number).cloned())
+    pub(crate) fn name(&self, number: u32) -> Result<Option<String>> {
+        Ok(self.names()?.get(&number).cloned())
     }
 
     /// The number of a domain, if the table has it. Errors: those of reading the table.
-    pub(crate) fn domain_number(&self, name: &str) -> Result<Option<u32>> {
-        self.domain(0)?;
-        let domains = self.domains.get();
-        Ok(domains.and_then(|domains| domains.iter().find(|(_, known)| *known == name)).map(|(number, _)| *number))
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u32>> {
+        Ok(self.names()?.iter().find(|(_, known)| *known == name).map(|(number, _)| *number))
     }
 
-    /// The text of an ACL, one entry a line, with the names of domains where the table has them.
-    pub fn acl_text(&self, acl: &Acl) -> String {
-        acl.text(&|number| self.domain(number).ok().flatten())
-    }
-
-    fn read_domains(&self) -> Result<Domains> {
-        if self.master.fuid == 0 {
-            return Ok(Domains::new());
+    fn names(&self) -> Result<&DomainNames> {
+        if let Some(names) = self.names.get() {
+            return Ok(names);
         }
-        let object = self.objset.object(self.master.fuid)?;
+        let names = self.read()?;
+        Ok(self.names.get_or_init(|| names))
+    }
+
+    fn read(&self) -> Result<DomainNames> {
+        if self.table == 0 {
+            return Ok(DomainNames::new());
+        }
+        let object = self.objset.object(self.table)?;
         let size = Endian::Little.u64(object.bonus()).ok_or_else(|| Error::corrupt("FUID table without a size"))?;
         if size == 0 {
-            return Ok(Domains::new());
+            return Ok(DomainNames::new());
         }
         named_domains(&object.read_whole(size, TABLE_SIZE_MAX)?)
     }
 }
 
 /// Reads a packed table: an array of lists of a number and a name.
-pub(crate) fn named_domains(packed: &[u8]) -> Result<Domains> {
+pub(crate) fn named_domains(packed: &[u8]) -> Result<DomainNames> {
     let list = NvList::unpack(packed)?;
-    let mut domains = Domains::new();
+    let mut domains = DomainNames::new();
     for entry in list.lists("fuid_nvlist")? {
         domains.insert(entry.u64("fuid_idx")? as u32, entry.str("fuid_domain")?.to_owned());
     }

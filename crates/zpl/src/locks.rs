@@ -9,8 +9,8 @@
 //!                                                                  └──▶ tables of attributes
 //! ```
 //!
-//! The transaction comes first, as to begin one may take long, and nobody else should wait for that. Who
-//! only reads takes the lock of one object, shared, calls nobody from outside while it has it, and does
+//! The transaction comes first, as to begin one may take long, and nobody else should wait for that. An operation that
+//! only reads takes the lock of one object, shared, calls nothing outside while it has it, and does
 //! not begin a transaction then.
 
 use base::{RwLock, RwLockReadGuard, RwLockWriteGuard};

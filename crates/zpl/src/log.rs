@@ -12,54 +12,16 @@
 //! A file without a name is not logged: it is gone after a crash. One that never had a name and gets one has
 //! been written to in the same group or earlier ones, which are on disk when that name is promised.
 
-use std::sync::Arc;
-
-use base::{Kind, Result};
-use dmu::{Object, OpenBlock, Tx};
+use base::Result;
+use dmu::Object;
 use format::sa::Attr;
-use zil::{Body, Born, Contents, Create, Entry, Intent, Made, Scope};
+use zil::{Body, Born, Create, Entry, Intent, Made, Scope};
 
-use crate::live::{Live, Op};
-use crate::locks::Locks;
-use crate::node::{Attributes, Node};
-use crate::{NewKind, SyncMode, Zpl};
-
-/// Files as the log sees them, when it fetches what was written to them.
-pub(crate) struct LoggedFiles {
-    /// The file system without what is needed to change it: that leads to the log.
-    pub(crate) zpl: Zpl,
-    pub(crate) locks: Arc<Locks>,
-}
-
-impl LoggedFiles {
-    /// A file of that generation, if it reaches to `offset`.
-    fn find(&self, object: u64, generation: u64, offset: u64) -> Result<Option<Node>> {
-        let node = match self.zpl.node(object) {
-            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(None),
-            node => node?,
-        };
-        let attrs = self.zpl.attributes(&node)?;
-        let (born, size) = (attrs.u64(Attr::Gen)?, attrs.u64(Attr::Size)?);
-        drop(attrs);
-        Ok((born == generation && offset < size).then_some(node))
-    }
-}
-
-impl Contents for LoggedFiles {
-    fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
-        let _held = self.locks.shared(object);
-        let Some(node) = self.find(object, generation, offset)? else { return Ok(false) };
-        // what is behind the end is zeros
-        node.object().read(offset, buf)?;
-        Ok(true)
-    }
-
-    fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>> {
-        let _held = self.locks.shared(object);
-        let node = self.find(object, generation, offset)?;
-        node.map_or(Ok(None), |node| node.object().open_block(tx, offset))
-    }
-}
+use crate::change::NewKind;
+use crate::live::SyncMode;
+use crate::nodes::{Attributes, Node};
+use crate::op::Op;
+use crate::zpl::Zpl;
 
 impl Zpl {
     /// Brings all that was changed to disk. Errors: `ReadOnly`, `Suspended`.
@@ -74,7 +36,7 @@ impl Zpl {
 
     fn commit(&self, ino: u64) -> Result<()> {
         let live = self.live()?;
-        match (&live.log, live.options().sync) {
+        match (live.log(), live.options().sync) {
             (_, SyncMode::Disabled) => Ok(()),
             (Some(log), _) => log.commit(ino),
             (None, _) => live.txgs().wait_synced(),
@@ -84,8 +46,8 @@ impl Zpl {
     /// With `sync=always`, brings the change of an object to disk that gave this result.
     pub(crate) fn settled<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
         let done = result?;
-        match &self.live {
-            Some(live) if live.options().sync == SyncMode::Always && !live.is_replaying() => self.commit(ino)?,
+        match self.live() {
+            Ok(live) if live.options().sync == SyncMode::Always && !live.is_replaying() => self.commit(ino)?,
             _ => {}
         }
         Ok(done)
@@ -94,8 +56,8 @@ impl Zpl {
 
 impl Op<'_> {
     fn log(&self, scope: Scope, body: impl FnOnce() -> Body) {
-        if let Some(log) = &self.live.log {
-            log.push(&self.tx, Entry { scope, body: body() });
+        if let Some(log) = self.live().log() {
+            log.push(self.tx(), Entry { scope, body: body() });
         }
     }
 
@@ -111,7 +73,7 @@ impl Op<'_> {
 
     /// Tells of a change of an object, if it has a name.
     pub(crate) fn log_object(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
-        if self.live.log.is_some() && self.named(object)?.is_some() {
+        if self.live().log().is_some() && self.named(object)?.is_some() {
             self.log(Scope::Object(object.id()), || intent.map_or(Body::Unloggable, record));
         }
         Ok(())
@@ -126,18 +88,18 @@ impl Op<'_> {
 
     /// What was told of an object is not needed any more, as it has lost its last name.
     pub(crate) fn log_removed(&self, ino: Option<u64>) {
-        if let (Some(log), Some(ino)) = (&self.live.log, ino) {
+        if let (Some(log), Some(ino)) = (self.live().log(), ino) {
             log.removed(ino);
         }
     }
 
     /// Tells of a new file. One that inherits an ACL cannot be told of.
     pub(crate) fn log_create(&self, dir: u64, name: &[u8], kind: NewKind<'_>, object: &Object) -> Result<()> {
-        if self.live.log.is_none() {
+        if self.live().log().is_none() {
             return Ok(());
         }
-        let node = self.zpl.node_of(object.fresh()?)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node_of(object.fresh()?)?;
+        let attrs = self.zpl().attributes(&node)?;
         let has_xattrs =
             attrs.bytes(Attr::Dxattr)?.is_some() || attrs.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0);
         if has_xattrs {
@@ -173,21 +135,14 @@ impl Op<'_> {
 
     /// The generation of an object that has a name.
     pub(crate) fn named(&self, object: &Object) -> Result<Option<u64>> {
-        let node: Node = self.zpl.node_of(object.fresh()?)?;
-        generation_of_named(&self.zpl.attributes(&node)?)
+        let node: Node = self.zpl().node_of(object.fresh()?)?;
+        generation_of_named(&self.zpl().attributes(&node)?)
     }
 }
 
 /// The generation of an object that has a name, from its attributes.
 pub(crate) fn generation_of_named(attrs: &Attributes<'_>) -> Result<Option<u64>> {
     Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
-}
-
-impl Live {
-    /// Whether the log is being replayed.
-    pub(crate) fn is_replaying(&self) -> bool {
-        self.replaying.load(std::sync::atomic::Ordering::Relaxed)
-    }
 }
 
 fn record(intent: &Intent<'_>) -> Body {

@@ -10,15 +10,13 @@ use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
 use zil::Intent;
 
-use crate::attrs::{Change, time, word};
+use crate::attr_tables::{Change, time, word};
 use crate::create::exists;
-use crate::dir::dirent;
-use crate::live::Op;
-use crate::node::Node;
+use crate::dir::{NAME_MAX, absent, dirent, not_found, too_long};
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::{FileKind, Stat, Zpl};
 
-/// Longest name.
-const NAME_MAX: usize = 255;
 /// Most links that a file can have: what OpenZFS lets it have on Linux.
 const LINKS_MAX: u64 = (1 << 31) - 1;
 /// Bytes that a changed name takes, roughly.
@@ -47,7 +45,7 @@ impl Zpl {
         match name {
             _ if !is_possible_name(name) => invalid("no name for a file"),
             _ if name.len() > NAME_MAX => Err(too_long()),
-            _ if self.master.utf8only && std::str::from_utf8(name).is_err() => invalid("a name that is not UTF-8"),
+            _ if self.master().utf8only && std::str::from_utf8(name).is_err() => invalid("a name that is not UTF-8"),
             _ => Ok(()),
         }
     }
@@ -55,7 +53,7 @@ impl Zpl {
     /// The entry of a name, under the rules for case and Unicode.
     pub(crate) fn find_entry(&self, directory: &Object, name: &[u8]) -> Result<Option<Found>> {
         let table = Zap::open(directory.fresh()?)?;
-        match table.lookup_match(name, self.master.name_match())? {
+        match table.lookup_match(name, self.master().name_match())? {
             Some((name, value)) => {
                 let value = dirent(&value).map_err(|e| e.at_block(table.bookmark()))?;
                 Ok(Some(Found { name, ino: value.object }))
@@ -97,7 +95,7 @@ impl Zpl {
         self.check_flags(&node, FLAG_IMMUTABLE | FLAG_APPENDONLY)?;
         op.check_project(&parent, &node, kind)?;
         let was_unnamed = links == 0;
-        if was_unnamed && !op.live.unnamed().contains(&ino) {
+        if was_unnamed && !op.live().orphans().is_unnamed(ino) {
             return Err(not_found());
         }
         if self.find_entry(parent.object(), name)?.is_some() {
@@ -105,10 +103,10 @@ impl Zpl {
         }
         op.add_name(parent.object(), name, ino, kind)?;
         if was_unnamed {
-            op.queue_remove(ino)?;
-            op.live.unnamed().remove(&ino);
+            op.live().orphans().remove(op.tx(), ino)?;
+            op.live().orphans().remove_unnamed(ino);
         }
-        let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir), time(Attr::Ctime, op.now)];
+        let changes = [word(Attr::Links, links + 1), word(Attr::Parent, dir), time(Attr::Ctime, op.now())];
         op.change(node.object(), &changes)?;
         op.directory_changed(parent.object(), 1, 0)?;
         match was_unnamed {
@@ -151,7 +149,7 @@ impl Zpl {
             (true, false) => return Err(Error::new(Kind::NotDirectory, "not a directory")),
             (false, true) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
         }
-        let orphan = op.drop_link(&node, |op| Editor::new(&parent.object().changing(&op.tx)).remove(&found.name))?;
+        let orphan = op.drop_link(&node, |op| Editor::new(&parent.object().changing(op.tx())).remove(&found.name))?;
         op.directory_changed(parent.object(), -1, if is_rmdir { -1 } else { 0 })?;
         op.log_removed(orphan);
         op.log_names(&Intent::Remove { dir, name: &found.name, is_rmdir });
@@ -166,7 +164,7 @@ impl Zpl {
     /// The same for flags that are known.
     pub(crate) fn refuse_flags(&self, flags: u64, forbidden: u64) -> Result<()> {
         // when they were set is not known of what a log holds of others
-        let is_replaying = self.live.as_ref().is_some_and(|live| live.is_replaying());
+        let is_replaying = self.live().is_ok_and(|live| live.is_replaying());
         match flags & forbidden {
             0 => Ok(()),
             _ if is_replaying => Ok(()),
@@ -190,12 +188,12 @@ impl Zpl {
 impl Op<'_> {
     /// A directory that has not been removed.
     pub(crate) fn living_directory(&self, dir: u64) -> Result<Node> {
-        let node = self.zpl.node(dir)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node(dir)?;
+        let attrs = self.zpl().attributes(&node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Directory {
             return Err(Error::new(Kind::NotDirectory, "not a directory"));
         }
-        self.zpl.refuse_flags(attrs.u64(Attr::Flags)?, FLAG_IMMUTABLE)?;
+        self.zpl().refuse_flags(attrs.u64(Attr::Flags)?, FLAG_IMMUTABLE)?;
         let links = attrs.u64(Attr::Links)?;
         drop(attrs);
         match links {
@@ -207,49 +205,49 @@ impl Op<'_> {
     /// Adds an entry to a directory's table, and changes nothing else.
     pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
         let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
-        Editor::new(&directory.changing(&self.tx)).add(name, &Value::one(value.into()))
+        Editor::new(&directory.changing(self.tx())).add(name, &Value::one(value.into()))
     }
 
     /// Changes to which object an entry leads, and nothing else.
     pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
         let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
-        Editor::new(&directory.changing(&self.tx)).set(name, &Value::one(value.into()))
+        Editor::new(&directory.changing(self.tx())).set(name, &Value::one(value.into()))
     }
 
     /// Takes a link from an object, whose name `remove` takes. If it was the last, the object is queued
     /// and returned.
     pub(crate) fn drop_link(&self, node: &Node, remove: impl FnOnce(&Self) -> Result<()>) -> Result<Option<u64>> {
         let ino = node.object().id();
-        let attrs = self.zpl.attributes(node)?;
+        let attrs = self.zpl().attributes(node)?;
         let is_directory = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
         let links = attrs.u64(Attr::Links)?;
         let left = if is_directory { 0 } else { links.saturating_sub(1) };
         drop(attrs);
         if left == 0 {
-            self.queue_add(ino)?;
+            self.live().orphans().add(self.tx(), ino)?;
         }
         if let Err(error) = remove(self) {
             if left == 0 {
-                self.queue_remove(ino)?;
+                self.live().orphans().remove(self.tx(), ino)?;
             }
             return Err(error);
         }
-        self.change(node.object(), &[word(Attr::Links, left), time(Attr::Ctime, self.now)])?;
+        self.change(node.object(), &[word(Attr::Links, left), time(Attr::Ctime, self.now())])?;
         Ok((left == 0).then_some(ino))
     }
 
     /// Counts entries and subdirectories that came or went.
     pub(crate) fn directory_changed(&self, directory: &Object, entries: i64, subdirectories: i64) -> Result<()> {
-        let node = self.zpl.node_of(directory.fresh()?)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node_of(directory.fresh()?)?;
+        let attrs = self.zpl().attributes(&node)?;
         let size = attrs.u64(Attr::Size)?.saturating_add_signed(entries);
         let links = attrs.u64(Attr::Links)?.saturating_add_signed(subdirectories);
         drop(attrs);
         let changes: [Change; 4] = [
             word(Attr::Size, size),
             word(Attr::Links, links),
-            time(Attr::Mtime, self.now),
-            time(Attr::Ctime, self.now),
+            time(Attr::Mtime, self.now()),
+            time(Attr::Ctime, self.now()),
         ];
         self.change(directory, &changes)
     }
@@ -258,19 +256,6 @@ impl Op<'_> {
 /// A directory that has not been removed, and may lose a name.
 pub(crate) fn losing_directory(op: &Op<'_>, dir: u64) -> Result<Node> {
     let node = op.living_directory(dir)?;
-    op.zpl.check_flags(&node, FLAG_APPENDONLY)?;
+    op.zpl().check_flags(&node, FLAG_APPENDONLY)?;
     Ok(node)
-}
-
-/// Why a name is not in a directory.
-pub(crate) fn absent(name: &[u8]) -> Error {
-    if name.len() > NAME_MAX { too_long() } else { not_found() }
-}
-
-fn too_long() -> Error {
-    Error::new(Kind::TooLong, "name too long")
-}
-
-pub(crate) fn not_found() -> Error {
-    Error::new(Kind::NotFound, "no such file or directory")
 }

@@ -12,7 +12,7 @@
 
 use base::{Endian, Error, Kind, Reader, Result};
 
-/// The name of the list that says who may do what.
+/// The name of the list of rights to a file.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The name of the list that new files in a directory get.
 pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";

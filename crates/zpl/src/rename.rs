@@ -6,8 +6,8 @@
 //!   Exchange    from ◀─▶ to
 //! ```
 //!
-//! A directory that gets another parent must not come to lie below itself. Who moves one holds the lock of
-//! such moves, so the way from the target up to the root stays as it is while it is looked at.
+//! A directory that gets another parent must not come to lie below itself. An operation that moves one holds the
+//! lock of such moves, so the way from the target up to the root stays as it is while it is looked at.
 
 use base::{Error, Kind, Result};
 use dmu::Object;
@@ -15,12 +15,13 @@ use dmu::zap::Editor;
 use format::sa::Attr;
 use zil::{Intent, Renamed};
 
-use crate::attrs::{time, word};
+use crate::attr_tables::{time, word};
 use crate::create::exists;
-use crate::live::Op;
+use crate::dir::not_found;
 use crate::locks::Held;
-use crate::names::{Found, KEEPS_NAME, NAME_BYTES, losing_directory, not_found};
-use crate::node::Node;
+use crate::names::{Found, KEEPS_NAME, NAME_BYTES, losing_directory};
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::{FileKind, RenameMode, Zpl};
 
 /// How deep directories may lie; more is a circle in a damaged pool.
@@ -51,7 +52,7 @@ impl Zpl {
     pub(crate) fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Option<u64>> {
         self.check_name(to.1)?;
         let op = self.begin(NAME_BYTES, false)?;
-        let _renames = (from.0 != to.0).then(|| op.live.renames());
+        let _renames = (from.0 != to.0).then(|| op.live().renames());
         let (source, target, _held) = op.both_ends(from, to)?;
         let source = op.end(from.0, source)?;
         op.check_project(&op.living_directory(to.0)?, &source.node, source.kind)?;
@@ -96,7 +97,7 @@ impl Zpl {
 impl Op<'_> {
     /// Finds both names, and locks all that they lead to.
     fn both_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<(Found, Option<Found>, Held<'_>)> {
-        let zpl = self.zpl;
+        let zpl = self.zpl();
         let peek = |place: Place<'_>| match zpl.peek(place.0, place.1) {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             found => found.map(Some),
@@ -113,9 +114,9 @@ impl Op<'_> {
     }
 
     fn end(&self, dir: u64, found: Found) -> Result<End> {
-        let node = self.zpl.node(found.ino)?;
-        self.zpl.check_flags(&node, KEEPS_NAME)?;
-        let kind = self.zpl.kind_of(&node)?;
+        let node = self.zpl().node(found.ino)?;
+        self.zpl().check_flags(&node, KEEPS_NAME)?;
+        let kind = self.zpl().kind_of(&node)?;
         Ok(End {
             directory: losing_directory(self, dir)?,
             found,
@@ -132,10 +133,10 @@ impl Op<'_> {
             if at == ino {
                 return Err(Error::new(Kind::Invalid, "a directory cannot be moved below itself"));
             }
-            if at == self.zpl.root() {
+            if at == self.zpl().root() {
                 return Ok(());
             }
-            at = self.zpl.attributes(&self.zpl.node(at)?)?.u64(Attr::Parent)?;
+            at = self.zpl().attributes(&self.zpl().node(at)?)?.u64(Attr::Parent)?;
         }
         Err(Error::corrupt(format!("object {dir} lies deeper than {DEPTH_MAX} directories")))
     }
@@ -154,25 +155,25 @@ impl Op<'_> {
             return Ok(None);
         }
         let directory = source.directory.object();
-        let table = |directory: &Object, name: &[u8]| Editor::new(&directory.changing(&self.tx)).remove(name);
+        let table = |directory: &Object, name: &[u8]| Editor::new(&directory.changing(self.tx())).remove(name);
         table(directory, &source.found.name)?;
         if let Err(error) = self.add_name(directory, to.1, source.found.ino, source.kind) {
             self.add_name(directory, &source.found.name, source.found.ino, source.kind)?;
             return Err(error);
         }
         self.directory_changed(directory, 0, 0)?;
-        self.change(source.node.object(), &[time(Attr::Ctime, self.now)])?;
+        self.change(source.node.object(), &[time(Attr::Ctime, self.now())])?;
         self.names_unlogged();
         Ok(None)
     }
 
     /// To a name that is not there yet.
     fn move_to(&self, source: &End, to: Place<'_>) -> Result<()> {
-        let target = self.zpl.directory(to.0)?;
+        let target = self.zpl().directory(to.0)?;
         self.add_name(target.object(), to.1, source.found.ino, source.kind)?;
         let from = source.directory.object();
-        if let Err(error) = Editor::new(&from.changing(&self.tx)).remove(&source.found.name) {
-            Editor::new(&target.object().changing(&self.tx)).remove(to.1)?;
+        if let Err(error) = Editor::new(&from.changing(self.tx())).remove(&source.found.name) {
+            Editor::new(&target.object().changing(self.tx())).remove(to.1)?;
             return Err(error);
         }
         self.moved(source, to.0)?;
@@ -184,7 +185,7 @@ impl Op<'_> {
     /// To the name of something else, which loses it.
     fn replace(&self, source: &End, target: &End) -> Result<Option<u64>> {
         match (source.is_directory, target.is_directory) {
-            (true, true) => self.zpl.check_empty(&target.node)?,
+            (true, true) => self.zpl().check_empty(&target.node)?,
             (false, false) => {}
             (true, false) => return Err(Error::new(Kind::NotDirectory, "not a directory")),
             (false, true) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
@@ -193,7 +194,7 @@ impl Op<'_> {
         let name = &target.found.name;
         let orphan = self.drop_link(&target.node, |op| {
             op.set_name(to, name, source.found.ino, source.kind)?;
-            let removed = Editor::new(&from.changing(&op.tx)).remove(&source.found.name);
+            let removed = Editor::new(&from.changing(op.tx())).remove(&source.found.name);
             if removed.is_err() {
                 op.set_name(to, name, target.found.ino, target.kind)?;
             }
@@ -222,8 +223,8 @@ impl Op<'_> {
 
     /// Notes where a moved object is now.
     fn moved(&self, end: &End, dir: u64) -> Result<()> {
-        let mut changes = vec![word(Attr::Parent, dir), time(Attr::Ctime, self.now)];
-        changes.extend(self.flags_by_move(&self.zpl.node(dir)?, &end.node, end.kind)?);
+        let mut changes = vec![word(Attr::Parent, dir), time(Attr::Ctime, self.now())];
+        changes.extend(self.flags_by_move(&self.zpl().node(dir)?, &end.node, end.kind)?);
         self.change(end.node.object(), &changes)
     }
 }

@@ -16,7 +16,6 @@ mod attrs;
 mod create;
 
 use std::collections::HashSet;
-use std::sync::atomic::Ordering;
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::{Mode, Object, ReadRequest};
@@ -24,9 +23,9 @@ use format::blkptr::BlkPtr;
 use format::sa::Attr;
 use zil::{Data, Intent, Record, Rename, Renamed, Replayed};
 
-use crate::attrs::{time, word};
+use crate::attr_tables::{time, word};
 use crate::contents::SIZE_MAX;
-use crate::live::Op;
+use crate::op::Op;
 use crate::{Allocate, FileKind, RenameMode, Zpl};
 
 /// Longest block.
@@ -47,13 +46,13 @@ impl Zpl {
     /// of a record that cannot be done, with its number; everything before it has been done then.
     pub fn replay_log(&self) -> Result<Option<Replayed>> {
         let live = self.live()?;
-        let Some(log) = &live.log else { return Ok(None) };
+        let Some(log) = live.log() else { return Ok(None) };
         let mut replay = Replay { zpl: self, tails: HashSet::new() };
-        live.replaying.store(true, Ordering::Relaxed);
+        live.set_replaying(true);
         let replayed = log.replay(&mut |record| replay.record(record));
         let cut = replay.cut_tails();
-        live.replaying.store(false, Ordering::Relaxed);
-        let replayed = replayed.in_dataset(self.objset.name())?;
+        live.set_replaying(false);
+        let replayed = replayed.in_dataset(self.objset().name())?;
         cut?;
         Ok(Some(replayed))
     }
@@ -68,11 +67,11 @@ impl Replay<'_> {
 
     fn intent(&mut self, intent: &Intent<'_>, record: &Record<'_>) -> Result<()> {
         if let Some(object) = intent.object() {
-            match self.zpl.objset.object(object) {
+            match self.zpl.objset().object(object) {
                 Err(error) if error.kind() == Kind::NotFound => return Ok(()),
                 found => drop(found?),
             }
-        } else if record.ignores_case && self.zpl.master.case == crate::CaseMode::Mixed {
+        } else if record.ignores_case && self.zpl.master().case == crate::CaseMode::Mixed {
             return Err(Error::new(Kind::Unsupported, "a name of which case does not count"));
         }
         match intent {
@@ -123,8 +122,9 @@ impl Replay<'_> {
         let data = match bp.is_hole() {
             true => vec![0; size as usize],
             false => {
-                let bookmark = Bookmark { objset: self.zpl.objset.id(), object, level: 0, blkid: offset / size };
-                let block = self.zpl.objset.cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?;
+                let bookmark = Bookmark { objset: self.zpl.objset().id(), object, level: 0, blkid: offset / size };
+                let block =
+                    self.zpl.objset().cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?;
                 block.to_vec()
             }
         };
@@ -185,7 +185,7 @@ impl Zpl {
         let size = self.size_of(&object)?;
         op.grow_block(&object, size, at + data.len() as u64)?;
         let object = object.fresh()?;
-        object.write(&op.tx, at, data)?;
+        object.write(op.tx(), at, data)?;
         op.reach(&object, end)?;
         op.log_write(ino, op.named(&object)?, at, data.len() as u64);
         Ok(())
@@ -204,7 +204,7 @@ impl Zpl {
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
-        op.set_size(&object, size, &[time(Attr::Mtime, op.now), time(Attr::Ctime, op.now)])?;
+        op.set_size(&object, size, &[time(Attr::Mtime, op.now()), time(Attr::Ctime, op.now())])?;
         op.log_object(&object, None)
     }
 
@@ -213,7 +213,7 @@ impl Zpl {
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
         let (size, most) = (self.size_of(&object)?, object.dnode().size_max());
-        if size < most { object.free_range(&op.tx, size, most - size) } else { Ok(()) }
+        if size < most { object.free_range(op.tx(), size, most - size) } else { Ok(()) }
     }
 }
 
@@ -221,10 +221,10 @@ impl Op<'_> {
     /// Makes a file longer, whatever is there.
     fn reach(&self, object: &Object, end: u64) -> Result<()> {
         let object = object.fresh()?;
-        let size = self.zpl.size_of(&object)?.max(end);
+        let size = self.zpl().size_of(&object)?.max(end);
         if size > SIZE_MAX {
             return Err(Error::corrupt("a file longer than any"));
         }
-        self.change(&object, &[word(Attr::Size, size), time(Attr::Mtime, self.now), time(Attr::Ctime, self.now)])
+        self.change(&object, &[word(Attr::Size, size), time(Attr::Mtime, self.now()), time(Attr::Ctime, self.now())])
     }
 }

@@ -5,10 +5,11 @@ use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use zil::Intent;
 
-use crate::attrs::{Change, time, word};
+use crate::attr_tables::{Change, time, word};
 use crate::contents::SIZE_MAX;
-use crate::live::{Op, Owner};
-use crate::node::Node;
+use crate::live::Owner;
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::posix_acl;
 use crate::set_xattr::mode_changes;
 use crate::{FileKind, SetAttr, SetTime, Stat, Zpl};
@@ -75,11 +76,11 @@ impl SetAttr {
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
     pub(crate) fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
-        self.zpl.check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
+        self.zpl().check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
         if set.size.is_some() {
             self.check_writable(node.object(), true)?;
         }
-        let attrs = self.zpl.attributes(node)?;
+        let attrs = self.zpl().attributes(node)?;
         let old_mode = attrs.u64(Attr::Mode)? as u32;
         let kind = FileKind::of_mode(old_mode.into());
         match (set.size, kind) {
@@ -92,7 +93,7 @@ impl Op<'_> {
         let (uid, gid) = (attrs.u64(Attr::Uid)?, attrs.u64(Attr::Gid)?);
         self.check_new_owners(set, uid, gid)?;
         let acl = match set.mode {
-            Some(_) => self.zpl.posix_acl(node, &attrs, posix_acl::ACCESS)?,
+            Some(_) => self.zpl().posix_acl(node, &attrs, posix_acl::ACCESS)?,
             None => None,
         };
         drop(attrs);
@@ -109,19 +110,19 @@ impl Op<'_> {
         changes.extend(set.atime.map(|at| time(Attr::Atime, self.time_of(at))));
         match set.mtime {
             Some(at) => changes.push(time(Attr::Mtime, self.time_of(at))),
-            None => changes.extend(set.size.map(|_| time(Attr::Mtime, self.now))),
+            None => changes.extend(set.size.map(|_| time(Attr::Mtime, self.now()))),
         }
-        let ctime = set.ctime.map_or(self.now, |(secs, nanos)| [secs as u64, nanos.into()]);
+        let ctime = set.ctime.map_or(self.now(), |(secs, nanos)| [secs as u64, nanos.into()]);
         changes.push(time(Attr::Ctime, ctime));
         Ok(changes)
     }
 
     /// Tells the log of attributes that were changed.
     fn log_attributes(&self, ino: u64, set: &SetAttr, changes: &[Change]) -> Result<()> {
-        let node = self.zpl.node(ino)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node(ino)?;
+        let attrs = self.zpl().attributes(&node)?;
         // the ACL changes with the mode, and is an extended attribute
-        let has_acl = set.mode.is_some() && self.zpl.posix_acl(&node, &attrs, posix_acl::ACCESS)?.is_some();
+        let has_acl = set.mode.is_some() && self.zpl().posix_acl(&node, &attrs, posix_acl::ACCESS)?.is_some();
         drop(attrs);
         if has_acl {
             return self.log_object(node.object(), None);
@@ -144,9 +145,9 @@ impl Op<'_> {
         self.log_object(node.object(), Some(&Intent::SetAttr(logged)))
     }
 
-    /// Refuses to give a file to who has used up what it may.
+    /// Refuses to give a file to an owner that has used up what it may.
     fn check_new_owners(&self, set: &SetAttr, uid: u64, gid: u64) -> Result<()> {
-        let Some(room) = self.live.owner_limits() else { return Ok(()) };
+        let Some(room) = self.live().owner_limits() else { return Ok(()) };
         for (owner, new, old) in [(Owner::User, set.uid, uid), (Owner::Group, set.gid, gid)] {
             if let Some(new) = new.map(u64::from).filter(|new| *new != old) {
                 room.admit_owner(owner, new, true)?;
@@ -157,7 +158,7 @@ impl Op<'_> {
 
     fn time_of(&self, at: SetTime) -> [u64; 2] {
         match at {
-            SetTime::Now => self.now,
+            SetTime::Now => self.now(),
             SetTime::At(secs, nanos) => [secs as u64, nanos.into()],
         }
     }

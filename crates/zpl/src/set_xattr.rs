@@ -17,13 +17,14 @@ use format::sa::Attr;
 use format::xattr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
 
-use crate::attrs::{Change, Value, time, word};
+use crate::attr_tables::{Change, Value, time, word};
 use crate::create::SET_GROUP_ID;
 use crate::create::{Birth, acl_flags, acl_of_mode};
-use crate::live::Op;
-use crate::node::{Attributes, Node};
+use crate::nodes::{Attributes, Node};
+use crate::op::Op;
 use crate::posix_acl::{self, PosixAcl};
-use crate::xattr::{VALUE_SIZE_MAX, is_linux};
+use crate::visible::is_linux;
+use crate::xattr::VALUE_SIZE_MAX;
 use crate::{FileKind, NewKind, XattrMode, Zpl};
 
 /// Longest name.
@@ -58,7 +59,7 @@ impl Zpl {
         if value.is_some_and(|value| value.len() as u64 > VALUE_SIZE_MAX) {
             return Err(Error::new(Kind::TooBig, "extended attributes have at most 64 KiB"));
         }
-        if !is_linux(name) || !self.visible.shows(name) {
+        if !is_linux(name) || !self.visible().shows(name) {
             return Err(Error::new(Kind::Unsupported, "no such extended attributes here"));
         }
         let bytes = value.map_or(0, |value| value.len() as u64 + 4096);
@@ -70,7 +71,7 @@ impl Zpl {
         let mut old = None;
         {
             let attrs = self.attributes(&node)?;
-            for stored in self.visible.stored(name) {
+            for stored in self.visible().stored(name) {
                 if old.is_none() && self.has_xattr(&node, &attrs, stored)? {
                     old = Some(stored);
                 }
@@ -103,7 +104,7 @@ impl Zpl {
     }
 
     pub(crate) fn posix_acl(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<PosixAcl>> {
-        if !self.visible.shows(name) {
+        if !self.visible().shows(name) {
             return Ok(None);
         }
         match self.xattr_stored(node, attrs, name)? {
@@ -126,7 +127,7 @@ impl Op<'_> {
     /// Sets or removes an ACL, and the mode with it.
     fn set_acl(&self, node: &Node, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
         let acl = value.map(PosixAcl::parse).transpose()?.flatten();
-        let attrs = self.zpl.attributes(node)?;
+        let attrs = self.zpl().attributes(node)?;
         let mode = attrs.u64(Attr::Mode)? as u32;
         let flags = attrs.u64(Attr::Flags)?;
         drop(attrs);
@@ -162,13 +163,13 @@ impl Op<'_> {
 
     /// Stores or removes an attribute of a file that is locked.
     pub(crate) fn store_xattr(&self, object: &Object, name: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let node = self.zpl.node_of(object.fresh()?)?;
-        let attrs = self.zpl.attributes(&node)?;
+        let node = self.zpl().node_of(object.fresh()?)?;
+        let attrs = self.zpl().attributes(&node)?;
         let mut pairs = unpacked(&node, &attrs)?;
-        let dir = self.zpl.xattr_node(&attrs)?;
+        let dir = self.zpl().xattr_node(&attrs)?;
         drop(attrs);
         let packed_at = pairs.iter().position(|(stored, _)| stored == name);
-        if let Some(value) = value.filter(|value| self.live.options().xattr_sa && value.len() <= PACKED_VALUE_MAX) {
+        if let Some(value) = value.filter(|value| self.live().options().xattr_sa && value.len() <= PACKED_VALUE_MAX) {
             match packed_at {
                 Some(at) => pairs[at].1 = value.to_vec(),
                 None => pairs.push((name.to_vec(), value.to_vec())),
@@ -189,7 +190,7 @@ impl Op<'_> {
         }
         match packed_at {
             Some(_) => self.store_packed(object, &pairs).map(drop),
-            None => self.change(object, &[time(Attr::Ctime, self.now)]),
+            None => self.change(object, &[time(Attr::Ctime, self.now())]),
         }
     }
 
@@ -199,7 +200,7 @@ impl Op<'_> {
         if packed.len() > PACKED_MAX {
             return Ok(false);
         }
-        let stored = self.change(object, &[(Attr::Dxattr, Value::Bytes(packed)), time(Attr::Ctime, self.now)]);
+        let stored = self.change(object, &[(Attr::Dxattr, Value::Bytes(packed)), time(Attr::Ctime, self.now())]);
         match stored {
             Err(error) if error.kind() == Kind::TooBig => Ok(false),
             stored => stored.map(|()| true),
@@ -211,11 +212,11 @@ impl Op<'_> {
         let birth = self.xattr_birth(node, FileKind::Directory, DIRECTORY_MODE)?;
         let dir = self.born(&birth, NewKind::Directory)?;
         self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
-        self.zpl.node_of(dir)
+        self.zpl().node_of(dir)
     }
 
     fn xattr_birth(&self, of: &Node, kind: FileKind, mode: u32) -> Result<Birth> {
-        let attrs = self.zpl.attributes(of)?;
+        let attrs = self.zpl().attributes(of)?;
         let is_directory = kind == FileKind::Directory;
         Ok(Birth {
             place: None,
@@ -229,18 +230,18 @@ impl Op<'_> {
             flags: FLAG_XATTR,
             rdev: 0,
             projid: attrs.opt_u64(Attr::Projid)?,
-            generation: self.tx.txg(),
-            now: self.now,
+            generation: self.tx().txg(),
+            now: self.now(),
         })
     }
 
     fn write_xattr_file(&self, dir: &Node, name: &[u8], value: &[u8]) -> Result<()> {
-        let object = match self.zpl.find_entry(dir.object(), name)? {
-            Some(found) => self.zpl.objset.object(found.ino)?,
+        let object = match self.zpl().find_entry(dir.object(), name)? {
+            Some(found) => self.zpl().objset().object(found.ino)?,
             None => {
                 let object = self.born(&self.xattr_birth(dir, FileKind::File, FILE_MODE)?, NewKind::File)?;
                 if let Err(error) = self.add_name(dir.object(), name, object.id(), FileKind::File) {
-                    self.zpl.objset.free_object(&self.tx, object.id())?;
+                    self.zpl().objset().free_object(self.tx(), object.id())?;
                     return Err(error);
                 }
                 self.directory_changed(dir.object(), 1, 0)?;
@@ -253,9 +254,9 @@ impl Op<'_> {
 
     /// Whether there was one.
     fn remove_xattr_file(&self, dir: &Node, name: &[u8]) -> Result<bool> {
-        let Some(found) = self.zpl.find_entry(dir.object(), name)? else { return Ok(false) };
-        Editor::new(&dir.object().changing(&self.tx)).remove(&found.name)?;
-        self.zpl.objset.free_object(&self.tx, found.ino)?;
+        let Some(found) = self.zpl().find_entry(dir.object(), name)? else { return Ok(false) };
+        Editor::new(&dir.object().changing(self.tx())).remove(&found.name)?;
+        self.zpl().objset().free_object(self.tx(), found.ino)?;
         self.directory_changed(dir.object(), -1, 0)?;
         Ok(true)
     }

@@ -5,8 +5,9 @@ use format::acl::Acl;
 use format::sa::Attr;
 use format::znode::{Znode, device_numbers, split_fuid};
 
-use crate::Zpl;
-use crate::node::Node;
+use crate::kind::FileKind;
+use crate::nodes::Node;
+use crate::zpl::Zpl;
 
 /// Block size that is reported for a file that has no blocks yet.
 const BLOCK_SIZE_DEFAULT: u64 = 128 << 10;
@@ -54,59 +55,6 @@ pub struct Stat {
     pub parent: u64,
     /// Flags: the `FLAG_` constants of [`format::znode`].
     pub flags: u64,
-}
-
-/// Kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum FileKind {
-    Fifo,
-    CharDevice,
-    Directory,
-    BlockDevice,
-    File,
-    Symlink,
-    Socket,
-}
-
-impl FileKind {
-    /// From the four type bits of `st_mode`; `None` for those that Linux does not have.
-    pub fn from_type_bits(bits: u8) -> Option<FileKind> {
-        Some(match bits {
-            1 => FileKind::Fifo,
-            2 => FileKind::CharDevice,
-            4 => FileKind::Directory,
-            6 => FileKind::BlockDevice,
-            8 => FileKind::File,
-            10 => FileKind::Symlink,
-            12 => FileKind::Socket,
-            _ => return None,
-        })
-    }
-
-    /// The type bits of `st_mode`, in their place.
-    pub fn mode_bits(self) -> u32 {
-        let bits = match self {
-            FileKind::Fifo => 1,
-            FileKind::CharDevice => 2,
-            FileKind::Directory => 4,
-            FileKind::BlockDevice => 6,
-            FileKind::File => 8,
-            FileKind::Symlink => 10,
-            FileKind::Socket => 12,
-        };
-        bits << 12
-    }
-
-    /// Can a file of this kind be of a project?
-    pub(crate) fn has_project(self) -> bool {
-        matches!(self, FileKind::File | FileKind::Directory)
-    }
-
-    /// As Linux does, takes what it does not know (Solaris's doors and event ports) as a regular file.
-    pub(crate) fn of_mode(mode: u64) -> FileKind {
-        FileKind::from_type_bits((mode >> 12 & 0xf) as u8).unwrap_or(FileKind::File)
-    }
 }
 
 impl Zpl {
@@ -196,7 +144,7 @@ impl Zpl {
         let acl = &znode.acl;
         let external = match acl.object {
             0 => None,
-            object => Some(self.objset.object(object)?.read_whole(acl.size, ACL_SIZE_MAX)?),
+            object => Some(self.objset().object(object)?.read_whole(acl.size, ACL_SIZE_MAX)?),
         };
         let embedded = usize::try_from(acl.size).ok().and_then(|size| acl.embedded.get(..size));
         let aces = external.as_deref().or(embedded).ok_or_else(|| {
@@ -215,17 +163,6 @@ fn linux_device(rdev: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kinds_are_the_bits_of_the_mode() {
-        for bits in 0..16 {
-            match FileKind::from_type_bits(bits) {
-                Some(kind) => assert_eq!(kind.mode_bits(), u32::from(bits) << 12),
-                None => assert_eq!(FileKind::of_mode(u64::from(bits) << 12), FileKind::File),
-            }
-        }
-        assert_eq!(FileKind::of_mode(0o120777), FileKind::Symlink);
-    }
 
     #[test]
     fn devices_of_linux_and_of_the_others() {

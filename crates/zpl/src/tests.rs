@@ -183,7 +183,7 @@ impl Fs {
     }
 
     fn queued(&self) -> usize {
-        let queue = self.zpl.objset.object(self.zpl.master.delete_queue).unwrap();
+        let queue = self.zpl.objset().object(self.zpl.master().delete_queue).unwrap();
         dmu::zap::Zap::open(queue).unwrap().len() as usize
     }
 }

@@ -5,10 +5,10 @@ use format::sa::Attr;
 use format::znode::FLAG_PROJID;
 use zil::Extra;
 
-use crate::attrs::{Change, time, word};
+use crate::attr_tables::{Change, time, word};
 use crate::flags::LOGGED;
-use crate::live::Op;
-use crate::node::Node;
+use crate::nodes::Node;
+use crate::op::Op;
 use crate::set_xattr::unpacked;
 use crate::{SetAttr, SetTime, Zpl};
 
@@ -29,7 +29,7 @@ impl Zpl {
         };
         let mut changes = match plain == SetAttr::default() && set.uid.is_none() && set.gid.is_none() {
             // flags can be changed also of a file that cannot be changed
-            true => vec![time(Attr::Ctime, op.now)],
+            true => vec![time(Attr::Ctime, op.now())],
             false => op.wanted(&node, &plain)?,
         };
         for (attr, id) in [(Attr::Uid, set.uid), (Attr::Gid, set.gid)] {
@@ -69,7 +69,7 @@ impl Op<'_> {
         if extra.which & !known != 0 {
             return Err(Error::new(Kind::Unsupported, format!("attributes 0x{:x}", extra.which & !known)));
         }
-        let attrs = self.zpl.attributes(node)?;
+        let attrs = self.zpl().attributes(node)?;
         let changed = changes.iter().find(|(attr, _)| *attr == Attr::Flags);
         let mut flags = match changed.and_then(|(_, value)| value.bytes().first_chunk()) {
             Some(raw) => u64::from_le_bytes(*raw),

@@ -5,9 +5,9 @@ use format::sa::Attr;
 use format::znode::FLAG_XATTR;
 use zil::{Create, Made};
 
-use crate::attrs::word;
+use crate::attr_tables::word;
 use crate::create::{Birth, exists};
-use crate::live::Op;
+use crate::op::Op;
 use crate::{FileKind, NewKind, Zpl};
 
 use super::RECORD_BYTES;
@@ -48,7 +48,7 @@ impl Zpl {
         };
         let object = op.born(&birth, new)?;
         if let Err(error) = op.add_name(node.object(), create.name, object.id(), kind) {
-            self.objset.free_object(&op.tx, object.id())?;
+            self.objset().free_object(op.tx(), object.id())?;
             return Err(error);
         }
         op.directory_changed(node.object(), 1, i64::from(is_directory))?;
@@ -92,12 +92,12 @@ impl Zpl {
 impl Op<'_> {
     /// Makes the hidden directory of a file's extended attributes.
     fn replay_xattr_dir(&self, create: &Create<'_>) -> Result<()> {
-        let node = self.zpl.node(create.dir)?;
-        if self.zpl.attributes(&node)?.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0) {
+        let node = self.zpl().node(create.dir)?;
+        if self.zpl().attributes(&node)?.opt_u64(Attr::Xattr)?.is_some_and(|dir| dir != 0) {
             return Err(exists());
         }
-        let birth = Birth { flags: FLAG_XATTR, ..self.zpl.birth(create, FileKind::Directory)? };
-        let projid = self.zpl.attributes(&node)?.opt_u64(Attr::Projid)?;
+        let birth = Birth { flags: FLAG_XATTR, ..self.zpl().birth(create, FileKind::Directory)? };
+        let projid = self.zpl().attributes(&node)?.opt_u64(Attr::Projid)?;
         let dir = self.born(&Birth { projid, ..birth }, NewKind::Directory)?;
         self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
         self.names_unlogged();

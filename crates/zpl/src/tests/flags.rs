@@ -142,7 +142,7 @@ fn files_of_before_get_room_for_a_project() {
     assert_eq!([dir, value].map(|ino| (fs.stat(ino).uid, fs.stat(ino).gid)), [(77, 88); 2]);
 }
 
-/// Who may not have more: what was asked is kept.
+/// A room in which some may not have more: what was asked is kept.
 struct Full(Mutex<Vec<(Owner, u64, bool)>>);
 
 impl Room for Full {
@@ -172,7 +172,7 @@ fn projects_have_limits() {
     set(&fs, dir, FLAG_PROJINHERIT, Some(12)).unwrap();
     assert_eq!(*room.0.lock(), [(Owner::Project, 12, true)]);
     assert_eq!(kind(set(&fs, file, 0, Some(13))), Kind::Quota);
-    // who leaves a project is not asked
+    // an owner that leaves a project is not asked
     set(&fs, dir, 0, Some(0)).unwrap();
     assert_eq!(room.0.lock().len(), 2);
 }

@@ -292,7 +292,7 @@ fn flags_that_forbid() {
     file.write(0, b"text").unwrap();
     let set = |ino, flag: u64| {
         let op = fs.zpl.begin(0, false).unwrap();
-        let changes = [crate::attrs::word(format::sa::Attr::Flags, fs.stat(ino).flags & 0xffff_ffff | flag)];
+        let changes = [crate::attr_tables::word(format::sa::Attr::Flags, fs.stat(ino).flags & 0xffff_ffff | flag)];
         op.change(&fs.zpl.objset().object(ino).unwrap(), &changes).unwrap();
     };
     set(ino, format::znode::FLAG_APPENDONLY);
@@ -330,7 +330,7 @@ fn a_file_of_an_older_version_gets_system_attributes() {
         let op = fs.zpl.begin(0, false).unwrap();
         let mut dnode = format::dnode::Dnode::new(format::object_type::ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
         (dnode.bonus_type, dnode.bonus) = (format::object_type::ObjectType::ZNODE, bonus);
-        fs.zpl.objset().allocate(&op.tx, dnode).unwrap().id()
+        fs.zpl.objset().allocate(op.tx(), dnode).unwrap().id()
     };
     let before = fs.stat(ino);
     assert_eq!((before.uid, before.atime, fs.zpl.readlink(ino).unwrap()), (501, (9, 1), b"target".to_vec()));

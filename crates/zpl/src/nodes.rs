@@ -4,13 +4,19 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use base::{Error, Kind, Result, ResultExt};
-use dmu::{Block, Object};
+use base::{Error, Kind, Result, ResultExt, RwLock};
+use dmu::{Block, Object, Objset};
 use format::object_type::ObjectType;
 use format::sa::{Attr, Attrs, Registry};
 use format::znode::{FLAG_PROJID, Znode};
 
-use crate::Zpl;
+/// The objects of a file system, and what their attributes mean; clones are the same.
+#[derive(Clone)]
+pub(crate) struct Nodes {
+    objset: Arc<Objset>,
+    /// Replaced when a layout is added.
+    registry: Arc<RwLock<Arc<Registry>>>,
+}
 
 /// An object that is a file of some kind.
 pub(crate) struct Node {
@@ -28,13 +34,38 @@ enum Source<'a> {
     Sa { registry: Arc<Registry>, bonus: Attrs<'a>, spill: OnceCell<Option<Block>> },
 }
 
-impl Zpl {
+impl Nodes {
+    /// The objects of `objset`, whose attributes `registry` knows.
+    pub(crate) fn new(objset: Arc<Objset>, registry: Registry) -> Nodes {
+        Nodes { objset, registry: Arc::new(RwLock::new(Arc::new(registry))) }
+    }
+
+    /// The set of objects below.
+    pub(crate) fn objset(&self) -> &Arc<Objset> {
+        &self.objset
+    }
+
+    /// The attributes and layouts known now.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.registry.read().clone()
+    }
+
+    /// The same, as they are at any time.
+    pub(crate) fn shared_registry(&self) -> Arc<RwLock<Arc<Registry>>> {
+        self.registry.clone()
+    }
+
+    /// From now on these are known.
+    pub(crate) fn set_registry(&self, registry: Registry) {
+        *self.registry.write() = Arc::new(registry);
+    }
+
     /// Object `id`, if there is one and it is a file of some kind.
     pub(crate) fn node(&self, id: u64) -> Result<Node> {
         self.node_of(self.objset.object(id)?)
     }
 
-    /// The same, of an object that somebody has.
+    /// The same, of an object that is at hand.
     pub(crate) fn node_of(&self, object: Object) -> Result<Node> {
         let id = object.id();
         match object.dnode().bonus_type {

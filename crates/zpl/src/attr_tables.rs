@@ -1,0 +1,128 @@
+//! Values of attributes, and the tables by which they are found in buffers: a number for each attribute, and a layout
+//! for each list of attributes that a file has.
+
+use std::sync::Arc;
+
+use base::{Error, Mutex, Result};
+use dmu::zap::{Editor, Value as TableValue, Zap};
+use dmu::{Objset, Tx};
+use format::sa::{Attr, Built, Registry, build};
+
+use crate::nodes::Nodes;
+
+/// The new value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Word([u8; 8]),
+    Time([u8; 16]),
+    Bytes(Vec<u8>),
+}
+
+/// An attribute and its new value.
+pub(crate) type Change = (Attr, Value);
+
+pub(crate) fn word(attr: Attr, number: u64) -> Change {
+    (attr, Value::Word(number.to_le_bytes()))
+}
+
+pub(crate) fn time(attr: Attr, at: [u64; 2]) -> Change {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&at[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&at[1].to_le_bytes());
+    (attr, Value::Time(bytes))
+}
+
+impl Value {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Value::Word(bytes) => bytes,
+            Value::Time(bytes) => bytes,
+            Value::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// The tables of a file system that is changed.
+pub(crate) struct AttrTables {
+    nodes: Nodes,
+    /// Objects of the numbers and of the layouts; held while one of them is changed.
+    objects: Mutex<[u64; 2]>,
+}
+
+impl AttrTables {
+    /// The tables that object `sa_attrs` leads to. Errors: those of reading it.
+    pub(crate) fn open(nodes: &Nodes, sa_attrs: u64) -> Result<AttrTables> {
+        let tables = Zap::open(nodes.objset().object(sa_attrs)?)?;
+        let objects = Mutex::new([tables.require_u64("REGISTRY")?, tables.require_u64("LAYOUTS")?]);
+        Ok(AttrTables { nodes: nodes.clone(), objects })
+    }
+
+    /// The number of an attribute, which is registered if it was not.
+    pub(crate) fn number(&self, tx: &Tx<'_>, attr: Attr) -> Result<u16> {
+        if let Some(number) = self.nodes.registry().number(attr) {
+            return Ok(number);
+        }
+        let objects = self.objects.lock();
+        let mut registry = (*self.nodes.registry()).clone();
+        register(self.nodes.objset(), tx, objects[0], &mut registry)?;
+        let number = registry.number(attr);
+        self.nodes.set_registry(registry);
+        number.ok_or_else(|| Error::corrupt(format!("no number for attribute {attr:?}")))
+    }
+
+    /// Attributes under their numbers.
+    pub(crate) fn numbered<'v>(&self, tx: &Tx<'_>, list: &'v [Change]) -> Result<Vec<(u16, &'v [u8])>> {
+        let mut numbered = Vec::with_capacity(list.len());
+        for (attr, value) in list {
+            numbered.push((self.number(tx, *attr)?, value.bytes()));
+        }
+        Ok(numbered)
+    }
+
+    /// Makes buffers, and adds the layouts that they need.
+    pub(crate) fn build(
+        &self,
+        tx: &Tx<'_>,
+        attrs: &[(u16, &[u8])],
+        max: usize,
+        max_with_spill: usize,
+    ) -> Result<Built> {
+        let built = build(&self.nodes.registry(), attrs, max, max_with_spill)?;
+        if built.new_layouts.is_empty() {
+            return Ok(built);
+        }
+        let objects = self.objects.lock();
+        // they may have been added meanwhile, or others under their numbers
+        let mut registry = (*self.nodes.registry()).clone();
+        let mut built = build(&registry, attrs, max, max_with_spill)?;
+        add_layouts(self.nodes.objset(), tx, objects[1], &mut registry, &mut built)?;
+        self.nodes.set_registry(registry);
+        Ok(built)
+    }
+}
+
+/// Adds layouts to the table in object `layouts`, and to the registry.
+pub(crate) fn add_layouts(
+    objset: &Arc<Objset>,
+    tx: &Tx<'_>,
+    layouts: u64,
+    registry: &mut Registry,
+    built: &mut Built,
+) -> Result<()> {
+    let table = objset.object(layouts)?;
+    for (number, attrs) in std::mem::take(&mut built.new_layouts) {
+        let numbers: Vec<u64> = attrs.iter().map(|&attr| attr.into()).collect();
+        Editor::new(&table.changing(tx)).add(number.to_string().as_bytes(), &TableValue::new(2, &numbers))?;
+        registry.add_layout(number, attrs);
+    }
+    Ok(())
+}
+
+/// Adds all attributes that are not registered to the table in object `table`.
+pub(crate) fn register(objset: &Arc<Objset>, tx: &Tx<'_>, table: u64, registry: &mut Registry) -> Result<()> {
+    let object = objset.object(table)?;
+    for (name, value) in registry.register_all() {
+        Editor::new(&object.changing(tx)).set(name.as_bytes(), &TableValue::one(value))?;
+    }
+    Ok(())
+}

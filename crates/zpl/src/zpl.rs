@@ -1,0 +1,189 @@
+//! A file system: its parts, and how it is opened. Its operations stand in files of their own.
+
+use std::sync::Arc;
+
+use base::{Bookmark, Env, Error, Kind, Result, ResultExt, RwLockReadGuard};
+use dmu::{Object, Objset, Txgs};
+use format::acl::Acl;
+use format::objset::ObjsetType;
+use format::sa::Registry;
+use zil::Log;
+
+use crate::attr_tables::AttrTables;
+use crate::counters::Counters;
+use crate::fuid::Domains;
+use crate::live::{Live, Options, read_only};
+use crate::master::Master;
+use crate::nodes::{Attributes, Node, Nodes};
+use crate::orphans::OrphanQueue;
+use crate::owners::owners_of;
+use crate::visible::Visible;
+
+/// The one version of file systems that are changed.
+const VERSION: u64 = 5;
+
+/// One file system or snapshot; clones are cheap, and are the same.
+#[derive(Clone)]
+pub struct Zpl {
+    nodes: Nodes,
+    master: Arc<Master>,
+    domains: Arc<Domains>,
+    visible: Visible,
+    counters: Arc<Counters>,
+    /// What is needed to change it, if it may be changed.
+    live: Option<Arc<Live>>,
+}
+
+impl Zpl {
+    /// The file system in `objset`. Errors: `Invalid` if it is none, `Encrypted`, `Unsupported` if it is
+    /// newer than version 5, those of reading. All extended attributes show, until [`Zpl::showing`] says else.
+    pub fn open(objset: Arc<Objset>) -> Result<Zpl> {
+        if objset.kind() != ObjsetType::Zfs {
+            return Err(Error::new(Kind::Invalid, "dataset is not a file system"));
+        }
+        if objset.is_encrypted() {
+            return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
+        }
+        let master = Master::read(&objset).in_dataset(objset.name())?;
+        let registry = master.registry(&objset).in_dataset(objset.name())?;
+        Ok(Zpl {
+            domains: Arc::new(Domains::new(objset.clone(), master.fuid)),
+            nodes: Nodes::new(objset, registry),
+            master: Arc::new(master),
+            visible: Visible::default(),
+            counters: Arc::default(),
+            live: None,
+        })
+    }
+
+    /// The file system in `objset`, which is one that changes in memory, to be changed in the groups of
+    /// `txgs`, which `log` is told of; without a log, a sync waits for a group. After a crash,
+    /// [`Zpl::replay_log`] and [`Zpl::clean_unlinked`] are to be called next. Errors: as of [`Zpl::open`];
+    /// `ReadOnly` for versions below 5.
+    pub fn open_writable(
+        objset: Arc<Objset>,
+        txgs: Arc<Txgs>,
+        env: Env,
+        options: Options,
+        log: Option<Arc<Log>>,
+    ) -> Result<Zpl> {
+        let zpl = Zpl::open(objset)?;
+        let master = &zpl.master;
+        if master.version < VERSION || master.sa_attrs == 0 || master.delete_queue == 0 {
+            let what = format!("file systems of version {} can only be read: upgrade it first", master.version);
+            return Err(Error::new(Kind::ReadOnly, what).in_dataset(zpl.objset().name()));
+        }
+        zpl.objset().set_owners_of(owners_of(zpl.nodes.shared_registry()))?;
+        let tables = AttrTables::open(&zpl.nodes, master.sa_attrs)?;
+        let orphans = OrphanQueue::new(zpl.objset().clone(), master.delete_queue, zpl.counters.clone());
+        let live = Live::new(&zpl.nodes, txgs, env, options, log, (orphans, tables));
+        Ok(Zpl { live: Some(Arc::new(live)), ..zpl })
+    }
+
+    /// The same file system with only some of its extended attributes showing.
+    pub fn showing(self, visible: Visible) -> Zpl {
+        Zpl { visible, ..self }
+    }
+
+    /// Version of the file system, 1 to 5.
+    pub fn version(&self) -> u64 {
+        self.master.version
+    }
+
+    /// Object number of the root directory.
+    pub fn root(&self) -> u64 {
+        self.master.root
+    }
+
+    /// What the master node says.
+    pub fn master(&self) -> &Master {
+        &self.master
+    }
+
+    /// How much it is used.
+    pub fn counters(&self) -> &Arc<Counters> {
+        &self.counters
+    }
+
+    /// Which extended attributes show.
+    pub(crate) fn visible(&self) -> Visible {
+        self.visible
+    }
+
+    /// The attributes and layouts known now.
+    pub(crate) fn registry(&self) -> Arc<Registry> {
+        self.nodes.registry()
+    }
+
+    /// Object `id`, if there is one and it is a file of some kind.
+    pub(crate) fn node(&self, id: u64) -> Result<Node> {
+        self.nodes.node(id)
+    }
+
+    /// The same, of an object that is at hand.
+    pub(crate) fn node_of(&self, object: Object) -> Result<Node> {
+        self.nodes.node_of(object)
+    }
+
+    pub(crate) fn attributes<'a>(&self, node: &'a Node) -> Result<Attributes<'a>> {
+        self.nodes.attributes(node)
+    }
+
+    /// What is needed to change it. Errors: `ReadOnly`.
+    pub(crate) fn live(&self) -> Result<&Live> {
+        self.live.as_deref().ok_or_else(read_only)
+    }
+
+    /// Whether it may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// Whether several names may stand for the same entry of a directory.
+    pub fn has_aliases(&self) -> bool {
+        !self.master.prep.is_exact()
+    }
+
+    /// What applies to files that are written from now on. Errors: `ReadOnly`.
+    pub fn set_options(&self, options: Options) -> Result<()> {
+        self.live()?.set_options(options);
+        Ok(())
+    }
+
+    /// The name of the domain of foreign user ids that has a number. Errors: those of reading the table.
+    pub fn domain(&self, number: u32) -> Result<Option<String>> {
+        self.domains.name(number)
+    }
+
+    /// The number of a domain, if the table has it. Errors: those of reading the table.
+    pub(crate) fn domain_number(&self, name: &str) -> Result<Option<u32>> {
+        self.domains.number(name)
+    }
+
+    /// The text of an ACL, one entry a line, with the names of domains where the table has them.
+    pub fn acl_text(&self, acl: &Acl) -> String {
+        acl.text(&|number| self.domain(number).ok().flatten())
+    }
+
+    /// Keeps an object from being changed; nothing is to be kept off where nothing changes.
+    pub(crate) fn shared(&self, ino: u64) -> Option<RwLockReadGuard<'_, ()>> {
+        self.live.as_ref().map(|live| live.locks().shared(ino))
+    }
+
+    /// The set of objects below.
+    pub fn objset(&self) -> &Arc<Objset> {
+        self.nodes.objset()
+    }
+
+    /// Adds the dataset and the object to an error that is about what is on disk; one about the
+    /// caller's request needs none.
+    pub(crate) fn placed<T>(&self, ino: u64, result: Result<T>) -> Result<T> {
+        result.map_err(|e| match e.kind() {
+            Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::Missing | Kind::Unsupported | Kind::Encrypted => {
+                let bookmark = Bookmark { objset: self.objset().id(), object: ino, level: 0, blkid: 0 };
+                e.at_block(bookmark).in_dataset(self.objset().name())
+            }
+            _ => e,
+        })
+    }
+}
