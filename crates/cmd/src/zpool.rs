@@ -30,6 +30,8 @@ mod reason;
 mod scan_text;
 mod status;
 mod status_json;
+mod status_options;
+mod status_text;
 #[cfg(test)]
 mod tests;
 mod upgrade;

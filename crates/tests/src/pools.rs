@@ -16,6 +16,7 @@
 
 mod alter;
 mod base_pools;
+mod finding;
 mod judge;
 mod work;
 
@@ -28,43 +29,8 @@ use testkit::rng::Rng;
 use testkit::seal::{Block, Forge};
 
 pub use base_pools::{Base, bases};
-
-/// What went wrong in a case.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// What tells it from others: the place of a panic, or what kind of wrong it is.
-    pub key: String,
-    /// All that is known.
-    pub what: String,
-}
-
-impl Finding {
-    fn new(key: impl Into<String>, what: impl Into<String>) -> Finding {
-        Finding { key: key.into(), what: what.into() }
-    }
-}
-
-/// How a case ended.
-#[derive(Clone, Debug, Default)]
-pub struct Outcome {
-    /// The base, and what was changed in it.
-    pub story: String,
-    /// Whether it could be imported for writing.
-    pub was_writable: bool,
-    /// What went wrong.
-    pub findings: Vec<Finding>,
-}
-
-/// How far what was changed may reach.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reach {
-    /// Nothing was changed.
-    Nothing,
-    /// What files and names of one file system say of themselves: no pointer, no space.
-    Contents,
-    /// Anything.
-    Anything,
-}
+use finding::Reach;
+pub use finding::{Finding, Outcome};
 
 /// Runs case `number` on one of the bases.
 pub fn run(bases: &[Base], number: u64) -> Outcome {

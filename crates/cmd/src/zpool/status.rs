@@ -2,61 +2,15 @@
 
 use std::ffi::OsString;
 
-use base::{Shown, ShownLines};
-use daemon::import::features;
-use protocol::pool_report::*;
-use protocol::words::nicenum::{nicebytes, nicenum};
-use protocol::words::time;
+use base::ShownLines;
 
 use super::command::{Done, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
-use super::reason::{self, Reason};
-use super::{scan_text, status_json};
+use super::status_options::{PoolStatus, StatusOptions};
+use super::status_text::text;
+use super::{reason, status_json};
 use crate::getopt::{self, Long, Opt};
-
-/// What is to be shown.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// How vdevs are named.
-    pub style: NameStyle,
-    /// `-p`: exact numbers.
-    pub literal: bool,
-    /// `-v`: names of damaged files.
-    pub verbose: bool,
-    /// `-x`: only pools with problems.
-    pub only_problems: bool,
-    /// `-e`: only vdevs with problems.
-    pub only_unhealthy: bool,
-    /// `-s`: how many requests were slow.
-    pub slow: bool,
-    /// `-d`: how many direct writes were wrong.
-    pub direct: bool,
-    /// `-i`: whether devices are initialized.
-    pub initialize: bool,
-    /// `-t`: whether devices are trimmed.
-    pub trim: bool,
-    /// `-D`: dedup tables.
-    pub dedup: bool,
-    /// `-j`.
-    pub json: bool,
-    /// `--json-int`.
-    pub json_int: bool,
-    /// `--json-flat-vdevs`.
-    pub json_flat: bool,
-    /// `--json-pool-key-guid`.
-    pub json_guid_keys: bool,
-}
-
-/// A pool, and what else `-v` and `-D` ask for.
-pub struct Subject {
-    /// The pool.
-    pub pool: PoolReport,
-    /// Names of damaged files; empty if they are not wanted.
-    pub damaged: Vec<String>,
-    /// The dedup tables, if wanted.
-    pub dedup: Option<DedupReport>,
-}
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {
@@ -68,7 +22,7 @@ pub fn run(args: &[OsString]) -> Done {
         Long { name: "json-pool-key-guid", takes_value: false, code: '3' },
     ];
     let parsed = getopt::parse(args, "jdDegiLpPstT:vx", &LONG);
-    let mut options = Options { style: NameStyle::from_env(), ..Options::default() };
+    let mut options = StatusOptions { style: NameStyle::from_env(), ..StatusOptions::default() };
     let mut timestamp = Timestamp::None;
     for opt in &parsed.opts {
         match opt {
@@ -105,14 +59,14 @@ pub fn run(args: &[OsString]) -> Done {
     repeat.run(|| once(&names, &options, timestamp))
 }
 
-fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
+fn once(names: &[String], options: &StatusOptions, timestamp: Timestamp) -> Done {
     let mut failed = false;
     let mut subjects = Vec::new();
     for mut open in pools::open(names, &mut failed)? {
         let pool = open.report()?;
         let damaged = if options.verbose && pool.error_count > 0 { open.damaged()? } else { Vec::new() };
         let dedup = if options.dedup { Some(open.dedup()?) } else { None };
-        subjects.push(Subject { pool, damaged, dedup });
+        subjects.push(PoolStatus { pool, damaged, dedup });
     }
     if options.json {
         if !failed {
@@ -121,7 +75,7 @@ fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
         return Ok(!failed);
     }
     print!("{}", timestamp.line());
-    let is_problem = |subject: &&Subject| !reason::of(&subject.pool, None).is_healthy();
+    let is_problem = |subject: &&PoolStatus| !reason::of(&subject.pool, None).is_healthy();
     let texts: Vec<String> = match options.only_problems {
         false => subjects.iter().map(|subject| text(subject, options)).collect(),
         true if names.is_empty() => subjects.iter().filter(is_problem).map(|s| text(s, options)).collect(),
@@ -148,305 +102,4 @@ fn once(names: &[String], options: &Options, timestamp: Timestamp) -> Done {
         println!("all pools are healthy");
     }
     Ok(!failed)
-}
-
-/// All lines about one pool.
-pub fn text(subject: &Subject, options: &Options) -> String {
-    let pool = &subject.pool;
-    let reason = reason::of(pool, None);
-    let mut text = format!("  pool: {}\n state: {}\n", pool.name, pool.word());
-    if let Some((status, action)) = reason.words() {
-        text += &format!("status: {status}");
-        if reason == Reason::UnsupFeatWrite {
-            text += &features::lines(&pool.unwritable);
-        }
-        if !action.is_empty() {
-            text += &format!("action: {action}");
-        }
-    }
-    if let Some(id) = reason.message_id() {
-        text += &format!("   see: {}\n", article(id));
-    }
-    text += &scan_text::scan(pool, time::now());
-    text += &scan_text::removal(pool, time::now());
-    text += &scan_text::checkpoint(pool);
-    text += &scan_text::expansion(pool, time::now());
-    text += &config(pool, options);
-    text += &match pool.error_count {
-        0 => "\nerrors: No known data errors\n".to_owned(),
-        count if !options.verbose => format!("\nerrors: {count} data errors, use '-v' for a list\n"),
-        _ => {
-            let mut text = "\nerrors: Permanent errors have been detected in the following files:\n\n".to_owned();
-            subject.damaged.iter().for_each(|path| text += &format!("        {}\n", Shown(path)));
-            text
-        }
-    };
-    text + &subject.dedup.as_ref().map_or(String::new(), |dedup| dedup_text(dedup, options.literal))
-}
-
-/// Address of an article.
-pub fn article(id: &str) -> String {
-    format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
-}
-
-fn config(pool: &PoolReport, options: &Options) -> String {
-    let mut listed = vec![&pool.root];
-    listed.extend(pool.spares.iter().chain(&pool.caches));
-    let tree_width = options.style.width(&[&pool.root], &pool.name, 0);
-    let aux_width = options.style.width(&listed[1..], &pool.name, 2);
-    let width = tree_width.max(aux_width).max(10);
-    let mut text = format!("config:\n\n\t{:width$}  {:8} {:>5} {:>5} {:>5}", "NAME", "STATE", "READ", "WRITE", "CKSUM");
-    text += if options.slow { "  SLOW" } else { "" };
-    text += if options.direct { "   DIO" } else { "" };
-    text += "\n";
-    let lines = Lines { pool, options, width };
-    lines.vdev(&pool.root, 0, false, &mut text);
-    for class in ["dedup", "special", "logs"] {
-        let is_of_class = |top: &&VdevReport| match class {
-            "logs" => top.is_log,
-            _ => !top.is_log && !top.is_indirect() && top.bias.as_deref() == Some(class),
-        };
-        let tops: Vec<&VdevReport> = pool.root.children.iter().filter(is_of_class).collect();
-        if !tops.is_empty() {
-            text += &format!("\t{class}\t\n");
-        }
-        tops.iter().for_each(|top| lines.vdev(top, 2, false, &mut text));
-    }
-    for (heading, vdevs, is_spare) in [("cache", &pool.caches, false), ("spares", &pool.spares, true)] {
-        if !vdevs.is_empty() {
-            text += &format!("\t{heading}\n");
-        }
-        vdevs.iter().for_each(|vdev| lines.vdev(vdev, 2, is_spare, &mut text));
-    }
-    text
-}
-
-struct Lines<'a> {
-    pool: &'a PoolReport,
-    options: &'a Options,
-    width: usize,
-}
-
-impl Lines<'_> {
-    fn vdev(&self, vdev: &VdevReport, depth: usize, is_spare: bool, out: &mut String) {
-        if vdev.is_indirect() || self.options.only_unhealthy && depth > 0 && is_healthy(vdev) {
-            return;
-        }
-        let state = match (is_spare, vdev.aux, vdev.state) {
-            (true, Aux::Spared, _) => "INUSE",
-            (true, _, State::Healthy) => "AVAIL",
-            _ => vdev.word(),
-        };
-        let name = self.options.style.name(vdev, &self.pool.name);
-        let width = self.width.saturating_sub(depth);
-        *out += &format!("\t{:depth$}{name:width$}  {state:8}", "");
-        if !is_spare {
-            vdev.errors.iter().for_each(|&count| *out += &format!(" {:>5}", self.count(count)));
-            if self.options.slow {
-                // a read-only pool times nothing
-                *out += if vdev.children.is_empty() { "     0" } else { "     -" };
-            }
-            *out += if self.options.direct { "     0" } else { "" };
-        }
-        *out += &self.remark(vdev);
-        *out += if vdev.is_removing { "  (removing)" } else { "" };
-        *out += if vdev.awaits_resilver { "  (awaiting resilver)" } else { "" };
-        if vdev.children.is_empty() {
-            *out += &progress(vdev.initialize, vdev, self.options.initialize, &INITIALIZE);
-            *out += &progress(vdev.trim, vdev, self.options.trim, &TRIM);
-        }
-        *out += "\n";
-        let below = vdev.children.iter().filter(|child| child.is_normal());
-        below.for_each(|child| self.vdev(child, depth + 2, is_spare, out));
-    }
-
-    fn count(&self, count: u64) -> String {
-        if self.options.literal { count.to_string() } else { nicenum(count) }
-    }
-
-    fn remark(&self, vdev: &VdevReport) -> String {
-        match (vdev.is_not_present, vdev.aux) {
-            (true, _) => format!("  was {}", vdev.path.as_deref().unwrap_or("-")),
-            (false, Aux::None) => String::new(),
-            (false, aux) => format!("  {}", aux.words()),
-        }
-    }
-}
-
-/// Whether no vdev below has anything wrong with it.
-pub fn is_healthy(vdev: &VdevReport) -> bool {
-    let is_well = |vdev: &&VdevReport| {
-        vdev.state == State::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
-    };
-    vdev.all().iter().all(is_well)
-}
-
-struct Words {
-    done: &'static str,
-    doing: &'static str,
-    not_done: &'static str,
-}
-
-const INITIALIZE: Words = Words { done: "initialized", doing: "initializing", not_done: "uninitialized" };
-const TRIM: Words = Words { done: "trimmed", doing: "trimming", not_done: "untrimmed" };
-
-fn progress(activity: Option<(Activity, u64, u64)>, vdev: &VdevReport, verbose: bool, words: &Words) -> String {
-    let (activity, time_s, bytes) = match activity {
-        Some(some) if verbose && some.0 != Activity::Canceled && !vdev.is_removing => some,
-        Some((Activity::Active, ..)) if !verbose => return format!("  ({})", words.doing),
-        _ if verbose => return format!("  ({})", words.not_done),
-        _ => return String::new(),
-    };
-    let time = ctime_of(time_s);
-    let (percent, when) = match activity {
-        Activity::Complete => (100, format!("completed at {time}")),
-        Activity::Suspended => (percent(bytes, vdev), format!("suspended, started at {time}")),
-        Activity::Active | Activity::Canceled => (percent(bytes, vdev), format!("started at {time}")),
-    };
-    format!("  ({percent}% {}, {when})", words.done)
-}
-
-fn ctime_of(time_s: u64) -> String {
-    time::ctime(time_s)
-}
-
-fn percent(bytes: u64, vdev: &VdevReport) -> u64 {
-    (u128::from(bytes) * 100 / (u128::from(vdev.device_bytes) + 1)).min(100) as u64
-}
-
-fn dedup_text(dedup: &DedupReport, literal: bool) -> String {
-    if dedup.entries == 0 {
-        return "\n dedup: no DDT entries\n".to_owned();
-    }
-    let size = |bytes: u64| if literal { bytes.to_string() } else { nicenum(bytes) };
-    let (entries, disk, core) = (dedup.entries, size(dedup.disk_bytes), size(dedup.core_bytes));
-    let mut text = format!("\n dedup: DDT entries {entries}, size {disk} on disk, {core} in core\n\n");
-    text += &format!("bucket   {:>30}   {:>30}\n", "allocated          ", "referenced          ");
-    text += &format!("{0:_<6}   {0:_<30}   {0:_<30}\n", "");
-    let row = |cells: [&str; 9]| {
-        let [a, b, c, d, e, f, g, h, i] = cells;
-        format!("{a:>6}   {b:>6}   {c:>5}   {d:>5}   {e:>5}   {f:>6}   {g:>5}   {h:>5}   {i:>5}\n")
-    };
-    text += &row(["refcnt", "blocks", "LSIZE", "PSIZE", "DSIZE", "blocks", "LSIZE", "PSIZE", "DSIZE"]);
-    text += &row(["------", "------", "-----", "-----", "-----", "------", "-----", "-----", "-----"]);
-    let sums = |name: &str, sums: &[u64; 8]| {
-        let cell = |i: usize| if i.is_multiple_of(4) { nicenum(sums[i]) } else { nicebytes(sums[i]) };
-        let cells: [String; 8] = std::array::from_fn(cell);
-        let [b, c, d, e, f, g, h, i] = cells.each_ref().map(String::as_str);
-        row([name, b, c, d, e, f, g, h, i])
-    };
-    for (shift, bucket) in dedup.histogram.iter().enumerate().take(64).filter(|(_, bucket)| bucket[0] != 0) {
-        text += &sums(&nicenum(1 << shift), bucket);
-    }
-    if dedup.total[0] != 0 {
-        text += &sums("Total", &dedup.total);
-    }
-    text + "\n"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn leaf(path: &str) -> VdevReport {
-        VdevReport { kind: "disk".into(), path: Some(path.into()), state: State::Healthy, ..VdevReport::default() }
-    }
-
-    fn pool() -> PoolReport {
-        let mirror = VdevReport {
-            kind: "mirror".into(),
-            state: State::Degraded,
-            children: vec![
-                leaf("/dev/sda"),
-                VdevReport { state: State::CantOpen, aux: Aux::OpenFailed, ..leaf("/dev/sdb") },
-            ],
-            ..VdevReport::default()
-        };
-        let log = VdevReport { id: 1, is_log: true, ..leaf("/dev/sdc") };
-        let features = format::feature::FEATURES.iter().map(|f| (f.guid.to_owned(), false)).collect();
-        PoolReport {
-            name: "tank".into(),
-            version: 5000,
-            features,
-            root: VdevReport {
-                kind: "root".into(),
-                state: State::Degraded,
-                children: vec![mirror, log],
-                ..VdevReport::default()
-            },
-            spares: vec![leaf("/dev/sdd")],
-            caches: vec![VdevReport { errors: [1234, 0, 0], ..leaf("/dev/disk/by-id/a-very-long-name") }],
-            ..PoolReport::default()
-        }
-    }
-
-    #[test]
-    fn columns() {
-        let subject = Subject { pool: pool(), damaged: Vec::new(), dedup: None };
-        let expect = "  pool: tank
- state: DEGRADED
-status: One or more devices could not be opened.  Sufficient replicas exist for
-\tthe pool to continue functioning in a degraded state.
-action: Attach the missing device and online it using 'zpool online'.
-   see: https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-2Q
-config:
-
-\tNAME                STATE     READ WRITE CKSUM
-\ttank                DEGRADED     0     0     0
-\t  mirror-0          DEGRADED     0     0     0
-\t    sda             ONLINE       0     0     0
-\t    sdb             UNAVAIL      0     0     0  cannot open
-\tlogs\t
-\t  sdc               ONLINE       0     0     0
-\tcache
-\t  a-very-long-name  ONLINE   1.21K     0     0
-\tspares
-\t  sdd               AVAIL   \x20
-
-errors: No known data errors
-";
-        // what is behind AVAIL ends with a space too few to be seen
-        assert_eq!(text(&subject, &Options::default()), expect.replace("AVAIL   \x20\n", "AVAIL   \n"));
-    }
-
-    #[test]
-    fn flags() {
-        let mut subject =
-            Subject { pool: pool(), damaged: vec!["tank:/x".into()], dedup: Some(DedupReport::default()) };
-        subject.pool.error_count = 2;
-        let options = Options {
-            verbose: true,
-            slow: true,
-            trim: true,
-            only_unhealthy: true,
-            literal: true,
-            ..Options::default()
-        };
-        let verbose = text(&subject, &options);
-        assert!(
-            verbose.contains("CKSUM  SLOW\n") && verbose.contains(" 1234     0     0     0  (untrimmed)\n"),
-            "{verbose}"
-        );
-        assert!(!verbose.contains("sda") && !verbose.contains("sdd"), "{verbose}");
-        assert!(verbose.ends_with("following files:\n\n        tank:/x\n\n dedup: no DDT entries\n"), "{verbose}");
-        assert!(text(&subject, &Options::default()).contains("errors: 2 data errors, use '-v' for a list\n"));
-    }
-
-    #[test]
-    fn dedup_tables() {
-        let bucket = [3, 3 << 17, 1 << 17, 1 << 17, 6, 6 << 17, 2 << 17, 2 << 17];
-        let dedup = DedupReport {
-            entries: 3,
-            disk_bytes: 2048,
-            core_bytes: 8192,
-            histogram: vec![[0; 8], bucket],
-            total: bucket,
-        };
-        let text = dedup_text(&dedup, false);
-        assert!(text.starts_with("\n dedup: DDT entries 3, size 2K on disk, 8K in core\n\nbucket   "), "{text}");
-        assert!(
-            text.contains("\n     2        3    384K    128K    128K        6    768K    256K    256K\n Total  "),
-            "{text}"
-        );
-    }
 }

@@ -6,11 +6,11 @@ use serde_json::{Map, Value};
 
 use super::json::{self, Numbers};
 use super::pools::Timestamp;
-use super::status::{Options, Subject, article, is_healthy};
+use super::status_options::{PoolStatus, StatusOptions, article, is_healthy};
 use super::{names::NameStyle, reason, reason::Reason};
 
 /// The whole output.
-pub fn all(subjects: &[Subject], options: &Options, timestamp: Timestamp) -> Value {
+pub fn all(subjects: &[PoolStatus], options: &StatusOptions, timestamp: Timestamp) -> Value {
     let mut out = json::head("status", timestamp, options.json_int);
     let mut pools = Map::new();
     for subject in subjects {
@@ -23,7 +23,7 @@ pub fn all(subjects: &[Subject], options: &Options, timestamp: Timestamp) -> Val
     out.into()
 }
 
-fn one(subject: &Subject, options: &Options) -> Value {
+fn one(subject: &PoolStatus, options: &StatusOptions) -> Value {
     let pool = &subject.pool;
     let numbers = Numbers::of(options.json_int, options.literal);
     let mut out = json::pool(pool, false, options.json_int);
@@ -74,7 +74,7 @@ fn add_reason(pool: &PoolReport, out: &mut Map<String, Value>) {
     }
 }
 
-fn add_vdevs(pool: &PoolReport, options: &Options, numbers: Numbers, out: &mut Map<String, Value>) {
+fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: Numbers, out: &mut Map<String, Value>) {
     let vdevs = Vdevs { pool: &pool.name, options, numbers };
     let mut tree = Map::new();
     vdevs.add(&pool.root, Position { depth: 0, is_spare: false, class: "normal", parent: None }, &mut tree);
@@ -104,7 +104,7 @@ fn add_vdevs(pool: &PoolReport, options: &Options, numbers: Numbers, out: &mut M
 
 struct Vdevs<'a> {
     pool: &'a str,
-    options: &'a Options,
+    options: &'a StatusOptions,
     numbers: Numbers,
 }
 
@@ -315,7 +315,7 @@ fn rebuild_json(rebuild: &RebuildReport, top: &VdevReport, pool: &PoolReport, nu
     map.into()
 }
 
-fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &Options, numbers: Numbers) -> Value {
+fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
     let mut map = match pool.root.children.iter().find(|top| top.id == expansion.vdev) {
         Some(top) => json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), options.json_int),
         None => Map::new(),
@@ -331,7 +331,7 @@ fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &Opti
     map.into()
 }
 
-fn removal_json(removal: &RemovalReport, pool: &PoolReport, options: &Options, numbers: Numbers) -> Value {
+fn removal_json(removal: &RemovalReport, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
     let mut map = match pool.root.children.iter().find(|top| top.id == removal.vdev) {
         Some(top) => json::vdev(top, &pool.name, style, json::class_of(top), options.json_int),

@@ -11,7 +11,7 @@ use testkit::corpus::{self, Case};
 
 use super::history_text::{Detail, record_text};
 use super::names::NameStyle;
-use super::status::{self, Subject};
+use super::status_options::{PoolStatus, StatusOptions};
 use super::{GROUPS, get, usage};
 
 /// Properties that OpenZFS shows otherwise, and why.
@@ -75,14 +75,19 @@ fn every_pool_is_described_as_by_openzfs() {
         }
         if let Some(expect) = info("zpool-status") {
             let damaged = report::damaged::damaged(&pool, &[]).unwrap();
-            let subject = Subject { pool: report, damaged, dedup: None };
+            let subject = PoolStatus { pool: report, damaged, dedup: None };
             let style = NameStyle { whole_paths: true, ..NameStyle::default() };
-            let options = status::Options { style, verbose: true, ..status::Options::default() };
+            let options = StatusOptions { style, verbose: true, ..StatusOptions::default() };
             // commands that Cenote does not have
             let expect = expect
                 .replace(" or replace the device with\n\t'zpool replace'", "")
                 .replace("using 'zpool clear' or replace the device with 'zpool replace'", "using 'zpool clear'");
-            assert_eq!(without_rates(&status::text(&subject, &options)), without_rates(&expect), "{}", case.name);
+            assert_eq!(
+                without_rates(&super::status_text::text(&subject, &options)),
+                without_rates(&expect),
+                "{}",
+                case.name
+            );
         }
     }
     assert!(described > 30, "only {described} pools are described");
@@ -153,8 +158,8 @@ fn check_history(case: &Case, pool: &Pool, expect: &str) {
 fn json_names_every_vdev() {
     let case = corpus::case("logcache");
     let (_, report) = open(&case);
-    let subject = Subject { pool: report, damaged: Vec::new(), dedup: None };
-    let options = status::Options { json: true, json_int: true, ..status::Options::default() };
+    let subject = PoolStatus { pool: report, damaged: Vec::new(), dedup: None };
+    let options = StatusOptions { json: true, json_int: true, ..StatusOptions::default() };
     let all = super::status_json::all(&[subject], &options, super::pools::Timestamp::None);
     let pool = &all["pools"]["t_logcache"];
     assert_eq!((&pool["state"], &pool["error_count"]), (&"ONLINE".into(), &0.into()));

@@ -9,7 +9,8 @@ use testkit::rng::Rng;
 use testkit::seal::{Forge, MOS, Place, Role};
 
 use super::base_pools::Base;
-use super::{Reach, work};
+use super::finding::Reach;
+use super::work;
 
 /// Names that a directory or a dataset must not have, and some that it may.
 const NAMES: [&[u8]; 14] = [

@@ -13,7 +13,7 @@ use testkit::survey::{self, Survey};
 use zpl::{FileKind, Zpl};
 
 use super::base_pools::{Base, WITNESS};
-use super::{Finding, Outcome, Reach};
+use super::finding::{Finding, Outcome, Reach};
 
 /// Where pools are imported, as far as the plan of mounts goes.
 const ROOT: &str = "/fuzz-root";

@@ -12,7 +12,7 @@ use testkit::workload::{candidate, options};
 use zpl::{Allocate, FileKind, NewKind, RenameMode, SetAttr, SetTime, XattrMode, Zpl};
 
 use super::base_pools::{Base, make_fs, new_file, noise, open};
-use super::{Finding, Reach};
+use super::finding::{Finding, Reach};
 
 /// Operations of a case.
 const STEPS_MAX: u64 = 40;

@@ -11,7 +11,7 @@ use vdev::{Spec, Tree};
 
 use super::super::names::NameStyle;
 use super::super::reason::{self, Importing, Reason};
-use super::super::status::article;
+use super::super::status_options::article;
 
 /// Cache for a look at a pool that is closed again.
 const CACHE_BYTES: u64 = 64 << 20;

@@ -1,0 +1,61 @@
+//! What `zpool status` is asked for, and what its two outputs share.
+
+use protocol::pool_report::*;
+
+use super::names::NameStyle;
+
+/// What is to be shown.
+#[derive(Clone, Debug, Default)]
+pub struct StatusOptions {
+    /// How vdevs are named.
+    pub style: NameStyle,
+    /// `-p`: exact numbers.
+    pub literal: bool,
+    /// `-v`: names of damaged files.
+    pub verbose: bool,
+    /// `-x`: only pools with problems.
+    pub only_problems: bool,
+    /// `-e`: only vdevs with problems.
+    pub only_unhealthy: bool,
+    /// `-s`: how many requests were slow.
+    pub slow: bool,
+    /// `-d`: how many direct writes were wrong.
+    pub direct: bool,
+    /// `-i`: whether devices are initialized.
+    pub initialize: bool,
+    /// `-t`: whether devices are trimmed.
+    pub trim: bool,
+    /// `-D`: dedup tables.
+    pub dedup: bool,
+    /// `-j`.
+    pub json: bool,
+    /// `--json-int`.
+    pub json_int: bool,
+    /// `--json-flat-vdevs`.
+    pub json_flat: bool,
+    /// `--json-pool-key-guid`.
+    pub json_guid_keys: bool,
+}
+
+/// A pool, and what else `-v` and `-D` ask for.
+pub struct PoolStatus {
+    /// The pool.
+    pub pool: PoolReport,
+    /// Names of damaged files; empty if they are not wanted.
+    pub damaged: Vec<String>,
+    /// The dedup tables, if wanted.
+    pub dedup: Option<DedupReport>,
+}
+
+/// Address of an article.
+pub fn article(id: &str) -> String {
+    format!("https://openzfs.github.io/openzfs-docs/msg/{id}")
+}
+
+/// Whether no vdev below has anything wrong with it.
+pub fn is_healthy(vdev: &VdevReport) -> bool {
+    let is_well = |vdev: &&VdevReport| {
+        vdev.state == State::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
+    };
+    vdev.all().iter().all(is_well)
+}
