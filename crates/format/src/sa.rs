@@ -19,10 +19,10 @@
 //! Source: the behaviour of OpenZFS (the published specification predates system attributes).
 
 mod build;
+mod registry;
 mod table;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 
 use base::{Error, Result};
@@ -31,99 +31,11 @@ use crate::object_type::ObjectType;
 use crate::swap;
 
 pub use build::{Built, build};
+pub use registry::Registry;
 pub use table::{Attr, Definition, Swap, ZPL_ATTRS};
-
-use table::FIXED_COUNT;
 
 const MAGIC: u32 = 0x2f_505a;
 const LENGTHS_AT: usize = 6;
-/// Layouts have numbers of 10 bits.
-const LAYOUTS_END: u16 = 1 << 10;
-
-#[derive(Clone, Copy, Debug)]
-struct Registered {
-    /// Bytes; 0 if each buffer says how many.
-    len: u16,
-    swap: Swap,
-}
-
-/// The attributes and layouts of one file system.
-#[derive(Clone, Debug)]
-pub struct Registry {
-    /// By number; numbers are given from 0 upwards.
-    attrs: Vec<Option<Registered>>,
-    names: HashMap<u16, String>,
-    /// Number of each [`Attr`], if the file system has it.
-    known: [Option<u16>; ZPL_ATTRS.len()],
-    /// Numbers that are in the registry table.
-    tabled: HashSet<u16>,
-    layouts: BTreeMap<u16, Vec<u16>>,
-}
-
-impl Registry {
-    /// From the entries of the registry table (name, number) and of the layout table (layout number,
-    /// attribute numbers). A file system older than the registry has neither.
-    ///
-    /// ```text
-    ///  64       40      24         16             0
-    /// +--------+-------+----------+--------------+
-    /// | unused | length| swapping | attribute no |  a registry value
-    /// +--------+-------+----------+--------------+
-    /// ```
-    pub fn new(
-        registry: impl IntoIterator<Item = (String, u64)>,
-        layouts: impl IntoIterator<Item = (u16, Vec<u16>)>,
-    ) -> Result<Registry> {
-        let fixed = &ZPL_ATTRS[..FIXED_COUNT];
-        let mut this = Registry {
-            attrs: fixed.iter().map(|&Definition { len, swap, .. }| Some(Registered { len, swap })).collect(),
-            names: fixed.iter().zip(0..).map(|(attr, number)| (number, attr.name.to_owned())).collect(),
-            known: std::array::from_fn(|attr| (attr < FIXED_COUNT).then_some(attr as u16)),
-            tabled: HashSet::new(),
-            // what no buffer can name is never needed
-            layouts: layouts.into_iter().filter(|(number, _)| *number < LAYOUTS_END).collect(),
-        };
-        for (name, value) in registry {
-            let (number, len) = (value as u16, (value >> 24) as u16);
-            let Some(swap) = Swap::from_number((value >> 16) as u8) else {
-                return Err(Error::corrupt(format!("SA registry: '{name}' has the value {value:#x}")));
-            };
-            let index = usize::from(number);
-            this.attrs.resize(this.attrs.len().max(index + 1), None);
-            this.attrs[index] = Some(Registered { len, swap });
-            if let Some(attr) = ZPL_ATTRS.iter().position(|attr| attr.name == name) {
-                this.known[attr].get_or_insert(number);
-            }
-            this.tabled.insert(number);
-            this.names.insert(number, name);
-        }
-        Ok(this)
-    }
-
-    /// The name of an attribute number.
-    pub fn name(&self, number: u16) -> Option<&str> {
-        self.names.get(&number).map(String::as_str)
-    }
-
-    /// The number of an attribute; `None` if the file system has it nowhere.
-    pub fn number(&self, attr: Attr) -> Option<u16> {
-        self.known[attr as usize]
-    }
-
-    fn registered(&self, number: u16) -> Result<Registered> {
-        let known = self.attrs.get(usize::from(number)).copied().flatten();
-        known.ok_or_else(|| Error::corrupt(format!("SA attribute {number} is not registered")))
-    }
-
-    fn layout(&self, number: u16) -> Result<&[u16]> {
-        match (self.layouts.get(&number), number) {
-            (Some(attrs), _) => Ok(attrs),
-            // Buffers without attributes.
-            (None, 0 | 1) => Ok(&[]),
-            _ => Err(Error::corrupt(format!("SA layout {number} is not in the layout table"))),
-        }
-    }
-}
 
 /// The attributes in one buffer, in little-endian order.
 #[derive(Clone, Debug)]

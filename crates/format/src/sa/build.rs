@@ -13,12 +13,11 @@
 
 use base::{Error, Kind, Result};
 
-use super::{LAYOUTS_END, LENGTHS_AT, MAGIC, Registered, Registry, ZPL_ATTRS};
+use super::registry::{LAYOUTS_END, Registry};
+use super::{LENGTHS_AT, MAGIC};
 
 /// Most bytes of a spill block.
 const SPILL_MAX: usize = 128 << 10;
-/// Layouts 0 and 1 are not in the table.
-const FIRST_LAYOUT: u16 = 2;
 
 /// What [`build`] made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,46 +113,9 @@ fn encode(registry: &Registry, attrs: &[(u16, &[u8])], new: &mut Vec<(u16, Vec<u
     Ok(bytes)
 }
 
-impl Registry {
-    /// Registers every attribute of [`ZPL_ATTRS`] that is not yet, and returns what is to be added to the
-    /// registry table: name and value.
-    pub fn register_all(&mut self) -> Vec<(&'static str, u64)> {
-        let mut new = Vec::new();
-        for (attr, definition) in ZPL_ATTRS.iter().enumerate() {
-            // where a file system has given the last number, no other follows
-            let free = u16::try_from(self.attrs.len()).ok();
-            let Some(number) = self.known[attr].or(free) else { continue };
-            if self.tabled.insert(number) {
-                self.attrs.resize(self.attrs.len().max(usize::from(number) + 1), None);
-                self.attrs[usize::from(number)] = Some(Registered { len: definition.len, swap: definition.swap });
-                self.known[attr] = Some(number);
-                self.names.insert(number, definition.name.to_owned());
-                new.push((definition.name, definition.registration(number)));
-            }
-        }
-        new
-    }
-
-    /// The layout of these attribute numbers.
-    pub fn find_layout(&self, numbers: &[u16]) -> Option<u16> {
-        let same = self.layouts.iter().filter(|(_, attrs)| *attrs == numbers).map(|(number, _)| *number);
-        // An empty list needs no layout of its own.
-        same.min().or(numbers.is_empty().then_some(0))
-    }
-
-    /// The number that the next new layout gets.
-    pub fn next_layout(&self) -> u16 {
-        self.layouts.keys().map(|number| number.saturating_add(1)).max().unwrap_or(0).max(FIRST_LAYOUT)
-    }
-
-    /// Takes in a layout that [`build`] asked for, or another handle of the file system.
-    pub fn add_layout(&mut self, number: u16, attrs: Vec<u16>) {
-        self.layouts.insert(number, attrs);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::registry::FIRST_LAYOUT;
     use super::super::{Attr, Attrs};
     use super::*;
 

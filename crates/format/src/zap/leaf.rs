@@ -32,6 +32,8 @@ const CHUNK_SIZE: usize = 24;
 /// Bytes of a name or value in a chunk.
 const ARRAY_SIZE: usize = 21;
 const CHAIN_END: u16 = 0xffff;
+/// Offset of the link in free and array chunks, and in entries.
+const LINK_AT: usize = 22;
 /// Most integers in a key; those of dedup tables have five.
 const KEY_LEN_MAX: usize = 128;
 
@@ -253,9 +255,84 @@ impl<'a> Leaf<'a> {
         }
         Ok(bytes)
     }
+
+    /// The lowest collision differentiator that no entry of this hash has.
+    pub fn unused_cd(&self, hash: u64) -> Result<u32> {
+        let mut used = Vec::new();
+        for entry in self.chain(self.head(hash)) {
+            let position = entry?.position;
+            if position.hash == hash {
+                used.push(position.cd);
+            }
+        }
+        used.sort_unstable();
+        used.dedup();
+        Ok(used.iter().zip(0..).take_while(|(used, cd)| *used == cd).count() as u32)
+    }
+
+    /// Whether the leaf has room for a value of that many bytes in the place of that of `entry`.
+    pub fn has_room_for_value(&self, entry: &Entry, bytes: usize) -> bool {
+        let old = entry.value_bytes().div_ceil(ARRAY_SIZE);
+        bytes.div_ceil(ARRAY_SIZE) <= usize::from(self.free) + old
+    }
+
+    /// The first `count` chunks of the free list.
+    pub(super) fn free_list(&self, first: u16, count: usize) -> Result<Vec<u16>> {
+        let mut chunks = Vec::with_capacity(count);
+        let mut index = first;
+        for _ in 0..count {
+            let chunk = self.chunk(index)?;
+            if chunk[0] != FREE || chunks.contains(&index) {
+                return Err(Error::corrupt(format!("ZAP leaf: chunk {index} of type {} in the free list", chunk[0])));
+            }
+            chunks.push(index);
+            index = u16::from_le_bytes([chunk[LINK_AT], chunk[LINK_AT + 1]]);
+        }
+        Ok(chunks)
+    }
+
+    /// The chunks of a name or value of that many bytes.
+    pub(super) fn array_chunks(&self, mut index: u16, bytes: usize) -> Result<Vec<u16>> {
+        let count = bytes.div_ceil(ARRAY_SIZE);
+        let mut chunks = Vec::new();
+        while index != CHAIN_END && chunks.len() < count {
+            let chunk = self.chunk(index)?;
+            if chunk[0] != ARRAY || chunks.contains(&index) {
+                return Err(Error::corrupt(format!("ZAP leaf: chunk {index} of type {} in a chain", chunk[0])));
+            }
+            chunks.push(index);
+            index = u16::from_le_bytes([chunk[LINK_AT], chunk[LINK_AT + 1]]);
+        }
+        if chunks.len() != count || index != CHAIN_END {
+            return Err(Error::corrupt(format!(
+                "ZAP leaf: a name or value of {bytes} bytes in a chain of other length"
+            )));
+        }
+        Ok(chunks)
+    }
+
+    /// The bytes of an entry's name, or of its key of integers.
+    pub(super) fn key_bytes(&self, entry: &Entry, u64_keys: bool) -> Result<Vec<u8>> {
+        self.array(entry.name_chunk, entry.key_len_bytes(u64_keys))
+    }
+
+    /// How many chains there are.
+    pub(super) fn head_count(&self) -> usize {
+        self.heads.len() / 2
+    }
+
+    /// Bytes of the block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.heads.len() * 16
+    }
 }
 
 impl Entry {
+    /// Bytes of the name, or of the key of integers.
+    pub(super) fn key_len_bytes(&self, u64_keys: bool) -> usize {
+        usize::from(self.name_len) * if u64_keys { 8 } else { 1 }
+    }
+
     fn value_bytes(&self) -> usize {
         usize::from(self.value_len) * usize::from(self.value_width)
     }

@@ -15,7 +15,7 @@
 use base::{Error, Result};
 
 use super::super::{LEAF, Position};
-use super::{ARRAY, ARRAY_SIZE, CHAIN_END, CHUNK_SIZE, ENTRY, Entry, FREE, HEADER_SIZE, Leaf, MAGIC};
+use super::{ARRAY, ARRAY_SIZE, CHAIN_END, CHUNK_SIZE, ENTRY, Entry, FREE, HEADER_SIZE, LINK_AT, Leaf, MAGIC};
 
 const FREE_COUNT_AT: usize = 28;
 const ENTRY_COUNT_AT: usize = 30;
@@ -23,8 +23,6 @@ const FREE_LIST_AT: usize = 34;
 const FLAGS_AT: usize = 36;
 /// Chains are sorted by cd; leaves of tables that normalize names say so.
 const FLAG_SORTED: u8 = 1;
-/// Offset of the link in free and array chunks, and in entries.
-const LINK_AT: usize = 22;
 const NEXT_AT: usize = 2;
 
 /// An entry to be put into a leaf.
@@ -50,37 +48,16 @@ impl Record<'_> {
 }
 
 impl Leaf<'_> {
-    /// The lowest collision differentiator that no entry of this hash has.
-    pub fn unused_cd(&self, hash: u64) -> Result<u32> {
-        let mut used = Vec::new();
-        for entry in self.chain(self.head(hash)) {
-            let position = entry?.position;
-            if position.hash == hash {
-                used.push(position.cd);
-            }
-        }
-        used.sort_unstable();
-        used.dedup();
-        Ok(used.iter().zip(0..).take_while(|(used, cd)| *used == cd).count() as u32)
-    }
-
-    /// Whether the leaf has room for a value of that many bytes in the place of that of `entry`.
-    pub fn has_room_for_value(&self, entry: &Entry, bytes: usize) -> bool {
-        let old = entry.value_bytes().div_ceil(ARRAY_SIZE);
-        bytes.div_ceil(ARRAY_SIZE) <= usize::from(self.free) + old
-    }
-
     /// The two leaves that this one is split into, by the first bit of the hash behind the prefix. `sorted` is
     /// for tables that normalize names, `u64_keys` for those of integer keys.
     pub fn split(&self, sorted: bool, u64_keys: bool) -> Result<[Vec<u8>; 2]> {
-        let bits = self.prefix_bits + 1;
-        let size = self.heads.len() * 16;
-        if bits + (self.heads.len() / 2).trailing_zeros() > 64 {
-            return Err(Error::corrupt(format!("ZAP leaf with a prefix of {} bits is split", self.prefix_bits)));
+        let bits = self.prefix_bits() + 1;
+        if bits + self.head_count().trailing_zeros() > 64 {
+            return Err(Error::corrupt(format!("ZAP leaf with a prefix of {} bits is split", self.prefix_bits())));
         }
         let mut halves = [0, 1].map(|bit| {
-            let mut block = vec![0; size];
-            LeafMut::init(&mut block, self.prefix << 1 | bit, bits, sorted);
+            let mut block = vec![0; self.block_bytes()];
+            LeafMut::init(&mut block, self.prefix() << 1 | bit, bits, sorted);
             block
         });
         for entry in self.entries()? {
@@ -91,7 +68,7 @@ impl Leaf<'_> {
                 )));
             }
             let half = (super::upper_bits(entry.position.hash, bits) & 1) as usize;
-            let key = self.array(entry.name_chunk, entry.key_bytes(u64_keys))?;
+            let key = self.key_bytes(&entry, u64_keys)?;
             let value = self.value(&entry)?;
             let record = Record {
                 position: entry.position,
@@ -105,47 +82,6 @@ impl Leaf<'_> {
             }
         }
         Ok(halves)
-    }
-
-    /// The first `count` chunks of the free list.
-    fn free_list(&self, first: u16, count: usize) -> Result<Vec<u16>> {
-        let mut chunks = Vec::with_capacity(count);
-        let mut index = first;
-        for _ in 0..count {
-            let chunk = self.chunk(index)?;
-            if chunk[0] != FREE || chunks.contains(&index) {
-                return Err(Error::corrupt(format!("ZAP leaf: chunk {index} of type {} in the free list", chunk[0])));
-            }
-            chunks.push(index);
-            index = u16::from_le_bytes([chunk[LINK_AT], chunk[LINK_AT + 1]]);
-        }
-        Ok(chunks)
-    }
-
-    /// The chunks of a name or value of that many bytes.
-    fn array_chunks(&self, mut index: u16, bytes: usize) -> Result<Vec<u16>> {
-        let count = bytes.div_ceil(ARRAY_SIZE);
-        let mut chunks = Vec::new();
-        while index != CHAIN_END && chunks.len() < count {
-            let chunk = self.chunk(index)?;
-            if chunk[0] != ARRAY || chunks.contains(&index) {
-                return Err(Error::corrupt(format!("ZAP leaf: chunk {index} of type {} in a chain", chunk[0])));
-            }
-            chunks.push(index);
-            index = u16::from_le_bytes([chunk[LINK_AT], chunk[LINK_AT + 1]]);
-        }
-        if chunks.len() != count || index != CHAIN_END {
-            return Err(Error::corrupt(format!(
-                "ZAP leaf: a name or value of {bytes} bytes in a chain of other length"
-            )));
-        }
-        Ok(chunks)
-    }
-}
-
-impl Entry {
-    fn key_bytes(&self, u64_keys: bool) -> usize {
-        usize::from(self.name_len) * if u64_keys { 8 } else { 1 }
     }
 }
 
@@ -242,7 +178,7 @@ impl<'a> LeafMut<'a> {
             before = Some(other.chunk);
         }
         let mut chunks = vec![entry.chunk];
-        chunks.extend(leaf.array_chunks(entry.name_chunk, entry.key_bytes(u64_keys))?);
+        chunks.extend(leaf.array_chunks(entry.name_chunk, entry.key_len_bytes(u64_keys))?);
         chunks.extend(leaf.array_chunks(entry.value_chunk, entry.value_bytes())?);
         let link_at = self.link_of(head, before);
         assert_eq!(self.get16(link_at), entry.chunk, "the entry was found in this leaf");
@@ -354,7 +290,7 @@ pub fn check(leaf: &Leaf<'_>, block: &[u8], u64_keys: bool) -> Result<()> {
     let entries = leaf.entries()?;
     for entry in &entries {
         chunks.push(entry.chunk);
-        chunks.extend(leaf.array_chunks(entry.name_chunk, entry.key_bytes(u64_keys))?);
+        chunks.extend(leaf.array_chunks(entry.name_chunk, entry.key_len_bytes(u64_keys))?);
         chunks.extend(leaf.array_chunks(entry.value_chunk, entry.value_bytes())?);
     }
     chunks.sort_unstable();
