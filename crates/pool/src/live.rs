@@ -4,9 +4,8 @@
 //!   mounted heads: changed at any time ─────────────┐
 //!   tasks: create, set, rename, ... wait their turn ─┤
 //!                                                    ▼
-//!   LivePool::step   close the group ─▶ heads ─▶ tasks ─▶ MOS, in passes ─▶ labels, uberblock
-//!                                                          space maps change as the MOS is written
-//!                                                                            └▶ a new view
+//!   LivePool::step   close the group ─▶ phases: heads ─▶ tasks ─▶ jobs ─▶ MOS, in passes ─▶ labels, uberblock
+//!                                                                                               └▶ a new view
 //! ```
 //!
 //! The pool is made of parts, each with fields of its own: heads (and their logs), rooms and owners' limits, groups,
@@ -29,11 +28,13 @@ mod dedup;
 mod dedup_frees;
 mod dtl;
 mod features;
+mod frees;
 mod groups;
 mod guid;
 mod heads;
 mod history;
 mod import;
+mod jobs;
 mod leaf_watch;
 mod leaves;
 mod logs;
@@ -41,6 +42,7 @@ mod multihost;
 mod new;
 mod owner_limits;
 mod owner_quotas;
+mod phases;
 mod props;
 mod rooms;
 mod space_maps;
@@ -48,7 +50,6 @@ mod suspension;
 mod sync;
 mod vdevs;
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 
 use arc::{Cache, Gauge};
@@ -60,6 +61,7 @@ use vdev::Tree;
 use crate::Pool;
 use config::Config;
 use dedup_frees::DedupFrees;
+use frees::Frees;
 use groups::Groups;
 use heads::{Head, Heads};
 pub use heads::{LogMoment, LogTotals};
@@ -99,8 +101,7 @@ pub struct LivePool {
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
     dedup_frees: Arc<DedupFrees>,
-    /// Blocks of destroyed heads, or others that were put off, wait to be freed.
-    has_destroyed: AtomicBool,
+    frees: Frees,
 }
 
 /// What a task works with.
@@ -153,7 +154,7 @@ impl LivePool {
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
             dedup_frees,
-            has_destroyed: AtomicBool::new(false),
+            frees: Frees::default(),
             tree,
             name,
         })
@@ -237,13 +238,8 @@ impl LivePool {
         *self.view.write() = Arc::new(view);
     }
 
-    /// Whether blocks wait to be freed.
-    fn has_destroyed(&self) -> bool {
-        self.has_destroyed.load(Ordering::Relaxed)
-    }
-
-    fn set_has_destroyed(&self, has_destroyed: bool) {
-        self.has_destroyed.store(has_destroyed, Ordering::Relaxed);
+    fn frees(&self) -> &Frees {
+        &self.frees
     }
 
     /// Starts the thread that syncs groups. Without one, a thread that waits for a group syncs it.
@@ -258,7 +254,7 @@ impl LivePool {
             self.groups.renew_throttle(&self.env);
             let waited = self.txgs().wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
-            let has_work = waited || waits || self.has_tasks() || self.has_destroyed() || self.has_damage();
+            let has_work = waited || waits || self.has_tasks() || self.has_jobs() || self.has_damage();
             if self.groups.has_ended() {
                 return;
             }

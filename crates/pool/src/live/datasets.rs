@@ -12,9 +12,6 @@ use super::heads::Head;
 use super::rooms::KnownRoom;
 use super::{LivePool, SyncContext};
 
-/// Blocks of destroyed heads that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
-const FREED_PER_TXG: u64 = 100_000;
-
 /// How many bytes on disk a byte that was changed may come to take, by parity, padding, copies and the blocks
 /// above it: spa_asize_inflation. The least block of all may take more where sectors are large.
 const ASIZE_INFLATION: u64 = 24;
@@ -89,7 +86,7 @@ impl LivePool {
             }
             match destroyed {
                 Destroyed::Nothing => {}
-                Destroyed::Queued => context.pool.set_has_destroyed(true),
+                Destroyed::Queued => context.pool.frees().wake(),
                 Destroyed::Blocks { root, since_txg } => {
                     let txg = context.change.tx.txg();
                     context.change.free_tree(&root, since_txg, &mut |bp| context.pool.free(txg, bp))?;
@@ -240,13 +237,5 @@ impl SyncContext<'_> {
     /// The dataset layer of the MOS that is being changed.
     pub fn dsl(&self) -> Result<Dsl> {
         Dsl::open(self.change.mos.clone(), self.pool.name())
-    }
-
-    /// Frees some of what destroyed heads had.
-    pub(super) fn free_destroyed(&self) -> Result<()> {
-        let txg = self.change.tx.txg();
-        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(txg, bp))?;
-        self.pool.set_has_destroyed(is_left);
-        Ok(())
     }
 }

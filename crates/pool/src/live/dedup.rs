@@ -60,7 +60,7 @@ impl SyncContext<'_> {
         if !put_off.is_empty() {
             self.pool.put_off_list(&self.change)?.append(self.change.tx, &put_off, self.change.size_of)?;
             // so that the next group comes soon
-            self.pool.set_has_destroyed(true);
+            self.pool.frees().wake();
         }
         Ok(())
     }

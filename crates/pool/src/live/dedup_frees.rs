@@ -51,6 +51,12 @@ impl DedupFrees {
         (ENTRIES_MAX.saturating_sub(self.0.lock().by_entry.len()) as u64).max(PUT_OFF_MIN)
     }
 
+    /// Whether nothing was released since the last time.
+    pub(super) fn is_empty(&self) -> bool {
+        let releases = self.0.lock();
+        releases.by_entry.is_empty() && releases.put_off.is_empty()
+    }
+
     /// What was released since the last time.
     pub(super) fn take(&self) -> Releases {
         std::mem::take(&mut *self.0.lock())

@@ -128,7 +128,7 @@ impl LivePool {
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
         // what destroyed heads left may still wait
-        live.set_has_destroyed(true);
+        live.frees().wake();
         // readers and the writer share one cache from now on
         live.renew_view()?;
         // the labels say that it is in use, and by whom

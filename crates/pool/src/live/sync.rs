@@ -1,11 +1,10 @@
-//! How a group gets to disk.
+//! What the phases of a group's way to disk do; their order is in [`super::phases`].
 //!
 //! ```text
-//!   before   damaged copies that readers found are mended
-//!   pass 1   frees that the last group put off; heads; tasks; dedup tables; error log; MOS
-//!   pass 2   space maps, of what pass 1 allocated and freed; MOS again: what the group wrote already
-//!   ...      is written anew in its place, so less and less is allocated
-//!   then     flush ─ labels 0 and 2 ─ flush ─ uberblock ─ flush ─ labels 1 and 3 ─ flush
+//!   MOS, pass 1   what heads, tasks, jobs and tables changed
+//!        pass 2   space maps, of what pass 1 allocated and freed; MOS again: what the group wrote already
+//!        ...      is written anew in its place, so less and less is allocated
+//!   root          flush ─ labels 0 and 2 ─ flush ─ uberblock ─ flush ─ labels 1 and 3 ─ flush
 //! ```
 //!
 //! A step in which devices fail that cannot be done without is made again when they are back; see
@@ -15,13 +14,12 @@
 //! space map, whose change would free another block.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::{Ledger, Mode, Objset, dsize};
+use dmu::{Ledger, Mode, Objset};
 use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
 use format::uberblock::Uberblock;
@@ -91,47 +89,8 @@ impl Ledger for HeadLedger<'_> {
 const LARGE_BLOCK: u64 = 128 << 10;
 
 impl LivePool {
-    pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
-        let has_destroyed = self.has_destroyed();
-        let is_idle = !has_destroyed
-            && !self.has_tasks()
-            && !self.has_damage()
-            && !self.mos().is_dirty(txg)
-            && !self.heads().are_dirty(txg);
-        if is_idle {
-            return Ok(());
-        }
-        let tx = self.txgs().in_sync(txg);
-        let size_of = |bp: &BlkPtr| dsize(self.cache(), bp);
-        let change = Change { mos: self.mos(), tx: &tx, env: self.env(), size_of: &size_of };
-        let context = SyncContext { pool: self, change };
-        self.mend();
-        if has_destroyed && let Err(error) = context.free_destroyed() {
-            // what was freed is noted; the rest waits for the pool's next import
-            tracing::error!(pool = self.name(), "freeing what was destroyed: {error}");
-            self.set_has_destroyed(false);
-        }
-        // from here on nothing can be left out
-        let suspension = self.suspension().clone();
-        let _patient = self.cache().zio().be_patient(Arc::new(move |error| suspension.wait(error)));
-        self.free_put_off(&change)?;
-        self.sync_heads(&change)?;
-        let told = self.run_tasks(&context);
-        self.env().failpoint("tasks done");
-        // what tasks made in new heads, and changed in others
-        self.sync_heads(&change)?;
-        context.free_deduplicated()?;
-        context.log_lost()?;
-        self.sync_mos(&context)?;
-        self.write_root(txg)?;
-        self.cache().zio().allocator()?.synced(txg);
-        self.renew_view()?;
-        told.into_iter().for_each(|tell| tell());
-        Ok(())
-    }
-
     /// Writes the changes of all heads.
-    fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
+    pub(super) fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
         let txg = change.tx.txg();
         for (id, head) in self.heads().all() {
             if !head.is_dirty(txg) {
@@ -167,7 +126,7 @@ impl LivePool {
     }
 
     /// Writes the MOS until nothing more changes.
-    fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
+    pub(super) fn sync_mos(&self, context: &SyncContext<'_>) -> Result<()> {
         let change = &context.change;
         let txg = change.tx.txg();
         let allocator = self.cache().zio().allocator()?;
@@ -209,7 +168,7 @@ impl LivePool {
     }
 
     /// Frees what earlier groups put off, as much as this one has room for.
-    fn free_put_off(&self, change: &Change<'_>) -> Result<()> {
+    pub(super) fn free_put_off(&self, change: &Change<'_>) -> Result<()> {
         let list = self.put_off_list(change);
         // a new pool has none yet
         let Ok(list) = list else { return Ok(()) };
@@ -222,7 +181,7 @@ impl LivePool {
             Ok(())
         })?;
         if !list.is_empty()? {
-            self.set_has_destroyed(true);
+            self.frees().wake();
         }
         Ok(())
     }
@@ -232,7 +191,7 @@ impl LivePool {
     }
 
     /// Makes the MOS that was written the pool's root.
-    fn write_root(&self, txg: u64) -> Result<()> {
+    pub(super) fn write_root(&self, txg: u64) -> Result<()> {
         let config = self.config().clone();
         let uberblock = Uberblock {
             endian: base::Endian::Little,

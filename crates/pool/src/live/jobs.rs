@@ -1,0 +1,62 @@
+//! Long work, in steps: each group makes one step of every job that has something to do.
+//!
+//! ```text
+//!   state in the MOS ──▶ step(budget) in phase `jobs` of a group ──▶ state in the MOS, with what was done, in one group
+//! ```
+//!
+//! So a job goes on where it was after an export, a crash and an import. A job that has work keeps groups coming; one
+//! that cannot go on, as a device fails that it reads, is tried again in each group that comes for other reasons.
+
+use base::Result;
+
+use super::{LivePool, SyncContext};
+
+/// Blocks that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
+const FREED_PER_TXG: u64 = 100_000;
+
+/// A kind of long work.
+pub(super) struct LongWork {
+    /// As `zpool wait -t` calls it.
+    name: &'static str,
+    /// Whether a step would do something.
+    has_work: fn(&LivePool) -> bool,
+    /// Does some of it, and notes in the MOS how far it is.
+    step: fn(&SyncContext<'_>) -> Result<()>,
+    /// A step has failed.
+    stall: fn(&LivePool),
+}
+
+/// All jobs, in the order of their steps: blocks are freed before they would be scrubbed.
+const JOBS: &[LongWork] = &[LongWork {
+    name: "free",
+    has_work: |pool| pool.frees().are_waiting(),
+    step: |context| context.free_destroyed(),
+    stall: |pool| pool.frees().stall(),
+}];
+
+impl LivePool {
+    /// Whether a job has something to do.
+    pub(super) fn has_jobs(&self) -> bool {
+        JOBS.iter().any(|job| (job.has_work)(self))
+    }
+}
+
+impl SyncContext<'_> {
+    /// Makes one step of each job.
+    pub(super) fn step_jobs(&self) {
+        for job in JOBS.iter().filter(|job| (job.has_work)(self.pool)) {
+            if let Err(error) = (job.step)(self) {
+                tracing::error!(pool = self.pool.name(), job = job.name, "stalled: {error}");
+                (job.stall)(self.pool);
+            }
+        }
+    }
+
+    /// Frees some of what was destroyed.
+    fn free_destroyed(&self) -> Result<()> {
+        let txg = self.change.tx.txg();
+        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(txg, bp))?;
+        self.pool.frees().went_on(is_left);
+        Ok(())
+    }
+}

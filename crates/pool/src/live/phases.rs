@@ -1,0 +1,193 @@
+//! The order in which a group gets to disk: a table of phases.
+//!
+//! Each phase says what it may make dirty, and what is closed when it is done: clean, and to stay so until the group is
+//! on disk. A change that comes after its part was closed would not be in the group, nor in any other: that ends the
+//! process where assertions are on, and stops the groups elsewhere.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use dmu::dsize;
+use dsl::write::Change;
+use format::blkptr::BlkPtr;
+
+use super::{LivePool, SyncContext, Tell};
+
+/// What a phase may make dirty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dirties {
+    /// Objects and logs of heads.
+    Heads,
+    /// References to blocks that dedup tables count.
+    References,
+    /// Objects of the MOS, space maps among them.
+    Mos,
+    /// The configuration in labels.
+    Labels,
+}
+
+use Dirties::{Heads, Labels, Mos, References};
+
+const ALL: [Dirties; 4] = [Heads, References, Mos, Labels];
+
+/// A step of a group's way to disk.
+struct Phase {
+    name: &'static str,
+    may_dirty: &'static [Dirties],
+    /// What is clean from here on.
+    closes: &'static [Dirties],
+    /// Whether its reads wait for devices that fail: what it does cannot be left out, nor begun anew.
+    waits: bool,
+    run: fn(&Syncing<'_>) -> Result<()>,
+}
+
+const PHASES: &[Phase] = &[
+    Phase {
+        name: "mend",
+        may_dirty: &[],
+        closes: &[],
+        waits: false,
+        run: |syncing| {
+            syncing.context.pool.mend();
+            Ok(())
+        },
+    },
+    Phase {
+        name: "put-off frees",
+        may_dirty: &[References, Mos],
+        closes: &[],
+        waits: true,
+        run: |syncing| syncing.context.pool.free_put_off(&syncing.context.change),
+    },
+    Phase {
+        name: "heads",
+        may_dirty: &[References, Mos],
+        closes: &[],
+        waits: true,
+        run: |syncing| syncing.context.pool.sync_heads(&syncing.context.change),
+    },
+    Phase { name: "tasks", may_dirty: &[Heads, References, Mos, Labels], closes: &[], waits: true, run: run_tasks },
+    Phase {
+        // what tasks made in new heads, and changed in others
+        name: "heads of tasks",
+        may_dirty: &[References, Mos],
+        closes: &[Heads],
+        waits: true,
+        run: |syncing| syncing.context.pool.sync_heads(&syncing.context.change),
+    },
+    Phase {
+        name: "jobs",
+        may_dirty: &[References, Mos, Labels],
+        closes: &[],
+        waits: false,
+        run: |syncing| {
+            syncing.context.step_jobs();
+            Ok(())
+        },
+    },
+    Phase {
+        name: "tables",
+        may_dirty: &[Mos],
+        closes: &[References],
+        waits: true,
+        run: |syncing| syncing.context.free_deduplicated().and_then(|()| syncing.context.log_lost()),
+    },
+    Phase {
+        name: "MOS",
+        may_dirty: &[Labels],
+        closes: &[Mos],
+        waits: true,
+        run: |syncing| syncing.context.pool.sync_mos(&syncing.context),
+    },
+    Phase {
+        name: "root",
+        may_dirty: &[],
+        closes: &[Labels],
+        waits: true,
+        run: |syncing| syncing.context.pool.write_root(syncing.context.change.tx.txg()),
+    },
+];
+
+/// A group on its way.
+struct Syncing<'a> {
+    context: SyncContext<'a>,
+    /// What is to be told when it is on disk.
+    told: RefCell<Vec<Tell>>,
+}
+
+impl LivePool {
+    /// Brings a group that was closed to disk.
+    pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
+        let is_idle = !self.has_jobs()
+            && !self.has_tasks()
+            && !self.has_damage()
+            && !self.mos().is_dirty(txg)
+            && !self.heads().are_dirty(txg);
+        if is_idle {
+            return Ok(());
+        }
+        let tx = self.txgs().in_sync(txg);
+        let size_of = |bp: &BlkPtr| dsize(self.cache(), bp);
+        let change = Change { mos: self.mos(), tx: &tx, env: self.env(), size_of: &size_of };
+        let syncing = Syncing { context: SyncContext { pool: self, change }, told: RefCell::default() };
+        let mut closed = Vec::new();
+        for phase in PHASES {
+            let was_clean = self.clean_parts(txg);
+            let suspension = self.suspension().clone();
+            let wait = move |error: &Error| suspension.wait(error);
+            let patient = phase.waits.then(|| self.cache().zio().be_patient(Arc::new(wait)));
+            (phase.run)(&syncing)?;
+            drop(patient);
+            closed.extend(phase.closes);
+            let is_clean = self.clean_parts(txg);
+            let is_wrong = |part: &Dirties| {
+                let was_made_dirty = was_clean.contains(part) && !phase.may_dirty.contains(part);
+                !is_clean.contains(part) && (was_made_dirty || closed.contains(part))
+            };
+            if let Some(part) = ALL.iter().find(|part| is_wrong(part)) {
+                let what = format!("group {txg}: {part:?} is dirty after phase '{}'", phase.name);
+                debug_assert!(false, "{what}");
+                return Err(Error::new(Kind::Io, what));
+            }
+        }
+        self.cache().zio().allocator()?.synced(txg);
+        self.renew_view()?;
+        syncing.told.into_inner().into_iter().for_each(|tell| tell());
+        Ok(())
+    }
+
+    /// The parts in which nothing waits to be written with group `txg`.
+    fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
+        let is_dirty = |part: &Dirties| match part {
+            Heads => self.heads().are_dirty(txg),
+            References => !self.dedup_frees().is_empty(),
+            Mos => self.mos().is_dirty(txg),
+            Labels => self.config().is_dirty,
+        };
+        ALL.into_iter().filter(|part| !is_dirty(part)).collect()
+    }
+}
+
+fn run_tasks(syncing: &Syncing<'_>) -> Result<()> {
+    let told = syncing.context.pool.run_tasks(&syncing.context);
+    syncing.told.replace(told);
+    syncing.context.pool.env().failpoint("tasks done");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_made_dirty_that_is_closed() {
+        let mut closed: Vec<Dirties> = Vec::new();
+        for phase in PHASES {
+            let late = phase.may_dirty.iter().find(|part| closed.contains(part));
+            assert_eq!(late, None, "{}", phase.name);
+            closed.extend(phase.closes);
+        }
+        assert_eq!(closed.len(), ALL.len(), "all is written in the end");
+    }
+}
