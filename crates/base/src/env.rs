@@ -152,6 +152,14 @@ impl Env {
         }
     }
 
+    /// Does work on this thread for which nobody waits: see [`Env::is_background`].
+    pub fn in_background<T>(work: impl FnOnce() -> T) -> T {
+        let before = IS_BACKGROUND.replace(true);
+        let outcome = work();
+        IS_BACKGROUND.set(before);
+        outcome
+    }
+
     /// Whether the caller is a task of [`Env::background`]: nobody waits for what it does.
     pub fn is_background() -> bool {
         IS_BACKGROUND.get()

@@ -152,6 +152,12 @@ impl Txgs {
         Ok(())
     }
 
+    /// Whether somebody waits for a group that is not on disk.
+    pub fn is_wanted(&self) -> bool {
+        let progress = self.progress();
+        progress.wanted > progress.synced
+    }
+
     /// Waits until the open group should be synced: somebody waits for it, much is dirty, or its time is
     /// over. False if it is over and nothing was changed.
     pub fn wait_for_work(&self) -> bool {

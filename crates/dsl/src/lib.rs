@@ -21,6 +21,7 @@ mod key;
 pub mod property;
 mod props;
 mod resume;
+pub mod scan;
 mod space;
 mod subject;
 pub mod traverse;

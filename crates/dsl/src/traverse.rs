@@ -53,7 +53,7 @@ impl Dsl {
     }
 
     /// The record of dataset `id`, if that is one.
-    fn dataset_at(&self, id: u64) -> Result<Option<DatasetPhys>> {
+    pub(crate) fn dataset_at(&self, id: u64) -> Result<Option<DatasetPhys>> {
         let object = self.mos().object(id)?;
         match object.dnode().bonus_type {
             ObjectType::DSL_DATASET => DatasetPhys::parse(object.bonus()).at_block(object.bookmark(0, 0)).map(Some),
@@ -76,7 +76,13 @@ impl Dsl {
         traverse(cache, id, &phys.bp, Range { since_txg: phys.prev_snap_txg, from: None }, visitor)
     }
 
-    fn traverse_log(&self, objset: u64, header: &Header, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    pub(crate) fn traverse_log(
+        &self,
+        objset: u64,
+        header: &Header,
+        txg: u64,
+        visitor: &mut dyn Visitor,
+    ) -> ControlFlow<()> {
         let mut log = Log { visitor, objset, claim_txg: header.claim_txg, txg, seen: HashSet::new(), stopped: false };
         // that a log ends with a block that is not there is no damage
         zil::walk(self.mos().cache().zio(), objset, header, &mut log);

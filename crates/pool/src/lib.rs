@@ -36,7 +36,7 @@ pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, Shape, SyncContext,
+    DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, ScanPass, Shape, SyncContext,
     WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};

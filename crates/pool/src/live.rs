@@ -45,6 +45,8 @@ mod owner_quotas;
 mod phases;
 mod props;
 mod rooms;
+mod scan;
+mod scrub;
 mod space_maps;
 mod suspension;
 mod sync;
@@ -72,6 +74,8 @@ use multihost::Multihost;
 pub use new::{NewLeaf, NewPool, NewVdev, Shape};
 use owner_limits::OwnerLimits;
 use rooms::Rooms;
+use scan::Scan;
+pub use scan::ScanPass;
 use space_maps::SpaceMaps;
 use suspension::Suspension;
 pub use vdevs::NewDevices;
@@ -102,6 +106,7 @@ pub struct LivePool {
     multihost: Arc<Multihost>,
     dedup_frees: Arc<DedupFrees>,
     frees: Frees,
+    scan: Scan,
 }
 
 /// What a task works with.
@@ -155,6 +160,7 @@ impl LivePool {
             changing_vdevs: Mutex::default(),
             dedup_frees,
             frees: Frees::default(),
+            scan: Scan::default(),
             tree,
             name,
         })
@@ -242,6 +248,15 @@ impl LivePool {
         &self.frees
     }
 
+    fn scan(&self) -> &Scan {
+        &self.scan
+    }
+
+    /// Bytes of memory that there are.
+    fn memory_bytes(&self) -> u64 {
+        self.groups.memory_bytes()
+    }
+
     /// Starts the thread that syncs groups. Without one, a thread that waits for a group syncs it.
     pub fn start(self: &Arc<Self>) {
         let pool = self.clone();
@@ -252,7 +267,7 @@ impl LivePool {
     fn sync_until_closed(&self) {
         loop {
             self.groups.renew_throttle(&self.env);
-            let waited = self.txgs().wait_for_work();
+            let waited = self.has_jobs() || self.txgs().wait_for_work();
             let waits = self.multihost.lost().is_some() || self.txgs().suspended().is_some();
             let has_work = waited || waits || self.has_tasks() || self.has_jobs() || self.has_damage();
             if self.groups.has_ended() {
@@ -363,6 +378,7 @@ impl LivePool {
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
+        self.scan.stall();
         self.heads.close_logs()?;
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {

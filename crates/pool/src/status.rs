@@ -3,8 +3,7 @@
 //! Each is an array of numbers in the pool's object directory, or in the ZAP of a top-level vdev:
 //!
 //! ```text
-//!   scan                          function state queue min max cur-min cur-max start end to-examine
-//!                                 examined skipped processed errors ...
+//!   scan                          see format::scan
 //!   error_scrub                   function state cursor start end to-examine examined errors flags
 //!   com.delphix:removing          state vdev previous start end to-copy copied
 //!   com.delphix:zpool_checkpoint  an uberblock, its time in the fifth word
@@ -18,6 +17,7 @@
 
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
+use format::scan::{ScanPhys, ScanState};
 
 use crate::{FeatureState, Pool, mos, object_directory};
 
@@ -206,26 +206,31 @@ impl Pool {
     }
 }
 
+impl ScanStatus {
+    /// What the record of a scan says.
+    pub(crate) fn of(scan: &ScanPhys) -> ScanStatus {
+        ScanStatus {
+            function: if scan.is_resilver { ScanFunction::Resilver } else { ScanFunction::Scrub },
+            progress: match scan.state {
+                ScanState::Running => Progress::Running,
+                ScanState::Finished => Progress::Finished,
+                ScanState::Canceled => Progress::Canceled,
+            },
+            start_s: scan.start_s,
+            end_s: scan.end_s,
+            to_examine_bytes: scan.to_examine_bytes,
+            examined_bytes: scan.examined_bytes,
+            skipped_bytes: scan.skipped_bytes,
+            processed_bytes: scan.processed_bytes,
+            errors: scan.errors,
+            is_paused: !scan.is_resilver && scan.flags & ScanPhys::FLAG_PAUSED != 0,
+        }
+    }
+}
+
 fn scan_of(words: &Words) -> Option<ScanStatus> {
-    const FLAG_PAUSED: u64 = 1 << 1;
-    let function = match words.at(0) {
-        1 => ScanFunction::Scrub,
-        2 => ScanFunction::Resilver,
-        _ => return None,
-    };
-    Some(ScanStatus {
-        function,
-        progress: words.progress(1)?,
-        start_s: words.at(7),
-        end_s: words.at(8),
-        to_examine_bytes: words.at(9),
-        examined_bytes: words.at(10),
-        skipped_bytes: words.at(11),
-        processed_bytes: words.at(12),
-        errors: words.at(13),
-        // behind the errors: a class, and two bookmarks of four words each
-        is_paused: function == ScanFunction::Scrub && words.at(23) & FLAG_PAUSED != 0,
-    })
+    // one of a kind that is not known is none
+    ScanPhys::parse(&words.0).ok().flatten().map(|scan| ScanStatus::of(&scan))
 }
 
 fn error_scrub_of(words: &Words) -> Option<ErrorScrub> {

@@ -1,6 +1,6 @@
 //! Mending blocks: the right bytes are written to every place that has others.
 
-use base::{Error, Kind, Result};
+use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::BlkPtr;
 
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent, is_good_header, members_in};
@@ -13,17 +13,32 @@ impl Zio {
     /// mended from each other.
     pub fn heal(&self, bp: &BlkPtr) -> Result<u64> {
         let mut healed = 0;
-        self.heal_at(bp, 0, &mut healed).map(|()| healed)
+        self.heal_at(bp, (0, false), &mut healed).map(|()| healed)
     }
 
-    fn heal_at(&self, bp: &BlkPtr, depth: usize, healed: &mut u64) -> Result<()> {
+    /// As [`Zio::heal`], for who looks whether all is right: leaves are charged with what is wrong, and a block of
+    /// which nothing could be read is an error, too. Its place is noted in [`crate::Damage`] if no copy is right.
+    pub fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<u64> {
+        if bp.is_hole() || bp.is_embedded() {
+            return Ok(0);
+        }
+        let mut healed = 0;
+        let outcome = self.heal_at(bp, (0, true), &mut healed).map(|()| healed).at_block(bookmark);
+        if outcome.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Checksum | Kind::Io)) {
+            self.damage().note_lost(bookmark, bp);
+        }
+        outcome
+    }
+
+    /// `is_scrub`: see [`Zio::scrub`].
+    fn heal_at(&self, bp: &BlkPtr, (depth, is_scrub): (usize, bool), healed: &mut u64) -> Result<()> {
         check_shape(bp)?;
         if depth > DEPTH_MAX {
             return Err(Error::corrupt("gang blocks nested too deep"));
         }
         // the right bytes, which all copies of a kind share
         let (mut header, mut contents) = (None, None);
-        let (mut wrong, mut outcome) = (Vec::new(), Ok(()));
+        let (mut wrong, mut gone, mut outcome) = (Vec::new(), None, Ok(()));
         for dva in bp.copies() {
             let (right, extent) = match dva.is_gang() {
                 true => (&mut header, header_extent(bp, dva)),
@@ -40,12 +55,16 @@ impl Zio {
                 }
                 good
             };
-            match self.tree().heal(extent, &mut good) {
+            let tree = self.tree();
+            match if is_scrub { tree.scrub(extent, &mut good) } else { tree.heal(extent, &mut good) } {
                 Ok(bytes) => *healed += bytes,
                 Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Io) => wrong.push((dva, extent, error)),
                 // a copy on a device that is gone is for when it is back
-                Err(_) => {}
+                Err(error) => gone = Some(error),
             }
+        }
+        if is_scrub && header.is_none() && contents.is_none() && wrong.is_empty() {
+            outcome = gone.map_or(Ok(()), Err);
         }
         for (dva, extent, error) in wrong {
             match if dva.is_gang() { &header } else { &contents } {
@@ -56,7 +75,7 @@ impl Zio {
         if let Some(header) = header {
             debug_assert_eq!(header.len(), HEADER_SIZE);
             for member in members_in(bp, &header)? {
-                outcome = outcome.and(self.heal_at(&member, depth + 1, healed));
+                outcome = outcome.and(self.heal_at(&member, (depth + 1, is_scrub), healed));
             }
         }
         outcome

@@ -4,7 +4,7 @@
 //!   zio::Damage ──▶ is the block still at its place, in the last group on disk? ──▶ no: forgotten
 //!                       │ a copy is right                        │ none is
 //!                       ▼                                        ▼
-//!                   Zio::heal                               errlog_last
+//!                   Zio::heal                               errlog_last, or while a scrub runs errlog_scrub
 //! ```
 //!
 //! A block of the last group on disk can be freed in the group that is being synced, and no earlier. What is freed is
@@ -67,9 +67,10 @@ impl SyncContext<'_> {
         if lost.is_empty() {
             return Ok(());
         }
-        let log = match self.change.number(DIRECTORY, LOGS[0])?.filter(|&log| log != 0) {
+        let name = LOGS[usize::from(self.pool.scan().is_scrubbing())];
+        let log = match self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) {
             Some(log) => log,
-            None => self.make_log()?,
+            None => self.make_log(name)?,
         };
         let is_by_head = self.change.feature(BY_HEAD)?.is_some();
         for (place, bp) in lost {
@@ -94,13 +95,35 @@ impl SyncContext<'_> {
         }
     }
 
-    fn make_log(&self) -> Result<u64> {
+    fn make_log(&self, name: &str) -> Result<u64> {
         let log = self.change.create_table(LOG)?;
-        self.change.set(DIRECTORY, LOGS[0], &Value::one(log))?;
-        if self.change.number(DIRECTORY, LOGS[1])?.is_none() {
-            self.change.add(DIRECTORY, LOGS[1], 0)?;
+        for other in LOGS.iter().filter(|&&other| other != name) {
+            if self.change.number(DIRECTORY, other)?.is_none() {
+                self.change.add(DIRECTORY, other, 0)?;
+            }
         }
+        self.change.set(DIRECTORY, name, &Value::one(log))?;
         Ok(log)
+    }
+
+    /// A scrub has ended: what it found is the log now, and what was known before is forgotten.
+    pub(super) fn rotate_error_logs(&self) -> Result<()> {
+        let change = &self.change;
+        let [last, scrub] = LOGS.map(|name| change.number(DIRECTORY, name).map(Option::unwrap_or_default));
+        let (last, scrub) = (last?, scrub?);
+        if last != 0 {
+            if change.feature(BY_HEAD)?.is_some() {
+                for (_, of_head) in change.by_number(last)? {
+                    change.free_object(of_head)?;
+                }
+            }
+            change.free_object(last)?;
+        }
+        if last != 0 || scrub != 0 {
+            change.set(DIRECTORY, LOGS[0], &Value::one(scrub))?;
+            change.set(DIRECTORY, LOGS[1], &Value::one(0))?;
+        }
+        Ok(())
     }
 
     /// The table of a head's entries in a log.

@@ -79,6 +79,7 @@ impl LivePool {
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before
             context.pool.heads().remove(id);
+            context.pool.scan().destroyed(id, None);
             match head {
                 Ok(head) => context.free_log(&head),
                 // its blocks cannot be found either

@@ -36,6 +36,10 @@ impl Groups {
         &self.txgs
     }
 
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory
+    }
+
     /// Starts the thread that does `work`; false if there are no threads.
     pub(super) fn start(&self, env: &Env, work: impl FnOnce() + Send + 'static) -> bool {
         self.has_thread.store(true, Ordering::Relaxed);

@@ -129,6 +129,8 @@ impl LivePool {
         live.multihost().guard();
         // what destroyed heads left may still wait
         live.frees().wake();
+        live.load_scan()?;
+        live.scan().stall();
         // readers and the writer share one cache from now on
         live.renew_view()?;
         // the labels say that it is in use, and by whom
@@ -140,6 +142,7 @@ impl LivePool {
             context.log_version("import");
             context.write_config()
         })?;
+        live.scan().wake();
         Ok(live)
     }
 }

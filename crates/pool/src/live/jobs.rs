@@ -5,7 +5,7 @@
 //! ```
 //!
 //! So a job goes on where it was after an export, a crash and an import. A job that has work keeps groups coming; one
-//! that cannot go on, as a device fails that it reads, is tried again in each group that comes for other reasons.
+//! that cannot go on, as it cannot read something, waits until `zpool clear`, or until the pool is imported again.
 
 use base::Result;
 
@@ -27,17 +27,31 @@ pub(super) struct LongWork {
 }
 
 /// All jobs, in the order of their steps: blocks are freed before they would be scrubbed.
-const JOBS: &[LongWork] = &[LongWork {
-    name: "free",
-    has_work: |pool| pool.frees().are_waiting(),
-    step: |context| context.free_destroyed(),
-    stall: |pool| pool.frees().stall(),
-}];
+const JOBS: &[LongWork] = &[
+    LongWork {
+        name: "free",
+        has_work: |pool| pool.frees().are_waiting(),
+        step: |context| context.free_destroyed(),
+        stall: |pool| pool.frees().stall(),
+    },
+    LongWork {
+        name: "scrub",
+        has_work: |pool| pool.scan().has_work(),
+        step: |context| context.step_scrub(),
+        stall: |pool| pool.scan().stall(),
+    },
+];
 
 impl LivePool {
     /// Whether a job has something to do.
     pub(super) fn has_jobs(&self) -> bool {
         JOBS.iter().any(|job| (job.has_work)(self))
+    }
+
+    /// Lets jobs go on that could not read something.
+    pub(super) fn wake_jobs(&self) {
+        self.frees().wake();
+        self.scan().wake();
     }
 }
 

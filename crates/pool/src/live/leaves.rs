@@ -43,7 +43,9 @@ impl LivePool {
             self.run_later(|context| context.write_config());
         }
         self.multihost().take_back()?;
-        self.txgs().resume()
+        self.txgs().resume()?;
+        self.wake_jobs();
+        Ok(())
     }
 
     /// Uses a leaf again that was offline, faulted or away. Its state is then returned: it may still not be there.

@@ -89,6 +89,7 @@ impl LivePool {
     fn free_logged(&self, txg: u64, bp: &BlkPtr) {
         match bp.object_type() {
             ObjectType::INTENT_LOG => {
+                self.scan().freed(bp);
                 if let Err(error) = self.cache().zio().free_log_block(txg, bp) {
                     tracing::error!(pool = self.name(), ?bp, "a log block could not be freed: {error}");
                 }

@@ -120,6 +120,10 @@ impl LivePool {
 
     /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
     pub(super) fn free(&self, txg: u64, bp: &BlkPtr) {
+        // others may refer to a deduplicated one
+        if !bp.is_dedup() {
+            self.scan().freed(bp);
+        }
         if let Err(error) = self.cache().free(txg, bp) {
             tracing::error!(pool = self.name(), ?bp, "a block could not be freed: {error}");
         }

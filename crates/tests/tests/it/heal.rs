@@ -20,12 +20,12 @@ use zpl::{File, New, NewKind, Zpl};
 use crate::live::{judge, make_fs, new_pool, reopen};
 
 /// Bytes of a device in front of what addresses count from, and behind.
-const FRONT: u64 = 4 << 20;
-const BACK: u64 = 512 << 10;
-const DEVICE_BYTES: u64 = 256 << 20;
-const FILE_BYTES: usize = 3 << 20;
+pub(crate) const FRONT: u64 = 4 << 20;
+pub(crate) const BACK: u64 = 512 << 10;
+pub(crate) const DEVICE_BYTES: u64 = 256 << 20;
+pub(crate) const FILE_BYTES: usize = 3 << 20;
 
-fn contents() -> Vec<u8> {
+pub(crate) fn contents() -> Vec<u8> {
     let mut x = 77u64;
     let mut next = || {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -35,7 +35,7 @@ fn contents() -> Vec<u8> {
 }
 
 /// A pool with a file, exported.
-fn make(dir: &Path, shape: Shape, leaves: usize, copies: &str, features: &[&str]) {
+pub(crate) fn make(dir: &Path, shape: Shape, leaves: usize, copies: &str, features: &[&str]) {
     let (mut new, devices) = new_pool(dir, shape, leaves);
     new.fs_properties = vec![("copies".into(), copies.into())];
     new.features.extend(features.iter().map(|guid| (*guid).to_owned()));
@@ -48,38 +48,46 @@ fn make(dir: &Path, shape: Shape, leaves: usize, copies: &str, features: &[&str]
 }
 
 fn import(paths: impl Iterator<Item = PathBuf>) -> Arc<LivePool> {
+    import_in(&Env::real(), paths)
+}
+
+fn import_in(env: &Env, paths: impl Iterator<Item = PathBuf>) -> Arc<LivePool> {
     let open = |path: PathBuf| -> Arc<dyn Device> {
         Arc::new(FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap())
     };
     let devices: Vec<Arc<dyn Device>> = paths.map(open).collect();
-    LivePool::import(&Env::real(), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap()
+    LivePool::import(env, &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap()
 }
 
-fn import_disks(dir: &Path, leaves: usize) -> Arc<LivePool> {
+pub(crate) fn import_disks(dir: &Path, leaves: usize) -> Arc<LivePool> {
     import((0..leaves).map(|i| dir.join(format!("disk{i}"))))
 }
 
-fn open(pool: &LivePool) -> Zpl {
+pub(crate) fn import_with(env: &Env, dir: &Path, leaves: usize) -> Arc<LivePool> {
+    import_in(env, (0..leaves).map(|i| dir.join(format!("disk{i}"))))
+}
+
+pub(crate) fn open(pool: &LivePool) -> Zpl {
     let id = pool.view().dsl().find("live").unwrap().id;
     Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None).unwrap()
 }
 
-fn file_of(zpl: &Zpl) -> File {
+pub(crate) fn file_of(zpl: &Zpl) -> File {
     zpl.open_file(zpl.resolve(b"/file").unwrap()).unwrap()
 }
 
-fn read(zpl: &Zpl) -> base::Result<Vec<u8>> {
+pub(crate) fn read(zpl: &Zpl) -> base::Result<Vec<u8>> {
     let mut got = vec![0; FILE_BYTES];
     file_of(zpl).read(0, &mut got).map(|_| got)
 }
 
-fn spoil(path: &Path, at: u64, len: usize) {
+pub(crate) fn spoil(path: &Path, at: u64, len: usize) {
     let file = FileOptions::new().write(true).open(path).unwrap();
     file.write_all_at(&vec![0xa5; len], at).unwrap();
 }
 
 /// Checksum errors of all leaves, and bytes that were mended.
-fn sums(pool: &LivePool) -> (u64, u64) {
+pub(crate) fn sums(pool: &LivePool) -> (u64, u64) {
     let leaves = pool.tree().iter().filter(|vdev| vdev.is_leaf()).map(|leaf| leaf.stats());
     leaves.fold((0, 0), |(errors, healed), stats| {
         let count = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);

@@ -17,4 +17,5 @@ mod pools;
 mod properties;
 mod redundancy;
 mod replay;
+mod scrub;
 mod ztest;

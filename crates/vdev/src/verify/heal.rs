@@ -36,6 +36,39 @@ impl Tree {
         self.mend(&extent, &mut sources, &block)
     }
 
+    /// As [`Tree::heal`], for who looks whether all is right: all that leaves return of `extent` is read and compared,
+    /// and leaves are charged with what is wrong, as by [`Tree::read_verified`]. How many bytes were written.
+    pub fn scrub(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+        let wanted = extent.size as usize;
+        let size = self.padded_size(&extent, wanted)?;
+        let (mut sources, order) = self.sources(&extent, size)?;
+        if order.is_some() {
+            // of before a raidz was expanded: the blocks are verified, but not mended
+            let mut buf = AlignedBuf::zeroed(wanted);
+            return self.read_verified(extent, &mut buf, good).map(|_| 0);
+        }
+        let mut block = AlignedBuf::zeroed(size);
+        let outcome = search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]));
+        if outcome.is_ok() {
+            sources.iter_mut().for_each(|source| source.load_all(self));
+        }
+        sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge_failure(self));
+        if let Err(error) = outcome {
+            sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge(self, None));
+            return Err(self.naming(error, &sources));
+        }
+        block[wanted..].fill(0);
+        self.count_block(&extent, Stats::count_read);
+        let mut is_wounded = false;
+        for source in &sources {
+            source.compare(&block[source.range()], &mut |copy, right| {
+                copy.charge(self, Some(right));
+                is_wounded |= copy.is_wounded(right);
+            });
+        }
+        if is_wounded { self.mend(&extent, &mut sources, &block) } else { Ok(0) }
+    }
+
     /// Writes `right` to all leaves that have other bytes in `extent`, none of which is right there. How many bytes.
     pub fn write_over(&self, extent: Extent, right: &[u8]) -> Result<u64> {
         let size = self.padded_size(&extent, right.len())?;

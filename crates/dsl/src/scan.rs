@@ -1,0 +1,103 @@
+//! Visiting a pool one dataset at a time, in the order in which scrubs and resilvers do: a scan can stop anywhere, and
+//! is gone on with after datasets came and went.
+//!
+//! ```text
+//!   MOS ─▶ $ORIGIN's snapshot ─▶ what follows: its clones, which are the first of each file system
+//!          dataset            ─▶ what follows: its next snapshot, and its clones
+//!          each with the txg after which its own blocks are born
+//! ```
+//!
+//! Source: the order of `dsl_scan.c` of OpenZFS, whose queue is kept on disk ([`format::scan`]).
+
+use std::ops::ControlFlow;
+
+use base::{Error, Kind, Result};
+use dmu::traverse::{Position, Range, Visitor, traverse};
+use format::dsl::DatasetPhys;
+use zil::Header;
+
+use crate::Dsl;
+
+impl Dsl {
+    /// The record of a dataset; `None` if there is none any more.
+    pub fn dataset_phys(&self, id: u64) -> Result<Option<DatasetPhys>> {
+        match self.dataset_at(id) {
+            Err(error) if error.kind() == Kind::NotFound => Ok(None),
+            outcome => outcome,
+        }
+    }
+
+    /// Visits the blocks of the MOS in `range`.
+    pub fn scan_mos(&self, range: Range, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        traverse(self.mos().cache(), 0, &self.mos().rootbp(), range, visitor)
+    }
+
+    /// Visits the blocks of a dataset in `range`; if it is a head that is begun with, also those of its log that had
+    /// been allocated by group `txg`.
+    pub fn scan_dataset(
+        &self,
+        id: u64,
+        phys: &DatasetPhys,
+        (range, txg): (Range, u64),
+        visitor: &mut dyn Visitor,
+    ) -> ControlFlow<()> {
+        if range.from.is_none() {
+            self.scan_log(id, phys, txg, visitor)?;
+        }
+        traverse(self.mos().cache(), id, &phys.bp, range, visitor)
+    }
+
+    fn scan_log(&self, id: u64, phys: &DatasetPhys, txg: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+        if phys.is_snapshot() || phys.bp.is_hole() {
+            return ControlFlow::Continue(());
+        }
+        match self.log_header(id, phys) {
+            Ok(header) => self.traverse_log(id, &header, txg, visitor),
+            // visiting the dataset tells why
+            Err(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Where the log of a head begins.
+    fn log_header(&self, id: u64, phys: &DatasetPhys) -> Result<Header> {
+        let cache = self.mos().cache().clone();
+        let objset = dmu::Objset::open(cache, id, phys.bp, dmu::Mode::Raw, &format!("dataset {id}"))?;
+        Header::parse(&objset.phys().log_header)
+    }
+
+    /// The datasets that follow one in the order of scans, each with the txg after which its blocks are born.
+    pub fn scan_followers(&self, phys: &DatasetPhys) -> Result<Vec<(u64, u64)>> {
+        let mut followers = Vec::new();
+        if phys.next_snap != 0 {
+            followers.push((phys.next_snap, phys.creation_txg));
+        }
+        if phys.num_children > 1 && phys.next_clones_zap != 0 {
+            let clones = dmu::zap::Zap::open(self.mos().object(phys.next_clones_zap)?)?.entries()?;
+            for clone in clones {
+                let id = u64::from_str_radix(&clone.name.to_string(), 16);
+                let id = id.map_err(|_| Error::corrupt(format!("clone '{}' in a list of clones", clone.name)))?;
+                followers.push((id, phys.creation_txg));
+            }
+        }
+        Ok(followers)
+    }
+
+    /// The snapshot that the first dataset of each file system is a clone of.
+    pub fn origin_snapshot(&self) -> Result<u64> {
+        let root = self.root()?;
+        let missing = || Error::corrupt("the pool has no $ORIGIN");
+        let origin = self.child_ids(&root)?.into_iter().find(|(name, _)| name == "$ORIGIN").ok_or_else(missing)?;
+        let head = self.dir(origin.1, "$ORIGIN")?.phys.head_dataset;
+        self.dataset_phys(head)?.map(|phys| phys.prev_snap).filter(|&snap| snap != 0).ok_or_else(missing)
+    }
+}
+
+/// The place in a walk that a scan's bookmark stands for: blocks of dnodes stand for their first object, which is in
+/// `dnodes_per_block`.
+pub fn position_of(object: u64, blkid: u64, dnodes_per_block: u64) -> Option<Position> {
+    match (object, blkid) {
+        (0, 0) => None,
+        (0, blkid) => Some(Position { object: blkid.saturating_mul(dnodes_per_block).max(1), blkid: 0 }),
+        (object, blkid) => Some(Position { object, blkid }),
+    }
+}

@@ -1,0 +1,237 @@
+//! The state of a scrub: where it is, which blocks it has found, and what of that is on disk.
+//!
+//! ```text
+//!   walk  MOS, datasets of the queue ─▶ blocks by place, as many as memory allows
+//!   issue blocks in the order of their places ─▶ every side and parity read, verified, mended
+//!   save  what is on disk says: all before this place has been verified
+//! ```
+//!
+//! So what is saved is the place that the walk had reached when the last of its blocks was issued. A block that is freed
+//! meanwhile is forgotten: its place may soon be another's.
+
+use std::collections::BTreeMap;
+
+use base::{Bookmark, Mutex, MutexGuard};
+use format::blkptr::BlkPtr;
+use format::scan::{ScanPhys, ScanState};
+
+/// Bytes of memory that a block takes that waits to be issued.
+pub(super) const BLOCK_BYTES: u64 = 256;
+
+/// What has been done since the pool was imported, or the scrub begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanPass {
+    /// When it began, seconds since 1970.
+    pub start_s: u64,
+    /// Bytes of blocks that were found, and of those that were verified.
+    pub examined_bytes: u64,
+    #[allow(missing_docs)] // see above
+    pub issued_bytes: u64,
+    /// Since when it is paused; 0 if it is not.
+    pub paused_s: u64,
+    /// Seconds that it was paused before.
+    pub spent_paused_s: u64,
+}
+
+/// Where a walk is: what is on disk of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Stage {
+    pub(super) phys: ScanPhys,
+    /// Datasets that are yet to be visited, and the txg after which their blocks are born.
+    pub(super) queue: BTreeMap<u64, u64>,
+}
+
+/// The scan of a pool.
+#[derive(Default)]
+pub(super) struct Scan(Mutex<State>);
+
+/// See [`Scan`].
+#[derive(Default)]
+pub(super) struct State {
+    /// Where the walk is; `None` if there never was one.
+    pub(super) now: Option<Stage>,
+    /// What is to be on disk.
+    pub(super) saved: Option<Stage>,
+    pub(super) is_dirty: bool,
+    /// By the place of their first copy.
+    blocks: BTreeMap<(u64, u64), (BlkPtr, Bookmark)>,
+    /// The walk has come to its end.
+    pub(super) is_walked: bool,
+    /// What was found is issued before the walk goes on.
+    pub(super) is_issuing: bool,
+    /// Something cannot be read, or the pool is being opened or closed.
+    pub(super) is_stalled: bool,
+    pub(super) pass: ScanPass,
+    /// When a place was last saved.
+    pub(super) saved_s: u64,
+}
+
+impl Scan {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
+    }
+
+    /// Takes up what is on disk.
+    pub(super) fn load(&self, stage: Option<Stage>, now_s: u64) {
+        let is_paused = stage.as_ref().is_some_and(|stage| stage.phys.is_paused());
+        let pass = ScanPass { start_s: now_s, paused_s: if is_paused { now_s } else { 0 }, ..ScanPass::default() };
+        *self.lock() = State { now: stage.clone(), saved: stage, pass, saved_s: now_s, ..State::default() };
+    }
+
+    /// Whether a step would do something.
+    pub(super) fn has_work(&self) -> bool {
+        let state = self.lock();
+        state.is_dirty || state.is_active() && !state.is_stalled
+    }
+
+    /// Whether there is something to walk or issue.
+    pub(super) fn can_go_on(&self) -> bool {
+        let state = self.lock();
+        state.is_active() && !state.is_stalled
+    }
+
+    /// From now on nothing is done, until [`Scan::wake`].
+    pub(super) fn stall(&self) {
+        self.lock().is_stalled = true;
+    }
+
+    /// What could not be read may be there by now.
+    pub(super) fn wake(&self) {
+        self.lock().is_stalled = false;
+    }
+
+    /// Whether a scrub runs, paused or not.
+    pub(super) fn is_scrubbing(&self) -> bool {
+        let is_scrub = |stage: &Stage| stage.phys.state == ScanState::Running && !stage.phys.is_resilver;
+        self.lock().now.as_ref().is_some_and(is_scrub)
+    }
+
+    /// A block was freed.
+    pub(super) fn freed(&self, bp: &BlkPtr) {
+        let mut state = self.lock();
+        if !state.blocks.is_empty() {
+            state.blocks.remove(&place_of(bp));
+        }
+    }
+
+    /// A dataset was destroyed; `next_snap` is what followed it if it was a snapshot.
+    pub(super) fn destroyed(&self, id: u64, next_snap: Option<u64>) {
+        self.lock().change_places(|stage| {
+            if stage.phys.next.objset == id && id != 0 {
+                match next_snap {
+                    Some(next) => {
+                        stage.phys.next.objset = next;
+                        stage.phys.flags |= ScanPhys::FLAG_AGAIN;
+                    }
+                    None => stage.phys.next = Bookmark { objset: ScanPhys::DESTROYED, ..ScanPhys::START },
+                }
+            }
+            if let Some(txg) = stage.queue.remove(&id)
+                && let Some(next) = next_snap
+            {
+                stage.queue.insert(next, txg);
+            }
+        });
+    }
+
+    /// A snapshot was made of a head: it has what the head had.
+    pub(super) fn snapshotted(&self, head: u64, snapshot: u64) {
+        self.lock().change_places(|stage| {
+            if stage.phys.next.objset == head && head != 0 {
+                stage.phys.next.objset = snapshot;
+            }
+            if let Some(txg) = stage.queue.remove(&head) {
+                stage.queue.insert(snapshot, txg);
+            }
+        });
+    }
+
+    /// Two datasets have changed places.
+    pub(super) fn swapped(&self, one: u64, other: u64) {
+        self.lock().change_places(|stage| {
+            let objset = &mut stage.phys.next.objset;
+            *objset = if *objset == one {
+                other
+            } else if *objset == other {
+                one
+            } else {
+                *objset
+            };
+            let txgs = [stage.queue.remove(&one), stage.queue.remove(&other)];
+            for (id, txg) in [other, one].into_iter().zip(txgs) {
+                txg.map(|txg| stage.queue.insert(id, txg));
+            }
+        });
+    }
+}
+
+impl State {
+    /// Whether it runs, and is not paused.
+    pub(super) fn is_active(&self) -> bool {
+        self.now.as_ref().is_some_and(|stage| stage.phys.is_active() && !stage.phys.is_resilver)
+    }
+
+    fn change_places(&mut self, change: impl Fn(&mut Stage)) {
+        for stage in [&mut self.now, &mut self.saved].into_iter().flatten() {
+            if stage.phys.state == ScanState::Running {
+                let before = stage.clone();
+                change(stage);
+                self.is_dirty |= *stage != before;
+            }
+        }
+    }
+
+    /// Notes a block that was found; how many wait by now.
+    pub(super) fn found(&mut self, bp: &BlkPtr, bookmark: Bookmark, bytes: u64) {
+        self.pass.examined_bytes += bytes;
+        if let Some(stage) = &mut self.now {
+            stage.phys.examined_bytes += bytes;
+        }
+        self.blocks.insert(place_of(bp), (*bp, bookmark));
+    }
+
+    /// Bytes of a block were mended.
+    pub(super) fn healed(&mut self, bytes: u64) {
+        self.now.iter_mut().for_each(|stage| stage.phys.processed_bytes += bytes);
+    }
+
+    /// No copy of a block is right, or what should lead to others makes no sense.
+    pub(super) fn failed(&mut self) {
+        self.now.iter_mut().for_each(|stage| stage.phys.errors += 1);
+    }
+
+    /// A block could not be reached.
+    pub(super) fn put_back(&mut self, bp: &BlkPtr, bookmark: Bookmark) {
+        self.blocks.insert(place_of(bp), (*bp, bookmark));
+        self.is_stalled = true;
+    }
+
+    /// How many blocks wait to be issued.
+    pub(super) fn waiting(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Takes the next blocks in the order of their places.
+    pub(super) fn take(&mut self, count: usize) -> Vec<(BlkPtr, Bookmark)> {
+        std::iter::from_fn(|| self.blocks.pop_first()).take(count).map(|(_, block)| block).collect()
+    }
+
+    /// Nothing is waiting for being issued: what is on disk may say so.
+    pub(super) fn save(&mut self) {
+        if self.saved != self.now {
+            self.saved = self.now.clone();
+            self.is_dirty = true;
+        }
+    }
+
+    /// Forgets what was found.
+    pub(super) fn forget_blocks(&mut self) {
+        self.blocks.clear();
+        (self.is_walked, self.is_issuing, self.is_stalled) = (false, false, false);
+    }
+}
+
+fn place_of(bp: &BlkPtr) -> (u64, u64) {
+    let dva = &bp.dvas()[0];
+    (dva.vdev(), dva.offset())
+}

@@ -1,0 +1,464 @@
+//! Scrubs: every block of every dataset and snapshot, of the MOS and of logs is read from all sides of mirrors, with all
+//! parity, in all copies; what is wrong is mended, and what cannot be is written to the error log.
+//!
+//! A scrub is a job: [`super::scan`] says what its state is, and [`format::scan`] how it is kept on disk, where OpenZFS
+//! goes on with it and the other way round. Each step works in a group that is being synced: what it finds is still in
+//! use then.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use base::{Bookmark, Env, Error, Kind, Result};
+use dmu::traverse::{Descend, Range, Visit, Visitor};
+use dmu::zap::Value;
+use dmu::zap::Zap;
+use dsl::scan::position_of;
+use dsl::traverse::LOG_LEVEL;
+use format::blkptr::BlkPtr;
+use format::dnode::SLOT_SIZE;
+use format::dsl::DatasetPhys;
+use format::object_type::ObjectType;
+use format::scan::{ScanPhys, ScanState};
+
+use super::scan::{BLOCK_BYTES, ScanPass, Stage, State};
+use super::{LivePool, SyncContext};
+use crate::mos::DIRECTORY;
+use crate::status::ScanStatus;
+
+/// Entry of the object directory.
+const SCAN: &str = "scan";
+/// Entry of the object directory: up to which group the last scrub went that was finished.
+const LAST_SCRUBBED: &str = "last_scrubbed_txg";
+/// Type of the queue of datasets.
+const QUEUE: ObjectType = ObjectType(38);
+/// Blocks are found up to so many at least, however little memory there is.
+const BLOCKS_MIN: u64 = 65_536;
+/// Objects from there on are those of space accounting: a scan does not stop in them.
+const ACCOUNTING_MIN: u64 = u64::MAX - 2;
+const SPILL: u64 = u64::MAX - 1;
+/// Bytes of a block of dnodes: every object set has these.
+const DNODES_BYTES: u64 = 16 << 10;
+
+/// How long a step may take.
+struct Budget<'a> {
+    pool: &'a LivePool,
+    start_ns: u64,
+    min_ms: u64,
+    max_ms: u64,
+}
+
+impl Budget<'_> {
+    fn of(pool: &LivePool) -> Budget<'_> {
+        let env = pool.env();
+        Budget {
+            pool,
+            start_ns: env.ticks_ns(),
+            min_ms: env.tunable("zfs_scrub_min_time_ms", 750),
+            max_ms: env.tunable("zfs_txg_timeout", 5).saturating_mul(1000),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let ms = self.pool.env().ticks_ns().saturating_sub(self.start_ns) / 1_000_000;
+        ms > self.max_ms || ms > self.min_ms && self.pool.txgs().is_wanted()
+    }
+}
+
+impl LivePool {
+    /// Begins a scrub, or lets one that is paused go on. With `from_last` only blocks are scrubbed that were born since
+    /// the last scrub that was finished. Errors: `Busy` if there is one already, `Exists` if a resilver runs; those of
+    /// writing.
+    pub fn scrub(&self, from_last: bool) -> Result<()> {
+        self.run(move |context| {
+            let pool = context.pool;
+            let phys = pool.scan().lock().now.as_ref().map(|stage| stage.phys);
+            match phys {
+                Some(phys) if phys.is_paused() => {
+                    context.set_paused(false);
+                    Ok(())
+                }
+                Some(ScanPhys { state: ScanState::Running, is_resilver, .. }) => {
+                    let (kind, what) =
+                        if is_resilver { (Kind::Exists, "resilvering") } else { (Kind::Busy, "scrubbing") };
+                    Err(Error::new(kind, format!("currently {what}")))
+                }
+                _ => context.begin_scrub(from_last),
+            }
+        })
+    }
+
+    /// Halts a scrub. Errors: `NotFound` if none runs, `Busy` if it is paused already; those of writing.
+    pub fn pause_scrub(&self) -> Result<()> {
+        self.run(|context| {
+            let scan = context.pool.scan();
+            if !scan.is_scrubbing() {
+                return Err(no_scrub());
+            }
+            if scan.lock().now.as_ref().is_some_and(|stage| stage.phys.is_paused()) {
+                return Err(Error::new(Kind::Busy, "scrub is paused"));
+            }
+            context.set_paused(true);
+            Ok(())
+        })
+    }
+
+    /// Ends a scrub before its time. Errors: `NotFound` if none runs; those of writing.
+    pub fn cancel_scrub(&self) -> Result<()> {
+        self.run(|context| {
+            if !context.pool.scan().is_scrubbing() {
+                return Err(no_scrub());
+            }
+            context.end_scrub(ScanState::Canceled)
+        })
+    }
+
+    /// The scrub or resilver that is under way, or the last one, and what was done of it since the pool was imported.
+    pub fn scan_status(&self) -> Option<(ScanStatus, ScanPass)> {
+        let state = self.scan().lock();
+        state.now.as_ref().map(|stage| (ScanStatus::of(&stage.phys), state.pass))
+    }
+
+    /// Takes up the scan that is on disk.
+    pub(super) fn load_scan(&self) -> Result<()> {
+        let directory = crate::object_directory(self.mos())?;
+        let words = directory.lookup(SCAN.as_bytes())?.map(|value| value.u64s()).unwrap_or_default();
+        let phys = match ScanPhys::parse(&words) {
+            Ok(Some(phys)) => phys,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                // it is forgotten with the next scrub
+                tracing::warn!(pool = self.name(), "{error}");
+                return Ok(());
+            }
+        };
+        let mut queue = BTreeMap::new();
+        if phys.state == ScanState::Running && phys.queue != 0 {
+            for entry in Zap::open(self.mos().object(phys.queue)?)?.entries()? {
+                let id = u64::from_str_radix(&entry.name.to_string(), 16);
+                let id = id.map_err(|_| Error::corrupt(format!("'{}' in the queue of a scan", entry.name)))?;
+                queue.insert(id, entry.value.first_u64().unwrap_or(0));
+            }
+        }
+        self.scan().load(Some(Stage { phys, queue }), self.env().now_s());
+        Ok(())
+    }
+
+    fn allocated_bytes(&self) -> u64 {
+        let tops = self.tree().tops().filter(|top| !top.is_log());
+        let allocator = self.cache().zio().allocator();
+        allocator.map_or(0, |allocator| {
+            tops.filter_map(|top| allocator.top_space(top.number())).map(|space| space.allocated).sum()
+        })
+    }
+}
+
+impl SyncContext<'_> {
+    fn set_paused(&self, is_paused: bool) {
+        let now_s = self.pool.env().now_s();
+        let mut state = self.pool.scan().lock();
+        let pass = &mut state.pass;
+        if is_paused {
+            pass.paused_s = now_s;
+        } else {
+            pass.spent_paused_s += now_s.saturating_sub(pass.paused_s);
+            pass.paused_s = 0;
+        }
+        let State { now, saved, is_dirty, is_stalled, .. } = &mut *state;
+        (*is_dirty, *is_stalled) = (true, false);
+        for stage in [now, saved].into_iter().flatten() {
+            match is_paused {
+                true => stage.phys.flags |= ScanPhys::FLAG_PAUSED,
+                false => stage.phys.flags &= !ScanPhys::FLAG_PAUSED,
+            }
+        }
+    }
+
+    fn begin_scrub(&self, from_last: bool) -> Result<()> {
+        let (pool, change) = (self.pool, &self.change);
+        let min_txg = match from_last {
+            true => change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0),
+            false => 0,
+        };
+        let now_s = change.env.now_s();
+        let phys = ScanPhys {
+            is_resilver: false,
+            state: ScanState::Running,
+            queue: change.create_table(QUEUE)?,
+            min_txg,
+            max_txg: change.tx.txg(),
+            dataset_min_txg: min_txg,
+            dataset_max_txg: change.tx.txg(),
+            start_s: now_s,
+            end_s: 0,
+            to_examine_bytes: pool.allocated_bytes(),
+            examined_bytes: 0,
+            skipped_bytes: 0,
+            processed_bytes: 0,
+            errors: 0,
+            dedup: [0; 5],
+            next: ScanPhys::START,
+            flags: 0,
+        };
+        pool.scan().load(Some(Stage { phys, queue: BTreeMap::new() }), now_s);
+        pool.scan().lock().is_dirty = true;
+        self.log_event("scan setup", &format!("func=1 mintxg={min_txg} maxtxg={}", phys.max_txg));
+        Ok(())
+    }
+
+    fn end_scrub(&self, end: ScanState) -> Result<()> {
+        let change = &self.change;
+        // what the last step found is for the log of the scrub
+        self.log_lost()?;
+        let phys = {
+            let mut state = self.pool.scan().lock();
+            state.forget_blocks();
+            let Some(stage) = &mut state.now else { return Ok(()) };
+            stage.queue.clear();
+            let phys = &mut stage.phys;
+            (phys.state, phys.end_s, phys.flags) = (end, change.env.now_s(), 0);
+            let ended = *phys;
+            phys.queue = 0;
+            state.save();
+            ended
+        };
+        change.free_object(phys.queue)?;
+        if end == ScanState::Finished {
+            change.set(DIRECTORY, LAST_SCRUBBED, &Value::one(phys.max_txg))?;
+        }
+        self.rotate_error_logs()?;
+        let name = if end == ScanState::Finished { "scan done" } else { "scan cancelled" };
+        self.log_event(name, &format!("errors={}", phys.errors));
+        Ok(())
+    }
+
+    /// Scrubs for a while.
+    pub(super) fn step_scrub(&self) -> Result<()> {
+        let budget = Budget::of(self.pool);
+        let mut outcome = Ok(());
+        while self.pool.scan().can_go_on() && !budget.is_over() {
+            outcome = self.go_on(&budget);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let saved = {
+            let mut state = self.pool.scan().lock();
+            std::mem::take(&mut state.is_dirty).then(|| state.saved.clone()).flatten()
+        };
+        saved.map_or(Ok(()), |stage| self.write_stage(&stage))?;
+        outcome
+    }
+
+    /// Walks, issues, or ends.
+    fn go_on(&self, budget: &Budget<'_>) -> Result<()> {
+        let scan = self.pool.scan();
+        let (is_issuing, is_walked, waiting) = {
+            let state = scan.lock();
+            (state.is_issuing, state.is_walked, state.waiting())
+        };
+        match (waiting, is_walked) {
+            (1.., _) if is_issuing || is_walked => {
+                self.issue(budget);
+                Ok(())
+            }
+            (0, true) => self.end_scrub(ScanState::Finished),
+            _ => self.walk(budget),
+        }
+    }
+
+    /// Verifies what was found, in the order of places.
+    fn issue(&self, budget: &Budget<'_>) {
+        let (pool, zio) = (self.pool, self.pool.cache().zio());
+        let leaves = pool.tree().leaves().count().max(1);
+        let at_once = pool.env().tunable("zfs_vdev_scrub_max_active", 3).clamp(1, 1000) as usize * leaves;
+        while !budget.is_over() {
+            let blocks = pool.scan().lock().take(at_once);
+            if blocks.is_empty() {
+                break;
+            }
+            let bytes: u64 = blocks.iter().map(|(bp, _)| bytes_of(bp)).sum();
+            let results = pool.env().map(blocks, |(bp, bookmark)| {
+                let result = Env::in_background(|| match bookmark.level {
+                    // that a log ends with a block that is not there is no damage
+                    LOG_LEVEL => zio.heal(&bp).or(Ok(0)),
+                    _ => zio.scrub(&bp, bookmark),
+                });
+                ((bp, bookmark), result)
+            });
+            let mut state = pool.scan().lock();
+            state.pass.issued_bytes += bytes;
+            for ((bp, bookmark), result) in results {
+                if let Err(error) = &result {
+                    tracing::warn!(pool = pool.name(), "scrub: {error}");
+                }
+                match result {
+                    Ok(healed) => state.healed(healed),
+                    // a device is gone that cannot be done without: until it is back
+                    Err(error) if error.kind() == Kind::Missing => state.put_back(&bp, bookmark),
+                    Err(_) => state.failed(),
+                }
+            }
+            if state.is_stalled {
+                return;
+            }
+        }
+        let mut state = pool.scan().lock();
+        if state.waiting() == 0 {
+            state.is_issuing = false;
+            // all walked is as if it had not begun, on disk
+            if !state.is_walked {
+                state.save();
+                state.saved_s = pool.env().now_s();
+            }
+        }
+    }
+
+    /// Finds blocks, from where the walk is.
+    fn walk(&self, budget: &Budget<'_>) -> Result<()> {
+        let pool = self.pool;
+        let fact = pool.env().tunable("zfs_scan_mem_lim_fact", 20).max(1);
+        let blocks_max = (pool.memory_bytes() / fact / BLOCK_BYTES).max(BLOCKS_MIN);
+        let Some(mut stage) = pool.scan().lock().now.clone() else { return Ok(()) };
+        let dsl = self.dsl()?;
+        let range = |stage: &Stage| {
+            let Bookmark { object, blkid, .. } = stage.phys.next;
+            let from = position_of(object, blkid, DNODES_BYTES / SLOT_SIZE as u64);
+            Range { since_txg: stage.phys.dataset_min_txg, from }
+        };
+        let mut walker = Walker { context: self, budget, blocks_max, max_txg: 0, stopped: None, first: true };
+        let place = stage.phys.next.objset;
+        if place == 0 {
+            walker.max_txg = stage.phys.dataset_max_txg;
+            let flow = dsl.scan_mos(range(&stage), &mut walker);
+            if flow.is_continue() {
+                let origin = dsl.origin_snapshot()?;
+                let phys = dsl.dataset_phys(origin)?.ok_or_else(|| Error::corrupt("the pool has no $ORIGIN"))?;
+                stage.queue.extend(dsl.scan_followers(&phys)?);
+                self.enter_next(&dsl, &mut stage)?;
+            }
+        } else {
+            let phys = if place == ScanPhys::DESTROYED { None } else { dsl.dataset_phys(place)? };
+            let mut flow = ControlFlow::Continue(());
+            if let Some(phys) = &phys
+                && stage.phys.dataset_min_txg < stage.phys.max_txg
+            {
+                walker.max_txg = stage.phys.dataset_max_txg;
+                let txg = self.change.tx.txg();
+                flow = dsl.scan_dataset(place, phys, (range(&stage), txg), &mut walker);
+            }
+            if flow.is_continue() {
+                self.leave_dataset(&dsl, &mut stage, phys.as_ref())?;
+                self.enter_next(&dsl, &mut stage)?;
+            }
+        }
+        if let Some(stopped) = walker.stopped {
+            stage.phys.next = stopped;
+        }
+        let mut state = pool.scan().lock();
+        let is_full = state.waiting() as u64 >= blocks_max;
+        if let Some(now) = &mut state.now {
+            let examined_bytes = now.phys.examined_bytes;
+            let errors = now.phys.errors;
+            *now = stage;
+            (now.phys.examined_bytes, now.phys.errors) = (examined_bytes, errors);
+        }
+        let is_walked = state.now.as_ref().is_some_and(|now| now.phys.next == ScanPhys::START);
+        let saved_s = pool.env().tunable("zfs_scan_checkpoint_intval", 7200);
+        let is_late = pool.env().now_s().saturating_sub(state.saved_s) >= saved_s;
+        state.is_walked = is_walked;
+        state.is_issuing |= is_full || is_late && state.waiting() > 0;
+        Ok(())
+    }
+
+    /// A dataset has been visited to its end.
+    fn leave_dataset(&self, dsl: &dsl::Dsl, stage: &mut Stage, phys: Option<&DatasetPhys>) -> Result<()> {
+        let Some(phys) = phys else { return Ok(()) };
+        if stage.phys.flags & ScanPhys::FLAG_AGAIN != 0 {
+            stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
+            stage.queue.insert(stage.phys.next.objset, stage.phys.dataset_max_txg);
+            return Ok(());
+        }
+        stage.queue.extend(dsl.scan_followers(phys)?);
+        Ok(())
+    }
+
+    /// Begins with the next dataset of the queue; if there is none, all has been walked: the place is none.
+    fn enter_next(&self, dsl: &dsl::Dsl, stage: &mut Stage) -> Result<()> {
+        stage.phys.next = ScanPhys::START;
+        while let Some((id, since)) = stage.queue.pop_first() {
+            // one that was destroyed where nobody told the scan
+            let Some(phys) = dsl.dataset_phys(id)? else { continue };
+            let since = if since == 0 { phys.prev_snap_txg } else { since };
+            let scan = &mut stage.phys;
+            scan.dataset_min_txg = scan.min_txg.max(since);
+            scan.dataset_max_txg = if phys.is_snapshot() { scan.max_txg.min(phys.creation_txg) } else { scan.max_txg };
+            scan.next = Bookmark { objset: id, ..ScanPhys::START };
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Writes down how far the scan is.
+    fn write_stage(&self, stage: &Stage) -> Result<()> {
+        let change = &self.change;
+        if stage.phys.state == ScanState::Running && stage.phys.queue != 0 {
+            let on_disk: BTreeMap<u64, u64> = change.by_number(stage.phys.queue)?.into_iter().collect();
+            for id in on_disk.keys().filter(|id| !stage.queue.contains_key(id)) {
+                change.remove(stage.phys.queue, &format!("{id:x}"))?;
+            }
+            for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(id) != Some(txg)) {
+                change.set(stage.phys.queue, &format!("{id:x}"), &Value::one(*txg))?;
+            }
+        }
+        change.set(DIRECTORY, SCAN, &Value::new(8, &stage.phys.words()))
+    }
+}
+
+/// Takes the blocks that a walk shows.
+struct Walker<'a> {
+    context: &'a SyncContext<'a>,
+    budget: &'a Budget<'a>,
+    blocks_max: u64,
+    /// Younger blocks are not scrubbed.
+    max_txg: u64,
+    /// The block that is next, if the walk was stopped.
+    stopped: Option<Bookmark>,
+    /// No data block was shown yet: a step comes further by one at least.
+    first: bool,
+}
+
+impl Visitor for Walker<'_> {
+    fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
+        let Bookmark { object, level, blkid, .. } = visit.bookmark;
+        let may_stop = level == 0 && object != 0 && object < ACCOUNTING_MIN && blkid != SPILL;
+        let mut state = self.context.pool.scan().lock();
+        let is_full = state.waiting() as u64 >= self.blocks_max;
+        if may_stop && !std::mem::take(&mut self.first) && (is_full || self.budget.is_over()) {
+            self.stopped = Some(visit.bookmark);
+            return ControlFlow::Break(());
+        }
+        let birth = visit.bp.physical_birth();
+        let min_txg = state.now.as_ref().map_or(0, |stage| stage.phys.min_txg);
+        if !visit.bp.is_embedded() && birth > min_txg && birth <= self.max_txg {
+            state.found(visit.bp, visit.bookmark, bytes_of(visit.bp));
+        }
+        ControlFlow::Continue(Descend::Below)
+    }
+
+    /// The block that leads there was shown before: verifying it tells whether it can be read.
+    fn lost(&mut self, error: Error) {
+        tracing::warn!(pool = self.context.pool.name(), "scrub: {error}");
+        if !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Missing) {
+            self.context.pool.scan().lock().failed();
+        }
+    }
+}
+
+/// Bytes that a block takes on all vdevs.
+fn bytes_of(bp: &BlkPtr) -> u64 {
+    bp.copies().fold(0, |sum, dva| sum.saturating_add(dva.asize()))
+}
+
+fn no_scrub() -> Error {
+    Error::new(Kind::NotFound, "there is no active scrub")
+}

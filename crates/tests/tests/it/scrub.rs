@@ -1,0 +1,215 @@
+//! Scrubs mend what can be mended, tell what cannot, and go on where they were.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use base::{Env, Kind};
+use pool::{DamagedObject, LivePool, PoolState, Progress, ScanStatus, Shape};
+
+use crate::heal::{BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_disks, import_with, make, open};
+use crate::heal::{read, spoil, sums};
+use crate::live::judge;
+
+fn status(pool: &LivePool) -> ScanStatus {
+    pool.scan_status().expect("there was a scrub").0
+}
+
+/// Scrubs a pool to the end.
+fn scrub(pool: &LivePool) -> ScanStatus {
+    pool.scrub(false).unwrap();
+    for _ in 0..100_000 {
+        if status(pool).progress != Progress::Running {
+            break;
+        }
+        pool.sync().unwrap();
+    }
+    let status = status(pool);
+    assert_eq!(status.progress, Progress::Finished);
+    assert_eq!(pool.view().status().unwrap().scan, Some(status.clone()), "what is on disk");
+    status
+}
+
+/// An environment in which each group scrubs very little, and says on disk how far it is.
+fn hasty() -> Env {
+    Env::real().with_tunables(|name| match name {
+        "zfs_scrub_min_time_ms" | "zfs_txg_timeout" | "zfs_scan_checkpoint_intval" => Some(0),
+        "zfs_vdev_scrub_max_active" => Some(1),
+        _ => None,
+    })
+}
+
+/// What zdb says of the pool in a folder, which is exported.
+fn judge_by_zdb(dir: &Path) {
+    let Ok(output) = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(["-bcc", "live"]).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let is_good = output.status.success() && text.contains("No leaks") && !text.contains("checksum error");
+    assert!(is_good, "zdb: {text}");
+}
+
+#[test]
+fn rot_is_mended_on_all_sides() {
+    for (shape, leaves) in [(Shape::Mirror, 2), (Shape::Mirror, 3), (Shape::Raidz(1), 3), (Shape::Raidz(2), 5)] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), shape, leaves, "1", &[]);
+        spoil(&dir.path().join("disk1"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+        let pool = import_disks(dir.path(), leaves);
+        let first = scrub(&pool);
+        let (errors, healed) = sums(&pool);
+        assert_eq!(first.errors, 0, "{shape:?}");
+        assert!(errors > 5 && healed > FILE_BYTES as u64 / 8, "{shape:?}: {errors} errors, {healed} bytes mended");
+        assert!(first.processed_bytes > FILE_BYTES as u64 / 8 && first.processed_bytes <= healed);
+        assert!(first.examined_bytes > FILE_BYTES as u64);
+        let second = scrub(&pool);
+        assert_eq!((second.processed_bytes, second.errors), (0, 0), "{shape:?}: nothing is left to be mended");
+        assert_eq!(pool.view().error_count().unwrap(), 0);
+        assert_eq!(pool.view().last_scrubbed_txg().unwrap() > 0, true);
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        judge(dir.path());
+        judge_by_zdb(dir.path());
+        // what was mended is right: another one can go
+        spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+        let pool = import_disks(dir.path(), leaves);
+        assert!(read(&open(&pool)).unwrap() == contents());
+    }
+}
+
+#[test]
+fn what_cannot_be_mended_is_listed_until_it_is_gone() {
+    for features in [&[][..], &["com.delphix:head_errlog"]] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), Shape::Mirror, 2, "1", features);
+        let pool = import_disks(dir.path(), 2);
+        let file = file_of(&open(&pool));
+        let (bp, ino) = (file.object().data_pointer(3).unwrap(), file.object().id());
+        for disk in ["disk0", "disk1"] {
+            spoil(&dir.path().join(disk), FRONT + bp.dvas()[0].offset(), 4096);
+        }
+        let dataset = pool.view().dsl().find("live").unwrap().id;
+        let expect = [DamagedObject { dataset, object: ino }];
+        for _ in 0..2 {
+            assert_eq!(scrub(&pool).errors, 1, "{features:?}");
+            assert_eq!(pool.view().error_count().unwrap(), 1, "{features:?}");
+            assert_eq!(pool.view().damaged_objects().unwrap(), expect, "{features:?}");
+        }
+        pool.close(PoolState::Exported).unwrap();
+        drop((file, pool));
+        judge_leaks(dir.path());
+        let pool = import_disks(dir.path(), 2);
+        assert_eq!(pool.view().damaged_objects().unwrap(), expect, "{features:?}: still after an import");
+        file_of(&open(&pool)).write(0, &contents()).unwrap();
+        assert_eq!(scrub(&pool).errors, 0);
+        assert_eq!(pool.view().error_count().unwrap(), 0, "{features:?}: a scrub forgets what is no more");
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        judge(dir.path());
+        judge_by_zdb(dir.path());
+    }
+}
+
+/// With damage that is known, only space is judged.
+fn judge_leaks(dir: &Path) {
+    let Ok(output) = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(["-b", "live"]).output() else { return };
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("No leaks"), "zdb: {text}");
+}
+
+fn places(pool: &LivePool) -> (u64, u64) {
+    let status = status(pool);
+    (status.examined_bytes, status.to_examine_bytes)
+}
+
+#[test]
+fn it_pauses_goes_on_and_is_cancelled() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    let pool = import_with(&hasty(), dir.path(), 2);
+    let kind = |outcome: base::Result<()>| outcome.unwrap_err().kind();
+    assert_eq!(kind(pool.pause_scrub()), Kind::NotFound);
+    assert_eq!(kind(pool.cancel_scrub()), Kind::NotFound);
+    pool.scrub(false).unwrap();
+    assert_eq!(kind(pool.scrub(false)), Kind::Busy);
+    pool.pause_scrub().unwrap();
+    assert_eq!(kind(pool.pause_scrub()), Kind::Busy);
+    assert!(status(&pool).is_paused);
+    let before = places(&pool);
+    for _ in 0..20 {
+        pool.record_history("something").unwrap();
+    }
+    assert_eq!(places(&pool), before, "nothing is done while it is paused");
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let pool = import_with(&hasty(), dir.path(), 2);
+    assert!(status(&pool).is_paused, "still after an import");
+    pool.scrub(false).unwrap();
+    assert!(!status(&pool).is_paused);
+    pool.sync().unwrap();
+    pool.cancel_scrub().unwrap();
+    assert_eq!(status(&pool).progress, Progress::Canceled);
+    assert_eq!(pool.view().status().unwrap().scan.unwrap().progress, Progress::Canceled);
+    scrub(&pool);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+    judge_by_zdb(dir.path());
+}
+
+/// Exports and power cuts in the middle: all is scrubbed in the end, and most of it once.
+#[test]
+fn it_goes_on_after_exports_and_power_cuts() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    spoil(&dir.path().join("disk1"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+    let mut pool = import_with(&hasty(), dir.path(), 2);
+    pool.scrub(false).unwrap();
+    let (mut times, mut begun) = (0, status(&pool).start_s);
+    for round in 0.. {
+        for _ in 0..5 {
+            pool.sync().unwrap();
+        }
+        let now = status(&pool);
+        assert_eq!((now.start_s, now.errors), (begun, 0), "it is the same scrub");
+        if now.progress == Progress::Finished {
+            break;
+        }
+        begun = now.start_s;
+        times += 1;
+        assert!(times < 2000, "it comes to an end");
+        if round % 2 == 0 {
+            pool.close(PoolState::Exported).unwrap();
+        }
+        // otherwise what was not synced is lost
+        drop(pool);
+        pool = import_with(&hasty(), dir.path(), 2);
+    }
+    assert!(times > 1, "it was interrupted");
+    assert_eq!(scrub(&pool).processed_bytes, 0, "all was mended");
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+    judge_by_zdb(dir.path());
+}
+
+/// Blocks that are freed while they wait are forgotten, and what takes their place is not damaged.
+#[test]
+fn it_runs_beside_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Raidz(1), 3, "1", &[]);
+    let pool: Arc<LivePool> = import_with(&hasty(), dir.path(), 3);
+    let zpl = open(&pool);
+    pool.scrub(false).unwrap();
+    let mut rounds = 0u8;
+    while status(&pool).progress == Progress::Running {
+        rounds = rounds.wrapping_add(1);
+        let file = file_of(&zpl);
+        file.write(u64::from(rounds % 23) * (128 << 10), &vec![rounds; 128 << 10]).unwrap();
+        pool.sync().unwrap();
+    }
+    assert_eq!((status(&pool).errors, sums(&pool)), (0, (0, 0)));
+    drop(zpl);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+    judge_by_zdb(dir.path());
+}
