@@ -133,36 +133,6 @@ impl Scan {
             }
         });
     }
-
-    /// A snapshot was made of a head: it has what the head had.
-    pub(super) fn snapshotted(&self, head: u64, snapshot: u64) {
-        self.lock().change_places(|stage| {
-            if stage.phys.next.objset == head && head != 0 {
-                stage.phys.next.objset = snapshot;
-            }
-            if let Some(txg) = stage.queue.remove(&head) {
-                stage.queue.insert(snapshot, txg);
-            }
-        });
-    }
-
-    /// Two datasets have changed places.
-    pub(super) fn swapped(&self, one: u64, other: u64) {
-        self.lock().change_places(|stage| {
-            let objset = &mut stage.phys.next.objset;
-            *objset = if *objset == one {
-                other
-            } else if *objset == other {
-                one
-            } else {
-                *objset
-            };
-            let txgs = [stage.queue.remove(&one), stage.queue.remove(&other)];
-            for (id, txg) in [other, one].into_iter().zip(txgs) {
-                txg.map(|txg| stage.queue.insert(id, txg));
-            }
-        });
-    }
 }
 
 impl State {

@@ -373,6 +373,14 @@ impl SyncContext<'_> {
     /// A dataset has been visited to its end.
     fn leave_dataset(&self, dsl: &dsl::Dsl, stage: &mut Stage, phys: Option<&DatasetPhys>) -> Result<()> {
         let Some(phys) = phys else { return Ok(()) };
+        if let Some(snapshot) = first_snapshot(dsl, phys, stage.phys.dataset_min_txg)?
+            && !phys.is_snapshot()
+            && phys.prev_snap_txg >= stage.phys.max_txg
+        {
+            // it was made meanwhile, and may have blocks that the head has not any more
+            stage.queue.insert(snapshot, stage.phys.dataset_min_txg);
+            return Ok(());
+        }
         if stage.phys.flags & ScanPhys::FLAG_AGAIN != 0 {
             stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
             stage.queue.insert(stage.phys.next.objset, stage.phys.dataset_max_txg);
@@ -387,8 +395,14 @@ impl SyncContext<'_> {
         stage.phys.next = ScanPhys::START;
         while let Some((id, since)) = stage.queue.pop_first() {
             // one that was destroyed where nobody told the scan
-            let Some(phys) = dsl.dataset_phys(id)? else { continue };
+            let Some(mut phys) = dsl.dataset_phys(id)? else { continue };
             let since = if since == 0 { phys.prev_snap_txg } else { since };
+            let mut id = id;
+            // snapshots that were made since it was put into the queue come before it
+            if let Some(first) = first_snapshot(dsl, &phys, since)? {
+                let Some(snapshot) = dsl.dataset_phys(first)? else { continue };
+                (id, phys) = (first, snapshot);
+            }
             let scan = &mut stage.phys;
             scan.dataset_min_txg = scan.min_txg.max(since);
             scan.dataset_max_txg = if phys.is_snapshot() { scan.max_txg.min(phys.creation_txg) } else { scan.max_txg };
@@ -452,6 +466,19 @@ impl Visitor for Walker<'_> {
             self.context.pool.scan().lock().failed();
         }
     }
+}
+
+/// The oldest of the snapshots before a dataset that were made after group `since`.
+fn first_snapshot(dsl: &dsl::Dsl, phys: &DatasetPhys, since: u64) -> Result<Option<u64>> {
+    let mut first = None;
+    let (mut prev, mut txg) = (phys.prev_snap, phys.prev_snap_txg);
+    // each is older than the one before
+    while prev != 0 && txg > since {
+        let Some(snapshot) = dsl.dataset_phys(prev)?.filter(|snapshot| snapshot.prev_snap_txg < txg) else { break };
+        first = Some(prev);
+        (prev, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);
+    }
+    Ok(first)
 }
 
 /// Bytes that a block takes on all vdevs.
