@@ -16,7 +16,7 @@ impl Zio {
         self.heal_at(bp, (0, false), &mut healed).map(|()| healed)
     }
 
-    /// As [`Zio::heal`], for who looks whether all is right: leaves are charged with what is wrong, and a block of
+    /// As [`Zio::heal`], to see whether all is right: leaves are charged with what is wrong, and a block of
     /// which nothing could be read is an error, too. Its place is noted in [`crate::Damage`] if no copy is right.
     pub fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<u64> {
         if bp.is_hole() || bp.is_embedded() {

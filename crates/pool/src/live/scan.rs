@@ -35,7 +35,7 @@ pub struct ScanPass {
 
 /// Where a walk is: what is on disk of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stage {
+pub(super) struct ScanStage {
     pub(super) phys: ScanPhys,
     /// Datasets that are yet to be visited, and the txg after which their blocks are born.
     pub(super) queue: BTreeMap<u64, u64>,
@@ -43,15 +43,15 @@ pub(super) struct Stage {
 
 /// The scan of a pool.
 #[derive(Default)]
-pub(super) struct Scan(Mutex<State>);
+pub(super) struct Scan(Mutex<ScanInMemory>);
 
 /// See [`Scan`].
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct ScanInMemory {
     /// Where the walk is; `None` if there never was one.
-    pub(super) now: Option<Stage>,
+    pub(super) now: Option<ScanStage>,
     /// What is to be on disk.
-    pub(super) saved: Option<Stage>,
+    pub(super) saved: Option<ScanStage>,
     pub(super) is_dirty: bool,
     /// By the place of their first copy.
     blocks: BTreeMap<(u64, u64), (BlkPtr, Bookmark)>,
@@ -67,15 +67,16 @@ pub(super) struct State {
 }
 
 impl Scan {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ScanInMemory> {
         self.0.lock()
     }
 
     /// Takes up what is on disk.
-    pub(super) fn load(&self, stage: Option<Stage>, now_s: u64) {
+    pub(super) fn load(&self, stage: Option<ScanStage>, now_s: u64) {
         let is_paused = stage.as_ref().is_some_and(|stage| stage.phys.is_paused());
         let pass = ScanPass { start_s: now_s, paused_s: if is_paused { now_s } else { 0 }, ..ScanPass::default() };
-        *self.lock() = State { now: stage.clone(), saved: stage, pass, saved_s: now_s, ..State::default() };
+        *self.lock() =
+            ScanInMemory { now: stage.clone(), saved: stage, pass, saved_s: now_s, ..ScanInMemory::default() };
     }
 
     /// Whether a step would do something.
@@ -102,7 +103,7 @@ impl Scan {
 
     /// Whether a scrub runs, paused or not.
     pub(super) fn is_scrubbing(&self) -> bool {
-        let is_scrub = |stage: &Stage| stage.phys.state == ScanState::Running && !stage.phys.is_resilver;
+        let is_scrub = |stage: &ScanStage| stage.phys.state == ScanState::Running && !stage.phys.is_resilver;
         self.lock().now.as_ref().is_some_and(is_scrub)
     }
 
@@ -135,13 +136,13 @@ impl Scan {
     }
 }
 
-impl State {
+impl ScanInMemory {
     /// Whether it runs, and is not paused.
     pub(super) fn is_active(&self) -> bool {
         self.now.as_ref().is_some_and(|stage| stage.phys.is_active() && !stage.phys.is_resilver)
     }
 
-    fn change_places(&mut self, change: impl Fn(&mut Stage)) {
+    fn change_places(&mut self, change: impl Fn(&mut ScanStage)) {
         for stage in [&mut self.now, &mut self.saved].into_iter().flatten() {
             if stage.phys.state == ScanState::Running {
                 let before = stage.clone();

@@ -20,7 +20,7 @@ use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
 
-use super::scan::{BLOCK_BYTES, ScanPass, Stage, State};
+use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 use crate::status::ScanStatus;
@@ -40,17 +40,17 @@ const SPILL: u64 = u64::MAX - 1;
 const DNODES_BYTES: u64 = 16 << 10;
 
 /// How long a step may take.
-struct Budget<'a> {
+struct StepTime<'a> {
     pool: &'a LivePool,
     start_ns: u64,
     min_ms: u64,
     max_ms: u64,
 }
 
-impl Budget<'_> {
-    fn of(pool: &LivePool) -> Budget<'_> {
+impl StepTime<'_> {
+    fn of(pool: &LivePool) -> StepTime<'_> {
         let env = pool.env();
-        Budget {
+        StepTime {
             pool,
             start_ns: env.ticks_ns(),
             min_ms: env.tunable("zfs_scrub_min_time_ms", 750),
@@ -139,7 +139,7 @@ impl LivePool {
                 queue.insert(id, entry.value.first_u64().unwrap_or(0));
             }
         }
-        self.scan().load(Some(Stage { phys, queue }), self.env().now_s());
+        self.scan().load(Some(ScanStage { phys, queue }), self.env().now_s());
         Ok(())
     }
 
@@ -163,7 +163,7 @@ impl SyncContext<'_> {
             pass.spent_paused_s += now_s.saturating_sub(pass.paused_s);
             pass.paused_s = 0;
         }
-        let State { now, saved, is_dirty, is_stalled, .. } = &mut *state;
+        let ScanInMemory { now, saved, is_dirty, is_stalled, .. } = &mut *state;
         (*is_dirty, *is_stalled) = (true, false);
         for stage in [now, saved].into_iter().flatten() {
             match is_paused {
@@ -199,7 +199,7 @@ impl SyncContext<'_> {
             next: ScanPhys::START,
             flags: 0,
         };
-        pool.scan().load(Some(Stage { phys, queue: BTreeMap::new() }), now_s);
+        pool.scan().load(Some(ScanStage { phys, queue: BTreeMap::new() }), now_s);
         pool.scan().lock().is_dirty = true;
         self.log_event("scan setup", &format!("func=1 mintxg={min_txg} maxtxg={}", phys.max_txg));
         Ok(())
@@ -233,7 +233,7 @@ impl SyncContext<'_> {
 
     /// Scrubs for a while.
     pub(super) fn step_scrub(&self) -> Result<()> {
-        let budget = Budget::of(self.pool);
+        let budget = StepTime::of(self.pool);
         let mut outcome = Ok(());
         while self.pool.scan().can_go_on() && !budget.is_over() {
             outcome = self.go_on(&budget);
@@ -250,7 +250,7 @@ impl SyncContext<'_> {
     }
 
     /// Walks, issues, or ends.
-    fn go_on(&self, budget: &Budget<'_>) -> Result<()> {
+    fn go_on(&self, budget: &StepTime<'_>) -> Result<()> {
         let scan = self.pool.scan();
         let (is_issuing, is_walked, waiting) = {
             let state = scan.lock();
@@ -267,7 +267,7 @@ impl SyncContext<'_> {
     }
 
     /// Verifies what was found, in the order of places.
-    fn issue(&self, budget: &Budget<'_>) {
+    fn issue(&self, budget: &StepTime<'_>) {
         let (pool, zio) = (self.pool, self.pool.cache().zio());
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable("zfs_vdev_scrub_max_active", 3).clamp(1, 1000) as usize * leaves;
@@ -314,18 +314,18 @@ impl SyncContext<'_> {
     }
 
     /// Finds blocks, from where the walk is.
-    fn walk(&self, budget: &Budget<'_>) -> Result<()> {
+    fn walk(&self, budget: &StepTime<'_>) -> Result<()> {
         let pool = self.pool;
         let fact = pool.env().tunable("zfs_scan_mem_lim_fact", 20).max(1);
         let blocks_max = (pool.memory_bytes() / fact / BLOCK_BYTES).max(BLOCKS_MIN);
         let Some(mut stage) = pool.scan().lock().now.clone() else { return Ok(()) };
         let dsl = self.dsl()?;
-        let range = |stage: &Stage| {
+        let range = |stage: &ScanStage| {
             let Bookmark { object, blkid, .. } = stage.phys.next;
             let from = position_of(object, blkid, DNODES_BYTES / SLOT_SIZE as u64);
             Range { since_txg: stage.phys.dataset_min_txg, from }
         };
-        let mut walker = Walker { context: self, budget, blocks_max, max_txg: 0, stopped: None, first: true };
+        let mut walker = BlockFinder { context: self, budget, blocks_max, max_txg: 0, stopped: None, first: true };
         let place = stage.phys.next.objset;
         if place == 0 {
             walker.max_txg = stage.phys.dataset_max_txg;
@@ -371,7 +371,7 @@ impl SyncContext<'_> {
     }
 
     /// A dataset has been visited to its end.
-    fn leave_dataset(&self, dsl: &dsl::Dsl, stage: &mut Stage, phys: Option<&DatasetPhys>) -> Result<()> {
+    fn leave_dataset(&self, dsl: &dsl::Dsl, stage: &mut ScanStage, phys: Option<&DatasetPhys>) -> Result<()> {
         let Some(phys) = phys else { return Ok(()) };
         if let Some(snapshot) = first_snapshot(dsl, phys, stage.phys.dataset_min_txg)?
             && !phys.is_snapshot()
@@ -391,7 +391,7 @@ impl SyncContext<'_> {
     }
 
     /// Begins with the next dataset of the queue; if there is none, all has been walked: the place is none.
-    fn enter_next(&self, dsl: &dsl::Dsl, stage: &mut Stage) -> Result<()> {
+    fn enter_next(&self, dsl: &dsl::Dsl, stage: &mut ScanStage) -> Result<()> {
         stage.phys.next = ScanPhys::START;
         while let Some((id, since)) = stage.queue.pop_first() {
             // one that was destroyed where nobody told the scan
@@ -413,7 +413,7 @@ impl SyncContext<'_> {
     }
 
     /// Writes down how far the scan is.
-    fn write_stage(&self, stage: &Stage) -> Result<()> {
+    fn write_stage(&self, stage: &ScanStage) -> Result<()> {
         let change = &self.change;
         if stage.phys.state == ScanState::Running && stage.phys.queue != 0 {
             let on_disk: BTreeMap<u64, u64> = change.by_number(stage.phys.queue)?.into_iter().collect();
@@ -429,9 +429,9 @@ impl SyncContext<'_> {
 }
 
 /// Takes the blocks that a walk shows.
-struct Walker<'a> {
+struct BlockFinder<'a> {
     context: &'a SyncContext<'a>,
-    budget: &'a Budget<'a>,
+    budget: &'a StepTime<'a>,
     blocks_max: u64,
     /// Younger blocks are not scrubbed.
     max_txg: u64,
@@ -441,7 +441,7 @@ struct Walker<'a> {
     first: bool,
 }
 
-impl Visitor for Walker<'_> {
+impl Visitor for BlockFinder<'_> {
     fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
         let Bookmark { object, level, blkid, .. } = visit.bookmark;
         let may_stop = level == 0 && object != 0 && object < ACCOUNTING_MIN && blkid != SPILL;

@@ -63,7 +63,7 @@ fn rot_is_mended_on_all_sides() {
         let second = scrub(&pool);
         assert_eq!((second.processed_bytes, second.errors), (0, 0), "{shape:?}: nothing is left to be mended");
         assert_eq!(pool.view().error_count().unwrap(), 0);
-        assert_eq!(pool.view().last_scrubbed_txg().unwrap() > 0, true);
+        assert!(pool.view().last_scrubbed_txg().unwrap() > 0);
         pool.close(PoolState::Exported).unwrap();
         drop(pool);
         judge(dir.path());

@@ -36,7 +36,7 @@ impl Tree {
         self.mend(&extent, &mut sources, &block)
     }
 
-    /// As [`Tree::heal`], for who looks whether all is right: all that leaves return of `extent` is read and compared,
+    /// As [`Tree::heal`], to see whether all is right: all that leaves return of `extent` is read and compared,
     /// and leaves are charged with what is wrong, as by [`Tree::read_verified`]. How many bytes were written.
     pub fn scrub(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
         let wanted = extent.size as usize;
