@@ -6,6 +6,8 @@
 //!
 //! ```text
 //!   a write fails, or the leaf is away ──▶ missing ──▶ with the next group ──▶ its space map in the MOS
+//!                                             ▲ │
+//!            what it could not be given ──────┘ └── a resilver has read all blocks of those groups
 //! ```
 
 use std::ops::Range;
@@ -19,6 +21,8 @@ pub struct Dtl {
     missing: RwLock<TxgRanges>,
     /// Whether `missing` has anything in it: most leaves have missed nothing, and each read asks.
     any: AtomicBool,
+    /// Births of blocks that the resilver of now could not give it.
+    unfilled: Mutex<TxgRanges>,
     on_disk: Mutex<OnDisk>,
 }
 
@@ -71,6 +75,25 @@ impl Dtl {
     /// Notes that the leaf has everything of `txgs`.
     pub fn remove(&self, txgs: Range<u64>) {
         self.change(|missing| missing.remove(txgs));
+    }
+
+    /// Notes that the leaf could not be given a block that was born in `txg`.
+    pub fn note_unfilled(&self, txg: u64) {
+        self.unfilled.lock().insert(txg..txg + 1);
+    }
+
+    /// A resilver begins: nothing has failed yet.
+    pub fn begin_resilver(&self) {
+        *self.unfilled.lock() = TxgRanges::new();
+    }
+
+    /// A resilver has given the leaf all blocks born in `txgs`, but for those that were noted as unfilled.
+    pub fn end_resilver(&self, txgs: Range<u64>) {
+        let unfilled = std::mem::take(&mut *self.unfilled.lock());
+        self.change(|missing| {
+            missing.remove(txgs);
+            unfilled.iter().for_each(|range| missing.insert(range));
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut TxgRanges)) {
@@ -146,6 +169,11 @@ impl TxgRanges {
         !txgs.is_empty() && self.ranges.get(at).is_some_and(|r| r.start < txgs.end)
     }
 
+    /// From the first group to the last; `None` of the empty set.
+    pub fn bounds(&self) -> Option<Range<u64>> {
+        Some(self.ranges.first()?.start..self.ranges.last()?.end)
+    }
+
     /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
@@ -211,7 +239,13 @@ mod tests {
         assert_eq!(dtl.unwritten(), Some(now.clone()));
         dtl.has_been_written(8, now);
         assert_eq!((dtl.object(), dtl.unwritten()), (8, None));
-        dtl.remove(0..u64::MAX);
+        dtl.insert(9..12);
+        dtl.begin_resilver();
+        dtl.note_unfilled(4);
+        dtl.end_resilver(3..11);
+        assert_eq!(dtl.missing(), [4..5, 11..12].into_iter().collect());
+        assert_eq!(dtl.missing().bounds(), Some(4..12));
+        dtl.end_resilver(0..12);
         assert!(dtl.is_empty() && !dtl.contains(3) && dtl.unwritten().is_some());
     }
 }

@@ -67,3 +67,4 @@ pub use read::Served;
 pub use spec::{Kind, Spec};
 pub use tree::Tree;
 pub use vdev::{LeafVdev, Vdev, VdevId};
+pub use verify::Lacking;

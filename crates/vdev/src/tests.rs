@@ -3,6 +3,7 @@
 
 mod copies;
 mod corpus;
+mod distributed;
 mod labels;
 mod parity;
 mod removed;

@@ -29,6 +29,7 @@ use crate::health::Stats;
 use crate::locate::Extent;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
+pub use heal::Lacking;
 use source::Source;
 
 /// Leaves named in an error at most.

@@ -2,6 +2,7 @@
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::BlkPtr;
+use vdev::Lacking;
 
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent, is_good_header, members_in};
 use crate::pointer::{check_shape, extent};
@@ -13,25 +14,25 @@ impl Zio {
     /// mended from each other.
     pub fn heal(&self, bp: &BlkPtr) -> Result<u64> {
         let mut healed = 0;
-        self.heal_at(bp, (0, false), &mut healed).map(|()| healed)
+        self.heal_at(bp, (0, None), &mut healed).map(|()| healed)
     }
 
     /// As [`Zio::heal`], to see whether all is right: leaves are charged with what is wrong, and a block of
     /// which nothing could be read is an error, too. Its place is noted in [`crate::Damage`] if no copy is right.
-    pub fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark) -> Result<u64> {
+    pub fn scrub(&self, bp: &BlkPtr, bookmark: Bookmark, lacking: Lacking) -> Result<u64> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(0);
         }
         let mut healed = 0;
-        let outcome = self.heal_at(bp, (0, true), &mut healed).map(|()| healed).at_block(bookmark);
+        let outcome = self.heal_at(bp, (0, Some(lacking)), &mut healed).map(|()| healed).at_block(bookmark);
         if outcome.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Checksum | Kind::Io)) {
             self.damage().note_lost(bookmark, bp);
         }
         outcome
     }
 
-    /// `is_scrub`: see [`Zio::scrub`].
-    fn heal_at(&self, bp: &BlkPtr, (depth, is_scrub): (usize, bool), healed: &mut u64) -> Result<()> {
+    /// `scrub`: see [`Zio::scrub`].
+    fn heal_at(&self, bp: &BlkPtr, (depth, scrub): (usize, Option<Lacking>), healed: &mut u64) -> Result<()> {
         check_shape(bp)?;
         if depth > DEPTH_MAX {
             return Err(Error::corrupt("gang blocks nested too deep"));
@@ -56,26 +57,30 @@ impl Zio {
                 good
             };
             let tree = self.tree();
-            match if is_scrub { tree.scrub(extent, &mut good) } else { tree.heal(extent, &mut good) } {
+            let healing = match scrub {
+                Some(lacking) => tree.scrub(extent, lacking, &mut good),
+                None => tree.heal(extent, &mut good),
+            };
+            match healing {
                 Ok(bytes) => *healed += bytes,
                 Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Io) => wrong.push((dva, extent, error)),
                 // a copy on a device that is gone is for when it is back
                 Err(error) => gone = Some(error),
             }
         }
-        if is_scrub && header.is_none() && contents.is_none() && wrong.is_empty() {
+        if scrub.is_some() && header.is_none() && contents.is_none() && wrong.is_empty() {
             outcome = gone.map_or(Ok(()), Err);
         }
         for (dva, extent, error) in wrong {
             match if dva.is_gang() { &header } else { &contents } {
-                Some(right) => *healed += self.tree().write_over(extent, right)?,
+                Some(right) => *healed += self.tree().write_over(extent, scrub.unwrap_or(Lacking::Leave), right)?,
                 None => outcome = outcome.and(Err(error)),
             }
         }
         if let Some(header) = header {
             debug_assert_eq!(header.len(), HEADER_SIZE);
             for member in members_in(bp, &header)? {
-                outcome = outcome.and(self.heal_at(&member, (depth + 1, is_scrub), healed));
+                outcome = outcome.and(self.heal_at(&member, (depth + 1, scrub), healed));
             }
         }
         outcome

@@ -19,6 +19,7 @@ use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
+use vdev::Lacking;
 
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::{LivePool, SyncContext};
@@ -281,7 +282,7 @@ impl SyncContext<'_> {
                 let result = Env::in_background(|| match bookmark.level {
                     // that a log ends with a block that is not there is no damage
                     LOG_LEVEL => zio.heal(&bp).or(Ok(0)),
-                    _ => zio.scrub(&bp, bookmark),
+                    _ => zio.scrub(&bp, bookmark, Lacking::Leave),
                 });
                 ((bp, bookmark), result)
             });

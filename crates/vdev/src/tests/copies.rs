@@ -3,7 +3,7 @@
 use base::Kind as ErrorKind;
 
 use super::*;
-use crate::{Aux, Health, State, TxgRanges};
+use crate::{Aux, Health, Lacking, State, TxgRanges};
 
 /// `count` leaves from guid 100 on that all hold `block` at `offset`.
 fn images(count: u64, offset: u64, block: &[u8]) -> Images {
@@ -107,6 +107,30 @@ fn a_new_side_is_not_asked_for_what_it_has_not_got() {
     assert!(pool.read_fast(old).unwrap() == block);
     assert!(pool.read_slow(old, &block).unwrap() == block);
     assert!(pool.tree.leaf(77).is_none());
+}
+
+#[test]
+fn a_side_that_was_away_is_given_what_it_lacks() {
+    let block = pattern(3, 4096);
+    let mut images = images(2, OFFSET, &block);
+    images.write(102, 0, &[]);
+    let pool = images.open(vec![mirror(3)], &[]);
+    let place = extent(0, OFFSET, block.len());
+    let dtl = pool.leaf(102).state().dtl();
+    dtl.load(std::iter::once(9..12).collect());
+    let heal = |lacking| pool.tree.scrub(place, lacking, &mut |bytes| bytes == block);
+    dtl.begin_resilver();
+    assert_eq!(heal(Lacking::Leave).unwrap(), 0);
+    pool.devices[&102].fail_write(0);
+    assert_eq!(heal(Lacking::Fill).unwrap(), 0);
+    dtl.end_resilver(0..12);
+    assert_eq!(dtl.missing(), std::iter::once(10..11).collect(), "what could not be written is still missing");
+    dtl.begin_resilver();
+    assert_eq!(heal(Lacking::Fill).unwrap(), 4096);
+    dtl.end_resilver(0..12);
+    assert!(dtl.is_empty());
+    [100, 101].iter().for_each(|&guid| pool.noise(guid));
+    assert!(pool.read_slow(place, &block).unwrap() == block);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use base::Kind as ErrorKind;
 
 use super::*;
-use crate::draid::{Layout, Shape};
+use crate::Lacking;
 use crate::expansion::Expansion;
 use crate::{Aux, Health, State, TxgRanges};
 
@@ -21,7 +21,7 @@ fn mul(mut a: u8, mut b: u8) -> u8 {
 }
 
 /// Parity column `p` of a line of sectors: the sum of power * sector, the last one's power being 1.
-fn parity_sector(p: usize, line: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn parity_sector(p: usize, line: &[Vec<u8>]) -> Vec<u8> {
     let generator = [1, 2, 4][p];
     let mut sum = vec![0; line[0].len()];
     for sector in line {
@@ -34,7 +34,7 @@ fn parity_sector(p: usize, line: &[Vec<u8>]) -> Vec<u8> {
 
 /// The sectors of a block as lines of columns: data runs down the columns, and lines that are not
 /// full end with zero sectors.
-fn lines(block: &[u8], sector: usize, ndata: usize) -> Vec<Vec<Vec<u8>>> {
+pub(super) fn lines(block: &[u8], sector: usize, ndata: usize) -> Vec<Vec<Vec<u8>>> {
     let mut sectors: Vec<Vec<u8>> = block.chunks(sector).map(<[u8]>::to_vec).collect();
     sectors.last_mut().unwrap().resize(sector, 0);
     let height = sectors.len().div_ceil(ndata);
@@ -51,7 +51,7 @@ fn lines(block: &[u8], sector: usize, ndata: usize) -> Vec<Vec<Vec<u8>>> {
 }
 
 /// A raidz of leaves 100, 101, ... with blocks on it.
-struct Raidz {
+pub(super) struct Raidz {
     width: usize,
     nparity: usize,
     ashift: u32,
@@ -61,7 +61,7 @@ struct Raidz {
 
 impl Raidz {
     /// One block of each of `sizes`, one behind the other.
-    fn new(width: usize, nparity: usize, ashift: u32, start: u64, sizes: &[usize]) -> Raidz {
+    pub(super) fn new(width: usize, nparity: usize, ashift: u32, start: u64, sizes: &[usize]) -> Raidz {
         let mut raidz = Raidz { width, nparity, ashift, images: Images::default(), blocks: vec![] };
         (0..width as u64).for_each(|i| raidz.images.write(100 + i, 0, &[]));
         let mut first = start >> ashift;
@@ -106,7 +106,7 @@ impl Raidz {
         top(vdev(Kind::Raidz { nparity: self.nparity }, 0, 9, children), self.ashift)
     }
 
-    fn open(&self, absent: &[u64]) -> Pool {
+    pub(super) fn open(&self, absent: &[u64]) -> Pool {
         self.images.open(vec![self.spec()], absent)
     }
 
@@ -316,6 +316,39 @@ fn stale_leaves_come_last() {
     assert_eq!(pool.errors(101), (0, 0), "it never claimed to have the block");
 }
 
+/// A new leaf in the place of one that failed is given its columns, parity or data; then it can take the place.
+#[test]
+fn a_replacement_is_filled() {
+    for nparity in 1..=2 {
+        let raidz = Raidz::new(4, nparity, 9, 7 * 512, &SIZES);
+        let mut images = Images(raidz.images.0.clone());
+        images.write(201, 0, &pattern(77, 64 << 10));
+        let mut spec = raidz.spec();
+        spec.children[1] = vdev(Kind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
+        let pool = images.open(vec![spec], &[101]);
+        let dtl = pool.leaf(201).state().dtl();
+        dtl.load(std::iter::once(0..11).collect());
+        dtl.begin_resilver();
+        for (extent, block) in &raidz.blocks {
+            let heal = |lacking| pool.tree.scrub(*extent, lacking, &mut |bytes| bytes == block).unwrap();
+            assert_eq!(heal(Lacking::Leave), 0, "it is no wound");
+            heal(Lacking::Fill);
+            assert_eq!(heal(Lacking::Fill), 0, "nothing is written twice");
+        }
+        dtl.end_resilver(0..11);
+        assert!(dtl.is_empty());
+        for (extent, block) in &raidz.blocks {
+            assert!(pool.read_fast(*extent).unwrap() == *block);
+        }
+        assert_eq!(pool.errors(201), (0, 0));
+        // and it bears what parity allows
+        pool.noise(103);
+        for (extent, block) in &raidz.blocks {
+            assert!(pool.read_slow(*extent, block).unwrap() == *block);
+        }
+    }
+}
+
 /// Two columns are wrong on raidz1, but one of them has a second copy on a replacement.
 #[test]
 fn copies_within_columns_help_out() {
@@ -367,153 +400,6 @@ fn a_mirror_of_raidz() {
     [201, 102].iter().for_each(|&guid| pool.noise(guid));
     let (extent, block) = &raidz.blocks[6];
     assert_eq!(pool.read_slow(*extent, block).unwrap_err().kind(), ErrorKind::Checksum);
-}
-
-const SHAPE: Shape = Shape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
-
-/// A draid of leaves 100 to 106, with blocks before and across the end of a group; `spared` is the
-/// number of a child whose contents are also on the distributed spare.
-fn draid(spared: Option<usize>) -> (Images, Vec<(Extent, Vec<u8>)>) {
-    let layout = Layout::new(12, SHAPE).unwrap();
-    let (mut images, mut blocks) = (Images::default(), vec![]);
-    (100..107).for_each(|guid| images.write(guid, 0, &[]));
-    let group = 4 * (16 << 20);
-    let mut add = |offset, size| {
-        let block = pattern(offset + size as u64, size);
-        write_draid(&layout, &mut images, spared, offset, &block);
-        blocks.push((extent(0, offset, size), block));
-    };
-    for (offset, size) in (0..).step_by(1 << 20).zip([512, 4096, 8192, 12_288, 20_480, 50_000]) {
-        add(offset, size);
-        add(3 * group + offset, size);
-    }
-    [group - 16_384, 2 * group - 2 * 16_384, 4 * group - 16_384].into_iter().for_each(|offset| add(offset, 50_000));
-    (images, blocks)
-}
-
-fn write_draid(layout: &Layout, images: &mut Images, spared: Option<usize>, offset: u64, block: &[u8]) {
-    let padded = block.len().next_multiple_of(4096);
-    let mut block = block.to_vec();
-    block.resize(padded, 0);
-    for row in layout.map(offset, padded).unwrap() {
-        for (l, line) in lines(&block[row.start..row.start + row.len()], 4096, 2).iter().enumerate() {
-            let parity = (0..2).map(|p| parity_sector(p, line));
-            let all = parity.chain(line.iter().cloned());
-            for (column, bytes) in row.columns.iter().zip(all) {
-                let at = column.offset + ((l as u64) << 12);
-                images.write(100 + column.child as u64, at, &bytes);
-                if spared == Some(column.child) {
-                    images.write(100 + layout.spare_child(0, at) as u64, at, &bytes);
-                }
-            }
-        }
-    }
-}
-
-fn draid_spec() -> Spec {
-    top(vdev(Kind::Draid(SHAPE), 0, 9, disks(100..107)), 12)
-}
-
-#[test]
-fn draid_bears_what_its_parity_allows() {
-    let (images, blocks) = draid(None);
-    for count in 0..=2 {
-        for set in subsets(7, count) {
-            let bad: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
-            let absent = images.open(vec![draid_spec()], &bad);
-            let noisy = images.open(vec![draid_spec()], &[]);
-            bad.iter().for_each(|&guid| noisy.noise(guid));
-            for (extent, block) in &blocks {
-                assert!(absent.read_fast(*extent).unwrap() == *block, "{bad:?} absent, {extent:?}");
-                assert!(noisy.read_slow(*extent, block).unwrap() == *block, "{bad:?} noisy, {extent:?}");
-            }
-            for guid in (100..107).filter(|guid| !bad.contains(guid)) {
-                assert_eq!(noisy.errors(guid), (0, 0));
-            }
-        }
-    }
-    let pool = images.open(vec![draid_spec()], &[100, 101, 102]);
-    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Unavail);
-}
-
-/// A leaf is gone, and its contents are on the distributed spare: two more may go.
-#[test]
-fn a_distributed_spare_stands_in() {
-    let (images, blocks) = draid(Some(3));
-    let mut spec = draid_spec();
-    let spare = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 60, vec![]);
-    spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), spare]);
-    let layout = Layout::new(12, SHAPE).unwrap();
-    let pool = images.open(vec![spec.clone()], &[103]);
-    let mut spare_used = 0;
-    for (extent, block) in &blocks {
-        let (mut buf, before) = (vec![0; block.len()], pool.devices.values().map(|d| d.reads()).sum::<u64>());
-        let served = pool.tree.read_batch(&[*extent], &mut [&mut buf]).remove(0).unwrap();
-        assert!(buf == *block && !served.rebuilt, "{extent:?}");
-        assert_eq!(pool.devices.values().map(|d| d.reads()).sum::<u64>() - before, served.leaves.len() as u64);
-        let rows = layout.map(extent.offset, block.len().next_multiple_of(4096)).unwrap();
-        spare_used += rows.iter().flat_map(|row| row.data()).filter(|c| c.child == 3 && c.size > 0).count();
-    }
-    assert!(spare_used > 0, "no block of the test was on the lost leaf");
-    for set in subsets(7, 2) {
-        let also: Vec<u64> = set.iter().map(|&i| 100 + i as u64).collect();
-        let pool = images.open(vec![spec.clone()], &[103]);
-        also.iter().for_each(|&guid| pool.noise(guid));
-        for (extent, block) in &blocks {
-            // the spare is on the other leaves: one of them gone may cost two columns
-            let rows = layout.map(extent.offset, block.len().next_multiple_of(4096)).unwrap();
-            let bearable = rows.iter().all(|row| {
-                let leaf = |c: &crate::raidz::Column| match c.child {
-                    3 => 100 + layout.spare_child(0, c.offset) as u64,
-                    n => 100 + n as u64,
-                };
-                row.columns.iter().filter(|c| c.size > 0 && also.contains(&leaf(c))).count() <= 2
-            });
-            assert_eq!(pool.read_slow(*extent, block).is_ok(), bearable, "{also:?} {extent:?}");
-        }
-    }
-}
-
-/// Spares that lead to each other without end cost no more than some visits.
-#[test]
-fn a_maze_of_spares_has_an_end() {
-    let mut spec = draid_spec();
-    let spares = |i: u64| {
-        (0..20).map(|n| vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, n, 1000 + i * 100 + n, vec![])).collect()
-    };
-    for i in 0..7 {
-        spec.children[i as usize] = vdev(Kind::Spare, i, 50 + i, spares(i));
-    }
-    let pool = Images::default().open(vec![spec], &[]);
-    assert_eq!(pool.read_fast(extent(0, 0, 4096)).unwrap_err().kind(), ErrorKind::Missing);
-    assert_eq!(pool.read_slow(extent(0, 0, 4096), &[]).unwrap_err().kind(), ErrorKind::Missing);
-}
-
-#[test]
-fn a_spare_of_no_draid_is_refused() {
-    for kind in [Kind::DraidSpare { draid_guid: 8, spare: 0 }, Kind::DraidSpare { draid_guid: 9, spare: 1 }] {
-        let mut spec = draid_spec();
-        spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), vdev(kind, 1, 60, vec![])]);
-        let root = Spec { children: vec![spec], ..vdev(Kind::Root, 0, 1, vec![]) };
-        assert_eq!(Tree::open(root, &HashMap::new()).unwrap_err().kind(), ErrorKind::Corrupt);
-    }
-}
-
-/// No extent that a block pointer can name makes the tree panic.
-#[test]
-fn absurd_extents_are_errors() {
-    let raidz = Raidz::new(4, 1, 12, 0, &[4096]);
-    let (draid_images, _) = draid(None);
-    for pool in [raidz.open(&[]), draid_images.open(vec![draid_spec()], &[])] {
-        for offset in [0, 512, 4096, 1 << 40, 1 << 62, u64::MAX - 511, u64::MAX] {
-            for (top, size) in [(0, 512), (0, 1 << 20), (1, 512), (u64::MAX, 512)] {
-                let extent = extent(top, offset, size);
-                if offset > 1 << 30 || top > 0 || offset == 512 {
-                    assert!(pool.read_fast(extent).is_err() && pool.read_slow(extent, &[]).is_err(), "{extent:?}");
-                }
-            }
-        }
-    }
 }
 
 /// The raidz with a child more: every sector below `moved` has come to where that puts it.

@@ -45,6 +45,17 @@ impl Copy {
             }
     }
 
+    /// Whether the leaf is known to lack the block, and can be given it.
+    pub(super) fn is_to_be_filled(&self, right: &[u8]) -> bool {
+        !self.from.trusted
+            && match &self.bytes {
+                Bytes::Read(bytes) => bytes[..] != *right,
+                // what it lacks it need not be able to read
+                Bytes::Failed(error) => error.kind() != ErrorKind::Missing,
+                Bytes::Unread => false,
+            }
+    }
+
     /// Counts a read error if the read failed.
     pub(super) fn charge_failure(&self, tree: &Tree) {
         if self.error().is_some() {

@@ -1,7 +1,8 @@
 //! Mending: the right bytes of an extent are written to every leaf that has others.
 //!
-//! Parity is mended with the data. A leaf that is known to have missed the block's birth is left alone: what it lacks
-//! is more than one block, and is for a resilver. Nobody is charged with an error that a reader was told of.
+//! Parity is mended with the data. A leaf that is known to have missed the block's birth is given it by a resilver
+//! only ([`Lacking::Fill`]): what it lacks is more than one block. Nobody is charged with an error that a reader was
+//! told of.
 //!
 //! The caller sees to it that the block is still in use, and stays so until this is done: otherwise another may have
 //! its place.
@@ -18,6 +19,16 @@ use crate::health::Stats;
 use crate::locate::{Choice, Extent};
 use crate::tree::Tree;
 
+/// What happens to leaves that are known to have missed the birth of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lacking {
+    /// They are left alone.
+    Leave,
+    /// They are given the block, which is what a resilver does. What cannot be written to them they go on lacking
+    /// ([`crate::Dtl::note_unfilled`]).
+    Fill,
+}
+
 impl Tree {
     /// Reads `extent` in every way that there is until `good` says that the bytes are right, and writes them to all
     /// leaves that have others, or fail to read theirs. How many bytes were written; they last with the next
@@ -33,12 +44,12 @@ impl Tree {
         // what fills up the last sector has no checksum
         block[wanted..].fill(0);
         self.count_block(&extent, Stats::count_read);
-        self.mend(&extent, &mut sources, &block)
+        self.mend(&extent, Lacking::Leave, &mut sources, &block)
     }
 
     /// As [`Tree::heal`], to see whether all is right: all that leaves return of `extent` is read and compared,
     /// and leaves are charged with what is wrong, as by [`Tree::read_verified`]. How many bytes were written.
-    pub fn scrub(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+    pub fn scrub(&self, extent: Extent, lacking: Lacking, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
         let (mut sources, order) = self.sources(&extent, size)?;
@@ -66,15 +77,16 @@ impl Tree {
                 is_wounded |= copy.is_wounded(right);
             });
         }
-        if is_wounded { self.mend(&extent, &mut sources, &block) } else { Ok(0) }
+        let has_work = is_wounded || lacking == Lacking::Fill;
+        if has_work { self.mend(&extent, lacking, &mut sources, &block) } else { Ok(0) }
     }
 
     /// Writes `right` to all leaves that have other bytes in `extent`, none of which is right there. How many bytes.
-    pub fn write_over(&self, extent: Extent, right: &[u8]) -> Result<u64> {
+    pub fn write_over(&self, extent: Extent, lacking: Lacking, right: &[u8]) -> Result<u64> {
         let size = self.padded_size(&extent, right.len())?;
         let mut block = AlignedBuf::zeroed(size);
         block[..right.len()].copy_from_slice(right);
-        self.mend(&extent, &mut self.sources_to_mend(&extent, size)?, &block)
+        self.mend(&extent, lacking, &mut self.sources_to_mend(&extent, size)?, &block)
     }
 
     fn sources_to_mend(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
@@ -84,13 +96,13 @@ impl Tree {
         }
     }
 
-    fn mend(&self, extent: &Extent, sources: &mut [Source], block: &[u8]) -> Result<u64> {
+    fn mend(&self, extent: &Extent, lacking: Lacking, sources: &mut [Source], block: &[u8]) -> Result<u64> {
         let sector = 1usize << self.top(extent.top)?.ashift();
         let mut wounds: Vec<(Choice, AlignedBuf)> = Vec::new();
         for source in sources {
             source.load_all(self);
             source.compare(&block[source.range()], &mut |copy: &Copy, right| {
-                if copy.is_wounded(right) {
+                if copy.is_wounded(right) || lacking == Lacking::Fill && copy.is_to_be_filled(right) {
                     let mut bytes = AlignedBuf::zeroed(right.len().next_multiple_of(sector));
                     bytes[..right.len()].copy_from_slice(right);
                     wounds.push((copy.from, bytes));
@@ -108,17 +120,16 @@ impl Tree {
             let leaf = self.state_of(from.leaf);
             match result {
                 Ok(()) => {
-                    tracing::info!(
-                        vdev = self.vdev(from.leaf).name(),
-                        offset = from.offset,
-                        bytes = bytes.len(),
-                        "mended"
-                    );
+                    let (offset, bytes) = (from.offset, bytes.len() as u64);
+                    tracing::debug!(vdev = self.vdev(from.leaf).name(), offset, bytes, "mended");
                     leaf.note_written(0..0);
-                    leaf.stats().healed_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                    healed += bytes.len() as u64;
+                    leaf.stats().healed_bytes.fetch_add(bytes, Ordering::Relaxed);
+                    healed += bytes;
                 }
-                Err(error) => leaf.charge_write(&error),
+                Err(error) => {
+                    leaf.charge_write(&error);
+                    leaf.dtl().note_unfilled(extent.birth_txg);
+                }
             }
         }
         Ok(healed)
