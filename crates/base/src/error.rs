@@ -69,6 +69,8 @@ pub enum Kind {
     Suspended,
     /// A file of another project than the directory hands on.
     OtherProject,
+    /// A file of a root that was replaced since: it is not there any more.
+    Stale,
 }
 
 /// The address of a block: object set, object, level of indirection (0 is data), block number.
@@ -205,6 +207,7 @@ impl Error {
             Kind::TooManyLinks => libc::EMLINK,
             Kind::Suspended => libc::EIO,
             Kind::OtherProject => libc::EXDEV,
+            Kind::Stale => libc::ESTALE,
         }
     }
 }

@@ -2,14 +2,20 @@
 //! the kernel mounts (`fuse`).
 //!
 //! ```text
+//!   export.rs    what the process of a pool knows of an export: `Export`
 //!   turns.rs     several threads take requests from one connection: which of them takes the next one
 //!   parking.rs   requests that fail because the pool is suspended wait, outside of the threads that take requests
+//!   gate.rs      no request is done while the root of the dataset is replaced
 //! ```
 //!
 //! Nothing here knows a protocol or an object set.
 
+mod export;
+mod gate;
 mod parking;
 mod turns;
 
+pub use export::Export;
+pub use gate::{Gate, Passage};
 pub use parking::Parking;
 pub use turns::{Seat, Turns};

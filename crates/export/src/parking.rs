@@ -15,15 +15,18 @@ use std::sync::{Arc, Weak};
 
 use base::{Env, Kind, Mutex, Result};
 
+use crate::gate::Gate;
+
 /// Waits until the pool can be changed. Errors: `Suspended` if requests are not to wait.
 type WaitResumed = dyn Fn() -> Result<()> + Send + Sync;
 
-/// A request with its answer.
-type ParkedRequest = Box<dyn FnOnce() + Send>;
+/// A request with its answer. `true`: it is done within the passage of another one.
+type ParkedRequest = Box<dyn FnOnce(bool) + Send>;
 
 /// The requests of an export that wait, in the order in which they came.
 pub struct Parking {
     env: Env,
+    gate: Arc<Gate>,
     wait_resumed: Box<WaitResumed>,
     requests: Mutex<ParkedRequests>,
     /// Itself, for its thread.
@@ -38,10 +41,15 @@ struct ParkedRequests {
 
 impl Parking {
     /// No request waits yet. `wait_resumed` returns when the pool can be changed again; it fails if requests are not to
-    /// wait, and they are answered with its error.
-    pub fn new(env: Env, wait_resumed: impl Fn() -> Result<()> + Send + Sync + 'static) -> Arc<Parking> {
+    /// wait, and they are answered with its error. A request that has waited passes `gate`.
+    pub fn new(
+        env: Env,
+        gate: Arc<Gate>,
+        wait_resumed: impl Fn() -> Result<()> + Send + Sync + 'static,
+    ) -> Arc<Parking> {
         Arc::new_cyclic(|this| Parking {
             env,
+            gate,
             wait_resumed: Box::new(wait_resumed),
             requests: Mutex::default(),
             this: this.clone(),
@@ -69,19 +77,18 @@ impl Parking {
         answer: impl FnOnce(&P, Result<T>) + Send + 'static,
     ) {
         let (part, parking) = (part.clone(), self.this.clone());
-        let request = move || {
-            let done = loop {
-                // the export ends, and with it the wait
-                let Some(parking) = parking.upgrade() else { return };
-                if let Err(error) = (parking.wait_resumed)() {
-                    break Err(error);
+        let request = move |is_inside: bool| {
+            // the export ends, and with it the wait
+            let Some(parking) = parking.upgrade() else { return };
+            loop {
+                let resumed = (parking.wait_resumed)();
+                let _passage = (!is_inside).then(|| parking.gate.pass());
+                match resumed.map(|()| work(&part)) {
+                    Err(error) => return answer(&part, Err(error)),
+                    Ok(Err(error)) if error.kind() == Kind::Suspended => {}
+                    Ok(done) => return answer(&part, done),
                 }
-                match work(&part) {
-                    Err(error) if error.kind() == Kind::Suspended => {}
-                    done => break done,
-                }
-            };
-            answer(&part, done);
+            }
         };
         let mut requests = self.requests.lock();
         requests.waiting.push_back(Box::new(request));
@@ -92,17 +99,17 @@ impl Parking {
         // held while the thread starts, so that no second one does
         requests.has_thread = self.env.spawn("parked", move || {
             if let Some(parking) = this.upgrade() {
-                parking.serve();
+                parking.serve(false);
             }
         });
         let has_thread = requests.has_thread;
         drop(requests);
         if !has_thread {
-            self.serve();
+            self.serve(true);
         }
     }
 
-    fn serve(&self) {
+    fn serve(&self, is_inside: bool) {
         loop {
             let request = {
                 let mut requests = self.requests.lock();
@@ -111,7 +118,7 @@ impl Parking {
                 request
             };
             match request {
-                Some(request) => request(),
+                Some(request) => request(is_inside),
                 None => return,
             }
         }
@@ -149,7 +156,7 @@ mod tests {
 
     fn parking(pool: &Arc<Pool>) -> Arc<Parking> {
         let pool = pool.clone();
-        Parking::new(Env::real(), move || {
+        Parking::new(Env::real(), Arc::default(), move || {
             drop(pool.changed.wait_while(pool.is_suspended.lock(), |is_suspended| *is_suspended));
             Ok(())
         })
@@ -182,7 +189,7 @@ mod tests {
     fn requests_that_are_not_to_wait_fail() {
         let pool = Arc::new(Pool::default());
         pool.set(true);
-        let parking = Parking::new(Env::real(), || Err(Error::new(Kind::Suspended, "not to wait")));
+        let parking = Parking::new(Env::real(), Arc::default(), || Err(Error::new(Kind::Suspended, "not to wait")));
         let (answers, answered) = mpsc::channel();
         parking.change(&pool, Pool::change, move |_, done| answers.send(done.unwrap_err().to_string()).unwrap());
         assert!(answered.recv().unwrap().contains("not to wait"));

@@ -28,7 +28,7 @@ const CALM: u32 = 128;
 /// The gate of one export.
 #[derive(Default)]
 pub struct Turns {
-    gate: Mutex<Gate>,
+    gate: Mutex<Seating>,
     /// Those at the gate shall look again.
     moved: Condvar,
     /// The thread that stands by shall look again.
@@ -47,7 +47,7 @@ pub struct Turns {
 }
 
 #[derive(Default)]
-struct Gate {
+struct Seating {
     /// Threads past it.
     seated: usize,
     has_standby: bool,
@@ -75,12 +75,12 @@ impl Turns {
         Seat(self)
     }
 
-    fn may_pass(&self, gate: &Gate) -> bool {
+    fn may_pass(&self, gate: &Seating) -> bool {
         gate.seated == 0 || self.is_open.load(Ordering::SeqCst) || self.is_over.load(Ordering::SeqCst)
     }
 
     /// Waits to pass, and opens the gate when a request takes long.
-    fn stand_by<'a>(&'a self, mut gate: MutexGuard<'a, Gate>) -> MutexGuard<'a, Gate> {
+    fn stand_by<'a>(&'a self, mut gate: MutexGuard<'a, Seating>) -> MutexGuard<'a, Seating> {
         let (mut serial, mut ticks) = (self.serial.load(Ordering::SeqCst), 0);
         while !self.may_pass(&gate) {
             if ticks < TICKS_MAX {
@@ -154,7 +154,7 @@ impl Turns {
         self.called.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Gate> {
+    fn lock(&self) -> MutexGuard<'_, Seating> {
         self.gate.lock()
     }
 }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Condvar, Env, Kind, Mutex};
+use export::Gate;
 use zpl::is_atime_due;
 
 use crate::faults::FaultLog;
@@ -28,6 +29,7 @@ pub(crate) struct Accesses<S: Source> {
     trees: Arc<Trees<S>>,
     faults: Arc<FaultLog<S>>,
     env: Env,
+    gate: Arc<Gate>,
     times: Mutex<AccessTimes>,
     written: Condvar,
     /// Itself, for its thread.
@@ -44,11 +46,12 @@ struct AccessTimes {
 }
 
 impl<S: Source> Accesses<S> {
-    pub(crate) fn new(trees: Arc<Trees<S>>, faults: Arc<FaultLog<S>>, env: Env) -> Arc<Accesses<S>> {
+    pub(crate) fn new(trees: Arc<Trees<S>>, faults: Arc<FaultLog<S>>, gate: Arc<Gate>, env: Env) -> Arc<Accesses<S>> {
         Arc::new_cyclic(|this| Accesses {
             trees,
             faults,
             env,
+            gate,
             times: Mutex::default(),
             written: Condvar::new(),
             this: this.clone(),
@@ -116,6 +119,11 @@ impl<S: Source> Accesses<S> {
         }
     }
 
+    /// Drops what is noted: it is of a root that was replaced.
+    pub(crate) fn clear(&self) {
+        self.times.lock().noted.clear();
+    }
+
     /// Is there nothing more to be written? Its thread ends then.
     fn ends(&self) -> bool {
         let mut times = self.times.lock();
@@ -142,6 +150,7 @@ fn write_from_time_to_time<S: Source>(accesses: &Weak<Accesses<S>>) {
     loop {
         std::thread::sleep(DELAY);
         let Some(accesses) = accesses.upgrade() else { return };
+        let _passage = accesses.gate.pass();
         accesses.write_all();
         if accesses.ends() {
             return;

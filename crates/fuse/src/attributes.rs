@@ -81,7 +81,7 @@ impl<S: Source> AttributeRequests<S> {
         }
         let stat = live.tree.set_attr(object, &set)?;
         self.files.attributes_changed(node);
-        Ok(self.entries.of_stat(live, object, &stat))
+        Ok(self.entries.of_stat(&live, object, &stat))
     }
 
     /// The kernel's word that `asker` is about to change contents, and may not keep set-id bits; or that its
@@ -92,7 +92,7 @@ impl<S: Source> AttributeRequests<S> {
         let stat = live.tree.stat(object)?;
         match has_set_ids(&stat) && asker.may_write(&stat) && !asker.keeps_set_ids() {
             true => self.change(node, without_set_ids(&stat), true),
-            false => Ok(self.entries.of_stat(live, object, &stat)),
+            false => Ok(self.entries.of_stat(&live, object, &stat)),
         }
     }
 

@@ -55,6 +55,14 @@ impl<K: std::hash::Hash + Eq + Copy, V: Clone> Cache<K, V> {
         });
     }
 
+    /// Drops all.
+    pub(crate) fn clear(&self) {
+        self.with(|g| {
+            g.young.clear();
+            g.old.clear();
+        });
+    }
+
     fn with<R>(&self, f: impl FnOnce(&mut Generations<K, V>) -> R) -> R {
         f(&mut self.generations.lock())
     }

@@ -234,8 +234,8 @@ impl<S: Source> ContentRequests<S> {
     fn sync(&self, node: u64, data_only: bool) -> Result<()> {
         match NodeId::parse(node) {
             NodeId::InTree { tree: 0, object } if self.trees.is_writable() => {
-                let live = self.trees.live();
-                live.tree.sync(live.object(object), data_only)
+                let object = self.trees.live_object(object)?;
+                self.trees.live().tree.sync(object, data_only)
             }
             // what never changes is on disk
             _ => Ok(()),
@@ -255,14 +255,14 @@ impl<S: Source> ContentRequests<S> {
             return Ok(());
         }
         let dropped = (|| {
-            let tree = &self.trees.live().tree;
+            let tree = self.trees.live().tree;
             let stat = tree.stat(object)?;
             let keeps = has_set_ids(&stat) && keeps_set_ids();
             if has_set_ids(&stat) && !keeps {
                 tree.set_attr(object, &without_set_ids(&stat))?;
                 self.notifier.forget_attributes(node);
             }
-            drop_capability(&**tree, object)?;
+            drop_capability(&*tree, object)?;
             Ok(!keeps)
         })();
         if !matches!(dropped, Ok(true)) {

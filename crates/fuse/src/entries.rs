@@ -94,7 +94,7 @@ impl<S: Source> Entries<S> {
     pub(crate) fn of_new(&self, stat: &Stat) -> Result<Entry> {
         let live = self.trees.live();
         live.node(stat.ino)?;
-        Ok(self.of_stat(live, stat.ino, stat))
+        Ok(self.of_stat(&live, stat.ino, stat))
     }
 
     /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
@@ -102,6 +102,9 @@ impl<S: Source> Entries<S> {
     fn attr_ttl(&self, branch: &Branch<S::Tree>, stat: &Stat) -> Duration {
         if !self.trees.is_writable() || !branch.is_live() {
             return FOREVER;
+        }
+        if !self.trees.may_be_kept() {
+            return Duration::ZERO;
         }
         let changed_s = u64::try_from(stat.ctime.0).unwrap_or(0);
         match changed_s.saturating_add(SETTLED_S) <= self.env.now_s() {
@@ -113,7 +116,8 @@ impl<S: Source> Entries<S> {
     /// How long names hold in a directory, and that they are not there.
     pub(crate) fn name_ttl(&self, directory: u64) -> Duration {
         let is_live = matches!(NodeId::parse(directory), NodeId::InTree { tree: 0, .. });
-        match self.trees.is_writable() && is_live && self.trees.live().tree.has_aliases() {
+        let may_change = || !self.trees.may_be_kept() || self.trees.live().tree.has_aliases();
+        match self.trees.is_writable() && is_live && may_change() {
             true => Duration::ZERO,
             false => FOREVER,
         }

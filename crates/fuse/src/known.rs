@@ -6,7 +6,6 @@ use base::Result;
 use export::Parking;
 
 use crate::faults::FaultLog;
-use crate::lookup_counts::LookupCounts;
 use crate::node::NodeId;
 use crate::opened::OpenFiles;
 use crate::tree::{Source, Tree};
@@ -19,7 +18,6 @@ pub(crate) struct KnownNodes<S: Source> {
     files: Arc<OpenFiles<S>>,
     faults: Arc<FaultLog<S>>,
     parking: Arc<Parking>,
-    counts: LookupCounts,
 }
 
 impl<S: Source> KnownNodes<S> {
@@ -29,15 +27,15 @@ impl<S: Source> KnownNodes<S> {
         faults: Arc<FaultLog<S>>,
         parking: Arc<Parking>,
     ) -> KnownNodes<S> {
-        KnownNodes { trees, files, faults, parking, counts: LookupCounts::new() }
+        KnownNodes { trees, files, faults, parking }
     }
 
-    /// The kernel is told of a node.
-    pub(crate) fn told(&self, node: u64) {
+    /// The kernel is told of a node, and that the file has this generation.
+    pub(crate) fn told(&self, node: u64, generation: u64) {
         if self.trees.is_writable()
             && let NodeId::InTree { tree: 0, object } = NodeId::parse(node)
         {
-            self.counts.add(object);
+            self.trees.known().add(object, generation);
         }
     }
 
@@ -61,7 +59,7 @@ impl<S: Source> KnownNodes<S> {
     fn forgotten(self: &Arc<Self>, node: u64, count: u64) {
         if self.trees.is_writable()
             && let NodeId::InTree { tree: 0, object } = NodeId::parse(node)
-            && self.counts.remove(object, count)
+            && self.trees.known().remove(object, count)
         {
             self.reclaim(object);
         }
@@ -70,7 +68,7 @@ impl<S: Source> KnownNodes<S> {
     /// An object lost its last name.
     pub(crate) fn orphaned(self: &Arc<Self>, object: Option<u64>) {
         if let Some(object) = object
-            && self.counts.orphan(object)
+            && self.trees.known().orphan(object)
         {
             self.reclaim(object);
         }
@@ -78,7 +76,7 @@ impl<S: Source> KnownNodes<S> {
 
     /// The kernel is gone, and with it all users of files.
     pub(crate) fn reclaim_all(self: &Arc<Self>) {
-        for object in self.counts.take_orphans() {
+        for object in self.trees.known().take_orphans() {
             self.reclaim(object);
         }
     }

@@ -21,6 +21,7 @@
 //!   entries.rs reply.rs      what the kernel is told, and for how long that holds; faults.rs: what went wrong
 //!   known.rs lookup_counts.rs  which nodes it knows, and when an orphan goes
 //!   opened.rs accesses.rs    open files; times of last accesses
+//!   freezer.rs               how the root is replaced by another
 //!   set_ids.rs notifier.rs   which changes take set-id bits and capabilities away; what it is told unasked
 //!     |                          |
 //!   trees.rs node.rs         the trees of a mount; node id <-> (tree, object)
@@ -35,8 +36,8 @@
 //! forgotten; in a writable one the kernel's uses of each object are counted, so that one without a name
 //! goes with its last user.
 //!
-//! What changes a mounted tree by another way has to tell: [`Mount::invalidate`]. After a rollback it has
-//! to be mounted anew.
+//! What changes a mounted tree by another way has to tell: [`Mount::invalidate`]. While its root is replaced by another,
+//! as a rollback does, it is frozen: [`Mount::freeze`].
 //!
 //! Locks, permissions and the sticky bit are the kernel's own: no request is made for them.
 //!
@@ -55,6 +56,7 @@ mod entries;
 mod faults;
 mod flags;
 mod follow;
+mod freezer;
 mod helper;
 mod known;
 mod life;

@@ -122,7 +122,7 @@ impl<S: Source> ListRequests<S> {
                 return ControlFlow::Break(());
             }
             if !entry.is_dot() {
-                self.known.told(told.attr.ino);
+                self.known.told(told.attr.ino, told.generation);
             }
             ControlFlow::Continue(())
         });

@@ -15,29 +15,73 @@
 //! and an orphan waits for the end of the mount.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::{Mutex, MutexGuard};
+
+use crate::node::ROOT;
 
 /// Parts that are locked apart from each other: more than threads that take requests.
 const N_SHARDS: u64 = 64;
 
 /// Counts of one tree.
-pub(crate) struct LookupCounts(Vec<Mutex<HashMap<u64, LookupCount>>>);
+pub(crate) struct LookupCounts {
+    shards: Vec<Mutex<HashMap<u64, LookupCount>>>,
+    /// Stale objects.
+    n_stale: AtomicUsize,
+}
 
+/// What the kernel knows of an object.
 #[derive(Clone, Copy, Default)]
 struct LookupCount {
     count: u64,
+    /// Tells the file from others that have the object's number.
+    generation: u64,
     is_orphan: bool,
+    /// It is a file of a root that was replaced.
+    is_stale: bool,
 }
 
 impl LookupCounts {
     pub(crate) fn new() -> LookupCounts {
-        LookupCounts((0..N_SHARDS).map(|_| Mutex::default()).collect())
+        LookupCounts { shards: (0..N_SHARDS).map(|_| Mutex::default()).collect(), n_stale: AtomicUsize::new(0) }
     }
 
-    /// The kernel is told of an object.
-    pub(crate) fn add(&self, object: u64) {
-        self.shard(object).entry(object).or_default().count += 1;
+    /// The kernel is told of an object, and that the file has this generation. A stale one that has another makes no
+    /// use of its node any more.
+    pub(crate) fn add(&self, object: u64, generation: u64) {
+        let mut shard = self.shard(object);
+        let known = shard.entry(object).or_default();
+        known.count += 1;
+        if known.is_stale && known.generation != generation {
+            known.is_stale = false;
+            self.n_stale.fetch_sub(1, Ordering::SeqCst);
+        }
+        known.generation = generation;
+    }
+
+    /// Is it a file of a root that was replaced?
+    pub(crate) fn is_stale(&self, object: u64) -> bool {
+        self.n_stale.load(Ordering::Relaxed) > 0 && self.shard(object).get(&object).is_some_and(|known| known.is_stale)
+    }
+
+    /// The root was replaced: objects for which `is_same` says no (it is told their generation) are stale.
+    pub(crate) fn renew(&self, is_same: impl Fn(u64, u64) -> bool) {
+        for shard in &self.shards {
+            for (&object, known) in shard.lock().iter_mut() {
+                // it may have had its name still, or not have been made yet
+                known.is_orphan = false;
+                if !known.is_stale && object != ROOT && !is_same(object, known.generation) {
+                    known.is_stale = true;
+                    self.n_stale.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        }
+    }
+
+    /// All objects that the kernel knows.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.shards.iter().flat_map(|shard| shard.lock().keys().copied().collect::<Vec<u64>>()).collect()
     }
 
     /// The kernel gives `count` back. Is the object an orphan that nobody knows any more?
@@ -49,6 +93,7 @@ impl LookupCounts {
         let gone = *hold;
         if gone.count == 0 {
             shard.remove(&object);
+            self.n_stale.fetch_sub(usize::from(gone.is_stale), Ordering::SeqCst);
         }
         gone.count == 0 && gone.is_orphan
     }
@@ -67,12 +112,12 @@ impl LookupCounts {
 
     /// Takes all orphans, at the end of the mount.
     pub(crate) fn take_orphans(&self) -> Vec<u64> {
-        let shards = self.0.iter().map(|shard| std::mem::take(&mut *shard.lock()));
+        let shards = self.shards.iter().map(|shard| std::mem::take(&mut *shard.lock()));
         shards.flatten().filter(|(_, hold)| hold.is_orphan).map(|(object, _)| object).collect()
     }
 
     fn shard(&self, object: u64) -> MutexGuard<'_, HashMap<u64, LookupCount>> {
-        self.0[(object % N_SHARDS) as usize].lock()
+        self.shards[(object % N_SHARDS) as usize].lock()
     }
 }
 
@@ -83,13 +128,13 @@ mod tests {
     #[test]
     fn an_orphan_goes_with_its_last_user() {
         let holds = LookupCounts::new();
-        holds.add(7);
-        holds.add(7);
+        holds.add(7, 1);
+        holds.add(7, 1);
         assert!(!holds.orphan(7));
         assert!(!holds.remove(7, 1));
         assert!(holds.remove(7, 1));
         // the number was given to another file
-        holds.add(7);
+        holds.add(7, 1);
         assert!(!holds.remove(7, 1), "that one has names");
         assert!(holds.orphan(7), "nobody knows it");
         assert!(!holds.remove(8, 5), "never heard of");
@@ -99,12 +144,29 @@ mod tests {
     fn what_is_left_at_the_end() {
         let holds = LookupCounts::new();
         for object in 0..1000 {
-            holds.add(object);
+            holds.add(object, 1);
         }
         assert!(!holds.orphan(3) && !holds.orphan(999));
         let mut left = holds.take_orphans();
         left.sort_unstable();
         assert_eq!(left, [3, 999]);
         assert_eq!(holds.take_orphans(), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_not_the_same_is_stale_until_it_is_forgotten() {
+        let counts = LookupCounts::new();
+        (2..5).for_each(|object| counts.add(object, 10));
+        counts.add(ROOT, 0);
+        assert!(!counts.orphan(2) && !counts.orphan(3));
+        counts.renew(|object, generation| generation == 10 && object == 2);
+        assert_eq!([ROOT, 2, 3, 4].map(|object| counts.is_stale(object)), [false, false, true, true]);
+        assert!(!counts.remove(2, 1), "it has its name again");
+        // the number is another file's
+        counts.add(3, 11);
+        assert!(!counts.is_stale(3));
+        assert!(!counts.remove(3, 2) && !counts.remove(4, 1));
+        counts.add(4, 10);
+        assert!(!counts.is_stale(4) && counts.n_stale.load(Ordering::SeqCst) == 0);
     }
 }

@@ -27,6 +27,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Result};
 
 use crate::channel::Channel;
+use crate::freezer::Freeze;
 use crate::helper::Helper;
 use crate::life::{Life, Stage};
 use crate::mountinfo::{self, MountInfo};
@@ -48,8 +49,7 @@ pub struct Mount {
     fs_name: String,
     point: PathBuf,
     dev: String,
-    /// Object number of the live tree's root.
-    root: u64,
+    freezer: Weak<dyn Freeze>,
     /// Tells the kernel what it shall drop. It is closed when nobody answers requests any more: else programs would wait
     /// for answers for ever.
     channel: Weak<Channel>,
@@ -81,7 +81,7 @@ pub fn mount<S: Source>(source: Arc<S>, options: &MountOptions, env: &Env, helpe
         fs_name: options.fs_name.clone(),
         point: attached.point,
         dev: attached.dev,
-        root: session.root(),
+        freezer: session.freezer(),
         channel: Arc::downgrade(&channel),
         life,
         helper: helper.clone(),
@@ -180,8 +180,8 @@ impl Mount {
         self.remountable.set(&options);
         if has_other_root {
             // of names that the kernel does not know it need not forget
-            let _ = self.invalidate_name(self.root, CONTROL_NAME);
-            let _ = self.invalidate(self.root);
+            let _ = self.with_channel(|channel| channel.invalidate_name(root_node(0), CONTROL_NAME));
+            let _ = self.with_channel(|channel| channel.invalidate(root_node(0)));
         }
         Ok(())
     }
@@ -205,15 +205,35 @@ impl Mount {
     /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
     /// wait for itself.
     pub fn invalidate(&self, object: u64) -> Result<()> {
-        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
-        channel.invalidate(if object == self.root { root_node(0) } else { object })
+        self.with_channel(|channel| channel.invalidate(self.node(object)))
     }
 
     /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
     /// such name. Not from within a [`Tree`]'s method, either.
     pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        let Some(channel) = self.channel.upgrade() else { return Ok(()) };
-        channel.invalidate_name(if directory == self.root { root_node(0) } else { directory }, name)
+        self.with_channel(|channel| channel.invalidate_name(self.node(directory), name))
+    }
+
+    /// Freezes it while the root of the dataset is replaced. Not from within a [`Tree`]'s method, either. Errors:
+    /// `Unsupported`; it is not frozen then.
+    pub fn freeze(&self) -> Result<()> {
+        self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.freeze())
+    }
+
+    /// Answers requests again, of the tree that the source says is there now. Without [`Mount::freeze`] before, nothing
+    /// happens. Errors: those of opening that tree: all files are gone then, and it can only be unmounted.
+    pub fn thaw(&self) -> Result<()> {
+        self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.thaw())
+    }
+
+    fn with_channel(&self, tell: impl FnOnce(&Channel) -> Result<()>) -> Result<()> {
+        self.channel.upgrade().map_or(Ok(()), |channel| tell(&channel))
+    }
+
+    /// The node of an object of the live tree.
+    fn node(&self, object: u64) -> u64 {
+        let is_root = self.freezer.upgrade().is_some_and(|freezer| freezer.root() == object);
+        if is_root { root_node(0) } else { object }
     }
 
     /// Root's forced unmount has the kernel break the connection already, fusermount3's has not. The

@@ -86,7 +86,7 @@ impl<S: Source> NameRequests<S> {
             move |names: &Self| names.open_or_create(parent, &name, &new_file(asker, NewKind::File, mode, umask), how);
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("create", parent, made, reply, |reply, mut entry| {
-                names.known.told(entry.attr.ino);
+                names.known.told(entry.attr.ino, entry.generation);
                 // one time for both: name and attributes
                 entry.attr_ttl = entry.attr_ttl.min(names.entries.name_ttl(parent));
                 reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
@@ -103,7 +103,7 @@ impl<S: Source> NameRequests<S> {
         let work = move |names: &Self| names.create_unnamed(parent, &new_file(asker, NewKind::File, mode, umask));
         self.parking.change(self, work, move |names, made| {
             names.faults.answer("tmpfile", parent, made, reply, |reply, entry| {
-                names.known.told(entry.attr.ino);
+                names.known.told(entry.attr.ino, entry.generation);
                 names.known.orphaned(Some(entry.attr.ino));
                 reply.created(&entry, entry.attr_ttl, names.negotiated.open_flags());
             });
@@ -160,7 +160,7 @@ impl<S: Source> NameRequests<S> {
 
     fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<Entry>, reply: Reply) {
         self.faults.answer(request, parent, entry, reply, |reply, entry| {
-            self.known.told(entry.attr.ino);
+            self.known.told(entry.attr.ino, entry.generation);
             reply.entry(&entry, self.entries.name_ttl(parent));
         });
     }
@@ -226,7 +226,7 @@ impl<S: Source> NameRequests<S> {
                     let cut = SetAttr { size: Some(0), ..SetAttr::default() };
                     self.attributes.change(live.node(object)?, cut, drop_set_ids)?;
                 }
-                self.entries.of_named_object(live, object)
+                self.entries.of_named_object(&live, object)
             }
             made => made,
         }

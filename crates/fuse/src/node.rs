@@ -33,7 +33,7 @@ use crate::tree::Tree;
 const OBJECT_BITS: u32 = 48;
 const OBJECT_MASK: u64 = (1 << OBJECT_BITS) - 1;
 /// What stands for a tree's root.
-const ROOT: u64 = 1;
+pub(crate) const ROOT: u64 = 1;
 /// `.zfs`, under the number that OpenZFS gives it.
 pub(crate) const CONTROL: u64 = (1 << OBJECT_BITS) - 1;
 /// `.zfs/shares`, likewise.

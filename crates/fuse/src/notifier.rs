@@ -15,6 +15,26 @@ impl Notifier {
         let _ = self.0.set(channel);
     }
 
+    /// Has the kernel write back what it has of a node's contents, and drop it with the node's attributes. It may first
+    /// want answers to other requests.
+    pub(crate) fn invalidate(&self, node: u64) {
+        if let Some(channel) = self.0.get()
+            && let Err(error) = channel.invalidate(node)
+        {
+            tracing::debug!(node, "the kernel keeps what it has of it: {error}");
+        }
+    }
+
+    /// Has the kernel drop what it keeps of a name, also that it is not there. It may first want answers to other
+    /// requests.
+    pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) {
+        if let Some(channel) = self.0.get()
+            && let Err(error) = channel.invalidate_name(directory, name)
+        {
+            tracing::debug!(directory, "the kernel keeps what it has of a name: {error}");
+        }
+    }
+
     /// Has the kernel drop what it keeps of a node's attributes.
     pub(crate) fn forget_attributes(&self, node: u64) {
         if let Some(channel) = self.0.get()

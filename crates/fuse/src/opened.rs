@@ -85,7 +85,7 @@ impl<S: Source> OpenFiles<S> {
             opened.atime_checked_s.store(now_s + RELATIME_CHECK_S, Ordering::Relaxed);
         }
         let live = self.trees.live();
-        self.accesses.note(live, live.object(object), false);
+        self.accesses.note(&live, live.object(object), false);
     }
 
     /// What an open file remembers of its attributes may not be true any more.
@@ -93,6 +93,11 @@ impl<S: Source> OpenFiles<S> {
         if let Some(opened) = self.files.get(node) {
             opened.forget();
         }
+    }
+
+    /// What was open is of a root that was replaced.
+    pub(crate) fn clear(&self) {
+        self.files.clear();
     }
 
     /// The file is gone.

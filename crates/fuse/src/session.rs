@@ -3,10 +3,10 @@
 //! A function that answers a request reads the request's own structure (source: linux/fuse.h) from its body, does what is
 //! asked for, and uses up the reply. What is no such structure ends it early, and the reply says EIO.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use base::{Data, Env, Result};
-use export::Parking;
+use base::{Data, Env, Mutex, Result};
+use export::{Gate, Parking};
 
 use crate::accesses::Accesses;
 use crate::attributes::AttributeRequests;
@@ -15,6 +15,7 @@ use crate::contents::ContentRequests;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::flags::FlagRequests;
+use crate::freezer::{Freeze, Freezer};
 use crate::known::KnownNodes;
 use crate::life::{Life, Stage};
 use crate::list::ListRequests;
@@ -24,7 +25,7 @@ use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::options::{MountOptions, Remountable};
 use crate::reply::Reply;
-use crate::tree::{Source, Tree};
+use crate::tree::Source;
 use crate::trees::Trees;
 use crate::wire::{Body, Header, Request, opcode};
 use crate::xattr::XattrRequests;
@@ -42,6 +43,8 @@ pub(crate) struct Session<S: Source> {
     flags: Arc<FlagRequests<S>>,
     negotiated: Arc<Negotiated>,
     notifier: Arc<Notifier>,
+    freezer: Arc<Freezer<S>>,
+    gate: Arc<Gate>,
     env: Env,
     life: Arc<Life>,
 }
@@ -49,68 +52,22 @@ pub(crate) struct Session<S: Source> {
 impl<S: Source> Session<S> {
     /// Errors: those of reading the root directory.
     pub(crate) fn new(source: Arc<S>, options: MountOptions, env: Env, life: Arc<Life>) -> Result<Arc<Session<S>>> {
-        let parking = parking(source.clone(), &env);
-        let trees = Arc::new(Trees::new(source, options)?);
-        let negotiated = Arc::new(Negotiated::new(trees.options(), trees.is_writable()));
-        let notifier = Arc::<Notifier>::default();
-        let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
-        let accesses = Accesses::new(trees.clone(), faults.clone(), env.clone());
-        let entries = Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone()));
-        let files = Arc::new(OpenFiles::new(trees.clone(), accesses.clone(), env.clone()));
-        let known = Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone()));
-        let lists = ListRequests::new(trees.clone(), entries.clone(), accesses.clone(), known.clone(), faults.clone());
-        let attributes = Arc::new(AttributeRequests {
-            trees: trees.clone(),
-            entries: entries.clone(),
-            accesses: accesses.clone(),
-            files: files.clone(),
-            faults: faults.clone(),
-            parking: parking.clone(),
-        });
-        let contents = Arc::new(ContentRequests {
-            trees: trees.clone(),
-            accesses: accesses.clone(),
-            files: files.clone(),
-            faults: faults.clone(),
-            parking: parking.clone(),
-            negotiated: negotiated.clone(),
-            notifier: notifier.clone(),
-        });
-        let xattrs = Arc::new(XattrRequests {
-            trees: trees.clone(),
-            files: files.clone(),
-            faults: faults.clone(),
-            parking: parking.clone(),
-            negotiated: negotiated.clone(),
-        });
-        let flags = Arc::new(FlagRequests {
-            trees: trees.clone(),
-            files,
-            faults: faults.clone(),
-            parking: parking.clone(),
-            notifier: notifier.clone(),
-        });
-        let names = Arc::new(NameRequests {
-            trees: trees.clone(),
-            entries,
-            known: known.clone(),
-            faults,
-            parking,
-            negotiated: negotiated.clone(),
-            attributes: attributes.clone(),
-        });
+        let parts = SharedParts::new(source, options, &env)?;
+        let attributes = parts.attributes();
         Ok(Arc::new(Session {
-            trees,
-            accesses,
-            known,
-            names,
-            lists,
-            contents,
+            names: parts.names(attributes.clone()),
+            lists: parts.lists(),
+            contents: parts.contents(),
+            xattrs: parts.xattrs(),
+            flags: parts.flags(),
+            freezer: parts.freezer(),
             attributes,
-            xattrs,
-            flags,
-            negotiated,
-            notifier,
+            trees: parts.trees,
+            accesses: parts.accesses,
+            known: parts.known,
+            negotiated: parts.negotiated,
+            notifier: parts.notifier,
+            gate: parts.gate,
             env,
             life,
         }))
@@ -126,9 +83,10 @@ impl<S: Source> Session<S> {
         self.notifier.connected(channel);
     }
 
-    /// Object number of the live tree's root.
-    pub(crate) fn root(&self) -> u64 {
-        self.trees.live().tree.root()
+    /// What freezes it, for as long as it is there.
+    pub(crate) fn freezer(&self) -> Weak<dyn Freeze> {
+        let freezer: Arc<dyn Freeze> = self.freezer.clone();
+        Arc::downgrade(&freezer)
     }
 
     pub(crate) fn remountable(&self) -> &Arc<Remountable> {
@@ -154,6 +112,7 @@ impl<S: Source> Session<S> {
         if !self.trees.is_writable() {
             return;
         }
+        let _passage = self.gate.pass();
         self.accesses.write_all();
         self.known.reclaim_all();
         if let Err(error) = self.trees.source().sync() {
@@ -165,6 +124,7 @@ impl<S: Source> Session<S> {
     pub(crate) fn answer(&self, request: Request<'_>, reply: Reply) {
         let Request { header, body, data } = request;
         self.env.failpoint("request");
+        let _passage = self.gate.pass();
         if let Err(error) = self.answer_one(&header, body, data, reply) {
             tracing::error!(opcode = header.opcode, node = header.node, "the kernel's request makes no sense: {error}");
         }
@@ -220,7 +180,112 @@ impl<S: Source> Session<S> {
     }
 }
 
-/// Where requests wait while the pool of a dataset is suspended.
-fn parking<S: Source>(source: Arc<S>, env: &Env) -> Arc<Parking> {
-    Parking::new(env.clone(), move || source.wait_resumed())
+/// What the parts that answer requests share.
+struct SharedParts<S: Source> {
+    trees: Arc<Trees<S>>,
+    faults: Arc<FaultLog<S>>,
+    accesses: Arc<Accesses<S>>,
+    entries: Arc<Entries<S>>,
+    files: Arc<OpenFiles<S>>,
+    known: Arc<KnownNodes<S>>,
+    parking: Arc<Parking>,
+    negotiated: Arc<Negotiated>,
+    notifier: Arc<Notifier>,
+    gate: Arc<Gate>,
+}
+
+impl<S: Source> SharedParts<S> {
+    /// Errors: those of reading the root directory.
+    fn new(source: Arc<S>, options: MountOptions, env: &Env) -> Result<SharedParts<S>> {
+        let trees = Arc::new(Trees::new(source.clone(), options)?);
+        let gate = Arc::<Gate>::default();
+        let parking = Parking::new(env.clone(), gate.clone(), move || source.wait_resumed());
+        let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));
+        let accesses = Accesses::new(trees.clone(), faults.clone(), gate.clone(), env.clone());
+        let files = Arc::new(OpenFiles::new(trees.clone(), accesses.clone(), env.clone()));
+        Ok(SharedParts {
+            entries: Arc::new(Entries::new(trees.clone(), accesses.clone(), env.clone())),
+            known: Arc::new(KnownNodes::new(trees.clone(), files.clone(), faults.clone(), parking.clone())),
+            negotiated: Arc::new(Negotiated::new(trees.options(), trees.is_writable())),
+            notifier: Arc::default(),
+            trees,
+            faults,
+            accesses,
+            files,
+            parking,
+            gate,
+        })
+    }
+
+    fn names(&self, attributes: Arc<AttributeRequests<S>>) -> Arc<NameRequests<S>> {
+        Arc::new(NameRequests {
+            trees: self.trees.clone(),
+            entries: self.entries.clone(),
+            known: self.known.clone(),
+            faults: self.faults.clone(),
+            parking: self.parking.clone(),
+            negotiated: self.negotiated.clone(),
+            attributes,
+        })
+    }
+
+    fn lists(&self) -> ListRequests<S> {
+        let (trees, entries, accesses) = (self.trees.clone(), self.entries.clone(), self.accesses.clone());
+        ListRequests::new(trees, entries, accesses, self.known.clone(), self.faults.clone())
+    }
+
+    fn contents(&self) -> Arc<ContentRequests<S>> {
+        Arc::new(ContentRequests {
+            trees: self.trees.clone(),
+            accesses: self.accesses.clone(),
+            files: self.files.clone(),
+            faults: self.faults.clone(),
+            parking: self.parking.clone(),
+            negotiated: self.negotiated.clone(),
+            notifier: self.notifier.clone(),
+        })
+    }
+
+    fn attributes(&self) -> Arc<AttributeRequests<S>> {
+        Arc::new(AttributeRequests {
+            trees: self.trees.clone(),
+            entries: self.entries.clone(),
+            accesses: self.accesses.clone(),
+            files: self.files.clone(),
+            faults: self.faults.clone(),
+            parking: self.parking.clone(),
+        })
+    }
+
+    fn xattrs(&self) -> Arc<XattrRequests<S>> {
+        Arc::new(XattrRequests {
+            trees: self.trees.clone(),
+            files: self.files.clone(),
+            faults: self.faults.clone(),
+            parking: self.parking.clone(),
+            negotiated: self.negotiated.clone(),
+        })
+    }
+
+    fn flags(&self) -> Arc<FlagRequests<S>> {
+        Arc::new(FlagRequests {
+            trees: self.trees.clone(),
+            files: self.files.clone(),
+            faults: self.faults.clone(),
+            parking: self.parking.clone(),
+            notifier: self.notifier.clone(),
+        })
+    }
+
+    fn freezer(&self) -> Arc<Freezer<S>> {
+        Arc::new(Freezer {
+            trees: self.trees.clone(),
+            accesses: self.accesses.clone(),
+            files: self.files.clone(),
+            negotiated: self.negotiated.clone(),
+            notifier: self.notifier.clone(),
+            gate: self.gate.clone(),
+            is_frozen: Mutex::default(),
+        })
+    }
 }

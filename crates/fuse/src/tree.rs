@@ -52,6 +52,11 @@ pub trait Source: Send + Sync + 'static {
     /// Opens a snapshot that [`Source::snapshots`] named. Errors: any of reading the pool.
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Self::Tree>>;
 
+    /// The live tree, if the root of the dataset has been replaced since it was told last. Errors: those of opening it.
+    fn reopened(&self) -> Result<Option<Arc<Self::Tree>>> {
+        Ok(None)
+    }
+
     /// Waits until changes that failed as `Suspended` can be made. Errors: `Suspended` if nobody is to wait.
     fn wait_resumed(&self) -> Result<()> {
         Err(Error::new(Kind::Suspended, "pool I/O is currently suspended"))

@@ -1,9 +1,11 @@
 //! The trees of a mount: the live one and those of its snapshots, and where in them a node is.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Error, Kind, Result, ResultExt};
+use base::{Error, Kind, Result, ResultExt, RwLock};
 
+use crate::lookup_counts::LookupCounts;
 use crate::node::{Branch, CONTROL_NAME, NodeId};
 use crate::options::{MountOptions, Remountable, SnapDir};
 use crate::snapshots::Snapshots;
@@ -24,7 +26,14 @@ pub(crate) enum Place<T> {
 /// What one mount shows.
 pub(crate) struct Trees<S: Source> {
     source: Arc<S>,
-    live: Branch<S::Tree>,
+    /// Replaced with the root of the dataset.
+    live: RwLock<Branch<S::Tree>>,
+    /// Nodes of the live tree that the kernel knows; counted only if it is writable.
+    known: LookupCounts,
+    /// The root is about to be replaced: the kernel is to keep nothing that it is told.
+    is_freezing: AtomicBool,
+    /// What the root was replaced with cannot be read.
+    is_lost: AtomicBool,
     snapshots: Snapshots<S>,
     options: MountOptions,
     remountable: Arc<Remountable>,
@@ -43,7 +52,10 @@ impl<S: Source> Trees<S> {
             is_writable: live.tree.is_writable(),
             remountable: Arc::new(Remountable::new(&options)),
             options,
-            live,
+            live: RwLock::new(live),
+            known: LookupCounts::new(),
+            is_freezing: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
             source,
         })
     }
@@ -54,8 +66,44 @@ impl<S: Source> Trees<S> {
     }
 
     /// What the mountpoint shows.
-    pub(crate) fn live(&self) -> &Branch<S::Tree> {
-        &self.live
+    pub(crate) fn live(&self) -> Branch<S::Tree> {
+        self.live.read().clone()
+    }
+
+    /// The nodes of the live tree that the kernel knows.
+    pub(crate) fn known(&self) -> &LookupCounts {
+        &self.known
+    }
+
+    /// Says whether the root is about to be replaced.
+    pub(crate) fn set_freezing(&self, is_freezing: bool) {
+        self.is_freezing.store(is_freezing, Ordering::SeqCst);
+    }
+
+    /// May the kernel keep what it is told of the live tree?
+    pub(crate) fn may_be_kept(&self) -> bool {
+        !self.is_freezing.load(Ordering::SeqCst)
+    }
+
+    /// Takes another tree in the place of the live one. What the kernel knows stays the same where it is the same file
+    /// there; the other nodes are stale until it forgets them.
+    pub(crate) fn replace_live(&self, tree: Arc<S::Tree>) {
+        self.known.renew(|object, generation| tree.stat(object).is_ok_and(|stat| stat.generation == generation));
+        *self.live.write() = Branch::live(tree);
+    }
+
+    /// There is no live tree any more.
+    pub(crate) fn lose_live(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+    }
+
+    /// The object that a node of the live tree stands for. Errors: `Stale` if it is of a root that was replaced, and not
+    /// in this one.
+    pub(crate) fn live_object(&self, object: u64) -> Result<u64> {
+        if self.is_lost.load(Ordering::Relaxed) || self.known.is_stale(object) {
+            return Err(Error::new(Kind::Stale, "the file is not there any more"));
+        }
+        Ok(self.live.read().object(object))
     }
 
     pub(crate) fn snapshots(&self) -> &Snapshots<S> {
@@ -85,7 +133,7 @@ impl<S: Source> Trees<S> {
     /// Goes to a node, opening its snapshot if need be.
     pub(crate) fn place(&self, node: u64) -> Result<Place<S::Tree>> {
         match NodeId::parse(node) {
-            NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live.clone(), self.live.object(object))),
+            NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live(), self.live_object(object)?)),
             // a file handle from a mount that had one
             _ if self.remountable.snapdir() == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
             NodeId::Control => Ok(Place::Control),
@@ -103,7 +151,7 @@ impl<S: Source> Trees<S> {
     pub(crate) fn changeable(&self, node: u64) -> Result<u64> {
         match NodeId::parse(node) {
             _ if !self.is_writable || self.remountable.is_read_only() => Err(read_only()),
-            NodeId::InTree { tree: 0, object } => Ok(self.live.object(object)),
+            NodeId::InTree { tree: 0, object } => self.live_object(object),
             NodeId::InTree { .. } => Err(read_only()),
             NodeId::Control | NodeId::Shares | NodeId::Snapshots => {
                 Err(Error::new(Kind::Permission, "files are not made in .zfs"))
@@ -114,7 +162,7 @@ impl<S: Source> Trees<S> {
     /// The directory of a node, in which `name` may change.
     pub(crate) fn changeable_name(&self, node: u64, name: &[u8]) -> Result<u64> {
         let directory = self.changeable(node)?;
-        match name == CONTROL_NAME && self.has_control(&self.live, directory) {
+        match name == CONTROL_NAME && self.has_control(&self.live(), directory) {
             true => Err(Error::new(Kind::Permission, "the name .zfs is taken")),
             false => Ok(directory),
         }

@@ -12,6 +12,7 @@ mod lifecycle;
 mod memory;
 mod names;
 mod permissions;
+mod replaced;
 mod rights;
 mod rules;
 mod snapshots;

@@ -7,9 +7,9 @@ mod state;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Error, Kind, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use base::{Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fuse::{Allocate, New, RenameMode, SetAttr, Snapshot, Source, Space, Tree, TreeFile, XattrMode};
 use zpl::{DirEntry, FileKind, Stat};
 
@@ -105,6 +105,15 @@ impl Memory {
         self.has_aliases = true;
         self.building().ignore_case = true;
         self
+    }
+
+    /// The same as it is now, apart from later changes of either. What is made in one is not taken for what is made in
+    /// the other.
+    pub fn copy(&self) -> Memory {
+        let mut state = self.read().clone();
+        state.generation += 1000;
+        let (is_writable, has_aliases) = (self.is_writable, self.has_aliases);
+        Memory { is_writable, has_aliases, state: Arc::new(RwLock::new(state)), ..Memory::default() }
     }
 
     /// Before it is shared.
@@ -417,6 +426,10 @@ pub struct MemorySource {
     pub lists: AtomicU64,
     pub opens: AtomicU64,
     pub syncs: AtomicU64,
+    /// What is in the place of the live tree next.
+    pub next: Mutex<Option<Arc<Memory>>>,
+    /// That cannot be read.
+    pub next_fails: AtomicBool,
 }
 
 impl MemorySource {
@@ -436,6 +449,8 @@ impl MemorySource {
             lists: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            next: Mutex::default(),
+            next_fails: AtomicBool::new(false),
         }
     }
 
@@ -452,6 +467,13 @@ impl Source for MemorySource {
 
     fn tree(&self) -> Arc<Memory> {
         self.live.clone()
+    }
+
+    fn reopened(&self) -> Result<Option<Arc<Memory>>> {
+        match self.next_fails.load(Ordering::SeqCst) {
+            true => Err(Error::new(Kind::Checksum, "the new root cannot be read")),
+            false => Ok(self.next.lock().take()),
+        }
     }
 
     fn space(&self) -> Result<Space> {

@@ -10,7 +10,7 @@ use zpl::{FileKind, Stat};
 use super::data::Data;
 use super::{Body, Node, acl, fresh_stat};
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct State {
     pub nodes: HashMap<u64, Node>,
     pub next: u64,
@@ -22,7 +22,7 @@ pub struct State {
     pub ignore_case: bool,
     /// Numbers of objects that are gone: the next ones are called so.
     free: Vec<u64>,
-    generation: u64,
+    pub generation: u64,
 }
 
 /// Where a name was taken away, so that cookies stay.

@@ -1,0 +1,39 @@
+//! What the process of a pool knows of an export, whatever protocol it speaks.
+
+use base::Result;
+
+/// A dataset that is served to programs. It is served from when it is made.
+///
+/// While the root of the dataset is replaced, it is frozen:
+///
+/// ```text
+///   freeze   what programs have changed is in the old root; what is kept of it outside is forgotten; no request is done
+///     ...    the root is another, or still the same
+///   thaw     requests are done again, of what has the root by now; those of files that are gone fail with ESTALE
+/// ```
+pub trait Export: Send + Sync {
+    /// The name of the dataset, as it is now.
+    fn dataset(&self) -> String;
+
+    /// Where it is served: a mountpoint, or another address.
+    fn place(&self) -> String;
+
+    /// Whether it is served still: an administrator may end it by other ways.
+    fn is_served(&self) -> bool;
+
+    /// Ends it. Errors: `Busy` if it is in use, unless `force`.
+    fn stop(&self, force: bool) -> Result<()>;
+
+    /// The dataset has another name.
+    fn renamed(&self, name: &str);
+
+    /// A property of the dataset may have another value. Errors: those of reading it; it is served as before then.
+    fn property_changed(&self) -> Result<()>;
+
+    /// Lets no request be done, as said above. Every call is followed by one of [`Export::thaw`], also if it fails.
+    /// Errors: `Unsupported` if it cannot be frozen.
+    fn freeze(&self) -> Result<()>;
+
+    /// Lets requests be done again. Errors: those of opening the new root; it can only be stopped then.
+    fn thaw(&self) -> Result<()>;
+}

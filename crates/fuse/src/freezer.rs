@@ -1,0 +1,123 @@
+//! Replacing the root under a mount: programs see the old one, then nothing, then the new one, and never one as the other.
+//!
+//! ```text
+//!   freeze   what the kernel is told from now on it is not to keep
+//!            what it has of contents, attributes and names it writes back and drops
+//!            the gate is closed: no request is done
+//!     ...    the root is replaced
+//!   thaw     nodes whose file is not in the new root are stale: ESTALE
+//!            the gate is opened; what the kernel was told meanwhile it drops, and names that it took for absent
+//! ```
+//!
+//! The kernel is told to drop something only while the gate is open: it may hold what it needs for that until another
+//! request is answered. So between opening the gate and the end of `thaw` it may still show what it was told of the old
+//! root while that was frozen; no request is answered so any more.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use base::{Error, Kind, Mutex, Result};
+use export::Gate;
+
+use crate::accesses::Accesses;
+use crate::negotiated::Negotiated;
+use crate::node::{ROOT, root_node};
+use crate::notifier::Notifier;
+use crate::opened::OpenFiles;
+use crate::tree::{Source, Tree};
+use crate::trees::Trees;
+
+/// What a mount asks of its session, whatever trees that has.
+pub(crate) trait Freeze: Send + Sync {
+    /// As of [`export::Export::freeze`].
+    fn freeze(&self) -> Result<()>;
+    /// As of [`export::Export::thaw`].
+    fn thaw(&self) -> Result<()>;
+    /// Object number of the live tree's root.
+    fn root(&self) -> u64;
+}
+
+/// Freezes one mount.
+pub(crate) struct Freezer<S: Source> {
+    pub(crate) trees: Arc<Trees<S>>,
+    pub(crate) accesses: Arc<Accesses<S>>,
+    pub(crate) files: Arc<OpenFiles<S>>,
+    pub(crate) negotiated: Arc<Negotiated>,
+    pub(crate) notifier: Arc<Notifier>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) is_frozen: Mutex<bool>,
+}
+
+impl<S: Source> Freeze for Freezer<S> {
+    fn freeze(&self) -> Result<()> {
+        if !self.trees.is_writable() {
+            return Err(Error::new(Kind::Unsupported, "it is mounted so that it can only be read: unmount it first"));
+        }
+        if self.negotiated.keeps_written() {
+            return Err(Error::new(Kind::Unsupported, "the kernel keeps sizes of its files: unmount it first"));
+        }
+        let mut is_frozen = self.is_frozen.lock();
+        self.trees.set_freezing(true);
+        // when it was closed once, all answers that let the kernel keep something have been given
+        self.gate.close();
+        self.gate.open();
+        self.have_kernel_forget();
+        self.gate.close();
+        self.accesses.write_all();
+        *is_frozen = true;
+        Ok(())
+    }
+
+    fn thaw(&self) -> Result<()> {
+        let mut is_frozen = self.is_frozen.lock();
+        if !std::mem::take(&mut *is_frozen) {
+            return Ok(());
+        }
+        let replaced = self.replace();
+        self.trees.set_freezing(false);
+        self.gate.open();
+        // attributes and contents were told meanwhile also if the root is the same, but these are right
+        if !matches!(replaced, Ok(false)) {
+            self.have_kernel_forget();
+        }
+        replaced.map(drop)
+    }
+
+    fn root(&self) -> u64 {
+        self.trees.live().tree.root()
+    }
+}
+
+impl<S: Source> Freezer<S> {
+    /// Takes the new root, if there is one.
+    fn replace(&self) -> Result<bool> {
+        match self.trees.source().reopened() {
+            Ok(None) => return Ok(false),
+            Ok(Some(tree)) => self.trees.replace_live(tree),
+            Err(error) => {
+                self.trees.lose_live();
+                return Err(error);
+            }
+        }
+        self.files.clear();
+        self.accesses.clear();
+        Ok(true)
+    }
+
+    /// Has the kernel drop all that it has of the live tree: of the nodes that it knows, and of the names that the
+    /// directories among them have.
+    fn have_kernel_forget(&self) {
+        let known = self.trees.known().all().into_iter().filter(|&object| object != ROOT);
+        for node in known.chain([root_node(0)]) {
+            self.notifier.invalidate(node);
+            let Ok(object) = self.trees.live_object(node) else { continue };
+            // what is no directory has no names; one that cannot be read has none that are known
+            let _ = self.trees.live().tree.readdir(object, 0, &mut |entry| {
+                if !matches!(&entry.name[..], b"." | b"..") {
+                    self.notifier.invalidate_name(node, &entry.name);
+                }
+                ControlFlow::Continue(())
+            });
+        }
+    }
+}

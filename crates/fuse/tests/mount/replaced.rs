@@ -1,0 +1,210 @@
+//! The root is replaced under a mount: nothing of the old one is shown as if it were of the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use base::Kind;
+
+use crate::harness::{Mounted, errno, is_kept, mounted, mounted_tree, require, unmount, wait_until, writable};
+use crate::memory::{Memory, MemorySource, ROOT};
+
+/// Puts a tree in the place of the live one.
+fn replace(m: &Mounted, tree: Memory) -> Arc<Memory> {
+    let tree = Arc::new(tree);
+    m.mount.freeze().unwrap();
+    *m.source.next.lock() = Some(tree.clone());
+    m.mount.thaw().unwrap();
+    tree
+}
+
+fn names(m: &Mounted, dir: &str) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(m.path(dir)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn read(m: &Mounted, name: &str) -> String {
+    fs::read_to_string(m.path(name)).unwrap()
+}
+
+fn read_at(file: &File) -> std::io::Result<String> {
+    let mut buf = [0; 64];
+    let len = file.read_at(&mut buf, 0)?;
+    Ok(String::from_utf8_lossy(&buf[..len]).into_owned())
+}
+
+#[test]
+fn back_to_an_earlier_root() {
+    require!(root);
+    let m = writable();
+    fs::create_dir(m.path("dir")).unwrap();
+    for (name, contents) in [("kept", "earlier"), ("removed", "again"), ("dir/moved", "in its place")] {
+        fs::write(m.path(name), contents).unwrap();
+    }
+    let earlier = m.live().copy();
+
+    fs::write(m.path("kept"), "later, and longer").unwrap();
+    fs::remove_file(m.path("removed")).unwrap();
+    fs::rename(m.path("dir/moved"), m.path("elsewhere")).unwrap();
+    let removed = earlier.read().lookup(ROOT, b"removed").unwrap();
+    wait_until(|| m.live().read().get(removed).is_err());
+    fs::write(m.path("taker"), "has the number of what was removed").unwrap();
+    fs::write(m.path("young"), "not there").unwrap();
+    fs::create_dir(m.path("young-dir")).unwrap();
+    fs::write(m.path("young-dir/file"), "nor this").unwrap();
+    let open = |name| OpenOptions::new().read(true).write(true).open(m.path(name)).unwrap();
+    let (kept, young, moved, taker) = (open("kept"), open("young"), open("elsewhere"), open("taker"));
+    let number = |name: &str| m.live().read().lookup(ROOT, name.as_bytes()).unwrap();
+    assert_eq!(number("taker"), removed);
+    let young_dir = File::open(m.path("young-dir")).unwrap();
+    // the kernel has it all, also that names are not there
+    let look = || {
+        assert_eq!((read(&m, "kept").len(), read(&m, "young").len()), (17, 9));
+        assert_eq!(names(&m, "dir"), [""; 0]);
+        assert!(!m.path("removed").exists() && !m.path("dir/moved").exists());
+    };
+    look();
+    assert_eq!(read_at(&young).unwrap(), "not there");
+
+    let tree = replace(&m, earlier);
+    assert_eq!(names(&m, ""), ["dir", "kept", "removed"]);
+    assert_eq!(names(&m, "dir"), ["moved"]);
+    assert_eq!(fs::metadata(m.path("kept")).unwrap().len(), 7);
+    assert_eq!([read(&m, "kept"), read(&m, "removed"), read(&m, "dir/moved")], ["earlier", "again", "in its place"]);
+    for name in ["taker", "young", "young-dir", "young-dir/file", "elsewhere"] {
+        assert_eq!(errno(fs::metadata(m.path(name))), libc::ENOENT, "{name}");
+    }
+    // a file that is in both roots goes on
+    assert_eq!((read_at(&kept).unwrap(), kept.metadata().unwrap().len()), ("earlier".to_owned(), 7));
+    assert_eq!(read_at(&moved).unwrap(), "in its place");
+    kept.write_all_at(b"L", 0).unwrap();
+    assert_eq!(read(&m, "kept"), "Larlier");
+    // one that is gone does not
+    assert_eq!(errno(read_at(&young)), libc::ESTALE);
+    assert_eq!(errno(young.write_at(b"x", 0)), libc::ESTALE);
+    assert_eq!(errno(young.sync_all()), libc::ESTALE);
+    assert_eq!(errno(young_dir.metadata()), libc::ESTALE);
+
+    // nor one whose number is another's: the kernel itself refuses it
+    fs::write(m.path("other"), "a stranger").unwrap();
+    assert_eq!(fs::metadata(m.path("other")).unwrap().ino(), number("young"));
+    for file in [&young, &taker] {
+        assert!(read_at(file).is_err() && file.write_at(b"x", 0).is_err());
+    }
+    assert_eq!(read(&m, "other"), "a stranger");
+    // and the kernel keeps what it is told, as before
+    let asked = || tree.calls.total();
+    assert!(is_kept(&asked, &|| drop((read(&m, "kept"), fs::metadata(m.path("removed"))))));
+    drop((kept, young, moved, taker, young_dir));
+    unmount(&m.mount);
+    assert_eq!(tree.read().lookup(ROOT, b"young").unwrap_err().kind(), Kind::NotFound);
+}
+
+#[test]
+fn nothing_is_answered_while_it_is_frozen() {
+    require!(root);
+    let m = writable();
+    fs::write(m.path("file"), "one").unwrap();
+    let copy = m.live().copy();
+    fs::write(m.path("file"), "two").unwrap();
+    m.mount.freeze().unwrap();
+    let is_answered = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (m, answered) = (&m, &is_answered);
+        let reader = scope.spawn(move || {
+            let contents = read(m, "file");
+            answered.store(true, Ordering::SeqCst);
+            contents
+        });
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!is_answered.load(Ordering::SeqCst));
+        *m.source.next.lock() = Some(Arc::new(copy));
+        m.mount.thaw().unwrap();
+        assert_eq!(reader.join().unwrap(), "one");
+    });
+    // frozen for nothing
+    m.mount.freeze().unwrap();
+    m.mount.thaw().unwrap();
+    m.mount.thaw().unwrap();
+    assert_eq!(read(&m, "file"), "one");
+}
+
+/// Ends what runs beside a test, however that ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Programs that read, look up and list all the while fill the kernel's cache at every moment.
+#[test]
+fn no_moment_is_too_early_or_too_late() {
+    require!(root);
+    const ROUNDS: u64 = 40;
+    let mut tree = Memory::writable();
+    // the kernel is told to forget these last
+    (0..500).for_each(|n| drop(tree.file(ROOT, &format!("padding-{n}"), 1)));
+    let m = mounted_tree(tree);
+    let name = |round: u64| format!("dir/is-{round}");
+    fs::create_dir(m.path("dir")).unwrap();
+    fs::write(m.path(&name(0)), "").unwrap();
+    let copy = |round: u64| {
+        fs::write(m.path("dir/round"), format!("{round:08}")).unwrap();
+        fs::rename(m.path(&name(round - 1)), m.path(&name(round))).unwrap();
+        m.live().copy()
+    };
+    let trees: Vec<Memory> = (1..=ROUNDS).map(copy).collect();
+    let is_there = |round: u64| m.path(&name(round)).exists();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends(&ends);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let file = File::open(m.path("dir/round")).unwrap();
+                while !ends.load(Ordering::SeqCst) {
+                    assert_eq!(read_at(&file).unwrap().len(), 8);
+                    let found = (0..=ROUNDS).filter(|round| is_there(*round)).count();
+                    let listed = fs::read_dir(m.path("dir")).unwrap().count();
+                    assert!(found <= 3 && listed >= 2, "{found} at once");
+                }
+            });
+        }
+        for (tree, round) in trees.into_iter().zip(1..) {
+            replace(&m, tree);
+            assert_eq!(read(&m, "dir/round"), format!("{round:08}"));
+            assert_eq!(names(&m, "dir"), [format!("is-{round}"), "round".to_owned()]);
+            let others = (0..=ROUNDS).filter(|other| *other != round && is_there(*other)).count();
+            assert_eq!((others, is_there(round)), (0, true), "round {round}");
+        }
+    });
+    unmount(&m.mount);
+}
+
+#[test]
+fn a_root_that_cannot_be_opened_leaves_no_files() {
+    require!(root);
+    let m = writable();
+    fs::write(m.path("file"), "data").unwrap();
+    let file = File::open(m.path("file")).unwrap();
+    m.mount.freeze().unwrap();
+    m.source.next_fails.store(true, Ordering::SeqCst);
+    assert_eq!(m.mount.thaw().unwrap_err().kind(), Kind::Checksum);
+    assert_eq!(errno(read_at(&file)), libc::ESTALE);
+    assert_eq!(errno(fs::metadata(m.path("other"))), libc::ESTALE);
+    drop(file);
+    unmount(&m.mount);
+}
+
+#[test]
+fn what_cannot_be_frozen_says_so() {
+    require!(root);
+    let is_refused = |m: &Mounted| m.mount.freeze().unwrap_err().kind() == Kind::Unsupported;
+    assert!(is_refused(&mounted(MemorySource::new(Memory::new()), |_| {})));
+    assert!(is_refused(&mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = true)));
+}
