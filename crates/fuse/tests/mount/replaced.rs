@@ -149,7 +149,9 @@ fn no_moment_is_too_early_or_too_late() {
     const ROUNDS: u64 = 40;
     let mut tree = Memory::writable();
     // the kernel is told to forget these last
-    (0..500).for_each(|n| drop(tree.file(ROOT, &format!("padding-{n}"), 1)));
+    for n in 0..500 {
+        tree.file(ROOT, &format!("padding-{n}"), 1);
+    }
     let m = mounted_tree(tree);
     let name = |round: u64| format!("dir/is-{round}");
     fs::create_dir(m.path("dir")).unwrap();
