@@ -9,6 +9,7 @@
 //! against what the pointer above it promised (level, size), so that a damaged tree is an error.
 
 pub mod bpobj;
+mod dirty;
 mod early;
 pub mod live;
 mod node;
@@ -24,6 +25,7 @@ mod write;
 pub mod zap;
 
 pub use arc::{Block, Cache, Keep, Which};
+pub use dirty::{Changes, Growth};
 pub use early::OpenBlock;
 pub use live::{Policy, Redundant};
 pub use object::Object;

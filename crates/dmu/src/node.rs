@@ -133,7 +133,7 @@ impl State {
     /// A changed block of the open layer, to be changed again.
     pub(crate) fn open_block(&mut self, tx: &Tx<'_>, blkid: u64) -> Option<&mut Block> {
         // it will be written twice: who does that again and again is to be slowed down, too
-        self.open.outdate(blkid).iter().for_each(|bp| tx.dirty(bp.psize()));
+        self.open.outdate(blkid).iter().for_each(|bp| tx.dirty_block(bp.psize(), 0));
         self.open.blocks.get_mut(&blkid)
     }
 
@@ -157,7 +157,7 @@ impl State {
     pub(crate) fn put_new(&mut self, tx: &Tx<'_>, blkid: u64, block: Block) -> Result<()> {
         let dnode = self.dnode_mut()?;
         dnode.block_max = dnode.block_max.max(blkid);
-        tx.dirty(block.len() as u64);
+        tx.dirty_block(block.len() as u64, u64::from(dnode.object_type.is_metadata()));
         self.put(blkid, block);
         Ok(())
     }

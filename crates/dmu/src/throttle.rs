@@ -55,6 +55,11 @@ impl Throttle {
         }
     }
 
+    /// No operation is delayed while fewer bytes wait.
+    pub(crate) fn undelayed_below(&self) -> u64 {
+        self.dirty_max.min(self.delay_from.saturating_add(1))
+    }
+
     /// How long an operation is delayed while so many bytes wait; `None`: until there are fewer.
     pub(crate) fn delay(&self, dirty: u64) -> Option<Duration> {
         let left = self.dirty_max.checked_sub(dirty).filter(|left| *left > 0)?;
@@ -80,6 +85,7 @@ mod tests {
         assert_eq!((throttle.timeout, throttle.sync_at), (Duration::from_secs(5), max / 5));
         assert_eq!([delay_ns(0), delay_ns(max / 10 * 6)], [Some(0); 2]);
         assert_eq!(delay_ns(max / 10 * 8), Some(500_000));
+        assert_eq!(throttle.undelayed_below(), max / 10 * 6 + 1);
         assert_eq!(delay_ns(max - 1), Some(DELAY_MAX_NS));
         assert_eq!([delay_ns(max), delay_ns(max + 1), delay_ns(u64::MAX)], [None; 3]);
     }

@@ -25,16 +25,29 @@
 //!                    └──────────────────────┘                    stopped: for good
 //! ```
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::{Condvar, Error, Kind, Mutex, MutexGuard, Result, RwLock, RwLockReadGuard};
 
 use crate::Throttle;
+use crate::dirty::{Changes, Dirty};
+
+/// Blocks that the open group may free; to free more waits for the next group. Each is in memory with its pointer until
+/// its group is on disk.
+const FREES_MAX: u64 = 1 << 18;
 
 /// The transaction groups of a pool.
 pub struct Txgs {
     /// The open group. Operations hold it shared, closing holds it alone.
     open: RwLock<u64>,
+    dirty: Dirty,
+    /// Operations begin at once as long as fewer bytes than that are dirty; 0: all look at `progress` first.
+    free_pass: AtomicU64,
+    /// Bytes of a group that are much: [`Throttle::sync_at`].
+    much: AtomicU64,
+    /// Operations that were begun.
+    begun: AtomicU64,
     progress: Mutex<Progress>,
     moved: Condvar,
 }
@@ -45,19 +58,20 @@ struct Progress {
     synced: u64,
     /// Somebody waits for this group.
     wanted: u64,
-    /// Bytes that were changed, by the lowest bit of the group.
-    dirty: [u64; 2],
+    /// The group that is open.
+    open: u64,
+    /// Blocks that it frees, as far as was told.
+    frees: u64,
     throttle: Throttle,
     /// Why nothing is written any more.
     stopped: Option<String>,
     suspended: Option<Suspended>,
-    begun: Begun,
+    hindered: Hindered,
 }
 
-/// How many operations were begun, and what kept them.
+/// What kept operations from beginning, and how many.
 #[derive(Debug, Default)]
-struct Begun {
-    all: u64,
+struct Hindered {
     refused: u64,
     suspended: u64,
     delayed: u64,
@@ -70,7 +84,7 @@ struct Begun {
 pub struct Suspended {
     /// What failed.
     pub why: String,
-    /// Whether those who want to change something are to wait; otherwise they have failed.
+    /// Whether operations that are to begin wait; otherwise they fail.
     pub waits: bool,
     /// Somebody resumed them, and the group is tried again.
     is_trying: bool,
@@ -88,28 +102,44 @@ pub struct Tx<'a> {
 impl Txgs {
     /// Groups of a pool whose latest group on disk is `synced`.
     pub fn new(synced: u64, throttle: Throttle) -> Txgs {
-        Txgs {
+        let txgs = Txgs {
             open: RwLock::new(synced + 1),
+            dirty: Dirty::default(),
+            free_pass: AtomicU64::new(0),
+            much: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
             progress: Mutex::new(Progress {
                 synced,
                 wanted: 0,
-                dirty: [0; 2],
+                open: synced + 1,
+                frees: 0,
                 throttle,
                 stopped: None,
                 suspended: None,
-                begun: Begun::default(),
+                hindered: Hindered::default(),
             }),
             moved: Condvar::new(),
-        }
+        };
+        txgs.set_throttle(throttle);
+        txgs
     }
 
     /// How fast changes may be made from now on.
     pub fn set_throttle(&self, throttle: Throttle) {
-        self.progress().throttle = throttle;
+        let mut progress = self.progress();
+        progress.throttle = throttle;
+        self.much.store(throttle.sync_at, Ordering::Relaxed);
+        self.renew_pass(&progress);
+    }
+
+    /// Says until when operations begin without a look at how it is with the groups.
+    fn renew_pass(&self, progress: &Progress) {
+        let below = if progress.check().is_ok() { progress.throttle.undelayed_below() } else { 0 };
+        self.free_pass.store(below, Ordering::SeqCst);
     }
 
     /// Begins an operation, in the open group. Waits while too much is dirty. Errors: `Suspended`, also if
-    /// those who want to change something are to wait: they may hold locks ([`Txgs::wait_resumed`]).
+    /// operations are to wait: their threads may hold locks ([`Txgs::wait_resumed`]).
     pub fn begin(&self) -> Result<Tx<'_>> {
         self.throttle()?;
         let hold = self.open.read();
@@ -123,7 +153,7 @@ impl Txgs {
         Ok(Tx { txg: *hold, txgs: self, _hold: Some(hold) })
     }
 
-    /// For who syncs a group: changes that belong to it still.
+    /// Changes that belong to a group still while it is synced.
     pub fn in_sync(&self, txg: u64) -> Tx<'_> {
         Tx { txg, txgs: self, _hold: None }
     }
@@ -164,14 +194,14 @@ impl Txgs {
         let txg = self.open_txg();
         let mut progress = self.progress();
         let Throttle { timeout, sync_at, .. } = progress.throttle;
-        if progress.wanted < txg && progress.dirty[txg as usize & 1] < sync_at {
+        if progress.wanted < txg && self.dirty.bytes(txg) < sync_at {
             let enough = |p: &mut Progress| {
                 let goes_on = p.stopped.is_none() && p.suspended.is_none();
-                goes_on && p.wanted < txg && p.dirty[txg as usize & 1] < sync_at
+                goes_on && p.wanted < txg && self.dirty.bytes(txg) < sync_at
             };
             progress = self.moved.wait_timeout_while(progress, timeout, enough);
         }
-        progress.wanted >= txg || progress.dirty[txg as usize & 1] > 0
+        progress.wanted >= txg || self.dirty.bytes(txg) > 0
     }
 
     /// Closes the open group, when all that runs in it has ended, and opens the next. Returns the one
@@ -179,7 +209,24 @@ impl Txgs {
     pub fn close(&self) -> u64 {
         let mut open = self.open.write();
         *open += 1;
+        let mut progress = self.progress();
+        (progress.open, progress.frees) = (*open, 0);
+        self.moved.notify_all();
         *open - 1
+    }
+
+    /// Counts blocks that are about to be freed, and waits for the next group before if this one frees many already.
+    /// Errors: `Suspended`, as from [`Txgs::begin`].
+    pub fn admit_frees(&self, blocks: u64) -> Result<()> {
+        let mut progress = self.progress();
+        while progress.frees >= FREES_MAX {
+            progress.check()?;
+            progress.wanted = progress.wanted.max(progress.open);
+            self.moved.notify_all();
+            progress = self.wait(progress, None);
+        }
+        progress.frees += blocks;
+        Ok(())
     }
 
     /// Tells that the group is on disk.
@@ -187,13 +234,16 @@ impl Txgs {
         let mut progress = self.progress();
         progress.synced = txg;
         progress.suspended = None;
-        progress.dirty[txg as usize & 1] = 0;
+        self.dirty.clear(txg);
+        self.renew_pass(&progress);
         self.moved.notify_all();
     }
 
-    /// From now on nothing is written: all who wait for a group, and all who begin, get an error.
+    /// From now on nothing is written: waiting for a group and beginning an operation are errors.
     pub fn stop(&self, why: &str) {
-        self.progress().stopped = Some(why.to_owned());
+        let mut progress = self.progress();
+        progress.stopped = Some(why.to_owned());
+        self.renew_pass(&progress);
         self.moved.notify_all();
     }
 
@@ -202,7 +252,7 @@ impl Txgs {
         self.progress().stopped.clone()
     }
 
-    /// For who syncs a group and cannot go on: waits until it is to be tried again. False if it never is.
+    /// A group that is synced cannot go on: waits until it is to be tried again. False if it never is.
     pub fn suspend(&self, why: &str, waits: bool) -> bool {
         self.alarm(why, waits);
         let mut progress = self.progress();
@@ -212,9 +262,11 @@ impl Txgs {
         progress.stopped.is_none()
     }
 
-    /// Suspends them, for who does not sync: who does finds out at its next step.
+    /// Suspends them, outside of the thread that syncs, which finds out at its next step.
     pub fn alarm(&self, why: &str, waits: bool) {
-        self.progress().suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
+        let mut progress = self.progress();
+        progress.suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
+        self.renew_pass(&progress);
         self.moved.notify_all();
     }
 
@@ -241,7 +293,7 @@ impl Txgs {
         self.progress().suspended.clone()
     }
 
-    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    /// Waits until changes can be made. Errors: `Suspended` if operations are not to wait.
     pub fn wait_resumed(&self) -> Result<()> {
         let mut progress = self.progress();
         while progress.suspended.as_ref().is_some_and(|suspended| suspended.waits) && progress.stopped.is_none() {
@@ -252,23 +304,28 @@ impl Txgs {
 
     /// Bytes that wait to be written.
     pub fn dirty_bytes(&self) -> u64 {
-        self.progress().dirty.iter().sum()
+        self.dirty.all_bytes()
+    }
+
+    /// What waits to be written.
+    pub fn dirty_changes(&self) -> Changes {
+        self.dirty.changes()
     }
 
     /// Counters of operations that were begun, with the names of OpenZFS's dmu_tx; what has no counterpart is 0.
     pub fn counters(&self) -> [(&'static str, u64); 13] {
-        let begun = &self.progress().begun;
+        let hindered = &self.progress().hindered;
         [
-            ("dmu_tx_assigned", begun.all),
+            ("dmu_tx_assigned", self.begun.load(Ordering::Relaxed)),
             ("dmu_tx_delay", 0),
-            ("dmu_tx_error", begun.refused),
-            ("dmu_tx_suspended", begun.suspended),
+            ("dmu_tx_error", hindered.refused),
+            ("dmu_tx_suspended", hindered.suspended),
             ("dmu_tx_group", 0),
             ("dmu_tx_memory_reserve", 0),
             ("dmu_tx_memory_reclaim", 0),
             ("dmu_tx_dirty_throttle", 0),
-            ("dmu_tx_dirty_delay", begun.delayed),
-            ("dmu_tx_dirty_over_max", begun.over_max),
+            ("dmu_tx_dirty_delay", hindered.delayed),
+            ("dmu_tx_dirty_over_max", hindered.over_max),
             ("dmu_tx_wrlog_over_max", 0),
             ("dmu_tx_dirty_frees_delay", 0),
             ("dmu_tx_quota", 0),
@@ -276,25 +333,30 @@ impl Txgs {
     }
 
     fn throttle(&self) -> Result<()> {
+        if self.dirty.all_bytes() >= self.free_pass.load(Ordering::SeqCst) {
+            self.wait_for_room()?;
+        }
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn wait_for_room(&self) -> Result<()> {
         let mut progress = self.progress();
-        progress.begun.all += 1;
         loop {
             if let Err(e) = progress.check() {
-                progress.begun.all -= 1;
-                progress.begun.refused += 1;
-                progress.begun.suspended += u64::from(e.kind() == Kind::Suspended);
+                progress.hindered.refused += 1;
+                progress.hindered.suspended += u64::from(e.kind() == Kind::Suspended);
                 return Err(e);
             }
-            let dirty: u64 = progress.dirty.iter().sum();
-            match progress.throttle.delay(dirty) {
+            match progress.throttle.delay(self.dirty.all_bytes()) {
                 Some(Duration::ZERO) => return Ok(()),
                 Some(delay) => {
-                    progress.begun.delayed += 1;
+                    progress.hindered.delayed += 1;
                     drop(self.wait(progress, Some(delay)));
                     return Ok(());
                 }
                 None => {
-                    progress.begun.over_max += 1;
+                    progress.hindered.over_max += 1;
                     progress = self.wait(progress, None);
                 }
             }
@@ -335,16 +397,28 @@ impl Tx<'_> {
         self.txg
     }
 
-    /// Counts bytes that were changed.
+    /// Counts bytes that were changed, and are no whole block.
     pub(crate) fn dirty(&self, bytes: u64) {
-        if self._hold.is_some() {
-            let mut progress = self.txgs.progress();
-            let before = progress.dirty[self.txg as usize & 1];
-            progress.dirty[self.txg as usize & 1] = before + bytes;
-            let limit = progress.throttle.sync_at;
-            if before < limit && before + bytes >= limit {
-                self.txgs.moved.notify_all();
-            }
+        if self._hold.is_some() && self.txgs.dirty.add(self.txg, bytes, self.much()) {
+            self.tell();
         }
+    }
+
+    /// Counts a block that was changed, and how many copies more than data it has at most.
+    pub(crate) fn dirty_block(&self, bytes: u64, more_copies: u64) {
+        if self._hold.is_some() && self.txgs.dirty.add_block(self.txg, bytes, 1 + more_copies, self.much()) {
+            self.tell();
+        }
+    }
+
+    fn much(&self) -> u64 {
+        self.txgs.much.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the thread that syncs groups: much is dirty.
+    fn tell(&self) {
+        // a thread that is about to wait holds this, and has not looked or waits already
+        drop(self.txgs.progress());
+        self.txgs.moved.notify_all();
     }
 }

@@ -156,7 +156,7 @@ impl Object {
             Some(bytes) => {
                 let mut block = Block::zeroed(bytes.len().next_multiple_of(512));
                 block.make_mut()[..bytes.len()].copy_from_slice(bytes);
-                tx.dirty(block.len() as u64);
+                tx.dirty_block(block.len() as u64, 1);
                 state.put(Object::SPILL_BLKID, block);
                 state.dnode_mut()?.spill.get_or_insert(BlkPtr::HOLE);
             }
@@ -191,7 +191,7 @@ impl Object {
         block.make_mut()[..len].copy_from_slice(&old[..len]);
         state.dnode_mut()?.block_size = bytes;
         state.put(0, block);
-        tx.dirty(bytes);
+        tx.dirty_block(bytes, 1);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Kind, Result};
-use dmu::{Objset, Tx};
+use dmu::{Growth, Objset, Tx};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, NewDataset};
 use dsl::{Dsl, Level};
@@ -158,10 +158,11 @@ impl LivePool {
 
     /// May `bytes` more be written to the head of dataset object `id`? What frees more than it writes may always.
     ///
-    /// Nobody knows what changes will take on disk before they are there. As long as that may be more than
-    /// there is room for, whoever wants to write waits for a group to be synced. Only what is on disk by then
-    /// decides; what one more operation takes beyond the limit, the pool's slop has room for. Errors:
-    /// `NoSpace`, `Quota`; `Suspended`, as from [`dmu::Txgs::begin`].
+    /// Nobody knows what changes will take on disk before they are there, but what they take at most: blocks without
+    /// compression, with their copies and parity, and what leads to them. As long as that may be more than there is room
+    /// for, whoever wants to write waits for a group to be synced. Only what is on disk by then decides; what one more
+    /// operation takes beyond the limit, the pool's slop has room for. Errors: `NoSpace`, `Quota`; `Suspended`, as from
+    /// [`dmu::Txgs::begin`].
     pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {
         if frees {
             return Ok(());
@@ -169,10 +170,10 @@ impl LivePool {
         self.suspension().check_running()?;
         loop {
             // before the room: what is synced in between counts twice, rather than not at all
-            let dirty = self.txgs().dirty_bytes();
-            let KnownRoom { room, inflation, .. } = self.room_of(id)?;
-            let waiting = dirty.saturating_mul(inflation);
-            if waiting == 0 && room.bytes < bytes.max(1) {
+            let changes = self.txgs().dirty_changes();
+            let KnownRoom { room, growth, .. } = self.room_of(id)?;
+            let waiting = changes.most_bytes(&growth);
+            if changes.is_empty() && room.bytes < bytes.max(1) {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
                 return Err(base::Error::new(room.refusal, what));
@@ -195,21 +196,26 @@ impl LivePool {
         let missing = || base::Error::new(Kind::NotFound, "dataset does not exist");
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
-        let known = KnownRoom { txg, room, inflation: self.inflation()? };
+        let known = KnownRoom { txg, room, growth: self.growth() };
         self.rooms().note(id, known);
         Ok(known)
     }
 
-    /// How many bytes a byte may come to take at the worst: in blocks of the least size, each with the sectors, the
+    /// How much changes may grow. What is small may come to lie in blocks of the least size, each with the sectors, the
     /// parity and the copies that it needs, and a quarter for the pointers to them.
-    fn inflation(&self) -> Result<u64> {
-        let mut least = 0;
-        for top in self.tree().tops().filter(|top| top.kind().is_concrete() && !top.is_log()) {
-            let asize = self.tree().asize(top.number(), BLOCK_BYTES_MIN)?;
-            least = self.tree().deflate(top.number(), asize)?.max(least);
-        }
-        let copies = u64::from(self.rooms().copies_max());
-        Ok((least * copies * 5).div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION))
+    fn growth(&self) -> Growth {
+        let least = self.most_bytes_of(BLOCK_BYTES_MIN).saturating_mul(5);
+        let inflation = least.div_ceil(BLOCK_BYTES_MIN * 4).max(ASIZE_INFLATION);
+        Growth::new(inflation, |bytes| self.most_bytes_of(bytes))
+    }
+
+    /// How many bytes the copies of a block are charged with at most, wherever they lie.
+    fn most_bytes_of(&self, bytes: u64) -> u64 {
+        let tree = self.tree();
+        let tops = tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log());
+        let of_top = |number| tree.deflate(number, tree.asize(number, bytes).ok()?).ok();
+        let most = tops.filter_map(|top| of_top(top.number())).max().unwrap_or(bytes);
+        most.saturating_mul(self.rooms().copies_max().into())
     }
 
     /// Lets all open heads be written as their properties say now.

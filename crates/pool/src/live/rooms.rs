@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::Mutex;
+use dmu::Growth;
 use dsl::write::Room;
 
 /// What was known of a head's room, and as of which group.
@@ -11,8 +12,8 @@ use dsl::write::Room;
 pub(super) struct KnownRoom {
     pub(super) txg: u64,
     pub(super) room: Room,
-    /// How many bytes on disk a byte that was changed may come to take.
-    pub(super) inflation: u64,
+    /// How many bytes on disk changes may come to take.
+    pub(super) growth: Growth,
 }
 
 /// The rooms of a pool's heads, by the object of the dataset.

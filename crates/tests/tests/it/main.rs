@@ -15,6 +15,7 @@ mod names;
 mod newer;
 mod pools;
 mod properties;
+mod quota;
 mod redundancy;
 mod replay;
 mod scrub;
