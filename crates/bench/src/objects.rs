@@ -1,7 +1,7 @@
 //! Many small things: made, looked at, removed.
 
 use base::{Error, Kind, Result};
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Value};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Env, Error, Kind, Result};
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::{Mode, Object};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;

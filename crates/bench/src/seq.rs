@@ -1,7 +1,7 @@
 //! One big file: written, read cold, read warm, and written again.
 
 use base::{Error, Kind, Result};
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::{Mode, Object};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;

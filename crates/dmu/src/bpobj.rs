@@ -21,7 +21,7 @@ use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 
-use crate::live::INDIRECT_SHIFT;
+use crate::policy::INDIRECT_SHIFT;
 use crate::{Object, Objset, Tx};
 
 /// Bytes of a list that are read at once.

@@ -8,13 +8,18 @@
 //! file system and every tool that looks inside a pool. What a block pointer leads to is checked
 //! against what the pointer above it promised (level, size), so that a damaged tree is an error.
 
+mod allocate;
 pub mod bpobj;
 mod dirty;
+mod dnodes;
 mod early;
-pub mod live;
+mod live;
 mod node;
 mod object;
 mod objset;
+mod owners;
+mod policy;
+mod portion;
 mod prefetch;
 mod seek;
 pub mod sync;
@@ -27,9 +32,10 @@ pub mod zap;
 pub use arc::{Block, Cache, Keep, Which};
 pub use dirty::{Changes, Growth};
 pub use early::OpenBlock;
-pub use live::{Policy, Redundant};
 pub use object::Object;
 pub use objset::Objset;
+pub use policy::{INDIRECT_SHIFT, Policy, Redundant};
+pub use portion::{PORTION_BLOCKS, Portion};
 pub use sync::{Ledger, Synced, dsize};
 pub use throttle::Throttle;
 pub use txg::{Suspended, Tx, Txgs};

@@ -19,8 +19,11 @@ use base::{Block, Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWri
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
+use crate::Tx;
 use crate::prefetch::Streams;
-use crate::{Object, Tx};
+
+/// The number that bookmarks give a spill block.
+pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 
 /// The state of one object, shared by all handles to it.
 pub(crate) struct Node {
@@ -105,7 +108,7 @@ impl State {
     pub(crate) fn next_changed(&self, blkid: u64) -> Option<u64> {
         let layers = [Some(&self.open), self.syncing.as_deref()].into_iter().flatten();
         let after = layers.filter_map(|layer| {
-            let block = layer.blocks.range(blkid + 1..Object::SPILL_BLKID).next().map(|(&id, _)| id);
+            let block = layer.blocks.range(blkid + 1..SPILL_BLKID).next().map(|(&id, _)| id);
             let hole = layer.holes.range(blkid + 1..).next().map(|(&from, _)| from);
             let end = layer.holes.range(..=blkid).next_back().map(|(_, &to)| to).filter(|&to| to > blkid);
             [block, hole, end].into_iter().flatten().min()

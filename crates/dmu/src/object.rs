@@ -6,7 +6,7 @@ use base::{Bookmark, Error, Mutex, Piece, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
-use crate::node::{Found, Node};
+use crate::node::{Found, Node, SPILL_BLKID};
 use crate::prefetch::{self, Streams};
 use crate::{Block, Keep, Objset, ReadRequest, Which};
 
@@ -25,9 +25,6 @@ pub struct Object {
 }
 
 impl Object {
-    /// The number that bookmarks give a spill block.
-    pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
-
     pub(crate) fn new(objset: Arc<Objset>, id: u64, dnode: Arc<Dnode>) -> Object {
         Object { objset, id, dnode, streams: Arc::default(), node: None, is_direct: false }
     }
@@ -97,13 +94,13 @@ impl Object {
 
     /// The spill block, which continues the bonus buffer; `None` if there is none.
     pub fn spill(&self) -> Result<Option<Block>> {
-        let on_disk = match self.find(Object::SPILL_BLKID) {
+        let on_disk = match self.find(SPILL_BLKID) {
             Found::Changed(block) => return Ok(Some(block)),
             Found::Hole => return Ok(None),
             Found::OnDisk(tree) => tree.spill,
         };
         match on_disk {
-            Some(bp) if !bp.is_hole() => self.get(&self.dnode, bp, 0, Object::SPILL_BLKID).map(Some),
+            Some(bp) if !bp.is_hole() => self.get(&self.dnode, bp, 0, SPILL_BLKID).map(Some),
             _ => Ok(None),
         }
     }
@@ -198,7 +195,7 @@ impl Object {
     pub fn pointer_on_disk(&self, level: u8, blkid: u64) -> Result<BlkPtr> {
         let tree = self.tree();
         match blkid {
-            Object::SPILL_BLKID => Ok(tree.spill.unwrap_or(BlkPtr::HOLE)),
+            SPILL_BLKID => Ok(tree.spill.unwrap_or(BlkPtr::HOLE)),
             _ => self.pointer(&tree, level, blkid).map(|(bp, at)| if at == level { bp } else { BlkPtr::HOLE }),
         }
     }
@@ -249,7 +246,7 @@ impl Object {
     /// Refuses a pointer whose level or size is not what its place in the tree demands.
     fn check(&self, tree: &Dnode, bp: &BlkPtr, level: u8, blkid: u64) -> Result<()> {
         let size = match level {
-            0 if blkid == Object::SPILL_BLKID => bp.lsize(),
+            0 if blkid == SPILL_BLKID => bp.lsize(),
             0 => tree.block_size,
             _ => 1 << tree.indirect_shift,
         };

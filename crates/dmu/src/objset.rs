@@ -10,8 +10,8 @@ use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::live::Live;
-use crate::node::Node;
-use crate::{Cache, Keep, Mode, Object, Policy, ReadRequest, Which};
+use crate::owners::{OwnersOf, counts_projects, flags_of_objects};
+use crate::{Cache, Keep, Mode, Policy, ReadRequest, Which};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
 /// being changed.
@@ -24,7 +24,7 @@ pub struct Objset {
     mode: Mode,
     keep: AtomicU8,
     ahead: AtomicU8,
-    pub(crate) live: Option<Live>,
+    live: Option<Live>,
 }
 
 /// What is on disk of a set.
@@ -173,116 +173,49 @@ impl Objset {
         self.mode
     }
 
-    /// The object of all dnodes, as on disk.
-    pub fn meta(self: &Arc<Self>) -> Object {
-        Object::new(self.clone(), 0, self.root().meta)
+    /// Whether it has changes in that group.
+    pub fn is_dirty(&self, txg: u64) -> bool {
+        self.live.as_ref().is_some_and(|live| live.is_dirty(txg))
     }
 
-    /// Object number `id`. Errors: `NotFound` if it is not allocated.
-    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
-        let Some(live) = &self.live else {
-            return self.dnode_on_disk(id).map(|dnode| Object::new(self.clone(), id, Arc::new(dnode)));
-        };
-        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
-        let node = live.node(id, || self.dnode_on_disk(id).map(|dnode| Node::new(id, Arc::new(dnode))))?;
-        Object::of_node(self.clone(), node).ok_or_else(absent)
+    /// For a set that is being made: objects are counted by user and group, too, and with `by_project` all
+    /// is by project.
+    pub fn count_objects(&self, by_project: bool) {
+        let mut root = self.root();
+        let mut phys = (*root.phys).clone();
+        phys.flags |= flags_of_objects(by_project);
+        root.phys = Arc::new(phys);
+        self.set_root(root);
     }
 
-    /// The dnode of object `id` in what is on disk. Errors: `NotFound` if there is none.
-    pub(crate) fn dnode_on_disk(self: &Arc<Self>, id: u64) -> Result<Dnode> {
-        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
-        let meta = self.meta();
-        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let (blkid, slot) = (id / per_block, (id % per_block) as usize);
-        if id == 0 || blkid > meta.dnode().block_max {
-            return Err(absent());
-        }
-        let block = meta.block(blkid)?;
-        // The dnodes before it are only stepped over: reading them all would take most of the time.
-        let mut at = 0;
-        while at < slot {
-            at += Dnode::slots_at(&block[at * SLOT_SIZE..]).map_err(|e| meta.placed(e, 0, blkid))?;
-        }
-        let bytes = block.get(slot * SLOT_SIZE..).filter(|_| at == slot).ok_or_else(absent)?;
-        Dnode::parse(bytes).map_err(|e| meta.placed(e, 0, blkid))?.ok_or_else(absent)
+    /// Is space counted by project?
+    pub fn counts_projects(&self) -> bool {
+        counts_projects(self.phys().flags)
     }
 
-    /// Starts reading the dnodes of objects that will be opened soon.
-    pub fn prefetch(self: &Arc<Self>, ids: impl IntoIterator<Item = u64>) {
-        let meta = self.meta();
-        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let mut blkids: Vec<u64> = ids.into_iter().map(|id| id / per_block).collect();
-        blkids.sort_unstable();
-        blkids.dedup();
-        meta.prefetch(blkids);
+    /// How its blocks are to be written from now on.
+    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+        self.live()?.set_policy(policy);
+        Ok(())
     }
 
-    /// The lowest object number above `after` that is allocated.
-    pub fn next_object(self: &Arc<Self>, after: u64) -> Result<Option<u64>> {
-        let meta = self.meta();
-        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let first = after + 1;
-        let mut from = first / per_block;
-        while let Some(blkid) = meta.seek_block(from, true)? {
-            let block = meta.block(blkid)?;
-            let mut at = 0;
-            while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
-                let id = blkid * per_block + at as u64;
-                if id >= first && slot[0] != ObjectType::NONE.0 {
-                    Dnode::parse(slot).map_err(|e| meta.placed(e, 0, blkid))?;
-                    return Ok(Some(id));
-                }
-                at += Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
-            }
-            from = blkid + 1;
-        }
-        Ok(None)
+    /// The head of its intent log: the next [`Objset::sync`] writes it, even if nothing else has changed.
+    pub fn set_log_header(&self, header: [u8; 192]) -> Result<()> {
+        self.live()?.set_log_header(header);
+        Ok(())
     }
 
-    /// All dnodes in one block of the meta dnode, each with its object number; one that makes no sense
-    /// ends the list with an error.
-    pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
-        let meta = self.meta();
-        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        Slots::new(block)
-            .map(|dnode| match dnode {
-                Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),
-                Err(e) => Err(meta.placed(e, 0, blkid)),
-            })
-            .collect()
+    /// Tells how to find out to whom an object belongs, before the first change is made.
+    pub fn set_owners_of(&self, owners_of: Arc<OwnersOf>) -> Result<()> {
+        self.live()?.set_owners_of(owners_of);
+        Ok(())
+    }
+
+    pub(crate) fn live(&self) -> Result<&Live> {
+        self.live.as_ref().ok_or_else(read_only)
     }
 }
 
-/// The allocated dnodes of a block and the slots where they begin; ends after the first error.
-pub(crate) struct Slots<'a> {
-    block: &'a [u8],
-    next: usize,
-}
-
-impl Slots<'_> {
-    pub(crate) fn new(block: &[u8]) -> Slots<'_> {
-        Slots { block, next: 0 }
-    }
-}
-
-impl Iterator for Slots<'_> {
-    type Item = Result<(usize, Dnode)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let slot = self.next;
-            let rest = self.block.get(slot * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE)?;
-            match Dnode::parse(rest) {
-                Ok(None) => self.next += 1,
-                Ok(Some(dnode)) => {
-                    self.next += dnode.slots;
-                    return Some(Ok((slot, dnode)));
-                }
-                Err(e) => {
-                    self.next = usize::MAX / SLOT_SIZE;
-                    return Some(Err(e));
-                }
-            }
-        }
-    }
+pub(crate) fn read_only() -> Error {
+    Error::new(Kind::ReadOnly, "this object set is open read-only")
 }

@@ -15,7 +15,8 @@
 //! frees. Readers go on with the layers and the old tree until [`Objset::commit`], which is for when all
 //! that was written is on the devices. If anything fails, nothing in memory has changed.
 
-pub(crate) mod accounting;
+mod accounting;
+mod ledger;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -32,21 +33,14 @@ use format::objset::ObjsetPhys;
 
 use crate::node::Node;
 use crate::objset::Root;
+pub use crate::owners::{Owners, OwnersOf};
 use crate::{Objset, Tx};
 use accounting::Sums;
-pub use accounting::{Owners, OwnersOf};
+pub use ledger::Ledger;
 use tree::Job;
 pub use writer::dsize;
 pub(crate) use writer::write_policy;
 use writer::{Out, Writer};
-
-/// Who is told which blocks come and go.
-pub trait Ledger {
-    /// A block was written.
-    fn born(&mut self, bp: &BlkPtr);
-    /// A block is not referred to any more.
-    fn killed(&mut self, bp: &BlkPtr) -> Result<()>;
-}
 
 /// A set that has been written, and not committed yet.
 pub struct Synced {
@@ -176,7 +170,7 @@ impl Objset {
 
     /// Everything that [`Objset::sync`] wrote is on the devices: readers see it there from now on.
     pub fn commit(&self, synced: Synced) {
-        let Some(live) = &self.live else { return };
+        let Ok(live) = self.live() else { return };
         self.set_root(synced.root);
         for (node, tree) in synced.nodes {
             let is_gone = {
@@ -234,15 +228,5 @@ fn take_note(jobs: &mut [Job], batch: Vec<Out>, places: Vec<(usize, u64)>, write
 
 /// The dnode of an object that has been freed.
 fn empty(slots: usize) -> Dnode {
-    Dnode::new(ObjectType::NONE, 512, crate::live::INDIRECT_SHIFT, 1, slots)
-}
-
-/// How many dnodes begin in a block of them.
-fn dnodes_in(block: &[u8]) -> u64 {
-    let (mut at, mut count) = (0, 0);
-    while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
-        count += u64::from(slot[0] != ObjectType::NONE.0);
-        at += Dnode::slots_at(slot).unwrap_or(1);
-    }
-    count
+    Dnode::new(ObjectType::NONE, 512, crate::policy::INDIRECT_SHIFT, 1, slots)
 }

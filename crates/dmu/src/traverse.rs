@@ -28,8 +28,9 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
-use crate::objset::Slots;
-use crate::{Block, Cache, Keep, Mode, Object, Objset, ReadRequest};
+use crate::dnodes::Slots;
+use crate::node::SPILL_BLKID;
+use crate::{Block, Cache, Keep, Mode, Objset, ReadRequest};
 
 /// Bytes of sibling blocks that are read at once.
 const BATCH_BYTES: u64 = 4 << 20;
@@ -248,7 +249,7 @@ fn roots(objset: u64, object: u64, dnode: &Dnode) -> Vec<Node<'_>> {
     let top = i64::from(dnode.levels) - 1;
     let data =
         (0..).zip(&dnode.blkptrs).map(|(blkid, bp)| Node { bp: *bp, bookmark: at(top, blkid), dnode: Some(dnode) });
-    let spill = dnode.spill.map(|bp| Node { bp, bookmark: at(0, Object::SPILL_BLKID), dnode: Some(dnode) });
+    let spill = dnode.spill.map(|bp| Node { bp, bookmark: at(0, SPILL_BLKID), dnode: Some(dnode) });
     data.chain(spill).filter(|node| !is_nothing(&node.bp)).collect()
 }
 
@@ -288,7 +289,7 @@ impl Node<'_> {
     fn below(&self) -> Below {
         match self.bookmark {
             Bookmark { level: 1.., .. } => Below::Pointers,
-            Bookmark { level: 0, object: 0, blkid, .. } if blkid != Object::SPILL_BLKID => Below::Dnodes,
+            Bookmark { level: 0, object: 0, blkid, .. } if blkid != SPILL_BLKID => Below::Dnodes,
             Bookmark { level: Objset::HEAD_LEVEL, .. } => Below::Objset,
             _ => Below::Nothing,
         }

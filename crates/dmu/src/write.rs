@@ -7,7 +7,7 @@ use base::{AlignedBuf, Block, Bookmark, Data, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
-use crate::node::{Found, Node, State};
+use crate::node::{Found, Node, SPILL_BLKID, State};
 use crate::zap::Store;
 use crate::{Object, Tx};
 
@@ -157,11 +157,11 @@ impl Object {
                 let mut block = Block::zeroed(bytes.len().next_multiple_of(512));
                 block.make_mut()[..bytes.len()].copy_from_slice(bytes);
                 tx.dirty_block(block.len() as u64, 1);
-                state.put(Object::SPILL_BLKID, block);
+                state.put(SPILL_BLKID, block);
                 state.dnode_mut()?.spill.get_or_insert(BlkPtr::HOLE);
             }
             None => {
-                state.punch(Object::SPILL_BLKID, Object::SPILL_BLKID + 1);
+                state.punch(SPILL_BLKID, SPILL_BLKID + 1);
                 state.dnode_mut()?.spill = None;
             }
         }

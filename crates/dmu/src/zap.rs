@@ -12,10 +12,13 @@
 //! hashes that the pointer table sends to it, and hold only entries with such hashes.
 
 mod edit;
+mod leaves;
 mod micro;
+mod store;
 #[cfg(test)]
 mod tests;
 mod value;
+mod wanted;
 
 use std::ops::ControlFlow;
 
@@ -23,9 +26,13 @@ use base::{Bookmark, Error, Kind, Result};
 use format::zap::{BlockKind, Header, Leaf, Position, TextPrep, hash_name, hash_u64s};
 
 use crate::{Block, Object};
-pub use edit::{Editor, Store};
+pub use edit::Editor;
+use leaves::{leaf_blkid, leaf_in};
 use micro::MicroZap;
+pub use store::Store;
 pub use value::{Entry, Name, Value};
+pub use wanted::Match;
+use wanted::Wanted;
 
 /// Blocks of a table that are prefetched when a listing begins.
 const PREFETCH_BLOCKS_MAX: u64 = 512;
@@ -40,19 +47,6 @@ enum Body {
     Micro(MicroZap),
     /// The first block, and its header.
     Fat(Block, Header),
-}
-
-/// Which names a look-up takes as equal to the one asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Match {
-    /// The same bytes.
-    #[default]
-    Exact,
-    /// The same in the table's Unicode form, ignoring case if the table does. Same bytes in tables that
-    /// do not normalize.
-    Normalized,
-    /// The same in the table's Unicode form; case counts.
-    NormalizedCase,
 }
 
 /// What is known of a table without reading more than its first block.
@@ -278,29 +272,6 @@ impl Zap {
     }
 }
 
-/// Where the pointer for a hash is, and the number of the leaf that it leads to.
-fn leaf_blkid(header: &Header, head: &[u8], hash: u64, block: impl Fn(u64) -> Result<Block>) -> Result<(u64, u64)> {
-    let index = header.leaf_index(hash);
-    match header.table.blocks {
-        0 => Ok((0, header.embedded(head, index))),
-        _ => {
-            let (table_blkid, in_block) = header.external(index);
-            Ok((table_blkid, Header::pointer(&block(table_blkid)?, in_block)))
-        }
-    }
-}
-
-/// Takes a block as the leaf for a hash.
-fn leaf_in<'b>(block: &'b [u8], header: &Header, hash: u64) -> Result<Leaf<'b>> {
-    let leaf = Leaf::parse(block)?;
-    if !leaf.covers(hash) || leaf.prefix_bits() > header.table.shift {
-        let (prefix, bits) = (leaf.prefix(), leaf.prefix_bits());
-        let what = format!("ZAP leaf of prefix {prefix:#x} ({bits} bits) in the place for hash {hash:#x}");
-        return Err(Error::corrupt(what));
-    }
-    Ok(leaf)
-}
-
 fn for_each_in_leaf(
     header: &Header,
     leaf: &Leaf<'_>,
@@ -325,36 +296,4 @@ fn for_each_in_leaf(
         }
     }
     Ok(ControlFlow::Continue(()))
-}
-
-/// A name that is looked for, in the forms that are hashed and compared.
-struct Wanted<'a> {
-    name: &'a [u8],
-    hashed: Vec<u8>,
-    /// How names of the table are to be brought into form before they are compared with `compared`.
-    prep: TextPrep,
-    compared: Vec<u8>,
-}
-
-impl<'a> Wanted<'a> {
-    fn new(name: &'a [u8], how: Match, table: TextPrep) -> Wanted<'a> {
-        let prep = match how {
-            Match::Exact => TextPrep::default(),
-            Match::Normalized => table,
-            Match::NormalizedCase => TextPrep { upper: false, ..table },
-        };
-        Wanted { name, hashed: table.apply(name), prep, compared: prep.apply(name) }
-    }
-
-    /// The name if it is compared as it is.
-    fn exact(&self) -> Option<&'a [u8]> {
-        self.prep.is_exact().then_some(self.name)
-    }
-
-    fn is(&self, name: &[u8]) -> bool {
-        match self.exact() {
-            Some(wanted) => wanted == name,
-            None => self.prep.apply(name) == self.compared,
-        }
-    }
 }

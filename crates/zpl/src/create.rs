@@ -9,8 +9,8 @@
 //! ```
 
 use base::{Error, Kind, Result};
+use dmu::INDIRECT_SHIFT;
 use dmu::Object;
-use dmu::live::INDIRECT_SHIFT;
 use dmu::sync::Owners;
 use dmu::zap::Editor;
 use format::acl::Acl;

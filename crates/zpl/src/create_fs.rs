@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, RwLock};
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Value};
 use dmu::{Object, Objset, Tx};
 use format::dnode::Dnode;

@@ -16,8 +16,9 @@ use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
 
-use crate::live::INDIRECT_SHIFT;
 use crate::node::Node;
+use crate::owners::{BYTES_COUNTED, OBJECTS_COUNTED, OwnersOf, PROJECTS_COUNTED};
+use crate::policy::INDIRECT_SHIFT;
 use crate::zap::Editor;
 use crate::{Object, Objset, Tx};
 
@@ -25,25 +26,6 @@ use crate::{Object, Objset, Tx};
 const USED: ObjectType = ObjectType(39);
 /// Bytes that a dnode counts for.
 const DNODE_BYTES: i64 = 512;
-/// Flags of a head.
-const BYTES_COUNTED: u64 = 1 << 0;
-const OBJECTS_COUNTED: u64 = 1 << 1;
-const PROJECTS_COUNTED: u64 = 1 << 2;
-
-/// To whom an object belongs: user, group, and project if it can have one; as numbers of the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owners {
-    /// User.
-    pub user: u64,
-    /// Group.
-    pub group: u64,
-    /// Project; 0 is one, too.
-    pub project: u64,
-}
-
-/// Tells to whom an object belongs; `None` if to nobody.
-pub type OwnersOf = dyn Fn(&Dnode) -> Option<Owners> + Send + Sync;
-
 /// Sums of a group: by table and owner, bytes and objects.
 #[derive(Default)]
 pub(super) struct Sums(BTreeMap<(usize, u64), (i64, i64)>);
@@ -120,21 +102,6 @@ impl Objset {
             Err(e) => Err(e),
         }
     }
-}
-
-/// The flags of a new head whose bytes are counted by user and group.
-pub(crate) fn flags_of_new() -> u64 {
-    BYTES_COUNTED
-}
-
-/// The flags of a head whose objects are counted.
-pub(crate) fn flags_of_objects(by_project: bool) -> u64 {
-    OBJECTS_COUNTED | if by_project { PROJECTS_COUNTED } else { 0 }
-}
-
-/// Whether a head with these flags counts by project.
-pub(crate) fn counts_projects(flags: u64) -> bool {
-    flags & PROJECTS_COUNTED != 0
 }
 
 /// Puts the dnodes of the tables into the head.

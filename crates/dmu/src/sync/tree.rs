@@ -14,12 +14,11 @@ use std::sync::Arc;
 
 use base::{Block, Error, Result};
 use format::blkptr::{BlkPtr, Dva};
-use format::dnode::Dnode;
+use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 
-use super::dnodes_in;
 use super::writer::{Out, Writer};
-use crate::node::Layer;
+use crate::node::{Layer, SPILL_BLKID};
 use crate::{Object, Objset};
 
 /// One object on its way to disk.
@@ -101,7 +100,7 @@ impl Job {
                 self.kill_tree(bp, self.tree.levels - 1, index as u64, writer)?;
             }
         } else {
-            for (&from, &to) in self.layer.clone().holes.iter().filter(|&(&from, _)| from != Object::SPILL_BLKID) {
+            for (&from, &to) in self.layer.clone().holes.iter().filter(|&(&from, _)| from != SPILL_BLKID) {
                 for (index, bp) in self.tree.clone().blkptrs.iter().enumerate() {
                     self.punch(bp, self.tree.levels - 1, index as u64, (from, to), writer)?;
                 }
@@ -119,7 +118,7 @@ impl Job {
     pub(super) fn data_out(&self, blkid: u64, block: Block) -> Result<Out> {
         let dnode = self.after.as_ref().unwrap_or(&self.tree);
         let (previous, object_type) = match blkid {
-            Object::SPILL_BLKID => (self.spill.unwrap_or(BlkPtr::HOLE), dnode.bonus_type),
+            SPILL_BLKID => (self.spill.unwrap_or(BlkPtr::HOLE), dnode.bonus_type),
             _ if self.layer.is_hole(blkid) => (BlkPtr::HOLE, dnode.object_type),
             _ => (self.object.pointer(&self.tree, 0, blkid)?.0, dnode.object_type),
         };
@@ -147,7 +146,7 @@ impl Job {
     ) -> Result<()> {
         let (gone, new) = writer.replace(previous, &bp)?;
         self.used_bytes = self.used_bytes.saturating_add(new).saturating_sub(gone);
-        if blkid == Object::SPILL_BLKID {
+        if blkid == SPILL_BLKID {
             self.spill = Some(bp);
         } else {
             self.changes[usize::from(level)].insert(blkid, bp);
@@ -287,4 +286,14 @@ fn levels_for(dnode: &Dnode) -> u8 {
         levels += 1;
     }
     levels
+}
+
+/// How many dnodes begin in a block of them.
+fn dnodes_in(block: &[u8]) -> u64 {
+    let (mut at, mut count) = (0, 0);
+    while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
+        count += u64::from(slot[0] != ObjectType::NONE.0);
+        at += Dnode::slots_at(slot).unwrap_or(1);
+    }
+    count
 }

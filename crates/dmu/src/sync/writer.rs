@@ -11,8 +11,8 @@ use format::object_type::ObjectType;
 use zio::alloc::Class;
 use zio::{WritePolicy, WriteRequest, Written};
 
-use super::Ledger;
-use crate::live::Redundant;
+use super::ledger::Ledger;
+use crate::policy::Redundant;
 use crate::{Keep, Objset, Policy};
 
 /// Blocks of new data that are so large come in floods, when files are copied.

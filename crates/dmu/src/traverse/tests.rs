@@ -162,7 +162,7 @@ fn all_in_order() {
         (3, 1, 0),
         (3, 0, 0),
         (3, 0, 2),
-        (3, 0, Object::SPILL_BLKID),
+        (3, 0, SPILL_BLKID),
         (0, 0, 1),
         (5, 0, 0),
     ];
@@ -176,7 +176,7 @@ fn only_what_is_younger() {
     let seen = disk.read(&root, Range { since_txg: OLD, from: None }, None);
     assert_eq!(
         seen.blocks,
-        [HEAD, (0, 1, 0), (0, 0, 0), (3, 1, 0), (3, 0, 2), (3, 0, Object::SPILL_BLKID), (0, 0, 1), (5, 0, 0)]
+        [HEAD, (0, 1, 0), (0, 0, 0), (3, 1, 0), (3, 0, 2), (3, 0, SPILL_BLKID), (0, 0, 1), (5, 0, 0)]
     );
     let (disk, root) = sample(|_, _| {});
     assert!(disk.read(&root, Range { since_txg: NEW, from: None }, None).blocks.is_empty());
@@ -191,7 +191,7 @@ fn from_a_place_on() {
     };
     let tail = [(0, 0, 1), (5, 0, 0)];
     let with = |middle: &[_]| [&[HEAD, (0, 1, 0)], middle, &tail].concat();
-    assert_eq!(from(3, 1), with(&[(0, 0, 0), (3, 1, 0), (3, 0, 2), (3, 0, Object::SPILL_BLKID)]));
+    assert_eq!(from(3, 1), with(&[(0, 0, 0), (3, 1, 0), (3, 0, 2), (3, 0, SPILL_BLKID)]));
     assert_eq!(from(4, 0), with(&[]), "object 3 is the last in its block");
     assert_eq!(from(0, 0), with(&[(0, 0, 0)]), "what the block of dnodes leads to has been visited");
     assert_eq!(from(0, 1), [HEAD, (0, 1, 0), (0, 0, 1)]);
@@ -203,7 +203,7 @@ fn past_what_the_visitor_knows() {
     let (disk, root) = sample(|_, _| {});
     let past = Bookmark { objset: 7, object: 3, level: 1, blkid: 0 };
     let seen = disk.read(&root, Range::default(), Some(past));
-    assert!(!seen.blocks.contains(&(3, 0, 0)) && seen.blocks.contains(&(3, 0, Object::SPILL_BLKID)));
+    assert!(!seen.blocks.contains(&(3, 0, 0)) && seen.blocks.contains(&(3, 0, SPILL_BLKID)));
 }
 
 #[test]

@@ -26,7 +26,9 @@ use std::collections::BTreeMap;
 use base::{Block, Bookmark, Error, Kind, Result};
 use format::zap::{BlockKind, Micro, MicroEntry, MicroMut, NAME_MAX, TextPrep, hash_name};
 
-use super::{Match, Value, Wanted};
+use super::store::{How, Store};
+use super::value::Value;
+use super::wanted::{Match, Wanted, refuse_doubtful};
 use fat::{Fat, Target};
 
 /// Most bytes of a small table's block: it is searched from end to end for each change. OpenZFS lets it grow to
@@ -39,35 +41,10 @@ const FAT_BLOCK_SIZE: usize = 16 << 10;
 /// So many entries of one hash fit in a leaf of a table that became large: each takes up to 5 of 638 chunks.
 const SAME_HASH_MAX: usize = 120;
 
-/// Where the blocks of a table are kept while it is changed.
-pub trait Store {
-    /// Bytes of a block.
-    fn block_size(&self) -> usize;
-    /// The contents of a block as they are now.
-    fn block(&self, blkid: u64) -> Result<Block>;
-    /// Changes a block by `f`, which sees its contents, zeros if it is new. If `f` fails it has changed nothing.
-    fn modify(&self, blkid: u64, f: &mut dyn FnMut(&mut [u8]) -> Result<()>) -> Result<()>;
-    /// Changes the size of the table's only block: it is cut off, or goes on with zeros.
-    fn set_block_size(&self, bytes: usize) -> Result<()>;
-    /// Says that the contents of these blocks are not needed any more.
-    fn discard(&self, _first: u64, _count: u64) -> Result<()> {
-        Ok(())
-    }
-    /// The address of a block, for errors.
-    fn bookmark(&self, blkid: u64) -> Bookmark;
-}
-
 /// Changes one table.
 #[derive(Clone, Copy)]
 pub struct Editor<'a> {
     store: &'a dyn Store,
-}
-
-/// What is to happen if the name is there already.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
-    Add,
-    Set,
 }
 
 impl<'a> Editor<'a> {
@@ -338,13 +315,6 @@ fn find_slot<'b>(micro: &Micro<'b>, wanted: &Wanted<'_>) -> Option<(usize, Micro
     }
     let entries = (0..micro.slots()).filter_map(|slot| Some((slot, micro.entry(slot)?)));
     entries.filter(|(_, entry)| wanted.is(entry.name)).min_by_key(|(_, entry)| entry.cd)
-}
-
-fn refuse_doubtful(prep: TextPrep, name: &[u8]) -> Result<()> {
-    match prep.form.is_some() && prep.is_doubtful(name) {
-        true => Err(Error::new(Kind::Unsupported, "a name that OpenZFS may bring into another Unicode form")),
-        false => Ok(()),
-    }
 }
 
 /// Blocks that a table is made in before any goes to its place.

@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 use base::Result;
 use format::zap::{Micro, MicroEntry, Position, TextPrep, hash_name};
 
-use super::{Entry, Name, Value, Wanted};
+use super::value::{Entry, Name, Value};
+use super::wanted::Wanted;
 use crate::Block;
 
 /// Micro tables have no flags.

@@ -14,9 +14,9 @@
 use std::ops::ControlFlow;
 
 use base::{Bookmark, Endian, Error, Reader, Result};
+use dmu::INDIRECT_SHIFT;
 use dmu::Object;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::live::INDIRECT_SHIFT;
 use dmu::traverse::{Descend, Position, Range, Visit, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};

@@ -1,8 +1,8 @@
 //! Objects and tables of the MOS: making, changing, freeing them.
 
 use base::{Error, Kind, Result};
+use dmu::INDIRECT_SHIFT;
 use dmu::Object;
-use dmu::live::INDIRECT_SHIFT;
 use dmu::zap::{Editor, Value, Zap};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;

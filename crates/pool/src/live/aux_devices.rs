@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::zap::Value as ZapValue;
 use format::dnode::Dnode;
 use format::nvlist::{NvList, Value};

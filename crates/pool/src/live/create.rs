@@ -18,7 +18,7 @@ use base::{Env, Error, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::Device;
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use dmu::zap::Value;
 use dmu::{Objset, Policy, Redundant};
 use dsl::Dsl;

@@ -1,7 +1,7 @@
 //! Writing the log of commands and events; see [`crate::History`] for its form.
 
 use base::{Endian, Result};
-use dmu::live::INDIRECT_SHIFT;
+use dmu::INDIRECT_SHIFT;
 use format::dnode::Dnode;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;

@@ -15,8 +15,10 @@ use std::ops::Range;
 use base::{Block, Error, Kind, Result};
 use format::zap::{self, Header, Leaf, LeafMut, Position, Record, TextPrep, hash_name, hash_u64s};
 
-use super::super::{Value, Wanted, leaf_blkid, leaf_in};
-use super::{How, Store, refuse_doubtful};
+use crate::zap::leaves::{leaf_blkid, leaf_in};
+use crate::zap::store::{How, Store};
+use crate::zap::value::Value;
+use crate::zap::wanted::{Wanted, refuse_doubtful};
 
 /// Most bytes of a value.
 const VALUE_MAX: usize = 8 << 10;

@@ -1,0 +1,125 @@
+//! The objects of a set: their dnodes, in the blocks of the meta dnode.
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::object_type::ObjectType;
+
+use crate::node::Node;
+use crate::{Object, Objset};
+
+impl Objset {
+    /// The object of all dnodes, as on disk.
+    pub fn meta(self: &Arc<Self>) -> Object {
+        Object::new(self.clone(), 0, self.root().meta)
+    }
+
+    /// Object number `id`. Errors: `NotFound` if it is not allocated.
+    pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
+        let Ok(live) = self.live() else {
+            return self.dnode_on_disk(id).map(|dnode| Object::new(self.clone(), id, Arc::new(dnode)));
+        };
+        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
+        let node = live.node(id, || self.dnode_on_disk(id).map(|dnode| Node::new(id, Arc::new(dnode))))?;
+        Object::of_node(self.clone(), node).ok_or_else(absent)
+    }
+
+    /// The dnode of object `id` in what is on disk. Errors: `NotFound` if there is none.
+    pub(crate) fn dnode_on_disk(self: &Arc<Self>, id: u64) -> Result<Dnode> {
+        let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let (blkid, slot) = (id / per_block, (id % per_block) as usize);
+        if id == 0 || blkid > meta.dnode().block_max {
+            return Err(absent());
+        }
+        let block = meta.block(blkid)?;
+        // The dnodes before it are only stepped over: reading them all would take most of the time.
+        let mut at = 0;
+        while at < slot {
+            at += Dnode::slots_at(&block[at * SLOT_SIZE..]).map_err(|e| meta.placed(e, 0, blkid))?;
+        }
+        let bytes = block.get(slot * SLOT_SIZE..).filter(|_| at == slot).ok_or_else(absent)?;
+        Dnode::parse(bytes).map_err(|e| meta.placed(e, 0, blkid))?.ok_or_else(absent)
+    }
+
+    /// Starts reading the dnodes of objects that will be opened soon.
+    pub fn prefetch(self: &Arc<Self>, ids: impl IntoIterator<Item = u64>) {
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let mut blkids: Vec<u64> = ids.into_iter().map(|id| id / per_block).collect();
+        blkids.sort_unstable();
+        blkids.dedup();
+        meta.prefetch(blkids);
+    }
+
+    /// The lowest object number above `after` that is allocated.
+    pub fn next_object(self: &Arc<Self>, after: u64) -> Result<Option<u64>> {
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let first = after + 1;
+        let mut from = first / per_block;
+        while let Some(blkid) = meta.seek_block(from, true)? {
+            let block = meta.block(blkid)?;
+            let mut at = 0;
+            while let Some(slot) = block.get(at * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE) {
+                let id = blkid * per_block + at as u64;
+                if id >= first && slot[0] != ObjectType::NONE.0 {
+                    Dnode::parse(slot).map_err(|e| meta.placed(e, 0, blkid))?;
+                    return Ok(Some(id));
+                }
+                at += Dnode::slots_at(slot).map_err(|e| meta.placed(e, 0, blkid))?;
+            }
+            from = blkid + 1;
+        }
+        Ok(None)
+    }
+
+    /// All dnodes in one block of the meta dnode, each with its object number; one that makes no sense
+    /// ends the list with an error.
+    pub fn dnodes_in_block(self: &Arc<Self>, blkid: u64, block: &[u8]) -> Vec<Result<(u64, Dnode)>> {
+        let meta = self.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        Slots::new(block)
+            .map(|dnode| match dnode {
+                Ok((at, dnode)) => Ok((blkid * per_block + at as u64, dnode)),
+                Err(e) => Err(meta.placed(e, 0, blkid)),
+            })
+            .collect()
+    }
+}
+
+/// The allocated dnodes of a block and the slots where they begin; ends after the first error.
+pub(crate) struct Slots<'a> {
+    block: &'a [u8],
+    next: usize,
+}
+
+impl Slots<'_> {
+    pub(crate) fn new(block: &[u8]) -> Slots<'_> {
+        Slots { block, next: 0 }
+    }
+}
+
+impl Iterator for Slots<'_> {
+    type Item = Result<(usize, Dnode)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let slot = self.next;
+            let rest = self.block.get(slot * SLOT_SIZE..).filter(|rest| rest.len() >= SLOT_SIZE)?;
+            match Dnode::parse(rest) {
+                Ok(None) => self.next += 1,
+                Ok(Some(dnode)) => {
+                    self.next += dnode.slots;
+                    return Some(Ok((slot, dnode)));
+                }
+                Err(e) => {
+                    self.next = usize::MAX / SLOT_SIZE;
+                    return Some(Err(e));
+                }
+            }
+        }
+    }
+}
