@@ -1,7 +1,7 @@
 //! Opening a pool.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc::Gauge;
 use base::{Env, Error, Kind, Result, ResultExt};
@@ -13,6 +13,7 @@ use format::uberblock::Uberblock;
 use vdev::{Spec, Tree, TxgRanges};
 use zio::Zio;
 
+use crate::dedup::sums::Dedup;
 use crate::features::{check_readable, unreadable_by_label};
 use crate::mos;
 use crate::{Candidate, Features, FoundDevice, object_directory, packed_nvlist};
@@ -94,9 +95,15 @@ pub struct Pool {
     features: Features,
     spares: Vec<NvList>,
     caches: Vec<NvList>,
+    known_dedup: OnceLock<Dedup>,
 }
 
 impl Pool {
+    /// What is known of its dedup tables.
+    pub(crate) fn known_dedup(&self) -> &OnceLock<Dedup> {
+        &self.known_dedup
+    }
+
     /// Opens a pool from the devices that were found.
     ///
     /// Errors: `Unsupported` naming the features that forbid it; `Missing` if devices are missing beyond
@@ -201,6 +208,7 @@ impl Pool {
             mos,
             dsl,
             features,
+            known_dedup: OnceLock::new(),
         })
     }
 
@@ -233,8 +241,9 @@ impl Pool {
             raidz_reflow: 0,
         };
         let dsl = Dsl::unborn(mos.clone(), name);
-        let (spares, caches, features) = (Vec::new(), Vec::new(), Features::default());
-        Pool { name: name.to_owned(), candidate, config, uberblock, tree, cache, mos, dsl, features, spares, caches }
+        let (name, spares, caches, features) = (name.to_owned(), Vec::new(), Vec::new(), Features::default());
+        let known_dedup = OnceLock::new();
+        Pool { name, candidate, config, uberblock, tree, cache, mos, dsl, features, spares, caches, known_dedup }
     }
 
     /// The same pool as of another group.
@@ -252,6 +261,7 @@ impl Pool {
             spares: aux_list(&mos, "spares")?,
             caches: aux_list(&mos, "l2cache")?,
             mos,
+            known_dedup: OnceLock::new(),
         })
     }
 

@@ -18,6 +18,7 @@ use crate::attr_tables::{Change, time, word};
 use crate::live::read_only;
 use crate::log::generation_of_named;
 use crate::op::Op;
+use crate::portions::FREE_BYTES;
 use crate::{Allocate, File, Zpl};
 
 /// Most bytes of a file.
@@ -25,8 +26,6 @@ pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Bytes that are written in one transaction.
 const STEP_BYTES: usize = 4 << 20;
 const SECTOR: u64 = 512;
-/// Bytes that freeing takes, roughly.
-const FREE_BYTES: u64 = 4 << 10;
 
 impl File {
     /// Writes `data` from byte `offset` on, making the file longer if need be. How many bytes were written:
@@ -98,6 +97,9 @@ impl File {
         let end = offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or_else(too_big)?;
         if matches!(how, Allocate::Reserve { .. }) {
             zpl.check_owners(self.object())?;
+        }
+        if !matches!(how, Allocate::Reserve { .. }) {
+            zpl.free_most(self.ino(), offset..end, &|op, object| op.check_writable(object, true))?;
         }
         let op = match how {
             // blocks are never overwritten, so room cannot be kept; but it is asked for

@@ -17,7 +17,7 @@
 //!
 //! A [`Zpl`] is made of parts that own their fields: [`nodes::Nodes`] and what their attributes mean, the
 //! [`master::Master`], [`fuid::Domains`]. One that may be changed has a [`live::Live`] beside: transactions, locks,
-//! options, the [`orphans::OrphanQueue`], the [`attr_tables::AttrTables`]. Each
+//! options, the [`orphans::OrphanQueue`] and its [`drain::Drain`], the [`attr_tables::AttrTables`]. Each
 //! operation is one transaction, so that a crash shows all of it or nothing; and it tells the intent log
 //! (`log`), by which what was synced is done again (`replay`).
 //!
@@ -32,6 +32,7 @@ mod counters;
 mod create;
 mod create_fs;
 mod dir;
+mod drain;
 mod file;
 mod flags;
 mod fuid;
@@ -47,6 +48,7 @@ mod nodes;
 mod op;
 mod orphans;
 mod owners;
+mod portions;
 mod posix_acl;
 mod rename;
 mod replay;

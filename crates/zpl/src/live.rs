@@ -17,6 +17,7 @@ use dmu::sync::Owners;
 use zil::Log;
 
 use crate::attr_tables::AttrTables;
+use crate::drain::Drain;
 use crate::locks::Locks;
 use crate::logged_files::LoggedFiles;
 use crate::nodes::Nodes;
@@ -113,6 +114,7 @@ pub(crate) struct Live {
     /// Held by an operation that moves a directory to another one: no other moves what is above it.
     renames: Mutex<()>,
     orphans: OrphanQueue,
+    drain: Drain,
     tables: AttrTables,
 }
 
@@ -143,6 +145,7 @@ impl Live {
             _logged_files: logged_files,
             renames: Mutex::default(),
             orphans,
+            drain: Drain::default(),
             tables,
         }
     }
@@ -193,6 +196,11 @@ impl Live {
     /// Files without a name.
     pub(crate) fn orphans(&self) -> &OrphanQueue {
         &self.orphans
+    }
+
+    /// Those that are freed in the background.
+    pub(crate) fn drain(&self) -> &Drain {
+        &self.drain
     }
 
     /// The tables of attributes.

@@ -201,6 +201,7 @@ impl Zpl {
     }
 
     fn replay_size(&self, ino: u64, size: u64) -> Result<()> {
+        self.free_most(ino, size..u64::MAX, &|_, _| Ok(()))?;
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;
@@ -209,6 +210,8 @@ impl Zpl {
     }
 
     fn replay_tail(&self, ino: u64) -> Result<()> {
+        let size = self.size_of(&self.logged_file(ino)?)?;
+        self.free_most(ino, size..u64::MAX, &|_, _| Ok(()))?;
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[ino]);
         let object = self.logged_file(ino)?;

@@ -29,7 +29,15 @@ impl Zpl {
 
     fn change_attrs(&self, ino: u64, set: &SetAttr) -> Result<Stat> {
         let frees = match set.size {
-            Some(size) => size <= self.read_stat(ino)?.size,
+            Some(size) => {
+                let old = self.read_stat(ino)?.size;
+                if size < old {
+                    self.free_most(ino, size..u64::MAX, &|op, object| {
+                        op.check_size(&self.node_of(object.clone())?, set)
+                    })?;
+                }
+                size <= old
+            }
             None => true,
         };
         let op = self.begin(ATTR_BYTES, frees)?;
@@ -76,19 +84,9 @@ impl SetAttr {
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
     pub(crate) fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
-        self.zpl().check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
-        if set.size.is_some() {
-            self.check_writable(node.object(), true)?;
-        }
+        self.check_size(node, set)?;
         let attrs = self.zpl().attributes(node)?;
         let old_mode = attrs.u64(Attr::Mode)? as u32;
-        let kind = FileKind::of_mode(old_mode.into());
-        match (set.size, kind) {
-            (None, _) | (Some(0..=SIZE_MAX), FileKind::File) => {}
-            (Some(_), FileKind::File) => return Err(Error::new(Kind::TooBig, "file too large")),
-            (Some(_), FileKind::Directory) => return Err(Error::new(Kind::IsDirectory, "is a directory")),
-            (Some(_), _) => return Err(Error::new(Kind::Invalid, "not a regular file")),
-        }
         let flags = attrs.u64(Attr::Flags)?;
         let (uid, gid) = (attrs.u64(Attr::Uid)?, attrs.u64(Attr::Gid)?);
         self.check_new_owners(set, uid, gid)?;
@@ -115,6 +113,21 @@ impl Op<'_> {
         let ctime = set.ctime.map_or(self.now(), |(secs, nanos)| [secs as u64, nanos.into()]);
         changes.push(time(Attr::Ctime, ctime));
         Ok(changes)
+    }
+
+    /// Refuses what flags of a file forbid, and a size to what has none.
+    fn check_size(&self, node: &Node, set: &SetAttr) -> Result<()> {
+        self.zpl().check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
+        if set.size.is_some() {
+            self.check_writable(node.object(), true)?;
+        }
+        let kind = FileKind::of_mode(self.zpl().attributes(node)?.u64(Attr::Mode)?);
+        match (set.size, kind) {
+            (None, _) | (Some(0..=SIZE_MAX), FileKind::File) => Ok(()),
+            (Some(_), FileKind::File) => Err(Error::new(Kind::TooBig, "file too large")),
+            (Some(_), FileKind::Directory) => Err(Error::new(Kind::IsDirectory, "is a directory")),
+            (Some(_), _) => Err(Error::new(Kind::Invalid, "not a regular file")),
+        }
     }
 
     /// Tells the log of attributes that were changed.

@@ -4,6 +4,7 @@ mod contents;
 mod flags;
 mod model;
 mod names;
+mod portions;
 mod threads;
 mod xattrs;
 

@@ -2,44 +2,91 @@
 //!
 //! ```text
 //!   last name goes ──▶ in the queue, 0 links ──▶ reclaim: freed, with its extended attributes
+//!                                  │                └─ large: in the background, a portion at a time (`drain`)
 //!                                  └─ crash ──▶ clean_unlinked, when the file system is opened again
 //! ```
 
 use base::{Kind, Result};
-use dmu::zap::Zap;
+use dmu::zap::{Editor, Name, Zap};
 use format::sa::Attr;
 
 use crate::dir::dirent;
 use crate::names::NAME_BYTES;
-use crate::op::Op;
+use crate::zpl::WeakZpl;
 use crate::{FileKind, Zpl};
+
+/// Files of extended attributes that are freed in one operation.
+const XATTRS_AT_ONCE: usize = 256;
+
+/// What is to be known of an object without a name.
+struct Orphan {
+    /// It has got one since.
+    has_name: bool,
+    /// Its directory of extended attributes, which may be itself.
+    xattrs: Option<u64>,
+}
 
 impl Zpl {
     /// Frees an object that [`Zpl::unlink`], [`Zpl::rmdir`], [`Zpl::rename`] or [`Zpl::create_unnamed`]
-    /// returned, as nobody uses it any more. One that has got a name since stays.
+    /// returned, as nobody uses it any more; a large one in the background. One that has got a name since stays.
     pub fn reclaim(&self, ino: u64) -> Result<()> {
+        let live = self.live()?;
+        // what the log tells next may take the object's number
+        let may_wait = !live.is_replaying() && self.placed(ino, self.is_large_orphan(ino))?;
+        let start = || {
+            let env = self.objset().cache().zio().env();
+            self.downgrade().is_some_and(|weak| env.spawn("z_unlinked_drain", move || drain(&weak)))
+        };
+        if may_wait && live.drain().take(ino, start) {
+            return Ok(());
+        }
         self.placed(ino, self.free_orphan(ino))
     }
 
-    /// Frees all objects without a name: for a file system that has just been opened. How many there were;
-    /// entries that lead nowhere, as other systems may have left them, are removed.
+    /// Frees all objects without a name, large ones in the background: for a file system that has just been opened. How
+    /// many there were; entries that lead nowhere, as other systems may have left them, are removed.
     pub fn clean_unlinked(&self) -> Result<u64> {
         let orphans = self.live()?.orphans().all()?;
         for &ino in &orphans {
-            match self.free_orphan(ino) {
+            match self.reclaim(ino) {
                 Err(error) if error.kind() == Kind::NotFound => {
                     let op = self.begin(NAME_BYTES, true)?;
                     op.live().orphans().remove(op.tx(), ino)?;
                 }
-                freed => self.placed(ino, freed)?,
+                freed => freed?,
             }
         }
         Ok(orphans.len() as u64)
     }
 
-    fn free_orphan(&self, ino: u64) -> Result<()> {
+    fn is_large_orphan(&self, ino: u64) -> Result<bool> {
+        Ok(!self.orphan(ino)?.has_name && self.has_portions(ino)?)
+    }
+
+    pub(crate) fn free_orphan(&self, ino: u64) -> Result<()> {
+        let orphan = self.orphan(ino)?;
+        if !orphan.has_name {
+            orphan.xattrs.map_or(Ok(()), |dir| self.empty_xattr_dir(dir))?;
+            self.free_most(ino, 0..u64::MAX, &|_, _| Ok(()))?;
+        }
         let op = self.begin(NAME_BYTES, true)?;
         let _held = op.alone(&[ino]);
+        let Orphan { has_name, xattrs } = self.orphan(ino)?;
+        if has_name {
+            return op.live().orphans().remove(op.tx(), ino);
+        }
+        if let Some(dir) = xattrs.filter(|&dir| dir != ino) {
+            match self.objset().free_object(op.tx(), dir) {
+                Err(error) if error.kind() != Kind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        op.live().orphans().remove(op.tx(), ino)?;
+        op.live().orphans().remove_unnamed(ino);
+        self.objset().free_object(op.tx(), ino)
+    }
+
+    fn orphan(&self, ino: u64) -> Result<Orphan> {
         let node = self.node(ino)?;
         let attrs = self.attributes(&node)?;
         let (links, flags) = (attrs.u64(Attr::Links)?, attrs.u64(Attr::Flags)?);
@@ -47,34 +94,71 @@ impl Zpl {
         let is_xattr_dir =
             flags & format::znode::FLAG_XATTR != 0 && FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
         let xattrs = if is_xattr_dir { Some(ino) } else { attrs.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0) };
-        drop(attrs);
-        if links > 0 && !is_xattr_dir {
-            return op.live().orphans().remove(op.tx(), ino);
-        }
-        if let Some(dir) = xattrs {
-            op.free_xattr_dir(dir, dir != ino)?;
-        }
-        op.live().orphans().remove(op.tx(), ino)?;
-        op.live().orphans().remove_unnamed(ino);
-        self.objset().free_object(op.tx(), ino)
+        Ok(Orphan { has_name: links > 0 && !is_xattr_dir, xattrs })
     }
-}
 
-impl Op<'_> {
-    /// Frees the files in a directory of extended attributes, and the directory itself if `whole`. What
-    /// is not there any more need not be freed.
-    fn free_xattr_dir(&self, dir: u64, whole: bool) -> Result<()> {
-        let object = match self.zpl().objset().object(dir) {
+    /// Frees the files in a directory of extended attributes, some at a time, and takes them out of it: their numbers
+    /// may be given to others before it is gone. What is not there any more need not be freed.
+    fn empty_xattr_dir(&self, dir: u64) -> Result<()> {
+        let object = match self.objset().object(dir) {
             Err(error) if error.kind() == Kind::NotFound => return Ok(()),
             object => object?,
         };
-        for entry in Zap::open(object)?.entries()? {
-            let file = dirent(&entry.value)?.object;
-            match self.zpl().objset().free_object(self.tx(), file) {
-                Err(error) if error.kind() != Kind::NotFound => return Err(error),
-                _ => {}
+        for some in Zap::open(object.clone())?.entries()?.chunks(XATTRS_AT_ONCE) {
+            for entry in some {
+                self.free_most(dirent(&entry.value)?.object, 0..u64::MAX, &|_, _| Ok(()))?;
+            }
+            let op = self.begin(NAME_BYTES, true)?;
+            let _held = op.alone(&[dir]);
+            let store = object.changing(op.tx());
+            for entry in some {
+                match self.objset().free_object(op.tx(), dirent(&entry.value)?.object) {
+                    Err(error) if error.kind() != Kind::NotFound => return Err(error),
+                    _ => {}
+                }
+                if let Name::Bytes(name) = &entry.name {
+                    Editor::new(&store).remove(name)?;
+                }
             }
         }
-        if whole { self.zpl().objset().free_object(self.tx(), dir) } else { Ok(()) }
+        self.free_most(dir, 0..u64::MAX, &|_, _| Ok(()))
+    }
+}
+
+/// Frees large files, until none waits or the file system is closed.
+fn drain(weak: &WeakZpl) {
+    let next = || weak.upgrade()?.live().ok()?.drain().next();
+    while let Some(ino) = next() {
+        let mut end = u64::MAX;
+        loop {
+            // not held for longer than a step: the file system may be closed between two
+            let Some(zpl) = weak.upgrade() else { return };
+            match zpl.free_some(ino, 0..end, &|_, _| Ok(())) {
+                Ok(Some(rest)) => end = rest,
+                Ok(None) => match zpl.free_orphan(ino) {
+                    Err(error) if error.kind() == Kind::Suspended && is_resumed(&zpl) => {}
+                    done => {
+                        report(&zpl, ino, done);
+                        break;
+                    }
+                },
+                Err(error) if error.kind() == Kind::Suspended && is_resumed(&zpl) => {}
+                Err(error) => {
+                    report(&zpl, ino, Err(error));
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a suspended pool goes on; false if it never does.
+fn is_resumed(zpl: &Zpl) -> bool {
+    zpl.live().is_ok_and(|live| live.txgs().wait_resumed().is_ok())
+}
+
+fn report(zpl: &Zpl, ino: u64, done: Result<()>) {
+    if let Err(error) = zpl.placed(ino, done) {
+        tracing::warn!(ino, "a file without a name waits until its file system is mounted again: {error}");
     }
 }

@@ -1,6 +1,6 @@
 //! A file system: its parts, and how it is opened. Its operations stand in files of their own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::{Bookmark, Env, Error, Kind, Result, ResultExt, RwLockReadGuard};
 use dmu::{Object, Objset, Txgs};
@@ -34,7 +34,25 @@ pub struct Zpl {
     live: Option<Arc<Live>>,
 }
 
+/// A file system that may be changed, as long as somebody else has it.
+pub(crate) struct WeakZpl {
+    zpl: Zpl,
+    live: Weak<Live>,
+}
+
+impl WeakZpl {
+    pub(crate) fn upgrade(&self) -> Option<Zpl> {
+        Some(Zpl { live: Some(self.live.upgrade()?), ..self.zpl.clone() })
+    }
+}
+
 impl Zpl {
+    /// The same, without keeping it open. `None` if it may not be changed.
+    pub(crate) fn downgrade(&self) -> Option<WeakZpl> {
+        let live = self.live.as_ref().map(Arc::downgrade)?;
+        Some(WeakZpl { zpl: Zpl { live: None, ..self.clone() }, live })
+    }
+
     /// The file system in `objset`. Errors: `Invalid` if it is none, `Encrypted`, `Unsupported` if it is
     /// newer than version 5, those of reading. All extended attributes show, until [`Zpl::showing`] says else.
     pub fn open(objset: Arc<Objset>) -> Result<Zpl> {

@@ -72,9 +72,10 @@ impl Refs {
                         logs.push(mos.object(id)?);
                     }
                 }
-                for (key, value) in log::read(&logs)? {
-                    refs.add_blocks(key, &blocks_of(&value, Endian::Little)?);
-                }
+                log::for_each(&logs, pool.cache().zio().env().random(), &mut |key, value| {
+                    refs.add_blocks(key, &blocks_of(value, Endian::Little)?);
+                    Ok(())
+                })?;
             } else if let Some(vdev) = name.strip_prefix(CLONES_PREFIX).and_then(|number| number.parse().ok()) {
                 let object = mos.object(id)?;
                 let mut bonus = Reader::new(object.bonus(), Endian::Little);

@@ -25,32 +25,83 @@ const FLUSHING: u64 = 1;
 const CHECKPOINT: u64 = 1 << 1;
 const ENTRY: u64 = 1;
 const RECORD_HEAD: usize = 6 * 8;
-/// Blocks of a log at most.
-const BLOCKS_MAX: u64 = 1 << 20;
+/// Bytes of the logs of a checksum at most: the longest that OpenZFS lets them become hold its changes of some groups.
+const LOGS_BYTES_MAX: u64 = 1 << 30;
+/// Bytes of logs whose entries are in memory at once. Of longer ones the entries are taken by parts of their keys, and
+/// the logs are read for each part.
+const PART_BYTES: u64 = 64 << 20;
 
 /// Whether that is the name of a log.
 pub(crate) fn is_log(name: &str) -> bool {
     name.starts_with("DDT-log-")
 }
 
-/// What the logs of a checksum hold: values by key, words as bytes in little-endian order.
-pub(crate) fn read(logs: &[Object]) -> Result<BTreeMap<EntryKey, Vec<u8>>> {
-    let mut logs = logs.iter().map(|log| Ok((Head::read(log.bonus())?, log))).collect::<Result<Vec<_>>>()?;
-    logs.sort_by_key(|(head, _)| !head.is_flushing);
-    let mut entries = BTreeMap::new();
-    for (head, log) in logs {
-        let size = log.dnode().block_size;
-        let blocks = head.len.div_ceil(size.max(1));
-        if blocks > BLOCKS_MAX {
-            return Err(log.placed(Error::corrupt(format!("log of a dedup table of {} bytes", head.len)), 0, 0));
-        }
-        let mut block = vec![0; size as usize];
-        for number in 0..blocks {
-            log.read(number * size, &mut block)?;
-            add_block(&block, &head, &mut entries).map_err(|e| log.placed(e, 0, number))?;
-        }
+/// Calls `f` with what the logs of a checksum hold: keys, and values as words in little-endian order. `salt` is a
+/// random number. Errors: those of `f` and of reading; `Corrupt`.
+pub(crate) fn for_each(logs: &[Object], salt: u64, f: &mut dyn FnMut(EntryKey, &[u8]) -> Result<()>) -> Result<()> {
+    let mut heads = logs.iter().map(|log| Ok((Head::read(log.bonus())?, log))).collect::<Result<Vec<_>>>()?;
+    heads.sort_by_key(|(head, _)| !head.is_flushing);
+    let bytes = heads.iter().fold(0u64, |sum, (head, _)| sum.saturating_add(head.len));
+    if let Some((_, log)) = heads.first().filter(|_| bytes > LOGS_BYTES_MAX) {
+        return Err(log.placed(Error::corrupt(format!("logs of a dedup table of {bytes} bytes")), 0, 0));
     }
-    Ok(entries)
+    let parts = bytes.div_ceil(PART_BYTES).max(1);
+    for number in 0..parts {
+        let mut part = LogPart { number, parts, salt, entries: BTreeMap::new() };
+        heads.iter().try_for_each(|(head, log)| part.read(head, log))?;
+        part.entries.iter().try_for_each(|(key, value)| f(*key, value))?;
+    }
+    Ok(())
+}
+
+/// The entries of some of the keys.
+struct LogPart {
+    number: u64,
+    parts: u64,
+    salt: u64,
+    entries: BTreeMap<EntryKey, Vec<u8>>,
+}
+
+impl LogPart {
+    fn read(&mut self, head: &Head, log: &Object) -> Result<()> {
+        let size = log.dnode().block_size;
+        let mut block = vec![0; size as usize];
+        for number in 0..head.len.div_ceil(size.max(1)) {
+            log.read(number * size, &mut block)?;
+            self.add_block(&block, head).map_err(|e| log.placed(e, 0, number))?;
+        }
+        Ok(())
+    }
+
+    fn has(&self, key: &EntryKey) -> bool {
+        // a pool cannot know which keys come together
+        let mixed =
+            key.iter().fold(self.salt, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+        (mixed ^ mixed >> 32) % self.parts == self.number
+    }
+
+    fn add_block(&mut self, block: &[u8], head: &Head) -> Result<()> {
+        let mut rest = block;
+        while let Some(info) = Endian::Little.u64(rest.get(..8).unwrap_or_default()) {
+            let (kind, len) = (info & 0xff, (info >> 8 & 0xffff) as usize);
+            match kind {
+                0 => break,
+                ENTRY if (RECORD_HEAD..=rest.len()).contains(&len) => {}
+                _ => {
+                    return Err(Error::corrupt(format!(
+                        "record of type {kind} and {len} bytes in a log of a dedup table"
+                    )));
+                }
+            }
+            let (record, behind) = rest.split_at(len);
+            let key = key(&mut Reader::new(&record[8..], Endian::Little))?;
+            if self.has(&key) && head.checkpoint.is_none_or(|last| key > last) {
+                self.entries.insert(key, record[RECORD_HEAD..].to_vec());
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
 }
 
 struct Head {
@@ -76,30 +127,13 @@ fn key(r: &mut Reader<'_>) -> Result<EntryKey> {
     Ok([r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?])
 }
 
-fn add_block(block: &[u8], head: &Head, entries: &mut BTreeMap<EntryKey, Vec<u8>>) -> Result<()> {
-    let mut rest = block;
-    while let Some(info) = Endian::Little.u64(rest.get(..8).unwrap_or_default()) {
-        let (kind, len) = (info & 0xff, (info >> 8 & 0xffff) as usize);
-        match kind {
-            0 => break,
-            ENTRY if (RECORD_HEAD..=rest.len()).contains(&len) => {}
-            _ => {
-                return Err(Error::corrupt(format!("record of type {kind} and {len} bytes in a log of a dedup table")));
-            }
-        }
-        let (record, behind) = rest.split_at(len);
-        let key = key(&mut Reader::new(&record[8..], Endian::Little))?;
-        if head.checkpoint.is_none_or(|last| key > last) {
-            entries.insert(key, record[RECORD_HEAD..].to_vec());
-        }
-        rest = behind;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn whole() -> LogPart {
+        LogPart { number: 0, parts: 1, salt: 5, entries: BTreeMap::new() }
+    }
 
     fn record(first: u64, value: u64) -> Vec<u8> {
         [ENTRY | 56 << 8, first, 0, 0, 0, 7, value].map(u64::to_le_bytes).concat()
@@ -109,11 +143,25 @@ mod tests {
     fn later_records_count_and_flushed_ones_do_not() {
         let mut block = [record(1, 10), record(2, 20), record(3, 30), record(2, 21)].concat();
         block.resize(4096, 0);
-        let mut entries = BTreeMap::new();
         let head = Head { is_flushing: true, len: 4096, checkpoint: Some([1, 0, 0, 0, 7]) };
-        add_block(&block, &head, &mut entries).unwrap();
-        let found: Vec<(u64, u8)> = entries.iter().map(|(key, value)| (key[0], value[0])).collect();
+        let mut part = whole();
+        part.add_block(&block, &head).unwrap();
+        let found: Vec<(u64, u8)> = part.entries.iter().map(|(key, value)| (key[0], value[0])).collect();
         assert_eq!(found, [(2, 21), (3, 30)]);
+    }
+
+    #[test]
+    fn parts_have_each_key_once_and_about_as_many() {
+        let blocks: Vec<Vec<u8>> = (0..1000).map(|n| record(n, n)).collect();
+        let head = Head { is_flushing: false, len: 4096, checkpoint: None };
+        let mut counts = Vec::new();
+        for number in 0..8 {
+            let mut part = LogPart { number, parts: 8, salt: 77, entries: BTreeMap::new() };
+            blocks.iter().for_each(|block| part.add_block(block, &head).unwrap());
+            counts.push(part.entries.len());
+        }
+        assert_eq!(counts.iter().sum::<usize>(), 1000);
+        assert!(counts.iter().all(|count| (60..250).contains(count)), "{counts:?}");
     }
 
     #[test]
@@ -122,7 +170,7 @@ mod tests {
             let mut block = info.to_le_bytes().to_vec();
             block.resize(4096, 0);
             let head = Head { is_flushing: false, len: 4096, checkpoint: None };
-            assert!(add_block(&block, &head, &mut BTreeMap::new()).is_err());
+            assert!(whole().add_block(&block, &head).is_err());
         }
         assert!(Head::read(&[2; 64]).is_err() && Head::read(&[1]).is_err());
     }

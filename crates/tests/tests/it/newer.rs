@@ -2,7 +2,7 @@
 
 use base::{Env, Kind};
 
-use pool::{Candidate, Discovery, FoundDevice, LivePool, OpenOptions};
+use pool::{Candidate, Discovery, FoundDevice, LivePool, OpenOptions, Pool};
 use testkit::corpus;
 use testkit::program;
 
@@ -35,6 +35,21 @@ fn features_that_forbid_writing_are_named() {
             assert!(error.to_string().contains(feature), "{name}: {error}");
         }
     }
+}
+
+/// The logs of a fast dedup table are read once, however often somebody asks.
+#[test]
+fn what_is_known_of_dedup_tables_is_kept() {
+    let devices = corpus::as_devices(&corpus::case("fastdedup").load());
+    let found = devices.iter().flat_map(|device| FoundDevice::examine(device.path(), device.clone()).unwrap());
+    let found = Discovery { devices: found.collect(), failed: Vec::new() };
+    let candidate = Candidate::all(&found).remove(0);
+    let pool = Pool::open(&Env::real(), &candidate, &OpenOptions::default()).unwrap();
+    let first = pool.dedup().unwrap();
+    let asked = || pool.cache().stats().hits + pool.cache().stats().misses;
+    let before = asked();
+    assert_eq!((pool.dedup().unwrap(), asked()), (first.clone(), before));
+    assert!(first.entries > 0 && first.total().blocks > 0);
 }
 
 /// What its sender left out is a hole in what was received: OpenZFS keeps no other mark of it. All else is there, but is

@@ -16,6 +16,9 @@ use super::RECORD_BYTES;
 
 impl Zpl {
     pub(super) fn replay_attributes(&self, set: &zil::SetAttr<'_>) -> Result<()> {
+        if let Some(size) = set.size {
+            self.free_most(set.object, size..u64::MAX, &|_, _| Ok(()))?;
+        }
         let op = self.begin(RECORD_BYTES, true)?;
         let _held = op.alone(&[set.object]);
         let node = self.node(set.object)?;
