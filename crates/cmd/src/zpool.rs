@@ -27,6 +27,7 @@ mod manage;
 pub mod names;
 pub mod pools;
 mod reason;
+mod scan;
 mod scan_text;
 mod status;
 mod status_json;
@@ -99,6 +100,10 @@ const GROUPS: &[&[Command]] = &[
         ),
     ],
     &[
+        plain("scrub", "\tscrub [-e | -s | -p | -C] [-w] <-a | pool> ...\n", scan::scrub),
+        plain("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", scan::wait),
+    ],
+    &[
         plain("online", "\tonline <pool> <device> ...\n", leaves::online),
         plain("offline", "\toffline [-f] [-t] <pool> <device> ...\n", leaves::offline),
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
@@ -142,7 +147,7 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 13] = [
+const NOT_YET: [&str; 11] = [
     "checkpoint",
     "condense",
     "ddtprune",
@@ -152,10 +157,8 @@ const NOT_YET: [&str; 13] = [
     "reopen",
     "replace",
     "resilver",
-    "scrub",
     "split",
     "trim",
-    "wait",
 ];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {

@@ -13,6 +13,8 @@ mod exporter;
 mod projects;
 #[path = "zpool/properties.rs"]
 mod properties;
+#[path = "zpool/scrubs.rs"]
+mod scrubs;
 #[path = "zpool/stale.rs"]
 mod stale;
 #[path = "zpool/suspended.rs"]

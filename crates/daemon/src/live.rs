@@ -23,6 +23,7 @@ use format::dnode::SLOT_SIZE;
 use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState};
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
+use protocol::wire::ScrubAction;
 use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use vdev::spec::Bias;
 use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
@@ -145,6 +146,23 @@ impl ServedPool {
     /// Uses a device again. Errors: as from [`LivePool::online`].
     pub fn online(&self, vdev: u64) -> Result<vdev::Health> {
         self.live()?.online(vdev, &locks::reopen)
+    }
+
+    /// Begins, halts or ends a scrub. Errors: as from [`LivePool::scrub`], [`LivePool::pause_scrub`] and
+    /// [`LivePool::cancel_scrub`].
+    pub fn scrub(&self, action: ScrubAction) -> Result<()> {
+        let live = self.live()?;
+        match action {
+            ScrubAction::Start => live.scrub(false),
+            ScrubAction::FromLast => live.scrub(true),
+            ScrubAction::Pause => live.pause_scrub(),
+            ScrubAction::Stop => live.cancel_scrub(),
+        }
+    }
+
+    /// The scrub that is under way, or the last one, as it is in memory; `None` if nothing changes.
+    pub fn scan_status(&self) -> Option<(pool::ScanStatus, pool::ScanPass)> {
+        self.live().ok()?.scan_status()
     }
 
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].

@@ -55,7 +55,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
     let mut report = PoolReport {
         space: space(&tops, pool.tree()),
         error_count: pool.error_count()?,
-        scan: status.scan.as_ref().map(|scan| scan_report(scan, session.opened_s)),
+        scan: status.scan.as_ref().map(|scan| scan_report(scan, &pass_since(scan, session.opened_s))),
         error_scrub: status.error_scrub.as_ref().map(error_scrub_report),
         removal: status.removal.as_ref().map(|removal| removal_report(removal, mapping_bytes)),
         expansion: status.expansion.as_ref().map(|expansion| expansion_report(expansion, &tops)),
@@ -417,7 +417,14 @@ fn progress(progress: pool::Progress) -> Progress {
     }
 }
 
-fn scan_report(scan: &pool::ScanStatus, opened_s: u64) -> ScanReport {
+/// What was done of a scan since a pool was opened in which nothing is done of it.
+fn pass_since(scan: &pool::ScanStatus, opened_s: u64) -> pool::ScanPass {
+    let paused_s = if scan.is_paused { opened_s } else { 0 };
+    pool::ScanPass { start_s: opened_s, paused_s, ..pool::ScanPass::default() }
+}
+
+/// A scan, and what was done of it since it was begun or the pool was opened.
+pub fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
     ScanReport {
         is_resilver: scan.function == pool::ScanFunction::Resilver,
         progress: progress(scan.progress),
@@ -429,7 +436,12 @@ fn scan_report(scan: &pool::ScanStatus, opened_s: u64) -> ScanReport {
         skipped_bytes: scan.skipped_bytes,
         processed_bytes: scan.processed_bytes,
         errors: scan.errors,
-        pass_start_s: opened_s,
+        issued_bytes: scan.examined_bytes.saturating_sub(pass.examined_bytes).saturating_add(pass.issued_bytes),
+        pass_start_s: pass.start_s,
+        pass_examined_bytes: pass.examined_bytes,
+        pass_issued_bytes: pass.issued_bytes,
+        paused_s: pass.paused_s,
+        spent_paused_s: pass.spent_paused_s,
     }
 }
 

@@ -155,6 +155,7 @@ impl Served {
                 self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
+            Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
             Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
@@ -245,6 +246,9 @@ impl Served {
             report::refresh_caches(&mut report.caches, &pool);
         }
         report.cachefile = self.cachefile.lock().clone();
+        if let Some((scan, pass)) = self.pool.scan_status() {
+            report.scan = Some(report::scan_report(&scan, &pass));
+        }
         Ok(report)
     }
 

@@ -227,16 +227,17 @@ pub enum Activity {
 }
 
 /// How far something is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub enum Progress {
+    #[default]
     Running,
     Finished,
     Canceled,
 }
 
 /// A scrub or resilver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct ScanReport {
     pub is_resilver: bool,
@@ -249,8 +250,17 @@ pub struct ScanReport {
     pub skipped_bytes: u64,
     pub processed_bytes: u64,
     pub errors: u64,
-    /// When the pool was opened: from then on nothing of it is done on a pool that is read-only.
+    /// Bytes of blocks that were verified; those examined are found, no more.
+    pub issued_bytes: u64,
+    /// When it was begun, or the pool was imported.
     pub pass_start_s: u64,
+    /// What was found, and verified, since then.
+    pub pass_examined_bytes: u64,
+    pub pass_issued_bytes: u64,
+    /// When it was paused; 0 if it is not.
+    pub paused_s: u64,
+    /// Seconds that it was paused before.
+    pub spent_paused_s: u64,
 }
 
 /// A scrub of known errors.

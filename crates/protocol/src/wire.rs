@@ -133,6 +133,13 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To begin, halt or end a scrub.
+    Scrub {
+        /// Which of these.
+        action: ScrubAction,
+        /// A line for the history.
+        history: String,
+    },
     /// To bring all changes to disk.
     Sync {
         /// Write the labels of all devices even if nothing has changed.
@@ -163,6 +170,19 @@ pub enum Request {
     },
     /// About datasets.
     Zfs(datasets::Request),
+}
+
+/// What is to be done with a scrub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ScrubAction {
+    /// It begins, or goes on if it is paused.
+    Start,
+    /// The same, but it begins with what was born since the last one that was finished.
+    FromLast,
+    /// It halts.
+    Pause,
+    /// It ends.
+    Stop,
 }
 
 impl Request {

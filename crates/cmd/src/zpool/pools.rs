@@ -140,6 +140,11 @@ impl Repeat {
         self.interval_s > 0.0
     }
 
+    /// The interval, if one is given.
+    pub fn interval(self) -> Option<std::time::Duration> {
+        self.is_repeated().then(|| std::time::Duration::try_from_secs_f64(self.interval_s).unwrap_or_default())
+    }
+
     /// Waits for an interval.
     pub fn pause(self) {
         use std::io::Write;

@@ -6,6 +6,9 @@ use protocol::words::time::{ctime, span};
 
 use super::names::NameStyle;
 
+/// Below so many bytes a second it is not told how long it takes.
+const ESTIMATE_RATE_MIN: u64 = 10 << 20;
+
 /// The line `scan:` and what belongs to it.
 pub fn scan(pool: &PoolReport, now_s: u64) -> String {
     let mut text = String::new();
@@ -54,18 +57,31 @@ fn scan_lines(scan: &ScanReport, now_s: u64) -> String {
         false => format!("  scan: {name} in progress since {}\n", ctime(scan.start_s)),
         true => format!(
             "  scan: scrub paused since {}\n\tscrub started on {}\n",
-            ctime(scan.pass_start_s.min(now_s)),
+            ctime(scan.paused_s.min(now_s)),
             ctime(scan.start_s)
         ),
     };
-    // nothing is examined on a pool that is read-only, so there are no rates
-    let examined = nicebytes(scan.examined_bytes);
     let to_issue = scan.to_examine_bytes.saturating_sub(scan.skipped_bytes);
-    text += &format!("\t{examined} / {} scanned, ", nicebytes(scan.to_examine_bytes));
-    text += &format!("{examined} / {} issued\n", nicebytes(to_issue));
-    let fraction = percent(scan.examined_bytes, to_issue);
+    let elapsed_s = now_s.saturating_sub(scan.pass_start_s).saturating_sub(scan.spent_paused_s).max(1);
+    let [scan_rate, issue_rate] = [scan.pass_examined_bytes, scan.pass_issued_bytes].map(|bytes| bytes / elapsed_s);
+    let at = |rate: u64| match rate {
+        0 => String::new(),
+        _ if scan.is_paused => String::new(),
+        rate => format!(" at {}/s", nicebytes(rate)),
+    };
+    let (examined, total) = (nicebytes(scan.examined_bytes), nicebytes(scan.to_examine_bytes));
+    text += &format!("\t{examined} / {total} scanned{}, ", at(scan_rate));
+    text += &format!("{} / {} issued{}\n", nicebytes(scan.issued_bytes), nicebytes(to_issue), at(issue_rate));
+    let fraction = percent(scan.issued_bytes, to_issue);
     text += &format!("\t{processed} {done}, {fraction:.2}% done");
-    text + if scan.is_paused { "\n" } else { ", no estimated completion time\n" }
+    let has_begun = if scan.is_resilver { scan.processed_bytes > 0 } else { scan.issued_bytes > 0 };
+    if scan.is_paused {
+        text + "\n"
+    } else if to_issue >= scan.issued_bytes && issue_rate >= ESTIMATE_RATE_MIN && has_begun {
+        text + &format!(", {} to go\n", span((to_issue - scan.issued_bytes) / issue_rate))
+    } else {
+        text + ", no estimated completion time\n"
+    }
 }
 
 fn error_scrub(scrub: &ErrorScrubReport, now_s: u64) -> String {
@@ -223,7 +239,9 @@ mod tests {
             skipped_bytes: 0,
             processed_bytes: 512,
             errors: 4,
+            issued_bytes: 1 << 20,
             pass_start_s: 1_000_000_000,
+            ..ScanReport::default()
         }
     }
 
@@ -244,6 +262,13 @@ mod tests {
         paused.is_paused = true;
         assert!(scan(&pool(paused), 2_000_000_000).ends_with("25.00% done\n"));
         assert_eq!(scan(&PoolReport::default(), 0), "");
+        let mut fast = scan_report(Progress::Running);
+        (fast.to_examine_bytes, fast.issued_bytes) = (4 << 30, 1 << 30);
+        (fast.examined_bytes, fast.pass_examined_bytes, fast.pass_issued_bytes) = (2 << 30, 2 << 30, 1 << 30);
+        fast.spent_paused_s = 36;
+        assert!(scan(&pool(fast), 1_000_000_100).ends_with(
+            "\n\t2G / 4G scanned at 32M/s, 1G / 4G issued at 16M/s\n\t512B repaired, 25.00% done, 00:03:12 to go\n"
+        ));
     }
 
     #[test]

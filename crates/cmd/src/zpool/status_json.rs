@@ -259,12 +259,12 @@ fn scan(pool: &PoolReport, numbers: Numbers) -> Map<String, Value> {
         map.insert("skipped".into(), numbers.bytes(scan.skipped_bytes));
         map.insert("processed".into(), numbers.bytes(scan.processed_bytes));
         map.insert("errors".into(), numbers.count(scan.errors));
-        map.insert("bytes_per_scan".into(), numbers.bytes(0));
+        map.insert("bytes_per_scan".into(), numbers.bytes(scan.pass_examined_bytes));
         map.insert("pass_start".into(), numbers.exact(scan.pass_start_s));
-        map.insert("scrub_pause".into(), numbers.time(if scan.is_paused { scan.pass_start_s } else { 0 }));
-        map.insert("scrub_spent_paused".into(), numbers.exact(0));
-        map.insert("issued_bytes_per_scan".into(), numbers.bytes(0));
-        map.insert("issued".into(), numbers.bytes(scan.examined_bytes));
+        map.insert("scrub_pause".into(), numbers.time(scan.paused_s));
+        map.insert("scrub_spent_paused".into(), numbers.exact(scan.spent_paused_s));
+        map.insert("issued_bytes_per_scan".into(), numbers.bytes(scan.pass_issued_bytes));
+        map.insert("issued".into(), numbers.bytes(scan.issued_bytes));
     }
     let scan_start_s = pool.scan.as_ref().map_or(0, |scan| scan.start_s);
     if let Some(scrub) = pool.error_scrub.as_ref().filter(|scrub| scrub.start_s > scan_start_s) {
