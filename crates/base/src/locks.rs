@@ -28,6 +28,11 @@ impl<T> Mutex<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes it if it is free.
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        at_once(self.0.try_lock())
+    }
+
     /// What it guarded.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)

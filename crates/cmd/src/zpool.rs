@@ -109,8 +109,9 @@ const GROUPS: &[&[Command]] = &[
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
     ],
     &[
-        plain("attach", "\tattach [-fw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
+        plain("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
         plain("detach", "\tdetach <pool> <device>\n", vdevs::detach),
+        plain("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", vdevs::replace),
     ],
     &[
         plain(
@@ -147,19 +148,8 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 11] = [
-    "checkpoint",
-    "condense",
-    "ddtprune",
-    "events",
-    "initialize",
-    "prefetch",
-    "reopen",
-    "replace",
-    "resilver",
-    "split",
-    "trim",
-];
+const NOT_YET: [&str; 10] =
+    ["checkpoint", "condense", "ddtprune", "events", "initialize", "prefetch", "reopen", "resilver", "split", "trim"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

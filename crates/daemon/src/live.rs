@@ -20,7 +20,9 @@ use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
-use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState};
+use pool::{
+    AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState,
+};
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
 use protocol::wire::ScrubAction;
@@ -193,12 +195,20 @@ impl ServedPool {
         Ok(())
     }
 
-    /// Makes a device a side of a mirror. Errors: as from [`LivePool::attach`]; `Busy` if it is in use.
-    pub fn attach(&self, vdev: u64, new: &WishedLeaf, ashift: Option<u32>) -> Result<()> {
+    /// Lets devices go that have been replaced, when they leave the pool.
+    pub fn release_replaced(&self, locks: &Arc<Locks>) {
+        if let ServedPool::Live(live) = self {
+            let locks = locks.clone();
+            live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
+        }
+    }
+
+    /// Lets a device come beside another one. Errors: as from [`LivePool::attach`]; `Busy` if it is in use.
+    pub fn attach(&self, vdev: u64, new: &WishedLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
         let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
-            live.attach(vdev, &new_leaf(new), ashift, device)?;
+            live.attach(vdev, &new_leaf(new), how, ashift, device)?;
         }
         locks.keep();
         Ok(())

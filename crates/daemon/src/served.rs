@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
 use fuse::{Helper, MountOptions, Unmount};
-use pool::{OfflineReason, Pool, PoolState};
+use pool::{AttachAs, OfflineReason, Pool, PoolState};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -29,7 +29,7 @@ pub struct Served {
     pool: Arc<ServedPool>,
     session: report::Session,
     mounts: Mounts,
-    locks: Locks,
+    locks: Arc<Locks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
     /// Property `cachefile`: `none`, or the file that is written.
@@ -56,6 +56,8 @@ impl Served {
         helper: Helper,
         end: mpsc::Sender<End>,
     ) -> Served {
+        let locks = Arc::new(locks);
+        pool.release_replaced(&locks);
         Served {
             env,
             pool: Arc::new(pool),
@@ -151,8 +153,9 @@ impl Served {
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
             Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| Reply::Done),
             Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
-            Request::Attach { vdev, new, ashift, history } => {
-                self.change_pool(history, |pool| pool.attach(*vdev, new, *ashift))
+            Request::Attach { vdev, new, replaces, ashift, history } => {
+                let how = if *replaces { AttachAs::Replacement } else { AttachAs::Side };
+                self.change_pool(history, |pool| pool.attach(*vdev, new, how, *ashift))
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),

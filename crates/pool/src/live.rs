@@ -18,6 +18,7 @@
 //! Invariant: an uberblock is written when all that it leads to is on the devices, and flushed. What a
 //! group freed is used again two groups later, so that at any moment the latest uberblocks are whole.
 
+mod attach;
 mod aux_devices;
 mod caches;
 mod config;
@@ -61,6 +62,7 @@ use dsl::write::Change;
 use vdev::Tree;
 
 use crate::Pool;
+pub use attach::AttachAs;
 use config::Config;
 use dedup_frees::DedupFrees;
 use frees::Frees;
@@ -240,6 +242,11 @@ impl LivePool {
         self.changing_vdevs.lock()
     }
 
+    /// As [`LivePool::change_vdevs_alone`], if no other thread changes them now.
+    fn try_change_vdevs_alone(&self) -> Option<MutexGuard<'_, ()>> {
+        self.changing_vdevs.try_lock()
+    }
+
     fn set_view(&self, view: Pool) {
         *self.view.write() = Arc::new(view);
     }
@@ -278,6 +285,7 @@ impl LivePool {
                 return;
             }
             self.diagnose();
+            self.end_replacements();
         }
     }
 
@@ -350,11 +358,28 @@ impl LivePool {
 
     /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.
     pub fn run_later(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
+        self.run_later_then(work, |_| ());
+    }
+
+    /// As [`LivePool::run_later`]; `then` is called when the change is on disk.
+    fn run_later_then(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static,
+        then: impl FnOnce(&LivePool) + Send + 'static,
+    ) {
+        let pool = self.this.clone();
         let task = move |context: &SyncContext<'_>| -> Tell {
-            if let Err(error) = work(context) {
-                tracing::warn!(pool = context.pool.name(), "a change was not made: {error}");
+            match work(context) {
+                Ok(()) => Box::new(move || {
+                    if let Some(pool) = pool.upgrade() {
+                        then(&pool)
+                    }
+                }),
+                Err(error) => {
+                    tracing::warn!(pool = context.pool.name(), "a change was not made: {error}");
+                    Box::new(|| ())
+                }
             }
-            Box::new(|| ())
         };
         self.tasks.lock().push(Task(Box::new(task)));
     }

@@ -115,12 +115,14 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
-    /// To make a device a side of a mirror.
+    /// To let a device come beside another one: as a side of its mirror, or to take its place.
     Attach {
-        /// Guid of another side.
+        /// Guid of the other one.
         vdev: u64,
         /// The device.
         new: WishedLeaf,
+        /// Whether it is to take the place.
+        replaces: bool,
         /// Binary logarithm of the sector size; `None`: what the device says.
         ashift: Option<u32>,
         /// A line for the history.

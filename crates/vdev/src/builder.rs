@@ -40,6 +40,19 @@ impl PlannedVdev {
         spec
     }
 
+    /// The first vdev, itself or below it, that passes `test`.
+    pub(crate) fn find(&mut self, test: &dyn Fn(&PlannedVdev) -> bool) -> Option<&mut PlannedVdev> {
+        match test(self) {
+            true => Some(self),
+            false => self.children.iter_mut().find_map(|child| child.find(test)),
+        }
+    }
+
+    /// Whether the vdev with that guid is right below it.
+    pub(crate) fn has_child(&self, guid: u64) -> bool {
+        self.children.iter().any(|child| child.spec.guid == guid)
+    }
+
     /// Numbers the children anew, when some have come or gone.
     pub(crate) fn number_children(&mut self) {
         (0..).zip(&mut self.children).for_each(|(id, child)| child.spec.id = id);

@@ -3,6 +3,8 @@
 //! ```text
 //!   attach   leaf ──▶ mirror ─┬─ leaf         detach   mirror ─┬─ leaf   ──▶  leaf, with the mirror's guid
 //!                             └─ new leaf                      └─ leaf
+//!   replace  leaf ──▶ replacing ─┬─ leaf      detach   replacing ─┬─ old   ──▶  new
+//!            of any vdev         └─ new leaf                      └─ new
 //! ```
 //!
 //! Vdevs that stay take their records along, wherever they are then and whatever their guid is.
@@ -23,17 +25,19 @@ use crate::vdev::Vdev;
 pub enum Edit {
     /// New top-level vdevs come behind the others.
     Add(Vec<Spec>),
-    /// A new leaf comes into the mirror that a leaf is in, or that is made of a leaf that is a top-level vdev.
+    /// A new leaf comes beside another one: into the vdev of that kind that it is in, or that is made in its place.
     Attach {
         /// Guid of the leaf that is there.
         beside: u64,
         /// The new one.
         leaf: Box<Spec>,
-        /// Guid of the mirror if it is to be made.
-        mirror_guid: u64,
+        /// What the vdev above is that holds both: a mirror, which is a top-level vdev, or one for replacing.
+        above: Kind,
+        /// Guid of the vdev above if it is to be made.
+        above_guid: u64,
     },
-    /// The leaf with that guid leaves its mirror. The last one takes the mirror's place; if that is a top-level vdev,
-    /// the leaf has its guid from then on, so that who has found the mirror by it finds the leaf.
+    /// The leaf with that guid leaves the mirror, or the replacing vdev or spare, that it is in. The last one takes the
+    /// place of that vdev; if it is a top-level vdev, the leaf has its guid from then on, so that it is found by it.
     Detach(u64),
     /// The top-level vdev of that number goes, and leaves a hole.
     Remove(u64),
@@ -90,33 +94,27 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             root.children.extend(tops.into_iter().map(PlannedVdev::new));
             Ok(None)
         }
-        Edit::Attach { beside, leaf, mirror_guid } => {
-            let top = top_of(root, beside)?;
-            if top.spec.kind.is_leaf() {
-                let mirror = Spec {
-                    kind: Kind::Mirror,
-                    guid: mirror_guid,
-                    top: top.spec.top.take(),
-                    leaf: None,
-                    ..top.spec.clone()
-                };
-                let alone = std::mem::replace(top, PlannedVdev::new(mirror));
-                top.children.push(alone);
-            }
-            top.children.push(PlannedVdev::new(*leaf));
-            top.number_children();
+        Edit::Attach { beside, leaf, above, above_guid } => {
+            let both = vdev_for_both(root, beside, above, above_guid)?;
+            both.children.push(PlannedVdev::new(*leaf));
+            both.number_children();
             Ok(None)
         }
         Edit::Detach(guid) => {
-            let top = top_of(root, guid)?;
-            let at = top.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
-            let gone = top.children.remove(at);
-            top.number_children();
-            if top.children.len() == 1
-                && let Some(mut last) = top.children.pop()
+            root.find(&|vdev| vdev.spec.guid == guid).ok_or_else(no_such_vdev)?;
+            let is_above = |vdev: &PlannedVdev| vdev.spec.kind.is_copies() && vdev.has_child(guid);
+            let above = root.find(&is_above).ok_or_else(in_no_mirror)?;
+            let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
+            let gone = above.children.remove(at);
+            above.number_children();
+            if above.children.len() == 1
+                && let Some(mut last) = above.children.pop()
             {
-                last.spec = Spec { id: top.spec.id, guid: top.spec.guid, top: top.spec.top.take(), ..last.spec };
-                *top = last;
+                last.spec.id = above.spec.id;
+                if above.spec.top.is_some() {
+                    last.spec = Spec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
+                }
+                *above = last;
             }
             Ok(Some(gone))
         }
@@ -127,16 +125,20 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
     }
 }
 
-/// The top-level vdev that is that leaf, or a mirror of it.
-fn top_of(root: &mut PlannedVdev, guid: u64) -> Result<&mut PlannedVdev> {
-    let has_leaf =
-        |top: &PlannedVdev| top.spec.guid == guid || top.children.iter().any(|child| child.spec.guid == guid);
-    let top = root.children.iter_mut().find(|top| has_leaf(top)).ok_or_else(no_such_vdev)?;
-    match top.spec.kind {
-        Kind::Mirror => Ok(top),
-        kind if kind.is_leaf() => Ok(top),
-        _ => Err(in_no_mirror()),
+/// The vdev of that kind that a leaf is in, or that is made in its place.
+fn vdev_for_both(root: &mut PlannedVdev, leaf: u64, kind: Kind, guid: u64) -> Result<&mut PlannedVdev> {
+    let is_there = |vdev: &PlannedVdev| vdev.spec.kind == kind && vdev.has_child(leaf);
+    if root.find(&is_there).is_some() {
+        return root.find(&is_there).ok_or_else(no_such_vdev);
     }
+    let place = root.find(&|vdev| vdev.spec.guid == leaf && vdev.spec.kind.is_leaf()).ok_or_else(no_such_vdev)?;
+    if kind == Kind::Mirror && place.spec.top.is_none() {
+        return Err(in_no_mirror());
+    }
+    let above = Spec { kind, guid, top: place.spec.top.take(), leaf: None, ..place.spec.clone() };
+    let alone = std::mem::replace(place, PlannedVdev::new(above));
+    place.children.push(alone);
+    Ok(place)
 }
 
 fn top_of_id(root: &mut PlannedVdev, number: u64) -> Result<&mut PlannedVdev> {
@@ -218,7 +220,8 @@ mod tests {
         let attach = |beside, guid| Edit::Attach {
             beside,
             leaf: Box::new(vdev(Kind::File, 0, guid, Vec::new())),
-            mirror_guid: 50,
+            above: Kind::Mirror,
+            above_guid: 50,
         };
         tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
         tree.leaf(1).unwrap().stats().read_errors.store(3, Ordering::Relaxed);
@@ -241,5 +244,45 @@ mod tests {
         }
         assert_eq!(edit(Edit::Remove(0)).unwrap(), Some(50));
         assert_eq!(guids(&tree)[..2], [(Kind::Hole, 0, 0), (Kind::Raidz { nparity: 1 }, 1, 60)]);
+    }
+
+    #[test]
+    fn a_leaf_is_replaced_wherever_it_is() {
+        let no_devices = HashMap::new();
+        let columns = (1..4).map(|guid| vdev(Kind::File, guid - 1, guid, Vec::new())).collect();
+        let tree = open(vdev(Kind::Raidz { nparity: 1 }, 0, 7, columns));
+        let replace = |beside, guid| Edit::Attach {
+            beside,
+            leaf: Box::new(vdev(Kind::File, 0, guid, Vec::new())),
+            above: Kind::Replacing,
+            above_guid: 50 + guid,
+        };
+        tree.leaves().for_each(|leaf| leaf.state().set_health(Health::HEALTHY));
+        tree.edit(replace(2, 12), &no_devices).unwrap();
+        // the new one fails, and is to be replaced in its turn
+        tree.edit(replace(12, 22), &no_devices).unwrap();
+        let raidz = (Kind::Raidz { nparity: 1 }, 0, 7);
+        let file = |number, guid| (Kind::File, number, guid);
+        let all = [raidz, file(0, 1), (Kind::Replacing, 1, 62), file(0, 2), file(1, 12), file(2, 22), file(2, 3)];
+        assert_eq!(guids(&tree), all);
+        for leaf in [12, 22] {
+            tree.leaf(leaf).unwrap().state().set_health(Health::HEALTHY);
+            tree.leaf(leaf).unwrap().state().dtl().insert(4..9);
+        }
+        tree.edit(Edit::Detach(12), &no_devices).unwrap();
+        let alone = tree.edit(Edit::Detach(2), &no_devices).unwrap();
+        assert_eq!(alone.map(|gone| gone.guid), Some(2), "raidz bears that a column lacks something");
+        assert_eq!(guids(&tree), [raidz, file(0, 1), file(1, 22), file(2, 3)]);
+        assert_eq!(tree.edit(Edit::Detach(22), &no_devices).unwrap_err().kind(), ErrorKind::Invalid);
+        // a top-level vdev keeps its guid, and so its number is found
+        let tree = open(vdev(Kind::File, 0, 1, Vec::new()));
+        tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
+        tree.edit(replace(1, 12), &no_devices).unwrap();
+        tree.leaf(12).unwrap().state().set_health(Health::HEALTHY);
+        tree.leaf(12).unwrap().state().dtl().insert(4..9);
+        assert_eq!(tree.edit(Edit::Detach(1), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
+        tree.leaf(12).unwrap().state().dtl().end_resilver(0..9);
+        tree.edit(Edit::Detach(1), &no_devices).unwrap();
+        assert_eq!(guids(&tree), [(Kind::File, 0, 62)]);
     }
 }

@@ -28,6 +28,7 @@ use crate::expansion;
 use crate::indirect::{MapEntry, Mapping};
 use crate::leaf_state::LeafState;
 use crate::lost_writes::LostWrites;
+use crate::opened::Asked;
 use crate::shapes::Shapes;
 use crate::spec::{Kind, Spec};
 use crate::vdev::{LeafVdev, Place, Vdev, VdevId};
@@ -156,6 +157,18 @@ impl Tree {
             top = parent;
         }
         top
+    }
+
+    /// Bytes behind the labels that a device must have to stand in the place of a leaf.
+    pub fn least_asize(&self, leaf: LeafVdev<'_>) -> u64 {
+        let mut above = Vec::new();
+        let mut next = leaf.parent();
+        while let Some(vdev) = next.map(|id| self.vdev(id)).filter(|vdev| vdev.parent().is_some()) {
+            above.push(vdev);
+            next = vdev.parent();
+        }
+        let top = self.top_of(leaf.vdev()).top_spec().map_or(Asked { ashift: 9, bytes: 0 }, Asked::top);
+        above.iter().rev().fold(top, |asked, vdev| asked.child(vdev.kind(), vdev.children().len())).bytes
     }
 
     /// Gives the removed vdev `number` the table of where its contents are, sorted by source.

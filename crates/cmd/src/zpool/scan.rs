@@ -136,6 +136,12 @@ pub fn wait(args: &[OsString]) -> Done {
     Ok(true)
 }
 
+/// Waits until an activity of a pool is over.
+pub fn wait_for_activity(pool: &str, activity: &str) -> Done {
+    wait_for(pool, &activities(activity)?, &mut |_| ())?;
+    Ok(true)
+}
+
 fn activities(list: &str) -> Result<Vec<usize>, Stop> {
     let mut wanted = Vec::new();
     for name in list.split(',') {
@@ -187,6 +193,11 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
             Some(removal.to_copy_bytes.saturating_sub(removal.copied_bytes))
         }
         "resilver" => scan(true),
+        // the old device leaves some time after the resilver
+        "replace" => {
+            let is_replacing = report.root.all().iter().any(|vdev| vdev.kind == "replacing");
+            is_replacing.then(|| scan(true).unwrap_or(0))
+        }
         "scrub" => scan(false),
         "raidz_expand" => {
             let expansion = report.expansion.as_ref().filter(|expansion| expansion.progress == Progress::Running)?;

@@ -1,4 +1,4 @@
-//! `zpool add`, `remove`, `attach` and `detach`: which devices a pool has.
+//! `zpool add`, `remove`, `attach`, `replace` and `detach`: which devices a pool has.
 //!
 //! ```text
 //!   words ──▶ create::spec ──▶ may they be used? do they fit the pool? ──▶ request to the pool's process
@@ -19,7 +19,7 @@ use super::create::spec::Spec;
 use super::create::{DEVICE_BYTES_MIN, Forced, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
-use super::pools;
+use super::{pools, scan};
 use crate::getopt::{self, Long, Opt};
 
 /// `zpool add`.
@@ -126,18 +126,8 @@ pub fn remove(args: &[OsString]) -> Done {
 
 /// `zpool attach`.
 pub fn attach(args: &[OsString]) -> Done {
-    let parsed = getopt::parse(args, "fo:w", &[]);
-    let (mut force, mut ashift) = (false, None);
-    for opt in &parsed.opts {
-        match opt {
-            Opt::Flag('f') => force = true,
-            Opt::Value('o', text) => ashift = Some(ashift_of(text)?),
-            // a log is empty when it gets another side: all is done when the command ends
-            Opt::Flag('w') => {}
-            other => return Err(Stop::bad_option(other)),
-        }
-    }
-    let (name, old, new) = match &parsed.operands[..] {
+    let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
+    let (name, old, new) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
         [_] => return Err(Stop::usage("missing <device> specification")),
         [_, _] => return Err(Stop::usage("missing <new_device> specification")),
@@ -145,21 +135,95 @@ pub fn attach(args: &[OsString]) -> Done {
         _ => return Err(Stop::usage("too many arguments")),
     };
     let Some(report) = report_of(name)? else { return Ok(false) };
-    let spec = Spec::parse_more(std::slice::from_ref(new)).map_err(Stop::Failed)?;
-    check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
     let failed = |why: &str| Stop::Failed(format!("cannot attach {new} to {old}: {why}"));
-    let vdev = find(&report, old).map_err(failed)?;
+    let (vdev, leaf) = devices_of(&report, old, new, force, &failed)?;
     let is_old = |known: &&VdevReport| known.guid == vdev;
     match report.root.all().into_iter().find(is_old).map(|known| known.kind.as_str()) {
         Some("disk" | "file") | None => {}
         Some("raidz" | "draid") => return Err(failed("this version of Cenote cannot expand raidz vdevs")),
         Some(_) => return Err(failed("can only attach to mirrors and top-level disks")),
     }
-    let leaf: Option<WishedLeaf> = spec.leaves().next().cloned();
-    let leaf = leaf.ok_or_else(|| failed("new device must be a single disk"))?;
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
-    let request = Request::Attach { vdev, new: leaf, ashift, history: history_line("attach", args) };
-    connect(name)?.ask(&request).map(|_| true).map_err(|e| match e.kind() {
+    let history = history_line("attach", args);
+    let request = Request::Attach { vdev, new: leaf, replaces: false, ashift, history };
+    put_beside(name, new, &request, &failed)?;
+    if wait { scan::wait_for_activity(name, "resilver") } else { Ok(true) }
+}
+
+/// `zpool replace`.
+pub fn replace(args: &[OsString]) -> Done {
+    let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
+    let (name, old, new) = match &operands[..] {
+        [] => return Err(Stop::usage("missing pool name argument")),
+        [_] => return Err(Stop::usage("missing <device> specification")),
+        // another device is where the old one was
+        [name, old] => (name, old, old),
+        [name, old, new] => (name, old, new),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let Some(report) = report_of(name)? else { return Ok(false) };
+    let failed = |why: &str| Stop::Failed(format!("cannot replace {old} with {new}: {why}"));
+    let path_of = |vdev: &VdevReport| vdev.path.clone().unwrap_or_default();
+    let new = match find_any(&report, old).filter(|_| old == new) {
+        Some(vdev) => &path_of(vdev),
+        None => new,
+    };
+    if report.spares.iter().any(|spare| spare.path.as_ref() == Some(new)) {
+        return Err(failed("this version of Cenote cannot use spares yet: remove it from the pool first"));
+    }
+    let (vdev, leaf) = devices_of(&report, old, new, force, &failed)?;
+    let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
+    let history = history_line("replace", args);
+    let request = Request::Attach { vdev, new: leaf, replaces: true, ashift, history };
+    put_beside(name, new, &request, &failed)?;
+    if wait { scan::wait_for_activity(name, "replace") } else { Ok(true) }
+}
+
+/// Options and operands of `attach` and `replace`.
+struct BesideOptions {
+    force: bool,
+    wait: bool,
+    ashift: Option<u32>,
+    operands: Vec<String>,
+}
+
+impl BesideOptions {
+    fn parse(args: &[OsString]) -> Result<BesideOptions, Stop> {
+        let parsed = getopt::parse(args, "fo:sw", &[]);
+        let mut options = BesideOptions { force: false, wait: false, ashift: None, operands: parsed.operands };
+        for opt in &parsed.opts {
+            match opt {
+                Opt::Flag('f') => options.force = true,
+                Opt::Flag('s') => {
+                    let why = "this version of Cenote cannot reconstruct sequentially: leave -s out";
+                    return Err(Stop::Failed(why.to_owned()));
+                }
+                Opt::Flag('w') => options.wait = true,
+                Opt::Value('o', text) => options.ashift = Some(ashift_of(text)?),
+                other => return Err(Stop::bad_option(other)),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// The guid of a device of a pool, and a new one that may be used.
+fn devices_of(
+    report: &PoolReport,
+    old: &str,
+    new: &str,
+    force: bool,
+    failed: &dyn Fn(&str) -> Stop,
+) -> Result<(u64, WishedLeaf), Stop> {
+    let spec = Spec::parse_more(&[new.to_owned()]).map_err(Stop::Failed)?;
+    check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
+    let vdev = find(report, old).map_err(failed)?;
+    let leaf = spec.leaves().next().cloned();
+    Ok((vdev, leaf.ok_or_else(|| failed("new device must be a single disk"))?))
+}
+
+fn put_beside(pool: &str, new: &str, request: &Request, failed: &dyn Fn(&str) -> Stop) -> Result<(), Stop> {
+    connect(pool)?.ask(request).map(drop).map_err(|e| match e.kind() {
         Kind::Busy if e.what().contains("log") => failed(e.what()),
         Kind::Busy => failed(&format!("{new} is busy")),
         _ => failed(refusal(&e)),

@@ -42,7 +42,7 @@ use crate::mos::DIRECTORY;
 use crate::{Pool, metaslabs};
 
 /// The group that a pool begins with.
-const TXG_INITIAL: u64 = 4;
+pub(super) const TXG_INITIAL: u64 = 4;
 /// The table of all tables of vdevs.
 const VDEV_TABLES: u64 = 2;
 /// Object of the configuration.

@@ -228,16 +228,11 @@ fn check_writable(pool: &Pool) -> Result<()> {
     let is_fixed = |vdev: &vdev::Vdev| {
         matches!(
             vdev.kind(),
-            vdev::Kind::Indirect
-                | vdev::Kind::Draid(_)
-                | vdev::Kind::DraidSpare { .. }
-                | vdev::Kind::Replacing
-                | vdev::Kind::Spare
-                | vdev::Kind::Missing
+            vdev::Kind::Indirect | vdev::Kind::Draid(_) | vdev::Kind::DraidSpare { .. } | vdev::Kind::Missing
         )
     };
     if pool.tree().iter().any(is_fixed) {
-        return refuse("pools with removed or replaced devices, or draid vdevs, can be imported read-only".into());
+        return refuse("pools with removed devices, or draid vdevs, can be imported read-only".into());
     }
     Ok(())
 }

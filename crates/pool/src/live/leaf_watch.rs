@@ -5,7 +5,7 @@
 //!   errors ──▶ 10 in 10 minutes ──▶ faulted (reads, writes), degraded (checksums, last good side)
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Result};
 use device::Device;
@@ -24,11 +24,32 @@ pub(super) struct LeafWatch {
     pool: String,
     tree: Arc<Tree>,
     txgs: Arc<Txgs>,
+    /// Is told the path of a leaf that has left the pool by itself.
+    on_gone: OnceLock<OnGone>,
 }
+
+/// See [`LivePool::on_leaf_gone`](super::LivePool::on_leaf_gone).
+type OnGone = Box<dyn Fn(&str) + Send + Sync>;
 
 impl LeafWatch {
     pub(super) fn new(env: &Env, pool: &str, tree: &Arc<Tree>, txgs: &Arc<Txgs>) -> LeafWatch {
-        LeafWatch { env: env.clone(), pool: pool.to_owned(), tree: tree.clone(), txgs: txgs.clone() }
+        LeafWatch {
+            env: env.clone(),
+            pool: pool.to_owned(),
+            tree: tree.clone(),
+            txgs: txgs.clone(),
+            on_gone: OnceLock::new(),
+        }
+    }
+
+    /// From now on `f` is called when a leaf has left the pool by itself; once only.
+    pub(super) fn on_gone(&self, f: OnGone) {
+        drop(self.on_gone.set(f));
+    }
+
+    /// The leaf that was at `path` has left the pool.
+    pub(super) fn tell_gone(&self, path: &str) {
+        self.on_gone.get().into_iter().for_each(|f| f(path));
     }
 
     /// Uses a leaf again that is offline, faulted or away, if its device is there, with a label of that pool.

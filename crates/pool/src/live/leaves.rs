@@ -126,6 +126,12 @@ impl LivePool {
         self.txgs().wait_resumed()
     }
 
+    /// `f` is called with the path of each leaf that leaves the pool because its replacement has everything: its device
+    /// is nobody's any more.
+    pub fn on_leaf_gone(&self, f: impl Fn(&str) + Send + Sync + 'static) {
+        self.leaf_watch().on_gone(Box::new(f));
+    }
+
     /// Looks at the errors of all leaves, and draws the consequences.
     pub fn diagnose(&self) {
         self.leaf_watch().diagnose();

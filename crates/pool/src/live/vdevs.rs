@@ -1,9 +1,8 @@
-//! Changes of the vdevs of a pool that is in use: more of them, wider mirrors, and fewer.
+//! Changes of the top-level vdevs of a pool that is in use: more of them, and fewer. Leaves that come and go within one
+//! are in `attach`.
 //!
 //! ```text
 //!   add     devices ─▶ blank labels ─▶ task: objects, shape of the tree, allocator, configuration
-//!   attach  log is emptied ─▶ blank label ─▶ task: mirror in the shape
-//!   detach  task: the others have everything? mirror without it, or its last leaf alone ─▶ blank label
 //!   remove  log is emptied ─▶ task: objects freed, a hole in the shape ─▶ blank label
 //! ```
 //!
@@ -18,11 +17,11 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::object_type::ObjectType;
-use vdev::{Edit, LeafVdev, Spec, geometry, label};
+use vdev::{Edit, LeafVdev, Spec, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::{Aux, label_all};
-use super::create::{ALLOCATION_CLASSES, Devices, empty_top, leaf_spec, new_array, plan_tops};
+use super::create::{ALLOCATION_CLASSES, Devices, empty_top, new_array, plan_tops};
 use super::space_maps::SPACEMAP_HISTOGRAM;
 use super::{LivePool, NewLeaf, NewVdev, SyncContext};
 use crate::mos::DIRECTORY;
@@ -83,91 +82,6 @@ impl LivePool {
         Ok(())
     }
 
-    /// Makes a mirror of a leaf of a vdev for logs and a new one, or adds the new one to the mirror that it is in. Its
-    /// sectors are what `ashift` says, or the device.
-    ///
-    /// Errors: `NotFound`; `Unsupported` for leaves elsewhere; `TooBig` if the device is too small for the place,
-    /// `Invalid` if its sectors are too large; as from [`LivePool::remove`].
-    pub fn attach(&self, guid: u64, new: &NewLeaf, ashift: Option<u32>, device: Arc<dyn Device>) -> Result<()> {
-        let _alone = self.change_vdevs_alone();
-        self.suspension().check_running()?;
-        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
-        let top = self.tree().top_of(leaf.vdev());
-        let is_alone = leaf.id() == top.id();
-        let refuse = |what| Err(Error::new(Kind::Unsupported, what));
-        let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
-        if !is_alone && !is_in_mirror {
-            return refuse("can only attach to mirrors and top-level disks");
-        }
-        if !top.is_log() {
-            return refuse("this version of Cenote cannot copy to a new device what is on the others yet");
-        }
-        let spec = top.top_spec().ok_or_else(no_such_device)?;
-        if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < spec.asize) {
-            return Err(Error::new(Kind::TooBig, "device is too small"));
-        }
-        let sector_bytes = ashift.map_or(device.sector_bytes(), |shift| 1u64.checked_shl(shift).unwrap_or(u64::MAX));
-        if sector_bytes > 1 << spec.ashift {
-            let what = "new device has a different optimal sector size; use the option '-o ashift=N' to override the \
-                        optimal size";
-            return Err(Error::new(Kind::Invalid, what));
-        }
-        let number = top.number();
-        self.empty_log_vdev(number)?;
-        let (path, guids) = (new.clone(), (self.env().random() | 1, self.env().random() | 1));
-        let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
-            let about = format!("attach vdev={} to vdev={}", path.path.display(), leaf.name());
-            self.run(move |context| {
-                context.attach(guid, &path, device, guids)?;
-                context.log_event("vdev attach", &about);
-                context.write_config()
-            })
-        });
-        self.cache().zio().allocator()?.set_serving(number, Serving::Open);
-        attached
-    }
-
-    /// Takes a leaf off its mirror; the path of its device, which is nobody's any more.
-    ///
-    /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
-    /// those of writing; `Suspended`.
-    pub fn detach(&self, guid: u64) -> Result<String> {
-        let _alone = self.change_vdevs_alone();
-        self.suspension().check_running()?;
-        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
-        let parent = leaf.parent().map(|id| self.tree().vdev(id));
-        let Some(mirror) = parent.filter(|parent| parent.kind() == vdev::Kind::Mirror) else {
-            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
-        };
-        let top = self.tree().top_of(leaf.vdev());
-        if mirror.id() != top.id() {
-            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
-        }
-        let log = top.is_log().then_some(top.number());
-        if let Some(top) = log {
-            self.empty_log_vdev(top)?;
-            // a leaf of it that came back lacks nothing now
-            self.run(|context| context.write_dtls())?;
-        }
-        let outcome = match self.tree().can_do_without(leaf) {
-            true => {
-                let about = format!("vdev={}", leaf.name());
-                self.run(move |context| {
-                    context.detach(guid)?;
-                    context.log_event("detach", &about);
-                    context.write_config()
-                })
-            }
-            false => Err(Error::new(Kind::Busy, "no valid replicas")),
-        };
-        if let Some(top) = log {
-            self.cache().zio().allocator()?.set_serving(top, Serving::Open);
-        }
-        outcome?;
-        self.let_go(&[leaf]);
-        Ok(leaf.name().to_owned())
-    }
-
     /// Takes a vdev for logs, a spare or a cache device off; the paths of its devices, which are nobody's any more.
     ///
     /// Errors: `NotFound`; `Unsupported` for other vdevs; `Busy` if a log that is there has yet to be replayed; those
@@ -219,7 +133,7 @@ impl LivePool {
 
     /// Lets leaves that are not in the pool any more be nobody's. That this fails harms nobody: their labels are
     /// older than those of the pool.
-    fn let_go(&self, leaves: &[LeafVdev<'_>]) {
+    pub(super) fn let_go(&self, leaves: &[LeafVdev<'_>]) {
         for leaf in leaves {
             let Some(device) = leaf.device() else { continue };
             if let Err(error) = label::clear(device).and_then(|()| device.flush()) {
@@ -245,7 +159,7 @@ impl SyncContext<'_> {
     }
 
     /// Makes the objects of a vdev that is new in this group, and of those below it.
-    fn make_objects(&self, spec: &mut Spec) -> Result<()> {
+    pub(super) fn make_objects(&self, spec: &mut Spec) -> Result<()> {
         let change = &self.change;
         spec.create_txg = change.tx.txg();
         if let Some(leaf) = &mut spec.leaf {
@@ -273,7 +187,7 @@ impl SyncContext<'_> {
     }
 
     /// Frees the objects of a vdev that goes, but for its space maps.
-    fn free_objects(&self, spec: &Spec) -> Result<()> {
+    pub(super) fn free_objects(&self, spec: &Spec) -> Result<()> {
         let change = &self.change;
         let zaps = [spec.leaf.as_ref().map_or(0, |leaf| leaf.zap), spec.top.as_ref().map_or(0, |top| top.zap)];
         for zap in zaps.into_iter().filter(|&zap| zap != 0) {
@@ -288,20 +202,6 @@ impl SyncContext<'_> {
             change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
         }
         spec.children.iter().try_for_each(|child| self.free_objects(child))
-    }
-
-    /// Adds a leaf with the first of `guids`; the other one is that of the mirror, if it is to be made.
-    fn attach(&self, beside: u64, new: &NewLeaf, device: Arc<dyn Device>, guids: (u64, u64)) -> Result<()> {
-        let (guid, mirror_guid) = guids;
-        let mut leaf = leaf_spec(new, 0, guid, 0);
-        self.make_objects(&mut leaf)?;
-        let attach = Edit::Attach { beside, leaf: Box::new(leaf), mirror_guid };
-        self.pool.tree().edit(attach, &HashMap::from([(guid, device)])).map(drop)
-    }
-
-    fn detach(&self, guid: u64) -> Result<()> {
-        let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
-        gone.map_or(Ok(()), |leaf| self.free_objects(&leaf))
     }
 
     /// Nothing is on the vdev.
@@ -321,6 +221,6 @@ fn check_config(top: &Spec) -> Result<()> {
     }
 }
 
-fn no_such_device() -> Error {
+pub(super) fn no_such_device() -> Error {
     Error::new(Kind::NotFound, "no such device in pool")
 }

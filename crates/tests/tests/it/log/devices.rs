@@ -7,7 +7,7 @@
 //! ```
 
 use device::FaultyDevice;
-use pool::{NewDevices, OfflineReason};
+use pool::{AttachAs, NewDevices, OfflineReason};
 use vdev::State;
 
 use super::*;
@@ -97,8 +97,9 @@ fn vdevs_come_and_go_under_load() {
     bed.add(Some(Bias::Log), &disks[1..2]);
     go_on(&bed);
     assert!(bed.blocks().0 > 0, "a new log device is used as soon as a chain begins");
-    bed.pool.attach(bed.leaf(&disks[1]), &leaf(&disks[2]), None, disks[2].clone()).unwrap();
-    let too_late = bed.pool.attach(bed.leaf(&disks[0]), &leaf(&disks[3]), None, disks[3].clone()).unwrap_err();
+    bed.pool.attach(bed.leaf(&disks[1]), &leaf(&disks[2]), AttachAs::Side, None, disks[2].clone()).unwrap();
+    let too_late =
+        bed.pool.attach(bed.leaf(&disks[0]), &leaf(&disks[3]), AttachAs::Side, None, disks[3].clone()).unwrap_err();
     assert_eq!(too_late.kind(), base::Kind::Unsupported);
     go_on(&bed);
     let mirror = bed.log_vdev().unwrap();

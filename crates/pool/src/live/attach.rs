@@ -1,0 +1,217 @@
+//! Leaves that come beside others, and leave them.
+//!
+//! ```text
+//!   attach  a log is emptied ─▶ blank label ─▶ task: mirror, or replacing vdev, in the shape ─▶ it lacks everything yet
+//!   a resilver has given it all ─▶ task: what it replaces leaves ─▶ blank label
+//!   detach  task: do the others have everything? the vdev without it, or its last leaf alone ─▶ blank label
+//! ```
+//!
+//! What is written from the task on is written to the new leaf, too. What was begun before, it may lack: all blocks that
+//! are born in the groups that were open then.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use vdev::{Edit, LeafVdev, VdevId, geometry, label};
+use zio::alloc::Serving;
+
+use super::create::{TXG_INITIAL, leaf_spec};
+use super::vdevs::no_such_device;
+use super::{LivePool, NewLeaf, SyncContext};
+
+/// Groups that may have begun to write when a leaf comes: the one that is synced, the one that is open, and the next.
+const GROUPS_UNDER_WAY: u64 = 3;
+
+/// How a new leaf comes beside one that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachAs {
+    /// As another side of its mirror.
+    Side,
+    /// To take its place when it has everything.
+    Replacement,
+}
+
+impl AttachAs {
+    /// The kind of the vdev above both.
+    fn above(self) -> vdev::Kind {
+        match self {
+            AttachAs::Side => vdev::Kind::Mirror,
+            AttachAs::Replacement => vdev::Kind::Replacing,
+        }
+    }
+
+    /// As the history calls it.
+    fn words(self) -> [&'static str; 2] {
+        match self {
+            AttachAs::Side => ["attach", "to"],
+            AttachAs::Replacement => ["replace", "for"],
+        }
+    }
+}
+
+impl LivePool {
+    /// Lets a new leaf come beside the one with `guid`. Its sectors are what `ashift` says, or the device. It lacks
+    /// everything yet, and the next resilver brings it; but a vdev for logs is emptied before.
+    ///
+    /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror; `TooBig` if the device is too small for the
+    /// place, `Invalid` if its sectors are too large; those of writing; `Suspended`.
+    pub fn attach(
+        &self,
+        guid: u64,
+        new: &NewLeaf,
+        how: AttachAs,
+        ashift: Option<u32>,
+        device: Arc<dyn Device>,
+    ) -> Result<()> {
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let top = self.tree().top_of(leaf.vdev());
+        let is_alone = leaf.id() == top.id();
+        let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
+        if how == AttachAs::Side && !is_alone && !is_in_mirror {
+            return Err(Error::new(Kind::Unsupported, "can only attach to mirrors and top-level disks"));
+        }
+        if !top.is_log() {
+            let what = "this version of Cenote cannot copy to a new device what is on the others yet";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        let spec = top.top_spec().ok_or_else(no_such_device)?;
+        if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
+            return Err(Error::new(Kind::TooBig, "device is too small"));
+        }
+        let sector_bytes = ashift.map_or(device.sector_bytes(), |shift| 1u64.checked_shl(shift).unwrap_or(u64::MAX));
+        if sector_bytes > 1 << spec.ashift {
+            let what = "new device has a different optimal sector size; use the option '-o ashift=N' to override the \
+                        optimal size";
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        let log = top.is_log().then_some(top.number());
+        log.map_or(Ok(()), |number| self.empty_log_vdev(number))?;
+        let (path, guids) = (new.clone(), (self.env().random() | 1, self.env().random() | 1));
+        let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
+            let [verb, preposition] = how.words();
+            let about = format!("{verb} vdev={} {preposition} vdev={}", path.path.display(), leaf.name());
+            self.run(move |context| {
+                context.attach(guid, &path, how, device, guids)?;
+                context.log_event("vdev attach", &about);
+                context.write_config()
+            })
+        });
+        if let Some(number) = log {
+            self.cache().zio().allocator()?.set_serving(number, Serving::Open);
+        }
+        attached
+    }
+
+    /// Takes a leaf off its mirror, or ends its replacement; the path of its device, which is nobody's any more.
+    ///
+    /// Errors: `NotFound`; `Unsupported` if it is in no mirror; `Busy` if it has something that no other leaf has;
+    /// those of writing; `Suspended`.
+    pub fn detach(&self, guid: u64) -> Result<String> {
+        let _alone = self.change_vdevs_alone();
+        self.suspension().check_running()?;
+        let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
+        let parent = leaf.parent().map(|id| self.tree().vdev(id));
+        if !parent.is_some_and(|parent| parent.kind().is_copies()) {
+            return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
+        }
+        let top = self.tree().top_of(leaf.vdev());
+        let log = top.is_log().then_some(top.number());
+        if let Some(top) = log {
+            self.empty_log_vdev(top)?;
+            // a leaf of it that came back lacks nothing now
+            self.run(|context| context.write_dtls())?;
+        }
+        let outcome = match self.tree().can_do_without(leaf) {
+            true => {
+                let about = format!("vdev={}", leaf.name());
+                self.run(move |context| {
+                    context.detach(guid)?;
+                    context.log_event("detach", &about);
+                    context.write_config()
+                })
+            }
+            false => Err(Error::new(Kind::Busy, "no valid replicas")),
+        };
+        if let Some(top) = log {
+            self.cache().zio().allocator()?.set_serving(top, Serving::Open);
+        }
+        outcome?;
+        self.let_go(&[leaf]);
+        Ok(leaf.name().to_owned())
+    }
+
+    /// Takes leaves off, with the next group, whose replacements have everything by now.
+    pub(super) fn end_replacements(&self) {
+        // while another thread changes vdevs, it is for the next time
+        let Some(_alone) = self.try_change_vdevs_alone() else { return };
+        let Some(old) = self.replaced_leaf() else { return };
+        let (id, guid) = (old.id(), old.guid());
+        self.run_later_then(
+            move |context| {
+                let tree = context.pool.tree();
+                // it may have gone, or be needed again
+                if context.pool.replaced_leaf().is_none_or(|leaf| leaf.guid() != guid) {
+                    return Ok(());
+                }
+                context.detach(guid)?;
+                context.log_event("vdev detach", &format!("vdev={}", tree.vdev(id).name()));
+                context.write_config()
+            },
+            move |pool| pool.leaf_has_gone(id, guid),
+        );
+    }
+
+    /// A leaf whose replacement lacks nothing any more.
+    fn replaced_leaf(&self) -> Option<LeafVdev<'_>> {
+        let tree = self.tree();
+        tree.iter().filter(|vdev| vdev.kind() == vdev::Kind::Replacing).find_map(|vdev| {
+            let leaf = |id: Option<&VdevId>| tree.vdev(*id?).as_leaf();
+            let (old, new) = (leaf(vdev.children().first())?, leaf(vdev.children().last())?);
+            let has_everything = new.state().health().is_readable() && new.state().dtl().is_empty();
+            (old.id() != new.id() && has_everything && tree.can_do_without(old)).then_some(old)
+        })
+    }
+
+    fn leaf_has_gone(&self, id: VdevId, guid: u64) {
+        if self.tree().leaf(guid).is_none()
+            && let Some(leaf) = self.tree().vdev(id).as_leaf()
+        {
+            self.let_go(&[leaf]);
+            tracing::info!(pool = self.name(), vdev = leaf.name(), "replaced");
+            // a new device may be where the old one was
+            if self.tree().leaves().all(|other| other.name() != leaf.name()) {
+                self.leaf_watch().tell_gone(leaf.name());
+            }
+        }
+    }
+}
+
+impl SyncContext<'_> {
+    /// Adds a leaf with the first of `guids`; the other one is that of the vdev above, if it is to be made.
+    fn attach(
+        &self,
+        beside: u64,
+        new: &NewLeaf,
+        how: AttachAs,
+        device: Arc<dyn Device>,
+        (guid, above_guid): (u64, u64),
+    ) -> Result<()> {
+        let mut leaf = leaf_spec(new, 0, guid, 0);
+        self.make_objects(&mut leaf)?;
+        let tree = self.pool.tree();
+        let attach = Edit::Attach { beside, leaf: Box::new(leaf), above: how.above(), above_guid };
+        tree.edit(attach, &HashMap::from([(guid, device)]))?;
+        let new = tree.leaf(guid).ok_or_else(no_such_device)?;
+        new.state().dtl().insert(TXG_INITIAL..self.change.tx.txg() + GROUPS_UNDER_WAY + 1);
+        Ok(())
+    }
+
+    fn detach(&self, guid: u64) -> Result<()> {
+        let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
+        gone.map_or(Ok(()), |leaf| self.free_objects(&leaf))
+    }
+}
