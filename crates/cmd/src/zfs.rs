@@ -18,7 +18,9 @@ mod json;
 mod list;
 mod mount;
 mod project;
+mod request;
 mod shared;
+mod snapshots;
 mod sort;
 #[cfg(test)]
 mod tests;
@@ -51,6 +53,7 @@ pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
     let Some((name, rest)) = args.split_first() else { return usage::of_all("missing command\n") };
     let name = match &*name.to_string_lossy() {
         "umount" => "unmount".to_owned(),
+        "snap" => "snapshot".to_owned(),
         "-V" | "--version" => "version".to_owned(),
         "-?" | "-h" | "--help" => return usage::requested(),
         "help" => return usage::help(rest),

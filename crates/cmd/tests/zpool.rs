@@ -15,6 +15,8 @@ mod projects;
 mod properties;
 #[path = "zpool/scrubs.rs"]
 mod scrubs;
+#[path = "zpool/snapshots.rs"]
+mod snapshots;
 #[path = "zpool/stale.rs"]
 mod stale;
 #[path = "zpool/suspended.rs"]

@@ -22,6 +22,7 @@ use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use pool::{
     AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState,
+    RefusedChanges,
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
@@ -34,8 +35,7 @@ use crate::compat::{self, Allowed};
 use crate::locks::{self, Locks};
 use crate::pool_props;
 use crate::report;
-use crate::verbs::DatasetChange;
-use crate::verbs::Limit;
+use crate::verbs::{DatasetChange, Limit, SnapshotChange};
 
 /// The pool of a pool process.
 pub enum ServedPool {
@@ -259,6 +259,29 @@ impl ServedPool {
             }
             DatasetChange::Inherit { name, property, received } => live.inherit_property(&name, &property, received),
             DatasetChange::Rename { from, to } => live.rename_dataset(&from, &to),
+        }
+    }
+
+    /// Changes snapshots. Returns what was refused of it.
+    pub fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
+        let live = self.live()?;
+        let done = |result: Result<()>| result.map(|()| RefusedChanges::new());
+        match change {
+            SnapshotChange::Take { names, properties } => live.snapshot(names, properties),
+            SnapshotChange::Destroy { names, defer } => live.destroy_snapshots(names, *defer),
+            SnapshotChange::Hold(holds) => live.hold(holds),
+            SnapshotChange::Release(holds) => live.release(holds),
+            SnapshotChange::Bookmark { new, source } => done(live.bookmark(new, source)),
+            SnapshotChange::DestroyBookmark { name } => done(live.destroy_bookmark(name)),
+            SnapshotChange::Rename { from, to, recursive } => done(live.rename_snapshot(from, to, *recursive)),
+            SnapshotChange::Rollback { to } => done(live.rollback(to)),
+            SnapshotChange::Clone { snapshot, target, properties } => {
+                done(live.clone_snapshot(snapshot, target, properties))
+            }
+            SnapshotChange::Promote { name } => {
+                let conflict = |name: String| (name, Error::new(Kind::Exists, "conflicting snapshot name"));
+                Ok(live.promote(name)?.into_iter().map(conflict).collect())
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
 use fuse::{Helper, MountOptions, Unmount};
-use pool::{AttachAs, OfflineReason, Pool, PoolState};
+use pool::{AttachAs, OfflineReason, Pool, PoolState, RefusedChanges};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -17,7 +17,7 @@ use crate::live::ServedPool;
 use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
 use crate::mounts::Mounts;
-use crate::verbs::{DatasetChange, Host};
+use crate::verbs::{DatasetChange, Host, SnapshotChange};
 use crate::{report, verbs};
 
 /// Packed lists in one part of the history's answer, in bytes.
@@ -376,6 +376,12 @@ impl Host for Served {
         }
         self.mounts.renew();
         Ok(())
+    }
+
+    fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
+        let refused = self.pool.change_snapshots(change)?;
+        self.mounts.renew();
+        Ok(refused)
     }
 
     fn record(&self, line: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A dataset as the FUSE adapter mounts it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Env, Error, Kind, Mutex, Result};
 use dmu::{Mode, Objset};
@@ -20,14 +20,15 @@ const OBJECTS_MAX: u64 = 1 << 48;
 /// A file system of an imported pool, with its snapshots; or one of these alone.
 pub struct FileSystem {
     served: Arc<ServedPool>,
-    /// As it was when this was opened.
-    pool: Arc<Pool>,
     head: Dataset,
     visible: Visible,
     live: Arc<Zpl>,
     /// All that is written is on disk at once, whatever property `sync` says.
     sync: AtomicBool,
-    snapshots: OnceLock<Vec<Dataset>>,
+    /// Whether it is a snapshot itself.
+    is_snapshot: bool,
+    /// Changes when snapshots do.
+    snapshots_version: AtomicU64,
     /// The sizes, and the transaction group that they are of.
     space: Mutex<Option<(u64, Space)>>,
 }
@@ -51,10 +52,9 @@ impl FileSystem {
             _ => Zpl::open(objset(pool, &subject, &head)?)?,
         };
         let live = Arc::new(live.showing(visible));
-        // a snapshot has none
-        let snapshots = if is_snapshot { OnceLock::from(Vec::new()) } else { OnceLock::new() };
-        let (sync, space) = (options.sync.into(), Mutex::default());
-        Ok(FileSystem { served: served.clone(), pool: pool.clone(), head, visible, live, sync, snapshots, space })
+        let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));
+        let served = served.clone();
+        Ok(FileSystem { served, head, visible, live, sync, is_snapshot, snapshots_version, space })
     }
 
     /// Whether it can be changed.
@@ -67,8 +67,9 @@ impl FileSystem {
         (self.head.id, self.live.counters())
     }
 
-    /// Lets files be written as its properties say now. Errors: those of reading the pool.
+    /// Lets files be written as its properties say now, and its snapshots be listed anew. Errors: those of reading the pool.
     pub fn renew(&self) -> Result<()> {
+        self.snapshots_version.fetch_add(1, Ordering::Relaxed);
         self.served.renew(&self.live, self.head.id, self.sync.load(Ordering::Relaxed))
     }
 
@@ -78,12 +79,13 @@ impl FileSystem {
         if self.sync.swap(sync, Ordering::Relaxed) != sync { self.renew() } else { Ok(()) }
     }
 
-    fn listed(&self) -> Result<&[Dataset]> {
-        if let Some(snapshots) = self.snapshots.get() {
-            return Ok(snapshots);
+    /// Its snapshots; a snapshot has none.
+    fn listed(&self, pool: &Pool) -> Result<Vec<Dataset>> {
+        if self.is_snapshot {
+            return Ok(Vec::new());
         }
-        let snapshots = self.pool.dsl().snapshots(&self.head)?;
-        Ok(self.snapshots.get_or_init(|| snapshots))
+        let dsl = pool.dsl();
+        dsl.snapshots(&dsl.dataset(self.head.id, &dsl.name_of(self.head.id)?)?)
     }
 
     fn compute_space(&self, pool: &Pool) -> Result<Space> {
@@ -139,7 +141,11 @@ impl Source for FileSystem {
             dataset: dataset.id,
             created_s: dataset.phys.creation_time_s,
         };
-        Ok(self.listed()?.iter().map(snapshot).collect())
+        Ok(self.listed(&self.served.view())?.iter().map(snapshot).collect())
+    }
+
+    fn snapshots_version(&self) -> u64 {
+        self.snapshots_version.load(Ordering::Relaxed)
     }
 
     fn sync(&self) -> Result<()> {
@@ -151,10 +157,11 @@ impl Source for FileSystem {
     }
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Zpl>> {
-        let dataset = self.listed()?.iter().find(|dataset| dataset.id == snapshot.dataset);
+        let pool = self.served.view();
+        let dataset = self.listed(&pool)?.into_iter().find(|dataset| dataset.id == snapshot.dataset);
         let dataset = dataset.ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
-        let subject = self.pool.dsl().subject(&dataset.name)?;
-        Ok(Arc::new(Zpl::open(objset(&self.pool, &subject, dataset)?)?.showing(self.visible)))
+        let subject = pool.dsl().subject(&dataset.name)?;
+        Ok(Arc::new(Zpl::open(objset(&pool, &subject, &dataset)?)?.showing(self.visible)))
     }
 }
 

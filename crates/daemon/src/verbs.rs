@@ -1,20 +1,23 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
-//! - [`host`]: what the answers need of the process; [`change`], [`mount`], [`query`]: the answers; `limits`, `values`:
+//! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`]: the answers; `around`: what changes have in common; `limits`, `values`:
 //!   what properties say; `mount_options`: what words behind `-o` say.
 
+mod around;
 mod change;
+mod destroy;
 mod host;
 mod limits;
 mod mount;
 mod mount_options;
 mod query;
+mod snapshots;
 mod values;
 
 use base::Result;
 use protocol::datasets::{Request, Response};
 
-pub use host::{DatasetChange, Host};
+pub use host::{DatasetChange, Host, SnapshotChange};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
 

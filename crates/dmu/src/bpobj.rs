@@ -32,6 +32,8 @@ const SUBLISTS_MAX: u64 = 1 << 24;
 pub const BLOCK_SIZE: u64 = 128 << 10;
 /// Type of the bonus buffer.
 const HEADER: ObjectType = ObjectType(6);
+/// Type of an array of the object numbers of sublists.
+const SUBLISTS: ObjectType = ObjectType(53);
 /// Bytes of the bonus buffer of a list that tells of no frees.
 const HEADER_SIZE: usize = 48;
 /// How deep sublists may be in each other; OpenZFS makes one level.
@@ -228,6 +230,64 @@ impl Bpobj {
         self.object.write(tx, head.pointers * BlkPtr::SIZE as u64, &bytes)?;
         head.pointers += bps.len() as u64;
         self.set_head(tx, head)
+    }
+
+    /// Adds all that list `id` has, and is the only one to have that list from then on. What fits into one block is
+    /// copied, and list `id` freed; what is more becomes a sublist, so that this takes no longer for long lists.
+    ///
+    /// Errors: `Unsupported` for a list of the oldest form, which knows no sublists; those of reading both.
+    pub fn append_list(&self, tx: &Tx<'_>, id: u64) -> Result<()> {
+        let objset = self.object.objset();
+        if id == self.object.id() {
+            return Err(self.at(Error::corrupt("list of block pointers is in itself")));
+        }
+        let other = Bpobj::open(objset, id)?;
+        let (mut head, mut theirs) = (self.head()?, other.head()?);
+        if theirs.pointers == 0 && theirs.sublists == 0 {
+            return Bpobj::free(objset, tx, id);
+        }
+        if self.object.bonus().len() < HEADER_SIZE {
+            return Err(self.at(Error::new(Kind::Unsupported, "a list of dead blocks that knows no sublists")));
+        }
+        let names = match theirs.sublists_object {
+            0 => None,
+            names => Some(objset.object(names)?),
+        };
+        let are_few = names.as_ref().is_none_or(|names| theirs.sublists * 8 <= names.dnode().block_size);
+        let is_short = theirs.pointers * BlkPtr::SIZE as u64 <= other.object.dnode().block_size.min(CHUNK as u64);
+        if let Some(names) = names.filter(|_| are_few) {
+            let ids = names.read_whole(theirs.sublists * 8, SUBLISTS_MAX * 8)?;
+            self.append_sublists(tx, &mut head, &ids)?;
+            objset.free_object(tx, theirs.sublists_object)?;
+            (theirs.sublists_object, theirs.sublists) = (0, 0);
+            other.set_head(tx, theirs)?;
+        }
+        if are_few && is_short {
+            let size = theirs.pointers * BlkPtr::SIZE as u64;
+            let bytes = other.object.read_whole(size, CHUNK as u64)?;
+            self.object.write(tx, head.pointers * BlkPtr::SIZE as u64, &bytes)?;
+            head.pointers += theirs.pointers;
+            objset.free_object(tx, id)?;
+        } else {
+            self.append_sublists(tx, &mut head, &id.to_le_bytes())?;
+        }
+        head.totals = head.totals.plus(theirs.totals);
+        self.set_head(tx, head)
+    }
+
+    /// Adds the object numbers of sublists.
+    fn append_sublists(&self, tx: &Tx<'_>, head: &mut Head, ids: &[u8]) -> Result<()> {
+        let objset = self.object.objset();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        if head.sublists_object == 0 {
+            let dnode = Dnode::new(SUBLISTS, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+            head.sublists_object = objset.allocate(tx, dnode)?.id();
+        }
+        objset.object(head.sublists_object)?.write(tx, head.sublists * 8, ids)?;
+        head.sublists += (ids.len() / 8) as u64;
+        Ok(())
     }
 
     /// Takes up to `count` pointers off the end, sublists last, and calls `f` with each when it is off the

@@ -1,14 +1,6 @@
-//! Datasets, snapshots and bookmarks.
+//! What a dataset, a snapshot and a bookmark are.
 
-use std::sync::Arc;
-
-use base::{Endian, Error, Kind, Reader, Result, ResultExt};
-use dmu::zap::Zap;
-use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
-use format::object_type::ObjectType;
-
-use crate::{Dir, Dsl};
 
 /// A head dataset or a snapshot.
 #[derive(Clone, Debug)]
@@ -46,7 +38,7 @@ pub struct Bookmark {
 
 impl Bookmark {
     /// It tells about space.
-    const FLAG_SPACE: u64 = 1;
+    pub(crate) const FLAG_SPACE: u64 = 1;
 }
 
 impl Dataset {
@@ -58,125 +50,5 @@ impl Dataset {
     /// The part of the name before `@`.
     pub fn file_system(&self) -> &str {
         self.name.split('@').next().unwrap_or(&self.name)
-    }
-}
-
-impl Dsl {
-    /// The object set of a dataset. Errors: as from opening it; with [`Mode::Plain`], `Encrypted` for
-    /// an encrypted one.
-    pub fn objset(&self, dataset: &Dataset, mode: Mode) -> Result<Arc<Objset>> {
-        let bp = dataset.phys.bp;
-        if mode == Mode::Plain && bp.uses_crypt() {
-            let what = "dataset is encrypted, and reading encrypted data is not supported";
-            return Err(Error::new(Kind::Encrypted, what).in_dataset(&dataset.name));
-        }
-        if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 && bp.is_hole() {
-            let what = "dataset holds only the beginning of an interrupted receive";
-            return Err(Error::new(Kind::Busy, what).in_dataset(&dataset.name));
-        }
-        Objset::open(self.mos().cache().clone(), dataset.id, bp, mode, &dataset.name)
-    }
-
-    /// Object of the wrapped encryption key of a directory; `None` if it is not encrypted.
-    pub fn key_object(&self, dir: &Dir) -> Result<Option<u64>> {
-        self.dir_field(dir, "com.datto:crypto_key_obj")
-    }
-
-    /// One of the later additions to a directory, which are kept in a ZAP beside its record.
-    pub fn dir_field(&self, dir: &Dir, field: &str) -> Result<Option<u64>> {
-        if !dir.is_zap {
-            return Ok(None);
-        }
-        Zap::open(self.mos().object(dir.id)?)?.u64(field).in_dataset(&dir.name)
-    }
-
-    /// One of the later additions to a dataset.
-    pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::Value>> {
-        let object = self.mos().object(dataset.id)?;
-        if object.dnode().object_type != ObjectType(0xc4) {
-            return Ok(None);
-        }
-        Zap::open(object)?.lookup(field.as_bytes()).in_dataset(&dataset.name)
-    }
-
-    /// Number of holds on a snapshot.
-    pub fn userrefs(&self, dataset: &Dataset) -> Result<u64> {
-        match dataset.phys.userrefs_zap {
-            0 => Ok(0),
-            zap => Ok(Zap::open(self.mos().object(zap)?)?.entries()?.len() as u64),
-        }
-    }
-
-    /// Tag of each hold on a snapshot, and when it was put there, seconds since 1970.
-    pub fn holds(&self, snapshot: &Dataset) -> Result<Vec<(String, u64)>> {
-        match snapshot.phys.userrefs_zap {
-            0 => Ok(Vec::new()),
-            zap => {
-                let entries = Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?;
-                Ok(entries.iter().map(|e| (e.name.to_string(), e.value.first_u64().unwrap_or(0))).collect())
-            }
-        }
-    }
-
-    /// Names of the clones of a snapshot: file systems and volumes, in the order of the table.
-    pub fn clones(&self, snapshot: &Dataset) -> Result<Vec<String>> {
-        let count = snapshot.phys.num_children.saturating_sub(1);
-        let entries = match snapshot.phys.next_clones_zap {
-            0 => Vec::new(),
-            zap => Zap::open(self.mos().object(zap)?)?.entries().in_dataset(&snapshot.name)?,
-        };
-        if entries.len() as u64 != count {
-            // before version 11 of the pool there was no such table, and later ones may lack entries
-            let clones = self.walk()?.into_iter().filter(|dir| dir.phys.origin == snapshot.id);
-            return Ok(clones.map(|dir| dir.name).collect());
-        }
-        let mut names = Vec::new();
-        for entry in entries {
-            let id = entry.value.first_u64().ok_or_else(|| Error::corrupt("clone without object number"))?;
-            // the table leads to the oldest snapshot of the clone, if it has any
-            let name = self.name_of(id)?;
-            names.push(name.split('@').next().unwrap_or(&name).to_owned());
-        }
-        Ok(names)
-    }
-
-    /// Guids of the snapshots that a redaction bookmark was made for.
-    pub fn redaction_snapshots(&self, bookmark: &Bookmark) -> Result<Vec<u64>> {
-        let object = self.mos().object(bookmark.redaction_object).in_dataset(&bookmark.name)?;
-        // a list that is too long for the bonus buffer is in a spill block (feature redaction_list_spill)
-        let spill = object.spill()?;
-        let list = spill.as_deref().unwrap_or(object.bonus());
-        let mut r = Reader::new(list, Endian::Little);
-        let (_last_object, _last_blkid, _entries, count) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let guids = (0..count.min(list.len() as u64 / 8)).map(|_| r.u64());
-        guids.collect::<Result<Vec<u64>>>().in_dataset(&bookmark.name)
-    }
-
-    pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
-        let Some(zap) = self.dataset_field(head, "com.delphix:bookmarks")?.and_then(|value| value.first_u64()) else {
-            return Ok(Vec::new());
-        };
-        let mut bookmarks = Vec::new();
-        for entry in Zap::open(self.mos().object(zap)?)?.entries()? {
-            let words = entry.value.u64s();
-            let word = |i: usize| words.get(i).copied().unwrap_or(0);
-            if words.len() < 3 {
-                return Err(Error::corrupt(format!("bookmark of {} words", words.len())));
-            }
-            let tells_space = word(4) & Bookmark::FLAG_SPACE != 0;
-            bookmarks.push(Bookmark {
-                name: format!("{}#{}", head.name, entry.name),
-                guid: word(0),
-                creation_txg: word(1),
-                creation_time_s: word(2),
-                redaction_object: word(3),
-                referenced_bytes: tells_space.then(|| word(5)),
-                uncompressed_bytes: tells_space.then(|| word(7)),
-                freed_before_next_bytes: tells_space.then(|| word(8)),
-                ivset_guid: word(11),
-            });
-        }
-        bookmarks.sort_by_key(|bookmark| bookmark.creation_txg);
-        Ok(bookmarks)
     }
 }

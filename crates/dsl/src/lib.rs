@@ -16,6 +16,7 @@
 pub mod accounting;
 mod contents;
 mod dataset;
+mod datasets;
 mod dir;
 mod key;
 pub mod property;

@@ -119,8 +119,26 @@ impl Dsl {
         Ok(used.wrapping_add(last))
     }
 
+    /// Bytes that come back if snapshots of one file system go: `first`, `last`, and all between them.
+    pub fn freed_by_range(&self, first: &Dataset, last: &Dataset) -> Result<u64> {
+        let (mut sum, mut at) = (0u64, last.phys.next_snap);
+        let mut before = u64::MAX;
+        while at != first.id {
+            let dataset = self.dataset(at, "next snapshot")?;
+            if dataset.phys.prev_snap_txg >= before {
+                return Err(Error::corrupt("chain of snapshots does not go back in time"));
+            }
+            before = dataset.phys.prev_snap_txg;
+            let all = self.dead_bytes(dataset.phys.deadlist)?;
+            let old = self.dead_bytes_born_before(dataset.phys.deadlist, first.phys.prev_snap_txg)?;
+            sum = sum.wrapping_add(all.wrapping_sub(old));
+            at = dataset.phys.prev_snap;
+        }
+        Ok(sum)
+    }
+
     /// Whether a snapshot that was taken in `txg` of the directory `dir` is among those that led to `later`.
-    fn comes_before(&self, later: &Dataset, dir: u64, txg: u64) -> Result<bool> {
+    pub(crate) fn comes_before(&self, later: &Dataset, dir: u64, txg: u64) -> Result<bool> {
         let mut later = later.clone();
         for _ in 0..10_000 {
             if later.is_snapshot() && txg >= later.phys.creation_txg {

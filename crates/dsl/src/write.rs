@@ -4,10 +4,11 @@
 //! ```text
 //!   Change { MOS being changed, group, time, chance }
 //!     ├─ create, destroy, rename   directories, heads, the pool's first objects
+//!     ├─ snapshot, destroy_snapshot, rollback, clone, hold, bookmark
 //!     ├─ props                     values, checked by `crate::property::rules`
 //!     ├─ ledger ─▶ space           what a head wrote and killed in a group, up the tree of directories
 //!     │        └▶ deadlist         blocks that snapshots still refer to
-//!     └─ bptree                    blocks of destroyed heads, freed little by little
+//!     └─ bptree                    blocks of destroyed heads and snapshots, freed little by little
 //!   table, feature                 ZAPs in the MOS
 //! ```
 //!
@@ -17,17 +18,23 @@
 //!
 //! Source: the behaviour of OpenZFS, and objects of its pools as zdb shows them.
 
+mod bookmark;
 mod bptree;
+mod clone;
 mod create;
 mod deadlist;
 mod destroy;
+mod destroy_snapshot;
 mod feature;
+mod hold;
 mod ledger;
 mod name;
 mod policy;
 mod props;
 mod rename;
+mod rollback;
 mod room;
+mod snapshot;
 mod space;
 mod table;
 #[cfg(test)]
@@ -44,12 +51,18 @@ use format::object_type::ObjectType;
 
 pub use bptree::Destroyed;
 pub use create::{Created, NewDataset, PoolDsl};
+pub use destroy_snapshot::SnapshotFate;
 pub use ledger::DatasetLedger;
 pub(crate) use name::check_component;
 pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, file_system_options, log_throughput, set_reads, write_policy};
 pub use props::Contents;
+pub use rollback::RolledBack;
 pub use room::Room;
+pub use snapshot::Taken;
+
+/// What was refused of a change of several things, which then was not made: each thing, and why.
+pub type RefusedChanges = Vec<(String, Error)>;
 
 /// The object directory.
 const DIRECTORY: u64 = 1;

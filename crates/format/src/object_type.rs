@@ -58,6 +58,8 @@ impl ObjectType {
     pub const OBJSET: ObjectType = ObjectType(11);
     /// DSL directory, in a bonus buffer.
     pub const DSL_DIR: ObjectType = ObjectType(12);
+    /// Properties of a directory or snapshot.
+    pub const DSL_PROPS: ObjectType = ObjectType(15);
     /// DSL dataset, in a bonus buffer.
     pub const DSL_DATASET: ObjectType = ObjectType(16);
     /// The fixed znode, in a bonus buffer.

@@ -1,5 +1,8 @@
-//! The snapshots of a mounted file system: listed once, each opened when somebody goes there, and
+//! The snapshots of a mounted file system: listed when they have changed, each opened when somebody goes there, and
 //! kept open for a while.
+//!
+//! A snapshot's place is part of its inode numbers: it keeps that for as long as the file system is mounted, and no other
+//! gets it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,13 +20,15 @@ const OPEN_MAX: usize = 32;
 pub(crate) struct Snapshots<S: Source> {
     source: Arc<S>,
     fs_name: String,
-    list: Mutex<Option<Arc<List>>>,
+    /// And the version of the source's that it is of.
+    list: Mutex<Option<(u64, Arc<List>)>>,
     open: Cache<u16, Arc<S::Tree>>,
 }
 
-/// Snapshots in the order of their places, the oldest being at place 1.
+/// Snapshots in the order of their places, the first being place 1. A place is empty when its snapshot is gone.
+#[derive(Default)]
 pub(crate) struct List {
-    snapshots: Vec<Snapshot>,
+    snapshots: Vec<Option<Snapshot>>,
     places: HashMap<String, u16>,
 }
 
@@ -32,21 +37,25 @@ impl<S: Source> Snapshots<S> {
         Snapshots { source, fs_name: fs_name.to_owned(), list: Mutex::default(), open: Cache::new(OPEN_MAX) }
     }
 
-    /// The list, asked for at its first use: a read-only pool's does not change.
+    /// The list as it is now.
     pub(crate) fn list(&self) -> Result<Arc<List>> {
+        let version = self.source.snapshots_version();
         let mut list = self.list.lock();
-        if let Some(list) = &*list {
+        if let Some((_, list)) = list.as_ref().filter(|(of, _)| *of == version) {
             return Ok(list.clone());
         }
         let snapshots = self.source.snapshots().in_dataset(&self.fs_name)?;
-        if snapshots.len() > SNAPSHOTS_MAX {
+        let before = list.as_ref().map(|(_, list)| list.clone()).unwrap_or_default();
+        let count = snapshots.len();
+        let now = Arc::new(before.renewed(snapshots));
+        if now.places.len() < count {
             tracing::warn!(
                 dataset = self.fs_name,
-                "only the first {SNAPSHOTS_MAX} of {} snapshots can be reached through .zfs",
-                snapshots.len()
+                "only {} of {count} snapshots can be reached through .zfs until it is mounted again",
+                now.places.len()
             );
         }
-        Ok(list.insert(Arc::new(List::new(snapshots))).clone())
+        Ok(list.insert((version, now)).1.clone())
     }
 
     /// Opens the tree at a place, if it is not open.
@@ -67,15 +76,21 @@ impl<S: Source> Snapshots<S> {
 }
 
 impl List {
-    fn new(mut snapshots: Vec<Snapshot>) -> List {
-        snapshots.truncate(SNAPSHOTS_MAX);
-        let places = snapshots.iter().zip(1..).map(|(snapshot, place)| (snapshot.name.clone(), place)).collect();
-        List { snapshots, places }
+    /// The list of these snapshots, which has those that it had already in their places.
+    fn renewed(&self, snapshots: Vec<Snapshot>) -> List {
+        let mut left: HashMap<u64, Snapshot> = snapshots.iter().map(|one| (one.dataset, one.clone())).collect();
+        let stay = |old: &Option<Snapshot>| old.as_ref().and_then(|old| left.remove(&old.dataset));
+        let mut places: Vec<Option<Snapshot>> = self.snapshots.iter().map(stay).collect();
+        places.extend(snapshots.into_iter().filter(|one| left.contains_key(&one.dataset)).map(Some));
+        places.truncate(SNAPSHOTS_MAX);
+        let names = places.iter().zip(1..).filter_map(|(one, place)| Some((one.as_ref()?.name.clone(), place)));
+        let names = names.collect();
+        List { snapshots: places, places: names }
     }
 
     /// The snapshot at a place, if the place is one of a snapshot.
     pub(crate) fn at(&self, place: u16) -> Option<&Snapshot> {
-        self.snapshots.get(usize::from(place).checked_sub(1)?)
+        self.snapshots.get(usize::from(place).checked_sub(1)?)?.as_ref()
     }
 
     pub(crate) fn place(&self, name: &[u8]) -> Option<u16> {
@@ -84,6 +99,27 @@ impl List {
 
     /// Places and snapshots from a place on.
     pub(crate) fn from(&self, place: u16) -> impl Iterator<Item = (u16, &Snapshot)> {
-        (place..).zip(self.snapshots.iter().skip(usize::from(place).saturating_sub(1)))
+        let from = (place..).zip(self.snapshots.iter().skip(usize::from(place).saturating_sub(1)));
+        from.filter_map(|(place, one)| Some((place, one.as_ref()?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(name: &str, dataset: u64) -> Snapshot {
+        Snapshot { name: name.to_owned(), dataset, created_s: 0 }
+    }
+
+    #[test]
+    fn a_snapshot_keeps_its_place_and_nobody_gets_it_afterwards() {
+        let list = List::default().renewed(vec![snapshot("a", 5), snapshot("b", 6), snapshot("c", 7)]);
+        assert_eq!((list.place(b"a"), list.place(b"b"), list.place(b"c")), (Some(1), Some(2), Some(3)));
+        let list = list.renewed(vec![snapshot("other", 7), snapshot("b", 6), snapshot("new", 9)]);
+        assert_eq!((list.place(b"a"), list.place(b"b"), list.place(b"other")), (None, Some(2), Some(3)));
+        assert_eq!((list.place(b"new"), list.at(1), list.place(b"c")), (Some(4), None, None));
+        let list = list.renewed(vec![snapshot("a", 10)]);
+        assert_eq!(list.from(1).map(|(place, one)| (place, one.name.clone())).collect::<Vec<_>>(), [(5, "a".into())]);
     }
 }

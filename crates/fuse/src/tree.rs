@@ -46,8 +46,14 @@ pub trait Source: Send + Sync + 'static {
         Ok(ProjectSpace::default())
     }
 
-    /// All snapshots, oldest first. It is asked once for each mount.
+    /// All snapshots, oldest first. It is asked when a snapshot is looked for, and [`Source::snapshots_version`] has
+    /// changed since it was last asked.
     fn snapshots(&self) -> Result<Vec<Snapshot>>;
+
+    /// Changes whenever snapshots are made or destroyed, or get other names.
+    fn snapshots_version(&self) -> u64 {
+        0
+    }
 
     /// Opens a snapshot that [`Source::snapshots`] named. Errors: any of reading the pool.
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Self::Tree>>;

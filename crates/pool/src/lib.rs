@@ -31,6 +31,7 @@ pub use activity::{CLAIM_FAILED, CLAIM_MISSING};
 pub use candidate::{Candidate, PoolState};
 pub use dedup::{BUCKETS as DEDUP_BUCKETS, Clones, Dedup, DedupSums};
 pub use discover::{Discovery, FoundDevice, LabelKind, discover};
+pub use dsl::write::RefusedChanges;
 pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;

@@ -48,6 +48,7 @@ mod props;
 mod rooms;
 mod scan;
 mod scrub;
+mod snapshots;
 mod space_maps;
 mod suspension;
 mod sync;
@@ -101,6 +102,8 @@ pub struct LivePool {
     rooms: Rooms,
     limits: OwnerLimits,
     tasks: Mutex<Vec<Task>>,
+    /// Those that come when all heads are written.
+    last_tasks: Mutex<Vec<Task>>,
     leaf_watch: LeafWatch,
     /// Is held while vdevs are changed.
     changing_vdevs: Mutex<()>,
@@ -158,6 +161,7 @@ impl LivePool {
             rooms: Rooms::default(),
             limits: OwnerLimits::default(),
             tasks: Mutex::default(),
+            last_tasks: Mutex::default(),
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
             dedup_frees,
@@ -310,6 +314,7 @@ impl LivePool {
                 self.txgs().stop(&error.to_string());
                 // all who wait for a change wait in vain
                 self.tasks.lock().clear();
+                self.last_tasks.lock().clear();
                 Err(error)
             }
         }
@@ -341,6 +346,22 @@ impl LivePool {
         &self,
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
+        self.run_in(&self.tasks, work)
+    }
+
+    /// As [`LivePool::run`], when all heads have been written: no head that is open is written after that in this group.
+    fn run_last<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_in(&self.last_tasks, work)
+    }
+
+    fn run_in<T: Send + 'static>(
+        &self,
+        tasks: &Mutex<Vec<Task>>,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
         self.suspension.check_running()?;
         let (done, outcome) = mpsc::channel();
         let task = move |context: &SyncContext<'_>| -> Tell {
@@ -350,7 +371,7 @@ impl LivePool {
                 let _ = done.send(result);
             })
         };
-        self.tasks.lock().push(Task(Box::new(task)));
+        tasks.lock().push(Task(Box::new(task)));
         self.sync()?;
         let lost = || Error::new(Kind::Suspended, "the pool is suspended");
         outcome.recv().map_err(|_| lost())?
@@ -390,8 +411,14 @@ impl LivePool {
         tasks.into_iter().map(|Task(work)| work(context)).collect()
     }
 
+    /// As [`LivePool::run_tasks`], those that come last.
+    fn run_last_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
+        let tasks = std::mem::take(&mut *self.last_tasks.lock());
+        tasks.into_iter().map(|Task(work)| work(context)).collect()
+    }
+
     fn has_tasks(&self) -> bool {
-        !self.tasks.lock().is_empty()
+        !self.tasks.lock().is_empty() || !self.last_tasks.lock().is_empty()
     }
 
     /// Takes up the head of a dataset.

@@ -67,6 +67,110 @@ pub enum Change {
         recursive: bool,
     },
     Rename(RenameChange),
+    Snapshots(SnapshotRequest),
+}
+
+/// A change of snapshots, and of what grows from them. Names are full ones; with `recursive` it is also about snapshots
+/// of the same name of all datasets below.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotRequest {
+    /// Takes snapshots, all or none.
+    Take {
+        /// Names.
+        names: Vec<String>,
+        /// See above.
+        recursive: bool,
+        /// Properties of users, for each of them.
+        properties: Vec<(String, String)>,
+    },
+    /// Destroys snapshots.
+    Destroy(DestroySnapshots),
+    /// Destroys a bookmark.
+    DestroyBookmark {
+        /// Its name.
+        name: String,
+    },
+    /// Holds snapshots, or with `release` takes holds away.
+    Hold {
+        /// The tag.
+        tag: String,
+        /// Names.
+        snapshots: Vec<String>,
+        /// See above.
+        recursive: bool,
+        /// Takes holds away.
+        release: bool,
+    },
+    /// Makes a bookmark.
+    Bookmark {
+        /// Of that snapshot or bookmark.
+        source: String,
+        /// Its name.
+        bookmark: String,
+        /// See above.
+        recursive: bool,
+    },
+    /// Gives a snapshot another name.
+    Rename {
+        /// Present name.
+        from: String,
+        /// New name.
+        to: String,
+        /// See above.
+        recursive: bool,
+    },
+    /// Lets a file system or volume go back to a snapshot.
+    Rollback {
+        /// The snapshot.
+        snapshot: String,
+        /// Destroy later snapshots and bookmarks.
+        later: bool,
+        /// Destroy their clones, too.
+        clones: bool,
+        /// Unmount clones by force.
+        force: bool,
+    },
+    /// Makes a file system or volume of a snapshot.
+    Clone {
+        /// The snapshot.
+        snapshot: String,
+        /// Name of the new one.
+        target: String,
+        /// Make also those above it.
+        parents: bool,
+        /// Whether to mount it.
+        mount: bool,
+        /// Properties.
+        properties: Vec<(String, String)>,
+    },
+    /// Makes a clone the origin of what it was cloned from.
+    Promote {
+        /// The clone.
+        dataset: String,
+    },
+}
+
+/// Snapshots to be destroyed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DestroySnapshots {
+    /// Of that file system or volume.
+    pub dataset: String,
+    /// Names behind `@`, with commas between; two with `%` between are these and all snapshots taken in between.
+    pub spec: String,
+    /// Also those of all datasets below.
+    pub recursive: bool,
+    /// Also all clones of them, and what is below and grows from these.
+    pub clones: bool,
+    /// What is held or has clones goes with the last of these.
+    pub defer: bool,
+    /// Unmount clones by force.
+    pub force: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Say what is done.
+    pub verbose: bool,
+    /// Say it for programs.
+    pub parsable: bool,
 }
 
 /// A file system to be made.
@@ -95,6 +199,8 @@ pub struct DestroyChange {
     pub dataset: String,
     /// Also all below it.
     pub recursive: bool,
+    /// Also all clones of it and of those below.
+    pub clones: bool,
     /// Unmount by force.
     pub force: bool,
     /// Only say what would be done.

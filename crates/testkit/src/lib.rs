@@ -12,6 +12,7 @@ pub mod program;
 pub mod recording;
 pub mod rng;
 pub mod seal;
+pub mod snapshots;
 pub mod sparse;
 pub mod survey;
 pub mod totals;

@@ -19,7 +19,7 @@ pub const SIZE_MAX: usize = 128 << 10;
 /// What objects hold in their bonus buffers: plain bytes.
 const BONUS: ObjectType = ObjectType(0x80);
 
-/// The contents of all datasets, by name. A copy shares objects until they are changed.
+/// The contents of all datasets and snapshots, by name. A copy shares objects until they are changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// What is in each dataset.
@@ -93,15 +93,19 @@ impl Model {
     }
 
     fn compare(&self, pool: &Pool) -> Result<Option<String>> {
-        let dirs = pool.dsl().walk()?;
-        let names: Vec<&str> = dirs.iter().map(|dir| &*dir.name).filter(|name| !name.contains('$')).collect();
+        let mut names = Vec::new();
+        for dir in pool.dsl().walk()?.into_iter().filter(|dir| !dir.name.contains('$')) {
+            let snapshots = pool.dsl().snapshots(&pool.dsl().head(&dir)?)?;
+            names.push(dir.name);
+            names.extend(snapshots.into_iter().map(|snapshot| snapshot.name));
+        }
         for name in &names {
-            let Some(contents) = self.sets.get(*name) else { return Ok(Some(format!("dataset {name} is there"))) };
+            let Some(contents) = self.sets.get(name) else { return Ok(Some(format!("dataset {name} is there"))) };
             if let Some(what) = compare_set(pool, name, contents)? {
                 return Ok(Some(format!("{name}: {what}")));
             }
         }
-        Ok(self.sets.keys().find(|name| !names.contains(&&***name)).map(|name| format!("dataset {name} is missing")))
+        Ok(self.sets.keys().find(|name| !names.contains(name)).map(|name| format!("dataset {name} is missing")))
     }
 }
 

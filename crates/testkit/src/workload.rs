@@ -19,13 +19,13 @@ use crate::model::{Contents, Model, ObjectModel, Objects, SIZE_MAX};
 use crate::rng::Rng;
 
 /// Name of the pools.
-const NAME: &str = "live";
+pub const NAME: &str = "live";
 /// Objects of a dataset.
 const OBJECTS_MAX: usize = 16;
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
-pub const FEATURES: [&str; 15] = [
+pub const FEATURES: [&str; 18] = [
     "com.delphix:async_destroy",
     "com.delphix:empty_bpobj",
     "org.illumos:lz4_compress",
@@ -33,6 +33,9 @@ pub const FEATURES: [&str; 15] = [
     "com.delphix:enabled_txg",
     "com.delphix:hole_birth",
     "com.delphix:extensible_dataset",
+    "com.delphix:bookmarks",
+    "com.datto:bookmark_v2",
+    "com.delphix:bookmark_written",
     "com.delphix:embedded_data",
     "org.open-zfs:large_blocks",
     "org.illumos:sha512",
@@ -289,8 +292,12 @@ impl Workload {
 
     /// Makes, renames or destroys a dataset, or sets a property of one: it is on disk then. Returns the group.
     pub fn step_datasets(&mut self) -> Result<u64> {
-        let names: Vec<String> = self.names().into_iter().filter(|name| name != NAME).collect();
+        let is_free = |name: &String| name != NAME && !self.has_dependents(name);
+        let names: Vec<String> = self.names().into_iter().filter(is_free).collect();
         let new = format!("{NAME}/{}", self.rng.below(1000));
+        if self.model.sets.contains_key(&new) {
+            return self.sync();
+        }
         let choice = if names.is_empty() { 0 } else { self.rng.below(4) };
         if choice == 0 && names.len() < 4 {
             let compression = *self.rng.pick(&["off", "lz4", "zstd", "gzip"]);
@@ -316,16 +323,29 @@ impl Workload {
                 self.pool.set_property(&name, "checksum", checksum)?;
             }
             _ => {
-                self.zpls.remove(&self.pool.view().dsl().find(&name)?.id);
+                self.close(&name)?;
                 self.pool.destroy_dataset(&name)?;
             }
         }
         Ok(self.pool.view().uberblock().txg)
     }
 
+    /// Whether a dataset has something that keeps it from being destroyed.
+    fn has_dependents(&self, name: &str) -> bool {
+        let (snapshots, below) = (format!("{name}@"), format!("{name}/"));
+        self.model.sets.keys().any(|other| other.starts_with(&snapshots) || other.starts_with(&below))
+    }
+
+    /// Uses a file system no more, until it is asked for again.
+    pub fn close(&mut self, name: &str) -> Result<()> {
+        let id = self.pool.view().dsl().find(name)?.id;
+        self.zpls.remove(&id);
+        Ok(())
+    }
+
     /// Names of its datasets.
     pub fn names(&self) -> Vec<String> {
-        self.model.sets.keys().cloned().collect()
+        self.model.sets.keys().filter(|name| !name.contains('@')).cloned().collect()
     }
 
     /// Makes one change at random, in the open group.

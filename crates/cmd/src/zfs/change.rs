@@ -6,11 +6,12 @@ use std::ffi::OsString;
 
 use dsl::Property;
 use dsl::property::is_user_property;
-use protocol::datasets::{Change, CreateChange, DestroyChange, Failure, RenameChange, Request, Response, Types};
+use protocol::datasets::{Change, CreateChange, DestroyChange, RenameChange, Types};
 
 use super::client;
 use super::client::Pools;
-use super::command::{Command, Outcome, Stopped, lines, parse};
+use super::command::{Command, Outcome, Stopped, parse};
+use super::request::{ask, history_line, pool_for, properties};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
@@ -72,9 +73,7 @@ pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -
         _ => return Err(Outcome::misused(command, "too many arguments")),
     };
     if name.contains(['@', '#']) {
-        let what = if name.contains('@') { "snapshots" } else { "bookmarks" };
-        let why = format!("cannot destroy '{name}': this version of Cenote cannot destroy {what}\n");
-        return Ok(Outcome::failed(why));
+        return super::snapshots::destroy(pools, name, &has, history_line("destroy", args));
     }
     if has('d') {
         let why = "operation not applicable to datasets of this type";
@@ -87,6 +86,7 @@ pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -
     let change = DestroyChange {
         dataset: name.clone(),
         recursive: has('r') || has('R'),
+        clones: has('R'),
         force: has('f'),
         dry_run: has('n'),
         verbose: has('v') || has('p'),
@@ -184,8 +184,7 @@ pub(super) fn rename(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
         return misused("source dataset for recursive rename must be a snapshot");
     }
     if from.contains('@') {
-        let why = "this version of Cenote cannot rename snapshots";
-        return Ok(Outcome::failed(format!("cannot rename '{from}': {why}\n")));
+        return super::snapshots::rename(pools, (from, to), has('r'), history_line("rename", args));
     }
     let pool = match pool_for(pools, from, Types { snapshots: false, ..Types::DATASETS })? {
         Ok(pool) => pool,
@@ -201,37 +200,6 @@ pub(super) fn rename(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
     let change =
         RenameChange { from: from.clone(), to: to.clone(), parents: has('p'), force: has('f'), no_unmount: has('u') };
     ask(pools, &pool, Change::Rename(change), Some(history_line("rename", args)))
-}
-
-/// Properties and values from `NAME=VALUE`.
-fn properties<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<(String, String)>, Stopped> {
-    let mut properties: Vec<(String, String)> = Vec::new();
-    for text in texts {
-        let Some((name, value)) = text.split_once('=') else {
-            return Err(Outcome::failed(format!("missing property=value argument for '{text}'\n")));
-        };
-        if properties.iter().any(|(before, _)| before == name) {
-            return Err(Outcome::failed(format!("property '{name}' specified multiple times\n")));
-        }
-        properties.push((name.to_owned(), value.to_owned()));
-    }
-    Ok(properties)
-}
-
-/// The line of a command in a pool's history.
-fn history_line(command: &str, args: &[OsString]) -> String {
-    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
-    format!("zfs {command}{}", args.collect::<String>())
-}
-
-/// The pool of a dataset; in its place, a line that says why there is none.
-fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Result<String, String>, Stopped> {
-    if let Err(why) = client::check_name(name, types) {
-        return Ok(Err(format!("cannot open '{name}': {why}\n")));
-    }
-    let pool = client::pool_of(name);
-    let is_imported = pools.names()?.iter().any(|imported| imported == pool);
-    Ok(if is_imported { Ok(pool.to_owned()) } else { Err(format!("cannot open '{name}': dataset does not exist\n")) })
 }
 
 /// Asks for a change of each dataset. Each pool gets the command into its history once.
@@ -260,15 +228,4 @@ fn each(
         outcome.code = outcome.code.max(one.code);
     }
     Ok(outcome)
-}
-
-fn ask(pools: &dyn Pools, pool: &str, change: Change, history: Option<String>) -> Result<Outcome, Stopped> {
-    match pools.ask(pool, &Request::Change { change, history })? {
-        Response::Changed { out, failures } => Ok(outcome(out, &failures)),
-        _ => Err(client::unexpected(pool).into()),
-    }
-}
-
-fn outcome(out: String, failures: &[Failure]) -> Outcome {
-    Outcome { out, err: lines(failures), code: if failures.is_empty() { 0 } else { FAILED } }
 }

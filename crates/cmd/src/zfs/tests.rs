@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use daemon::mount_plan::{Bounds, PlannedMount};
-use daemon::verbs::{DatasetChange, Host, answer};
+use daemon::verbs::{DatasetChange, Host, SnapshotChange, answer};
 use fuse::{MountOptions, NO_MOUNTPOINT};
-use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool};
+use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, RefusedChanges};
 use protocol::datasets::{Mounted, Request, Response};
 use testkit::corpus::{self, Case};
 
@@ -131,6 +131,14 @@ impl Host for Local {
         }
         self.changes.lock().push(format!("{change:?}"));
         Ok(())
+    }
+
+    fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
+        if let Some(kind) = self.refusal {
+            return Err(Error::new(kind, "pool is read-only"));
+        }
+        self.changes.lock().push(format!("{change:?}"));
+        Ok(RefusedChanges::new())
     }
 
     fn record(&self, line: &str) -> Result<()> {
@@ -542,12 +550,25 @@ fn changes_are_checked_before_they_are_made() {
          use 'zfs destroy -r %' to destroy all datasets in the pool\nuse 'zpool destroy %' to destroy the pool itself",
         &[],
     );
-    check(&host, "destroy %@s", "cannot destroy '%@s': this version of Cenote cannot destroy snapshots", &[]);
+    let none = "could not find any snapshots to destroy; check snapshot names.";
+    check(&host, "destroy %@nosuch,%no%such", none, &[]);
+    check(&host, "destroy -d %#b", "defer destroy is not supported with bookmark", &[]);
+    check(&host, "rollback %@nosuch", "cannot open '%@nosuch': dataset does not exist", &[]);
+    check(&host, "rename %@a other@b", "cannot rename to 'other@b': snapshots must be part of same dataset", &[]);
+    let take = "Take { names: [\"%@new\"], properties: [(\"a:b\", \"c\")] }";
+    check(&host, "snap -o a:b=c %@new", "", &[take, "zfs snapshot -o a:b=c %@new"]);
+    let usage = "usage:\n\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n";
+    check(&host, "snapshot %", usage, &[]);
+    check(&host, "hold keep %", "'%' is not a snapshot", &[]);
+    check(&host, "promote %", "cannot promote '%': not a cloned filesystem", &[]);
+    let bad = "cannot create snapshot '%@a/b': invalid character '/' in name";
+    check(&host, "snapshot %@a/b", bad, &[]);
     check(&host, "rename %/x %/y", "cannot open '%/x': dataset does not exist", &[]);
     check(
         &host,
         "rename -pu %/x %/y",
-        "-u and -p options are mutually exclusive\nusage:\n\trename [-f] <filesystem|volume> <filesystem|volume>",
+        "-u and -p options are mutually exclusive\nusage:\n\
+         \trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>",
         &[],
     );
     host.refusal = Some(Kind::ReadOnly);

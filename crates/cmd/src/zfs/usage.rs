@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
-use super::{change, get, holds, list, mount, project, userspace};
+use super::{change, get, holds, list, mount, project, snapshots, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -10,6 +10,10 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "version", run: json_version, usage: "\tversion [-j]\n", shows_properties: false },
     Command { name: "create", run: change::create, usage: CREATE, shows_properties: true },
     Command { name: "destroy", run: change::destroy, usage: DESTROY, shows_properties: false },
+    Command { name: "snapshot", run: snapshots::snapshot, usage: SNAPSHOT, shows_properties: true },
+    Command { name: "rollback", run: snapshots::rollback, usage: ROLLBACK, shows_properties: false },
+    Command { name: "clone", run: snapshots::clone, usage: CLONE, shows_properties: true },
+    Command { name: "promote", run: snapshots::promote, usage: PROMOTE, shows_properties: false },
     Command { name: "rename", run: change::rename, usage: RENAME, shows_properties: false },
     Command { name: "list", run: list::run, usage: LIST, shows_properties: true },
     Command { name: "set", run: change::set, usage: SET, shows_properties: true },
@@ -21,31 +25,26 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "project", run: project::run, usage: PROJECT, shows_properties: false },
     Command { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
     Command { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
+    Command { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
+    Command { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
+    Command { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
     Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 27] = [
+pub(super) const WRITING: [&str; 19] = [
     "allow",
-    "bookmark",
     "change-key",
-    "clone",
     "diff",
-    "hold",
     "jail",
     "load-key",
     "program",
-    "promote",
     "receive",
     "recv",
     "redact",
-    "release",
     "rewrite",
-    "rollback",
     "send",
     "share",
-    "snap",
-    "snapshot",
     "unallow",
     "unjail",
     "unload-key",
@@ -56,10 +55,20 @@ pub(super) const WRITING: [&str; 27] = [
 ];
 
 const CREATE: &str = "\tcreate [-Pnpuv] [-o property=value] ... <filesystem>\n";
-const DESTROY: &str = "\tdestroy [-fnpRrv] <filesystem|volume>\n";
-const RENAME: &str = "\trename [-f] <filesystem|volume> <filesystem|volume>\n\
+const DESTROY: &str = "\tdestroy [-fnpRrv] <filesystem|volume>\n\
+                       \tdestroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]\n\
+                       \tdestroy <filesystem|volume>#<bookmark>\n";
+const SNAPSHOT: &str = "\tsnapshot [-r] [-o property=value] ... <filesystem|volume>@<snap> ...\n";
+const ROLLBACK: &str = "\trollback [-rRf] <snapshot>\n";
+const CLONE: &str = "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n";
+const PROMOTE: &str = "\tpromote <clone-filesystem>\n";
+const BOOKMARK: &str = "\tbookmark [-r] <snapshot|bookmark> <newbookmark>\n";
+const HOLD: &str = "\thold [-r] <tag> <snapshot> ...\n";
+const RELEASE: &str = "\trelease [-r] <tag> <snapshot> ...\n";
+const RENAME: &str = "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\
                       \trename -p [-f] <filesystem|volume> <filesystem|volume>\n\
-                      \trename -u [-f] <filesystem> <filesystem>\n";
+                      \trename -u [-f] <filesystem> <filesystem>\n\
+                      \trename -r <snapshot> <snapshot>\n";
 const SET: &str = "\tset [-u] <property=value> ... <filesystem|volume|snapshot> ...\n";
 const INHERIT: &str = "\tinherit [-rS] <property> <filesystem|volume|snapshot> ...\n";
 const LIST: &str = "\tlist [-Hp] [-j [--json-int]] [-r|-d max] [-o property[,...]] [-s property]...\n\

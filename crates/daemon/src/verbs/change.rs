@@ -12,37 +12,39 @@
 //! A file system that is in use cannot be unmounted; then nothing is changed. The command line goes to the
 //! history of the pool once all of it is done.
 
-use base::{Error, Kind, Result};
+use base::{Error, Result};
 use dsl::property::{DatasetKind, needs, rules};
 use dsl::write::NESTING_MAX;
-use dsl::{DEPTH_MAX, Property, PropertySource, Subject};
-use protocol::datasets::{
-    Change, CreateChange, DatasetType, DestroyChange, Failure, MountRequest, Mounted, RenameChange, Types,
-};
+use dsl::{Property, PropertySource, Subject};
+use protocol::datasets::{Change, CreateChange, Failure, MountRequest, Mounted, RenameChange, SnapshotRequest, Types};
 
+use super::around::{
+    Said, exists, failure, make_with_parents, mount_again, mount_again_with, mount_new, unmount, words,
+};
+use super::destroy::{self, gather_dependents};
 use super::host::{DatasetChange, Host};
 use super::limits;
 use super::mount::{is_at_or_below_name, is_legacy, mount_one};
-use super::query::{open, type_of};
-use crate::mount_plan::{Refusal, path_order, plan, plan_below, with_property};
-
-/// What a change says: on standard output, and what went wrong.
-pub(super) type Said = (String, Vec<Failure>);
+use super::query::open;
+use super::snapshots;
+use crate::mount_plan::{path_order, plan_below, with_property};
 
 /// Makes a change, and records `history` if all went well and there is such a line.
 pub(super) fn change(host: &dyn Host, change: &Change, history: Option<&str>) -> Result<Said> {
     let (out, failures) = match change {
         Change::Create(create) => self::create(host, create)?,
-        Change::Destroy(destroy) => self::destroy(host, destroy)?,
+        Change::Destroy(destroy) => destroy::destroy(host, destroy)?,
         Change::Set { dataset, properties, no_mount } => (String::new(), set(host, dataset, properties, *no_mount)?),
         Change::Inherit { dataset, property, received, recursive } => {
             (String::new(), inherit(host, dataset, property, *received, *recursive)?)
         }
         Change::Rename(rename) => (String::new(), self::rename(host, rename)?),
+        Change::Snapshots(request) => snapshots::change(host, request)?,
     };
     let is_dry = match change {
         Change::Create(create) => create.dry_run,
         Change::Destroy(destroy) => destroy.dry_run,
+        Change::Snapshots(SnapshotRequest::Destroy(destroy)) => destroy.dry_run,
         _ => false,
     };
     if let Some(line) = history.filter(|_| failures.is_empty() && !is_dry) {
@@ -81,12 +83,11 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
         return Ok((out, Vec::new()));
     }
     let mut failures = Vec::new();
-    for above in missing {
-        if let Err(e) = host.change(&DatasetChange::Create { name: above.to_owned(), properties: Vec::new() }) {
-            failures.push(failure(name, format!("cannot create '{above}': {}", words(&e))));
+    if let Some(above) = missing.last() {
+        failures = make_with_parents(host, above, name)?;
+        if !exists(host, above) {
             return Ok((out, failures));
         }
-        failures.extend(mount_new(host, above)?);
     }
     let change = DatasetChange::Create { name: name.clone(), properties: create.properties.clone() };
     if let Err(e) = host.change(&change) {
@@ -116,85 +117,6 @@ fn create_text(create: &CreateChange) -> String {
         text += &line;
     }
     text
-}
-
-fn mount_new(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
-    let pool = host.pool();
-    let Ok(plan) = plan(&pool, host.bounds(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
-    let failed = mount_one(host, plan, &MountRequest::default()).err();
-    let note = || failure(name, "filesystem successfully created, but not mounted".to_owned());
-    Ok(failed.map_or(Vec::new(), |failed| vec![failed, note()]))
-}
-
-fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<Said> {
-    let name = &destroy.dataset;
-    let only = |line: String| Ok((String::new(), vec![failure(name, line)]));
-    let subject = match open(host, name, Types { snapshots: false, ..Types::DATASETS }) {
-        Ok(subject) => subject,
-        Err(failure) => return Ok((String::new(), vec![failure])),
-    };
-    let is_root = !name.contains('/');
-    if is_root && !destroy.recursive {
-        return only(format!(
-            "cannot destroy '{name}': operation does not apply to pools\n\
-             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
-             use 'zpool destroy {name}' to destroy the pool itself"
-        ));
-    }
-    let mut dependents = Vec::new();
-    gather_dependents(host, &subject, 0, &mut dependents)?;
-    if !dependents.is_empty() && !destroy.recursive {
-        let kind = if type_of(subject.kind()) == DatasetType::Volume { "volume" } else { "filesystem" };
-        let names: Vec<&str> = dependents.iter().map(Subject::name).collect();
-        return only(format!(
-            "cannot destroy '{name}': {kind} has children\nuse '-r' to destroy the following datasets:\n{}",
-            names.join("\n")
-        ));
-    }
-    if let Some(snapshot) = dependents.iter().find(|subject| subject.kind() == DatasetKind::Snapshot) {
-        let why = "this version of Cenote cannot destroy snapshots";
-        return only(format!("cannot destroy '{}': {why}", snapshot.name()));
-    }
-    dependents.push(subject);
-    let (mut out, mut failures) = (String::new(), Vec::new());
-    for one in dependents.iter().map(Subject::name) {
-        if destroy.verbose {
-            let word = if destroy.dry_run { "would" } else { "will" };
-            out += &if destroy.parsable { format!("destroy\t{one}\n") } else { format!("{word} destroy {one}\n") };
-        }
-        if destroy.dry_run || !one.contains('/') {
-            continue;
-        }
-        let failed = unmount(host, one, destroy.force).or_else(|| {
-            let failed = host.change(&DatasetChange::Destroy { name: one.to_owned() }).err();
-            failed.map(|e| failure(one, format!("cannot destroy '{one}': {}", words(&e))))
-        });
-        failures.extend(failed);
-        // others may still go, as OpenZFS has it
-        if !failures.is_empty() && !destroy.recursive {
-            break;
-        }
-    }
-    Ok((out, failures))
-}
-
-/// All below a dataset, each behind what is below it.
-fn gather_dependents(host: &dyn Host, subject: &Subject, depth: usize, into: &mut Vec<Subject>) -> Result<()> {
-    if depth > DEPTH_MAX {
-        return Err(Error::corrupt("dataset tree is no tree").in_dataset(subject.name()));
-    }
-    let pool = host.pool();
-    if subject.kind() == DatasetKind::FileSystem {
-        for below in pool.dsl().subjects_below(subject)? {
-            let below = below?;
-            gather_dependents(host, &below, depth + 1, into)?;
-            into.push(below);
-        }
-    }
-    for snapshot in pool.dsl().subjects_of_snapshots(subject)? {
-        into.push(snapshot?);
-    }
-    Ok(())
 }
 
 fn set(host: &dyn Host, name: &str, properties: &[(String, String)], no_mount: bool) -> Result<Vec<Failure>> {
@@ -253,7 +175,7 @@ fn inherit(host: &dyn Host, name: &str, property: &str, received: bool, recursiv
     };
     let mut subjects = vec![subject.clone()];
     if recursive {
-        gather_dependents(host, &subject, 0, &mut subjects)?;
+        gather_dependents(host, &subject, false, &mut subjects)?;
     }
     for subject in subjects {
         let one = subject.name();
@@ -394,9 +316,8 @@ fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
         return refused("New dataset name cannot be a descendant of current dataset name");
     }
     if rename.parents && !exists(host, above) {
-        let parents = CreateChange { dataset: above.to_owned(), parents: true, mount: true, ..CreateChange::default() };
-        let (_, failures) = create(host, &parents)?;
-        if !failures.is_empty() {
+        let failures = make_with_parents(host, above, to)?;
+        if !exists(host, above) {
             return Ok(failures);
         }
     }
@@ -425,36 +346,6 @@ fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
     let mut failures = mount_again(host, names.iter().map(String::as_str))?;
     if let Err(e) = done {
         failures.insert(0, failure(from, format!("cannot rename '{from}': {}", words(&e))));
-    }
-    Ok(failures)
-}
-
-/// Mounts those of the file systems that are mounted by themselves.
-fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Failure>> {
-    mount_again_with(host, names, Vec::new())
-}
-
-/// The same, with options that hold for as long as they are mounted.
-fn mount_again_with<'a>(
-    host: &dyn Host,
-    names: impl IntoIterator<Item = &'a str>,
-    options: Vec<String>,
-) -> Result<Vec<Failure>> {
-    let pool = host.pool();
-    let mut failures = Vec::new();
-    // the kernel hears of it only now, so this one is the property's
-    let options = options.into_iter().filter(|option| !option.ends_with("acl")).collect();
-    let request = MountRequest { options, ..MountRequest::default() };
-    for name in names {
-        let subject = pool.dsl().subject(name)?;
-        match plan(&pool, host.bounds(), &subject)? {
-            Ok(plan) => failures.extend(mount_one(host, plan, &request).err()),
-            Err(Refusal::NotByItself) => {
-                let plan = super::mount::planned(host, &subject)?;
-                failures.extend(mount_one(host, plan, &request).err());
-            }
-            Err(_) => {}
-        }
     }
     Ok(failures)
 }
@@ -488,34 +379,4 @@ fn remount(host: &dyn Host, names: &[&str], property: Property) -> Result<Vec<Fa
         failures.push(failure(&first.about, "property may be set but unable to remount filesystem".to_owned()));
     }
     Ok(failures)
-}
-
-/// Unmounts a file system, if it is mounted; what is wrong if it cannot be.
-fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
-    let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
-    let error = host.unmount(name, force).err()?;
-    let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
-    Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
-}
-
-fn exists(host: &dyn Host, name: &str) -> bool {
-    host.pool().dsl().subject(name).is_ok()
-}
-
-fn failure(about: &str, line: String) -> Failure {
-    Failure { about: about.to_owned(), line }
-}
-
-/// Why a change was refused, in the words for the user.
-fn words(error: &Error) -> String {
-    match error.kind() {
-        Kind::Exists => "dataset already exists".to_owned(),
-        Kind::Busy => "dataset is busy".to_owned(),
-        Kind::Io | Kind::Corrupt | Kind::Missing => "I/O error".to_owned(),
-        Kind::Checksum => "insufficient replicas".to_owned(),
-        Kind::Permission => "permission denied".to_owned(),
-        Kind::Suspended => "pool I/O is currently suspended".to_owned(),
-        Kind::NoSpace | Kind::Quota if error.what().is_empty() => "out of space".to_owned(),
-        _ => error.what().to_owned(),
-    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::Result;
 use fuse::MountOptions;
-use pool::Pool;
+use pool::{Pool, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
@@ -38,6 +38,9 @@ pub trait Host {
     fn unmount(&self, dataset: &str, force: bool) -> Result<()>;
     /// Changes datasets, and returns when that is on disk. Errors: `ReadOnly` if the pool is; why it is refused.
     fn change(&self, change: &DatasetChange) -> Result<()>;
+    /// Changes snapshots, all of a change or none of it, and returns when that is on disk: what was refused, and why.
+    /// Errors: as of [`Host::change`].
+    fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
     /// Adds a command line to the history of the pool.
     fn record(&self, line: &str) -> Result<()>;
 }
@@ -58,4 +61,30 @@ pub enum DatasetChange {
     Inherit { name: String, property: String, received: bool },
     /// Gives a file system or volume, which is not mounted, another name in the same pool.
     Rename { from: String, to: String },
+}
+
+/// A change of snapshots, by their full names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum SnapshotChange {
+    /// Takes snapshots.
+    Take { names: Vec<String>, properties: Vec<(String, String)> },
+    /// Destroys snapshots; with `defer`, those that are held or cloned when that ends.
+    Destroy { names: Vec<String>, defer: bool },
+    /// Holds snapshots: pairs of a name and a tag.
+    Hold(Vec<(String, String)>),
+    /// Takes holds away.
+    Release(Vec<(String, String)>),
+    /// Makes a bookmark of a snapshot or bookmark.
+    Bookmark { new: String, source: String },
+    /// Destroys a bookmark.
+    DestroyBookmark { name: String },
+    /// Gives a snapshot another name.
+    Rename { from: String, to: String, recursive: bool },
+    /// Lets a file system or volume, which is not mounted, go back to its latest snapshot.
+    Rollback { to: String },
+    /// Makes a file system or volume of a snapshot.
+    Clone { snapshot: String, target: String, properties: Vec<(String, String)> },
+    /// Makes a clone the origin; what is refused are names of snapshots that both have.
+    Promote { name: String },
 }

@@ -18,6 +18,7 @@ use dmu::zap::Value;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
+use super::deadlist::Deadlist;
 use super::{Change, DIRECTORY, check_name};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From, needs};
@@ -28,7 +29,6 @@ pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
 
 const CHILD_MAP: ObjectType = ObjectType(13);
 const SNAP_MAP: ObjectType = ObjectType(14);
-const PROPS: ObjectType = ObjectType(15);
 const NEXT_CLONES: ObjectType = ObjectType(37);
 const CLONES: ObjectType = ObjectType(52);
 /// Names of snapshots can be compared without case.
@@ -145,12 +145,12 @@ impl Change<'_> {
     }
 
     /// Makes a directory, and links it to its parent.
-    fn create_dir(&self, parent: Option<(u64, &str)>) -> Result<u64> {
+    pub(super) fn create_dir(&self, parent: Option<(u64, &str)>) -> Result<u64> {
         let object = self.create_object(ObjectType::DSL_DIR, (ObjectType::DSL_DIR, DirPhys::default().bonus()))?;
         let phys = DirPhys {
             creation_time_s: self.env.now_s(),
             parent: parent.map_or(0, |(id, _)| id),
-            props_zap: self.create_table(PROPS)?,
+            props_zap: self.create_table(ObjectType::DSL_PROPS)?,
             child_zap: self.create_table(CHILD_MAP)?,
             flags: DirPhys::FLAG_USED_BREAKDOWN,
             ..DirPhys::default()
@@ -162,7 +162,7 @@ impl Change<'_> {
         Ok(object.id())
     }
 
-    fn blank_dataset(&self, dir: u64) -> DatasetPhys {
+    pub(super) fn blank_dataset(&self, dir: u64) -> DatasetPhys {
         let txg = self.tx.txg();
         DatasetPhys {
             dir,
@@ -188,7 +188,7 @@ impl Change<'_> {
         }
     }
 
-    fn put_dataset(&self, phys: &DatasetPhys) -> Result<u64> {
+    pub(super) fn put_dataset(&self, phys: &DatasetPhys) -> Result<u64> {
         Ok(self.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?.id())
     }
 
@@ -198,16 +198,18 @@ impl Change<'_> {
         let mut head = self.blank_dataset(dir);
         head.snapnames_zap = self.create_table_with(SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         let head_id = self.put_dataset(&head)?;
+        let dead = Deadlist::create(self)?;
         let snapshot = DatasetPhys {
             next_snap: head_id,
             num_children: 1,
             creation_txg: ORIGIN_TXG,
-            deadlist: self.create_deadlist()?,
+            deadlist: dead.id(),
             ..self.blank_dataset(dir)
         };
         let snapshot_id = self.put_dataset(&snapshot)?;
-        head.deadlist = self.clone_deadlist(snapshot.deadlist, u64::MAX)?;
-        self.add_deadlist_part(head.deadlist, 0)?;
+        let dead = dead.clone_parts(u64::MAX)?;
+        dead.add_key(0)?;
+        head.deadlist = dead.id();
         (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
         self.update_dataset(head_id, |phys| *phys = head.clone())?;
         self.add(head.snapnames_zap, ORIGIN, snapshot_id)?;
@@ -216,7 +218,7 @@ impl Change<'_> {
     }
 
     /// Makes the head of a directory, a clone of `origin`.
-    fn create_head(&self, dir: u64, origin: u64) -> Result<u64> {
+    pub(super) fn create_head(&self, dir: u64, origin: u64) -> Result<u64> {
         let from = self.dataset(origin)?;
         let inherited = DatasetPhys::FLAG_INCONSISTENT | DatasetPhys::FLAG_CASE_INSENSITIVE;
         let mut head = DatasetPhys {
@@ -231,8 +233,9 @@ impl Change<'_> {
         };
         head.flags |= from.flags & inherited;
         let origin_head = self.dataset(self.dir(from.dir)?.head_dataset)?;
-        head.deadlist = self.clone_deadlist(origin_head.deadlist, head.prev_snap_txg)?;
+        head.deadlist = Deadlist::open(self, origin_head.deadlist)?.clone_parts(head.prev_snap_txg)?.id();
         let id = self.put_dataset(&head)?;
+        self.copy_features(origin, id)?;
         let clones = match from.next_clones_zap {
             0 => self.create_table(NEXT_CLONES)?,
             table => table,
@@ -252,7 +255,7 @@ impl Change<'_> {
     }
 
     /// Where the pool counts file systems, one more for all above, and none below the new one.
-    fn count_file_systems(&self, parent: u64, dir: u64) -> Result<()> {
+    pub(super) fn count_file_systems(&self, parent: u64, dir: u64) -> Result<()> {
         self.adjust_counts(parent, 1, 0)?;
         if self.feature("com.joyent:filesystem_limits")?.is_some_and(|count| count > 0) {
             self.zapify(dir)?;

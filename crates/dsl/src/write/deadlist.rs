@@ -9,10 +9,13 @@
 //!
 //! Lists are empty more often than not, so all empty ones can be one object, if the pool has that feature. In
 //! pools before version 26 a dead list is one plain list.
+//!
+//! Lists go from one dead list to another, or to the list of what is to be freed, as a whole: no block in them is
+//! looked at.
 
 use std::collections::BTreeMap;
 
-use base::{Error, Result};
+use base::{Error, Kind, Result};
 use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::zap::Value;
 use format::blkptr::BlkPtr;
@@ -26,54 +29,161 @@ const DEADLIST_HEADER: ObjectType = ObjectType(51);
 const HEADER_SIZE: usize = 320;
 const EMPTY: &str = "empty_bpobj";
 
-impl Change<'_> {
+/// A dead list of the MOS that is being changed.
+pub(super) struct Deadlist<'a> {
+    change: &'a Change<'a>,
+    id: u64,
+    /// It is one plain list.
+    is_plain: bool,
+}
+
+impl<'a> Deadlist<'a> {
     /// Makes a dead list without parts.
-    pub(super) fn create_deadlist(&self) -> Result<u64> {
-        self.create_table_with(DEADLIST, (DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)
+    pub(super) fn create(change: &'a Change<'a>) -> Result<Deadlist<'a>> {
+        let id = change.create_table_with(DEADLIST, (DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)?;
+        Ok(Deadlist { change, id, is_plain: false })
     }
 
-    /// Makes an empty dead list with the parts of `of` whose key is below `end_txg`.
-    pub(super) fn clone_deadlist(&self, of: u64, end_txg: u64) -> Result<u64> {
-        if self.is_plain(of)? {
-            return Err(Error::new(base::Kind::Unsupported, "the pool's version is too old for new snapshots"));
+    /// Dead list `id`. Errors: `NotFound`.
+    pub(super) fn open(change: &'a Change<'a>, id: u64) -> Result<Deadlist<'a>> {
+        let is_plain = change.mos.object(id)?.dnode().object_type == ObjectType::BPOBJ;
+        Ok(Deadlist { change, id, is_plain })
+    }
+
+    /// Its object number.
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Refuses a plain list, for what needs its parts by age. Errors: `Unsupported`.
+    pub(super) fn check_parts(&self) -> Result<()> {
+        match self.is_plain {
+            false => Ok(()),
+            true => Err(Error::new(Kind::Unsupported, "its dead list is of a version of the pool before 26")),
         }
-        let list = self.create_deadlist()?;
-        for (key, _) in self.by_number(of)?.into_iter().filter(|(key, _)| *key < end_txg) {
-            self.add_deadlist_part(list, key)?;
+    }
+
+    /// Makes an empty dead list with the parts whose key is below `end_txg`. Errors: `Unsupported` for a plain list.
+    pub(super) fn clone_parts(&self, end_txg: u64) -> Result<Deadlist<'a>> {
+        self.check_parts()?;
+        let list = Deadlist::create(self.change)?;
+        for (key, _) in self.parts()?.into_iter().filter(|(key, _)| *key < end_txg) {
+            list.add_key(key)?;
         }
         Ok(list)
     }
 
     /// Adds a part for blocks born after `key`.
-    pub(super) fn add_deadlist_part(&self, list: u64, key: u64) -> Result<()> {
-        let part = self.create_empty_list()?;
-        self.add(list, &format!("{key:x}"), part)
+    pub(super) fn add_key(&self, key: u64) -> Result<()> {
+        let part = self.change.create_empty_list()?;
+        self.change.add(self.id, &format!("{key:x}"), part)
     }
 
-    /// Frees a dead list, not the blocks in it.
-    pub(super) fn free_deadlist(&self, list: u64) -> Result<()> {
-        if self.is_plain(list)? {
-            return Bpobj::free(self.mos, self.tx, list);
+    /// Removes a part; what is in it goes to the part before. Nothing happens if there is none with that key.
+    pub(super) fn remove_key(&self, key: u64) -> Result<()> {
+        if self.is_plain {
+            return Ok(());
         }
-        for (_, part) in self.by_number(list)? {
-            if Some(part) == self.number(DIRECTORY, EMPTY)? {
-                self.leave_empty_list()?;
-            } else {
-                Bpobj::free(self.mos, self.tx, part)?;
+        let parts = self.parts()?;
+        let Some(at) = parts.iter().position(|(one, _)| *one == key) else { return Ok(()) };
+        let before = at.checked_sub(1).map(|before| parts[before]);
+        let before = before.ok_or_else(|| Error::corrupt("dead list without a part for older blocks"))?;
+        self.append_to(before, parts[at].1)?;
+        self.change.remove(self.id, &format!("{key:x}")).map(drop)
+    }
+
+    /// What all blocks in it count for.
+    pub(super) fn totals(&self) -> Result<Totals> {
+        if self.is_plain {
+            return Bpobj::open(self.change.mos, self.id)?.totals();
+        }
+        let object = self.change.mos.object(self.id)?;
+        let word = |at: usize| base::Endian::Little.u64(object.bonus().get(at * 8..).unwrap_or_default());
+        let short = || Error::corrupt("dead list without a header");
+        let [used, compressed, uncompressed] = [word(0), word(1), word(2)].map(|word| word.ok_or_else(short));
+        Ok(Totals { used: used?, compressed: compressed?, uncompressed: uncompressed? })
+    }
+
+    /// What blocks in it count for that were born after `after_txg`, and not after `up_to_txg`. Both are keys, or less
+    /// or more than all.
+    pub(super) fn totals_born(&self, after_txg: u64, up_to_txg: u64) -> Result<Totals> {
+        let mut sum = Totals::default();
+        if self.is_plain {
+            bpobj::for_each(self.change.mos, self.id, &mut |listed| {
+                let birth = listed.bp.reference_birth();
+                if birth > after_txg && birth <= up_to_txg {
+                    sum = sum.plus(self.change.totals(&listed.bp));
+                }
+                Ok(())
+            })?;
+            return Ok(sum);
+        }
+        for (key, part) in self.parts()? {
+            if key >= after_txg && key < up_to_txg {
+                sum = sum.plus(Bpobj::open(self.change.mos, part)?.totals()?);
             }
         }
-        self.free_object(list)
+        Ok(sum)
     }
 
-    /// Puts blocks on a dead list.
-    pub(super) fn insert_dead(&self, list: u64, bps: &[BlkPtr]) -> Result<()> {
+    /// Moves all parts of `from` into this one's, and leaves that empty.
+    pub(super) fn merge(&self, from: &Deadlist<'_>) -> Result<()> {
+        self.check_parts()?;
+        from.check_parts()?;
+        let parts = self.parts()?;
+        self.count(from.totals()?, false)?;
+        for (key, part) in from.parts()? {
+            let at = parts.partition_point(|(own, _)| *own <= key).saturating_sub(1);
+            let own = parts.get(at).ok_or_else(|| Error::corrupt("dead list without parts"))?;
+            // an empty part may have become a list of its own by now
+            let own = (own.0, self.change.number(self.id, &format!("{:x}", own.0))?.unwrap_or(own.1));
+            self.append_to(own, part)?;
+            from.change.remove(from.id, &format!("{key:x}"))?;
+        }
+        from.count(from.totals()?, true)
+    }
+
+    /// Moves all parts for blocks born after `since_txg` to list `to`, and removes their keys.
+    pub(super) fn move_since(&self, since_txg: u64, to: &Bpobj) -> Result<()> {
+        self.check_parts()?;
+        for (key, part) in self.parts()?.into_iter().filter(|(key, _)| *key >= since_txg) {
+            self.change.remove(self.id, &format!("{key:x}"))?;
+            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+                self.change.leave_empty_list()?;
+                continue;
+            }
+            self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
+            to.append_list(self.change.tx, part)?;
+        }
+        Ok(())
+    }
+
+    /// Frees the dead list, not the blocks in it.
+    pub(super) fn free(self) -> Result<()> {
+        let Change { mos, tx, .. } = *self.change;
+        if self.is_plain {
+            return Bpobj::free(mos, tx, self.id);
+        }
+        for (_, part) in self.parts()? {
+            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+                self.change.leave_empty_list()?;
+            } else {
+                Bpobj::free(mos, tx, part)?;
+            }
+        }
+        self.change.free_object(self.id)
+    }
+
+    /// Puts blocks on it.
+    pub(super) fn insert(&self, bps: &[BlkPtr]) -> Result<()> {
+        let Change { mos, tx, size_of, .. } = *self.change;
         if bps.is_empty() {
             return Ok(());
         }
-        if self.is_plain(list)? {
-            return Bpobj::open(self.mos, list)?.append(self.tx, bps, self.size_of);
+        if self.is_plain {
+            return Bpobj::open(mos, self.id)?.append(tx, bps, size_of);
         }
-        let parts = self.by_number(list)?;
+        let parts = self.parts()?;
         let mut by_part: BTreeMap<(u64, u64), Vec<BlkPtr>> = BTreeMap::new();
         let mut sum = Totals::default();
         for bp in bps {
@@ -81,29 +191,51 @@ impl Change<'_> {
             let part = parts.partition_point(|(key, _)| *key < bp.reference_birth()).saturating_sub(1);
             let part = parts.get(part).ok_or_else(|| Error::corrupt("dead list without parts"))?;
             by_part.entry(*part).or_default().push(*bp);
-            sum = sum.plus(self.totals(bp));
+            sum = sum.plus(self.change.totals(bp));
         }
         for ((key, part), bps) in by_part {
             let mut part = part;
-            if Some(part) == self.number(DIRECTORY, EMPTY)? {
-                part = Bpobj::create(self.mos, self.tx, bpobj::BLOCK_SIZE, true)?;
-                self.leave_empty_list()?;
-                self.set(list, &format!("{key:x}"), &Value::one(part))?;
+            if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
+                part = Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?;
+                self.change.leave_empty_list()?;
+                self.change.set(self.id, &format!("{key:x}"), &Value::one(part))?;
             }
-            Bpobj::open(self.mos, part)?.append(self.tx, &bps, self.size_of)?;
+            Bpobj::open(mos, part)?.append(tx, &bps, size_of)?;
         }
-        self.mos.object(list)?.update(self.tx, |dnode| {
-            for (place, add) in dnode.bonus.chunks_exact_mut(8).zip([sum.used, sum.compressed, sum.uncompressed]) {
+        self.count(sum, false)
+    }
+
+    /// Key and list of each part, by key.
+    fn parts(&self) -> Result<Vec<(u64, u64)>> {
+        self.change.by_number(self.id)
+    }
+
+    /// Adds list `part` to the one of another part.
+    fn append_to(&self, (key, to): (u64, u64), part: u64) -> Result<()> {
+        let empty = self.change.number(DIRECTORY, EMPTY)?;
+        if Some(part) == empty {
+            return self.change.leave_empty_list();
+        }
+        if Some(to) == empty {
+            self.change.leave_empty_list()?;
+            return self.change.set(self.id, &format!("{key:x}"), &Value::one(part));
+        }
+        Bpobj::open(self.change.mos, to)?.append_list(self.change.tx, part)
+    }
+
+    /// Adds to the sums in the header, or takes from them.
+    fn count(&self, totals: Totals, is_less: bool) -> Result<()> {
+        let Totals { used, compressed, uncompressed } = if is_less { Totals::default().minus(totals) } else { totals };
+        self.change.mos.object(self.id)?.update(self.change.tx, |dnode| {
+            for (place, add) in dnode.bonus.chunks_exact_mut(8).zip([used, compressed, uncompressed]) {
                 let before = u64::from_le_bytes(place.try_into().expect("chunks are 8 bytes"));
                 place.copy_from_slice(&before.wrapping_add(add).to_le_bytes());
             }
         })
     }
+}
 
-    fn is_plain(&self, list: u64) -> Result<bool> {
-        Ok(self.mos.object(list)?.dnode().object_type == ObjectType::BPOBJ)
-    }
-
+impl Change<'_> {
     /// An empty list: one that all share, if the pool has that.
     fn create_empty_list(&self) -> Result<u64> {
         let Some(count) = self.feature(EMPTY_BPOBJ)? else {

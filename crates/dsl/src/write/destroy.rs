@@ -6,24 +6,23 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::Totals;
 use dmu::zap::Zap;
+use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 
 use super::Change;
+use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::create::refuse_encrypted;
-use super::feature::{ASYNC_DESTROY, BOOKMARK_WRITTEN, BOOKMARKS};
+use super::deadlist::Deadlist;
+use super::feature::ASYNC_DESTROY;
 use super::space::{Column, Delta};
 use crate::Dsl;
-
-const BOOKMARKS_FIELD: &str = "com.delphix:bookmarks";
-/// A bookmark tells how much was freed before the next snapshot.
-const FLAG_FREED_BEFORE_NEXT: u64 = 1;
 
 impl Change<'_> {
     /// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
     ///
-    /// Returns what to do with its blocks. Nobody may have it open. Errors: `NotFound`; `NotEmpty` if it has
-    /// snapshots or children; `Unsupported` if its origin waits for it to be destroyed; `Encrypted`.
+    /// Returns what to do with its blocks. Nobody may have it open. An origin whose destruction has waited for that goes,
+    /// too. Errors: `NotFound`; `NotEmpty` if it has snapshots or children; `Encrypted`.
     pub fn destroy(&self, dsl: &Dsl, name: &str) -> Result<Destroyed> {
         let dir = dsl.find_dir(name)?;
         let head = dsl.head(&dir)?;
@@ -35,14 +34,16 @@ impl Change<'_> {
             return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
         }
         refuse_encrypted(dsl, &dir)?;
-        if head.phys.prev_snap != 0 {
-            let origin = self.dataset(head.phys.prev_snap)?;
-            if origin.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0 && origin.num_children == 2 {
-                let what = "the origin is to be destroyed with it, and destroying snapshots is not supported yet";
-                return Err(Error::new(Kind::Unsupported, what));
-            }
+        let origin = match head.phys.prev_snap {
+            0 => None,
+            origin => Some((origin, dsl.name_of(origin)?)),
+        };
+        let destroyed = self.destroy_head(dir.id, head.id, name).in_dataset(name)?;
+        if let Some((origin, name)) = origin {
+            let own = name.split_once('@').map_or("", |(_, own)| own);
+            self.remove_if_deferred(origin, own)?;
         }
-        self.destroy_head(dir.id, head.id, name).in_dataset(name)
+        Ok(destroyed)
     }
 
     fn destroy_head(&self, dir: u64, id: u64, name: &str) -> Result<Destroyed> {
@@ -50,10 +51,11 @@ impl Change<'_> {
         self.drop_livelist(dir)?;
         let head = self.dataset(id)?;
         self.leave_origin(&head, id)?;
-        self.free_deadlist(head.deadlist)?;
+        Deadlist::open(self, head.deadlist)?.free()?;
         let destroyed = self.give_up_blocks(dir, &head)?;
-        self.free_bookmarks(id)?;
+        Bookmarks::open(self, id)?.free()?;
         self.leave_features(id)?;
+        self.forget_boot_file_system(id)?;
         self.free_object(head.snapnames_zap)?;
         self.free_record(id)?;
         self.destroy_dir(dir, name.rsplit_once('/').map_or(name, |(_, name)| name))?;
@@ -96,59 +98,20 @@ impl Change<'_> {
         let totals =
             Totals { used: phys.used_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes };
         self.charge(dir, Column::Head, all.negative())?;
-        if head.bp.is_hole() || head.bp.reference_birth() <= head.prev_snap_txg {
+        self.discard(&head.bp, head.prev_snap_txg, totals)
+    }
+
+    /// Gives up the blocks below a root that were born after `since_txg`, and which nothing refers to any more.
+    pub(super) fn discard(&self, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<Destroyed> {
+        if root.is_hole() || root.reference_birth() <= since_txg {
             return Ok(Destroyed::Nothing);
         }
         if !self.has_feature(ASYNC_DESTROY)? {
-            return Ok(Destroyed::Blocks { root: head.bp, since_txg: head.prev_snap_txg });
+            return Ok(Destroyed::Blocks { root: *root, since_txg });
         }
-        self.charge(self.own_dir("$FREE")?, Column::Head, all)?;
-        self.queue_destroyed(&head.bp, head.prev_snap_txg, totals)?;
+        self.charge(self.own_dir("$FREE")?, Column::Head, Delta::between(Totals::default(), totals))?;
+        self.queue_destroyed(root, since_txg, totals)?;
         Ok(Destroyed::Queued)
-    }
-
-    fn free_bookmarks(&self, head: u64) -> Result<()> {
-        let object = self.mos.object(head)?;
-        if object.dnode().object_type.0 != 0xc4 {
-            return Ok(());
-        }
-        let Some(table) = Zap::open(object)?.u64(BOOKMARKS_FIELD)? else { return Ok(()) };
-        for entry in Zap::open(self.mos.object(table)?)?.entries()? {
-            let words = entry.value.u64s();
-            if let Some(&redaction) = words.get(3).filter(|id| **id != 0) {
-                self.free_object(redaction)?;
-                self.count_feature("com.delphix:redaction_bookmarks", -1)?;
-            }
-            if words.get(4).is_some_and(|flags| flags & FLAG_FREED_BEFORE_NEXT != 0) {
-                self.count_feature(BOOKMARK_WRITTEN, -1)?;
-            }
-        }
-        self.free_object(table)?;
-        self.remove(head, BOOKMARKS_FIELD)?;
-        self.count_feature(BOOKMARKS, -1).map(drop)
-    }
-
-    /// Notes that a dataset uses a feature, if that is not noted yet: it has blocks that only versions with
-    /// the feature can read.
-    pub fn use_feature(&self, dataset: u64, guid: &str) -> Result<()> {
-        self.zapify(dataset)?;
-        if self.number(dataset, guid)?.is_some() {
-            return Ok(());
-        }
-        self.add(dataset, guid, 0)?;
-        self.count_feature(guid, 1).map(drop)
-    }
-
-    /// Notes that a dataset uses no feature any more.
-    fn leave_features(&self, dataset: u64) -> Result<()> {
-        let object = self.mos.object(dataset)?;
-        if object.dnode().object_type.0 != 0xc4 {
-            return Ok(());
-        }
-        for entry in Zap::open(object)?.entries()? {
-            self.count_feature(&entry.name.to_string(), -1)?;
-        }
-        Ok(())
     }
 
     fn destroy_dir(&self, id: u64, name: &str) -> Result<()> {

@@ -14,6 +14,7 @@ pub(super) const EMPTY_BPOBJ: &str = "com.delphix:empty_bpobj";
 pub(super) const LIVELIST: &str = "com.delphix:livelist";
 pub(super) const BOOKMARKS: &str = "com.delphix:bookmarks";
 pub(super) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
+pub(super) const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
 pub(super) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
 
 /// The tables, by their names in the object directory.
@@ -49,6 +50,58 @@ impl Change<'_> {
         let count = count.saturating_add_signed(delta);
         self.set(table, guid, &Value::one(count))?;
         Ok(count)
+    }
+
+    /// Notes that a dataset uses a feature, if that is not noted yet: it has blocks that only versions with
+    /// the feature can read.
+    pub fn use_feature(&self, dataset: u64, guid: &str) -> Result<()> {
+        self.zapify(dataset)?;
+        if self.number(dataset, guid)?.is_some() {
+            return Ok(());
+        }
+        self.add(dataset, guid, 0)?;
+        self.count_feature(guid, 1).map(drop)
+    }
+
+    /// Notes that a dataset uses no feature any more.
+    pub(super) fn leave_features(&self, dataset: u64) -> Result<()> {
+        self.features_of(dataset)?.iter().try_for_each(|(guid, _)| self.count_feature(guid, -1).map(drop))
+    }
+
+    /// As [`Change::leave_features`], of a dataset that stays.
+    pub(super) fn drop_features(&self, dataset: u64) -> Result<()> {
+        for (guid, _) in self.features_of(dataset)? {
+            self.count_feature(&guid, -1)?;
+            self.remove(dataset, &guid)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a dataset uses all features that another one does, with what is known of each.
+    pub(super) fn copy_features(&self, from: u64, to: u64) -> Result<()> {
+        for (guid, value) in self.features_of(from)? {
+            self.zapify(to)?;
+            self.set(to, &guid, &value)?;
+            self.count_feature(&guid, 1)?;
+        }
+        Ok(())
+    }
+
+    /// The features that a dataset uses, with what is known of each.
+    pub(super) fn features_of(&self, dataset: u64) -> Result<Vec<(String, Value)>> {
+        let object = self.mos.object(dataset)?;
+        if object.dnode().object_type.0 != 0xc4 {
+            return Ok(Vec::new());
+        }
+        let mut features = Vec::new();
+        for entry in Zap::open(object)?.entries()? {
+            let guid = entry.name.to_string();
+            // that entry is the table of the dataset's bookmarks, which is called as the feature is
+            if guid != BOOKMARKS && self.has_feature(&guid)? {
+                features.push((guid, entry.value));
+            }
+        }
+        Ok(features)
     }
 
     fn find_feature(&self, guid: &str) -> Result<Option<(u64, u64)>> {

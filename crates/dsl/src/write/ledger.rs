@@ -14,17 +14,17 @@ use std::sync::Arc;
 
 use base::{Result, ResultExt};
 use dmu::bpobj::{SizeOf, Totals};
-use dmu::zap::{Value, Zap};
+use dmu::zap::Zap;
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 
 use super::Change;
-use super::feature::{BOOKMARK_WRITTEN, LIVELIST};
+use super::bookmark::Bookmarks;
+use super::deadlist::Deadlist;
+use super::feature::LIVELIST;
 use super::space::{Column, Delta, charged};
 
-/// A bookmark tells how much was freed before the next snapshot.
-const FLAG_FREED_BEFORE_NEXT: u64 = 1;
 const LIVELIST_FIELD: &str = "com.delphix:livelist";
 
 /// Collects what one head writes and kills in one group.
@@ -90,7 +90,7 @@ impl<'a> DatasetLedger<'a> {
         if self.to_deadlist.is_empty() {
             return Ok(());
         }
-        change.insert_dead(head.deadlist, &self.to_deadlist)?;
+        Deadlist::open(change, head.deadlist)?.insert(&self.to_deadlist)?;
         let used_after = |txg: u64| -> u64 {
             let young = self.to_deadlist.iter().filter(|bp| bp.reference_birth() > txg);
             young.map(|bp| (self.size_of)(bp)).sum()
@@ -105,33 +105,7 @@ impl<'a> DatasetLedger<'a> {
             origin => change.dataset(origin)?.creation_txg,
         };
         change.move_space(head.dir, used_after(origin_txg) as i64, Column::Head, Column::Snapshots)?;
-        self.tell_bookmarks(change)
-    }
-
-    /// Bookmarks of the previous snapshot, or after it, know how much of it has died since.
-    fn tell_bookmarks(&self, change: &Change<'_>) -> Result<()> {
-        if change.feature(BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
-            return Ok(());
-        }
-        let object = change.mos.object(self.dataset)?;
-        if object.dnode().object_type.0 != 0xc4 {
-            return Ok(());
-        }
-        let Some(table) = Zap::open(object)?.u64("com.delphix:bookmarks")? else { return Ok(()) };
-        for entry in Zap::open(change.mos.object(table)?)?.entries()? {
-            let mut words = entry.value.u64s();
-            let is_told = words.len() >= 11 && words[4] & FLAG_FREED_BEFORE_NEXT != 0;
-            if !is_told || words[1] < self.prev_snap_txg {
-                continue;
-            }
-            let old = self.to_deadlist.iter().filter(|bp| bp.reference_birth() <= words[1]);
-            let sum = old.fold(Totals::default(), |sum, bp| sum.plus(change.totals(bp)));
-            for (word, add) in words[8..].iter_mut().zip([sum.used, sum.compressed, sum.uncompressed]) {
-                *word = word.wrapping_add(add);
-            }
-            change.set(table, &entry.name.to_string(), &Value::new(8, &words))?;
-        }
-        Ok(())
+        Bookmarks::open(change, self.dataset)?.tell_dead(self.prev_snap_txg, &self.to_deadlist)
     }
 }
 
@@ -169,7 +143,7 @@ impl Change<'_> {
             return Ok(());
         }
         let Some(list) = Zap::open(object)?.u64(LIVELIST_FIELD)? else { return Ok(()) };
-        self.free_deadlist(list)?;
+        Deadlist::open(self, list)?.free()?;
         self.remove(dir, LIVELIST_FIELD)?;
         self.count_feature(LIVELIST, -1).map(drop)
     }

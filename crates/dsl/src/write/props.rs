@@ -22,7 +22,6 @@ use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From, needs};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
-const PROPS: ObjectType = ObjectType(15);
 const HAS_RECEIVED: &str = "$hasrecvd";
 
 /// A property that belongs inside of the object set, and is not stored anywhere yet.
@@ -136,14 +135,14 @@ impl Change<'_> {
             return self.put_value(subject.dir().phys.props_zap, given);
         }
         let table = match self.dataset(id)?.props_zap {
-            0 => self.create_table(PROPS)?,
+            0 => self.create_table(ObjectType::DSL_PROPS)?,
             table => table,
         };
         self.update_dataset(id, |phys| phys.props_zap = table)?;
         self.put_value(table, given)
     }
 
-    fn put_value(&self, table: u64, given: &Given) -> Result<()> {
+    pub(super) fn put_value(&self, table: u64, given: &Given) -> Result<()> {
         let value = match &given.value {
             PropertyValue::Number(number) => Value::one(*number),
             PropertyValue::Text(text) => Value::of_text(text),

@@ -90,7 +90,7 @@ impl Change<'_> {
     }
 
     /// A directory and all above it.
-    fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
+    pub(super) fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
         let mut path = vec![dir];
         let mut at = dir;
         while path.len() <= crate::dir::DEPTH_MAX + 2 {

@@ -178,42 +178,11 @@ impl World {
         (sourced.value, sourced.source)
     }
 
-    /// A snapshot of a head, as another version makes it.
     fn snapshot(&self, name: &str) -> u64 {
-        let (fs, snap) = name.split_once('@').unwrap();
-        let head_id = self.dsl().find(fs).unwrap().id;
-        self.change(|change| {
-            let head = change.dataset(head_id).unwrap();
-            let snapshot = DatasetPhys {
-                snapnames_zap: 0,
-                next_snap: head_id,
-                num_children: 1,
-                creation_txg: self.txg,
-                unique_bytes: 0,
-                ..head.clone()
-            };
-            let id = change
-                .create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, snapshot.bonus()))
-                .unwrap()
-                .id();
-            let prev = change.dataset(head.prev_snap).unwrap();
-            if prev.next_snap == head_id {
-                change.update_dataset(head.prev_snap, |phys| phys.next_snap = id).unwrap();
-            }
-            let reserved = change.refreservation_of(head.dir).unwrap();
-            let delta = space::Delta::used(head.unique_bytes.min(reserved) as i64);
-            change.charge(head.dir, space::Column::Refreservation, delta).unwrap();
-            let deadlist = change.clone_deadlist(head.deadlist, u64::MAX).unwrap();
-            change.add_deadlist_part(deadlist, head.prev_snap_txg).unwrap();
-            change.add(head.snapnames_zap, snap, id).unwrap();
-            change
-                .update_dataset(head_id, |phys| {
-                    phys.deadlist = deadlist;
-                    (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, self.txg, 0);
-                })
-                .unwrap();
-            id
-        })
+        match self.change(|change| change.snapshot(&self.dsl(), &[name.to_owned()], &[], USABLE)).unwrap() {
+            Taken::All(taken) => taken[0].1,
+            taken => panic!("{taken:?}"),
+        }
     }
 }
 

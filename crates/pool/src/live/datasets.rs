@@ -85,14 +85,8 @@ impl LivePool {
                 // its blocks cannot be found either
                 Err(error) => tracing::warn!(name, "the intent log of what was destroyed: {error}"),
             }
-            match destroyed {
-                Destroyed::Nothing => {}
-                Destroyed::Queued => context.pool.frees().wake(),
-                Destroyed::Blocks { root, since_txg } => {
-                    let txg = context.change.tx.txg();
-                    context.change.free_tree(&root, since_txg, &mut |bp| context.pool.free(txg, bp))?;
-                }
-            }
+            context.finish_destroyed(destroyed)?;
+            context.pool.frees().wake();
             context.log_dataset_event((&name, id), "destroy", " ");
             Ok(())
         })
@@ -244,5 +238,18 @@ impl SyncContext<'_> {
     /// The dataset layer of the MOS that is being changed.
     pub fn dsl(&self) -> Result<Dsl> {
         Dsl::open(self.change.mos.clone(), self.pool.name())
+    }
+
+    /// Frees the blocks of what was destroyed, or sees to it that this is done in groups to come.
+    pub(super) fn finish_destroyed(&self, destroyed: Destroyed) -> Result<()> {
+        match destroyed {
+            Destroyed::Nothing => {}
+            Destroyed::Queued => self.pool.frees().wake(),
+            Destroyed::Blocks { root, since_txg } => {
+                let txg = self.change.tx.txg();
+                self.change.free_tree(&root, since_txg, &mut |bp| self.pool.free(txg, bp))?;
+            }
+        }
+        Ok(())
     }
 }

@@ -77,6 +77,18 @@ const PHASES: &[Phase] = &[
         run: |syncing| syncing.context.pool.sync_heads(&syncing.context.change),
     },
     Phase {
+        // each ends with all heads clean
+        name: "snapshots",
+        may_dirty: &[References, Mos],
+        closes: &[],
+        waits: true,
+        run: |syncing| {
+            let told = syncing.context.pool.run_last_tasks(&syncing.context);
+            syncing.told.borrow_mut().extend(told);
+            Ok(())
+        },
+    },
+    Phase {
         name: "jobs",
         may_dirty: &[References, Mos, Labels],
         closes: &[],

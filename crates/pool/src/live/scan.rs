@@ -115,6 +115,18 @@ impl Scan {
         }
     }
 
+    /// Head `id` has a new snapshot, which has all that the head had.
+    pub(super) fn snapshotted(&self, id: u64, snapshot: u64) {
+        self.lock().change_places(|stage| {
+            if stage.phys.next.objset == id && id != 0 {
+                stage.phys.next.objset = snapshot;
+            }
+            if let Some(txg) = stage.queue.remove(&id) {
+                stage.queue.insert(snapshot, txg);
+            }
+        });
+    }
+
     /// A dataset was destroyed; `next_snap` is what followed it if it was a snapshot.
     pub(super) fn destroyed(&self, id: u64, next_snap: Option<u64>) {
         self.lock().change_places(|stage| {

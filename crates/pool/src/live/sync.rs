@@ -24,6 +24,7 @@ use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
 use format::uberblock::Uberblock;
 
+use super::heads::Head;
 use super::{LivePool, SyncContext};
 
 /// From this pass on frees are put off: zfs_sync_pass_deferred_free.
@@ -91,30 +92,35 @@ const LARGE_BLOCK: u64 = 128 << 10;
 impl LivePool {
     /// Writes the changes of all heads.
     pub(super) fn sync_heads(&self, change: &Change<'_>) -> Result<()> {
-        let txg = change.tx.txg();
         for (id, head) in self.heads().all() {
-            if !head.is_dirty(txg) {
-                continue;
+            if head.is_dirty(change.tx.txg()) {
+                self.sync_head(change, id, &head)?;
             }
-            let of_log = head.log().is_dirty(txg).then(|| head.log().sync(txg));
-            if let Some(update) = &of_log {
-                head.objset().set_log_header(update.header)?;
-            }
-            let mut ledger = HeadLedger::open(change, id)?;
-            let Some(synced) = head.objset().sync(change.tx, &mut ledger)? else { continue };
-            self.finish_writes(txg)?;
-            if synced.has_large_dnodes() {
-                ledger.features.insert("org.zfsonlinux:large_dnode");
-            }
-            for guid in ledger.features {
-                change.use_feature(id, guid)?;
-            }
-            let freed = ledger.inner.finish(change, synced.rootbp())?;
-            head.objset().commit(synced);
-            self.env().failpoint("head written");
-            freed.iter().for_each(|bp| self.free(txg, bp));
-            of_log.iter().for_each(|update| self.free_of_log(txg, update));
         }
+        Ok(())
+    }
+
+    /// Writes the changes of a head.
+    pub(super) fn sync_head(&self, change: &Change<'_>, id: u64, head: &Head) -> Result<()> {
+        let txg = change.tx.txg();
+        let of_log = head.log().is_dirty(txg).then(|| head.log().sync(txg));
+        if let Some(update) = &of_log {
+            head.objset().set_log_header(update.header)?;
+        }
+        let mut ledger = HeadLedger::open(change, id)?;
+        let Some(synced) = head.objset().sync(change.tx, &mut ledger)? else { return Ok(()) };
+        self.finish_writes(txg)?;
+        if synced.has_large_dnodes() {
+            ledger.features.insert("org.zfsonlinux:large_dnode");
+        }
+        for guid in ledger.features {
+            change.use_feature(id, guid)?;
+        }
+        let freed = ledger.inner.finish(change, synced.rootbp())?;
+        head.objset().commit(synced);
+        self.env().failpoint("head written");
+        freed.iter().for_each(|bp| self.free(txg, bp));
+        of_log.iter().for_each(|update| self.free_of_log(txg, update));
         Ok(())
     }
 

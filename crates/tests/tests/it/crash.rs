@@ -32,6 +32,7 @@ use pool::{OpenOptions, Pool, Rewind};
 use testkit::model::Model;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
+use testkit::snapshots;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{Layout, Workload, candidate, options};
 
@@ -74,6 +75,7 @@ fn record(layout: Layout, seed: u64, groups: usize) -> History {
     let recording = Recording::new(blank(layout));
     let mut rng = Rng::new(seed);
     let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), rng.number()).unwrap();
+    let has_snapshots = rng.below(2) == 0;
     let mut acknowledged = vec![(recording.len(), load.pool.view().uberblock().txg)];
     let mut note = |txg| acknowledged.push((recording.len(), txg));
     note(load.create_dataset("live/zstd", &[("compression", "zstd"), ("checksum", "sha256")]).unwrap());
@@ -82,7 +84,15 @@ fn record(layout: Layout, seed: u64, groups: usize) -> History {
     for _ in 0..groups {
         let steps = *rng.pick(&[0, 1, 5, 20, 100, 200]);
         (0..steps).for_each(|_| load.step().unwrap());
-        note(if rng.below(4) == 0 { load.step_datasets() } else { load.sync() }.unwrap());
+        let choice = rng.below(4);
+        note(
+            match choice {
+                0 if has_snapshots => snapshots::step(&mut load, &mut rng),
+                0 => load.step_datasets(),
+                _ => load.sync(),
+            }
+            .unwrap(),
+        );
     }
     History { recording, acknowledged, groups: load.groups }
 }

@@ -19,4 +19,5 @@ mod quota;
 mod redundancy;
 mod replay;
 mod scrub;
+mod snapshots;
 mod ztest;

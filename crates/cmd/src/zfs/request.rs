@@ -1,0 +1,52 @@
+//! What all commands of `zfs` that change something have in common: asking the pool's process for a change.
+
+use std::ffi::OsString;
+
+use protocol::datasets::{Change, Failure, Request, Response, Types};
+
+use super::client::{self, Pools};
+use super::command::{Outcome, Stopped, lines};
+use crate::output::FAILED;
+
+/// Properties and values from `NAME=VALUE`.
+pub(super) fn properties<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<(String, String)>, Stopped> {
+    let mut properties: Vec<(String, String)> = Vec::new();
+    for text in texts {
+        let Some((name, value)) = text.split_once('=') else {
+            return Err(Outcome::failed(format!("missing property=value argument for '{text}'\n")));
+        };
+        if properties.iter().any(|(before, _)| before == name) {
+            return Err(Outcome::failed(format!("property '{name}' specified multiple times\n")));
+        }
+        properties.push((name.to_owned(), value.to_owned()));
+    }
+    Ok(properties)
+}
+
+/// The line of a command in a pool's history.
+pub(super) fn history_line(command: &str, args: &[OsString]) -> String {
+    let args = args.iter().map(|arg| format!(" {}", arg.to_string_lossy()));
+    format!("zfs {command}{}", args.collect::<String>())
+}
+
+/// The pool of a dataset; in its place, a line that says why there is none.
+pub(super) fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Result<String, String>, Stopped> {
+    if let Err(why) = client::check_name(name, types) {
+        return Ok(Err(format!("cannot open '{name}': {why}\n")));
+    }
+    let pool = client::pool_of(name);
+    let is_imported = pools.names()?.iter().any(|imported| imported == pool);
+    Ok(if is_imported { Ok(pool.to_owned()) } else { Err(format!("cannot open '{name}': dataset does not exist\n")) })
+}
+
+/// Asks for a change. `history` is a line for the history of the pool.
+pub(super) fn ask(pools: &dyn Pools, pool: &str, change: Change, history: Option<String>) -> Result<Outcome, Stopped> {
+    match pools.ask(pool, &Request::Change { change, history })? {
+        Response::Changed { out, failures } => Ok(outcome(out, &failures)),
+        _ => Err(client::unexpected(pool).into()),
+    }
+}
+
+fn outcome(out: String, failures: &[Failure]) -> Outcome {
+    Outcome { out, err: lines(failures), code: if failures.is_empty() { 0 } else { FAILED } }
+}

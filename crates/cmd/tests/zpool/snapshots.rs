@@ -1,0 +1,178 @@
+//! Snapshots as a user meets them: taken, listed, held, destroyed, cloned, promoted. Then zdb judges the pool, if it is
+//! there.
+
+use std::process::Command;
+
+use super::World;
+
+struct Fresh {
+    world: World,
+}
+
+impl Fresh {
+    fn new(name: &str) -> Fresh {
+        let world = World::new(name, &[]);
+        std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
+        world.check("create -O mountpoint=none -O compression=off fresh DIR/a", 0, "");
+        for name in ["fresh/a", "fresh/a/b", "fresh/c"] {
+            assert_eq!(world.zfs(&format!("create {name}")), (String::new(), 0));
+        }
+        Fresh { world }
+    }
+
+    /// A command that says nothing and succeeds.
+    fn does(&self, line: &str) {
+        assert_eq!(self.world.zfs(line), (String::new(), 0), "{line}");
+    }
+
+    fn says(&self, line: &str, text: &str) {
+        assert_eq!(self.world.zfs(line), (text.to_owned(), 0), "{line}");
+    }
+
+    fn fails(&self, line: &str, text: &str) {
+        assert_eq!(self.world.zfs(line), (text.to_owned(), 1), "{line}");
+    }
+
+    fn names(&self) -> String {
+        let (text, _) = self.world.zfs("list -Hr -t snapshot,bookmark -o name fresh");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// Exports the pool, and lets zdb look at all of it.
+    fn judge(self) {
+        self.world.check("export fresh", 0, "");
+        let zdb = |args: &[&str]| {
+            let output = Command::new("zdb").args(["-e", "-p"]).arg(&self.world.dir).args(args).arg("fresh").output();
+            let output = output.ok()?;
+            let text = [&output.stdout[..], &output.stderr].concat();
+            Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+        };
+        if let Some((is_well, text)) = zdb(&["-bcc"]) {
+            assert!(is_well && text.contains("No leaks"), "{text}");
+            let (is_well, text) = zdb(&["-dddd"]).unwrap();
+            assert!(is_well && !text.contains("ERROR"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn snapshots_come_and_go() {
+    let fresh = Fresh::new("come");
+    fresh.does("snapshot fresh/a@one");
+    fresh.does("snap -r -o com.me:why=because fresh@two");
+    assert_eq!(fresh.names(), "fresh@two fresh/a@one fresh/a@two fresh/a/b@two fresh/c@two");
+    fresh.says("get -Hro value com.me:why fresh/a/b@two", "because\n");
+    fresh.says("get -Hpo value written fresh/a", "0\n");
+    let (changed, _) = fresh.world.zfs("get -Hpo value snapshots_changed fresh/a");
+    assert!(changed.trim().parse::<u64>().unwrap() > 1_000_000_000, "{changed}");
+
+    let twice = "cannot create snapshot 'fresh/a@one': dataset already exists\nno snapshots were created\n";
+    fresh.fails("snapshot fresh/c@one fresh/a@one", twice);
+    let many = "cannot create snapshots : multiple snapshots of same fs not allowed\nno snapshots were created\n";
+    fresh.fails("snapshot fresh/c@x fresh/c@y", many);
+    let native = "cannot create snapshots : this property can not be modified for snapshots\n";
+    fresh.fails("snapshot -o atime=off fresh/c@x", native);
+    assert_eq!(fresh.names(), "fresh@two fresh/a@one fresh/a@two fresh/a/b@two fresh/c@two");
+
+    for name in ["three", "four", "five"] {
+        fresh.does(&format!("snapshot -r fresh/a@{name}"));
+    }
+    let would = "would destroy fresh/a@two\nwould destroy fresh/a@three\nwould reclaim 0B\n";
+    fresh.says("destroy -nv fresh/a@two%three", would);
+    fresh.says("destroy -np fresh/a@one", "destroy\tfresh/a@one\nreclaim\t0\n");
+    fresh.does("destroy -r fresh/a@two%three,five");
+    assert_eq!(fresh.names(), "fresh@two fresh/a@one fresh/a@four fresh/a/b@four fresh/c@two");
+    fresh.fails("destroy fresh/a@nope", "could not find any snapshots to destroy; check snapshot names.\n");
+    fresh.fails(
+        "destroy fresh/a/b",
+        "cannot destroy 'fresh/a/b': filesystem has children\n\
+         use '-r' to destroy the following datasets:\nfresh/a/b@four\n",
+    );
+    fresh.does("rename -r fresh/a@four fresh/a@4");
+    fresh.does("rename fresh/a@one first");
+    let other = "cannot rename to 'fresh/c@x': snapshots must be part of same dataset\n";
+    fresh.fails("rename fresh/a@4 fresh/c@x", other);
+    assert_eq!(fresh.names(), "fresh@two fresh/a@first fresh/a@4 fresh/a/b@4 fresh/c@two");
+
+    let younger = "cannot rollback to 'fresh/a@first': more recent snapshots or bookmarks exist\n\
+                   use '-r' to force deletion of the following snapshots and bookmarks:\nfresh/a@4\n";
+    fresh.fails("rollback fresh/a@first", younger);
+    fresh.does("rollback fresh/a@4");
+    fresh.does("rollback -r fresh/a@first");
+    assert_eq!(fresh.names(), "fresh@two fresh/a@first fresh/a/b@4 fresh/c@two");
+    fresh.does("destroy -r fresh/a");
+    assert_eq!(fresh.names(), "fresh@two fresh/c@two");
+    let (history, _) = fresh.world.zfs("list -Ho name");
+    assert_eq!(history, "fresh\nfresh/c\n");
+    fresh.judge();
+}
+
+#[test]
+fn holds_and_bookmarks() {
+    let fresh = Fresh::new("holds");
+    fresh.does("snapshot -r fresh@one");
+    fresh.does("hold -r keep fresh/a@one");
+    let again = "cannot hold snapshot 'fresh/a@one': tag already exists on this dataset\n";
+    fresh.fails("hold keep fresh/a@one", again);
+    fresh.says("get -Ho value userrefs fresh/a@one", "1\n");
+    let held = "cannot destroy snapshot fresh/a@one: it's being held. Run 'zfs holds -r fresh/a@one' to see holders.\n";
+    fresh.fails("destroy fresh/a@one", held);
+    fresh.does("destroy -d fresh/a@one");
+    fresh.says("get -Ho value defer_destroy fresh/a@one", "on\n");
+    fresh.does("bookmark fresh/a@one #mark");
+    fresh.fails("bookmark fresh/a@one fresh/a#mark", "cannot create bookmark 'fresh/a#mark': bookmark exists\n");
+    fresh.does("bookmark fresh/a#mark fresh/a#copy");
+    let foreign = "cannot create bookmark 'fresh/c#x': source is not an ancestor of the new bookmark's dataset\n";
+    fresh.fails("bookmark fresh/a@one fresh/c#x", foreign);
+    assert_eq!(fresh.names(), "fresh@one fresh/a@one fresh/a#copy fresh/a#mark fresh/a/b@one fresh/c@one");
+    let absent = "cannot release hold from snapshot 'fresh/a@one': no such tag on this dataset\n";
+    fresh.fails("release other fresh/a@one", absent);
+    fresh.does("release -r keep fresh/a@one");
+    assert_eq!(fresh.names(), "fresh@one fresh/a#copy fresh/a#mark fresh/a/b@one fresh/c@one");
+    fresh.does("snapshot fresh/a@two");
+    let (written, code) = fresh.world.zfs("get -Hpo value written#mark fresh/a");
+    assert!(code == 0 && written.trim().parse::<u64>().is_ok(), "{written}");
+    fresh.does("destroy fresh/a#mark");
+    fresh.fails("destroy fresh/a#mark", "bookmark 'fresh/a#mark' does not exist.\n");
+    fresh.does("destroy fresh/a@two");
+    assert_eq!(fresh.names(), "fresh@one fresh/a#copy fresh/a/b@one fresh/c@one");
+    fresh.judge();
+}
+
+#[test]
+fn clones_grow_and_are_promoted() {
+    let fresh = Fresh::new("clones");
+    fresh.does("snapshot fresh/a@one");
+    fresh.does("snapshot fresh/a@two");
+    fresh.does("clone -o compression=lz4 fresh/a@two fresh/clone");
+    fresh.fails("clone fresh/a@two fresh/clone", "cannot create 'fresh/clone': dataset already exists\n");
+    fresh.fails("clone fresh/a@two fresh/no/x", "cannot create 'fresh/no/x': parent does not exist\n");
+    fresh.does("clone -p fresh/a@two fresh/new/x");
+    fresh.says("get -Ho value origin fresh/clone", "fresh/a@two\n");
+    // in no order, as in OpenZFS
+    let (clones, _) = fresh.world.zfs("get -Ho value clones fresh/a@two");
+    let mut clones: Vec<&str> = clones.trim().split(',').collect();
+    let cloned = "cannot destroy 'fresh/a@two': snapshot has dependent clones\n\
+                  use '-R' to destroy the following datasets:\n";
+    fresh.fails("destroy fresh/a@two", &format!("{cloned}{}\n", clones.join("\n")));
+    clones.sort_unstable();
+    assert_eq!(clones, ["fresh/clone", "fresh/new/x"]);
+    fresh.fails("promote fresh/c", "cannot promote 'fresh/c': not a cloned filesystem\n");
+    fresh.does("snapshot fresh/clone@one");
+    let conflict = "cannot promote 'fresh/clone': conflicting snapshot 'one' from parent 'fresh/a@two'\n";
+    fresh.fails("promote fresh/clone", conflict);
+    fresh.does("rename fresh/clone@one @mine");
+    fresh.does("promote fresh/clone");
+    assert_eq!(fresh.names(), "fresh/clone@one fresh/clone@two fresh/clone@mine");
+    fresh.says("get -Ho value origin fresh/a", "fresh/clone@two\n");
+    fresh.says("get -Ho value origin fresh/clone", "-\n");
+    fresh.says("get -Ho value origin fresh/new/x", "fresh/clone@two\n");
+    fresh.does("destroy -r fresh/a");
+    fresh.does("destroy -d fresh/clone@two");
+    fresh.does("destroy fresh/new/x");
+    assert_eq!(fresh.names(), "fresh/clone@one fresh/clone@mine");
+    fresh.does("clone fresh/clone@one fresh/again");
+    fresh.does("destroy -R fresh/clone@one");
+    fresh.says("list -Hro name fresh", "fresh\nfresh/c\nfresh/clone\nfresh/new\n");
+    fresh.judge();
+}

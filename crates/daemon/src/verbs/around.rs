@@ -1,0 +1,93 @@
+//! What changes of datasets have in common: how they go around mounts, and what they say.
+
+use base::{Error, Kind, Result};
+use protocol::datasets::{Failure, MountRequest};
+
+use super::host::{DatasetChange, Host};
+use super::mount::mount_one;
+use crate::mount_plan::{Refusal, plan};
+
+/// What a change says: on standard output, and what went wrong.
+pub(super) type Said = (String, Vec<Failure>);
+
+/// Makes a file system and those above it, as far as they are not there, for `about` to be made below.
+pub(super) fn make_with_parents(host: &dyn Host, name: &str, about: &str) -> Result<Vec<Failure>> {
+    let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+    let mut failures = Vec::new();
+    for one in ends.map(|end| &name[..end]).filter(|one| !exists(host, one)) {
+        if let Err(e) = host.change(&DatasetChange::Create { name: one.to_owned(), properties: Vec::new() }) {
+            failures.push(failure(about, format!("cannot create '{one}': {}", words(&e))));
+            return Ok(failures);
+        }
+        failures.extend(mount_new(host, one)?);
+    }
+    Ok(failures)
+}
+
+pub(super) fn mount_new(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
+    let pool = host.pool();
+    let Ok(plan) = plan(&pool, host.bounds(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
+    let failed = mount_one(host, plan, &MountRequest::default()).err();
+    let note = || failure(name, "filesystem successfully created, but not mounted".to_owned());
+    Ok(failed.map_or(Vec::new(), |failed| vec![failed, note()]))
+}
+
+/// Mounts those of the file systems that are mounted by themselves.
+pub(super) fn mount_again<'a>(host: &dyn Host, names: impl IntoIterator<Item = &'a str>) -> Result<Vec<Failure>> {
+    mount_again_with(host, names, Vec::new())
+}
+
+/// The same, with options that hold for as long as they are mounted.
+pub(super) fn mount_again_with<'a>(
+    host: &dyn Host,
+    names: impl IntoIterator<Item = &'a str>,
+    options: Vec<String>,
+) -> Result<Vec<Failure>> {
+    let pool = host.pool();
+    let mut failures = Vec::new();
+    // the kernel hears of it only now, so this one is the property's
+    let options = options.into_iter().filter(|option| !option.ends_with("acl")).collect();
+    let request = MountRequest { options, ..MountRequest::default() };
+    for name in names {
+        let subject = pool.dsl().subject(name)?;
+        match plan(&pool, host.bounds(), &subject)? {
+            Ok(plan) => failures.extend(mount_one(host, plan, &request).err()),
+            Err(Refusal::NotByItself) => {
+                let plan = super::mount::planned(host, &subject)?;
+                failures.extend(mount_one(host, plan, &request).err());
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(failures)
+}
+
+/// Unmounts a file system, if it is mounted; what is wrong if it cannot be.
+pub(super) fn unmount(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
+    let mounted = host.mounts().into_iter().find(|mounted| mounted.dataset == name)?;
+    let error = host.unmount(name, force).err()?;
+    let why = if error.kind() == Kind::Busy { "pool or dataset is busy".to_owned() } else { error.to_string() };
+    Some(failure(name, format!("cannot unmount '{}': {why}", mounted.path)))
+}
+
+pub(super) fn exists(host: &dyn Host, name: &str) -> bool {
+    host.pool().dsl().subject(name).is_ok()
+}
+
+pub(super) fn failure(about: &str, line: String) -> Failure {
+    Failure { about: about.to_owned(), line }
+}
+
+/// Why a change was refused, in the words for the user.
+pub(super) fn words(error: &Error) -> String {
+    match error.kind() {
+        Kind::Exists => "dataset already exists".to_owned(),
+        Kind::Busy => "dataset is busy".to_owned(),
+        Kind::Io | Kind::Corrupt | Kind::Missing => "I/O error".to_owned(),
+        Kind::Checksum => "insufficient replicas".to_owned(),
+        Kind::Permission => "permission denied".to_owned(),
+        Kind::Suspended => "pool I/O is currently suspended".to_owned(),
+        Kind::NoSpace | Kind::Quota if error.what().is_empty() => "out of space".to_owned(),
+        _ => error.what().to_owned(),
+    }
+}

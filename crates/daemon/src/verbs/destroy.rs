@@ -1,0 +1,308 @@
+//! `zfs destroy`, on the pool process's side.
+//!
+//! ```text
+//!   a dataset's dependents     file systems below, each behind its own; snapshots, each behind its clones
+//!   with -r                    all of them but clones; with -R also clones, and what grows from these
+//! ```
+//!
+//! Snapshots that follow each other in that order go together.
+
+use base::{Error, Kind, Result};
+use dsl::property::DatasetKind;
+use dsl::{DEPTH_MAX, Dataset, Subject};
+use protocol::datasets::{DatasetType, DestroyChange, DestroySnapshots, Failure, Types};
+use protocol::words::nicenum::nicebytes;
+
+use super::around::{Said, failure, unmount, words};
+use super::host::{DatasetChange, Host, SnapshotChange};
+use super::query::{open, type_of};
+
+/// How to destroy, and what to say of it.
+#[derive(Clone, Copy)]
+pub(super) struct Manner {
+    pub force: bool,
+    pub dry_run: bool,
+    pub verbose: bool,
+    pub parsable: bool,
+    /// Go on with others where one cannot go.
+    pub goes_on: bool,
+}
+
+/// Destroys a file system or volume, and what it says is to go with it.
+pub(super) fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<Said> {
+    let name = &destroy.dataset;
+    let only = |line: String| Ok((String::new(), vec![failure(name, line)]));
+    let subject = match open(host, name, Types { snapshots: false, ..Types::DATASETS }) {
+        Ok(subject) => subject,
+        Err(failure) => return Ok((String::new(), vec![failure])),
+    };
+    let is_root = !name.contains('/');
+    if is_root && !destroy.recursive {
+        return only(format!(
+            "cannot destroy '{name}': operation does not apply to pools\n\
+             use 'zfs destroy -r {name}' to destroy all datasets in the pool\n\
+             use 'zpool destroy {name}' to destroy the pool itself"
+        ));
+    }
+    let mut dependents = Vec::new();
+    gather_dependents(host, &subject, true, &mut dependents)?;
+    let is_below =
+        |one: &&Subject| one.name().strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with(['/', '@']));
+    let kind = if type_of(subject.kind()) == DatasetType::Volume { "volume" } else { "filesystem" };
+    let names = |which: &dyn Fn(&&Subject) -> bool| {
+        dependents.iter().filter(which).map(Subject::name).collect::<Vec<_>>().join("\n")
+    };
+    if !destroy.recursive && dependents.iter().any(|one| is_below(&one)) {
+        return only(format!(
+            "cannot destroy '{name}': {kind} has children\nuse '-r' to destroy the following datasets:\n{}",
+            names(&is_below)
+        ));
+    }
+    let is_clone = |one: &&Subject| !is_below(one);
+    if !destroy.clones && dependents.iter().any(|one| is_clone(&one)) {
+        return only(format!(
+            "cannot destroy '{name}': {kind} has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
+            names(&is_clone)
+        ));
+    }
+    dependents.push(subject);
+    let manner = Manner {
+        force: destroy.force,
+        dry_run: destroy.dry_run,
+        verbose: destroy.verbose,
+        parsable: destroy.parsable,
+        goes_on: destroy.recursive,
+    };
+    destroy_all(host, &dependents, manner)
+}
+
+/// Destroys datasets and snapshots, in that order.
+pub(super) fn destroy_all(host: &dyn Host, all: &[Subject], manner: Manner) -> Result<Said> {
+    let (mut out, mut failures) = (String::new(), Vec::new());
+    let mut batch: Vec<String> = Vec::new();
+    for one in all {
+        out += &destroy_line(one.name(), manner);
+        if manner.dry_run || !one.name().contains(['/', '@']) {
+            continue;
+        }
+        if one.kind() == DatasetKind::Snapshot {
+            batch.push(one.name().to_owned());
+            continue;
+        }
+        let mut failed = destroy_snapshots(host, &std::mem::take(&mut batch), false);
+        if failed.is_empty() {
+            failed.extend(destroy_one(host, one.name(), manner.force));
+        }
+        failures.extend(failed);
+        // others may still go, as OpenZFS has it
+        if !failures.is_empty() && !manner.goes_on {
+            return Ok((out, failures));
+        }
+    }
+    failures.extend(destroy_snapshots(host, &batch, false));
+    Ok((out, failures))
+}
+
+fn destroy_line(name: &str, manner: Manner) -> String {
+    match manner.verbose {
+        false => String::new(),
+        true if manner.parsable => format!("destroy\t{name}\n"),
+        true => format!("{} destroy {name}\n", if manner.dry_run { "would" } else { "will" }),
+    }
+}
+
+fn destroy_one(host: &dyn Host, name: &str, force: bool) -> Option<Failure> {
+    unmount(host, name, force).or_else(|| {
+        let failed = host.change(&DatasetChange::Destroy { name: name.to_owned() }).err();
+        failed.map(|e| failure(name, format!("cannot destroy '{name}': {}", words(&e))))
+    })
+}
+
+/// Destroys snapshots, all or none: what is wrong if none.
+pub(super) fn destroy_snapshots(host: &dyn Host, names: &[String], defer: bool) -> Vec<Failure> {
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let line = |(name, e): (String, Error)| {
+        let why = match e.kind() {
+            Kind::Busy => format!("it's being held. Run 'zfs holds -r {name}' to see holders."),
+            Kind::Exists => "snapshot is cloned".to_owned(),
+            _ => words(&e),
+        };
+        failure(&name, format!("cannot destroy snapshot {name}: {why}"))
+    };
+    for name in names {
+        // one that is mounted keeps nothing from going on; most are not
+        let _ = host.unmount(name, true);
+    }
+    match host.change_snapshots(&SnapshotChange::Destroy { names: names.to_vec(), defer }) {
+        Ok(refused) => refused.into_iter().map(line).collect(),
+        Err(e) => vec![failure(&names[0], format!("cannot destroy snapshots: {}", words(&e)))],
+    }
+}
+
+/// Destroys the snapshots that a request names.
+pub(super) fn destroy_named(host: &dyn Host, destroy: &DestroySnapshots) -> Result<Said> {
+    let top = match open(host, &destroy.dataset, Types { snapshots: false, ..Types::DATASETS }) {
+        Ok(top) => top,
+        Err(failure) => return Ok((String::new(), vec![failure])),
+    };
+    let manner = Manner {
+        force: destroy.force,
+        dry_run: destroy.dry_run,
+        verbose: destroy.verbose,
+        parsable: destroy.parsable,
+        goes_on: true,
+    };
+    let pool = host.pool();
+    let mut of = vec![top];
+    if destroy.recursive {
+        below(host, &of[0].clone(), 0, &mut of)?;
+    }
+    let (mut out, mut failures) = (String::new(), Vec::new());
+    let (mut names, mut reclaimed, mut clones) = (Vec::new(), 0u64, Vec::new());
+    for head in &of {
+        let all = pool.dsl().subjects_of_snapshots(head)?.into_iter().collect::<Result<Vec<Subject>>>()?;
+        let picked = pick(&all, &destroy.spec);
+        for (one, _) in all.iter().zip(&picked).filter(|(_, is_picked)| **is_picked) {
+            let before = clones.len();
+            gather_dependents(host, one, true, &mut clones)?;
+            if clones.len() > before && !destroy.clones && !destroy.defer {
+                let dependents: Vec<&str> = clones[before..].iter().map(Subject::name).collect();
+                let line = format!(
+                    "cannot destroy '{}': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
+                    one.name(),
+                    dependents.join("\n")
+                );
+                failures.push(failure(one.name(), line));
+            }
+            names.push(one.name().to_owned());
+            out += &destroy_line(one.name(), manner);
+        }
+        if destroy.verbose {
+            reclaimed = reclaimed.wrapping_add(reclaimable(host, &all, &picked)?);
+        }
+    }
+    if !failures.is_empty() {
+        return Ok((out, failures));
+    }
+    if names.is_empty() {
+        let line = "could not find any snapshots to destroy; check snapshot names.".to_owned();
+        return Ok((out, vec![failure(&destroy.dataset, line)]));
+    }
+    if destroy.verbose {
+        out += &match destroy.parsable {
+            true => format!("reclaim\t{reclaimed}\n"),
+            false => {
+                format!("{} reclaim {}\n", if destroy.dry_run { "would" } else { "will" }, nicebytes(reclaimed))
+            }
+        };
+    }
+    if destroy.dry_run {
+        return Ok((out, failures));
+    }
+    if destroy.clones {
+        let (more, failed) = destroy_all(host, &clones, manner)?;
+        out += &more;
+        if !failed.is_empty() {
+            return Ok((out, failed));
+        }
+    }
+    failures.extend(destroy_snapshots(host, &names, destroy.defer));
+    Ok((out, failures))
+}
+
+/// All file systems and volumes below one.
+fn below(host: &dyn Host, subject: &Subject, depth: usize, into: &mut Vec<Subject>) -> Result<()> {
+    if depth > DEPTH_MAX {
+        return Err(Error::corrupt("dataset tree is no tree").in_dataset(subject.name()));
+    }
+    if subject.kind() == DatasetKind::FileSystem {
+        for one in host.pool().dsl().subjects_below(subject)? {
+            let one = one?;
+            into.push(one.clone());
+            below(host, &one, depth + 1, into)?;
+        }
+    }
+    Ok(())
+}
+
+/// Which of a dataset's snapshots, oldest first, a list of names stands for: `a,b%c,%d,e%`.
+fn pick(all: &[Subject], spec: &str) -> Vec<bool> {
+    let mut picked = vec![false; all.len()];
+    let place = |name: &str| all.iter().position(|one| one.name().split_once('@').is_some_and(|(_, own)| own == name));
+    for part in spec.split(',') {
+        let Some((first, last)) = part.split_once('%') else {
+            place(part).into_iter().for_each(|at| picked[at] = true);
+            continue;
+        };
+        let first = if first.is_empty() { Some(0) } else { place(first) };
+        let last = if last.is_empty() { all.len().checked_sub(1) } else { place(last) };
+        if let (Some(first), Some(last)) = (first, last) {
+            picked.iter_mut().take(last + 1).skip(first).for_each(|one| *one = true);
+        }
+    }
+    picked
+}
+
+/// Bytes that come back with the picked ones of a dataset's snapshots.
+fn reclaimable(host: &dyn Host, all: &[Subject], picked: &[bool]) -> Result<u64> {
+    let pool = host.pool();
+    let snapshots: Vec<&Dataset> = all.iter().filter_map(Subject::dataset).collect();
+    let (mut sum, mut first) = (0u64, None);
+    for (at, is_picked) in picked.iter().chain([&false]).enumerate() {
+        match (is_picked, first) {
+            (true, None) => first = Some(at),
+            (false, Some(from)) => {
+                sum = sum.wrapping_add(pool.dsl().freed_by_range(snapshots[from], snapshots[at - 1])?);
+                first = None;
+            }
+            _ => {}
+        }
+    }
+    Ok(sum)
+}
+
+/// What depends on a dataset, each behind what depends on that itself; clones only with `clones`.
+pub(super) fn gather_dependents(
+    host: &dyn Host,
+    subject: &Subject,
+    clones: bool,
+    into: &mut Vec<Subject>,
+) -> Result<()> {
+    gather_at(host, subject, clones, 0, into)
+}
+
+fn gather_at(host: &dyn Host, subject: &Subject, clones: bool, depth: usize, into: &mut Vec<Subject>) -> Result<()> {
+    if depth > 2 * DEPTH_MAX {
+        return Err(Error::corrupt("dataset tree is no tree").in_dataset(subject.name()));
+    }
+    let pool = host.pool();
+    if subject.kind() == DatasetKind::Snapshot {
+        let Some(snapshot) = subject.dataset().filter(|_| clones) else { return Ok(()) };
+        for name in pool.dsl().clones(snapshot)? {
+            let clone = pool.dsl().subject(&name)?;
+            // one that is below the same dataset may be in the list already
+            if !into.iter().any(|one| one.name() == name) {
+                gather_at(host, &clone, clones, depth + 1, into)?;
+                into.push(clone);
+            }
+        }
+        return Ok(());
+    }
+    if subject.kind() == DatasetKind::FileSystem {
+        for below in pool.dsl().subjects_below(subject)? {
+            let below = below?;
+            if !into.iter().any(|one| one.name() == below.name()) {
+                gather_at(host, &below, clones, depth + 1, into)?;
+                into.push(below);
+            }
+        }
+    }
+    for snapshot in pool.dsl().subjects_of_snapshots(subject)? {
+        let snapshot = snapshot?;
+        gather_at(host, &snapshot, clones, depth + 1, into)?;
+        into.push(snapshot);
+    }
+    Ok(())
+}

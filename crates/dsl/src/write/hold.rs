@@ -1,0 +1,97 @@
+//! Holds on snapshots: while there is one, a snapshot cannot be destroyed.
+
+use base::{Error, Kind, Result};
+use format::dsl::DatasetPhys;
+use format::object_type::ObjectType;
+
+use super::snapshot::split_snapshot;
+use super::{Change, RefusedChanges};
+use crate::{Dataset, Dsl};
+
+const HOLDS: ObjectType = ObjectType(41);
+/// Most bytes of a tag, and of that and the object's number, which temporary holds are named after.
+const TAG_LEN_MAX: usize = 255;
+
+impl Change<'_> {
+    /// Holds snapshots, all or none: pairs of a full name and a tag. Returns those that cannot be held, and why not:
+    /// `NotFound`, `Exists` if there is such a hold, `TooLong`.
+    pub fn hold(&self, dsl: &Dsl, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        let mut refused = Vec::new();
+        for (name, tag) in holds {
+            if let Err(e) = self.check_hold(dsl, name, tag) {
+                refused.push((name.clone(), e));
+            }
+        }
+        if !refused.is_empty() {
+            return Ok(refused);
+        }
+        for (name, tag) in holds {
+            let snapshot = dsl.find(name)?;
+            let table = match self.dataset(snapshot.id)?.userrefs_zap {
+                0 => {
+                    let table = self.create_table(HOLDS)?;
+                    self.update_dataset(snapshot.id, |phys| phys.userrefs_zap = table)?;
+                    table
+                }
+                table => table,
+            };
+            self.add(table, tag, self.env.now_s())?;
+        }
+        Ok(Vec::new())
+    }
+
+    fn check_hold(&self, dsl: &Dsl, name: &str, tag: &str) -> Result<()> {
+        split_snapshot(name)?;
+        let snapshot = self.find_snapshot(dsl, name)?;
+        if tag.len() > TAG_LEN_MAX {
+            return Err(Error::new(Kind::TooLong, "tag too long"));
+        }
+        match self.number(snapshot.phys.userrefs_zap, tag)? {
+            Some(_) => Err(Error::new(Kind::Exists, "tag already exists on this dataset")),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes holds away, all or none; a snapshot whose destruction has waited for that goes with its last one. Returns
+    /// those that are not there, and why not: `NotFound`, with the text of `zfs release`.
+    pub fn release(&self, dsl: &Dsl, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        let mut refused = Vec::new();
+        for (name, tag) in holds {
+            let found = self.find_snapshot(dsl, name).and_then(|snapshot| {
+                let absent = || Error::new(Kind::NotFound, "no such tag on this dataset");
+                self.number(snapshot.phys.userrefs_zap, tag)?.ok_or_else(absent)
+            });
+            if let Err(e) = found {
+                refused.push((name.clone(), e));
+            }
+        }
+        if !refused.is_empty() {
+            return Ok(refused);
+        }
+        for (name, tag) in holds {
+            let Ok(snapshot) = self.find_snapshot(dsl, name) else { continue };
+            self.remove(snapshot.phys.userrefs_zap, tag)?;
+            let (_, own) = split_snapshot(name)?;
+            self.remove_if_deferred(snapshot.id, own)?;
+        }
+        Ok(Vec::new())
+    }
+
+    /// Destroys a snapshot whose destruction has waited for its last hold or clone, if that is gone.
+    pub(super) fn remove_if_deferred(&self, id: u64, name: &str) -> Result<bool> {
+        let phys = self.dataset(id)?;
+        let is_wanted = phys.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0;
+        if !is_wanted || phys.num_children > 1 || self.holds_on(&phys)? > 0 {
+            return Ok(false);
+        }
+        self.remove_snapshot(id, name)?;
+        Ok(true)
+    }
+
+    fn find_snapshot(&self, dsl: &Dsl, name: &str) -> Result<Dataset> {
+        match dsl.find(name) {
+            Err(e) if e.kind() == Kind::NotFound => Err(Error::new(Kind::NotFound, "dataset does not exist")),
+            found => found,
+        }
+    }
+}

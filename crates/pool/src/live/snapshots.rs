@@ -1,0 +1,213 @@
+//! Snapshots: what `zfs snapshot`, `destroy`, `rename`, `rollback`, `clone`, `promote`, `hold`, `release` and `bookmark`
+//! ask for.
+//!
+//! All of it is done in a group behind the writing of heads, so that no head gets blocks of a group that its snapshot
+//! has been taken in.
+
+use base::{Error, Kind, Result};
+use dmu::Objset;
+use dsl::write::{RefusedChanges, SnapshotFate, Taken};
+use format::blkptr::BlkPtr;
+
+use super::{LivePool, SyncContext};
+
+/// A snapshot is tried again in so many groups, if others take snapshots of the same heads all the time.
+const ATTEMPTS_MAX: usize = 64;
+
+impl LivePool {
+    /// Takes snapshots of all that was written so far, all or none. Errors: as from [`dsl::write::Change::snapshot`].
+    pub fn snapshot(&self, names: &[String], properties: &[(String, String)]) -> Result<RefusedChanges> {
+        self.in_some_group(|pool, usable| {
+            let (names, properties) = (names.to_vec(), properties.to_vec());
+            pool.run_last(move |context| {
+                let snapshots = match context.change.snapshot(&context.dsl()?, &names, &properties, usable)? {
+                    Taken::All(snapshots) => snapshots,
+                    Taken::Refused(refused) => return Ok(Some(refused)),
+                    Taken::NextGroup => return Ok(None),
+                };
+                for (name, id) in snapshots {
+                    let next = context.change.dataset(id)?.next_snap;
+                    context.pool.scan().snapshotted(next, id);
+                    context.log_dataset_event((&name, id), "snapshot", " ");
+                }
+                Ok(Some(RefusedChanges::new()))
+            })
+        })
+    }
+
+    /// Destroys snapshots, all or none. Errors: as from [`dsl::write::Change::destroy_snapshots`].
+    pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<RefusedChanges> {
+        let names = names.to_vec();
+        self.run_last(move |context| {
+            let fates = match context.change.destroy_snapshots(&context.dsl()?, &names, defer)? {
+                Ok(fates) => fates,
+                Err(refused) => return Ok(refused),
+            };
+            for (name, fate) in names.iter().zip(fates) {
+                match fate {
+                    SnapshotFate::Destroyed { id, next } => {
+                        context.pool.scan().destroyed(id, Some(next));
+                        context.log_dataset_event((name, id), "destroy", " ");
+                    }
+                    SnapshotFate::Deferred(id) => context.log_dataset_event((name, id), "defer_destroy", " "),
+                    SnapshotFate::Absent => {}
+                }
+            }
+            context.pool.frees().wake();
+            Ok(RefusedChanges::new())
+        })
+    }
+
+    /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::Change::hold`].
+    pub fn hold(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        let holds = holds.to_vec();
+        self.run_last(move |context| {
+            let dsl = context.dsl()?;
+            let refused = context.change.hold(&dsl, &holds)?;
+            if refused.is_empty() {
+                for (name, tag) in &holds {
+                    let id = dsl.find(name)?.id;
+                    context.log_dataset_event((name, id), "hold", &format!("tag={tag} temp=0"));
+                }
+            }
+            Ok(refused)
+        })
+    }
+
+    /// Takes holds away, all or none. Errors: as from [`dsl::write::Change::release`].
+    pub fn release(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
+        let holds = holds.to_vec();
+        self.run_last(move |context| {
+            let refused = context.change.release(&context.dsl()?, &holds)?;
+            if refused.is_empty() {
+                for (name, tag) in &holds {
+                    context.log_event("release", &format!("{name} tag={tag}"));
+                }
+            }
+            context.pool.frees().wake();
+            Ok(refused)
+        })
+    }
+
+    /// Makes a bookmark of a snapshot or bookmark. Errors: as from [`dsl::write::Change::create_bookmark`].
+    pub fn bookmark(&self, new: &str, source: &str) -> Result<()> {
+        let (new, source) = (new.to_owned(), source.to_owned());
+        self.run_last(move |context| {
+            context.change.create_bookmark(&context.dsl()?, &new, &source)?;
+            context.log_event("bookmark", &format!("name={new} source={source}"));
+            Ok(())
+        })
+    }
+
+    /// Destroys a bookmark. Errors: as from [`dsl::write::Change::destroy_bookmark`].
+    pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
+        let name = name.to_owned();
+        self.run_last(move |context| {
+            context.change.destroy_bookmark(&context.dsl()?, &name)?;
+            context.log_event("remove bookmark", &format!("name={name}"));
+            Ok(())
+        })
+    }
+
+    /// Gives a snapshot another name, with `recursive` also those of all datasets below. Errors: as from
+    /// [`dsl::write::Change::rename_snapshot`].
+    pub fn rename_snapshot(&self, old: &str, new: &str, recursive: bool) -> Result<()> {
+        let (old, new) = (old.to_owned(), new.to_owned());
+        self.run_last(move |context| {
+            context.change.rename_snapshot(&context.dsl()?, &old, &new, recursive)?;
+            context.log_event("rename", &format!("{old} -> {new}"));
+            Ok(())
+        })
+    }
+
+    /// Lets a file system or volume, which nobody may have open, go back to its latest snapshot. Errors: as from
+    /// [`dsl::write::Change::rollback`].
+    pub fn rollback(&self, to: &str) -> Result<()> {
+        self.in_some_group(|pool, usable| {
+            let to = to.to_owned();
+            pool.run_last(move |context| {
+                let dsl = context.dsl()?;
+                let fs = to.split('@').next().unwrap_or_default();
+                let id = dsl.find(fs)?.id;
+                // before anything is changed: where the head's log is
+                let head = context.pool.open_head(id);
+                let Some(done) = context.change.rollback(&dsl, &to, usable)? else { return Ok(None) };
+                context.pool.heads().remove(id);
+                match head {
+                    Ok(head) => context.free_log(&head),
+                    Err(error) => tracing::warn!(fs, "the intent log of what was rolled back: {error}"),
+                }
+                context.finish_destroyed(done.discarded)?;
+                context.write_without_log(id, fs)?;
+                context.log_dataset_event((fs, id), "rollback", &format!("to {to}"));
+                Ok(Some(()))
+            })
+        })
+    }
+
+    /// Makes a file system or volume of what a snapshot holds. Errors: as from [`dsl::write::Change::clone_snapshot`].
+    pub fn clone_snapshot(&self, snapshot: &str, target: &str, properties: &[(String, String)]) -> Result<()> {
+        self.in_some_group(|pool, usable| {
+            let (snapshot, target, properties) = (snapshot.to_owned(), target.to_owned(), properties.to_vec());
+            pool.run_last(move |context| {
+                let dsl = context.dsl()?;
+                let made = context.change.clone_snapshot(&dsl, &snapshot, &target, &properties, usable)?;
+                let Some(made) = made else { return Ok(None) };
+                context.write_without_log(made.dataset, &target)?;
+                context.log_dataset_event((&target, made.dataset), "clone", &format!("origin={snapshot}"));
+                Ok(Some(()))
+            })
+        })
+    }
+
+    /// Makes a clone the origin of what it was cloned from. Returns the names of snapshots and bookmarks that both have;
+    /// then nothing is changed. Errors: as from [`dsl::write::Change::promote`].
+    pub fn promote(&self, name: &str) -> Result<Vec<String>> {
+        let name = name.to_owned();
+        self.run_last(move |context| {
+            let dsl = context.dsl()?;
+            let id = dsl.find(&name)?.id;
+            let conflicts = context.change.promote(&dsl, &name)?;
+            if conflicts.is_empty() {
+                context.log_dataset_event((&name, id), "promote", " ");
+            }
+            Ok(conflicts)
+        })
+    }
+
+    /// Tries something in one group after another, until it is not put off to the next one.
+    fn in_some_group<T>(&self, attempt: impl Fn(&LivePool, u64) -> Result<Option<T>>) -> Result<T> {
+        for _ in 0..ATTEMPTS_MAX {
+            if let Some(done) = attempt(self, self.view().usable_bytes()?)? {
+                return Ok(done);
+            }
+        }
+        Err(Error::new(Kind::Busy, "dataset is busy"))
+    }
+}
+
+impl SyncContext<'_> {
+    /// Writes the head of a dataset that has a snapshot's root, if that has an intent log: it is the log of a head at
+    /// some earlier time, and its blocks may be gone.
+    fn write_without_log(&self, id: u64, name: &str) -> Result<()> {
+        let (change, pool) = (&self.change, self.pool);
+        let root: BlkPtr = change.dataset(id)?.bp;
+        if root.is_hole() {
+            return Ok(());
+        }
+        let dsl = self.dsl()?;
+        let subject = dsl.subject(name)?;
+        let policy = dsl::write::write_policy(subject.levels(), pool.config().enabled);
+        let kind = dsl.raw_objset(&dsl.find(name)?)?.kind();
+        let objset = Objset::open_live(pool.cache().clone(), id, root, kind, name, policy)?;
+        if objset.phys().log_header.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        objset.set_log_header([0; 192])?;
+        let head = pool.add_head(id, objset)?;
+        pool.sync_head(change, id, &head)?;
+        // it is opened with its properties when it is used
+        pool.heads().remove(id);
+        Ok(())
+    }
+}
