@@ -22,6 +22,7 @@ pub mod cachefile;
 pub mod compat;
 mod confine;
 mod descriptors;
+pub mod exports;
 pub mod hostid;
 pub mod import;
 pub mod leftovers;

@@ -21,8 +21,8 @@ use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use pool::{
-    AttachAs, Candidate, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool, PoolState,
-    RefusedChanges,
+    AttachAs, Candidate, Head, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool,
+    PoolState, RefusedChanges,
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
@@ -290,9 +290,11 @@ impl ServedPool {
     /// is on disk at once.
     pub fn writable(&self, env: &Env, subject: &Subject, head: &Dataset, sync: bool) -> Result<Option<Zpl>> {
         let ServedPool::Live(live) = self else { return Ok(None) };
-        let options = options_of(live, subject, head.id, sync);
-        let log = Some(live.log(head.id)?);
-        let zpl = Zpl::open_writable(live.head(head.id)?, live.txgs().clone(), env.clone(), options, log)?;
+        let open = live.open_head(head.id)?;
+        open.log().reopen();
+        let options = options_of(live, &open, subject, sync);
+        let (objset, log) = (open.objset().clone(), Some(open.log().clone()));
+        let zpl = Zpl::open_writable(objset, live.txgs().clone(), env.clone(), options, log)?;
         if let Some(damage) = zpl.replay_log()?.and_then(|replayed| replayed.damage) {
             tracing::warn!(dataset = head.name, "the end of the intent log could not be read: {damage}");
         }
@@ -308,7 +310,15 @@ impl ServedPool {
         }
         let view = live.view();
         let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-        zpl.set_options(options_of(live, &subject, id, sync))
+        zpl.set_options(options_of(live, &live.open_head(id)?, &subject, sync))
+    }
+
+    /// Whether the root of head `id` has been replaced since `zpl` was opened on it. Errors: those of opening it.
+    pub fn has_other_root(&self, zpl: &Zpl, id: u64) -> Result<bool> {
+        match self {
+            ServedPool::ReadOnly(_) => Ok(false),
+            ServedPool::Live(live) => Ok(!Arc::ptr_eq(live.open_head(id)?.objset(), zpl.objset())),
+        }
     }
 
     /// Enables features, by name, and all that they need.
@@ -378,7 +388,7 @@ fn kept(used: &Used) -> (&'static str, u64) {
 }
 
 /// How the files of a file system are written; with `sync`, all at once.
-fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64, sync: bool) -> zpl::Options {
+fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zpl::Options {
     let settings = file_system_options(subject.levels(), live.view().features().enabled());
     zpl::Options {
         record_bytes: settings.record_size,
@@ -390,7 +400,7 @@ fn options_of(live: &Arc<LivePool>, subject: &Subject, id: u64, sync: bool) -> z
             SYNC_DISABLED => SyncMode::Disabled,
             _ => SyncMode::Standard,
         },
-        room: Arc::new(HeadRoom { live: live.clone(), id }),
+        room: Arc::new(FileRoom(head.clone())),
     }
 }
 
@@ -400,21 +410,17 @@ const XATTR_SA: u64 = 2;
 const SYNC_ALWAYS: u64 = 1;
 const SYNC_DISABLED: u64 = 2;
 
-/// What quotas and the pool leave to the head of a dataset.
-struct HeadRoom {
-    live: Arc<LivePool>,
-    /// The dataset's object.
-    id: u64,
-}
+/// What quotas and the pool leave to the files of a head.
+struct FileRoom(Head);
 
-impl Room for HeadRoom {
+impl Room for FileRoom {
     fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
-        self.live.admit(self.id, bytes, frees)
+        self.0.admit(bytes, frees)
     }
 
     fn has_limits(&self) -> bool {
-        // who cannot read them cannot write either, and hears of it then
-        self.live.has_owner_limits(self.id).unwrap_or(true)
+        // if they cannot be read, nothing can be written either, and that tells
+        self.0.has_owner_limits().unwrap_or(true)
     }
 
     fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> Result<()> {
@@ -423,8 +429,8 @@ impl Room for HeadRoom {
             zpl::Owner::Group => Owner::Group,
             zpl::Owner::Project => Owner::Project,
         };
-        self.live.admit_owner(self.id, owner, Counted::Bytes, id)?;
-        if is_new { self.live.admit_owner(self.id, owner, Counted::Objects, id) } else { Ok(()) }
+        self.0.admit_owner(owner, Counted::Bytes, id)?;
+        if is_new { self.0.admit_owner(owner, Counted::Objects, id) } else { Ok(()) }
     }
 }
 

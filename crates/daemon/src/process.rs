@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
-use fuse::{Helper, Unmount};
+use fuse::Helper;
 use nix::sys::signal::SigSet;
 use protocol::datasets::{MountRequest, Request, Response};
 use protocol::rundir::{Claim, RunDir};
@@ -235,17 +235,17 @@ fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> base::Result<()> {
     spawned.map(drop).map_err(|e| base::Error::new(base::Kind::Io, format!("the system gives no more threads: {e}")))
 }
 
-/// Unmounts everything, if need be by force, and gives up the pool's place.
+/// Stops all exports, if need be by force, and gives up the pool's place.
 fn finish(served: &Served, why: End, claim: Claim) {
     if why == End::Signal {
         served.abandon_if_suspended();
     }
     if why == End::Signal
-        && let Err((point, e)) = served.mounts().unmount_all(Unmount::IfUnused)
+        && let Err((place, e)) = served.exports().stop_all(false)
     {
-        tracing::warn!(point = %point.display(), "unmounted by force: {e}");
-        if let Err((point, e)) = served.mounts().unmount_all(Unmount::Force) {
-            tracing::error!(point = %point.display(), "not unmounted: {e}");
+        tracing::warn!(place, "stopped by force: {e}");
+        if let Err((place, e)) = served.exports().stop_all(true) {
+            tracing::error!(place, "not stopped: {e}");
         }
     }
     if why == End::Signal

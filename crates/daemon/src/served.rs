@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Error, Kind, Mutex, Result};
-use fuse::{Helper, MountOptions, Unmount};
+use fuse::{Helper, MountOptions};
 use pool::{AttachAs, OfflineReason, Pool, PoolState, RefusedChanges};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
@@ -13,6 +13,7 @@ use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{Reply, Request};
 
 use crate::cachefile;
+use crate::exports::Exports;
 use crate::live::ServedPool;
 use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
@@ -28,6 +29,7 @@ pub struct Served {
     env: Env,
     pool: Arc<ServedPool>,
     session: report::Session,
+    exports: Arc<Exports>,
     mounts: Mounts,
     locks: Arc<Locks>,
     /// What does not change within a transaction group: all but states and error counts.
@@ -58,11 +60,13 @@ impl Served {
     ) -> Served {
         let locks = Arc::new(locks);
         pool.release_replaced(&locks);
+        let exports = Arc::<Exports>::default();
         Served {
             env,
             pool: Arc::new(pool),
             session,
-            mounts: Mounts::new(helper),
+            mounts: Mounts::new(helper, exports.clone()),
+            exports,
             locks,
             report: Mutex::default(),
             cachefile: Mutex::default(),
@@ -70,9 +74,9 @@ impl Served {
         }
     }
 
-    /// The mounts.
-    pub fn mounts(&self) -> &Mounts {
-        &self.mounts
+    /// What serves its datasets.
+    pub fn exports(&self) -> &Exports {
+        &self.exports
     }
 
     /// Whether the pool can be changed.
@@ -270,7 +274,6 @@ impl Served {
     }
 
     fn export(&self, force: bool) -> Result<Reply> {
-        let how = if force { Unmount::Force } else { Unmount::IfUnused };
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
         if self.pool.suspended().is_some() {
@@ -278,11 +281,11 @@ impl Served {
                 return Err(failed(suspended()));
             }
             self.pool.abandon();
-            self.unmount_all(how)?;
+            self.stop_exports(force)?;
             self.leave_for_good();
             return Ok(Reply::Exported);
         }
-        self.unmount_all(how)?;
+        self.stop_exports(force)?;
         self.pool.close(PoolState::Exported).map_err(failed)?;
         self.leave_for_good();
         Ok(Reply::Exported)
@@ -292,12 +295,11 @@ impl Served {
         if !self.pool.is_writable() {
             return Err(Error::new(Kind::ReadOnly, "pool is read-only"));
         }
-        let how = if force { Unmount::Force } else { Unmount::IfUnused };
         let name = self.pool.view().name().to_owned();
         if self.pool.suspended().is_some() {
             return Err(suspended());
         }
-        self.unmount_all(how).map_err(|e| {
+        self.stop_exports(force).map_err(|e| {
             let what = format!("{}\ncould not destroy '{name}': could not unmount datasets", e.what());
             Error::new(Kind::Busy, what)
         })?;
@@ -325,13 +327,13 @@ impl Served {
         self.pool.close(PoolState::Active)
     }
 
-    fn unmount_all(&self, how: Unmount) -> Result<()> {
-        self.mounts.unmount_all(how).map_err(|(point, e)| {
+    fn stop_exports(&self, force: bool) -> Result<()> {
+        self.exports.stop_all(force).map_err(|(place, e)| {
             let why = match e.kind() {
                 Kind::Busy => "pool or dataset is busy".to_owned(),
                 _ => e.to_string(),
             };
-            Error::new(e.kind(), format!("cannot unmount '{}': {why}", point.display()))
+            Error::new(e.kind(), format!("cannot unmount '{place}': {why}"))
         })
     }
 }
@@ -366,21 +368,21 @@ impl Host for Served {
         if !force && self.pool.suspended().is_some() {
             return Err(suspended());
         }
-        self.mounts.unmount(dataset, if force { Unmount::Force } else { Unmount::IfUnused })
+        self.exports.stop(dataset, force)
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
         self.pool.change(&self.env, change.clone())?;
         if let DatasetChange::Rename { from, to } = change {
-            self.mounts.renamed(from, to);
+            self.exports.renamed(from, to);
         }
-        self.mounts.renew();
+        self.exports.properties_changed();
         Ok(())
     }
 
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
         let refused = self.pool.change_snapshots(change)?;
-        self.mounts.renew();
+        self.exports.properties_changed();
         Ok(refused)
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::{Env, Error, Kind, Mutex, Result};
+use base::{Env, Error, Kind, Mutex, Result, RwLock};
 use dmu::{Mode, Objset};
 use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::DatasetKind;
@@ -22,7 +22,9 @@ pub struct FileSystem {
     served: Arc<ServedPool>,
     head: Dataset,
     visible: Visible,
-    live: Arc<Zpl>,
+    /// Another one when the root of the dataset has been replaced.
+    live: RwLock<Arc<Zpl>>,
+    env: Env,
     /// All that is written is on disk at once, whatever property `sync` says.
     sync: AtomicBool,
     /// Whether it is a snapshot itself.
@@ -51,32 +53,36 @@ impl FileSystem {
             Err(e) if e.kind() != Kind::ReadOnly => return Err(e),
             _ => Zpl::open(objset(pool, &subject, &head)?)?,
         };
-        let live = Arc::new(live.showing(visible));
+        let live = RwLock::new(Arc::new(live.showing(visible)));
         let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));
-        let served = served.clone();
-        Ok(FileSystem { served, head, visible, live, sync, is_snapshot, snapshots_version, space })
+        let (served, env) = (served.clone(), env.clone());
+        Ok(FileSystem { served, head, visible, live, env, sync, is_snapshot, snapshots_version, space })
     }
 
     /// Whether it can be changed.
     pub fn is_writable(&self) -> bool {
-        self.live.is_writable()
+        self.live().is_writable()
     }
 
     /// The object of its dataset, and how much it is used.
-    pub fn counters(&self) -> (u64, &Arc<Counters>) {
-        (self.head.id, self.live.counters())
+    pub fn counters(&self) -> (u64, Arc<Counters>) {
+        (self.head.id, self.live().counters().clone())
     }
 
     /// Lets files be written as its properties say now, and its snapshots be listed anew. Errors: those of reading the pool.
     pub fn renew(&self) -> Result<()> {
         self.snapshots_version.fetch_add(1, Ordering::Relaxed);
-        self.served.renew(&self.live, self.head.id, self.sync.load(Ordering::Relaxed))
+        self.served.renew(&self.live(), self.head.id, self.sync.load(Ordering::Relaxed))
     }
 
     /// From now on, all that is written is on disk at once, or as property `sync` says. Errors: those of reading the
     /// pool.
     pub fn set_sync(&self, sync: bool) -> Result<()> {
         if self.sync.swap(sync, Ordering::Relaxed) != sync { self.renew() } else { Ok(()) }
+    }
+
+    fn live(&self) -> Arc<Zpl> {
+        self.live.read().clone()
     }
 
     /// Its snapshots; a snapshot has none.
@@ -110,7 +116,22 @@ impl Source for FileSystem {
     type Tree = Zpl;
 
     fn tree(&self) -> Arc<Zpl> {
-        self.live.clone()
+        self.live()
+    }
+
+    fn reopened(&self) -> Result<Option<Arc<Zpl>>> {
+        if !self.served.has_other_root(&self.live(), self.head.id)? {
+            return Ok(None);
+        }
+        let pool = self.served.view();
+        let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
+        let head = subject.dataset().unwrap_or(&self.head);
+        let zpl = self.served.writable(&self.env, &subject, head, self.sync.load(Ordering::Relaxed))?;
+        let zpl = zpl.ok_or_else(|| Error::new(Kind::ReadOnly, "pool is read-only"))?;
+        let zpl = Arc::new(zpl.showing(self.visible));
+        *self.live.write() = zpl.clone();
+        *self.space.lock() = None;
+        Ok(Some(zpl))
     }
 
     /// Computed once for each transaction group.

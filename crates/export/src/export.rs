@@ -27,7 +27,8 @@ pub trait Export: Send + Sync {
     /// The dataset has another name.
     fn renamed(&self, name: &str);
 
-    /// A property of the dataset may have another value. Errors: those of reading it; it is served as before then.
+    /// A property of the dataset may have another value, or it may have other snapshots. Errors: those of reading them;
+    /// it is served as before then.
     fn property_changed(&self) -> Result<()>;
 
     /// Lets no request be done, as said above. Every call is followed by one of [`Export::thaw`], also if it fails.

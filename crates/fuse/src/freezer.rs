@@ -21,7 +21,7 @@ use export::Gate;
 
 use crate::accesses::Accesses;
 use crate::negotiated::Negotiated;
-use crate::node::{ROOT, root_node};
+use crate::node::{ROOT, SNAPSHOTS, root_node};
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::tree::{Source, Tree};
@@ -33,6 +33,8 @@ pub(crate) trait Freeze: Send + Sync {
     fn freeze(&self) -> Result<()>;
     /// As of [`export::Export::thaw`].
     fn thaw(&self) -> Result<()>;
+    /// Snapshots may have been made, renamed or destroyed. Errors: those of reading which there are.
+    fn snapshots_changed(&self) -> Result<()>;
     /// Object number of the live tree's root.
     fn root(&self) -> u64;
 }
@@ -81,6 +83,14 @@ impl<S: Source> Freeze for Freezer<S> {
             self.have_kernel_forget();
         }
         replaced.map(drop)
+    }
+
+    fn snapshots_changed(&self) -> Result<()> {
+        for name in self.trees.snapshots().changed_names()? {
+            self.notifier.invalidate_name(SNAPSHOTS, name.as_bytes());
+            self.notifier.invalidate(SNAPSHOTS);
+        }
+        Ok(())
     }
 
     fn root(&self) -> u64 {

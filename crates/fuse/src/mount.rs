@@ -226,6 +226,12 @@ impl Mount {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.thaw())
     }
 
+    /// Snapshots of the dataset may have been made, renamed or destroyed. Not from within a [`Tree`]'s method, either.
+    /// Errors: those of reading which there are.
+    pub fn snapshots_changed(&self) -> Result<()> {
+        self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.snapshots_changed())
+    }
+
     fn with_channel(&self, tell: impl FnOnce(&Channel) -> Result<()>) -> Result<()> {
         self.channel.upgrade().map_or(Ok(()), |channel| tell(&channel))
     }

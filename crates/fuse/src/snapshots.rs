@@ -22,6 +22,8 @@ pub(crate) struct Snapshots<S: Source> {
     fs_name: String,
     /// And the version of the source's that it is of.
     list: Mutex<Option<(u64, Arc<List>)>>,
+    /// The names that the kernel may know, or know not to be there.
+    told: Mutex<Arc<List>>,
     open: Cache<u16, Arc<S::Tree>>,
 }
 
@@ -34,7 +36,13 @@ pub(crate) struct List {
 
 impl<S: Source> Snapshots<S> {
     pub(crate) fn new(source: Arc<S>, fs_name: &str) -> Snapshots<S> {
-        Snapshots { source, fs_name: fs_name.to_owned(), list: Mutex::default(), open: Cache::new(OPEN_MAX) }
+        Snapshots {
+            source,
+            fs_name: fs_name.to_owned(),
+            list: Mutex::default(),
+            told: Mutex::default(),
+            open: Cache::new(OPEN_MAX),
+        }
     }
 
     /// The list as it is now.
@@ -56,6 +64,19 @@ impl<S: Source> Snapshots<S> {
             );
         }
         Ok(list.insert((version, now)).1.clone())
+    }
+
+    /// The names that have come and gone since this was asked last. Errors: those of reading which there are.
+    pub(crate) fn changed_names(&self) -> Result<Vec<String>> {
+        let mut told = self.told.lock();
+        let now = self.list()?;
+        let differ = |one: &List, other: &List| -> Vec<String> {
+            let differs = |(name, place): &(&String, &u16)| other.places.get(*name) != Some(*place);
+            one.places.iter().filter(differs).map(|(name, _)| name.clone()).collect()
+        };
+        let changed = [differ(&told, &now), differ(&now, &told)].concat();
+        *told = now;
+        Ok(changed)
     }
 
     /// Opens the tree at a place, if it is not open.

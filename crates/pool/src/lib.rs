@@ -37,8 +37,8 @@ pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    AttachAs, DeviceOpener, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev, ScanPass, Shape,
-    SyncContext, WRITABLE_FEATURES,
+    AttachAs, DeviceOpener, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev,
+    ScanPass, Shape, SyncContext, WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::Space;

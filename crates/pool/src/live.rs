@@ -32,6 +32,7 @@ mod features;
 mod frees;
 mod groups;
 mod guid;
+mod head;
 mod heads;
 mod history;
 mod import;
@@ -45,6 +46,7 @@ mod owner_limits;
 mod owner_quotas;
 mod phases;
 mod props;
+mod replace_root;
 mod rooms;
 mod scan;
 mod scrub;
@@ -68,7 +70,8 @@ use config::Config;
 use dedup_frees::DedupFrees;
 use frees::Frees;
 use groups::Groups;
-use heads::{Head, Heads};
+pub use head::{Head, HeadKind};
+use heads::Heads;
 pub use heads::{LogMoment, LogTotals};
 pub use import::WRITABLE_FEATURES;
 pub use leaf_watch::DeviceOpener;
@@ -190,6 +193,11 @@ impl LivePool {
     /// Its groups.
     pub fn txgs(&self) -> &Arc<Txgs> {
         self.groups.txgs()
+    }
+
+    /// Itself, for what is to outlive no use of it.
+    fn weak(&self) -> Weak<LivePool> {
+        self.this.clone()
     }
 
     fn env(&self) -> &Env {
@@ -419,13 +427,6 @@ impl LivePool {
 
     fn has_tasks(&self) -> bool {
         !self.tasks.lock().is_empty() || !self.last_tasks.lock().is_empty()
-    }
-
-    /// Takes up the head of a dataset.
-    fn add_head(&self, id: u64, objset: Arc<Objset>) -> Result<Head> {
-        let pool = self.this.clone();
-        let closed = || Error::new(Kind::Suspended, "the pool is closed");
-        self.heads.add(id, objset, move || pool.upgrade().ok_or_else(closed)?.sync_now())
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.

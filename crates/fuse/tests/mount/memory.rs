@@ -421,11 +421,13 @@ impl TreeFile for MemoryFile {
 /// A dataset made of trees in memory.
 pub struct MemorySource {
     pub live: Arc<Memory>,
-    pub snapshots: Vec<(Snapshot, Arc<Memory>)>,
+    pub snapshots: RwLock<Vec<(Snapshot, Arc<Memory>)>>,
     pub space: Space,
     pub lists: AtomicU64,
     pub opens: AtomicU64,
     pub syncs: AtomicU64,
+    /// Counts changes of the snapshots.
+    pub version: AtomicU64,
     /// What is in the place of the live tree next.
     pub next: Mutex<Option<Arc<Memory>>>,
     /// That cannot be read.
@@ -444,20 +446,21 @@ impl MemorySource {
         };
         MemorySource {
             live: Arc::new(live),
-            snapshots: vec![],
+            snapshots: RwLock::default(),
             space,
             lists: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            version: AtomicU64::new(0),
             next: Mutex::default(),
             next_fails: AtomicBool::new(false),
         }
     }
 
-    pub fn with_snapshot(mut self, name: &str, tree: Memory) -> MemorySource {
-        let dataset = 1000 + self.snapshots.len() as u64;
+    pub fn with_snapshot(self, name: &str, tree: Memory) -> MemorySource {
+        let dataset = 1000 + self.snapshots.read().len() as u64;
         let snapshot = Snapshot { name: name.to_owned(), dataset, created_s: 1_650_000_000 };
-        self.snapshots.push((snapshot, Arc::new(tree)));
+        self.snapshots.write().push((snapshot, Arc::new(tree)));
         self
     }
 }
@@ -488,12 +491,17 @@ impl Source for MemorySource {
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {
         count(&self.lists);
-        Ok(self.snapshots.iter().map(|(snapshot, _)| snapshot.clone()).collect())
+        Ok(self.snapshots.read().iter().map(|(snapshot, _)| snapshot.clone()).collect())
+    }
+
+    fn snapshots_version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
     }
 
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Memory>> {
         count(&self.opens);
-        let found = self.snapshots.iter().find(|(have, _)| have == snapshot);
+        let snapshots = self.snapshots.read();
+        let found = snapshots.iter().find(|(have, _)| have == snapshot);
         found.map(|(_, tree)| tree.clone()).ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))
     }
 }

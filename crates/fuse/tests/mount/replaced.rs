@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use base::Kind;
+use base::{Env, Error, Kind, Result, RwLock};
+use fuse::{MountOptions, Snapshot, Source, Space};
+use pool::LivePool;
+use zpl::{NewFs, Zpl, create_fs};
 
-use crate::harness::{Mounted, errno, is_kept, mounted, mounted_tree, require, unmount, wait_until, writable};
+use crate::harness::{Dir, Mounted, errno, is_kept, mounted, mounted_tree, require, unmount, wait_until, writable};
 use crate::memory::{Memory, MemorySource, ROOT};
+use crate::rules::new_pool;
 
 /// Puts a tree in the place of the live one.
 fn replace(m: &Mounted, tree: Memory) -> Arc<Memory> {
@@ -209,4 +213,106 @@ fn what_cannot_be_frozen_says_so() {
     let is_refused = |m: &Mounted| m.mount.freeze().unwrap_err().kind() == Kind::Unsupported;
     assert!(is_refused(&mounted(MemorySource::new(Memory::new()), |_| {})));
     assert!(is_refused(&mounted(MemorySource::new(Memory::writable()), |options| options.writeback_cache = true)));
+}
+
+/// A file system of a pool whose root can be replaced.
+struct PoolFiles {
+    pool: Arc<LivePool>,
+    id: u64,
+    zpl: RwLock<Arc<Zpl>>,
+}
+
+impl PoolFiles {
+    fn open(pool: &Arc<LivePool>, name: &str) -> PoolFiles {
+        let id = pool.view().dsl().find(name).unwrap().id;
+        PoolFiles { zpl: RwLock::new(files_of(pool, id).unwrap()), pool: pool.clone(), id }
+    }
+}
+
+fn files_of(pool: &Arc<LivePool>, id: u64) -> Result<Arc<Zpl>> {
+    let head = pool.open_head(id)?;
+    let (objset, log) = (head.objset().clone(), Some(head.log().clone()));
+    let zpl = Zpl::open_writable(objset, pool.txgs().clone(), Env::real(), Default::default(), log)?;
+    zpl.clean_unlinked()?;
+    Ok(Arc::new(zpl))
+}
+
+impl Source for PoolFiles {
+    type Tree = Zpl;
+
+    fn tree(&self) -> Arc<Zpl> {
+        self.zpl.read().clone()
+    }
+
+    fn reopened(&self) -> Result<Option<Arc<Zpl>>> {
+        if Arc::ptr_eq(self.pool.open_head(self.id)?.objset(), self.tree().objset()) {
+            return Ok(None);
+        }
+        let zpl = files_of(&self.pool, self.id)?;
+        *self.zpl.write() = zpl.clone();
+        Ok(Some(zpl))
+    }
+
+    fn space(&self) -> Result<Space> {
+        Ok(Space { available_bytes: 1 << 30, record_bytes: 128 << 10, name_bytes_max: 255, ..Space::default() })
+    }
+
+    fn snapshots(&self) -> Result<Vec<Snapshot>> {
+        Ok(Vec::new())
+    }
+
+    fn open_snapshot(&self, _: &Snapshot) -> Result<Arc<Zpl>> {
+        Err(Error::new(Kind::NotFound, "there are no snapshots"))
+    }
+}
+
+/// Where the pointer to its root is in a dataset (`ds_bp` of `dsl_dataset_phys_t`).
+const ROOT_AT: usize = 128;
+
+#[test]
+fn another_root_of_a_pool() {
+    require!(root);
+    let pool = new_pool();
+    pool.create_dataset("rules/other", Vec::new(), |set, tx, _| create_fs(set, tx, &NewFs::default())).unwrap();
+    let source = Arc::new(PoolFiles::open(&pool, "rules"));
+    let dir = Dir::new();
+    let path = |name: &str| dir.0.join(name);
+    let mounts = |source: &Arc<PoolFiles>| {
+        let mut options = MountOptions::new("rules", &dir.0);
+        options.atime = false;
+        crate::harness::mount(source.clone(), &options).unwrap()
+    };
+    let other = mounts(&Arc::new(PoolFiles::open(&pool, "rules/other")));
+    fs::create_dir(path("dir")).unwrap();
+    fs::write(path("both"), "of the other root").unwrap();
+    fs::write(path("dir/file"), vec![2; 1 << 20]).unwrap();
+    unmount(&other);
+    pool.sync().unwrap();
+    let root = pool.view().dsl().find("rules/other").unwrap().phys.bp;
+
+    let mount = mounts(&source);
+    fs::write(path("both"), "of the old").unwrap();
+    fs::write(path("only-old"), vec![1; 1 << 20]).unwrap();
+    fs::create_dir(path("dir")).unwrap();
+    let file = File::open(path("only-old")).unwrap();
+    assert!(!path("dir/file").exists() && fs::read(path("both")).unwrap() == b"of the old");
+
+    mount.freeze().unwrap();
+    let id = source.id;
+    let replaced = pool.replace_root(id, move |context| {
+        context.change.mos.object(id)?.update(context.change.tx, |dnode| {
+            dnode.bonus[ROOT_AT..ROOT_AT + root.raw().len()].copy_from_slice(root.raw());
+        })
+    });
+    mount.thaw().unwrap();
+    replaced.unwrap();
+    assert_eq!(fs::read(path("both")).unwrap(), b"of the other root");
+    assert!(fs::read(path("dir/file")).unwrap() == vec![2; 1 << 20]);
+    assert_eq!(errno(fs::metadata(path("only-old"))), libc::ENOENT);
+    assert!(read_at(&file).is_err());
+    let mut names: Vec<_> = fs::read_dir(&dir.0).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["both", "dir"]);
+    drop(file);
+    unmount(&mount);
 }

@@ -43,31 +43,38 @@ struct FileSystem {
     zpl: Arc<Zpl>,
 }
 
+/// A fresh pool in memory, `rules`, with a file system.
+pub fn new_pool() -> Arc<LivePool> {
+    let device: Arc<dyn Device> = Arc::new(SparseDevice::new("disk", DEVICE_SIZE));
+    let leaf = NewLeaf { path: "disk".into(), is_file: true };
+    let new = NewPool {
+        name: "rules".into(),
+        temporary_name: None,
+        vdevs: vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf] }],
+        spares: Vec::new(),
+        caches: Vec::new(),
+        ashift: Some(12),
+        features: FEATURES.map(str::to_owned).to_vec(),
+        properties: Vec::new(),
+        fs_properties: Vec::new(),
+        history: "zpool create rules".into(),
+        host: (7, "here".into()),
+    };
+    let env = Env::real();
+    let new_fs = NewFs { now: (1, 0), salt: 5, ..NewFs::default() };
+    let devices = HashMap::from([("disk".into(), device)]);
+    let pool = LivePool::create(&env, &new, &devices, move |set, tx, _| create_fs(set, tx, &new_fs)).unwrap();
+    pool.start();
+    pool
+}
+
 impl FileSystem {
     fn new() -> FileSystem {
-        let device: Arc<dyn Device> = Arc::new(SparseDevice::new("disk", DEVICE_SIZE));
-        let leaf = NewLeaf { path: "disk".into(), is_file: true };
-        let new = NewPool {
-            name: "rules".into(),
-            temporary_name: None,
-            vdevs: vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf] }],
-            spares: Vec::new(),
-            caches: Vec::new(),
-            ashift: Some(12),
-            features: FEATURES.map(str::to_owned).to_vec(),
-            properties: Vec::new(),
-            fs_properties: Vec::new(),
-            history: "zpool create rules".into(),
-            host: (7, "here".into()),
-        };
-        let env = Env::real();
-        let new_fs = NewFs { now: (1, 0), salt: 5, ..NewFs::default() };
-        let devices = HashMap::from([("disk".into(), device)]);
-        let pool = LivePool::create(&env, &new, &devices, move |set, tx, _| create_fs(set, tx, &new_fs)).unwrap();
-        pool.start();
+        let pool = new_pool();
         let id = pool.view().dsl().find("rules").unwrap().id;
         let zpl =
-            Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env, Default::default(), None).unwrap();
+            Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None)
+                .unwrap();
         FileSystem { pool, zpl: Arc::new(zpl) }
     }
 }

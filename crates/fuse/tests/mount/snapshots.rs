@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fuse::SnapDir;
+use fuse::{SnapDir, Snapshot};
 
 use crate::harness::{errno, mounted, require};
 use crate::memory::{Memory, MemorySource, ROOT};
@@ -102,4 +103,38 @@ fn a_thousand_of_them() {
     assert_eq!(stat.ino() >> 48, 4);
     assert_eq!(names(m.path(".zfs/snapshot/daily-0003/xxxx")), ["file"]);
     assert_eq!(opens(), 1001);
+}
+
+#[test]
+fn they_come_and_go() {
+    require!(fuse);
+    let m = mounted(source(), |_| {});
+    let all = ".zfs/snapshot";
+    assert_eq!(names(m.path(all)), ["empty", "monday"]);
+    assert_eq!(errno(fs::metadata(m.path(".zfs/snapshot/tuesday"))), libc::ENOENT);
+    let ino = fs::metadata(m.path(".zfs/snapshot/empty")).unwrap().ino();
+    assert_eq!(names(m.path(".zfs/snapshot/monday")), ["both", "then"]);
+
+    let snapshot = |name: &str, dataset| Snapshot { name: name.to_owned(), dataset, created_s: 1_650_000_001 };
+    {
+        let mut snapshots = m.source.snapshots.write();
+        snapshots.retain(|(snapshot, _)| snapshot.name != "monday");
+        snapshots.push((snapshot("tuesday", 1010), Arc::new(tree(&["later"]))));
+    }
+    m.source.version.fetch_add(1, Ordering::SeqCst);
+    m.mount.snapshots_changed().unwrap();
+    assert_eq!(names(m.path(all)), ["empty", "tuesday"]);
+    assert_eq!(names(m.path(".zfs/snapshot/tuesday")), ["later"]);
+    assert_eq!(errno(fs::metadata(m.path(".zfs/snapshot/monday"))), libc::ENOENT);
+    assert_eq!(fs::metadata(m.path(".zfs/snapshot/empty")).unwrap().ino(), ino);
+
+    // the name is another's
+    {
+        let mut snapshots = m.source.snapshots.write();
+        snapshots.retain(|(snapshot, _)| snapshot.name != "tuesday");
+        snapshots.push((snapshot("tuesday", 1011), Arc::new(tree(&["another"]))));
+    }
+    m.source.version.fetch_add(1, Ordering::SeqCst);
+    m.mount.snapshots_changed().unwrap();
+    assert_eq!(names(m.path(".zfs/snapshot/tuesday")), ["another"]);
 }

@@ -158,7 +158,7 @@ impl SyncContext<'_> {
         }
         make(&objset, change.tx, created)?;
         self.set_default_limits(&objset, created)?;
-        let head = self.pool.add_head(created.dataset, objset)?;
+        let head = self.pool.add_head(objset)?;
         self.pool.renew_policy(&head, subject.levels())
     }
 

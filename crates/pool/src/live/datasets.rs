@@ -1,14 +1,15 @@
 //! Datasets and their properties: what `zfs create`, `destroy`, `rename`, `set` and `inherit` ask for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use base::{Kind, Result};
-use dmu::{Growth, Objset, Tx};
+use base::{Error, Kind, Result};
+use dmu::{Growth, Objset, Policy, Tx};
+use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, NewDataset};
 use dsl::{Dsl, Level};
 
-use super::heads::Head;
+use super::head::{Head, HeadRoom};
 use super::rooms::KnownRoom;
 use super::{LivePool, SyncContext};
 
@@ -25,20 +26,32 @@ impl LivePool {
     }
 
     /// The head of a dataset, which is opened if it is not yet. `id` is the dataset's object.
-    pub(super) fn open_head(&self, id: u64) -> Result<Head> {
+    pub fn open_head(&self, id: u64) -> Result<Head> {
         if let Some(head) = self.heads().get(id) {
             return Ok(head);
         }
         let view = self.view();
         let name = view.dsl().name_of(id)?;
         let subject = view.dsl().subject(&name)?;
-        let policy = dsl::write::write_policy(subject.levels(), self.config().enabled);
+        let policy = self.policy_of(subject.levels());
         let dataset = view.dsl().find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
         let objset = Objset::open_live(self.cache().clone(), id, dataset.phys.bp, kind, &name, policy)?;
-        let head = self.add_head(id, objset)?;
+        let head = self.add_head(objset)?;
         self.renew_policy(&head, subject.levels())?;
         Ok(head)
+    }
+
+    /// Takes up the head of a dataset.
+    pub(super) fn add_head(&self, objset: Arc<Objset>) -> Result<Head> {
+        let room = Arc::new(RoomInPool { pool: self.weak(), id: objset.id() });
+        let pool = self.weak();
+        self.heads().add(objset, room, move || pool.upgrade().ok_or_else(closed)?.sync_now())
+    }
+
+    /// How the blocks of a head are written, as its properties say.
+    pub(super) fn policy_of(&self, levels: &Level) -> Policy {
+        dsl::write::write_policy(levels, self.config().enabled)
     }
 
     /// Makes a file system, whose parent is there. `make` makes its contents; if it fails, there is no file system.
@@ -170,7 +183,7 @@ impl LivePool {
             if changes.is_empty() && room.bytes < bytes.max(1) {
                 let what =
                     if room.refusal == Kind::Quota { "disk quota exceeded" } else { "no space left in the pool" };
-                return Err(base::Error::new(room.refusal, what));
+                return Err(Error::new(room.refusal, what));
             }
             if waiting < room.bytes && bytes <= room.bytes {
                 return Ok(());
@@ -187,7 +200,7 @@ impl LivePool {
         }
         let view = self.view();
         let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-        let missing = || base::Error::new(Kind::NotFound, "dataset does not exist");
+        let missing = || Error::new(Kind::NotFound, "dataset does not exist");
         let head = subject.dataset().ok_or_else(missing)?;
         let room = view.dsl().room(subject.dir(), head, view.usable_bytes()?)?;
         let known = KnownRoom { txg, room, growth: self.growth() };
@@ -225,13 +238,40 @@ impl LivePool {
 
     /// Lets a head be written as its properties say.
     pub(super) fn renew_policy(&self, head: &Head, levels: &Level) -> Result<()> {
-        let policy = dsl::write::write_policy(levels, self.config().enabled);
+        let policy = self.policy_of(levels);
         self.rooms().note_copies(policy.copies);
-        head.objset().set_policy(policy)?;
-        dsl::write::set_reads(head.objset(), levels);
-        head.log().set_throughput(dsl::write::log_throughput(levels));
-        Ok(())
+        head.set_policy(policy, levels)
     }
+}
+
+/// The room of one head, of which the pool knows.
+struct RoomInPool {
+    pool: Weak<LivePool>,
+    id: u64,
+}
+
+impl RoomInPool {
+    fn pool(&self) -> Result<Arc<LivePool>> {
+        self.pool.upgrade().ok_or_else(closed)
+    }
+}
+
+impl HeadRoom for RoomInPool {
+    fn admit(&self, bytes: u64, frees: bool) -> Result<()> {
+        self.pool()?.admit(self.id, bytes, frees)
+    }
+
+    fn has_owner_limits(&self) -> Result<bool> {
+        self.pool()?.has_owner_limits(self.id)
+    }
+
+    fn admit_owner(&self, owner: Owner, counted: Counted, key: u64) -> Result<()> {
+        self.pool()?.admit_owner(self.id, owner, counted, key)
+    }
+}
+
+fn closed() -> Error {
+    Error::new(Kind::Suspended, "the pool is closed")
 }
 
 impl SyncContext<'_> {

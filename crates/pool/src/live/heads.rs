@@ -8,6 +8,8 @@ use base::{Env, Mutex, Result};
 use dmu::{Objset, Txgs};
 use zil::Log;
 
+use super::head::{Head, HeadRoom};
+
 /// Of so many groups it is known what was logged.
 const MOMENTS_MAX: usize = 64;
 
@@ -35,28 +37,6 @@ pub struct LogMoment {
     pub at_ns: u64,
     /// What they had done.
     pub totals: LogTotals,
-}
-
-/// A head whose objects may be changed.
-#[derive(Clone)]
-pub(super) struct Head {
-    objset: Arc<Objset>,
-    log: Arc<Log>,
-}
-
-impl Head {
-    pub(super) fn objset(&self) -> &Arc<Objset> {
-        &self.objset
-    }
-
-    pub(super) fn log(&self) -> &Arc<Log> {
-        &self.log
-    }
-
-    /// Whether there is something to be written in a group.
-    pub(super) fn is_dirty(&self, txg: u64) -> bool {
-        self.objset.is_dirty(txg) || self.log.is_dirty(txg)
-    }
 }
 
 /// The open heads of a pool, by the object of the dataset.
@@ -88,17 +68,17 @@ impl Heads {
     /// Takes up the head of a dataset. Its log calls `sync` to bring everything that has happened to disk.
     pub(super) fn add(
         &self,
-        id: u64,
         objset: Arc<Objset>,
+        room: Arc<dyn HeadRoom>,
         sync: impl Fn() -> Result<()> + Send + Sync + 'static,
     ) -> Result<Head> {
         let log = Log::open(objset.clone(), self.txgs.clone(), sync)?;
-        Ok(self.open.lock().entry(id).or_insert(Head { objset, log }).clone())
+        Ok(self.open.lock().entry(objset.id()).or_insert_with(|| Head::new(objset, log, room)).clone())
     }
 
-    /// Forgets the head of a dataset that is gone.
-    pub(super) fn remove(&self, id: u64) {
-        self.open.lock().remove(&id);
+    /// Forgets the head of a dataset that is gone, or has another root; returns it.
+    pub(super) fn remove(&self, id: u64) -> Option<Head> {
+        self.open.lock().remove(&id)
     }
 
     /// Whether any has something to be written in a group.
@@ -108,12 +88,12 @@ impl Heads {
 
     /// Group `txg` is on disk.
     pub(super) fn synced(&self, txg: u64) {
-        self.all().iter().for_each(|(_, head)| head.log.synced(txg));
+        self.all().iter().for_each(|(_, head)| head.log().synced(txg));
     }
 
     /// Ends all logs that are written to.
     pub(super) fn close_logs(&self) -> Result<()> {
-        self.all().iter().try_for_each(|(_, head)| head.log.close())
+        self.all().iter().try_for_each(|(_, head)| head.log().close())
     }
 
     /// What all logs have done.
@@ -121,7 +101,7 @@ impl Heads {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut totals = LogTotals::default();
         for (_, head) in self.all() {
-            let stats = head.log.stats();
+            let stats = head.log().stats();
             totals.used_bytes += load(&stats.zil_itx_metaslab_normal_bytes) + load(&stats.zil_itx_metaslab_slog_bytes);
             totals.block_bytes += load(&stats.zil_itx_metaslab_normal_alloc) + load(&stats.zil_itx_metaslab_slog_alloc);
             totals.blocks += load(&stats.zil_itx_metaslab_normal_count) + load(&stats.zil_itx_metaslab_slog_count);

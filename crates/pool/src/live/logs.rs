@@ -17,7 +17,8 @@ use format::object_type::ObjectType;
 use zil::{Claim, Header, Log, Update};
 use zio::alloc::Serving;
 
-use super::heads::{Head, LogMoment, LogTotals};
+use super::head::Head;
+use super::heads::{LogMoment, LogTotals};
 use super::{LivePool, SyncContext};
 use crate::Pool;
 

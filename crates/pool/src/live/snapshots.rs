@@ -204,7 +204,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         objset.set_log_header([0; 192])?;
-        let head = pool.add_head(id, objset)?;
+        let head = pool.add_head(objset)?;
         pool.sync_head(change, id, &head)?;
         // it is opened with its properties when it is used
         pool.heads().remove(id);

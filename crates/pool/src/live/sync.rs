@@ -24,7 +24,7 @@ use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
 use format::uberblock::Uberblock;
 
-use super::heads::Head;
+use super::head::Head;
 use super::{LivePool, SyncContext};
 
 /// From this pass on frees are put off: zfs_sync_pass_deferred_free.

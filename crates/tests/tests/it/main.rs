@@ -17,6 +17,7 @@ mod pools;
 mod properties;
 mod quota;
 mod redundancy;
+mod replaced_root;
 mod replay;
 mod scrub;
 mod snapshots;

@@ -1,0 +1,192 @@
+//! The exports of an imported pool: what serves its datasets, whatever protocol it speaks.
+
+use std::sync::Arc;
+
+use base::{Error, Kind, Mutex, Result};
+use export::Export;
+
+use crate::verbs::is_at_or_below_name;
+
+/// The exports, in the order in which they began.
+#[derive(Default)]
+pub struct Exports(Mutex<Vec<Arc<dyn Export>>>);
+
+impl Exports {
+    /// A dataset is served from now on.
+    pub fn add(&self, export: Arc<dyn Export>) {
+        self.0.lock().push(export);
+    }
+
+    /// Ends the last one of a dataset. Errors: `NotFound` if it is not served; `Busy`, unless `force`.
+    pub fn stop(&self, dataset: &str, force: bool) -> Result<()> {
+        let export = self.of(dataset).pop();
+        let export = export.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted").in_dataset(dataset))?;
+        export.stop(force)?;
+        self.remove(&export);
+        Ok(())
+    }
+
+    /// Ends all, the last one first, up to the first that cannot be. Errors: where that is, and why: `Busy`.
+    pub fn stop_all(&self, force: bool) -> Result<(), (String, Error)> {
+        loop {
+            let Some(last) = self.0.lock().last().cloned() else { return Ok(()) };
+            last.stop(force).map_err(|error| (last.place(), error))?;
+            self.remove(&last);
+        }
+    }
+
+    /// A dataset, and those below it, have another name now.
+    pub fn renamed(&self, from: &str, to: &str) {
+        for export in self.all() {
+            let name = export.dataset();
+            if is_at_or_below_name(&name, from) {
+                export.renamed(&format!("{to}{}", &name[from.len()..]));
+            }
+        }
+    }
+
+    /// Properties of datasets may have other values.
+    pub fn properties_changed(&self) {
+        for export in self.all() {
+            if let Err(error) = export.property_changed() {
+                tracing::warn!(dataset = export.dataset(), "it is served as before: {error}");
+            }
+        }
+    }
+
+    /// Freezes what serves a dataset while `work` may replace its root. Errors: `Unsupported` if it cannot be frozen,
+    /// and nothing was done then; those of `work`. What cannot be opened again under its new root is served no more.
+    pub fn frozen<T>(&self, dataset: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let exports = self.of(dataset);
+        let done = exports.iter().try_for_each(|export| export.freeze()).and_then(|()| work());
+        for export in exports {
+            if let Err(error) = export.thaw() {
+                tracing::error!(dataset, place = export.place(), "the new root cannot be opened: {error}");
+                if let Err(error) = export.stop(true) {
+                    tracing::error!(dataset, place = export.place(), "it cannot be stopped: {error}");
+                }
+            }
+        }
+        done
+    }
+
+    /// Those of a dataset that are served still.
+    fn of(&self, dataset: &str) -> Vec<Arc<dyn Export>> {
+        self.all().into_iter().filter(|export| export.dataset() == dataset && export.is_served()).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<dyn Export>> {
+        self.0.lock().clone()
+    }
+
+    fn remove(&self, ended: &Arc<dyn Export>) {
+        self.0.lock().retain(|export| !Arc::ptr_eq(export, ended));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An export that notes what is asked of it.
+    struct Noted {
+        dataset: Mutex<String>,
+        calls: Arc<Mutex<Vec<String>>>,
+        /// Which call fails.
+        fails: &'static str,
+    }
+
+    impl Noted {
+        fn call(&self, call: &str) -> Result<()> {
+            self.calls.lock().push(format!("{call} {}", self.dataset.lock()));
+            match call == self.fails {
+                true => Err(Error::new(Kind::Busy, "no")),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl Export for Noted {
+        fn dataset(&self) -> String {
+            self.dataset.lock().clone()
+        }
+
+        fn place(&self) -> String {
+            format!("/{}", self.dataset.lock())
+        }
+
+        fn is_served(&self) -> bool {
+            self.fails != "is_served"
+        }
+
+        fn stop(&self, force: bool) -> Result<()> {
+            self.call(if force { "force" } else { "stop" })
+        }
+
+        fn renamed(&self, name: &str) {
+            name.clone_into(&mut self.dataset.lock());
+        }
+
+        fn property_changed(&self) -> Result<()> {
+            self.call("property_changed")
+        }
+
+        fn freeze(&self) -> Result<()> {
+            self.call("freeze")
+        }
+
+        fn thaw(&self) -> Result<()> {
+            self.call("thaw")
+        }
+    }
+
+    fn exports(list: &[(&str, &'static str)]) -> (Exports, Arc<Mutex<Vec<String>>>) {
+        let (exports, calls) = (Exports::default(), Arc::<Mutex<Vec<String>>>::default());
+        for (dataset, fails) in list {
+            let dataset = Mutex::new((*dataset).to_owned());
+            exports.add(Arc::new(Noted { dataset, calls: calls.clone(), fails }));
+        }
+        (exports, calls)
+    }
+
+    #[test]
+    fn the_last_one_ends_first() {
+        let (exports, calls) = exports(&[("t/a", ""), ("t/b", "stop"), ("t/a", ""), ("t/c", "")]);
+        exports.stop("t/a", false).unwrap();
+        assert_eq!(exports.stop("t/none", false).unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(exports.stop_all(false).unwrap_err().0, "/t/b");
+        exports.stop_all(true).unwrap();
+        assert_eq!(*calls.lock(), ["stop t/a", "stop t/c", "stop t/b", "force t/b", "force t/a"]);
+        assert!(exports.stop_all(false).is_ok());
+    }
+
+    #[test]
+    fn names_follow_a_rename() {
+        let (exports, _) = exports(&[("t/a", ""), ("t/a/b", ""), ("t/a@s", ""), ("t/ab", "")]);
+        exports.renamed("t/a", "t/x/y");
+        let names: Vec<String> = exports.all().iter().map(|export| export.dataset()).collect();
+        assert_eq!(names, ["t/x/y", "t/x/y/b", "t/x/y@s", "t/ab"]);
+    }
+
+    #[test]
+    fn what_was_frozen_is_thawed_whatever_happens() {
+        let failing = || Err::<(), _>(Error::new(Kind::Io, "no"));
+        let (frozen, calls) = exports(&[("t/a", ""), ("t/b", ""), ("t/a", "is_served")]);
+        assert_eq!(frozen.frozen("t/a", || Ok(7)).unwrap(), 7);
+        assert_eq!(frozen.frozen("t/a", failing).unwrap_err().kind(), Kind::Io);
+        assert_eq!(*calls.lock(), ["freeze t/a", "thaw t/a", "freeze t/a", "thaw t/a"]);
+        // one cannot be frozen: nothing is done
+        let (frozen, calls) = exports(&[("t/a", ""), ("t/a", "freeze")]);
+        let mut is_done = false;
+        let done = frozen.frozen("t/a", || {
+            is_done = true;
+            Ok(())
+        });
+        assert!(done.unwrap_err().kind() == Kind::Busy && !is_done);
+        assert_eq!(*calls.lock(), ["freeze t/a", "freeze t/a", "thaw t/a", "thaw t/a"]);
+        // one cannot be opened again
+        let (frozen, calls) = exports(&[("t/a", "thaw")]);
+        frozen.frozen("t/a", || Ok(())).unwrap();
+        assert_eq!(*calls.lock(), ["freeze t/a", "thaw t/a", "force t/a"]);
+    }
+}
