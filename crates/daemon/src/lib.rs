@@ -8,7 +8,8 @@
 //!
 //! - `process`: its life; [`mod@import`]: how it gets its pool; `served`: the state; [`live`]: the pool in it, for reading or
 //!   for writing; `server`: connections.
-//! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`].
+//! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
+//!   [`exports`]: all that serves its datasets.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
