@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use base::{Block, Result};
 use format::blkptr::BlkPtr;
-use zio::{Placed, WriteRequest};
+use zio::{BlockWrite, Placed};
 
 use crate::sync::write_policy;
 use crate::{Object, Objset, Tx};
@@ -73,16 +73,17 @@ impl Objset {
         let request = |block: &&OpenBlock| {
             let dnode = block.object.dnode();
             let own = write_policy(&policy, 0, dnode.object_type, (dnode.checksum, dnode.compress));
-            WriteRequest {
+            BlockWrite {
                 data: block.contents.clone(),
                 object_type: dnode.object_type,
                 level: 0,
                 bookmark: block.object.bookmark(0, block.blkid),
                 policy: zio::WritePolicy { embed: false, ..own },
                 previous: BlkPtr::HOLE,
+                fill: 1,
             }
         };
-        let requests: Vec<WriteRequest> = blocks.iter().map(request).collect();
+        let requests: Vec<BlockWrite> = blocks.iter().map(request).collect();
         Ok(self.cache().zio().place_batch(tx.txg(), &requests))
     }
 }

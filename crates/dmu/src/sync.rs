@@ -25,11 +25,12 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base::{Block, Result, ResultExt};
+use base::{Block, Bookmark, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::ObjsetPhys;
+use zio::BlockWrite;
 
 use crate::node::Node;
 use crate::objset::Root;
@@ -38,9 +39,9 @@ use crate::{Objset, Tx};
 use accounting::Sums;
 pub use ledger::Ledger;
 use tree::Job;
+use writer::Writer;
 pub use writer::dsize;
 pub(crate) use writer::write_policy;
-use writer::{Out, Writer};
 
 /// A set that has been written, and not committed yet.
 pub struct Synced {
@@ -162,8 +163,16 @@ impl Objset {
         let mut head = Block::zeroed(ObjsetPhys::SIZE);
         phys.write(head.make_mut());
         let fill = phys.meta_dnode.blkptrs.iter().map(BlkPtr::fill).fold(0, u64::saturating_add);
-        let out = Out::head(self.id(), head, before.bp);
-        let bp = writer.write(vec![out])?.remove(0).with_fill(fill);
+        let write = BlockWrite {
+            data: head,
+            object_type: ObjectType::OBJSET,
+            level: 0,
+            bookmark: Bookmark { objset: self.id(), object: 0, level: Objset::HEAD_LEVEL, blkid: 0 },
+            policy: writer.policy_of(0, ObjectType::OBJSET, (0, 0)),
+            previous: before.bp,
+            fill,
+        };
+        let bp = writer.write(vec![write])?.remove(0);
         writer.replace(&before.bp, &bp)?;
         Ok(Root::new(bp, phys))
     }
@@ -190,22 +199,22 @@ const BATCH_BYTES: usize = 16 << 20;
 
 /// Writes the changed data blocks of all jobs, and takes note of their new pointers.
 fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
-    let mut batch: Vec<Out> = Vec::new();
+    let mut batch: Vec<BlockWrite> = Vec::new();
     let mut places: Vec<(usize, u64)> = Vec::new();
     let mut bytes = 0;
     for index in 0..jobs.len() {
         jobs[index].free_first(writer)?;
         for (blkid, block) in jobs[index].changed() {
             let len = block.len();
-            let out = jobs[index].data_out(blkid, block)?;
+            let write = jobs[index].data_write(blkid, block, writer)?;
             if let Some(bp) = jobs[index].written_early(blkid) {
-                let (previous, bp) = (out.previous, bp.with_fill(out.fill));
-                writer.adopt(out, &bp);
+                let (previous, bp) = (write.previous, bp.with_fill(write.fill));
+                writer.adopt(write, &bp);
                 jobs[index].put(0, blkid, &previous, bp, writer)?;
                 continue;
             }
             bytes += len;
-            batch.push(out);
+            batch.push(write);
             places.push((index, blkid));
             if bytes >= BATCH_BYTES {
                 take_note(jobs, std::mem::take(&mut batch), std::mem::take(&mut places), writer)?;
@@ -216,11 +225,15 @@ fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
     take_note(jobs, batch, places, writer)
 }
 
-fn take_note(jobs: &mut [Job], batch: Vec<Out>, places: Vec<(usize, u64)>, writer: &mut Writer<'_>) -> Result<()> {
-    let before: Vec<(BlkPtr, u64)> = batch.iter().map(|out| (out.previous, out.fill)).collect();
+fn take_note(
+    jobs: &mut [Job],
+    batch: Vec<BlockWrite>,
+    places: Vec<(usize, u64)>,
+    writer: &mut Writer<'_>,
+) -> Result<()> {
+    let before: Vec<BlkPtr> = batch.iter().map(|write| write.previous).collect();
     let after = writer.write(batch)?;
-    for (((index, blkid), (previous, fill)), bp) in places.into_iter().zip(before).zip(after) {
-        let bp = if bp.is_hole() { bp } else { bp.with_fill(fill) };
+    for (((index, blkid), previous), bp) in places.into_iter().zip(before).zip(after) {
         jobs[index].put(0, blkid, &previous, bp, writer)?;
     }
     Ok(())

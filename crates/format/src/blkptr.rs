@@ -22,6 +22,8 @@
 //! Words are little-endian here; the swap of a foreign block has turned them already.
 //! Source: the published ZFS on-disk specification, chapter 2, and OpenZFS's feature descriptions.
 
+mod builder;
+
 use std::fmt;
 
 use base::Endian;
@@ -29,6 +31,7 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::object_type::ObjectType;
+pub use builder::{BlkPtrBuilder, Seal};
 
 /// log2 of the sector size that sizes and offsets on disk are counted in.
 pub const SECTOR_SHIFT: u32 = 9;
@@ -162,43 +165,24 @@ impl Shape {
 
 /// The bit of little-endian contents in the property word.
 const LITTLE_ENDIAN: u64 = 1 << 63;
+impl Shape {
+    /// That of a hole of so many bytes.
+    pub fn of_hole(lsize: u64, object_type: ObjectType, level: u8) -> Shape {
+        Shape { lsize, psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, object_type, level }
+    }
+}
 
 impl BlkPtr {
-    /// A pointer to one to three copies of a block that was written in `txg`. Its fill count is 0; see
-    /// [`BlkPtr::with_fill`]. Panics if a size is no multiple of 512 bytes or too large.
-    pub fn new(shape: Shape, dvas: &[Dva], txg: u64, checksum: [u64; 4]) -> BlkPtr {
-        let mut bp = BlkPtr { prop: shape.prop().into(), birth: txg.into(), ..BlkPtr::HOLE };
-        bp.dvas[..dvas.len()].copy_from_slice(dvas);
-        bp.checksum = checksum.map(U64::new);
-        bp
-    }
-
-    /// A pointer that carries its block: `payload` is at most 112 bytes that decompress to `shape.lsize`.
-    pub fn new_embedded(shape: Shape, payload: &[u8], txg: u64) -> BlkPtr {
-        assert!((1..=BlkPtr::EMBEDDED_SIZE_MAX).contains(&payload.len()), "{} bytes embedded", payload.len());
-        let sizes = (payload.len() as u64 - 1) << 25 | (shape.lsize - 1);
-        let prop = LITTLE_ENDIAN | shape.type_and_level() | 1 << 39 | u64::from(shape.compress) << 32 | sizes;
-        let mut bytes = [0; BlkPtr::SIZE];
-        let mut rest = payload;
-        for range in [0..48, 56..80, 88..BlkPtr::SIZE] {
-            let (part, tail) = rest.split_at(rest.len().min(range.len()));
-            bytes[range.start..range.start + part.len()].copy_from_slice(part);
-            rest = tail;
-        }
-        let mut bp = BlkPtr::parse(&bytes).expect("128 bytes");
-        (bp.prop, bp.birth) = (prop.into(), txg.into());
-        bp
-    }
-
-    /// A hole where a block was until `txg`, so that an incremental send knows since when.
-    pub fn new_hole(lsize: u64, object_type: ObjectType, level: u8, txg: u64) -> BlkPtr {
-        let shape = Shape { lsize, psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, object_type, level };
-        BlkPtr { prop: (shape.prop() & !LITTLE_ENDIAN).into(), birth: txg.into(), ..BlkPtr::HOLE }
-    }
-
     /// The same with another fill count.
     pub fn with_fill(self, fill: u64) -> BlkPtr {
-        if self.is_embedded() { self } else { BlkPtr { fill: fill.into(), ..self } }
+        match () {
+            _ if self.is_embedded() => self,
+            // the other half of the word is part of what the block is encrypted with
+            _ if self.uses_crypt() => {
+                BlkPtr { fill: (self.fill.get() >> 32 << 32 | fill & 0xffff_ffff).into(), ..self }
+            }
+            _ => BlkPtr { fill: fill.into(), ..self },
+        }
     }
 
     /// Bytes on disk.
@@ -463,26 +447,6 @@ mod tests {
         assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()[3]), (99, 99, 3, 0xdead));
         assert!(!bp.is_hole() && bp.copies().count() == 1);
         assert!(BlkPtr::HOLE.is_hole());
-    }
-
-    #[test]
-    fn what_is_built_reads_back() {
-        let object_type = ObjectType::PLAIN_FILE_CONTENTS;
-        let shape = Shape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
-        let dvas = [Dva::new(1, 1 << 20, 4096, false), Dva::new(2, 1 << 21, 8192, false)];
-        let bp = BlkPtr::new(shape, &dvas, 77, [1, 2, 3, 4]).with_fill(9);
-        assert_eq!((bp.lsize(), bp.psize(), bp.asize(), bp.copies().count()), (128 << 10, 4096, 12288, 2));
-        assert_eq!((bp.compress(), bp.checksum_kind(), bp.object_type(), bp.level()), (15, 7, object_type, 0));
-        assert_eq!((bp.birth(), bp.physical_birth(), bp.fill(), bp.checksum()), (77, 77, 9, [1, 2, 3, 4]));
-        assert_eq!(bp.endian(), Endian::Little);
-        for len in [1, 47, 48, 49, 72, 73, 112] {
-            let payload: Vec<u8> = (1..=len).collect();
-            let bp = BlkPtr::new_embedded(Shape { psize: 512, ..shape }, &payload, 5);
-            assert_eq!((bp.payload(), bp.lsize(), bp.birth(), bp.compress()), (payload, 128 << 10, 5, 15));
-            assert!(bp.is_embedded() && !bp.is_hole() && bp.object_type() == object_type);
-        }
-        let hole = BlkPtr::new_hole(16 << 10, object_type, 1, 6);
-        assert!(hole.is_hole() && (hole.lsize(), hole.birth(), hole.level()) == (16 << 10, 6, 1));
     }
 
     #[test]

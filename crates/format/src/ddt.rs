@@ -12,7 +12,7 @@
 
 use base::{Reader, Result};
 
-use crate::blkptr::{BlkPtr, Dva, SECTOR_SHIFT};
+use crate::blkptr::{BlkPtr, BlkPtrBuilder, Dva, SECTOR_SHIFT, Shape};
 use crate::object_type::ObjectType;
 
 /// Blocks in a value: that of extra copies, which only old versions made, and one for each number of copies.
@@ -24,9 +24,6 @@ pub const VALUE_SIZE: usize = BLOCKS * Block::SIZE;
 
 const DVAS: usize = 3;
 const CRYPT_SHIFT: u32 = 39;
-/// In a block pointer's property word.
-const POINTER_CRYPT_SHIFT: u32 = 61;
-const POINTER_LITTLE_ENDIAN: u64 = 1 << 63;
 
 /// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,16 +71,17 @@ impl Key {
 
     /// A pointer to a block of which only its entry is known; it says nothing of the dedup table.
     pub fn pointer(&self, block: &Block) -> BlkPtr {
-        let mut words = [0u64; 16];
-        for (i, dva) in self.dvas(block).enumerate() {
-            words[2 * i..2 * i + 2].copy_from_slice(&dva.words());
-        }
-        let kinds = (self.prop >> CRYPT_SHIFT & 1) << POINTER_CRYPT_SHIFT | u64::from(ObjectType::DEDUP.0) << 48;
-        words[6] = POINTER_LITTLE_ENDIAN | kinds | self.prop & 0x7f_ffff_ffff;
-        words[10] = block.birth;
-        words[12..].copy_from_slice(&self.checksum);
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        BlkPtr::parse(&bytes).expect("16 words are a pointer")
+        let shape = Shape {
+            lsize: self.lsize(),
+            psize: self.psize(),
+            compress: (self.prop >> 32 & 0x7f) as u8,
+            checksum: 0,
+            object_type: ObjectType::DEDUP,
+            level: 0,
+        };
+        let dvas: Vec<Dva> = self.dvas(block).copied().collect();
+        let builder = BlkPtrBuilder::new(shape, block.birth).at(&dvas).checksum(self.checksum);
+        if self.prop >> CRYPT_SHIFT & 1 == 1 { builder.crypt().build() } else { builder.build() }
     }
 }
 

@@ -248,7 +248,7 @@ impl Chain {
 
 #[cfg(test)]
 mod tests {
-    use format::blkptr::Dva;
+    use format::blkptr::{BlkPtrBuilder, Dva};
 
     use super::*;
 
@@ -261,7 +261,7 @@ mod tests {
             object_type: format::object_type::ObjectType::INTENT_LOG,
             level: 0,
         };
-        BlkPtr::new(shape, &[Dva::new(0, n * 4096, 4096, false)], n, [1, 2, 3, n])
+        BlkPtrBuilder::new(shape, n).at(&[Dva::new(0, n * 4096, 4096, false)]).checksum([1, 2, 3, n]).build()
     }
 
     fn first(update: &Update) -> BlkPtr {

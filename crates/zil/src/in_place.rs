@@ -19,16 +19,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use base::Result;
-use dmu::{OpenBlock, Tx};
-use format::blkptr::BlkPtr;
+use dmu::{Objset, OpenBlock, Tx};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, Shape};
 use format::object_type::ObjectType;
 use zio::Placed;
 
+use crate::Contents;
 use crate::entry::{Body, Item};
 use crate::intent::{Data, Intent};
 use crate::record::TYPE_WRITE;
-use crate::stats::add;
-use crate::{Contents, Log};
+use crate::stats::{Stats, add};
 
 /// Writes of fewer bytes are told with their bytes: zfs_immediate_write_sz.
 const LARGE_MIN: u64 = 32 << 10;
@@ -78,7 +78,7 @@ pub(crate) struct InPlace {
 impl InPlace {
     /// Gives blocks of writes places, and has the entries lead to them.
     pub(crate) fn place(
-        log: &Log,
+        (objset, stats): (&Objset, &Stats),
         tx: &Tx<'_>,
         rule: Rule,
         contents: Option<&dyn Contents>,
@@ -97,20 +97,20 @@ impl InPlace {
         found.pointers = found.blocks.iter().map(OpenBlock::written).collect();
         let new: Vec<usize> = (0..found.blocks.len()).filter(|&at| found.pointers[at].is_none()).collect();
         let blocks: Vec<&OpenBlock> = new.iter().map(|&at| &found.blocks[at]).collect();
-        let placed = log.objset().place_early(tx, &blocks)?;
+        let placed = objset.place_early(tx, &blocks)?;
         for (at, placed) in new.into_iter().zip(placed) {
             // one that finds no place is told with its bytes
             let Ok(placed) = placed else { continue };
             found.pointers[at] = Some(match placed.bp() {
                 hole if hole.is_hole() => {
                     let size = found.blocks[at].range();
-                    BlkPtr::new_hole(size.end - size.start, ObjectType::NONE, 0, 0)
+                    BlkPtrBuilder::new(Shape::of_hole(size.end - size.start, ObjectType::NONE, 0), 0).hole()
                 }
-                bp => bp.with_fill(1),
+                bp => bp,
             });
             found.placed.push(placed);
         }
-        let items = found.tell(log, items, parts);
+        let items = found.tell(stats, items, parts);
         Ok((found, items))
     }
 
@@ -150,7 +150,7 @@ impl InPlace {
     }
 
     /// The entries, with those of parts in the place of writes.
-    fn tell(&self, log: &Log, items: Vec<Item>, parts: Vec<Part>) -> Vec<Item> {
+    fn tell(&self, stats: &Stats, items: Vec<Item>, parts: Vec<Part>) -> Vec<Item> {
         let mut by_item: HashMap<usize, Vec<Part>> = HashMap::new();
         parts.into_iter().for_each(|part| by_item.entry(part.item).or_default().push(part));
         let mut told = Vec::with_capacity(items.len());
@@ -162,8 +162,8 @@ impl InPlace {
             for Part { offset, len, block, .. } in parts {
                 let body = match block.and_then(|block| self.pointers[block]) {
                     Some(bp) => {
-                        add(&log.stats().zil_itx_indirect_count, 1);
-                        add(&log.stats().zil_itx_indirect_bytes, len);
+                        add(&stats.zil_itx_indirect_count, 1);
+                        add(&stats.zil_itx_indirect_bytes, len);
                         let write = Intent::Write { object: *object, offset, len, data: Data::Block(bp) };
                         Body::Record { kind: TYPE_WRITE, bytes: write.bytes() }
                     }
@@ -190,21 +190,22 @@ impl InPlace {
     }
 
     /// All is written: groups take it as it is.
-    pub(crate) fn keep(self, log: &Log, tx: &Tx<'_>) {
-        self.leave(log, tx, |block, bp| block.keep(tx, bp));
+    pub(crate) fn keep(self, objset: &Objset, tx: &Tx<'_>) {
+        self.leave(objset, tx, |block, bp| block.keep(tx, bp));
     }
 
     /// Some of it is not written, or nobody will be led to it.
-    pub(crate) fn give_back(self, log: &Log, tx: &Tx<'_>) {
-        self.leave(log, tx, |_, _| false);
+    pub(crate) fn give_back(self, objset: &Objset, tx: &Tx<'_>) {
+        self.leave(objset, tx, |_, _| false);
     }
 
-    fn leave(self, log: &Log, tx: &Tx<'_>, keeps: impl Fn(&OpenBlock, BlkPtr) -> bool) {
+    fn leave(self, objset: &Objset, tx: &Tx<'_>, keeps: impl Fn(&OpenBlock, BlkPtr) -> bool) {
         for (block, bp) in self.blocks.iter().zip(self.pointers) {
             if let Some(bp) = bp.filter(|bp| block.written().is_none() && !bp.is_hole())
                 && !keeps(block, bp)
             {
-                log.give_back(tx.txg(), &[bp]);
+                // that it could not be freed only costs its room
+                let _ = objset.cache().zio().free_log_block(tx.txg(), &bp);
             }
         }
     }

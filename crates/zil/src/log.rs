@@ -21,7 +21,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use base::{Endian, Mutex, Result};
+use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
@@ -50,10 +50,10 @@ pub struct Log {
     sync: Sync,
     contents: Mutex<Option<Weak<dyn Contents>>>,
     pending: Mutex<Pending>,
-    pub(crate) chain: Mutex<Chain>,
+    chain: Mutex<Chain>,
     turns: Turns,
     /// The record that is being replayed; 0 if none is.
-    pub(crate) replaying: AtomicU64,
+    replaying: AtomicU64,
     /// Throughput counts, not latency.
     throughput: AtomicBool,
     stats: Stats,
@@ -242,7 +242,8 @@ impl Log {
         let contents = self.contents.lock().as_ref().and_then(Weak::upgrade);
         let contents = contents.as_deref();
         let tx = self.txgs.begin_for_log()?;
-        let (mut in_place, items) = InPlace::place(self, &tx, self.rule(&tail), contents, items)?;
+        let (mut in_place, items) =
+            InPlace::place((&self.objset, &self.stats), &tx, self.rule(&tail), contents, items)?;
         let tops = in_place.tops();
         let extended = self.draft(writer, &tail, &items, contents).map(|blocks| match blocks.is_empty() {
             true => None,
@@ -251,7 +252,7 @@ impl Log {
         let (pointers, numbers, mut blocks) = match extended {
             Ok(Some(extended)) => extended,
             other => {
-                in_place.give_back(self, &tx);
+                in_place.give_back(&self.objset, &tx);
                 return other.map(|_| None);
             }
         };
@@ -263,9 +264,9 @@ impl Log {
             false => {
                 let written = self.write_blocks(&pointers, &mut blocks, in_place.take_placed());
                 if written.is_ok() {
-                    in_place.keep(self, &tx)
+                    in_place.keep(&self.objset, &tx)
                 } else {
-                    in_place.give_back(self, &tx)
+                    in_place.give_back(&self.objset, &tx)
                 }
                 written
             }
@@ -359,19 +360,27 @@ impl Log {
                 add(sum, n);
             }
             self.stats.count_block(pair[0].psize());
-            writes.push((pair[0], len));
+            let bytes = std::mem::replace(&mut block.bytes, AlignedBuf::zeroed(0));
+            writes.push((pair[0], bytes.into(), len));
         }
-        let writes: Vec<(BlkPtr, &[u8])> =
-            writes.into_iter().zip(blocks).map(|((bp, len), block)| (bp, &block.bytes[..len])).collect();
-        zio.write_log_blocks(&writes, data)
+        zio.write_log_blocks(writes, data)
     }
 
     /// Frees what was allocated a moment ago, in the same group.
-    pub(crate) fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
+    fn give_back(&self, txg: u64, blocks: &[BlkPtr]) {
         for bp in blocks {
             // that it could not be freed only costs its room
             let _ = self.zio().free_log_block(txg, bp);
         }
+    }
+
+    pub(crate) fn chain(&self) -> MutexGuard<'_, Chain> {
+        self.chain.lock()
+    }
+
+    /// What is pushed from now on is of the record with that number, which is replayed; 0: nothing is replayed.
+    pub(crate) fn set_replaying(&self, seq: u64) {
+        self.replaying.store(seq, Ordering::Relaxed);
     }
 
     pub(crate) fn zio(&self) -> &Arc<Zio> {

@@ -11,7 +11,6 @@
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
@@ -34,7 +33,7 @@ impl Log {
     /// If `apply` fails, it is tried again when all before is on disk. Errors: those of `apply`; those of
     /// devices; `Suspended`; then the rest of the log waits to be replayed.
     pub fn replay(&self, apply: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<Replayed> {
-        let Some(header) = self.chain.lock().old() else { return Ok(Replayed::default()) };
+        let Some(header) = self.chain().old() else { return Ok(Replayed::default()) };
         if !header.is_claimed() {
             return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
         }
@@ -53,7 +52,7 @@ impl Log {
             End::Complete | End::Broken => {}
         }
         self.sync_pool()?;
-        self.chain.lock().doom(found.blocks, found.data);
+        self.chain().doom(found.blocks, found.data);
         self.sync_pool()?;
         Ok(replayed)
     }
@@ -61,7 +60,7 @@ impl Log {
     /// All blocks that it has on disk, which the caller frees in the group that destroys the set. Nobody may use
     /// the log any more.
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
-        let Some(header) = self.chain.lock().old() else { return self.chain.lock().take() };
+        let Some(header) = self.chain().old() else { return self.chain().take() };
         let mut found = Found::new(&header);
         walk(self.zio(), self.objset().id(), &header, &mut found);
         [found.blocks, found.data].concat()
@@ -110,13 +109,13 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     fn replay(&mut self, record: &Record<'_>) -> Result<()> {
-        self.log.replaying.store(record.seq, Ordering::Relaxed);
+        self.log.set_replaying(record.seq);
         let mut outcome = (self.apply)(record);
         if outcome.is_err() {
             // what is on its way to disk may have stood in its way
             outcome = self.log.sync_pool().and_then(|()| (self.apply)(record));
         }
-        self.log.replaying.store(0, Ordering::Relaxed);
+        self.log.set_replaying(0);
         outcome
     }
 }

@@ -11,15 +11,15 @@
 
 use std::collections::BTreeSet;
 
-use base::{Error, Kind, Result};
+use base::{Block, Bookmark, Error, Kind, Result};
 use codec::checksum::{Checksum, Sum};
 use codec::compress::Compress;
-use format::blkptr::{BlkPtr, Dva, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva, Shape};
 use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
 use crate::alloc::Class;
-use crate::queue::Outgoing;
+use crate::issue::{Bytes, ExtentWrite};
 use crate::write::Placed;
 use crate::zio::Zio;
 
@@ -43,7 +43,7 @@ impl Zio {
             object_type: ObjectType::INTENT_LOG,
             level: 0,
         };
-        Ok(BlkPtr::new(shape, &dvas, txg, name))
+        Ok(BlkPtrBuilder::new(shape, txg).at(&dvas).checksum(name).build())
     }
 
     /// The size of a log block is a multiple of this many bytes.
@@ -69,27 +69,34 @@ impl Zio {
         }
     }
 
-    /// Writes log blocks, each as long as [`Zio::log_block_len`] says, and blocks that they lead to. They last when
-    /// their vdevs are flushed. Errors: those of the first that could not be written. A vdev for logs that fails
+    /// Writes log blocks, of each as many bytes as [`Zio::log_block_len`] says, and blocks that they lead to. They last
+    /// when their vdevs are flushed. Errors: those of the first that could not be written. A vdev for logs that fails
     /// gets no log blocks for a while.
-    pub fn write_log_blocks(&self, blocks: &[(BlkPtr, &[u8])], data: Vec<Placed>) -> Result<()> {
-        let data: Vec<Outgoing> = data.into_iter().flat_map(|placed| placed.into_writes()).collect();
-        let own = blocks.iter().map(|(bp, bytes)| (extent(bp, bytes), *bytes));
-        let writes: Vec<(Extent, &[u8])> = data.iter().map(|write| (write.extent, &*write.bytes)).chain(own).collect();
-        let ranges = data.iter().map(|write| (write.extent.top, write.range.clone()));
-        let own = blocks.iter().map(|(bp, _)| bp.dvas()[0]);
-        let own = own.map(|dva| (dva.vdev(), dva.offset()..dva.offset() + dva.asize()));
-        ranges.chain(own).for_each(|(top, range)| self.queue().finish_overlapping(top, range));
+    pub fn write_log_blocks(&self, blocks: Vec<(BlkPtr, Block, usize)>, data: Vec<Placed>) -> Result<()> {
+        let mut writes: Vec<ExtentWrite> = data.into_iter().flat_map(Placed::into_writes).collect();
+        let data = writes.len();
+        writes.extend(blocks.into_iter().map(|(bp, block, len)| {
+            let dva = bp.dvas()[0];
+            let bytes = Bytes::new(block, 0..len);
+            ExtentWrite::new(&dva, dva.asize(), bp.physical_birth(), bytes, Bookmark::default())
+        }));
+        self.issue_now(&writes)?;
+        // groups lead to data: a flush that fails may lose them
+        self.queue().keep(writes.into_iter().take(data));
+        Ok(())
+    }
+
+    /// Issues writes past those that wait, and returns when they are on the devices.
+    fn issue_now(&self, writes: &[ExtentWrite]) -> Result<()> {
+        writes.iter().for_each(|write| self.queue().finish_overlapping(write.extent.top, write.range.clone()));
+        let parts: Vec<(Extent, &[u8])> = writes.iter().map(|write| (write.extent, &*write.bytes)).collect();
         // what a leaf has alone must not be taken off with it before that is noted
         let _steady = self.tree().hold_shape();
-        let results = self.tree().write_batch_for(Purpose::SyncWrite, &writes);
-        for ((extent, _), _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
-            self.shun(extent.top, extent.birth_txg);
+        let results = self.tree().write_batch_for(Purpose::SyncWrite, &parts);
+        for (write, _) in writes.iter().zip(&results).filter(|(_, result)| result.is_err()) {
+            self.shun(write.extent.top, write.extent.birth_txg);
         }
-        results.into_iter().collect::<Result<()>>()?;
-        // groups lead to data: a flush that fails may lose them
-        self.queue().keep(data.into_iter());
-        Ok(())
+        results.into_iter().collect()
     }
 
     /// Flushes top-level vdevs that log blocks of groups up to about `txg` were written to. Errors: as from
@@ -135,11 +142,6 @@ impl Zio {
             claimed.iter().for_each(|dva| allocator.unallocate(txg, dva).expect("allocated a moment ago"));
         })
     }
-}
-
-fn extent(bp: &BlkPtr, bytes: &[u8]) -> Extent {
-    let dva = bp.dvas()[0];
-    Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: bp.physical_birth() }
 }
 
 fn gang() -> Error {

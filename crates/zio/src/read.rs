@@ -169,11 +169,9 @@ impl Zio {
         if bp.is_hole() {
             return Some(check_shape(bp).map(|()| AlignedBuf::zeroed(bp.lsize() as usize)).at_block(request.bookmark));
         }
-        let refused = check_shape(bp).and_then(|()| {
-            if request.mode == Mode::Plain && bp.is_encrypted() {
-                return Err(Error::new(Kind::Encrypted, "block is encrypted"));
-            }
-            Ok(())
+        let refused = check_shape(bp).and_then(|()| match request.mode == Mode::Plain && bp.is_encrypted() {
+            true => self.keys().check(request.bookmark.objset),
+            false => Ok(()),
         });
         match refused {
             Err(e) => Some(Err(e.at_block(request.bookmark))),
@@ -249,8 +247,12 @@ impl Zio {
         })
     }
 
-    fn decode(&self, request: &ReadRequest, physical: AlignedBuf) -> Result<Contents> {
+    fn decode(&self, request: &ReadRequest, mut physical: AlignedBuf) -> Result<Contents> {
         let bp = &request.bp;
+        let is_raw = bp.is_encrypted() && request.mode == Mode::Raw;
+        if bp.is_encrypted() && !is_raw {
+            self.keys().open(bp, request.bookmark, &mut physical)?;
+        }
         if compress_kind(bp)? == Compress::Off {
             if bp.lsize() != bp.psize() {
                 return Err(Error::corrupt(format!("block of {} bytes in {}, not compressed", bp.lsize(), bp.psize())));
@@ -263,7 +265,7 @@ impl Zio {
             turn(bp, &mut data);
             return Ok(Contents { data, physical });
         }
-        if bp.is_encrypted() {
+        if is_raw {
             // compressed, then encrypted: nothing to decompress without the key
             return Ok(Contents { data: physical, physical: Physical::Nowhere });
         }

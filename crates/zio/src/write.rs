@@ -1,4 +1,12 @@
-//! Writing blocks, and freeing them.
+//! Writing blocks, and freeing them, in stages.
+//!
+//! | stage | what it has then | where |
+//! |---|---|---|
+//! | asked for | [`BlockWrite`]: contents, policy, previous pointer | `request` |
+//! | transform | `Transformed`: a pointer that needs no more, or bytes and their sum | `transform` |
+//! | place | [`Placed`]: the pointer, and an `ExtentWrite` for each copy or piece | here, `gang` |
+//! | issue | nothing more: the writes are on their way, those of logs past the others | `issue`, `log` |
+//! | done | [`Zio::finish_writes`], [`Zio::flush_writes`] | here |
 //!
 //! ```text
 //!   contents ─┬─ all zero ──────────────▶ hole
@@ -24,25 +32,25 @@
 //! Blocks of the dedup table cannot be freed yet: their reference counts are not kept.
 
 mod gang;
-mod prepare;
 mod request;
 #[cfg(test)]
 mod tests;
+mod transform;
 
-use base::{Block, Error, Kind, Result, ResultExt};
-use format::blkptr::{BlkPtr, Dva};
+use base::{Block, Endian, Error, Kind, Result, ResultExt};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 
 use crate::alloc::{Allocator, Class};
 use crate::gang::HEADER_SIZE;
-use crate::queue::{Bytes, Outgoing};
+use crate::issue::{Bytes, ExtentWrite};
 use crate::zio::{Zio, read_only};
-use prepare::{Physical, Prepared, prepare, prepare_sized, shape};
-pub use request::{WritePolicy, WriteRequest};
+pub use request::{BlockWrite, WritePolicy};
+use transform::{Transformed, shape, transform, transform_to};
 
 /// A block that is on its way.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// The pointer to it, without a fill count.
+    /// The pointer to it.
     pub bp: BlkPtr,
     /// Its compressed bytes, if they are in one piece.
     pub packed: Option<Packed>,
@@ -68,17 +76,17 @@ impl std::fmt::Debug for Packed {
 /// A block that has its address, and is not written yet.
 pub struct Placed {
     bp: BlkPtr,
-    writes: Vec<Outgoing>,
+    writes: Vec<ExtentWrite>,
 }
 
 impl Placed {
-    /// The pointer to it, without a fill count.
+    /// The pointer to it.
     pub fn bp(&self) -> BlkPtr {
         self.bp
     }
 
     /// The writes that bring it to the devices.
-    pub(crate) fn into_writes(self) -> Vec<Outgoing> {
+    pub(crate) fn into_writes(self) -> Vec<ExtentWrite> {
         self.writes
     }
 
@@ -90,13 +98,12 @@ impl Placed {
 }
 
 impl Zio {
-    /// Writes blocks in transaction group `txg`: what became of them, in the order of `requests`, with pointers whose
-    /// fill count is the caller's to set ([`BlkPtr::with_fill`]). The bytes follow; see the top of
-    /// the file. Waits when many blocks are on their way already.
+    /// Writes blocks in transaction group `txg`: what became of them, in the order of `requests`. The bytes follow; see
+    /// the top of the file. Waits when many blocks are on their way already.
     ///
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
-    pub fn write_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<Written>> {
+    pub fn write_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<Written>> {
         self.place_each(txg, requests, true, |placed| {
             let packed = placed.packed();
             self.queue().push(self.env(), placed.writes);
@@ -106,7 +113,7 @@ impl Zio {
 
     /// As [`Zio::write_batch`], but the bytes are for the caller to send on their way, past those of groups:
     /// [`Zio::write_log_blocks`]. None is in pieces.
-    pub fn place_batch(&self, txg: u64, requests: &[WriteRequest]) -> Vec<Result<Placed>> {
+    pub fn place_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<Placed>> {
         self.place_each(txg, requests, false, |placed| placed)
     }
 
@@ -114,7 +121,7 @@ impl Zio {
     fn place_each<T>(
         &self,
         txg: u64,
-        requests: &[WriteRequest],
+        requests: &[BlockWrite],
         may_gang: bool,
         then: impl Fn(Placed) -> T,
     ) -> Vec<Result<T>> {
@@ -124,19 +131,22 @@ impl Zio {
         };
         let sums = self.sums();
         let work = requests.iter().map(|request| (request, allocator.sector(request.policy.class))).collect();
-        let prepared = self.env().map(work, |(request, sector)| prepare(request, self.tree(), txg, sector, sums));
+        let transformed = self.env().map(work, |(request, sector)| transform(request, self.tree(), txg, sector, sums));
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
-        let class_of = |policy: &WritePolicy, physical: &Physical| match policy.class {
-            Class::Normal if takes_small && physical.bytes.len() as u64 <= policy.special_up_to => Class::Special,
+        let class_of = |policy: &WritePolicy, bytes: &Bytes| match policy.class {
+            Class::Normal if takes_small && bytes.len() as u64 <= policy.special_up_to => Class::Special,
             class => class,
         };
-        let placed = requests.iter().zip(prepared).map(|(request, prepared)| {
-            let placed = prepared.and_then(|prepared| match prepared {
-                Prepared::Pointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
-                Prepared::Physical(physical) => {
-                    let class = class_of(&request.policy, &physical);
-                    self.place(allocator, txg, request, physical, class, may_gang)
+        let placed = requests.iter().zip(transformed).map(|(request, transformed)| {
+            let placed = transformed.and_then(|transformed| match transformed {
+                Transformed::InPointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
+                Transformed::Bytes(bytes, compress, sum) => {
+                    let class = class_of(&request.policy, &bytes);
+                    let (dvas, writes) = self.place(allocator, txg, request, &bytes, class, may_gang)?;
+                    let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
+                    let bp = builder.at(&dvas).checksum(sum).fill(request.fill).build();
+                    Ok(Placed { bp, writes })
                 }
             });
             placed.map(&then).at_block(request.bookmark)
@@ -144,41 +154,39 @@ impl Zio {
         placed.collect()
     }
 
-    /// Allocates a block.
+    /// Allocates a block: where its copies are, and the writes that bring it there.
     fn place(
         &self,
         allocator: &Allocator,
         txg: u64,
-        request: &WriteRequest,
-        physical: Physical,
+        request: &BlockWrite,
+        bytes: &Bytes,
         class: Class,
         may_gang: bool,
-    ) -> Result<Placed> {
-        let Physical { bytes, compress, sum } = physical;
+    ) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {
         let (size, copies) = (bytes.len() as u64, request.policy.copies);
-        let (dvas, writes) = match allocator.allocate(class, size, copies, txg) {
+        match allocator.allocate(class, size, copies, txg) {
             Ok(dvas) => {
-                let write = |dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
+                let write = |dva| ExtentWrite::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
                 let writes = dvas.iter().map(write).collect();
-                (dvas, writes)
+                Ok((dvas, writes))
             }
             Err(e)
                 if may_gang
                     && e.kind() == Kind::NoSpace
                     && allocator.can_allocate(request.policy.class, size * u64::from(copies)) =>
             {
-                gang::place_gang(self.sums(), allocator, txg, request, &bytes)?
+                gang::place_gang(self.sums(), allocator, txg, request, bytes)
             }
-            Err(e) => return Err(e),
-        };
-        Ok(Placed { bp: BlkPtr::new(shape(request, size, compress), &dvas, txg, sum), writes })
+            Err(e) => Err(e),
+        }
     }
 
     /// Writes other contents in the place of a block that was born in this same `txg`, which nobody
     /// can have read. `None`, and nothing is done, if they do not fit there.
     ///
     /// Errors: `Invalid` for a request that makes no sense, or if the block is older.
-    pub fn rewrite(&self, txg: u64, bp: &BlkPtr, request: &WriteRequest) -> Result<Option<BlkPtr>> {
+    pub fn rewrite(&self, txg: u64, bp: &BlkPtr, request: &BlockWrite) -> Result<Option<BlkPtr>> {
         if bp.is_hole() || bp.is_embedded() || bp.is_gang() || bp.is_dedup() || bp.uses_crypt() {
             return Ok(None);
         }
@@ -186,12 +194,14 @@ impl Zio {
             let what = format!("block of txg {} cannot be written anew in {txg}", bp.physical_birth());
             return Err(Error::new(Kind::Invalid, what).at_block(request.bookmark));
         }
-        let fitting = prepare_sized(request, bp.psize(), self.sums()).at_block(request.bookmark)?;
-        let Some(Physical { bytes, compress, sum }) = fitting else { return Ok(None) };
+        let fitting = transform_to(request, bp.psize(), self.sums()).at_block(request.bookmark)?;
+        let Some((bytes, compress)) = fitting else { return Ok(None) };
+        let sum = self.sums().compute(request.policy.checksum, Endian::Little, &bytes);
         let dvas: Vec<Dva> = bp.copies().copied().collect();
-        let write = |dva: &Dva| Outgoing::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
+        let write = |dva: &Dva| ExtentWrite::new(dva, dva.asize(), txg, bytes.clone(), request.bookmark);
         self.queue().push(self.env(), dvas.iter().map(write).collect());
-        Ok(Some(BlkPtr::new(shape(request, bp.psize(), compress), &dvas, txg, sum)))
+        let builder = BlkPtrBuilder::new(shape(request, bp.psize(), compress), txg);
+        Ok(Some(builder.at(&dvas).checksum(sum).fill(request.fill).build()))
     }
 
     /// Waits until all blocks are on the devices, which may still hold them in caches of their own

@@ -15,8 +15,9 @@ use vdev::Tree;
 
 use crate::alloc::Allocator;
 use crate::damage::Damage;
+use crate::issue::Queue;
+use crate::keys::{Keys, NoKeys};
 use crate::patience::{Patience, Patient, Wait};
-use crate::queue::Queue;
 use crate::refs::RefTable;
 use crate::sums::BlockSums;
 
@@ -27,6 +28,7 @@ pub struct Zio {
     sums: BlockSums,
     allocator: OnceLock<Arc<Allocator>>,
     refs: OnceLock<Arc<dyn RefTable>>,
+    keys: Box<dyn Keys>,
     queue: Queue,
     patience: Patience,
     damage: Damage,
@@ -38,7 +40,7 @@ impl Zio {
         tree.set_clock(&env);
         let queue = Queue::new(tree.clone());
         let (sums, allocator, refs, patience, damage) = Default::default();
-        Zio { tree, env, sums, allocator, refs, queue, patience, damage }
+        Zio { tree, env, sums, allocator, refs, keys: Box::new(NoKeys), queue, patience, damage }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -76,6 +78,11 @@ impl Zio {
     /// Tells the table of counted pointers that one to a block is gone. False if it does not count those of this block.
     pub(crate) fn release_counted(&self, bp: &BlkPtr) -> bool {
         self.refs.get().is_some_and(|refs| refs.release(bp))
+    }
+
+    /// The keys of encrypted sets.
+    pub(crate) fn keys(&self) -> &dyn Keys {
+        &*self.keys
     }
 
     /// What readers have found damaged.

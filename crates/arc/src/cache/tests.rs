@@ -10,7 +10,7 @@ use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{WritePolicy, WriteRequest};
+use zio::{BlockWrite, WritePolicy};
 
 use super::*;
 use crate::keep::Which;
@@ -72,7 +72,7 @@ pub(crate) fn written_as(
     how: (Checksum, Compress),
 ) -> Vec<ReadRequest> {
     let written = write(zio, count, object_type, how);
-    let read = |(request, written): (WriteRequest, Written)| ReadRequest {
+    let read = |(request, written): (BlockWrite, Written)| ReadRequest {
         bp: written.bp,
         bookmark: request.bookmark,
         mode: Mode::Plain,
@@ -86,7 +86,7 @@ pub(crate) fn write(
     count: usize,
     object_type: ObjectType,
     (checksum, compress): (Checksum, Compress),
-) -> Vec<(WriteRequest, Written)> {
+) -> Vec<(BlockWrite, Written)> {
     let policy = WritePolicy {
         checksum,
         compress,
@@ -96,12 +96,12 @@ pub(crate) fn write(
         special_up_to: 0,
         embed: false,
     };
-    let requests: Vec<WriteRequest> = (0..count)
+    let requests: Vec<BlockWrite> = (0..count)
         .map(|n| {
             let mut data = Block::zeroed(BLOCK);
             data.make_mut().copy_from_slice(&bytes_of(n));
             let bookmark = Bookmark { objset: 1, object: 2, level: 0, blkid: n as u64 };
-            WriteRequest { policy, data, object_type, level: 0, bookmark, previous: BlkPtr::HOLE }
+            BlockWrite { policy, data, object_type, level: 0, bookmark, previous: BlkPtr::HOLE, fill: 1 }
         })
         .collect();
     let written = zio.write_batch(1, &requests);

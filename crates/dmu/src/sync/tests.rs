@@ -18,10 +18,10 @@ use format::space_map::Run;
 use proptest::prelude::*;
 use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{Mode, Zio};
+use zio::{BlockWrite, Mode, Zio};
 
 use super::tree::Job;
-use super::writer::{Out, Writer};
+use super::writer::Writer;
 use crate::node::Layer;
 use crate::traverse::{Descend, Visit, Visitor, traverse};
 use crate::{Ledger, Object, Objset, Policy, Redundant, Throttle, Txgs};
@@ -297,8 +297,9 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
         let (object_type, previous) = (ObjectType::PLAIN_FILE_CONTENTS, BlkPtr::HOLE);
         let mut contents = Block::zeroed(bytes.len());
         contents.make_mut().copy_from_slice(&bytes);
-        let out = Out { contents, object_type, level, bookmark, previous, fill: 1, own: (0, 0) };
-        writer.write(vec![out]).unwrap()[0]
+        let policy = writer.policy_of(level, object_type, (0, 0));
+        let write = BlockWrite { data: contents, object_type, level, bookmark, policy, previous, fill: 1 };
+        writer.write(vec![write]).unwrap()[0]
     };
     let mut top = write((0..=255).cycle().take(512).collect(), 0);
     // 32 pointers in each block, all to the one below

@@ -16,8 +16,9 @@ use base::{Block, Error, Result};
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
+use zio::BlockWrite;
 
-use super::writer::{Out, Writer};
+use super::writer::Writer;
 use crate::node::{Layer, SPILL_BLKID};
 use crate::{Object, Objset};
 
@@ -115,7 +116,7 @@ impl Job {
     }
 
     /// The request to write a changed block.
-    pub(super) fn data_out(&self, blkid: u64, block: Block) -> Result<Out> {
+    pub(super) fn data_write(&self, blkid: u64, block: Block, writer: &Writer<'_>) -> Result<BlockWrite> {
         let dnode = self.after.as_ref().unwrap_or(&self.tree);
         let (previous, object_type) = match blkid {
             SPILL_BLKID => (self.spill.unwrap_or(BlkPtr::HOLE), dnode.bonus_type),
@@ -124,15 +125,8 @@ impl Job {
         };
         let fill = if object_type == ObjectType::DNODE { dnodes_in(&block) } else { 1 };
         let bookmark = self.object.bookmark(0, blkid);
-        Ok(Out {
-            contents: block,
-            object_type,
-            level: 0,
-            bookmark,
-            previous,
-            fill,
-            own: (dnode.checksum, dnode.compress),
-        })
+        let policy = writer.policy_of(0, object_type, (dnode.checksum, dnode.compress));
+        Ok(BlockWrite { data: block, object_type, level: 0, bookmark, policy, previous, fill })
     }
 
     /// Notes that a block has been written.
@@ -210,13 +204,14 @@ impl Job {
                 continue;
             }
             let (object_type, bookmark) = (self.object_type, self.object.bookmark(level, number));
-            batch.push(Out { contents: block, object_type, level, bookmark, previous, fill, own: (0, 0) });
+            let policy = writer.policy_of(level, object_type, (0, 0));
+            batch.push(BlockWrite { data: block, object_type, level, bookmark, policy, previous, fill });
             numbers.push(number);
         }
-        let before: Vec<(BlkPtr, u64)> = batch.iter().map(|out| (out.previous, out.fill)).collect();
+        let before: Vec<BlkPtr> = batch.iter().map(|write| write.previous).collect();
         let after = writer.write(batch)?;
-        for ((number, (previous, fill)), bp) in numbers.into_iter().zip(before).zip(after) {
-            self.put(level, number, &previous, bp.with_fill(fill), writer)?;
+        for ((number, previous), bp) in numbers.into_iter().zip(before).zip(after) {
+            self.put(level, number, &previous, bp, writer)?;
         }
         Ok(())
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arc::Cache;
-use base::{Block, Bookmark, Result};
+use base::Result;
 use codec::checksum::Checksum;
 use codec::compress::Compress;
-use format::blkptr::BlkPtr;
+use format::blkptr::{BlkPtr, BlkPtrBuilder, Shape};
 use format::object_type::ObjectType;
 use zio::alloc::Class;
-use zio::{WritePolicy, WriteRequest, Written};
+use zio::{BlockWrite, WritePolicy, Written};
 
 use super::ledger::Ledger;
 use crate::policy::Redundant;
@@ -23,26 +23,6 @@ const FLOOD_CACHED_BYTES: usize = 16 << 20;
 
 /// With `redundant_metadata=most`, indirect blocks from this level on have an extra copy.
 const DITTO_LEVEL: u8 = 2;
-
-/// A block on its way.
-pub(super) struct Out {
-    pub(super) contents: Block,
-    pub(super) object_type: ObjectType,
-    pub(super) level: u8,
-    pub(super) bookmark: Bookmark,
-    pub(super) previous: BlkPtr,
-    pub(super) fill: u64,
-    /// Numbers of checksum and compression that the object asks for itself; 0 if it does not.
-    pub(super) own: (u8, u8),
-}
-
-impl Out {
-    /// The head of a set.
-    pub(super) fn head(objset: u64, contents: Block, previous: BlkPtr) -> Out {
-        let bookmark = Bookmark { objset, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
-        Out { contents, object_type: ObjectType::OBJSET, level: 0, bookmark, previous, fill: 0, own: (0, 0) }
-    }
-}
 
 pub(super) struct Writer<'a> {
     cache: Arc<Cache>,
@@ -64,44 +44,43 @@ impl<'a> Writer<'a> {
         self.txg
     }
 
-    /// Writes blocks; pointers are in their order, without fill counts.
-    pub(super) fn write(&mut self, batch: Vec<Out>) -> Result<Vec<BlkPtr>> {
+    /// How a block is written whose object asks for checksum and compression by the numbers `own`; 0 if it does not.
+    pub(super) fn policy_of(&self, level: u8, object_type: ObjectType, own: (u8, u8)) -> WritePolicy {
+        write_policy(&self.policy, level, object_type, own)
+    }
+
+    /// Writes blocks; pointers are in their order.
+    pub(super) fn write(&mut self, batch: Vec<BlockWrite>) -> Result<Vec<BlkPtr>> {
         let zio = self.cache.zio().clone();
         let mut pointers = Vec::with_capacity(batch.len());
-        let mut requests = Vec::with_capacity(batch.len());
-        for out in batch {
-            let request = self.request(out);
+        for write in &batch {
             // In later passes of a group, what it wrote already is written anew in its place: so that
             // passes come to an end.
             let is_new =
-                self.policy.is_meta && !request.previous.is_hole() && request.previous.physical_birth() == self.txg;
-            let rewritten = if is_new { zio.rewrite(self.txg, &request.previous, &request)? } else { None };
-            pointers.push(rewritten);
-            requests.push(request);
+                self.policy.is_meta && !write.previous.is_hole() && write.previous.physical_birth() == self.txg;
+            pointers.push(if is_new { zio.rewrite(self.txg, &write.previous, write)? } else { None });
         }
-        let todo: Vec<WriteRequest> = requests
-            .iter()
-            .zip(&pointers)
-            .filter(|(_, done)| done.is_none())
-            .map(|(request, _)| request.clone())
-            .collect();
+        if pointers.iter().all(Option::is_none) {
+            let written = zio.write_batch(self.txg, &batch);
+            return batch.into_iter().zip(written).map(|(write, written)| Ok(self.remember(written?, write))).collect();
+        }
+        let todo: Vec<BlockWrite> =
+            batch.iter().zip(&pointers).filter(|(_, done)| done.is_none()).map(|(write, _)| write.clone()).collect();
         let mut written = zio.write_batch(self.txg, &todo).into_iter();
-        let mut results = Vec::with_capacity(requests.len());
-        for (request, done) in requests.into_iter().zip(pointers) {
+        let mut results = Vec::with_capacity(batch.len());
+        for (write, done) in batch.into_iter().zip(pointers) {
             let written = match done {
                 Some(bp) => Written { bp, packed: None },
                 None => written.next().expect("a pointer for each request")?,
             };
-            results.push(written.bp);
-            self.remember(written, request);
+            results.push(self.remember(written, write));
         }
         Ok(results)
     }
 
     /// Takes a block that is written already.
-    pub(super) fn adopt(&mut self, out: Out, bp: &BlkPtr) {
-        let request = self.request(out);
-        self.remember(Written { bp: *bp, packed: None }, request);
+    pub(super) fn adopt(&mut self, write: BlockWrite, bp: &BlkPtr) {
+        self.remember(Written { bp: *bp, packed: None }, write);
     }
 
     /// Frees blocks that were written early in this group, and are outdated.
@@ -110,27 +89,18 @@ impl<'a> Writer<'a> {
         blocks.iter().try_for_each(|bp| zio.free_log_block(self.txg, bp))
     }
 
-    fn request(&self, out: Out) -> WriteRequest {
-        WriteRequest {
-            policy: write_policy(&self.policy, out.level, out.object_type, out.own),
-            data: out.contents,
-            object_type: out.object_type,
-            level: out.level,
-            bookmark: out.bookmark,
-            previous: out.previous,
+    /// Lets the cache have a block; its pointer.
+    fn remember(&mut self, written: Written, write: BlockWrite) -> BlkPtr {
+        let bp = written.bp;
+        match self.is_flood(&write) {
+            true => self.cache.renew(written, write.data),
+            false => self.cache.insert(written, write.data, self.keep),
         }
-    }
-
-    /// Lets the cache have a block.
-    fn remember(&mut self, written: Written, request: WriteRequest) {
-        match self.is_flood(&request) {
-            true => self.cache.renew(written, request.data),
-            false => self.cache.insert(written, request.data, self.keep),
-        }
+        bp
     }
 
     /// Counts a block. Is it one of too many to be kept?
-    fn is_flood(&mut self, request: &WriteRequest) -> bool {
+    fn is_flood(&mut self, request: &BlockWrite) -> bool {
         let is_data = request.level == 0 && !request.object_type.is_metadata() && !self.policy.is_meta;
         if !is_data || !request.previous.is_hole() || request.data.len() < FLOOD_BLOCK_SIZE {
             return false;
@@ -158,7 +128,7 @@ impl<'a> Writer<'a> {
     /// What is left of a block that is gone.
     pub(super) fn hole(&self, previous: &BlkPtr, lsize: u64, object_type: ObjectType, level: u8) -> BlkPtr {
         match self.policy.hole_birth && previous.birth() != 0 {
-            true => BlkPtr::new_hole(lsize, object_type, level, self.txg),
+            true => BlkPtrBuilder::new(Shape::of_hole(lsize, object_type, level), self.txg).hole(),
             false => BlkPtr::HOLE,
         }
     }

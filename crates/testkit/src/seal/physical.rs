@@ -3,7 +3,7 @@
 use base::{Endian, Error, Kind, Result};
 use codec::checksum::{self, Checksum};
 use codec::compress::{self, Compress};
-use format::blkptr::{BlkPtr, SECTOR_SHIFT, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, SECTOR_SHIFT, Shape};
 use vdev::{Extent, Tree};
 
 use super::{Block, Role};
@@ -40,7 +40,7 @@ pub(super) fn write(tree: &Tree, block: &Block, contents: &[u8]) -> Result<BlkPt
     if bp.is_embedded() {
         let (kind, bytes) = shrunk(was, contents, BlkPtr::EMBEDDED_SIZE_MAX).ok_or_else(no_room)?;
         let shape = Shape { psize: 512, ..shape_of(bp, kind, 512, 2) };
-        return Ok(BlkPtr::new_embedded(shape, &bytes, bp.birth()));
+        return Ok(BlkPtrBuilder::new(shape, bp.birth()).embed(&bytes));
     }
     let room = room(tree, bp)?;
     let (kind, mut bytes) = shrunk(was, contents, room).ok_or_else(no_room)?;
@@ -54,7 +54,7 @@ pub(super) fn write(tree: &Tree, block: &Block, contents: &[u8]) -> Result<BlkPt
     let sum = checksum::compute(sum_kind, Endian::Little, &[0; 32], &bytes);
     put(tree, bp, &bytes)?;
     let shape = shape_of(bp, kind, bytes.len() as u64, sum_kind as u8);
-    let sealed = BlkPtr::new(shape, &[], bp.birth(), sum);
+    let sealed = BlkPtrBuilder::new(shape, bp.birth()).checksum(sum).build();
     // the mark of a block that the dedup table knows stays
     let mut raw = sealed.raw().to_vec();
     raw[PROP.end - 1] |= bp.raw()[PROP.end - 1] & 0x40;

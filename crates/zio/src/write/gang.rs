@@ -7,26 +7,26 @@
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{Checksum, embedded};
 use codec::compress::Compress;
-use format::blkptr::{BlkPtr, Dva, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva, Shape};
 use format::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
-use super::prepare::owned;
-use super::request::WriteRequest;
+use super::request::BlockWrite;
+use super::transform::owned;
 use crate::alloc::Allocator;
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, MEMBERS};
-use crate::queue::{Bytes, Outgoing};
+use crate::issue::{Bytes, ExtentWrite};
 use crate::sums::BlockSums;
 
 /// A gang block in the making.
 struct Gang<'a> {
     sums: &'a BlockSums,
     allocator: &'a Allocator,
-    request: &'a WriteRequest,
+    request: &'a BlockWrite,
     txg: u64,
     sector: usize,
     placed: Vec<Dva>,
-    writes: Vec<Outgoing>,
+    writes: Vec<ExtentWrite>,
 }
 
 /// Allocates `bytes` in pieces: the addresses of the header, and all writes.
@@ -35,9 +35,9 @@ pub(super) fn place_gang(
     sums: &BlockSums,
     allocator: &Allocator,
     txg: u64,
-    request: &WriteRequest,
+    request: &BlockWrite,
     bytes: &Bytes,
-) -> Result<(Vec<Dva>, Vec<Outgoing>)> {
+) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {
     let sector = allocator.sector(request.policy.class) as usize;
     let mut gang = Gang { sums, allocator, request, txg, sector, placed: Vec::new(), writes: Vec::new() };
     match gang.place(bytes, 0) {
@@ -81,7 +81,7 @@ impl Gang<'_> {
         embedded::seal(Checksum::GangHeader, Endian::Little, &verifier, &mut header)?;
         let header = owned(header);
         for dva in &headers {
-            self.writes.push(Outgoing::new(dva, dva.asize(), self.txg, header.clone(), self.request.bookmark));
+            self.writes.push(ExtentWrite::new(dva, dva.asize(), self.txg, header.clone(), self.request.bookmark));
         }
         Ok(headers.iter().zip(asizes).map(|(dva, asize)| as_gang(dva, asize)).collect())
     }
@@ -91,7 +91,13 @@ impl Gang<'_> {
             Ok(dvas) => {
                 self.placed.extend(&dvas);
                 for dva in &dvas {
-                    self.writes.push(Outgoing::new(dva, dva.asize(), self.txg, bytes.clone(), self.request.bookmark));
+                    self.writes.push(ExtentWrite::new(
+                        dva,
+                        dva.asize(),
+                        self.txg,
+                        bytes.clone(),
+                        self.request.bookmark,
+                    ));
                 }
                 dvas
             }
@@ -108,7 +114,8 @@ impl Gang<'_> {
             object_type: ObjectType::NONE,
             level: 0,
         };
-        Ok(BlkPtr::new(shape, &dvas, self.txg, self.sums.compute(kind, Endian::Little, bytes)))
+        let sum = self.sums.compute(kind, Endian::Little, bytes);
+        Ok(BlkPtrBuilder::new(shape, self.txg).at(&dvas).checksum(sum).build())
     }
 
     fn allocate(&self, size: usize, copies: u8) -> Result<Vec<Dva>> {

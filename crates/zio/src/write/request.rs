@@ -1,4 +1,4 @@
-//! What is asked for when a block is written.
+//! What is asked for when a block is written, and what the stages add to it.
 
 use base::{Block, Bookmark};
 use codec::checksum::Checksum;
@@ -28,9 +28,9 @@ pub struct WritePolicy {
     pub embed: bool,
 }
 
-/// A block to write.
+/// A block to write: what the layers above say of it.
 #[derive(Clone, Debug)]
-pub struct WriteRequest {
+pub struct BlockWrite {
     /// Contents, little-endian; a multiple of 512 bytes, at most 16 MiB. Not copied if it is stored
     /// uncompressed.
     pub data: Block,
@@ -44,4 +44,6 @@ pub struct WriteRequest {
     pub policy: WritePolicy,
     /// What the block was before; a hole if it is new. It is not freed.
     pub previous: BlkPtr,
+    /// Blocks, or dnodes, that are below it: what its pointer will say.
+    pub fill: u64,
 }

@@ -121,9 +121,17 @@ impl Pool {
     }
 }
 
-fn request(data: &[u8], policy: WritePolicy, previous: BlkPtr) -> WriteRequest {
+fn request(data: &[u8], policy: WritePolicy, previous: BlkPtr) -> BlockWrite {
     let data = Block::from(AlignedBuf::from(data));
-    WriteRequest { data, object_type: ObjectType::PLAIN_FILE_CONTENTS, level: 0, bookmark: BOOKMARK, policy, previous }
+    BlockWrite {
+        data,
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        level: 0,
+        bookmark: BOOKMARK,
+        policy,
+        previous,
+        fill: 0,
+    }
 }
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
@@ -200,8 +208,8 @@ fn holes_and_embedded_blocks_take_no_room() {
     pool.zio.free(TXG, &embedded).unwrap();
     pool.zio.free(TXG, &hole).unwrap();
     // without leave, at a level, or as dnodes, they are blocks of a sector; and zeros stay with compression off
-    let dnodes = WriteRequest { object_type: ObjectType::DNODE, ..request(&text, lz4, BlkPtr::HOLE) };
-    let indirect = WriteRequest { level: 1, ..request(&text, lz4, BlkPtr::HOLE) };
+    let dnodes = BlockWrite { object_type: ObjectType::DNODE, ..request(&text, lz4, BlkPtr::HOLE) };
+    let indirect = BlockWrite { level: 1, ..request(&text, lz4, BlkPtr::HOLE) };
     let plain = request(&text, WritePolicy { embed: false, ..lz4 }, BlkPtr::HOLE);
     for written in pool.zio.write_batch(TXG, &[dnodes, indirect, plain]) {
         let bp = written.unwrap().bp;
@@ -216,7 +224,7 @@ fn what_has_not_changed_is_not_written() {
     let pool = pool(&[DISK], 9, 4, Env::fixed(0));
     let data = mixed(1, 16_384, 6000);
     let strong = WritePolicy { compress: Compress::Lz4, checksum: Checksum::Sha256, ..POLICY };
-    let bp = pool.write(TXG, &data, strong, BlkPtr::HOLE).unwrap().with_fill(1);
+    let bp = pool.write(TXG, &data, strong, BlkPtr::HOLE).unwrap();
     assert_eq!(pool.write(TXG + 1, &data, strong, bp).unwrap(), bp);
     let others = [
         WritePolicy { copies: 2, ..strong },

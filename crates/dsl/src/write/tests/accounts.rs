@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
 use dmu::zap::Zap;
-use format::blkptr::{Dva, Shape};
+use format::blkptr::{BlkPtrBuilder, Dva, Shape};
 use proptest::prelude::*;
 
 use super::*;
@@ -44,7 +44,7 @@ pub(super) fn block(at: u64, sectors: u64, txg: u64) -> BlkPtr {
         object_type: ObjectType::PLAIN_FILE_CONTENTS,
         level: 0,
     };
-    BlkPtr::new(shape, &[Dva::new(0, at * 512, sectors * 512, false)], txg, [1; 4])
+    BlkPtrBuilder::new(shape, txg).at(&[Dva::new(0, at * 512, sectors * 512, false)]).checksum([1; 4]).build()
 }
 
 /// The blocks of each head, by place.

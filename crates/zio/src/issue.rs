@@ -1,4 +1,4 @@
-//! Blocks on their way to the devices.
+//! The stage that issues writes: blocks on their way to the devices.
 //!
 //! ```text
 //!   write_batch ─▶ waiting (64 MiB at most) ─▶ batch ─▶ vdev::Tree::write_batch
@@ -64,8 +64,8 @@ impl Deref for Bytes {
     }
 }
 
-/// A write.
-pub(crate) struct Outgoing {
+/// A write of one copy of a block, or of a piece: what placing has made of a [`crate::BlockWrite`].
+pub(crate) struct ExtentWrite {
     pub(crate) extent: Extent,
     /// All that is allocated there, with parity.
     pub(crate) range: Range<u64>,
@@ -75,10 +75,10 @@ pub(crate) struct Outgoing {
     number: u64,
 }
 
-impl Outgoing {
-    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> Outgoing {
+impl ExtentWrite {
+    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> ExtentWrite {
         let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
-        Outgoing { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
+        ExtentWrite { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
 
     fn overlaps(&self, top: u64, range: &Range<u64>) -> bool {
@@ -97,7 +97,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<Outgoing>,
+    waiting: VecDeque<ExtentWrite>,
     /// Writes that were ever taken, and how many of them, the oldest, are through.
     taken: u64,
     through: u64,
@@ -109,11 +109,11 @@ struct State {
     has_thread: bool,
     /// Whether that thread is to end.
     closed: bool,
-    failed: Vec<(Outgoing, Error)>,
+    failed: Vec<(ExtentWrite, Error)>,
     /// What is being written.
     batch: Vec<(u64, Range<u64>)>,
     /// Written, and perhaps not flushed yet: by vdev and offset, apart from each other.
-    kept: BTreeMap<(u64, u64), Outgoing>,
+    kept: BTreeMap<(u64, u64), ExtentWrite>,
     /// Bytes that were given back while writes to them may have been on their way: vdev, range, and the last
     /// of these writes.
     given_back: Vec<(u64, Range<u64>, u64)>,
@@ -125,7 +125,7 @@ impl Queue {
     }
 
     /// Takes writes, after waiting for room.
-    pub(crate) fn push(&self, env: &Env, writes: Vec<Outgoing>) {
+    pub(crate) fn push(&self, env: &Env, writes: Vec<ExtentWrite>) {
         let mut state = self.0.lock();
         for write in writes {
             while state.held > WAITING_MAX && state.has_thread {
@@ -167,7 +167,8 @@ impl Queue {
         let _ = self.finish();
         let mut state = self.0.lock();
         let kept = std::mem::take(&mut state.kept).into_values();
-        let again: Vec<Outgoing> = kept.chain(std::mem::take(&mut state.failed).into_iter().map(|(w, _)| w)).collect();
+        let again: Vec<ExtentWrite> =
+            kept.chain(std::mem::take(&mut state.failed).into_iter().map(|(w, _)| w)).collect();
         again.into_iter().for_each(|write| state.add(write));
         self.start(env, state);
         self.finish()
@@ -184,7 +185,7 @@ impl Queue {
     }
 
     /// Keeps what somebody has written past the queue, until its group is flushed.
-    pub(crate) fn keep(&self, writes: impl Iterator<Item = Outgoing>) {
+    pub(crate) fn keep(&self, writes: impl Iterator<Item = ExtentWrite>) {
         let mut state = self.0.lock();
         writes.for_each(|write| state.keep(write));
     }
@@ -307,7 +308,7 @@ impl Shared {
 }
 
 impl State {
-    fn add(&mut self, mut write: Outgoing) {
+    fn add(&mut self, mut write: ExtentWrite) {
         self.taken += 1;
         write.number = self.taken;
         self.held += write.bytes.block.len();
@@ -330,16 +331,16 @@ impl State {
         }
     }
 
-    fn is_given_back(&self, write: &Outgoing) -> bool {
+    fn is_given_back(&self, write: &ExtentWrite) -> bool {
         self.given_back.iter().any(|(top, range, last)| write.number <= *last && write.overlaps(*top, range))
     }
 
-    fn keep(&mut self, write: Outgoing) {
+    fn keep(&mut self, write: ExtentWrite) {
         self.forget(write.extent.top, &write.range);
         self.kept.insert((write.extent.top, write.range.start), write);
     }
 
-    fn fail(&mut self, write: Outgoing, error: Error) {
+    fn fail(&mut self, write: ExtentWrite, error: Error) {
         // a newer one to the same bytes may have come meanwhile
         if !self.waiting.iter().any(|newer| newer.overlaps(write.extent.top, &write.range)) {
             self.failed.push((write, error));
@@ -348,7 +349,7 @@ impl State {
 
     /// The oldest writes, up to the first that overlaps with one before it, in the order of their places: copies of
     /// metadata lie far apart, and a disk should not go back and forth between them.
-    fn next_batch(&mut self) -> Vec<Outgoing> {
+    fn next_batch(&mut self) -> Vec<ExtentWrite> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let mut taken: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         while let Some(next) = self.waiting.front() {
@@ -378,7 +379,7 @@ mod tests {
         let mut add = |top, offset, asize| {
             let bytes = Bytes::new(block.clone(), 0..1024);
             let dva = Dva::new(top, offset, asize, false);
-            state.add(Outgoing::new(&dva, asize, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(&dva, asize, 1, bytes, Bookmark::default()));
         };
         // the fourth overlaps with the parity of the second, the sixth with the fifth
         for (top, offset, asize) in
@@ -392,12 +393,12 @@ mod tests {
         for _ in 0..BATCH_WRITES {
             let bytes = Bytes::new(block.clone(), 0..1024);
             let dva = Dva::new(0, state.taken * 1024, 1024, false);
-            state.add(Outgoing::new(&dva, 1024, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(&dva, 1024, 1, bytes, Bookmark::default()));
         }
         assert_eq!(state.next_batch().len(), BATCH_WRITES);
         for offset in [9 << 20, 1 << 20, 8 << 20, 2 << 20] {
             let bytes = Bytes::new(block.clone(), 0..1024);
-            state.add(Outgoing::new(&Dva::new(0, offset, 1024, false), 1024, 1, bytes, Bookmark::default()));
+            state.add(ExtentWrite::new(&Dva::new(0, offset, 1024, false), 1024, 1, bytes, Bookmark::default()));
         }
         assert!(state.next_batch().is_sorted_by_key(|write| write.range.start), "one way over the disk");
     }

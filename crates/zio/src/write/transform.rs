@@ -1,18 +1,18 @@
-//! From contents to the bytes on disk: zeros to holes, compression, embedding, checksum.
+//! The first stage of a write, from contents to the bytes on disk: zeros to holes, compression, embedding, checksum.
 //!
 //! What compression does not make an eighth smaller is stored as it is, as is what would take up as
 //! many sectors. zstd is slow to find out that data does not shrink; so above [`EARLY_ABORT_SIZE`] and
 //! from level 3 on, lz4 and then zstd's level 1 must have shrunk it first.
 
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
-use codec::checksum::{Checksum, Sum};
+use codec::checksum::Sum;
 use codec::compress::{self, Compress, zstd};
-use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, Shape};
+use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, Shape};
 use format::object_type::ObjectType;
 use vdev::Tree;
 
-use super::request::{WritePolicy, WriteRequest};
-use crate::queue::Bytes;
+use super::request::{BlockWrite, WritePolicy};
+use crate::issue::Bytes;
 use crate::sums::BlockSums;
 
 /// The smallest block for which others try before zstd does.
@@ -21,75 +21,73 @@ const EARLY_ABORT_SIZE: usize = 128 << 10;
 const EARLY_ABORT_LEVEL: i32 = 3;
 
 /// What becomes of a block.
-pub(super) enum Prepared {
-    /// It is in the pointer, or where it was.
-    Pointer(BlkPtr),
-    /// It must be written.
-    Physical(Physical),
-}
-
-/// Bytes to be written, and how they came to be.
-pub(super) struct Physical {
-    pub(super) bytes: Bytes,
-    pub(super) compress: Compress,
-    pub(super) sum: Sum,
+pub(super) enum Transformed {
+    /// It is in the pointer, or where it was: the write is done.
+    InPointer(BlkPtr),
+    /// Bytes that must be placed, their compression, and their sum.
+    Bytes(Bytes, Compress, Sum),
 }
 
 /// What a block becomes on disk, written in `txg`; `sector` is what its size is rounded up to.
 /// Errors: `Invalid` for a request that makes no sense.
-pub(super) fn prepare(
-    request: &WriteRequest,
+pub(super) fn transform(
+    request: &BlockWrite,
     tree: &Tree,
     txg: u64,
     sector: u64,
     sums: &BlockSums,
-) -> Result<Prepared> {
-    let WriteRequest { data, object_type, level, policy, previous, .. } = request;
+) -> Result<Transformed> {
+    let BlockWrite { data, object_type, level, policy, previous, .. } = request;
     check(request, sums)?;
     let (len, kind) = (data.len(), policy.compress);
     if kind != Compress::Off {
         if compress::is_zero(data) {
-            return Ok(Prepared::Pointer(match previous.birth() {
+            return Ok(Transformed::InPointer(match previous.birth() {
                 0 => BlkPtr::HOLE,
-                _ => BlkPtr::new_hole(len as u64, *object_type, *level, txg),
+                _ => BlkPtrBuilder::new(Shape::of_hole(len as u64, *object_type, *level), txg).hole(),
             }));
         }
         let embed = policy.embed && is_embeddable(*object_type, *level);
         if let Some((small, n)) = shrink(policy, data, worth_having(len, sector as usize, embed)) {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
                 let shape = shape(request, BLOCK_SIZE_MIN, kind);
-                return Ok(Prepared::Pointer(BlkPtr::new_embedded(shape, &small[..n], txg)));
+                return Ok(Transformed::InPointer(BlkPtrBuilder::new(shape, txg).embed(&small[..n])));
             }
             let psize = n.next_multiple_of(sector as usize);
             if psize < len {
-                let physical = sum(pad(small, n, psize), kind, policy.checksum, sums);
-                return Ok(same_as_before(request, tree, &physical).unwrap_or(Prepared::Physical(physical)));
+                let bytes = pad(small, n, psize);
+                let sum = sums.compute(policy.checksum, Endian::Little, &bytes);
+                return Ok(match same_as_before(request, tree, psize as u64, kind, sum) {
+                    true => Transformed::InPointer(previous.with_fill(request.fill)),
+                    false => Transformed::Bytes(bytes, kind, sum),
+                });
             }
         }
     }
     let whole = Bytes::new(data.clone(), 0..len);
-    Ok(Prepared::Physical(sum(whole, Compress::Off, policy.checksum, sums)))
+    let sum = sums.compute(policy.checksum, Endian::Little, &whole);
+    Ok(Transformed::Bytes(whole, Compress::Off, sum))
 }
 
-/// The bytes for a block that must be exactly `psize` long; `None` if it cannot be.
-/// Errors: as from [`prepare`].
-pub(super) fn prepare_sized(request: &WriteRequest, psize: u64, sums: &BlockSums) -> Result<Option<Physical>> {
+/// The bytes for a block that must be exactly `psize` long, with their compression; `None` if it cannot be.
+/// Errors: as from [`transform`].
+pub(super) fn transform_to(request: &BlockWrite, psize: u64, sums: &BlockSums) -> Result<Option<(Bytes, Compress)>> {
     check(request, sums)?;
-    let WriteRequest { data, policy, .. } = request;
+    let BlockWrite { data, policy, .. } = request;
     let psize = psize as usize;
     if data.len() == psize {
         let whole = Bytes::new(data.clone(), 0..psize);
-        return Ok(Some(sum(whole, Compress::Off, policy.checksum, sums)));
+        return Ok(Some((whole, Compress::Off)));
     }
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
         return Ok(None);
     }
     let small = shrink(policy, data, psize);
-    Ok(small.map(|(small, n)| sum(pad(small, n, psize), policy.compress, policy.checksum, sums)))
+    Ok(small.map(|(small, n)| (pad(small, n, psize), policy.compress)))
 }
 
 /// What the pointer to a block will say of it.
-pub(super) fn shape(request: &WriteRequest, psize: u64, compress: Compress) -> Shape {
+pub(super) fn shape(request: &BlockWrite, psize: u64, compress: Compress) -> Shape {
     Shape {
         lsize: request.data.len() as u64,
         psize,
@@ -100,7 +98,7 @@ pub(super) fn shape(request: &WriteRequest, psize: u64, compress: Compress) -> S
     }
 }
 
-fn check(request: &WriteRequest, sums: &BlockSums) -> Result<()> {
+fn check(request: &BlockWrite, sums: &BlockSums) -> Result<()> {
     let WritePolicy { checksum, compress, copies, .. } = request.policy;
     let len = request.data.len() as u64;
     let invalid = |what: String| Err(Error::new(Kind::Invalid, what));
@@ -157,18 +155,11 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> Bytes {
     Bytes::new(buf.into(), 0..psize)
 }
 
-fn sum(bytes: Bytes, compress: Compress, checksum: Checksum, sums: &BlockSums) -> Physical {
-    let sum = sums.compute(checksum, Endian::Little, &bytes);
-    Physical { bytes, compress, sum }
-}
-
-/// The block as it was, if a checksum that can be trusted says that it has not changed. Blocks that
-/// are not compressed are always written, as ZFS users rewrite them to move them; so is what is on a
-/// removed vdev, to get rid of it.
-fn same_as_before(request: &WriteRequest, tree: &Tree, new: &Physical) -> Option<Prepared> {
-    let WriteRequest { policy, previous, .. } = request;
-    let expected = shape(request, new.bytes.len() as u64, new.compress);
-    let same = policy.checksum.is_nopwrite_strong()
+/// Whether the block is as it was, by a checksum that can be trusted. Blocks that are not compressed are always
+/// written, as ZFS users rewrite them to move them; so is what is on a removed vdev, to get rid of it.
+fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
+    let BlockWrite { policy, previous, .. } = request;
+    policy.checksum.is_nopwrite_strong()
         && request.level == 0
         && !previous.is_hole()
         && !previous.is_embedded()
@@ -177,10 +168,9 @@ fn same_as_before(request: &WriteRequest, tree: &Tree, new: &Physical) -> Option
         && !previous.is_dedup()
         && previous.endian() == Endian::Little
         && previous.copies().count() == usize::from(policy.copies)
-        && previous.checksum() == new.sum
+        && previous.checksum() == sum
         && !previous.copies().any(|dva| tree.top(dva.vdev()).is_ok_and(|top| top.kind() == vdev::Kind::Indirect))
-        && previous.prop() == BlkPtr::new(expected, &[], 0, [0; 4]).prop();
-    same.then_some(Prepared::Pointer(*previous))
+        && previous.prop() == BlkPtrBuilder::new(shape(request, psize, compress), 0).build().prop()
 }
 
 /// A block that somebody made of one piece.
