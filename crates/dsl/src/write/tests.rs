@@ -2,6 +2,7 @@
 
 mod accounts;
 mod blocks;
+mod lists;
 
 use std::sync::Arc;
 
