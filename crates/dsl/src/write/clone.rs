@@ -24,8 +24,6 @@ use crate::property::rules;
 use crate::property::{DatasetKind, From, needs};
 
 const CLONES: ObjectType = ObjectType(52);
-/// More snapshots than a file system has.
-const CHAIN_MAX: usize = 1 << 24;
 
 /// Datasets of one directory, each with its object, the latest first.
 type SnapshotChain = Vec<(u64, DatasetPhys)>;
@@ -154,12 +152,17 @@ impl Change<'_> {
     fn chain(&self, from: u64, until: u64) -> Result<SnapshotChain> {
         let mut chain = SnapshotChain::new();
         let mut at = from;
+        let mut txg = u64::MAX;
         while at != until {
-            if at == 0 || chain.len() > CHAIN_MAX {
+            if at == 0 {
                 return Err(Error::corrupt("a chain of snapshots does not lead to its origin"));
             }
             let phys = self.dataset(at)?;
+            if phys.prev_snap_txg >= txg {
+                return Err(Error::corrupt("chain of snapshots does not go back in time"));
+            }
             let before = phys.prev_snap;
+            txg = phys.prev_snap_txg;
             chain.push((at, phys));
             at = before;
         }

@@ -86,10 +86,11 @@ impl Worker<'_> {
     }
 
     fn step(&mut self, rng: &mut Rng) -> Result<()> {
-        match rng.below(20) {
+        match rng.below(22) {
             0 => self.pool.sync(),
             1 => self.change_datasets(rng),
             2 => self.change_properties(rng),
+            3 | 4 => self.change_snapshots(rng),
             _ => self.change_files(rng),
         }
     }
@@ -106,6 +107,31 @@ impl Worker<'_> {
             _ => {
                 self.known.remove(&name);
                 self.pool.destroy_dataset(&name)
+            }
+        }
+    }
+
+    fn change_snapshots(&mut self, rng: &mut Rng) -> Result<()> {
+        let name = rng.pick(&self.base.worked_in).clone();
+        let choice = rng.below(8);
+        let view = self.pool.view();
+        let latest = view.dsl().snapshots(&view.dsl().find(&name)?)?.pop().filter(|_| choice > 2);
+        let Some(old) = latest.map(|snapshot| snapshot.name) else {
+            return self.pool.snapshot(&[format!("{name}@{}", rng.below(1000))], &[]).map(drop);
+        };
+        let clone = format!("{}/{}", rng.pick(&self.base.worked_in), rng.pick(&["new", "kid", "deep"]));
+        match choice {
+            3 => self.pool.destroy_snapshots(&[old], rng.below(2) == 0).map(drop),
+            4 => {
+                self.known.remove(&name);
+                self.pool.rollback(&old)
+            }
+            5 => self.pool.clone_snapshot(&old, &clone, &[]),
+            6 => self.pool.promote(&clone).map(drop),
+            _ => {
+                self.pool.hold(&[(old.clone(), "tag".to_owned())])?;
+                self.pool.bookmark(&format!("{name}#mark"), &old)?;
+                self.pool.release(&[(old, "tag".to_owned())]).map(drop)
             }
         }
     }
