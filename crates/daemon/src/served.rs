@@ -381,7 +381,13 @@ impl Host for Served {
     }
 
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges> {
-        let refused = self.pool.change_snapshots(change)?;
+        let refused = match change {
+            SnapshotChange::Rollback { to } => {
+                let of = to.split('@').next().unwrap_or_default();
+                self.exports.frozen(of, || self.pool.change_snapshots(change))?
+            }
+            _ => self.pool.change_snapshots(change)?,
+        };
         self.exports.properties_changed();
         Ok(refused)
     }

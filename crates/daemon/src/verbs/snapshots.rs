@@ -225,13 +225,19 @@ fn rollback(host: &dyn Host, to: &str, (later, clones): (bool, bool), force: boo
     if !failures.is_empty() {
         return Ok(failures);
     }
-    without_mounts(host, &head, || {
-        let done = host.change_snapshots(&SnapshotChange::Rollback { to: to.to_owned() });
-        done.err().map(|e| {
-            let why = if matches!(e.kind(), Kind::Exists) { e.what().to_owned() } else { words(&e) };
-            failure(fs, format!("cannot rollback '{fs}': {why}"))
-        })
-    })
+    let change = SnapshotChange::Rollback { to: to.to_owned() };
+    let failed = |e: &Error| {
+        let why = if matches!(e.kind(), Kind::Exists) { e.what().to_owned() } else { words(e) };
+        failure(fs, format!("cannot rollback '{fs}': {why}"))
+    };
+    match host.change_snapshots(&change) {
+        Ok(_) => Ok(Vec::new()),
+        // it is mounted in a way that cannot be frozen
+        Err(e) if e.kind() == Kind::Unsupported && host.options_of(fs).is_some() => {
+            without_mounts(host, &head, || host.change_snapshots(&change).err().map(|e| failed(&e)))
+        }
+        Err(e) => Ok(vec![failed(&e)]),
+    }
 }
 
 /// Unmounts a file system and what is mounted below it, calls `f`, and mounts all of that again.

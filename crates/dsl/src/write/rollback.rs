@@ -26,8 +26,6 @@ pub(super) const TXG_INITIAL: u64 = 4;
 /// A head that went back.
 #[derive(Clone, Copy, Debug)]
 pub struct RolledBack {
-    /// The head.
-    pub head: u64,
     /// What to do with the blocks that it had written since.
     pub discarded: Destroyed,
 }
@@ -37,8 +35,8 @@ pub(super) fn sizes(phys: &DatasetPhys) -> Totals {
 }
 
 impl Change<'_> {
-    /// Lets the head of a file system or volume go back to snapshot `to`, which has to be its latest. Nobody may have the
-    /// head open. The log in the snapshot's object set is stale: the caller writes the head without it. `None` if the
+    /// Lets the head of a file system or volume go back to snapshot `to`, which has to be its latest. What is open of the
+    /// head is of the old root. The log in the snapshot's object set is stale: the caller writes the head without it. `None` if the
     /// snapshot is of this group: the next one can go back to it.
     ///
     /// Errors: `NotFound` if it is none of its snapshots, `Exists` if there are later ones or later bookmarks, `Quota`,
@@ -106,7 +104,7 @@ impl Change<'_> {
             phys.unique_bytes = 0;
         })?;
         let discarded = self.discard(&head.bp, head.prev_snap_txg, all.minus(sizes(target)))?;
-        Ok(RolledBack { head: id, discarded })
+        Ok(RolledBack { discarded })
     }
 
     /// Gives a snapshot another name; with `recursive`, also those of the same name of all datasets below, where there

@@ -120,26 +120,17 @@ impl LivePool {
         })
     }
 
-    /// Lets a file system or volume, which nobody may have open, go back to its latest snapshot. Errors: as from
-    /// [`dsl::write::Change::rollback`].
+    /// Lets a file system or volume go back to its latest snapshot. What serves it has to be frozen. Errors: as from
+    /// [`dsl::write::Change::rollback`] and [`LivePool::replace_root`].
     pub fn rollback(&self, to: &str) -> Result<()> {
+        let fs = to.split('@').next().unwrap_or_default();
+        let id = self.view().dsl().find(fs)?.id;
         self.in_some_group(|pool, usable| {
-            let to = to.to_owned();
-            pool.run_last(move |context| {
-                let dsl = context.dsl()?;
-                let fs = to.split('@').next().unwrap_or_default();
-                let id = dsl.find(fs)?.id;
-                // before anything is changed: where the head's log is
-                let head = context.pool.open_head(id);
-                let Some(done) = context.change.rollback(&dsl, &to, usable)? else { return Ok(None) };
-                context.pool.heads().remove(id);
-                match head {
-                    Ok(head) => context.free_log(&head),
-                    Err(error) => tracing::warn!(fs, "the intent log of what was rolled back: {error}"),
-                }
+            let (fs, to) = (fs.to_owned(), to.to_owned());
+            pool.replace_root(id, move |context| {
+                let Some(done) = context.change.rollback(&context.dsl()?, &to, usable)? else { return Ok(None) };
                 context.finish_destroyed(done.discarded)?;
-                context.write_without_log(id, fs)?;
-                context.log_dataset_event((fs, id), "rollback", &format!("to {to}"));
+                context.log_dataset_event((&fs, id), "rollback", &format!("to {to}"));
                 Ok(Some(()))
             })
         })
