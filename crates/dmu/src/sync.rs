@@ -56,7 +56,7 @@ struct Written {
     /// Each with the dnode that is on disk then.
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
     /// By number: slots, and the dnode; none if it was freed.
-    dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+    dnodes: BTreeMap<u64, (usize, Option<Arc<Dnode>>)>,
 }
 
 impl Synced {
@@ -123,8 +123,9 @@ impl Objset {
             let (slots, before) = (job.slots(), job.tree().clone());
             let mut after = job.finish(writer)?;
             count(&before, after.as_mut());
+            let after = after.map(Arc::new);
             written.dnodes.insert(node.id, (slots, after.clone()));
-            written.nodes.push((node, Arc::new(after.unwrap_or_else(|| empty(slots)))));
+            written.nodes.push((node, after.unwrap_or_else(|| Arc::new(empty(slots)))));
         }
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Objset {
     /// and the head.
     fn sync_head(
         self: &Arc<Self>,
-        mut dnodes: BTreeMap<u64, (usize, Option<Dnode>)>,
+        mut dnodes: BTreeMap<u64, (usize, Option<Arc<Dnode>>)>,
         log_header: Option<[u8; 192]>,
         writer: &mut Writer<'_>,
     ) -> Result<Root> {

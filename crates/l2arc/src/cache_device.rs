@@ -119,7 +119,7 @@ impl Allowance {
 
 impl CacheDevice {
     /// A device with that number in the index. What a header of this pool says of it is taken up, but for the blocks,
-    /// which are for [`CacheDevice::rebuild`]; whether there are any. Errors: `Invalid` if it is too small.
+    /// which are for [`crate::rebuild`]; whether there are any. Errors: `Invalid` if it is too small.
     pub(crate) fn open(
         env: &Env,
         number: u8,

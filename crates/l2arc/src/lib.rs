@@ -151,9 +151,9 @@ impl L2arc {
         if has_more {
             let l2arc = self.clone();
             let rebuilding = device.clone();
-            let rebuild = move || rebuilding.rebuild(&l2arc.index, &l2arc.stats, &|| l2arc.is_index_full());
+            let rebuild = move || rebuild::rebuild(&rebuilding, &l2arc.index, &l2arc.stats, &|| l2arc.is_index_full());
             if !self.env.spawn("l2arc_rebuild", rebuild) {
-                device.rebuild(&self.index, &self.stats, &|| self.is_index_full());
+                rebuild::rebuild(&device, &self.index, &self.stats, &|| self.is_index_full());
             }
         }
         Ok(())

@@ -12,15 +12,28 @@ use crate::log;
 use crate::ring::Sums;
 use crate::stats::{Stats, add};
 
-impl CacheDevice {
-    /// Brings what the logs tell into the index. Ends early when the device goes, or the index is full.
-    pub(crate) fn rebuild(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) {
-        self.show(index);
-        let outcome = self.walk(index, stats, is_full);
-        match &outcome {
+/// Brings what the logs of a device tell into the index. Ends early when the device goes, or the index is full.
+pub(crate) fn rebuild(device: &CacheDevice, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) {
+    device.show(index);
+    LogWalk { device, index, stats }.tell(is_full);
+    device.is_rebuilding.store(false, Ordering::Relaxed);
+}
+
+/// The way through the logs of a device.
+struct LogWalk<'a> {
+    device: &'a CacheDevice,
+    index: &'a Index,
+    stats: &'a Stats,
+}
+
+impl LogWalk<'_> {
+    /// Goes it, and tells how far it led.
+    fn tell(&self, is_full: &dyn Fn() -> bool) {
+        let stats = self.stats;
+        match &self.walk(is_full) {
             Ok(logs) => {
                 add(&stats.rebuild_success, u64::from(*logs > 0));
-                tracing::info!(vdev = self.drive.device().path(), logs, "the cache device is warm");
+                tracing::info!(vdev = self.device.drive.device().path(), logs, "the cache device is warm");
             }
             Err(error) => {
                 let counter = match error.kind() {
@@ -28,22 +41,22 @@ impl CacheDevice {
                     _ => &stats.rebuild_io_errors,
                 };
                 add(counter, 1);
-                tracing::warn!(vdev = self.drive.device().path(), "not all of the cache is known: {error}");
+                tracing::warn!(vdev = self.device.drive.device().path(), "not all of the cache is known: {error}");
             }
         }
-        self.is_rebuilding.store(false, Ordering::Relaxed);
     }
 
-    fn walk(&self, index: &Index, stats: &Stats, is_full: &dyn Fn() -> bool) -> Result<u64> {
+    fn walk(&self, is_full: &dyn Fn() -> bool) -> Result<u64> {
+        let (device, stats) = (self.device, self.stats);
         let (newest, entries) = {
-            let header = &self.writer().header;
+            let header = &device.writer().header;
             (header.newest, header.log_entries)
         };
-        let capacity = self.ring().capacity();
+        let capacity = device.ring().capacity();
         let [mut log, mut next] = newest;
         let (mut logs, mut bytes, mut wraps) = (0, 0, 0);
         // a chain that is longer than the device leads in a circle, and so does one that comes by its start twice
-        while self.ring().holds(&log) && bytes <= capacity && wraps < 2 && !self.is_gone.load(Ordering::Relaxed) {
+        while device.ring().holds(&log) && bytes <= capacity && wraps < 2 && !device.is_gone.load(Ordering::Relaxed) {
             if is_full() {
                 add(&stats.rebuild_lowmem, 1);
                 break;
@@ -51,13 +64,13 @@ impl CacheDevice {
             let block = log::unpack(&log, &self.read_log(&log)?, entries)?;
             let mut sums = Sums::default();
             for entry in block.entries.iter().rev() {
-                self.restore(entry, index, stats, &mut sums);
+                self.restore(entry, &mut sums);
             }
             add(&stats.rebuild_log_blks, 1);
             add(&stats.rebuild_size, sums.lsize);
             add(&stats.rebuild_asize, sums.asize);
             add(&stats.rebuild_bufs, sums.count);
-            let mut ring = self.ring();
+            let mut ring = device.ring();
             ring.found_log(log, sums);
             (logs, bytes) = (logs + 1, bytes + log.asize);
             if ring.is_beyond(&log, &next) {
@@ -70,13 +83,13 @@ impl CacheDevice {
     }
 
     fn read_log(&self, log: &LogPtr) -> Result<base::AlignedBuf> {
-        let read = self.drive.begin_read(vec![(log.at, log.asize as usize)])?.wait(WRITE_TIME)?.pop();
+        let read = self.device.drive.begin_read(vec![(log.at, log.asize as usize)])?.wait(WRITE_TIME)?.pop();
         read.unwrap_or_else(|| Err(Error::new(Kind::Io, "log of a cache device was not read").at_offset(log.at)))
     }
 
-    fn restore(&self, entry: &LogEntry, index: &Index, stats: &Stats, sums: &mut Sums) {
+    fn restore(&self, entry: &LogEntry, sums: &mut Sums) {
         let (start, end, sweep) = {
-            let ring = self.ring();
+            let ring = self.device.ring();
             (ring.start, ring.end, ring.sweep_at(entry.at))
         };
         let fits = entry.at >= start && entry.at.checked_add(entry.psize).is_some_and(|last| last <= end);
@@ -84,9 +97,9 @@ impl CacheDevice {
             return;
         }
         let key = Key { dva: entry.dva, birth: entry.birth };
-        match index.insert(&key, self.spot_of(entry, sweep), false) {
-            true => sums.add(&self.sums_of(entry)),
-            false => add(&stats.rebuild_bufs_precached, 1),
+        match self.index.insert(&key, self.device.spot_of(entry, sweep), false) {
+            true => sums.add(&self.device.sums_of(entry)),
+            false => add(&self.stats.rebuild_bufs_precached, 1),
         }
     }
 }

@@ -105,10 +105,10 @@ impl Objset {
 }
 
 /// Puts the dnodes of the tables into the head.
-pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Dnode>)>) {
+pub(super) fn put_into_head(phys: &mut ObjsetPhys, dnodes: &mut BTreeMap<u64, (usize, Option<Arc<Dnode>>)>) {
     for table in 0..3 {
         if let Some((_, dnode)) = dnodes.remove(&table_id(table)) {
-            phys.accounting[table] = dnode;
+            phys.accounting[table] = dnode.map(Arc::unwrap_or_clone);
         }
     }
 }
