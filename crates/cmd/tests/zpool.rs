@@ -53,6 +53,13 @@ impl World {
         self.cenote(&format!("zpool {line}"))
     }
 
+    /// Sets a tunable of all pools.
+    fn tune(&self, name: &str, value: u64) {
+        let parameters = self.dir.join("parameters");
+        std::fs::create_dir_all(&parameters).unwrap();
+        std::fs::write(parameters.join(name), value.to_string()).unwrap();
+    }
+
     /// The program with a command line.
     fn cenote(&self, line: &str) -> Output {
         let line = line.replace("DIR", self.dir.to_str().unwrap());
@@ -60,6 +67,7 @@ impl World {
         command.args(line.split_whitespace());
         command
             .env("CENOTE_RUN", self.dir.join("run"))
+            .env("CENOTE_PARAMETERS", self.dir.join("parameters"))
             .env("TZ", "UTC")
             .env("ZFS_HOSTID", "0")
             .env_remove("CENOTE_LOG");

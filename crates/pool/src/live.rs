@@ -47,6 +47,7 @@ mod owner_quotas;
 mod phases;
 mod props;
 mod replace_root;
+mod resilver;
 mod rooms;
 mod scan;
 mod scrub;

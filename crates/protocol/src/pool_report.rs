@@ -340,6 +340,11 @@ pub struct DedupReport {
 }
 
 impl PoolReport {
+    /// Whether a resilver is under way.
+    pub fn is_resilvering(&self) -> bool {
+        self.scan.as_ref().is_some_and(|scan| scan.is_resilver && scan.progress == Progress::Running)
+    }
+
     /// The word for the whole pool.
     pub fn word(&self) -> &'static str {
         if self.suspended.is_some() { "SUSPENDED" } else { self.root.word() }

@@ -138,8 +138,7 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
 }
 
 fn scan_reason(pool: &PoolReport) -> Option<Reason> {
-    let is_running = |scan: &ScanReport| scan.is_resilver && scan.progress == Progress::Running;
-    if pool.scan.as_ref().is_some_and(is_running) {
+    if pool.is_resilvering() {
         return Some(Reason::Resilvering);
     }
     let rebuilds = || pool.root.children.iter().filter_map(|top| top.rebuild.as_ref());
@@ -263,7 +262,7 @@ impl Reason {
             ),
             Reason::StaleDev => (
                 "One or more devices were away and lack what was written meanwhile.  Only\n\tthe other devices of the same vdev have it.",
-                "Keep those devices: this version of Cenote cannot resilver.  OpenZFS\n\tresilvers the pool when it imports it.",
+                "Keep the other devices.  What they have is copied when the pool is imported\n\twritable, or errors are cleared with 'zpool clear'.",
             ),
             Reason::FailingDev => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",

@@ -75,7 +75,7 @@ fn add_reason(pool: &PoolReport, out: &mut Map<String, Value>) {
 }
 
 fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: Numbers, out: &mut Map<String, Value>) {
-    let vdevs = Vdevs { pool: &pool.name, options, numbers };
+    let vdevs = Vdevs { pool: &pool.name, is_resilvering: pool.is_resilvering(), options, numbers };
     let mut tree = Map::new();
     vdevs.add(&pool.root, Position { depth: 0, is_spare: false, class: "normal", parent: None }, &mut tree);
     let mut groups: Vec<(&str, Vec<(&VdevReport, &str)>)> = Vec::new();
@@ -104,6 +104,7 @@ fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: Numbers, out: 
 
 struct Vdevs<'a> {
     pool: &'a str,
+    is_resilvering: bool,
     options: &'a StatusOptions,
     numbers: Numbers,
 }
@@ -186,7 +187,7 @@ impl Vdevs<'_> {
         } else if vdev.aux != Aux::None {
             map.insert("aux".into(), vdev.aux.json_name().into());
         }
-        if vdev.awaits_resilver {
+        if vdev.awaits_resilver && !self.is_resilvering {
             map.insert("resilver_deferred".into(), numbers.exact(1));
         }
         if vdev.is_removing {

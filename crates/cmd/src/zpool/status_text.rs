@@ -105,7 +105,11 @@ impl Lines<'_> {
         }
         *out += &self.remark(vdev);
         *out += if vdev.is_removing { "  (removing)" } else { "" };
-        *out += if vdev.awaits_resilver { "  (awaiting resilver)" } else { "" };
+        *out += match vdev.awaits_resilver {
+            true if self.pool.is_resilvering() => "  (resilvering)",
+            true => "  (awaiting resilver)",
+            false => "",
+        };
         if vdev.children.is_empty() {
             *out += &progress(vdev.initialize, vdev, self.options.initialize, &INITIALIZE);
             *out += &progress(vdev.trim, vdev, self.options.trim, &TRIM);

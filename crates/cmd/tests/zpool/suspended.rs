@@ -184,9 +184,10 @@ fn devices_go_and_come_back() {
     let status = said(&world, "status tank");
     assert!(status.contains("status: One or more devices has been taken offline by the administrator.\n"), "{status}");
     world.check("set comment=changed tank", 0, "");
+    world.tune("zfs_scan_suspend_progress", 1);
     world.check("online tank DIR/a", 0, "");
     world.check("list -Ho health tank", 0, "DEGRADED\n");
-    assert!(said(&world, "status tank").contains("ONLINE       0     0     0  (awaiting resilver)\n"));
+    assert!(said(&world, "status tank").contains("ONLINE       0     0     0  (resilvering)\n"));
     world.check("offline tank DIR/b", 1, "cannot offline DIR/b: no valid replicas\n");
     world.check("offline -t tank DIR/a", 0, "");
     world.check("export tank", 0, "");
@@ -196,11 +197,16 @@ fn devices_go_and_come_back() {
     world.check("offline -f tank DIR/a", 0, "");
     world.check("export tank", 0, "");
     import(&world);
+    // there is nobody to be resilvered
+    world.check("wait -t resilver tank", 0, "");
     let status = said(&world, "status tank");
     let words = "status: One or more devices are faulted in response to persistent errors.\n";
     assert!(status.contains(words) && status.contains("external device fault"), "{status}");
     world.check("clear tank", 0, "");
     // it lacks what was written meanwhile
     world.check("list -Ho health tank", 0, "DEGRADED\n");
+    world.tune("zfs_scan_suspend_progress", 0);
+    world.check("wait -t resilver tank", 0, "");
+    world.check("list -Ho health tank", 0, "ONLINE\n");
     world.check("destroy tank", 0, "");
 }

@@ -140,7 +140,8 @@ impl LivePool {
             }
             context.claim(&claims)?;
             context.log_version("import");
-            context.write_config()
+            context.write_config()?;
+            context.resilver_after_import()
         })?;
         live.scan().wake();
         Ok(live)

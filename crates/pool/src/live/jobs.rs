@@ -16,7 +16,7 @@ const FREED_PER_TXG: u64 = 100_000;
 
 /// A kind of long work.
 pub(super) struct LongWork {
-    /// As `zpool wait -t` calls it.
+    /// For the log.
     name: &'static str,
     /// Whether a step would do something.
     has_work: fn(&LivePool) -> bool,
@@ -35,9 +35,15 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.frees().stall(),
     },
     LongWork {
-        name: "scrub",
-        has_work: |pool| pool.scan().has_work(),
-        step: |context| context.step_scrub(),
+        name: "resilver",
+        has_work: |pool| pool.needs_resilver(),
+        step: |context| context.begin_resilver(),
+        stall: |pool| pool.scan().stall(),
+    },
+    LongWork {
+        name: "scan",
+        has_work: |pool| pool.has_scan_work(),
+        step: |context| context.step_scan(),
         stall: |pool| pool.scan().stall(),
     },
 ];
@@ -52,12 +58,16 @@ impl LivePool {
     pub(super) fn wake_jobs(&self) {
         self.frees().wake();
         self.scan().wake();
+        self.scan().lock().given_up.clear();
     }
 }
 
 impl SyncContext<'_> {
     /// Makes one step of each job.
     pub(super) fn step_jobs(&self) {
+        if let Err(error) = self.check_scan_places() {
+            tracing::warn!(pool = self.pool.name(), "the queue of the scan is not checked: {error}");
+        }
         for job in JOBS.iter().filter(|job| (job.has_work)(self.pool)) {
             if let Err(error) = (job.step)(self) {
                 tracing::error!(pool = self.pool.name(), job = job.name, "stalled: {error}");

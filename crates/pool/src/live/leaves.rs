@@ -5,7 +5,7 @@
 //!   online, clear  ──▶ its device, or the one at its path now ── label ──▶ used again, labels
 //! ```
 //!
-//! There is no resilver: a leaf that comes back is not trusted with what it has missed.
+//! A leaf that comes back is not trusted with what it has missed, until a resilver has given it that.
 
 use base::{Error, Kind, Result};
 use vdev::{Aux, Health, LeafVdev, OfflineReason, State};
@@ -45,6 +45,10 @@ impl LivePool {
         self.multihost().take_back()?;
         self.txgs().resume()?;
         self.wake_jobs();
+        if self.needs_resilver() {
+            // it has begun when this returns, unless devices fail again
+            return self.sync_now().or_else(|error| if error.kind() == Kind::Suspended { Ok(()) } else { Err(error) });
+        }
         Ok(())
     }
 
@@ -65,6 +69,7 @@ impl LivePool {
         let log = self.empty_if_log(leaf)?;
         let pool_guid = self.config().guid;
         self.leaf_watch().bring_back(leaf, pool_guid, open);
+        self.scan().lock().given_up.remove(&guid);
         self.run(|context| context.write_config())?;
         self.log_again(log)?;
         Ok(leaf.state().health())

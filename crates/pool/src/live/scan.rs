@@ -1,4 +1,4 @@
-//! The state of a scrub: where it is, which blocks it has found, and what of that is on disk.
+//! The state of a scrub or resilver: where it is, which blocks it has found, and what of that is on disk.
 //!
 //! ```text
 //!   walk  MOS, datasets of the queue ─▶ blocks by place, as many as memory allows
@@ -9,11 +9,15 @@
 //! So what is saved is the place that the walk had reached when the last of its blocks was issued. A block that is freed
 //! meanwhile is forgotten: its place may soon be another's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bookmark, Mutex, MutexGuard};
 use format::blkptr::BlkPtr;
 use format::scan::{ScanPhys, ScanState};
+use vdev::TxgRanges;
+
+/// What leaves lack, by their guids.
+pub(super) type Lacked = BTreeMap<u64, TxgRanges>;
 
 /// Bytes of memory that a block takes that waits to be issued.
 pub(super) const BLOCK_BYTES: u64 = 256;
@@ -61,6 +65,10 @@ pub(super) struct ScanInMemory {
     pub(super) is_issuing: bool,
     /// Something cannot be read, or the pool is being opened or closed.
     pub(super) is_stalled: bool,
+    /// What leaves lacked when the resilver began that is under way: it gives them that.
+    pub(super) covers: Lacked,
+    /// What they lacked when the last one had ended.
+    pub(super) given_up: Lacked,
     pub(super) pass: ScanPass,
     /// When a place was last saved.
     pub(super) saved_s: u64,
@@ -75,14 +83,28 @@ impl Scan {
     pub(super) fn load(&self, stage: Option<ScanStage>, now_s: u64) {
         let is_paused = stage.as_ref().is_some_and(|stage| stage.phys.is_paused());
         let pass = ScanPass { start_s: now_s, paused_s: if is_paused { now_s } else { 0 }, ..ScanPass::default() };
-        *self.lock() =
-            ScanInMemory { now: stage.clone(), saved: stage, pass, saved_s: now_s, ..ScanInMemory::default() };
+        let mut state = self.lock();
+        let given_up = std::mem::take(&mut state.given_up);
+        *state = ScanInMemory {
+            now: stage.clone(),
+            saved: stage,
+            pass,
+            saved_s: now_s,
+            given_up,
+            ..ScanInMemory::default()
+        };
     }
 
     /// Whether a step would do something.
     pub(super) fn has_work(&self) -> bool {
         let state = self.lock();
-        state.is_dirty || state.is_active() && !state.is_stalled
+        !state.is_stalled && state.is_active()
+    }
+
+    /// Whether what is on disk of it is to be changed, even if nothing is scanned.
+    pub(super) fn has_to_be_noted(&self) -> bool {
+        let state = self.lock();
+        state.is_dirty || !state.is_stalled && state.is_in_vain()
     }
 
     /// Whether there is something to walk or issue.
@@ -127,6 +149,32 @@ impl Scan {
         });
     }
 
+    /// The datasets that it is in, or has yet to visit.
+    pub(super) fn places(&self) -> BTreeSet<u64> {
+        let state = self.lock();
+        let running = [&state.now, &state.saved].into_iter().flatten();
+        let running = running.filter(|stage| stage.phys.state == ScanState::Running);
+        let ids = running.flat_map(|stage| stage.queue.keys().copied().chain([stage.phys.next.objset]));
+        ids.filter(|&id| id != 0 && id != ScanPhys::DESTROYED).collect()
+    }
+
+    /// Datasets were destroyed: what they shared with others is looked for in all heads.
+    pub(super) fn replace_gone(&self, gone: &[u64], heads: &[u64]) {
+        self.lock().change_places(|stage| {
+            let mut since: Vec<u64> = gone.iter().filter_map(|id| stage.queue.remove(id)).collect();
+            if gone.contains(&stage.phys.next.objset) {
+                since.push(stage.phys.dataset_min_txg);
+                stage.phys.next = Bookmark { objset: ScanPhys::DESTROYED, ..ScanPhys::START };
+                stage.phys.flags &= !ScanPhys::FLAG_AGAIN;
+            }
+            // 0 would stand for the previous snapshot
+            let Some(since) = since.into_iter().min().map(|since| since.max(1)) else { return };
+            for &head in heads {
+                stage.queue.entry(head).and_modify(|txg| *txg = since.min(*txg)).or_insert(since);
+            }
+        });
+    }
+
     /// A dataset was destroyed; `next_snap` is what followed it if it was a snapshot.
     pub(super) fn destroyed(&self, id: u64, next_snap: Option<u64>) {
         self.lock().change_places(|stage| {
@@ -151,7 +199,15 @@ impl Scan {
 impl ScanInMemory {
     /// Whether it runs, and is not paused.
     pub(super) fn is_active(&self) -> bool {
-        self.now.as_ref().is_some_and(|stage| stage.phys.is_active() && !stage.phys.is_resilver)
+        // a resilver that was under way when the pool was imported begins anew
+        let is_known = |stage: &ScanStage| !stage.phys.is_resilver || !self.covers.is_empty();
+        self.now.as_ref().is_some_and(|stage| stage.phys.is_active() && is_known(stage))
+    }
+
+    /// Whether a resilver is under way that gives no leaf anything: those that lacked something are gone.
+    pub(super) fn is_in_vain(&self) -> bool {
+        let is_resilver = |stage: &ScanStage| stage.phys.state == ScanState::Running && stage.phys.is_resilver;
+        self.covers.is_empty() && self.now.as_ref().is_some_and(is_resilver)
     }
 
     fn change_places(&mut self, change: impl Fn(&mut ScanStage)) {
@@ -187,6 +243,13 @@ impl ScanInMemory {
     pub(super) fn put_back(&mut self, bp: &BlkPtr, bookmark: Bookmark) {
         self.blocks.insert(place_of(bp), (*bp, bookmark));
         self.is_stalled = true;
+    }
+
+    /// A block was found that nothing is to be done with.
+    pub(super) fn passed_over(&mut self, bytes: u64) {
+        self.pass.examined_bytes += bytes;
+        self.pass.issued_bytes += bytes;
+        self.now.iter_mut().for_each(|stage| stage.phys.examined_bytes += bytes);
     }
 
     /// How many blocks wait to be issued.

@@ -19,7 +19,7 @@ use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
-use vdev::Lacking;
+use vdev::{Lacking, TxgRanges};
 
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::{LivePool, SyncContext};
@@ -54,7 +54,10 @@ impl StepTime<'_> {
         StepTime {
             pool,
             start_ns: env.ticks_ns(),
-            min_ms: env.tunable("zfs_scrub_min_time_ms", 750),
+            min_ms: match pool.scan().is_scrubbing() {
+                true => env.tunable("zfs_scrub_min_time_ms", 750),
+                false => env.tunable("zfs_resilver_min_time_ms", 1500),
+            },
             max_ms: env.tunable("zfs_txg_timeout", 5).saturating_mul(1000),
         }
     }
@@ -83,7 +86,13 @@ impl LivePool {
                         if is_resilver { (Kind::Exists, "resilvering") } else { (Kind::Busy, "scrubbing") };
                     Err(Error::new(kind, format!("currently {what}")))
                 }
-                _ => context.begin_scrub(from_last),
+                _ => {
+                    let min_txg = match from_last {
+                        true => context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0),
+                        false => 0,
+                    };
+                    context.begin_scan(false, (min_txg, context.change.tx.txg()))
+                }
             }
         })
     }
@@ -109,7 +118,7 @@ impl LivePool {
             if !context.pool.scan().is_scrubbing() {
                 return Err(no_scrub());
             }
-            context.end_scrub(ScanState::Canceled)
+            context.end_scan(ScanState::Canceled)
         })
     }
 
@@ -144,6 +153,16 @@ impl LivePool {
         Ok(())
     }
 
+    /// Whether a step of the scan would do something.
+    pub(super) fn has_scan_work(&self) -> bool {
+        self.scan().has_to_be_noted() || self.scan().has_work() && !self.is_scan_held()
+    }
+
+    /// Whether the administrator has scans stand still.
+    fn is_scan_held(&self) -> bool {
+        self.env().tunable("zfs_scan_suspend_progress", 0) != 0
+    }
+
     fn allocated_bytes(&self) -> u64 {
         let tops = self.tree().tops().filter(|top| !top.is_log());
         let allocator = self.cache().zio().allocator();
@@ -174,21 +193,21 @@ impl SyncContext<'_> {
         }
     }
 
-    fn begin_scrub(&self, from_last: bool) -> Result<()> {
+    /// Begins to scan blocks that were born after the first of those groups, and up to the last.
+    pub(super) fn begin_scan(&self, is_resilver: bool, (min_txg, max_txg): (u64, u64)) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
-        let min_txg = match from_last {
-            true => change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0),
-            false => 0,
-        };
+        let before = pool.scan().lock().now.as_ref().map_or(0, |stage| stage.phys.queue);
+        // that of a resilver that begins anew
+        change.free_object(before)?;
         let now_s = change.env.now_s();
         let phys = ScanPhys {
-            is_resilver: false,
+            is_resilver,
             state: ScanState::Running,
             queue: change.create_table(QUEUE)?,
             min_txg,
-            max_txg: change.tx.txg(),
+            max_txg,
             dataset_min_txg: min_txg,
-            dataset_max_txg: change.tx.txg(),
+            dataset_max_txg: max_txg,
             start_s: now_s,
             end_s: 0,
             to_examine_bytes: pool.allocated_bytes(),
@@ -202,11 +221,13 @@ impl SyncContext<'_> {
         };
         pool.scan().load(Some(ScanStage { phys, queue: BTreeMap::new() }), now_s);
         pool.scan().lock().is_dirty = true;
-        self.log_event("scan setup", &format!("func=1 mintxg={min_txg} maxtxg={}", phys.max_txg));
+        let function = if is_resilver { 2 } else { 1 };
+        self.log_event("scan setup", &format!("func={function} mintxg={min_txg} maxtxg={max_txg}"));
         Ok(())
     }
 
-    fn end_scrub(&self, end: ScanState) -> Result<()> {
+    /// Ends the scan.
+    pub(super) fn end_scan(&self, end: ScanState) -> Result<()> {
         let change = &self.change;
         // what the last step found is for the log of the scrub
         self.log_lost()?;
@@ -223,20 +244,48 @@ impl SyncContext<'_> {
             ended
         };
         change.free_object(phys.queue)?;
-        if end == ScanState::Finished {
-            change.set(DIRECTORY, LAST_SCRUBBED, &Value::one(phys.max_txg))?;
+        match (phys.is_resilver, end) {
+            (true, _) => self.end_resilver((phys.min_txg, phys.max_txg)),
+            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &Value::one(phys.max_txg))?,
+            (false, _) => {}
         }
-        self.rotate_error_logs()?;
+        if !phys.is_resilver {
+            self.rotate_error_logs()?;
+        }
         let name = if end == ScanState::Finished { "scan done" } else { "scan cancelled" };
         self.log_event(name, &format!("errors={}", phys.errors));
         Ok(())
     }
 
-    /// Scrubs for a while.
-    pub(super) fn step_scrub(&self) -> Result<()> {
+    /// Sees to it that no place of the scan is in a dataset that was destroyed: OpenZFS could not go on there.
+    pub(super) fn check_scan_places(&self) -> Result<()> {
+        let places = self.pool.scan().places();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let dsl = self.dsl()?;
+        let mut gone = Vec::new();
+        for id in places {
+            if dsl.dataset_phys(id)?.is_none() {
+                gone.push(id);
+            }
+        }
+        if !gone.is_empty() {
+            let heads = dsl.walk()?.into_iter().map(|dir| dir.phys.head_dataset).filter(|&head| head != 0);
+            self.pool.scan().replace_gone(&gone, &Vec::from_iter(heads));
+        }
+        Ok(())
+    }
+
+    /// Scans for a while.
+    pub(super) fn step_scan(&self) -> Result<()> {
         let budget = StepTime::of(self.pool);
         let mut outcome = Ok(());
-        while self.pool.scan().can_go_on() && !budget.is_over() {
+        self.pool.uncover_lost_leaves();
+        if self.pool.scan().lock().is_in_vain() {
+            self.end_scan(ScanState::Canceled)?;
+        }
+        while !self.pool.is_scan_held() && self.pool.scan().can_go_on() && !budget.is_over() {
             outcome = self.go_on(&budget);
             if outcome.is_err() {
                 break;
@@ -262,7 +311,7 @@ impl SyncContext<'_> {
                 self.issue(budget);
                 Ok(())
             }
-            (0, true) => self.end_scrub(ScanState::Finished),
+            (0, true) => self.end_scan(ScanState::Finished),
             _ => self.walk(budget),
         }
     }
@@ -273,7 +322,12 @@ impl SyncContext<'_> {
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable("zfs_vdev_scrub_max_active", 3).clamp(1, 1000) as usize * leaves;
         while !budget.is_over() {
-            let blocks = pool.scan().lock().take(at_once);
+            pool.uncover_lost_leaves();
+            let (blocks, covered) = {
+                let mut state = pool.scan().lock();
+                (state.take(at_once), Vec::from_iter(state.covers.keys().copied()))
+            };
+            let lacking = if covered.is_empty() { Lacking::Leave } else { Lacking::Fill };
             if blocks.is_empty() {
                 break;
             }
@@ -281,8 +335,9 @@ impl SyncContext<'_> {
             let results = pool.env().map(blocks, |(bp, bookmark)| {
                 let result = Env::in_background(|| match bookmark.level {
                     // that a log ends with a block that is not there is no damage
-                    LOG_LEVEL => zio.heal(&bp).or(Ok(0)),
-                    _ => zio.scrub(&bp, bookmark, Lacking::Leave),
+                    LOG_LEVEL if lacking == Lacking::Leave => zio.heal(&bp).or(Ok(0)),
+                    LOG_LEVEL => zio.scrub(&bp, bookmark, lacking).or(Ok(0)),
+                    _ => zio.scrub(&bp, bookmark, lacking),
                 });
                 ((bp, bookmark), result)
             });
@@ -290,7 +345,8 @@ impl SyncContext<'_> {
             state.pass.issued_bytes += bytes;
             for ((bp, bookmark), result) in results {
                 if let Err(error) = &result {
-                    tracing::warn!(pool = pool.name(), "scrub: {error}");
+                    tracing::warn!(pool = pool.name(), "scan: {error}");
+                    pool.note_unfilled(covered.iter().copied(), bp.physical_birth());
                 }
                 match result {
                     Ok(healed) => state.healed(healed),
@@ -326,7 +382,15 @@ impl SyncContext<'_> {
             let from = position_of(object, blkid, DNODES_BYTES / SLOT_SIZE as u64);
             Range { since_txg: stage.phys.dataset_min_txg, from }
         };
-        let mut walker = BlockFinder { context: self, budget, blocks_max, max_txg: 0, stopped: None, first: true };
+        let mut walker = BlockFinder {
+            context: self,
+            budget,
+            blocks_max,
+            covered: stage.phys.is_resilver.then(|| pool.covered_tops()),
+            max_txg: 0,
+            stopped: None,
+            first: true,
+        };
         let place = stage.phys.next.objset;
         if place == 0 {
             walker.max_txg = stage.phys.dataset_max_txg;
@@ -434,12 +498,25 @@ struct BlockFinder<'a> {
     context: &'a SyncContext<'a>,
     budget: &'a StepTime<'a>,
     blocks_max: u64,
+    /// What leaves lack of top-level vdevs, if this is a resilver.
+    covered: Option<Vec<(u64, TxgRanges)>>,
     /// Younger blocks are not scrubbed.
     max_txg: u64,
     /// The block that is next, if the walk was stopped.
     stopped: Option<Bookmark>,
     /// No data block was shown yet: a step comes further by one at least.
     first: bool,
+}
+
+impl BlockFinder<'_> {
+    /// Whether a leaf may lack the block, or all are to be verified.
+    fn is_wanted(&self, bp: &BlkPtr) -> bool {
+        let Some(covered) = &self.covered else { return true };
+        let birth = bp.physical_birth();
+        // members of a gang may be anywhere
+        let is_lacked = |top: u64| covered.iter().any(|(number, lacked)| *number == top && lacked.contains(birth));
+        bp.copies().any(|dva| dva.is_gang() || is_lacked(dva.vdev()))
+    }
 }
 
 impl Visitor for BlockFinder<'_> {
@@ -455,14 +532,17 @@ impl Visitor for BlockFinder<'_> {
         let birth = visit.bp.physical_birth();
         let min_txg = state.now.as_ref().map_or(0, |stage| stage.phys.min_txg);
         if !visit.bp.is_embedded() && birth > min_txg && birth <= self.max_txg {
-            state.found(visit.bp, visit.bookmark, bytes_of(visit.bp));
+            match self.is_wanted(visit.bp) {
+                true => state.found(visit.bp, visit.bookmark, bytes_of(visit.bp)),
+                false => state.passed_over(bytes_of(visit.bp)),
+            }
         }
         ControlFlow::Continue(Descend::Below)
     }
 
     /// The block that leads there was shown before: verifying it tells whether it can be read.
     fn lost(&mut self, error: Error) {
-        tracing::warn!(pool = self.context.pool.name(), "scrub: {error}");
+        tracing::warn!(pool = self.context.pool.name(), "scan: {error}");
         if !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Missing) {
             self.context.pool.scan().lock().failed();
         }

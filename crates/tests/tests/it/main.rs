@@ -19,6 +19,7 @@ mod quota;
 mod redundancy;
 mod replaced_root;
 mod replay;
+mod resilver;
 mod scrub;
 mod snapshots;
 mod ztest;

@@ -11,12 +11,12 @@ use crate::heal::{BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, impo
 use crate::heal::{read, spoil, sums};
 use crate::live::judge;
 
-fn status(pool: &LivePool) -> ScanStatus {
+pub(crate) fn status(pool: &LivePool) -> ScanStatus {
     pool.scan_status().expect("there was a scrub").0
 }
 
 /// Scrubs a pool to the end.
-fn scrub(pool: &LivePool) -> ScanStatus {
+pub(crate) fn scrub(pool: &LivePool) -> ScanStatus {
     pool.scrub(false).unwrap();
     for _ in 0..100_000 {
         if status(pool).progress != Progress::Running {
@@ -31,7 +31,7 @@ fn scrub(pool: &LivePool) -> ScanStatus {
 }
 
 /// An environment in which each group scrubs very little, and says on disk how far it is.
-fn hasty() -> Env {
+pub(crate) fn hasty() -> Env {
     Env::real().with_tunables(|name| match name {
         "zfs_scrub_min_time_ms" | "zfs_txg_timeout" | "zfs_scan_checkpoint_intval" => Some(0),
         "zfs_vdev_scrub_max_active" => Some(1),
@@ -40,7 +40,7 @@ fn hasty() -> Env {
 }
 
 /// What zdb says of the pool in a folder, which is exported.
-fn judge_by_zdb(dir: &Path) {
+pub(crate) fn judge_by_zdb(dir: &Path) {
     let Ok(output) = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(["-bcc", "live"]).output() else { return };
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     let is_good = output.status.success() && text.contains("No leaks") && !text.contains("checksum error");

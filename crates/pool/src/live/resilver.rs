@@ -1,0 +1,117 @@
+//! Resilvers: leaves that are back, or new, are given what they lack.
+//!
+//! ```text
+//!   dirty time logs of leaves that are used ─▶ groups that one of them lacks ─▶ a scan of blocks born in these
+//!   a block that a leaf lacks ─▶ read from the others, written to it ─▶ all of them: its dirty time log is empty
+//! ```
+//!
+//! A resilver is a scan as a scrub is ([`super::scrub`]), which ends one that is under way. It begins by itself, in the
+//! first group in which a leaf lacks something. A leaf that was away meanwhile, or to which something could not be
+//! written, goes on lacking it; what comes of that is tried when the leaf lacks something else, or was made to work again.
+//!
+//! Which leaves a resilver gives everything is known in memory only: after an import it begins anew. What a leaf has by
+//! then is read, and not written again.
+
+use base::Result;
+use format::scan::ScanState;
+use vdev::{LeafVdev, TxgRanges};
+
+use super::scan::Lacked;
+use super::{LivePool, SyncContext};
+
+impl LivePool {
+    /// Whether a leaf lacks something that no resilver was begun for.
+    pub(super) fn needs_resilver(&self) -> bool {
+        let (is_stalled, is_under_way) = {
+            let state = self.scan().lock();
+            (state.is_stalled, !state.covers.is_empty())
+        };
+        // most leaves lack nothing
+        if is_stalled || is_under_way || self.tree().leaves().all(|leaf| leaf.state().dtl().is_empty()) {
+            return false;
+        }
+        let lacked = self.lacked();
+        let state = self.scan().lock();
+        lacked.iter().any(|(guid, lacked)| state.given_up.get(guid) != Some(lacked))
+    }
+
+    /// What those leaves lack that are used, and beside which there are others.
+    fn lacked(&self) -> Lacked {
+        let tree = self.tree();
+        let has_others = |leaf: &LeafVdev<'_>| tree.top_of(leaf.vdev()).id() != leaf.id();
+        let leaves = tree.leaves().filter(|leaf| leaf.state().health().is_readable() && has_others(leaf));
+        leaves
+            .map(|leaf| (leaf.guid(), leaf.state().dtl().missing()))
+            .filter(|(_, lacked)| !lacked.is_empty())
+            .collect()
+    }
+
+    /// What leaves lack that the resilver gives to them, by number of their top-level vdevs.
+    pub(super) fn covered_tops(&self) -> Vec<(u64, TxgRanges)> {
+        let covers = self.scan().lock().covers.clone();
+        let leaves = covers.into_iter().filter_map(|(guid, lacked)| Some((self.tree().leaf(guid)?, lacked)));
+        leaves.map(|(leaf, lacked)| (self.tree().top_of(leaf.vdev()).number(), lacked)).collect()
+    }
+
+    /// A leaf that is away does not get everything.
+    pub(super) fn uncover_lost_leaves(&self) {
+        let is_lost = |guid: u64| self.tree().leaf(guid).is_none_or(|leaf| !leaf.state().health().is_readable());
+        self.scan().lock().covers.retain(|guid, _| !is_lost(*guid));
+    }
+
+    /// A block could not be read: leaves that lack it go on lacking it.
+    pub(super) fn note_unfilled(&self, guids: impl Iterator<Item = u64>, birth_txg: u64) {
+        guids.filter_map(|guid| self.tree().leaf(guid)).for_each(|leaf| leaf.state().dtl().note_unfilled(birth_txg));
+    }
+}
+
+impl SyncContext<'_> {
+    /// Begins a resilver of all that leaves lack.
+    pub(super) fn begin_resilver(&self) -> Result<()> {
+        let (pool, txg) = (self.pool, self.change.tx.txg());
+        if pool.scan().is_scrubbing() {
+            self.end_scan(ScanState::Canceled)?;
+        }
+        for leaf in pool.lacked().keys().filter_map(|guid| pool.tree().leaf(*guid)) {
+            let dtl = leaf.state().dtl();
+            // one that may lack all that comes is written to by now
+            if dtl.contains(u64::MAX - 1) {
+                dtl.remove(txg + 1..u64::MAX);
+            }
+            dtl.begin_resilver();
+        }
+        let covers = pool.lacked();
+        let bounds: Vec<_> = covers.values().filter_map(TxgRanges::bounds).collect();
+        let min_txg = bounds.iter().map(|range| range.start).min().unwrap_or(txg).saturating_sub(1);
+        let end_txg = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
+        self.begin_scan(true, (min_txg, end_txg.saturating_sub(1).min(txg)))?;
+        pool.scan().lock().covers = covers;
+        Ok(())
+    }
+
+    /// Begins a resilver if a leaf lacks something; its first step is for a group to come.
+    pub(super) fn resilver_after_import(&self) -> Result<()> {
+        if !self.pool.lacked().is_empty() {
+            self.begin_resilver()?;
+            self.pool.scan().stall();
+        }
+        Ok(())
+    }
+
+    /// The resilver of groups behind `min_txg`, and up to `max_txg`, has come to its end.
+    pub(super) fn end_resilver(&self, (min_txg, max_txg): (u64, u64)) {
+        let pool = self.pool;
+        pool.uncover_lost_leaves();
+        let covers = std::mem::take(&mut pool.scan().lock().covers);
+        for (guid, lacked) in covers {
+            let Some(leaf) = pool.tree().leaf(guid) else { continue };
+            let dtl = leaf.state().dtl();
+            // one that lacks more by now may not have got everything
+            if dtl.missing() == lacked {
+                dtl.end_resilver(min_txg + 1..max_txg.saturating_add(1));
+            }
+        }
+        let given_up = pool.lacked();
+        pool.scan().lock().given_up = given_up;
+    }
+}

@@ -1,0 +1,138 @@
+//! Leaves that were away are given what they missed, and are as good as the others then.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::Env;
+use device::{Device, FileDevice, OpenMode};
+use pool::{LivePool, OfflineReason, PoolState, Progress, ScanFunction, Shape};
+
+use crate::heal::{
+    BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_with, make, open, read, spoil, sums,
+};
+use crate::live::judge;
+use crate::scrub::{hasty, judge_by_zdb, scrub, status};
+
+fn leaf_at(pool: &LivePool, path: &Path) -> u64 {
+    pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
+}
+
+fn take_off(pool: &LivePool, path: &Path) {
+    pool.take_off(leaf_at(pool, path), OfflineReason::Offline, false).unwrap();
+}
+
+fn bring_back(pool: &LivePool, path: &Path) {
+    let reopen = |path: &str| Ok(Arc::new(FileDevice::open(path, OpenMode::ReadWrite)?) as Arc<dyn Device>);
+    pool.online(leaf_at(pool, path), &reopen).unwrap();
+}
+
+fn is_stale(pool: &LivePool) -> bool {
+    pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty())
+}
+
+/// Lets groups pass until no leaf lacks anything.
+fn finish(pool: &LivePool) {
+    for _ in 0..100_000 {
+        if !is_stale(pool) && status(pool).progress != Progress::Running {
+            return;
+        }
+        pool.sync().unwrap();
+    }
+    panic!("a leaf lacks something for ever: {:?}", status(pool));
+}
+
+fn change(pool: &LivePool, seed: u8) {
+    let zpl = open(pool);
+    for at in 0..8 {
+        file_of(&zpl).write(at * (300 << 10), &vec![seed; 128 << 10]).unwrap();
+    }
+    pool.sync().unwrap();
+}
+
+fn expected(seed: u8) -> Vec<u8> {
+    let mut bytes = contents();
+    (0..8usize).for_each(|at| bytes[at * (300 << 10)..][..128 << 10].fill(seed));
+    bytes
+}
+
+#[test]
+fn only_what_was_missed_is_copied() {
+    for (shape, leaves) in [(Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), shape, leaves, "1", &[]);
+        let disk = dir.path().join("disk1");
+        let pool = import_with(&Env::real(), dir.path(), leaves);
+        take_off(&pool, &disk);
+        change(&pool, 7);
+        bring_back(&pool, &disk);
+        finish(&pool);
+        let done = status(&pool);
+        assert_eq!((done.function, done.errors), (ScanFunction::Resilver, 0), "{shape:?}");
+        let most = FILE_BYTES as u64 * 3 / 4;
+        assert!(done.processed_bytes > 256 << 10 && done.processed_bytes < most, "{shape:?}: {done:?}");
+        assert_eq!(pool.tree().health(pool.tree().root().id()), vdev::Health::HEALTHY);
+        let scrubbed = scrub(&pool);
+        assert_eq!((scrubbed.processed_bytes, scrubbed.errors, sums(&pool).0), (0, 0, 0), "{shape:?}");
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        judge(dir.path());
+        judge_by_zdb(dir.path());
+        // it has everything: another one can go
+        spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+        let pool = import_with(&Env::real(), dir.path(), leaves);
+        assert!(!is_stale(&pool), "{shape:?}: that is on disk");
+        assert!(read(&open(&pool)).unwrap() == expected(7), "{shape:?}");
+    }
+}
+
+/// Exports, power cuts, and the leaf that goes away again in the middle.
+#[test]
+fn it_goes_on_whatever_happens() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    let disk = dir.path().join("disk1");
+    let mut pool = import_with(&hasty(), dir.path(), 2);
+    for round in 0..6u8 {
+        take_off(&pool, &disk);
+        change(&pool, round);
+        bring_back(&pool, &disk);
+        pool.sync().unwrap();
+        if round % 3 == 0 {
+            pool.close(PoolState::Exported).unwrap();
+        }
+        if round % 3 < 2 {
+            drop(pool);
+            pool = import_with(&hasty(), dir.path(), 2);
+        }
+    }
+    finish(&pool);
+    assert_eq!(scrub(&pool).processed_bytes, 0);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+    judge_by_zdb(dir.path());
+    spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    assert!(read(&open(&pool)).unwrap() == expected(5));
+}
+
+/// What nobody has cannot be given to anybody: the leaf goes on lacking it, and the resilver ends all the same.
+#[test]
+fn what_is_lost_is_lacked() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    let disk = dir.path().join("disk1");
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    take_off(&pool, &disk);
+    change(&pool, 3);
+    let bp = file_of(&open(&pool)).object().data_pointer(0).unwrap();
+    spoil(&dir.path().join("disk0"), FRONT + bp.dvas()[0].offset(), 4096);
+    bring_back(&pool, &disk);
+    for _ in 0..20 {
+        pool.sync().unwrap();
+    }
+    let done = status(&pool);
+    assert_eq!((done.function, done.progress, done.errors), (ScanFunction::Resilver, Progress::Finished, 1));
+    assert!(is_stale(&pool));
+    assert_eq!(pool.view().error_count().unwrap(), 1);
+}
