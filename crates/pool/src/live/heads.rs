@@ -86,6 +86,12 @@ impl Heads {
         self.all().iter().any(|(_, head)| head.is_dirty(txg))
     }
 
+    /// Whether objects of any have changes that belong to a group. Logs go their own ways: what they have to do they do
+    /// in one group or the next.
+    pub(super) fn have_changed_objects(&self, txg: u64) -> bool {
+        self.all().iter().any(|(_, head)| head.objset().is_dirty(txg))
+    }
+
     /// Group `txg` is on disk.
     pub(super) fn synced(&self, txg: u64) {
         self.all().iter().for_each(|(_, head)| head.log().synced(txg));

@@ -17,7 +17,7 @@ use super::{LivePool, SyncContext, Tell};
 /// What a phase may make dirty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dirties {
-    /// Objects and logs of heads.
+    /// Objects of heads.
     Heads,
     /// References to blocks that dedup tables count.
     References,
@@ -172,7 +172,7 @@ impl LivePool {
     /// The parts in which nothing waits to be written with group `txg`.
     fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
         let is_dirty = |part: &Dirties| match part {
-            Heads => self.heads().are_dirty(txg),
+            Heads => self.heads().have_changed_objects(txg),
             References => !self.dedup_frees().is_empty(),
             Mos => self.mos().is_dirty(txg),
             Labels => self.config().is_dirty,
