@@ -21,8 +21,8 @@ use nix::sys::uio::{readv, writev};
 
 use crate::device::open_device;
 use crate::wire::{
-    Body, Header, IN_HEADER_BYTES, IO_BYTES_MAX, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES, Out,
-    Request, WRITE_IN_BYTES, opcode,
+    Body, EXPIRE_ONLY, Header, IN_HEADER_BYTES, IO_BYTES_MAX, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES,
+    Out, Request, WRITE_IN_BYTES, opcode,
 };
 
 /// Bytes of one buffer for data: the usual record size.
@@ -77,9 +77,18 @@ impl Channel {
         self.notify(NOTIFY_INVAL_INODE, &Out::default().u64(node).u64(NO_CONTENTS).u64(0))
     }
 
-    /// Has the kernel drop what it keeps of a name.
+    /// Has the kernel drop what it keeps of a name, and what is mounted there.
     pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
-        let out = Out::default().u64(directory).u32(name.len() as u32).u32(0);
+        self.notify_of_name(directory, name, 0)
+    }
+
+    /// Has the kernel ask again for a name; what is mounted there stays if it still is the same directory.
+    pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) -> Result<()> {
+        self.notify_of_name(directory, name, EXPIRE_ONLY)
+    }
+
+    fn notify_of_name(&self, directory: u64, name: &[u8], flags: u32) -> Result<()> {
+        let out = Out::default().u64(directory).u32(name.len() as u32).u32(flags);
         self.notify(NOTIFY_INVAL_ENTRY, &out.bytes(name).bytes(&[0]))
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   freeze   what the kernel is told from now on it is not to keep
-//!            what it has of contents, attributes and names it writes back and drops
+//!            what it has of contents and attributes it writes back and drops, names it will ask for again
 //!            the gate is closed: no request is done
 //!     ...    the root is replaced
 //!   thaw     nodes whose file is not in the new root are stale: ESTALE
@@ -87,7 +87,7 @@ impl<S: Source> Freeze for Freezer<S> {
 
     fn snapshots_changed(&self) -> Result<()> {
         for name in self.trees.snapshots().changed_names()? {
-            self.notifier.invalidate_name(SNAPSHOTS, name.as_bytes());
+            self.notifier.expire_name(SNAPSHOTS, name.as_bytes());
             self.notifier.invalidate(SNAPSHOTS);
         }
         Ok(())
@@ -124,7 +124,7 @@ impl<S: Source> Freezer<S> {
             // what is no directory has no names; one that cannot be read has none that are known
             let _ = self.trees.live().tree.readdir(object, 0, &mut |entry| {
                 if !matches!(&entry.name[..], b"." | b"..") {
-                    self.notifier.invalidate_name(node, &entry.name);
+                    self.notifier.expire_name(node, &entry.name);
                 }
                 ControlFlow::Continue(())
             });

@@ -25,11 +25,10 @@ impl Notifier {
         }
     }
 
-    /// Has the kernel drop what it keeps of a name, also that it is not there. It may first want answers to other
-    /// requests.
-    pub(crate) fn invalidate_name(&self, directory: u64, name: &[u8]) {
+    /// Has the kernel ask again for a name, also if it takes it for absent. It may first want answers to other requests.
+    pub(crate) fn expire_name(&self, directory: u64, name: &[u8]) {
         if let Some(channel) = self.0.get()
-            && let Err(error) = channel.invalidate_name(directory, name)
+            && let Err(error) = channel.expire_name(directory, name)
         {
             tracing::debug!(directory, "the kernel keeps what it has of a name: {error}");
         }

@@ -120,6 +120,8 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// Codes of messages that answer no request.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// `FUSE_EXPIRE_ONLY`: the name is asked for again, and not dropped. Kernels before 6.2 drop it.
+pub(crate) const EXPIRE_ONLY: u32 = 1;
 
 /// `fuse_in_header`.
 #[derive(Clone, Copy, Debug)]

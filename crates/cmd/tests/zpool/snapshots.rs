@@ -1,6 +1,8 @@
 //! Snapshots as a user meets them: taken, listed, held, destroyed, cloned, promoted. Then zdb judges the pool, if it is
 //! there.
 
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 
 use super::World;
@@ -174,5 +176,43 @@ fn clones_grow_and_are_promoted() {
     fresh.does("clone fresh/clone@one fresh/again");
     fresh.does("destroy -R fresh/clone@one");
     fresh.says("list -Hro name fresh", "fresh\nfresh/c\nfresh/clone\nfresh/new\n");
+    fresh.judge();
+}
+
+/// Files are open and a file system is mounted below, and nothing of what is undone shows afterwards.
+#[test]
+fn back_while_it_is_mounted() {
+    if !nix::unistd::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED {}:{}: not root, or no /dev/fuse", file!(), line!());
+        return;
+    }
+    let fresh = Fresh::new("back");
+    let top = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", top.display()));
+    let (path, read) = (|name: &str| top.join(name), |name: &str| fs::read_to_string(top.join(name)));
+    fs::write(path("kept"), "one").unwrap();
+    fs::write(path("removed"), "again").unwrap();
+    fs::create_dir(path("dir")).unwrap();
+    fs::write(path("b/below"), "of another file system").unwrap();
+    fresh.does("snapshot fresh/a@then");
+    for round in 0..3 {
+        fs::write(path("kept"), format!("two, and longer {round}")).unwrap();
+        fs::remove_file(path("removed")).unwrap();
+        fs::write(path("dir/young"), vec![7; 1 << 20]).unwrap();
+        let (kept, young) = (File::open(path("kept")).unwrap(), File::open(path("dir/young")).unwrap());
+        kept.sync_all().unwrap();
+        assert!(read("kept").unwrap().starts_with("two") && !path("removed").exists());
+
+        fresh.does("rollback fresh/a@then");
+        assert_eq!((read("kept").unwrap(), read("removed").unwrap()), ("one".to_owned(), "again".to_owned()));
+        assert_eq!(fs::read_dir(path("dir")).unwrap().count(), 0);
+        assert_eq!(fs::metadata(path("dir/young")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        let mut buf = [0; 10];
+        assert_eq!((kept.read_at(&mut buf, 0).unwrap(), &buf[..3]), (3, &b"one"[..]));
+        assert_eq!(young.metadata().unwrap_err().raw_os_error(), Some(libc::ESTALE));
+        assert!(young.read_at(&mut buf, 0).is_err());
+        assert_eq!(read("b/below").unwrap(), "of another file system");
+    }
+    fs::write(path("after"), "it can be written").unwrap();
     fresh.judge();
 }

@@ -81,7 +81,7 @@ pub enum SnapshotChange {
     DestroyBookmark { name: String },
     /// Gives a snapshot another name.
     Rename { from: String, to: String, recursive: bool },
-    /// Lets a file system or volume, which is not mounted, go back to its latest snapshot.
+    /// Lets a file system or volume go back to its latest snapshot. What serves it is frozen meanwhile.
     Rollback { to: String },
     /// Makes a file system or volume of a snapshot.
     Clone { snapshot: String, target: String, properties: Vec<(String, String)> },
