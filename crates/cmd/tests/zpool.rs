@@ -13,6 +13,8 @@ mod exporter;
 mod projects;
 #[path = "zpool/properties.rs"]
 mod properties;
+#[path = "zpool/replaced.rs"]
+mod replaced;
 #[path = "zpool/scrubs.rs"]
 mod scrubs;
 #[path = "zpool/snapshots.rs"]

@@ -298,7 +298,6 @@ impl LivePool {
                 return;
             }
             self.diagnose();
-            self.end_replacements();
         }
     }
 

@@ -8,13 +8,21 @@ use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent, is_good_header, members
 use crate::pointer::{check_shape, extent};
 use crate::zio::Zio;
 
+/// How a block is mended.
+#[derive(Clone, Copy)]
+struct Mending {
+    /// See [`Zio::scrub`].
+    is_scrub: bool,
+    lacking: Lacking,
+}
+
 impl Zio {
     /// Writes right bytes to every place of a block that has others, gang members included; how many bytes. The block
     /// has to stay in use until this is done. Errors: of the first copy that has no right bytes, with the others
     /// mended from each other.
-    pub fn heal(&self, bp: &BlkPtr) -> Result<u64> {
+    pub fn heal(&self, bp: &BlkPtr, lacking: Lacking) -> Result<u64> {
         let mut healed = 0;
-        self.heal_at(bp, (0, None), &mut healed).map(|()| healed)
+        self.heal_at(bp, 0, Mending { is_scrub: false, lacking }, &mut healed).map(|()| healed)
     }
 
     /// As [`Zio::heal`], to see whether all is right: leaves are charged with what is wrong, and a block of
@@ -24,15 +32,16 @@ impl Zio {
             return Ok(0);
         }
         let mut healed = 0;
-        let outcome = self.heal_at(bp, (0, Some(lacking)), &mut healed).map(|()| healed).at_block(bookmark);
+        let outcome =
+            self.heal_at(bp, 0, Mending { is_scrub: true, lacking }, &mut healed).map(|()| healed).at_block(bookmark);
         if outcome.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Checksum | Kind::Io)) {
             self.damage().note_lost(bookmark, bp);
         }
         outcome
     }
 
-    /// `scrub`: see [`Zio::scrub`].
-    fn heal_at(&self, bp: &BlkPtr, (depth, scrub): (usize, Option<Lacking>), healed: &mut u64) -> Result<()> {
+    fn heal_at(&self, bp: &BlkPtr, depth: usize, how: Mending, healed: &mut u64) -> Result<()> {
+        let Mending { is_scrub, lacking } = how;
         check_shape(bp)?;
         if depth > DEPTH_MAX {
             return Err(Error::corrupt("gang blocks nested too deep"));
@@ -57,9 +66,9 @@ impl Zio {
                 good
             };
             let tree = self.tree();
-            let healing = match scrub {
-                Some(lacking) => tree.scrub(extent, lacking, &mut good),
-                None => tree.heal(extent, &mut good),
+            let healing = match is_scrub {
+                true => tree.scrub(extent, lacking, &mut good),
+                false => tree.heal(extent, lacking, &mut good),
             };
             match healing {
                 Ok(bytes) => *healed += bytes,
@@ -68,19 +77,19 @@ impl Zio {
                 Err(error) => gone = Some(error),
             }
         }
-        if scrub.is_some() && header.is_none() && contents.is_none() && wrong.is_empty() {
+        if is_scrub && header.is_none() && contents.is_none() && wrong.is_empty() {
             outcome = gone.map_or(Ok(()), Err);
         }
         for (dva, extent, error) in wrong {
             match if dva.is_gang() { &header } else { &contents } {
-                Some(right) => *healed += self.tree().write_over(extent, scrub.unwrap_or(Lacking::Leave), right)?,
+                Some(right) => *healed += self.tree().write_over(extent, lacking, right)?,
                 None => outcome = outcome.and(Err(error)),
             }
         }
         if let Some(header) = header {
             debug_assert_eq!(header.len(), HEADER_SIZE);
             for member in members_in(bp, &header)? {
-                outcome = outcome.and(self.heal_at(&member, (depth + 1, scrub), healed));
+                outcome = outcome.and(self.heal_at(&member, depth + 1, how, healed));
             }
         }
         outcome

@@ -254,7 +254,7 @@ impl Reason {
             ),
             Reason::CorruptLabelR => (
                 "One or more devices could not be used because the label is missing or\n\tinvalid.  Sufficient replicas exist for the pool to continue\n\tfunctioning in a degraded state.",
-                "This version of Cenote cannot replace devices: bring the device back with its\n\tlabel, or copy the data to another pool.",
+                "Replace the device using 'zpool replace'.",
             ),
             Reason::CorruptLabelNr => (
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
@@ -266,7 +266,7 @@ impl Reason {
             ),
             Reason::FailingDev => (
                 "One or more devices has experienced an unrecoverable error.  An\n\tattempt was made to correct the error.  Applications are unaffected.",
-                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear'.",
+                "Determine if the device needs to be replaced, and clear the errors\n\tusing 'zpool clear' or replace the device with 'zpool replace'.",
             ),
             Reason::FailingDevReadOnly => (
                 "One or more devices has experienced an unrecoverable error.  The pool\n\tis read-only, so no attempt was made to correct the error.\n\tApplications are unaffected.",
@@ -274,11 +274,11 @@ impl Reason {
             ),
             Reason::OfflineDev => (
                 "One or more devices has been taken offline by the administrator.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Online the device using 'zpool online'.",
+                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
             ),
             Reason::RemovedDev => (
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Online the device using 'zpool online'.",
+                "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
             ),
             Reason::Resilvering => (
                 "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",

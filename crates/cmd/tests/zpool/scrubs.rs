@@ -12,14 +12,14 @@ const FRONT: u64 = 4 << 20;
 const BACK: u64 = 512 << 10;
 
 impl World {
-    fn text(&self, line: &str) -> String {
+    pub fn text(&self, line: &str) -> String {
         let output = self.zpool(line);
         let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
         text.replace(self.dir.to_str().unwrap(), "DIR")
     }
 
     /// The line `scan:` of a pool, without its date.
-    fn scan(&self, pool: &str) -> String {
+    pub fn scan(&self, pool: &str) -> String {
         let text = self.text(&format!("status {pool}"));
         let line = text.lines().find(|line| line.starts_with("  scan: ")).expect("there was a scan").to_owned();
         line.split(" on ").next().unwrap().to_owned()

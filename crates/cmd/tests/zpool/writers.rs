@@ -112,8 +112,8 @@ fn properties_that_an_import_sets() {
             "cannot remove DIR/a: this version of Cenote removes log, cache and spare devices only: it \
                                   cannot move data to the others\n",
         ),
-        ("scrub tank", "cannot scrub: this version of Cenote does not have that command\n"),
-        ("replace tank", "cannot replace: this version of Cenote does not have that command\n"),
+        ("trim tank", "cannot trim: this version of Cenote does not have that command\n"),
+        ("split tank new", "cannot split: this version of Cenote does not have that command\n"),
     ] {
         world.check(line, 1, why);
     }

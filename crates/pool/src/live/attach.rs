@@ -74,10 +74,6 @@ impl LivePool {
         if how == AttachAs::Side && !is_alone && !is_in_mirror {
             return Err(Error::new(Kind::Unsupported, "can only attach to mirrors and top-level disks"));
         }
-        if !top.is_log() {
-            let what = "this version of Cenote cannot copy to a new device what is on the others yet";
-            return Err(Error::new(Kind::Unsupported, what));
-        }
         let spec = top.top_spec().ok_or_else(no_such_device)?;
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));

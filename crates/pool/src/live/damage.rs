@@ -16,6 +16,7 @@ use base::{Bookmark, Result};
 use dmu::zap::Value;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
+use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
 use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, Places};
@@ -49,7 +50,7 @@ impl LivePool {
                 if !places.has(&place, &bp) {
                     continue;
                 }
-                if let Err(error) = zio.heal(&bp) {
+                if let Err(error) = zio.heal(&bp, Lacking::Leave) {
                     tracing::warn!(pool = self.name(), %place, "a damaged copy was not mended: {error}");
                 }
             }

@@ -137,9 +137,10 @@ impl LivePool {
         self.leaf_watch().on_gone(Box::new(f));
     }
 
-    /// Looks at the errors of all leaves, and draws the consequences.
+    /// Looks at the errors of all leaves, and at those that are being replaced, and draws the consequences.
     pub fn diagnose(&self) {
         self.leaf_watch().diagnose();
+        self.end_replacements();
     }
 }
 

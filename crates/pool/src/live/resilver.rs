@@ -69,6 +69,11 @@ impl SyncContext<'_> {
     /// Begins a resilver of all that leaves lack.
     pub(super) fn begin_resilver(&self) -> Result<()> {
         let (pool, txg) = (self.pool, self.change.tx.txg());
+        // a new leaf may lack what is born in the next groups, too, until these are on disk
+        let is_new = |lacked: &TxgRanges| lacked.iter().any(|range| (txg + 2..u64::MAX).contains(&range.end));
+        if pool.lacked().values().any(is_new) {
+            return Ok(());
+        }
         if pool.scan().is_scrubbing() {
             self.end_scan(ScanState::Canceled)?;
         }

@@ -335,8 +335,7 @@ impl SyncContext<'_> {
             let results = pool.env().map(blocks, |(bp, bookmark)| {
                 let result = Env::in_background(|| match bookmark.level {
                     // that a log ends with a block that is not there is no damage
-                    LOG_LEVEL if lacking == Lacking::Leave => zio.heal(&bp).or(Ok(0)),
-                    LOG_LEVEL => zio.scrub(&bp, bookmark, lacking).or(Ok(0)),
+                    LOG_LEVEL => zio.heal(&bp, lacking).or(Ok(0)),
                     _ => zio.scrub(&bp, bookmark, lacking),
                 });
                 ((bp, bookmark), result)

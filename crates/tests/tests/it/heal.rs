@@ -47,7 +47,7 @@ pub(crate) fn make(dir: &Path, shape: Shape, leaves: usize, copies: &str, featur
     pool.close(PoolState::Exported).unwrap();
 }
 
-fn import(paths: impl Iterator<Item = PathBuf>) -> Arc<LivePool> {
+pub(crate) fn import_paths(paths: impl Iterator<Item = PathBuf>) -> Arc<LivePool> {
     import_in(&Env::real(), paths)
 }
 
@@ -60,7 +60,7 @@ fn import_in(env: &Env, paths: impl Iterator<Item = PathBuf>) -> Arc<LivePool> {
 }
 
 pub(crate) fn import_disks(dir: &Path, leaves: usize) -> Arc<LivePool> {
-    import((0..leaves).map(|i| dir.join(format!("disk{i}"))))
+    import_paths((0..leaves).map(|i| dir.join(format!("disk{i}"))))
 }
 
 pub(crate) fn import_with(env: &Env, dir: &Path, leaves: usize) -> Arc<LivePool> {
@@ -161,7 +161,7 @@ impl Observer for Gangs {
 fn the_header_of_a_gang_block_is_mended() {
     let dir = tempfile::tempdir().unwrap();
     let paths = corpus::case("gang").extract(dir.path()).unwrap();
-    let pool = import(paths.iter().cloned());
+    let pool = import_paths(paths.iter().cloned());
     let mut gangs = Gangs::default();
     pool.view().check(Options { verify: Verify::Nothing, space: false }, &mut gangs).unwrap();
     let (place, bp) = gangs.0.into_iter().next().expect("gang blocks have several headers");
@@ -177,7 +177,7 @@ fn the_header_of_a_gang_block_is_mended() {
     let (errors, healed) = sums(&pool);
     assert!(errors == 1 && healed >= 512, "{errors} errors, {healed} bytes mended");
     pool.close(PoolState::Exported).unwrap();
-    let pool = import(paths.into_iter());
+    let pool = import_paths(paths.into_iter());
     read(&pool);
     assert_eq!(sums(&pool), (0, 0));
 }

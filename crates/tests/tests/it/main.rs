@@ -17,6 +17,7 @@ mod pools;
 mod properties;
 mod quota;
 mod redundancy;
+mod replace;
 mod replaced_root;
 mod replay;
 mod resilver;

@@ -35,7 +35,7 @@ impl Tree {
     /// [`Tree::flush`].
     ///
     /// Errors: as from [`Tree::read_verified`]. A leaf that fails to write has the error counted.
-    pub fn heal(&self, extent: Extent, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
+    pub fn heal(&self, extent: Extent, lacking: Lacking, good: &mut dyn FnMut(&[u8]) -> bool) -> Result<u64> {
         let wanted = extent.size as usize;
         let size = self.padded_size(&extent, wanted)?;
         let mut sources = self.sources_to_mend(&extent, size)?;
@@ -44,7 +44,7 @@ impl Tree {
         // what fills up the last sector has no checksum
         block[wanted..].fill(0);
         self.count_block(&extent, Stats::count_read);
-        self.mend(&extent, Lacking::Leave, &mut sources, &block)
+        self.mend(&extent, lacking, &mut sources, &block)
     }
 
     /// As [`Tree::heal`], to see whether all is right: all that leaves return of `extent` is read and compared,
