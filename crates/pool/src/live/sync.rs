@@ -44,7 +44,12 @@ impl Ledger for MosLedger {
         self.born.push(*bp);
     }
 
+    /// Errors: `Corrupt` of a block that says it is in a dedup table: no writer puts those of the MOS there, and when
+    /// they are freed the tables have been written.
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
+        if bp.is_dedup() {
+            return Err(Error::corrupt("a block of the MOS is marked as deduplicated"));
+        }
         self.killed.push(*bp);
         Ok(())
     }
@@ -272,5 +277,21 @@ impl LivePool {
         let view = before.renewed(config.mos_config(self.tree()), uberblock, mos).in_pool(self.name())?;
         self.set_view(view);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_block_of_the_mos_is_deduplicated() {
+        let mut bytes = [0; BlkPtr::SIZE];
+        let mut ledger = MosLedger::default();
+        ledger.killed(&BlkPtr::parse(&bytes).unwrap()).unwrap();
+        // the highest bits of the properties: byte order, dedup, encryption
+        bytes[55] = 0xc0;
+        assert_eq!(ledger.killed(&BlkPtr::parse(&bytes).unwrap()).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(ledger.killed.len(), 1);
     }
 }

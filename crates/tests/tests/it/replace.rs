@@ -67,7 +67,7 @@ fn a_leaf_of_any_vdev_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let old = format!("disk{}", leaves - 1);
-        make(dir.path(), shape.clone(), leaves, "1", &[]);
+        make(dir.path(), shape, leaves, "1", &[]);
         let pool = import_with(&Env::real(), dir.path(), leaves);
         if !is_there {
             pool.take_off(guid_at(&pool, &path(&old)), OfflineReason::Offline, false).unwrap();
