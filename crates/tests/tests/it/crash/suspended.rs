@@ -264,7 +264,9 @@ fn a_suspended_pool_is_given_up() {
 #[test]
 fn leaves_are_faulted_and_come_back() {
     let bed = Bed::new(Layout::Mirror, 1);
-    let mut load = Workload::create(&Env::real(), Layout::Mirror, &bed.disks(), 1).unwrap();
+    // what a leaf lacks it lacks until the pool is imported again
+    let held = Env::real().with_tunables(|name| (name == "zfs_scan_suspend_progress").then_some(1));
+    let mut load = Workload::create(&held, Layout::Mirror, &bed.disks(), 1).unwrap();
     load.create_fs("live/a", &[]).unwrap();
     let pool = load.pool.clone();
     pool.start();
