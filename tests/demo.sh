@@ -42,7 +42,7 @@ demo_written() {
     shown cenote zpool iostat -v tank
     shown cenote zfs list -o name,used,avail,refer,compressratio,mountpoint
     shown df -hT mnt/tank
-    local before after
+    local before
     before=$(find mnt/tank -type f -exec sha256sum {} + | sort | sha256sum)
     shown cenote zpool export tank
     if type -P zdb >/dev/null; then
@@ -52,10 +52,30 @@ demo_written() {
         skip "zdb is not there to look at the pool (Debian's zfsutils-linux)"
     fi
     shown cenote zpool import -d "$disks" -R "$demo_dir/mnt" tank
-    after=$(find mnt/tank -type f -exec sha256sum {} + | sort | sha256sum)
-    [[ $before == "$after" ]] || die "the files are not what they were"
-    say "all files are what they were"
+    same_files "$before"
+    say "back in time: a snapshot, a mistake, and the files as they were"
+    shown cenote zfs snapshot -r tank@before
+    shown rm -r mnt/tank/project/sources
+    shown ls mnt/tank/project/.zfs/snapshot/before
+    shown cenote zfs rollback tank/project@before
+    same_files "$before"
+    shown cenote zfs clone tank/project@before tank/try
+    shown cenote zfs list -t all -r tank
+    shown cenote zfs destroy tank/try
+    say "a disk rots, and another one takes its place"
+    shown dd if=/dev/urandom of="$disks/hdd1" bs=1M seek=8 count=900 conv=notrunc status=none
+    shown cenote zpool scrub -w tank
+    shown cenote zpool status tank
+    truncate -s 1G "$disks/hdd2"
+    shown cenote zpool replace -w tank "$disks/hdd1" "$disks/hdd2"
+    shown cenote zpool status tank
+    same_files "$before"
     shown cenote zpool export tank
+}
+
+same_files() {
+    [[ $1 == "$(find mnt/tank -type f -exec sha256sum {} + | sort | sha256sum)" ]] || die "the files are not what they were"
+    say "all files are what they were"
 }
 
 demo() {
