@@ -59,7 +59,7 @@ impl<S: Source> Snapshots<S> {
         if now.places.len() < count {
             tracing::warn!(
                 dataset = self.fs_name,
-                "only {} of {count} snapshots can be reached through .zfs until it is mounted again",
+                "only {} of {count} snapshots can be reached by path until it is mounted again",
                 now.places.len()
             );
         }
