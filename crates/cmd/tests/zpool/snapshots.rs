@@ -179,6 +179,32 @@ fn clones_grow_and_are_promoted() {
     fresh.judge();
 }
 
+/// A file system that is a clone of what is below it, and clones of clones, deeper than file systems can be.
+#[test]
+fn tangled_clones() {
+    let fresh = Fresh::new("tangled");
+    fresh.does("snapshot fresh/c@one");
+    fresh.does("clone fresh/c@one fresh/c/inner");
+    fresh.does("promote fresh/c/inner");
+    for name in ["fresh/c", "fresh/c/inner"] {
+        let (text, code) = fresh.world.zfs(&format!("destroy {name}"));
+        assert!(code == 1 && text.contains("filesystem has children"), "{name}: {text}");
+    }
+    // each would have to go before the other
+    assert_eq!(fresh.world.zfs("destroy -R fresh/c/inner").1, 1);
+    fresh.does("promote fresh/c");
+    fresh.does("destroy -r fresh/c");
+    fresh.does("snapshot fresh/a@one");
+    fresh.does("clone fresh/a@one fresh/1");
+    for n in 1..53 {
+        fresh.does(&format!("snapshot fresh/{n}@one"));
+        fresh.does(&format!("clone fresh/{n}@one fresh/{}", n + 1));
+    }
+    fresh.does("destroy -R fresh/a");
+    fresh.says("list -Hro name fresh", "fresh\n");
+    fresh.judge();
+}
+
 /// Files are open and a file system is mounted below, and nothing of what is undone shows afterwards.
 #[test]
 fn back_while_it_is_mounted() {

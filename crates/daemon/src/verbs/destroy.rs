@@ -7,6 +7,8 @@
 //!
 //! Snapshots that follow each other in that order go together.
 
+use std::collections::HashSet;
+
 use base::{Error, Kind, Result};
 use dsl::property::DatasetKind;
 use dsl::{DEPTH_MAX, Dataset, Subject};
@@ -263,46 +265,57 @@ fn reclaimable(host: &dyn Host, all: &[Subject], picked: &[bool]) -> Result<u64>
     Ok(sum)
 }
 
-/// What depends on a dataset, each behind what depends on that itself; clones only with `clones`.
+/// What depends on a dataset, each behind what depends on that itself; clones only with `clones`. A dataset may be a
+/// clone of one that is below it: it does not depend on itself.
 pub(super) fn gather_dependents(
     host: &dyn Host,
     subject: &Subject,
     clones: bool,
     into: &mut Vec<Subject>,
 ) -> Result<()> {
-    gather_at(host, subject, clones, 0, into)
-}
-
-fn gather_at(host: &dyn Host, subject: &Subject, clones: bool, depth: usize, into: &mut Vec<Subject>) -> Result<()> {
-    if depth > 2 * DEPTH_MAX {
-        return Err(Error::corrupt("dataset tree is no tree").in_dataset(subject.name()));
-    }
-    let pool = host.pool();
-    if subject.kind() == DatasetKind::Snapshot {
-        let Some(snapshot) = subject.dataset().filter(|_| clones) else { return Ok(()) };
-        for name in pool.dsl().clones(snapshot)? {
-            let clone = pool.dsl().subject(&name)?;
-            // one that is below the same dataset may be in the list already
-            if !into.iter().any(|one| one.name() == name) {
-                gather_at(host, &clone, clones, depth + 1, into)?;
-                into.push(clone);
+    let mut seen = HashSet::from([subject.name().to_owned()]);
+    let visits = |subject: &Subject| -> Result<Vec<DependentStep>> {
+        Ok(dependents_of(host, subject, clones)?.into_iter().rev().map(DependentStep::Visit).collect())
+    };
+    // clones of clones may be deeper than a stack of calls
+    let mut stack = visits(subject)?;
+    while let Some(next) = stack.pop() {
+        match next {
+            DependentStep::Add(subject) => into.push(subject),
+            DependentStep::Visit(subject) if seen.insert(subject.name().to_owned()) => {
+                let below = visits(&subject)?;
+                stack.push(DependentStep::Add(subject));
+                stack.extend(below);
             }
+            DependentStep::Visit(_) => {}
         }
-        return Ok(());
-    }
-    if subject.kind() == DatasetKind::FileSystem {
-        for below in pool.dsl().subjects_below(subject)? {
-            let below = below?;
-            if !into.iter().any(|one| one.name() == below.name()) {
-                gather_at(host, &below, clones, depth + 1, into)?;
-                into.push(below);
-            }
-        }
-    }
-    for snapshot in pool.dsl().subjects_of_snapshots(subject)? {
-        let snapshot = snapshot?;
-        gather_at(host, &snapshot, clones, depth + 1, into)?;
-        into.push(snapshot);
     }
     Ok(())
+}
+
+/// What is to be done with a dependent.
+enum DependentStep {
+    Visit(Subject),
+    Add(Subject),
+}
+
+/// What depends on a dataset directly, in order.
+fn dependents_of(host: &dyn Host, subject: &Subject, clones: bool) -> Result<Vec<Subject>> {
+    let pool = host.pool();
+    let mut all = Vec::new();
+    match (subject.kind(), subject.dataset()) {
+        (DatasetKind::Snapshot, Some(snapshot)) if clones => {
+            for name in pool.dsl().clones(snapshot)? {
+                all.push(pool.dsl().subject(&name)?);
+            }
+        }
+        (DatasetKind::Snapshot, _) => {}
+        (kind, _) => {
+            if kind == DatasetKind::FileSystem {
+                all.extend(pool.dsl().subjects_below(subject)?.into_iter().collect::<Result<Vec<_>>>()?);
+            }
+            all.extend(pool.dsl().subjects_of_snapshots(subject)?.into_iter().collect::<Result<Vec<_>>>()?);
+        }
+    }
+    Ok(all)
 }
