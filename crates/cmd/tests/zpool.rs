@@ -7,8 +7,6 @@
 mod confined;
 #[path = "zpool/counters.rs"]
 mod counters;
-#[path = "zpool/descriptors.rs"]
-mod descriptors;
 #[path = "zpool/exporter.rs"]
 mod exporter;
 #[path = "zpool/projects.rs"]
@@ -21,6 +19,8 @@ mod replaced;
 mod scrubs;
 #[path = "zpool/snapshots.rs"]
 mod snapshots;
+#[path = "zpool/spares.rs"]
+mod spares;
 #[path = "zpool/stale.rs"]
 mod stale;
 #[path = "zpool/suspended.rs"]

@@ -191,23 +191,31 @@ impl ServedPool {
             ashift: wished.ashift,
         };
         live.add(&new, &devices)?;
+        // pools may share a spare
+        locks.let_go(&spare_paths(&wished.spares));
         locks.keep();
         Ok(())
     }
 
-    /// Lets devices go that have been replaced, when they leave the pool.
-    pub fn release_replaced(&self, locks: &Arc<Locks>) {
+    /// Lets devices go that have been replaced, when they leave the pool; takes spares when they are needed.
+    pub fn watch_leaves(&self, locks: &Arc<Locks>) {
         if let ServedPool::Live(live) = self {
             let locks = locks.clone();
             live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
+            live.let_spares_step_in(locks::reopen);
         }
     }
 
-    /// Lets a device come beside another one. Errors: as from [`LivePool::attach`]; `Busy` if it is in use.
+    /// Lets a device come beside another one; a spare of the pool stands in for it then. Errors: as from
+    /// [`LivePool::attach`]; `Busy` if it is in use.
     pub fn attach(&self, vdev: u64, new: &WishedLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
         let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
+            let (how, device) = match live.spare_at(&new.path).filter(|_| how == AttachAs::Replacement) {
+                Some(spare) => (AttachAs::Spare(spare), live.spare_device(spare, device)?),
+                None => (how, device),
+            };
             live.attach(vdev, &new_leaf(new), how, ashift, device)?;
         }
         locks.keep();
@@ -484,7 +492,12 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
     if !properties.is_empty() {
         live.set_pool_properties(properties).map_err(words)?;
     }
+    locks.let_go(&spare_paths(&wish.spares));
     Ok((ServedPool::Live(live), locks))
+}
+
+fn spare_paths(spares: &[WishedLeaf]) -> Vec<String> {
+    spares.iter().map(|spare| spare.path.clone()).collect()
 }
 
 /// Opens a pool to be changed; `host` are id and name of this machine.

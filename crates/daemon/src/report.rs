@@ -11,7 +11,7 @@ use base::Result;
 use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
-use pool::{Candidate, FeatureState, FoundDevice, Pool, TopSpace, class_fragmentation};
+use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
@@ -276,15 +276,17 @@ fn of_spec(spec: &Spec) -> VdevReport {
 fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevReport> {
     let spec = Spec::parse_leaf(nv).ok()?;
     let mut report = of_spec(&spec);
-    let scanned = candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid)).cloned();
-    let found = scanned.or_else(|| look_at(spec.leaf.as_ref()?.path.as_deref()?, spec.guid));
+    let scanned = || candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid)).cloned();
+    let found = look_at(spec.leaf.as_ref()?.path.as_deref()?, spec.guid).or_else(scanned);
     (report.state, report.aux) = match (spec.kind, found) {
         (Kind::DraidSpare { .. }, _) => (State::Healthy, Aux::None),
         (_, Some(found)) => {
             report.path = Some(one_line(&found.path));
             report.device_bytes = found.device.size();
             report.is_not_present = false;
-            (State::Healthy, Aux::None)
+            // a spare that another pool uses has a label of that pool
+            let is_used = found.kind() == LabelKind::Member;
+            (State::Healthy, if is_used { Aux::Spared } else { Aux::None })
         }
         (_, None) => (State::CantOpen, Aux::OpenFailed),
     };

@@ -53,6 +53,8 @@ mod scan;
 mod scrub;
 mod snapshots;
 mod space_maps;
+mod spare_watch;
+mod spares;
 mod suspension;
 mod sync;
 mod vdevs;
@@ -84,6 +86,7 @@ use rooms::Rooms;
 use scan::Scan;
 pub use scan::ScanPass;
 use space_maps::SpaceMaps;
+use spare_watch::SpareWatch;
 use suspension::Suspension;
 pub use vdevs::NewDevices;
 
@@ -116,6 +119,7 @@ pub struct LivePool {
     dedup_frees: Arc<DedupFrees>,
     frees: Frees,
     scan: Scan,
+    spares: SpareWatch,
 }
 
 /// What a task works with.
@@ -171,6 +175,7 @@ impl LivePool {
             dedup_frees,
             frees: Frees::default(),
             scan: Scan::default(),
+            spares: SpareWatch::default(),
             tree,
             name,
         })
@@ -270,6 +275,10 @@ impl LivePool {
 
     fn scan(&self) -> &Scan {
         &self.scan
+    }
+
+    fn spares(&self) -> &SpareWatch {
+        &self.spares
     }
 
     /// Bytes of memory that there are.

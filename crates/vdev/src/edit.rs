@@ -5,6 +5,8 @@
 //!                             └─ new leaf                      └─ leaf
 //!   replace  leaf ──▶ replacing ─┬─ leaf      detach   replacing ─┬─ old   ──▶  new
 //!            of any vdev         └─ new leaf                      └─ new
+//!   spare    leaf ──▶ spare ─┬─ leaf          detach   spare ─┬─ leaf  ──▶  the other one, for good
+//!            of any vdev     └─ spare leaf                    └─ spare leaf
 //! ```
 //!
 //! Vdevs that stay take their records along, wherever they are then and whatever their guid is.
@@ -31,7 +33,8 @@ pub enum Edit {
         beside: u64,
         /// The new one.
         leaf: Box<Spec>,
-        /// What the vdev above is that holds both: a mirror, which is a top-level vdev, or one for replacing.
+        /// What the vdev above is that holds both: a mirror, which is a top-level vdev, or one for replacing, or of
+        /// a spare.
         above: Kind,
         /// Guid of the vdev above if it is to be made.
         above_guid: u64,
@@ -107,6 +110,11 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
             let gone = above.children.remove(at);
             above.number_children();
+            if above.spec.kind == Kind::Spare && at == 0 {
+                above.children.last_mut().and_then(|last| last.spec.leaf.as_mut()).into_iter().for_each(|leaf| {
+                    leaf.is_spare = false;
+                });
+            }
             if above.children.len() == 1
                 && let Some(mut last) = above.children.pop()
             {

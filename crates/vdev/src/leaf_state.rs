@@ -14,7 +14,7 @@
 //! All of it changes behind shared references. What each read looks at are atomics.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind as ErrorKind, Mutex};
@@ -42,6 +42,8 @@ pub struct LeafState {
     /// What the device is like.
     health: HealthCell,
     offline: OfflineCell,
+    /// See [`LeafSpec::unspare`].
+    unspare: AtomicBool,
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
     unflushed: Mutex<Option<Range<u64>>>,
@@ -67,6 +69,7 @@ impl LeafState {
             device: device.map(|device| OnceLock::from(Slot::new(device))).unwrap_or_default(),
             health: HealthCell::new(health),
             offline: OfflineCell::default(),
+            unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
             stats: Stats::default(),
@@ -79,6 +82,7 @@ impl LeafState {
     /// Puts what is to be written down of the state into the leaf's configuration.
     pub(crate) fn note_in(&self, spec: &mut LeafSpec) {
         spec.dtl_object = self.dtl.object();
+        spec.unspare = self.unspare();
         let reason = self.offline_in_config();
         (spec.offline, spec.faulted) = (reason == Some(OfflineReason::Offline), reason == Some(OfflineReason::Faulted));
     }
@@ -141,6 +145,16 @@ impl LeafState {
     /// How the leaf is taken off for longer than until the pool is imported, which its configuration says.
     pub fn offline_in_config(&self) -> Option<OfflineReason> {
         self.offline.get().and_then(|(reason, is_temporary)| (!is_temporary).then_some(reason))
+    }
+
+    /// Whether a spare that stands in for it is to go when it has everything.
+    pub fn unspare(&self) -> bool {
+        self.unspare.load(Ordering::Relaxed)
+    }
+
+    /// Says whether a spare that stands in for it is to go.
+    pub fn set_unspare(&self, unspare: bool) {
+        self.unspare.store(unspare, Ordering::Relaxed);
     }
 
     /// What it has missed.

@@ -56,7 +56,7 @@ impl Tree {
     /// is being replaced, has its own state for that.
     pub fn is_stale(&self, vdev: &Vdev) -> bool {
         let has_others = vdev.parent().is_some_and(|parent| {
-            matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Raidz { .. } | Kind::Draid(_))
+            matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Spare | Kind::Raidz { .. } | Kind::Draid(_))
         });
         has_others && vdev.leaf_state().is_some_and(|leaf| leaf.is_usable() && !leaf.dtl().is_empty())
     }

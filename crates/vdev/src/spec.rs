@@ -186,6 +186,10 @@ pub struct LeafSpec {
     pub not_present: bool,
     /// Transaction group up to which it is being resilvered; 0 if it is not.
     pub resilver_txg: u64,
+    /// Whether it is a spare that stands in for another leaf.
+    pub is_spare: bool,
+    /// Whether it is back, so that the spare beside it is to go when it has everything.
+    pub unspare: bool,
 }
 
 impl Spec {
@@ -394,6 +398,8 @@ impl LeafSpec {
             removed: number("removed") != 0,
             not_present: number("not_present") != 0,
             resilver_txg: number("resilver_txg"),
+            is_spare: number("is_spare") != 0,
+            unspare: number("unspare") != 0,
         }
     }
 }

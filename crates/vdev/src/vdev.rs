@@ -215,6 +215,11 @@ impl<'a> LeafVdev<'a> {
         self.vdev
     }
 
+    /// Whether it is a spare that stands in for another leaf.
+    pub fn is_spare(self) -> bool {
+        self.vdev.spec.leaf.as_ref().is_some_and(|leaf| leaf.is_spare)
+    }
+
     /// The record.
     pub fn state(self) -> &'a LeafState {
         self.state

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::{Error, Kind};
 use protocol::client;
-use protocol::pool_report::{PoolReport, Progress};
+use protocol::pool_report::{PoolReport, Progress, VdevReport};
 use protocol::wire::{Reply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
 
@@ -195,7 +195,13 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
         "resilver" => scan(true),
         // the old device leaves some time after the resilver
         "replace" => {
-            let is_replacing = report.root.all().iter().any(|vdev| vdev.kind == "replacing");
+            let is_replacing = |vdev: &&VdevReport| match vdev.kind.as_str() {
+                "replacing" => true,
+                // a spare that has everything may stay for ever
+                "spare" => vdev.children.len() > 2 || vdev.children.last().is_some_and(|spare| spare.awaits_resilver),
+                _ => false,
+            };
+            let is_replacing = report.root.all().iter().any(is_replacing);
             is_replacing.then(|| scan(true).unwrap_or(0))
         }
         "scrub" => scan(false),

@@ -168,10 +168,10 @@ pub fn replace(args: &[OsString]) -> Done {
         Some(vdev) => &path_of(vdev),
         None => new,
     };
-    if report.spares.iter().any(|spare| spare.path.as_ref() == Some(new)) {
-        return Err(failed("this version of Cenote cannot use spares yet: remove it from the pool first"));
-    }
-    let (vdev, leaf) = devices_of(&report, old, new, force, &failed)?;
+    let (vdev, leaf) = match spare_called(&report, new) {
+        Some(spare) => (find(&report, old).map_err(&failed)?, spare),
+        None => devices_of(&report, old, new, force, &failed)?,
+    };
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
     let history = history_line("replace", args);
     let request = Request::Attach { vdev, new: leaf, replaces: true, ashift, history };
@@ -205,6 +205,13 @@ impl BesideOptions {
         }
         Ok(options)
     }
+}
+
+/// The spare of a pool that somebody calls so.
+fn spare_called(report: &PoolReport, word: &str) -> Option<WishedLeaf> {
+    let called = find_any(report, word)?;
+    let spare = report.spares.iter().find(|spare| spare.guid == called.guid)?;
+    Some(WishedLeaf { path: spare.path.clone()?, is_file: spare.kind == "file" })
 }
 
 /// The guid of a device of a pool, and a new one that may be used.

@@ -3,7 +3,8 @@
 //! ```text
 //!   attach  a log is emptied ─▶ blank label ─▶ task: mirror, or replacing vdev, in the shape ─▶ it lacks everything yet
 //!   a resilver has given it all ─▶ task: what it replaces leaves ─▶ blank label
-//!   detach  task: do the others have everything? the vdev without it, or its last leaf alone ─▶ blank label
+//!   detach  task: do the others have everything? the vdev without it, or its last leaf alone ─▶ blank label, or
+//!           that of a spare
 //! ```
 //!
 //! What is written from the task on is written to the new leaf, too. What was begun before, it may lack: all blocks that
@@ -17,6 +18,7 @@ use device::Device;
 use vdev::{Edit, LeafVdev, VdevId, geometry, label};
 use zio::alloc::Serving;
 
+use super::aux_devices::Aux;
 use super::create::{TXG_INITIAL, leaf_spec};
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
@@ -31,6 +33,8 @@ pub enum AttachAs {
     Side,
     /// To take its place when it has everything.
     Replacement,
+    /// The spare with that guid, to stand in for it.
+    Spare(u64),
 }
 
 impl AttachAs {
@@ -39,6 +43,7 @@ impl AttachAs {
         match self {
             AttachAs::Side => vdev::Kind::Mirror,
             AttachAs::Replacement => vdev::Kind::Replacing,
+            AttachAs::Spare(_) => vdev::Kind::Spare,
         }
     }
 
@@ -47,6 +52,7 @@ impl AttachAs {
         match self {
             AttachAs::Side => ["attach", "to"],
             AttachAs::Replacement => ["replace", "for"],
+            AttachAs::Spare(_) => ["spare in", "for"],
         }
     }
 }
@@ -55,7 +61,7 @@ impl LivePool {
     /// Lets a new leaf come beside the one with `guid`. Its sectors are what `ashift` says, or the device. It lacks
     /// everything yet, and the next resilver brings it; but a vdev for logs is emptied before.
     ///
-    /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror; `TooBig` if the device is too small for the
+    /// Errors: `NotFound`; `Unsupported` if that leaf can have no mirror, or a spare stands in for it; `TooBig` if the device is too small for the
     /// place, `Invalid` if its sectors are too large; those of writing; `Suspended`.
     pub fn attach(
         &self,
@@ -74,6 +80,7 @@ impl LivePool {
         if how == AttachAs::Side && !is_alone && !is_in_mirror {
             return Err(Error::new(Kind::Unsupported, "can only attach to mirrors and top-level disks"));
         }
+        self.check_spares(leaf, how)?;
         let spec = top.top_spec().ok_or_else(no_such_device)?;
         if geometry::leaf_asize(device.size()).map_or(true, |asize| asize < self.tree().least_asize(leaf)) {
             return Err(Error::new(Kind::TooBig, "device is too small"));
@@ -86,8 +93,17 @@ impl LivePool {
         }
         let log = top.is_log().then_some(top.number());
         log.map_or(Ok(()), |number| self.empty_log_vdev(number))?;
-        let (path, guids) = (new.clone(), (self.env().random() | 1, self.env().random() | 1));
-        let attached = label::initialize(&*device).and_then(|()| device.flush()).and_then(|()| {
+        let guid_of_new = match how {
+            AttachAs::Spare(spare) => spare,
+            AttachAs::Side | AttachAs::Replacement => self.env().random() | 1,
+        };
+        let (path, guids) = (new.clone(), (guid_of_new, self.env().random() | 1));
+        let blank = || match how {
+            // it is a spare still if the group does not get to disk
+            AttachAs::Spare(_) => Ok(()),
+            AttachAs::Side | AttachAs::Replacement => label::initialize(&*device).and_then(|()| device.flush()),
+        };
+        let attached = blank().and_then(|()| {
             let [verb, preposition] = how.words();
             let about = format!("{verb} vdev={} {preposition} vdev={}", path.path.display(), leaf.name());
             self.run(move |context| {
@@ -114,6 +130,7 @@ impl LivePool {
         if !parent.is_some_and(|parent| parent.kind().is_copies()) {
             return Err(Error::new(Kind::Unsupported, "only applicable to mirror and replacing vdevs"));
         }
+        let permanent = self.spare_for_good(leaf);
         let top = self.tree().top_of(leaf.vdev());
         let log = top.is_log().then_some(top.number());
         if let Some(top) = log {
@@ -126,6 +143,7 @@ impl LivePool {
                 let about = format!("vdev={}", leaf.name());
                 self.run(move |context| {
                     context.detach(guid)?;
+                    permanent.map_or(Ok(true), |spare| context.remove_aux(Aux::Spare, spare))?;
                     context.log_event("detach", &about);
                     context.write_config()
                 })
@@ -136,7 +154,10 @@ impl LivePool {
             self.cache().zio().allocator()?.set_serving(top, Serving::Open);
         }
         outcome?;
-        self.let_go(&[leaf]);
+        match leaf.is_spare() {
+            true => self.send_home(leaf),
+            false => self.let_go(&[leaf]),
+        }
         Ok(leaf.name().to_owned())
     }
 
@@ -197,6 +218,9 @@ impl SyncContext<'_> {
         (guid, above_guid): (u64, u64),
     ) -> Result<()> {
         let mut leaf = leaf_spec(new, 0, guid, 0);
+        if let Some(leaf) = &mut leaf.leaf {
+            leaf.is_spare = matches!(how, AttachAs::Spare(_));
+        }
         self.make_objects(&mut leaf)?;
         let tree = self.pool.tree();
         let attach = Edit::Attach { beside, leaf: Box::new(leaf), above: how.above(), above_guid };
@@ -207,7 +231,11 @@ impl SyncContext<'_> {
     }
 
     fn detach(&self, guid: u64) -> Result<()> {
+        let heir = self.pool.heir_of_spared(guid);
         let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
+        if let Some(heir) = heir.and_then(|guid| self.pool.tree().leaf(guid)) {
+            heir.state().set_unspare(true);
+        }
         gone.map_or(Ok(()), |leaf| self.free_objects(&leaf))
     }
 }

@@ -1,4 +1,5 @@
-//! Spares and cache devices: outside of the vdev tree, in lists of their own, with labels of their own.
+//! Spares and cache devices: outside of the vdev tree, in lists of their own, with labels of their own. Several pools
+//! may share a spare: it keeps its guid.
 //!
 //! ```text
 //!   object directory ─ spares, l2cache ─▶ packed list ─▶ a leaf's configuration for each
@@ -20,6 +21,7 @@ use vdev::label;
 
 use super::{NewLeaf, SyncContext};
 use crate::mos::DIRECTORY;
+use crate::{FoundDevice, LabelKind};
 
 /// Block size of a packed list.
 const BLOCK_SIZE: u64 = 16 << 10;
@@ -60,14 +62,11 @@ pub(super) fn label_all(
         let path = leaf.path.display().to_string();
         let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(path.clone());
         let device = devices.get(&leaf.path).ok_or_else(missing)?;
-        let guid = guid();
-        let mut mark = NvList::new();
-        mark.set("version", Value::U64(5000));
-        mark.set("state", Value::U64(aux.state()));
-        mark.set("guid", Value::U64(guid));
-        label::initialize(&**device)?;
-        label::write_config(&**device, &[0, 1, 2, 3], &mark.pack())?;
-        device.flush()?;
+        let shared = if aux == Aux::Spare { spare_guid(device)? } else { None };
+        let guid = shared.unwrap_or_else(guid);
+        if shared.is_none() {
+            label_as(aux, guid, &**device)?;
+        }
         let mut config = NvList::new();
         config.set("type", Value::Str(if leaf.is_file { "file" } else { "disk" }.to_owned()));
         config.set("guid", Value::U64(guid));
@@ -79,6 +78,23 @@ pub(super) fn label_all(
         configs.push(config);
     }
     Ok(configs)
+}
+
+/// Writes the label of an auxiliary device.
+pub(super) fn label_as(aux: Aux, guid: u64, device: &dyn Device) -> Result<()> {
+    let mut mark = NvList::new();
+    mark.set("version", Value::U64(5000));
+    mark.set("state", Value::U64(aux.state()));
+    mark.set("guid", Value::U64(guid));
+    label::initialize(device)?;
+    label::write_config(device, &[0, 1, 2, 3], &mark.pack())?;
+    device.flush()
+}
+
+/// The guid of a device that is a spare already, of whatever pool.
+fn spare_guid(device: &Arc<dyn Device>) -> Result<Option<u64>> {
+    let found = FoundDevice::examine(device.path(), device.clone())?;
+    Ok(found.iter().find(|found| found.kind() == LabelKind::Spare).and_then(FoundDevice::guid))
 }
 
 impl SyncContext<'_> {

@@ -123,8 +123,11 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
             0 => {}
             object => config.set("DTL", Value::U64(object)),
         }
-        for mark in ["offline", "faulted", "aux_state"] {
+        for mark in ["offline", "faulted", "aux_state", "unspare"] {
             config.remove(mark);
+        }
+        if leaf.state().unspare() {
+            config.set("unspare", Value::U64(1));
         }
         match leaf.state().offline_in_config() {
             None => {}

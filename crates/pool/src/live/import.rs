@@ -129,6 +129,9 @@ impl LivePool {
         live.multihost().guard();
         // what destroyed heads left may still wait
         live.frees().wake();
+        // those that were away and are there again
+        let back = live.tree().leaves().filter(|leaf| !leaf.state().dtl().is_empty());
+        back.for_each(|leaf| live.expect_spare_home(leaf));
         live.load_scan()?;
         live.scan().stall();
         // readers and the writer share one cache from now on

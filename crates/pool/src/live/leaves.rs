@@ -36,6 +36,7 @@ impl LivePool {
                 continue;
             }
             self.leaf_watch().bring_back(leaf, pool_guid, open);
+            self.expect_spare_home(leaf);
             changed |= leaf.state().health() != health;
         }
         if changed {
@@ -63,12 +64,14 @@ impl LivePool {
         self.suspension().check_running()?;
         let health = leaf.state().health();
         if health.state == State::Healthy {
+            self.expect_spare_home(leaf);
             return Ok(health);
         }
         // a device that is back lacks nothing of a log that is nowhere
         let log = self.empty_if_log(leaf)?;
         let pool_guid = self.config().guid;
         self.leaf_watch().bring_back(leaf, pool_guid, open);
+        self.expect_spare_home(leaf);
         self.scan().lock().given_up.remove(&guid);
         self.run(|context| context.write_config())?;
         self.log_again(log)?;
@@ -137,10 +140,11 @@ impl LivePool {
         self.leaf_watch().on_gone(Box::new(f));
     }
 
-    /// Looks at the errors of all leaves, and at those that are being replaced, and draws the consequences.
+    /// Looks at the errors of all leaves, at those that are being replaced, and at spares, and draws the consequences.
     pub fn diagnose(&self) {
         self.leaf_watch().diagnose();
         self.end_replacements();
+        self.look_after_spares();
     }
 }
 

@@ -108,6 +108,8 @@ impl LeafSpec {
         some_number(nv, "resilver_txg", self.resilver_txg);
         some_number(nv, "faulted", self.faulted.into());
         some_number(nv, "removed", self.removed.into());
+        some_number(nv, "is_spare", self.is_spare.into());
+        some_number(nv, "unspare", self.unspare.into());
         if self.faulted {
             nv.set("aux_state", Value::Str("external".to_owned()));
         }

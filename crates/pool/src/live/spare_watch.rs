@@ -1,0 +1,84 @@
+//! What is known of the use of spares: how they are opened, whether work is under way, and what was of no use.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use base::{Error, Kind, Mutex, Result};
+use device::Device;
+
+/// Seconds after which a leaf is helped again for which there was no spare.
+const TRY_AGAIN_S: u64 = 60;
+
+/// Opens the device at a path.
+type SpareOpener = Box<dyn Fn(&str) -> Result<Arc<dyn Device>> + Send + Sync>;
+
+/// See the top of the file.
+#[derive(Default)]
+pub(super) struct SpareWatch {
+    open: OnceLock<SpareOpener>,
+    is_busy: AtomicBool,
+    in_vain: Mutex<(SpareNeed, u64)>,
+}
+
+/// Leaves that need a spare, and spares that are free, by their guids.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct SpareNeed {
+    pub(super) leaves: Vec<u64>,
+    pub(super) spares: Vec<u64>,
+}
+
+impl SpareWatch {
+    /// From now on spares are used; once only.
+    pub(super) fn begin(&self, open: SpareOpener) {
+        drop(self.open.set(open));
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.open.get().is_some()
+    }
+
+    /// Opens the device at a path. Errors: `Missing` if nobody has said how; those of opening.
+    pub(super) fn open(&self, path: &str) -> Result<Arc<dyn Device>> {
+        let open = self.open.get().ok_or_else(|| Error::new(Kind::Missing, "nobody opens it"))?;
+        open(path)
+    }
+
+    /// Work begins. False if some is under way.
+    pub(super) fn begin_work(&self) -> bool {
+        !self.is_busy.swap(true, Ordering::Relaxed)
+    }
+
+    pub(super) fn end_work(&self) {
+        self.is_busy.store(false, Ordering::Relaxed);
+    }
+
+    /// This is what could not be helped.
+    pub(super) fn note_in_vain(&self, need: SpareNeed, now_s: u64) {
+        *self.in_vain.lock() = (need, now_s);
+    }
+
+    /// Whether it is worth trying to help.
+    pub(super) fn may_help(&self, need: &SpareNeed, now_s: u64) -> bool {
+        let before = self.in_vain.lock();
+        let is_new = before.0 != *need || before.1.saturating_add(TRY_AGAIN_S) <= now_s;
+        !need.leaves.is_empty() && !need.spares.is_empty() && is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_in_vain_is_tried_again_later() {
+        let watch = SpareWatch::default();
+        let need = SpareNeed { leaves: vec![1], spares: vec![7] };
+        assert!(watch.may_help(&need, 100) && !watch.may_help(&SpareNeed { leaves: Vec::new(), ..need.clone() }, 100));
+        watch.note_in_vain(need.clone(), 100);
+        assert!(!watch.may_help(&need, 159) && watch.may_help(&need, 160));
+        assert!(watch.may_help(&SpareNeed { spares: vec![7, 8], ..need }, 101));
+        assert!(watch.begin_work() && !watch.begin_work());
+        watch.end_work();
+        assert!(watch.begin_work() && !watch.has_begun() && watch.open("x").is_err());
+    }
+}

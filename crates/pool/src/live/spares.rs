@@ -1,0 +1,220 @@
+//! Spares: they stand in for leaves that fail, and go home when these are back.
+//!
+//! ```text
+//!   leaf faulted, away, or degraded by errors ─▶ first spare on the list that is free and large enough ─▶ resilver
+//!   leaf online again, cleared, or replaced   ─▶ resilver ─▶ the spare is detached, and has a spare's label again
+//! ```
+//!
+//! What is to be done is seen after each group, and done by a thread of its own, which waits for groups. Several pools
+//! may have a spare: its label tells which of them uses it, and a pool that uses it has its lock.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base::{Error, Kind, Result};
+use device::Device;
+use format::nvlist::NvList;
+use vdev::{Aux, LeafVdev, State};
+
+use super::aux_devices::{self, label_as};
+use super::spare_watch::SpareNeed;
+use super::{AttachAs, LivePool, NewLeaf};
+use crate::{FoundDevice, LabelKind};
+
+impl LivePool {
+    /// From now on spares are used by themselves; `open` opens a device for writing, for nobody else's use. Once only.
+    pub fn let_spares_step_in(&self, open: impl Fn(&str) -> Result<Arc<dyn Device>> + Send + Sync + 'static) {
+        self.spares().begin(Box::new(open));
+    }
+
+    /// Begins what is to be done about spares, if there is something, on another thread.
+    pub(super) fn look_after_spares(&self) {
+        let has_work = || self.idle_spare().is_some() || self.spares().may_help(&self.in_need(), self.env().now_s());
+        if !self.spares().has_begun() || self.suspended().is_some() || !has_work() || !self.spares().begin_work() {
+            return;
+        }
+        let pool = self.weak();
+        let work = move || {
+            if let Some(pool) = pool.upgrade() {
+                pool.use_spares();
+                pool.spares().end_work();
+            }
+        };
+        if !self.env().spawn("spares", work) {
+            self.spares().end_work();
+        }
+    }
+
+    /// Leaves that need a spare, and spares that are free.
+    fn in_need(&self) -> SpareNeed {
+        let leaves = self.tree().leaves().filter(|leaf| self.needs_spare(*leaf)).map(|leaf| leaf.guid()).collect();
+        let spares = self.free_spares().iter().filter_map(|config| config.opt_u64("guid")).collect();
+        SpareNeed { leaves, spares }
+    }
+
+    /// Lets spares stand in for leaves that need one, and sends those home that nobody needs any more. Returns when
+    /// groups with that are on disk. What cannot be done is logged.
+    pub fn use_spares(&self) {
+        let leaves = self.in_need().leaves;
+        for guid in leaves {
+            for config in self.free_spares() {
+                let path = config.opt_str("path").unwrap_or_default();
+                match self.stand_in(guid, &config) {
+                    Ok(()) => {
+                        tracing::warn!(pool = self.name(), vdev = guid, spare = path, "a spare stands in");
+                        break;
+                    }
+                    Err(error) => tracing::warn!(pool = self.name(), vdev = guid, spare = path, "not used: {error}"),
+                }
+            }
+        }
+        self.spares().note_in_vain(self.in_need(), self.env().now_s());
+        while let Some(guid) = self.idle_spare() {
+            match self.detach(guid) {
+                Ok(path) => {
+                    tracing::info!(pool = self.name(), spare = path, "the spare is not needed any more");
+                    self.leaf_watch().tell_gone(&path);
+                }
+                Err(error) => {
+                    tracing::warn!(pool = self.name(), vdev = guid, "the spare stays: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets a spare stand in for the leaf with that guid.
+    fn stand_in(&self, guid: u64, config: &NvList) -> Result<()> {
+        let (spare, path) = (config.u64("guid")?, config.str("path")?);
+        let device = self.spare_device(spare, self.spares().open(path)?)?;
+        let new = NewLeaf { path: PathBuf::from(path), is_file: config.opt_str("type") == Some("file") };
+        self.attach(guid, &new, AttachAs::Spare(spare), None, device.clone()).inspect_err(|_| {
+            // another pool may want it
+            self.leaf_watch().tell_gone(path);
+        })
+    }
+
+    /// The guid of the spare at `path`, if there is one.
+    pub fn spare_at(&self, path: &str) -> Option<u64> {
+        let view = self.view();
+        view.spares().iter().find(|config| config.opt_str("path") == Some(path))?.opt_u64("guid")
+    }
+
+    /// The device, or the partition in it, that has the label of a spare. Errors: `Missing` if it has not; `Busy` if
+    /// another pool has it.
+    pub fn spare_device(&self, guid: u64, device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+        let own_guid = self.config().guid;
+        let found = FoundDevice::examine(device.path(), device.clone())?;
+        let found = found.into_iter().find(|found| found.guid() == Some(guid));
+        let found = found.ok_or_else(|| Error::new(Kind::Missing, "it has not the label of this spare"))?;
+        match found.kind() {
+            LabelKind::Spare => Ok(found.device),
+            LabelKind::Member if found.pool_guid() == Some(own_guid) => Ok(found.device),
+            LabelKind::Member | LabelKind::Cache => Err(Error::new(Kind::Busy, "another pool uses the spare")),
+        }
+    }
+
+    /// The configurations of spares that stand in for no leaf, in the order of the list.
+    fn free_spares(&self) -> Vec<NvList> {
+        let is_free = |config: &&NvList| config.opt_u64("guid").is_some_and(|guid| self.tree().leaf(guid).is_none());
+        self.view().spares().iter().filter(is_free).cloned().collect()
+    }
+
+    /// Whether a spare should stand in for a leaf.
+    fn needs_spare(&self, leaf: LeafVdev<'_>) -> bool {
+        let health = leaf.state().health();
+        let has_failed = match health.state {
+            State::Faulted | State::Unavail | State::Removed => true,
+            State::Degraded => matches!(health.aux, Aux::ErrExceeded | Aux::External),
+            State::Healthy | State::Offline => false,
+        };
+        let tree = self.tree();
+        let above = leaf.parent().map(|id| tree.vdev(id));
+        let may_have_one = match above {
+            Some(above) if above.kind() == vdev::Kind::Replacing => false,
+            // the spare itself has failed, and nothing else is there
+            Some(above) if above.kind() == vdev::Kind::Spare => {
+                let others = tree.leaves_of(above.id());
+                leaf.is_spare() && others.iter().all(|other| !other.state().health().is_readable())
+            }
+            _ => true,
+        };
+        has_failed && may_have_one && !tree.top_of(leaf.vdev()).is_log()
+    }
+
+    /// A spare that is not needed any more: what it stands in for is back and has everything, or another spare stands
+    /// in, too.
+    fn idle_spare(&self) -> Option<u64> {
+        let tree = self.tree();
+        let is_whole =
+            |leaf: LeafVdev<'_>| leaf.state().health().state == State::Healthy && leaf.state().dtl().is_empty();
+        tree.iter().filter(|vdev| vdev.kind() == vdev::Kind::Spare).find_map(|above| {
+            let children: Vec<LeafVdev<'_>> =
+                above.children().iter().filter_map(|&id| tree.vdev(id).as_leaf()).collect();
+            let (first, last) = (*children.first()?, *children.last()?);
+            let is_original = first.id() == tree.vdev(*above.children().first()?).id() && !first.is_spare();
+            let idle = match children.len() {
+                0 | 1 => return None,
+                _ if is_original && first.state().unspare() && is_whole(first) => last,
+                2 => return None,
+                _ if is_whole(last) => children[1],
+                _ => return None,
+            };
+            (idle.is_spare() && tree.can_do_without(idle)).then(|| idle.guid())
+        })
+    }
+
+    /// Refuses what is not to be attached beside a leaf that a spare stands in for, or is.
+    pub(super) fn check_spares(&self, leaf: LeafVdev<'_>, how: AttachAs) -> Result<()> {
+        let new_is_spare = matches!(how, AttachAs::Spare(_));
+        let has_spare = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::Kind::Spare);
+        if new_is_spare && self.tree().top_of(leaf.vdev()).is_log() {
+            return Err(Error::new(Kind::Unsupported, "cannot replace a log with a spare"));
+        }
+        if has_spare && new_is_spare != leaf.is_spare() {
+            let what = "already in replacing/spare config; wait for completion or use 'zpool detach'";
+            return Err(Error::new(Kind::Unsupported, what));
+        }
+        match how {
+            AttachAs::Spare(guid) if self.tree().leaf(guid).is_some() => Err(Error::new(Kind::Busy, "it is in use")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The spare that takes the place of a leaf for good if this is detached.
+    pub(super) fn spare_for_good(&self, leaf: LeafVdev<'_>) -> Option<u64> {
+        let above = self.tree().vdev(leaf.parent()?);
+        let is_first = above.kind() == vdev::Kind::Spare && above.children().first() == Some(&leaf.id());
+        let last = self.tree().vdev(*above.children().last()?).as_leaf()?;
+        (is_first && last.is_spare()).then(|| last.guid())
+    }
+
+    /// The leaf that is to replace another one, for which a spare stands in: it is what the spare waits for.
+    pub(super) fn heir_of_spared(&self, guid: u64) -> Option<u64> {
+        let tree = self.tree();
+        let replacing = tree.vdev(tree.leaf(guid)?.parent()?);
+        let above = tree.vdev(replacing.parent()?);
+        let is_spared = replacing.kind() == vdev::Kind::Replacing
+            && above.kind() == vdev::Kind::Spare
+            && above.children().first() == Some(&replacing.id());
+        let heir = tree.vdev(*replacing.children().last()?);
+        (is_spared && heir.guid() != guid).then(|| heir.guid())
+    }
+
+    /// A spare has left the tree: its label is that of a spare again. That this fails harms no pool.
+    pub(super) fn send_home(&self, leaf: LeafVdev<'_>) {
+        let Some(device) = leaf.device() else { return };
+        if let Err(error) = label_as(aux_devices::Aux::Spare, leaf.guid(), device) {
+            tracing::warn!(pool = self.name(), vdev = leaf.name(), "it is not labelled as a spare: {error}");
+        }
+    }
+
+    /// A leaf is used again: a spare that stands in for it is to go, sooner or later.
+    pub(super) fn expect_spare_home(&self, leaf: LeafVdev<'_>) {
+        let is_first =
+            |above: &vdev::Vdev| above.kind() == vdev::Kind::Spare && above.children().first() == Some(&leaf.id());
+        if leaf.state().health().is_readable() && leaf.parent().is_some_and(|id| is_first(self.tree().vdev(id))) {
+            leaf.state().set_unspare(true);
+        }
+    }
+}
