@@ -7,6 +7,8 @@
 mod confined;
 #[path = "zpool/counters.rs"]
 mod counters;
+#[path = "zpool/descriptors.rs"]
+mod descriptors;
 #[path = "zpool/exporter.rs"]
 mod exporter;
 #[path = "zpool/projects.rs"]

@@ -1,6 +1,7 @@
 //! The state of a pool process, and its answers.
 
 use std::fmt::Write as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 
@@ -123,8 +124,14 @@ impl Served {
         let _ = end.send(End::Exported);
     }
 
-    /// Answers a request; all but the last part of the answer go to `part`.
-    pub fn answer(&self, request: &Request, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+    /// Answers a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
+    /// it, as many as [`Request::descriptors`] says.
+    pub fn answer(
+        &self,
+        request: &Request,
+        _descriptors: Vec<OwnedFd>,
+        part: &mut dyn FnMut(Reply) -> Result<()>,
+    ) -> Result<Reply> {
         self.env.failpoint("answer");
         match request {
             Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),

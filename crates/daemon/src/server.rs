@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use base::{Error, Kind, Mutex, Result};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
+use protocol::beside;
 use protocol::wire::{self, Answer, Hello, Reply, Request};
 
 use crate::served::Served;
@@ -129,6 +130,19 @@ impl Guest {
     }
 }
 
+/// Whether a request is answered that this many descriptors came with.
+fn check(request: &Request, descriptors: usize, is_stranger: bool) -> Result<()> {
+    let due = request.descriptors();
+    if is_stranger && !request.is_for_everybody() {
+        return Err(Error::new(Kind::Permission, "permission denied"));
+    }
+    if descriptors != due {
+        let what = format!("{descriptors} descriptors came with a request that takes {due}");
+        return Err(Error::new(Kind::Invalid, what));
+    }
+    Ok(())
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         self.guests.seats.lock().retain(|seat| seat.number != self.number);
@@ -139,12 +153,11 @@ fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Ser
     stream.set_read_timeout(Some(idle_time))?;
     stream.set_write_timeout(Some(if guest.is_stranger { PATIENCE } else { idle_time }))?;
     wire::send(&mut stream, &Hello { guid: served.guid(), aux: served.aux_guids(), ..hello.clone() })?;
-    while let Some(request) = wire::receive::<Request>(&mut stream, wire::REQUEST_BYTES_MAX)? {
+    while let Some((request, descriptors)) = beside::receive::<Request>(&stream, wire::REQUEST_BYTES_MAX)? {
         guest.note(false);
-        let result = match guest.is_stranger && !request.is_for_everybody() {
-            true => Err(Error::new(Kind::Permission, "permission denied")),
-            false => served.answer(&request, &mut |part| wire::send(&mut stream, &Answer::Part(part))),
-        };
+        let part = &mut |part| wire::send(&mut stream, &Answer::Part(part));
+        let checked = check(&request, descriptors.len(), guest.is_stranger);
+        let result = checked.and_then(|()| served.answer(&request, descriptors, part));
         match result {
             Ok(Reply::Exported) => {
                 wire::send(&mut stream, &Answer::Done(Reply::Exported))?;

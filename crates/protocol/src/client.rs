@@ -1,5 +1,6 @@
 //! Asking the processes of imported pools.
 
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::time::Duration;
 
 use base::{Error, Kind, Result};
 
-use crate::datasets;
 use crate::rundir::{RunDir, stem};
 use crate::wire::{self, Answer, Hello, Reply, Request};
+use crate::{beside, datasets};
 
 /// How long a process may take to greet: it does so before anything else.
 const HELLO_TIME: Duration = Duration::from_secs(10);
@@ -145,9 +146,19 @@ impl Connection {
         self.ask_in_parts(request, |_| {})
     }
 
+    /// Asks, and gives the process copies of `descriptors`, as many as [`Request::descriptors`] says.
+    pub fn ask_with(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Reply> {
+        beside::send(&self.stream, request, descriptors)?;
+        self.answer(|_| {})
+    }
+
     /// Asks, and calls `part` with each part of the answer but the last, which is returned.
-    pub fn ask_in_parts(&mut self, request: &Request, mut part: impl FnMut(Reply)) -> Result<Reply> {
+    pub fn ask_in_parts(&mut self, request: &Request, part: impl FnMut(Reply)) -> Result<Reply> {
         wire::send(&mut self.stream, request)?;
+        self.answer(part)
+    }
+
+    fn answer(&mut self, mut part: impl FnMut(Reply)) -> Result<Reply> {
         loop {
             match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
                 Some(Answer::Part(reply)) => part(reply),

@@ -5,7 +5,7 @@
 //!                 startup: how that process is started, and tells how it goes
 //! ```
 //!
-//! - [`wire`]: messages and their framing; [`datasets`]: those about datasets.
+//! - [`wire`]: messages and their framing; [`beside`]: descriptors beside them; [`datasets`]: messages about datasets.
 //! - [`pool_report`], [`io_report`], [`log_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
 //! - [`wish`]: a pool to be made, devices to be added.
@@ -14,6 +14,7 @@
 //! - [`rundir`]: where sockets and logs are; [`client`]: asking; [`startup`]: starting a process.
 //! - [`owners`]: users and groups by name; [`words`]: numbers, times and errors for people.
 
+pub mod beside;
 pub mod client;
 pub mod datasets;
 pub mod io_report;

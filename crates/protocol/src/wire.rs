@@ -188,6 +188,11 @@ pub enum ScrubAction {
 }
 
 impl Request {
+    /// How many descriptors come beside it ([`crate::beside`]).
+    pub fn descriptors(&self) -> usize {
+        0
+    }
+
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
     pub fn is_for_everybody(&self) -> bool {
         use datasets::Request as Zfs;
