@@ -62,7 +62,7 @@ fn of_dataset(property: Property) -> Proof {
         P::Utf8only => Test("names_that_can_be"),
         P::Normalization | P::Casesensitivity => Test("case_and_forms_of_names"),
 
-        P::Volsize => Refused("1M"),
+        P::Volsize => Test("a_volume_has_the_size_and_the_reservation_that_it_is_given"),
         P::Volblocksize => Test("volumes_have_sizes"),
         P::Sharenfs | P::Sharesmb => Refused("on"),
         P::Volmode => Refused("full"),

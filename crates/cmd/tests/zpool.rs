@@ -29,6 +29,8 @@ mod stale;
 mod suspended;
 #[path = "zpool/vdevs.rs"]
 mod vdevs;
+#[path = "zpool/volumes.rs"]
+mod volumes;
 #[path = "zpool/writers.rs"]
 mod writers;
 

@@ -41,5 +41,6 @@ mod served;
 mod server;
 mod source;
 pub mod verbs;
+pub mod volumes;
 
 pub use process::{create, import};

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
-use dmu::{Objset, Tx};
+use dmu::{Mode, Objset, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::write::{Created, file_system_options};
 use dsl::{Dataset, Property, PropertyValue, Subject};
@@ -30,6 +30,7 @@ use protocol::wire::ScrubAction;
 use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use vdev::spec::Bias;
 use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
+use zvol::{NewVolume, Volume};
 
 use crate::compat::{self, Allowed};
 use crate::locks::{self, Locks};
@@ -260,8 +261,13 @@ impl ServedPool {
         let live = self.live()?;
         match change {
             DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
+            DatasetChange::CreateVolume { name, properties } => {
+                live.create_volume(&name, properties, volume_maker(env))
+            }
             DatasetChange::Destroy { name } => live.destroy_dataset(&name),
             DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value),
+            // the volume has done it
+            DatasetChange::Resize { name, size } => live.log_resize(&name, size),
             DatasetChange::SetLimit { name, limit: Limit { owner, counted, who, limit } } => {
                 live.set_owner_limit(&name, owner, counted, &who, limit)
             }
@@ -326,6 +332,45 @@ impl ServedPool {
         match self {
             ServedPool::ReadOnly(_) => Ok(false),
             ServedPool::Live(live) => Ok(!Arc::ptr_eq(live.open_head(id)?.objset(), zpl.objset())),
+        }
+    }
+
+    /// The volume of a dataset, or of a snapshot: to be changed, if it can be. What a crash has left in its intent log
+    /// is done again. Errors: `Invalid` if it is none, those of reading it.
+    pub fn open_volume(&self, subject: &Subject) -> Result<Volume> {
+        let view = self.view();
+        let no_volume = || Error::new(Kind::Invalid, "dataset is not a volume").in_dataset(subject.name());
+        let dataset = subject.dataset().ok_or_else(no_volume)?;
+        let ServedPool::Live(live) = self else { return Volume::open(&view.dsl().objset(dataset, Mode::Plain)?) };
+        if dataset.is_snapshot() {
+            let objset = view.dsl().objset(dataset, Mode::Plain)?;
+            dsl::write::set_reads(&objset, subject.levels());
+            return Volume::open(&objset);
+        }
+        let head = live.open_head(dataset.id)?;
+        head.log().reopen();
+        let (objset, log, room) = (head.objset().clone(), head.log().clone(), head);
+        let admit = move |bytes, frees| room.admit(bytes, frees);
+        let volume = Volume::open_writable(&objset, live.txgs().clone(), log, Box::new(admit))?;
+        volume.set_sync(self.sync_mode(subject, false));
+        if let Some(damage) = volume.replay_log()?.damage {
+            tracing::warn!(dataset = subject.name(), "the end of the intent log could not be read: {damage}");
+        }
+        Ok(volume)
+    }
+
+    /// When changes of a dataset are brought to disk, by its properties; with `always`, all at once.
+    pub fn sync_mode(&self, subject: &Subject, always: bool) -> SyncMode {
+        sync_mode(file_system_options(subject.levels(), self.view().features().enabled()).sync, always)
+    }
+
+    /// Whether `objset` is of the root that head `id` has, or of what is no open head. Errors: those of opening it.
+    pub fn has_root(&self, id: u64, objset: &Arc<Objset>) -> Result<bool> {
+        match self {
+            ServedPool::Live(live) if live.view().dsl().find(objset.name()).is_ok_and(|head| !head.is_snapshot()) => {
+                Ok(Arc::ptr_eq(live.open_head(id)?.objset(), objset))
+            }
+            _ => Ok(true),
         }
     }
 
@@ -402,13 +447,18 @@ fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zp
         record_bytes: settings.record_size,
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
-        sync: match settings.sync {
-            _ if sync => SyncMode::Always,
-            SYNC_ALWAYS => SyncMode::Always,
-            SYNC_DISABLED => SyncMode::Disabled,
-            _ => SyncMode::Standard,
-        },
+        sync: sync_mode(settings.sync, sync),
         room: Arc::new(FileRoom(head.clone())),
+    }
+}
+
+/// When changes are brought to disk by that value of property `sync`; with `always`, all at once.
+fn sync_mode(value: u64, always: bool) -> SyncMode {
+    match value {
+        _ if always => SyncMode::Always,
+        SYNC_ALWAYS => SyncMode::Always,
+        SYNC_DISABLED => SyncMode::Disabled,
+        _ => SyncMode::Standard,
     }
 }
 
@@ -464,6 +514,17 @@ fn contents_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> 
             }
         }
         zpl::create_fs(objset, tx, &new)
+    }
+}
+
+/// What makes the objects of a new volume.
+fn volume_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
+    let salt = env.random();
+    move |objset, tx, created| {
+        let number =
+            |property| created.contents.iter().find(|(of, _)| *of == property).map_or(0, |(_, number)| *number);
+        let (size, block_size) = (number(Property::Volsize), number(Property::Volblocksize));
+        zvol::create_volume(objset, tx, &NewVolume { size, block_size, salt })
     }
 }
 

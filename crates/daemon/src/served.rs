@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::verbs::{DatasetChange, Host, SnapshotChange};
+use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
 
 /// Packed lists in one part of the history's answer, in bytes.
@@ -32,6 +33,7 @@ pub struct Served {
     session: report::Session,
     exports: Arc<Exports>,
     mounts: Mounts,
+    volumes: Arc<OpenVolumes>,
     locks: Arc<Locks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
@@ -67,6 +69,7 @@ impl Served {
             pool: Arc::new(pool),
             session,
             mounts: Mounts::new(helper, exports.clone()),
+            volumes: Arc::default(),
             exports,
             locks,
             report: Mutex::default(),
@@ -379,7 +382,11 @@ impl Host for Served {
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
+        if let DatasetChange::Resize { name, size } = change {
+            self.volumes.open(&self.pool, name)?.set_size(*size)?;
+        }
         self.pool.change(&self.env, change.clone())?;
+        self.volumes.renew(&self.pool)?;
         if let DatasetChange::Rename { from, to } = change {
             self.exports.renamed(from, to);
         }

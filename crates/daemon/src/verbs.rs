@@ -1,7 +1,7 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
 //! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`]: the answers; `around`: what changes have in common; `limits`, `values`:
-//!   what properties say; `mount_options`: what words behind `-o` say.
+//!   what properties say; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say.
 
 mod around;
 mod change;
@@ -13,6 +13,7 @@ mod mount_options;
 mod query;
 mod snapshots;
 mod values;
+mod volumes;
 
 use base::Result;
 use protocol::datasets::{Request, Response};
@@ -36,8 +37,9 @@ pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
         Request::Mountable(request) => mount::mountable(host, request),
         Request::MountAt(request) => mount::mount_at(host, request),
         Request::Change { change, history } => {
+            let notes = volumes::warnings(host, change);
             let (out, failures) = change::change(host, change, history.as_deref())?;
-            Ok(Response::Changed { out, failures })
+            Ok(Response::Changed { out, notes, failures })
         }
         Request::Unmount(request) => {
             let failures = mount::unmount(host, request)?;

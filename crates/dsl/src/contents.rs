@@ -10,13 +10,12 @@ use std::sync::Arc;
 use base::{Kind, Result};
 use dmu::Objset;
 use dmu::zap::Zap;
+use format::volume;
 
 use crate::Property;
 
 /// Object of a file system that leads to all others.
 pub(crate) const MASTER_NODE: u64 = 1;
-const VOLUME_DATA: u64 = 1;
-const VOLUME_PROPERTIES: u64 = 2;
 /// The version of a file system that does not tell.
 const ZPL_VERSION: u64 = 5;
 
@@ -42,8 +41,8 @@ pub(crate) fn of_file_system(objset: &Arc<Objset>, property: Property) -> Result
 /// A property of the volume in `objset`; `None` if it is no such property.
 pub(crate) fn of_volume(objset: &Arc<Objset>, property: Property) -> Result<Option<u64>> {
     match property {
-        Property::Volsize => Zap::open(objset.object(VOLUME_PROPERTIES)?)?.require_u64("size").map(Some),
-        Property::Volblocksize => match objset.object(VOLUME_DATA) {
+        Property::Volsize => Zap::open(objset.object(volume::PROPERTIES)?)?.require_u64(volume::SIZE).map(Some),
+        Property::Volblocksize => match objset.object(volume::DATA) {
             Ok(object) => Ok(Some(object.dnode().block_size)),
             Err(e) if e.kind() == Kind::NotFound => Ok(None),
             Err(e) => Err(e),

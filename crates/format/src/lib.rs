@@ -19,6 +19,7 @@ pub mod scan;
 pub mod space_map;
 pub mod swap;
 pub mod uberblock;
+pub mod volume;
 pub mod xattr;
 pub mod zap;
 pub mod znode;

@@ -26,6 +26,7 @@ mod space;
 mod status;
 mod tops;
 mod usable;
+mod volume_space;
 
 pub use activity::{CLAIM_FAILED, CLAIM_MISSING};
 pub use candidate::{Candidate, PoolState};

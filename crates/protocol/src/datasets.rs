@@ -173,11 +173,13 @@ pub struct DestroySnapshots {
     pub parsable: bool,
 }
 
-/// A file system to be made.
+/// A file system or volume to be made.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreateChange {
     /// Full name.
     pub dataset: String,
+    /// A volume, whose size is among its properties.
+    pub volume: Option<NewVolumeSpace>,
     /// Also those above it, and no error if it is there.
     pub parents: bool,
     /// Properties.
@@ -190,6 +192,14 @@ pub struct CreateChange {
     pub verbose: bool,
     /// Say it for programs.
     pub parsable: bool,
+}
+
+/// What is reserved for a new volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum NewVolumeSpace {
+    Reserved,
+    Sparse,
 }
 
 /// A file system or volume to be destroyed.
@@ -256,6 +266,8 @@ pub enum Response {
     Changed {
         /// Text for standard output.
         out: String,
+        /// What there is to say of it beside: warnings.
+        notes: Vec<String>,
         /// What went wrong, worded for the user.
         failures: Vec<Failure>,
     },

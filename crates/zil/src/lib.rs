@@ -29,6 +29,7 @@ mod pace;
 mod record;
 mod replay;
 mod stats;
+mod sync_mode;
 mod turns;
 mod walk;
 
@@ -41,4 +42,5 @@ pub use log::Log;
 pub use record::{Record, Write, fuzz};
 pub use replay::Replayed;
 pub use stats::Stats;
+pub use sync_mode::SyncMode;
 pub use walk::{End, Visitor, walk};

@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::Txgs;
 use dmu::sync::Owners;
-use zil::Log;
+use zil::{Log, SyncMode};
 
 use crate::attr_tables::AttrTables;
 use crate::drain::Drain;
@@ -73,18 +73,6 @@ pub struct Options {
     pub sync: SyncMode,
     /// What is asked for room.
     pub room: Arc<dyn Room>,
-}
-
-/// When changes are brought to disk, beside with their group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SyncMode {
-    /// When it is asked for.
-    #[default]
-    Standard,
-    /// Before an operation returns.
-    Always,
-    /// Never, even if it is asked for.
-    Disabled,
 }
 
 impl Default for Options {

@@ -15,10 +15,9 @@
 use base::Result;
 use dmu::Object;
 use format::sa::Attr;
-use zil::{Body, Born, Create, Entry, Intent, Made, Scope};
+use zil::{Body, Born, Create, Entry, Intent, Made, Scope, SyncMode};
 
 use crate::change::NewKind;
-use crate::live::SyncMode;
 use crate::nodes::{Attributes, Node};
 use crate::op::Op;
 use crate::zpl::Zpl;

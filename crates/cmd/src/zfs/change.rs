@@ -5,8 +5,8 @@
 use std::ffi::OsString;
 
 use dsl::Property;
-use dsl::property::is_user_property;
-use protocol::datasets::{Change, CreateChange, DestroyChange, RenameChange, Types};
+use dsl::property::{is_user_property, rules};
+use protocol::datasets::{Change, CreateChange, DestroyChange, NewVolumeSpace, RenameChange, Types};
 
 use super::client;
 use super::client::Pools;
@@ -27,10 +27,7 @@ pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
     if has('u') && is_volume {
         return Err(Outcome::misused(command, "'-u' can only be used when creating a filesystem"));
     }
-    let properties = properties(parsed.opts.iter().filter_map(|opt| match opt {
-        Opt::Value('o', text) => Some(text.as_str()),
-        _ => None,
-    }))?;
+    let properties = create_properties(&parsed.opts)?;
     let kind = if is_volume { "volume" } else { "filesystem" };
     let name = match &parsed.operands[..] {
         [] => return Err(Outcome::misused(command, format_args!("missing {kind} argument"))),
@@ -38,10 +35,8 @@ pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
         _ => return Err(Outcome::misused(command, "too many arguments")),
     };
     let failed = |why: &str| Ok(Outcome::failed(format!("cannot create '{name}': {why}\n")));
-    if is_volume {
-        return failed("this version of Cenote cannot make volumes");
-    }
-    if let Err(why) = client::check_name(name, Types::FILE_SYSTEMS) {
+    let types = if is_volume { Types::VOLUMES } else { Types::FILE_SYSTEMS };
+    if let Err(why) = client::check_name(name, types) {
         return failed(&why);
     }
     if !name.contains('/') {
@@ -53,14 +48,39 @@ pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
     }
     let change = CreateChange {
         dataset: name.clone(),
+        volume: is_volume.then(|| if has('s') { NewVolumeSpace::Sparse } else { NewVolumeSpace::Reserved }),
         parents: has('p'),
         properties,
-        mount: !has('u'),
+        mount: !has('u') && !is_volume,
         dry_run: has('n'),
         verbose: has('v') || has('P'),
         parsable: has('P'),
     };
     ask(pools, pool, Change::Create(change), Some(history_line("create", args)))
+}
+
+/// The properties that flags of `zfs create` give, in their order.
+fn create_properties(opts: &[Opt]) -> Result<Vec<(String, String)>, Stopped> {
+    let mut given: Vec<(String, String)> = Vec::new();
+    for opt in opts {
+        let (what, name, text) = match opt {
+            Opt::Value('o', text) => {
+                let one =
+                    properties(given.iter().map(|(name, value)| format!("{name}={value}")).chain([text.clone()]))?;
+                given.extend(one.into_iter().last());
+                continue;
+            }
+            Opt::Value('V', text) => ("size", Property::Volsize.name(), text),
+            Opt::Value('b', text) => ("block size", Property::Volblocksize.name(), text),
+            _ => continue,
+        };
+        let bytes = rules::parse_number(text);
+        let bytes = bytes.map_err(|e| Outcome::failed(format!("bad volume {what} '{text}': {}\n", e.what())))?;
+        // the last one counts
+        given.retain(|(before, _)| before != name);
+        given.push((name.to_owned(), bytes.to_string()));
+    }
+    Ok(given)
 }
 
 /// `zfs destroy`.

@@ -9,9 +9,10 @@ use super::command::{Outcome, Stopped, lines};
 use crate::output::FAILED;
 
 /// Properties and values from `NAME=VALUE`.
-pub(super) fn properties<'a>(texts: impl Iterator<Item = &'a str>) -> Result<Vec<(String, String)>, Stopped> {
+pub(super) fn properties(texts: impl Iterator<Item = impl AsRef<str>>) -> Result<Vec<(String, String)>, Stopped> {
     let mut properties: Vec<(String, String)> = Vec::new();
     for text in texts {
+        let text = text.as_ref();
         let Some((name, value)) = text.split_once('=') else {
             return Err(Outcome::failed(format!("missing property=value argument for '{text}'\n")));
         };
@@ -42,7 +43,11 @@ pub(super) fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Re
 /// Asks for a change. `history` is a line for the history of the pool.
 pub(super) fn ask(pools: &dyn Pools, pool: &str, change: Change, history: Option<String>) -> Result<Outcome, Stopped> {
     match pools.ask(pool, &Request::Change { change, history })? {
-        Response::Changed { out, failures } => Ok(outcome(out, &failures)),
+        Response::Changed { out, notes, failures } => {
+            let mut outcome = outcome(out, &failures);
+            outcome.err = notes.concat() + &outcome.err;
+            Ok(outcome)
+        }
         _ => Err(client::unexpected(pool).into()),
     }
 }

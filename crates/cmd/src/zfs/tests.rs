@@ -498,7 +498,8 @@ fn file_systems_are_created() {
     check("create nope/x", "cannot create 'nope/x': no such pool 'nope'", &[]);
     check("create %/no/x", "cannot create '%/no/x': parent does not exist", &[]);
     check("create %/a*", "cannot create '%/a*': invalid character '*' in name", &[]);
-    check("create -V 1G %/v", "cannot create '%/v': this version of Cenote cannot make volumes", &[]);
+    let volume = "CreateVolume { name: \"%/v\", properties: [(\"volsize\", \"1073741824\"), (\"refreservation\", \"1092616192\")] }";
+    check("create -V 1G %/v", "", &[volume, "zfs create -V 1G %/v"]);
     check("create -o atime=maybe %/x", "cannot create '%/x': 'atime' must be one of 'on | off'", &[]);
     check("create -o atime %/x", "missing property=value argument for 'atime'", &[]);
     check("create -o a:b=1 -o a:b=1 %/x", "property 'a:b' specified multiple times", &[]);

@@ -7,12 +7,12 @@ use std::process::Command;
 
 use super::World;
 
-struct Fresh {
-    world: World,
+pub(super) struct Fresh {
+    pub(super) world: World,
 }
 
 impl Fresh {
-    fn new(name: &str) -> Fresh {
+    pub(super) fn new(name: &str) -> Fresh {
         let world = World::new(name, &[]);
         std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
         world.check("create -O mountpoint=none -O compression=off fresh DIR/a", 0, "");
@@ -23,15 +23,15 @@ impl Fresh {
     }
 
     /// A command that says nothing and succeeds.
-    fn does(&self, line: &str) {
+    pub(super) fn does(&self, line: &str) {
         assert_eq!(self.world.zfs(line), (String::new(), 0), "{line}");
     }
 
-    fn says(&self, line: &str, text: &str) {
+    pub(super) fn says(&self, line: &str, text: &str) {
         assert_eq!(self.world.zfs(line), (text.to_owned(), 0), "{line}");
     }
 
-    fn fails(&self, line: &str, text: &str) {
+    pub(super) fn fails(&self, line: &str, text: &str) {
         assert_eq!(self.world.zfs(line), (text.to_owned(), 1), "{line}");
     }
 
@@ -41,7 +41,7 @@ impl Fresh {
     }
 
     /// Exports the pool, and lets zdb look at all of it.
-    fn judge(self) {
+    pub(super) fn judge(self) {
         self.world.check("export fresh", 0, "");
         let zdb = |args: &[&str]| {
             let output = Command::new("zdb").args(["-e", "-p"]).arg(&self.world.dir).args(args).arg("fresh").output();

@@ -1,6 +1,7 @@
 //! What changes of datasets have in common: how they go around mounts, and what they say.
 
 use base::{Error, Kind, Result};
+use dsl::property::DatasetKind;
 use protocol::datasets::{Failure, MountRequest};
 
 use super::host::{DatasetChange, Host};
@@ -26,7 +27,11 @@ pub(super) fn make_with_parents(host: &dyn Host, name: &str, about: &str) -> Res
 
 pub(super) fn mount_new(host: &dyn Host, name: &str) -> Result<Vec<Failure>> {
     let pool = host.pool();
-    let Ok(plan) = plan(&pool, host.bounds(), &pool.dsl().subject(name)?)? else { return Ok(Vec::new()) };
+    let subject = pool.dsl().subject(name)?;
+    if subject.kind() != DatasetKind::FileSystem {
+        return Ok(Vec::new());
+    }
+    let Ok(plan) = plan(&pool, host.bounds(), &subject)? else { return Ok(Vec::new()) };
     let failed = mount_one(host, plan, &MountRequest::default()).err();
     let note = || failure(name, "filesystem successfully created, but not mounted".to_owned());
     Ok(failed.map_or(Vec::new(), |failed| vec![failed, note()]))

@@ -26,7 +26,7 @@ use super::host::{DatasetChange, Host};
 use super::limits;
 use super::mount::{is_at_or_below_name, is_legacy, mount_one};
 use super::query::open;
-use super::snapshots;
+use super::{snapshots, volumes};
 use crate::mount_plan::{path_order, plan_below, with_property};
 
 /// Makes a change, and records `history` if all went well and there is such a line.
@@ -71,14 +71,19 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
         return failed("parent does not exist");
     }
     let enabled = host.pool().features().enabled();
-    let checked = rules::check_all(&create.properties, DatasetKind::FileSystem);
+    let kind = if create.volume.is_some() { DatasetKind::Volume } else { DatasetKind::FileSystem };
+    let checked = rules::check_all(&create.properties, kind);
     if let Err(e) = checked.and_then(|given| needs::check(&given, enabled, true)) {
         return match create.dry_run {
             true => Ok((String::new(), vec![failure(name, format!("cannot verify '{name}': {}", e.what()))])),
             false => failed(e.what()),
         };
     }
-    let out = create_text(create);
+    let properties = match create.volume {
+        Some(space) => volumes::completed(&host.pool(), &create.properties, space)?,
+        None => create.properties.clone(),
+    };
+    let out = create_text(create, &properties);
     if create.dry_run {
         return Ok((out, Vec::new()));
     }
@@ -89,7 +94,13 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
             return Ok((out, failures));
         }
     }
-    let change = DatasetChange::Create { name: name.clone(), properties: create.properties.clone() };
+    let name_and = name.clone();
+    let change = match create.volume {
+        Some(_) => {
+            DatasetChange::CreateVolume { name: name_and, properties: volumes::reckoned(&host.pool(), properties)? }
+        }
+        None => DatasetChange::Create { name: name_and, properties },
+    };
     if let Err(e) = host.change(&change) {
         failures.push(failure(name, format!("cannot create '{name}': {}", words(&e))));
     } else if create.mount {
@@ -99,7 +110,7 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
 }
 
 /// What `-v`, `-n` and `-P` show.
-fn create_text(create: &CreateChange) -> String {
+fn create_text(create: &CreateChange, properties: &[(String, String)]) -> String {
     let (name, is_plain) = (&create.dataset, create.parsable);
     if !create.verbose {
         return String::new();
@@ -111,7 +122,7 @@ fn create_text(create: &CreateChange) -> String {
         (true, false) => format!("{would}create ancestors of {name}\n"),
     };
     text += &if is_plain { format!("create\t{name}\n") } else { format!("{would}create {name}\n") };
-    for (property, value) in &create.properties {
+    for (property, value) in properties {
         let line =
             if is_plain { format!("property\t{property}\t{value}\n") } else { format!("\t{property}={value}\n") };
         text += &line;
@@ -135,7 +146,11 @@ fn set(host: &dyn Host, name: &str, properties: &[(String, String)], no_mount: b
             return Ok(failed(&e));
         }
     }
-    for (property, value) in properties {
+    let settings = match volumes::settings(&host.pool(), &subject, properties) {
+        Ok(settings) => settings,
+        Err(e) => return Ok(failed(&e)),
+    };
+    for (property, value) in &settings {
         if let Some(limit) = limits::parse(property, value, subject.kind()) {
             let change = |limit| host.change(&DatasetChange::SetLimit { name: name.to_owned(), limit });
             match limit.and_then(change) {
@@ -155,7 +170,13 @@ fn set(host: &dyn Host, name: &str, properties: &[(String, String)], no_mount: b
             }
             continue;
         }
-        let change = || host.change(&set_one(name, property, value)).map_err(|e| failed(&e));
+        let one = match Property::find(property) {
+            Some(Property::Volsize) => {
+                DatasetChange::Resize { name: name.to_owned(), size: rules::parse_number(value)? }
+            }
+            _ => set_one(name, property, value),
+        };
+        let change = || host.change(&one).map_err(|e| failed(&e));
         let failures = around(host, &subject, Property::find(property), change)?;
         if !failures.is_empty() {
             return Ok(failures);

@@ -51,10 +51,14 @@ pub trait Host {
 pub enum DatasetChange {
     /// Makes a file system.
     Create { name: String, properties: Vec<(String, String)> },
+    /// Makes a volume; its size is among the properties.
+    CreateVolume { name: String, properties: Vec<(String, String)> },
     /// Destroys a file system or volume that has nothing below it, and is not mounted.
     Destroy { name: String },
     /// Sets a property.
     Set { name: String, property: String, value: String },
+    /// Gives a volume another size.
+    Resize { name: String, size: u64 },
     /// Sets the limit of a user, group or project.
     SetLimit { name: String, limit: Limit },
     /// Makes a property inherited; with `received`, as it was received.

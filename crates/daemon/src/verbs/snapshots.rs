@@ -9,6 +9,7 @@ use super::around::{Said, exists, failure, make_with_parents, mount_again, mount
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
 use super::host::{Host, SnapshotChange};
 use super::query::open;
+use super::volumes;
 use crate::mount_plan::path_order;
 
 /// Later snapshots and bookmarks that a refused rollback names at most.
@@ -272,9 +273,10 @@ fn clone(
     mount: bool,
     properties: &[(String, String)],
 ) -> Result<Vec<Failure>> {
-    if let Err(failed) = open(host, snapshot, Types::SNAPSHOTS) {
-        return Ok(vec![failed]);
-    }
+    let source = match open(host, snapshot, Types::SNAPSHOTS) {
+        Ok(source) => source,
+        Err(failed) => return Ok(vec![failed]),
+    };
     let failed = |why: &str| Ok(vec![failure(target, format!("cannot create '{target}': {why}"))]);
     let Some((above, _)) = target.rsplit_once('/') else { return failed("missing dataset name") };
     if exists(host, target) {
@@ -289,7 +291,8 @@ fn clone(
             return Ok(failures);
         }
     }
-    let (snapshot, properties) = (snapshot.to_owned(), properties.to_vec());
+    let properties = volumes::reckoned_for(&host.pool(), &source, properties.to_vec())?;
+    let snapshot = snapshot.to_owned();
     match host.change_snapshots(&SnapshotChange::Clone { snapshot, target: target.to_owned(), properties }) {
         Ok(_) if mount => mount_new(host, target),
         Ok(_) => Ok(Vec::new()),

@@ -11,6 +11,8 @@ use base::{Error, Kind, Result};
 use super::{Applies, DatasetKind, Setting, ValueKind, is_user_property};
 use crate::{Property, PropertyValue};
 
+/// The number that `refreservation=auto` stands for until it has been reckoned how much that is.
+pub const REFRESERVATION_AUTO: u64 = u64::MAX;
 /// The newest version of file systems.
 pub const ZPL_VERSION: u64 = 5;
 /// Bytes of the largest block.
@@ -151,7 +153,8 @@ fn check_number(property: Property, text: &str, kind: DatasetKind) -> Result<u64
             return invalid(format!("'auto' is invalid value for '{name}'"));
         }
         "auto" if kind != DatasetKind::Volume => return invalid(format!("'{name}=auto' only allowed on volumes")),
-        "auto" => u64::MAX,
+        // for what makes the volume, or sets it, to reckon
+        "auto" => REFRESERVATION_AUTO,
         text => parse_number(text)?,
     };
     let is_quota = matches!(property, Property::Quota | Property::Refquota);
@@ -167,6 +170,7 @@ fn check_number(property: Property, text: &str, kind: DatasetKind) -> Result<u64
         Property::SpecialSmallBlocks if number > BLOCK_SIZE_MAX => {
             invalid(format!("invalid '{name}' property: must be between zero and 16M"))
         }
+        Property::Volsize if number == 0 => invalid(format!("'{name}' cannot be zero")),
         _ => Ok(number),
     }
 }
@@ -222,14 +226,12 @@ fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> R
         Property::FilesystemLimit | Property::SnapshotLimit if number != u64::MAX => {
             refuse("limiting the number of datasets")
         }
-        Property::Refreservation if number == u64::MAX => refuse("'auto'"),
         Property::Longname if number != 0 => refuse("names of more than 255 bytes"),
         Property::Sharenfs if !is("off") => refuse("sharing over NFS"),
         Property::Sharesmb if !is("off") => refuse("sharing over SMB"),
         Property::Context | Property::Fscontext | Property::Defcontext | Property::Rootcontext if !is("none") => {
             refuse("mounting with SELinux contexts")
         }
-        Property::Volsize if !is_new => refuse("changing volumes"),
         Property::Version if is_new && number != ZPL_VERSION => refuse("making file systems of older versions"),
         Property::Volmode if !is_choice("default") && !is_choice("none") => refuse(DEVICES),
         Property::Snapdev if !is_choice("hidden") => refuse(DEVICES),
@@ -345,6 +347,7 @@ mod tests {
             ("sync", "", FileSystem, "'sync' must be one of 'standard | always | disabled'"),
             ("quota", "0", FileSystem, "use 'none' to disable quota/refquota"),
             ("quota", "lots", FileSystem, "bad numeric value 'lots'"),
+            ("volsize", "0", Volume, "'volsize' cannot be zero"),
             ("quota", "auto", FileSystem, "'auto' is invalid value for 'quota'"),
             ("refreservation", "auto", FileSystem, "'refreservation=auto' only allowed on volumes"),
             ("recordsize", "1000", FileSystem, "'recordsize' must be power of 2 from 512B to 16M"),
@@ -362,7 +365,6 @@ mod tests {
             ("dedup", "on", FileSystem, "'dedup': deduplication is not supported by this version"),
             ("sharenfs", "on", FileSystem, "'sharenfs': sharing over NFS is not supported by this version"),
             ("sharesmb", "on", FileSystem, "'sharesmb': sharing over SMB is not supported by this version"),
-            ("volsize", "1G", Volume, "'volsize': changing volumes is not supported by this version"),
             ("volmode", "dev", Volume, "'volmode': making volumes block devices is not supported by this version"),
             ("snapdev", "visible", Volume, "'snapdev': making volumes block devices is not supported by this version"),
             (

@@ -99,7 +99,7 @@ impl Change<'_> {
         let dataset = self.create_head(dir, of.id)?;
         self.count_file_systems(parent.dir().id, dir)?;
         self.store_given(dir, &given).in_dataset(target)?;
-        Ok(Some(Created { dir, dataset, contents: Vec::new() }))
+        Ok(Some(Created { kind: source.head_kind(), dir, dataset, contents: Vec::new() }))
     }
 
     /// Makes a clone the origin of what it was cloned from, whose snapshots up to there become the clone's. Returns those

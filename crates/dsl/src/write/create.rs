@@ -68,6 +68,8 @@ pub struct NewDataset<'a> {
 /// A dataset that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
+    /// File system or volume.
+    pub kind: DatasetKind,
     /// Its directory.
     pub dir: u64,
     /// Its head, whose object set is a hole yet.
@@ -100,7 +102,7 @@ impl Change<'_> {
         self.store_given(root_dir, &given)?;
         let contents = own_contents(kind, &given, &|_| Ok(None))?;
         let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
-        Ok((pool, Created { dir: root_dir, dataset: root_dataset, contents }))
+        Ok((pool, Created { kind, dir: root_dir, dataset: root_dataset, contents }))
     }
 
     /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
@@ -141,7 +143,7 @@ impl Change<'_> {
         let dataset = self.create_head(dir, origin)?;
         self.count_file_systems(parent.dir().id, dir)?;
         self.store_given(dir, &given).in_dataset(name)?;
-        Ok(Created { dir, dataset, contents })
+        Ok(Created { kind: new.kind, dir, dataset, contents })
     }
 
     /// Makes a directory, and links it to its parent.

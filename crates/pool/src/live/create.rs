@@ -147,8 +147,11 @@ impl SyncContext<'_> {
         let subject = dsl.subject(&name)?;
         let policy = dsl::write::write_policy(subject.levels(), self.pool.config().enabled);
         let cache = self.pool.cache().clone();
-        let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, ObjsetType::Zfs, &name, policy)?;
-        if change.feature(OBJECTS_COUNTED)?.is_some() {
+        let is_volume = created.kind == DatasetKind::Volume;
+        let kind = if is_volume { ObjsetType::Zvol } else { ObjsetType::Zfs };
+        let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, kind, &name, policy)?;
+        // the objects of a volume are nobody's
+        if !is_volume && change.feature(OBJECTS_COUNTED)?.is_some() {
             let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
             objset.count_objects(by_project);
             change.use_feature(created.dataset, OBJECTS_COUNTED)?;

@@ -62,9 +62,29 @@ impl LivePool {
         properties: Vec<(String, String)>,
         make: impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static,
     ) -> Result<()> {
+        self.create_head(name, DatasetKind::FileSystem, properties, make)
+    }
+
+    /// The same of a volume; among its properties is its size.
+    pub fn create_volume(
+        &self,
+        name: &str,
+        properties: Vec<(String, String)>,
+        make: impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        self.create_head(name, DatasetKind::Volume, properties, make)
+    }
+
+    fn create_head(
+        &self,
+        name: &str,
+        kind: DatasetKind,
+        properties: Vec<(String, String)>,
+        make: impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
         let (name, usable) = (name.to_owned(), self.view().usable_bytes()?);
         self.run(move |context| {
-            let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
+            let new = NewDataset { kind, properties: &properties };
             let created = context.change.create_dataset(&context.dsl()?, &name, &new, usable)?;
             let made = context.make_head(&created, make);
             if made.is_err() {
@@ -81,7 +101,7 @@ impl LivePool {
         })
     }
 
-    /// Destroys a file system without snapshots and children, which nobody may have open. Errors: as from
+    /// Destroys a file system or volume without snapshots and children, which nobody may have open. Errors: as from
     /// [`dsl::write::Change::destroy`].
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
@@ -105,7 +125,7 @@ impl LivePool {
         })
     }
 
-    /// Renames a file system and all below it. Errors: as from [`dsl::write::Change::rename`].
+    /// Renames a file system or volume and all below it. Errors: as from [`dsl::write::Change::rename`].
     pub fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run(move |context| {
@@ -134,6 +154,16 @@ impl LivePool {
             Some((property, limit)) => self.set_default_limit(dataset, property, limit),
             None => self.renew_policies(),
         }
+    }
+
+    /// Notes in the history that a volume has another size.
+    pub fn log_resize(&self, name: &str, size: u64) -> Result<()> {
+        let name = name.to_owned();
+        self.run(move |context| {
+            let id = context.dsl()?.find(&name)?.id;
+            context.log_dataset_event((&name, id), "set", &format!("volsize={size}"));
+            Ok(())
+        })
     }
 
     /// Makes a property inherited, or with `received` what was received. Errors: as from

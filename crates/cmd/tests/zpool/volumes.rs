@@ -1,0 +1,113 @@
+//! Volumes as a user meets them: made, sized, snapshotted, cloned, destroyed. Then zdb judges the pool, if it is there.
+
+use super::World;
+use super::snapshots::Fresh;
+
+/// What `zfs get` shows of a volume: size, and what is reserved.
+fn sizes(world: &World, name: &str) -> (u64, u64) {
+    let (text, _) = world.zfs(&format!("get -Hpo value volsize,refreservation {name}"));
+    let numbers: Vec<u64> = text.lines().map(|line| line.parse().unwrap_or(0)).collect();
+    (numbers[0], numbers[1])
+}
+
+#[test]
+fn a_volume_has_the_size_and_the_reservation_that_it_is_given() {
+    let fresh = Fresh::new("volumes");
+    let world = &fresh.world;
+    fresh.does("create -V 60M fresh/v");
+    // 60 MiB, and twice the 7 + 4 + 1 blocks of 128 KiB that lead to 3,840 of them
+    assert_eq!(sizes(world, "fresh/v"), (60 << 20, (60 << 20) + (12 << 18)));
+    fresh.does("create -s -V 1T fresh/sparse");
+    assert_eq!(sizes(world, "fresh/sparse"), (1 << 40, 0));
+    // up to a whole block
+    fresh.does("create -p -o volblocksize=64k -V 1000000 fresh/deep/er");
+    assert_eq!(sizes(world, "fresh/deep/er").0, 1 << 20);
+    fresh.says("get -Ho value type,volblocksize,mounted fresh/deep/er", "volume\n64K\n-\n");
+
+    fresh.does("set volsize=80M fresh/v");
+    assert_eq!(sizes(world, "fresh/v"), (80 << 20, (80 << 20) + (13 << 18)));
+    fresh.does("set volsize=50M fresh/v");
+    assert_eq!(sizes(world, "fresh/v"), (50 << 20, (50 << 20) + (12 << 18)));
+    // what is no longer what the size asks for stays
+    fresh.does("set refreservation=20M fresh/v");
+    fresh.does("set volsize=60M fresh/v");
+    assert_eq!(sizes(world, "fresh/v"), (60 << 20, 20 << 20));
+    fresh.does("set refreservation=auto fresh/v");
+    assert_eq!(sizes(world, "fresh/v"), (60 << 20, (60 << 20) + (12 << 18)));
+    // all of it or nothing
+    fresh.fails("set volsize=10G fresh/v", "cannot set property for 'fresh/v': size is greater than available space\n");
+    assert_eq!(sizes(world, "fresh/v"), (60 << 20, (60 << 20) + (12 << 18)));
+    let (text, _) = world.zfs("list -Hrt volume -o name fresh");
+    assert_eq!(text, "fresh/deep/er\nfresh/sparse\nfresh/v\n");
+    fresh.judge();
+}
+
+#[test]
+fn what_no_volume_can_be() {
+    let fresh = Fresh::new("novolume");
+    let says = |line: &str, why: &str| fresh.fails(&format!("create {line}"), why);
+    says("-V 0 fresh/v", "cannot create 'fresh/v': 'volsize' cannot be zero\n");
+    says("-V lots fresh/v", "bad volume size 'lots': bad numeric value 'lots'\n");
+    says("-b 1x -V 1M fresh/v", "bad volume block size '1x': invalid numeric suffix 'x'\n");
+    says("-V 1M -o volsize=2M fresh/v", "property 'volsize' specified multiple times\n");
+    let size = "cannot create 'fresh/v': 'volblocksize' must be power of 2 from 512B to 16M\n";
+    says("-V 1M -b 5000 fresh/v", size);
+    says("-V 10G fresh/v", "cannot create 'fresh/v': out of space\n");
+    says("-V 1M -o atime=off fresh/v", "cannot create 'fresh/v': 'atime' does not apply to datasets of this type\n");
+    fresh.does("create -V 1M fresh/v");
+    says("fresh/v/below", "cannot create 'fresh/v/below': parent is not a filesystem\n");
+    fresh.fails("rename fresh/c fresh/v/c", "cannot rename 'fresh/c': parent is not a filesystem\n");
+    let multiple = "cannot set property for 'fresh/v': 'volsize' must be a multiple of volume block size (16K)\n";
+    fresh.fails("set volsize=10000 fresh/v", multiple);
+    fresh.fails("set volsize=0 fresh/v", "cannot set property for 'fresh/v': 'volsize' cannot be zero\n");
+    fresh.fails("set volblocksize=4K fresh/v", "cannot set property for 'fresh/v': 'volblocksize' is readonly\n");
+    let dry = "create\tfresh/w\nproperty\tvolsize\t1048576\nproperty\trefreservation\t3145728\n";
+    fresh.says("create -nP -V 1M fresh/w", dry);
+    // it is said, and made all the same
+    let small = "Warning: volblocksize (4096) is less than the default minimum block size (16384).\n\
+                 To reduce wasted space a volblocksize of 16384 is recommended.\n";
+    fresh.says("create -V 1M -b 4k fresh/small", small);
+    fresh.judge();
+}
+
+#[test]
+fn volumes_have_snapshots_and_clones() {
+    let fresh = Fresh::new("volclones");
+    fresh.does("create -V 20M fresh/v");
+    fresh.does("snapshot fresh/v@one");
+    fresh.does("set volsize=30M fresh/v");
+    fresh.says("get -Hpo value volsize fresh/v@one", &format!("{}\n", 20 << 20));
+    fresh.does("clone -o refreservation=auto fresh/v@one fresh/copy");
+    assert_eq!(sizes(&fresh.world, "fresh/copy"), (20 << 20, (20 << 20) + (10 << 18)));
+    fresh.does("promote fresh/copy");
+    fresh.says("get -Ho value origin fresh/v", "fresh/copy@one\n");
+    fresh.does("rename fresh/v fresh/a/moved");
+    fresh.does("set volsize=10M fresh/copy");
+    fresh.does("rollback fresh/copy@one");
+    assert_eq!(sizes(&fresh.world, "fresh/copy").0, 20 << 20);
+    fresh.does("snapshot -r fresh@all");
+    fresh.fails(
+        "destroy fresh/a/moved",
+        "cannot destroy 'fresh/a/moved': volume has children\nuse '-r' to destroy the following datasets:\n\
+         fresh/a/moved@all\n",
+    );
+    fresh.does("destroy -r fresh/a/moved");
+    fresh.judge();
+}
+
+#[test]
+fn what_raidz_pads_is_reserved() {
+    let world = World::new("volraidz", &[]);
+    for name in ["a", "b", "c", "d", "e"] {
+        std::fs::File::create(world.dir.join(name)).unwrap().set_len(128 << 20).unwrap();
+    }
+    let disks = "DIR/a DIR/b DIR/c DIR/d DIR/e";
+    world.check(&format!("create -o ashift=12 -O mountpoint=none z raidz {disks}"), 0, "");
+    assert_eq!(world.zfs("create -V 64M z/v"), (String::new(), 0));
+    // 16 KiB take 6 sectors of 4 KiB, and 128 KiB take 40; 4,096 blocks, and 7 + 4 + 1 that lead to them
+    let data = (4096 * (24 << 10) / ((160 << 10) >> 9)) * 256;
+    assert_eq!(sizes(&world, "z/v"), (64 << 20, data + (12 << 18)));
+    let (text, _) = world.zfs("create -s -V 64M -b 8k z/w");
+    assert!(text.starts_with("Warning: volblocksize (8192) is less than"), "{text}");
+    world.check("destroy z", 0, "");
+}

@@ -1,0 +1,160 @@
+//! What is reckoned for volumes that are made or set: sizes of blocks, and what is reserved.
+//!
+//! ```text
+//!   create -V 10G      volblocksize that suits the pool, volsize up to a multiple of it, refreservation, unless sparse
+//!   set volsize        refreservation follows, if it was what the old size asks for
+//!   refreservation=auto   what the size asks for: `Pool::volume_reservation`
+//! ```
+
+use base::{Error, Kind, Result};
+use dsl::property::DatasetKind;
+use dsl::property::rules::{self, REFRESERVATION_AUTO};
+use dsl::{Property, PropertyValue, Subject};
+use pool::Pool;
+use protocol::datasets::{Change, NewVolumeSpace};
+use protocol::words::nicenum::nicebytes;
+
+use super::host::Host;
+
+type Properties = Vec<(String, String)>;
+
+/// What a new volume is to have, of which `given` was asked for and has been checked.
+pub(super) fn completed(pool: &Pool, given: &Properties, space: NewVolumeSpace) -> Result<Properties> {
+    let mut properties = given.clone();
+    let Some(size) = number(&properties, Property::Volsize)? else { return Ok(properties) };
+    let block_size = match number(&properties, Property::Volblocksize)? {
+        Some(block_size) => block_size,
+        None => {
+            let suits = pool.volume_block_size();
+            if suits != Property::Volblocksize.default_number() {
+                put(&mut properties, Property::Volblocksize, suits);
+            }
+            suits
+        }
+    };
+    let whole = size.checked_next_multiple_of(block_size);
+    let whole = whole.ok_or_else(|| Error::new(Kind::Invalid, "volume size is too large"))?;
+    if whole != size {
+        put(&mut properties, Property::Volsize, whole);
+    }
+    if space == NewVolumeSpace::Reserved && find(&properties, Property::Refreservation).is_none() {
+        let reserved = pool.volume_reservation(whole, block_size, copies(&properties));
+        put(&mut properties, Property::Refreservation, reserved);
+    }
+    Ok(properties)
+}
+
+/// The same properties with a number for `refreservation=auto`.
+pub(super) fn reckoned(pool: &Pool, properties: Properties) -> Result<Properties> {
+    let size = number(&properties, Property::Volsize)?.unwrap_or(0);
+    let block_size = number(&properties, Property::Volblocksize)?;
+    let block_size = block_size.unwrap_or(Property::Volblocksize.default_number());
+    let reserved = pool.volume_reservation(size, block_size, copies(&properties));
+    with_reserved(properties, reserved)
+}
+
+/// The same of properties that a volume, or a clone of one, is to have.
+pub(super) fn reckoned_for(pool: &Pool, subject: &Subject, properties: Properties) -> Result<Properties> {
+    if subject.head_kind() != DatasetKind::Volume {
+        return Ok(properties);
+    }
+    let size = match number(&properties, Property::Volsize)? {
+        Some(size) => size,
+        None => value(pool, subject, Property::Volsize)?,
+    };
+    // a snapshot does not show that of its volume
+    let head = subject.name().split('@').next().unwrap_or_default();
+    let block_size = value(pool, &pool.dsl().subject(head)?, Property::Volblocksize)?;
+    with_reserved(properties, pool.volume_reservation(size, block_size, 1))
+}
+
+/// What a volume is to be set to, step by step, so that what cannot be reserved changes nothing. Errors: `Invalid` for
+/// a size that it cannot have.
+pub(super) fn settings(pool: &Pool, subject: &Subject, properties: &[(String, String)]) -> Result<Properties> {
+    let properties = properties.to_vec();
+    if subject.kind() != DatasetKind::Volume {
+        return Ok(properties);
+    }
+    let mut properties = reckoned_for(pool, subject, properties)?;
+    let Some(size) = number(&properties, Property::Volsize)? else { return Ok(properties) };
+    let block_size = value(pool, subject, Property::Volblocksize)?;
+    if !size.is_multiple_of(block_size) {
+        let what = format!("'volsize' must be a multiple of volume block size ({})", nicebytes(block_size));
+        return Err(Error::new(Kind::Invalid, what));
+    }
+    let before = value(pool, subject, Property::Volsize)?;
+    let reserved = value(pool, subject, Property::Refreservation)?;
+    if find(&properties, Property::Refreservation).is_none()
+        && reserved == pool.volume_reservation(before, block_size, 1)
+    {
+        let reserved = pool.volume_reservation(size, block_size, 1).to_string();
+        let at = if size > before { 0 } else { properties.len() };
+        properties.insert(at, (Property::Refreservation.name().to_owned(), reserved));
+    }
+    Ok(properties)
+}
+
+/// What there is to say of a new volume that wastes room.
+pub(super) fn warnings(host: &dyn Host, change: &Change) -> Vec<String> {
+    let Change::Create(create) = change else { return Vec::new() };
+    let Ok(Some(block_size)) = number(&create.properties, Property::Volblocksize) else { return Vec::new() };
+    if create.volume.is_none() || !block_size.is_power_of_two() {
+        return Vec::new();
+    }
+    let (pool, usual) = (host.pool(), Property::Volblocksize.default_number());
+    let (suits, least) = (pool.volume_block_size(), pool.volume_allocation_bytes());
+    if block_size < usual {
+        return vec![format!(
+            "Warning: volblocksize ({block_size}) is less than the default minimum block size ({usual}).\n\
+             To reduce wasted space a volblocksize of {suits} is recommended.\n"
+        )];
+    }
+    if block_size < suits {
+        let wasted = 100 * (least - block_size) / least;
+        return vec![format!(
+            "Warning: volblocksize ({block_size}) is much less than the minimum allocation\n\
+             unit ({least}), which wastes at least {wasted}% of space. To reduce wasted space,\n\
+             use a larger volblocksize ({suits} is recommended), fewer dRAID data disks\n\
+             per group, or smaller sector size (ashift).\n"
+        )];
+    }
+    Vec::new()
+}
+
+fn with_reserved(mut properties: Properties, reserved: u64) -> Result<Properties> {
+    let name = Property::Refreservation.name();
+    for (property, text) in &mut properties {
+        let is_it = Property::find(property) == Some(Property::Refreservation);
+        if is_it
+            && rules::check(name, text, DatasetKind::Volume, true)?.value == PropertyValue::Number(REFRESERVATION_AUTO)
+        {
+            *text = reserved.to_string();
+        }
+    }
+    Ok(properties)
+}
+
+fn find(properties: &Properties, property: Property) -> Option<&str> {
+    let found = properties.iter().find(|(name, _)| Property::find(name) == Some(property));
+    found.map(|(_, text)| text.as_str())
+}
+
+fn number(properties: &Properties, property: Property) -> Result<Option<u64>> {
+    find(properties, property).map(rules::parse_number).transpose()
+}
+
+fn copies(properties: &Properties) -> u64 {
+    find(properties, Property::Copies).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn put(properties: &mut Properties, property: Property, number: u64) {
+    properties.retain(|(name, _)| Property::find(name) != Some(property));
+    properties.push((property.name().to_owned(), number.to_string()));
+}
+
+fn value(pool: &Pool, subject: &Subject, property: Property) -> Result<u64> {
+    Ok(match pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value) {
+        Some(PropertyValue::Number(number)) => number,
+        _ => property.default_number(),
+    })
+}

@@ -1,0 +1,331 @@
+//! An open volume: reading and changing the blocks of a disk.
+//!
+//! ```text
+//!   write    room ─▶ transaction: blocks, entry of the log        in steps, each of which is one transaction
+//!   discard  whole blocks become holes, as OpenZFS has it; portions of very many go in several groups
+//!   zero     the same, and what is left at both ends is overwritten with zeros
+//!   flush    the log is committed                                 unless sync=disabled; of each change with sync=always
+//! ```
+//!
+//! What overlaps while it is done may come in any order, as on any disk. Only a change of the size has the volume alone.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock};
+use dmu::zap::{Editor, Value, Zap};
+use dmu::{Object, Objset, Tx, Txgs};
+use format::objset::ObjsetType;
+use format::volume;
+use zil::{Body, Entry, Intent, Log, Replayed, Scope, SyncMode};
+
+use crate::create::check_size;
+use crate::logged::LoggedBlocks;
+
+/// Bytes that are written in one transaction, at most.
+const STEP_BYTES: u64 = 1 << 20;
+/// Bytes that a change without data takes, roughly.
+const CHANGE_BYTES: u64 = 4 << 10;
+
+/// May about so many bytes more be written? With `true` by what frees more. Errors: `NoSpace`, `Quota`, `Suspended`.
+pub type Admit = dyn Fn(u64, bool) -> Result<()> + Send + Sync;
+
+/// A volume, or a snapshot of one.
+pub struct Volume {
+    data: Object,
+    block_size: u64,
+    size: Arc<AtomicU64>,
+    /// What is needed to change it, if it may be changed.
+    live: Option<LiveVolume>,
+}
+
+/// What is needed to change a volume.
+struct LiveVolume {
+    txgs: Arc<Txgs>,
+    log: Arc<Log>,
+    admit: Box<Admit>,
+    sync: RwLock<SyncMode>,
+    /// Held alone by what changes the size.
+    sizing: RwLock<()>,
+    is_replaying: AtomicBool,
+    /// What the log reads.
+    _logged: Arc<LoggedBlocks>,
+}
+
+impl Volume {
+    /// The volume in `objset`, to be read. Errors: `Invalid` if it is none, `Encrypted`, those of reading it.
+    pub fn open(objset: &Arc<Objset>) -> Result<Volume> {
+        Volume::read_objects(objset).in_dataset(objset.name())
+    }
+
+    fn read_objects(objset: &Arc<Objset>) -> Result<Volume> {
+        if objset.kind() != ObjsetType::Zvol {
+            return Err(Error::new(Kind::Invalid, "dataset is not a volume"));
+        }
+        if objset.is_encrypted() {
+            return Err(Error::new(Kind::Encrypted, "dataset is encrypted"));
+        }
+        let data = objset.object(volume::DATA)?;
+        let size = Zap::open(objset.object(volume::PROPERTIES)?)?.require_u64(volume::SIZE)?;
+        let block_size = data.dnode().block_size;
+        if check_size(size, block_size).is_err() || i64::try_from(size).is_err() {
+            return Err(Error::corrupt(format!("a volume of {size} bytes in blocks of {block_size}")));
+        }
+        Ok(Volume { data, block_size, size: Arc::new(AtomicU64::new(size)), live: None })
+    }
+
+    /// The volume in `objset`, which is one that changes in memory, to be changed in the groups of `txgs`, which `log` is
+    /// told of; `admit` is asked for room. [`Volume::replay_log`] is to be called next. Errors: as of [`Volume::open`].
+    pub fn open_writable(objset: &Arc<Objset>, txgs: Arc<Txgs>, log: Arc<Log>, admit: Box<Admit>) -> Result<Volume> {
+        let volume = Volume::open(objset)?;
+        let logged = Arc::new(LoggedBlocks::new(volume.data.clone(), volume.size.clone()));
+        let weak: std::sync::Weak<LoggedBlocks> = Arc::downgrade(&logged);
+        log.set_contents(weak);
+        let live = LiveVolume {
+            txgs,
+            log,
+            admit,
+            sync: RwLock::default(),
+            sizing: RwLock::default(),
+            is_replaying: AtomicBool::new(false),
+            _logged: logged,
+        };
+        Ok(Volume { live: Some(live), ..volume })
+    }
+
+    /// Bytes of the disk.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of its blocks.
+    pub fn block_size(&self) -> u64 {
+        self.block_size
+    }
+
+    /// Whether it may be changed.
+    pub fn is_writable(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// Its objects.
+    pub fn objset(&self) -> &Arc<Objset> {
+        self.data.objset()
+    }
+
+    /// When changes are brought to disk, from now on.
+    pub fn set_sync(&self, sync: SyncMode) {
+        if let Some(live) = &self.live {
+            *live.sync.write() = sync;
+        }
+    }
+
+    /// Bytes from `offset` on, in the blocks that hold them. With `direct` past the cache: see [`Object::direct`].
+    /// Errors: `Invalid` behind the end; those of reading.
+    pub fn read(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
+        self.range(offset, len as u64)?;
+        match direct {
+            true => self.data.direct().read_pieces(offset, len),
+            false => self.data.read_pieces(offset, len),
+        }
+    }
+
+    /// The next byte from `offset` on that is data; `None` if there is only a hole up to the end.
+    pub fn next_data(&self, offset: u64) -> Result<Option<u64>> {
+        Ok(self.current()?.next_allocated(offset)?.filter(|&at| at < self.size()))
+    }
+
+    /// The next byte from `offset` on that is in a hole, the end being one.
+    pub fn next_hole(&self, offset: u64) -> Result<u64> {
+        Ok(self.current()?.next_hole(offset)?.min(self.size()))
+    }
+
+    /// Has the blocks of a range read soon.
+    pub fn prefetch(&self, offset: u64, len: u64) -> Result<()> {
+        let range = self.range(offset, len)?;
+        self.data.prefetch((range.start / self.block_size..range.end.div_ceil(self.block_size)).collect());
+        Ok(())
+    }
+
+    /// Writes `data` from byte `offset` on; with `lasts`, it is on disk when this returns. Errors: `NoSpace` behind the
+    /// end, and where there is no room, `Quota`, `Suspended`; what of it has been written is not known then.
+    pub fn write(&self, offset: u64, data: Data<'_>, lasts: bool) -> Result<()> {
+        let live = self.live()?;
+        {
+            let _sizing = live.sizing.read();
+            let range = self.range(offset, data.len() as u64).map_err(|_| no_room())?;
+            let mut at = range.start;
+            while at < range.end {
+                let end = (at - at % STEP_BYTES).saturating_add(STEP_BYTES).min(range.end);
+                let part = data.part((at - offset) as usize..(end - offset) as usize);
+                let tx = live.begin(part.len() as u64, false)?;
+                self.data.write(&tx, at, part)?;
+                live.tell_write(&tx, at, part.len() as u64);
+                at = end;
+            }
+        }
+        live.settle(lasts)
+    }
+
+    /// Lets go of what is in a range, as far as whole blocks are; they read as zeros then. Errors: as of
+    /// [`Volume::write`].
+    pub fn discard(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
+        let live = self.live()?;
+        {
+            let _sizing = live.sizing.read();
+            let range = self.range(offset, len).map_err(|_| no_room())?;
+            let whole = range.start.next_multiple_of(self.block_size)..range.end - range.end % self.block_size;
+            self.free(live, whole)?;
+        }
+        live.settle(lasts)
+    }
+
+    /// Has a range read as zeros, without writing more than has to be. Errors: as of [`Volume::write`].
+    pub fn zero(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
+        let live = self.live()?;
+        {
+            let _sizing = live.sizing.read();
+            let range = self.range(offset, len).map_err(|_| no_room())?;
+            self.free(live, range)?;
+        }
+        live.settle(lasts)
+    }
+
+    /// Brings all that was changed to disk. Errors: `Suspended`.
+    pub fn flush(&self) -> Result<()> {
+        match &self.live {
+            Some(live) => live.commit(),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the disk another size, and returns when that is on disk. What is behind the new end is gone. Errors:
+    /// `Invalid` for a size that cannot be, `Suspended`.
+    pub fn set_size(&self, size: u64) -> Result<()> {
+        check_size(size, self.block_size)?;
+        if i64::try_from(size).is_err() {
+            return Err(Error::new(Kind::Invalid, "volume size is too large"));
+        }
+        let live = self.live()?;
+        let _sizing = live.sizing.write();
+        let table = self.objset().object(volume::PROPERTIES)?;
+        let tx = live.begin(CHANGE_BYTES, true)?;
+        Editor::new(&table.changing(&tx)).set(volume::SIZE.as_bytes(), &Value::one(size))?;
+        drop(tx);
+        self.size.store(size, Ordering::SeqCst);
+        live.txgs.wait_synced()?;
+        let end = self.current()?.dnode().size_max();
+        if end <= size {
+            return Ok(());
+        }
+        // the log needs to know nothing of what is behind the end
+        let first = self.free_most(live, size..end)?;
+        let tx = live.begin(CHANGE_BYTES, true)?;
+        self.data.free_range(&tx, size, first - size)
+    }
+
+    /// Does again what the intent log holds: for a volume that has just been opened, before anything else. The log is
+    /// empty then. Errors: those of reading the log; of a record that cannot be done.
+    pub fn replay_log(&self) -> Result<Replayed> {
+        let live = self.live()?;
+        live.is_replaying.store(true, Ordering::SeqCst);
+        let replayed = live.log.replay(&mut |record| crate::replay::replay(self, record));
+        live.is_replaying.store(false, Ordering::SeqCst);
+        replayed.in_dataset(self.objset().name())
+    }
+
+    /// What a record says was written, whatever the size is now.
+    pub(crate) fn replay_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+        let live = self.live()?;
+        let tx = live.begin(data.len() as u64, true)?;
+        self.data.write(&tx, offset, data)?;
+        live.tell_write(&tx, offset, data.len() as u64);
+        Ok(())
+    }
+
+    /// What a record says was freed.
+    pub(crate) fn replay_free(&self, range: Range<u64>) -> Result<()> {
+        self.free(self.live()?, range)
+    }
+
+    /// Frees a range and tells the log: the most of it group by group, the rest in the transaction that tells.
+    fn free(&self, live: &LiveVolume, range: Range<u64>) -> Result<()> {
+        if range.is_empty() && !live.is_replaying() {
+            return Ok(());
+        }
+        let end = self.free_most(live, range.clone())?;
+        let tx = live.begin(CHANGE_BYTES, true)?;
+        self.data.free_range(&tx, range.start, end.saturating_sub(range.start))?;
+        let len = range.end.saturating_sub(range.start);
+        live.tell(&tx, &Intent::Truncate { object: volume::DATA, offset: range.start, len });
+        Ok(())
+    }
+
+    /// Frees from the end of a range on, until one transaction may free what is left: up to the byte that is returned.
+    fn free_most(&self, live: &LiveVolume, range: Range<u64>) -> Result<u64> {
+        let mut end = range.end;
+        while range.start < end {
+            let portion = self.current()?.last_portion(range.start..end)?;
+            live.txgs.admit_frees(portion.blocks)?;
+            if portion.from <= range.start {
+                break;
+            }
+            let tx = live.begin(CHANGE_BYTES, true)?;
+            self.data.free_range(&tx, portion.from, end - portion.from)?;
+            end = portion.from;
+        }
+        Ok(end)
+    }
+
+    /// The data with the dnode that they have now.
+    fn current(&self) -> Result<Object> {
+        if self.live.is_some() { self.data.fresh() } else { Ok(self.data.clone()) }
+    }
+
+    fn live(&self) -> Result<&LiveVolume> {
+        self.live.as_ref().ok_or_else(|| Error::new(Kind::ReadOnly, "read-only volume"))
+    }
+
+    /// The bytes from `offset` on. Errors: `Invalid` if not all are in the volume.
+    fn range(&self, offset: u64, len: u64) -> Result<Range<u64>> {
+        let end = offset.checked_add(len).filter(|end| *end <= self.size());
+        end.map(|end| offset..end).ok_or_else(|| Error::new(Kind::Invalid, "behind the end of the volume"))
+    }
+}
+
+impl LiveVolume {
+    fn is_replaying(&self) -> bool {
+        self.is_replaying.load(Ordering::SeqCst)
+    }
+
+    fn begin(&self, bytes: u64, frees: bool) -> Result<Tx<'_>> {
+        // what was promised had its room
+        if !self.is_replaying() {
+            (self.admit)(bytes, frees)?;
+        }
+        self.txgs.begin()
+    }
+
+    fn tell_write(&self, tx: &Tx<'_>, offset: u64, len: u64) {
+        let body = Body::Write { object: volume::DATA, generation: 0, offset, len, data: None };
+        self.log.push(tx, Entry { scope: Scope::Object(volume::DATA), body });
+    }
+
+    fn tell(&self, tx: &Tx<'_>, intent: &Intent<'_>) {
+        let body = Body::Record { kind: intent.kind(), bytes: intent.bytes() };
+        self.log.push(tx, Entry { scope: Scope::Object(volume::DATA), body });
+    }
+
+    fn settle(&self, lasts: bool) -> Result<()> {
+        if lasts || *self.sync.read() == SyncMode::Always { self.commit() } else { Ok(()) }
+    }
+
+    fn commit(&self) -> Result<()> {
+        if *self.sync.read() == SyncMode::Disabled { Ok(()) } else { self.log.commit(volume::DATA) }
+    }
+}
+
+fn no_room() -> Error {
+    Error::new(Kind::NoSpace, "behind the end of the volume")
+}
