@@ -10,6 +10,7 @@
 //!   for writing; `server`: connections.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
+//! - [`volumes`]: those that are open; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
@@ -33,6 +34,7 @@ mod log;
 pub mod mount_helper;
 pub mod mount_plan;
 mod mounts;
+mod new_contents;
 pub mod panics;
 pub mod pool_props;
 mod process;

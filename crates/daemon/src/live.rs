@@ -15,10 +15,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result};
-use dmu::{Mode, Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use dsl::write::{Created, file_system_options};
-use dsl::{Dataset, Property, PropertyValue, Subject};
+use dsl::write::file_system_options;
+use dsl::{Dataset, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use pool::{
     AttachAs, Candidate, Head, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool,
@@ -29,14 +28,12 @@ use protocol::log_report::LogReport;
 use protocol::wire::ScrubAction;
 use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use vdev::spec::Bias;
-use zpl::{CaseMode, Counts, NewFs, Room, SyncMode, Zpl};
-use zvol::{NewVolume, Volume};
+use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
 use crate::locks::{self, Locks};
-use crate::pool_props;
-use crate::report;
 use crate::verbs::{DatasetChange, Limit, SnapshotChange};
+use crate::{new_contents, pool_props, report};
 
 /// The pool of a pool process.
 pub enum ServedPool {
@@ -260,9 +257,11 @@ impl ServedPool {
     pub fn change(&self, env: &Env, change: DatasetChange) -> Result<()> {
         let live = self.live()?;
         match change {
-            DatasetChange::Create { name, properties } => live.create_dataset(&name, properties, contents_maker(env)),
+            DatasetChange::Create { name, properties } => {
+                live.create_dataset(&name, properties, new_contents::of_file_system(env))
+            }
             DatasetChange::CreateVolume { name, properties } => {
-                live.create_volume(&name, properties, volume_maker(env))
+                live.create_volume(&name, properties, new_contents::of_volume(env))
             }
             DatasetChange::Destroy { name } => live.destroy_dataset(&name),
             DatasetChange::Set { name, property, value } => live.set_property(&name, &property, &value),
@@ -332,45 +331,6 @@ impl ServedPool {
         match self {
             ServedPool::ReadOnly(_) => Ok(false),
             ServedPool::Live(live) => Ok(!Arc::ptr_eq(live.open_head(id)?.objset(), zpl.objset())),
-        }
-    }
-
-    /// The volume of a dataset, or of a snapshot: to be changed, if it can be. What a crash has left in its intent log
-    /// is done again. Errors: `Invalid` if it is none, those of reading it.
-    pub fn open_volume(&self, subject: &Subject) -> Result<Volume> {
-        let view = self.view();
-        let no_volume = || Error::new(Kind::Invalid, "dataset is not a volume").in_dataset(subject.name());
-        let dataset = subject.dataset().ok_or_else(no_volume)?;
-        let ServedPool::Live(live) = self else { return Volume::open(&view.dsl().objset(dataset, Mode::Plain)?) };
-        if dataset.is_snapshot() {
-            let objset = view.dsl().objset(dataset, Mode::Plain)?;
-            dsl::write::set_reads(&objset, subject.levels());
-            return Volume::open(&objset);
-        }
-        let head = live.open_head(dataset.id)?;
-        head.log().reopen();
-        let (objset, log, room) = (head.objset().clone(), head.log().clone(), head);
-        let admit = move |bytes, frees| room.admit(bytes, frees);
-        let volume = Volume::open_writable(&objset, live.txgs().clone(), log, Box::new(admit))?;
-        volume.set_sync(self.sync_mode(subject, false));
-        if let Some(damage) = volume.replay_log()?.damage {
-            tracing::warn!(dataset = subject.name(), "the end of the intent log could not be read: {damage}");
-        }
-        Ok(volume)
-    }
-
-    /// When changes of a dataset are brought to disk, by its properties; with `always`, all at once.
-    pub fn sync_mode(&self, subject: &Subject, always: bool) -> SyncMode {
-        sync_mode(file_system_options(subject.levels(), self.view().features().enabled()).sync, always)
-    }
-
-    /// Whether `objset` is of the root that head `id` has, or of what is no open head. Errors: those of opening it.
-    pub fn has_root(&self, id: u64, objset: &Arc<Objset>) -> Result<bool> {
-        match self {
-            ServedPool::Live(live) if live.view().dsl().find(objset.name()).is_ok_and(|head| !head.is_snapshot()) => {
-                Ok(Arc::ptr_eq(live.open_head(id)?.objset(), objset))
-            }
-            _ => Ok(true),
         }
     }
 
@@ -453,7 +413,7 @@ fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zp
 }
 
 /// When changes are brought to disk by that value of property `sync`; with `always`, all at once.
-fn sync_mode(value: u64, always: bool) -> SyncMode {
+pub fn sync_mode(value: u64, always: bool) -> SyncMode {
     match value {
         _ if always => SyncMode::Always,
         SYNC_ALWAYS => SyncMode::Always,
@@ -492,42 +452,6 @@ impl Room for FileRoom {
     }
 }
 
-/// What makes the first objects of a new file system, owned by whoever this process is of.
-fn contents_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
-    let (now, salt) = ((env.now_s(), 0), env.random());
-    let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());
-    move |objset, tx, created| {
-        let mut new = NewFs { uid, gid, now, salt, ..NewFs::default() };
-        for (property, value) in &created.contents {
-            match property {
-                Property::Version => new.version = *value,
-                Property::Utf8only => new.utf8only = *value != 0,
-                Property::Normalization => new.normalization = *value,
-                Property::Casesensitivity => {
-                    new.case = match value {
-                        1 => CaseMode::Insensitive,
-                        2 => CaseMode::Mixed,
-                        _ => CaseMode::Sensitive,
-                    }
-                }
-                _ => {}
-            }
-        }
-        zpl::create_fs(objset, tx, &new)
-    }
-}
-
-/// What makes the objects of a new volume.
-fn volume_maker(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
-    let salt = env.random();
-    move |objset, tx, created| {
-        let number =
-            |property| created.contents.iter().find(|(of, _)| *of == property).map_or(0, |(_, number)| *number);
-        let (size, block_size) = (number(Property::Volsize), number(Property::Volblocksize));
-        zvol::create_volume(objset, tx, &NewVolume { size, block_size, salt })
-    }
-}
-
 /// Makes a pool. Errors: why not, for the user.
 pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
     let words = |e: Error| match e.kind() {
@@ -539,7 +463,7 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
     };
     let paths: Vec<PathBuf> = wish.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
     let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
-    let live = LivePool::create(env, &new_pool(wish), &devices, contents_maker(env)).map_err(words)?;
+    let live = LivePool::create(env, &new_pool(wish), &devices, new_contents::of_file_system(env)).map_err(words)?;
     live.start();
     let mut properties = Vec::new();
     for (name, value) in &wish.properties {

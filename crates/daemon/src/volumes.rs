@@ -3,45 +3,92 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use base::{Mutex, Result};
+use base::{Error, Kind, Mutex, Result};
+use dmu::Mode;
+use dsl::Subject;
+use dsl::write::file_system_options;
 use pool::Pool;
-use zvol::Volume;
+use zil::SyncMode;
+use zvol::Zvol;
 
-use crate::live::ServedPool;
+use crate::live::{ServedPool, sync_mode};
 
 /// The open volumes, by the object of the dataset. One is open as long as somebody has it.
 #[derive(Default)]
-pub struct OpenVolumes(Mutex<HashMap<u64, Weak<Volume>>>);
+pub struct OpenVolumes(Mutex<HashMap<u64, Weak<Zvol>>>);
 
 impl OpenVolumes {
     /// The volume, or snapshot of one, of that name; it may be changed if it is no snapshot and the pool can be. Errors:
     /// `NotFound`, `Invalid` if it is none, those of reading it and of what its log has to do again.
-    pub fn open(&self, pool: &ServedPool, name: &str) -> Result<Arc<Volume>> {
-        let view: Arc<Pool> = pool.view();
+    pub fn open(&self, pool: &ServedPool, name: &str) -> Result<Arc<Zvol>> {
+        let view = pool.view();
         let subject = view.dsl().subject(name)?;
         let id = view.dsl().find(name)?.id;
         // held while it is opened, so that its log is replayed once
         let mut open = self.0.lock();
         if let Some(volume) = open.get(&id).and_then(Weak::upgrade)
-            && pool.has_root(id, volume.objset())?
+            && has_root(pool, id, &volume)?
         {
             return Ok(volume);
         }
         open.retain(|_, volume| volume.strong_count() > 0);
-        let volume = Arc::new(pool.open_volume(&subject)?);
+        let volume = Arc::new(open_one(pool, &view, &subject)?);
         open.insert(id, Arc::downgrade(&volume));
         Ok(volume)
     }
 
     /// Lets volumes be written as their properties say now. Errors: those of reading the pool.
     pub fn renew(&self, pool: &ServedPool) -> Result<()> {
-        let open: Vec<(u64, Arc<Volume>)> =
+        let open: Vec<(u64, Arc<Zvol>)> =
             self.0.lock().iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?))).collect();
         let view = pool.view();
         for (id, volume) in open {
-            let subject = view.dsl().subject(&view.dsl().name_of(id)?)?;
-            volume.set_sync(pool.sync_mode(&subject, false));
+            match view.dsl().name_of(id).and_then(|name| view.dsl().subject(&name)) {
+                Ok(subject) => volume.set_sync(sync_of(&view, &subject)),
+                // it has just been destroyed
+                Err(e) if e.kind() == Kind::NotFound => {}
+                Err(e) => return Err(e),
+            }
         }
         Ok(())
     }
+}
+
+/// Opens a volume, or a snapshot of one. What a crash has left in its intent log is done again.
+fn open_one(pool: &ServedPool, view: &Pool, subject: &Subject) -> Result<Zvol> {
+    let no_volume = || Error::new(Kind::Invalid, "dataset is not a volume").in_dataset(subject.name());
+    let dataset = subject.dataset().ok_or_else(no_volume)?;
+    let live = match pool {
+        ServedPool::Live(live) if !dataset.is_snapshot() => live,
+        _ => {
+            let objset = view.dsl().objset(dataset, Mode::Plain)?;
+            dsl::write::set_reads(&objset, subject.levels());
+            return Zvol::open(&objset);
+        }
+    };
+    let head = live.open_head(dataset.id)?;
+    head.log().reopen();
+    let (objset, log, room) = (head.objset().clone(), head.log().clone(), head);
+    let admit = move |bytes, frees| room.admit(bytes, frees);
+    let volume = Zvol::open_writable(&objset, live.txgs().clone(), log, Box::new(admit))?;
+    volume.set_sync(sync_of(view, subject));
+    if let Some(damage) = volume.replay_log()?.damage {
+        tracing::warn!(dataset = subject.name(), "the end of the intent log could not be read: {damage}");
+    }
+    Ok(volume)
+}
+
+/// Whether a volume is of the root that its head has now.
+fn has_root(pool: &ServedPool, id: u64, volume: &Zvol) -> Result<bool> {
+    match pool {
+        ServedPool::Live(live) if volume.is_writable() => {
+            Ok(Arc::ptr_eq(live.open_head(id)?.objset(), volume.objset()))
+        }
+        _ => Ok(true),
+    }
+}
+
+/// When changes of a volume are brought to disk.
+fn sync_of(view: &Pool, subject: &Subject) -> SyncMode {
+    sync_mode(file_system_options(subject.levels(), view.features().enabled()).sync, false)
 }

@@ -1,4 +1,4 @@
-//! When those who change something wait for the log.
+//! When a change waits for the log.
 
 /// When changes are brought to disk, beside with their group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

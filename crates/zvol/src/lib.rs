@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   create.rs   the objects of a new one
-//!   volume.rs   an open one: reading, writing, discarding, its size
+//!   zvol.rs     an open one: reading, writing, discarding, its size
 //!   logged.rs   what its intent log reads of it;  replay.rs  what is done again after a crash
 //! ```
 //!
@@ -13,7 +13,7 @@
 mod create;
 mod logged;
 mod replay;
-mod volume;
+mod zvol;
 
 pub use create::{NewVolume, create_volume};
-pub use volume::{Admit, Volume};
+pub use zvol::{Admit, Zvol};

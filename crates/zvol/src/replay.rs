@@ -1,4 +1,4 @@
-//! Doing again what the intent log of a volume holds, after a crash.
+//! What is to be done again that the intent log of a volume holds, after a crash.
 //!
 //! ```text
 //!   9   write      offset | length | data, or the pointer to a whole block
@@ -7,46 +7,51 @@
 //!
 //! There is one object with data, so nobody asks which one a record names.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use base::{Bookmark, Error, Kind, Result};
-use dmu::{Mode, ReadRequest};
+use dmu::{Mode, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::volume;
 use zil::{Data, Intent, Record};
 
-use crate::Volume;
-
 /// Longest block.
 const BLOCK_MAX: u64 = 16 << 20;
 
-/// Does what a record says.
-pub(crate) fn replay(volume: &Volume, record: &Record<'_>) -> Result<()> {
-    let done = record.intent().and_then(|intent| apply(volume, &intent));
-    let what = || format!("record {} of the intent log, of type {}, cannot be replayed", record.seq, record.kind);
-    done.map_err(|e| Error::new(e.kind(), what()).with_source(e))
+/// What is to be done again.
+pub(crate) enum Redo {
+    /// Bytes are written.
+    Write { at: u64, data: Vec<u8> },
+    /// A range is freed.
+    Free(Range<u64>),
 }
 
-fn apply(volume: &Volume, intent: &Intent<'_>) -> Result<()> {
+/// What a record of the log of `objset` says.
+pub(crate) fn redo(objset: &Arc<Objset>, record: &Record<'_>) -> Result<Redo> {
+    let what = || format!("record {} of the intent log, of type {}, cannot be replayed", record.seq, record.kind);
+    let redo = record.intent().and_then(|intent| of_intent(objset, &intent));
+    redo.map_err(|e| Error::new(e.kind(), what()).with_source(e))
+}
+
+fn of_intent(objset: &Arc<Objset>, intent: &Intent<'_>) -> Result<Redo> {
     match intent {
         Intent::Write { offset, data: Data::Here(data), .. } => {
-            volume.replay_write(check_end(*offset, data.len() as u64)?, data)
+            Ok(Redo::Write { at: checked(*offset, data.len() as u64)?.start, data: data.to_vec() })
         }
-        Intent::Write { offset, len, data: Data::Block(bp), .. } => block(volume, *offset, *len, bp),
-        Intent::Truncate { offset, len, .. } => {
-            let end = check_end(*offset, *len)?.saturating_add(*len);
-            volume.replay_free(*offset..end)
-        }
+        Intent::Write { offset, len, data: Data::Block(bp), .. } => of_block(objset, *offset, *len, bp),
+        Intent::Truncate { offset, len, .. } => checked(*offset, *len).map(Redo::Free),
         _ => Err(Error::new(Kind::Unsupported, "the log of a volume does not tell of such a thing")),
     }
 }
 
-/// A write of a whole block: the block begins at a multiple of its size.
-fn block(volume: &Volume, offset: u64, len: u64, bp: &BlkPtr) -> Result<()> {
+/// A write of a whole block, which begins at a multiple of its size.
+fn of_block(objset: &Arc<Objset>, offset: u64, len: u64, bp: &BlkPtr) -> Result<Redo> {
     let size = bp.lsize().max(if bp.is_hole() { len } else { 0 });
     if size == 0 || size > BLOCK_MAX || len > size {
         return Err(Error::corrupt(format!("a write of {len} bytes in a block of {size}")));
     }
-    let at = check_end(if len < size { offset - offset % size } else { offset }, size)?;
-    let objset = volume.objset();
+    let at = checked(if len < size { offset - offset % size } else { offset }, size)?.start;
     let data = match bp.is_hole() {
         true => vec![0; size as usize],
         false => {
@@ -54,13 +59,11 @@ fn block(volume: &Volume, offset: u64, len: u64, bp: &BlkPtr) -> Result<()> {
             objset.cache().zio().read(ReadRequest { bp: *bp, bookmark, mode: Mode::Plain })?.to_vec()
         }
     };
-    volume.replay_write(at, &data)
+    Ok(Redo::Write { at, data })
 }
 
 /// Errors: `Corrupt` for bytes behind all that a volume can have.
-fn check_end(offset: u64, len: u64) -> Result<u64> {
-    match offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok()) {
-        Some(_) => Ok(offset),
-        None => Err(Error::corrupt("bytes behind the end of any volume")),
-    }
+fn checked(offset: u64, len: u64) -> Result<Range<u64>> {
+    let end = offset.checked_add(len).filter(|end| i64::try_from(*end).is_ok());
+    end.map(|end| offset..end).ok_or_else(|| Error::corrupt("bytes behind the end of any volume"))
 }

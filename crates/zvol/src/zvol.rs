@@ -22,6 +22,7 @@ use zil::{Body, Entry, Intent, Log, Replayed, Scope, SyncMode};
 
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
+use crate::replay::{Redo, redo};
 
 /// Bytes that are written in one transaction, at most.
 const STEP_BYTES: u64 = 1 << 20;
@@ -32,7 +33,7 @@ const CHANGE_BYTES: u64 = 4 << 10;
 pub type Admit = dyn Fn(u64, bool) -> Result<()> + Send + Sync;
 
 /// A volume, or a snapshot of one.
-pub struct Volume {
+pub struct Zvol {
     data: Object,
     block_size: u64,
     size: Arc<AtomicU64>,
@@ -53,13 +54,13 @@ struct LiveVolume {
     _logged: Arc<LoggedBlocks>,
 }
 
-impl Volume {
+impl Zvol {
     /// The volume in `objset`, to be read. Errors: `Invalid` if it is none, `Encrypted`, those of reading it.
-    pub fn open(objset: &Arc<Objset>) -> Result<Volume> {
-        Volume::read_objects(objset).in_dataset(objset.name())
+    pub fn open(objset: &Arc<Objset>) -> Result<Zvol> {
+        Zvol::read_objects(objset).in_dataset(objset.name())
     }
 
-    fn read_objects(objset: &Arc<Objset>) -> Result<Volume> {
+    fn read_objects(objset: &Arc<Objset>) -> Result<Zvol> {
         if objset.kind() != ObjsetType::Zvol {
             return Err(Error::new(Kind::Invalid, "dataset is not a volume"));
         }
@@ -72,13 +73,13 @@ impl Volume {
         if check_size(size, block_size).is_err() || i64::try_from(size).is_err() {
             return Err(Error::corrupt(format!("a volume of {size} bytes in blocks of {block_size}")));
         }
-        Ok(Volume { data, block_size, size: Arc::new(AtomicU64::new(size)), live: None })
+        Ok(Zvol { data, block_size, size: Arc::new(AtomicU64::new(size)), live: None })
     }
 
     /// The volume in `objset`, which is one that changes in memory, to be changed in the groups of `txgs`, which `log` is
-    /// told of; `admit` is asked for room. [`Volume::replay_log`] is to be called next. Errors: as of [`Volume::open`].
-    pub fn open_writable(objset: &Arc<Objset>, txgs: Arc<Txgs>, log: Arc<Log>, admit: Box<Admit>) -> Result<Volume> {
-        let volume = Volume::open(objset)?;
+    /// told of; `admit` is asked for room. [`Zvol::replay_log`] is to be called next. Errors: as of [`Zvol::open`].
+    pub fn open_writable(objset: &Arc<Objset>, txgs: Arc<Txgs>, log: Arc<Log>, admit: Box<Admit>) -> Result<Zvol> {
+        let volume = Zvol::open(objset)?;
         let logged = Arc::new(LoggedBlocks::new(volume.data.clone(), volume.size.clone()));
         let weak: std::sync::Weak<LoggedBlocks> = Arc::downgrade(&logged);
         log.set_contents(weak);
@@ -91,7 +92,7 @@ impl Volume {
             is_replaying: AtomicBool::new(false),
             _logged: logged,
         };
-        Ok(Volume { live: Some(live), ..volume })
+        Ok(Zvol { live: Some(live), ..volume })
     }
 
     /// Bytes of the disk.
@@ -169,7 +170,7 @@ impl Volume {
     }
 
     /// Lets go of what is in a range, as far as whole blocks are; they read as zeros then. Errors: as of
-    /// [`Volume::write`].
+    /// [`Zvol::write`].
     pub fn discard(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
         let live = self.live()?;
         {
@@ -181,7 +182,7 @@ impl Volume {
         live.settle(lasts)
     }
 
-    /// Has a range read as zeros, without writing more than has to be. Errors: as of [`Volume::write`].
+    /// Has a range read as zeros, without writing more than has to be. Errors: as of [`Zvol::write`].
     pub fn zero(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
         let live = self.live()?;
         {
@@ -230,23 +231,21 @@ impl Volume {
     pub fn replay_log(&self) -> Result<Replayed> {
         let live = self.live()?;
         live.is_replaying.store(true, Ordering::SeqCst);
-        let replayed = live.log.replay(&mut |record| crate::replay::replay(self, record));
+        let replayed = live.log.replay(&mut |record| match redo(self.objset(), record)? {
+            Redo::Write { at, data } => self.rewrite(at, &data),
+            Redo::Free(range) => self.free(live, range),
+        });
         live.is_replaying.store(false, Ordering::SeqCst);
         replayed.in_dataset(self.objset().name())
     }
 
-    /// What a record says was written, whatever the size is now.
-    pub(crate) fn replay_write(&self, offset: u64, data: &[u8]) -> Result<()> {
+    /// Writes what a record says was written, whatever the size is now.
+    fn rewrite(&self, at: u64, data: &[u8]) -> Result<()> {
         let live = self.live()?;
         let tx = live.begin(data.len() as u64, true)?;
-        self.data.write(&tx, offset, data)?;
-        live.tell_write(&tx, offset, data.len() as u64);
+        self.data.write(&tx, at, data)?;
+        live.tell_write(&tx, at, data.len() as u64);
         Ok(())
-    }
-
-    /// What a record says was freed.
-    pub(crate) fn replay_free(&self, range: Range<u64>) -> Result<()> {
-        self.free(self.live()?, range)
     }
 
     /// Frees a range and tells the log: the most of it group by group, the rest in the transaction that tells.
