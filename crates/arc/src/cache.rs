@@ -7,7 +7,7 @@ use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
 use l2arc::{Key, L2arc, Wanted};
-use zio::{Mode, ReadRequest, Written, Zio};
+use zio::{Mode, OnFailure, ReadRequest, Written, Zio};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
@@ -25,13 +25,15 @@ use crate::worker::Worker;
 const FREE_PART: u64 = 16;
 const NOT_READ: &str = "block was not read";
 
-/// The read cache of one pool.
+/// The read cache of one pool. All handles to it share what it holds.
+#[derive(Clone)]
 pub struct Cache {
     zio: Arc<Zio>,
     store: Arc<Store>,
     l2arc: Arc<L2arc>,
     /// A thread feeds the cache devices.
-    is_fed: AtomicBool,
+    is_fed: Arc<AtomicBool>,
+    on_failure: OnFailure,
 }
 
 impl Cache {
@@ -51,7 +53,17 @@ impl Cache {
 
     fn over(zio: Arc<Zio>, store: Arc<Store>) -> Cache {
         let l2arc = Arc::new(L2arc::new(zio.env()));
-        Cache { zio, store, l2arc, is_fed: AtomicBool::new(false) }
+        Cache { zio, store, l2arc, is_fed: Arc::default(), on_failure: OnFailure::Fail }
+    }
+
+    /// A handle to it whose reads wait for devices that fail, or fail with them.
+    pub fn reading(&self, on_failure: OnFailure) -> Cache {
+        Cache { on_failure, ..self.clone() }
+    }
+
+    /// What becomes of its reads when devices fail.
+    pub fn on_failure(&self) -> OnFailure {
+        self.on_failure
     }
 
     /// The cache devices.
@@ -103,11 +115,12 @@ impl Cache {
         self.complete(requests, found, Purpose::Demand, keep)
     }
 
-    /// Brings blocks into the cache that will be asked for soon. Errors are for who asks for them.
+    /// Brings blocks into the cache that will be asked for soon; waits for no device that fails. Errors are for the
+    /// reader that asks for them.
     pub fn prefetch(&self, requests: &[ReadRequest], keep: Keep) {
         let found = requests.iter().map(|request| (*request, self.find_ahead(request, keep)));
         let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Found::Read(_))).unzip();
-        drop(self.complete(&requests, found, Purpose::Prefetch, keep));
+        drop(self.reading(OnFailure::Fail).complete(&requests, found, Purpose::Prefetch, keep));
     }
 
     /// Reads what is to be read, and waits for what others read.
@@ -156,12 +169,16 @@ impl Cache {
             requests.iter().zip(found).zip(results).map(|((request, found), result)| match (found, result) {
                 (_, Some(result)) => result,
                 // the other reader's error names its own block's place, so read again for this one's
-                (Found::Wait(loading), None) => {
-                    loading.wait().map_or_else(|| self.zio.read(*request).map(Block::from), Ok)
-                }
+                (Found::Wait(loading), None) => loading.wait().map_or_else(|| self.read_alone(request), Ok),
                 (_, None) => Err(Error::new(Kind::Io, NOT_READ).at_block(request.bookmark)),
             });
         finished.collect()
+    }
+
+    /// Reads a block for one reader only.
+    fn read_alone(&self, request: &ReadRequest) -> Result<Block> {
+        let read = self.zio.read_whole(std::slice::from_ref(request), self.on_failure).pop();
+        read.expect("one result a request").map(|contents| contents.data.into())
     }
 
     /// The contents of a block that is held packed; they are kept, as long as they are used.
@@ -189,14 +206,16 @@ impl Cache {
             Kept::of(contents, request, self.packed_for(&request.bp), is_admitted(request))
         };
         if !self.l2arc.has_devices() {
-            let read = requests.iter().zip(self.zio.read_whole(requests));
+            let read = requests.iter().zip(self.zio.read_whole(requests, self.on_failure));
             return read.map(|(request, read)| read.map(|read| kept_of(read, request))).collect();
         }
         let mut results: Vec<Option<Result<Kept>>> = self.bring_from_ssd(requests, &kept_of);
         let rest: Vec<ReadRequest> =
             requests.iter().zip(&results).filter(|(_, result)| result.is_none()).map(|(request, _)| *request).collect();
-        let mut read =
-            rest.iter().zip(self.zio.read_whole(&rest)).map(|(request, read)| read.map(|read| kept_of(read, request)));
+        let mut read = rest
+            .iter()
+            .zip(self.zio.read_whole(&rest, self.on_failure))
+            .map(|(request, read)| read.map(|read| kept_of(read, request)));
         results.iter_mut().filter(|result| result.is_none()).for_each(|result| *result = read.next());
         let missing = || Err(Error::new(Kind::Io, NOT_READ));
         results.into_iter().map(|result| result.unwrap_or_else(missing)).collect()
@@ -269,7 +288,7 @@ impl Cache {
             self.store.forget(&Key::of(bp));
             self.l2arc.forget(&wanted(bp));
         }
-        self.zio.free(txg, bp)
+        self.zio.free(txg, bp, self.on_failure)
     }
 
     /// Counters in short.

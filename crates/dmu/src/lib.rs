@@ -40,4 +40,4 @@ pub use sync::{Ledger, Synced, dsize};
 pub use throttle::Throttle;
 pub use txg::{Suspended, Tx, Txgs};
 pub use write::Changing;
-pub use zio::{Mode, ReadRequest};
+pub use zio::{Mode, OnFailure, ReadRequest};

@@ -8,7 +8,7 @@ use format::dnode::Dnode;
 
 use crate::node::{Found, Node, SPILL_BLKID};
 use crate::prefetch::{self, Streams};
-use crate::{Block, Keep, Objset, ReadRequest, Which};
+use crate::{Block, Keep, Objset, OnFailure, ReadRequest, Which};
 
 /// An allocated object; clones are cheap and share the state of sequential reading.
 ///
@@ -40,6 +40,11 @@ impl Object {
     /// is read ahead.
     pub fn direct(&self) -> Object {
         Object { is_direct: true, ..self.clone() }
+    }
+
+    /// The same, to read what nobody waits for yet: without waiting for devices that fail.
+    fn ahead_of_readers(&self) -> Object {
+        Object { objset: self.objset.reading(OnFailure::Fail), ..self.clone() }
     }
 
     /// Its changes, if its set is being changed.
@@ -283,8 +288,8 @@ impl Object {
             streams.advance(offset, len, self.dnode.size_max(), cache.ahead())
         };
         for lot in prefetch::lots(ranges) {
-            let object = self.clone();
-            // errors are for the reader who asks for the block
+            let object = self.ahead_of_readers();
+            // errors are for the reader that asks for the block
             cache.zio().env().background(move || drop(object.load(lot)));
         }
     }
@@ -294,8 +299,8 @@ impl Object {
         if self.objset.ahead() == Which::Nothing {
             return;
         }
-        let object = self.clone();
-        // errors are for the reader who asks for the block
+        let object = self.ahead_of_readers();
+        // errors are for the reader that asks for the block
         self.objset.cache().zio().env().background(move || drop(object.load_blocks(blkids)));
     }
 

@@ -11,14 +11,19 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::live::Live;
 use crate::owners::{OwnersOf, counts_projects, flags_of_objects};
-use crate::{Cache, Keep, Mode, Policy, ReadRequest, Which};
+use crate::{Cache, Keep, Mode, OnFailure, Policy, ReadRequest, Which};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
-/// being changed.
+/// being changed. What is read from it waits for devices that fail if its cache's reads do.
 pub struct Objset {
+    cache: Arc<Cache>,
+    shared: Arc<ObjsetState>,
+}
+
+/// What all handles to a set have in common.
+struct ObjsetState {
     id: u64,
     name: String,
-    cache: Arc<Cache>,
     kind: ObjsetType,
     root: RwLock<Root>,
     mode: Mode,
@@ -41,20 +46,9 @@ impl Root {
     }
 }
 
-impl Objset {
-    /// The level that bookmarks give the head of an object set.
-    pub const HEAD_LEVEL: i64 = -1;
-
-    /// The set under `rootbp`, whose number in the pool is `id` (0 for the MOS); `name` is the dataset's,
-    /// or for the MOS the pool's, and is what errors will call it.
-    ///
-    /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
-    /// in them and below them. Errors: as from reading a block, or `Corrupt`.
-    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
-        Objset::open_head(cache, id, rootbp, mode, name).in_dataset(name).map(Arc::new)
-    }
-
-    fn open_head(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Objset> {
+impl ObjsetState {
+    /// A set as it is on disk.
+    fn open(cache: &Cache, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<ObjsetState> {
         let bookmark = Bookmark { objset: id, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
         if rootbp.is_hole() {
             return Err(Error::corrupt("object set without a head").at_block(bookmark));
@@ -68,10 +62,9 @@ impl Objset {
         if phys.meta_dnode.object_type != ObjectType::DNODE || phys.meta_dnode.block_size < SLOT_SIZE as u64 {
             return Err(Error::corrupt("object set's meta dnode does not hold dnodes").at_block(bookmark));
         }
-        Ok(Objset {
+        Ok(ObjsetState {
             id,
             name: name.to_owned(),
-            cache,
             kind: phys.kind,
             root: RwLock::new(Root::new(rootbp, phys)),
             mode,
@@ -79,6 +72,21 @@ impl Objset {
             ahead: AtomicU8::new(Which::All as u8),
             live: None,
         })
+    }
+}
+
+impl Objset {
+    /// The level that bookmarks give the head of an object set.
+    pub const HEAD_LEVEL: i64 = -1;
+
+    /// The set under `rootbp`, whose number in the pool is `id` (0 for the MOS); `name` is the dataset's,
+    /// or for the MOS the pool's, and is what errors will call it.
+    ///
+    /// With [`Mode::Raw`] also the dnodes of an encrypted one can be read, but not what is encrypted
+    /// in them and below them. Errors: as from reading a block, or `Corrupt`.
+    pub fn open(cache: Arc<Cache>, id: u64, rootbp: BlkPtr, mode: Mode, name: &str) -> Result<Arc<Objset>> {
+        let shared = ObjsetState::open(&cache, id, rootbp, mode, name).in_dataset(name)?;
+        Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
     }
 
     /// The same set, to be changed: as on disk under `rootbp`, or empty and of `kind` if that is a hole.
@@ -92,31 +100,39 @@ impl Objset {
         name: &str,
         policy: Policy,
     ) -> Result<Arc<Objset>> {
-        let mut objset = if rootbp.is_hole() {
+        let mut shared = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
             let (keep, ahead) = (AtomicU8::new(Keep::ALL.as_u8()), AtomicU8::new(Which::All as u8));
             let (name, mode) = (name.to_owned(), Mode::Plain);
-            Objset { id, name, cache, kind, root: RwLock::new(root), mode, keep, ahead, live: None }
+            ObjsetState { id, name, kind, root: RwLock::new(root), mode, keep, ahead, live: None }
         } else {
-            Objset::open_head(cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
+            ObjsetState::open(&cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
-        objset.live = Some(Live::new(policy));
-        Ok(Arc::new(objset))
+        shared.live = Some(Live::new(policy));
+        Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
+    }
+
+    /// The same set, whose reads wait for devices that fail, or fail with them.
+    pub fn reading(self: &Arc<Self>, on_failure: OnFailure) -> Arc<Objset> {
+        match on_failure == self.cache.on_failure() {
+            true => self.clone(),
+            false => Arc::new(Objset { cache: Arc::new(self.cache.reading(on_failure)), shared: self.shared.clone() }),
+        }
     }
 
     /// Number of the set in the pool.
     pub fn id(&self) -> u64 {
-        self.id
+        self.shared.id
     }
 
     /// Name of the dataset.
     pub fn name(&self) -> &str {
-        &self.name
+        &self.shared.name
     }
 
     /// What it is for.
     pub fn kind(&self) -> ObjsetType {
-        self.kind
+        self.shared.kind
     }
 
     /// Its head, as on disk.
@@ -131,11 +147,11 @@ impl Objset {
 
     /// What is on disk now.
     pub(crate) fn root(&self) -> Root {
-        self.root.read().clone()
+        self.shared.root.read().clone()
     }
 
     pub(crate) fn set_root(&self, root: Root) {
-        *self.root.write() = root;
+        *self.shared.root.write() = root;
     }
 
     /// Whether its objects are encrypted.
@@ -150,32 +166,32 @@ impl Objset {
 
     /// What the cache may keep of its blocks.
     pub fn keep(&self) -> Keep {
-        Keep::of_u8(self.keep.load(Ordering::Relaxed))
+        Keep::of_u8(self.shared.keep.load(Ordering::Relaxed))
     }
 
     /// What the cache may keep of its blocks from now on: what `primarycache` says.
     pub fn set_keep(&self, keep: Keep) {
-        self.keep.store(keep.as_u8(), Ordering::Relaxed);
+        self.shared.keep.store(keep.as_u8(), Ordering::Relaxed);
     }
 
     /// What is read ahead from now on: what `prefetch` says.
     pub fn set_ahead(&self, which: Which) {
-        self.ahead.store(which as u8, Ordering::Relaxed);
+        self.shared.ahead.store(which as u8, Ordering::Relaxed);
     }
 
     /// What is read ahead.
     pub(crate) fn ahead(&self) -> Which {
-        Which::of_u8(self.ahead.load(Ordering::Relaxed))
+        Which::of_u8(self.shared.ahead.load(Ordering::Relaxed))
     }
 
     /// How encrypted blocks are read.
     pub fn mode(&self) -> Mode {
-        self.mode
+        self.shared.mode
     }
 
     /// Whether it has changes in that group.
     pub fn is_dirty(&self, txg: u64) -> bool {
-        self.live.as_ref().is_some_and(|live| live.is_dirty(txg))
+        self.shared.live.as_ref().is_some_and(|live| live.is_dirty(txg))
     }
 
     /// For a set that is being made: objects are counted by user and group, too, and with `by_project` all
@@ -212,7 +228,7 @@ impl Objset {
     }
 
     pub(crate) fn live(&self) -> Result<&Live> {
-        self.live.as_ref().ok_or_else(read_only)
+        self.shared.live.as_ref().ok_or_else(read_only)
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arc::Gauge;
 use base::{Env, Error, Kind, Result, ResultExt};
 use device::Device;
-use dmu::{Cache, Mode, Objset};
+use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
@@ -263,6 +263,11 @@ impl Pool {
             mos,
             known_dedup: OnceLock::new(),
         })
+    }
+
+    /// The same pool, whose reads wait for devices that fail, or fail with them. Errors: those of reading it.
+    pub(crate) fn reading(&self, on_failure: OnFailure) -> Result<Pool> {
+        self.renewed(self.config.clone(), self.uberblock.clone(), self.mos.reading(on_failure))
     }
 
     /// Name that it was opened under.

@@ -154,6 +154,8 @@ impl LivePool {
         let dedup_frees = Arc::<DedupFrees>::default();
         mos.cache().zio().set_ref_table(dedup_frees.clone());
         let suspension = Arc::new(Suspension::new(&name, txgs.clone(), &properties));
+        let waiting = suspension.clone();
+        mos.cache().zio().set_device_wait(Arc::new(move |error| waiting.wait(error)));
         Arc::new_cyclic(|this| LivePool {
             this: this.clone(),
             env: env.clone(),

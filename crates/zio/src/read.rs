@@ -8,6 +8,7 @@ use codec::compress::Compress;
 use format::blkptr::{BlkPtr, Dva, Embedded};
 use vdev::Extent;
 
+use crate::on_failure::OnFailure;
 use crate::pointer::{
     check_shape, checksum_kind, compress_kind, decompress, extent, is_verifiable, log_block_sums, turn,
 };
@@ -71,15 +72,18 @@ impl Zio {
 
     /// The contents of many blocks, each as from [`Zio::read`], in the order of `requests`.
     pub fn read_batch(&self, requests: &[ReadRequest]) -> Vec<Result<AlignedBuf>> {
-        self.read_whole(requests).into_iter().map(|result| result.map(|contents| contents.data)).collect()
+        self.read_whole(requests, OnFailure::Fail)
+            .into_iter()
+            .map(|result| result.map(|contents| contents.data))
+            .collect()
     }
 
     /// As [`Zio::read_batch`], and the bytes on disk too.
-    pub fn read_whole(&self, requests: &[ReadRequest]) -> Vec<Result<Contents>> {
+    pub fn read_whole(&self, requests: &[ReadRequest], on_failure: OnFailure) -> Vec<Result<Contents>> {
         let mut results = self.read_once(requests);
         for (request, result) in requests.iter().zip(&mut results) {
             while let Err(error) = result
-                && self.patience().is_worth_waiting(error)
+                && self.waiting().is_worth_another(error, on_failure)
             {
                 *result = self.read_once(std::slice::from_ref(request)).pop().expect("one result a request");
             }

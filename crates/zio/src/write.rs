@@ -43,6 +43,7 @@ use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 use crate::alloc::{Allocator, Class};
 use crate::gang::HEADER_SIZE;
 use crate::issue::{Bytes, ExtentWrite};
+use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
 pub use request::{BlockWrite, WritePolicy};
 use transform::{Transformed, shape, transform, transform_to};
@@ -232,12 +233,12 @@ impl Zio {
     /// Frees all copies of a block in `txg`; of a gang block its members, too. Space of a block that
     /// was born in `txg` is free at once. Holes and embedded blocks have none.
     ///
-    /// A block that a [`RefTable`](crate::RefTable) counts is left to that.
+    /// A block that a [`RefTable`](crate::RefTable) counts is left to that. `on_failure` is for reading gang headers.
     ///
     /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for deduplicated
     /// blocks without such a table, and on removed vdevs; those of a gang header that cannot be read, with
     /// nothing freed.
-    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+    pub fn free(&self, txg: u64, bp: &BlkPtr, on_failure: OnFailure) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
@@ -253,7 +254,7 @@ impl Zio {
             // the headers are read; if one failed to be written, so will reading
             let _ = self.queue().finish();
         }
-        let dvas = self.patience().patiently(|| self.addresses_of(bp))?;
+        let dvas = self.waiting().read(on_failure, || self.addresses_of(bp))?;
         let mut outcome = Ok(());
         for dva in &dvas {
             let freed = if is_new { allocator.unallocate(txg, dva) } else { allocator.free(txg, dva) };

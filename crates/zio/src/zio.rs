@@ -1,7 +1,7 @@
 //! The block pipeline of one pool, and its parts.
 //!
 //! ```text
-//!   reading   sums: are these the bytes?     damage: what was wrong      patience: reads that wait for devices
+//!   reading   sums: are these the bytes?     damage: what was wrong      on_failure: reads that wait for devices
 //!   writing   allocator: where?              queue: on its way           refs: do others lead there?
 //! ```
 //!
@@ -17,7 +17,7 @@ use crate::alloc::Allocator;
 use crate::damage::Damage;
 use crate::issue::Queue;
 use crate::keys::{Keys, NoKeys};
-use crate::patience::{Patience, Patient, Wait};
+use crate::on_failure::{DeviceWait, ReadWaits};
 use crate::refs::RefTable;
 use crate::sums::BlockSums;
 
@@ -30,7 +30,7 @@ pub struct Zio {
     refs: OnceLock<Arc<dyn RefTable>>,
     keys: Box<dyn Keys>,
     queue: Queue,
-    patience: Patience,
+    waiting: ReadWaits,
     damage: Damage,
 }
 
@@ -39,8 +39,8 @@ impl Zio {
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
         tree.set_clock(&env);
         let queue = Queue::new(tree.clone());
-        let (sums, allocator, refs, patience, damage) = Default::default();
-        Zio { tree, env, sums, allocator, refs, keys: Box::new(NoKeys), queue, patience, damage }
+        let (sums, allocator, refs, waiting, damage) = Default::default();
+        Zio { tree, env, sums, allocator, refs, keys: Box::new(NoKeys), queue, waiting, damage }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -90,14 +90,14 @@ impl Zio {
         &self.damage
     }
 
-    /// Lets the reads of this thread wait for devices: `wait` is called with the error of one, and tells
-    /// whether it shall be tried again. One thread at a time can be so.
-    pub fn be_patient(&self, wait: Wait) -> Patient<'_> {
-        self.patience.of_this_thread(wait)
+    /// Tells how reads wait for devices that fail: `wait` is called with the error of one, and tells whether it shall
+    /// be tried again. Before, none waits. A second call changes nothing.
+    pub fn set_device_wait(&self, wait: DeviceWait) {
+        self.waiting.set(wait);
     }
 
-    pub(crate) fn patience(&self) -> &Patience {
-        &self.patience
+    pub(crate) fn waiting(&self) -> &ReadWaits {
+        &self.waiting
     }
 
     pub(crate) fn sums(&self) -> &BlockSums {

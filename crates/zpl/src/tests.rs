@@ -46,7 +46,7 @@ impl Ledger for Frees<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
 
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
-        self.0.free(self.1, bp)
+        self.0.free(self.1, bp, dmu::OnFailure::Fail)
     }
 }
 

@@ -8,7 +8,7 @@ use arc::Cache;
 use base::{Block, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
-use device::{Device, MemDevice};
+use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::nvlist::{NvList, Value};
@@ -18,7 +18,7 @@ use format::space_map::Run;
 use proptest::prelude::*;
 use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{BlockWrite, Mode, Zio};
+use zio::{BlockWrite, Mode, OnFailure, Zio};
 
 use super::tree::Job;
 use super::writer::Writer;
@@ -57,11 +57,11 @@ impl Ledger for Count<'_> {
             let before = self.alive.remove(&bp.dvas()[0].words());
             assert_eq!(before, Some(bp.birth()), "{bp:?} dies and does not live");
         }
-        self.zio.free(self.txg, bp)
+        self.zio.free(self.txg, bp, OnFailure::Fail)
     }
 }
 
-fn pool() -> Arc<Cache> {
+fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
     let mut top = NvList::new();
     for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
     {
@@ -73,14 +73,15 @@ fn pool() -> Arc<Cache> {
     root.set("id", Value::U64(0));
     root.set("guid", Value::U64(1));
     root.set("children", Value::Lists(vec![top]));
-    let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
+    let disk = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("disk", vec![0; SIZE as usize])), 0));
+    let device: Arc<dyn Device> = disk.clone();
     let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
     allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
     zio.set_allocator(allocator);
-    Arc::new(Cache::new(zio, 1 << 20))
+    (Arc::new(Cache::new(zio, 1 << 20)), disk)
 }
 
 fn policy() -> Policy {
@@ -134,6 +135,7 @@ struct Model {
 }
 
 struct World {
+    disk: Arc<FaultyDevice>,
     cache: Arc<Cache>,
     txgs: Txgs,
     set: Arc<Objset>,
@@ -143,9 +145,10 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let cache = pool();
+        let (cache, disk) = pool();
         let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
         World {
+            disk,
             cache,
             txgs: Txgs::new(3, Throttle::of(&Env::fixed(0), 8 << 30)),
             set,
@@ -276,6 +279,39 @@ impl World {
         let sum: u64 = ids.iter().map(|&id| set.object(id).unwrap().dnode().used_bytes).sum();
         assert_eq!(sum + phys.meta_dnode.used_bytes + set.rootbp().asize(), used);
     }
+}
+
+#[test]
+fn what_a_set_reads_waits_as_its_handle_says() {
+    let mut world = World::new();
+    world.take(&Step::Create(512));
+    world.take(&Step::Write(0, 0, 20_000, 1));
+    world.sync();
+    let (zio, disk) = (world.cache.zio().clone(), world.disk.clone());
+    let tree = zio.tree().clone();
+    zio.set_device_wait(Arc::new(move |_| {
+        disk.heal();
+        tree.leaves().next().unwrap().state().reopen(None)
+    }));
+    let read = |set: &Arc<Objset>, offset: u64| {
+        world.disk.vanish(true);
+        let object = set.object(world.id(0).unwrap())?;
+        world.disk.vanish(true);
+        object.read(offset, &mut [0; 512])
+    };
+    // nothing is in memory
+    let cache = Arc::new(Cache::new(zio.clone(), 1 << 20));
+    let bp = world.set.rootbp();
+    let (id, name) = (9, "t/fs");
+    world.disk.vanish(true);
+    assert!(Objset::open(cache.clone(), id, bp, Mode::Plain, name).is_err());
+    let waits = Objset::open(Arc::new(cache.reading(OnFailure::Wait)), id, bp, Mode::Plain, name).unwrap();
+    let fails = waits.reading(OnFailure::Fail);
+    assert!(read(&fails, 0).is_err());
+    read(&waits, 0).unwrap();
+    assert!(read(&fails, 10_000).is_err());
+    read(&waits, 10_000).unwrap();
+    read(&fails, 10_000).unwrap();
 }
 
 #[test]

@@ -89,7 +89,7 @@ impl Ledger for Own<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
 
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
-        if bp.is_hole() { Ok(()) } else { self.0.free(self.1, bp) }
+        if bp.is_hole() { Ok(()) } else { self.0.free(self.1, bp, dmu::OnFailure::Fail) }
     }
 }
 

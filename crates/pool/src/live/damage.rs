@@ -19,6 +19,7 @@ use format::object_type::ObjectType;
 use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
+use crate::Pool;
 use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, Places};
 use crate::mos::DIRECTORY;
 
@@ -62,7 +63,10 @@ impl SyncContext<'_> {
     /// Writes blocks without a right copy to the error log.
     pub(super) fn log_lost(&self) -> Result<()> {
         let lost = self.pool.cache().zio().damage().take_lost();
-        let view = self.pool.view();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let view = self.pool.view().reading(self.change.mos.cache().on_failure())?;
         let mut places = Places::of(&view);
         let lost: Vec<(Bookmark, BlkPtr)> = lost.into_iter().filter(|(place, bp)| places.has(place, bp)).collect();
         if lost.is_empty() {
@@ -79,7 +83,7 @@ impl SyncContext<'_> {
             let Bookmark { objset, object, level, blkid } = place;
             let nothing = Value::of_text("");
             if is_by_head {
-                let of_head = self.log_of_head(log, self.head_of(objset))?;
+                let of_head = self.log_of_head(log, self.head_of(&view, objset))?;
                 let birth = bp.physical_birth();
                 self.log_entry(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"), &nothing)?;
             } else {
@@ -139,8 +143,7 @@ impl SyncContext<'_> {
     }
 
     /// The head of the file system that a dataset is of; one that is gone, and the MOS, stand for themselves.
-    fn head_of(&self, dataset: u64) -> u64 {
-        let view = self.pool.view();
+    fn head_of(&self, view: &Pool, dataset: u64) -> u64 {
         let name = format!("object {dataset}");
         let dir = view.dsl().dataset(dataset, &name).and_then(|dataset| self.change.dir(dataset.phys.dir));
         dir.map_or(dataset, |dir| dir.head_dataset)

@@ -316,8 +316,7 @@ impl SyncContext<'_> {
             Destroyed::Nothing => {}
             Destroyed::Queued => self.pool.frees().wake(),
             Destroyed::Blocks { root, since_txg } => {
-                let txg = self.change.tx.txg();
-                self.change.free_tree(&root, since_txg, &mut |bp| self.pool.free(txg, bp))?;
+                self.change.free_tree(&root, since_txg, &mut |bp| self.pool.free(&self.change, bp))?;
             }
         }
         Ok(())

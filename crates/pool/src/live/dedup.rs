@@ -56,7 +56,7 @@ impl SyncContext<'_> {
             freed.extend(tables.release(&key, &released)?);
         }
         tables.map_or(Ok(()), Tables::finish)?;
-        freed.iter().for_each(|bp| self.pool.free(self.change.tx.txg(), bp));
+        freed.iter().for_each(|bp| self.pool.free(&self.change, bp));
         if !put_off.is_empty() {
             self.pool.put_off_list(&self.change)?.append(self.change.tx, &put_off, self.change.size_of)?;
             // so that the next group comes soon

@@ -78,8 +78,7 @@ impl SyncContext<'_> {
 
     /// Frees some of what was destroyed.
     fn free_destroyed(&self) -> Result<()> {
-        let txg = self.change.tx.txg();
-        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(txg, bp))?;
+        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(&self.change, bp))?;
         self.pool.frees().went_on(is_left);
         Ok(())
     }

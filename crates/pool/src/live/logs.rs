@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::{Mode, Objset};
+use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 use zil::{Claim, Header, Log, Update};
@@ -83,19 +84,19 @@ impl LivePool {
     }
 
     /// Frees what a group does not need any more of a log.
-    pub(super) fn free_of_log(&self, txg: u64, update: &Update) {
-        update.blocks.iter().chain(&update.data).for_each(|bp| self.free_logged(txg, bp));
+    pub(super) fn free_of_log(&self, change: &Change<'_>, update: &Update) {
+        update.blocks.iter().chain(&update.data).for_each(|bp| self.free_logged(change, bp));
     }
 
-    fn free_logged(&self, txg: u64, bp: &BlkPtr) {
+    fn free_logged(&self, change: &Change<'_>, bp: &BlkPtr) {
         match bp.object_type() {
             ObjectType::INTENT_LOG => {
                 self.scan().freed(bp);
-                if let Err(error) = self.cache().zio().free_log_block(txg, bp) {
+                if let Err(error) = self.cache().zio().free_log_block(change.tx.txg(), bp) {
                     tracing::error!(pool = self.name(), ?bp, "a log block could not be freed: {error}");
                 }
             }
-            _ => self.free(txg, bp),
+            _ => self.free(change, bp),
         }
     }
 }
@@ -107,7 +108,7 @@ impl SyncContext<'_> {
         let blocks: Vec<BlkPtr> = claims.iter().flat_map(|(_, claim)| &claim.blocks).copied().collect();
         zio.claim(txg, &blocks)?;
         for (id, claim) in claims {
-            claim.useless.iter().for_each(|bp| self.pool.free_logged(txg, bp));
+            claim.useless.iter().for_each(|bp| self.pool.free_logged(&self.change, bp));
             self.pool.open_head(*id)?.log().claim(txg, claim.header);
         }
         Ok(())
@@ -115,8 +116,7 @@ impl SyncContext<'_> {
 
     /// Frees the log of a head that was destroyed in this group.
     pub(super) fn free_log(&self, head: &Head) {
-        let txg = self.change.tx.txg();
-        head.log().take_blocks().iter().for_each(|bp| self.pool.free_logged(txg, bp));
+        head.log().take_blocks().iter().for_each(|bp| self.pool.free_logged(&self.change, bp));
     }
 }
 

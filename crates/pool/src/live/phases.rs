@@ -5,10 +5,9 @@
 //! process where assertions are on, and stops the groups elsewhere.
 
 use std::cell::RefCell;
-use std::sync::Arc;
 
 use base::{Error, Kind, Result};
-use dmu::dsize;
+use dmu::{OnFailure, dsize};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
 
@@ -28,6 +27,7 @@ enum Dirties {
 }
 
 use Dirties::{Heads, Labels, Mos, References};
+use OnFailure::{Fail, Wait};
 
 const ALL: [Dirties; 4] = [Heads, References, Mos, Labels];
 
@@ -37,8 +37,8 @@ struct Phase {
     may_dirty: &'static [Dirties],
     /// What is clean from here on.
     closes: &'static [Dirties],
-    /// Whether its reads wait for devices that fail: what it does cannot be left out, nor begun anew.
-    waits: bool,
+    /// Its reads wait for devices that fail if what it does cannot be left out, nor begun anew.
+    on_failure: OnFailure,
     run: fn(&Syncing<'_>) -> Result<()>,
 }
 
@@ -47,7 +47,7 @@ const PHASES: &[Phase] = &[
         name: "mend",
         may_dirty: &[],
         closes: &[],
-        waits: false,
+        on_failure: Fail,
         run: |syncing| {
             syncing.context.pool.mend();
             Ok(())
@@ -57,23 +57,29 @@ const PHASES: &[Phase] = &[
         name: "put-off frees",
         may_dirty: &[References, Mos],
         closes: &[],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.pool.free_put_off(&syncing.context.change),
     },
     Phase {
         name: "heads",
         may_dirty: &[References, Mos],
         closes: &[],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.pool.sync_heads(&syncing.context.change),
     },
-    Phase { name: "tasks", may_dirty: &[Heads, References, Mos, Labels], closes: &[], waits: true, run: run_tasks },
+    Phase {
+        name: "tasks",
+        may_dirty: &[Heads, References, Mos, Labels],
+        closes: &[],
+        on_failure: Wait,
+        run: run_tasks,
+    },
     Phase {
         // what tasks made in new heads, and changed in others
         name: "heads of tasks",
         may_dirty: &[References, Mos],
         closes: &[Heads],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.pool.sync_heads(&syncing.context.change),
     },
     Phase {
@@ -81,7 +87,7 @@ const PHASES: &[Phase] = &[
         name: "snapshots",
         may_dirty: &[References, Mos],
         closes: &[],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| {
             let told = syncing.context.pool.run_last_tasks(&syncing.context);
             syncing.told.borrow_mut().extend(told);
@@ -92,7 +98,7 @@ const PHASES: &[Phase] = &[
         name: "jobs",
         may_dirty: &[References, Mos, Labels],
         closes: &[],
-        waits: false,
+        on_failure: Fail,
         run: |syncing| {
             syncing.context.step_jobs();
             Ok(())
@@ -102,21 +108,21 @@ const PHASES: &[Phase] = &[
         name: "tables",
         may_dirty: &[Mos],
         closes: &[References],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.free_deduplicated().and_then(|()| syncing.context.log_lost()),
     },
     Phase {
         name: "MOS",
         may_dirty: &[Labels],
         closes: &[Mos],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.pool.sync_mos(&syncing.context),
     },
     Phase {
         name: "root",
         may_dirty: &[],
         closes: &[Labels],
-        waits: true,
+        on_failure: Wait,
         run: |syncing| syncing.context.pool.write_root(syncing.context.change.tx.txg()),
     },
 ];
@@ -125,7 +131,7 @@ const PHASES: &[Phase] = &[
 struct Syncing<'a> {
     context: SyncContext<'a>,
     /// What is to be told when it is on disk.
-    told: RefCell<Vec<Tell>>,
+    told: &'a RefCell<Vec<Tell>>,
 }
 
 impl LivePool {
@@ -141,16 +147,13 @@ impl LivePool {
         }
         let tx = self.txgs().in_sync(txg);
         let size_of = |bp: &BlkPtr| dsize(self.cache(), bp);
-        let change = Change { mos: self.mos(), tx: &tx, env: self.env(), size_of: &size_of };
-        let syncing = Syncing { context: SyncContext { pool: self, change }, told: RefCell::default() };
+        let told = RefCell::default();
         let mut closed = Vec::new();
         for phase in PHASES {
             let was_clean = self.clean_parts(txg);
-            let suspension = self.suspension().clone();
-            let wait = move |error: &Error| suspension.wait(error);
-            let patient = phase.waits.then(|| self.cache().zio().be_patient(Arc::new(wait)));
-            (phase.run)(&syncing)?;
-            drop(patient);
+            let mos = self.mos().reading(phase.on_failure);
+            let change = Change { mos: &mos, tx: &tx, env: self.env(), size_of: &size_of };
+            (phase.run)(&Syncing { context: SyncContext { pool: self, change }, told: &told })?;
             closed.extend(phase.closes);
             let is_clean = self.clean_parts(txg);
             let is_wrong = |part: &Dirties| {
@@ -165,7 +168,7 @@ impl LivePool {
         }
         self.cache().zio().allocator()?.synced(txg);
         self.renew_view()?;
-        syncing.told.into_inner().into_iter().for_each(|tell| tell());
+        told.into_inner().into_iter().for_each(|tell| tell());
         Ok(())
     }
 

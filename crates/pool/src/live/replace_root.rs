@@ -11,7 +11,7 @@
 //! goes with its last user.
 
 use base::{Error, Kind, Result};
-use dmu::Objset;
+use dmu::{Objset, OnFailure};
 use format::objset::ObjsetType;
 use zil::Header;
 
@@ -59,8 +59,9 @@ impl SyncContext<'_> {
         let name = dsl.name_of(id)?;
         let subject = dsl.subject(&name)?;
         let (root, policy) = (dsl.find(&name)?.phys.bp, self.pool.policy_of(subject.levels()));
-        let objset = Objset::open_live(self.pool.cache().clone(), id, root, ObjsetType::Zfs, &name, policy)?;
-        let head = self.pool.add_head(objset)?;
+        let cache = self.change.mos.cache().clone();
+        let objset = Objset::open_live(cache, id, root, ObjsetType::Zfs, &name, policy)?;
+        let head = self.pool.add_head(objset.reading(OnFailure::Fail))?;
         self.pool.renew_policy(&head, subject.levels())?;
         // what the root says of a log is of the time when it was written
         head.log().claim(self.change.tx.txg(), Header::EMPTY);

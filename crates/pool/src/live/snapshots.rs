@@ -190,7 +190,7 @@ impl SyncContext<'_> {
         let subject = dsl.subject(name)?;
         let policy = dsl::write::write_policy(subject.levels(), pool.config().enabled);
         let kind = dsl.raw_objset(&dsl.find(name)?)?.kind();
-        let objset = Objset::open_live(pool.cache().clone(), id, root, kind, name, policy)?;
+        let objset = Objset::open_live(change.mos.cache().clone(), id, root, kind, name, policy)?;
         if objset.phys().log_header.iter().all(|byte| *byte == 0) {
             return Ok(());
         }

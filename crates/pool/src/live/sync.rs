@@ -113,7 +113,8 @@ impl LivePool {
             head.objset().set_log_header(update.header)?;
         }
         let mut ledger = HeadLedger::open(change, id)?;
-        let Some(synced) = head.objset().sync(change.tx, &mut ledger)? else { return Ok(()) };
+        let objset = head.objset().reading(change.mos.cache().on_failure());
+        let Some(synced) = objset.sync(change.tx, &mut ledger)? else { return Ok(()) };
         self.finish_writes(txg)?;
         if synced.has_large_dnodes() {
             ledger.features.insert("org.zfsonlinux:large_dnode");
@@ -122,20 +123,20 @@ impl LivePool {
             change.use_feature(id, guid)?;
         }
         let freed = ledger.inner.finish(change, synced.rootbp())?;
-        head.objset().commit(synced);
+        objset.commit(synced);
         self.env().failpoint("head written");
-        freed.iter().for_each(|bp| self.free(txg, bp));
-        of_log.iter().for_each(|update| self.free_of_log(txg, update));
+        freed.iter().for_each(|bp| self.free(change, bp));
+        of_log.iter().for_each(|update| self.free_of_log(change, update));
         Ok(())
     }
 
     /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
-    pub(super) fn free(&self, txg: u64, bp: &BlkPtr) {
+    pub(super) fn free(&self, change: &Change<'_>, bp: &BlkPtr) {
         // others may refer to a deduplicated one
         if !bp.is_dedup() {
             self.scan().freed(bp);
         }
-        if let Err(error) = self.cache().free(txg, bp) {
+        if let Err(error) = change.mos.cache().free(change.tx.txg(), bp) {
             tracing::error!(pool = self.name(), ?bp, "a block could not be freed: {error}");
         }
     }
@@ -154,7 +155,7 @@ impl LivePool {
                 self.maps().write(change, allocator.take_changes(txg), pass)?;
             }
             let mut ledger = MosLedger::default();
-            let Some(synced) = self.mos().sync(change.tx, &mut ledger)? else {
+            let Some(synced) = change.mos.sync(change.tx, &mut ledger)? else {
                 if pass == 1 {
                     // logs may have been claimed without any change beside
                     continue;
@@ -163,7 +164,7 @@ impl LivePool {
             };
             self.finish_writes(txg)?;
             self.env().failpoint("pass written");
-            self.mos().commit(synced);
+            change.mos.commit(synced);
             let sum = |bps: &[BlkPtr]| {
                 bps.iter().fold(Totals::default(), |sum, bp| sum.plus(Totals::of(bp, (change.size_of)(bp))))
             };
@@ -174,7 +175,7 @@ impl LivePool {
             let is_real = |bp: &&BlkPtr| !bp.is_hole() && !bp.is_embedded();
             let (now, later): (Vec<BlkPtr>, Vec<BlkPtr>) =
                 ledger.killed.iter().filter(is_real).partition(|bp| pass < PASS_DEFERRED || bp.birth() == txg);
-            now.iter().for_each(|bp| self.free(txg, bp));
+            now.iter().for_each(|bp| self.free(change, bp));
             if !later.is_empty() {
                 self.put_off_list(change)?.append(change.tx, &later, change.size_of)?;
             }
@@ -190,9 +191,8 @@ impl LivePool {
         if list.is_empty()? {
             return Ok(());
         }
-        let txg = change.tx.txg();
         list.drain(change.tx, self.dedup_frees().room(), change.size_of, &mut |bp| {
-            self.free(txg, bp);
+            self.free(change, bp);
             Ok(())
         })?;
         if !list.is_empty()? {
@@ -202,7 +202,7 @@ impl LivePool {
     }
 
     pub(super) fn put_off_list(&self, change: &Change<'_>) -> Result<Bpobj> {
-        Bpobj::open(self.mos(), change.in_directory("sync_bplist")?)
+        Bpobj::open(change.mos, change.in_directory("sync_bplist")?)
     }
 
     /// Makes the MOS that was written the pool's root.

@@ -181,7 +181,7 @@ fn everything_reads_back() {
                     assert!(bp.psize() <= bp.lsize() && bp.birth() == TXG);
                     let states = pool.zio.verify_batch(&[(*bp, BOOKMARK)]);
                     assert!(states[0].iter().all(|copy| copy.is_ok()));
-                    pool.zio.free(TXG, bp).unwrap();
+                    pool.zio.free(TXG, bp, OnFailure::Fail).unwrap();
                 }
                 if !matches!(compress, Compress::Off | Compress::Empty | Compress::Zle) {
                     assert!(written[3].packed.is_some() && written[4].packed.is_none());
@@ -205,8 +205,8 @@ fn holes_and_embedded_blocks_take_no_room() {
     let hole = pool.write(TXG + 1, &zeros, lz4, embedded).unwrap();
     assert!(hole.is_hole() && (hole.birth(), hole.lsize()) == (TXG + 1, 8192));
     assert_eq!(pool.free_bytes(), 1 << 20);
-    pool.zio.free(TXG, &embedded).unwrap();
-    pool.zio.free(TXG, &hole).unwrap();
+    pool.zio.free(TXG, &embedded, OnFailure::Fail).unwrap();
+    pool.zio.free(TXG, &hole, OnFailure::Fail).unwrap();
     // without leave, at a level, or as dnodes, they are blocks of a sector; and zeros stay with compression off
     let dnodes = BlockWrite { object_type: ObjectType::DNODE, ..request(&text, lz4, BlkPtr::HOLE) };
     let indirect = BlockWrite { level: 1, ..request(&text, lz4, BlkPtr::HOLE) };
@@ -271,7 +271,7 @@ fn a_full_pool_is_full_and_whole() {
         is_even
     };
     for (bp, _) in written.extract_if(.., &mut every_second) {
-        pool.zio.free(TXG + 1, &bp).unwrap();
+        pool.zio.free(TXG + 1, &bp, OnFailure::Fail).unwrap();
     }
     (TXG + 1..TXG + 4).for_each(|txg| pool.sync(txg));
     assert_eq!(fill(TXG + 4, 200, &mut written).kind(), Kind::NoSpace);
@@ -280,7 +280,7 @@ fn a_full_pool_is_full_and_whole() {
     for (bp, data) in &written {
         assert_eq!(&pool.read(*bp), data);
     }
-    written.iter().for_each(|(bp, _)| pool.zio.free(TXG + 5, bp).unwrap());
+    written.iter().for_each(|(bp, _)| pool.zio.free(TXG + 5, bp, OnFailure::Fail).unwrap());
     assert_eq!(pool.zio.allocator().unwrap().class_space(Class::Normal).allocated, 0);
 }
 
@@ -317,13 +317,13 @@ fn gang_blocks_are_written_and_freed() {
         assert!(states[0].iter().all(|copy| copy.is_ok()));
         // at once in the txg that it was born in
         let other = pool.write(TXG, &data, policy, BlkPtr::HOLE).unwrap();
-        pool.zio.free(TXG, &other).unwrap();
+        pool.zio.free(TXG, &other, OnFailure::Fail).unwrap();
         assert_eq!(pool.free_bytes(), room - bp.asize());
         pool.sync(TXG);
         (TXG + 1..TXG + 4).for_each(|txg| {
             if txg == TXG + 1 {
-                pool.zio.free(txg, &bp).unwrap();
-                assert_eq!(pool.zio.free(txg, &bp).unwrap_err().kind(), Kind::Corrupt);
+                pool.zio.free(txg, &bp, OnFailure::Fail).unwrap();
+                assert_eq!(pool.zio.free(txg, &bp, OnFailure::Fail).unwrap_err().kind(), Kind::Corrupt);
             }
             assert_eq!(pool.free_bytes(), room - bp.asize());
             pool.sync(txg);
@@ -378,7 +378,7 @@ fn the_last_write_to_a_place_stays() {
         live.push((pool.write(TXG, &data, POLICY, BlkPtr::HOLE).unwrap(), data));
         if live.len() > 8 {
             let (bp, _) = live.swap_remove(round as usize * 7 % 8);
-            pool.zio.free(TXG, &bp).unwrap();
+            pool.zio.free(TXG, &bp, OnFailure::Fail).unwrap();
         }
     }
     pool.zio.finish_writes().unwrap();
@@ -419,7 +419,7 @@ fn failed_writes_are_tried_again() {
             assert_eq!((error.kind(), error.place().bookmark), (Kind::Io, Some(BOOKMARK)));
         }
         assert!(pool.zio.retry_writes(TXG).is_err());
-        pool.zio.free(TXG, &freed).unwrap();
+        pool.zio.free(TXG, &freed, OnFailure::Fail).unwrap();
         let again = pool.zio.rewrite(TXG, &lost, &request(&noise(2, 4096), POLICY, BlkPtr::HOLE)).unwrap().unwrap();
         assert!(pool.zio.finish_writes().is_err());
         pool.disks.iter().for_each(|disk| disk.heal());
@@ -447,7 +447,7 @@ fn what_was_not_flushed_is_written_again() {
         let freed = pool.write(TXG, &noise(3, 4096), POLICY, BlkPtr::HOLE).unwrap();
         let second = pool.write(TXG, &noise(4, 4096), POLICY, BlkPtr::HOLE).unwrap();
         pool.zio.finish_writes().unwrap();
-        pool.zio.free(TXG, &freed).unwrap();
+        pool.zio.free(TXG, &freed, OnFailure::Fail).unwrap();
         // in its place
         let second = pool.zio.rewrite(TXG, &second, &request(&noise(5, 4096), POLICY, BlkPtr::HOLE)).unwrap().unwrap();
         assert_eq!(pool.zio.flush_writes(TXG).unwrap_err().kind(), Kind::Io);
@@ -464,26 +464,29 @@ fn what_was_not_flushed_is_written_again() {
     }
 }
 
-/// Reads of one thread wait until a device is back; those of others fail.
+/// Reads that are to wait do so until a device is back; others fail.
 #[test]
-fn a_patient_thread_waits() {
+fn reads_wait_as_they_are_asked_to() {
     let pool = pool(&[DISK], 9, 4, Env::fixed(0));
     let bp = pool.write(TXG, &noise(1, 4096), POLICY, BlkPtr::HOLE).unwrap();
     pool.disks[0].vanish(true);
-    let request = ReadRequest { bp, bookmark: BOOKMARK, mode: Mode::Plain };
-    assert_eq!(pool.zio.read(request).unwrap_err().kind(), Kind::Missing);
+    let read = |on_failure| {
+        let request = ReadRequest { bp, bookmark: BOOKMARK, mode: Mode::Plain };
+        pool.zio.read_whole(&[request], on_failure).remove(0).map(|contents| contents.data)
+    };
+    assert_eq!(read(OnFailure::Wait).err().unwrap().kind(), Kind::Missing, "nobody knows yet how to wait");
     let (disk, tree) = (pool.disks[0].clone(), pool.zio.tree().clone());
-    let patient = pool.zio.be_patient(Arc::new(move |error| {
+    pool.zio.set_device_wait(Arc::new(move |error| {
         assert_eq!(error.kind(), Kind::Missing);
         disk.heal();
         tree.leaves().next().unwrap().state().reopen(None)
     }));
-    assert_eq!(pool.zio.read(request).unwrap()[..], noise(1, 4096));
+    assert_eq!(read(OnFailure::Fail).err().unwrap().kind(), Kind::Missing);
+    assert_eq!(read(OnFailure::Wait).unwrap()[..], noise(1, 4096));
     pool.disks[0].vanish(true);
-    let other = std::thread::scope(|scope| scope.spawn(|| pool.zio.read(request).is_err()).join().unwrap());
-    assert!(other);
-    drop(patient);
-    assert!(pool.zio.read(request).is_err());
+    assert!(read(OnFailure::Fail).is_err());
+    let other = std::thread::scope(|scope| scope.spawn(|| read(OnFailure::Wait).is_ok()).join().unwrap());
+    assert!(other, "whichever thread asks");
 }
 
 #[test]
@@ -511,5 +514,5 @@ fn what_makes_no_sense_is_refused() {
     let mut bytes = zerocopy::IntoBytes::as_bytes(&bp).to_vec();
     bytes[6 * 8 + 7] |= 0x40;
     let dedup = BlkPtr::parse(&bytes).unwrap();
-    assert_eq!(pool.zio.free(TXG, &dedup).unwrap_err().kind(), Kind::Unsupported);
+    assert_eq!(pool.zio.free(TXG, &dedup, OnFailure::Fail).unwrap_err().kind(), Kind::Unsupported);
 }

@@ -49,7 +49,7 @@ impl World {
         self.cache.zio().finish_writes().unwrap();
         let freed = self.change(|change| ledger.finish(change, synced.rootbp()).unwrap());
         for bp in &freed {
-            self.cache.zio().free(self.txg, bp).unwrap();
+            self.cache.zio().free(self.txg, bp, dmu::OnFailure::Fail).unwrap();
         }
         set.commit(synced);
     }
@@ -145,7 +145,7 @@ fn destroyed_heads_are_freed_bit_by_bit_each_block_once() {
             for bp in &freed {
                 assert_eq!(left.remove(&bp.dvas()[0].words()), Some(bp.birth()), "{bp:?} is freed twice");
                 if bp.birth() > 2 {
-                    world.cache.zio().free(world.txg, bp).unwrap();
+                    world.cache.zio().free(world.txg, bp, dmu::OnFailure::Fail).unwrap();
                 }
             }
             rounds += 1;
