@@ -15,6 +15,8 @@ pub mod command;
 pub mod create;
 mod export;
 mod get;
+mod get_rows;
+mod get_vdev;
 mod history;
 mod history_text;
 pub mod import;
@@ -142,7 +144,10 @@ const GROUPS: &[&[Command]] = &[
                 get::run,
             )
         },
-        Command { lists_properties: true, ..plain("set", "\tset <property=value> <pool> \n", manage::set) },
+        Command {
+            lists_properties: true,
+            ..plain("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", manage::set)
+        },
     ],
     &[plain("sync", "\tsync [pool] ...\n", manage::sync)],
 ];

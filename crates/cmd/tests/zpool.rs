@@ -15,6 +15,8 @@ mod exporter;
 mod projects;
 #[path = "zpool/properties.rs"]
 mod properties;
+#[path = "zpool/rates.rs"]
+mod rates;
 #[path = "zpool/replaced.rs"]
 mod replaced;
 #[path = "zpool/scrubs.rs"]

@@ -25,6 +25,7 @@ use pool::{
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
+use protocol::pool_report::StoredValue;
 use protocol::wire::ScrubAction;
 use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
 use vdev::spec::Bias;
@@ -343,6 +344,15 @@ impl ServedPool {
     /// Gives the pool another guid: this, or one that nobody has.
     pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
         self.live()?.change_guid(guid)
+    }
+
+    /// Sets a property of a vdev, or takes it away. Errors: as from [`LivePool::set_vdev_property`].
+    pub fn set_vdev_property(&self, vdev: u64, name: &str, value: Option<&StoredValue>) -> Result<()> {
+        let value = value.map(|value| match value {
+            StoredValue::Number(number) => PropertyValue::Number(*number),
+            StoredValue::Text(text) => PropertyValue::Text(text.clone()),
+        });
+        self.live()?.set_vdev_property(vdev, name, value)
     }
 
     /// Sets a property of the pool, whose value has been checked.

@@ -6,6 +6,7 @@ pub mod log;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use base::Result;
 use device::{Device, FileDevice, OpenMode};
@@ -51,6 +52,7 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
         }
     }
     leaf_activities(pool, &mut root);
+    vdev_properties(pool, &mut root);
     let mapping_bytes = status.mapping_bytes;
     let mut report = PoolReport {
         space: space(&tops, pool.tree()),
@@ -123,6 +125,7 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
         let health = tree.health(vdev.id());
         (report.state, report.aux) = (state(health.state), aux(health.aux));
         report.errors = vdev.stats().errors();
+        refresh_counts(report, vdev);
         // vdevs may have come or gone since
         let children = vdev.children().iter().map(|&child| tree.vdev(child));
         for (report, child) in report.children.iter_mut().zip(children) {
@@ -137,6 +140,13 @@ pub fn refresh(report: &mut VdevReport, tree: &Tree) {
         report.awaits_resilver = tree.is_stale(vdev);
     }
     one(report, tree, tree.root());
+}
+
+fn refresh_counts(report: &mut VdevReport, vdev: &Vdev) {
+    let stats = vdev.stats();
+    report.slow_ios = stats.meter.slow();
+    report.operations = [&stats.reads, &stats.writes].map(|count| count.load(Ordering::Relaxed));
+    report.bytes = [&stats.read_bytes, &stats.write_bytes].map(|count| count.load(Ordering::Relaxed));
 }
 
 /// Brings what is known of cache devices up to date, in a pool that uses them.
@@ -261,6 +271,7 @@ fn of_spec(spec: &Spec) -> VdevReport {
             Some(vdev::spec::Bias::Log) | None => None,
         };
         report.is_removing = top.removing;
+        report.ashift = top.ashift.into();
     }
     if let Some(leaf) = &spec.leaf {
         report.path = leaf.path.as_deref().map(one_line);
@@ -319,6 +330,16 @@ fn leaf_activities(pool: &Pool, vdev: &mut VdevReport) {
         vdev.trim = activity(&zap, "org.zfsonlinux:vdev_trim_", "org.zfsonlinux:next_offset_to_trim");
     }
     vdev.children.iter_mut().for_each(|child| leaf_activities(pool, child));
+}
+
+/// Reads the properties of vdevs. One whose table cannot be read has none.
+fn vdev_properties(pool: &Pool, report: &mut VdevReport) {
+    if let Some(vdev) = pool.tree().iter().find(|vdev| vdev.guid() == report.guid)
+        && let Ok(stored) = pool.vdev_properties(vdev)
+    {
+        report.stored = stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect();
+    }
+    report.children.iter_mut().for_each(|child| vdev_properties(pool, child));
 }
 
 fn activity(zap: &Zap, prefix: &str, offset: &str) -> Option<(Activity, u64, u64)> {

@@ -176,6 +176,9 @@ impl Served {
             Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
+            Request::SetVdev { vdev, name, value, history } => {
+                self.change_pool(history, |pool| pool.set_vdev_property(*vdev, name, value.as_ref()))
+            }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
             Request::Zfs(request) => verbs::answer(self, request).map(Reply::Zfs),

@@ -36,6 +36,10 @@ const PATIENT_BYTES_MAX: u64 = 1 << 20;
 const HURRY_TIMES: u64 = 10;
 const HURRY_NS_MAX: u64 = 100_000_000;
 
+const NS_PER_MS: u64 = 1_000_000;
+/// What is slow: zio_slow_io_ms.
+pub const SLOW_MS: u64 = 30_000;
+
 /// Why something is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -74,6 +78,10 @@ pub struct Meter {
     patient_bytes: AtomicU64,
     /// Until when somebody may come again who waits.
     hurry_until_ns: AtomicU64,
+    /// Requests that the device took very long for.
+    slow: AtomicU64,
+    /// How long that is, in milliseconds, more than the usual; it wraps.
+    slow_ms_more: AtomicU64,
 }
 
 /// What of one purpose there is.
@@ -136,6 +144,25 @@ impl Meter {
         self.queues[purpose as usize].sizes.read()
     }
 
+    /// How many requests took the device very long since this was last set to 0: 30 seconds, or what was set.
+    pub fn slow(&self) -> u64 {
+        self.slow.load(Ordering::Relaxed)
+    }
+
+    /// From now on requests are slow that take the device so many milliseconds.
+    pub fn set_slow_ms(&self, slow_ms: u64) {
+        self.slow_ms_more.store(slow_ms.wrapping_sub(SLOW_MS), Ordering::Relaxed);
+    }
+
+    fn slow_ns(&self) -> u64 {
+        self.slow_ms_more.load(Ordering::Relaxed).wrapping_add(SLOW_MS).saturating_mul(NS_PER_MS)
+    }
+
+    /// Sets the count of slow requests to 0.
+    pub fn clear_slow(&self) {
+        self.slow.store(0, Ordering::Relaxed);
+    }
+
     /// How long reads and writes took in all.
     pub fn totals(&self) -> [[u64; TIME_BUCKETS]; 2] {
         self.total.each_ref().map(Histogram::read)
@@ -196,7 +223,11 @@ impl Ticket<'_> {
         }
         self.queue().sizes.add(self.bytes);
         self.queue().waits.add(issued_ns.saturating_sub(self.begun_ns));
-        self.meter.disk[side].add(now_ns.saturating_sub(issued_ns));
+        let disk_ns = now_ns.saturating_sub(issued_ns);
+        if disk_ns >= self.meter.slow_ns() {
+            self.meter.slow.fetch_add(1, Ordering::Relaxed);
+        }
+        self.meter.disk[side].add(disk_ns);
         self.meter.total[side].add(now_ns.saturating_sub(self.begun_ns));
     }
 }
@@ -247,6 +278,29 @@ mod tests {
         let sizes = meter.sizes(Purpose::AsyncWrite);
         assert_eq!((sizes[12], sum(&sizes), sum(&meter.sizes(Purpose::SyncWrite))), (1, 1, 0));
         assert_eq!((sum(&meter.totals()[0]), sum(&meter.totals()[1]), sum(&meter.disks()[1])), (0, 1, 1));
+    }
+
+    #[test]
+    fn slow_requests_are_counted() {
+        let (meter, now_ns) = (Meter::default(), Arc::new(AtomicU64::new(0)));
+        let env = {
+            let now_ns = now_ns.clone();
+            Env::fixed(0).with_ticks(move || now_ns.load(Ordering::Relaxed))
+        };
+        for (time_ms, slow) in [(29_999, 0), (30_000, 1), (90_000, 2)] {
+            let mut ticket = meter.ticket(&env, Purpose::SyncRead, 512);
+            ticket.issued();
+            now_ns.fetch_add(time_ms * NS_PER_MS, Ordering::Relaxed);
+            ticket.done();
+            assert_eq!(meter.slow(), slow);
+        }
+        meter.clear_slow();
+        meter.set_slow_ms(5);
+        let mut ticket = meter.ticket(&env, Purpose::SyncRead, 512);
+        ticket.issued();
+        now_ns.fetch_add(5 * NS_PER_MS, Ordering::Relaxed);
+        ticket.done();
+        assert_eq!(meter.slow(), 1);
     }
 
     #[test]

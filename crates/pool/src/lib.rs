@@ -26,6 +26,7 @@ mod space;
 mod status;
 mod tops;
 mod usable;
+mod vdev_props;
 mod volume_space;
 
 pub use activity::{CLAIM_FAILED, CLAIM_MISSING};

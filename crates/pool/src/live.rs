@@ -57,6 +57,7 @@ mod spare_watch;
 mod spares;
 mod suspension;
 mod sync;
+mod vdev_props;
 mod vdevs;
 
 use std::sync::{Arc, Weak, mpsc};

@@ -26,6 +26,7 @@ pub mod pool_properties;
 pub mod pool_report;
 pub mod rundir;
 pub mod startup;
+pub mod vdev_properties;
 pub mod wire;
 pub mod wish;
 pub mod words;

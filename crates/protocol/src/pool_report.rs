@@ -151,6 +151,21 @@ pub struct VdevReport {
     pub awaits_resilver: bool,
     /// Reads that failed, writes that failed, blocks that were wrong.
     pub errors: [u64; 3],
+    /// Requests that its device took very long for.
+    #[serde(default)]
+    pub slow_ios: u64,
+    /// Reads and writes, and the bytes of each.
+    #[serde(default)]
+    pub operations: [u64; 2],
+    #[serde(default)]
+    #[allow(missing_docs)] // see above
+    pub bytes: [u64; 2],
+    /// Binary logarithm of the sector size of a top-level vdev; 0 of others.
+    #[serde(default)]
+    pub ashift: u64,
+    /// Properties that are stored in the pool.
+    #[serde(default)]
+    pub stored: Vec<(String, StoredValue)>,
     /// Space of a top-level vdev, or of the root.
     pub space: Option<TopSpaceReport>,
     /// Bytes of a leaf's device.

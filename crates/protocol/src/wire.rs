@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::datasets;
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
-use crate::pool_report::{DedupReport, PoolReport, State};
+use crate::pool_report::{DedupReport, PoolReport, State, StoredValue};
 use crate::wish::{WishedDevices, WishedLeaf};
 
 /// Version of all this.
@@ -153,6 +153,17 @@ pub enum Request {
         name: String,
         /// Its value.
         value: String,
+        /// A line for the history.
+        history: String,
+    },
+    /// To set a property of a vdev, or to take it away.
+    SetVdev {
+        /// Guid of the vdev.
+        vdev: u64,
+        /// Its name.
+        name: String,
+        /// Its value, which has been checked.
+        value: Option<StoredValue>,
         /// A line for the history.
         history: String,
     },

@@ -21,7 +21,7 @@ use base::{Error, Kind as ErrorKind, Mutex};
 use device::{Device, Slot};
 
 use crate::dtl::Dtl;
-use crate::error_window::ErrorWindow;
+use crate::error_window::{ErrorRates, ErrorWindow, TooMany};
 use crate::health::{Aux, Health, HealthCell, State, Stats};
 use crate::spec::LeafSpec;
 
@@ -49,6 +49,7 @@ pub struct LeafState {
     unflushed: Mutex<Option<Range<u64>>>,
     stats: Stats,
     window: Mutex<ErrorWindow>,
+    rates: Mutex<ErrorRates>,
 }
 
 impl LeafState {
@@ -74,6 +75,7 @@ impl LeafState {
             unflushed: Mutex::default(),
             stats: Stats::default(),
             window: Mutex::default(),
+            rates: Mutex::default(),
         };
         reason.into_iter().for_each(|reason| state.take_offline(reason, false));
         state
@@ -167,15 +169,22 @@ impl LeafState {
         &self.stats
     }
 
-    /// Whether there were too many errors in the last minutes: of reads and writes, of checksums.
-    pub fn has_too_many_errors(&self, now_s: u64) -> [bool; 2] {
+    /// Of which errors there were too many in the last minutes.
+    pub fn too_many_errors(&self, now_s: u64) -> TooMany {
         let [reads, writes, checksums] = self.stats.errors();
-        self.window.lock().look([reads + writes, checksums], now_s)
+        let rates = *self.rates.lock();
+        self.window.lock().look([reads.saturating_add(writes), checksums, self.stats.meter.slow()], &rates, now_s)
+    }
+
+    /// Sets how many errors are too many.
+    pub fn set_error_rates(&self, rates: ErrorRates) {
+        *self.rates.lock() = rates;
     }
 
     /// Sets the error counts to 0; there were none in the last minutes either.
     pub(crate) fn clear_errors(&self) {
         self.stats.clear_errors();
+        self.stats.meter.clear_slow();
         *self.window.lock() = ErrorWindow::default();
     }
 

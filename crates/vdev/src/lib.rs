@@ -59,6 +59,7 @@ mod tests;
 pub use device::meter::Purpose;
 pub use dtl::{Dtl, TxgRanges};
 pub use edit::Edit;
+pub use error_window::{ErrorRate, ErrorRates, TooMany};
 pub use health::{Aux, Health, State, Stats};
 pub use indirect::MapEntry;
 pub use leaf_state::{LeafState, OfflineReason};

@@ -3,34 +3,15 @@
 use std::ffi::OsString;
 
 use protocol::pool_report::PoolReport;
-use protocol::words::one_line;
 use serde_json::{Map, Value};
 
 use super::command::{Done, Stop};
+use super::get_rows::{ALL_FIELDS, GetOptions, fields, lines};
+use super::get_vdev;
 use super::json;
 use super::list::Column;
 use super::pools::{self, Timestamp};
 use crate::getopt::{self, Long, Opt};
-
-/// A field of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
-    Name,
-    Property,
-    Value,
-    Source,
-}
-
-const ALL_FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
-
-struct Options {
-    fields: Vec<Field>,
-    scripted: bool,
-    literal: bool,
-    json: bool,
-    json_int: bool,
-    json_guid_keys: bool,
-}
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> Done {
@@ -39,7 +20,7 @@ pub fn run(args: &[OsString]) -> Done {
         Long { name: "json-int", takes_value: false, code: '1' },
         Long { name: "json-pool-key-guid", takes_value: false, code: '3' },
     ];
-    let mut options = Options {
+    let mut options = GetOptions {
         fields: ALL_FIELDS.to_vec(),
         scripted: false,
         literal: false,
@@ -71,6 +52,13 @@ pub fn run(args: &[OsString]) -> Done {
     let mut failed = false;
     if !names.is_empty() {
         let imported = pools::all(&mut failed)?;
+        if let [pool, vdevs @ ..] = names
+            && !vdevs.is_empty()
+            && imported.contains(pool)
+            && !vdevs.iter().all(|name| imported.contains(name))
+        {
+            return get_vdev::run(pool, vdevs, list, &options);
+        }
         if let Some(name) = names.iter().find(|name| !imported.contains(name)) {
             return Err(Stop::Failed(format!("Cannot get properties of {name}: no such pool available.")));
         }
@@ -90,69 +78,19 @@ pub fn run(args: &[OsString]) -> Done {
     Ok(!failed)
 }
 
-fn fields(list: &str) -> Result<Vec<Field>, Stop> {
-    let mut fields = Vec::new();
-    for name in list.split(',') {
-        if fields.len() == ALL_FIELDS.len() {
-            return Err(Stop::usage("too many fields given to -o option"));
-        }
-        fields.push(match name {
-            "name" => Field::Name,
-            "property" => Field::Property,
-            "value" => Field::Value,
-            "source" => Field::Source,
-            "all" if fields.is_empty() => {
-                fields = ALL_FIELDS.to_vec();
-                continue;
-            }
-            "all" => return Err(Stop::usage("\"all\" conflicts with specific fields given to -o option")),
-            _ => return Err(Stop::usage(format!("invalid column name '{name}'"))),
-        });
-    }
-    Ok(fields)
-}
-
-fn table(reports: &[PoolReport], columns: &[Column], options: &Options) -> String {
-    let name_width = reports.iter().map(|pool| pool.name.len()).fold("NAME".len(), usize::max);
-    let width = |field: &Field| match field {
-        Field::Name => name_width,
-        Field::Property => columns.iter().map(|column| column.name().len()).fold("PROPERTY".len(), usize::max),
-        Field::Value => {
-            columns.iter().map(|column| column.width(reports, options.literal)).fold("VALUE".len(), usize::max)
-        }
-        // room for the longest name that a value could be inherited from
-        Field::Source if name_width > "NAME".len() => name_width + "inherited from".len(),
-        Field::Source => "SOURCE".len(),
-    };
-    let widths: Vec<usize> = options.fields.iter().map(width).collect();
-    let line = |cell: &dyn Fn(Field) -> String| {
-        let last = options.fields.len() - 1;
-        let cells = options.fields.iter().enumerate().map(|(i, &field)| match options.scripted || i == last {
-            true => cell(field),
-            false => format!("{:1$}", cell(field), widths[i]),
-        });
-        cells.collect::<Vec<_>>().join(if options.scripted { "\t" } else { "  " }) + "\n"
-    };
-    let mut text = String::new();
+fn table(reports: &[PoolReport], columns: &[Column], options: &GetOptions) -> String {
+    let mut rows = Vec::new();
     for pool in reports {
         for column in columns {
             let Some((value, source)) = column.text(pool, options.literal) else { continue };
-            if text.is_empty() && !options.scripted {
-                text += &line(&|field| format!("{field:?}").to_ascii_uppercase());
-            }
-            text += &line(&|field| match field {
-                Field::Name => pool.name.clone(),
-                Field::Property => column.name().to_owned(),
-                Field::Value if options.scripted => value.clone(),
-                Field::Value => one_line(&value),
-                Field::Source => source.word().to_owned(),
-            });
+            rows.push([pool.name.clone(), column.name().to_owned(), value, source.word().to_owned()]);
         }
     }
-    text
+    let value_width = columns.iter().map(|column| column.width(reports, options.literal)).max().unwrap_or(0);
+    lines(&rows, value_width, options)
 }
 
-fn all_json(reports: &[PoolReport], columns: &[Column], options: &Options) -> Value {
+fn all_json(reports: &[PoolReport], columns: &[Column], options: &GetOptions) -> Value {
     let mut out = json::head("get", Timestamp::None, options.json_int);
     let mut pools = Map::new();
     for pool in reports {
@@ -175,7 +113,7 @@ fn all_json(reports: &[PoolReport], columns: &[Column], options: &Options) -> Va
 /// `zpool get -Hp all`, for tests against other implementations.
 #[cfg(test)]
 pub fn scripted_all(pool: &PoolReport) -> String {
-    let options = Options {
+    let options = GetOptions {
         fields: ALL_FIELDS.to_vec(),
         scripted: true,
         literal: true,
@@ -192,8 +130,8 @@ mod tests {
     use super::*;
     use protocol::pool_report::StoredValue;
 
-    fn options(fields: &str) -> Options {
-        Options {
+    fn options(fields: &str) -> GetOptions {
+        GetOptions {
             fields: super::fields(fields).unwrap(),
             scripted: false,
             literal: false,
@@ -230,17 +168,5 @@ mod tests {
         let all: Vec<String> = Column::all(&pools).iter().map(|column| column.name().to_owned()).collect();
         assert_eq!((all[0].as_str(), all.last().unwrap().as_str()), ("size", "unsupported@org.new:thing"));
         assert!(all.contains(&"com.me:x".to_owned()));
-    }
-
-    #[test]
-    fn field_lists() {
-        assert_eq!(fields("value,source").unwrap(), [Field::Value, Field::Source]);
-        for (list, error) in [
-            ("nope", "invalid column name 'nope'"),
-            ("name,all", "\"all\" conflicts with specific fields given to -o option"),
-            ("name,name,name,name,name", "too many fields given to -o option"),
-        ] {
-            assert_eq!(fields(list), Err(Stop::usage(error)));
-        }
     }
 }

@@ -9,6 +9,7 @@ use protocol::wire::{Reply, Request};
 use protocol::{client, pool_names};
 
 use super::command::{Done, Stop, history_line};
+use super::get_vdev;
 use super::pools;
 use crate::getopt::{self, Opt};
 
@@ -54,16 +55,20 @@ pub fn set(args: &[OsString]) -> Done {
     if let Some(flag) = words.first().and_then(|word| word.strip_prefix('-')) {
         return Err(Stop::usage(format!("invalid option '{}'", flag.chars().take(1).collect::<String>())));
     }
-    let (setting, name) = match &words[..] {
+    let (setting, name, vdev) = match &words[..] {
         [] => return Err(Stop::usage("missing property=value argument")),
         [_] => return Err(Stop::usage("missing pool name")),
-        [setting, name] => (setting, name),
+        [setting, name] => (setting, name, None),
+        [setting, name, vdev] => (setting, name, Some(vdev)),
         _ => return Err(Stop::usage("too many pool names")),
     };
     let Some((property, value)) = setting.split_once('=') else {
         return Err(Stop::usage("missing value in property=value argument"));
     };
     pool_names::check(name).map_err(|why| Stop::Failed(format!("cannot open '{name}': {why}")))?;
+    if let Some(vdev) = vdev {
+        return get_vdev::set(name, vdev, (property, value), args);
+    }
     let mut connection = connect(name)?;
     let failed = |why: &str| Stop::Failed(format!("cannot set property for '{name}': {why}"));
     if property == "compatibility"

@@ -98,8 +98,8 @@ impl Lines<'_> {
         if !is_spare {
             vdev.errors.iter().for_each(|&count| *out += &format!(" {:>5}", self.count(count)));
             if self.options.slow {
-                // a read-only pool times nothing
-                *out += if vdev.children.is_empty() { "     0" } else { "     -" };
+                let slow = if vdev.children.is_empty() { self.count(vdev.slow_ios) } else { "-".to_owned() };
+                *out += &format!(" {slow:>5}");
             }
             *out += if self.options.direct { "     0" } else { "" };
         }

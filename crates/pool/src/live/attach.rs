@@ -115,7 +115,8 @@ impl LivePool {
         if let Some(number) = log {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
-        attached
+        attached?;
+        self.take_up_rates()
     }
 
     /// Takes a leaf off its mirror, or ends its replacement; the path of its device, which is nobody's any more.

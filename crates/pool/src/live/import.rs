@@ -147,6 +147,7 @@ impl LivePool {
             context.resilver_after_import()
         })?;
         live.scan().wake();
+        live.take_up_rates()?;
         Ok(live)
     }
 }

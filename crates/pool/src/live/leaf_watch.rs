@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   device, or the one at its path now ── label of this leaf ──▶ used again; what it missed is in its dirty time log
-//!   errors ──▶ 10 in 10 minutes ──▶ faulted (reads, writes), degraded (checksums, last good side)
+//!   errors ──▶ 10 in 10 minutes, or what was set ──▶ faulted (reads, writes), degraded (checksums, slow, last good side)
 //! ```
 
 use std::sync::{Arc, OnceLock};
 
 use base::{Env, Error, Kind, Result};
 use device::Device;
+use device::meter::SLOW_MS;
 use dmu::Txgs;
 use format::uberblock::Uberblock;
-use vdev::{Aux, Health, LeafVdev, State, Tree};
+use vdev::{Aux, Health, LeafVdev, State, TooMany, Tree};
 
 use crate::FoundDevice;
 
@@ -88,11 +89,13 @@ impl LeafWatch {
         let now_s = self.env.now_s();
         // what is in a log is in memory, too
         let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);
+        let slow_ms = self.env.tunable("zio_slow_io_ms", SLOW_MS);
         for leaf in self.tree.leaves() {
-            let [io, sums] = leaf.state().has_too_many_errors(now_s);
+            leaf.stats().meter.set_slow_ms(slow_ms);
+            let TooMany { io, checksum, slow_io } = leaf.state().too_many_errors(now_s);
             let new = match leaf.state().health().state {
                 State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,
-                State::Healthy if io || sums => State::Degraded,
+                State::Healthy if io || checksum || slow_io => State::Degraded,
                 _ => continue,
             };
             let new = Health::new(new, Aux::ErrExceeded);

@@ -1,0 +1,103 @@
+//! Properties as rows: what of them is shown, and how wide.
+
+use protocol::words::one_line;
+
+use super::command::Stop;
+
+/// A field of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Name,
+    Property,
+    Value,
+    Source,
+}
+
+pub(super) const ALL_FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+
+/// How properties are shown.
+pub(super) struct GetOptions {
+    pub(super) fields: Vec<Field>,
+    pub(super) scripted: bool,
+    pub(super) literal: bool,
+    pub(super) json: bool,
+    pub(super) json_int: bool,
+    pub(super) json_guid_keys: bool,
+}
+
+/// The fields that a list names. Errors: the usage error of an unknown one.
+pub(super) fn fields(list: &str) -> Result<Vec<Field>, Stop> {
+    let mut fields = Vec::new();
+    for name in list.split(',') {
+        if fields.len() == ALL_FIELDS.len() {
+            return Err(Stop::usage("too many fields given to -o option"));
+        }
+        fields.push(match name {
+            "name" => Field::Name,
+            "property" => Field::Property,
+            "value" => Field::Value,
+            "source" => Field::Source,
+            "all" if fields.is_empty() => {
+                fields = ALL_FIELDS.to_vec();
+                continue;
+            }
+            "all" => return Err(Stop::usage("\"all\" conflicts with specific fields given to -o option")),
+            _ => return Err(Stop::usage(format!("invalid column name '{name}'"))),
+        });
+    }
+    Ok(fields)
+}
+
+/// Rows of name, property, value and source as lines; values take `value_width` at least.
+pub(super) fn lines(rows: &[[String; 4]], value_width: usize, options: &GetOptions) -> String {
+    let widest = |at: usize, heading: &str| rows.iter().map(|row| row[at].len()).fold(heading.len(), usize::max);
+    let name_width = widest(0, "NAME");
+    let width = |field: &Field| match field {
+        Field::Name => name_width,
+        Field::Property => widest(1, "PROPERTY"),
+        Field::Value => widest(2, "VALUE").max(value_width),
+        // room for the longest name that a value could be inherited from
+        Field::Source if name_width > "NAME".len() => name_width + "inherited from".len(),
+        Field::Source => "SOURCE".len(),
+    };
+    let widths: Vec<usize> = options.fields.iter().map(width).collect();
+    let line = |cell: &dyn Fn(Field) -> String| {
+        let last = options.fields.len() - 1;
+        let cells = options.fields.iter().enumerate().map(|(i, &field)| match options.scripted || i == last {
+            true => cell(field),
+            false => format!("{:1$}", cell(field), widths[i]),
+        });
+        cells.collect::<Vec<_>>().join(if options.scripted { "\t" } else { "  " }) + "\n"
+    };
+    let mut text = String::new();
+    if !options.scripted && !rows.is_empty() {
+        text += &line(&|field| format!("{field:?}").to_ascii_uppercase());
+    }
+    for [name, property, value, source] in rows {
+        text += &line(&|field| match field {
+            Field::Name => name.clone(),
+            Field::Property => property.clone(),
+            Field::Value if options.scripted => value.clone(),
+            Field::Value => one_line(value),
+            Field::Source => source.clone(),
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_lists() {
+        assert_eq!(fields("value,source").unwrap(), [Field::Value, Field::Source]);
+        for (list, error) in [
+            ("nope", "invalid column name 'nope'"),
+            ("name,all", "\"all\" conflicts with specific fields given to -o option"),
+            ("name,name,name,name,name", "too many fields given to -o option"),
+        ] {
+            assert_eq!(fields(list), Err(Stop::usage(error)));
+        }
+    }
+}

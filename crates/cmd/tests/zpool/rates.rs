@@ -1,0 +1,60 @@
+//! How many errors are too many, as properties of vdevs; what comes of them.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use super::World;
+use super::suspended::{noise, write};
+
+#[test]
+fn devices_are_judged_by_their_own_rates() {
+    let world = World::new("rates", &[]);
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED rates: nothing can be mounted here");
+        return;
+    }
+    world.tune("zfs_txg_timeout", 1);
+    world.disks(&["a", "b", "s"]);
+    world.check("create -O compression=off -O recordsize=4K -R DIR/mnt tank mirror DIR/a DIR/b spare DIR/s", 0, "");
+    world.check(
+        "get -H -o value,source checksum_n,io_t,slow_io_n tank DIR/a",
+        0,
+        "-\tdefault\n-\tdefault\n-\tdefault\n",
+    );
+    world.check("set checksum_n=500 tank mirror-0", 0, "");
+    world.check("set checksum_n=100000 tank DIR/b", 0, "");
+    world.check("set org.me:note=old tank DIR/b", 0, "");
+    let refused = "cannot set property for 'tank': bad numeric value 'many'\n";
+    world.check("set io_n=many tank DIR/b", 1, refused);
+    world.check("set io_n=1 tank DIR/x", 1, "cannot set property for 'tank': no such device in pool\n");
+    world.check("set state=online tank DIR/a", 1, "cannot set property for 'tank': 'state' is readonly\n");
+    world.check("set io_n=1 tank DIR/s", 1, "cannot set property for 'tank': no such device in pool\n");
+    let file = world.dir.join("mnt/tank/file");
+    let bytes = noise(8 << 20, 1);
+    write(&file, &bytes).unwrap();
+    world.check("export tank", 0, "");
+    let disk = std::fs::OpenOptions::new().write(true).open(world.dir.join("b")).unwrap();
+    let sum = |world: &World| world.text("get -Hp -o value checksum_errors tank DIR/b").trim().parse::<u64>().unwrap();
+    // most of what is behind the labels
+    let spoil = || disk.write_all_at(&noise(100 << 20, 2), 8 << 20).unwrap();
+    spoil();
+    world.check("import -d DIR -R DIR/mnt tank", 0, "");
+    let shown = "DIR/b\tchecksum_n\t100000\tlocal\nDIR/b\torg.me:note\told\tlocal\nDIR/b\tparent\tmirror-0\t-\n";
+    world.check("get -H checksum_n,org.me:note,parent tank DIR/b", 0, shown);
+    world.check("scrub -w tank", 0, "");
+    assert!((1000..100_000).contains(&sum(&world)), "{}", sum(&world));
+    world.check("sync tank", 0, "");
+    let healthy = "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nspares\nDIR/s AVAIL\n";
+    assert_eq!(world.tree("tank"), healthy);
+    // what is set for the mirror counts when nothing is set for its side
+    world.check("set checksum_n=none tank DIR/b", 0, "");
+    let spared = "tank DEGRADED\nmirror-0 DEGRADED\nDIR/a ONLINE\nspare-1 DEGRADED\nDIR/b DEGRADED\nDIR/s ONLINE\n\
+                  spares\nDIR/s INUSE\n";
+    world.becomes("tank", spared);
+    assert!(std::fs::read(&file).unwrap() == bytes);
+    world.check("wait -t replace tank", 0, "");
+    world.check("clear tank", 0, "");
+    world.becomes("tank", healthy);
+    world.check("export tank", 0, "");
+    world.judge_by_zdb("tank");
+}

@@ -1,0 +1,195 @@
+//! The table of properties of vdevs: name, and how its value comes about; as OpenZFS has them (vdevprops(7)).
+
+use crate::pool_properties::{Source, is_user_name};
+use crate::pool_report::{PoolReport, StoredValue, VdevReport};
+use crate::words::nicenum::{nicebytes, nicenum};
+
+/// Longest comment, or value of a property that users make up, in bytes.
+const TEXT_BYTES_MAX: usize = 8192;
+/// Longest name of such a property.
+const NAME_BYTES_MAX: usize = 256;
+
+/// A property of the table.
+pub struct VdevProperty {
+    /// Name.
+    pub name: &'static str,
+    value: VdevValue,
+}
+
+/// How vdevs are called.
+type NameOf<'a> = &'a dyn Fn(&VdevReport) -> String;
+
+/// How its value comes about.
+enum VdevValue {
+    /// A number, as it is.
+    Number(fn(&VdevReport) -> u64),
+    /// A count.
+    Count(fn(&VdevReport) -> u64),
+    /// Bytes; `None` is 0.
+    Bytes(fn(&VdevReport) -> Option<u64>),
+    /// Of a hundred; `None` is a dash.
+    Percent(fn(&VdevReport) -> Option<u64>),
+    /// A word.
+    Text(fn(&VdevReport) -> Option<String>),
+    /// The vdev above, or those below; by the name of each.
+    Family(fn(&VdevReport, &PoolReport, NameOf<'_>) -> String),
+    /// What is set; a number.
+    Set,
+    /// What is set; a text.
+    SetText,
+}
+
+use VdevValue::{Bytes, Count, Family, Number, Percent, Set, SetText, Text};
+
+/// All properties that are known, in OpenZFS's order.
+#[rustfmt::skip]
+pub const VDEV_PROPERTIES: &[VdevProperty] = &[
+    row("capacity", Percent(|v| v.space.as_ref().map(|space| space.allocated_bytes * 100 / space.size_bytes.max(1)))),
+    row("state", Text(|v| Some(v.word().to_lowercase()))),
+    row("guid", Number(|v| v.guid)),
+    row("asize", Bytes(|v| v.space.as_ref().map(|space| space.size_bytes))),
+    row("psize", Bytes(|v| (v.device_bytes > 0).then_some(v.device_bytes))),
+    row("ashift", Number(|v| v.ashift)),
+    row("size", Bytes(|v| v.space.as_ref().map(|space| space.size_bytes))),
+    row("free", Bytes(|v| v.space.as_ref().map(|space| space.size_bytes.saturating_sub(space.allocated_bytes)))),
+    row("allocated", Bytes(|v| v.space.as_ref().map(|space| space.allocated_bytes))),
+    row("expandsize", Bytes(|v| v.space.as_ref().map(|space| space.expandable_bytes).filter(|bytes| *bytes > 0))),
+    row("fragmentation", Percent(|v| v.space.as_ref().and_then(|space| space.fragmentation))),
+    row("parity", Number(|v| v.nparity)),
+    row("path", Text(|v| v.path.clone())),
+    row("devid", Text(|v| v.devid.clone())),
+    row("physpath", Text(|v| v.phys_path.clone())),
+    row("parent", Family(parent)),
+    row("children", Family(|v, _, name| v.children.iter().map(name).collect::<Vec<_>>().join(","))),
+    row("numchildren", Number(|v| v.children.len() as u64)),
+    row("read_errors", Count(|v| v.errors[0])),
+    row("write_errors", Count(|v| v.errors[1])),
+    row("checksum_errors", Count(|v| v.errors[2])),
+    row("slow_ios", Count(|v| v.slow_ios)),
+    row("read_ops", Count(|v| v.operations[0])),
+    row("write_ops", Count(|v| v.operations[1])),
+    row("read_bytes", Bytes(|v| Some(v.bytes[0]))),
+    row("write_bytes", Bytes(|v| Some(v.bytes[1]))),
+    row("removing", Text(|v| Some(if v.is_removing { "on" } else { "off" }.to_owned()))),
+    row("comment", SetText),
+    row("checksum_n", Set),
+    row("checksum_t", Set),
+    row("io_n", Set),
+    row("io_t", Set),
+    row("slow_io_n", Set),
+    row("slow_io_t", Set),
+];
+
+const fn row(name: &'static str, value: VdevValue) -> VdevProperty {
+    VdevProperty { name, value }
+}
+
+fn parent(vdev: &VdevReport, pool: &PoolReport, name: NameOf<'_>) -> String {
+    let is_above = |above: &&VdevReport| above.children.iter().any(|child| child.guid == vdev.guid);
+    pool.root.all().into_iter().find(is_above).map_or("-".to_owned(), name)
+}
+
+impl VdevProperty {
+    /// The property of that name.
+    pub fn find(name: &str) -> Option<&'static VdevProperty> {
+        VDEV_PROPERTIES.iter().find(|property| property.name == name)
+    }
+
+    /// Its value for a vdev of a pool, and its source; `name` says how vdevs are called. Numbers are as they are if
+    /// `literal`.
+    pub fn text(&self, vdev: &VdevReport, pool: &PoolReport, name: NameOf<'_>, literal: bool) -> (String, Source) {
+        let dash = || "-".to_owned();
+        let number = |number: u64| if literal { number.to_string() } else { nicenum(number) };
+        let bytes = |number: u64| if literal { number.to_string() } else { nicebytes(number) };
+        let shown = match self.value {
+            Number(of) => of(vdev).to_string(),
+            Count(of) => number(of(vdev)),
+            Bytes(of) => of(vdev).map_or_else(dash, bytes),
+            Percent(of) => of(vdev).map_or_else(dash, |percent| match literal {
+                true => percent.to_string(),
+                false => format!("{percent}%"),
+            }),
+            Text(of) => of(vdev).unwrap_or_else(dash),
+            Family(of) => Some(of(vdev, pool, name)).filter(|text| !text.is_empty()).unwrap_or_else(dash),
+            Set | SetText => return stored(vdev, self.name),
+        };
+        (shown, Source::None)
+    }
+}
+
+/// What is stored under a name: a property of the table, or one that a user made up.
+pub fn stored(vdev: &VdevReport, name: &str) -> (String, Source) {
+    match vdev.stored.iter().find(|(stored, _)| stored == name) {
+        Some((_, StoredValue::Number(number))) => (number.to_string(), Source::Local),
+        Some((_, StoredValue::Text(text))) => (text.clone(), Source::Local),
+        None => ("-".to_owned(), Source::Default),
+    }
+}
+
+/// What a property is to be stored as; `None` takes it away. Errors: why it cannot have that value.
+pub fn to_store(name: &str, value: &str) -> Result<Option<StoredValue>, String> {
+    let Some(property) = VdevProperty::find(name) else {
+        return match is_user_name(name) {
+            true if name.len() > NAME_BYTES_MAX => Err(format!("property name '{name}' is too long")),
+            true if value.len() >= TEXT_BYTES_MAX => Err(format!("property value '{value}' is too long")),
+            true => Ok((!value.is_empty()).then(|| StoredValue::Text(value.to_owned()))),
+            false => Err(format!("invalid property '{name}'")),
+        };
+    };
+    match property.value {
+        Set if value == "none" => Ok(None),
+        Set => match value.parse() {
+            // the value that stands for none
+            Ok(u64::MAX) => Ok(None),
+            Ok(number) => Ok(Some(StoredValue::Number(number))),
+            Err(_) => Err(format!("bad numeric value '{value}'")),
+        },
+        SetText if value.len() >= TEXT_BYTES_MAX => Err(format!("'{name}' is too long")),
+        SetText => Ok((!value.is_empty()).then(|| StoredValue::Text(value.to_owned()))),
+        _ if name == "path" => Err("this version of Cenote does not change paths".to_owned()),
+        _ => Err(format!("'{name}' is readonly")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values() {
+        let number = |number| Ok(Some(StoredValue::Number(number)));
+        assert_eq!(to_store("io_n", "3"), number(3));
+        assert_eq!(to_store("checksum_t", "0"), number(0));
+        assert_eq!((to_store("io_n", "none"), to_store("io_n", "18446744073709551615")), (Ok(None), Ok(None)));
+        assert_eq!(to_store("my:note", "a"), Ok(Some(StoredValue::Text("a".into()))));
+        assert_eq!(to_store("my:note", ""), Ok(None));
+        for (name, value, why) in [
+            ("io_n", "x", "bad numeric value 'x'"),
+            ("io_n", "-1", "bad numeric value '-1'"),
+            ("state", "online", "'state' is readonly"),
+            ("nope", "1", "invalid property 'nope'"),
+        ] {
+            assert_eq!(to_store(name, value), Err(why.to_owned()));
+        }
+    }
+
+    #[test]
+    fn texts() {
+        let leaf = VdevReport {
+            kind: "disk".into(),
+            guid: 3,
+            errors: [1, 0, 2048],
+            stored: vec![("io_n".into(), StoredValue::Number(5))],
+            ..VdevReport::default()
+        };
+        let root = VdevReport { guid: 1, children: vec![leaf.clone()], ..VdevReport::default() };
+        let pool = PoolReport { root, ..PoolReport::default() };
+        let name = |vdev: &VdevReport| vdev.guid.to_string();
+        let text = |property, literal| VdevProperty::find(property).unwrap().text(&leaf, &pool, &name, literal);
+        assert_eq!(text("io_n", false), ("5".into(), Source::Local));
+        assert_eq!(text("io_t", false), ("-".into(), Source::Default));
+        assert_eq!(text("checksum_errors", false).0, "2K");
+        assert_eq!(text("checksum_errors", true).0, "2048");
+        assert_eq!((text("parent", true).0, text("children", true).0), ("1".into(), "-".into()));
+    }
+}
