@@ -4,6 +4,7 @@
 # in check-turns and in the machine of zvm. What may be refused is; each refusal is a line of what it prints.
 use strict;
 use warnings;
+no warnings 'qw';
 
 my ($seed, $count, $mnt) = @ARGV;
 srand($seed);
@@ -62,7 +63,7 @@ my @kinds = (
     [3, sub { my $of = pick(snapshots()) // return; try("zfs", "clone", $of, pick(heads()) . "/" . name()) }],
     [2, sub { my $of = pick(clones()) // return; try("zfs", "promote", $of) }],
     [2, sub { my $to = pick(own(pick(heads()))) // return; try("zfs", "rollback", (rand() < 0.7 ? "-r" : ()), $to) }],
-    [3, sub { my $of = pick(snapshots()) // return; try("zfs", "destroy", pick((), "-d", "-r"), $of) }],
+    [3, sub { my $of = pick(snapshots()) // return; try("zfs", "destroy", pick([], ["-d"], ["-r"])->@*, $of) }],
     [1, sub { my $of = pick(grep { m{/} } heads()) // return; try("zfs", "destroy", "-r", $of) }],
     [1, sub { my $of = pick(snapshots()) // return; my ($fs) = $of =~ /^([^@]*)/; try("zfs", "rename", $of, "$fs@" . name()) }],
     [1, sub { my $of = pick(grep { m{/} } heads()) // return; try("zfs", "rename", $of, pick(heads()) . "/" . name()) }],

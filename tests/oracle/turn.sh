@@ -39,7 +39,8 @@ zfs mount -a
 files >"$dir/files-before"
 perl "$here/history.pl" "$seed" "$count" "$mnt" 2>&1 | tee "$dir/history"
 settled
-# a head that went back to before a child's mountpoint was made has lost the mount
+# heads that went back to before a child's mountpoint was made have lost the mount, and others may be below it
+zfs unmount -a
 zfs mount -a
 files >"$dir/files-after"
 zpool export turns
