@@ -58,7 +58,11 @@ pub(crate) fn detach_device(point: &Path, dev: &str, how: Unmount) -> Result<()>
     if mountinfo::at(point)?.is_some_and(|mount| mount.dev != dev) {
         return Err(Error::new(Kind::Busy, "something else is mounted over it"));
     }
-    detach(point, how)
+    match detach(point, how) {
+        // the kernel ends a mount when it looks for its folder, and that has gone in a rollback
+        Err(_) if !mountinfo::is_mounted(point, dev)? => Ok(()),
+        detached => detached,
+    }
 }
 
 /// Unmounts `point`. `Busy` if it is in use.

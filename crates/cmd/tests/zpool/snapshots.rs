@@ -242,3 +242,22 @@ fn back_while_it_is_mounted() {
     fs::write(path("after"), "it can be written").unwrap();
     fresh.judge();
 }
+
+#[test]
+fn a_mount_whose_folder_went_in_a_rollback() {
+    if !nix::unistd::geteuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED {}:{}: not root, or no /dev/fuse", file!(), line!());
+        return;
+    }
+    let fresh = Fresh::new("folder");
+    fresh.does(&format!("set mountpoint={} fresh/a", fresh.world.dir.join("mnt").display()));
+    fresh.does("snapshot fresh/a@before");
+    fresh.does("create fresh/a/late");
+    fresh.does("rollback fresh/a@before");
+    // the kernel ends the mount when it looks for its folder
+    fresh.does("unmount fresh/a/late");
+    fresh.says("get -Ho value mounted fresh/a/late", "no\n");
+    fresh.does("mount fresh/a/late");
+    fresh.says("get -Ho value mounted fresh/a/late", "yes\n");
+    fresh.judge();
+}
