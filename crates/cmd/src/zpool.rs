@@ -13,6 +13,7 @@
 
 pub mod command;
 pub mod create;
+mod events;
 mod export;
 mod get;
 mod get_rows;
@@ -133,7 +134,10 @@ const GROUPS: &[&[Command]] = &[
         plain("upgrade", "\tupgrade\n\tupgrade -v\n\tupgrade [-V version] <-a | pool ...>\n", upgrade::run),
         plain("reguid", "\treguid [-g guid] <pool>\n", manage::reguid),
     ],
-    &[plain("history", "\thistory [-il] [<pool>] ...\n", history::run)],
+    &[
+        plain("history", "\thistory [-il] [<pool>] ...\n", history::run),
+        plain("events", "\tevents [-vHf [pool] | -c]\n", events::run),
+    ],
     &[
         Command {
             lists_properties: true,
@@ -153,8 +157,8 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 10] =
-    ["checkpoint", "condense", "ddtprune", "events", "initialize", "prefetch", "reopen", "resilver", "split", "trim"];
+const NOT_YET: [&str; 9] =
+    ["checkpoint", "condense", "ddtprune", "initialize", "prefetch", "reopen", "resilver", "split", "trim"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

@@ -9,6 +9,8 @@ mod confined;
 mod counters;
 #[path = "zpool/descriptors.rs"]
 mod descriptors;
+#[path = "zpool/events.rs"]
+mod events;
 #[path = "zpool/exporter.rs"]
 mod exporter;
 #[path = "zpool/projects.rs"]
@@ -78,6 +80,7 @@ impl World {
         command
             .env("CENOTE_RUN", self.dir.join("run"))
             .env("CENOTE_PARAMETERS", self.dir.join("parameters"))
+            .env("CENOTE_ZED_DIR", self.dir.join("zed.d"))
             .env("TZ", "UTC")
             .env("ZFS_HOSTID", "0")
             .env_remove("CENOTE_LOG");

@@ -44,5 +44,6 @@ mod server;
 mod source;
 pub mod verbs;
 pub mod volumes;
+pub mod zedlets;
 
 pub use process::{create, import};

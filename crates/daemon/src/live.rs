@@ -20,8 +20,8 @@ use dsl::write::file_system_options;
 use dsl::{Dataset, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use pool::{
-    AttachAs, Candidate, Head, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions, Pool,
-    PoolState, RefusedChanges,
+    AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions,
+    Pool, PoolState, RefusedChanges,
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
@@ -116,6 +116,11 @@ impl ServedPool {
             ServedPool::ReadOnly(_) => Ok(()),
             ServedPool::Live(live) => live.close(state),
         }
+    }
+
+    /// What has happened to it; `None` if nothing can.
+    pub fn events(&self) -> Option<Arc<Events>> {
+        self.live().ok().map(|live| live.events().clone())
     }
 
     /// Whether it is suspended, and if so, whether those who want to change something wait.

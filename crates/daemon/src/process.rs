@@ -1,7 +1,7 @@
 //! Being the process of a pool: from a request to import or make it, until it ends.
 
 use std::io::Read;
-use std::process::ExitCode;
+use std::process::{ChildStdin, ExitCode};
 use std::sync::{Arc, mpsc};
 
 use base::{Env, Mutex};
@@ -20,7 +20,7 @@ use crate::mount_helper::{self, ENDING};
 use crate::mount_plan::Bounds;
 use crate::report::Session;
 use crate::served::{End, Served};
-use crate::{confine, descriptors, leftovers, log, panics, server, verbs};
+use crate::{confine, descriptors, leftovers, log, panics, server, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
 /// sees what it says.
@@ -83,6 +83,8 @@ struct Ready {
     /// Those that end it in order; they are blocked.
     signals: SigSet,
     helper: Helper,
+    /// Where events go, if there are scripts for them.
+    zedlets: Mutex<Option<ChildStdin>>,
 }
 
 /// Runs `main` in a process that is ready for it.
@@ -98,8 +100,9 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
     }
     // before any other thread is there
     let helper = mount_helper::started().map_err(|e| e.to_string());
+    let zedlets = Mutex::new(zedlets::started());
     let confined = helper.and_then(|helper| confine::confine().map(|()| helper));
-    match confined.and_then(|helper| main(&Ready { notify, signals, helper })) {
+    match confined.and_then(|helper| main(&Ready { notify, signals, helper, zedlets })) {
         Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             notify.err(&text);
@@ -136,7 +139,7 @@ fn serve(
     mounts: &Mounting<'_>,
     ready: &Ready,
 ) -> Result<(), String> {
-    let Ready { notify, signals, helper } = ready;
+    let Ready { notify, signals, helper, .. } = ready;
     let (name, guid) = (pool.view().name().to_owned(), pool.view().guid());
     panics::in_pool(&name);
     let failed = |e: base::Error| format!("cannot {} '{name}': {}", mounts.verb, e.what());
@@ -181,6 +184,7 @@ fn serve(
             // it may be suspended when somebody asks for the first time
             spawn("report", move || drop(waiting.report()))?;
         }
+        begin_scripts(&counted, ready)?;
         spawn("kstat", move || write_counters(&counted, &written))?;
         notify.ready()
     };
@@ -227,6 +231,14 @@ fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
             }
         }
         std::thread::sleep(kstat::PERIOD);
+    }
+}
+
+/// Has scripts run for what happens to the pool, if there are any.
+fn begin_scripts(served: &Served, ready: &Ready) -> base::Result<()> {
+    match (ready.zedlets.lock().take(), served.events()) {
+        (Some(helper), Some(events)) => spawn("zedlets", move || zedlets::feed(&events, helper)),
+        _ => Ok(()),
     }
 }
 

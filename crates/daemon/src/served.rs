@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, OfflineReason, Pool, PoolState, RefusedChanges};
+use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, RefusedChanges};
 use protocol::datasets::Mounted;
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -147,6 +148,8 @@ impl Served {
             Request::Damaged => report::damaged::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
             Request::Dedup => report::dedup(&self.pool.view()).map(Reply::Dedup),
             Request::History => self.history(part),
+            Request::Events { after } => Ok(self.events_since(*after)),
+            Request::ClearEvents => Ok(Reply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
             Request::Export { force } => self.export(*force),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => {
@@ -270,6 +273,17 @@ impl Served {
             report.scan = Some(report::scan_report(&scan, &pass));
         }
         Ok(report)
+    }
+
+    /// What has happened to the pool; nothing is told of one that is read-only.
+    pub fn events(&self) -> Option<Arc<Events>> {
+        self.pool.events()
+    }
+
+    fn events_since(&self, after: u64) -> Reply {
+        let since = self.pool.events().map(|events| events.since(after, Duration::ZERO)).unwrap_or_default();
+        let events = since.events.iter().map(|event| hex(&event.pack())).collect();
+        Reply::Events { events, last: since.last, dropped: since.dropped }
     }
 
     fn history(&self, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {

@@ -39,8 +39,8 @@ pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    AttachAs, DeviceOpener, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf, NewPool, NewVdev,
-    ScanPass, Shape, SyncContext, WRITABLE_FEATURES,
+    AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf,
+    NewPool, NewVdev, ScanPass, Shape, SyncContext, WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::Space;

@@ -28,6 +28,7 @@ mod datasets;
 mod dedup;
 mod dedup_frees;
 mod dtl;
+mod events;
 mod features;
 mod frees;
 mod groups;
@@ -42,6 +43,7 @@ mod leaves;
 mod logs;
 mod multihost;
 mod new;
+mod notify;
 mod owner_limits;
 mod owner_quotas;
 mod phases;
@@ -72,6 +74,7 @@ use crate::Pool;
 pub use attach::AttachAs;
 use config::Config;
 use dedup_frees::DedupFrees;
+pub use events::{Events, EventsSince};
 use frees::Frees;
 use groups::Groups;
 pub use head::{Head, HeadKind};
@@ -121,6 +124,7 @@ pub struct LivePool {
     frees: Frees,
     scan: Scan,
     spares: SpareWatch,
+    events: Arc<Events>,
 }
 
 /// What a task works with.
@@ -179,6 +183,7 @@ impl LivePool {
             frees: Frees::default(),
             scan: Scan::default(),
             spares: SpareWatch::default(),
+            events: Arc::new(Events::new(env)),
             tree,
             name,
         })
@@ -282,6 +287,10 @@ impl LivePool {
 
     fn spares(&self) -> &SpareWatch {
         &self.spares
+    }
+
+    fn event_ring(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// Bytes of memory that there are.
@@ -459,6 +468,11 @@ impl LivePool {
             };
             context.write_config()
         })?;
+        match state {
+            crate::PoolState::Destroyed => self.notify("pool_destroy", None),
+            crate::PoolState::Exported => self.notify("pool_export", None),
+            _ => {}
+        }
         self.multihost.end();
         self.cache.l2arc().close();
         self.groups.end();

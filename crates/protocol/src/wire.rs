@@ -59,6 +59,13 @@ pub enum Request {
     Dedup,
     /// For the history, in parts.
     History,
+    /// For the events behind that number.
+    Events {
+        /// It; 0: all.
+        after: u64,
+    },
+    /// To forget all events.
+    ClearEvents,
     /// To unmount everything and end.
     Export {
         /// Also what is in use.
@@ -226,6 +233,14 @@ pub enum Reply {
     Dedup(DedupReport),
     /// Some records, each a packed list in hexadecimal digits.
     History(Vec<String>),
+    /// Events, as records of the history; the number of the last one, and how many were forgotten.
+    Events {
+        events: Vec<String>,
+        last: u64,
+        dropped: u64,
+    },
+    /// How many events there were.
+    Cleared(u64),
     Exported,
     /// State of a device.
     Onlined(State),

@@ -59,10 +59,15 @@ fn show(pool: &str, detail: Detail) -> Result<()> {
 
 fn print_records(records: &[String], detail: Detail) -> Result<()> {
     for hex in records {
-        let record = NvList::unpack(&bytes_of(hex)?)?;
+        let record = unpack(hex)?;
         print!("{}", ShownLines(record_text(&record, detail)));
     }
     Ok(())
+}
+
+/// A list that was sent in hexadecimal digits.
+pub(super) fn unpack(hex: &str) -> Result<NvList> {
+    NvList::unpack(&bytes_of(hex)?)
 }
 
 fn bytes_of(hex: &str) -> Result<Vec<u8>> {

@@ -116,6 +116,8 @@ impl LivePool {
             self.cache().zio().allocator()?.set_serving(number, Serving::Open);
         }
         attached?;
+        let name = if matches!(how, AttachAs::Spare(_)) { "vdev_spare" } else { "vdev_attach" };
+        self.notify(name, self.tree().leaf(guid_of_new).map(LeafVdev::vdev));
         self.take_up_rates()
     }
 
@@ -155,6 +157,7 @@ impl LivePool {
             self.cache().zio().allocator()?.set_serving(top, Serving::Open);
         }
         outcome?;
+        self.notify("vdev_remove", Some(leaf.vdev()));
         match leaf.is_spare() {
             true => self.send_home(leaf),
             false => self.let_go(&[leaf]),
@@ -199,6 +202,7 @@ impl LivePool {
             && let Some(leaf) = self.tree().vdev(id).as_leaf()
         {
             self.let_go(&[leaf]);
+            self.notify("vdev_remove", Some(leaf.vdev()));
             tracing::info!(pool = self.name(), vdev = leaf.name(), "replaced");
             // a new device may be where the old one was
             if self.tree().leaves().all(|other| other.name() != leaf.name()) {

@@ -104,6 +104,7 @@ impl LivePool {
             context.add_aux(Aux::Cache, caches)
         })?;
         pool.use_caches(&used, devices);
+        pool.notify("pool_create", None);
         Ok(pool)
     }
 }

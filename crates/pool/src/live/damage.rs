@@ -77,6 +77,7 @@ impl SyncContext<'_> {
             Some(log) => log,
             None => self.make_log(name)?,
         };
+        self.notify_of_lost(lost.iter().map(|(place, _)| *place));
         let is_by_head = self.change.feature(BY_HEAD)?.is_some();
         for (place, bp) in lost {
             tracing::error!(pool = self.pool.name(), %place, "no copy is right");

@@ -25,6 +25,7 @@ impl LivePool {
             context.write_config()
         })?;
         self.cache().l2arc().set_pool_guid(guid);
+        self.notify("pool_reguid", None);
         Ok(())
     }
 }

@@ -57,10 +57,31 @@ impl SyncContext<'_> {
         self.log_event(name, &format!("pool version 5000; software version {version}; uts {host}"));
     }
 
+    /// Tells of a record, by the names that events have for what is in it.
+    fn notify_of_history(&self, record: &NvList) {
+        const NAMES: [(&str, &str); 5] = [
+            ("dsname", "history_dsname"),
+            ("dsid", "history_dsid"),
+            ("internal_name", "history_internal_name"),
+            ("history internal str", "history_internal_str"),
+            ("history txg", "history_txg"),
+        ];
+        let mut more = NvList::new();
+        more.set("history_hostname", Value::Str(self.pool.config().host.1.clone()));
+        for (name, value) in record.iter() {
+            if let Some((_, told)) = NAMES.iter().find(|(known, _)| *known == name) {
+                more.set(told, value.clone());
+            }
+        }
+        more.set("history_time", Value::U64(self.change.env.now_s()));
+        self.pool.notify_with("history_event", None, more);
+    }
+
     fn append_event(&self, mut record: NvList, name: &str, about: &str) {
         record.set("internal_name", Value::Str(name.to_owned()));
         record.set("history internal str", Value::Str(about.to_owned()));
         record.set("history txg", Value::U64(self.change.tx.txg()));
+        self.notify_of_history(&record);
         if let Err(error) = self.append(record) {
             tracing::warn!(pool = self.pool.name(), name, about, "an event is not in the history: {error}");
         }

@@ -148,6 +148,7 @@ impl LivePool {
         })?;
         live.scan().wake();
         live.take_up_rates()?;
+        live.notify("pool_import", None);
         Ok(live)
     }
 }

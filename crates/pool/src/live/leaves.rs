@@ -43,6 +43,7 @@ impl LivePool {
             // nobody waits for it: devices may fail again
             self.run_later(|context| context.write_config());
         }
+        self.notify("vdev_clear", vdev.map(|_| tree.vdev(id)));
         self.multihost().take_back()?;
         self.txgs().resume()?;
         self.wake_jobs();
@@ -75,6 +76,7 @@ impl LivePool {
         self.scan().lock().given_up.remove(&guid);
         self.run(|context| context.write_config())?;
         self.log_again(log)?;
+        self.notify("vdev_online", Some(leaf.vdev()));
         Ok(leaf.state().health())
     }
 
@@ -143,6 +145,7 @@ impl LivePool {
     /// Looks at the errors of all leaves, at those that are being replaced, and at spares, and draws the consequences.
     pub fn diagnose(&self) {
         self.leaf_watch().diagnose();
+        self.notify_of_leaves();
         self.end_replacements();
         self.look_after_spares();
     }

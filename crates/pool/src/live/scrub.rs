@@ -174,6 +174,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     fn set_paused(&self, is_paused: bool) {
+        self.notify_of_scan(false, if is_paused { "paused" } else { "resume" });
         let now_s = self.pool.env().now_s();
         let mut state = self.pool.scan().lock();
         let pass = &mut state.pass;
@@ -223,6 +224,7 @@ impl SyncContext<'_> {
         pool.scan().lock().is_dirty = true;
         let function = if is_resilver { 2 } else { 1 };
         self.log_event("scan setup", &format!("func={function} mintxg={min_txg} maxtxg={max_txg}"));
+        self.notify_of_scan(is_resilver, "start");
         Ok(())
     }
 
@@ -254,6 +256,8 @@ impl SyncContext<'_> {
         }
         let name = if end == ScanState::Finished { "scan done" } else { "scan cancelled" };
         self.log_event(name, &format!("errors={}", phys.errors));
+        let is_whole = end == ScanState::Finished || phys.is_resilver;
+        self.notify_of_scan(phys.is_resilver, if is_whole { "finish" } else { "abort" });
         Ok(())
     }
 

@@ -51,6 +51,15 @@ impl Suspension {
         }
     }
 
+    /// What property `failmode` says.
+    pub(super) fn failmode(&self) -> &'static str {
+        match self.failmode.load(Ordering::Relaxed) {
+            CONTINUE => "continue",
+            PANIC => "panic",
+            _ => "wait",
+        }
+    }
+
     /// Name of the pool.
     pub(super) fn pool(&self) -> &str {
         &self.pool

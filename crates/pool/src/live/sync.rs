@@ -234,6 +234,7 @@ impl LivePool {
         self.multihost().synced(&uberblock, self.tree().hearts().len());
         if config.is_dirty {
             self.write_and_flush(&|| self.tree().write_labels(&[1, 3], &label_of))?;
+            self.notify("config_sync", None);
         }
         self.config().uberblock = Some(uberblock);
         Ok(())

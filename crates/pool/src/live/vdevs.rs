@@ -79,6 +79,7 @@ impl LivePool {
             context.add_aux(Aux::Cache, caches)
         })?;
         self.use_caches(&used, devices);
+        self.notify("vdev_add", None);
         Ok(())
     }
 
@@ -94,6 +95,7 @@ impl LivePool {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
             self.cache().l2arc().remove(guid);
+            self.notify("vdev_remove_aux", None);
             return Ok(config.opt_str("path").map(str::to_owned).into_iter().collect());
         }
         let top = self.tree().tops().find(|top| top.guid() == guid).ok_or_else(no_such_device)?;
@@ -108,6 +110,7 @@ impl LivePool {
         };
         self.run(remove).inspect_err(|_| allocator.set_serving(number, Serving::Open))?;
         self.let_go(&leaves);
+        self.notify("vdev_remove_dev", Some(top));
         Ok(leaves.iter().map(|leaf| leaf.name().to_owned()).collect())
     }
 

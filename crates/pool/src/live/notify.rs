@@ -1,0 +1,193 @@
+//! What is told of a pool as events ([`super::events`]): classes and payloads are those of OpenZFS.
+//!
+//! ```text
+//!   sysevent.fs.zfs.*    what was done: by a command, a job, a group
+//!   resource.fs.zfs.*    a leaf is in another state
+//!   ereport.fs.zfs.*     something went wrong: of a leaf one event of a kind for each group, with its counts
+//! ```
+
+use std::sync::Arc;
+
+use base::Bookmark;
+use format::nvlist::{NvList, Value};
+use vdev::{Aux, Health, LeafVdev, State, Vdev};
+
+use super::events::{Events, LeafSeen};
+use super::{LivePool, SyncContext};
+
+/// Blocks of a group that are reported as lost, at most.
+const LOST_MAX: usize = 20;
+/// Errors by their numbers in events: EIO and EBADE.
+const EIO: i32 = 5;
+const EBADE: i32 = 52;
+
+impl LivePool {
+    /// What has happened to it.
+    pub fn events(&self) -> &Arc<Events> {
+        self.event_ring()
+    }
+
+    /// Tells that something was done, perhaps to a vdev.
+    pub(super) fn notify(&self, name: &str, vdev: Option<&Vdev>) {
+        self.notify_with(name, vdev, NvList::new());
+    }
+
+    pub(super) fn notify_with(&self, name: &str, vdev: Option<&Vdev>, more: NvList) {
+        let mut payload = self.about_pool();
+        if let Some(vdev) = vdev {
+            payload.set("vdev_guid", Value::U64(vdev.guid()));
+            payload.set("vdev_state", Value::U64(state_number(self.tree().health(vdev.id()))));
+            put_paths(&mut payload, vdev);
+        }
+        more.iter().for_each(|(name, value)| payload.set(name, value.clone()));
+        self.events().post(&format!("sysevent.fs.zfs.{name}"), payload);
+    }
+
+    /// Tells what leaves are like, if that has changed, and what went wrong with them.
+    pub(super) fn notify_of_leaves(&self) {
+        for leaf in self.tree().leaves() {
+            let [reads, writes, checksums] = leaf.stats().errors();
+            let errors = [reads.saturating_add(writes), checksums, leaf.stats().meter.slow()];
+            let now = LeafSeen { health: leaf.state().health(), errors };
+            let before = self.events().see_leaf(leaf.guid(), now);
+            for (kind, class) in ["io", "checksum", "delay"].into_iter().enumerate() {
+                // counts are set back when they are cleared
+                let known = before.map_or(0, |before| before.errors[kind]);
+                if errors[kind] > known {
+                    self.report(class, leaf, None);
+                }
+            }
+            let last = before.map_or(Health::HEALTHY, |before| before.health);
+            if last == now.health {
+                continue;
+            }
+            if now.health.state == State::Unavail {
+                self.report(&format!("vdev.{}", why_unavailable(now.health.aux)), leaf, Some(last));
+            }
+            if before.is_some() && last.state != now.health.state {
+                self.tell_state(leaf, last);
+            }
+        }
+    }
+
+    fn tell_state(&self, leaf: LeafVdev<'_>, last: Health) {
+        let mut payload = self.about_pool();
+        payload.set("vdev_guid", Value::U64(leaf.guid()));
+        payload.set("vdev_state", Value::U64(state_number(leaf.state().health())));
+        put_paths(&mut payload, leaf.vdev());
+        let is_removed = leaf.state().health().state == State::Removed;
+        if is_removed {
+            self.events().post("resource.fs.zfs.removed", payload.clone());
+        }
+        payload.set("vdev_laststate", Value::U64(state_number(last)));
+        self.events().post("resource.fs.zfs.statechange", payload);
+    }
+
+    /// Tells that something went wrong with a leaf.
+    fn report(&self, class: &str, leaf: LeafVdev<'_>, before: Option<Health>) {
+        let mut payload = self.about_pool();
+        self.put_failmode(&mut payload);
+        payload.set("vdev_guid", Value::U64(leaf.guid()));
+        payload.set("vdev_type", Value::Str(leaf.kind().type_name().to_owned()));
+        put_paths(&mut payload, leaf.vdev());
+        let top = self.tree().top_of(leaf.vdev());
+        payload.set("vdev_ashift", Value::U64(top.top_spec().map_or(0, |spec| spec.ashift.into())));
+        let [reads, writes, checksums] = leaf.stats().errors();
+        payload.set("vdev_read_errors", Value::U64(reads));
+        payload.set("vdev_write_errors", Value::U64(writes));
+        payload.set("vdev_cksum_errors", Value::U64(checksums));
+        payload.set("vdev_delays", Value::U64(leaf.stats().meter.slow()));
+        if let Some(parent) = leaf.parent().map(|id| self.tree().vdev(id)) {
+            payload.set("parent_guid", Value::U64(parent.guid()));
+            payload.set("parent_type", Value::Str(parent.kind().type_name().to_owned()));
+        }
+        let view = self.view();
+        let texts = view.spares().iter().filter_map(|spare| spare.opt_str("path").map(str::to_owned)).collect();
+        payload.set("vdev_spare_paths", Value::Strs(texts));
+        let guids = view.spares().iter().filter_map(|spare| spare.opt_u64("guid")).collect();
+        payload.set("vdev_spare_guids", Value::U64s(guids));
+        match (class, before) {
+            (_, Some(before)) => payload.set("prev_state", Value::U64(state_number(before))),
+            ("checksum", _) => payload.set("zio_err", Value::I32(EBADE)),
+            ("io", _) => payload.set("zio_err", Value::I32(EIO)),
+            _ => payload.set("zio_err", Value::I32(0)),
+        }
+        self.events().post(&format!("ereport.fs.zfs.{class}"), payload);
+    }
+
+    fn about_pool(&self) -> NvList {
+        let mut payload = NvList::new();
+        payload.set("pool", Value::Str(self.name().to_owned()));
+        let (guid, state) = {
+            let config = self.config();
+            (config.guid, config.state)
+        };
+        payload.set("pool_guid", Value::U64(guid));
+        payload.set("pool_state", Value::U64(state));
+        payload.set("pool_context", Value::I32(0));
+        payload
+    }
+
+    fn put_failmode(&self, payload: &mut NvList) {
+        payload.set("pool_failmode", Value::Str(self.suspension().failmode().to_owned()));
+    }
+}
+
+impl SyncContext<'_> {
+    /// Tells that blocks are lost.
+    pub(super) fn notify_of_lost(&self, lost: impl Iterator<Item = Bookmark>) {
+        for Bookmark { objset, object, level, blkid } in lost.take(LOST_MAX) {
+            let mut payload = self.pool.about_pool();
+            self.pool.put_failmode(&mut payload);
+            payload.set("zio_err", Value::I32(EIO));
+            payload.set("zio_objset", Value::U64(objset));
+            payload.set("zio_object", Value::U64(object));
+            payload.set("zio_level", Value::I64(level));
+            payload.set("zio_blkid", Value::U64(blkid));
+            self.pool.events().post("ereport.fs.zfs.data", payload);
+        }
+    }
+
+    /// Tells that a scan has begun, or what has become of it.
+    pub(super) fn notify_of_scan(&self, is_resilver: bool, what: &str) {
+        let mut more = NvList::new();
+        if is_resilver {
+            more.set("resilver_type", Value::Str("healing".to_owned()));
+        }
+        let name = if is_resilver { "resilver" } else { "scrub" };
+        self.pool.notify_with(&format!("{name}_{what}"), None, more);
+    }
+}
+
+fn put_paths(payload: &mut NvList, vdev: &Vdev) {
+    let Some(spec) = vdev.leaf_spec() else { return };
+    payload.set("vdev_path", Value::Str(vdev.name().to_owned()));
+    for (name, text) in [("vdev_devid", &spec.devid), ("vdev_physpath", &spec.phys_path)] {
+        if let Some(text) = text {
+            payload.set(name, Value::Str(text.clone()));
+        }
+    }
+}
+
+/// The number by which events know a state.
+fn state_number(health: Health) -> u64 {
+    match health.state {
+        State::Offline => 2,
+        State::Removed => 3,
+        State::Unavail => 4,
+        State::Faulted => 5,
+        State::Degraded => 6,
+        State::Healthy => 7,
+    }
+}
+
+fn why_unavailable(aux: Aux) -> &'static str {
+    match aux {
+        Aux::CorruptData => "corrupt_data",
+        Aux::NoReplicas => "no_replicas",
+        Aux::BadGuidSum => "bad_guid_sum",
+        Aux::TooSmall => "too_small",
+        Aux::BadLabel => "bad_label",
+        _ => "open_failed",
+    }
+}
