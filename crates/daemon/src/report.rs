@@ -48,21 +48,20 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
     root.guid = pool.guid();
     for (number, rebuild) in &status.rebuilds {
         if let Some(top) = root.children.iter_mut().find(|top| top.id == *number) {
-            top.rebuild = Some(rebuild_report(rebuild));
+            top.rebuild = Some(rebuild.clone());
         }
     }
     leaf_activities(pool, &mut root);
     vdev_properties(pool, &mut root);
-    let mapping_bytes = status.mapping_bytes;
     let mut report = PoolReport {
         space: space(&tops, pool.tree()),
         error_count: pool.error_count()?,
         scan: status.scan.as_ref().map(|scan| scan_report(scan, &pass_since(scan, session.opened_s))),
-        error_scrub: status.error_scrub.as_ref().map(error_scrub_report),
-        removal: status.removal.as_ref().map(|removal| removal_report(removal, mapping_bytes)),
+        error_scrub: status.error_scrub,
+        removal: status.removal,
         expansion: status.expansion.as_ref().map(|expansion| expansion_report(expansion, &tops)),
-        checkpoint: status.checkpoint.map(|c| CheckpointReport { created_s: c.created_s, bytes: c.bytes }),
-        stored: stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect(),
+        checkpoint: status.checkpoint,
+        stored,
         bootfs,
         dedup_ratio_percent: dedup.ratio_percent(),
         dedup_table_bytes: dedup.disk_bytes,
@@ -123,7 +122,7 @@ pub fn identity(pool: &Pool, report: &mut PoolReport) {
 pub fn refresh(report: &mut VdevReport, tree: &Tree) {
     fn one(report: &mut VdevReport, tree: &Tree, vdev: &Vdev) {
         let health = tree.health(vdev.id());
-        (report.state, report.aux) = (state(health.state), aux(health.aux));
+        (report.state, report.aux) = (health.state, health.aux);
         report.errors = vdev.stats().errors();
         refresh_counts(report, vdev);
         // vdevs may have come or gone since
@@ -160,7 +159,7 @@ pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
             continue;
         };
         let [size_bytes, allocated_bytes] = cache.bytes;
-        report.space = Some(TopSpaceReport { size_bytes, allocated_bytes, ..TopSpaceReport::default() });
+        report.space = Some(TopSpace { size_bytes, allocated_bytes, ..TopSpace::default() });
         (report.errors, report.device_bytes, report.is_not_present) = (cache.errors, cache.device_bytes, false);
         (report.state, report.aux) = match cache.is_usable {
             true => (State::Healthy, Aux::None),
@@ -204,8 +203,8 @@ impl Gathering<'_> {
     fn vdev(&self, vdev: &Vdev, min_bytes: Option<u64>) -> VdevReport {
         let health = self.tree.health(vdev.id());
         let mut report = of_spec(vdev.spec());
-        report.state = state(health.state);
-        report.aux = aux(health.aux);
+        report.state = health.state;
+        report.aux = health.aux;
         report.errors = vdev.stats().errors();
         report.awaits_resilver = self.tree.is_stale(vdev);
         if let Some(path) = self.paths.get(&vdev.guid()).filter(|_| vdev.is_leaf()) {
@@ -228,15 +227,15 @@ impl Gathering<'_> {
         report.children = vdev.children().iter().map(|&child| self.vdev(self.tree.vdev(child), child_min)).collect();
         report.space = match vdev.kind() {
             Kind::Root => self.root_space(),
-            _ if vdev.top_spec().is_some() => self.tops.iter().find(|t| t.number == vdev.number()).map(top_space),
+            _ if vdev.top_spec().is_some() => self.tops.iter().find(|t| t.number == vdev.number()).cloned(),
             _ => None,
         };
         report
     }
 
     /// Of all that is not for the intent log.
-    fn root_space(&self) -> Option<TopSpaceReport> {
-        let mut sum = TopSpaceReport::default();
+    fn root_space(&self) -> Option<TopSpace> {
+        let mut sum = TopSpace::default();
         for top in self.tops.iter().filter(|top| !is_log(self.tree, top.number)) {
             sum.size_bytes += top.size_bytes;
             sum.allocated_bytes += top.allocated_bytes;
@@ -299,7 +298,7 @@ fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevRe
             let is_used = found.kind() == LabelKind::Member;
             (State::Healthy, if is_used { Aux::Spared } else { Aux::None })
         }
-        (_, None) => (State::CantOpen, Aux::OpenFailed),
+        (_, None) => (State::Unavail, Aux::OpenFailed),
     };
     Some(report)
 }
@@ -385,61 +384,6 @@ fn errata(pool: &Pool) -> u64 {
     }
 }
 
-fn top_space(top: &TopSpace) -> TopSpaceReport {
-    TopSpaceReport {
-        size_bytes: top.size_bytes,
-        allocated_bytes: top.allocated_bytes,
-        deflated_bytes: top.deflated_bytes,
-        expandable_bytes: top.expandable_bytes,
-        checkpoint_bytes: top.checkpoint_bytes,
-        fragmentation: top.fragmentation,
-    }
-}
-
-/// A state in the report's terms.
-pub fn state(state: vdev::State) -> State {
-    match state {
-        vdev::State::Offline => State::Offline,
-        vdev::State::Removed => State::Removed,
-        vdev::State::Unavail => State::CantOpen,
-        vdev::State::Faulted => State::Faulted,
-        vdev::State::Degraded => State::Degraded,
-        vdev::State::Healthy => State::Healthy,
-    }
-}
-
-fn aux(aux: vdev::Aux) -> Aux {
-    match aux {
-        vdev::Aux::None => Aux::None,
-        vdev::Aux::OpenFailed => Aux::OpenFailed,
-        vdev::Aux::CorruptData => Aux::CorruptData,
-        vdev::Aux::NoReplicas => Aux::NoReplicas,
-        vdev::Aux::BadGuidSum => Aux::BadGuidSum,
-        vdev::Aux::TooSmall => Aux::TooSmall,
-        vdev::Aux::BadLabel => Aux::BadLabel,
-        vdev::Aux::ErrExceeded => Aux::ErrExceeded,
-        vdev::Aux::BadLog => Aux::BadLog,
-        vdev::Aux::External => Aux::External,
-        vdev::Aux::SplitPool => Aux::SplitPool,
-        vdev::Aux::ChildrenOffline => Aux::ChildrenOffline,
-    }
-}
-
-fn stored_value(value: PropertyValue) -> StoredValue {
-    match value {
-        PropertyValue::Number(number) => StoredValue::Number(number),
-        PropertyValue::Text(text) => StoredValue::Text(text),
-    }
-}
-
-fn progress(progress: pool::Progress) -> Progress {
-    match progress {
-        pool::Progress::Running => Progress::Running,
-        pool::Progress::Finished => Progress::Finished,
-        pool::Progress::Canceled => Progress::Canceled,
-    }
-}
-
 /// What was done of a scan since a pool was opened in which nothing is done of it.
 fn pass_since(scan: &pool::ScanStatus, opened_s: u64) -> pool::ScanPass {
     let paused_s = if scan.is_paused { opened_s } else { 0 };
@@ -450,7 +394,7 @@ fn pass_since(scan: &pool::ScanStatus, opened_s: u64) -> pool::ScanPass {
 pub fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport {
     ScanReport {
         is_resilver: scan.function == pool::ScanFunction::Resilver,
-        progress: progress(scan.progress),
+        progress: scan.progress,
         is_paused: scan.is_paused,
         start_s: scan.start_s,
         end_s: scan.end_s,
@@ -468,21 +412,10 @@ pub fn scan_report(scan: &pool::ScanStatus, pass: &pool::ScanPass) -> ScanReport
     }
 }
 
-fn error_scrub_report(scrub: &pool::ErrorScrub) -> ErrorScrubReport {
-    ErrorScrubReport {
-        progress: progress(scrub.progress),
-        is_paused: scrub.is_paused,
-        start_s: scrub.start_s,
-        end_s: scrub.end_s,
-        to_examine_blocks: scrub.to_examine_blocks,
-        examined_blocks: scrub.examined_blocks,
-    }
-}
-
 fn expansion_report(expansion: &pool::ExpansionStatus, tops: &[pool::TopSpace]) -> ExpansionReport {
     let allocated = tops.iter().find(|top| top.number == expansion.vdev).map_or(0, |top| top.allocated_bytes);
     ExpansionReport {
-        progress: progress(expansion.progress),
+        progress: expansion.progress,
         vdev: expansion.vdev,
         start_s: expansion.start_s,
         end_s: expansion.end_s,
@@ -491,28 +424,3 @@ fn expansion_report(expansion: &pool::ExpansionStatus, tops: &[pool::TopSpace]) 
     }
 }
 
-fn removal_report(removal: &pool::Removal, mapping_bytes: u64) -> RemovalReport {
-    RemovalReport {
-        progress: progress(removal.progress),
-        vdev: removal.vdev,
-        start_s: removal.start_s,
-        end_s: removal.end_s,
-        to_copy_bytes: removal.to_copy_bytes,
-        copied_bytes: removal.copied_bytes,
-        mapping_bytes,
-    }
-}
-
-fn rebuild_report(rebuild: &pool::Rebuild) -> RebuildReport {
-    RebuildReport {
-        progress: progress(rebuild.progress),
-        start_s: rebuild.start_s,
-        end_s: rebuild.end_s,
-        time_ms: rebuild.time_ms,
-        scanned_bytes: rebuild.scanned_bytes,
-        issued_bytes: rebuild.issued_bytes,
-        rebuilt_bytes: rebuild.rebuilt_bytes,
-        estimate_bytes: rebuild.estimate_bytes,
-        errors: rebuild.errors,
-    }
-}

@@ -161,7 +161,7 @@ impl Served {
                 let health = self.pool.online(*vdev)?;
                 self.renew_cachefile();
                 self.pool.record(history)?;
-                Ok(Reply::Onlined(report::state(health.state)))
+                Ok(Reply::Onlined(health.state))
             }
             Request::Offline { vdev, fault, temporary, history } => {
                 let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };

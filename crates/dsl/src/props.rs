@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use base::{Error, Result, ResultExt};
 use dmu::zap::Zap;
+use serde::{Deserialize, Serialize};
 
 use crate::dir::DEPTH_MAX;
 use crate::property::is_user_property;
@@ -32,7 +33,7 @@ const IF_KNOWN: &str = "$iuv";
 const HAS_RECEIVED: &str = "$hasrecvd";
 
 /// A stored value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PropertyValue {
     /// Numbers, switches, and choices from a list.
     Number(u64),

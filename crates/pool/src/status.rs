@@ -18,6 +18,7 @@
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
 use format::scan::{ScanPhys, ScanState};
+use serde::{Deserialize, Serialize};
 
 use crate::{FeatureState, Pool, mos, object_directory};
 
@@ -36,8 +37,6 @@ pub struct Status {
     pub checkpoint: Option<Checkpoint>,
     /// The last sequential resilver of each top-level vdev that had one, by its number.
     pub rebuilds: Vec<(u64, Rebuild)>,
-    /// Bytes of memory that the tables of removed devices take up.
-    pub mapping_bytes: u64,
 }
 
 /// What a scan is for.
@@ -50,9 +49,10 @@ pub enum ScanFunction {
 }
 
 /// How far something is that runs for a long time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Progress {
     /// It runs, or is paused.
+    #[default]
     Running,
     /// It was finished.
     Finished,
@@ -79,7 +79,7 @@ pub struct ScanStatus {
 }
 
 /// A scrub of the blocks in the error log. Times are in seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct ErrorScrub {
     pub progress: Progress,
@@ -91,7 +91,7 @@ pub struct ErrorScrub {
 }
 
 /// The removal of a top-level vdev. Times are in seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct Removal {
     pub progress: Progress,
@@ -101,6 +101,8 @@ pub struct Removal {
     pub end_s: u64,
     pub to_copy_bytes: u64,
     pub copied_bytes: u64,
+    /// Bytes of memory that the tables of all removed devices take up.
+    pub mapping_bytes: u64,
 }
 
 /// A disk that is taken into a raidz. Times are in seconds since 1970.
@@ -116,7 +118,7 @@ pub struct ExpansionStatus {
 }
 
 /// A state of the pool that is kept to return to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// When it was made, seconds since 1970; `None` while it is being discarded.
     pub created_s: Option<u64>,
@@ -125,7 +127,7 @@ pub struct Checkpoint {
 }
 
 /// A sequential resilver of one top-level vdev. Times are in seconds since 1970.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
 pub struct Rebuild {
     pub progress: Progress,
@@ -177,11 +179,11 @@ impl Pool {
             ..Status::default()
         };
         let created = Words::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
-        let mut checkpoint_bytes = 0;
+        let (mut checkpoint_bytes, mut mapping_bytes) = (0, 0);
         for top in self.tops() {
             let Some(spec) = top.top_spec() else { continue };
             if let Some(indirect) = spec.indirect {
-                status.mapping_bytes += mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
+                mapping_bytes += mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
             }
             if spec.zap == 0 {
                 continue;
@@ -199,6 +201,7 @@ impl Pool {
             let rebuild = Words::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
             status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
         }
+        status.removal.iter_mut().for_each(|removal| removal.mapping_bytes = mapping_bytes);
         if created.is_some() || self.features().state("com.delphix:zpool_checkpoint") == FeatureState::Active {
             status.checkpoint = Some(Checkpoint { created_s: created, bytes: checkpoint_bytes });
         }
@@ -256,6 +259,7 @@ fn removal_of(words: &Words) -> Option<Removal> {
         end_s: words.at(4),
         to_copy_bytes: words.at(5),
         copied_bytes: words.at(6),
+        mapping_bytes: 0,
     })
 }
 

@@ -10,13 +10,14 @@ use std::collections::HashMap;
 use base::{Result, ResultExt};
 use device::Device;
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
+use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
 use vdev::{Kind, Vdev};
 
 use crate::{FeatureState, Pool, metaslabs, mos};
 
 /// Space of a top-level vdev, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TopSpace {
     /// Number of the vdev.
     pub number: u64,

@@ -6,7 +6,7 @@
 
 use format::feature;
 
-use crate::pool_report::{PoolReport, StoredValue};
+use crate::pool_report::{PoolReport, PropertyValue};
 use crate::words::nicenum::{nicebytes, nicenum};
 
 /// A property of the table.
@@ -159,7 +159,7 @@ fn default_or_local(number: u64, default: u64) -> Value {
 
 fn stored(pool: &PoolReport, name: &str, default: u64) -> Value {
     let number = pool.stored.iter().find_map(|(n, value)| match value {
-        StoredValue::Number(number) if n == name => Some(*number),
+        PropertyValue::Number(number) if n == name => Some(*number),
         _ => None,
     });
     default_or_local(number.unwrap_or(default), default)
@@ -266,7 +266,7 @@ pub fn unknown_features(pool: &PoolReport) -> impl Iterator<Item = &str> {
 /// The value of a property that a user made up.
 pub fn user_text<'a>(pool: &'a PoolReport, name: &str) -> Option<&'a str> {
     pool.stored.iter().find_map(|(n, value)| match value {
-        StoredValue::Text(text) if n == name => Some(text.as_str()),
+        PropertyValue::Text(text) if n == name => Some(text.as_str()),
         _ => None,
     })
 }
@@ -301,7 +301,7 @@ mod tests {
         report.space.allocated_bytes = 1 << 20;
         report.space.fragmentation = Some(3);
         report.dedup_ratio_percent = 266;
-        report.stored = vec![("ashift".into(), StoredValue::Number(12)), ("autotrim".into(), StoredValue::Number(0))];
+        report.stored = vec![("ashift".into(), PropertyValue::Number(12)), ("autotrim".into(), PropertyValue::Number(0))];
         report
     }
 

@@ -5,7 +5,10 @@
 //! makes it; it travels over the socket; the commands word it. For a pool
 //! that could be imported the command makes it itself, from labels.
 
+pub use dsl::PropertyValue;
+pub use pool::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, TopSpace};
 use serde::{Deserialize, Serialize};
+pub use vdev::{Aux, State};
 
 /// A pool, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,19 +49,19 @@ pub struct PoolReport {
     /// The last scrub or resilver.
     pub scan: Option<ScanReport>,
     /// The last scrub of known errors.
-    pub error_scrub: Option<ErrorScrubReport>,
+    pub error_scrub: Option<ErrorScrub>,
     /// The last removal of a vdev.
-    pub removal: Option<RemovalReport>,
+    pub removal: Option<Removal>,
     /// The expansion of a raidz that is under way, or the last one.
     pub expansion: Option<ExpansionReport>,
     /// The checkpoint.
-    pub checkpoint: Option<CheckpointReport>,
+    pub checkpoint: Option<Checkpoint>,
     /// Guids of all features that the pool lists, and whether each is in use.
     pub features: Vec<(String, bool)>,
     /// Features in use that this program does not know, each with its description; they forbid writing.
     pub unwritable: Vec<(String, String)>,
     /// Properties that are stored in the pool.
-    pub stored: Vec<(String, StoredValue)>,
+    pub stored: Vec<(String, PropertyValue)>,
     /// Comment in the configuration.
     pub comment: Option<String>,
     /// Names of the feature sets that it keeps to.
@@ -103,14 +106,6 @@ pub struct SpaceReport {
     pub expandable_bytes: u64,
     pub checkpoint_bytes: u64,
     pub fragmentation: Option<u64>,
-}
-
-/// The value of a stored property.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum StoredValue {
-    Number(u64),
-    Text(String),
 }
 
 /// A vdev and all below it.
@@ -167,7 +162,7 @@ pub struct VdevReport {
     #[serde(default)]
     pub stored: Vec<(String, StoredValue)>,
     /// Space of a top-level vdev, or of the root.
-    pub space: Option<TopSpaceReport>,
+    pub space: Option<TopSpace>,
     /// Bytes of a leaf's device.
     pub device_bytes: u64,
     /// Least bytes that a leaf in its place must have.
@@ -177,58 +172,9 @@ pub struct VdevReport {
     /// State of telling a leaf what is free: state, time, bytes done.
     pub trim: Option<(Activity, u64, u64)>,
     /// The last sequential resilver of a top-level vdev.
-    pub rebuild: Option<RebuildReport>,
+    pub rebuild: Option<Rebuild>,
     /// Vdevs below, in order.
     pub children: Vec<VdevReport>,
-}
-
-/// Space of a vdev, in bytes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub struct TopSpaceReport {
-    pub size_bytes: u64,
-    pub allocated_bytes: u64,
-    pub deflated_bytes: u64,
-    pub expandable_bytes: u64,
-    pub checkpoint_bytes: u64,
-    pub fragmentation: Option<u64>,
-}
-
-/// State of a vdev.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // as in zpoolconcepts(7)
-pub enum State {
-    Closed,
-    Offline,
-    Removed,
-    #[default]
-    CantOpen,
-    Faulted,
-    Degraded,
-    Healthy,
-}
-
-/// Why a vdev is in its state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the words are in `Aux::words`
-pub enum Aux {
-    #[default]
-    None,
-    OpenFailed,
-    CorruptData,
-    NoReplicas,
-    BadGuidSum,
-    TooSmall,
-    BadLabel,
-    VersionNewer,
-    UnsupFeat,
-    Active,
-    Spared,
-    ErrExceeded,
-    BadLog,
-    External,
-    SplitPool,
-    ChildrenOffline,
 }
 
 /// State of something that goes through a whole device.
@@ -239,16 +185,6 @@ pub enum Activity {
     Canceled,
     Suspended,
     Complete,
-}
-
-/// How far something is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum Progress {
-    #[default]
-    Running,
-    Finished,
-    Canceled,
 }
 
 /// A scrub or resilver.
@@ -278,18 +214,6 @@ pub struct ScanReport {
     pub spent_paused_s: u64,
 }
 
-/// A scrub of known errors.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub struct ErrorScrubReport {
-    pub progress: Progress,
-    pub is_paused: bool,
-    pub start_s: u64,
-    pub end_s: u64,
-    pub to_examine_blocks: u64,
-    pub examined_blocks: u64,
-}
-
 /// The expansion of a raidz.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
@@ -300,42 +224,6 @@ pub struct ExpansionReport {
     pub end_s: u64,
     pub to_copy_bytes: u64,
     pub copied_bytes: u64,
-}
-
-/// The removal of a vdev.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub struct RemovalReport {
-    pub progress: Progress,
-    pub vdev: u64,
-    pub start_s: u64,
-    pub end_s: u64,
-    pub to_copy_bytes: u64,
-    pub copied_bytes: u64,
-    pub mapping_bytes: u64,
-}
-
-/// A checkpoint; without a time it is being discarded.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub struct CheckpointReport {
-    pub created_s: Option<u64>,
-    pub bytes: u64,
-}
-
-/// A sequential resilver.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub struct RebuildReport {
-    pub progress: Progress,
-    pub start_s: u64,
-    pub end_s: u64,
-    pub time_ms: u64,
-    pub scanned_bytes: u64,
-    pub issued_bytes: u64,
-    pub rebuilt_bytes: u64,
-    pub estimate_bytes: u64,
-    pub errors: u64,
 }
 
 /// The dedup tables in sums.
@@ -363,79 +251,6 @@ impl PoolReport {
     /// The word for the whole pool.
     pub fn word(&self) -> &'static str {
         if self.suspended.is_some() { "SUSPENDED" } else { self.root.word() }
-    }
-}
-
-impl State {
-    /// The word in the STATE column.
-    pub fn word(self, aux: Aux) -> &'static str {
-        match (self, aux) {
-            (State::Closed | State::Offline, _) => "OFFLINE",
-            (State::Removed, _) => "REMOVED",
-            (State::CantOpen, Aux::CorruptData | Aux::BadLog) => "FAULTED",
-            (State::CantOpen, Aux::SplitPool) => "SPLIT",
-            (State::CantOpen, _) => "UNAVAIL",
-            (State::Faulted, _) => "FAULTED",
-            (State::Degraded, _) => "DEGRADED",
-            (State::Healthy, _) => "ONLINE",
-        }
-    }
-
-    /// Its name in JSON.
-    pub fn json_name(self) -> &'static str {
-        match self {
-            State::Closed => "CLOSED",
-            State::Offline => "OFFLINE",
-            State::Removed => "REMOVED",
-            State::CantOpen => "CANT_OPEN",
-            State::Faulted => "FAULTED",
-            State::Degraded => "DEGRADED",
-            State::Healthy => "ONLINE",
-        }
-    }
-}
-
-impl Aux {
-    /// What is said behind the state; empty if there is nothing to say.
-    pub fn words(self) -> &'static str {
-        match self {
-            Aux::None => "",
-            Aux::OpenFailed => "cannot open",
-            Aux::CorruptData | Aux::TooSmall => "corrupted data",
-            Aux::NoReplicas => "insufficient replicas",
-            Aux::BadGuidSum => "missing device",
-            Aux::BadLabel => "invalid label",
-            Aux::VersionNewer => "newer version",
-            Aux::UnsupFeat => "unsupported feature(s)",
-            Aux::Active | Aux::Spared => "currently in use",
-            Aux::ErrExceeded => "too many errors",
-            Aux::BadLog => "bad intent log",
-            Aux::External => "external device fault",
-            Aux::SplitPool => "split into new pool",
-            Aux::ChildrenOffline => "all children offline",
-        }
-    }
-
-    /// Its name in JSON.
-    pub fn json_name(self) -> &'static str {
-        match self {
-            Aux::None => "NONE",
-            Aux::OpenFailed => "OPEN_FAILED",
-            Aux::CorruptData => "CORRUPT_DATA",
-            Aux::NoReplicas => "NO_REPLICAS",
-            Aux::BadGuidSum => "BAD_GUID_SUM",
-            Aux::TooSmall => "TOO_SMALL",
-            Aux::BadLabel => "BAD_LABEL",
-            Aux::VersionNewer => "VERSION_NEWER",
-            Aux::UnsupFeat => "UNSUP_FEAT",
-            Aux::Active => "ACTIVE",
-            Aux::Spared => "SPARED",
-            Aux::ErrExceeded => "ERR_EXCEEDED",
-            Aux::BadLog => "BAD_LOG",
-            Aux::External => "EXTERNAL",
-            Aux::SplitPool => "SPLIT_POOL",
-            Aux::ChildrenOffline => "CHILDREN_OFFLINE",
-        }
     }
 }
 

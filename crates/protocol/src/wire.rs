@@ -23,7 +23,7 @@ use crate::pool_report::{DedupReport, PoolReport, State, StoredValue};
 use crate::wish::{WishedDevices, WishedLeaf};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.

@@ -3,15 +3,17 @@
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use device::meter::Meter;
+use serde::{Deserialize, Serialize};
 
 /// How a vdev is, from worst to best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {
     /// Taken offline by the administrator.
     Offline,
     /// Taken out of its slot.
     Removed,
     /// Cannot be opened, or is not what it should be.
+    #[default]
     Unavail,
     /// Not used because of what happened before.
     Faulted,
@@ -22,9 +24,10 @@ pub enum State {
 }
 
 /// Why a vdev is in its state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Aux {
     /// Nothing to say.
+    #[default]
     None,
     /// The device was not found or could not be opened.
     OpenFailed,
@@ -38,6 +41,14 @@ pub enum Aux {
     TooSmall,
     /// No label is readable.
     BadLabel,
+    /// The pool is of a version that is not known.
+    VersionNewer,
+    /// The pool has features that are not known.
+    UnsupFeat,
+    /// Another host uses the pool.
+    Active,
+    /// A spare that is in use.
+    Spared,
     /// Too many errors.
     ErrExceeded,
     /// The log cannot be read.
@@ -75,7 +86,7 @@ impl Health {
 
     const STATES: [State; 6] =
         [State::Offline, State::Removed, State::Unavail, State::Faulted, State::Degraded, State::Healthy];
-    const AUXES: [Aux; 12] = [
+    const AUXES: [Aux; 16] = [
         Aux::None,
         Aux::OpenFailed,
         Aux::CorruptData,
@@ -83,6 +94,10 @@ impl Health {
         Aux::BadGuidSum,
         Aux::TooSmall,
         Aux::BadLabel,
+        Aux::VersionNewer,
+        Aux::UnsupFeat,
+        Aux::Active,
+        Aux::Spared,
         Aux::ErrExceeded,
         Aux::BadLog,
         Aux::External,
@@ -92,7 +107,14 @@ impl Health {
 
     /// The word in the STATE column.
     pub fn name(self) -> &'static str {
-        match (self.state, self.aux) {
+        self.state.word(self.aux)
+    }
+}
+
+impl State {
+    /// The word in the STATE column.
+    pub fn word(self, aux: Aux) -> &'static str {
+        match (self, aux) {
             (State::Offline, _) => "OFFLINE",
             (State::Removed, _) => "REMOVED",
             (State::Unavail, Aux::CorruptData | Aux::BadLog) => "FAULTED",
@@ -104,19 +126,59 @@ impl Health {
         }
     }
 
-    /// The words behind the counters; empty if there is nothing to say.
-    pub fn reason(self) -> &'static str {
-        match self.aux {
+    /// Its name in JSON.
+    pub fn json_name(self) -> &'static str {
+        match self {
+            State::Offline => "OFFLINE",
+            State::Removed => "REMOVED",
+            State::Unavail => "CANT_OPEN",
+            State::Faulted => "FAULTED",
+            State::Degraded => "DEGRADED",
+            State::Healthy => "ONLINE",
+        }
+    }
+}
+
+impl Aux {
+    /// What is said behind the state; empty if there is nothing to say.
+    pub fn words(self) -> &'static str {
+        match self {
             Aux::None => "",
             Aux::OpenFailed => "cannot open",
-            Aux::CorruptData | Aux::TooSmall | Aux::BadLabel => "corrupted data",
+            Aux::CorruptData | Aux::TooSmall => "corrupted data",
             Aux::NoReplicas => "insufficient replicas",
             Aux::BadGuidSum => "missing device",
+            Aux::BadLabel => "invalid label",
+            Aux::VersionNewer => "newer version",
+            Aux::UnsupFeat => "unsupported feature(s)",
+            Aux::Active | Aux::Spared => "currently in use",
             Aux::ErrExceeded => "too many errors",
             Aux::BadLog => "bad intent log",
             Aux::External => "external device fault",
             Aux::SplitPool => "split into new pool",
             Aux::ChildrenOffline => "all children offline",
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn json_name(self) -> &'static str {
+        match self {
+            Aux::None => "NONE",
+            Aux::OpenFailed => "OPEN_FAILED",
+            Aux::CorruptData => "CORRUPT_DATA",
+            Aux::NoReplicas => "NO_REPLICAS",
+            Aux::BadGuidSum => "BAD_GUID_SUM",
+            Aux::TooSmall => "TOO_SMALL",
+            Aux::BadLabel => "BAD_LABEL",
+            Aux::VersionNewer => "VERSION_NEWER",
+            Aux::UnsupFeat => "UNSUP_FEAT",
+            Aux::Active => "ACTIVE",
+            Aux::Spared => "SPARED",
+            Aux::ErrExceeded => "ERR_EXCEEDED",
+            Aux::BadLog => "BAD_LOG",
+            Aux::External => "EXTERNAL",
+            Aux::SplitPool => "SPLIT_POOL",
+            Aux::ChildrenOffline => "CHILDREN_OFFLINE",
         }
     }
 }

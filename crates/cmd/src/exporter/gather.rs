@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn told() -> Told {
-        let gone = VdevReport { state: State::CantOpen, aux: Aux::OpenFailed, ..leaf("/dev/sdb", 3, [0, 7, 0]) };
+        let gone = VdevReport { state: State::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb", 3, [0, 7, 0]) };
         let replacing = VdevReport { kind: "replacing".into(), guid: 9, children: vec![gone], ..VdevReport::default() };
         let mirror = VdevReport {
             kind: "mirror".into(),

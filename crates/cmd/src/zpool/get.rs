@@ -128,7 +128,7 @@ pub fn scripted_all(pool: &PoolReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::pool_report::StoredValue;
+    use protocol::pool_report::PropertyValue;
 
     fn options(fields: &str) -> GetOptions {
         GetOptions {
@@ -146,8 +146,8 @@ mod tests {
         let pool = PoolReport {
             name: "a-pool".into(),
             stored: vec![
-                ("autotrim".into(), StoredValue::Number(1)),
-                ("com.me:x".into(), StoredValue::Text("y z".into())),
+                ("autotrim".into(), PropertyValue::Number(1)),
+                ("com.me:x".into(), PropertyValue::Text("y z".into())),
             ],
             features: vec![("org.illumos:lz4_compress".into(), true), ("org.new:thing".into(), false)],
             ..PoolReport::default()

@@ -316,7 +316,7 @@ impl Cells {
         let size = |bytes: u64| if literal { bytes.to_string() } else { nicenum(bytes) };
         let or_dash = |bytes: u64| if bytes == 0 { "-".to_owned() } else { size(bytes) };
         let top = vdev.space.as_ref().filter(|space| space.size_bytes != 0);
-        let of_top = |text: &dyn Fn(&TopSpaceReport) -> String| top.map_or("-".to_owned(), text);
+        let of_top = |text: &dyn Fn(&TopSpace) -> String| top.map_or("-".to_owned(), text);
         let state = match (is_spare, vdev.aux, vdev.state) {
             (true, Aux::Spared, _) => "INUSE",
             (true, _, State::Healthy) => "AVAIL",
@@ -345,7 +345,7 @@ impl Cells {
     }
 }
 
-fn capacity(top: &TopSpaceReport, literal: bool) -> String {
+fn capacity(top: &TopSpace, literal: bool) -> String {
     let permyriad = u128::from(top.allocated_bytes) * 10_000 / u128::from(top.size_bytes.max(1));
     let percent = permyriad as f64 / 100.0;
     match permyriad {
@@ -425,11 +425,11 @@ mod tests {
             path: Some("/dev/sda".into()),
             state: State::Healthy,
             device_bytes: 64 << 20,
-            space: Some(TopSpaceReport {
+            space: Some(TopSpace {
                 size_bytes: 48 << 20,
                 allocated_bytes: 1 << 20,
                 fragmentation: Some(5),
-                ..TopSpaceReport::default()
+                ..TopSpace::default()
             }),
             ..VdevReport::default()
         };

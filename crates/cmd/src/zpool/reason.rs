@@ -101,7 +101,7 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if let Some(suspended) = pool.suspended {
         return Reason::IoFailure(suspended);
     }
-    if root.state == State::CantOpen
+    if root.state == State::Unavail
         && let Some(reason) = unopened(root, importing)
     {
         return reason;
@@ -115,10 +115,10 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if any(root, &|vdev| vdev.state == State::Faulted) {
         return Reason::FaultedDevR;
     }
-    if any_here_or_cache(pool, &|vdev| vdev.state == State::CantOpen && vdev.aux == Aux::OpenFailed) {
+    if any_here_or_cache(pool, &|vdev| vdev.state == State::Unavail && vdev.aux == Aux::OpenFailed) {
         return Reason::MissingDevR;
     }
-    if any_here_or_cache(pool, &|vdev| vdev.state == State::CantOpen) {
+    if any_here_or_cache(pool, &|vdev| vdev.state == State::Unavail) {
         return Reason::CorruptLabelR;
     }
     let has_errors = |vdev: &VdevReport| vdev.state == State::Degraded || vdev.errors != [0; 3];
@@ -155,7 +155,7 @@ fn scan_reason(pool: &PoolReport) -> Option<Reason> {
 }
 
 fn unopened(root: &VdevReport, importing: Option<Importing>) -> Option<Reason> {
-    let is_missing = |vdev: &VdevReport| vdev.state == State::CantOpen && vdev.aux == Aux::OpenFailed;
+    let is_missing = |vdev: &VdevReport| vdev.state == State::Unavail && vdev.aux == Aux::OpenFailed;
     Some(match root.aux {
         Aux::VersionNewer => Reason::VersionNewer,
         Aux::UnsupFeat if importing.is_some_and(|importing| importing.is_readable) => Reason::UnsupFeatWrite,
@@ -164,7 +164,7 @@ fn unopened(root: &VdevReport, importing: Option<Importing>) -> Option<Reason> {
         Aux::BadLog => Reason::BadLog,
         _ if any(root, &|vdev| vdev.state == State::Faulted) => Reason::FaultedDevNr,
         _ if any(root, &is_missing) => Reason::MissingDevNr,
-        _ if any(root, &|vdev| vdev.state == State::CantOpen) => Reason::CorruptLabelNr,
+        _ if any(root, &|vdev| vdev.state == State::Unavail) => Reason::CorruptLabelNr,
         Aux::CorruptData => Reason::CorruptPool,
         _ => return None,
     })
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn the_most_serious_wins() {
         let healthy = || leaf(State::Healthy, Aux::None);
-        let missing = || leaf(State::CantOpen, Aux::OpenFailed);
+        let missing = || leaf(State::Unavail, Aux::OpenFailed);
         let importing = Some(Importing::default());
         let mut one = pool(State::Healthy, Aux::None, vec![healthy()]);
         assert_eq!(of(&one, None), Reason::Ok);
@@ -405,10 +405,10 @@ mod tests {
         assert_eq!(of(&one, None), Reason::CorruptData);
         let degraded = pool(State::Degraded, Aux::None, vec![healthy(), missing()]);
         assert_eq!(of(&degraded, None), Reason::MissingDevR);
-        let gone = pool(State::CantOpen, Aux::NoReplicas, vec![healthy(), missing()]);
+        let gone = pool(State::Unavail, Aux::NoReplicas, vec![healthy(), missing()]);
         assert_eq!(of(&gone, importing), Reason::MissingDevNr);
         assert_eq!(of(&gone, Some(Importing { is_elsewhere: true, ..Importing::default() })), Reason::HostidMismatch);
-        let newer = pool(State::CantOpen, Aux::VersionNewer, vec![]);
+        let newer = pool(State::Unavail, Aux::VersionNewer, vec![]);
         assert_eq!(of(&newer, importing), Reason::VersionNewer);
         let suspended = PoolReport { suspended: Some(Suspended::Wait), ..gone.clone() };
         assert_eq!((of(&suspended, None), suspended.word()), (Reason::IoFailure(Suspended::Wait), "SUSPENDED"));

@@ -84,7 +84,7 @@ fn scan_lines(scan: &ScanReport, now_s: u64) -> String {
     }
 }
 
-fn error_scrub(scrub: &ErrorScrubReport, now_s: u64) -> String {
+fn error_scrub(scrub: &ErrorScrub, now_s: u64) -> String {
     let examined = scrub.examined_blocks;
     match scrub.progress {
         Progress::Finished => {
@@ -109,7 +109,7 @@ fn error_scrub(scrub: &ErrorScrubReport, now_s: u64) -> String {
     }
 }
 
-fn rebuild_lines(rebuild: &RebuildReport, vdev: &str) -> String {
+fn rebuild_lines(rebuild: &Rebuild, vdev: &str) -> String {
     let rebuilt = nicebytes(rebuild.rebuilt_bytes);
     match rebuild.progress {
         Progress::Finished => {
@@ -210,10 +210,10 @@ pub fn expansion(pool: &PoolReport, now_s: u64) -> String {
 pub fn checkpoint(pool: &PoolReport) -> String {
     match &pool.checkpoint {
         None => String::new(),
-        Some(CheckpointReport { created_s: Some(created_s), bytes }) => {
+        Some(Checkpoint { created_s: Some(created_s), bytes }) => {
             format!("checkpoint: created {}, consumes {}\n", ctime(*created_s), nicenum(*bytes))
         }
-        Some(CheckpointReport { created_s: None, bytes }) => {
+        Some(Checkpoint { created_s: None, bytes }) => {
             format!("checkpoint: discarding, {} remaining.\n", nicenum(*bytes))
         }
     }
@@ -276,7 +276,7 @@ mod tests {
         let mut resilver = scan_report(Progress::Finished);
         resilver.is_resilver = true;
         let mut report = pool(resilver);
-        let rebuild = RebuildReport {
+        let rebuild = Rebuild {
             progress: Progress::Finished,
             start_s: 0,
             end_s: 1_000_000_063,
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn removals() {
         let mut report = PoolReport::default();
-        let removal_report = RemovalReport {
+        let removal_report = Removal {
             progress: Progress::Finished,
             vdev: 2,
             start_s: 1_000_000_000,

@@ -291,7 +291,7 @@ fn scan(pool: &PoolReport, numbers: Numbers) -> Map<String, Value> {
     map
 }
 
-fn rebuild_json(rebuild: &RebuildReport, top: &VdevReport, pool: &PoolReport, numbers: Numbers) -> Value {
+fn rebuild_json(rebuild: &Rebuild, top: &VdevReport, pool: &PoolReport, numbers: Numbers) -> Value {
     let int = numbers == Numbers::Int;
     let mut map = json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), int);
     let state = match rebuild.progress {
@@ -332,7 +332,7 @@ fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &Stat
     map.into()
 }
 
-fn removal_json(removal: &RemovalReport, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
+fn removal_json(removal: &Removal, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
     let mut map = match pool.root.children.iter().find(|top| top.id == removal.vdev) {
         Some(top) => json::vdev(top, &pool.name, style, json::class_of(top), options.json_int),

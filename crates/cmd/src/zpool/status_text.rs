@@ -209,7 +209,7 @@ mod tests {
             state: State::Degraded,
             children: vec![
                 leaf("/dev/sda"),
-                VdevReport { state: State::CantOpen, aux: Aux::OpenFailed, ..leaf("/dev/sdb") },
+                VdevReport { state: State::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb") },
             ],
             ..VdevReport::default()
         };

@@ -8,7 +8,7 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
-use protocol::pool_report::{PoolReport, StoredValue, VdevReport};
+use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
 use protocol::wire::Request;
 use protocol::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
 use protocol::words::nicenum::nicebytes;
@@ -284,8 +284,8 @@ fn ashift_of(text: &str) -> Result<u32, Stop> {
 /// Property `ashift`, if it was set.
 fn stored_ashift(report: &PoolReport) -> Option<u32> {
     match report.stored.iter().find(|(name, _)| name == "ashift")? {
-        (_, StoredValue::Number(ashift)) => u32::try_from(*ashift).ok(),
-        (_, StoredValue::Text(_)) => None,
+        (_, PropertyValue::Number(ashift)) => u32::try_from(*ashift).ok(),
+        (_, PropertyValue::Text(_)) => None,
     }
 }
 

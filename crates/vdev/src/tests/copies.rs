@@ -151,9 +151,9 @@ fn states_of_leaves() {
     let pool = images.open(vec![spec.clone()], &[102, 103]);
     let health = |guid: u64| pool.tree.health(pool.tree.leaf(guid).unwrap().id());
     assert_eq!(health(100).name(), "OFFLINE");
-    assert_eq!((health(101).name(), health(101).reason()), ("FAULTED", "external device fault"));
+    assert_eq!((health(101).name(), health(101).aux.words()), ("FAULTED", "external device fault"));
     assert_eq!(health(102).name(), "REMOVED");
-    assert_eq!((health(103).name(), health(103).reason()), ("UNAVAIL", "cannot open"));
+    assert_eq!((health(103).name(), health(103).aux.words()), ("UNAVAIL", "cannot open"));
     assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "UNAVAIL");
 
     // a device that came back is there

@@ -58,7 +58,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watche
                 features = pool.features().unwritable();
                 is_readable = true;
                 if !features.is_empty() {
-                    (report.root.state, report.root.aux) = (State::CantOpen, Aux::UnsupFeat);
+                    (report.root.state, report.root.aux) = (State::Unavail, Aux::UnsupFeat);
                 }
             }
             Err(e) => {
@@ -70,12 +70,12 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watche
     } else {
         let tree = labels_tree(candidate);
         report.root = tree.as_ref().map_or_else(VdevReport::default, |tree| gather::tree(tree, candidate, &[]));
-        (report.root.state, report.root.aux) = (State::CantOpen, Aux::VersionNewer);
+        (report.root.state, report.root.aux) = (State::Unavail, Aux::VersionNewer);
     }
     report.root.kind = "root".to_owned();
     let is_refused = watched.is_err();
     if is_refused {
-        (report.root.state, report.root.aux) = (State::CantOpen, Aux::Active);
+        (report.root.state, report.root.aux) = (State::Unavail, Aux::Active);
     }
     let lacks_hostid = is_refused && hostid::system() == 0;
     let is_elsewhere = is_elsewhere(candidate);
@@ -100,11 +100,11 @@ fn labels_tree(candidate: &Candidate) -> Option<std::sync::Arc<Tree>> {
 fn fail(root: &mut VdevReport, error: &base::Error) {
     let lacks_top = root.children.iter().any(|top| top.kind == "missing");
     (root.state, root.aux) = match error.kind() {
-        Kind::Unsupported => (State::CantOpen, Aux::UnsupFeat),
-        _ if lacks_top => (State::CantOpen, Aux::BadGuidSum),
-        _ if root.state == State::CantOpen && root.aux != Aux::None => return,
-        Kind::Missing => (State::CantOpen, Aux::NoReplicas),
-        _ => (State::CantOpen, Aux::CorruptData),
+        Kind::Unsupported => (State::Unavail, Aux::UnsupFeat),
+        _ if lacks_top => (State::Unavail, Aux::BadGuidSum),
+        _ if root.state == State::Unavail && root.aux != Aux::None => return,
+        Kind::Missing => (State::Unavail, Aux::NoReplicas),
+        _ => (State::Unavail, Aux::CorruptData),
     };
 }
 
@@ -133,7 +133,7 @@ fn lines(look: &Look, candidate: &Candidate, comment: Option<&str>) -> String {
     if let Some(comment) = comment {
         text += &format!("comment: {}\n", one_line(comment));
     }
-    if root.state == State::CantOpen && root.aux == Aux::CorruptData {
+    if root.state == State::Unavail && root.aux == Aux::CorruptData {
         text += &match candidate.state {
             PoolState::Destroyed => {
                 format!("\t{indent}The pool was destroyed, but can be imported using the '-Df' flags.\n")

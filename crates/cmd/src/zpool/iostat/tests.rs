@@ -1,6 +1,6 @@
 //! The layout of OpenZFS, with numbers of our own.
 
-use protocol::pool_report::{State, TopSpaceReport};
+use protocol::pool_report::{State, TopSpace};
 
 use super::*;
 
@@ -9,8 +9,8 @@ fn leaf(name: &str, guid: u64) -> VdevReport {
     VdevReport { kind: "disk".into(), path, guid, state: State::Healthy, ..VdevReport::default() }
 }
 
-fn space(allocated_bytes: u64, size_bytes: u64) -> Option<TopSpaceReport> {
-    Some(TopSpaceReport { allocated_bytes, size_bytes, ..TopSpaceReport::default() })
+fn space(allocated_bytes: u64, size_bytes: u64) -> Option<TopSpace> {
+    Some(TopSpace { allocated_bytes, size_bytes, ..TopSpace::default() })
 }
 
 /// A mirror, a log and a cache device; the mirror has done this.
