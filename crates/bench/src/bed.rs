@@ -162,7 +162,7 @@ fn open_device(path: &Path, mode: OpenMode) -> Result<Arc<dyn Device>> {
 }
 
 fn leaf(path: &Path) -> Result<NewLeaf> {
-    Ok(NewLeaf { path: path.to_owned(), is_file: !is_disk(path)? })
+    Ok(NewLeaf { path: path.display().to_string(), is_file: !is_disk(path)? })
 }
 
 fn name(path: &Path) -> Result<&str> {

@@ -4,7 +4,7 @@
 //! reading has one view for as long as it is open.
 //!
 //! ```text
-//!   zpool create ── Wish ──▶ create ──┐
+//!   zpool create ── NewPool ▶ create ──┐
 //!   zpool import ──────────▶ import ──┴─▶ ServedPool ── view ──▶ everything that reads
 //!                                              ├── change ─▶ one task of LivePool: datasets, properties
 //!                                              └── record, sync, close
@@ -20,15 +20,12 @@ use dsl::write::file_system_options;
 use dsl::{Dataset, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
 use pool::{
-    AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OfflineReason, OpenOptions,
-    Pool, PoolState, RefusedChanges,
+    AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
+    PoolState, RefusedChanges,
 };
 use protocol::kstat::Kstat;
 use protocol::log_report::LogReport;
-use protocol::pool_report::StoredValue;
 use protocol::wire::ScrubAction;
-use protocol::wish::{Class, Shape, Wish, WishedDevices, WishedLeaf, WishedVdev};
-use vdev::spec::Bias;
 use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
@@ -184,19 +181,13 @@ impl ServedPool {
     }
 
     /// Adds devices. Errors: as from [`LivePool::add`]; `Busy` if one is in use.
-    pub fn add(&self, wished: &WishedDevices) -> Result<()> {
+    pub fn add(&self, new: &NewDevices) -> Result<()> {
         let live = self.live()?;
-        let paths: Vec<PathBuf> = wished.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+        let paths: Vec<PathBuf> = new.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
         let (locks, devices) = Locks::for_writing(&paths)?;
-        let new = NewDevices {
-            vdevs: wished.vdevs.iter().map(new_vdev).collect(),
-            spares: wished.spares.iter().map(new_leaf).collect(),
-            caches: wished.caches.iter().map(new_leaf).collect(),
-            ashift: wished.ashift,
-        };
-        live.add(&new, &devices)?;
+        live.add(new, &devices)?;
         // pools may share a spare
-        locks.let_go(&spare_paths(&wished.spares));
+        locks.let_go(&spare_paths(&new.spares));
         locks.keep();
         Ok(())
     }
@@ -212,7 +203,7 @@ impl ServedPool {
 
     /// Lets a device come beside another one; a spare of the pool stands in for it then. Errors: as from
     /// [`LivePool::attach`]; `Busy` if it is in use.
-    pub fn attach(&self, vdev: u64, new: &WishedLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
+    pub fn attach(&self, vdev: u64, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
         let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
@@ -220,7 +211,7 @@ impl ServedPool {
                 Some(spare) => (AttachAs::Spare(spare), live.spare_device(spare, device)?),
                 None => (how, device),
             };
-            live.attach(vdev, &new_leaf(new), how, ashift, device)?;
+            live.attach(vdev, new, how, ashift, device)?;
         }
         locks.keep();
         Ok(())
@@ -352,12 +343,8 @@ impl ServedPool {
     }
 
     /// Sets a property of a vdev, or takes it away. Errors: as from [`LivePool::set_vdev_property`].
-    pub fn set_vdev_property(&self, vdev: u64, name: &str, value: Option<&StoredValue>) -> Result<()> {
-        let value = value.map(|value| match value {
-            StoredValue::Number(number) => PropertyValue::Number(*number),
-            StoredValue::Text(text) => PropertyValue::Text(text.clone()),
-        });
-        self.live()?.set_vdev_property(vdev, name, value)
+    pub fn set_vdev_property(&self, vdev: u64, name: &str, value: Option<&PropertyValue>) -> Result<()> {
+        self.live()?.set_vdev_property(vdev, name, value.cloned())
     }
 
     /// Sets a property of the pool, whose value has been checked.
@@ -468,7 +455,7 @@ impl Room for FileRoom {
 }
 
 /// Makes a pool. Errors: why not, for the user.
-pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
+pub fn create(env: &Env, new: &NewPool) -> Result<(ServedPool, Locks), String> {
     let words = |e: Error| match e.kind() {
         Kind::Busy => "one or more vdevs refer to the same device, or one of\n\
                        the devices is part of an active md or lvm device"
@@ -476,12 +463,12 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
         Kind::NoSpace => "one or more devices is out of space".to_owned(),
         _ => e.to_string(),
     };
-    let paths: Vec<PathBuf> = wish.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
+    let paths: Vec<PathBuf> = new.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
     let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
-    let live = LivePool::create(env, &new_pool(wish), &devices, new_contents::of_file_system(env)).map_err(words)?;
+    let live = LivePool::create(env, new, &devices, new_contents::of_file_system(env)).map_err(words)?;
     live.start();
     let mut properties = Vec::new();
-    for (name, value) in &wish.properties {
+    for (name, value) in &new.properties {
         // an empty comment is none, and both are in the configuration from the start
         if !matches!(name.as_str(), "comment" | "compatibility")
             && let Some(stored) = pool_props::stored(name, value)?
@@ -492,11 +479,11 @@ pub fn create(env: &Env, wish: &Wish) -> Result<(ServedPool, Locks), String> {
     if !properties.is_empty() {
         live.set_pool_properties(properties).map_err(words)?;
     }
-    locks.let_go(&spare_paths(&wish.spares));
+    locks.let_go(&spare_paths(&new.spares));
     Ok((ServedPool::Live(live), locks))
 }
 
-fn spare_paths(spares: &[WishedLeaf]) -> Vec<String> {
+fn spare_paths(spares: &[NewLeaf]) -> Vec<String> {
     spares.iter().map(|spare| spare.path.clone()).collect()
 }
 
@@ -512,42 +499,4 @@ pub fn import(
     live.start();
     live.open_caches(&locks::reopen);
     Ok((ServedPool::Live(live), locks))
-}
-
-fn new_leaf(leaf: &WishedLeaf) -> NewLeaf {
-    NewLeaf { path: PathBuf::from(&leaf.path), is_file: leaf.is_file }
-}
-
-fn new_vdev(vdev: &WishedVdev) -> NewVdev {
-    NewVdev {
-        shape: match vdev.shape {
-            Shape::Single => pool::Shape::Single,
-            Shape::Mirror => pool::Shape::Mirror,
-            Shape::Raidz(parity) => pool::Shape::Raidz(parity),
-        },
-        bias: match vdev.class {
-            Class::Normal => None,
-            Class::Log => Some(Bias::Log),
-            Class::Special => Some(Bias::Special),
-            Class::Dedup => Some(Bias::Dedup),
-        },
-        leaves: vdev.leaves.iter().map(new_leaf).collect(),
-    }
-}
-
-/// A wish in the engine's terms.
-fn new_pool(wish: &Wish) -> NewPool {
-    NewPool {
-        name: wish.name.clone(),
-        temporary_name: wish.temporary_name.clone(),
-        vdevs: wish.vdevs.iter().map(new_vdev).collect(),
-        spares: wish.spares.iter().map(new_leaf).collect(),
-        caches: wish.caches.iter().map(new_leaf).collect(),
-        ashift: wish.ashift,
-        features: wish.features.clone(),
-        properties: wish.properties.clone(),
-        fs_properties: wish.fs_properties.clone(),
-        history: wish.history.clone(),
-        host: wish.host.clone(),
-    }
 }

@@ -7,10 +7,10 @@ use std::sync::{Arc, mpsc};
 use base::{Env, Mutex};
 use fuse::Helper;
 use nix::sys::signal::SigSet;
+use protocol::create::CreateRequest;
 use protocol::datasets::{MountRequest, Request, Response};
 use protocol::rundir::{Claim, RunDir};
 use protocol::startup::Notify;
-use protocol::wish::Wish;
 use protocol::{kstat, wire};
 
 use crate::import::{ImportOptions, acquire};
@@ -41,14 +41,14 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
 /// Makes the pool that is described on standard input, and is its process.
 pub fn create(is_started: bool) -> ExitCode {
     be(is_started, |ready| {
-        let wish: Wish = serde_json::from_reader(std::io::stdin().lock().take(WISH_BYTES_MAX))
+        let request: CreateRequest = serde_json::from_reader(std::io::stdin().lock().take(REQUEST_BYTES_MAX))
             .map_err(|e| format!("cannot create: standard input describes no pool: {e}"))?;
-        let env = environment();
-        let (pool, locks) = live::create(&env, &wish).map_err(|why| format!("cannot create '{}': {why}", wish.name))?;
+        let (env, new) = (environment(), &request.pool);
+        let (pool, locks) = live::create(&env, new).map_err(|why| format!("cannot create '{}': {why}", new.name))?;
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
-        let cachefile = wish.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
+        let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
-        let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(wish.altroot.as_deref(), true, None) };
+        let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(request.altroot.as_deref(), true, None) };
         let places = Places { bounds, cachefile };
         serve(env, pool, locks, &places, &mounts, ready)
     })
@@ -75,7 +75,7 @@ fn environment() -> Env {
 }
 
 /// Longest description of a new pool, in bytes.
-const WISH_BYTES_MAX: u64 = 16 << 20;
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
 /// What makes a process ready to be a pool's.
 struct Ready {

@@ -336,7 +336,7 @@ fn vdev_properties(pool: &Pool, report: &mut VdevReport) {
     if let Some(vdev) = pool.tree().iter().find(|vdev| vdev.guid() == report.guid)
         && let Ok(stored) = pool.vdev_properties(vdev)
     {
-        report.stored = stored.into_iter().map(|(name, value)| (name, stored_value(value))).collect();
+        report.stored = stored;
     }
     report.children.iter_mut().for_each(|child| vdev_properties(pool, child));
 }
@@ -423,4 +423,3 @@ fn expansion_report(expansion: &pool::ExpansionStatus, tops: &[pool::TopSpace]) 
         copied_bytes: expansion.copied_bytes,
     }
 }
-

@@ -84,7 +84,7 @@ pub use import::WRITABLE_FEATURES;
 pub use leaf_watch::DeviceOpener;
 use leaf_watch::LeafWatch;
 use multihost::Multihost;
-pub use new::{NewLeaf, NewPool, NewVdev, Shape};
+pub use new::{NewDevices, NewLeaf, NewPool, NewVdev, Shape};
 use owner_limits::OwnerLimits;
 use rooms::Rooms;
 use scan::Scan;
@@ -92,7 +92,6 @@ pub use scan::ScanPass;
 use space_maps::SpaceMaps;
 use spare_watch::SpareWatch;
 use suspension::Suspension;
-pub use vdevs::NewDevices;
 
 /// Groups at most in which damage is mended when a pool is closed.
 const LAST_GROUPS_MAX: usize = 16;

@@ -8,7 +8,7 @@
 //! - [`wire`]: messages and their framing; [`beside`]: descriptors beside them; [`datasets`]: messages about datasets.
 //! - [`pool_report`], [`io_report`], [`log_report`]: what a process tells of its pool, facts and not text;
 //!   [`pool_properties`]: what `zpool list` and `get` show of it.
-//! - [`wish`]: a pool to be made, devices to be added.
+//! - [`create`]: a pool to be made.
 //! - [`pool_names`]: what pools may be called.
 //! - [`kstat`]: counters as files.
 //! - [`rundir`]: where sockets and logs are; [`client`]: asking; [`startup`]: starting a process.
@@ -16,6 +16,7 @@
 
 pub mod beside;
 pub mod client;
+pub mod create;
 pub mod datasets;
 pub mod io_report;
 pub mod kstat;
@@ -28,5 +29,4 @@ pub mod rundir;
 pub mod startup;
 pub mod vdev_properties;
 pub mod wire;
-pub mod wish;
 pub mod words;

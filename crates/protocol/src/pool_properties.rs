@@ -301,7 +301,8 @@ mod tests {
         report.space.allocated_bytes = 1 << 20;
         report.space.fragmentation = Some(3);
         report.dedup_ratio_percent = 266;
-        report.stored = vec![("ashift".into(), PropertyValue::Number(12)), ("autotrim".into(), PropertyValue::Number(0))];
+        report.stored =
+            vec![("ashift".into(), PropertyValue::Number(12)), ("autotrim".into(), PropertyValue::Number(0))];
         report
     }
 

@@ -160,7 +160,7 @@ pub struct VdevReport {
     pub ashift: u64,
     /// Properties that are stored in the pool.
     #[serde(default)]
-    pub stored: Vec<(String, StoredValue)>,
+    pub stored: Vec<(String, PropertyValue)>,
     /// Space of a top-level vdev, or of the root.
     pub space: Option<TopSpace>,
     /// Bytes of a leaf's device.

@@ -1,7 +1,7 @@
 //! The table of properties of vdevs: name, and how its value comes about; as OpenZFS has them (vdevprops(7)).
 
 use crate::pool_properties::{Source, is_user_name};
-use crate::pool_report::{PoolReport, StoredValue, VdevReport};
+use crate::pool_report::{PoolReport, PropertyValue, VdevReport};
 use crate::words::nicenum::{nicebytes, nicenum};
 
 /// Longest comment, or value of a property that users make up, in bytes.
@@ -120,19 +120,19 @@ impl VdevProperty {
 /// What is stored under a name: a property of the table, or one that a user made up.
 pub fn stored(vdev: &VdevReport, name: &str) -> (String, Source) {
     match vdev.stored.iter().find(|(stored, _)| stored == name) {
-        Some((_, StoredValue::Number(number))) => (number.to_string(), Source::Local),
-        Some((_, StoredValue::Text(text))) => (text.clone(), Source::Local),
+        Some((_, PropertyValue::Number(number))) => (number.to_string(), Source::Local),
+        Some((_, PropertyValue::Text(text))) => (text.clone(), Source::Local),
         None => ("-".to_owned(), Source::Default),
     }
 }
 
 /// What a property is to be stored as; `None` takes it away. Errors: why it cannot have that value.
-pub fn to_store(name: &str, value: &str) -> Result<Option<StoredValue>, String> {
+pub fn to_store(name: &str, value: &str) -> Result<Option<PropertyValue>, String> {
     let Some(property) = VdevProperty::find(name) else {
         return match is_user_name(name) {
             true if name.len() > NAME_BYTES_MAX => Err(format!("property name '{name}' is too long")),
             true if value.len() >= TEXT_BYTES_MAX => Err(format!("property value '{value}' is too long")),
-            true => Ok((!value.is_empty()).then(|| StoredValue::Text(value.to_owned()))),
+            true => Ok((!value.is_empty()).then(|| PropertyValue::Text(value.to_owned()))),
             false => Err(format!("invalid property '{name}'")),
         };
     };
@@ -141,11 +141,11 @@ pub fn to_store(name: &str, value: &str) -> Result<Option<StoredValue>, String> 
         Set => match value.parse() {
             // the value that stands for none
             Ok(u64::MAX) => Ok(None),
-            Ok(number) => Ok(Some(StoredValue::Number(number))),
+            Ok(number) => Ok(Some(PropertyValue::Number(number))),
             Err(_) => Err(format!("bad numeric value '{value}'")),
         },
         SetText if value.len() >= TEXT_BYTES_MAX => Err(format!("'{name}' is too long")),
-        SetText => Ok((!value.is_empty()).then(|| StoredValue::Text(value.to_owned()))),
+        SetText => Ok((!value.is_empty()).then(|| PropertyValue::Text(value.to_owned()))),
         _ if name == "path" => Err("this version of Cenote does not change paths".to_owned()),
         _ => Err(format!("'{name}' is readonly")),
     }
@@ -157,11 +157,11 @@ mod tests {
 
     #[test]
     fn values() {
-        let number = |number| Ok(Some(StoredValue::Number(number)));
+        let number = |number| Ok(Some(PropertyValue::Number(number)));
         assert_eq!(to_store("io_n", "3"), number(3));
         assert_eq!(to_store("checksum_t", "0"), number(0));
         assert_eq!((to_store("io_n", "none"), to_store("io_n", "18446744073709551615")), (Ok(None), Ok(None)));
-        assert_eq!(to_store("my:note", "a"), Ok(Some(StoredValue::Text("a".into()))));
+        assert_eq!(to_store("my:note", "a"), Ok(Some(PropertyValue::Text("a".into()))));
         assert_eq!(to_store("my:note", ""), Ok(None));
         for (name, value, why) in [
             ("io_n", "x", "bad numeric value 'x'"),
@@ -179,7 +179,7 @@ mod tests {
             kind: "disk".into(),
             guid: 3,
             errors: [1, 0, 2048],
-            stored: vec![("io_n".into(), StoredValue::Number(5))],
+            stored: vec![("io_n".into(), PropertyValue::Number(5))],
             ..VdevReport::default()
         };
         let root = VdevReport { guid: 1, children: vec![leaf.clone()], ..VdevReport::default() };

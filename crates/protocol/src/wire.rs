@@ -13,17 +13,17 @@
 use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
+use pool::{NewDevices, NewLeaf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::datasets;
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
-use crate::pool_report::{DedupReport, PoolReport, State, StoredValue};
-use crate::wish::{WishedDevices, WishedLeaf};
+use crate::pool_report::{DedupReport, PoolReport, PropertyValue, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -106,7 +106,7 @@ pub enum Request {
     /// To add devices.
     Add {
         /// Which.
-        devices: WishedDevices,
+        devices: NewDevices,
         /// A line for the history.
         history: String,
     },
@@ -127,7 +127,7 @@ pub enum Request {
         /// Guid of the other one.
         vdev: u64,
         /// The device.
-        new: WishedLeaf,
+        new: NewLeaf,
         /// Whether it is to take the place.
         replaces: bool,
         /// Binary logarithm of the sector size; `None`: what the device says.
@@ -170,7 +170,7 @@ pub enum Request {
         /// Its name.
         name: String,
         /// Its value, which has been checked.
-        value: Option<StoredValue>,
+        value: Option<PropertyValue>,
         /// A line for the history.
         history: String,
     },

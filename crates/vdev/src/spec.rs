@@ -9,6 +9,8 @@ mod write;
 use base::{Error, Kind as ErrorKind, Result};
 use format::nvlist::NvList;
 
+use serde::{Deserialize, Serialize};
+
 use crate::draid::Shape;
 use crate::expansion::Expansion;
 
@@ -140,7 +142,7 @@ pub struct TopSpec {
 }
 
 /// Allocation classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bias {
     /// Intent log.
     Log,

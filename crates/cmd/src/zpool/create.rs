@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   args ──▶ spec ──▶ in_use, replication: may the devices be used? ──▶ layout    (-n)
-//!                 └──▶ Wish ── standard input of `cenote serve --create` ──▶ serve: makes, mounts, answers
+//!                 └──▶ CreateRequest ── standard input of `cenote serve --create` ──▶ serve: makes, mounts, answers
 //! ```
 //!
 //! All that can be checked without touching a device is checked here, so that texts and exit codes come
@@ -24,6 +24,8 @@ use daemon::hostid;
 use daemon::pool_props::{self, When};
 use dsl::property::{DatasetKind, needs, rules};
 use format::feature::FeatureSet;
+use pool::NewPool;
+use protocol::create::CreateRequest;
 use protocol::pool_names;
 use protocol::wire::Hello;
 use protocol::words::nicenum::nicebytes;
@@ -36,7 +38,6 @@ use args::CreateArgs;
 use in_use::Complaint;
 
 pub use in_use::{MemberState, Membership, label_of};
-use protocol::wish::Wish;
 use spec::Spec;
 
 /// Bytes of the smallest device: SPA_MINDEVSIZE.
@@ -53,10 +54,11 @@ pub fn run(args: &[OsString]) -> Done {
         print!("{}", layout::text(&args.pool, &spec));
         return Ok(true);
     }
-    let wish = wish(&args, spec, history).map_err(Stop::Failed)?;
-    check_pool(&args, &wish, &imported).map_err(Stop::Failed)?;
+    let new = new_pool(&args, spec, history).map_err(Stop::Failed)?;
+    check_pool(&args, &new, &imported).map_err(Stop::Failed)?;
     let failed = |why: String| Stop::Failed(format!("cannot create '{}': {why}", args.pool));
-    let json = serde_json::to_vec(&wish).map_err(|e| failed(e.to_string()))?;
+    let request = CreateRequest { pool: new, altroot: args.prop("altroot").map(str::to_owned) };
+    let json = serde_json::to_vec(&request).map_err(|e| failed(e.to_string()))?;
     startup::start_with(&["--create".into()], &json).map_err(|e| failed(e.to_string()))
 }
 
@@ -161,7 +163,7 @@ fn check_mountpoint(mountpoint: Option<&str>, altroot: Option<&str>, pool: &str)
 }
 
 /// The pool to be made.
-fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> {
+fn new_pool(args: &CreateArgs, spec: Spec, history: String) -> Result<NewPool, String> {
     let allowed =
         Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| format!("Error: {why}"))?;
     if let Some(warning) = &allowed.warning {
@@ -172,7 +174,7 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
         eprintln!("Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set.");
     }
     let is_elsewhere = |name: &str| matches!(name, "altroot" | "version") || name.starts_with("feature@");
-    Ok(Wish {
+    Ok(NewPool {
         name: args.pool.clone(),
         temporary_name: args.temporary_name.clone(),
         vdevs: spec.vdevs,
@@ -184,7 +186,6 @@ fn wish(args: &CreateArgs, spec: Spec, history: String) -> Result<Wish, String> 
         fs_properties: args.root_props(),
         history,
         host: hostid::host(),
-        altroot: args.prop("altroot").map(str::to_owned),
     })
 }
 
@@ -203,7 +204,7 @@ fn check_properties(args: &CreateArgs) -> Result<(), String> {
 }
 
 /// What is checked only before the pool is really made.
-fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Hello]) -> Result<(), String> {
+fn check_pool(args: &CreateArgs, new: &NewPool, imported: &[Hello]) -> Result<(), String> {
     let pool = &args.pool;
     let failed = |why: &str| format!("cannot create '{pool}': {why}");
     check_properties(args)?;
@@ -211,7 +212,7 @@ fn check_pool(args: &CreateArgs, wish: &Wish, imported: &[Hello]) -> Result<(), 
     if imported.iter().any(|hello| hello.pool == *name) {
         return Err(failed("pool already exists"));
     }
-    let spec = Spec { vdevs: wish.vdevs.clone(), spares: wish.spares.clone(), caches: wish.caches.clone() };
+    let spec = Spec { vdevs: new.vdevs.clone(), spares: new.spares.clone(), caches: new.caches.clone() };
     if in_use::has_twins(&spec) {
         let why =
             "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";

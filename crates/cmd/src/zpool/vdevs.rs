@@ -8,10 +8,11 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
+use pool::{NewDevices, NewLeaf, NewVdev, Shape};
 use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
 use protocol::wire::Request;
-use protocol::wish::{Class, Shape, WishedDevices, WishedLeaf, WishedVdev};
 use protocol::words::nicenum::nicebytes;
+use vdev::spec::Bias;
 
 use super::command::{Done, Stop, history_line};
 use super::create::in_use;
@@ -67,7 +68,7 @@ pub fn add(args: &[OsString]) -> Done {
         return Err(failed(&format!("device is less than the minimum size ({})", nicebytes(DEVICE_BYTES_MIN))));
     }
     let ashift = ashift.or_else(|| stored_ashift(&report)).filter(|&ashift| ashift != 0);
-    let devices = WishedDevices { vdevs: spec.vdevs, spares: spec.spares, caches: spec.caches, ashift };
+    let devices = NewDevices { vdevs: spec.vdevs, spares: spec.spares, caches: spec.caches, ashift };
     let answer = connect(name)?.ask(&Request::Add { devices, history: history_line("add", args) });
     answer.map(|_| true).map_err(|e| match e.kind() {
         Kind::Busy => failed("one or more vdevs refer to the same device"),
@@ -208,10 +209,10 @@ impl BesideOptions {
 }
 
 /// The spare of a pool that somebody calls so.
-fn spare_called(report: &PoolReport, word: &str) -> Option<WishedLeaf> {
+fn spare_called(report: &PoolReport, word: &str) -> Option<NewLeaf> {
     let called = find_any(report, word)?;
     let spare = report.spares.iter().find(|spare| spare.guid == called.guid)?;
-    Some(WishedLeaf { path: spare.path.clone()?, is_file: spare.kind == "file" })
+    Some(NewLeaf { path: spare.path.clone()?, is_file: spare.kind == "file" })
 }
 
 /// The guid of a device of a pool, and a new one that may be used.
@@ -221,7 +222,7 @@ fn devices_of(
     new: &str,
     force: bool,
     failed: &dyn Fn(&str) -> Stop,
-) -> Result<(u64, WishedLeaf), Stop> {
+) -> Result<(u64, NewLeaf), Stop> {
     let spec = Spec::parse_more(&[new.to_owned()]).map_err(Stop::Failed)?;
     check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
     let vdev = find(report, old).map_err(failed)?;
@@ -290,17 +291,17 @@ fn stored_ashift(report: &PoolReport) -> Option<u32> {
 }
 
 /// The vdevs of a pool, as if they were to be made.
-fn tops_of(report: &PoolReport) -> Vec<WishedVdev> {
+fn tops_of(report: &PoolReport) -> Vec<NewVdev> {
     let wished = |vdev: &VdevReport| {
-        let leaf = |leaf: &&VdevReport| Some(WishedLeaf { path: leaf.path.clone()?, is_file: leaf.kind == "file" });
+        let leaf = |leaf: &&VdevReport| Some(NewLeaf { path: leaf.path.clone()?, is_file: leaf.kind == "file" });
         let shape = match vdev.kind.as_str() {
             "mirror" => Shape::Mirror,
             "raidz" => Shape::Raidz(vdev.nparity as usize),
             "disk" | "file" => Shape::Single,
             _ => return None,
         };
-        let class = if vdev.is_log { Class::Log } else { Class::Normal };
-        Some(WishedVdev { shape, class, leaves: vdev.all().iter().filter_map(leaf).collect() })
+        let bias = if vdev.is_log { Some(Bias::Log) } else { None };
+        Some(NewVdev { shape, bias, leaves: vdev.all().iter().filter_map(leaf).collect() })
     };
     report.root.children.iter().filter_map(wished).collect()
 }
@@ -345,12 +346,12 @@ fn class_of(vdev: &VdevReport) -> &str {
     if vdev.is_log { "log" } else { vdev.bias.as_deref().unwrap_or_default() }
 }
 
-fn new_leaf(leaf: &WishedLeaf) -> VdevReport {
+fn new_leaf(leaf: &NewLeaf) -> VdevReport {
     let kind = if leaf.is_file { "file" } else { "disk" };
     VdevReport { kind: kind.to_owned(), path: Some(leaf.path.clone()), ..VdevReport::default() }
 }
 
-fn new_vdev(vdev: &WishedVdev) -> VdevReport {
+fn new_vdev(vdev: &NewVdev) -> VdevReport {
     let mut report = match (vdev.shape, &vdev.leaves[..]) {
         (Shape::Single, [leaf]) => new_leaf(leaf),
         (shape, leaves) => VdevReport {
@@ -360,11 +361,11 @@ fn new_vdev(vdev: &WishedVdev) -> VdevReport {
             ..VdevReport::default()
         },
     };
-    report.is_log = vdev.class == Class::Log;
-    report.bias = match vdev.class {
-        Class::Special => Some("special".to_owned()),
-        Class::Dedup => Some("dedup".to_owned()),
-        Class::Normal | Class::Log => None,
+    report.is_log = vdev.bias == Some(Bias::Log);
+    report.bias = match vdev.bias {
+        Some(Bias::Special) => Some("special".to_owned()),
+        Some(Bias::Dedup) => Some("dedup".to_owned()),
+        None | Some(Bias::Log) => None,
     };
     report
 }

@@ -105,7 +105,7 @@ impl LivePool {
         };
         let attached = blank().and_then(|()| {
             let [verb, preposition] = how.words();
-            let about = format!("{verb} vdev={} {preposition} vdev={}", path.path.display(), leaf.name());
+            let about = format!("{verb} vdev={} {preposition} vdev={}", path.path, leaf.name());
             self.run(move |context| {
                 context.attach(guid, &path, how, device, guids)?;
                 context.log_event("vdev attach", &about);

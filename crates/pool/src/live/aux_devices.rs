@@ -7,7 +7,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
@@ -59,9 +59,9 @@ pub(super) fn label_all(
 ) -> Result<Vec<NvList>> {
     let mut configs = Vec::new();
     for leaf in leaves {
-        let path = leaf.path.display().to_string();
+        let path = leaf.path.clone();
         let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(path.clone());
-        let device = devices.get(&leaf.path).ok_or_else(missing)?;
+        let device = devices.get(Path::new(&leaf.path)).ok_or_else(missing)?;
         let shared = if aux == Aux::Spare { spare_guid(device)? } else { None };
         let guid = shared.unwrap_or_else(guid);
         if shared.is_none() {

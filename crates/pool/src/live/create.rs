@@ -10,7 +10,7 @@
 //! is complete when it is opened.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc::Cache;
@@ -254,8 +254,8 @@ pub(super) fn plan_tops(
 
 /// The device of a new leaf.
 fn device_of(leaf: &NewLeaf, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
-    let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(leaf.path.display().to_string());
-    devices.get(&leaf.path).cloned().ok_or_else(missing)
+    let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(leaf.path.clone());
+    devices.get(Path::new(&leaf.path)).cloned().ok_or_else(missing)
 }
 
 /// A new leaf. `zap` is the number of its table.
@@ -266,7 +266,7 @@ pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> Spec {
         guid,
         create_txg: TXG_INITIAL,
         top: None,
-        leaf: Some(LeafSpec { path: Some(leaf.path.display().to_string()), zap, ..LeafSpec::default() }),
+        leaf: Some(LeafSpec { path: Some(leaf.path.clone()), zap, ..LeafSpec::default() }),
         children: Vec::new(),
     }
 }

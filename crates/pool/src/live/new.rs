@@ -1,11 +1,10 @@
-//! What a new pool is to be.
+//! What a new pool, or what is added to one, is to be.
 
-use std::path::PathBuf;
-
+use serde::{Deserialize, Serialize};
 use vdev::spec::Bias;
 
 /// A pool to be made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewPool {
     /// Its name.
     pub name: String,
@@ -33,6 +32,11 @@ pub struct NewPool {
 }
 
 impl NewPool {
+    /// All its devices.
+    pub fn leaves(&self) -> impl Iterator<Item = &NewLeaf> {
+        self.vdevs.iter().flat_map(|vdev| &vdev.leaves).chain(&self.spares).chain(&self.caches)
+    }
+
     /// The text of a property; an empty one is none.
     pub(super) fn property(&self, name: &str) -> Option<String> {
         let set = self.properties.iter().find(|(set, _)| set == name);
@@ -40,8 +44,28 @@ impl NewPool {
     }
 }
 
+/// Devices to be added to a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewDevices {
+    /// Top-level vdevs, in order.
+    pub vdevs: Vec<NewVdev>,
+    /// Devices that stand by for others.
+    pub spares: Vec<NewLeaf>,
+    /// Cache devices.
+    pub caches: Vec<NewLeaf>,
+    /// Binary logarithm of the sector size; `None`: what the devices say.
+    pub ashift: Option<u32>,
+}
+
+impl NewDevices {
+    /// All of them.
+    pub fn leaves(&self) -> impl Iterator<Item = &NewLeaf> {
+        self.vdevs.iter().flat_map(|vdev| &vdev.leaves).chain(&self.spares).chain(&self.caches)
+    }
+}
+
 /// A top-level vdev to be made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewVdev {
     /// How its leaves hang together.
     pub shape: Shape,
@@ -59,7 +83,7 @@ impl NewVdev {
 }
 
 /// How the leaves of a new vdev hang together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shape {
     /// One leaf.
     Single,
@@ -70,10 +94,10 @@ pub enum Shape {
 }
 
 /// A device of a new pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewLeaf {
     /// Path of the file or disk.
-    pub path: PathBuf,
+    pub path: String,
     /// Whether it is a regular file.
     pub is_file: bool,
 }

@@ -8,7 +8,6 @@
 //! What is to be done is seen after each group, and done by a thread of its own, which waits for groups. Several pools
 //! may have a spare: its label tells which of them uses it, and a pool that uses it has its lock.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
@@ -87,7 +86,7 @@ impl LivePool {
     fn stand_in(&self, guid: u64, config: &NvList) -> Result<()> {
         let (spare, path) = (config.u64("guid")?, config.str("path")?);
         let device = self.spare_device(spare, self.spares().open(path)?)?;
-        let new = NewLeaf { path: PathBuf::from(path), is_file: config.opt_str("type") == Some("file") };
+        let new = NewLeaf { path: path.to_owned(), is_file: config.opt_str("type") == Some("file") };
         self.attach(guid, &new, AttachAs::Spare(spare), None, device.clone()).inspect_err(|_| {
             // another pool may want it
             self.leaf_watch().tell_gone(path);

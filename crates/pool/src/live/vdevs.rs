@@ -23,7 +23,7 @@ use zio::alloc::Serving;
 use super::aux_devices::{Aux, label_all};
 use super::create::{ALLOCATION_CLASSES, Devices, empty_top, new_array, plan_tops};
 use super::space_maps::SPACEMAP_HISTOGRAM;
-use super::{LivePool, NewLeaf, NewVdev, SyncContext};
+use super::{LivePool, NewDevices, SyncContext};
 use crate::mos::DIRECTORY;
 
 /// The configuration of a top-level vdev may not be longer, or it would not fit into a label with the rest.
@@ -32,19 +32,6 @@ const TOP_CONFIG_BYTES_MAX: usize = 100 << 10;
 const VDEV_TABLES: &str = "com.delphix:vdev_zap_map";
 /// Type of these tables.
 const TABLE: ObjectType = ObjectType(0xc4);
-
-/// Devices to be added to a pool.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NewDevices {
-    /// Top-level vdevs, in order.
-    pub vdevs: Vec<NewVdev>,
-    /// Devices that stand by for others.
-    pub spares: Vec<NewLeaf>,
-    /// Cache devices.
-    pub caches: Vec<NewLeaf>,
-    /// Binary logarithm of the sector size; `None`: what the devices say.
-    pub ashift: Option<u32>,
-}
 
 impl LivePool {
     /// Adds devices, which are in `devices` by path, open for writing; what is in their labels is lost.

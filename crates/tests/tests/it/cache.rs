@@ -122,7 +122,7 @@ impl Bed {
     }
 
     fn add(&self, path: &Path, device: Arc<dyn Device>) {
-        let caches = vec![NewLeaf { path: path.into(), is_file: true }];
+        let caches = vec![NewLeaf { path: path.display().to_string(), is_file: true }];
         let new = NewDevices { caches, ..NewDevices::default() };
         self.pool.add(&new, &[(path.to_path_buf(), device)].into()).unwrap();
     }

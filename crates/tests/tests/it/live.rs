@@ -30,7 +30,7 @@ pub(super) fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, Has
         vdevs: vec![NewVdev {
             shape,
             bias: None,
-            leaves: paths.into_iter().map(|path| NewLeaf { path, is_file: true }).collect(),
+            leaves: paths.into_iter().map(|path| NewLeaf { path: path.display().to_string(), is_file: true }).collect(),
         }],
         spares: Vec::new(),
         caches: Vec::new(),

@@ -39,7 +39,7 @@ impl World {
         std::fs::File::create(&path).unwrap().set_len(128 << 20).unwrap();
         let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
         devices.insert(path.clone(), Arc::new(device));
-        let leaves = vec![NewLeaf { path, is_file: true }];
+        let leaves = vec![NewLeaf { path: path.display().to_string(), is_file: true }];
         new.vdevs.push(NewVdev { shape: Shape::Single, bias: Some(Bias::Special), leaves });
         new.features.push(LARGE_DNODE.to_owned());
         let env = Env::real();

@@ -20,7 +20,7 @@ fn guid_at(pool: &LivePool, path: &Path) -> u64 {
 fn put_beside(pool: &LivePool, old: &Path, new: &Path, bytes: u64, how: AttachAs) -> Result<()> {
     std::fs::File::create(new).unwrap().set_len(bytes).unwrap();
     let device = Arc::new(FileDevice::open(new.to_str().unwrap(), OpenMode::ReadWrite).unwrap());
-    let leaf = NewLeaf { path: new.to_owned(), is_file: true };
+    let leaf = NewLeaf { path: new.display().to_string(), is_file: true };
     pool.attach(guid_at(pool, old), &leaf, how, None, device as Arc<dyn Device>)
 }
 

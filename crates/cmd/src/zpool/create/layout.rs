@@ -1,6 +1,7 @@
 //! What `zpool create -n` prints: the vdevs of the pool that would be made.
 
-use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
+use pool::{NewLeaf, NewVdev, Shape};
+use vdev::spec::Bias;
 
 use super::super::names::DEVICE_FOLDERS;
 use super::spec::Spec;
@@ -8,9 +9,10 @@ use super::spec::Spec;
 /// The text.
 pub fn text(pool: &str, spec: &Spec) -> String {
     let mut text = format!("would create '{pool}' with the following layout:\n\n");
-    let classes = [(Class::Normal, pool), (Class::Dedup, "dedup"), (Class::Special, "special"), (Class::Log, "logs")];
-    for (class, title) in classes {
-        let vdevs: Vec<&WishedVdev> = spec.vdevs.iter().filter(|vdev| vdev.class == class).collect();
+    let biases =
+        [(None, pool), (Some(Bias::Dedup), "dedup"), (Some(Bias::Special), "special"), (Some(Bias::Log), "logs")];
+    for (bias, title) in biases {
+        let vdevs: Vec<&NewVdev> = spec.vdevs.iter().filter(|vdev| vdev.bias == bias).collect();
         if !vdevs.is_empty() {
             text += &format!("\t{title}\n");
         }
@@ -25,7 +27,7 @@ pub fn text(pool: &str, spec: &Spec) -> String {
     text
 }
 
-fn vdev_lines(vdev: &WishedVdev) -> String {
+fn vdev_lines(vdev: &NewVdev) -> String {
     let (title, indent) = match vdev.shape {
         Shape::Single => (String::new(), "  "),
         Shape::Mirror => ("\t  mirror\n".to_owned(), "    "),
@@ -35,7 +37,7 @@ fn vdev_lines(vdev: &WishedVdev) -> String {
     title + &leaves.collect::<String>()
 }
 
-fn leaf_name(leaf: &WishedLeaf) -> &str {
+fn leaf_name(leaf: &NewLeaf) -> &str {
     let stripped = DEVICE_FOLDERS.iter().find_map(|folder| leaf.path.strip_prefix(folder));
     if leaf.is_file { &leaf.path } else { stripped.unwrap_or(&leaf.path) }
 }

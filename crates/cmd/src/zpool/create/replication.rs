@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
-use protocol::wish::{Class, Shape, WishedVdev};
+use pool::{NewVdev, Shape};
+use vdev::spec::Bias;
 
 /// Differences in size that do not count, in bytes.
 const FUZZ_BYTES: u64 = 16 << 20;
@@ -18,10 +19,10 @@ struct Level {
 }
 
 /// What is uneven, each a line for the user. `size_of` tells the size of a device in bytes, if it can.
-pub fn complaints(vdevs: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
+pub fn complaints(vdevs: &[NewVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
     let mut lines = Vec::new();
     let mut last = None;
-    for vdev in vdevs.iter().filter(|vdev| vdev.class != Class::Log) {
+    for vdev in vdevs.iter().filter(|vdev| vdev.bias != Some(Bias::Log)) {
         let level = level(vdev);
         if vdev.shape != Shape::Single {
             lines.extend(uneven_leaves(vdev, level.kind, size_of));
@@ -36,8 +37,8 @@ pub fn complaints(vdevs: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -
 
 /// What is uneven in `new` vdevs and between them and those of a pool. A pool that is uneven itself may have
 /// anything.
-pub fn mismatches(pool: &[WishedVdev], new: &[WishedVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
-    let counts = |vdevs: &'_ [WishedVdev]| vdevs.iter().rfind(|vdev| vdev.class != Class::Log).map(level);
+pub fn mismatches(pool: &[NewVdev], new: &[NewVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> Vec<String> {
+    let counts = |vdevs: &'_ [NewVdev]| vdevs.iter().rfind(|vdev| vdev.bias != Some(Bias::Log)).map(level);
     let (Some(now), Some(then)) = (counts(pool), counts(new)) else { return Vec::new() };
     if !complaints(pool, size_of).is_empty() {
         return Vec::new();
@@ -72,7 +73,7 @@ pub fn size(path: &str) -> Option<u64> {
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)
 }
 
-fn level(vdev: &WishedVdev) -> Level {
+fn level(vdev: &NewVdev) -> Level {
     let leaves = vdev.leaves.len();
     match vdev.shape {
         Shape::Mirror => Level { kind: "mirror", leaves, parity: 0 },
@@ -85,7 +86,7 @@ fn kind_of(is_file: bool) -> &'static str {
     if is_file { "file" } else { "disk" }
 }
 
-fn uneven_leaves(vdev: &WishedVdev, kind: &str, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
+fn uneven_leaves(vdev: &NewVdev, kind: &str, size_of: &dyn Fn(&str) -> Option<u64>) -> Option<String> {
     let mut last: Option<(bool, u64)> = None;
     for leaf in &vdev.leaves {
         if last.is_some_and(|(is_file, _)| is_file != leaf.is_file) {

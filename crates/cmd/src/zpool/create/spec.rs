@@ -10,8 +10,9 @@ use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
+use pool::{NewLeaf, NewVdev, Shape};
 use protocol::words::of_system;
+use vdev::spec::Bias;
 
 use super::super::names::DEVICE_FOLDERS;
 
@@ -22,17 +23,17 @@ const RAIDZ_DEVICES_MAX: usize = 255;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spec {
     /// Top-level vdevs, in order.
-    pub vdevs: Vec<WishedVdev>,
+    pub vdevs: Vec<NewVdev>,
     /// Spares.
-    pub spares: Vec<WishedLeaf>,
+    pub spares: Vec<NewLeaf>,
     /// Cache devices.
-    pub caches: Vec<WishedLeaf>,
+    pub caches: Vec<NewLeaf>,
 }
 
 /// What a word means.
 enum Word {
     Group(Group),
-    Class(Class),
+    Bias(Bias),
     Draid,
     Device,
 }
@@ -52,9 +53,9 @@ fn meaning(word: &str) -> Word {
         "raidz3" => Word::Group(Group::Vdev(Shape::Raidz(3))),
         "spare" => Word::Group(Group::Spare),
         "cache" => Word::Group(Group::Cache),
-        "log" => Word::Class(Class::Log),
-        "special" => Word::Class(Class::Special),
-        "dedup" => Word::Class(Class::Dedup),
+        "log" => Word::Bias(Bias::Log),
+        "special" => Word::Bias(Bias::Special),
+        "dedup" => Word::Bias(Bias::Dedup),
         _ if is_draid(word) => Word::Draid,
         _ => Word::Device,
     }
@@ -71,7 +72,7 @@ impl Spec {
     /// Reads the words for a new pool, and finds the devices. Errors: what is wrong, for the user.
     pub fn parse(words: &[String]) -> Result<Spec, String> {
         let spec = Spec::parse_more(words)?;
-        match spec.vdevs.iter().any(|vdev| vdev.class != Class::Log) {
+        match spec.vdevs.iter().any(|vdev| vdev.bias != Some(Bias::Log)) {
             true => Ok(spec),
             false => Err("invalid vdev specification: at least one toplevel vdev must be specified".to_owned()),
         }
@@ -81,21 +82,21 @@ impl Spec {
     pub fn parse_more(words: &[String]) -> Result<Spec, String> {
         let wrong = |why: String| format!("invalid vdev specification: {why}");
         let mut spec = Spec::default();
-        let mut class = Class::Normal;
+        let mut bias = None;
         let (mut has_log, mut words) = (false, words);
         while let Some((word, rest)) = words.split_first() {
             let group = match meaning(word) {
-                Word::Class(Class::Log) if has_log => {
+                Word::Bias(Bias::Log) if has_log => {
                     return Err(wrong("'log' can be specified only once".to_owned()));
                 }
-                Word::Class(new) => {
-                    has_log |= new == Class::Log;
-                    (class, words) = (new, rest);
+                Word::Bias(new) => {
+                    has_log |= new == Bias::Log;
+                    (bias, words) = (Some(new), rest);
                     continue;
                 }
                 Word::Draid => return Err(wrong(format!("{word}: this version of Cenote cannot make dRAID vdevs"))),
                 Word::Device => {
-                    spec.vdevs.push(WishedVdev { shape: Shape::Single, class, leaves: vec![leaf(word)?] });
+                    spec.vdevs.push(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf(word)?] });
                     words = rest;
                     continue;
                 }
@@ -107,10 +108,10 @@ impl Spec {
                     if is_second {
                         return Err(wrong(format!("'{word}' can be specified only once")));
                     }
-                    class = Class::Normal;
+                    bias = None;
                 }
                 Group::Vdev(Shape::Mirror) => {}
-                Group::Vdev(_) if class == Class::Log => {
+                Group::Vdev(_) if bias == Some(Bias::Log) => {
                     return Err(wrong("unsupported 'log' device: raidz".to_owned()));
                 }
                 Group::Vdev(_) => {}
@@ -120,12 +121,12 @@ impl Spec {
             check_count(word, group, count).map_err(wrong)?;
             words = &rest[count..];
             match group {
-                Group::Vdev(shape) => spec.vdevs.push(WishedVdev { shape, class, leaves }),
+                Group::Vdev(shape) => spec.vdevs.push(NewVdev { shape, bias, leaves }),
                 Group::Spare => spec.spares = leaves,
                 Group::Cache => spec.caches = leaves,
             }
         }
-        if has_log && !spec.vdevs.iter().any(|vdev| vdev.class == Class::Log) {
+        if has_log && !spec.vdevs.iter().any(|vdev| vdev.bias == Some(Bias::Log)) {
             return Err(wrong("log requires at least 1 device".to_owned()));
         }
         if spec.leaves().next().is_none() {
@@ -135,7 +136,7 @@ impl Spec {
     }
 
     /// All devices.
-    pub fn leaves(&self) -> impl Iterator<Item = &WishedLeaf> {
+    pub fn leaves(&self) -> impl Iterator<Item = &NewLeaf> {
         self.vdevs.iter().flat_map(|vdev| &vdev.leaves).chain(&self.spares).chain(&self.caches)
     }
 }
@@ -156,7 +157,7 @@ fn check_count(word: &str, group: Group, count: usize) -> Result<(), String> {
 }
 
 /// The device that a word stands for.
-fn leaf(word: &str) -> Result<WishedLeaf, String> {
+fn leaf(word: &str) -> Result<NewLeaf, String> {
     let (path, metadata) = if word.starts_with('/') {
         let path = std::fs::canonicalize(word).map_err(|_| format!("cannot resolve path '{word}'"))?;
         let metadata = path.metadata().map_err(|e| format!("cannot open '{}': {}", path.display(), of_system(&e)))?;
@@ -170,7 +171,7 @@ fn leaf(word: &str) -> Result<WishedLeaf, String> {
     if !kind.is_file() && !kind.is_block_device() {
         return Err(format!("cannot use '{path}': must be a block device or regular file"));
     }
-    Ok(WishedLeaf { path, is_file: kind.is_file() })
+    Ok(NewLeaf { path, is_file: kind.is_file() })
 }
 
 fn by_short_name(word: &str) -> Option<(String, Metadata)> {

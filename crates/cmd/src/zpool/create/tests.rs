@@ -4,12 +4,13 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use format::nvlist::{NvList, Value};
+use pool::{NewLeaf, NewVdev, Shape};
 use protocol::wire::Hello;
-use protocol::wish::{Class, Shape, WishedLeaf, WishedVdev};
+use vdev::spec::Bias;
 
 use super::in_use::{MemberState, Membership};
 use super::spec::Spec;
-use super::{CreateArgs, check, check_pool, layout, replication, wish};
+use super::{CreateArgs, check, check_pool, layout, new_pool, replication};
 
 /// A folder with sparse files.
 struct Files {
@@ -43,8 +44,8 @@ impl Files {
     fn create(&self, line: &str) -> Result<(), String> {
         let args = self.args(line);
         let spec = check(&args, &[])?;
-        let wish = wish(&args, spec, String::new())?;
-        check_pool(&args, &wish, &imported("taken", 7, Vec::new()))
+        let new = new_pool(&args, spec, String::new())?;
+        check_pool(&args, &new, &imported("taken", 7, Vec::new()))
     }
 }
 
@@ -60,15 +61,16 @@ fn words_become_vdevs() {
     let line = "tank mirror %/a %/b %/c mirror %/d %/e %/f log mirror %/a %/b special %/c dedup raidz2 %/d %/e %/f \
                 cache %/g spare %/h";
     let spec = files.spec(&format!("-f {line}")).unwrap();
-    let shapes: Vec<(Shape, Class, usize)> = spec.vdevs.iter().map(|v| (v.shape, v.class, v.leaves.len())).collect();
+    let shapes: Vec<(Shape, Option<Bias>, usize)> =
+        spec.vdevs.iter().map(|v| (v.shape, v.bias, v.leaves.len())).collect();
     assert_eq!(
         shapes,
         [
-            (Shape::Mirror, Class::Normal, 3),
-            (Shape::Mirror, Class::Normal, 3),
-            (Shape::Mirror, Class::Log, 2),
-            (Shape::Single, Class::Special, 1),
-            (Shape::Raidz(2), Class::Dedup, 3),
+            (Shape::Mirror, None, 3),
+            (Shape::Mirror, None, 3),
+            (Shape::Mirror, Some(Bias::Log), 2),
+            (Shape::Single, Some(Bias::Special), 1),
+            (Shape::Raidz(2), Some(Bias::Dedup), 3),
         ]
     );
     assert_eq!((spec.caches.len(), spec.spares.len()), (1, 1));
@@ -159,14 +161,10 @@ fn uneven_vdevs_are_refused() {
 
 #[test]
 fn files_and_disks_do_not_mix() {
-    let leaf = |path: &str, is_file| WishedLeaf { path: path.into(), is_file };
-    let mirror = WishedVdev {
-        shape: Shape::Mirror,
-        class: Class::Normal,
-        leaves: vec![leaf("/a", true), leaf("/dev/b", false)],
-    };
-    let single = |is_file| WishedVdev { shape: Shape::Single, class: Class::Normal, leaves: vec![leaf("/c", is_file)] };
-    let check = |vdevs: &[WishedVdev]| replication::complaints(vdevs, &|_| Some(1 << 30));
+    let leaf = |path: &str, is_file| NewLeaf { path: path.into(), is_file };
+    let mirror = NewVdev { shape: Shape::Mirror, bias: None, leaves: vec![leaf("/a", true), leaf("/dev/b", false)] };
+    let single = |is_file| NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf("/c", is_file)] };
+    let check = |vdevs: &[NewVdev]| replication::complaints(vdevs, &|_| Some(1 << 30));
     assert_eq!(check(&[mirror]), ["mismatched replication level: mirror contains both files and devices"]);
     let both = "mismatched replication level: both file and disk vdevs are present";
     assert_eq!(check(&[single(true), single(false)]), [both]);
@@ -174,15 +172,15 @@ fn files_and_disks_do_not_mix() {
 
 #[test]
 fn new_vdevs_are_as_redundant_as_those_that_are_there() {
-    let vdev = |shape, class, leaves: usize| {
-        let leaf = |n: usize| WishedLeaf { path: format!("/{n}"), is_file: true };
-        WishedVdev { shape, class, leaves: (0..leaves).map(leaf).collect() }
+    let vdev = |shape, bias, leaves: usize| {
+        let leaf = |n: usize| NewLeaf { path: format!("/{n}"), is_file: true };
+        NewVdev { shape, bias, leaves: (0..leaves).map(leaf).collect() }
     };
-    let mirror = |leaves| vdev(Shape::Mirror, Class::Normal, leaves);
-    let raidz = |parity, leaves| vdev(Shape::Raidz(parity), Class::Normal, leaves);
-    let single = vdev(Shape::Single, Class::Normal, 1);
-    let log = vdev(Shape::Single, Class::Log, 1);
-    let check = |pool: &[WishedVdev], new: &[WishedVdev]| {
+    let mirror = |leaves| vdev(Shape::Mirror, None, leaves);
+    let raidz = |parity, leaves| vdev(Shape::Raidz(parity), None, leaves);
+    let single = vdev(Shape::Single, None, 1);
+    let log = vdev(Shape::Single, Some(Bias::Log), 1);
+    let check = |pool: &[NewVdev], new: &[NewVdev]| {
         let lines = replication::mismatches(pool, new, &|_| Some(1 << 30));
         lines.concat().replace("mismatched replication level: ", "")
     };
@@ -216,8 +214,8 @@ fn layouts() {
                   \t    %/c\n\t    %/d\n\t    %/e\n\tspecial\n\t  mirror\n\t    %/a\n\t    %/b\n\tlogs\n\t  %/f\n\
                   \tcache\n\t  %/g\n\tspares\n\t  %/h\n\t  %/a\n";
     assert_eq!(text.replace(files.folder.to_str().unwrap(), "%"), expect);
-    let disk = WishedLeaf { path: "/dev/disk/by-id/wwn-1".into(), is_file: false };
-    let vdevs = vec![WishedVdev { shape: Shape::Single, class: Class::Normal, leaves: vec![disk] }];
+    let disk = NewLeaf { path: "/dev/disk/by-id/wwn-1".into(), is_file: false };
+    let vdevs = vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![disk] }];
     assert!(layout::text("tank", &Spec { vdevs, ..Spec::default() }).ends_with("\ttank\n\t  wwn-1\n"));
 }
 
