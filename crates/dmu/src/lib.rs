@@ -10,6 +10,7 @@
 
 mod allocate;
 pub mod bpobj;
+mod changed;
 mod dirty;
 mod dnodes;
 mod early;
@@ -30,6 +31,7 @@ mod write;
 pub mod zap;
 
 pub use arc::{Block, Cache, Keep, Which};
+pub use changed::ChangedPart;
 pub use dirty::{Changes, Growth};
 pub use early::OpenBlock;
 pub use object::Object;

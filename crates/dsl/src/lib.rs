@@ -23,6 +23,7 @@ pub mod property;
 mod props;
 mod resume;
 pub mod scan;
+pub mod send;
 mod space;
 mod subject;
 pub mod traverse;

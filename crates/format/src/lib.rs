@@ -17,6 +17,7 @@ pub mod objset;
 pub mod sa;
 pub mod scan;
 pub mod space_map;
+pub mod stream;
 pub mod swap;
 pub mod uberblock;
 pub mod volume;

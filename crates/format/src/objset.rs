@@ -38,6 +38,26 @@ impl ObjsetType {
             ObjsetType::Other(_) => "NONE",
         }
     }
+
+    /// Its number.
+    pub fn number(self) -> u64 {
+        match self {
+            ObjsetType::Meta => 1,
+            ObjsetType::Zfs => 2,
+            ObjsetType::Zvol => 3,
+            ObjsetType::Other(n) => n,
+        }
+    }
+
+    /// The type of that number.
+    pub fn of_number(number: u64) -> ObjsetType {
+        match number {
+            1 => ObjsetType::Meta,
+            2 => ObjsetType::Zfs,
+            3 => ObjsetType::Zvol,
+            n => ObjsetType::Other(n),
+        }
+    }
 }
 
 /// The checked head of an object set.
@@ -64,13 +84,7 @@ impl ObjsetPhys {
     pub fn write(&self, out: &mut [u8]) {
         self.meta_dnode.write(&mut out[..SLOT_SIZE]);
         out[512..704].copy_from_slice(&self.log_header);
-        let kind = match self.kind {
-            ObjsetType::Meta => 1,
-            ObjsetType::Zfs => 2,
-            ObjsetType::Zvol => 3,
-            ObjsetType::Other(n) => n,
-        };
-        out[704..712].copy_from_slice(&u64::to_le_bytes(kind));
+        out[704..712].copy_from_slice(&self.kind.number().to_le_bytes());
         out[712..720].copy_from_slice(&self.flags.to_le_bytes());
         for (dnode, slot) in self.accounting.iter().zip(out[1024..].chunks_exact_mut(SLOT_SIZE)) {
             match dnode {
@@ -87,12 +101,7 @@ impl ObjsetPhys {
         let meta_dnode =
             Dnode::parse(&head[..SLOT_SIZE])?.ok_or_else(|| Error::corrupt("object set without dnodes"))?;
         let word = |at: usize| u64::from_le_bytes(*head[at..].first_chunk().expect("the head is 1024 bytes"));
-        let kind = match word(704) {
-            1 => ObjsetType::Meta,
-            2 => ObjsetType::Zfs,
-            3 => ObjsetType::Zvol,
-            n => ObjsetType::Other(n),
-        };
+        let kind = ObjsetType::of_number(word(704));
         let mut accounting = [None, None, None];
         for (i, slot) in accounting.iter_mut().enumerate() {
             if let Some(raw) = bytes.get(1024 + i * SLOT_SIZE..1024 + (i + 1) * SLOT_SIZE) {

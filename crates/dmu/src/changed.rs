@@ -1,0 +1,82 @@
+//! What of an object has changed since a group: the blocks that were born after it, and the holes beside them.
+//!
+//! A block is at least as young as all below it, so what is old is passed over with all below.
+
+use std::collections::HashSet;
+
+use base::{Error, Result};
+use format::blkptr::{BlkPtr, Dva};
+
+use crate::Object;
+
+/// A part of an object.
+#[derive(Clone, Copy, Debug)]
+pub enum ChangedPart {
+    /// A data block, and the pointer to it.
+    Data {
+        /// Its number.
+        blkid: u64,
+        /// The pointer.
+        bp: BlkPtr,
+    },
+    /// Data blocks that are not there. When they went is not always known, so it may have been earlier.
+    Hole {
+        /// Number of the first.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Object {
+    /// Shows `f` all data blocks on disk from number `from` on that were born after group `since_txg`, and the holes
+    /// beside them, in their order. Errors: those of reading indirect blocks, and of `f`.
+    pub fn changed_since(&self, since_txg: u64, from: u64, f: &mut dyn FnMut(ChangedPart) -> Result<()>) -> Result<()> {
+        let tree = self.tree();
+        let top = tree.levels - 1;
+        let mut walk = ChangedWalk { object: self, since_txg, from, entered: HashSet::new(), f };
+        tree.blkptrs.iter().zip(0..).try_for_each(|(bp, number)| walk.visit(bp, top, number))
+    }
+}
+
+struct ChangedWalk<'a> {
+    object: &'a Object,
+    since_txg: u64,
+    from: u64,
+    /// Indirect blocks that it has been in: what is in two places could be walked for ever.
+    entered: HashSet<Dva>,
+    f: &'a mut dyn FnMut(ChangedPart) -> Result<()>,
+}
+
+impl ChangedWalk<'_> {
+    fn visit(&mut self, bp: &BlkPtr, level: u8, number: u64) -> Result<()> {
+        let tree = self.object.tree();
+        let shift = if tree.levels == 1 { 0 } else { tree.pointers_shift() };
+        let span_shift = u32::from(level) * shift;
+        let first = number.checked_shl(span_shift).filter(|first| first >> span_shift == number);
+        // beyond the last block there is nothing
+        let Some(first) = first.filter(|first| *first <= tree.block_max) else { return Ok(()) };
+        let span = 1u64.checked_shl(span_shift).unwrap_or(u64::MAX);
+        let end = first.saturating_add(span);
+        if end <= self.from {
+            return Ok(());
+        }
+        if bp.is_hole() {
+            let first = first.max(self.from);
+            return (self.f)(ChangedPart::Hole { first, count: end - first });
+        }
+        if bp.reference_birth() <= self.since_txg {
+            return Ok(());
+        }
+        if level == 0 {
+            return (self.f)(ChangedPart::Data { blkid: number, bp: *bp });
+        }
+        let block = self.object.get(&tree, *bp, level, number)?;
+        if !self.entered.insert(bp.dvas()[0]) {
+            let what = "an indirect block is in two places of its object";
+            return Err(self.object.placed(Error::corrupt(what), level, number));
+        }
+        let pointers = BlkPtr::slice(&block);
+        pointers.iter().zip(0..).try_for_each(|(child, slot)| self.visit(child, level - 1, (number << shift) + slot))
+    }
+}

@@ -1,0 +1,173 @@
+//! Sending: a snapshot, or what changed between two, as a stream of records ([`format::stream`]).
+//!
+//! ```text
+//!   changed blocks of dnodes ─▶ objects ─▶ their changed blocks ─▶ batches of reads ─▶ StreamWriter: sums, bytes out
+//!                                  └▶ free numbers    └▶ holes ────────────────────────────┘  joins frees
+//! ```
+//!
+//! What was born before the earlier snapshot is passed over with all below it, so an incremental stream costs what
+//! changed. The same walk without reading data gives the exact size of a stream.
+
+mod walk;
+mod writer;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::zap::Zap;
+use dmu::{Mode, Objset};
+use format::dsl::DatasetPhys;
+use format::nvlist::{NvList, Value};
+use format::objset::ObjsetType;
+use format::stream::{Fields, StreamBegin, StreamFeatures, StreamRecord};
+
+use crate::property::rules::ZPL_VERSION;
+use crate::{Dataset, Dsl, Property, contents};
+use walk::SendWalk;
+pub use writer::StreamWriter;
+
+const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
+const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
+const ZSTD: &str = "org.freebsd:zstd_compress";
+const LONGNAME: &str = "org.zfsonlinux:longname";
+const LARGE_MICROZAP: &str = "com.klarasystems:large_microzap";
+const REDACTED: &str = "com.delphix:redacted_datasets";
+
+/// What an incremental stream begins from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendFrom {
+    /// Guid of the snapshot.
+    pub guid: u64,
+    /// The group that it was taken in.
+    pub txg: u64,
+    /// It is of another dataset, which this one is a clone of.
+    pub is_clone: bool,
+}
+
+/// What a stream may have in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendFlags {
+    /// Blocks of more than 128 KiB.
+    pub large_blocks: bool,
+    /// Data as it is embedded in pointers.
+    pub embedded: bool,
+    /// Data as it is compressed on disk.
+    pub compressed: bool,
+}
+
+/// A stream of one snapshot.
+pub struct SendRequest<'a> {
+    /// The snapshot; also the head of an interrupted receive.
+    pub snapshot: &'a Dataset,
+    /// What it begins from; `None` if it is whole.
+    pub from: Option<SendFrom>,
+    /// What it may have in it.
+    pub flags: SendFlags,
+    /// The object and offset where it goes on.
+    pub resume: Option<(u64, u64)>,
+    /// Name and guid of what an interrupted receive was to become: the stream has no end then.
+    pub saved: Option<(String, u64)>,
+}
+
+impl Dsl {
+    /// Sends a snapshot to `out`. Errors: those of reading; `Io` from `out`; `Unsupported`, `Encrypted`.
+    pub fn send(&self, request: &SendRequest<'_>, out: &mut dyn Write, sent: &AtomicU64) -> Result<()> {
+        self.stream(request, StreamWriter::new(out, sent)).in_dataset(&request.snapshot.name)
+    }
+
+    /// Bytes of the stream that [`Dsl::send`] would send. Errors: as there.
+    pub fn send_size(&self, request: &SendRequest<'_>) -> Result<u64> {
+        let bytes = AtomicU64::new(0);
+        self.stream(request, StreamWriter::counting(&bytes)).in_dataset(&request.snapshot.name)?;
+        Ok(bytes.into_inner())
+    }
+
+    fn stream(&self, request: &SendRequest<'_>, mut out: StreamWriter<'_>) -> Result<()> {
+        let snapshot = request.snapshot;
+        let objset = self.objset(snapshot, Mode::Plain)?;
+        let features = self.stream_features(request, &objset)?;
+        let to_guid = request.saved.as_ref().map_or(snapshot.phys.guid, |(_, guid)| *guid);
+        let mut list = NvList::new();
+        if let Some((object, offset)) = request.resume {
+            list.set("resume_object", Value::U64(object));
+            list.set("resume_offset", Value::U64(offset));
+        }
+        let list = if list.is_empty() { Vec::new() } else { list.pack() };
+        let mut flags = StreamBegin::FLAG_FREE_RECORDS | StreamBegin::FLAG_SPILL_BLOCK;
+        if request.from.is_some_and(|from| from.is_clone) {
+            flags |= StreamBegin::FLAG_CLONE;
+        }
+        if snapshot.phys.flags & DatasetPhys::FLAG_CASE_INSENSITIVE != 0 {
+            flags |= StreamBegin::FLAG_CASE_INSENSITIVE;
+        }
+        let begin = StreamBegin {
+            is_package: false,
+            features,
+            creation_time_s: snapshot.phys.creation_time_s,
+            objset_type: objset.kind().number() as u32,
+            flags,
+            from_guid: request.from.map_or(0, |from| from.guid),
+            name: request.saved.as_ref().map_or(&snapshot.name, |(name, _)| name).clone(),
+            list_len: list.len() as u32,
+        };
+        out.record(StreamRecord { fields: Fields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
+        let since_txg = request.from.map_or(0, |from| from.txg);
+        SendWalk::new(&objset, (features, to_guid), since_txg, request.resume, &mut out).run()?;
+        if request.saved.is_none() {
+            out.finish(to_guid)?;
+        }
+        Ok(())
+    }
+
+    fn stream_features(&self, request: &SendRequest<'_>, objset: &Arc<Objset>) -> Result<StreamFeatures> {
+        use StreamFeatures as Features;
+        let SendRequest { snapshot, flags, .. } = request;
+        let has = |guid: &str| Ok::<bool, Error>(self.dataset_field(snapshot, guid)?.is_some());
+        if has(REDACTED)? {
+            return Err(Error::new(Kind::Unsupported, "sending a redacted dataset is not supported"));
+        }
+        let mut features = Features::default();
+        let mut set = |is_used: bool, feature: Features| {
+            if is_used {
+                features = features.with(feature);
+            }
+        };
+        if objset.kind() == ObjsetType::Zfs {
+            let version = contents::of_file_system(objset, Property::Version)?;
+            set(version.is_some_and(|version| version >= ZPL_VERSION), Features::SA_SPILL);
+        }
+        let with_large = flags.large_blocks && has(LARGE_BLOCKS)?;
+        set(with_large, Features::LARGE_BLOCKS);
+        let with_embedded = flags.embedded && self.is_feature_active("com.delphix:embedded_data")?;
+        set(with_embedded, Features::EMBED_DATA);
+        set(flags.compressed, Features::COMPRESSED);
+        let is_packed = with_embedded || flags.compressed;
+        set(is_packed && self.is_feature_active("org.illumos:lz4_compress")?, Features::LZ4);
+        set(flags.compressed && has(ZSTD)?, Features::ZSTD);
+        set(request.resume.is_some(), Features::RESUMING);
+        set(has(LARGE_DNODE)?, Features::LARGE_DNODE);
+        set(has(LONGNAME)?, Features::LONGNAME);
+        if has(LARGE_MICROZAP)? {
+            if !with_large {
+                let what = "source snapshot contains large microzaps, need -L (--large-block) to generate stream";
+                return Err(Error::new(Kind::Unsupported, what));
+            }
+            set(true, Features::LARGE_MICROZAP);
+        }
+        Ok(features)
+    }
+
+    /// Whether a feature of the pool is enabled, and in use.
+    pub fn is_feature_active(&self, guid: &str) -> Result<bool> {
+        let directory = Zap::open(self.mos().object(1)?)?;
+        for table in ["features_for_write", "features_for_read"] {
+            let Some(table) = directory.u64(table)? else { continue };
+            if Zap::open(self.mos().object(table)?)?.u64(guid)?.is_some_and(|count| count > 0) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

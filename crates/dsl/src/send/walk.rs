@@ -1,0 +1,305 @@
+//! What of an object set goes into a stream, in the order of objects and of offsets.
+
+use std::sync::Arc;
+
+use base::{Block, Bookmark, Error, Result};
+use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
+use format::blkptr::{BlkPtr, Embedded};
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::stream::{Fields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite};
+use zio::Physical;
+
+use super::StreamWriter;
+
+/// Blocks without the feature have no more bytes.
+const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
+/// Bytes, and blocks, that are read at once.
+const BATCH_BYTES: u64 = 16 << 20;
+const BATCH_BLOCKS: usize = 256;
+/// The number that bookmarks give a spill block.
+const SPILL_BLKID: u64 = u64::MAX - 1;
+/// From this compression on, they need a feature.
+const LZ4: u8 = 15;
+const ZSTD: u8 = 16;
+const OFF: u8 = 2;
+
+/// A record whose contents are to be read.
+struct Wanted {
+    fields: Fields,
+    request: ReadRequest,
+    /// As it is on disk.
+    physical: bool,
+}
+
+enum Item {
+    Ready(Fields, Vec<u8>),
+    Read(Wanted),
+}
+
+/// The walk over one object set.
+pub(super) struct SendWalk<'a, 'b> {
+    objset: &'a Arc<Objset>,
+    features: StreamFeatures,
+    to_guid: u64,
+    since_txg: u64,
+    resume: Option<(u64, u64)>,
+    out: &'a mut StreamWriter<'b>,
+    items: Vec<Item>,
+    bytes: u64,
+}
+
+impl<'a, 'b> SendWalk<'a, 'b> {
+    pub(super) fn new(
+        objset: &'a Arc<Objset>,
+        (features, to_guid): (StreamFeatures, u64),
+        since_txg: u64,
+        resume: Option<(u64, u64)>,
+        out: &'a mut StreamWriter<'b>,
+    ) -> SendWalk<'a, 'b> {
+        SendWalk { objset, features, to_guid, since_txg, resume, out, items: Vec::new(), bytes: 0 }
+    }
+
+    /// Sends all objects.
+    pub(super) fn run(mut self) -> Result<()> {
+        let meta = self.objset.meta();
+        let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
+        let from = self.resume.map_or(0, |(object, _)| object / per_block);
+        meta.changed_since(self.since_txg, from, &mut |part| match part {
+            ChangedPart::Hole { first, count } => {
+                let last = meta.dnode().block_max.saturating_add(1);
+                let end = first.saturating_add(count).min(last);
+                self.push(Item::Ready(free_objects(first * per_block, end * per_block), Vec::new()))
+            }
+            ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
+        })?;
+        self.flush()?;
+        self.out.flush()
+    }
+
+    /// Sends the objects of a block of dnodes, and that the numbers between them are free.
+    fn dnodes(&mut self, meta: &Object, blkid: u64, per_block: u64) -> Result<()> {
+        let block = meta.block(blkid)?;
+        let first = blkid * per_block;
+        let mut next = first;
+        for found in self.objset.dnodes_in_block(blkid, &block) {
+            let (id, dnode) = found?;
+            self.free_numbers(next, id)?;
+            next = id + dnode.slots as u64;
+            if self.resume.is_none_or(|(object, _)| id >= object) {
+                self.object(id, dnode)?;
+            }
+        }
+        self.free_numbers(next, first + per_block)
+    }
+
+    fn free_numbers(&mut self, from: u64, end: u64) -> Result<()> {
+        let from = from.max(self.resume.map_or(0, |(object, _)| object));
+        if from >= end { Ok(()) } else { self.push(Item::Ready(free_objects(from, end), Vec::new())) }
+    }
+
+    fn object(&mut self, id: u64, dnode: Dnode) -> Result<()> {
+        let has_large = self.features.has(StreamFeatures::LARGE_BLOCKS);
+        let record = StreamObject {
+            object: id,
+            object_type: dnode.object_type,
+            bonus_type: dnode.bonus_type,
+            block_size: if has_large { dnode.block_size } else { dnode.block_size.min(OLD_BLOCK_SIZE_MAX) },
+            bonus_len: dnode.bonus.len(),
+            checksum: dnode.checksum,
+            compress: dnode.compress,
+            slots: dnode.slots,
+            has_spill: dnode.spill.is_some(),
+            raw_bonus_len: 0,
+        };
+        let mut bonus = dnode.bonus.clone();
+        bonus.resize(bonus.len().next_multiple_of(8), 0);
+        self.push(Item::Ready(Fields::Object(record), bonus))?;
+        let end = dnode.size_max();
+        self.push(Item::Ready(Fields::Free { object: id, offset: end, len: u64::MAX }, Vec::new()))?;
+        if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole() && bp.reference_birth() <= self.since_txg) {
+            self.spill(id, spill, true)?;
+        }
+        let from = match self.resume {
+            Some((object, offset)) if object == id => offset / dnode.block_size.max(1),
+            _ => 0,
+        };
+        let spill = dnode.spill;
+        let object = Object::outside(self.objset.clone(), id, dnode);
+        object.changed_since(self.since_txg, from, &mut |part| self.part(&object, part))?;
+        match spill.filter(|bp| !bp.is_hole() && bp.reference_birth() > self.since_txg) {
+            Some(spill) => self.spill(id, spill, false),
+            None => Ok(()),
+        }
+    }
+
+    fn spill(&mut self, object: u64, bp: BlkPtr, is_unmodified: bool) -> Result<()> {
+        let fields = Fields::Spill(StreamSpill { object, len: bp.lsize(), is_unmodified, compressed_len: 0 });
+        self.push_read(fields, object, SPILL_BLKID, bp, false)
+    }
+
+    fn part(&mut self, object: &Object, part: ChangedPart) -> Result<()> {
+        let (id, size) = (object.id(), object.dnode().block_size);
+        let (blkid, bp) = match part {
+            ChangedPart::Hole { first, count } => {
+                // what begins beyond the last offset can never be there
+                let Some(offset) = first.checked_mul(size) else { return Ok(()) };
+                let len = first.saturating_add(count).checked_mul(size).map_or(u64::MAX, |end| end - offset);
+                return self.push(Item::Ready(Fields::Free { object: id, offset, len }, Vec::new()));
+            }
+            ChangedPart::Data { blkid, bp } => (blkid, bp),
+        };
+        let offset = blkid.saturating_mul(size);
+        if bp.lsize() != size {
+            let what = format!("block of {} bytes in an object of blocks of {size}", bp.lsize());
+            return Err(object.placed(Error::corrupt(what), 0, blkid));
+        }
+        if self.sends_embedded(&bp) {
+            let mut payload = bp.payload();
+            let psize = payload.len() as u32;
+            payload.resize(payload.len().next_multiple_of(8), 0);
+            let fields = Fields::Embedded(StreamEmbedded {
+                object: id,
+                offset,
+                len: size,
+                compress: bp.compress(),
+                kind: 0,
+                lsize: bp.lsize() as u32,
+                psize,
+            });
+            return self.push(Item::Ready(fields, payload));
+        }
+        let object_type = object.dnode().object_type;
+        let is_split = size > OLD_BLOCK_SIZE_MAX && !self.features.has(StreamFeatures::LARGE_BLOCKS);
+        let is_packed = self.features.has(StreamFeatures::COMPRESSED)
+            && !is_split
+            && !bp.is_embedded()
+            && bp.compress() != OFF
+            && bp.endian() == base::Endian::Little
+            && !bp.object_type().is_metadata();
+        let mut write = StreamWrite { object: id, object_type, offset, len: size, checksum: OFF, ..Default::default() };
+        if !is_split && !bp.is_embedded() {
+            write.checksum = bp.checksum_kind();
+            write.has_dedup_sum = has_dedup_sum(bp.checksum_kind());
+            let [a, b, c, d] = bp.checksum();
+            let sectors = |bytes: u64| (bytes >> 9).saturating_sub(1) & 0xffff;
+            let props = sectors(bp.lsize()) | sectors(bp.psize()) << 16 | u64::from(bp.compress()) << 32;
+            write.key = [a, b, c, d, props];
+        }
+        if is_packed {
+            (write.compress, write.compressed_len) = (bp.compress(), bp.psize());
+        }
+        self.push_read(Fields::Write(write), id, blkid, bp, is_packed)
+    }
+
+    fn sends_embedded(&self, bp: &BlkPtr) -> bool {
+        let may = |least: u8, feature| bp.compress() < least || self.features.has(feature);
+        bp.is_embedded()
+            && bp.embedded() == Embedded::Data
+            && self.features.has(StreamFeatures::EMBED_DATA)
+            && may(LZ4, StreamFeatures::LZ4)
+            && may(ZSTD, StreamFeatures::ZSTD)
+    }
+
+    fn push_read(&mut self, fields: Fields, object: u64, blkid: u64, bp: BlkPtr, physical: bool) -> Result<()> {
+        let bookmark = Bookmark { objset: self.objset.id(), object, level: 0, blkid };
+        self.bytes = self.bytes.saturating_add(bp.lsize());
+        let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
+        self.push(Item::Read(Wanted { fields, request, physical }))?;
+        if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn push(&mut self, item: Item) -> Result<()> {
+        self.items.push(item);
+        if self.items.len() >= BATCH_BLOCKS { self.flush() } else { Ok(()) }
+    }
+
+    /// Reads what is to be read, and writes all records.
+    fn flush(&mut self) -> Result<()> {
+        let items = std::mem::take(&mut self.items);
+        self.bytes = 0;
+        if self.out.only_counts() {
+            return items.into_iter().try_for_each(|item| self.count(&item));
+        }
+        let reads = items.iter().filter_map(|item| match item {
+            Item::Read(wanted) => Some(wanted),
+            Item::Ready(..) => None,
+        });
+        let (packed, plain): (Vec<&Wanted>, Vec<&Wanted>) = reads.partition(|wanted| wanted.physical);
+        let requests = |wanted: &[&Wanted]| wanted.iter().map(|wanted| wanted.request).collect::<Vec<_>>();
+        let cache = self.objset.cache();
+        let mut packed = cache.zio().read_whole(&requests(&packed)).into_iter();
+        let mut plain = cache.get_batch(&requests(&plain), Keep::NOTHING).into_iter();
+        let missing = || Error::corrupt("a batch of blocks was read in part");
+        for item in items {
+            match item {
+                Item::Ready(fields, payload) => self.write(fields, &payload)?,
+                Item::Read(Wanted { fields, physical: false, .. }) => {
+                    let block = plain.next().ok_or_else(missing)??;
+                    self.write_block(fields, &block)?;
+                }
+                Item::Read(Wanted { fields, .. }) => {
+                    let contents = packed.next().ok_or_else(missing)??;
+                    match contents.physical {
+                        Physical::Apart(bytes) => self.write(fields, &bytes)?,
+                        Physical::Same | Physical::Nowhere => {
+                            let what = "a compressed block is not compressed on disk";
+                            return Err(Error::corrupt(what));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A block of data, if need be in parts of the size that blocks without the feature have at most.
+    fn write_block(&mut self, fields: Fields, block: &Block) -> Result<()> {
+        match fields {
+            Fields::Write(write) if self.is_split(&write) => {
+                for (part, at) in block.chunks(OLD_BLOCK_SIZE_MAX as usize).zip(0..) {
+                    let offset = write.offset + at * OLD_BLOCK_SIZE_MAX;
+                    let fields = Fields::Write(StreamWrite { offset, len: part.len() as u64, ..write });
+                    self.write(fields, part)?;
+                }
+                Ok(())
+            }
+            fields => self.write(fields, block),
+        }
+    }
+
+    fn is_split(&self, write: &StreamWrite) -> bool {
+        write.len > OLD_BLOCK_SIZE_MAX && !self.features.has(StreamFeatures::LARGE_BLOCKS)
+    }
+
+    fn count(&mut self, item: &Item) -> Result<()> {
+        match item {
+            Item::Read(Wanted { fields: Fields::Write(write), .. }) if self.is_split(write) => {
+                let mut rest = write.len;
+                while rest > 0 {
+                    let part = rest.min(OLD_BLOCK_SIZE_MAX);
+                    self.out.count(part)?;
+                    rest -= part;
+                }
+                Ok(())
+            }
+            Item::Read(Wanted { fields, .. }) => {
+                let record = StreamRecord { fields: fields.clone(), to_guid: self.to_guid, sum: [0; 4] };
+                self.out.count(record.payload_len() as u64)
+            }
+            Item::Ready(fields, payload) => self.write(fields.clone(), payload),
+        }
+    }
+
+    fn write(&mut self, fields: Fields, payload: &[u8]) -> Result<()> {
+        self.out.record(StreamRecord { fields, to_guid: self.to_guid, sum: [0; 4] }, payload)
+    }
+}
+
+fn free_objects(first: u64, end: u64) -> Fields {
+    Fields::FreeObjects { first, count: end - first }
+}
+
+/// Checksums by which blocks may be deduplicated: sha256, sha512, skein, edonr, blake3.
+fn has_dedup_sum(checksum: u8) -> bool {
+    matches!(checksum, 8 | 11 | 12 | 13 | 14)
+}
