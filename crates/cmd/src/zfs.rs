@@ -19,6 +19,7 @@ mod list;
 mod mount;
 mod project;
 mod request;
+mod send;
 mod shared;
 mod snapshots;
 mod sort;

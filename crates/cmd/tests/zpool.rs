@@ -29,6 +29,8 @@ mod snapshots;
 mod spares;
 #[path = "zpool/stale.rs"]
 mod stale;
+#[path = "zpool/streams.rs"]
+mod streams;
 #[path = "zpool/suspended.rs"]
 mod suspended;
 #[path = "zpool/vdevs.rs"]

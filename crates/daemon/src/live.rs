@@ -30,7 +30,7 @@ use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
 use crate::locks::{self, Locks};
-use crate::verbs::{DatasetChange, Limit, SnapshotChange};
+use crate::verbs::{DatasetChange, KeptSnapshots, Limit, SnapshotChange};
 use crate::{new_contents, pool_props, report};
 
 /// The pool of a pool process.
@@ -269,6 +269,14 @@ impl ServedPool {
             }
             DatasetChange::Inherit { name, property, received } => live.inherit_property(&name, &property, received),
             DatasetChange::Rename { from, to } => live.rename_dataset(&from, &to),
+        }
+    }
+
+    /// Lets nobody destroy snapshots as long as what it returns lives.
+    pub fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots {
+        match self {
+            ServedPool::ReadOnly(_) => Box::new(()),
+            ServedPool::Live(live) => Box::new(live.keep_snapshots(ids)),
         }
     }
 

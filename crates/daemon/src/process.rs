@@ -206,7 +206,7 @@ fn serve(
 fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     let options = mounts.options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
     let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
-    let (failures, notes) = match verbs::answer(served, &request) {
+    let (failures, notes) = match verbs::answer(served, &request, Vec::new(), &mut |_| Ok(())) {
         Ok(Response::Done { failures, notes }) => (failures.into_iter().map(|failure| failure.line).collect(), notes),
         Ok(_) => (Vec::new(), Vec::new()),
         Err(e) => (vec![format!("cannot mount: {e}")], Vec::new()),

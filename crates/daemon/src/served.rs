@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Mutex, Result};
 use fuse::{Helper, MountOptions};
 use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, RefusedChanges};
-use protocol::datasets::Mounted;
+use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::wire::{Reply, Request};
@@ -20,7 +20,7 @@ use crate::live::ServedPool;
 use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
 use crate::mounts::Mounts;
-use crate::verbs::{DatasetChange, Host, SnapshotChange};
+use crate::verbs::{DatasetChange, Host, KeptSnapshots, SnapshotChange};
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
 
@@ -133,7 +133,7 @@ impl Served {
     pub fn answer(
         &self,
         request: &Request,
-        _descriptors: Vec<OwnedFd>,
+        descriptors: Vec<OwnedFd>,
         part: &mut dyn FnMut(Reply) -> Result<()>,
     ) -> Result<Reply> {
         self.env.failpoint("answer");
@@ -184,7 +184,10 @@ impl Served {
             }
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
-            Request::Zfs(request) => verbs::answer(self, request).map(Reply::Zfs),
+            Request::Zfs(request) => {
+                let note = &mut |told| part(Reply::Zfs(Response::Note(told)));
+                verbs::answer(self, request, descriptors, note).map(Reply::Zfs)
+            }
         }
     }
 
@@ -421,6 +424,14 @@ impl Host for Served {
         };
         self.exports.properties_changed();
         Ok(refused)
+    }
+
+    fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots {
+        self.pool.keep_snapshots(ids)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.env.ticks_ns()
     }
 
     fn record(&self, line: &str) -> Result<()> {

@@ -11,21 +11,38 @@ mod limits;
 mod mount;
 mod mount_options;
 mod query;
+mod send;
 mod snapshots;
 mod values;
 mod volumes;
 
-use base::Result;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use base::{Error, Kind, Result};
 use protocol::datasets::{Request, Response};
+use protocol::streams::StreamNote;
 
 pub use host::{DatasetChange, Host, SnapshotChange};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
+pub use send::KeptSnapshots;
 
-/// Answers a request. Errors: of reading the pool. What only concerns one of the datasets that were
-/// asked for is part of the answer.
-pub fn answer(host: &dyn Host, request: &Request) -> Result<Response> {
+/// Answers a request; `descriptors` came beside it, and `note` gets what is told before the answer. Errors: of reading the
+/// pool. What only concerns one of the datasets that were asked for is part of the answer.
+pub fn answer(
+    host: &dyn Host,
+    request: &Request,
+    descriptors: Vec<OwnedFd>,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Result<Response> {
+    let stream = descriptors.into_iter().next().map(File::from);
+    let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
     match request {
+        Request::Send(order) => send::send(host, order, stream()?, note),
+        Request::Receive(_) | Request::AbortReceive { .. } => {
+            Err(Error::new(Kind::Unsupported, "receiving is not supported yet"))
+        }
         Request::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
         Request::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
         Request::Holds { snapshots, recursive } => {

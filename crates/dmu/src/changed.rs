@@ -54,8 +54,9 @@ impl ChangedWalk<'_> {
         let shift = if tree.levels == 1 { 0 } else { tree.pointers_shift() };
         let span_shift = u32::from(level) * shift;
         let first = number.checked_shl(span_shift).filter(|first| first >> span_shift == number);
-        // beyond the last block there is nothing
-        let Some(first) = first.filter(|first| *first <= tree.block_max) else { return Ok(()) };
+        // beyond the last block there is nothing; of metadata, whose last block may have gone back, holes are told
+        let is_metadata = tree.object_type.is_metadata();
+        let Some(first) = first.filter(|first| is_metadata || *first <= tree.block_max) else { return Ok(()) };
         let span = 1u64.checked_shl(span_shift).unwrap_or(u64::MAX);
         let end = first.saturating_add(span);
         if end <= self.from {

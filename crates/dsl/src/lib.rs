@@ -21,7 +21,7 @@ mod dir;
 mod key;
 pub mod property;
 mod props;
-mod resume;
+pub mod resume;
 pub mod scan;
 pub mod send;
 mod space;

@@ -11,14 +11,17 @@
 //! The state is kept in the ZAP of the dataset that is being received: the dataset itself, or for an
 //! incremental receive the child `%recv`, which nothing else shows.
 
-use base::{Result, ResultExt};
-use codec::compress::{Compress, compress};
+use base::{Error, Kind, Result, ResultExt};
+use codec::compress::{Compress, compress, decompress};
 use dmu::zap::Zap;
 use format::nvlist::{NvList, Value};
 
 use crate::{Dataset, Dir, Dsl};
 
-const RECEIVE_CHILD: &str = "%recv";
+/// The child that an incremental receive is kept in.
+pub const RECEIVE_CHILD: &str = "%recv";
+/// Bytes of a packed state at most.
+const STATE_BYTES_MAX: usize = 1 << 20;
 const GZIP_LEVEL_OF_TOKENS: Compress = Compress::Gzip6;
 
 impl Dsl {
@@ -73,6 +76,80 @@ impl Dsl {
     }
 }
 
+/// What a token says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResumeState {
+    /// Guid of the snapshot that the stream begins from; 0 if it is whole.
+    pub from_guid: u64,
+    /// Guid of the snapshot that is sent.
+    pub to_guid: u64,
+    /// Its name at the sender.
+    pub to_name: String,
+    /// The object where it goes on.
+    pub object: u64,
+    /// Where in the object.
+    pub offset: u64,
+    /// Bytes that were received.
+    pub bytes: u64,
+    /// The stream has blocks of more than 128 KiB.
+    pub large_blocks: bool,
+    /// It has embedded data.
+    pub embedded: bool,
+    /// It has compressed data.
+    pub compressed: bool,
+    /// It is raw.
+    pub raw: bool,
+    list: NvList,
+}
+
+impl ResumeState {
+    /// Reads a token. Errors: `Invalid`.
+    pub fn parse(token: &str) -> Result<ResumeState> {
+        let corrupt = || Error::new(Kind::Invalid, "resume token is corrupt");
+        let parts: Vec<&str> = token.split('-').collect();
+        let [version, sum, len, hex] = parts[..] else { return Err(corrupt()) };
+        let number = |text: &str| u64::from_str_radix(text, 16).map_err(|_| corrupt());
+        let len = usize::try_from(number(len)?).ok().filter(|len| (1..=STATE_BYTES_MAX).contains(len));
+        if version != "1" || hex.len() % 2 != 0 || hex.len() > 2 * STATE_BYTES_MAX || !hex.is_ascii() {
+            return Err(corrupt());
+        }
+        let byte = |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|pair| u8::from_str_radix(pair, 16).ok());
+        let packed = hex.as_bytes().chunks(2).map(byte).collect::<Option<Vec<u8>>>().ok_or_else(corrupt)?;
+        if first_word(&packed) != number(sum)? {
+            return Err(corrupt());
+        }
+        let mut list = vec![0; len.ok_or_else(corrupt)?];
+        decompress(GZIP_LEVEL_OF_TOKENS, &packed, &mut list).map_err(|_| corrupt())?;
+        let list = NvList::unpack(&list).map_err(|_| corrupt())?;
+        let number = |name: &str| list.u64(name).map_err(|_| corrupt());
+        Ok(ResumeState {
+            from_guid: list.opt_u64("fromguid").unwrap_or(0),
+            to_guid: number("toguid")?,
+            to_name: list.str("toname").map_err(|_| corrupt())?.to_owned(),
+            object: number("object")?,
+            offset: number("offset")?,
+            bytes: number("bytes")?,
+            large_blocks: list.has("largeblockok"),
+            embedded: list.has("embedok"),
+            compressed: list.has("compressok"),
+            raw: list.has("rawok"),
+            list,
+        })
+    }
+
+    /// The state as OpenZFS prints it.
+    pub fn text(&self) -> String {
+        let value = |value: &Value| match value {
+            Value::U64(number) => format!("{number:#x}"),
+            Value::Str(text) => text.clone(),
+            Value::U64s(numbers) => numbers.iter().map(|number| format!("{number:#x}")).collect::<Vec<_>>().join(" "),
+            _ => "1".to_owned(),
+        };
+        let lines = self.list.iter().map(|(name, one)| format!("\t{name} = {}\n", value(one)));
+        format!("nvlist version: 0\n{}", lines.collect::<String>())
+    }
+}
+
 /// `None` only if the state cannot be compressed, which with its many zeros it always can.
 fn token(state: &NvList) -> Option<String> {
     let packed = state.pack();
@@ -91,7 +168,6 @@ fn first_word(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use codec::compress::decompress;
 
     /// What a sender reads from a token.
     fn decode(token: &str) -> NvList {
@@ -124,5 +200,10 @@ mod tests {
         let state = decode(token);
         assert!(state.str("toname").unwrap().contains('@'), "{state:?}");
         assert!(state.u64("toguid").is_ok() && state.u64("object").is_ok());
+        let parsed = ResumeState::parse(token).unwrap();
+        assert_eq!((parsed.to_guid, parsed.object), (state.u64("toguid").unwrap(), state.u64("object").unwrap()));
+        for (from, to) in [("1-9", "1-8"), ("-b8-", "-b7-"), ("789c", "789d"), ("1-", "2-"), ("620743", "62074")] {
+            assert!(ResumeState::parse(&token.replacen(from, to, 1)).is_err(), "{from} > {to}");
+        }
     }
 }

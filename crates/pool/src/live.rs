@@ -38,6 +38,7 @@ mod heads;
 mod history;
 mod import;
 mod jobs;
+mod kept_snapshots;
 mod leaf_watch;
 mod leaves;
 mod logs;
@@ -81,6 +82,8 @@ pub use head::{Head, HeadKind};
 use heads::Heads;
 pub use heads::{LogMoment, LogTotals};
 pub use import::WRITABLE_FEATURES;
+pub use kept_snapshots::KeepsSnapshots;
+use kept_snapshots::KeptSnapshots;
 pub use leaf_watch::DeviceOpener;
 use leaf_watch::LeafWatch;
 use multihost::Multihost;
@@ -124,6 +127,7 @@ pub struct LivePool {
     scan: Scan,
     spares: SpareWatch,
     events: Arc<Events>,
+    kept_snapshots: KeptSnapshots,
 }
 
 /// What a task works with.
@@ -183,6 +187,7 @@ impl LivePool {
             scan: Scan::default(),
             spares: SpareWatch::default(),
             events: Arc::new(Events::new(env)),
+            kept_snapshots: KeptSnapshots::default(),
             tree,
             name,
         })
@@ -290,6 +295,10 @@ impl LivePool {
 
     fn event_ring(&self) -> &Arc<Events> {
         &self.events
+    }
+
+    fn kept_snapshots(&self) -> &KeptSnapshots {
+        &self.kept_snapshots
     }
 
     /// Bytes of memory that there are.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use base::{Error, Kind, Result};
 
 use crate::rundir::{RunDir, stem};
+use crate::streams::StreamNote;
 use crate::wire::{self, Answer, Hello, Reply, Request};
 use crate::{beside, datasets};
 
@@ -181,6 +182,25 @@ impl Connection {
     /// Asks about datasets.
     pub fn zfs(&mut self, request: &datasets::Request) -> Result<datasets::Response> {
         match self.ask(&Request::Zfs(request.clone()))? {
+            Reply::Zfs(response) => Ok(response),
+            _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
+        }
+    }
+
+    /// As [`Connection::zfs`], with descriptors beside the request; `note` gets what is told meanwhile.
+    pub fn zfs_with(
+        &mut self,
+        request: &datasets::Request,
+        descriptors: &[BorrowedFd<'_>],
+        note: &mut dyn FnMut(StreamNote),
+    ) -> Result<datasets::Response> {
+        beside::send(&self.stream, &Request::Zfs(request.clone()), descriptors)?;
+        let reply = self.answer(|reply| {
+            if let Reply::Zfs(datasets::Response::Note(told)) = reply {
+                note(told);
+            }
+        })?;
+        match reply {
             Reply::Zfs(response) => Ok(response),
             _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
         }

@@ -10,6 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
+
 /// A request about the datasets of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
@@ -45,6 +47,17 @@ pub enum Request {
         change: Change,
         /// A line for the history of the pool.
         history: Option<String>,
+    },
+    /// Sends a stream to the descriptor that comes with it.
+    Send(SendOrder),
+    /// Receives a stream from the descriptor that comes with it.
+    Receive(ReceiveOrder),
+    /// Destroys what an interrupted receive has left.
+    AbortReceive {
+        /// Of that file system or volume.
+        dataset: String,
+        /// A line for the history of the pool.
+        history: String,
     },
 }
 
@@ -255,6 +268,8 @@ pub enum Response {
         /// What else there is to say.
         notes: Vec<String>,
     },
+    /// While [`Request::Send`] or [`Request::Receive`] is at work.
+    Note(StreamNote),
     /// To [`Request::Mountable`].
     Mountable {
         /// Names.

@@ -27,6 +27,7 @@ pub mod pool_properties;
 pub mod pool_report;
 pub mod rundir;
 pub mod startup;
+pub mod streams;
 pub mod vdev_properties;
 pub mod wire;
 pub mod words;

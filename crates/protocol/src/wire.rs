@@ -23,7 +23,7 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
@@ -208,7 +208,8 @@ pub enum ScrubAction {
 impl Request {
     /// How many descriptors come beside it ([`crate::beside`]).
     pub fn descriptors(&self) -> usize {
-        0
+        use datasets::Request as Zfs;
+        usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_))))
     }
 
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.

@@ -124,6 +124,12 @@ impl Case {
         raw.map(|raw| String::from_utf8(raw).expect("the corpus' texts are UTF-8"))
     }
 
+    /// The bytes of a packed file beside the pool, such as a stream.
+    pub fn zstd(&self, path: &str) -> Vec<u8> {
+        let raw = fs::read(self.dir.join(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+        zstd::decode_all(&*raw).expect("the file is whole")
+    }
+
     /// The datasets that have a manifest: name in the pool, and the manifest's text.
     pub fn manifests(&self, extension: &str) -> Vec<(String, String)> {
         manifests_in(&self.manifest_dir(), extension)

@@ -4,11 +4,13 @@
 //! without roots, all are asked. Paths stand for the file system that is mounted there.
 
 use std::collections::HashSet;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use base::{Error, Kind, Result};
 use protocol::client;
 use protocol::datasets::{DatasetType, Failure, Found, Mounted, Request, Response, Row, Select, Types};
+use protocol::streams::StreamNote;
 
 /// The imported pools.
 pub trait Pools {
@@ -20,6 +22,16 @@ pub trait Pools {
     }
     /// The answer of one of them.
     fn ask(&self, pool: &str, request: &Request) -> Result<Response>;
+    /// The same; the process reads or writes a stream through a descriptor, and `note` gets what it tells meanwhile.
+    fn stream(
+        &self,
+        pool: &str,
+        request: &Request,
+        _descriptor: BorrowedFd<'_>,
+        _note: &mut dyn FnMut(StreamNote),
+    ) -> Result<Response> {
+        self.ask(pool, request)
+    }
 }
 
 /// The pools whose processes listen on this machine.
@@ -37,6 +49,17 @@ impl Pools for Sockets {
     fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
         let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
         client::connect(pool)?.ok_or_else(gone)?.zfs(request)
+    }
+
+    fn stream(
+        &self,
+        pool: &str,
+        request: &Request,
+        descriptor: BorrowedFd<'_>,
+        note: &mut dyn FnMut(StreamNote),
+    ) -> Result<Response> {
+        let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
+        client::connect(pool)?.ok_or_else(gone)?.zfs_with(request, &[descriptor], note)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
-use super::{change, get, holds, list, mount, project, snapshots, userspace};
+use super::{change, get, holds, list, mount, project, send, snapshots, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -26,13 +26,14 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
     Command { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
     Command { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
+    Command { name: "send", run: send::send, usage: SEND, shows_properties: false },
     Command { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
     Command { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
     Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 19] = [
+pub(super) const WRITING: [&str; 18] = [
     "allow",
     "change-key",
     "diff",
@@ -43,7 +44,6 @@ pub(super) const WRITING: [&str; 19] = [
     "recv",
     "redact",
     "rewrite",
-    "send",
     "share",
     "unallow",
     "unjail",
@@ -63,6 +63,11 @@ const ROLLBACK: &str = "\trollback [-rRf] <snapshot>\n";
 const CLONE: &str = "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n";
 const PROMOTE: &str = "\tpromote <clone-filesystem>\n";
 const BOOKMARK: &str = "\tbookmark [-r] <snapshot|bookmark> <newbookmark>\n";
+const SEND: &str = "\tsend [-DLPbcehnpsvw] [-i|-I snapshot]\n\
+                    \t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\
+                    \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\
+                    \tsend [-nvPe] -t <receive_resume_token>\n\
+                    \tsend [-Pnv] --saved filesystem\n";
 const HOLD: &str = "\thold [-r] <tag> <snapshot> ...\n";
 const RELEASE: &str = "\trelease [-r] <tag> <snapshot> ...\n";
 const RENAME: &str = "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\

@@ -11,6 +11,7 @@ use pool::{Pool, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
+use super::send::KeptSnapshots;
 use crate::mount_plan::{Bounds, PlannedMount};
 
 /// What answers need of a pool process.
@@ -41,6 +42,10 @@ pub trait Host {
     /// Changes snapshots, all of a change or none of it, and returns when that is on disk: what was refused, and why.
     /// Errors: as of [`Host::change`].
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
+    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
+    fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots;
+    /// Nanoseconds since the process began.
+    fn now_ns(&self) -> u64;
     /// Adds a command line to the history of the pool.
     fn record(&self, line: &str) -> Result<()>;
 }

@@ -68,6 +68,9 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             ChangedPart::Hole { first, count } => {
                 let last = meta.dnode().block_max.saturating_add(1);
                 let end = first.saturating_add(count).min(last);
+                if first >= end {
+                    return Ok(());
+                }
                 self.push(Item::Ready(free_objects(first * per_block, end * per_block), Vec::new()))
             }
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
@@ -93,7 +96,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 
     fn free_numbers(&mut self, from: u64, end: u64) -> Result<()> {
-        let from = from.max(self.resume.map_or(0, |(object, _)| object));
+        let from = from.max(self.resume.map_or(1, |(object, _)| object));
         if from >= end { Ok(()) } else { self.push(Item::Ready(free_objects(from, end), Vec::new())) }
     }
 

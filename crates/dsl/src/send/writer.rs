@@ -55,6 +55,11 @@ impl<'a> StreamWriter<'a> {
         Ok(())
     }
 
+    /// The sum of all that was written.
+    pub fn sum(&self) -> [u64; 4] {
+        self.sum
+    }
+
     /// Writes the end.
     pub fn finish(&mut self, to_guid: u64) -> Result<()> {
         self.flush()?;

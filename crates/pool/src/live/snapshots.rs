@@ -9,7 +9,7 @@ use dmu::Objset;
 use dsl::write::{RefusedChanges, SnapshotFate, Taken};
 use format::blkptr::BlkPtr;
 
-use super::{LivePool, SyncContext};
+use super::{KeepsSnapshots, LivePool, SyncContext};
 
 /// A snapshot is tried again in so many groups, if others take snapshots of the same heads all the time.
 const ATTEMPTS_MAX: usize = 64;
@@ -39,6 +39,13 @@ impl LivePool {
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<RefusedChanges> {
         let names = names.to_vec();
         self.run_last(move |context| {
+            let dsl = context.dsl()?;
+            let is_kept = |name: &&String| dsl.find(name).is_ok_and(|one| context.pool.kept_snapshots().has(one.id));
+            let busy = |name: &String| (name.clone(), Error::new(Kind::Busy, "dataset is busy"));
+            let kept: RefusedChanges = names.iter().filter(is_kept).map(busy).collect();
+            if !kept.is_empty() {
+                return Ok(kept);
+            }
             let fates = match context.change.destroy_snapshots(&context.dsl()?, &names, defer)? {
                 Ok(fates) => fates,
                 Err(refused) => return Ok(refused),
@@ -56,6 +63,11 @@ impl LivePool {
             context.pool.frees().wake();
             Ok(RefusedChanges::new())
         })
+    }
+
+    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
+    pub fn keep_snapshots(&self, ids: &[u64]) -> KeepsSnapshots {
+        self.kept_snapshots().keep(ids)
     }
 
     /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::Change::hold`].

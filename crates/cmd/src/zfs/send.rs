@@ -1,0 +1,226 @@
+//! `zfs send`: its command line. The pool's process writes the stream to this one's standard output.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use protocol::datasets::{Request, Response, Types};
+use protocol::streams::{SendOrder, StreamNote};
+use protocol::words::nicenum::nicebytes;
+use protocol::words::time;
+
+use super::client::{self, Pools};
+use super::command::{Command, Outcome, Stopped, lines, parse, usage};
+use super::request::pool_for;
+use crate::getopt::{Long, Opt, Parsed};
+use crate::output::{FAILED, USAGE};
+
+const LONG: [Long; 18] = [
+    Long { name: "replicate", takes_value: false, code: 'R' },
+    Long { name: "skip-missing", takes_value: false, code: 's' },
+    Long { name: "redact", takes_value: true, code: 'd' },
+    Long { name: "props", takes_value: false, code: 'p' },
+    Long { name: "parsable", takes_value: false, code: 'P' },
+    Long { name: "dedup", takes_value: false, code: 'D' },
+    Long { name: "proctitle", takes_value: false, code: 'V' },
+    Long { name: "verbose", takes_value: false, code: 'v' },
+    Long { name: "dryrun", takes_value: false, code: 'n' },
+    Long { name: "large-block", takes_value: false, code: 'L' },
+    Long { name: "embed", takes_value: false, code: 'e' },
+    Long { name: "resume", takes_value: true, code: 't' },
+    Long { name: "compressed", takes_value: false, code: 'c' },
+    Long { name: "raw", takes_value: false, code: 'w' },
+    Long { name: "backup", takes_value: false, code: 'b' },
+    Long { name: "holds", takes_value: false, code: 'h' },
+    Long { name: "saved", takes_value: false, code: 'S' },
+    Long { name: "exclude", takes_value: true, code: 'X' },
+];
+
+const NO_DEDUP: &str = "WARNING: deduplicated send is no longer supported.  A regular,\n\
+                        non-deduplicated stream will be generated.\n\n";
+const NO_TYPE: &str = "Warning: incremental source didn't specify type, assuming snapshot. Use '@' or '#' prefix to \
+                       avoid ambiguity.\n";
+const TO_TERMINAL: &str = "Error: Stream can not be written to a terminal.\nYou must redirect standard output.\n";
+
+/// `zfs send`.
+pub(super) fn send(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, ":i:I:RsDpVvnPLeht:cwbd:SX:", &LONG)?;
+    let mut order = order_of(command, &parsed)?;
+    let mut early = String::new();
+    if parsed.opts.contains(&Opt::Flag('D')) {
+        early += NO_DEDUP;
+    }
+    if !order.dry_run && std::io::stdout().is_terminal() {
+        return Ok(Outcome::failed(TO_TERMINAL.to_owned()));
+    }
+    check_from(command, &mut order, &mut early)?;
+    eprint!("{early}");
+    let named = match &order.token {
+        // the receiver's token names the snapshot
+        Some(_) => return send_by_token(pools, &order),
+        None => order.to.clone(),
+    };
+    let types = Types { bookmarks: false, ..Types::DATASETS };
+    match pool_for(pools, &named, types)? {
+        Ok(pool) => run(pools, &pool, &order),
+        Err(line) => Ok(Outcome::failed(line)),
+    }
+}
+
+/// What the flags say.
+fn order_of(command: &Command, parsed: &Parsed) -> Result<SendOrder, Stopped> {
+    let mut order = SendOrder::default();
+    let mut shows_title = false;
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Value('i' | 'I', _) if order.from.is_some() => return Err(misuse(command, "")),
+            Opt::Value('i', from) => order.from = Some(from.clone()),
+            Opt::Value('I', from) => (order.from, order.all) = (Some(from.clone()), true),
+            Opt::Value('t', token) => order.token = Some(token.clone()),
+            Opt::Value('d', _) => return Err(unsupported("redacted streams")),
+            Opt::Value('X', names) => {
+                for name in names.split(',') {
+                    if client::check_name(name, Types::DATASETS).is_err() || !name.contains('/') {
+                        return Err(misuse(command, &format!("-X {name}: not a valid non-root dataset name.\n")));
+                    }
+                    order.exclude.push(name.to_owned());
+                }
+            }
+            Opt::Flag('R') => order.replicate = true,
+            Opt::Flag('s') => order.skip_missing = true,
+            Opt::Flag('p') => order.properties = true,
+            Opt::Flag('b') => order.backup = true,
+            Opt::Flag('h') => order.holds = true,
+            Opt::Flag('P') => order.parsable = true,
+            Opt::Flag('V') => shows_title = true,
+            Opt::Flag('v') => (order.verbosity, order.progress) = (order.verbosity + 1, true),
+            Opt::Flag('n') => order.dry_run = true,
+            Opt::Flag('L') => order.large_blocks = true,
+            Opt::Flag('e') => order.embedded = true,
+            Opt::Flag('c') => order.compressed = true,
+            Opt::Flag('w') => {
+                (order.raw, order.compressed, order.embedded, order.large_blocks) = (true, true, true, true);
+            }
+            Opt::Flag('S') => order.saved = true,
+            _ => {}
+        }
+    }
+    if shows_title {
+        return Err(unsupported("option -V"));
+    }
+    if order.parsable && order.verbosity == 0 {
+        order.verbosity = 1;
+    }
+    if !order.exclude.is_empty() && !order.replicate {
+        let line = "Cannot specify dataset exclusion (-X) on a non-recursive send.\n";
+        return Err(Outcome::failed(line.to_owned()));
+    }
+    check_operands(command, parsed, &mut order)?;
+    Ok(order)
+}
+
+fn check_operands(command: &Command, parsed: &Parsed, order: &mut SendOrder) -> Result<(), Stopped> {
+    let is_package = order.replicate || order.properties || order.backup || order.holds;
+    match &parsed.operands[..] {
+        _ if order.token.is_some() && (order.from.is_some() || is_package || order.saved) => {
+            return Err(misuse(command, "invalid flags combined with -t\n"));
+        }
+        [] if order.token.is_some() => return Ok(()),
+        [] => return Err(Outcome::misused(command, "missing snapshot argument")),
+        [to] if order.token.is_none() => to.clone_into(&mut order.to),
+        _ => return Err(Outcome::misused(command, "too many arguments")),
+    }
+    if order.saved {
+        let packed = order.large_blocks || order.embedded || order.compressed;
+        if order.from.is_some() || is_package || packed {
+            return Err(misuse(command, "incompatible flags combined with saved send flag\n"));
+        }
+        if order.to.contains('@') {
+            let why = "saved send must specify the dataset with partially-received state\n";
+            return Err(misuse(command, why));
+        }
+    }
+    if order.skip_missing && !order.replicate {
+        return Err(misuse(command, "skip-missing flag can only be used in conjunction with replicate\n"));
+    }
+    Ok(())
+}
+
+/// Completes the name of what the stream begins from.
+fn check_from(command: &Command, order: &mut SendOrder, early: &mut String) -> Result<(), Stopped> {
+    let fs = order.to.split('@').next().unwrap_or_default().to_owned();
+    let many = order.replicate || order.all;
+    if many && !order.to.contains('@') {
+        let line = "Error: Unsupported flag with filesystem or bookmark.\n";
+        return Err(Outcome::failed(line.to_owned()));
+    }
+    let Some(from) = &mut order.from else { return Ok(()) };
+    if many && from.contains('#') {
+        return Err(Outcome::failed("Error: multiple snapshots cannot be sent from a bookmark.\n".to_owned()));
+    }
+    if !from.contains(['@', '#']) {
+        if !many {
+            *early += NO_TYPE;
+        }
+        *from = format!("@{from}");
+    }
+    if from.starts_with(['@', '#']) {
+        *from = format!("{fs}{from}");
+    }
+    if from.matches(['@', '#']).count() > 1 {
+        return Err(misuse(command, "invalid incremental source\n"));
+    }
+    Ok(())
+}
+
+/// Sends what is left of a stream, by the pool that has the snapshot.
+fn send_by_token(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
+    let corrupt = |why: &str| Ok(Outcome::failed(format!("cannot resume send: {why}\n")));
+    let token = order.token.as_deref().unwrap_or_default();
+    let Ok(state) = dsl::resume::ResumeState::parse(token) else {
+        return corrupt("resume token is corrupt");
+    };
+    let name = state.to_name.clone();
+    if order.verbosity > 0 {
+        let text = format!("resume token contents:\n{}", state.text());
+        if order.dry_run { print!("{text}") } else { eprint!("{text}") }
+    }
+    match pool_for(pools, &name, Types::DATASETS)? {
+        Ok(pool) => run(pools, &pool, order),
+        Err(_) => corrupt(&format!("'{name}' used in the initial send no longer exists")),
+    }
+}
+
+fn run(pools: &dyn Pools, pool: &str, order: &SendOrder) -> Result<Outcome, Stopped> {
+    let mut is_first = true;
+    let mut note = |told: StreamNote| match told {
+        StreamNote::Line(line) if order.dry_run => println!("{}", base::ShownLines(line)),
+        StreamNote::Line(line) => eprintln!("{}", base::ShownLines(line)),
+        StreamNote::Progress { snapshot, bytes } => {
+            if std::mem::take(&mut is_first) && !order.parsable {
+                eprintln!("TIME        SENT   SNAPSHOT {snapshot}");
+            }
+            let clock = time::local(time::now(), c"%H:%M:%S");
+            match order.parsable {
+                true => eprintln!("{clock}\t{bytes}\t{snapshot}"),
+                false => eprintln!("{clock}   {:>5}   {snapshot}", nicebytes(bytes)),
+            }
+        }
+    };
+    let request = Request::Send(order.clone());
+    match pools.stream(pool, &request, std::io::stdout().as_fd(), &mut note)? {
+        Response::Done { failures, .. } => {
+            let code = if failures.is_empty() { 0 } else { FAILED };
+            Ok(Outcome { err: lines(&failures), code, ..Outcome::default() })
+        }
+        _ => Err(client::unexpected(pool).into()),
+    }
+}
+
+fn misuse(command: &Command, why: &str) -> Outcome {
+    Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
+}
+
+fn unsupported(what: &str) -> Outcome {
+    Outcome::failed(format!("cannot send: {what}: this version of Cenote does not support that\n"))
+}

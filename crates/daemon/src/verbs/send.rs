@@ -1,0 +1,220 @@
+//! `zfs send` on the pool process's side: what is asked for becomes a plan, and that goes out stream by stream.
+//!
+//! ```text
+//!   SendOrder ─▶ plan: the list of a package, and streams in their order ─▶ sizes, lines ─▶ the descriptor
+//! ```
+
+mod plan;
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Error, Kind, Result};
+use dsl::Dataset;
+use dsl::send::{SendFlags, SendFrom, SendRequest, StreamWriter};
+use format::nvlist::NvList;
+use format::stream::{Fields, StreamBegin, StreamFeatures, StreamRecord};
+use pool::Pool;
+use protocol::datasets::{Failure, Response};
+use protocol::streams::{SendOrder, StreamNote};
+use protocol::words::nicenum::{nicebytes, nicenum};
+
+use super::host::Host;
+
+/// How often it is told how much has been sent.
+const PROGRESS_NS: u64 = 1_000_000_000;
+
+/// What is to be sent.
+#[derive(Default)]
+struct SendPlan {
+    /// Name, features and list of the package around the streams.
+    package: Option<(String, StreamFeatures, Option<NvList>)>,
+    streams: Vec<PlannedStream>,
+    /// What is wrong, and does not keep the rest from being sent.
+    failures: Vec<Failure>,
+}
+
+/// One stream.
+struct PlannedStream {
+    snapshot: Dataset,
+    from: Option<SendFrom>,
+    /// What it begins from, as it is told.
+    from_name: Option<String>,
+    flags: SendFlags,
+    resume: Option<(u64, u64)>,
+    saved: Option<(String, u64)>,
+}
+
+impl PlannedStream {
+    fn request(&self) -> SendRequest<'_> {
+        let PlannedStream { snapshot, from, flags, resume, saved, .. } = self;
+        SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved: saved.clone() }
+    }
+}
+
+/// Sends what is asked for to `out`.
+pub(super) fn send(
+    host: &dyn Host,
+    order: &SendOrder,
+    out: File,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Result<Response> {
+    let pool = host.pool();
+    let done = |failures| Ok(Response::Done { failures, notes: Vec::new() });
+    let plan = match plan::plan(&pool, order, note)? {
+        Ok(plan) => plan,
+        Err(failure) => return done(vec![failure]),
+    };
+    let ids: Vec<u64> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
+    let _kept = host.keep_snapshots(&ids);
+    if order.verbosity > 0
+        && let Err(failure) = tell_sizes(&pool, order, &plan, note)?
+    {
+        return done(vec![failure]);
+    }
+    let mut failures = plan.failures.clone();
+    if !order.dry_run {
+        let mut out = Told { out, host, note, sent: 0, at_ns: host.now_ns(), snapshot: None };
+        out.snapshot = order.progress.then(String::new);
+        failures.extend(send_all(&pool, &plan, &mut out).err());
+    }
+    done(failures)
+}
+
+/// Tells what is to be sent, and how many bytes that is.
+fn tell_sizes(
+    pool: &Pool,
+    order: &SendOrder,
+    plan: &SendPlan,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Result<Result<(), Failure>> {
+    let mut total = 0;
+    for stream in &plan.streams {
+        let size = match pool.dsl().send_size(&stream.request()) {
+            Ok(size) => size,
+            Err(error) => return Ok(Err(cannot_send(&stream.snapshot.name, &error))),
+        };
+        total += size;
+        let to = &stream.snapshot.name;
+        let line = match (&stream.from_name, order.parsable) {
+            (Some(from), true) => format!("incremental\t{from}\t{to}\t{size}"),
+            (None, true) => format!("full\t{to}\t{size}"),
+            (from, false) => {
+                let what = match from {
+                    Some(from) if from.contains(['@', '#']) => format!("send from {from} to {to}"),
+                    Some(from) => format!("send from @{from} to {to}"),
+                    None => format!("full send of {to}"),
+                };
+                format!("{what} estimated size is {}", nicebytes(size))
+            }
+        };
+        note(StreamNote::Line(line))?;
+    }
+    let words = if plan.package.is_some() { nicebytes(total) } else { nicenum(total) };
+    let line = if order.parsable { format!("size\t{total}") } else { format!("total estimated size is {words}") };
+    note(StreamNote::Line(line))?;
+    Ok(Ok(()))
+}
+
+fn send_all(pool: &Pool, plan: &SendPlan, out: &mut Told<'_>) -> Result<(), Failure> {
+    let sent = AtomicU64::new(0);
+    let mut failed = None;
+    if let Some((name, features, list)) = &plan.package {
+        write_package_head(out, name, *features, list.as_ref()).map_err(|e| cannot_send(name, &e))?;
+    }
+    for stream in &plan.streams {
+        let name = &stream.snapshot.name;
+        out.begin(name);
+        if let Err(error) = pool.dsl().send(&stream.request(), out, &sent) {
+            failed = Some(cannot_send(name, &error));
+            break;
+        }
+    }
+    // also after an error: a receiver may have use for what came before
+    if let Some((name, ..)) = &plan.package {
+        write_end(out, [0; 4]).map_err(|e| cannot_send(name, &e))?;
+    }
+    tracing::debug!(bytes = sent.load(Ordering::Relaxed), "streams were sent");
+    failed.map_or(Ok(()), Err)
+}
+
+/// The BEGIN of a package, its list, and their END.
+fn write_package_head(out: &mut dyn Write, name: &str, features: StreamFeatures, list: Option<&NvList>) -> Result<()> {
+    let bytes = AtomicU64::new(0);
+    let list = list.map_or_else(Vec::new, NvList::pack);
+    let begin = StreamBegin {
+        is_package: true,
+        features,
+        name: name.to_owned(),
+        list_len: u32::try_from(list.len()).map_err(|_| Error::new(Kind::TooBig, "the list is too long"))?,
+        ..StreamBegin::default()
+    };
+    let mut writer = StreamWriter::new(out, &bytes);
+    writer.record(StreamRecord { fields: Fields::Begin(begin), to_guid: 0, sum: [0; 4] }, &list)?;
+    let sum = writer.sum();
+    write_end(out, sum)
+}
+
+/// An END of a package, whose own sum is left out.
+fn write_end(out: &mut dyn Write, sum: [u64; 4]) -> Result<()> {
+    let record = StreamRecord { fields: Fields::End { sum }, to_guid: 0, sum: [0; 4] };
+    Ok(out.write_all(&record.to_bytes())?)
+}
+
+fn cannot_send(name: &str, error: &Error) -> Failure {
+    let why = match error.kind() {
+        Kind::Corrupt | Kind::Checksum => "Input/output error".to_owned(),
+        _ => error.what().to_owned(),
+    };
+    tracing::warn!(snapshot = name, "not sent: {error}");
+    Failure { about: name.to_owned(), line: format!("warning: cannot send '{name}': {why}") }
+}
+
+/// The client's end of a stream, which tells how much went there.
+struct Told<'a> {
+    out: File,
+    host: &'a dyn Host,
+    note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
+    sent: u64,
+    at_ns: u64,
+    /// What is sent; `None` if nothing is to be told.
+    snapshot: Option<String>,
+}
+
+impl Told<'_> {
+    fn begin(&mut self, snapshot: &str) {
+        self.sent = 0;
+        self.at_ns = self.host.now_ns();
+        if let Some(told) = &mut self.snapshot {
+            snapshot.clone_into(told);
+        }
+    }
+}
+
+impl Write for Told<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.sent += written as u64;
+        if let Some(snapshot) = &self.snapshot
+            && !snapshot.is_empty()
+            && self.host.now_ns() >= self.at_ns + PROGRESS_NS
+        {
+            self.at_ns = self.host.now_ns();
+            let progress = StreamNote::Progress { snapshot: snapshot.clone(), bytes: self.sent };
+            (self.note)(progress).map_err(std::io::Error::other)?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Snapshots that are not destroyed as long as this lives.
+pub type KeptSnapshots = Box<dyn std::any::Any>;
+
+/// The pool as of one group, for those who plan.
+type View = Arc<Pool>;

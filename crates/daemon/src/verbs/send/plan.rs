@@ -1,0 +1,482 @@
+//! Which streams are sent, in which order, and what the list of a package says.
+//!
+//! ```text
+//!   package list { tosnap, fromsnap?, not_recursive?, fss {
+//!     0x<guid> { name, parentfromsnap, origin?, props {}, snaps { name: guid }, snapprops { name: {} },
+//!                snapholds { name: { tag: time } } } } }
+//! ```
+//!
+//! Source: the behaviour of OpenZFS's libzfs.
+
+use std::collections::HashSet;
+
+use base::{Error, Result};
+use dsl::property::{DatasetKind, Setting};
+use dsl::resume::ResumeState;
+use dsl::send::{SendFlags, SendFrom};
+use dsl::{Bookmark, Dataset, Dir, Property, PropertySource, PropertyValue, Subject};
+use format::nvlist::{NvList, Value};
+use format::stream::StreamFeatures;
+use pool::Pool;
+use protocol::datasets::Failure;
+use protocol::streams::{SendOrder, StreamNote};
+
+use super::{PlannedStream, SendPlan, View};
+
+type Planned<T> = Result<Result<T, Failure>>;
+
+/// Plans what is asked for; in its place, why it cannot be.
+pub(super) fn plan(
+    pool: &View,
+    order: &SendOrder,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Planned<SendPlan> {
+    if let Some(token) = &order.token {
+        return plan_resumed(pool, order, token);
+    }
+    if order.saved {
+        let what = "sending what an interrupted receive has left is not supported";
+        return Ok(Err(failure(&order.to, format!("warning: cannot send '{}': {what}", order.to))));
+    }
+    if !order.to.contains('@') {
+        let what = "sending a file system or volume that is no snapshot is not supported";
+        return Ok(Err(failure(&order.to, format!("warning: cannot send '{}': {what}", order.to))));
+    }
+    let to = match subject(pool, &order.to) {
+        Ok(to) => to,
+        Err(failed) => return Ok(Err(failed)),
+    };
+    let Some(snapshot) = to.dataset().cloned() else { return Ok(Err(missing(&order.to))) };
+    let holds = if order.holds { StreamFeatures::HOLDS } else { StreamFeatures::default() };
+    if order.replicate || order.all {
+        return plan_many(pool, order, (&to, &snapshot), holds, note);
+    }
+    let (from, from_name) = match &order.from {
+        None => (None, None),
+        Some(name) => match find_from(pool, &snapshot, to.dir(), name)? {
+            Ok(from) => (Some(from), Some(name.clone())),
+            Err(failed) => return Ok(Err(failed)),
+        },
+    };
+    let mut plan = SendPlan::default();
+    if order.properties || order.backup || order.holds {
+        let mut gather = Gather::new(pool, order, None);
+        gather.dataset(&fs_of(pool, &to)?, 0)?;
+        plan.package = Some((order.to.clone(), holds, Some(gather.list(&order.to))));
+    }
+    plan.streams.push(PlannedStream { snapshot, from, from_name, flags: flags(order), resume: None, saved: None });
+    Ok(Ok(plan))
+}
+
+fn flags(order: &SendOrder) -> SendFlags {
+    SendFlags { large_blocks: order.large_blocks, embedded: order.embedded, compressed: order.compressed }
+}
+
+fn failure(about: &str, line: String) -> Failure {
+    Failure { about: about.to_owned(), line }
+}
+
+fn missing(name: &str) -> Failure {
+    failure(name, format!("cannot open '{name}': dataset does not exist"))
+}
+
+fn subject(pool: &Pool, name: &str) -> Result<Subject, Failure> {
+    pool.dsl().subject(name).map_err(|_| missing(name))
+}
+
+/// The file system or volume of a snapshot.
+fn fs_of(pool: &Pool, snapshot: &Subject) -> Result<Subject> {
+    pool.dsl().subject(&snapshot.dir().name)
+}
+
+/// The snapshot or bookmark of that name, if a stream of `to` can begin from it.
+fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> Planned<SendFrom> {
+    let dsl = pool.dsl();
+    let cross = || {
+        let why = "not an earlier snapshot from the same fs";
+        failure(&to.name, format!("warning: cannot send '{}': {why}", to.name))
+    };
+    let Some(at) = name.find(['@', '#']) else { return Ok(Err(missing(name))) };
+    let Ok(from_dir) = dsl.find_dir(&name[..at]) else { return Ok(Err(missing(name))) };
+    let (guid, txg) = if name.as_bytes()[at] == b'@' {
+        let Ok(found) = dsl.find(name) else { return Ok(Err(missing(name))) };
+        (found.phys.guid, found.phys.creation_txg)
+    } else {
+        let bookmarks = dsl.bookmarks(&dsl.head(&from_dir)?)?;
+        let found: Option<Bookmark> = bookmarks.into_iter().find(|bookmark| bookmark.name == name);
+        let Some(found) = found else {
+            return Ok(Err(failure(name, format!("cannot open '{name}': no such pool or dataset"))));
+        };
+        (found.guid, found.creation_txg)
+    };
+    if txg >= to.phys.creation_txg {
+        return Ok(Err(cross()));
+    }
+    // up the origins, to the dataset that it is of
+    let (mut at, mut latest) = (dir.clone(), u64::MAX);
+    let mut seen = HashSet::new();
+    while at.id != from_dir.id {
+        if at.phys.origin == 0 || !seen.insert(at.id) {
+            return Ok(Err(cross()));
+        }
+        let origin_name = dsl.name_of(at.phys.origin)?;
+        let origin = dsl.dataset(at.phys.origin, &origin_name)?;
+        latest = origin.phys.creation_txg;
+        at = dsl.dir(origin.phys.dir, origin.file_system())?;
+    }
+    if txg > latest {
+        return Ok(Err(cross()));
+    }
+    Ok(Ok(SendFrom { guid, txg, is_clone: from_dir.id != dir.id }))
+}
+
+/// Plans what is left of a stream.
+fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> Planned<SendPlan> {
+    let dsl = pool.dsl();
+    let cannot = |why: String| failure("", format!("cannot resume send: {why}"));
+    let Ok(state) = ResumeState::parse(token) else { return Ok(Err(cannot("resume token is corrupt".to_owned()))) };
+    let name = state.to_name.as_str();
+    let gone = || cannot(format!("'{name}' used in the initial send no longer exists"));
+    let Ok(dir) = dsl.find_dir(name.split('@').next().unwrap_or_default()) else { return Ok(Err(gone())) };
+    let head = dsl.head(&dir)?;
+    let Some(snapshot) = dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == state.to_guid) else {
+        let changed = format!("'{name}' is no longer the same snapshot used in the initial send");
+        return Ok(Err(if dsl.find(name).is_ok() { cannot(changed) } else { gone() }));
+    };
+    if state.raw {
+        return Ok(Err(cannot("raw streams are not supported".to_owned())));
+    }
+    let from = match state.from_guid {
+        0 => None,
+        guid => match from_by_guid(pool, &dir, guid)? {
+            Some(name) => Some(name),
+            None => return Ok(Err(cannot(format!("incremental source {guid:#x} no longer exists")))),
+        },
+    };
+    let source = match &from {
+        None => None,
+        Some(from) => match find_from(pool, &snapshot, &dir, from)? {
+            Ok(source) => Some(source),
+            Err(failed) => return Ok(Err(failed)),
+        },
+    };
+    let flags = SendFlags {
+        large_blocks: order.large_blocks || state.large_blocks,
+        embedded: order.embedded || state.embedded,
+        compressed: order.compressed || state.compressed,
+    };
+    let resume = Some((state.object, state.offset));
+    let stream = PlannedStream { snapshot, from: source, from_name: from, flags, resume, saved: None };
+    Ok(Ok(SendPlan { streams: vec![stream], ..SendPlan::default() }))
+}
+
+/// The snapshot or bookmark with a guid, of a dataset or of what it is a clone of.
+fn from_by_guid(pool: &Pool, dir: &Dir, guid: u64) -> Result<Option<String>> {
+    let dsl = pool.dsl();
+    let mut at = dir.clone();
+    let mut seen = HashSet::new();
+    loop {
+        let head = dsl.head(&at)?;
+        if let Some(found) = dsl.snapshots(&head)?.into_iter().find(|one| one.phys.guid == guid) {
+            return Ok(Some(found.name));
+        }
+        if let Some(found) = dsl.bookmarks(&head)?.into_iter().find(|one| one.guid == guid) {
+            return Ok(Some(found.name));
+        }
+        if at.phys.origin == 0 || !seen.insert(at.id) {
+            return Ok(None);
+        }
+        let name = dsl.name_of(at.phys.origin)?;
+        at = dsl.dir(dsl.dataset(at.phys.origin, &name)?.phys.dir, name.split('@').next().unwrap_or_default())?;
+    }
+}
+
+/// Plans `-I` and `-R`.
+fn plan_many(
+    pool: &View,
+    order: &SendOrder,
+    (to, snapshot): (&Subject, &Dataset),
+    features: StreamFeatures,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Planned<SendPlan> {
+    let fs = fs_of(pool, to)?;
+    let origin = match fs.dir().phys.origin {
+        0 => None,
+        origin => Some(pool.dsl().name_of(origin)?),
+    };
+    let from_origin = order.from.is_some() && order.from == origin;
+    let from = order.from.as_deref().filter(|_| !from_origin);
+    let from = from.map(|name| name.split_once('@').map_or(name, |(_, own)| own));
+    if let Some(own) = from
+        && pool.dsl().find(&format!("{}@{own}", fs.name())).is_err()
+    {
+        return Ok(Err(missing(&format!("{}@{own}", fs.name()))));
+    }
+    let own = snapshot.name.split_once('@').map_or("", |(_, own)| own);
+    let mut gather = Gather::new(pool, order, from);
+    gather.dataset(&fs, 0)?;
+    for line in gather.lines.drain(..) {
+        note(StreamNote::Line(line))?;
+    }
+    if let Some(line) = gather.refused.take() {
+        let what = format!("warning: cannot send '{}': backup failed", order.to);
+        return Ok(Err(failure(&order.to, format!("{line}\n{what}"))));
+    }
+    let with_list = order.replicate || order.properties || order.holds;
+    let list = with_list.then(|| gather.list(&order.to));
+    let mut plan = SendPlan { package: Some((order.to.clone(), features, list)), ..SendPlan::default() };
+    let found = if order.replicate { gather.in_order()? } else { vec![fs.clone()] };
+    let all_between = order.all || order.replicate && order.from.is_none();
+    for one in &found {
+        let range = StreamRange { from, to: own, all: all_between, replicate: order.replicate, from_origin };
+        plan_dataset(pool, order, one, &range, &gather.origins, &mut plan)?;
+    }
+    Ok(Ok(plan))
+}
+
+/// Which snapshots of each dataset are sent.
+struct StreamRange<'a> {
+    from: Option<&'a str>,
+    to: &'a str,
+    all: bool,
+    replicate: bool,
+    from_origin: bool,
+}
+
+/// Plans the streams of one dataset.
+fn plan_dataset(
+    pool: &Pool,
+    order: &SendOrder,
+    fs: &Subject,
+    range: &StreamRange<'_>,
+    origins: &HashSet<u64>,
+    plan: &mut SendPlan,
+) -> Result<()> {
+    let dsl = pool.dsl();
+    let Some(head) = fs.dataset() else { return Ok(()) };
+    let snapshots = dsl.snapshots(head)?;
+    let own = |one: &Dataset| one.name.split_once('@').map_or("", |(_, own)| own).to_owned();
+    let name = fs.name();
+    let Some(last) = snapshots.iter().position(|one| own(one) == range.to) else {
+        let line = format!("WARNING: could not send {name}@{}: does not exist", range.to);
+        plan.failures.push(failure(name, line));
+        return Ok(());
+    };
+    let first = range.from.and_then(|from| snapshots.iter().position(|one| own(one) == from));
+    let is_earlier = first.is_none_or(|first| first < last);
+    if !is_earlier || range.from.is_some() && first.is_none() && !range.replicate {
+        let why = if is_earlier { "does not exist" } else { "is not earlier than it" };
+        let from = range.from.unwrap_or_default();
+        let line = format!("WARNING: could not send {name}@{}:\nincremental source ({name}@{from}) {why}", range.to);
+        plan.failures.push(failure(name, line));
+        return Ok(());
+    }
+    let mut previous = first.map(|first| snapshots[first].clone());
+    for (at, one) in snapshots.iter().enumerate().take(last + 1) {
+        let is_behind = first.is_none_or(|first| at > first);
+        let is_wanted = range.all || at == last || range.replicate && origins.contains(&one.phys.guid);
+        if !is_behind || !is_wanted {
+            continue;
+        }
+        let of = |from: &Dataset, is_clone| SendFrom { guid: from.phys.guid, txg: from.phys.creation_txg, is_clone };
+        let origin = fs.dir().phys.origin;
+        let (from, from_name) = match &previous {
+            Some(previous) => (Some(of(previous, false)), Some(own(previous))),
+            None if origin != 0 && (range.replicate || range.from_origin) => {
+                let origin = dsl.dataset(origin, &dsl.name_of(origin)?)?;
+                // the empty snapshot that all others are clones of
+                let is_clone = !origin.name.contains('$');
+                (is_clone.then(|| of(&origin, true)), None)
+            }
+            None => (None, None),
+        };
+        let stream =
+            PlannedStream { snapshot: one.clone(), from, from_name, flags: flags(order), resume: None, saved: None };
+        plan.streams.push(stream);
+        previous = Some(one.clone());
+    }
+    Ok(())
+}
+
+/// Gathers what the list of a package says.
+struct Gather<'a> {
+    pool: &'a View,
+    order: &'a SendOrder,
+    from: Option<&'a str>,
+    to: &'a str,
+    fss: Vec<(Subject, NvList)>,
+    /// Guids of snapshots that clones begin from.
+    origins: HashSet<u64>,
+    /// What there is to say.
+    lines: Vec<String>,
+    refused: Option<String>,
+}
+
+impl<'a> Gather<'a> {
+    fn new(pool: &'a View, order: &'a SendOrder, from: Option<&'a str>) -> Gather<'a> {
+        let to = order.to.split_once('@').map_or("", |(_, own)| own);
+        let (fss, lines) = (Vec::new(), Vec::new());
+        Gather { pool, order, from, to, fss, origins: HashSet::new(), lines, refused: None }
+    }
+
+    /// Takes down a dataset, and with `replicate` all below it; `above` is the guid of the parent's snapshot that streams
+    /// begin from.
+    fn dataset(&mut self, fs: &Subject, above: u64) -> Result<()> {
+        let dsl = self.pool.dsl();
+        if self.order.exclude.iter().any(|name| name == fs.name()) {
+            return Ok(());
+        }
+        let Some(head) = fs.dataset() else { return Ok(()) };
+        let snapshots = dsl.snapshots(head)?;
+        let own = |one: &Dataset| one.name.split_once('@').map_or("", |(_, own)| own).to_owned();
+        let Some(last) = snapshots.iter().find(|one| own(one) == self.to) else {
+            return self.without_snapshot(fs);
+        };
+        let mut list = NvList::new();
+        list.set("name", Value::Str(fs.name().to_owned()));
+        list.set("parentfromsnap", Value::U64(above));
+        if fs.dir().phys.origin != 0 {
+            let origin = dsl.dataset(fs.dir().phys.origin, &dsl.name_of(fs.dir().phys.origin)?)?;
+            if !origin.name.contains('$') {
+                list.set("origin", Value::U64(origin.phys.guid));
+                self.origins.insert(origin.phys.guid);
+            }
+        }
+        if self.order.properties || self.order.backup || self.order.replicate {
+            list.set("props", Value::List(self.properties(fs)?));
+        }
+        let mut from_guid = 0;
+        let (mut snaps, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
+        let many = self.order.all || self.order.replicate;
+        let last_txg = last.phys.creation_txg;
+        for one in snapshots.iter().filter(|one| one.phys.creation_txg <= last_txg) {
+            let name = own(one);
+            if !many && name != self.to {
+                continue;
+            }
+            snaps.set(&name, Value::U64(one.phys.guid));
+            if Some(name.as_str()) == self.from || from_guid == 0 && name == self.to {
+                from_guid = one.phys.guid;
+            }
+            props.set(&name, Value::List(self.properties(&dsl.subject(&one.name)?)?));
+            if self.order.holds {
+                let mut held = NvList::new();
+                dsl.holds(one)?.iter().for_each(|(tag, time)| held.set(tag, Value::U64(*time)));
+                holds.set(&name, Value::List(held));
+            }
+        }
+        list.set("snaps", Value::List(snaps));
+        list.set("snapprops", Value::List(props));
+        if self.order.holds {
+            list.set("snapholds", Value::List(holds));
+        }
+        self.fss.push((fs.clone(), list));
+        if self.order.replicate {
+            for below in dsl.subjects_below(fs)? {
+                self.dataset(&below?, from_guid)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A dataset lacks the snapshot.
+    fn without_snapshot(&mut self, fs: &Subject) -> Result<()> {
+        let (name, to) = (fs.name(), self.to);
+        let top = self.fss.first().and_then(|(fs, _)| fs.dataset().map(|head| head.id));
+        let sent = top.and_then(|_| self.pool.dsl().find(&self.order.to).ok());
+        let is_later = sent.is_some_and(|sent| fs.creation_txg() > sent.phys.creation_txg);
+        if is_later {
+            if self.order.verbosity > 0 {
+                self.lines.push(format!("skipping dataset {name}: snapshot {to} does not exist"));
+            }
+        } else if self.order.skip_missing {
+            let line = format!("WARNING: skipping dataset {name} and its children: snapshot {to} does not exist");
+            self.lines.push(line);
+        } else {
+            let how = if self.order.replicate { " recursively" } else { "" };
+            let line = format!("cannot send {}{how}: snapshot {name}@{to} does not exist", self.order.to);
+            self.refused.get_or_insert(line);
+        }
+        Ok(())
+    }
+
+    /// The properties that were set on a dataset, or received by it; with `backup` those received.
+    fn properties(&self, of: &Subject) -> Result<NvList> {
+        let mut list = NvList::new();
+        let is_own = |source: &PropertySource| matches!(source, PropertySource::Local | PropertySource::Received);
+        let mut set = |name: &str, value: PropertyValue| match value {
+            PropertyValue::Number(number) => list.set(name, Value::U64(number)),
+            PropertyValue::Text(text) => list.set(name, Value::Str(text)),
+        };
+        let is_snapshot = of.kind() == DatasetKind::Snapshot;
+        for property in Property::all().filter(|property| property.info().setting != Setting::ReadOnly) {
+            if is_snapshot {
+                continue;
+            }
+            if self.order.backup {
+                if let Some(value) = of.levels().received(property.name()) {
+                    set(property.name(), value);
+                }
+            } else if let Some(sourced) = self.pool.dsl().property(of, property, 0)?
+                && is_own(&sourced.source)
+            {
+                set(property.name(), sourced.value);
+            }
+        }
+        for (name, sourced) in of.levels().user_properties() {
+            match self.order.backup {
+                true => of.levels().received(&name).into_iter().for_each(|value| set(&name, value)),
+                false if is_own(&sourced.source) => set(&name, sourced.value),
+                false => {}
+            }
+        }
+        Ok(list)
+    }
+
+    /// The list of the package.
+    fn list(&self, to: &str) -> NvList {
+        let mut list = NvList::new();
+        if let Some(from) = self.from {
+            list.set("fromsnap", Value::Str(from.to_owned()));
+        }
+        list.set("tosnap", Value::Str(to.split_once('@').map_or("", |(_, own)| own).to_owned()));
+        if !self.order.replicate {
+            list.set("not_recursive", Value::Flag);
+        }
+        let mut fss = NvList::new();
+        for (fs, one) in &self.fss {
+            let guid = fs.dataset().map_or(0, |head| head.phys.guid);
+            fss.set(&format!("{guid:#x}"), Value::List(one.clone()));
+        }
+        list.set("fss", Value::List(fss));
+        list
+    }
+
+    /// The datasets, each behind its parent and behind what it is a clone of.
+    fn in_order(&self) -> Result<Vec<Subject>> {
+        let guids_of = |list: &NvList| -> Vec<u64> {
+            let snaps = list.opt_list("snaps");
+            snaps.map_or_else(Vec::new, |snaps| snaps.iter().filter_map(|(name, _)| snaps.opt_u64(name)).collect())
+        };
+        let all: HashSet<u64> = self.fss.iter().flat_map(|(_, list)| guids_of(list)).collect();
+        let (mut sent, mut order): (HashSet<u64>, Vec<Subject>) = (HashSet::new(), Vec::new());
+        let mut rest: Vec<&(Subject, NvList)> = self.fss.iter().collect();
+        while !rest.is_empty() {
+            let before = rest.len();
+            rest.retain(|(fs, list)| {
+                let waits = list.opt_u64("origin").is_some_and(|guid| all.contains(&guid) && !sent.contains(&guid));
+                let above = list.opt_u64("parentfromsnap").filter(|guid| *guid != 0);
+                let waits = waits || above.is_some_and(|guid| all.contains(&guid) && !sent.contains(&guid));
+                if !waits {
+                    sent.extend(guids_of(list));
+                    order.push(fs.clone());
+                }
+                waits
+            });
+            if rest.len() == before {
+                return Err(Error::corrupt("datasets are clones of each other in a circle"));
+            }
+        }
+        Ok(order)
+    }
+}
