@@ -1,4 +1,4 @@
-//! What of an object has changed since a group: the blocks that were born after it, and the holes beside them.
+//! What of an object has changed since a group: the blocks that were born after it, and the holes that may be younger.
 //!
 //! A block is at least as young as all below it, so what is old is passed over with all below.
 
@@ -19,7 +19,7 @@ pub enum ChangedPart {
         /// The pointer.
         bp: BlkPtr,
     },
-    /// Data blocks that are not there. When they went is not always known, so it may have been earlier.
+    /// Data blocks that are not there. Not all tell when they went: it may have been earlier.
     Hole {
         /// Number of the first.
         first: u64,
@@ -62,11 +62,16 @@ impl ChangedWalk<'_> {
         if end <= self.from {
             return Ok(());
         }
+        let is_old = bp.reference_birth() <= self.since_txg;
         if bp.is_hole() {
+            // some holes do not tell when they were made
+            if bp.birth() != 0 && is_old {
+                return Ok(());
+            }
             let first = first.max(self.from);
             return (self.f)(ChangedPart::Hole { first, count: end - first });
         }
-        if bp.reference_birth() <= self.since_txg {
+        if is_old {
             return Ok(());
         }
         if level == 0 {

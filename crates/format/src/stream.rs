@@ -5,7 +5,7 @@
 //!   a package:     | BEGIN (compound) | list | END | one snapshot | one snapshot | ... | END |
 //!
 //!   a record, 312 bytes, in the byte order of its writer:
-//!     0  kind u32 | payload length u32
+//!     0  kind u32 | length of the list behind a BEGIN u32
 //!     8  fields of the kind, see `record`
 //!   280  fletcher4 of the stream up to here (not in BEGIN, whose name ends there)
 //! ```
@@ -24,7 +24,7 @@ pub use record::{
 };
 
 /// The first field of BEGIN.
-pub const MAGIC: u64 = 0x2_F5ba_cbac;
+pub const MAGIC: u64 = 0x2_f5ba_cbac;
 /// Longest list behind a BEGIN, in bytes.
 pub const LIST_BYTES_MAX: u32 = 256 << 20;
 

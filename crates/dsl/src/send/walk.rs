@@ -7,7 +7,7 @@ use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::stream::{Fields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite};
-use zio::Physical;
+use zio::{OnFailure, Physical};
 
 use super::StreamWriter;
 
@@ -230,7 +230,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         let (packed, plain): (Vec<&Wanted>, Vec<&Wanted>) = reads.partition(|wanted| wanted.physical);
         let requests = |wanted: &[&Wanted]| wanted.iter().map(|wanted| wanted.request).collect::<Vec<_>>();
         let cache = self.objset.cache();
-        let mut packed = cache.zio().read_whole(&requests(&packed)).into_iter();
+        let mut packed = cache.zio().read_whole(&requests(&packed), OnFailure::Fail).into_iter();
         let mut plain = cache.get_batch(&requests(&plain), Keep::NOTHING).into_iter();
         let missing = || Error::corrupt("a batch of blocks was read in part");
         for item in items {

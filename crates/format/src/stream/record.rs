@@ -252,7 +252,8 @@ impl StreamRecord {
     /// The record, little-endian.
     pub fn to_bytes(&self) -> [u8; RECORD_SIZE] {
         let mut out = Out(Vec::with_capacity(RECORD_SIZE));
-        out.u32(kind_of(&self.fields)).u32(self.payload_len() as u32);
+        let list_len = if let Fields::Begin(begin) = &self.fields { begin.list_len } else { 0 };
+        out.u32(kind_of(&self.fields)).u32(list_len);
         match &self.fields {
             Fields::Begin(begin) => put_begin(&mut out, begin, self.to_guid),
             Fields::Object(object) => put_object(&mut out, object, self.to_guid),
