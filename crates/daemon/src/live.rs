@@ -30,7 +30,7 @@ use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
 use crate::locks::{self, Locks};
-use crate::verbs::{DatasetChange, KeptSnapshots, Limit, SnapshotChange};
+use crate::verbs::{DatasetChange, Limit, SnapshotChange, SnapshotGuard};
 use crate::{new_contents, pool_props, report};
 
 /// The pool of a pool process.
@@ -273,7 +273,7 @@ impl ServedPool {
     }
 
     /// Lets nobody destroy snapshots as long as what it returns lives.
-    pub fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots {
+    pub fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard {
         match self {
             ServedPool::ReadOnly(_) => Box::new(()),
             ServedPool::Live(live) => Box::new(live.keep_snapshots(ids)),

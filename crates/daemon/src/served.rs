@@ -20,7 +20,7 @@ use crate::live::ServedPool;
 use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
 use crate::mounts::Mounts;
-use crate::verbs::{DatasetChange, Host, KeptSnapshots, SnapshotChange};
+use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
 
@@ -426,7 +426,7 @@ impl Host for Served {
         Ok(refused)
     }
 
-    fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots {
+    fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard {
         self.pool.keep_snapshots(ids)
     }
 

@@ -23,10 +23,9 @@ use base::{Error, Kind, Result};
 use protocol::datasets::{Request, Response};
 use protocol::streams::StreamNote;
 
-pub use host::{DatasetChange, Host, SnapshotChange};
+pub use host::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
 pub use limits::Limit;
 pub use mount::is_at_or_below_name;
-pub use send::KeptSnapshots;
 
 /// Answers a request; `descriptors` came beside it, and `note` gets what is told before the answer. Errors: of reading the
 /// pool. What only concerns one of the datasets that were asked for is part of the answer.

@@ -21,7 +21,7 @@ use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
-use format::stream::{Fields, StreamBegin, StreamFeatures, StreamRecord};
+use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 
 use crate::property::rules::ZPL_VERSION;
 use crate::{Dataset, Dsl, Property, contents};
@@ -112,7 +112,7 @@ impl Dsl {
             name: request.saved.as_ref().map_or(&snapshot.name, |(name, _)| name).clone(),
             list_len: list.len() as u32,
         };
-        out.record(StreamRecord { fields: Fields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
+        out.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
         let since_txg = request.from.map_or(0, |from| from.txg);
         SendWalk::new(&objset, (features, to_guid), since_txg, request.resume, &mut out).run()?;
         if request.saved.is_none() {

@@ -20,7 +20,8 @@ mod record;
 use base::{Endian, Error, Kind, Result};
 
 pub use record::{
-    Fields, RECORD_SIZE, SUM_OFFSET, StreamBegin, StreamEmbedded, StreamObject, StreamRecord, StreamSpill, StreamWrite,
+    RECORD_SIZE, RecordFields, SUM_OFFSET, StreamBegin, StreamEmbedded, StreamObject, StreamRecord, StreamSpill,
+    StreamWrite,
 };
 
 /// The first field of BEGIN.

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
 use daemon::mount_plan::{Bounds, PlannedMount};
-use daemon::verbs::{DatasetChange, Host, KeptSnapshots, SnapshotChange, answer};
+use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
 use fuse::{MountOptions, NO_MOUNTPOINT};
 use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, RefusedChanges};
 use protocol::datasets::{Mounted, Request, Response};
-use protocol::streams::StreamNote;
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
@@ -143,7 +141,7 @@ impl Host for Local {
         Ok(RefusedChanges::new())
     }
 
-    fn keep_snapshots(&self, _: &[u64]) -> KeptSnapshots {
+    fn keep_snapshots(&self, _: &[u64]) -> SnapshotGuard {
         Box::new(())
     }
 
@@ -168,19 +166,6 @@ impl Pools for Local {
         let request: Request = serde_json::from_slice(&serde_json::to_vec(request).unwrap()).unwrap();
         let response = answer(self, &request, Vec::new(), &mut |_| Ok(()))?;
         Ok(serde_json::from_slice(&serde_json::to_vec(&response).unwrap()).unwrap())
-    }
-
-    fn stream(
-        &self,
-        _: &str,
-        request: &Request,
-        descriptor: BorrowedFd<'_>,
-        note: &mut dyn FnMut(StreamNote),
-    ) -> Result<Response> {
-        answer(self, request, vec![descriptor.try_clone_to_owned()?], &mut |told| {
-            note(told);
-            Ok(())
-        })
     }
 }
 

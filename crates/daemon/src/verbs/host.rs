@@ -11,8 +11,10 @@ use pool::{Pool, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
-use super::send::KeptSnapshots;
 use crate::mount_plan::{Bounds, PlannedMount};
+
+/// Snapshots that are not destroyed as long as this lives.
+pub type SnapshotGuard = Box<dyn std::any::Any>;
 
 /// What answers need of a pool process.
 pub trait Host {
@@ -43,7 +45,7 @@ pub trait Host {
     /// Errors: as of [`Host::change`].
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
     /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
-    fn keep_snapshots(&self, ids: &[u64]) -> KeptSnapshots;
+    fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard;
     /// Nanoseconds since the process began.
     fn now_ns(&self) -> u64;
     /// Adds a command line to the history of the pool.

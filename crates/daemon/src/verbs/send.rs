@@ -8,51 +8,22 @@ mod plan;
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Result};
-use dsl::Dataset;
-use dsl::send::{SendFlags, SendFrom, SendRequest, StreamWriter};
+use dsl::send::StreamWriter;
 use format::nvlist::NvList;
-use format::stream::{Fields, StreamBegin, StreamFeatures, StreamRecord};
+use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 use pool::Pool;
 use protocol::datasets::{Failure, Response};
 use protocol::streams::{SendOrder, StreamNote};
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::host::Host;
+use plan::{SendPlan, plan};
 
 /// How often it is told how much has been sent.
 const PROGRESS_NS: u64 = 1_000_000_000;
-
-/// What is to be sent.
-#[derive(Default)]
-struct SendPlan {
-    /// Name, features and list of the package around the streams.
-    package: Option<(String, StreamFeatures, Option<NvList>)>,
-    streams: Vec<PlannedStream>,
-    /// What is wrong, and does not keep the rest from being sent.
-    failures: Vec<Failure>,
-}
-
-/// One stream.
-struct PlannedStream {
-    snapshot: Dataset,
-    from: Option<SendFrom>,
-    /// What it begins from, as it is told.
-    from_name: Option<String>,
-    flags: SendFlags,
-    resume: Option<(u64, u64)>,
-    saved: Option<(String, u64)>,
-}
-
-impl PlannedStream {
-    fn request(&self) -> SendRequest<'_> {
-        let PlannedStream { snapshot, from, flags, resume, saved, .. } = self;
-        SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved: saved.clone() }
-    }
-}
 
 /// Sends what is asked for to `out`.
 pub(super) fn send(
@@ -63,7 +34,7 @@ pub(super) fn send(
 ) -> Result<Response> {
     let pool = host.pool();
     let done = |failures| Ok(Response::Done { failures, notes: Vec::new() });
-    let plan = match plan::plan(&pool, order, note)? {
+    let plan = match plan(&pool, order, note)? {
         Ok(plan) => plan,
         Err(failure) => return done(vec![failure]),
     };
@@ -76,7 +47,7 @@ pub(super) fn send(
     }
     let mut failures = plan.failures.clone();
     if !order.dry_run {
-        let mut out = Told { out, host, note, sent: 0, at_ns: host.now_ns(), snapshot: None };
+        let mut out = ToldStream { out, host, note, sent: 0, at_ns: host.now_ns(), snapshot: None };
         out.snapshot = order.progress.then(String::new);
         failures.extend(send_all(&pool, &plan, &mut out).err());
     }
@@ -118,7 +89,7 @@ fn tell_sizes(
     Ok(Ok(()))
 }
 
-fn send_all(pool: &Pool, plan: &SendPlan, out: &mut Told<'_>) -> Result<(), Failure> {
+fn send_all(pool: &Pool, plan: &SendPlan, out: &mut ToldStream<'_>) -> Result<(), Failure> {
     let sent = AtomicU64::new(0);
     let mut failed = None;
     if let Some((name, features, list)) = &plan.package {
@@ -152,14 +123,14 @@ fn write_package_head(out: &mut dyn Write, name: &str, features: StreamFeatures,
         ..StreamBegin::default()
     };
     let mut writer = StreamWriter::new(out, &bytes);
-    writer.record(StreamRecord { fields: Fields::Begin(begin), to_guid: 0, sum: [0; 4] }, &list)?;
+    writer.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid: 0, sum: [0; 4] }, &list)?;
     let sum = writer.sum();
     write_end(out, sum)
 }
 
 /// An END of a package, whose own sum is left out.
 fn write_end(out: &mut dyn Write, sum: [u64; 4]) -> Result<()> {
-    let record = StreamRecord { fields: Fields::End { sum }, to_guid: 0, sum: [0; 4] };
+    let record = StreamRecord { fields: RecordFields::End { sum }, to_guid: 0, sum: [0; 4] };
     Ok(out.write_all(&record.to_bytes())?)
 }
 
@@ -173,7 +144,7 @@ fn cannot_send(name: &str, error: &Error) -> Failure {
 }
 
 /// The client's end of a stream, which tells how much went there.
-struct Told<'a> {
+struct ToldStream<'a> {
     out: File,
     host: &'a dyn Host,
     note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
@@ -183,7 +154,7 @@ struct Told<'a> {
     snapshot: Option<String>,
 }
 
-impl Told<'_> {
+impl ToldStream<'_> {
     fn begin(&mut self, snapshot: &str) {
         self.sent = 0;
         self.at_ns = self.host.now_ns();
@@ -193,7 +164,7 @@ impl Told<'_> {
     }
 }
 
-impl Write for Told<'_> {
+impl Write for ToldStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.sent += written as u64;
@@ -212,9 +183,3 @@ impl Write for Told<'_> {
         Ok(())
     }
 }
-
-/// Snapshots that are not destroyed as long as this lives.
-pub type KeptSnapshots = Box<dyn std::any::Any>;
-
-/// The pool as of one group, for those who plan.
-type View = Arc<Pool>;

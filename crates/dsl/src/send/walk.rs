@@ -6,7 +6,9 @@ use base::{Block, Bookmark, Error, Result};
 use dmu::{ChangedPart, Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::{BlkPtr, Embedded};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::stream::{Fields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite};
+use format::stream::{
+    RecordFields, StreamEmbedded, StreamFeatures, StreamObject, StreamRecord, StreamSpill, StreamWrite,
+};
 use zio::{OnFailure, Physical};
 
 use super::StreamWriter;
@@ -24,16 +26,16 @@ const ZSTD: u8 = 16;
 const OFF: u8 = 2;
 
 /// A record whose contents are to be read.
-struct Wanted {
-    fields: Fields,
+struct WantedBlock {
+    fields: RecordFields,
     request: ReadRequest,
     /// As it is on disk.
     physical: bool,
 }
 
-enum Item {
-    Ready(Fields, Vec<u8>),
-    Read(Wanted),
+enum SendItem {
+    Ready(RecordFields, Vec<u8>),
+    Read(WantedBlock),
 }
 
 /// The walk over one object set.
@@ -44,7 +46,7 @@ pub(super) struct SendWalk<'a, 'b> {
     since_txg: u64,
     resume: Option<(u64, u64)>,
     out: &'a mut StreamWriter<'b>,
-    items: Vec<Item>,
+    items: Vec<SendItem>,
     bytes: u64,
 }
 
@@ -71,7 +73,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 if first >= end {
                     return Ok(());
                 }
-                self.push(Item::Ready(free_objects(first * per_block, end * per_block), Vec::new()))
+                self.push(SendItem::Ready(free_objects(first * per_block, end * per_block), Vec::new()))
             }
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
         })?;
@@ -97,7 +99,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
 
     fn free_numbers(&mut self, from: u64, end: u64) -> Result<()> {
         let from = from.max(self.resume.map_or(1, |(object, _)| object));
-        if from >= end { Ok(()) } else { self.push(Item::Ready(free_objects(from, end), Vec::new())) }
+        if from >= end { Ok(()) } else { self.push(SendItem::Ready(free_objects(from, end), Vec::new())) }
     }
 
     fn object(&mut self, id: u64, dnode: Dnode) -> Result<()> {
@@ -116,9 +118,9 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         };
         let mut bonus = dnode.bonus.clone();
         bonus.resize(bonus.len().next_multiple_of(8), 0);
-        self.push(Item::Ready(Fields::Object(record), bonus))?;
+        self.push(SendItem::Ready(RecordFields::Object(record), bonus))?;
         let end = dnode.size_max();
-        self.push(Item::Ready(Fields::Free { object: id, offset: end, len: u64::MAX }, Vec::new()))?;
+        self.push(SendItem::Ready(RecordFields::Free { object: id, offset: end, len: u64::MAX }, Vec::new()))?;
         if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole() && bp.reference_birth() <= self.since_txg) {
             self.spill(id, spill, true)?;
         }
@@ -136,7 +138,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 
     fn spill(&mut self, object: u64, bp: BlkPtr, is_unmodified: bool) -> Result<()> {
-        let fields = Fields::Spill(StreamSpill { object, len: bp.lsize(), is_unmodified, compressed_len: 0 });
+        let fields = RecordFields::Spill(StreamSpill { object, len: bp.lsize(), is_unmodified, compressed_len: 0 });
         self.push_read(fields, object, SPILL_BLKID, bp, false)
     }
 
@@ -147,7 +149,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 // what begins beyond the last offset can never be there
                 let Some(offset) = first.checked_mul(size) else { return Ok(()) };
                 let len = first.saturating_add(count).checked_mul(size).map_or(u64::MAX, |end| end - offset);
-                return self.push(Item::Ready(Fields::Free { object: id, offset, len }, Vec::new()));
+                return self.push(SendItem::Ready(RecordFields::Free { object: id, offset, len }, Vec::new()));
             }
             ChangedPart::Data { blkid, bp } => (blkid, bp),
         };
@@ -160,7 +162,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             let mut payload = bp.payload();
             let psize = payload.len() as u32;
             payload.resize(payload.len().next_multiple_of(8), 0);
-            let fields = Fields::Embedded(StreamEmbedded {
+            let fields = RecordFields::Embedded(StreamEmbedded {
                 object: id,
                 offset,
                 len: size,
@@ -169,7 +171,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 lsize: bp.lsize() as u32,
                 psize,
             });
-            return self.push(Item::Ready(fields, payload));
+            return self.push(SendItem::Ready(fields, payload));
         }
         let object_type = object.dnode().object_type;
         let is_split = size > OLD_BLOCK_SIZE_MAX && !self.features.has(StreamFeatures::LARGE_BLOCKS);
@@ -191,7 +193,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         if is_packed {
             (write.compress, write.compressed_len) = (bp.compress(), bp.psize());
         }
-        self.push_read(Fields::Write(write), id, blkid, bp, is_packed)
+        self.push_read(RecordFields::Write(write), id, blkid, bp, is_packed)
     }
 
     fn sends_embedded(&self, bp: &BlkPtr) -> bool {
@@ -203,15 +205,15 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             && may(ZSTD, StreamFeatures::ZSTD)
     }
 
-    fn push_read(&mut self, fields: Fields, object: u64, blkid: u64, bp: BlkPtr, physical: bool) -> Result<()> {
+    fn push_read(&mut self, fields: RecordFields, object: u64, blkid: u64, bp: BlkPtr, physical: bool) -> Result<()> {
         let bookmark = Bookmark { objset: self.objset.id(), object, level: 0, blkid };
         self.bytes = self.bytes.saturating_add(bp.lsize());
         let request = ReadRequest { bp, bookmark, mode: Mode::Plain };
-        self.push(Item::Read(Wanted { fields, request, physical }))?;
+        self.push(SendItem::Read(WantedBlock { fields, request, physical }))?;
         if self.bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
     }
 
-    fn push(&mut self, item: Item) -> Result<()> {
+    fn push(&mut self, item: SendItem) -> Result<()> {
         self.items.push(item);
         if self.items.len() >= BATCH_BLOCKS { self.flush() } else { Ok(()) }
     }
@@ -224,23 +226,23 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             return items.into_iter().try_for_each(|item| self.count(&item));
         }
         let reads = items.iter().filter_map(|item| match item {
-            Item::Read(wanted) => Some(wanted),
-            Item::Ready(..) => None,
+            SendItem::Read(wanted) => Some(wanted),
+            SendItem::Ready(..) => None,
         });
-        let (packed, plain): (Vec<&Wanted>, Vec<&Wanted>) = reads.partition(|wanted| wanted.physical);
-        let requests = |wanted: &[&Wanted]| wanted.iter().map(|wanted| wanted.request).collect::<Vec<_>>();
+        let (packed, plain): (Vec<&WantedBlock>, Vec<&WantedBlock>) = reads.partition(|wanted| wanted.physical);
+        let requests = |wanted: &[&WantedBlock]| wanted.iter().map(|wanted| wanted.request).collect::<Vec<_>>();
         let cache = self.objset.cache();
         let mut packed = cache.zio().read_whole(&requests(&packed), OnFailure::Fail).into_iter();
         let mut plain = cache.get_batch(&requests(&plain), Keep::NOTHING).into_iter();
         let missing = || Error::corrupt("a batch of blocks was read in part");
         for item in items {
             match item {
-                Item::Ready(fields, payload) => self.write(fields, &payload)?,
-                Item::Read(Wanted { fields, physical: false, .. }) => {
+                SendItem::Ready(fields, payload) => self.write(fields, &payload)?,
+                SendItem::Read(WantedBlock { fields, physical: false, .. }) => {
                     let block = plain.next().ok_or_else(missing)??;
                     self.write_block(fields, &block)?;
                 }
-                Item::Read(Wanted { fields, .. }) => {
+                SendItem::Read(WantedBlock { fields, .. }) => {
                     let contents = packed.next().ok_or_else(missing)??;
                     match contents.physical {
                         Physical::Apart(bytes) => self.write(fields, &bytes)?,
@@ -256,12 +258,12 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     }
 
     /// A block of data, if need be in parts of the size that blocks without the feature have at most.
-    fn write_block(&mut self, fields: Fields, block: &Block) -> Result<()> {
+    fn write_block(&mut self, fields: RecordFields, block: &Block) -> Result<()> {
         match fields {
-            Fields::Write(write) if self.is_split(&write) => {
+            RecordFields::Write(write) if self.is_split(&write) => {
                 for (part, at) in block.chunks(OLD_BLOCK_SIZE_MAX as usize).zip(0..) {
                     let offset = write.offset + at * OLD_BLOCK_SIZE_MAX;
-                    let fields = Fields::Write(StreamWrite { offset, len: part.len() as u64, ..write });
+                    let fields = RecordFields::Write(StreamWrite { offset, len: part.len() as u64, ..write });
                     self.write(fields, part)?;
                 }
                 Ok(())
@@ -274,9 +276,9 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         write.len > OLD_BLOCK_SIZE_MAX && !self.features.has(StreamFeatures::LARGE_BLOCKS)
     }
 
-    fn count(&mut self, item: &Item) -> Result<()> {
+    fn count(&mut self, item: &SendItem) -> Result<()> {
         match item {
-            Item::Read(Wanted { fields: Fields::Write(write), .. }) if self.is_split(write) => {
+            SendItem::Read(WantedBlock { fields: RecordFields::Write(write), .. }) if self.is_split(write) => {
                 let mut rest = write.len;
                 while rest > 0 {
                     let part = rest.min(OLD_BLOCK_SIZE_MAX);
@@ -285,21 +287,21 @@ impl<'a, 'b> SendWalk<'a, 'b> {
                 }
                 Ok(())
             }
-            Item::Read(Wanted { fields, .. }) => {
+            SendItem::Read(WantedBlock { fields, .. }) => {
                 let record = StreamRecord { fields: fields.clone(), to_guid: self.to_guid, sum: [0; 4] };
                 self.out.count(record.payload_len() as u64)
             }
-            Item::Ready(fields, payload) => self.write(fields.clone(), payload),
+            SendItem::Ready(fields, payload) => self.write(fields.clone(), payload),
         }
     }
 
-    fn write(&mut self, fields: Fields, payload: &[u8]) -> Result<()> {
+    fn write(&mut self, fields: RecordFields, payload: &[u8]) -> Result<()> {
         self.out.record(StreamRecord { fields, to_guid: self.to_guid, sum: [0; 4] }, payload)
     }
 }
 
-fn free_objects(first: u64, end: u64) -> Fields {
-    Fields::FreeObjects { first, count: end - first }
+fn free_objects(first: u64, end: u64) -> RecordFields {
+    RecordFields::FreeObjects { first, count: end - first }
 }
 
 /// Checksums by which blocks may be deduplicated: sha256, sha512, skein, edonr, blake3.

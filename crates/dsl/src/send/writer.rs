@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Endian, Result};
 use codec::checksum::fletcher::fletcher4;
-use format::stream::{Fields, RECORD_SIZE, SUM_OFFSET, StreamRecord};
+use format::stream::{RECORD_SIZE, RecordFields, SUM_OFFSET, StreamRecord};
 
 /// Writes the records of one stream, or of the head of a package.
 pub struct StreamWriter<'a> {
@@ -48,8 +48,8 @@ impl<'a> StreamWriter<'a> {
         self.flush()?;
         match record.fields {
             // one up to the end of its object cannot grow
-            Fields::Free { len, .. } if len != u64::MAX => self.pending = Some(record),
-            Fields::FreeObjects { .. } => self.pending = Some(record),
+            RecordFields::Free { len, .. } if len != u64::MAX => self.pending = Some(record),
+            RecordFields::FreeObjects { .. } => self.pending = Some(record),
             _ => self.write(record, payload)?,
         }
         Ok(())
@@ -64,7 +64,7 @@ impl<'a> StreamWriter<'a> {
     pub fn finish(&mut self, to_guid: u64) -> Result<()> {
         self.flush()?;
         let sum = self.sum;
-        self.write(StreamRecord { fields: Fields::End { sum }, to_guid, sum: [0; 4] }, &[])
+        self.write(StreamRecord { fields: RecordFields::End { sum }, to_guid, sum: [0; 4] }, &[])
     }
 
     /// Writes what was held back.
@@ -79,13 +79,14 @@ impl<'a> StreamWriter<'a> {
     fn joins(&mut self, record: &StreamRecord) -> bool {
         let Some(pending) = &mut self.pending else { return false };
         match (&mut pending.fields, &record.fields) {
-            (Fields::Free { object, offset, len }, Fields::Free { object: same, offset: next, len: more })
-                if *object == *same && offset.checked_add(*len) == Some(*next) =>
-            {
+            (
+                RecordFields::Free { object, offset, len },
+                RecordFields::Free { object: same, offset: next, len: more },
+            ) if *object == *same && offset.checked_add(*len) == Some(*next) => {
                 *len = if *more == u64::MAX { u64::MAX } else { len.saturating_add(*more) };
                 true
             }
-            (Fields::FreeObjects { first, count }, Fields::FreeObjects { first: next, count: more })
+            (RecordFields::FreeObjects { first, count }, RecordFields::FreeObjects { first: next, count: more })
                 if *first + *count == *next =>
             {
                 *count += *more;

@@ -45,7 +45,7 @@ const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamRecord {
     /// What it says.
-    pub fields: Fields,
+    pub fields: RecordFields,
     /// Guid of the snapshot that is sent; 0 at the end of a package.
     pub to_guid: u64,
     /// The sum of the stream up to it; 0 in BEGIN, and in END of a package.
@@ -55,7 +55,7 @@ pub struct StreamRecord {
 /// What a record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // see the drawing
-pub enum Fields {
+pub enum RecordFields {
     Begin(StreamBegin),
     Object(StreamObject),
     FreeObjects {
@@ -208,27 +208,27 @@ impl StreamRecord {
             2 => {
                 let (first, count) = (r.u64()?, r.u64()?);
                 check(first.checked_add(count).is_some(), "objects beyond the last number")?;
-                (Fields::FreeObjects { first, count }, r.u64()?)
+                (RecordFields::FreeObjects { first, count }, r.u64()?)
             }
             3 => write(&mut r)?,
             4 | 10 => {
                 let (object, offset, len) = (number_of(r.u64()?)?, r.u64()?, r.u64()?);
                 check(len == u64::MAX || offset.checked_add(len).is_some(), "a range beyond the last offset")?;
                 let of = |kind| match kind {
-                    4 => Fields::Free { object, offset, len },
-                    _ => Fields::Redact { object, offset, len },
+                    4 => RecordFields::Free { object, offset, len },
+                    _ => RecordFields::Redact { object, offset, len },
                 };
                 (of(kind), r.u64()?)
             }
-            5 => (Fields::End { sum: sum(&mut r)? }, r.u64()?),
-            6 => (Fields::WriteByReference, 0),
+            5 => (RecordFields::End { sum: sum(&mut r)? }, r.u64()?),
+            6 => (RecordFields::WriteByReference, 0),
             7 => spill(&mut r)?,
             8 => embedded(&mut r)?,
-            9 => (Fields::ObjectRange, 0),
+            9 => (RecordFields::ObjectRange, 0),
             _ => return Err(wrong("a record of no known kind")),
         };
         let sum = match fields {
-            Fields::Begin(_) => [0; 4],
+            RecordFields::Begin(_) => [0; 4],
             _ => sum(&mut Reader::new(&bytes[SUM_OFFSET..], endian))?,
         };
         Ok(StreamRecord { fields, to_guid, sum })
@@ -237,46 +237,46 @@ impl StreamRecord {
     /// Bytes that follow it.
     pub fn payload_len(&self) -> usize {
         match &self.fields {
-            Fields::Begin(begin) => begin.list_len as usize,
-            Fields::Object(object) if object.raw_bonus_len > 0 => object.raw_bonus_len as usize,
-            Fields::Object(object) => object.bonus_len.next_multiple_of(8),
-            Fields::Write(write) if write.compress != 0 => write.compressed_len as usize,
-            Fields::Write(write) => write.len as usize,
-            Fields::Spill(spill) if spill.compressed_len > 0 => spill.compressed_len as usize,
-            Fields::Spill(spill) => spill.len as usize,
-            Fields::Embedded(embedded) => embedded.psize.next_multiple_of(8) as usize,
+            RecordFields::Begin(begin) => begin.list_len as usize,
+            RecordFields::Object(object) if object.raw_bonus_len > 0 => object.raw_bonus_len as usize,
+            RecordFields::Object(object) => object.bonus_len.next_multiple_of(8),
+            RecordFields::Write(write) if write.compress != 0 => write.compressed_len as usize,
+            RecordFields::Write(write) => write.len as usize,
+            RecordFields::Spill(spill) if spill.compressed_len > 0 => spill.compressed_len as usize,
+            RecordFields::Spill(spill) => spill.len as usize,
+            RecordFields::Embedded(embedded) => embedded.psize.next_multiple_of(8) as usize,
             _ => 0,
         }
     }
 
     /// The record, little-endian.
     pub fn to_bytes(&self) -> [u8; RECORD_SIZE] {
-        let mut out = Out(Vec::with_capacity(RECORD_SIZE));
-        let list_len = if let Fields::Begin(begin) = &self.fields { begin.list_len } else { 0 };
+        let mut out = RecordBytes(Vec::with_capacity(RECORD_SIZE));
+        let list_len = if let RecordFields::Begin(begin) = &self.fields { begin.list_len } else { 0 };
         out.u32(kind_of(&self.fields)).u32(list_len);
         match &self.fields {
-            Fields::Begin(begin) => put_begin(&mut out, begin, self.to_guid),
-            Fields::Object(object) => put_object(&mut out, object, self.to_guid),
-            Fields::FreeObjects { first, count } => out.u64(*first).u64(*count).u64(self.to_guid).end(),
-            Fields::Write(write) => put_write(&mut out, write, self.to_guid),
-            Fields::Free { object, offset, len } | Fields::Redact { object, offset, len } => {
+            RecordFields::Begin(begin) => put_begin(&mut out, begin, self.to_guid),
+            RecordFields::Object(object) => put_object(&mut out, object, self.to_guid),
+            RecordFields::FreeObjects { first, count } => out.u64(*first).u64(*count).u64(self.to_guid).end(),
+            RecordFields::Write(write) => put_write(&mut out, write, self.to_guid),
+            RecordFields::Free { object, offset, len } | RecordFields::Redact { object, offset, len } => {
                 out.u64(*object).u64(*offset).u64(*len).u64(self.to_guid).end();
             }
-            Fields::End { sum } => out.u64s(sum).u64(self.to_guid).end(),
-            Fields::Spill(spill) => {
+            RecordFields::End { sum } => out.u64s(sum).u64(self.to_guid).end(),
+            RecordFields::Spill(spill) => {
                 let flags = if spill.is_unmodified { SPILL_UNMODIFIED } else { 0 };
                 out.u64(spill.object).u64(spill.len).u64(self.to_guid).bytes(&[flags, 0, 0, 0, 0, 0, 0, 0]).end();
             }
-            Fields::Embedded(one) => {
+            RecordFields::Embedded(one) => {
                 out.u64(one.object).u64(one.offset).u64(one.len).u64(self.to_guid);
                 out.bytes(&[one.compress, one.kind, 0, 0, 0, 0, 0, 0]).u32(one.lsize).u32(one.psize).end();
             }
-            Fields::WriteByReference | Fields::ObjectRange => {}
+            RecordFields::WriteByReference | RecordFields::ObjectRange => {}
         }
         out.0.resize(RECORD_SIZE, 0);
         let mut bytes = [0; RECORD_SIZE];
         bytes.copy_from_slice(&out.0);
-        if !matches!(self.fields, Fields::Begin(_)) {
+        if !matches!(self.fields, RecordFields::Begin(_)) {
             for (word, at) in self.sum.iter().zip((SUM_OFFSET..).step_by(8)) {
                 bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
             }
@@ -289,19 +289,19 @@ const OBJECT_SPILL: u8 = 1 << 2;
 const SPILL_UNMODIFIED: u8 = 1 << 2;
 const WRITE_DEDUP_SUM: u8 = 1 << 0;
 
-fn kind_of(fields: &Fields) -> u32 {
+fn kind_of(fields: &RecordFields) -> u32 {
     match fields {
-        Fields::Begin(_) => 0,
-        Fields::Object(_) => 1,
-        Fields::FreeObjects { .. } => 2,
-        Fields::Write(_) => 3,
-        Fields::Free { .. } => 4,
-        Fields::End { .. } => 5,
-        Fields::WriteByReference => 6,
-        Fields::Spill(_) => 7,
-        Fields::Embedded(_) => 8,
-        Fields::ObjectRange => 9,
-        Fields::Redact { .. } => 10,
+        RecordFields::Begin(_) => 0,
+        RecordFields::Object(_) => 1,
+        RecordFields::FreeObjects { .. } => 2,
+        RecordFields::Write(_) => 3,
+        RecordFields::Free { .. } => 4,
+        RecordFields::End { .. } => 5,
+        RecordFields::WriteByReference => 6,
+        RecordFields::Spill(_) => 7,
+        RecordFields::Embedded(_) => 8,
+        RecordFields::ObjectRange => 9,
+        RecordFields::Redact { .. } => 10,
     }
 }
 
@@ -326,7 +326,7 @@ fn sum(r: &mut Reader<'_>) -> Result<[u64; 4]> {
     Ok([r.u64()?, r.u64()?, r.u64()?, r.u64()?])
 }
 
-fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(Fields, u64)> {
+fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(RecordFields, u64)> {
     check(r.u64()? == MAGIC, "bad magic number")?;
     let version = r.u64()?;
     let (creation_time_s, objset_type, flags) = (r.u64()?, r.u32()?, r.u32()?);
@@ -340,10 +340,10 @@ fn begin(r: &mut Reader<'_>, list_len: u32) -> Result<(Fields, u64)> {
     let features = StreamFeatures((version >> 2) as u32 & ((1 << 30) - 1));
     let is_package = version & 3 == 2;
     let begin = StreamBegin { is_package, features, creation_time_s, objset_type, flags, from_guid, name, list_len };
-    Ok((Fields::Begin(begin), to_guid))
+    Ok((RecordFields::Begin(begin), to_guid))
 }
 
-fn object(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
+fn object(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     let object = number_of(r.u64()?)?;
     let (object_type, bonus_type) = (type_of(r.u32()?)?, type_of(r.u32()?)?);
     let (block_size, bonus_len) = (u64::from(r.u32()?), r.u32()? as usize);
@@ -369,14 +369,14 @@ fn object(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
         has_spill,
         raw_bonus_len,
     };
-    Ok((Fields::Object(object), to_guid))
+    Ok((RecordFields::Object(object), to_guid))
 }
 
 fn is_block_size(bytes: u64) -> bool {
     (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&bytes) && bytes.is_multiple_of(BLOCK_SIZE_MIN)
 }
 
-fn write(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
+fn write(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     let object = number_of(r.u64()?)?;
     let object_type = type_of(r.u32()?)?;
     r.u32()?;
@@ -392,10 +392,10 @@ fn write(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
     let has_dedup_sum = flags & WRITE_DEDUP_SUM != 0;
     let write =
         StreamWrite { object, object_type, offset, len, checksum, has_dedup_sum, compress, key, compressed_len };
-    Ok((Fields::Write(write), to_guid))
+    Ok((RecordFields::Write(write), to_guid))
 }
 
-fn spill(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
+fn spill(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     let (object, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?);
     let (flags, _compress) = (r.u8()?, r.u8()?);
     r.take(6)?;
@@ -403,10 +403,10 @@ fn spill(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
     check(is_block_size(len) && len <= OLD_BLOCK_SIZE_MAX, "a spill block of an impossible size")?;
     check(compressed_len <= len, "a compressed spill block of an impossible size")?;
     let is_unmodified = flags & SPILL_UNMODIFIED != 0;
-    Ok((Fields::Spill(StreamSpill { object, len, is_unmodified, compressed_len }), to_guid))
+    Ok((RecordFields::Spill(StreamSpill { object, len, is_unmodified, compressed_len }), to_guid))
 }
 
-fn embedded(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
+fn embedded(r: &mut Reader<'_>) -> Result<(RecordFields, u64)> {
     let (object, offset, len, to_guid) = (number_of(r.u64()?)?, r.u64()?, r.u64()?, r.u64()?);
     let (compress, kind) = (r.u8()?, r.u8()?);
     r.take(6)?;
@@ -416,26 +416,26 @@ fn embedded(r: &mut Reader<'_>) -> Result<(Fields, u64)> {
     check(compress < COMPRESSIONS, "embedded data of unknown compression")?;
     check(is_block_size(len) && u64::from(lsize) <= len, "an embedded block of an impossible size")?;
     check(offset.checked_add(len).is_some(), "data beyond the last offset")?;
-    Ok((Fields::Embedded(StreamEmbedded { object, offset, len, compress, kind, lsize, psize }), to_guid))
+    Ok((RecordFields::Embedded(StreamEmbedded { object, offset, len, compress, kind, lsize, psize }), to_guid))
 }
 
 /// A record that grows.
-struct Out(Vec<u8>);
+struct RecordBytes(Vec<u8>);
 
-impl Out {
-    fn u32(&mut self, number: u32) -> &mut Out {
+impl RecordBytes {
+    fn u32(&mut self, number: u32) -> &mut RecordBytes {
         self.bytes(&number.to_le_bytes())
     }
 
-    fn u64(&mut self, number: u64) -> &mut Out {
+    fn u64(&mut self, number: u64) -> &mut RecordBytes {
         self.bytes(&number.to_le_bytes())
     }
 
-    fn u64s(&mut self, numbers: &[u64]) -> &mut Out {
+    fn u64s(&mut self, numbers: &[u64]) -> &mut RecordBytes {
         numbers.iter().fold(self, |out, number| out.u64(*number))
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Out {
+    fn bytes(&mut self, bytes: &[u8]) -> &mut RecordBytes {
         self.0.extend_from_slice(bytes);
         self
     }
@@ -443,7 +443,7 @@ impl Out {
     fn end(&mut self) {}
 }
 
-fn put_begin(out: &mut Out, begin: &StreamBegin, to_guid: u64) {
+fn put_begin(out: &mut RecordBytes, begin: &StreamBegin, to_guid: u64) {
     let version = u64::from(begin.features.0) << 2 | if begin.is_package { 2 } else { 1 };
     out.u64(MAGIC).u64(version).u64(begin.creation_time_s).u32(begin.objset_type).u32(begin.flags);
     out.u64(to_guid).u64(begin.from_guid);
@@ -452,14 +452,14 @@ fn put_begin(out: &mut Out, begin: &StreamBegin, to_guid: u64) {
     out.bytes(name);
 }
 
-fn put_object(out: &mut Out, one: &StreamObject, to_guid: u64) {
+fn put_object(out: &mut RecordBytes, one: &StreamObject, to_guid: u64) {
     out.u64(one.object).u32(one.object_type.0.into()).u32(one.bonus_type.0.into());
     out.u32(one.block_size as u32).u32(one.bonus_len as u32);
     let flags = if one.has_spill { OBJECT_SPILL } else { 0 };
     out.bytes(&[one.checksum, one.compress, one.slots as u8, flags]).u32(one.raw_bonus_len).u64(to_guid);
 }
 
-fn put_write(out: &mut Out, one: &StreamWrite, to_guid: u64) {
+fn put_write(out: &mut RecordBytes, one: &StreamWrite, to_guid: u64) {
     let flags = if one.has_dedup_sum { WRITE_DEDUP_SUM } else { 0 };
     out.u64(one.object).u32(one.object_type.0.into()).u32(0).u64(one.offset).u64(one.len).u64(to_guid);
     out.bytes(&[one.checksum, flags, one.compress, 0, 0, 0, 0, 0]).u64s(&one.key).u64(one.compressed_len);
@@ -506,17 +506,18 @@ mod tests {
         let embedded =
             StreamEmbedded { object: 9, offset: 0, len: 4096, compress: 15, kind: 0, lsize: 4096, psize: 77 };
         let all = [
-            Fields::Begin(begin),
-            Fields::Object(object),
-            Fields::FreeObjects { first: 10, count: 22 },
-            Fields::Write(write),
-            Fields::Free { object: 9, offset: 8192, len: u64::MAX },
-            Fields::End { sum: [9, 8, 7, 6] },
-            Fields::Spill(spill),
-            Fields::Embedded(embedded),
-            Fields::Redact { object: 9, offset: 0, len: 512 },
+            RecordFields::Begin(begin),
+            RecordFields::Object(object),
+            RecordFields::FreeObjects { first: 10, count: 22 },
+            RecordFields::Write(write),
+            RecordFields::Free { object: 9, offset: 8192, len: u64::MAX },
+            RecordFields::End { sum: [9, 8, 7, 6] },
+            RecordFields::Spill(spill),
+            RecordFields::Embedded(embedded),
+            RecordFields::Redact { object: 9, offset: 0, len: 512 },
         ];
-        let sum_of = |fields: &Fields| if matches!(fields, Fields::Begin(_)) { [0; 4] } else { [1, 2, 3, 4] };
+        let sum_of =
+            |fields: &RecordFields| if matches!(fields, RecordFields::Begin(_)) { [0; 4] } else { [1, 2, 3, 4] };
         all.into_iter().map(|fields| StreamRecord { sum: sum_of(&fields), fields, to_guid: 0xabc }).collect()
     }
 

@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use base::Mutex;
 
-type Counts = Arc<Mutex<HashMap<u64, usize>>>;
-
 /// How often each snapshot is kept, by its object.
 #[derive(Default)]
-pub(super) struct KeptSnapshots(Counts);
+pub(super) struct KeptSnapshots(Arc<Mutex<HashMap<u64, usize>>>);
 
 /// Keeps snapshots from being destroyed, until it is dropped.
 pub struct KeepsSnapshots {
-    counts: Counts,
+    counts: Arc<Mutex<HashMap<u64, usize>>>,
     ids: Vec<u64>,
 }
 

@@ -9,11 +9,12 @@
 //! Source: the behaviour of OpenZFS's libzfs.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::resume::ResumeState;
-use dsl::send::{SendFlags, SendFrom};
+use dsl::send::{SendFlags, SendFrom, SendRequest};
 use dsl::{Bookmark, Dataset, Dir, Property, PropertySource, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
@@ -21,16 +22,42 @@ use pool::Pool;
 use protocol::datasets::Failure;
 use protocol::streams::{SendOrder, StreamNote};
 
-use super::{PlannedStream, SendPlan, View};
+type PlanOutcome<T> = Result<Result<T, Failure>>;
 
-type Planned<T> = Result<Result<T, Failure>>;
+/// What is to be sent.
+#[derive(Default)]
+pub(super) struct SendPlan {
+    /// Name, features and list of the package around the streams.
+    pub(super) package: Option<(String, StreamFeatures, Option<NvList>)>,
+    pub(super) streams: Vec<PlannedStream>,
+    /// What is wrong, and does not keep the rest from being sent.
+    pub(super) failures: Vec<Failure>,
+}
+
+/// One stream.
+pub(super) struct PlannedStream {
+    pub(super) snapshot: Dataset,
+    from: Option<SendFrom>,
+    /// What it begins from, as it is told.
+    pub(super) from_name: Option<String>,
+    flags: SendFlags,
+    resume: Option<(u64, u64)>,
+    saved: Option<(String, u64)>,
+}
+
+impl PlannedStream {
+    pub(super) fn request(&self) -> SendRequest<'_> {
+        let PlannedStream { snapshot, from, flags, resume, saved, .. } = self;
+        SendRequest { snapshot, from: *from, flags: *flags, resume: *resume, saved: saved.clone() }
+    }
+}
 
 /// Plans what is asked for; in its place, why it cannot be.
 pub(super) fn plan(
-    pool: &View,
+    pool: &Arc<Pool>,
     order: &SendOrder,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
-) -> Planned<SendPlan> {
+) -> PlanOutcome<SendPlan> {
     if let Some(token) = &order.token {
         return plan_resumed(pool, order, token);
     }
@@ -90,7 +117,7 @@ fn fs_of(pool: &Pool, snapshot: &Subject) -> Result<Subject> {
 }
 
 /// The snapshot or bookmark of that name, if a stream of `to` can begin from it.
-fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> Planned<SendFrom> {
+fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<SendFrom> {
     let dsl = pool.dsl();
     let cross = || {
         let why = "not an earlier snapshot from the same fs";
@@ -131,7 +158,7 @@ fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> Planned<SendFr
 }
 
 /// Plans what is left of a stream.
-fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> Planned<SendPlan> {
+fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanOutcome<SendPlan> {
     let dsl = pool.dsl();
     let cannot = |why: String| failure("", format!("cannot resume send: {why}"));
     let Ok(state) = ResumeState::parse(token) else { return Ok(Err(cannot("resume token is corrupt".to_owned()))) };
@@ -193,12 +220,12 @@ fn from_by_guid(pool: &Pool, dir: &Dir, guid: u64) -> Result<Option<String>> {
 
 /// Plans `-I` and `-R`.
 fn plan_many(
-    pool: &View,
+    pool: &Arc<Pool>,
     order: &SendOrder,
     (to, snapshot): (&Subject, &Dataset),
     features: StreamFeatures,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
-) -> Planned<SendPlan> {
+) -> PlanOutcome<SendPlan> {
     let fs = fs_of(pool, to)?;
     let origin = match fs.dir().phys.origin {
         0 => None,
@@ -300,7 +327,7 @@ fn plan_dataset(
 
 /// Gathers what the list of a package says.
 struct Gather<'a> {
-    pool: &'a View,
+    pool: &'a Arc<Pool>,
     order: &'a SendOrder,
     from: Option<&'a str>,
     to: &'a str,
@@ -313,7 +340,7 @@ struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    fn new(pool: &'a View, order: &'a SendOrder, from: Option<&'a str>) -> Gather<'a> {
+    fn new(pool: &'a Arc<Pool>, order: &'a SendOrder, from: Option<&'a str>) -> Gather<'a> {
         let to = order.to.split_once('@').map_or("", |(_, own)| own);
         let (fss, lines) = (Vec::new(), Vec::new());
         Gather { pool, order, from, to, fss, origins: HashSet::new(), lines, refused: None }
