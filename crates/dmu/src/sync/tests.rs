@@ -356,6 +356,36 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     assert_eq!(number.0, 32 + 1, "it ends at the second pointer to what is freed");
 }
 
+#[test]
+fn a_block_is_written_below_more_levels_than_there_are_bits_in_its_number() {
+    struct Nothing;
+    impl Ledger for Nothing {
+        fn born(&mut self, _: &BlkPtr) {}
+        fn killed(&mut self, _: &BlkPtr) -> base::Result<()> {
+            Ok(())
+        }
+    }
+    let World { cache, txgs, set, .. } = World::new();
+    let mut nothing = Nothing;
+    let mut writer = Writer::new(&set, txgs.close(), policy(), &mut nothing);
+    // ten bits of the number a level
+    let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
+    dnode.levels = 10;
+    let mut block = Block::zeroed(512);
+    block.make_mut().fill(7);
+    let mut job = Job::of_blocks(Object::new(set.clone(), 1, Arc::new(dnode)), [(0, block.clone())].into());
+    job.free_first(&mut writer).unwrap();
+    let write = job.data_write(0, block, &writer).unwrap();
+    let bp = writer.write(vec![write]).unwrap()[0];
+    job.put(0, 0, &BlkPtr::HOLE, bp, &mut writer).unwrap();
+    let dnode = job.finish(&mut writer).unwrap().unwrap();
+    cache.zio().finish_writes().unwrap();
+    assert_eq!(dnode.levels, 10);
+    let mut read = [0; 512];
+    Object::new(set.clone(), 1, Arc::new(dnode)).read(0, &mut read).unwrap();
+    assert_eq!(read, [7; 512]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
     #[test]

@@ -218,8 +218,10 @@ impl Job {
 
     /// Whether the old contents of a block, or of one above it, are void.
     fn is_void(&self, level: u8, number: u64, shift: u32) -> bool {
-        (level..self.void.len() as u8)
-            .any(|above| self.void[usize::from(above)].contains(&(number >> (shift * u32::from(above - level)))))
+        (level..self.void.len() as u8).any(|above| {
+            let number = number.checked_shr(shift * u32::from(above - level)).unwrap_or(0);
+            self.void[usize::from(above)].contains(&number)
+        })
     }
 
     /// Frees the part of a subtree that lies in a range of data blocks.

@@ -299,18 +299,20 @@ impl Change<'_> {
         let has_columns = |phys: &DirPhys| phys.flags & DirPhys::FLAG_USED_BREAKDOWN != 0;
         let (mut to_clone, mut to_origin) = (0, 0);
         if has_columns(clone_phys) {
-            to_clone = self.dead_in(&promotion.shared, older_txg)? + self.dead_in(&promotion.of_clone, older_txg)?
-                - in_snapshots(clone_phys);
+            let dead = self.dead_in(&promotion.shared, older_txg)?;
+            let dead = dead.wrapping_add(self.dead_in(&promotion.of_clone, older_txg)?);
+            to_clone = dead.wrapping_sub(in_snapshots(clone_phys));
         }
         if has_columns(origin_phys) {
-            to_origin = self.dead_in(&promotion.of_origin, origin.creation_txg)? - in_snapshots(origin_phys);
+            let dead = self.dead_in(&promotion.of_origin, origin.creation_txg)?;
+            to_origin = dead.wrapping_sub(in_snapshots(origin_phys));
         }
         let all = Delta::between(Totals::default(), moved);
         self.charge(*clone_dir, Column::Snapshots, Delta::used(to_clone))?;
-        self.charge(*clone_dir, Column::Head, Delta { used: all.used - to_clone, ..all })?;
+        self.charge(*clone_dir, Column::Head, Delta { used: all.used.wrapping_sub(to_clone), ..all })?;
         self.charge(*origin_dir, Column::Snapshots, Delta::used(to_origin))?;
         let less = all.negative();
-        self.charge(*origin_dir, Column::Head, Delta { used: less.used - to_origin, ..less })?;
+        self.charge(*origin_dir, Column::Head, Delta { used: less.used.wrapping_sub(to_origin), ..less })?;
         let next = promotion.of_clone.last().map_or(promotion.clone, |(id, _)| *id);
         let next = Deadlist::open(self, self.dataset(next)?.deadlist)?;
         let unique = next.totals_born(origin.prev_snap_txg, u64::MAX)?.used;

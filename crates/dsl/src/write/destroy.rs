@@ -67,7 +67,7 @@ impl Change<'_> {
         let unique = self.dataset(head)?.unique_bytes;
         match reserved.saturating_sub(unique) as i64 {
             0 => Ok(()),
-            rest => self.charge(dir, Column::Refreservation, Delta::used(-rest)),
+            rest => self.charge(dir, Column::Refreservation, Delta::used(rest.wrapping_neg())),
         }
     }
 

@@ -72,7 +72,7 @@ impl Change<'_> {
         self.charge(phys.parent, Column::ChildReservations, rest.negative())?;
         self.charge(to, Column::Children, own)?;
         self.charge(to, Column::ChildReservations, rest)?;
-        self.adjust_counts(phys.parent, -(file_systems as i64), -(snapshots as i64))?;
+        self.adjust_counts(phys.parent, (file_systems as i64).wrapping_neg(), (snapshots as i64).wrapping_neg())?;
         self.adjust_counts(to, file_systems as i64, snapshots as i64)
     }
 

@@ -84,7 +84,7 @@ impl Change<'_> {
         let all = sizes(head).plus(revived);
         let reserved = self.refreservation_of(head.dir)?.min(head.unique_bytes);
         self.charge(head.dir, Column::Head, Delta::between(all, sizes(target)))?;
-        self.move_space(head.dir, -(of_snapshots.used as i64), Column::Head, Column::Snapshots)?;
+        self.move_space(head.dir, (of_snapshots.used as i64).wrapping_neg(), Column::Head, Column::Snapshots)?;
         if reserved > 0 {
             self.charge(head.dir, Column::Refreservation, Delta::used(reserved as i64))?;
         }

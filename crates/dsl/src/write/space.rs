@@ -29,7 +29,7 @@ pub(super) enum Column {
     Refreservation = 4,
 }
 
-/// A change of the three sizes.
+/// A change of the three sizes. They come from numbers on disk, which may be anything: all sums of them wrap.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delta {
     pub used: i64,
@@ -49,7 +49,8 @@ impl Delta {
     }
 
     pub(super) fn negative(self) -> Delta {
-        Delta { used: -self.used, compressed: -self.compressed, uncompressed: -self.uncompressed }
+        let of = i64::wrapping_neg;
+        Delta { used: of(self.used), compressed: of(self.compressed), uncompressed: of(self.uncompressed) }
     }
 }
 
@@ -75,7 +76,7 @@ impl Change<'_> {
                 phys.used_bytes = phys.used_bytes.wrapping_add_signed(delta.used);
                 phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(delta.compressed);
                 phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
-                move_columns(phys, delta.used - share, share, from, to);
+                move_columns(phys, delta.used.wrapping_sub(share), share, from, to);
             })?;
             if above.0 == 0 {
                 return Ok(());
@@ -91,7 +92,7 @@ impl Change<'_> {
         if bytes == 0 {
             return Ok(());
         }
-        self.update_dir(dir, |phys| move_columns(phys, -bytes, bytes, from, to))
+        self.update_dir(dir, |phys| move_columns(phys, bytes.wrapping_neg(), bytes, from, to))
     }
 
     /// Changes what is reserved for a directory.

@@ -8,6 +8,7 @@ use dmu::zap::Zap;
 use format::blkptr::{BlkPtrBuilder, Dva, Shape};
 use proptest::prelude::*;
 
+use super::super::space::{Column, Delta};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -194,4 +195,34 @@ proptest! {
         }
         check_empty_list(&world);
     }
+}
+
+/// Numbers on disk may be anything.
+#[test]
+fn sums_of_what_makes_no_sense_wrap() {
+    let (world, _) = World::new(&[]);
+    world.change(|change| {
+        let dir = change.own_dir("$MOS").unwrap();
+        let before = change.dir(dir).unwrap();
+        let worst = Delta { used: i64::MIN, compressed: i64::MIN, uncompressed: i64::MIN };
+        for delta in [worst, worst.negative()] {
+            change.charge(dir, Column::Head, delta).unwrap();
+        }
+        for (share, bytes) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
+            change.charge_and_move(dir, Delta::used(bytes), share, Column::Head, Column::Snapshots).unwrap();
+            change
+                .charge_and_move(
+                    dir,
+                    Delta::used(bytes).negative(),
+                    share.wrapping_neg(),
+                    Column::Head,
+                    Column::Snapshots,
+                )
+                .unwrap();
+        }
+        for (from, to) in [(Column::Head, Column::Snapshots), (Column::Snapshots, Column::Head)] {
+            change.move_space(dir, i64::MIN, from, to).unwrap();
+        }
+        assert_eq!(change.dir(dir).unwrap(), before);
+    });
 }
