@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use base::Env;
+use base::{Env, tunables};
 
 /// Counters of all readers that share a cache, and whether they are led at all.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Ahead {
     }
 
     pub(crate) fn follow(&self, env: &Env) {
-        self.is_disabled.store(env.tunable("zfs_prefetch_disable", 0) != 0, Ordering::Relaxed);
+        self.is_disabled.store(env.tunable(tunables::ZFS_PREFETCH_DISABLE) != 0, Ordering::Relaxed);
     }
 
     /// A read came as a stream expected it.

@@ -11,7 +11,7 @@
 //! Memory is the machine's, or what a cgroup leaves of it. As in OpenZFS 0 is as good as unset, and a
 //! maximum below 64 MiB or a minimum below 32 MiB is passed over.
 
-use base::Env;
+use base::{Env, tunables};
 
 use crate::pressure::Gauge;
 
@@ -43,13 +43,14 @@ impl Budget {
     /// What tunables and memory say.
     pub fn of_system(env: &Env, gauge: &Gauge) -> Budget {
         let memory = gauge.limit().unwrap_or(MEMORY_UNKNOWN);
-        let set = |name| Some(env.tunable(name, 0)).filter(|bytes| *bytes > 0);
-        let c_max = set("zfs_arc_max").filter(|bytes| *bytes >= MAX_LEAST).unwrap_or(memory / 2);
-        let c_min = set("zfs_arc_min").filter(|bytes| *bytes >= MIN_LEAST).unwrap_or((memory / 32).max(MIN_LEAST));
+        let set = |tunable| Some(env.tunable(tunable)).filter(|bytes| *bytes > 0);
+        let c_max = set(tunables::ZFS_ARC_MAX).filter(|bytes| *bytes >= MAX_LEAST).unwrap_or(memory / 2);
+        let c_min =
+            set(tunables::ZFS_ARC_MIN).filter(|bytes| *bytes >= MIN_LEAST).unwrap_or((memory / 32).max(MIN_LEAST));
         let c_min = c_min.min(c_max);
-        let percent = set("zfs_arc_meta_limit_percent").unwrap_or(75).min(100);
-        let metadata_max = set("zfs_arc_meta_limit").unwrap_or(c_max / 100 * percent).min(c_max);
-        let metadata_min = set("zfs_arc_meta_min").unwrap_or(METADATA_MIN).min(c_min / 2);
+        let percent = env.tunable(tunables::ZFS_ARC_META_LIMIT_PERCENT).min(100);
+        let metadata_max = set(tunables::ZFS_ARC_META_LIMIT).unwrap_or(c_max / 100 * percent).min(c_max);
+        let metadata_min = set(tunables::ZFS_ARC_META_MIN).unwrap_or(METADATA_MIN).min(c_min / 2);
         Budget { c_min, c_max, metadata_max, metadata_min }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::Env;
+use base::{Env, tunables};
 
 use crate::budget::Budget;
 use crate::pressure::{Gauge, judge};
@@ -68,7 +68,8 @@ impl Worker {
         store.set_budget(Budget::of_system(&self.env, &self.gauge));
         let stalled_us = self.gauge.stalled_us().unwrap_or(self.stalled_us);
         let waited_us = stalled_us.saturating_sub(std::mem::replace(&mut self.stalled_us, stalled_us));
-        let Some(memory) = self.gauge.memory(Some(self.env.tunable("zfs_arc_sys_free", 0)).filter(|bytes| *bytes > 0))
+        let Some(memory) =
+            self.gauge.memory(Some(self.env.tunable(tunables::ZFS_ARC_SYS_FREE)).filter(|bytes| *bytes > 0))
         else {
             return;
         };

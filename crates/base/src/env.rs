@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use crate::locks::Mutex;
 use crate::or_abort;
+use crate::tunables::{self, Tunable};
 
 /// Work for a background thread.
 type Task = Box<dyn FnOnce() + Send>;
@@ -33,7 +34,8 @@ pub struct Env {
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
     tunables: Arc<Tunables>,
     failpoints: Option<Arc<Failpoints>>,
-    asked: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    /// What tunables are unless they are set, where that is not one number for all machines.
+    defaults: Arc<Mutex<BTreeMap<&'static str, u64>>>,
 }
 
 impl Env {
@@ -48,7 +50,7 @@ impl Env {
             random: Arc::new(random_of_system),
             tunables: Arc::new(tunable_of_system),
             failpoints: None,
-            asked: Arc::default(),
+            defaults: Arc::default(),
         }
     }
 
@@ -64,7 +66,7 @@ impl Env {
             random: Arc::new(random),
             tunables: Arc::new(|_| None),
             failpoints: None,
-            asked: Arc::default(),
+            defaults: Arc::default(),
         }
     }
 
@@ -92,21 +94,26 @@ impl Env {
         self.failpoints.as_ref().is_some_and(|fails| fails(place))
     }
 
-    /// The number that was set for a tunable, by OpenZFS's name of it, or else `default`. It may be another one at
-    /// any time.
+    /// The number that was set for a tunable, or else its default. It may be another one at any time.
     ///
     /// It is the content of the file of that name in the folder `CENOTE_PARAMETERS`, or else in
     /// `/etc/cenote/parameters`: where OpenZFS has `/sys/module/zfs/parameters`.
-    pub fn tunable(&self, name: &'static str, default: u64) -> u64 {
-        let value = (self.tunables)(name).unwrap_or(default);
-        self.asked.lock().insert(name, value);
-        value
+    pub fn tunable(&self, tunable: Tunable) -> u64 {
+        (self.tunables)(tunable.name).unwrap_or(tunable.default)
     }
 
-    /// The tunables that were asked for, and what they were, sorted by name.
+    /// The same, where the default is that of this machine.
+    pub fn tunable_or(&self, tunable: Tunable, default: u64) -> u64 {
+        self.defaults.lock().insert(tunable.name, default);
+        (self.tunables)(tunable.name).unwrap_or(default)
+    }
+
+    /// All tunables by name, and what they are.
     pub fn tunables(&self) -> Vec<(&'static str, u64)> {
-        let asked = self.asked.lock();
-        asked.iter().map(|(name, value)| (*name, *value)).collect()
+        let defaults = self.defaults.lock();
+        let default = |tunable: Tunable| defaults.get(tunable.name).copied().unwrap_or(tunable.default);
+        let value = |tunable: Tunable| (self.tunables)(tunable.name).unwrap_or_else(|| default(tunable));
+        tunables::ALL.iter().map(|tunable| (tunable.name, value(*tunable))).collect()
     }
 
     /// Seconds since 1970.
@@ -268,10 +275,13 @@ mod tests {
 
     #[test]
     fn tunables_are_as_they_were_set_or_as_by_default() {
-        let env = Env::fixed(0).with_tunables(|name| (name == "set").then_some(7));
-        let same = env.clone();
-        assert_eq!([env.tunable("set", 1), env.tunable("other", 2), same.tunable("other", 3)], [7, 2, 3]);
-        assert_eq!(env.tunables(), [("other", 3), ("set", 7)]);
+        let env = Env::fixed(0).with_tunables(|name| (name == "zfs_txg_timeout").then_some(7));
+        assert_eq!([env.tunable(tunables::ZFS_TXG_TIMEOUT), env.tunable(tunables::ZFS_DELAY_SCALE)], [7, 500_000]);
+        let all = |name: &str| env.tunables().into_iter().find(|(of, _)| *of == name).map(|(_, value)| value);
+        assert_eq!(all("zfs_dirty_data_max"), Some(0));
+        assert_eq!(env.clone().tunable_or(tunables::ZFS_DIRTY_DATA_MAX, 9), 9);
+        assert_eq!(["zfs_dirty_data_max", "zfs_txg_timeout", "zfs_delay_scale"].map(all), [9, 7, 500_000].map(Some));
+        assert_eq!(env.tunables().len(), tunables::ALL.len());
     }
 
     /// Tasks that each wait for a batch of workers, and for a lock that another of them holds meanwhile.

@@ -13,6 +13,7 @@ mod locks;
 mod range_tree;
 mod shown;
 mod slab;
+pub mod tunables;
 
 pub use abort::or_abort;
 pub use buf::{AlignedBuf, Block};
@@ -24,3 +25,4 @@ pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWrite
 pub use range_tree::RangeTree;
 pub use shown::{Shower, Shown, ShownLines};
 pub use slab::{give_memory_back, keep_free_at_most};
+pub use tunables::Tunable;

@@ -168,8 +168,7 @@ fn serve(
     if mounts.is_wanted {
         mount_all(&served, mounts, notify);
     }
-    let counters = kstat::Files::new(dir.path(), &name).inspect_err(|e| tracing::warn!("no counters are written: {e}"));
-    let counters = Arc::new(Mutex::new(counters.ok()));
+    let counters = Arc::new(Mutex::new(counter_files(&served, &dir, &name)));
     let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
     let (counted, written) = (served.clone(), counters.clone());
     let begun = || {
@@ -215,6 +214,15 @@ fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     if !failures.is_empty() && mounts.verb == "import" {
         notify.err("Import was successful, but unable to mount some datasets");
     }
+}
+
+/// The files of counters, and those of tunables, which are written at once.
+fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::Files> {
+    let made = kstat::Files::new(dir.path(), name).and_then(|mut files| {
+        files.write_tunables(served.tunables())?;
+        Ok(files)
+    });
+    made.inspect_err(|e| tracing::warn!("no counters are written: {e}")).ok()
 }
 
 /// Writes counters to files until these are gone.

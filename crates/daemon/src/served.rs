@@ -96,8 +96,7 @@ impl Served {
 
     /// What an administrator may set, and how it is now.
     pub fn tunables(&self) -> Vec<(&'static str, u64)> {
-        // there is no such cache, as there is none in OpenZFS since 2.2; tools of 2.1 want to know
-        [self.env.tunables(), vec![("zfs_vdev_cache_size", 0)]].concat()
+        self.env.tunables()
     }
 
     /// Nanoseconds since the process began.

@@ -14,7 +14,7 @@
 
 use std::time::Duration;
 
-use base::Env;
+use base::{Env, tunables};
 
 /// Bytes of changes that may wait to be written, however much memory there is.
 const DIRTY_BYTES_MAX: u64 = 512 << 20;
@@ -40,18 +40,18 @@ pub struct Throttle {
 impl Throttle {
     /// What is set, where there are so many bytes of memory.
     pub fn of(env: &Env, memory: u64) -> Throttle {
-        let percent = |name, default| env.tunable(name, default).min(100);
+        let percent = |tunable| env.tunable(tunable).min(100);
         let part = |of: u64, percent: u64| of / 100 * percent;
-        let usual = part(memory, percent("zfs_dirty_data_max_percent", 10)).min(DIRTY_BYTES_MAX);
-        let dirty_max = env.tunable("zfs_dirty_data_max", usual);
+        let usual = part(memory, percent(tunables::ZFS_DIRTY_DATA_MAX_PERCENT)).min(DIRTY_BYTES_MAX);
+        let dirty_max = env.tunable_or(tunables::ZFS_DIRTY_DATA_MAX, usual);
         let dirty_max = if dirty_max == 0 { usual } else { dirty_max };
         let dirty_max = dirty_max.clamp(DIRTY_BYTES_MIN, (memory / 2).max(DIRTY_BYTES_MIN));
         Throttle {
-            timeout: Duration::from_secs(env.tunable("zfs_txg_timeout", 5).clamp(1, 3600)),
+            timeout: Duration::from_secs(env.tunable(tunables::ZFS_TXG_TIMEOUT).clamp(1, 3600)),
             dirty_max,
-            sync_at: part(dirty_max, percent("zfs_dirty_data_sync_percent", 20)),
-            delay_from: part(dirty_max, percent("zfs_delay_min_dirty_percent", 60)),
-            delay_scale_ns: env.tunable("zfs_delay_scale", 500_000),
+            sync_at: part(dirty_max, percent(tunables::ZFS_DIRTY_DATA_SYNC_PERCENT)),
+            delay_from: part(dirty_max, percent(tunables::ZFS_DELAY_MIN_DIRTY_PERCENT)),
+            delay_scale_ns: env.tunable(tunables::ZFS_DELAY_SCALE),
         }
     }
 

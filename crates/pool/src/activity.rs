@@ -13,7 +13,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Result, tunables};
 use format::uberblock::{SEQ_MAX, Uberblock};
 use vdev::spec::LeafSpec;
 use vdev::{Spec, label};
@@ -30,10 +30,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Whoever asks to be watched for longer does not mean it.
 const WATCH_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Tunable that lets a pool be claimed without the sides of mirrors that this host does not see: for when they are gone
-/// for good. By OpenZFS's name; there `zhack mmp reclaim` sets it.
-const RELAXED: &str = "mmp_claim_relaxed";
-
 /// Why a pool cannot be claimed: [`Kind::Missing`].
 pub const CLAIM_MISSING: &str =
     "the multihost claim could not be written to a device\nthe pool configuration expects to be present.";
@@ -43,12 +39,12 @@ pub const CLAIM_FAILED: &str = "I/O errors occurred while writing the multihost 
 
 /// Milliseconds between the heartbeats of a leaf.
 pub(crate) fn interval_ms(env: &Env) -> u64 {
-    env.tunable("zfs_multihost_interval", 1000).max(100)
+    env.tunable(tunables::ZFS_MULTIHOST_INTERVAL).max(100)
 }
 
 /// Intervals without a heartbeat after which a pool is suspended; 0: it never is.
 pub(crate) fn fail_intervals(env: &Env) -> u64 {
-    match env.tunable("zfs_multihost_fail_intervals", 10) {
+    match env.tunable(tunables::ZFS_MULTIHOST_FAIL_INTERVALS) {
         0 => 0,
         intervals => intervals.max(2),
     }
@@ -106,7 +102,7 @@ impl Candidate {
     fn write_heartbeats(&self, env: &Env, uberblock: &Uberblock) -> Result<()> {
         let root = Spec::parse_root(&self.vdev_tree)?;
         let has_data = |top: &&Spec| top.kind.is_concrete() && !top.top.as_ref().is_some_and(|top| top.is_log);
-        let mut heard = Heard { is_relaxed: env.tunable(RELAXED, 0) != 0, ..Heard::default() };
+        let mut heard = Heard { is_relaxed: env.tunable(tunables::MMP_CLAIM_RELAXED) != 0, ..Heard::default() };
         for top in root.children.iter().filter(has_data) {
             let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
             for found in &self.devices {
@@ -201,7 +197,7 @@ pub(crate) fn watch(env: &Env, before: &Uberblock, newest: &dyn Fn() -> Option<U
 
 fn time_to_watch(env: &Env, uberblock: &Uberblock) -> Duration {
     let mmp = uberblock.mmp.unwrap_or_default();
-    let looks = env.tunable("zfs_multihost_import_intervals", 20).max(1);
+    let looks = env.tunable(tunables::ZFS_MULTIHOST_IMPORT_INTERVALS).max(1);
     let here_ms = interval_ms(env);
     let least_ms = here_ms.saturating_mul(looks).max(1000);
     let of_intervals = |interval_ms: u64| interval_ms.saturating_add(mmp.delay_ns / 1_000_000).saturating_mul(looks);

@@ -58,6 +58,36 @@ fn what_datasets_do_is_counted() {
     assert!(!world.dir.join("run/spl/kstat/zfs/counted").exists());
 }
 
+#[test]
+fn tunables_are_there_and_have_their_effect() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED tunables: nothing can be mounted here");
+        return;
+    }
+    let world = World::new("tuned", &[]);
+    world.disks(&["a"]);
+    world.tune("zfs_async_block_max_blocks", 0);
+    world.check("create -R DIR/mnt tuned DIR/a", 0, "");
+    let parameters = world.dir.join("run/module/zfs/parameters");
+    let value = |name: &str| std::fs::read_to_string(parameters.join(name)).unwrap_or_default().trim().to_owned();
+    for tunable in base::tunables::ALL {
+        assert_ne!(value(tunable.name), "", "{}", tunable.name);
+    }
+    assert_eq!([value("zfs_async_block_max_blocks"), value("zfs_txg_timeout")], ["0", "5"]);
+    assert_eq!(world.zfs("create tuned/gone").1, 0);
+    write(&world.dir.join("mnt/tuned/gone/file"), &noise(4 << 20, 1)).unwrap();
+    assert_eq!(world.zfs("destroy tuned/gone").1, 0);
+    let freeing = || String::from_utf8(world.zpool("get -Hpo value freeing tuned").stdout).unwrap();
+    let freeing = || freeing().trim().parse::<u64>().unwrap();
+    world.check("sync tuned", 0, "");
+    assert!(freeing() > 4 << 20, "nothing is freed");
+    world.tune("zfs_async_block_max_blocks", 10);
+    world.check("sync tuned", 0, "");
+    wait_for("what was destroyed", || freeing() == 0);
+    wait_for("the file", || value("zfs_async_block_max_blocks") == "10");
+    world.check("export tuned", 0, "");
+}
+
 /// `cenote top`, two looks, and one at a pool that is not there.
 fn live_view(world: &World) {
     let top = |line: &str| {

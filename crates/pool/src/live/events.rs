@@ -9,13 +9,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use base::{Condvar, Env, Mutex};
+use base::{Condvar, Env, Mutex, tunables};
 use format::nvlist::{NvList, Value};
 use vdev::Health;
 
-/// Events that are kept, unless something else is set: zfs_zevent_len_max.
-const EVENTS_MAX: u64 = 512;
-/// However many are asked for, there are no more.
+/// More events are never kept, whatever zfs_zevent_len_max says.
 const EVENTS_MAX_EVER: u64 = 65_536;
 
 /// See the top of the file.
@@ -66,7 +64,7 @@ impl Events {
         event.set("class", Value::Str(class.to_owned()));
         payload.iter().for_each(|(name, value)| event.set(name, value.clone()));
         event.set("time", Value::I64s(vec![seconds.cast_signed(), nanoseconds.into()]));
-        let most = self.env.tunable("zfs_zevent_len_max", EVENTS_MAX).clamp(1, EVENTS_MAX_EVER);
+        let most = self.env.tunable(tunables::ZFS_ZEVENT_LEN_MAX).clamp(1, EVENTS_MAX_EVER);
         let mut ring = self.ring.lock();
         ring.last += 1;
         event.set("eid", Value::U64(ring.last));

@@ -7,11 +7,11 @@
 //! So a job goes on where it was after an export, a crash and an import. A job that has work keeps groups coming; one
 //! that cannot go on, as it cannot read something, waits until `zpool clear`, or until the pool is imported again.
 
-use base::Result;
+use base::{Result, tunables};
 
 use super::{LivePool, SyncContext};
 
-/// Blocks that are freed in one group: zfs_async_block_max_blocks, less as all else waits.
+/// Blocks of destroyed datasets that are freed in one group at most, as all else waits.
 const FREED_PER_TXG: u64 = 100_000;
 
 /// A kind of long work.
@@ -30,7 +30,7 @@ pub(super) struct LongWork {
 const JOBS: &[LongWork] = &[
     LongWork {
         name: "free",
-        has_work: |pool| pool.frees().are_waiting(),
+        has_work: |pool| pool.frees().are_waiting() && freed_per_group(pool) > 0,
         step: |context| context.free_destroyed(),
         stall: |pool| pool.frees().stall(),
     },
@@ -47,6 +47,10 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.scan().stall(),
     },
 ];
+
+fn freed_per_group(pool: &LivePool) -> u64 {
+    pool.env().tunable(tunables::ZFS_ASYNC_BLOCK_MAX_BLOCKS).min(FREED_PER_TXG)
+}
 
 impl LivePool {
     /// Whether a job has something to do.
@@ -78,7 +82,8 @@ impl SyncContext<'_> {
 
     /// Frees some of what was destroyed.
     fn free_destroyed(&self) -> Result<()> {
-        let is_left = self.change.free_destroyed(FREED_PER_TXG, &mut |bp| self.pool.free(&self.change, bp))?;
+        let is_left =
+            self.change.free_destroyed(freed_per_group(self.pool), &mut |bp| self.pool.free(&self.change, bp))?;
         self.pool.frees().went_on(is_left);
         Ok(())
     }

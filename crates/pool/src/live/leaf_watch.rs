@@ -7,9 +7,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use base::{Env, Error, Kind, Result};
+use base::{Env, Error, Kind, Result, tunables};
 use device::Device;
-use device::meter::SLOW_MS;
 use dmu::Txgs;
 use format::uberblock::Uberblock;
 use vdev::{Aux, Health, LeafVdev, State, TooMany, Tree};
@@ -89,7 +88,7 @@ impl LeafWatch {
         let now_s = self.env.now_s();
         // what is in a log is in memory, too
         let is_spared = |leaf: LeafVdev<'_>| self.tree.top_of(leaf.vdev()).is_log() || self.tree.can_do_without(leaf);
-        let slow_ms = self.env.tunable("zio_slow_io_ms", SLOW_MS);
+        let slow_ms = self.env.tunable(tunables::ZIO_SLOW_IO_MS);
         for leaf in self.tree.leaves() {
             leaf.stats().meter.set_slow_ms(slow_ms);
             let TooMany { io, checksum, slow_io } = leaf.state().too_many_errors(now_s);

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use base::{Bookmark, Env, Error, Kind, Result};
+use base::{Bookmark, Env, Error, Kind, Result, tunables};
 use dmu::traverse::{Descend, Range, Visit, Visitor};
 use dmu::zap::Value;
 use dmu::zap::Zap;
@@ -55,10 +55,10 @@ impl StepTime<'_> {
             pool,
             start_ns: env.ticks_ns(),
             min_ms: match pool.scan().is_scrubbing() {
-                true => env.tunable("zfs_scrub_min_time_ms", 750),
-                false => env.tunable("zfs_resilver_min_time_ms", 1500),
+                true => env.tunable(tunables::ZFS_SCRUB_MIN_TIME_MS),
+                false => env.tunable(tunables::ZFS_RESILVER_MIN_TIME_MS),
             },
-            max_ms: env.tunable("zfs_txg_timeout", 5).saturating_mul(1000),
+            max_ms: env.tunable(tunables::ZFS_TXG_TIMEOUT).saturating_mul(1000),
         }
     }
 
@@ -160,7 +160,7 @@ impl LivePool {
 
     /// Whether the administrator has scans stand still.
     fn is_scan_held(&self) -> bool {
-        self.env().tunable("zfs_scan_suspend_progress", 0) != 0
+        self.env().tunable(tunables::ZFS_SCAN_SUSPEND_PROGRESS) != 0
     }
 
     fn allocated_bytes(&self) -> u64 {
@@ -324,7 +324,7 @@ impl SyncContext<'_> {
     fn issue(&self, budget: &StepTime<'_>) {
         let (pool, zio) = (self.pool, self.pool.cache().zio());
         let leaves = pool.tree().leaves().count().max(1);
-        let at_once = pool.env().tunable("zfs_vdev_scrub_max_active", 3).clamp(1, 1000) as usize * leaves;
+        let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
         while !budget.is_over() {
             pool.uncover_lost_leaves();
             let (blocks, covered) = {
@@ -376,7 +376,7 @@ impl SyncContext<'_> {
     /// Finds blocks, from where the walk is.
     fn walk(&self, budget: &StepTime<'_>) -> Result<()> {
         let pool = self.pool;
-        let fact = pool.env().tunable("zfs_scan_mem_lim_fact", 20).max(1);
+        let fact = pool.env().tunable(tunables::ZFS_SCAN_MEM_LIM_FACT).max(1);
         let blocks_max = (pool.memory_bytes() / fact / BLOCK_BYTES).max(BLOCKS_MIN);
         let Some(mut stage) = pool.scan().lock().now.clone() else { return Ok(()) };
         let dsl = self.dsl()?;
@@ -431,7 +431,7 @@ impl SyncContext<'_> {
             (now.phys.examined_bytes, now.phys.errors) = (examined_bytes, errors);
         }
         let is_walked = state.now.as_ref().is_some_and(|now| now.phys.next == ScanPhys::START);
-        let saved_s = pool.env().tunable("zfs_scan_checkpoint_intval", 7200);
+        let saved_s = pool.env().tunable(tunables::ZFS_SCAN_CHECKPOINT_INTVAL);
         let is_late = pool.env().now_s().saturating_sub(state.saved_s) >= saved_s;
         state.is_walked = is_walked;
         state.is_issuing |= is_full || is_late && state.waiting() > 0;

@@ -1,0 +1,126 @@
+//! The numbers that an administrator may set, by OpenZFS's names: the one table of them.
+//!
+//! Each is looked up where it has its effect, by [`Env::tunable`](crate::Env::tunable); it may be another one at any
+//! time. Unless the comment says otherwise, name, unit and default are those of OpenZFS 2.4 (zfs(4)).
+
+/// A number that may be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tunable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is unless it is set.
+    pub default: u64,
+}
+
+macro_rules! tunables {
+    ($($(#[$doc:meta])* $tunable:ident = $name:literal, $default:expr;)*) => {
+        $($(#[$doc])* pub const $tunable: Tunable = Tunable { name: $name, default: $default };)*
+
+        /// All of them.
+        pub const ALL: &[Tunable] = &[$($tunable),*];
+    };
+}
+
+tunables! {
+    /// Rounds of the feeder of cache devices follow each other faster while there is much to write: 0 or 1.
+    L2ARC_FEED_AGAIN = "l2arc_feed_again", 1;
+    /// How fast they follow each other then, in milliseconds.
+    L2ARC_FEED_MIN_MS = "l2arc_feed_min_ms", 200;
+    /// Seconds between rounds.
+    L2ARC_FEED_SECS = "l2arc_feed_secs", 1;
+    /// How often a cache device may be written in a day, in hundredths; 0: without limit.
+    L2ARC_DWPD_LIMIT = "l2arc_dwpd_limit", 100;
+    /// So many times as far as it writes the feeder looks at what is soon to be evicted; 0: at all.
+    L2ARC_HEADROOM = "l2arc_headroom", 8;
+    /// More of that, in hundredths: blocks become smaller when they are compressed.
+    L2ARC_HEADROOM_BOOST = "l2arc_headroom_boost", 200;
+    /// Recent blocks stay out while none of those that leave come back: 0 or 1. Cenote's own.
+    L2ARC_LEARN = "l2arc_learn", 1;
+    /// The part of the cache in RAM that the index of cache devices may take at most, in percent.
+    L2ARC_META_PERCENT = "l2arc_meta_percent", 33;
+    /// 1: only frequent blocks go to cache devices; 2: only frequent data, but all metadata.
+    L2ARC_MFUONLY = "l2arc_mfuonly", 0;
+    /// What was prefetched, and nobody has asked for, stays out: 0 or 1.
+    L2ARC_NOPREFETCH = "l2arc_noprefetch", 1;
+    /// Cache devices that are being written are not read: 0 or 1.
+    L2ARC_NORW = "l2arc_norw", 0;
+    /// After that time without an answer of a cache device the pool is read, in milliseconds. Cenote's own.
+    L2ARC_READ_TIMEOUT_MS = "l2arc_read_timeout_ms", 250;
+    /// Cache devices that are smaller, in bytes, have no logs.
+    L2ARC_REBUILD_BLOCKS_MIN_L2SIZE = "l2arc_rebuild_blocks_min_l2size", 1 << 30;
+    /// What is on a cache device is used when it comes to the pool again: 0 or 1.
+    L2ARC_REBUILD_ENABLED = "l2arc_rebuild_enabled", 1;
+    /// Bytes that are written to a cache device in a round, beside `l2arc_write_max`, until the cache in RAM is full
+    /// for the first time.
+    L2ARC_WRITE_BOOST = "l2arc_write_boost", 64 << 20;
+    /// Bytes that are written to a cache device in a round at most.
+    L2ARC_WRITE_MAX = "l2arc_write_max", 64 << 20;
+    /// A pool with `multihost` is claimed without the sides of mirrors that this host does not see: 0 or 1. For when
+    /// they are gone for good; with OpenZFS `zhack mmp reclaim` sets it.
+    MMP_CLAIM_RELAXED = "mmp_claim_relaxed", 0;
+    /// Most bytes of the cache in RAM; 0: half of the memory.
+    ZFS_ARC_MAX = "zfs_arc_max", 0;
+    /// Bytes of metadata beyond which these leave the cache first; 0: `zfs_arc_meta_limit_percent`. As in OpenZFS 2.1.
+    ZFS_ARC_META_LIMIT = "zfs_arc_meta_limit", 0;
+    /// The same in percent of the most that the cache may hold. As in OpenZFS 2.1.
+    ZFS_ARC_META_LIMIT_PERCENT = "zfs_arc_meta_limit_percent", 75;
+    /// Bytes of metadata that stay in the cache; 0: 16 MiB. As in OpenZFS 2.1.
+    ZFS_ARC_META_MIN = "zfs_arc_meta_min", 0;
+    /// Least bytes that the cache in RAM shrinks to; 0: a 32nd of the memory.
+    ZFS_ARC_MIN = "zfs_arc_min", 0;
+    /// Bytes of memory that the cache leaves free; 0: as the machine says.
+    ZFS_ARC_SYS_FREE = "zfs_arc_sys_free", 0;
+    /// Most blocks of destroyed datasets that are freed in a group. Cenote frees fewer if it would take long.
+    ZFS_ASYNC_BLOCK_MAX_BLOCKS = "zfs_async_block_max_blocks", u64::MAX;
+    /// Percent of `zfs_dirty_data_max` from which on operations are delayed.
+    ZFS_DELAY_MIN_DIRTY_PERCENT = "zfs_delay_min_dirty_percent", 60;
+    /// How fast the delays grow, in nanoseconds.
+    ZFS_DELAY_SCALE = "zfs_delay_scale", 500_000;
+    /// Bytes of changes that may wait to be written; 0: `zfs_dirty_data_max_percent` of the memory.
+    ZFS_DIRTY_DATA_MAX = "zfs_dirty_data_max", 0;
+    /// See `zfs_dirty_data_max`.
+    ZFS_DIRTY_DATA_MAX_PERCENT = "zfs_dirty_data_max_percent", 10;
+    /// Percent of `zfs_dirty_data_max` with which a group is closed early.
+    ZFS_DIRTY_DATA_SYNC_PERCENT = "zfs_dirty_data_sync_percent", 20;
+    /// Intervals without a heartbeat after which a pool with `multihost` is suspended; 0: it never is.
+    ZFS_MULTIHOST_FAIL_INTERVALS = "zfs_multihost_fail_intervals", 10;
+    /// Intervals for which a pool with `multihost` is watched before it is imported, at least.
+    ZFS_MULTIHOST_IMPORT_INTERVALS = "zfs_multihost_import_intervals", 20;
+    /// Milliseconds between the heartbeats of a leaf.
+    ZFS_MULTIHOST_INTERVAL = "zfs_multihost_interval", 1000;
+    /// Nothing is read ahead of readers: 0 or 1.
+    ZFS_PREFETCH_DISABLE = "zfs_prefetch_disable", 0;
+    /// Milliseconds that a resilver takes of a group while somebody waits for it.
+    ZFS_RESILVER_MIN_TIME_MS = "zfs_resilver_min_time_ms", 1500;
+    /// Seconds after which a scan notes on disk how far it is.
+    ZFS_SCAN_CHECKPOINT_INTVAL = "zfs_scan_checkpoint_intval", 7200;
+    /// The blocks that a scan has found, and not read yet, take this part of the memory.
+    ZFS_SCAN_MEM_LIM_FACT = "zfs_scan_mem_lim_fact", 20;
+    /// Scans do not go on: 0 or 1.
+    ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", 0;
+    /// Milliseconds that a scrub takes of a group while somebody waits for it. OpenZFS: 1000 before 2.3.
+    ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 750;
+    /// Seconds after which a group is closed.
+    ZFS_TXG_TIMEOUT = "zfs_txg_timeout", 5;
+    /// Has no effect: there is no such cache, as there is none in OpenZFS since 2.2. Tools of 2.1 want to know.
+    ZFS_VDEV_CACHE_SIZE = "zfs_vdev_cache_size", 0;
+    /// Reads of a scan that are on their way at once, for each leaf.
+    ZFS_VDEV_SCRUB_MAX_ACTIVE = "zfs_vdev_scrub_max_active", 3;
+    /// Events that are kept.
+    ZFS_ZEVENT_LEN_MAX = "zfs_zevent_len_max", 512;
+    /// A read or write that takes longer is slow, in milliseconds.
+    ZIO_SLOW_IO_MS = "zio_slow_io_ms", 30_000;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ALL;
+
+    #[test]
+    fn each_is_named_once() {
+        let mut names: Vec<&str> = ALL.iter().map(|tunable| tunable.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+    }
+}
