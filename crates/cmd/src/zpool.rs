@@ -104,11 +104,13 @@ const GROUPS: &[&[Command]] = &[
     ],
     &[
         plain("scrub", "\tscrub [-e | -s | -p | -C] [-w] <-a | pool> ...\n", scan::scrub),
+        plain("resilver", "\tresilver <pool> ...\n", scan::resilver),
         plain("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", scan::wait),
     ],
     &[
         plain("online", "\tonline <pool> <device> ...\n", leaves::online),
         plain("offline", "\toffline [-f] [-t] <pool> <device> ...\n", leaves::offline),
+        plain("reopen", "\treopen [-n] <pool>\n", leaves::reopen),
         plain("clear", "\tclear <pool> [device]\n", leaves::clear),
     ],
     &[
@@ -157,8 +159,7 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 9] =
-    ["checkpoint", "condense", "ddtprune", "initialize", "prefetch", "reopen", "resilver", "split", "trim"];
+const NOT_YET: [&str; 7] = ["checkpoint", "condense", "ddtprune", "initialize", "prefetch", "split", "trim"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

@@ -21,6 +21,8 @@ mod properties;
 mod rates;
 #[path = "zpool/replaced.rs"]
 mod replaced;
+#[path = "zpool/returns.rs"]
+mod returns;
 #[path = "zpool/scrubs.rs"]
 mod scrubs;
 #[path = "zpool/snapshots.rs"]

@@ -151,6 +151,16 @@ impl ServedPool {
         self.live()?.online(vdev, &locks::reopen)
     }
 
+    /// Looks at all devices again. Errors: as from [`LivePool::reopen`].
+    pub fn reopen(&self, restart: bool) -> Result<()> {
+        self.live()?.reopen(restart, &locks::reopen)
+    }
+
+    /// Begins a resilver anew. Errors: as from [`LivePool::restart_resilver`].
+    pub fn restart_resilver(&self) -> Result<()> {
+        self.live()?.restart_resilver()
+    }
+
     /// Begins, halts or ends a scrub. Errors: as from [`LivePool::scrub`], [`LivePool::pause_scrub`] and
     /// [`LivePool::cancel_scrub`].
     pub fn scrub(&self, action: ScrubAction) -> Result<()> {
@@ -198,6 +208,7 @@ impl ServedPool {
             let locks = locks.clone();
             live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
             live.let_spares_step_in(locks::reopen);
+            live.let_devices_return(locks::reopen_labelled);
         }
     }
 

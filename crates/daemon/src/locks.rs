@@ -104,6 +104,15 @@ pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
     Ok(device)
 }
 
+/// As [`reopen`], if the device has a label: others are let alone. Errors: `Missing` if it has none.
+pub fn reopen_labelled(path: &str) -> Result<Arc<dyn Device>> {
+    let looked: Arc<dyn Device> = Arc::new(FileDevice::open(file_of(path), OpenMode::ReadOnlyCached)?);
+    match FoundDevice::examine(path, looked)?.is_empty() {
+        true => Err(Error::new(Kind::Missing, "it has no label").at_vdev(path)),
+        false => reopen(path),
+    }
+}
+
 /// Makes a device that has just left the pool nobody's, if it still has the label with that guid. That this fails is
 /// logged: the pool does not know the device any more.
 pub fn clear_label(path: &str, guid: u64) {

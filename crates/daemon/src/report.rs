@@ -295,7 +295,7 @@ fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevRe
             report.device_bytes = found.device.size();
             report.is_not_present = false;
             // a spare that another pool uses has a label of that pool
-            let is_used = found.kind() == LabelKind::Member;
+            let is_used = found.kind() == LabelKind::Member && found.pool_guid() != Some(candidate.guid);
             (State::Healthy, if is_used { Aux::Spared } else { Aux::None })
         }
         (_, None) => (State::Unavail, Aux::OpenFailed),

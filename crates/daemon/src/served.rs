@@ -175,6 +175,8 @@ impl Served {
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
+            Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
+            Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
             Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),

@@ -27,6 +27,7 @@ mod damage;
 mod datasets;
 mod dedup;
 mod dedup_frees;
+mod device_watch;
 mod dtl;
 mod events;
 mod features;
@@ -51,12 +52,12 @@ mod phases;
 mod props;
 mod replace_root;
 mod resilver;
+mod returns;
 mod rooms;
 mod scan;
 mod scrub;
 mod snapshots;
 mod space_maps;
-mod spare_watch;
 mod spares;
 mod suspension;
 mod sync;
@@ -75,6 +76,7 @@ use crate::Pool;
 pub use attach::AttachAs;
 use config::Config;
 use dedup_frees::DedupFrees;
+use device_watch::DeviceWatch;
 pub use events::{Events, EventsSince};
 use frees::Frees;
 use groups::Groups;
@@ -93,7 +95,6 @@ use rooms::Rooms;
 use scan::Scan;
 pub use scan::ScanPass;
 use space_maps::SpaceMaps;
-use spare_watch::SpareWatch;
 use suspension::Suspension;
 
 /// Groups at most in which damage is mended when a pool is closed.
@@ -125,7 +126,8 @@ pub struct LivePool {
     dedup_frees: Arc<DedupFrees>,
     frees: Frees,
     scan: Scan,
-    spares: SpareWatch,
+    spares: DeviceWatch,
+    returns: DeviceWatch,
     events: Arc<Events>,
     kept_snapshots: KeptSnapshots,
 }
@@ -185,7 +187,8 @@ impl LivePool {
             dedup_frees,
             frees: Frees::default(),
             scan: Scan::default(),
-            spares: SpareWatch::default(),
+            spares: DeviceWatch::default(),
+            returns: DeviceWatch::default(),
             events: Arc::new(Events::new(env)),
             kept_snapshots: KeptSnapshots::default(),
             tree,
@@ -289,8 +292,12 @@ impl LivePool {
         &self.scan
     }
 
-    fn spares(&self) -> &SpareWatch {
+    fn spares(&self) -> &DeviceWatch {
         &self.spares
+    }
+
+    fn return_watch(&self) -> &DeviceWatch {
+        &self.returns
     }
 
     fn event_ring(&self) -> &Arc<Events> {

@@ -149,6 +149,16 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To look at all devices again.
+    Reopen {
+        /// Whether a resilver that is under way begins anew.
+        restart: bool,
+    },
+    /// To begin a resilver anew.
+    Resilver {
+        /// A line for the history.
+        history: String,
+    },
     /// To bring all changes to disk.
     Sync {
         /// Write the labels of all devices even if nothing has changed.

@@ -14,7 +14,7 @@
 //! All of it changes behind shared references. What each read looks at are atomics.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind as ErrorKind, Mutex};
@@ -44,6 +44,8 @@ pub struct LeafState {
     offline: OfflineCell,
     /// See [`LeafSpec::unspare`].
     unspare: AtomicBool,
+    /// See [`LeafSpec::resilver_txg`].
+    resilver_txg: AtomicU64,
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
     unflushed: Mutex<Option<Range<u64>>>,
@@ -71,6 +73,7 @@ impl LeafState {
             health: HealthCell::new(health),
             offline: OfflineCell::default(),
             unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
+            resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg)),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
             stats: Stats::default(),
@@ -85,6 +88,7 @@ impl LeafState {
     pub(crate) fn note_in(&self, spec: &mut LeafSpec) {
         spec.dtl_object = self.dtl.object();
         spec.unspare = self.unspare();
+        spec.resilver_txg = self.resilver_txg();
         let reason = self.offline_in_config();
         (spec.offline, spec.faulted) = (reason == Some(OfflineReason::Offline), reason == Some(OfflineReason::Faulted));
     }
@@ -157,6 +161,16 @@ impl LeafState {
     /// Says whether a spare that stands in for it is to go.
     pub fn set_unspare(&self, unspare: bool) {
         self.unspare.store(unspare, Ordering::Relaxed);
+    }
+
+    /// The last group of the resilver that gives it all that it lacks; 0 if none does.
+    pub fn resilver_txg(&self) -> u64 {
+        self.resilver_txg.load(Ordering::Relaxed)
+    }
+
+    /// Says which resilver gives it all that it lacks; 0 if none does.
+    pub fn set_resilver_txg(&self, txg: u64) {
+        self.resilver_txg.store(txg, Ordering::Relaxed);
     }
 
     /// What it has missed.

@@ -38,6 +38,27 @@ pub fn clear(args: &[OsString]) -> Done {
     answer.map(|_| true).map_err(|e| failed(words(&e)))
 }
 
+/// `zpool reopen`.
+pub fn reopen(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "n", &[]);
+    let mut restart = true;
+    for opt in &parsed.opts {
+        match opt {
+            Opt::Flag('n') => restart = false,
+            other => return Err(Stop::bad_option(other)),
+        }
+    }
+    let mut failed = false;
+    for mut pool in pools::open(&parsed.operands, &mut failed)? {
+        if let Err(Stop::Failed(why) | Stop::Usage(why)) = pool.ask(&Request::Reopen { restart }) {
+            let why = why.rsplit(": ").next().unwrap_or(&why).to_owned();
+            eprintln!("cannot reopen '{}': {why}", pool.name);
+            failed = true;
+        }
+    }
+    Ok(!failed)
+}
+
 /// `zpool online`.
 pub fn online(args: &[OsString]) -> Done {
     let parsed = getopt::parse(args, "e", &[]);

@@ -102,6 +102,29 @@ fn ask_scrub(name: &str, action: ScrubAction, args: &[OsString]) -> Result<(), S
         .map_err(|error| failed(&error))
 }
 
+/// `zpool resilver`.
+pub fn resilver(args: &[OsString]) -> Done {
+    let parsed = getopt::parse(args, "", &[]);
+    if let Some(opt) = parsed.opts.first() {
+        return Err(Stop::bad_option(opt));
+    }
+    if parsed.operands.is_empty() {
+        return Err(Stop::usage("missing pool name argument"));
+    }
+    let mut failed = false;
+    for mut pool in pools::open(&parsed.operands, &mut failed)? {
+        let name = pool.name.clone();
+        if let Err(Stop::Failed(why) | Stop::Usage(why)) =
+            pool.ask(&Request::Resilver { history: history_line("resilver", args) })
+        {
+            let why = why.rsplit(": ").next().unwrap_or(&why).to_owned();
+            eprintln!("cannot restart resilver of {name}: {why}");
+            failed = true;
+        }
+    }
+    Ok(!failed)
+}
+
 /// `zpool wait`.
 pub fn wait(args: &[OsString]) -> Done {
     let parsed = getopt::parse(args, "HpT:t:", &[]);

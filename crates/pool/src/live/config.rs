@@ -123,8 +123,11 @@ fn renewed(config: &NvList, tree: &Tree) -> NvList {
             0 => {}
             object => config.set("DTL", Value::U64(object)),
         }
-        for mark in ["offline", "faulted", "aux_state", "unspare"] {
+        for mark in ["offline", "faulted", "aux_state", "unspare", "resilver_txg"] {
             config.remove(mark);
+        }
+        if leaf.state().resilver_txg() != 0 {
+            config.set("resilver_txg", Value::U64(leaf.state().resilver_txg()));
         }
         if leaf.state().unspare() {
             config.set("unspare", Value::U64(1));

@@ -62,6 +62,31 @@ impl LeafWatch {
         leaf.state().put_online();
     }
 
+    /// Whether the device of a leaf that is away is there, with a label of that pool.
+    pub(super) fn is_back(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
+        let answers = leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok());
+        answers || open(leaf.name()).and_then(|device| recognize(leaf, pool_guid, device)).is_ok()
+    }
+
+    /// A leaf that is used is used no more if its device does not answer, or is not at its path any more. Whether it
+    /// is used still.
+    pub(super) fn look_again(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
+        let refuse = |aux| leaf.state().set_health(Health::new(State::Unavail, aux));
+        match open(leaf.name()) {
+            // another one is there
+            Ok(device) if recognize(leaf, pool_guid, device.clone()).is_err() => refuse(Aux::CorruptData),
+            Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Missing) => refuse(Aux::OpenFailed),
+            // it is in use, by this pool
+            _ => {
+                let answers = leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok());
+                if !answers {
+                    refuse(Aux::OpenFailed);
+                }
+            }
+        }
+        leaf.state().health().is_readable()
+    }
+
     /// Uses the leaf's device again if it answers, or the one that is at its path now.
     fn reopen(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> Result<()> {
         let state = leaf.state();

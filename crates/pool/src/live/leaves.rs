@@ -148,6 +148,7 @@ impl LivePool {
         self.notify_of_leaves();
         self.end_replacements();
         self.look_after_spares();
+        self.look_for_devices();
     }
 }
 

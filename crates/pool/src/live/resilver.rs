@@ -9,15 +9,19 @@
 //! first group in which a leaf lacks something. A leaf that was away meanwhile, or to which something could not be
 //! written, goes on lacking it; what comes of that is tried when the leaf lacks something else, or was made to work again.
 //!
-//! Which leaves a resilver gives everything is known in memory only: after an import it begins anew. What a leaf has by
-//! then is read, and not written again.
+//! Which leaves a resilver gives everything is in their configuration, as OpenZFS has it: its last group. So it goes on
+//! after an import where it was, if it is of all that leaves lack, and if no block failed so far; else it begins anew.
+//! What a leaf has by then is read, and not written again.
 
-use base::Result;
+use base::{Error, Kind, Result};
 use format::scan::ScanState;
 use vdev::{LeafVdev, TxgRanges};
 
 use super::scan::Lacked;
 use super::{LivePool, SyncContext};
+
+/// The feature without which nobody restarts a resilver.
+const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl LivePool {
     /// Whether a leaf lacks something that no resilver was begun for.
@@ -53,10 +57,36 @@ impl LivePool {
         leaves.map(|(leaf, lacked)| (self.tree().top_of(leaf.vdev()).number(), lacked)).collect()
     }
 
-    /// A leaf that is away does not get everything.
-    pub(super) fn uncover_lost_leaves(&self) {
+    /// A leaf that is away does not get everything. Whether there is one.
+    fn uncover_lost_leaves(&self) -> bool {
         let is_lost = |guid: u64| self.tree().leaf(guid).is_none_or(|leaf| !leaf.state().health().is_readable());
-        self.scan().lock().covers.retain(|guid, _| !is_lost(*guid));
+        let lost: Vec<u64> = self.scan().lock().covers.keys().copied().filter(|guid| is_lost(*guid)).collect();
+        self.scan().lock().covers.retain(|guid, _| !lost.contains(guid));
+        lost.iter().filter_map(|guid| self.tree().leaf(*guid)).for_each(|leaf| leaf.state().set_resilver_txg(0));
+        !lost.is_empty()
+    }
+
+    /// Begins a resilver of all that leaves lack, with those that came back while one was under way. Errors:
+    /// `Unsupported` if the pool lacks the feature for that; those of writing.
+    pub fn restart_resilver(&self) -> Result<()> {
+        if self.view().features().state(RESILVER_DEFER) == crate::FeatureState::Disabled {
+            return Err(Error::new(Kind::Unsupported, "this action requires the resilver_defer feature"));
+        }
+        self.resilver_anew()
+    }
+
+    /// As [`LivePool::restart_resilver`], in any pool.
+    pub(super) fn resilver_anew(&self) -> Result<()> {
+        self.run(|context| {
+            let pool = context.pool;
+            {
+                let mut state = pool.scan().lock();
+                state.given_up.clear();
+                state.is_stalled = false;
+                state.covers.clear();
+            }
+            if pool.lacked().is_empty() { Ok(()) } else { context.begin_resilver() }
+        })
     }
 
     /// A block could not be read: leaves that lack it go on lacking it.
@@ -89,22 +119,51 @@ impl SyncContext<'_> {
         let bounds: Vec<_> = covers.values().filter_map(TxgRanges::bounds).collect();
         let min_txg = bounds.iter().map(|range| range.start).min().unwrap_or(txg).saturating_sub(1);
         let end_txg = bounds.iter().map(|range| range.end).max().unwrap_or(txg);
-        self.begin_scan(true, (min_txg, end_txg.saturating_sub(1).min(txg)))?;
+        let max_txg = end_txg.saturating_sub(1).min(txg);
+        self.begin_scan(true, (min_txg, max_txg))?;
+        for leaf in pool.tree().leaves() {
+            leaf.state().set_resilver_txg(if covers.contains_key(&leaf.guid()) { max_txg } else { 0 });
+        }
         pool.scan().lock().covers = covers;
-        Ok(())
+        self.write_config()
     }
 
-    /// Begins a resilver if a leaf lacks something; its first step is for a group to come.
+    /// Leaves that are away do not get everything.
+    pub(super) fn uncover_lost_leaves(&self) -> Result<()> {
+        if self.pool.uncover_lost_leaves() { self.write_config() } else { Ok(()) }
+    }
+
+    /// Whether the resilver that is on disk gives leaves all that they lack, if it goes on where it was.
+    fn may_go_on(&self, lacked: &Lacked) -> bool {
+        let Some(phys) = self.pool.scan().lock().now.as_ref().map(|stage| stage.phys) else { return false };
+        let is_given = |guid: u64, lacked: &TxgRanges| {
+            let leaf = self.pool.tree().leaf(guid);
+            let is_its = leaf.is_some_and(|leaf| leaf.state().resilver_txg() == phys.max_txg);
+            is_its && lacked.bounds().is_some_and(|txgs| txgs.start > phys.min_txg && txgs.end <= phys.max_txg + 1)
+        };
+        phys.is_resilver
+            && phys.state == ScanState::Running
+            && phys.errors == 0
+            && lacked.iter().all(|(guid, lacked)| is_given(*guid, lacked))
+    }
+
+    /// Begins a resilver if a leaf lacks something, or goes on with the one that is on disk; its first step is for a group
+    /// to come.
     pub(super) fn resilver_after_import(&self) -> Result<()> {
-        if !self.pool.lacked().is_empty() {
-            self.begin_resilver()?;
-            self.pool.scan().stall();
+        let lacked = self.pool.lacked();
+        if lacked.is_empty() {
+            return Ok(());
         }
+        match self.may_go_on(&lacked) {
+            true => self.pool.scan().lock().covers = lacked,
+            false => self.begin_resilver()?,
+        }
+        self.pool.scan().stall();
         Ok(())
     }
 
     /// The resilver of groups behind `min_txg`, and up to `max_txg`, has come to its end.
-    pub(super) fn end_resilver(&self, (min_txg, max_txg): (u64, u64)) {
+    pub(super) fn end_resilver(&self, (min_txg, max_txg): (u64, u64)) -> Result<()> {
         let pool = self.pool;
         pool.uncover_lost_leaves();
         let covers = std::mem::take(&mut pool.scan().lock().covers);
@@ -118,5 +177,7 @@ impl SyncContext<'_> {
         }
         let given_up = pool.lacked();
         pool.scan().lock().given_up = given_up;
+        pool.tree().leaves().for_each(|leaf| leaf.state().set_resilver_txg(0));
+        self.write_config()
     }
 }

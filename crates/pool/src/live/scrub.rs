@@ -247,7 +247,7 @@ impl SyncContext<'_> {
         };
         change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
-            (true, _) => self.end_resilver((phys.min_txg, phys.max_txg)),
+            (true, _) => self.end_resilver((phys.min_txg, phys.max_txg))?,
             (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &Value::one(phys.max_txg))?,
             (false, _) => {}
         }
@@ -285,7 +285,7 @@ impl SyncContext<'_> {
     pub(super) fn step_scan(&self) -> Result<()> {
         let budget = StepTime::of(self.pool);
         let mut outcome = Ok(());
-        self.pool.uncover_lost_leaves();
+        self.uncover_lost_leaves()?;
         if self.pool.scan().lock().is_in_vain() {
             self.end_scan(ScanState::Canceled)?;
         }
@@ -311,22 +311,19 @@ impl SyncContext<'_> {
             (state.is_issuing, state.is_walked, state.waiting())
         };
         match (waiting, is_walked) {
-            (1.., _) if is_issuing || is_walked => {
-                self.issue(budget);
-                Ok(())
-            }
+            (1.., _) if is_issuing || is_walked => self.issue(budget),
             (0, true) => self.end_scan(ScanState::Finished),
             _ => self.walk(budget),
         }
     }
 
     /// Verifies what was found, in the order of places.
-    fn issue(&self, budget: &StepTime<'_>) {
+    fn issue(&self, budget: &StepTime<'_>) -> Result<()> {
         let (pool, zio) = (self.pool, self.pool.cache().zio());
         let leaves = pool.tree().leaves().count().max(1);
         let at_once = pool.env().tunable(tunables::ZFS_VDEV_SCRUB_MAX_ACTIVE).clamp(1, 1000) as usize * leaves;
         while !budget.is_over() {
-            pool.uncover_lost_leaves();
+            self.uncover_lost_leaves()?;
             let (blocks, covered) = {
                 let mut state = pool.scan().lock();
                 (state.take(at_once), Vec::from_iter(state.covers.keys().copied()))
@@ -359,7 +356,7 @@ impl SyncContext<'_> {
                 }
             }
             if state.is_stalled {
-                return;
+                return Ok(());
             }
         }
         let mut state = pool.scan().lock();
@@ -371,6 +368,7 @@ impl SyncContext<'_> {
                 state.saved_s = pool.env().now_s();
             }
         }
+        Ok(())
     }
 
     /// Finds blocks, from where the walk is.

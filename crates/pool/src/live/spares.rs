@@ -16,7 +16,7 @@ use format::nvlist::NvList;
 use vdev::{Aux, LeafVdev, State};
 
 use super::aux_devices::{self, label_as};
-use super::spare_watch::SpareNeed;
+use super::device_watch::SpareNeed;
 use super::{AttachAs, LivePool, NewLeaf};
 use crate::{FoundDevice, LabelKind};
 

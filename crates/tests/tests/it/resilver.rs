@@ -136,3 +136,46 @@ fn what_is_lost_is_lacked() {
     assert!(is_stale(&pool));
     assert_eq!(pool.view().error_count().unwrap(), 1);
 }
+
+/// Over exports, a resilver goes on where it was; but anew if a leaf has missed more meanwhile.
+#[test]
+fn it_goes_on_after_an_import() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    let disk = dir.path().join("disk1");
+    let mut pool = import_with(&hasty(), dir.path(), 2);
+    take_off(&pool, &disk);
+    change(&pool, 7);
+    bring_back(&pool, &disk);
+    let mut examined = 0;
+    for round in 0..3 {
+        for _ in 0..4 {
+            pool.sync().unwrap();
+        }
+        assert!(is_stale(&pool) && status(&pool).progress == Progress::Running, "{round}: {:?}", status(&pool));
+        pool.close(PoolState::Exported).unwrap();
+        let before = pool.view().status().unwrap().scan.unwrap();
+        assert!(before.examined_bytes > examined, "{round}: {before:?}");
+        drop(pool);
+        pool = import_with(&hasty(), dir.path(), 2);
+        examined = status(&pool).examined_bytes;
+        assert!(examined >= before.examined_bytes, "{round}: {before:?} {:?}", status(&pool));
+    }
+    // while it is away the others change
+    take_off(&pool, &disk);
+    change(&pool, 9);
+    bring_back(&pool, &disk);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    finish(&pool);
+    let scrubbed = scrub(&pool);
+    assert_eq!((scrubbed.processed_bytes, scrubbed.errors, sums(&pool).0), (0, 0, 0));
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    judge(dir.path());
+    judge_by_zdb(dir.path());
+    spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    assert!(read(&open(&pool)).unwrap() == expected(9));
+}

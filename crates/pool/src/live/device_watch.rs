@@ -1,6 +1,7 @@
-//! What is known of the use of spares: how they are opened, whether work is under way, and what was of no use.
+//! What is known of work with devices that is done by a thread of its own: of spares, and of devices that come back. How
+//! they are opened, whether work is under way, and what was of no use.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind, Mutex, Result};
@@ -10,14 +11,15 @@ use device::Device;
 const TRY_AGAIN_S: u64 = 60;
 
 /// Opens the device at a path.
-type SpareOpener = Box<dyn Fn(&str) -> Result<Arc<dyn Device>> + Send + Sync>;
+type WatchOpener = Box<dyn Fn(&str) -> Result<Arc<dyn Device>> + Send + Sync>;
 
 /// See the top of the file.
 #[derive(Default)]
-pub(super) struct SpareWatch {
-    open: OnceLock<SpareOpener>,
+pub(super) struct DeviceWatch {
+    open: OnceLock<WatchOpener>,
     is_busy: AtomicBool,
     in_vain: Mutex<(SpareNeed, u64)>,
+    looked_s: AtomicU64,
 }
 
 /// Leaves that need a spare, and spares that are free, by their guids.
@@ -27,9 +29,9 @@ pub(super) struct SpareNeed {
     pub(super) spares: Vec<u64>,
 }
 
-impl SpareWatch {
+impl DeviceWatch {
     /// From now on spares are used; once only.
-    pub(super) fn begin(&self, open: SpareOpener) {
+    pub(super) fn begin(&self, open: WatchOpener) {
         drop(self.open.set(open));
     }
 
@@ -41,6 +43,15 @@ impl SpareWatch {
     pub(super) fn open(&self, path: &str) -> Result<Arc<dyn Device>> {
         let open = self.open.get().ok_or_else(|| Error::new(Kind::Missing, "nobody opens it"))?;
         open(path)
+    }
+
+    /// Whether it is time to look again, so many seconds after the last time; if it is, this is that time.
+    pub(super) fn is_due(&self, now_s: u64, every_s: u64) -> bool {
+        let is_due = self.has_begun() && self.looked_s.load(Ordering::Relaxed).saturating_add(every_s) <= now_s;
+        if is_due {
+            self.looked_s.store(now_s, Ordering::Relaxed);
+        }
+        is_due
     }
 
     /// Work begins. False if some is under way.
@@ -71,7 +82,7 @@ mod tests {
 
     #[test]
     fn what_was_in_vain_is_tried_again_later() {
-        let watch = SpareWatch::default();
+        let watch = DeviceWatch::default();
         let need = SpareNeed { leaves: vec![1], spares: vec![7] };
         assert!(watch.may_help(&need, 100) && !watch.may_help(&SpareNeed { leaves: Vec::new(), ..need.clone() }, 100));
         watch.note_in_vain(need.clone(), 100);
