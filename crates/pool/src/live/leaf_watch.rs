@@ -62,10 +62,16 @@ impl LeafWatch {
         leaf.state().put_online();
     }
 
-    /// Whether the device of a leaf that is away is there, with a label of that pool.
+    /// Whether the device of a leaf that is away is at its path, with a label of that pool.
     pub(super) fn is_back(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
-        let answers = leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok());
-        answers || open(leaf.name()).and_then(|device| recognize(leaf, pool_guid, device)).is_ok()
+        match open(leaf.name()) {
+            Ok(device) => recognize(leaf, pool_guid, device).is_ok(),
+            // it is in use, by this pool
+            Err(error) if error.kind() == Kind::Busy => {
+                leaf.state().device().is_some_and(|slot| recognize(leaf, pool_guid, slot.now()).is_ok())
+            }
+            Err(_) => false,
+        }
     }
 
     /// A leaf that is used is used no more if its device does not answer, or is not at its path any more. Whether it

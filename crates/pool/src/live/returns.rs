@@ -26,7 +26,10 @@ impl LivePool {
         for leaf in self.tree().leaves() {
             match leaf.state().health().state {
                 State::Healthy | State::Degraded => lost |= !self.leaf_watch().look_again(leaf, pool_guid, open),
-                State::Unavail | State::Removed => back.push(leaf.guid()),
+                State::Unavail | State::Removed if self.leaf_watch().is_back(leaf, pool_guid, open) => {
+                    back.push(leaf.guid());
+                }
+                State::Unavail | State::Removed => {}
                 State::Faulted | State::Offline => {}
             }
         }

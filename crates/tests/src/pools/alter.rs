@@ -1,9 +1,12 @@
 //! What is changed in a pool: fields of known structures take values that somebody hostile would give them.
 
+mod scan_entry;
+
 use format::blkptr::{BlkPtr, Dva};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
+use format::scan::ScanPhys;
 use format::zap::{Header, Leaf, LeafMut, Micro, MicroEntry, MicroMut, Position, Record, hash_name};
 use testkit::rng::Rng;
 use testkit::seal::{Forge, MOS, Place, Role};
@@ -48,7 +51,8 @@ pub(super) fn alter(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> (Reach
 }
 
 fn one(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
-    match rng.below(20) {
+    match rng.below(21) {
+        20 => scan(base, forge, rng),
         0 => uberblock(base, forge, rng),
         1 => label(base, forge, rng),
         2 => dataset_text(base, forge, rng),
@@ -304,6 +308,22 @@ fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
         }
     }
     Some((Reach::Contents, format!("set {set} directory {dir}: a crowd at {hash:#x}, {leaves:#x} leaves")))
+}
+
+/// A scan is under way, and is where it cannot be.
+fn scan(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+    let txg = base.atlas.uberblock().txg;
+    let mut words = [0; ScanPhys::WORDS];
+    (words[0], words[1], words[4], words[6]) = (1 + rng.below(2), 1, txg, txg);
+    // its queue, and the dataset that it is in
+    for at in [2, 19] {
+        words[at] = if rng.below(2) == 0 { rng.pick(&base.objects).1 } else { 0 };
+    }
+    for _ in 0..rng.below(4) {
+        let at = rng.below(words.len() as u64) as usize;
+        words[at] = odd(base, rng, words[at]);
+    }
+    scan_entry::put(base, forge, &words).then(|| (Reach::Anything, format!("a scan: {words:x?}")))
 }
 
 /// A field of a dnode.
