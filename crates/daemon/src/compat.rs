@@ -23,7 +23,6 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 const NOT_GIVEN: &[&str] = &[
     "multi_vdev_crash_dump",
     "filesystem_limits",
-    "resilver_defer",
     "redaction_bookmarks",
     "redacted_datasets",
     "log_spacemap",
