@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use base::ShownLines;
 use format::nvlist::{NvList, Value};
-use protocol::client;
 use protocol::wire::{Reply, Request};
 use protocol::words::time;
+use protocol::{client, pool_names};
 
 use super::command::{Done, Stop};
 use super::history::unpack;
@@ -17,7 +17,7 @@ use super::pools;
 use crate::getopt::{self, Opt};
 
 /// How often pools are asked for new events.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What is shown.
 #[derive(Default)]
@@ -43,14 +43,20 @@ pub fn run(args: &[OsString]) -> Done {
     }
     match &parsed.operands[..] {
         [_, _, ..] => return Err(Stop::usage("too many arguments")),
-        [_] if options.clear => return Err(Stop::usage("invalid options combined with pool name")),
-        [name] => {
+        [name] if pool_names::check(name).is_err() => {
+            return Err(Stop::usage(format!("invalid pool name '{name}'")));
+        }
+        [name] if !options.clear => {
             let mut failed = false;
             if !pools::all(&mut failed)?.contains(name) {
                 return Err(Stop::Failed(format!("cannot open '{name}': no such pool")));
             }
         }
-        [] => {}
+        _ => {}
+    }
+    let is_more = !parsed.operands.is_empty() || options.verbose || options.scripted || options.follow;
+    if options.clear && is_more {
+        return Err(Stop::usage("invalid options combined with -c"));
     }
     if options.clear { clear() } else { show(&parsed.operands, &options) }
 }

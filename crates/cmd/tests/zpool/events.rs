@@ -58,6 +58,7 @@ fn events_are_told_and_scripts_are_run() {
     let cleared = world.text("events -c");
     assert!(cleared.starts_with("cleared ") && cleared != "cleared 0 events\n", "{cleared}");
     world.check("events -x", 2, "invalid option 'x'\nusage:\n\tevents [-vHf [pool] | -c]\n");
+    world.check("events -cv", 2, "invalid options combined with -c\nusage:\n\tevents [-vHf [pool] | -c]\n");
     world.check("events nope", 1, "cannot open 'nope': no such pool\n");
     // a device that is gone
     world.check("export tank", 0, "");
