@@ -14,8 +14,6 @@ use crate::options::{Options, seconds};
 const COUNT: usize = 20_000;
 /// Bytes of an object's attributes.
 const ATTRIBUTES: usize = 168;
-/// Type of the attributes: numbers that ZFS itself has no use for.
-const NUMBERS: ObjectType = ObjectType(26);
 /// Bytes of a table's block.
 const TABLE_BLOCK: u64 = 16 << 10;
 /// Bytes in a small file.
@@ -40,7 +38,7 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
     let create = |i: usize| {
         let tx = pool.txgs().begin()?;
         let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = NUMBERS;
+        dnode.bonus_type = ObjectType::U64_OTHER;
         dnode.bonus = vec![i as u8; ATTRIBUTES];
         let id = set.allocate(&tx, dnode)?.id();
         Editor::new(&table.changing(&tx)).add(&name(i), &Value::one(id))

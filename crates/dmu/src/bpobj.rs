@@ -30,10 +30,6 @@ const CHUNK: usize = 128 << 10;
 const SUBLISTS_MAX: u64 = 1 << 24;
 /// Bytes of a block of a list, unless it is short of life.
 pub const BLOCK_SIZE: u64 = 128 << 10;
-/// Type of the bonus buffer.
-const HEADER: ObjectType = ObjectType(6);
-/// Type of an array of the object numbers of sublists.
-const SUBLISTS: ObjectType = ObjectType(53);
 /// Bytes of the bonus buffer of a list that tells of no frees.
 const HEADER_SIZE: usize = 48;
 /// How deep sublists may be in each other; OpenZFS makes one level.
@@ -188,7 +184,7 @@ impl Bpobj {
     /// the space it takes does not depend on what is in it.
     pub fn create(objset: &Arc<Objset>, tx: &Tx<'_>, block_size: u64, compressed: bool) -> Result<u64> {
         let mut dnode = Dnode::new(ObjectType::BPOBJ, block_size, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = HEADER;
+        dnode.bonus_type = ObjectType::BPOBJ_HEADER;
         dnode.bonus = vec![0; HEADER_SIZE];
         if !compressed {
             dnode.compress = codec::compress::Compress::Off as u8;
@@ -282,7 +278,7 @@ impl Bpobj {
             return Ok(());
         }
         if head.sublists_object == 0 {
-            let dnode = Dnode::new(SUBLISTS, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+            let dnode = Dnode::new(ObjectType::BPOBJ_SUBLISTS, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
             head.sublists_object = objset.allocate(tx, dnode)?.id();
         }
         objset.object(head.sublists_object)?.write(tx, head.sublists * 8, ids)?;

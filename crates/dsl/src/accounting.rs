@@ -71,8 +71,6 @@ const FLAG_OBJECTS_COMPLETE: u64 = 2;
 const FLAG_PROJECTS_COMPLETE: u64 = 4;
 
 const OBJECTS_PREFIX: &str = "obj-";
-/// Type of a table of limits.
-const LIMITS: ObjectType = ObjectType(39);
 /// Most bytes of a table of domains.
 const DOMAINS_SIZE_MAX: u64 = 1 << 20;
 
@@ -301,7 +299,7 @@ pub fn set_limit(change: &Change<'_>, owner: Owner, counted: Counted, key: u64, 
         Some(table) if table != 0 => table,
         _ if limit == 0 => return Ok(()),
         _ => {
-            let table = change.create_table(LIMITS)?;
+            let table = change.create_table(ObjectType::USERGROUP_USED)?;
             change.set(MASTER_NODE, name, &Value::one(table))?;
             table
         }

@@ -42,7 +42,7 @@ impl Dsl {
     /// One of the later additions to a dataset.
     pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::Value>> {
         let object = self.mos().object(dataset.id)?;
-        if object.dnode().object_type != ObjectType(0xc4) {
+        if object.dnode().object_type != ObjectType::ZAP_METADATA {
             return Ok(None);
         }
         Zap::open(object)?.lookup(field.as_bytes()).in_dataset(&dataset.name)

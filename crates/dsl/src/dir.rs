@@ -66,7 +66,7 @@ impl Dsl {
             if object.dnode().bonus_type != ObjectType::DSL_DIR {
                 return Err(Error::corrupt(format!("object {id} is no dataset directory")));
             }
-            let is_zap = object.dnode().object_type == ObjectType(0xc4);
+            let is_zap = object.dnode().object_type == ObjectType::ZAP_METADATA;
             Ok(Dir { id, name: name.to_owned(), phys: DirPhys::parse(object.bonus())?, is_zap })
         };
         read().in_dataset(name)

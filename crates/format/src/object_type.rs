@@ -40,48 +40,12 @@ pub enum SwapClass {
 use SwapClass::*;
 
 impl ObjectType {
-    /// No object.
-    pub const NONE: ObjectType = ObjectType(0);
-    /// The MOS's root ZAP.
-    pub const OBJECT_DIRECTORY: ObjectType = ObjectType(1);
-    /// Pool configuration.
-    pub const PACKED_NVLIST: ObjectType = ObjectType(3);
-    /// A list of block pointers.
-    pub const BPOBJ: ObjectType = ObjectType(5);
-    /// Space map.
-    pub const SPACE_MAP: ObjectType = ObjectType(8);
-    /// Log block.
-    pub const INTENT_LOG: ObjectType = ObjectType(9);
-    /// Block of dnodes.
-    pub const DNODE: ObjectType = ObjectType(10);
-    /// Head of an object set.
-    pub const OBJSET: ObjectType = ObjectType(11);
-    /// DSL directory, in a bonus buffer.
-    pub const DSL_DIR: ObjectType = ObjectType(12);
-    /// Properties of a directory or snapshot.
-    pub const DSL_PROPS: ObjectType = ObjectType(15);
-    /// DSL dataset, in a bonus buffer.
-    pub const DSL_DATASET: ObjectType = ObjectType(16);
-    /// The fixed znode, in a bonus buffer.
-    pub const ZNODE: ObjectType = ObjectType(17);
-    /// ACL of ZPL version 1 and 2.
-    pub const OLD_ACL: ObjectType = ObjectType(18);
-    /// Data of a file.
-    pub const PLAIN_FILE_CONTENTS: ObjectType = ObjectType(19);
-    /// Names of a directory.
-    pub const DIRECTORY_CONTENTS: ObjectType = ObjectType(20);
-    /// A file system's object 1.
-    pub const MASTER_NODE: ObjectType = ObjectType(21);
-    /// Data of a volume.
-    pub const ZVOL: ObjectType = ObjectType(23);
-    /// Properties of a volume.
-    pub const ZVOL_PROP: ObjectType = ObjectType(24);
-    /// ACL of ZPL version 3 and later.
-    pub const ACL: ObjectType = ObjectType(33);
-    /// System attributes, in a bonus or spill buffer.
-    pub const SA: ObjectType = ObjectType(44);
-    /// Dedup data.
-    pub const DEDUP: ObjectType = ObjectType(49);
+    /// Numbers that are metadata, of no older type.
+    pub const U64_METADATA: ObjectType = ObjectType(0xc3);
+    /// A table that is metadata, of no older type.
+    pub const ZAP_METADATA: ObjectType = ObjectType(0xc4);
+    /// Bytes that are data, of no older type.
+    pub const U8_DATA: ObjectType = ObjectType(0x80);
 
     /// Name as zdb prints it; also for numbers that no version has defined.
     pub fn name(self) -> &'static str {
@@ -165,67 +129,139 @@ const fn data(swap: SwapClass, encrypted: bool, name: &'static str) -> Row {
     Row { swap, metadata: false, encrypted, name }
 }
 
-/// Numbers 0 to 53; the facts are OpenZFS's.
-const TABLE: &[Row] = &[
-    meta(U8, "unallocated"),
-    meta(Zap, "object directory"),
-    meta(U64, "object array"),
-    meta(U8, "packed nvlist"),
-    meta(U64, "packed nvlist size"),
-    meta(U64, "bpobj"),
-    meta(U64, "bpobj header"),
-    meta(U64, "SPA space map header"),
-    meta(U64, "SPA space map"),
-    meta_encrypted(U64, "ZIL intent log"),
-    meta_encrypted(Dnode, "DMU dnode"),
-    meta(Objset, "DMU objset"),
-    meta(U64, "DSL directory"),
-    meta(Zap, "DSL directory child map"),
-    meta(Zap, "DSL dataset snap map"),
-    meta(Zap, "DSL props"),
-    meta(U64, "DSL dataset"),
-    meta(Znode, "ZFS znode"),
-    meta_encrypted(OldAcl, "ZFS V0 ACL"),
-    data(U8, true, "ZFS plain file"),
-    meta_encrypted(Zap, "ZFS directory"),
-    meta(Zap, "ZFS master node"),
-    meta_encrypted(Zap, "ZFS delete queue"),
-    data(U8, true, "zvol object"),
-    meta(Zap, "zvol prop"),
-    data(U8, true, "other uint8[]"),
-    data(U64, true, "other uint64[]"),
-    meta(Zap, "other ZAP"),
-    meta(Zap, "persistent error log"),
-    meta(U8, "SPA history"),
-    meta(U64, "SPA history offsets"),
-    meta(Zap, "Pool properties"),
-    meta(Zap, "DSL permissions"),
-    meta_encrypted(Acl, "ZFS ACL"),
-    meta_encrypted(U8, "ZFS SYSACL"),
-    meta_encrypted(U8, "FUID table"),
-    meta(U64, "FUID table size"),
-    meta(Zap, "DSL dataset next clones"),
-    meta(Zap, "scan work queue"),
-    meta_encrypted(Zap, "ZFS user/group/project used"),
-    meta_encrypted(Zap, "ZFS user/group/project quota"),
-    meta(Zap, "snapshot refcount tags"),
-    meta(Zap, "DDT ZAP algorithm"),
-    meta(Zap, "DDT statistics"),
-    meta_encrypted(U8, "System attributes"),
-    meta_encrypted(Zap, "SA master node"),
-    meta_encrypted(Zap, "SA attr registration"),
-    meta_encrypted(Zap, "SA attr layouts"),
-    meta(Zap, "scan translations"),
-    data(U8, true, "deduplicated block"),
-    meta(Zap, "DSL deadlist map"),
-    meta(U64, "DSL deadlist map hdr"),
-    meta(Zap, "DSL dir clones"),
-    meta(U64, "bpobj subobj"),
-];
+/// Makes a constant and a row of the table of each type; numbers are in order. The facts are OpenZFS's.
+macro_rules! object_types {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $row:expr;)*) => {
+        impl ObjectType {
+            $($(#[$doc])* pub const $name: ObjectType = ObjectType($number);)*
+        }
+
+        const TABLE: &[Row] = &[$($row),*];
+
+        #[cfg(test)]
+        const NUMBERS: &[u8] = &[$($number),*];
+    };
+}
+
+object_types! {
+    /// No object.
+    NONE = 0, meta(U8, "unallocated");
+    /// The MOS's root ZAP.
+    OBJECT_DIRECTORY = 1, meta(Zap, "object directory");
+    /// An array of numbers of objects.
+    OBJECT_ARRAY = 2, meta(U64, "object array");
+    /// Pool configuration.
+    PACKED_NVLIST = 3, meta(U8, "packed nvlist");
+    /// How long a packed list is, in a bonus buffer.
+    PACKED_NVLIST_SIZE = 4, meta(U64, "packed nvlist size");
+    /// A list of block pointers.
+    BPOBJ = 5, meta(U64, "bpobj");
+    /// Head of such a list, in a bonus buffer.
+    BPOBJ_HEADER = 6, meta(U64, "bpobj header");
+    /// Head of a space map, in a bonus buffer.
+    SPACE_MAP_HEADER = 7, meta(U64, "SPA space map header");
+    /// Space map.
+    SPACE_MAP = 8, meta(U64, "SPA space map");
+    /// Log block.
+    INTENT_LOG = 9, meta_encrypted(U64, "ZIL intent log");
+    /// Block of dnodes.
+    DNODE = 10, meta_encrypted(Dnode, "DMU dnode");
+    /// Head of an object set.
+    OBJSET = 11, meta(Objset, "DMU objset");
+    /// DSL directory, in a bonus buffer.
+    DSL_DIR = 12, meta(U64, "DSL directory");
+    /// Children of a DSL directory by name.
+    DSL_DIR_CHILD_MAP = 13, meta(Zap, "DSL directory child map");
+    /// Snapshots of a dataset by name.
+    DSL_SNAP_MAP = 14, meta(Zap, "DSL dataset snap map");
+    /// Properties of a directory or snapshot.
+    DSL_PROPS = 15, meta(Zap, "DSL props");
+    /// DSL dataset, in a bonus buffer.
+    DSL_DATASET = 16, meta(U64, "DSL dataset");
+    /// The fixed znode, in a bonus buffer.
+    ZNODE = 17, meta(Znode, "ZFS znode");
+    /// ACL of ZPL version 1 and 2.
+    OLD_ACL = 18, meta_encrypted(OldAcl, "ZFS V0 ACL");
+    /// Data of a file.
+    PLAIN_FILE_CONTENTS = 19, data(U8, true, "ZFS plain file");
+    /// Names of a directory.
+    DIRECTORY_CONTENTS = 20, meta_encrypted(Zap, "ZFS directory");
+    /// A file system's object 1.
+    MASTER_NODE = 21, meta(Zap, "ZFS master node");
+    /// Files that are open and have no name any more.
+    UNLINKED_SET = 22, meta_encrypted(Zap, "ZFS delete queue");
+    /// Data of a volume.
+    ZVOL = 23, data(U8, true, "zvol object");
+    /// Properties of a volume.
+    ZVOL_PROP = 24, meta(Zap, "zvol prop");
+    /// Bytes, of tests.
+    PLAIN_OTHER = 25, data(U8, true, "other uint8[]");
+    /// Numbers, of tests.
+    U64_OTHER = 26, data(U64, true, "other uint64[]");
+    /// A table, of tests.
+    ZAP_OTHER = 27, meta(Zap, "other ZAP");
+    /// Blocks without a right copy.
+    ERROR_LOG = 28, meta(Zap, "persistent error log");
+    /// History of the pool.
+    SPA_HISTORY = 29, meta(U8, "SPA history");
+    /// Where that begins and ends, in a bonus buffer.
+    SPA_HISTORY_OFFSETS = 30, meta(U64, "SPA history offsets");
+    /// Properties of the pool.
+    POOL_PROPS = 31, meta(Zap, "Pool properties");
+    /// What users may do with a dataset.
+    DSL_PERMISSIONS = 32, meta(Zap, "DSL permissions");
+    /// ACL of ZPL version 3 and later.
+    ACL = 33, meta_encrypted(Acl, "ZFS ACL");
+    /// ACL of a system; no version writes it.
+    SYSACL = 34, meta_encrypted(U8, "ZFS SYSACL");
+    /// Domains of users.
+    FUID = 35, meta_encrypted(U8, "FUID table");
+    /// How long that table is, in a bonus buffer.
+    FUID_SIZE = 36, meta(U64, "FUID table size");
+    /// Clones of a snapshot.
+    NEXT_CLONES = 37, meta(Zap, "DSL dataset next clones");
+    /// Datasets that a scan has yet to visit.
+    SCAN_QUEUE = 38, meta(Zap, "scan work queue");
+    /// Space of users, groups and projects.
+    USERGROUP_USED = 39, meta_encrypted(Zap, "ZFS user/group/project used");
+    /// Their quotas.
+    USERGROUP_QUOTA = 40, meta_encrypted(Zap, "ZFS user/group/project quota");
+    /// Holds on a snapshot.
+    USERREFS = 41, meta(Zap, "snapshot refcount tags");
+    /// Dedup table.
+    DDT_ZAP = 42, meta(Zap, "DDT ZAP algorithm");
+    /// Sums of a dedup table.
+    DDT_STATS = 43, meta(Zap, "DDT statistics");
+    /// System attributes, in a bonus or spill buffer.
+    SA = 44, meta_encrypted(U8, "System attributes");
+    /// Where the tables of system attributes are.
+    SA_MASTER_NODE = 45, meta_encrypted(Zap, "SA master node");
+    /// Names and sizes of system attributes.
+    SA_ATTR_REGISTRATION = 46, meta_encrypted(Zap, "SA attr registration");
+    /// In which orders they lie.
+    SA_ATTR_LAYOUTS = 47, meta_encrypted(Zap, "SA attr layouts");
+    /// Datasets that took the place of others during a scan.
+    SCAN_XLATE = 48, meta(Zap, "scan translations");
+    /// Dedup data.
+    DEDUP = 49, data(U8, true, "deduplicated block");
+    /// Dead list, by the group after which its blocks were born.
+    DEADLIST = 50, meta(Zap, "DSL deadlist map");
+    /// Head of a dead list, in a bonus buffer.
+    DEADLIST_HEADER = 51, meta(U64, "DSL deadlist map hdr");
+    /// Clones of a DSL directory.
+    DSL_CLONES = 52, meta(Zap, "DSL dir clones");
+    /// Lists that a list of block pointers has taken up.
+    BPOBJ_SUBLISTS = 53, meta(U64, "bpobj subobj");
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_are_in_order() {
+        assert!(NUMBERS.iter().enumerate().all(|(at, number)| at == usize::from(*number)) && TABLE.len() == 54);
+    }
 
     #[test]
     fn known_numbers() {

@@ -16,8 +16,6 @@ use crate::files::Files;
 
 /// Bytes of the longest object.
 pub const SIZE_MAX: usize = 128 << 10;
-/// What objects hold in their bonus buffers: plain bytes.
-const BONUS: ObjectType = ObjectType(0x80);
 
 /// The contents of all datasets and snapshots, by name. A copy shares objects until they are changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +63,7 @@ impl ObjectModel {
     pub fn dnode(&self) -> Dnode {
         let mut dnode =
             Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, self.block_size, self.indirect_shift, 1, self.slots);
-        dnode.bonus_type = BONUS;
+        dnode.bonus_type = ObjectType::U8_DATA;
         dnode.bonus.clone_from(&self.bonus);
         dnode
     }

@@ -25,11 +25,6 @@ use crate::master::{MASTER_NODE, NORM_UPPER};
 use crate::owners::owners_of;
 use crate::{CaseMode, FileKind};
 
-const UNLINKED_SET: ObjectType = ObjectType(22);
-const SA_MASTER_NODE: ObjectType = ObjectType(45);
-const SA_REGISTRATION: ObjectType = ObjectType(46);
-const SA_LAYOUTS: ObjectType = ObjectType(47);
-
 /// Makes an empty file system in a set that has no objects. Errors: `Unsupported` for another version than
 /// 5; `Invalid` for flags that are no normalization.
 pub fn create_fs(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewFs) -> Result<()> {
@@ -54,10 +49,10 @@ pub fn create_fs(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewFs) -> Result<()> {
         Editor::create(&object.changing(tx), 0, 0, salt())?;
         Ok::<_, Error>(object)
     };
-    let sa = table(SA_MASTER_NODE)?;
-    let queue = table(UNLINKED_SET)?;
-    let registrations = table(SA_REGISTRATION)?;
-    let layouts = table(SA_LAYOUTS)?;
+    let sa = table(ObjectType::SA_MASTER_NODE)?;
+    let queue = table(ObjectType::UNLINKED_SET)?;
+    let registrations = table(ObjectType::SA_ATTR_REGISTRATION)?;
+    let layouts = table(ObjectType::SA_ATTR_LAYOUTS)?;
     set(&sa, tx, "REGISTRY", registrations.id())?;
     set(&sa, tx, "LAYOUTS", layouts.id())?;
 

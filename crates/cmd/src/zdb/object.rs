@@ -31,8 +31,6 @@ const BINARY: [&str; 5] = [
     "DSL_CRYPTO_MAC",
     "org.illumos:checksum_salt",
 ];
-const SA_REGISTRATION: ObjectType = ObjectType(46);
-const SA_LAYOUTS: ObjectType = ObjectType(47);
 /// What the header of every large table begins with.
 const HEADER_BLOCK_TYPE: u64 = 1 << 63 | 1;
 const HEADER_MAGIC: u64 = 0x2_f52a_b2ab;
@@ -290,11 +288,11 @@ fn print_entry(kind: ObjectType, entry: &Entry, out: &mut dyn Write) -> io::Resu
     }
     write!(out, "\t\t{name} = ")?;
     match (kind, numbers.first()) {
-        (SA_REGISTRATION, Some(number)) => {
+        (ObjectType::SA_ATTR_REGISTRATION, Some(number)) => {
             let (len, turned, id) = (number >> 24 & 0xffff, number >> 16 & 0xff, number & 0xffff);
             return writeln!(out, " {number:x} : [{len}:{turned}:{id}]");
         }
-        (SA_LAYOUTS, Some(_)) => {
+        (ObjectType::SA_ATTR_LAYOUTS, Some(_)) => {
             let ids: String = numbers.iter().map(|id| format!(" {id} ")).collect();
             return writeln!(out, "[{ids}]");
         }

@@ -22,8 +22,6 @@ use crate::policy::INDIRECT_SHIFT;
 use crate::zap::Editor;
 use crate::{Object, Objset, Tx};
 
-/// The tables' type.
-const USED: ObjectType = ObjectType(39);
 /// Bytes that a dnode counts for.
 const DNODE_BYTES: i64 = 512;
 /// Sums of a group: by table and owner, bytes and objects.
@@ -94,7 +92,8 @@ impl Objset {
         match live.node(id, on_disk) {
             Ok(node) => Object::of_node(self.clone(), node).ok_or_else(|| Error::corrupt("accounts were freed")),
             Err(e) if e.kind() == Kind::NotFound => {
-                let object = self.allocate_at(tx, id, Dnode::new(USED, 512, INDIRECT_SHIFT, 1, 1))?;
+                let object =
+                    self.allocate_at(tx, id, Dnode::new(ObjectType::USERGROUP_USED, 512, INDIRECT_SHIFT, 1, 1))?;
                 let salt = self.cache().zio().env().random();
                 Editor::create(&object.changing(tx), 0, 0, salt)?;
                 Ok(object)

@@ -33,7 +33,6 @@ const WORDS_MIN: usize = 6;
 const WORDS: usize = 12;
 /// Names can be compared without case.
 const TO_UPPER: u64 = 2;
-const TABLE: ObjectType = ObjectType(0xc4);
 
 /// The bookmarks of one head.
 pub(super) struct Bookmarks<'a> {
@@ -69,7 +68,7 @@ impl BookmarkRecord {
 impl<'a> Bookmarks<'a> {
     pub(super) fn open(change: &'a Change<'a>, head: u64) -> Result<Bookmarks<'a>> {
         let object = change.mos.object(head)?;
-        let is_table = object.dnode().object_type == TABLE;
+        let is_table = object.dnode().object_type == ObjectType::ZAP_METADATA;
         let table = if is_table { Zap::open(object)?.u64(FIELD)?.unwrap_or(0) } else { 0 };
         Ok(Bookmarks { change, head, table })
     }
@@ -200,7 +199,8 @@ impl<'a> Bookmarks<'a> {
         if self.table != 0 {
             return Ok(());
         }
-        self.table = self.change.create_table_with(TABLE, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
+        self.table =
+            self.change.create_table_with(ObjectType::ZAP_METADATA, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         self.change.count_feature(BOOKMARKS, 1)?;
         self.change.zapify(self.head)?;
         self.change.add(self.head, FIELD, self.table)

@@ -28,7 +28,6 @@ use super::{Change, DIRECTORY};
 
 const QUEUE: &str = "bptree_obj";
 const LIST: &str = "free_bpobj";
-const QUEUE_TYPE: ObjectType = ObjectType(0xc3);
 const QUEUE_BLOCK_SIZE: u64 = 128 << 10;
 const ENTRY_SIZE: u64 = 168;
 /// More entries than any queue has.
@@ -87,8 +86,8 @@ impl Change<'_> {
         let id = match self.number(DIRECTORY, QUEUE)? {
             Some(id) => id,
             None => {
-                let mut dnode = Dnode::new(QUEUE_TYPE, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-                (dnode.bonus_type, dnode.bonus) = (QUEUE_TYPE, Queue::default().bonus());
+                let mut dnode = Dnode::new(ObjectType::U64_METADATA, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+                (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, Queue::default().bonus());
                 let id = self.mos.allocate(self.tx, dnode)?.id();
                 self.add(DIRECTORY, QUEUE, id)?;
                 self.count_feature(ASYNC_DESTROY, 1)?;

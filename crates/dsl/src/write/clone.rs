@@ -23,8 +23,6 @@ use crate::Dsl;
 use crate::property::rules;
 use crate::property::{DatasetKind, From, needs};
 
-const CLONES: ObjectType = ObjectType(52);
-
 /// Datasets of one directory, each with its object, the latest first.
 type SnapshotChain = Vec<(u64, DatasetPhys)>;
 
@@ -245,7 +243,7 @@ impl Change<'_> {
         }
         let own = match clone_phys.clones_zap {
             0 => {
-                let table = self.create_table(CLONES)?;
+                let table = self.create_table(ObjectType::DSL_CLONES)?;
                 self.update_dir(*clone_dir, |phys| phys.clones_zap = table)?;
                 table
             }

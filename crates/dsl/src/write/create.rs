@@ -27,10 +27,6 @@ use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
 pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
 pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
 
-const CHILD_MAP: ObjectType = ObjectType(13);
-const SNAP_MAP: ObjectType = ObjectType(14);
-const NEXT_CLONES: ObjectType = ObjectType(37);
-const CLONES: ObjectType = ObjectType(52);
 /// Names of snapshots can be compared without case.
 const TO_UPPER: u64 = 2;
 /// Bytes of a block of the list of deferred frees.
@@ -153,7 +149,7 @@ impl Change<'_> {
             creation_time_s: self.env.now_s(),
             parent: parent.map_or(0, |(id, _)| id),
             props_zap: self.create_table(ObjectType::DSL_PROPS)?,
-            child_zap: self.create_table(CHILD_MAP)?,
+            child_zap: self.create_table(ObjectType::DSL_DIR_CHILD_MAP)?,
             flags: DirPhys::FLAG_USED_BREAKDOWN,
             ..DirPhys::default()
         };
@@ -198,7 +194,8 @@ impl Change<'_> {
     fn create_origin(&self, root_dir: u64) -> Result<u64> {
         let dir = self.create_dir(Some((root_dir, ORIGIN)))?;
         let mut head = self.blank_dataset(dir);
-        head.snapnames_zap = self.create_table_with(SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
+        head.snapnames_zap =
+            self.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
         let head_id = self.put_dataset(&head)?;
         let dead = Deadlist::create(self)?;
         let snapshot = DatasetPhys {
@@ -230,7 +227,11 @@ impl Change<'_> {
             compressed_bytes: from.compressed_bytes,
             uncompressed_bytes: from.uncompressed_bytes,
             bp: from.bp,
-            snapnames_zap: self.create_table_with(SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?,
+            snapnames_zap: self.create_table_with(
+                ObjectType::DSL_SNAP_MAP,
+                (ObjectType::NONE, Vec::new()),
+                TO_UPPER,
+            )?,
             ..self.blank_dataset(dir)
         };
         head.flags |= from.flags & inherited;
@@ -239,7 +240,7 @@ impl Change<'_> {
         let id = self.put_dataset(&head)?;
         self.copy_features(origin, id)?;
         let clones = match from.next_clones_zap {
-            0 => self.create_table(NEXT_CLONES)?,
+            0 => self.create_table(ObjectType::NEXT_CLONES)?,
             table => table,
         };
         self.add_number(clones, id)?;
@@ -248,7 +249,7 @@ impl Change<'_> {
             phys.next_clones_zap = clones;
         })?;
         if self.dir(from.dir)?.clones_zap == 0 {
-            let table = self.create_table(CLONES)?;
+            let table = self.create_table(ObjectType::DSL_CLONES)?;
             self.update_dir(from.dir, |phys| phys.clones_zap = table)?;
         }
         self.add_number(self.dir(from.dir)?.clones_zap, id)?;

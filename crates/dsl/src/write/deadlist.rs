@@ -24,8 +24,6 @@ use format::object_type::ObjectType;
 use super::feature::EMPTY_BPOBJ;
 use super::{Change, DIRECTORY};
 
-const DEADLIST: ObjectType = ObjectType(50);
-const DEADLIST_HEADER: ObjectType = ObjectType(51);
 const HEADER_SIZE: usize = 320;
 const EMPTY: &str = "empty_bpobj";
 
@@ -40,7 +38,8 @@ pub(super) struct Deadlist<'a> {
 impl<'a> Deadlist<'a> {
     /// Makes a dead list without parts.
     pub(super) fn create(change: &'a Change<'a>) -> Result<Deadlist<'a>> {
-        let id = change.create_table_with(DEADLIST, (DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)?;
+        let id =
+            change.create_table_with(ObjectType::DEADLIST, (ObjectType::DEADLIST_HEADER, vec![0; HEADER_SIZE]), 0)?;
         Ok(Deadlist { change, id, is_plain: false })
     }
 

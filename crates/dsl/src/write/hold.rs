@@ -8,7 +8,6 @@ use super::snapshot::split_snapshot;
 use super::{Change, RefusedChanges};
 use crate::{Dataset, Dsl};
 
-const HOLDS: ObjectType = ObjectType(41);
 /// Most bytes of a tag, and of that and the object's number, which temporary holds are named after.
 const TAG_LEN_MAX: usize = 255;
 
@@ -29,7 +28,7 @@ impl Change<'_> {
             let snapshot = dsl.find(name)?;
             let table = match self.dataset(snapshot.id)?.userrefs_zap {
                 0 => {
-                    let table = self.create_table(HOLDS)?;
+                    let table = self.create_table(ObjectType::USERREFS)?;
                     self.update_dataset(snapshot.id, |phys| phys.userrefs_zap = table)?;
                     table
                 }

@@ -10,8 +10,6 @@ use format::object_type::ObjectType;
 use super::Change;
 use super::feature::EXTENSIBLE_DATASET;
 
-/// A ZAP, by the newer scheme of types.
-const ZAP: ObjectType = ObjectType(0xc4);
 /// Bytes of a block of a new object or table.
 const BLOCK_SIZE: u64 = 512;
 
@@ -116,7 +114,7 @@ impl Change<'_> {
 
     /// Frees the object of a directory or dataset, which may be a table, too.
     pub(super) fn free_record(&self, id: u64) -> Result<()> {
-        if self.mos.object(id)?.dnode().object_type == ZAP {
+        if self.mos.object(id)?.dnode().object_type == ObjectType::ZAP_METADATA {
             self.count_feature(EXTENSIBLE_DATASET, -1)?;
         }
         self.free_object(id)
@@ -125,10 +123,10 @@ impl Change<'_> {
     /// Makes the object of a directory or dataset a table too, for later additions to it.
     pub(super) fn zapify(&self, id: u64) -> Result<()> {
         let object = self.mos.object(id)?;
-        if object.dnode().object_type == ZAP {
+        if object.dnode().object_type == ObjectType::ZAP_METADATA {
             return Ok(());
         }
-        object.update(self.tx, |dnode| dnode.object_type = ZAP)?;
+        object.update(self.tx, |dnode| dnode.object_type = ObjectType::ZAP_METADATA)?;
         self.count_feature(EXTENSIBLE_DATASET, 1)?;
         Editor::create(&self.mos.object(id)?.changing(self.tx), 0, 0, self.env.random()).map(drop)
     }

@@ -116,7 +116,7 @@ impl World {
         };
         let pool = world.change(|change| {
             change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY).unwrap();
-            let table = change.create_table(ObjectType(0xc4)).unwrap();
+            let table = change.create_table(ObjectType::ZAP_METADATA).unwrap();
             change.add(DIRECTORY, "features_for_write", table).unwrap();
             for feature in features {
                 change.set(table, feature, &Value::one(0)).unwrap();

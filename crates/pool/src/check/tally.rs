@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((tally.same_vdev, tally.same_slab), (2, 1));
         let total = tally.total();
         assert_eq!((total.count, total.lsize, total.psize, total.asize), (4, 4 * 8192, 4 * 4096, 8 * 4096));
-        assert_eq!(tally.at(BlockKind::Of(ObjectType(19)), 1).count, 2);
+        assert_eq!(tally.at(BlockKind::Of(ObjectType::PLAIN_FILE_CONTENTS), 1).count, 2);
         assert_eq!((tally.of(BlockKind::Other).asize, tally.level(0).count), (3 * 4096, 2));
         assert_eq!(tally.psizes[12], Bin { count: 4, bytes: 4 * 4096 });
     }
@@ -243,7 +243,7 @@ mod tests {
         words[6] = 1 << 39 | 19 << 48 | 50 << 25 | 511;
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let mut tally = Tally::default();
-        tally.count(&BlkPtr::parse(&bytes).unwrap(), BlockKind::Of(ObjectType(19)), &|_, _| 0);
+        tally.count(&BlkPtr::parse(&bytes).unwrap(), BlockKind::Of(ObjectType::PLAIN_FILE_CONTENTS), &|_, _| 0);
         assert_eq!(tally.total(), Sums { count: 1, lsize: 512, psize: 0, asize: 0, gangs: 0 });
         assert_eq!((tally.embedded, tally.psizes), ([1, 0, 0], [Bin::default(); BINS]));
         assert_eq!(tally.embedded_sizes[51], 1);

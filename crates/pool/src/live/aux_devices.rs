@@ -141,7 +141,7 @@ impl SyncContext<'_> {
             Some(id) => change.mos.object(id)?,
             None => {
                 let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-                dnode.bonus_type = ObjectType(4);
+                dnode.bonus_type = ObjectType::PACKED_NVLIST_SIZE;
                 dnode.bonus = vec![0; 8];
                 let object = change.mos.allocate(change.tx, dnode)?;
                 change.set(DIRECTORY, aux.list(), &ZapValue::one(object.id()))?;

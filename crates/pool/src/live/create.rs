@@ -121,7 +121,7 @@ impl SyncContext<'_> {
         self.make_vdev_objects()?;
         change.add(DIRECTORY, "config", CONFIG)?;
         let mut dnode = Dnode::new(ObjectType::PACKED_NVLIST, 16 << 10, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = ObjectType(4);
+        dnode.bonus_type = ObjectType::PACKED_NVLIST_SIZE;
         dnode.bonus = vec![0; 8];
         change.mos.allocate_at(change.tx, CONFIG, dnode)?;
         self.make_features(new)?;
@@ -169,12 +169,12 @@ impl SyncContext<'_> {
     /// Tables and arrays of vdevs, under the numbers that the configuration has.
     fn make_vdev_objects(&self) -> Result<()> {
         let change = &self.change;
-        change.create_table_at(VDEV_TABLES, ObjectType(0xc4))?;
+        change.create_table_at(VDEV_TABLES, ObjectType::ZAP_METADATA)?;
         change.add(DIRECTORY, "com.delphix:vdev_zap_map", VDEV_TABLES)?;
         for vdev in self.pool.tree().iter() {
             let tables = [vdev.leaf_spec().map_or(0, |leaf| leaf.zap), vdev.top_spec().map_or(0, |top| top.zap)];
             for table in tables.into_iter().filter(|&table| table != 0) {
-                change.create_table_at(table, ObjectType(0xc4))?;
+                change.create_table_at(table, ObjectType::ZAP_METADATA)?;
                 change.add_number(VDEV_TABLES, table)?;
             }
             let Some(top) = vdev.top_spec() else { continue };
@@ -346,7 +346,7 @@ pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((u64, MapsOfTop), TopShape)
 /// The dnode of the array of a top-level vdev's space maps.
 pub(super) fn new_array(count: u64) -> Dnode {
     let bytes = (count * 8).next_power_of_two().clamp(512, 128 << 10);
-    Dnode::new(ObjectType(2), bytes, INDIRECT_SHIFT, 1, 1)
+    Dnode::new(ObjectType::OBJECT_ARRAY, bytes, INDIRECT_SHIFT, 1, 1)
 }
 
 /// The pipeline that allocates from `shapes`, under a cache of so many bytes, or as large as the system allows.

@@ -26,8 +26,6 @@ use crate::mos::DIRECTORY;
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
 const MEND_BYTES: u64 = 256 << 20;
 const BLOCKS_AT_ONCE: usize = 64;
-/// Type of a log.
-const LOG: ObjectType = ObjectType(28);
 
 impl LivePool {
     /// Whether readers have found something that is neither mended nor written down.
@@ -102,7 +100,7 @@ impl SyncContext<'_> {
     }
 
     fn make_log(&self, name: &str) -> Result<u64> {
-        let log = self.change.create_table(LOG)?;
+        let log = self.change.create_table(ObjectType::ERROR_LOG)?;
         for other in LOGS.iter().filter(|&&other| other != name) {
             if self.change.number(DIRECTORY, other)?.is_none() {
                 self.change.add(DIRECTORY, other, 0)?;
@@ -138,7 +136,7 @@ impl SyncContext<'_> {
         if let Some(table) = self.change.number(log, &key)? {
             return Ok(table);
         }
-        let table = self.change.create_table(LOG)?;
+        let table = self.change.create_table(ObjectType::ERROR_LOG)?;
         self.change.add(log, &key, table)?;
         Ok(table)
     }

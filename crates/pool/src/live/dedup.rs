@@ -28,8 +28,6 @@ use crate::dedup::packed::{pack, unpack};
 use crate::dedup::{BUCKETS, DedupSums, STATISTICS};
 use crate::mos::DIRECTORY;
 
-/// Type of a table.
-const TABLE: ObjectType = ObjectType(42);
 /// log2 of the bytes of a table's blocks.
 const TABLE_SHIFT: u8 = 12;
 /// The tables of a checksum.
@@ -178,7 +176,8 @@ impl<'a> Tables<'a> {
             return Ok(());
         }
         let change = &self.context.change;
-        let object = change.mos.allocate(change.tx, Dnode::new(TABLE, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1))?;
+        let object =
+            change.mos.allocate(change.tx, Dnode::new(ObjectType::DDT_ZAP, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1))?;
         let is_hash = if self.checksum.is_dedup_strong() { Header::FLAG_PRE_HASHED_KEY } else { 0 };
         let flags = Header::FLAG_HASH64 | Header::FLAG_UINT64_KEY | is_hash;
         Editor::create(&object.changing(change.tx), flags, 0, change.env.random())?;

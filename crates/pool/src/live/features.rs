@@ -18,8 +18,6 @@ use super::create::mos_policy;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 
-/// Type of the tables.
-const TABLE: ObjectType = ObjectType(0xc4);
 const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 /// The directory's entry for the salt of keyed checksums.
 const SALT: &str = "org.illumos:checksum_salt";
@@ -82,7 +80,7 @@ impl SyncContext<'_> {
         match self.change.number(DIRECTORY, name)? {
             Some(table) => Ok(table),
             None => {
-                let table = self.change.create_table(TABLE)?;
+                let table = self.change.create_table(ObjectType::ZAP_METADATA)?;
                 self.change.add(DIRECTORY, name, table)?;
                 Ok(table)
             }

@@ -10,8 +10,6 @@ use super::SyncContext;
 use crate::history::Bounds;
 use crate::mos::DIRECTORY;
 
-const HISTORY: ObjectType = ObjectType(29);
-const OFFSETS: ObjectType = ObjectType(30);
 const BLOCK_SIZE: u64 = 128 << 10;
 /// Bytes of the ring: a 10,000th of the pool, between these.
 const BYTES_MIN: u64 = 128 << 10;
@@ -22,8 +20,8 @@ impl SyncContext<'_> {
     pub(super) fn make_history(&self) -> Result<()> {
         let size: u64 = self.pool.tree().tops().filter_map(|top| top.top_spec()).map(|top| top.asize).sum();
         let bytes = (size / 1000).clamp(BYTES_MIN, BYTES_MAX);
-        let mut dnode = Dnode::new(HISTORY, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-        dnode.bonus_type = OFFSETS;
+        let mut dnode = Dnode::new(ObjectType::SPA_HISTORY, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        dnode.bonus_type = ObjectType::SPA_HISTORY_OFFSETS;
         dnode.bonus = words(&[0, bytes, 0, 0, 0]);
         let object = self.change.mos.allocate(self.change.tx, dnode)?;
         self.change.add(DIRECTORY, "history", object.id())

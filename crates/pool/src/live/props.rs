@@ -13,8 +13,6 @@ use format::object_type::ObjectType;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 
-/// Type of the table.
-const POOL_PROPS: ObjectType = ObjectType(31);
 /// The table's name in the object directory.
 const TABLE: &str = "pool_props";
 
@@ -56,7 +54,7 @@ impl SyncContext<'_> {
         let table = match table {
             Some(table) => table,
             None => {
-                let table = change.create_table(POOL_PROPS)?;
+                let table = change.create_table(ObjectType::POOL_PROPS)?;
                 change.add(DIRECTORY, TABLE, table)?;
                 table
             }

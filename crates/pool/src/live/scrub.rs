@@ -30,8 +30,6 @@ use crate::status::ScanStatus;
 const SCAN: &str = "scan";
 /// Entry of the object directory: up to which group the last scrub went that was finished.
 const LAST_SCRUBBED: &str = "last_scrubbed_txg";
-/// Type of the queue of datasets.
-const QUEUE: ObjectType = ObjectType(38);
 /// Blocks are found up to so many at least, however little memory there is.
 const BLOCKS_MIN: u64 = 65_536;
 /// Objects from there on are those of space accounting: a scan does not stop in them.
@@ -204,7 +202,7 @@ impl SyncContext<'_> {
         let phys = ScanPhys {
             is_resilver,
             state: ScanState::Running,
-            queue: change.create_table(QUEUE)?,
+            queue: change.create_table(ObjectType::SCAN_QUEUE)?,
             min_txg,
             max_txg,
             dataset_min_txg: min_txg,

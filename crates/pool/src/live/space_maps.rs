@@ -24,8 +24,6 @@ use crate::mos::map_size_max;
 const INDIRECT_SHIFT: u8 = 14;
 /// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
 const BLOCK_SIZE: u64 = 16 << 10;
-/// Type of the bonus buffer of a space map.
-const HEADER: ObjectType = ObjectType(7);
 /// The feature that counts maps with a histogram.
 pub(super) const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
 /// The feature of entries of two words.
@@ -213,7 +211,7 @@ impl SpaceMaps {
 pub(super) fn new_map(block_size: u64, has_histogram: bool) -> Dnode {
     let pointers = if has_histogram { 1 } else { 3 };
     let mut dnode = Dnode::new(ObjectType::SPACE_MAP, block_size, INDIRECT_SHIFT, pointers, 1);
-    dnode.bonus_type = HEADER;
+    dnode.bonus_type = ObjectType::SPACE_MAP_HEADER;
     dnode
 }
 

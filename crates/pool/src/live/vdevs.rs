@@ -30,8 +30,6 @@ use crate::mos::DIRECTORY;
 const TOP_CONFIG_BYTES_MAX: usize = 100 << 10;
 /// The directory's entry for the table of all tables of vdevs.
 const VDEV_TABLES: &str = "com.delphix:vdev_zap_map";
-/// Type of these tables.
-const TABLE: ObjectType = ObjectType(0xc4);
 
 impl LivePool {
     /// Adds devices, which are in `devices` by path, open for writing; what is in their labels is lost.
@@ -175,7 +173,7 @@ impl SyncContext<'_> {
     /// Makes a table of a vdev; 0 in a pool that has none.
     fn make_vdev_table(&self) -> Result<u64> {
         let Some(tables) = self.change.number(DIRECTORY, VDEV_TABLES)? else { return Ok(0) };
-        let table = self.change.create_table(TABLE)?;
+        let table = self.change.create_table(ObjectType::ZAP_METADATA)?;
         self.change.add_number(tables, table)?;
         Ok(table)
     }

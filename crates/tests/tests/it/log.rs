@@ -124,7 +124,7 @@ impl Bed {
         let by_path: HashMap<PathBuf, Arc<dyn Device>> =
             devices.iter().map(|device| (device.path().into(), device.clone())).collect();
         let pool = LivePool::create(env, &layout.new_pool(devices), &by_path, |set, tx, _| {
-            let dnode = format::dnode::Dnode::new(format::object_type::ObjectType(44), BLOCK, 17, 1, 1);
+            let dnode = format::dnode::Dnode::new(format::object_type::ObjectType::SA, BLOCK, 17, 1, 1);
             create_fs(set, tx, &NewFs { now: (1000, 0), salt: 5, ..NewFs::default() })?;
             set.allocate_at(tx, OBJECT, dnode).map(drop)
         });

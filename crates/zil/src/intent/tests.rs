@@ -80,7 +80,7 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
     let w = words.map(|word| word >> 1);
     let (name, other) = (&names[0][..], &names[1][..]);
     let domains: Vec<&[u8]> = domains.iter().map(Vec::as_slice).collect();
-    let shape = format::blkptr::Shape::of_hole(512, format::object_type::ObjectType(1), 0);
+    let shape = format::blkptr::Shape::of_hole(512, format::object_type::ObjectType::OBJECT_DIRECTORY, 0);
     let bp = format::blkptr::BlkPtrBuilder::new(shape, w[3]).hole();
     // owners say how many domains there are, if there is no list that does
     let of_domain = [0, 1, 2].map(|domain| if domain < domains.len() as u64 { (domain + 1) << 32 } else { 0 });

@@ -12,21 +12,16 @@ use protocol::words::time;
 use crate::zdb::args::Args;
 use crate::zdb::text::Pointer;
 
-const PACKED_NVLIST_SIZE: ObjectType = ObjectType(4);
-const BPOBJ_HEADER: ObjectType = ObjectType(6);
-const SPACE_MAP_HEADER: ObjectType = ObjectType(7);
-const HISTORY_OFFSETS: ObjectType = ObjectType(30);
-
 /// Prints a bonus buffer whose type is known here; nothing of others.
 pub fn print(args: &Args, kind: ObjectType, object: &Object, out: &mut dyn Write) -> Result<()> {
     let place = |e: base::Error| e.at_block(object.bookmark(0, 0));
     match kind {
         ObjectType::DSL_DIR => dir(args, object.bonus(), out).map_err(place),
         ObjectType::DSL_DATASET => dataset(args, object.bonus(), out).map_err(place),
-        PACKED_NVLIST_SIZE => nvlist(object, out),
-        BPOBJ_HEADER => numbers(object, &BPOBJ_FIELDS, out),
-        HISTORY_OFFSETS => numbers(object, &HISTORY_FIELDS, out),
-        SPACE_MAP_HEADER => {
+        ObjectType::PACKED_NVLIST_SIZE => nvlist(object, out),
+        ObjectType::BPOBJ_HEADER => numbers(object, &BPOBJ_FIELDS, out),
+        ObjectType::SPA_HISTORY_OFFSETS => numbers(object, &HISTORY_FIELDS, out),
+        ObjectType::SPACE_MAP_HEADER => {
             let header = space_map::Header::parse(object.bonus()).map_err(place)?;
             Ok(writeln!(out, "\t\tsmp_length = {}\n\t\tsmp_alloc = {}", header.length, header.allocated)?)
         }

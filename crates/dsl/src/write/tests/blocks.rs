@@ -240,7 +240,6 @@ fn lists_are_filled_and_drained() {
 
 #[test]
 fn sublists_are_drained_and_freed_with_their_list() {
-    const SUBLISTS: ObjectType = ObjectType(53);
     let (mut world, _) = World::new(&[]);
     let id = world.create("tank/a", &[]).unwrap().dataset;
     world.write(id, fill);
@@ -263,7 +262,7 @@ fn sublists_are_drained_and_freed_with_their_list() {
                 id
             };
             let (parent, parts) = (list(5), [list(7), list(7)]);
-            let names = change.create_object(SUBLISTS, (ObjectType::NONE, Vec::new())).unwrap();
+            let names = change.create_object(ObjectType::BPOBJ_SUBLISTS, (ObjectType::NONE, Vec::new())).unwrap();
             names.write(change.tx, 0, &parts.map(u64::to_le_bytes).concat()).unwrap();
             let object = change.mos.object(parent).unwrap();
             let size = Totals::of(&root, size_of(&root));
