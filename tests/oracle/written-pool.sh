@@ -4,6 +4,7 @@
 #   list            all that can be known of the files below the working folder, a sorted line each
 #   small DIR N     make N small files and folders, the same each time
 #   change DIR N    delete, overwrite, cut, lengthen, move and link about half of the files; N varies it
+#   volume FILE N   write to a volume of 24 MiB and discard some of it; N varies it
 #   guest           in the machine of zvm: import, scrub, read, write, export; lists go to /share
 set -euo pipefail
 
@@ -65,6 +66,21 @@ change() {
     ' "$2"
 }
 
+volume() {
+    perl -e '
+        my ($file, $turn) = @ARGV;
+        srand($turn);
+        open(my $f, "+<", $file) or die "$file: $!";
+        for (1 .. 80) {
+            seek($f, int(rand(23 << 20)), 0) or die $!;
+            print $f $_ % 3 ? pack("N*", map { rand(4294967296) } 0 .. rand(20000)) : "text " x rand(10000);
+        }
+        close($f) or die "$file: $!";' "$1" "$2"
+    sync "$1"
+    if [[ -b $1 ]]; then blkdiscard -o "${2}M" -l 3M "$1"; else fallocate -p -o "${2}M" -l 3M "$1"; fi
+    sync "$1"
+}
+
 guest() {
     set -x
     zpool import -d /dev/raw -R /mnt written
@@ -76,6 +92,9 @@ guest() {
     grep -q 'errors: No known data errors' /share/status
     ! grep -E '(ONLINE|DEGRADED) +[0-9]+ +[0-9]+ +[0-9]+' /share/status | grep -vE ' 0 +0 +0( |$)'
 
+    zvol-links
+    sha256sum </dev/zvol/written/vol >/share/kernel-volume-read
+
     zfs snapshot -r written@kernel
     (cd /mnt/written/.zfs/snapshot/kernel && bash /share/written-pool.sh list) >/share/snapshot-read
     bash /share/written-pool.sh change /mnt/written/small 5
@@ -83,6 +102,8 @@ guest() {
     zfs create -o compression=lz4 -o recordsize=16K written/kernel
     dd if=/dev/urandom of=/mnt/written/kernel/new bs=64k count=60 2>&1
     dd if=/dev/urandom of=/mnt/written/big bs=64k seek=3 count=20 conv=notrunc 2>&1
+    bash /share/written-pool.sh volume /dev/zvol/written/vol 5
+    sha256sum </dev/zvol/written/vol >/share/kernel-volume
     zpool sync written
     (cd /mnt/written && bash /share/written-pool.sh list) >/share/kernel
     zpool export written
@@ -90,6 +111,6 @@ guest() {
 
 case ${1:-} in
 list | guest) "$1" ;;
-small | change) "$@" ;;
+small | change | volume) "$@" ;;
 *) sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "$0"; exit 2 ;;
 esac

@@ -9,6 +9,7 @@
 //! - [`commands`]: the table of commands and how one is chosen.
 //! - [`offline`], [`inspect`], [`zdb`]: read images directly, without a pool process.
 //! - [`zilstat`]: asks pool processes what they log.
+//! - [`volumes`]: how programs get at volumes.
 //! - [`exporter`]: tells Prometheus what they count; [`top`]: shows it.
 //! - [`mod@bench`]: measures file systems and devices.
 //! - [`zpool`], [`zfs`]: clients of a pool's process; [`serve`]: becomes that process ([`daemon`]).
@@ -32,6 +33,7 @@ mod progress;
 mod proofs;
 mod serve;
 mod top;
+mod volumes;
 mod zdb;
 mod zfs;
 mod zgenhostid;

@@ -13,6 +13,8 @@ mod descriptors;
 mod events;
 #[path = "zpool/exporter.rs"]
 mod exporter;
+#[path = "zpool/nbd.rs"]
+mod nbd;
 #[path = "zpool/projects.rs"]
 mod projects;
 #[path = "zpool/properties.rs"]

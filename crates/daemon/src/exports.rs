@@ -57,7 +57,8 @@ impl Exports {
     /// Freezes what serves a dataset while `work` may replace its root. Errors: `Unsupported` if it cannot be frozen,
     /// and nothing was done then; those of `work`. What cannot be opened again under its new root is served no more.
     pub fn frozen<T>(&self, dataset: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let exports = self.of(dataset);
+        let exports: Vec<_> =
+            self.all().into_iter().filter(|export| export.serves(dataset) && export.is_served()).collect();
         let done = exports.iter().try_for_each(|export| export.freeze()).and_then(|()| work());
         for export in exports {
             if let Err(error) = export.thaw() {

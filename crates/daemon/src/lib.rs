@@ -10,7 +10,7 @@
 //!   for writing; `server`: connections.
 //! - [`verbs`]: what `zfs` asks; [`report`]: what `zpool` asks; `mounts`, `source`: what is mounted, by [`mount_plan`];
 //!   [`exports`]: all that serves its datasets.
-//! - [`volumes`]: those that are open; `new_contents`: what is in a new dataset.
+//! - [`volumes`]: those that are open; `volume_mount`, `volume_tree`: volumes as files; `nbd_export`: by NBD; `volume_handle`: one that an export has open; `new_contents`: what is in a new dataset.
 //! - [`locks`]: against a second opener; [`cachefile`]: what property `cachefile` asks for; [`hostid`]: whose pools are
 //!   this machine's; [`pool_props`], [`compat`]: what pool properties may be.
 //! - [`leftovers`]: clearing up after a process that was killed; [`mount_helper`]: what does all that
@@ -34,6 +34,7 @@ mod log;
 pub mod mount_helper;
 pub mod mount_plan;
 mod mounts;
+mod nbd_export;
 mod new_contents;
 pub mod panics;
 pub mod pool_props;
@@ -43,6 +44,9 @@ mod served;
 mod server;
 mod source;
 pub mod verbs;
+mod volume_handle;
+mod volume_mount;
+mod volume_tree;
 pub mod volumes;
 pub mod zedlets;
 

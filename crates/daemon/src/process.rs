@@ -159,15 +159,13 @@ fn serve(
     };
     let pid = std::process::id();
     let hello = wire::Hello { protocol: wire::PROTOCOL, pool: name.clone(), guid, aux: Vec::new(), pid };
-    let served = Arc::new(Served::new(env, pool, locks, session, helper.clone(), end.clone()));
+    let served = Arc::new(Served::new(env, pool, locks, session, helper.clone(), dir.path(), end.clone()));
     if let Some(file) = places.cachefile
         && let Err(e) = served.set_cachefile(file)
     {
         notify.err(&format!("cannot write cache file '{file}': {e}"));
     }
-    if mounts.is_wanted {
-        mount_all(&served, mounts, notify);
-    }
+    give_out(&served, mounts, notify);
     let counters = Arc::new(Mutex::new(counter_files(&served, &dir, &name)));
     let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);
     let (counted, written) = (served.clone(), counters.clone());
@@ -199,6 +197,14 @@ fn serve(
     drop(counters.lock().take());
     finish(&served, why, claim);
     begun
+}
+
+/// Serves what is to be served at once: file systems, if that is wanted, and volumes.
+fn give_out(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
+    if mounts.is_wanted {
+        mount_all(served, mounts, notify);
+    }
+    served.give_out_volumes();
 }
 
 /// Mounts what an import mounts; what cannot be is told, and is no reason not to import.

@@ -12,6 +12,7 @@ use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, RefusedChanges};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
+use protocol::volumes::{NBD_PROPERTY, folder};
 use protocol::wire::{Reply, Request};
 
 use crate::cachefile;
@@ -20,7 +21,9 @@ use crate::live::ServedPool;
 use crate::locks::Locks;
 use crate::mount_plan::{Bounds, PlannedMount};
 use crate::mounts::Mounts;
+use crate::nbd_export::NbdExport;
 use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
+use crate::volume_mount::VolumeMount;
 use crate::volumes::OpenVolumes;
 use crate::{report, verbs};
 
@@ -35,6 +38,8 @@ pub struct Served {
     exports: Arc<Exports>,
     mounts: Mounts,
     volumes: Arc<OpenVolumes>,
+    volume_mount: VolumeMount,
+    nbd: NbdExport,
     locks: Arc<Locks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
@@ -53,24 +58,29 @@ pub enum End {
 }
 
 impl Served {
-    /// A pool that is open, with locks on its devices; `end` is told when it has been exported.
+    /// A pool that is open, with locks on its devices; `end` is told when it has been exported. `run` is the folder where
+    /// the processes of pools are found.
     pub fn new(
         env: Env,
         pool: ServedPool,
         locks: Locks,
         session: report::Session,
         helper: Helper,
+        run: &Path,
         end: mpsc::Sender<End>,
     ) -> Served {
         let locks = Arc::new(locks);
         pool.watch_leaves(&locks);
-        let exports = Arc::<Exports>::default();
+        let (exports, volumes, pool) = (Arc::<Exports>::default(), Arc::<OpenVolumes>::default(), Arc::new(pool));
+        let given_out = (pool.clone(), volumes.clone());
         Served {
+            nbd: NbdExport::new(exports.clone(), given_out.clone(), env.clone(), run.to_owned()),
+            volume_mount: VolumeMount::new(helper.clone(), exports.clone(), given_out, env.clone(), folder(run)),
             env,
-            pool: Arc::new(pool),
+            pool,
             session,
             mounts: Mounts::new(helper, exports.clone()),
-            volumes: Arc::default(),
+            volumes,
             exports,
             locks,
             report: Mutex::default(),
@@ -82,6 +92,12 @@ impl Served {
     /// What serves its datasets.
     pub fn exports(&self) -> &Exports {
         &self.exports
+    }
+
+    /// Gives its volumes to programs, as properties say.
+    pub fn give_out_volumes(&self) {
+        self.volume_mount.renew();
+        self.nbd.renew();
     }
 
     /// Whether the pool can be changed.
@@ -403,11 +419,26 @@ impl Host for Served {
     }
 
     fn change(&self, change: &DatasetChange) -> Result<()> {
-        if let DatasetChange::Resize { name, size } = change {
-            self.volumes.open(&self.pool, name)?.set_size(*size)?;
+        match change {
+            DatasetChange::Resize { name, size } => self.volumes.open(&self.pool, name)?.set_size(*size)?,
+            DatasetChange::Destroy { name } => {
+                let dataset = self.pool.view().dsl().find(name)?.id;
+                self.volume_mount.check_unused(dataset)?;
+                self.nbd.check_unused(dataset)?;
+            }
+            _ => {}
         }
         self.pool.change(&self.env, change.clone())?;
         self.volumes.renew(&self.pool)?;
+        match change {
+            DatasetChange::CreateVolume { .. } => self.give_out_volumes(),
+            DatasetChange::Set { property, .. } | DatasetChange::Inherit { property, .. }
+                if property == "volmode" || property == NBD_PROPERTY =>
+            {
+                self.give_out_volumes();
+            }
+            _ => self.volume_mount.changed(),
+        }
         if let DatasetChange::Rename { from, to } = change {
             self.exports.renamed(from, to);
         }
@@ -419,10 +450,18 @@ impl Host for Served {
         let refused = match change {
             SnapshotChange::Rollback { to } => {
                 let of = to.split('@').next().unwrap_or_default();
-                self.exports.frozen(of, || self.pool.change_snapshots(change))?
+                self.exports.frozen(of, || {
+                    let changed = self.pool.change_snapshots(change);
+                    self.volumes.note_replaced();
+                    changed
+                })?
             }
             _ => self.pool.change_snapshots(change)?,
         };
+        match change {
+            SnapshotChange::Clone { .. } => self.give_out_volumes(),
+            _ => self.volume_mount.changed(),
+        }
         self.exports.properties_changed();
         Ok(refused)
     }

@@ -1,21 +1,25 @@
 //! The volumes of an imported pool that are open: each once, whatever gives it out.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Mutex, Result};
 use dmu::Mode;
-use dsl::Subject;
 use dsl::write::file_system_options;
+use dsl::{Property, PropertyValue, Subject};
 use pool::Pool;
-use zil::SyncMode;
 use zvol::Zvol;
 
 use crate::live::{ServedPool, sync_mode};
 
-/// The open volumes, by the object of the dataset. One is open as long as somebody has it.
+/// The open volumes. One is open as long as somebody has it.
 #[derive(Default)]
-pub struct OpenVolumes(Mutex<HashMap<u64, Weak<Zvol>>>);
+pub struct OpenVolumes {
+    /// By the object of the dataset.
+    open: Mutex<HashMap<u64, Weak<Zvol>>>,
+    replaced: AtomicU64,
+}
 
 impl OpenVolumes {
     /// The volume, or snapshot of one, of that name; it may be changed if it is no snapshot and the pool can be. Errors:
@@ -25,7 +29,7 @@ impl OpenVolumes {
         let subject = view.dsl().subject(name)?;
         let id = view.dsl().find(name)?.id;
         // held while it is opened, so that its log is replayed once
-        let mut open = self.0.lock();
+        let mut open = self.open.lock();
         if let Some(volume) = open.get(&id).and_then(Weak::upgrade)
             && has_root(pool, id, &volume)?
         {
@@ -37,14 +41,24 @@ impl OpenVolumes {
         Ok(volume)
     }
 
+    /// How often roots of volumes have been replaced: what is of one is to be opened again when this has changed.
+    pub fn replaced(&self) -> u64 {
+        self.replaced.load(Ordering::SeqCst)
+    }
+
+    /// The root of a volume has been replaced.
+    pub fn note_replaced(&self) {
+        self.replaced.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Lets volumes be written as their properties say now. Errors: those of reading the pool.
     pub fn renew(&self, pool: &ServedPool) -> Result<()> {
         let open: Vec<(u64, Arc<Zvol>)> =
-            self.0.lock().iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?))).collect();
+            self.open.lock().iter().filter_map(|(id, volume)| Some((*id, volume.upgrade()?))).collect();
         let view = pool.view();
         for (id, volume) in open {
             match view.dsl().name_of(id).and_then(|name| view.dsl().subject(&name)) {
-                Ok(subject) => volume.set_sync(sync_of(&view, &subject)),
+                Ok(subject) => set_up(&volume, &view, &subject),
                 // it has just been destroyed
                 Err(e) if e.kind() == Kind::NotFound => {}
                 Err(e) => return Err(e),
@@ -71,7 +85,7 @@ fn open_one(pool: &ServedPool, view: &Pool, subject: &Subject) -> Result<Zvol> {
     let (objset, log, room) = (head.objset().clone(), head.log().clone(), head);
     let admit = move |bytes, frees| room.admit(bytes, frees);
     let volume = Zvol::open_writable(&objset, live.txgs().clone(), log, Box::new(admit))?;
-    volume.set_sync(sync_of(view, subject));
+    set_up(&volume, view, subject);
     if let Some(damage) = volume.replay_log()?.damage {
         tracing::warn!(dataset = subject.name(), "the end of the intent log could not be read: {damage}");
     }
@@ -88,7 +102,9 @@ fn has_root(pool: &ServedPool, id: u64, volume: &Zvol) -> Result<bool> {
     }
 }
 
-/// When changes of a volume are brought to disk.
-fn sync_of(view: &Pool, subject: &Subject) -> SyncMode {
-    sync_mode(file_system_options(subject.levels(), view.features().enabled()).sync, false)
+/// Lets a volume be written as its properties say.
+fn set_up(volume: &Zvol, view: &Pool, subject: &Subject) {
+    volume.set_sync(sync_mode(file_system_options(subject.levels(), view.features().enabled()).sync, false));
+    let read_only = subject.levels().find(Property::Readonly).map(|sourced| sourced.value);
+    volume.set_read_only(read_only == Some(PropertyValue::Number(1)));
 }

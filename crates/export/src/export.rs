@@ -15,6 +15,11 @@ pub trait Export: Send + Sync {
     /// The name of the dataset, as it is now.
     fn dataset(&self) -> String;
 
+    /// Whether it serves that dataset: some serve several.
+    fn serves(&self, dataset: &str) -> bool {
+        self.dataset() == dataset
+    }
+
     /// Where it is served: a mountpoint, or another address.
     fn place(&self) -> String;
 

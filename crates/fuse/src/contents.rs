@@ -51,12 +51,27 @@ impl<S: Source> ContentRequests<S> {
 
     /// OPEN. "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
     /// and that it may keep the file's pages.
-    pub(crate) fn open(&self, reply: Reply) -> Result<()> {
-        match self.negotiated.has_no_open() {
-            true => reply.error(libc::ENOSYS),
-            false => reply.opened(self.negotiated.open_flags()),
+    pub(crate) fn open(&self, header: &Header, reply: Reply) -> Result<()> {
+        if self.negotiated.has_no_open() {
+            reply.error(libc::ENOSYS);
+            return Ok(());
         }
+        // first: it may be closed before this thread goes on
+        if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
+            let live = self.trees.live();
+            live.tree.opened(live.object(object));
+        }
+        reply.opened(self.negotiated.open_flags());
         Ok(())
+    }
+
+    /// RELEASE: the last user of an open file is gone.
+    pub(crate) fn release(&self, header: &Header, reply: Reply) -> Result<()> {
+        if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
+            let live = self.trees.live();
+            live.tree.closed(live.object(object));
+        }
+        reply.done()
     }
 
     /// OPENDIR, likewise; the kernel may keep the listing.

@@ -155,7 +155,7 @@ impl<S: Source> Session<S> {
             opcode::READDIR => self.lists.readdir(header, body, reply),
             opcode::READDIRPLUS => self.lists.readdirplus(header, body, reply),
             opcode::READLINK => self.contents.readlink(header, reply),
-            opcode::OPEN => self.contents.open(reply),
+            opcode::OPEN => self.contents.open(header, reply),
             opcode::OPENDIR => self.contents.opendir(reply),
             opcode::READ => self.contents.read(header, body, reply),
             opcode::WRITE => self.contents.write(header, body, data, reply),
@@ -163,8 +163,9 @@ impl<S: Source> Session<S> {
             opcode::LSEEK => self.contents.lseek(header, body, reply),
             opcode::FALLOCATE => self.contents.fallocate(header, body, reply),
             opcode::COPY_FILE_RANGE => self.contents.copy_file_range(header, body, reply),
-            // files have no state of being open
-            opcode::RELEASE | opcode::RELEASEDIR => reply.done(),
+            opcode::RELEASE => self.contents.release(header, reply),
+            // folders have no state of being open
+            opcode::RELEASEDIR => reply.done(),
             opcode::GETATTR => self.attributes.getattr(header, reply),
             opcode::STATX => self.attributes.statx(header, reply),
             opcode::SETATTR => self.attributes.setattr(header, body, reply),

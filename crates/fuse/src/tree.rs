@@ -133,6 +133,11 @@ pub trait Tree: Send + Sync + 'static {
     fn readlink(&self, object: u64) -> Result<Vec<u8>>;
     /// Opens a regular file.
     fn open_file(&self, object: u64) -> Result<Self::File>;
+    /// A program opens a file of the live tree: told only of mounts without [`MountOptions::page_cache`](crate::MountOptions),
+    /// of whose files the kernel tells when they are opened and closed.
+    fn opened(&self, _object: u64) {}
+    /// The last user of a file that was opened has closed it.
+    fn closed(&self, _object: u64) {}
     /// Names of the extended attributes, with their namespace (`user.`, `trusted.`, ...).
     fn xattr_names(&self, object: u64) -> Result<Vec<Vec<u8>>>;
     /// The value of an extended attribute; `NoAttribute` if there is none.

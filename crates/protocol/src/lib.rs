@@ -29,5 +29,6 @@ pub mod rundir;
 pub mod startup;
 pub mod streams;
 pub mod vdev_properties;
+pub mod volumes;
 pub mod wire;
 pub mod words;

@@ -47,6 +47,8 @@ struct LiveVolume {
     log: Arc<Log>,
     admit: Box<Admit>,
     sync: RwLock<SyncMode>,
+    /// Property `readonly`.
+    is_read_only: AtomicBool,
     /// Held alone by what changes the size.
     sizing: RwLock<()>,
     is_replaying: AtomicBool,
@@ -88,6 +90,7 @@ impl Zvol {
             log,
             admit,
             sync: RwLock::default(),
+            is_read_only: AtomicBool::new(false),
             sizing: RwLock::default(),
             is_replaying: AtomicBool::new(false),
             _logged: logged,
@@ -122,6 +125,18 @@ impl Zvol {
         }
     }
 
+    /// Whether it is to stay as it is, from now on: what property `readonly` says.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        if let Some(live) = &self.live {
+            live.is_read_only.store(is_read_only, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether programs may change it now.
+    pub fn is_read_only(&self) -> bool {
+        self.live.as_ref().is_none_or(|live| live.is_read_only.load(Ordering::SeqCst))
+    }
+
     /// Bytes from `offset` on, in the blocks that hold them. With `direct` past the cache: see [`Object::direct`].
     /// Errors: `Invalid` behind the end; those of reading.
     pub fn read(&self, offset: u64, len: usize, direct: bool) -> Result<Vec<Piece>> {
@@ -152,7 +167,7 @@ impl Zvol {
     /// Writes `data` from byte `offset` on; with `lasts`, it is on disk when this returns. Errors: `NoSpace` behind the
     /// end, and where there is no room, `Quota`, `Suspended`; what of it has been written is not known then.
     pub fn write(&self, offset: u64, data: Data<'_>, lasts: bool) -> Result<()> {
-        let live = self.live()?;
+        let live = self.changeable()?;
         {
             let _sizing = live.sizing.read();
             let range = self.range(offset, data.len() as u64).map_err(|_| no_room())?;
@@ -172,7 +187,7 @@ impl Zvol {
     /// Lets go of what is in a range, as far as whole blocks are; they read as zeros then. Errors: as of
     /// [`Zvol::write`].
     pub fn discard(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
-        let live = self.live()?;
+        let live = self.changeable()?;
         {
             let _sizing = live.sizing.read();
             let range = self.range(offset, len).map_err(|_| no_room())?;
@@ -184,7 +199,7 @@ impl Zvol {
 
     /// Has a range read as zeros, without writing more than has to be. Errors: as of [`Zvol::write`].
     pub fn zero(&self, offset: u64, len: u64, lasts: bool) -> Result<()> {
-        let live = self.live()?;
+        let live = self.changeable()?;
         {
             let _sizing = live.sizing.read();
             let range = self.range(offset, len).map_err(|_| no_room())?;
@@ -208,7 +223,7 @@ impl Zvol {
         if i64::try_from(size).is_err() {
             return Err(Error::new(Kind::Invalid, "volume size is too large"));
         }
-        let live = self.live()?;
+        let live = self.changeable()?;
         let _sizing = live.sizing.write();
         let table = self.objset().object(volume::PROPERTIES)?;
         let tx = live.begin(CHANGE_BYTES, true)?;
@@ -284,6 +299,11 @@ impl Zvol {
 
     fn live(&self) -> Result<&LiveVolume> {
         self.live.as_ref().ok_or_else(|| Error::new(Kind::ReadOnly, "read-only volume"))
+    }
+
+    /// The same, if it is not to stay as it is.
+    fn changeable(&self) -> Result<&LiveVolume> {
+        if self.is_read_only() { Err(Error::new(Kind::ReadOnly, "dataset is read-only")) } else { self.live() }
     }
 
     /// The bytes from `offset` on. Errors: `Invalid` if not all are in the volume.

@@ -1,5 +1,10 @@
 //! Volumes as a user meets them: made, sized, snapshotted, cloned, destroyed. Then zdb judges the pool, if it is there.
 
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::process::Command;
+
 use super::World;
 use super::snapshots::Fresh;
 
@@ -46,7 +51,8 @@ fn a_volume_has_the_size_and_the_reservation_that_it_is_given() {
 fn what_no_volume_can_be() {
     let fresh = Fresh::new("novolume");
     let says = |line: &str, why: &str| fresh.fails(&format!("create {line}"), why);
-    says("-V 0 fresh/v", "cannot create 'fresh/v': 'volsize' cannot be zero\n");
+    says("-V 0 fresh/v", "cannot create 'fresh/v': volume size cannot be zero\n");
+    says("-V 1z fresh/v", "bad volume size '1z': numeric value is too large\n");
     says("-V lots fresh/v", "bad volume size 'lots': bad numeric value 'lots'\n");
     says("-b 1x -V 1M fresh/v", "bad volume block size '1x': invalid numeric suffix 'x'\n");
     says("-V 1M -o volsize=2M fresh/v", "property 'volsize' specified multiple times\n");
@@ -110,4 +116,119 @@ fn what_raidz_pads_is_reserved() {
     let (text, _) = world.zfs("create -s -V 64M -b 8k z/w");
     assert!(text.starts_with("Warning: volblocksize (8192) is less than"), "{text}");
     world.check("destroy z", 0, "");
+}
+
+/// Whether file systems can be mounted; says so if not.
+fn can_mount() -> bool {
+    let can = nix::unistd::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        eprintln!("SKIPPED {}: needs root and /dev/fuse", file!());
+    }
+    can
+}
+
+/// What is in a file from an offset on.
+fn bytes_at(file: &File, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    file.read_exact_at(&mut bytes, offset).unwrap();
+    bytes
+}
+
+#[test]
+fn volumes_are_files() {
+    if !can_mount() {
+        return;
+    }
+    let fresh = Fresh::new("volfiles");
+    fresh.does("create -s -V 20M fresh/a/v");
+    let folder = fresh.world.dir.join("run/zvol/fresh");
+    let path = folder.join("a/v");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 20 << 20);
+    let file = File::options().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(&[7; 100_000], 50_000).unwrap();
+    file.write_all_at(&[8; 512], (20 << 20) - 512).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(bytes_at(&file, 49_999, 100_002), [&[0][..], &[7; 100_000], &[0]].concat());
+    // it neither grows nor shrinks
+    assert_eq!(file.write_at(&[1; 1024], (20 << 20) - 512).unwrap(), 512);
+    assert_eq!(file.write_at(&[1], 20 << 20).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    file.set_len(0).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 20 << 20);
+
+    // nobody's disk is destroyed, and it goes back while it is used
+    fresh.does("snapshot fresh/a/v@one");
+    fresh.fails("destroy -r fresh/a/v", "cannot destroy 'fresh/a/v': dataset is busy\n");
+    fresh.does("snapshot fresh/a/v@one");
+    file.write_all_at(&[9; 4096], 50_000).unwrap();
+    fresh.does("rollback fresh/a/v@one");
+    assert_eq!(bytes_at(&file, 50_000, 4096), [7; 4096]);
+    fresh.does("rename fresh/a/v fresh/a/w");
+    assert!(!path.exists() && folder.join("a/w").exists());
+    file.write_all_at(&[6; 4096], 50_000).unwrap();
+
+    // snapshots are there if they are asked for, and volumes are not if they are not
+    assert!(!folder.join("a/w@one").exists());
+    fresh.does("set snapdev=visible fresh/a");
+    assert_eq!(bytes_at(&File::open(folder.join("a/w@one")).unwrap(), 50_000, 4096), [7; 4096]);
+    let names = |folder: &Path| -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(&folder.join("a")), ["w", "w@one"]);
+    fresh.does("set volmode=none fresh/a/w");
+    assert!(names(&folder).is_empty() && !folder.join("a/w").exists());
+    fresh.does("inherit volmode fresh/a/w");
+    fresh.does("set readonly=on fresh/a/w");
+    assert_eq!(file.write_at(&[1], 0).unwrap_err().raw_os_error(), Some(libc::EROFS));
+    let read_only = "cannot set property for 'fresh/a/w': dataset is read-only\n";
+    fresh.fails("set volsize=10M fresh/a/w", read_only);
+    fresh.does("inherit readonly fresh/a/w");
+    fresh.does("set volsize=30M fresh/a/w");
+    assert_eq!(file.metadata().unwrap().len(), 30 << 20);
+    assert_eq!(bytes_at(&file, 20 << 20, 4096), [0; 4096]);
+    drop(file);
+    fresh.does("destroy -r fresh/a/w");
+    fresh.judge();
+}
+
+#[test]
+fn what_was_synced_to_a_volume_outlives_a_kill() {
+    if !can_mount() {
+        return;
+    }
+    let fresh = Fresh::new("volkill");
+    fresh.does("create -V 20M -b 32k fresh/v");
+    fresh.does("create -s -V 20M fresh/never");
+    fresh.does("set sync=always fresh/never");
+    let folder = fresh.world.dir.join("run/zvol/fresh");
+    for name in ["v", "never"] {
+        let file = File::options().read(true).write(true).open(folder.join(name)).unwrap();
+        file.write_all_at(&[1; 200_000], 0).unwrap();
+        file.write_all_at(&[2; 300], 8000).unwrap();
+        let punched =
+            Command::new("fallocate").args(["-p", "-o", "16384", "-l", "20000"]).arg(folder.join(name)).status();
+        assert!(punched.unwrap().success());
+        file.write_all_at(&[3; 10], 20_000).unwrap();
+        if name == "v" {
+            // the first commit waits for the group; the second is in the log alone
+            file.sync_all().unwrap();
+            file.write_all_at(&[4; 50_000], 100_000).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    fresh.world.kill("fresh");
+    fresh.world.check("import -N -d DIR fresh", 0, "");
+    for (name, later) in [("v", 4), ("never", 1)] {
+        let file = File::open(folder.join(name)).unwrap();
+        let mut expect = vec![1; 200_000];
+        expect[8000..8300].fill(2);
+        expect[16384..36384].fill(0);
+        expect[20_000..20_010].fill(3);
+        expect[100_000..150_000].fill(later);
+        assert!(bytes_at(&file, 0, 200_000) == expect, "{name}");
+        assert_eq!(file.metadata().unwrap().size(), 20 << 20);
+    }
+    fresh.judge();
 }

@@ -78,6 +78,9 @@ pub(super) fn settings(pool: &Pool, subject: &Subject, properties: &[(String, St
     let mut properties = reckoned_for(pool, subject, properties)?;
     let Some(size) = number(&properties, Property::Volsize)? else { return Ok(properties) };
     let block_size = value(pool, subject, Property::Volblocksize)?;
+    if size == 0 {
+        return Err(Error::new(Kind::Invalid, "'volsize' cannot be zero"));
+    }
     if !size.is_multiple_of(block_size) {
         let what = format!("'volsize' must be a multiple of volume block size ({})", nicebytes(block_size));
         return Err(Error::new(Kind::Invalid, what));

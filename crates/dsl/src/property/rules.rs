@@ -170,7 +170,6 @@ fn check_number(property: Property, text: &str, kind: DatasetKind) -> Result<u64
         Property::SpecialSmallBlocks if number > BLOCK_SIZE_MAX => {
             invalid(format!("invalid '{name}' property: must be between zero and 16M"))
         }
-        Property::Volsize if number == 0 => invalid(format!("'{name}' cannot be zero")),
         _ => Ok(number),
     }
 }
@@ -191,7 +190,7 @@ pub fn parse_number(text: &str) -> Result<u64> {
     }
     let number: u64 = text[..digits].parse().map_err(|_| too_large())?;
     let shift = shift_of(&text[digits..])?;
-    number.checked_mul(1 << shift).ok_or_else(too_large)
+    1u64.checked_shl(shift).and_then(|unit| number.checked_mul(unit)).ok_or_else(too_large)
 }
 
 /// The power of two that a suffix stands for.
@@ -199,16 +198,13 @@ fn shift_of(suffix: &str) -> Result<u32> {
     let upper = suffix.to_ascii_uppercase();
     let mut letters = upper.chars();
     let Some(first) = letters.next() else { return Ok(0) };
-    let power = "BKMGTPE".find(first);
+    let power = "BKMGTPEZ".find(first);
     let rest = letters.as_str();
     match power {
         Some(power) if rest.is_empty() || power > 0 && (rest == "B" || rest == "IB") => Ok(10 * power as u32),
         _ => invalid(format!("invalid numeric suffix '{suffix}'")),
     }
 }
-
-/// What volumes are to the system.
-const DEVICES: &str = "making volumes block devices";
 
 /// Refuses values that ask for what this version does not do; that which says what it does can be set.
 fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> Result<()> {
@@ -233,9 +229,7 @@ fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> R
             refuse("mounting with SELinux contexts")
         }
         Property::Version if is_new && number != ZPL_VERSION => refuse("making file systems of older versions"),
-        Property::Volmode if !is_choice("default") && !is_choice("none") => refuse(DEVICES),
-        Property::Snapdev if !is_choice("hidden") => refuse(DEVICES),
-        Property::Volthreading if !is_choice("on") => refuse(DEVICES),
+        Property::Volthreading if !is_choice("on") => refuse("a volume without threads"),
         _ => Ok(()),
     }
 }
@@ -296,6 +290,8 @@ mod tests {
             ("1BB", "invalid numeric suffix 'BB'"),
             ("1kk", "invalid numeric suffix 'kk'"),
             ("16E", "numeric value is too large"),
+            ("1Z", "numeric value is too large"),
+            ("0.5zb", "numeric value is too large"),
             ("16.0E", "numeric value is too large"),
             ("18446744073709551616", "numeric value is too large"),
         ] {
@@ -347,7 +343,6 @@ mod tests {
             ("sync", "", FileSystem, "'sync' must be one of 'standard | always | disabled'"),
             ("quota", "0", FileSystem, "use 'none' to disable quota/refquota"),
             ("quota", "lots", FileSystem, "bad numeric value 'lots'"),
-            ("volsize", "0", Volume, "'volsize' cannot be zero"),
             ("quota", "auto", FileSystem, "'auto' is invalid value for 'quota'"),
             ("refreservation", "auto", FileSystem, "'refreservation=auto' only allowed on volumes"),
             ("recordsize", "1000", FileSystem, "'recordsize' must be power of 2 from 512B to 16M"),
@@ -365,13 +360,11 @@ mod tests {
             ("dedup", "on", FileSystem, "'dedup': deduplication is not supported by this version"),
             ("sharenfs", "on", FileSystem, "'sharenfs': sharing over NFS is not supported by this version"),
             ("sharesmb", "on", FileSystem, "'sharesmb': sharing over SMB is not supported by this version"),
-            ("volmode", "dev", Volume, "'volmode': making volumes block devices is not supported by this version"),
-            ("snapdev", "visible", Volume, "'snapdev': making volumes block devices is not supported by this version"),
             (
                 "volthreading",
                 "off",
                 Volume,
-                "'volthreading': making volumes block devices is not supported by this version",
+                "'volthreading': a volume without threads is not supported by this version",
             ),
             (
                 "context",

@@ -1,0 +1,91 @@
+//! `cenote volumes`: how programs get at the volumes of imported pools.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use base::{Error, Kind, Result};
+use protocol::client;
+use protocol::datasets::{CellValue, Request, Response, Row, Select, Types, Wanted};
+use protocol::rundir::RunDir;
+use protocol::volumes::{NBD_PROPERTY, file_of, is_on, nbd_socket, nbd_uri};
+
+use crate::output;
+
+/// Show how programs get at volumes: a line for each way, with the volume, the way, and the address
+///
+/// Volumes are files, unless their property volmode is none. By NBD those are to be had whose property org.cenote:nbd
+/// is on.
+#[derive(clap::Parser)]
+#[command(name = "cenote volumes", no_binary_name = true)]
+struct VolumesArgs {
+    /// Only these volumes, or those below these file systems
+    names: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let args: VolumesArgs = match output::parse_args(args) {
+        Ok(args) => args,
+        Err(code) => return code,
+    };
+    match list(&args.names) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            output::complain("volumes", error);
+            output::FAILED.into()
+        }
+    }
+}
+
+fn list(names: &[String]) -> Result<String> {
+    let Some(run) = RunDir::find()? else { return Ok(String::new()) };
+    let mut text = String::new();
+    for hello in client::survey()?.hellos {
+        let pool = hello.pool;
+        let roots: Vec<String> =
+            names.iter().filter(|name| name.split(['/', '@']).next() == Some(&pool)).cloned().collect();
+        if roots.is_empty() && !names.is_empty() {
+            continue;
+        }
+        for row in volumes(&pool, roots)? {
+            let file = file_of(run.path(), &row.name);
+            if file.exists() {
+                text += &format!("{}\tfile\t{}\n", row.name, file.display());
+            }
+            let is_offered = row
+                .cells
+                .first()
+                .and_then(Option::as_ref)
+                .is_some_and(|cell| matches!(&cell.value, CellValue::Text(value) if is_on(value)));
+            if is_offered && nbd_socket(run.path(), &pool).exists() {
+                text += &format!("{}\tnbd\t{}\n", row.name, nbd_uri(run.path(), &row.name));
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// The volumes of a pool, by name.
+fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<Row>> {
+    let select = Select {
+        roots,
+        root_types: Types::DATASETS,
+        types: Types::VOLUMES,
+        properties: vec![Wanted::User(NBD_PROPERTY.to_owned())],
+        ..Select::default()
+    };
+    let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
+    match client::connect(pool)?.ok_or_else(gone)?.zfs(&Request::Datasets(select))? {
+        Response::Datasets(mut found) => {
+            if let Some(failure) = found.failures.first() {
+                return Err(Error::new(Kind::NotFound, failure.line.clone()));
+            }
+            found.rows.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(found.rows)
+        }
+        _ => Err(Error::new(Kind::Unsupported, "its process answers something else than was asked").in_pool(pool)),
+    }
+}

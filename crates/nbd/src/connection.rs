@@ -1,0 +1,160 @@
+//! The requests of one client.
+//!
+//! ```text
+//!   thread 1   takes a request ─▶ volume ─▶ answers                     one takes, while others are at work:
+//!   thread 2                      takes the next ─▶ volume ─▶ answers   there is one more when all are
+//! ```
+//!
+//! Answers go out in the order in which requests are done. What fails as the pool is suspended is parked, and keeps no
+//! thread.
+
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+
+use base::{Env, Error, Mutex, Result};
+use export::{Gate, Parking};
+
+use crate::commands;
+use crate::data_budget::{DataBudget, DataGrant};
+use crate::handshake::{ALLOCATION_ID, Agreed};
+use crate::reply::{self, NbdAnswer};
+use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, REQUEST_HEAD_BYTES, errno};
+
+/// Threads that take requests of one client.
+const THREADS_MAX: usize = 16;
+
+/// A client that has chosen its disk.
+pub(crate) struct NbdConnection {
+    env: Env,
+    agreed: Agreed,
+    gate: Arc<Gate>,
+    parking: Arc<Parking>,
+    budget: Arc<DataBudget>,
+    stream: UnixStream,
+    /// Held by what takes a request, and by what sends an answer.
+    incoming: Mutex<()>,
+    outgoing: Mutex<()>,
+    /// Threads, and those of them that wait for a request, or for their turn to.
+    threads: AtomicUsize,
+    idle: AtomicUsize,
+}
+
+/// A request with its data.
+struct TakenRequest {
+    request: NbdRequest,
+    data: Vec<u8>,
+    _grant: DataGrant,
+}
+
+impl NbdConnection {
+    /// Errors: those of the connection.
+    pub(crate) fn new(
+        env: Env,
+        stream: UnixStream,
+        agreed: Agreed,
+        (gate, parking, budget): (Arc<Gate>, Arc<Parking>, Arc<DataBudget>),
+    ) -> Result<Arc<NbdConnection>> {
+        stream.set_write_timeout(None)?;
+        let (threads, idle) = (AtomicUsize::new(1), AtomicUsize::new(0));
+        let (incoming, outgoing) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(NbdConnection { env, agreed, gate, parking, budget, stream, incoming, outgoing, threads, idle }))
+    }
+
+    /// Serves the client until it leaves, and all that it asked for is done.
+    pub(crate) fn run(self: &Arc<Self>) {
+        let (working, ended) = mpsc::channel::<()>();
+        self.work(&working);
+        drop(working);
+        // nobody sends anything: it ends when the last thread has
+        let _ = ended.recv();
+    }
+
+    fn work(self: &Arc<Self>, working: &mpsc::Sender<()>) {
+        loop {
+            self.idle.fetch_add(1, Ordering::SeqCst);
+            let taken = self.take();
+            let others = self.idle.fetch_sub(1, Ordering::SeqCst) - 1;
+            match taken {
+                Ok(Some(taken)) => {
+                    if others == 0 {
+                        self.add_thread(working);
+                    }
+                    self.answer(taken);
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!("a client of NBD is cut off: {error}");
+                    self.cut_off();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn add_thread(self: &Arc<Self>, working: &mpsc::Sender<()>) {
+        if self.threads.fetch_add(1, Ordering::SeqCst) >= THREADS_MAX {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        let (connection, working) = (self.clone(), working.clone());
+        if !self.env.spawn("nbd-request", move || connection.work(&working)) {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The next request; `None` if the client leaves. Errors: `Corrupt`; those of the connection.
+    fn take(&self) -> Result<Option<TakenRequest>> {
+        let _incoming = self.incoming.lock();
+        let mut incoming = &self.stream;
+        let mut head = [0; REQUEST_HEAD_BYTES];
+        match incoming.read_exact(&mut head) {
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        let request = NbdRequest::parse(&head)?;
+        if request.command == NbdCommand::Disconnect {
+            // the others see the end of the stream
+            let _ = self.stream.shutdown(Shutdown::Read);
+            return Ok(None);
+        }
+        if request.data_len() > DATA_BYTES_MAX {
+            return Err(Error::corrupt(format!("a write of {} bytes", request.len)));
+        }
+        let memory =
+            if request.command == NbdCommand::Read { request.len.min(DATA_BYTES_MAX) } else { request.data_len() };
+        let grant = self.budget.take(memory.into());
+        let mut data = vec![0; request.data_len() as usize];
+        incoming.read_exact(&mut data)?;
+        Ok(Some(TakenRequest { request, data, _grant: grant }))
+    }
+
+    fn answer(self: &Arc<Self>, taken: TakenRequest) {
+        let cookie = taken.request.cookie;
+        let _passage = self.gate.pass();
+        let work = move |connection: &NbdConnection| {
+            let Agreed { disk, structured, has_states } = &connection.agreed;
+            commands::run(&**disk, &taken.request, &taken.data, *structured, *has_states)
+        };
+        self.parking.change(self, work, move |connection, done| {
+            let answer = done.unwrap_or(NbdAnswer::Done(Err(errno::ESHUTDOWN)));
+            connection.send(cookie, &answer);
+        });
+    }
+
+    fn send(&self, cookie: u64, answer: &NbdAnswer) {
+        let _outgoing = self.outgoing.lock();
+        let written = reply::write(&mut &self.stream, self.agreed.structured, cookie, answer, ALLOCATION_ID);
+        if let Err(error) = written {
+            tracing::debug!("a client of NBD does not take its answers: {error}");
+            self.cut_off();
+        }
+    }
+
+    fn cut_off(&self) {
+        // it may have left already
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

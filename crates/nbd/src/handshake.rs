@@ -1,0 +1,217 @@
+//! The handshake: what a client and the server agree on.
+//!
+//! ```text
+//!   server   "NBDMAGIC" "IHAVEOPT" flags u16
+//!   client   flags u32
+//!   client   option ...      server   answers ...        until GO, EXPORT_NAME, or one of both leaves
+//! ```
+//!
+//! What is asked again counts anew. An option that is too long, or too many of them, ends the connection.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Error, Kind, Result};
+
+use crate::data_budget::DataBudget;
+use crate::disk::{Disk, Disks};
+use crate::wire::{
+    ContextWish, DATA_BYTES_MAX, FIXED_NEWSTYLE, InfoWish, NO_ZEROES, OPTION_BYTES_MAX, OPTION_HEAD_BYTES,
+    OPTION_MAGIC, OPTION_REPLY_MAGIC, OptionHead, SERVER_MAGIC, answer, can, info, option,
+};
+
+/// Options that a client may send.
+const OPTIONS_MAX: usize = 256;
+/// How long a client may think.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The one context of block states, and its number.
+const ALLOCATION: &str = "base:allocation";
+pub(crate) const ALLOCATION_ID: u32 = 1;
+/// Zeros behind the answer to EXPORT_NAME.
+const PADDING_BYTES: usize = 124;
+/// Bytes of the least request that makes sense.
+const BLOCK_BYTES_MIN: u32 = 512;
+
+/// What was agreed on.
+pub(crate) struct Agreed {
+    pub(crate) disk: Arc<dyn Disk>,
+    /// Answers come in chunks.
+    pub(crate) structured: bool,
+    /// The client may ask for `base:allocation`.
+    pub(crate) has_states: bool,
+}
+
+/// The handshake at work.
+struct Handshake<'a> {
+    stream: &'a UnixStream,
+    disks: &'a dyn Disks,
+    structured: bool,
+    /// The export that contexts were chosen for.
+    states_of: Option<String>,
+    no_zeroes: bool,
+}
+
+/// Agrees with a client. `None` if it leaves. Errors: `Corrupt` for what makes no sense; those of the connection.
+pub(crate) fn shake_hands(stream: &UnixStream, disks: &dyn Disks, budget: &Arc<DataBudget>) -> Result<Option<Agreed>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut hello = [&SERVER_MAGIC[..], OPTION_MAGIC].concat();
+    hello.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+    (&*stream).write_all(&hello)?;
+    let mut flags = [0; 4];
+    (&*stream).read_exact(&mut flags)?;
+    let flags = u32::from_be_bytes(flags);
+    if flags & u32::from(FIXED_NEWSTYLE) == 0 || flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
+        return Err(Error::corrupt(format!("flags {flags:#x} of a client")));
+    }
+    let no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+    let mut handshake = Handshake { stream, disks, structured: false, states_of: None, no_zeroes };
+    for _ in 0..OPTIONS_MAX {
+        let mut head = [0; OPTION_HEAD_BYTES];
+        (&*stream).read_exact(&mut head)?;
+        let OptionHead { option, len } = OptionHead::parse(&head)?;
+        if len > OPTION_BYTES_MAX {
+            handshake.answer(option, answer::TOO_BIG, b"")?;
+            return Err(Error::corrupt(format!("an option of {len} bytes")));
+        }
+        let _grant = budget.take(len.into());
+        let mut data = vec![0; len as usize];
+        (&*stream).read_exact(&mut data)?;
+        match handshake.option(option, &data)? {
+            HandshakeStep::Next => {}
+            HandshakeStep::Leave => return Ok(None),
+            HandshakeStep::Use(name, disk) => {
+                stream.set_read_timeout(None)?;
+                let has_states = handshake.states_of.as_deref() == Some(&name);
+                return Ok(Some(Agreed { disk, structured: handshake.structured, has_states }));
+            }
+        }
+    }
+    Err(Error::corrupt("a client that only has options"))
+}
+
+/// What follows an option.
+enum HandshakeStep {
+    Next,
+    Leave,
+    /// The disk of that name is used from now on.
+    Use(String, Arc<dyn Disk>),
+}
+
+impl Handshake<'_> {
+    fn option(&mut self, option: u32, data: &[u8]) -> Result<HandshakeStep> {
+        match option {
+            option::EXPORT_NAME => return self.export_name(data),
+            option::ABORT => {
+                // it need not wait for that
+                let _ = self.answer(option, answer::ACK, b"");
+                return Ok(HandshakeStep::Leave);
+            }
+            option::LIST if !data.is_empty() => self.answer(option, answer::INVALID, b"")?,
+            option::LIST => {
+                for name in self.disks.names()? {
+                    let entry = [&(name.len() as u32).to_be_bytes()[..], name.as_bytes()].concat();
+                    self.answer(option, answer::SERVER, &entry)?;
+                }
+                self.answer(option, answer::ACK, b"")?;
+            }
+            option::INFO | option::GO => return self.go(option, data),
+            option::STRUCTURED_REPLY if !data.is_empty() => self.answer(option, answer::INVALID, b"")?,
+            option::STRUCTURED_REPLY => {
+                self.structured = true;
+                self.answer(option, answer::ACK, b"")?;
+            }
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => self.contexts(option, data)?,
+            // TLS, extended headers, and what is not known
+            _ => self.answer(option, answer::UNSUPPORTED, b"")?,
+        }
+        Ok(HandshakeStep::Next)
+    }
+
+    /// The old way to choose a disk: one that is not there ends the connection.
+    fn export_name(&self, data: &[u8]) -> Result<HandshakeStep> {
+        let name = std::str::from_utf8(data).map_err(|_| Error::corrupt("a name that is no UTF-8"))?;
+        let Some(disk) = self.disks.find(name)? else { return Ok(HandshakeStep::Leave) };
+        let mut reply = self.size_and_flags(&*disk)?;
+        if !self.no_zeroes {
+            reply.resize(reply.len() + PADDING_BYTES, 0);
+        }
+        (&*self.stream).write_all(&reply)?;
+        Ok(HandshakeStep::Use(name.to_owned(), disk))
+    }
+
+    fn go(&self, option: u32, data: &[u8]) -> Result<HandshakeStep> {
+        let Ok(wish) = InfoWish::parse(data) else {
+            self.answer(option, answer::INVALID, b"")?;
+            return Ok(HandshakeStep::Next);
+        };
+        let Some(disk) = self.disks.find(&wish.name)? else {
+            self.answer(option, answer::UNKNOWN, b"there is no such export")?;
+            return Ok(HandshakeStep::Next);
+        };
+        let export = [&info::EXPORT.to_be_bytes()[..], &self.size_and_flags(&*disk)?].concat();
+        self.answer(option, answer::INFO, &export)?;
+        if wish.kinds.contains(&info::NAME) {
+            self.answer(option, answer::INFO, &[&info::NAME.to_be_bytes()[..], wish.name.as_bytes()].concat())?;
+        }
+        if wish.kinds.contains(&info::BLOCK_SIZE) {
+            let preferred = u32::try_from(disk.volume()?.block_size()).unwrap_or(DATA_BYTES_MAX).min(DATA_BYTES_MAX);
+            let mut sizes = Vec::from(info::BLOCK_SIZE.to_be_bytes());
+            [1, preferred.max(BLOCK_BYTES_MIN), DATA_BYTES_MAX]
+                .iter()
+                .for_each(|size| sizes.extend(size.to_be_bytes()));
+            self.answer(option, answer::INFO, &sizes)?;
+        }
+        self.answer(option, answer::ACK, b"")?;
+        Ok(if option == option::GO { HandshakeStep::Use(wish.name, disk) } else { HandshakeStep::Next })
+    }
+
+    fn contexts(&mut self, option: u32, data: &[u8]) -> Result<()> {
+        let Ok(wish) = ContextWish::parse(data) else { return self.answer(option, answer::INVALID, b"") };
+        let is_set = option == option::SET_META_CONTEXT;
+        if is_set {
+            self.states_of = None;
+            if !self.structured {
+                return self.answer(option, answer::INVALID, b"structured replies come first");
+            }
+        }
+        if self.disks.find(&wish.name)?.is_none() {
+            return self.answer(option, answer::UNKNOWN, b"there is no such export");
+        }
+        // without a query, all that there are are listed
+        let names = |query: &String| query == ALLOCATION || !is_set && query == "base:";
+        if wish.queries.iter().any(names) || !is_set && wish.queries.is_empty() {
+            let id = if is_set { ALLOCATION_ID } else { 0 };
+            self.answer(option, answer::META_CONTEXT, &[&id.to_be_bytes()[..], ALLOCATION.as_bytes()].concat())?;
+            if is_set {
+                self.states_of = Some(wish.name);
+            }
+        }
+        self.answer(option, answer::ACK, b"")
+    }
+
+    fn size_and_flags(&self, disk: &dyn Disk) -> Result<Vec<u8>> {
+        let volume = disk.volume()?;
+        let mut flags = can::HAS_FLAGS | can::FLUSH | can::FUA | can::CACHE | can::MULTI_CONN;
+        flags |= match volume.is_read_only() {
+            true => can::READ_ONLY,
+            false => can::TRIM | can::WRITE_ZEROES | can::FAST_ZERO,
+        };
+        if self.structured {
+            flags |= can::DF;
+        }
+        Ok([&volume.size().to_be_bytes()[..], &flags.to_be_bytes()].concat())
+    }
+
+    fn answer(&self, option: u32, kind: u32, data: &[u8]) -> Result<()> {
+        let mut reply = Vec::from(OPTION_REPLY_MAGIC.to_be_bytes());
+        reply.extend(option.to_be_bytes());
+        reply.extend(kind.to_be_bytes());
+        let len = u32::try_from(data.len()).map_err(|_| Error::new(Kind::TooBig, "an answer to an option"))?;
+        reply.extend(len.to_be_bytes());
+        reply.extend(data);
+        Ok((&*self.stream).write_all(&reply)?)
+    }
+}

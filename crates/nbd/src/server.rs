@@ -1,0 +1,115 @@
+//! The server: connections of clients, and which disks they use.
+
+use std::collections::HashMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Env, Mutex};
+use export::{Gate, Parking};
+
+use crate::connection::NbdConnection;
+use crate::data_budget::DataBudget;
+use crate::disk::Disks;
+use crate::handshake;
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 32;
+
+/// Serves disks to clients.
+pub struct Server {
+    env: Env,
+    disks: Arc<dyn Disks>,
+    gate: Arc<Gate>,
+    parking: Arc<Parking>,
+    clients: Mutex<HashMap<u64, ConnectedClient>>,
+    next: AtomicU64,
+}
+
+/// A client that is connected.
+struct ConnectedClient {
+    stream: UnixStream,
+    /// The disk that it uses, once it has chosen one.
+    disk: Option<u64>,
+}
+
+impl Server {
+    /// Nobody is connected yet.
+    pub fn new(env: Env, disks: Arc<dyn Disks>) -> Arc<Server> {
+        let gate = Arc::<Gate>::default();
+        let waits = disks.clone();
+        let parking = Parking::new(env.clone(), gate.clone(), move || waits.wait_resumed());
+        let (clients, next) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Server { env, disks, gate, parking, clients, next })
+    }
+
+    /// Serves a client on a thread of its own, until it leaves. One too many is turned away.
+    pub fn serve(self: &Arc<Self>, stream: UnixStream) {
+        let Ok(kept) = stream.try_clone() else { return };
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut clients = self.clients.lock();
+            if clients.len() >= CONNECTIONS_MAX {
+                tracing::warn!("a client of NBD too many");
+                return;
+            }
+            clients.insert(number, ConnectedClient { stream: kept, disk: None });
+        }
+        let server = self.clone();
+        let work = move || {
+            server.attend(number, stream);
+            server.clients.lock().remove(&number);
+        };
+        if !self.env.spawn("nbd", work) {
+            self.clients.lock().remove(&number);
+        }
+    }
+
+    fn attend(&self, number: u64, stream: UnixStream) {
+        // each has its own, so that one that does not go on holds up no other
+        let budget = Arc::<DataBudget>::default();
+        let chosen = handshake::shake_hands(&stream, &*self.disks, &budget);
+        let chosen = match chosen {
+            Ok(Some(chosen)) => chosen,
+            Ok(None) => return,
+            Err(error) => return tracing::debug!("a client of NBD did not agree on anything: {error}"),
+        };
+        if let Some(client) = self.clients.lock().get_mut(&number) {
+            client.disk = Some(chosen.disk.id());
+        }
+        let parts = (self.gate.clone(), self.parking.clone(), budget);
+        match NbdConnection::new(self.env.clone(), stream, chosen, parts) {
+            Ok(connection) => connection.run(),
+            Err(error) => tracing::warn!("a client of NBD cannot be served: {error}"),
+        }
+    }
+
+    /// Whether clients use a disk.
+    pub fn is_in_use(&self, disk: u64) -> bool {
+        self.clients.lock().values().any(|client| client.disk == Some(disk))
+    }
+
+    /// Whether any client uses a disk.
+    pub fn has_clients(&self) -> bool {
+        self.clients.lock().values().any(|client| client.disk.is_some())
+    }
+
+    /// Ends all connections.
+    pub fn disconnect_all(&self) {
+        for client in self.clients.lock().values() {
+            // it may have left already
+            let _ = client.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// No request is done from when this returns until [`Server::thaw`].
+    pub fn freeze(&self) {
+        self.gate.close();
+    }
+
+    /// Requests are done again.
+    pub fn thaw(&self) {
+        self.gate.open();
+    }
+}
