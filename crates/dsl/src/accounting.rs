@@ -299,7 +299,7 @@ pub fn set_limit(change: &Change<'_>, owner: Owner, counted: Counted, key: u64, 
         Some(table) if table != 0 => table,
         _ if limit == 0 => return Ok(()),
         _ => {
-            let table = change.create_table(ObjectType::USERGROUP_USED)?;
+            let table = change.create_table(ObjectType::USERGROUP_QUOTA)?;
             change.set(MASTER_NODE, name, &Value::one(table))?;
             table
         }

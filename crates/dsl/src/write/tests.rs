@@ -188,6 +188,19 @@ impl World {
 }
 
 #[test]
+fn limits_have_the_type_that_openzfs_gives_them() {
+    use crate::accounting::{Counted, Owner, set_limit};
+    let (world, _) = World::new(&[]);
+    // object 1 is a table here, too
+    world.change(|change| {
+        set_limit(change, Owner::User, Counted::Bytes, 5, 100).unwrap();
+        let table = change.number(DIRECTORY, "userquota@").unwrap().unwrap();
+        assert_eq!(change.mos.object(table).unwrap().dnode().object_type, ObjectType::USERGROUP_QUOTA);
+        assert_eq!(change.number(table, "5").unwrap(), Some(100));
+    });
+}
+
+#[test]
 fn a_new_pool_reads_back() {
     let (world, pool) = World::new(&[ASYNC_DESTROY, EMPTY_BPOBJ]);
     let dsl = world.dsl();
