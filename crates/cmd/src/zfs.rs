@@ -18,6 +18,7 @@ mod json;
 mod list;
 mod mount;
 mod project;
+mod receive;
 mod request;
 mod send;
 mod shared;
@@ -55,6 +56,7 @@ pub(crate) fn execute(pools: &dyn Pools, args: &[OsString]) -> Outcome {
     let name = match &*name.to_string_lossy() {
         "umount" => "unmount".to_owned(),
         "snap" => "snapshot".to_owned(),
+        "recv" => "receive".to_owned(),
         "-V" | "--version" => "version".to_owned(),
         "-?" | "-h" | "--help" => return usage::requested(),
         "help" => return usage::help(rest),

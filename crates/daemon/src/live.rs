@@ -55,7 +55,8 @@ impl ServedPool {
         matches!(self, ServedPool::Live(_))
     }
 
-    fn live(&self) -> Result<&Arc<LivePool>> {
+    /// The pool that can be changed. Errors: `ReadOnly`.
+    pub fn live(&self) -> Result<&Arc<LivePool>> {
         match self {
             ServedPool::ReadOnly(_) => Err(Error::new(Kind::ReadOnly, "pool is read-only")),
             ServedPool::Live(live) => Ok(live),

@@ -7,8 +7,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
+use dsl::write::NewReceive;
+use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, RefusedChanges};
+use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, Receiving, RefusedChanges};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -468,6 +470,29 @@ impl Host for Served {
 
     fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard {
         self.pool.keep_snapshots(ids)
+    }
+
+    fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {
+        self.pool.live()?.begin_receive(new)
+    }
+
+    fn finish_receive(&self, receiving: Receiving, target: &str) -> Result<()> {
+        match receiving.replaces() {
+            true => self.exports.frozen(target, || receiving.finish())?,
+            false => receiving.finish()?,
+        }
+        self.exports.properties_changed();
+        Ok(())
+    }
+
+    fn abort_receive(&self, target: &str) -> Result<()> {
+        self.pool.live()?.abort_receive(target)
+    }
+
+    fn set_received(&self, dataset: &str, values: Vec<(String, Value)>) -> Result<RefusedChanges> {
+        let refused = self.pool.live()?.set_received(dataset, values)?;
+        self.exports.properties_changed();
+        Ok(refused)
     }
 
     fn now_ns(&self) -> u64 {

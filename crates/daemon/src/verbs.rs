@@ -11,6 +11,8 @@ mod limits;
 mod mount;
 mod mount_options;
 mod query;
+mod receive;
+mod replicate;
 mod send;
 mod snapshots;
 mod values;
@@ -39,9 +41,8 @@ pub fn answer(
     let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
     match request {
         Request::Send(order) => send::send(host, order, stream()?, note),
-        Request::Receive(_) | Request::AbortReceive { .. } => {
-            Err(Error::new(Kind::Unsupported, "receiving is not supported yet"))
-        }
+        Request::Receive(order) => receive::receive(host, order, stream()?, note),
+        Request::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
         Request::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
         Request::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
         Request::Holds { snapshots, recursive } => {

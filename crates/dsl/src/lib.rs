@@ -21,6 +21,7 @@ mod dir;
 mod key;
 pub mod property;
 mod props;
+pub mod receive;
 pub mod resume;
 pub mod scan;
 pub mod send;

@@ -86,7 +86,7 @@ impl StreamFeatures {
     }
 
     /// These and those.
-    pub fn with(self, other: StreamFeatures) -> StreamFeatures {
+    pub const fn with(self, other: StreamFeatures) -> StreamFeatures {
         StreamFeatures(self.0 | other.0)
     }
 

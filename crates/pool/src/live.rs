@@ -50,6 +50,7 @@ mod owner_limits;
 mod owner_quotas;
 mod phases;
 mod props;
+mod receive;
 mod replace_root;
 mod resilver;
 mod returns;
@@ -91,6 +92,8 @@ use leaf_watch::LeafWatch;
 use multihost::Multihost;
 pub use new::{NewDevices, NewLeaf, NewPool, NewVdev, Shape};
 use owner_limits::OwnerLimits;
+use receive::Receives;
+pub use receive::Receiving;
 use rooms::Rooms;
 use scan::Scan;
 pub use scan::ScanPass;
@@ -130,6 +133,7 @@ pub struct LivePool {
     returns: DeviceWatch,
     events: Arc<Events>,
     kept_snapshots: KeptSnapshots,
+    receives: Receives,
 }
 
 /// What a task works with.
@@ -191,6 +195,7 @@ impl LivePool {
             returns: DeviceWatch::default(),
             events: Arc::new(Events::new(env)),
             kept_snapshots: KeptSnapshots::default(),
+            receives: Receives::default(),
             tree,
             name,
         })
@@ -302,6 +307,10 @@ impl LivePool {
 
     fn event_ring(&self) -> &Arc<Events> {
         &self.events
+    }
+
+    fn receives(&self) -> &Receives {
+        &self.receives
     }
 
     fn kept_snapshots(&self) -> &KeptSnapshots {
@@ -419,6 +428,15 @@ impl LivePool {
         self.sync()?;
         let lost = || Error::new(Kind::Suspended, "the pool is suspended");
         outcome.recv().map_err(|_| lost())?
+    }
+
+    /// Runs something in the group that is being synced, when all heads have been written: what a task begun.
+    fn run_last_of_group(&self, work: impl FnOnce(&SyncContext<'_>) + Send + 'static) {
+        let task = move |context: &SyncContext<'_>| -> Tell {
+            work(context);
+            Box::new(|| ())
+        };
+        self.last_tasks.lock().push(Task(Box::new(task)));
     }
 
     /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.

@@ -76,6 +76,23 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     Ok(Outcome { out, err: failures, code: if failed { FAILED } else { 0 } })
 }
 
+/// The text of one property of a dataset; `None` if it has none.
+pub(super) fn value_of(pools: &dyn Pools, name: &str, property: &str) -> Option<String> {
+    let select = Select {
+        roots: vec![name.to_owned()],
+        root_types: Types::DATASETS,
+        depth: Some(0),
+        types: Types::DATASETS,
+        properties: vec![protocol::datasets::Wanted::Native(property.to_owned())],
+        ..Select::default()
+    };
+    let found = super::client::datasets(pools, &select).ok()?;
+    match found.rows.into_iter().next()?.cells.into_iter().next()?? {
+        Cell { value: protocol::datasets::CellValue::Text(text), .. } => Some(text),
+        _ => None,
+    }
+}
+
 fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
     let parsed = parse(command, args, ":d:o:s:jrt:Hp", &JSON)?;
     let mut options = Options {

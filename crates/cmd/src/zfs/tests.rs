@@ -8,8 +8,9 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Mutex, Result};
 use daemon::mount_plan::{Bounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
+use dsl::write::NewReceive;
 use fuse::{MountOptions, NO_MOUNTPOINT};
-use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, RefusedChanges};
+use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, Receiving, RefusedChanges};
 use protocol::datasets::{Mounted, Request, Response};
 use testkit::corpus::{self, Case};
 
@@ -147,6 +148,22 @@ impl Host for Local {
 
     fn now_ns(&self) -> u64 {
         0
+    }
+
+    fn begin_receive(&self, _: &NewReceive) -> Result<Receiving> {
+        Err(Error::new(Kind::ReadOnly, "pool is read-only"))
+    }
+
+    fn finish_receive(&self, _: Receiving, _: &str) -> Result<()> {
+        Err(Error::new(Kind::ReadOnly, "pool is read-only"))
+    }
+
+    fn abort_receive(&self, _: &str) -> Result<()> {
+        Err(Error::new(Kind::ReadOnly, "pool is read-only"))
+    }
+
+    fn set_received(&self, _: &str, _: Vec<(String, format::nvlist::Value)>) -> Result<RefusedChanges> {
+        Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
 
     fn record(&self, line: &str) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
-use super::{change, get, holds, list, mount, project, send, snapshots, userspace};
+use super::{change, get, holds, list, mount, project, receive, send, snapshots, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -26,6 +26,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
     Command { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
     Command { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
+    Command { name: "receive", run: receive::receive, usage: RECEIVE, shows_properties: false },
     Command { name: "send", run: send::send, usage: SEND, shows_properties: false },
     Command { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
     Command { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
@@ -33,15 +34,13 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 18] = [
+pub(super) const WRITING: [&str; 16] = [
     "allow",
     "change-key",
     "diff",
     "jail",
     "load-key",
     "program",
-    "receive",
-    "recv",
     "redact",
     "rewrite",
     "share",
@@ -63,6 +62,11 @@ const ROLLBACK: &str = "\trollback [-rRf] <snapshot>\n";
 const CLONE: &str = "\tclone [-pu] [-o property=value] ... <snapshot> <filesystem|volume>\n";
 const PROMOTE: &str = "\tpromote <clone-filesystem>\n";
 const BOOKMARK: &str = "\tbookmark [-r] <snapshot|bookmark> <newbookmark>\n";
+const RECEIVE: &str = "\treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...\n\
+                       \t    <filesystem|volume|snapshot>\n\
+                       \treceive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ... \n\
+                       \t    [-d | -e] <filesystem>\n\
+                       \treceive -A <filesystem|volume>\n";
 const SEND: &str = "\tsend [-DLPbcehnpsvw] [-i|-I snapshot]\n\
                     \t     [-R [-X dataset[,dataset]...]]     <snapshot>\n\
                     \tsend [-DnvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>\n\

@@ -6,8 +6,10 @@
 use std::sync::Arc;
 
 use base::Result;
+use dsl::write::NewReceive;
+use format::nvlist::Value;
 use fuse::MountOptions;
-use pool::{Pool, RefusedChanges};
+use pool::{Pool, Receiving, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
@@ -46,6 +48,14 @@ pub trait Host {
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
     /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
     fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard;
+    /// Begins to receive a stream. Errors: as of [`Host::change`].
+    fn begin_receive(&self, new: &NewReceive) -> Result<Receiving>;
+    /// Ends a receive into a dataset, whose exports are frozen meanwhile. Errors: as of [`Host::change`].
+    fn finish_receive(&self, receiving: Receiving, target: &str) -> Result<()>;
+    /// Destroys what an interrupted receive has left. Errors: `NotFound` if there is nothing; as of [`Host::change`].
+    fn abort_receive(&self, target: &str) -> Result<()>;
+    /// Stores properties that a stream says; what was refused. Errors: as of [`Host::change`].
+    fn set_received(&self, dataset: &str, values: Vec<(String, Value)>) -> Result<RefusedChanges>;
     /// Nanoseconds since the process began.
     fn now_ns(&self) -> u64;
     /// Adds a command line to the history of the pool.

@@ -117,7 +117,10 @@ impl Change<'_> {
     fn destroy_dir(&self, id: u64, name: &str) -> Result<()> {
         self.reserve(id, 0)?;
         let dir = self.dir(id)?;
-        self.adjust_counts(dir.parent, -1, 0)?;
+        // what receives is not counted
+        if !name.starts_with('%') {
+            self.adjust_counts(dir.parent, -1, 0)?;
+        }
         for table in [dir.child_zap, dir.props_zap, dir.clones_zap] {
             self.free_object(table)?;
         }

@@ -41,9 +41,9 @@ pub enum Taken {
 }
 
 /// A snapshot that can be taken.
-struct Planned {
+pub(super) struct Planned {
     name: String,
-    head: Dataset,
+    pub(super) head: Dataset,
 }
 
 impl Change<'_> {
@@ -90,7 +90,7 @@ impl Change<'_> {
         Ok(Taken::All(taken))
     }
 
-    fn plan_snapshot(&self, dsl: &Dsl, name: &str, usable_bytes: u64) -> Result<Planned> {
+    pub(super) fn plan_snapshot(&self, dsl: &Dsl, name: &str, usable_bytes: u64) -> Result<Planned> {
         let (fs, own) = split_snapshot(name)?;
         let dir = dsl.find_dir(fs)?;
         let head = dsl.head(&dir)?;
@@ -118,7 +118,7 @@ impl Change<'_> {
         }
     }
 
-    fn take(&self, plan: &Planned, given: &[Given]) -> Result<u64> {
+    pub(super) fn take(&self, plan: &Planned, given: &[Given]) -> Result<u64> {
         let (head_id, head) = (plan.head.id, &plan.head.phys);
         let (_, own) = split_snapshot(&plan.name)?;
         self.adjust_counts(head.dir, 0, 1)?;

@@ -6,8 +6,9 @@ use base::{Error, Kind, Result};
 use dmu::{Growth, Objset, Policy, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
-use dsl::write::{Created, Destroyed, NewDataset};
+use dsl::write::{Created, Destroyed, NewDataset, RefusedChanges};
 use dsl::{Dsl, Level};
+use format::nvlist;
 
 use super::head::{Head, HeadRoom};
 use super::rooms::KnownRoom;
@@ -164,6 +165,16 @@ impl LivePool {
             context.log_dataset_event((&name, id), "set", &format!("volsize={size}"));
             Ok(())
         })
+    }
+
+    /// Stores the properties that a stream says; what was refused of it. Errors: as from
+    /// [`dsl::write::Change::set_received`].
+    pub fn set_received(&self, dataset: &str, values: Vec<(String, nvlist::Value)>) -> Result<RefusedChanges> {
+        let (dataset, usable) = (dataset.to_owned(), self.view().usable_bytes()?);
+        let refused =
+            self.run(move |context| context.change.set_received(&context.dsl()?, &dataset, &values, usable))?;
+        self.renew_policies()?;
+        Ok(refused)
     }
 
     /// Makes a property inherited, or with `received` what was received. Errors: as from

@@ -179,7 +179,7 @@ impl LivePool {
     }
 
     /// Tries something in one group after another, until it is not put off to the next one.
-    fn in_some_group<T>(&self, attempt: impl Fn(&LivePool, u64) -> Result<Option<T>>) -> Result<T> {
+    pub(super) fn in_some_group<T>(&self, attempt: impl Fn(&LivePool, u64) -> Result<Option<T>>) -> Result<T> {
         for _ in 0..ATTEMPTS_MAX {
             if let Some(done) = attempt(self, self.view().usable_bytes()?)? {
                 return Ok(done);

@@ -100,6 +100,7 @@ impl LivePool {
         for (id, head) in self.heads().all() {
             if head.is_dirty(change.tx.txg()) {
                 self.sync_head(change, id, &head)?;
+                self.receives().save(change, id)?;
             }
         }
         Ok(())

@@ -1,0 +1,139 @@
+//! `zfs receive`: its command line. The pool's process reads the stream from this one's standard input.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
+
+use protocol::datasets::{Request, Response, Types};
+use protocol::streams::{ReceiveOrder, StreamNote};
+
+use super::client::{self, Pools};
+use super::command::{Command, Outcome, Stopped, lines, parse, usage};
+use super::request::{history_line, properties};
+use crate::getopt::{Opt, Parsed};
+use crate::output::{FAILED, USAGE};
+
+const FROM_TERMINAL: &str =
+    "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.\n";
+
+/// `zfs receive`.
+pub(super) fn receive(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let parsed = parse(command, args, ":o:x:dehMnuvFsAc", &[])?;
+    let has = |flag: char| parsed.opts.contains(&Opt::Flag(flag));
+    if has('d') && has('e') {
+        return Err(misuse(command, "invalid option combination: -d and -e are mutually exclusive\n"));
+    }
+    let target = match &parsed.operands[..] {
+        [] => return Err(Outcome::misused(command, "missing snapshot argument")),
+        [target] => target,
+        _ => return Err(Outcome::misused(command, "too many arguments")),
+    };
+    if has('c') {
+        return Ok(unsupported("option -c"));
+    }
+    if has('A') {
+        if ['d', 'e', 'n', 's', 'u'].into_iter().any(has) {
+            return Err(misuse(command, "invalid option\n"));
+        }
+        return abort(pools, target, args);
+    }
+    let order = order_of(command, &parsed, target, args)?;
+    if std::io::stdin().is_terminal() {
+        return Ok(Outcome::failed(FROM_TERMINAL.to_owned()));
+    }
+    if let Err(why) = client::check_name(target, Types::DATASETS) {
+        return Ok(Outcome::failed(format!("cannot receive: {why}\n")));
+    }
+    let pool = client::pool_of(target);
+    if !pools.names()?.iter().any(|imported| imported == pool) {
+        let fs = target.split('@').next().unwrap_or_default();
+        return Ok(Outcome::failed(format!("cannot receive: destination '{fs}' does not exist\n")));
+    }
+    let mut note = |told: StreamNote| {
+        if let StreamNote::Line(line) = told {
+            println!("{}", base::ShownLines(line));
+        }
+    };
+    let request = Request::Receive(order);
+    match pools.stream(pool, &request, std::io::stdin().as_fd(), &mut note)? {
+        Response::Done { failures, notes } => {
+            let code = if failures.is_empty() { 0 } else { FAILED };
+            let notes = notes.into_iter().map(|note| note + "\n").collect::<String>();
+            Ok(Outcome { err: notes + &with_token(pools, &lines(&failures)), code, ..Outcome::default() })
+        }
+        _ => Err(client::unexpected(pool).into()),
+    }
+}
+
+/// What the flags say.
+fn order_of(command: &Command, parsed: &Parsed, target: &str, args: &[OsString]) -> Result<ReceiveOrder, Stopped> {
+    let has = |flag: char| parsed.opts.contains(&Opt::Flag(flag));
+    let values = |flag: char| {
+        parsed.opts.iter().filter_map(move |opt| match opt {
+            Opt::Value(own, text) if *own == flag => Some(text.as_str()),
+            _ => None,
+        })
+    };
+    let mut set = properties(values('o'))?;
+    let origin = set.iter().position(|(name, _)| name == "origin").map(|at| set.remove(at).1);
+    let exclude: Vec<String> = values('x').map(str::to_owned).collect();
+    for name in &exclude {
+        if name.contains('=') {
+            return Err(misuse(command, &format!("invalid property name '{name}'\n")));
+        }
+        if set.iter().any(|(other, _)| other == name) {
+            return Err(misuse(command, &format!("property '{name}' specified multiple times\n")));
+        }
+    }
+    Ok(ReceiveOrder {
+        target: target.to_owned(),
+        append_path: has('d'),
+        append_name: has('e'),
+        force: has('F'),
+        resumable: has('s'),
+        no_mount: has('u'),
+        force_unmount: has('M'),
+        skip_holds: has('h'),
+        set,
+        exclude,
+        origin,
+        corrective: false,
+        dry_run: has('n'),
+        verbose: has('v'),
+        history: history_line("receive", args),
+    })
+}
+
+fn abort(pools: &dyn Pools, target: &str, args: &[OsString]) -> Result<Outcome, Stopped> {
+    let pool = match super::request::pool_for(pools, target, Types::DATASETS)? {
+        Ok(pool) => pool,
+        Err(line) => return Ok(Outcome::failed(line)),
+    };
+    let history = history_line("receive", args);
+    match pools.ask(&pool, &Request::AbortReceive { dataset: target.to_owned(), history })? {
+        Response::Done { failures, .. } => {
+            let code = if failures.is_empty() { 0 } else { FAILED };
+            Ok(Outcome { err: lines(&failures), code, ..Outcome::default() })
+        }
+        _ => Err(client::unexpected(&pool).into()),
+    }
+}
+
+/// Where a line asks for the token of an interrupted receive, that takes its place.
+fn with_token(pools: &dyn Pools, text: &str) -> String {
+    const ASKED: &str = "$(zfs get -H -o value receive_resume_token ";
+    let Some((before, rest)) = text.split_once(ASKED) else { return text.to_owned() };
+    let Some((name, after)) = rest.split_once(')') else { return text.to_owned() };
+    match super::get::value_of(pools, name, "receive_resume_token") {
+        Some(token) => format!("{before}{token}{after}"),
+        None => text.to_owned(),
+    }
+}
+
+fn misuse(command: &Command, why: &str) -> Outcome {
+    Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
+}
+
+fn unsupported(what: &str) -> Outcome {
+    Outcome::failed(format!("cannot receive: {what}: this version of Cenote does not support that\n"))
+}

@@ -1,0 +1,411 @@
+//! `zfs receive` on the pool process's side: one stream, or all streams of a package.
+//!
+//! ```text
+//!   descriptor ─▶ BEGIN ─┬─ one snapshot ─▶ its name here, what it is a clone of ─▶ begin, apply, finish ─▶ mount
+//!                        └─ package: list, END ─▶ the same for each, with the properties that the list has
+//! ```
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{BufReader, Read};
+
+use base::{Error, Kind, Result};
+use dsl::Subject;
+use dsl::receive::StreamReader;
+use dsl::write::NewReceive;
+use format::nvlist::{NvList, Value};
+use format::stream::{StreamBegin, StreamFeatures};
+use protocol::datasets::{Failure, Response};
+use protocol::streams::{ReceiveOrder, StreamNote};
+use protocol::words::nicenum::nicebytes;
+
+use super::around::{exists, failure, make_with_parents, mount_new, words};
+use super::host::{DatasetChange, Host, SnapshotChange};
+
+/// Bytes that are read of a stream at once.
+const READ_BYTES: usize = 1 << 20;
+/// What can be received.
+const KNOWN: StreamFeatures = StreamFeatures::SA_SPILL
+    .with(StreamFeatures::EMBED_DATA)
+    .with(StreamFeatures::LZ4)
+    .with(StreamFeatures::LARGE_BLOCKS)
+    .with(StreamFeatures::RESUMING)
+    .with(StreamFeatures::COMPRESSED)
+    .with(StreamFeatures::LARGE_DNODE)
+    .with(StreamFeatures::ZSTD)
+    .with(StreamFeatures::HOLDS)
+    .with(StreamFeatures::SWITCH_TO_LARGE_BLOCKS)
+    .with(StreamFeatures::LONGNAME)
+    .with(StreamFeatures::LARGE_MICROZAP);
+const NO_DEDUP: &str = "ERROR: \"zfs receive\" no longer supports deduplicated send streams.  Use\n\
+                        the \"zstream redup\" command to convert this stream to a regular,\n\
+                        non-deduplicated stream.";
+
+/// What the list of a package says of one of its snapshots.
+#[derive(Default)]
+struct Listed {
+    properties: Option<NvList>,
+    of_snapshot: Option<NvList>,
+    holds: Option<NvList>,
+}
+
+struct Receiver<'a> {
+    host: &'a dyn Host,
+    order: &'a ReceiveOrder,
+    note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
+    notes: Vec<String>,
+    /// The list of the package, and the dataset that it begins with.
+    package: Option<(NvList, String)>,
+    /// What has been made, to be mounted in the end.
+    made: Vec<String>,
+}
+
+/// Receives what comes from a descriptor.
+pub(super) fn receive(
+    host: &dyn Host,
+    order: &ReceiveOrder,
+    from: File,
+    note: &mut dyn FnMut(StreamNote) -> Result<()>,
+) -> Result<Response> {
+    let mut from = BufReader::with_capacity(READ_BYTES, from);
+    let (notes, made) = (Vec::new(), Vec::new());
+    let mut receiver = Receiver { host, order, note, notes, package: None, made };
+    let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
+    let made: HashSet<String> = receiver.made.drain(..).collect();
+    let mut made: Vec<String> = made.into_iter().collect();
+    made.sort();
+    if !order.no_mount {
+        for name in made.iter().filter(|name| exists(host, name)) {
+            failures.extend(mount_new(host, name)?.into_iter().take(1));
+        }
+    }
+    if !order.dry_run && !order.history.is_empty() && failures.is_empty() {
+        host.record(&order.history)?;
+    }
+    Ok(Response::Done { failures, notes: receiver.notes })
+}
+
+/// Destroys what an interrupted receive has left.
+pub(super) fn abort(host: &dyn Host, dataset: &str, history: &str) -> Result<Response> {
+    let failures = match host.abort_receive(dataset) {
+        Ok(()) => Vec::new(),
+        Err(e) if e.kind() == Kind::NotFound => vec![failure(dataset, e.what().to_owned())],
+        Err(e) => vec![failure(dataset, format!("cannot destroy '{dataset}/%recv': {}", words(&e)))],
+    };
+    if failures.is_empty() {
+        host.record(history)?;
+    }
+    Ok(Response::Done { failures, notes: Vec::new() })
+}
+
+impl Receiver<'_> {
+    /// Receives all streams.
+    fn all(&mut self, from: &mut dyn Read) -> Result<(), Failure> {
+        let mut reader = StreamReader::new(from);
+        let first = reader.begin().map_err(|e| self.cannot("cannot receive", &e))?;
+        let Some((begin, to_guid, list)) = first else {
+            return Err(failure(&self.order.target, "cannot receive: failed to read from stream".to_owned()));
+        };
+        if !begin.is_package {
+            return self.one(&mut reader, (begin, to_guid, list));
+        }
+        let bad = |e: &Error| failure("", format!("cannot receive: {}", e.what()));
+        reader.end_of_list().map_err(|e| bad(&e))?;
+        let list = if list.is_empty() { NvList::new() } else { NvList::unpack(&list).map_err(|e| bad(&e))? };
+        let is_recursive = !list.is_empty() && !list.has("not_recursive");
+        if self.order.target.contains('@') && (is_recursive || list.is_empty()) {
+            let why = "cannot specify snapshot name for multi-snapshot stream";
+            return Err(failure(&self.order.target, format!("cannot receive: {why}")));
+        }
+        if is_recursive && self.order.force && list.opt_str("fromsnap").is_some() && !self.order.dry_run {
+            let top = begin.name.split('@').next().unwrap_or_default().to_owned();
+            super::replicate::follow(self.host, &self.target_of(&top, &top), &list)
+                .map_err(|e| self.cannot("cannot receive", &e))?;
+        }
+        let top = begin.name.split('@').next().unwrap_or_default().to_owned();
+        self.package = Some((list, top));
+        loop {
+            match reader.begin().map_err(|e| bad(&e))? {
+                None => return Ok(()),
+                Some((begin, ..)) if begin.is_package => {
+                    return Err(failure("", "cannot receive: invalid stream (a package within a package)".to_owned()));
+                }
+                Some(stream) => self.one(&mut reader, stream)?,
+            }
+        }
+    }
+
+    fn cannot(&self, what: &str, error: &Error) -> Failure {
+        let why = match error.kind() {
+            Kind::Checksum if error.what().contains("stream") => error.what().to_owned(),
+            Kind::Io if error.what().contains("stream") => error.what().to_owned(),
+            Kind::Corrupt => error.what().to_owned(),
+            Kind::Exists | Kind::Busy => error.what().to_owned(),
+            _ => words(error),
+        };
+        failure(&self.order.target, format!("{what}: {why}"))
+    }
+
+    /// The name here of a dataset of the sender; `top` is that which the stream or package begins with.
+    fn target_of(&self, name: &str, top: &str) -> String {
+        let target = self.order.target.split('@').next().unwrap_or_default();
+        let rest = if self.order.append_name {
+            top.rsplit_once('/').map_or_else(|| format!("/{name}"), |(above, _)| name[above.len()..].to_owned())
+        } else if self.order.append_path {
+            name.split_once('/').map_or_else(String::new, |(_, rest)| format!("/{rest}"))
+        } else {
+            name.strip_prefix(top).unwrap_or_default().to_owned()
+        };
+        format!("{target}{rest}")
+    }
+
+    /// Receives one stream, or leaves it out.
+    fn one(&mut self, reader: &mut StreamReader<'_>, stream: (StreamBegin, u64, Vec<u8>)) -> Result<(), Failure> {
+        let (begin, to_guid, list) = stream;
+        let is_clone = begin.flags & StreamBegin::FLAG_CLONE != 0 || self.order.origin.is_some();
+        let what = match begin.from_guid {
+            _ if begin.features.has(StreamFeatures::RESUMING) => "cannot receive resume stream",
+            0 => "cannot receive new filesystem stream",
+            _ if is_clone => "cannot receive new filesystem stream",
+            _ => "cannot receive incremental stream",
+        };
+        let refused = |why: String| Err(failure(&begin.name, format!("{what}: {why}")));
+        if begin.features.has(StreamFeatures::DEDUP) {
+            return Err(failure(&begin.name, format!("{NO_DEDUP}\n{what}: operation not supported")));
+        }
+        let beyond = begin.features.names_beyond(KNOWN);
+        if !beyond.is_empty() {
+            return refused(format!("stream has unsupported feature: {}", beyond.join(", ")));
+        }
+        let Some((fs, own)) = begin.name.split_once('@') else { return refused("invalid name".to_owned()) };
+        let top = self.package.as_ref().map_or(fs, |(_, top)| top.as_str()).to_owned();
+        if fs != top && !fs.starts_with(&format!("{top}/")) {
+            return refused("a stream of the package is of another dataset".to_owned());
+        }
+        let target = self.target_of(fs, &top);
+        let own = self.order.target.split_once('@').map_or(own, |(_, own)| own).to_owned();
+        let pool = self.host.pool();
+        let is_there = pool.dsl().find(&format!("{target}@{own}"));
+        let is_in_package = self.package.is_some();
+        if is_in_package && is_there.is_ok_and(|snapshot| snapshot.phys.guid == to_guid) {
+            return self.skip(reader, &format!("{what}: "));
+        }
+        let origin = self.origin_of(&begin, what)?;
+        self.check_overwritten(&target, &begin, is_clone, what)?;
+        let resume = self.resume_of(&begin, &list).map_err(|e| self.cannot(what, &e))?;
+        let new = NewReceive {
+            target: target.clone(),
+            snapshot: own.clone(),
+            to_guid,
+            force: self.order.force,
+            resumable: self.order.resumable,
+            origin,
+            resume,
+            begin,
+        };
+        self.receive(reader, &new, what)
+    }
+
+    /// The snapshot here that a clone begins from.
+    fn origin_of(&mut self, begin: &StreamBegin, what: &str) -> Result<Option<String>, Failure> {
+        if let Some(origin) = &self.order.origin {
+            self.say(format!("using provided clone origin {origin}"))?;
+            return Ok(Some(origin.clone()));
+        }
+        if begin.flags & StreamBegin::FLAG_CLONE == 0 || begin.features.has(StreamFeatures::RESUMING) {
+            return Ok(None);
+        }
+        let found = snapshot_of(self.host, begin.from_guid).map_err(|e| self.cannot(what, &e))?;
+        let Some(origin) = found else {
+            let why = format!("local origin for clone {} does not exist", begin.name);
+            return Err(failure(&begin.name, format!("{what}: {why}")));
+        };
+        self.say(format!("found clone origin {origin}"))?;
+        Ok(Some(origin))
+    }
+
+    fn check_overwritten(&self, target: &str, begin: &StreamBegin, is_clone: bool, what: &str) -> Result<(), Failure> {
+        let pool = self.host.pool();
+        let is_new = begin.from_guid == 0 || is_clone;
+        let Ok(subject) = pool.dsl().subject(target) else { return Ok(()) };
+        if !is_new || begin.features.has(StreamFeatures::RESUMING) || subject.is_inconsistent() {
+            return Ok(());
+        }
+        let refused = |why: String| Err(failure(target, format!("{what}: {why}")));
+        if !self.order.force {
+            return refused(format!("destination '{target}' exists\nmust specify -F to overwrite it"));
+        }
+        let first = subject.dataset().and_then(|head| pool.dsl().snapshots(head).ok()?.into_iter().next());
+        match first {
+            Some(first) => {
+                let name = first.name;
+                refused(format!("destination has snapshots (eg. {name})\nmust destroy them to overwrite it"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn resume_of(&self, begin: &StreamBegin, list: &[u8]) -> Result<Option<(u64, u64)>> {
+        if !begin.features.has(StreamFeatures::RESUMING) {
+            return Ok(None);
+        }
+        let list = NvList::unpack(list)?;
+        Ok(Some((list.u64("resume_object")?, list.u64("resume_offset")?)))
+    }
+
+    fn say(&mut self, line: String) -> Result<(), Failure> {
+        if !self.order.verbose {
+            return Ok(());
+        }
+        (self.note)(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))
+    }
+
+    /// Reads a stream to its end, and does nothing with it.
+    fn skip(&self, reader: &mut StreamReader<'_>, what: &str) -> Result<(), Failure> {
+        loop {
+            let part = reader.next().map_err(|e| self.cannot(what, &e))?;
+            if matches!(part.record.fields, format::stream::RecordFields::End { .. }) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn receive(&mut self, reader: &mut StreamReader<'_>, new: &NewReceive, what: &str) -> Result<(), Failure> {
+        let kind = if new.begin.from_guid == 0 { "full" } else { "incremental" };
+        let name = format!("{}@{}", new.target, new.snapshot);
+        let verb = if self.order.dry_run { "would receive" } else { "receiving" };
+        if self.order.dry_run || self.order.verbose {
+            let line = format!("{verb} {kind} stream of {} into {name}", new.begin.name);
+            (self.note)(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))?;
+        }
+        if self.order.dry_run {
+            return self.skip(reader, what);
+        }
+        let began_ns = self.host.now_ns();
+        let is_new = !exists(self.host, &new.target);
+        if is_new
+            && self.order.append_path
+            && let Some((above, _)) = new.target.rsplit_once('/')
+            && !exists(self.host, above)
+        {
+            make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
+        }
+        let failed = |receiver: &Receiver<'_>, e: Error| receiver.cannot(what, &e);
+        let receiving = self.host.begin_receive(new).map_err(|e| failed(self, e))?;
+        let listed = self.listed(new.to_guid);
+        let notes = self.set_properties(new, &listed, is_new);
+        self.notes.extend(notes);
+        receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e))?;
+        self.host.finish_receive(receiving, &new.target).map_err(|e| failed(self, e))?;
+        self.after(new, &listed);
+        if is_new {
+            self.made.push(new.target.clone());
+        }
+        let seconds = (self.host.now_ns() - began_ns).max(1) as f64 / 1e9;
+        let rate = nicebytes((reader.bytes() as f64 / seconds) as u64);
+        self.say(format!("received {} stream in {seconds:.2} seconds, {rate}/sec", nicebytes(reader.bytes())))
+    }
+
+    /// The stream did not come to its end.
+    fn interrupted(&self, new: &NewReceive, what: &str, error: &Error) -> Failure {
+        let mut failed = self.cannot(what, error);
+        if new.resumable {
+            failed.line += ".\nPartially received snapshot is saved.\nA resuming stream can be generated on the sending \
+                            system by running:\n    zfs send -t ";
+            // the state is on disk when the receive has been given up; the client asks for it then
+            failed.line += &format!("$(zfs get -H -o value receive_resume_token {})", new.target);
+        }
+        failed
+    }
+
+    /// What the list of the package says of a snapshot.
+    fn listed(&self, guid: u64) -> Listed {
+        let fss = self.package.as_ref().and_then(|(list, _)| list.opt_list("fss"));
+        let Some(fss) = fss else { return Listed::default() };
+        for (name, _) in fss.iter() {
+            let Some(fs) = fss.opt_list(name) else { continue };
+            let Some(snaps) = fs.opt_list("snaps") else { continue };
+            let found = snaps.iter().find(|(name, _)| snaps.opt_u64(name) == Some(guid));
+            let Some((own, _)) = found else { continue };
+            let of = |field: &str| fs.opt_list(field)?.opt_list(own).cloned();
+            let properties = fs.opt_list("props").cloned();
+            return Listed { properties, of_snapshot: of("snapprops"), holds: of("snapholds") };
+        }
+        Listed::default()
+    }
+
+    /// Sets what was received, and what the command line says; what could not be set.
+    fn set_properties(&self, new: &NewReceive, listed: &Listed, is_new: bool) -> Vec<String> {
+        let mut notes = Vec::new();
+        let excluded = |name: &str| self.order.exclude.iter().any(|one| one == name);
+        let overridden = |name: &str| self.order.set.iter().any(|(one, _)| one == name);
+        if let Some(list) = &listed.properties {
+            let pairs = values_of(list).filter(|(name, _)| !excluded(name)).collect();
+            for (name, error) in self.host.set_received(&new.target, pairs).unwrap_or_default() {
+                // a value of the command line counts anyway
+                if !overridden(&name) {
+                    let why = error.what();
+                    notes.push(format!("cannot receive {name} property on {}: {why}", new.target));
+                }
+            }
+        }
+        // of a package, only the first dataset gets what is set; those below inherit it
+        let is_top = self.package.as_ref().is_none_or(|(_, top)| new.begin.name.split('@').next() == Some(top));
+        if is_top && (is_new || self.package.is_some() || !self.order.set.is_empty()) {
+            for (property, value) in &self.order.set {
+                let (property, value) = (property.clone(), value.clone());
+                let change = DatasetChange::Set { name: new.target.clone(), property: property.clone(), value };
+                if let Err(error) = self.host.change(&change) {
+                    notes.push(format!("cannot receive {property} property on {}: {}", new.target, error.what()));
+                }
+            }
+            for property in &self.order.exclude {
+                let property = property.clone();
+                let change = DatasetChange::Inherit { name: new.target.clone(), property, received: false };
+                // one that cannot be inherited is not set either
+                let _ = self.host.change(&change);
+            }
+        }
+        notes
+    }
+
+    /// Properties and holds of the new snapshot.
+    fn after(&mut self, new: &NewReceive, listed: &Listed) {
+        let name = format!("{}@{}", new.target, new.snapshot);
+        if let Some(list) = &listed.of_snapshot {
+            let pairs: Vec<(String, Value)> = values_of(list).collect();
+            if !pairs.is_empty() {
+                for (property, error) in self.host.set_received(&name, pairs).unwrap_or_default() {
+                    self.notes.push(format!("cannot receive {property} property on {name}: {}", error.what()));
+                }
+            }
+        }
+        if let Some(holds) = listed.holds.as_ref().filter(|holds| !self.order.skip_holds && !holds.is_empty()) {
+            let tags = holds.iter().map(|(tag, _)| (name.clone(), tag.to_owned())).collect();
+            if let Err(error) = self.host.change_snapshots(&SnapshotChange::Hold(tags)) {
+                self.notes.push(format!("cannot hold snapshot '{name}': {}", error.what()));
+            }
+        }
+    }
+}
+
+fn values_of(list: &NvList) -> impl Iterator<Item = (String, Value)> + '_ {
+    list.iter().map(|(name, value)| (name.to_owned(), value.clone()))
+}
+
+/// The name of the snapshot with a guid.
+fn snapshot_of(host: &dyn Host, guid: u64) -> Result<Option<String>> {
+    let pool = host.pool();
+    let mut below = vec![pool.dsl().root_subject()?];
+    while let Some(subject) = below.pop() {
+        let subject: Subject = subject;
+        if let Some(head) = subject.dataset() {
+            let found = pool.dsl().snapshots(head)?.into_iter().find(|one| one.phys.guid == guid);
+            if let Some(found) = found {
+                return Ok(Some(found.name));
+            }
+        }
+        below.extend(pool.dsl().subjects_below(&subject)?.into_iter().flatten());
+    }
+    Ok(None)
+}

@@ -1,0 +1,462 @@
+//! Beginning and ending receives.
+//!
+//! ```text
+//!   new dataset      tank/new: inconsistent ── stream ──▶ snapshot with the sender's guid
+//!   one that is      tank/fs/%recv, a clone of the snapshot that the stream begins from
+//!   there              ── stream ──▶ it and the head exchange roots, sizes, dead lists ─▶ snapshot of the head
+//! ```
+//!
+//! What is received is inconsistent until its end, and nothing shows it. With the state of a resumable receive it may be
+//! kept, in the form of OpenZFS, which can go on with it.
+
+use base::{Error, Kind, Result, ResultExt};
+use dmu::zap::Value;
+use format::dsl::DatasetPhys;
+use format::objset::ObjsetType;
+use format::stream::{StreamBegin, StreamFeatures};
+
+use super::bookmark::Bookmarks;
+use super::create::refuse_encrypted;
+use super::deadlist::Deadlist;
+use super::rollback::sizes;
+use super::snapshot::{Planned, split_snapshot};
+use super::space::{Column, Delta};
+use super::{Change, SnapshotFate, check_name};
+use crate::property::DatasetKind;
+use crate::resume::RECEIVE_CHILD;
+use crate::{Dataset, Dsl};
+
+const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
+/// Features of datasets that streams tell of.
+const FEATURES: [(StreamFeatures, &str); 3] = [
+    (StreamFeatures::LARGE_BLOCKS, LARGE_BLOCKS),
+    (StreamFeatures::LONGNAME, "org.zfsonlinux:longname"),
+    (StreamFeatures::LARGE_MICROZAP, "com.klarasystems:large_microzap"),
+];
+const RESUME: [&str; 11] = [
+    "com.delphix:resume_fromguid",
+    "com.delphix:resume_toguid",
+    "com.delphix:resume_toname",
+    "com.delphix:resume_object",
+    "com.delphix:resume_offset",
+    "com.delphix:resume_bytes",
+    "com.delphix:resume_largeblockok",
+    "com.delphix:resume_embedok",
+    "com.delphix:resume_compressok",
+    "com.datto:resume_rawok",
+    "com.delphix:resume_redact_book_snaps",
+];
+
+/// What is to be received, and into what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewReceive {
+    /// The file system or volume.
+    pub target: String,
+    /// Name of the snapshot behind `@`.
+    pub snapshot: String,
+    /// How the stream begins.
+    pub begin: StreamBegin,
+    /// Guid of the snapshot that is sent.
+    pub to_guid: u64,
+    /// Give up what has changed since the snapshot that it begins from.
+    pub force: bool,
+    /// Keep what came, if the rest does not come.
+    pub resumable: bool,
+    /// The snapshot that it is a clone of.
+    pub origin: Option<String>,
+    /// The object and offset where the stream says it goes on.
+    pub resume: Option<(u64, u64)>,
+}
+
+/// A receive that has begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BegunReceive {
+    /// The head that takes what comes.
+    pub dataset: u64,
+    /// Its full name.
+    pub name: String,
+    /// The head that gets it in the end; the same if it is new.
+    pub head: u64,
+    /// Its object set is to be made.
+    pub is_empty: bool,
+}
+
+/// How far a receive has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceivePoint {
+    /// The object that came last.
+    pub object: u64,
+    /// What of it.
+    pub offset: u64,
+    /// Bytes of the stream.
+    pub bytes: u64,
+}
+
+fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
+    Err(Error::new(kind, what.into()))
+}
+
+impl Change<'_> {
+    /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
+    /// if the target has been changed since, those of [`check_name`], `Encrypted`.
+    pub fn begin_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+        super::check_component(&new.snapshot)?;
+        let begun = match dsl.find_dir(&new.target) {
+            Err(e) if e.kind() == Kind::NotFound => self.begin_new(dsl, new)?,
+            dir => {
+                let dir = dir?;
+                refuse_encrypted(dsl, &dir)?;
+                let head = dsl.head(&dir)?;
+                let origin = self.origin_in(dsl, new, &head)?;
+                let child = self.create_dir(Some((dir.id, RECEIVE_CHILD)))?;
+                let dataset = self.create_head(child, origin)?;
+                let name = format!("{}/{RECEIVE_CHILD}", new.target);
+                BegunReceive { dataset, name, head: head.id, is_empty: self.dataset(dataset)?.bp.is_hole() }
+            }
+        };
+        let is_folded = new.begin.flags & StreamBegin::FLAG_CASE_INSENSITIVE != 0;
+        self.update_dataset(begun.dataset, |phys| {
+            phys.flags |= DatasetPhys::FLAG_INCONSISTENT;
+            if is_folded {
+                phys.flags |= DatasetPhys::FLAG_CASE_INSENSITIVE;
+            }
+        })?;
+        for (feature, guid) in FEATURES {
+            if new.begin.features.has(feature) {
+                self.use_feature(begun.dataset, guid)?;
+            }
+        }
+        if new.resumable {
+            self.put_resume_state(begun.dataset, new)?;
+        }
+        Ok(begun)
+    }
+
+    fn begin_new(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+        check_name(&new.target)?;
+        let Some((above, own)) = new.target.rsplit_once('/') else {
+            return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
+        };
+        let is_clone = new.begin.flags & StreamBegin::FLAG_CLONE != 0;
+        if new.begin.from_guid != 0 && !is_clone && new.origin.is_none() {
+            return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
+        }
+        if is_clone && new.origin.is_none() {
+            return refused(Kind::NotFound, "local origin for clone does not exist");
+        }
+        let parent = dsl.subject(above)?;
+        refuse_encrypted(dsl, parent.dir())?;
+        if parent.kind() != DatasetKind::FileSystem {
+            return refused(Kind::Invalid, format!("parent of '{}' is not a filesystem", new.target));
+        }
+        let origin = match &new.origin {
+            None => {
+                let head = self.dir(self.own_dir("$ORIGIN")?)?.head_dataset;
+                self.dataset(head)?.prev_snap
+            }
+            Some(name) => {
+                let origin = dsl.find(name)?;
+                if !origin.is_snapshot() {
+                    return refused(Kind::Invalid, "invalid backup stream");
+                }
+                if new.begin.from_guid != 0 && origin.phys.guid != new.begin.from_guid {
+                    return refused(Kind::NotFound, "local origin for clone does not exist");
+                }
+                if new.begin.from_guid == 0 && new.begin.flags & StreamBegin::FLAG_FREE_RECORDS == 0 {
+                    return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
+                }
+                refuse_encrypted(dsl, &dsl.find_dir(origin.file_system())?)?;
+                self.check_large_blocks(&origin, new)?;
+                origin.id
+            }
+        };
+        let origin_head = self.dataset(self.dir(self.dataset(origin)?.dir)?.head_dataset)?;
+        Deadlist::open(self, origin_head.deadlist)?.check_parts()?;
+        let dir = self.create_dir(Some((parent.dir().id, own)))?;
+        let dataset = self.create_head(dir, origin)?;
+        self.count_file_systems(parent.dir().id, dir)?;
+        let is_empty = self.dataset(dataset)?.bp.is_hole();
+        Ok(BegunReceive { dataset, name: new.target.clone(), head: dataset, is_empty })
+    }
+
+    /// The snapshot that a stream into a head that is there begins from.
+    fn origin_in(&self, dsl: &Dsl, new: &NewReceive, head: &Dataset) -> Result<u64> {
+        let fs = &new.target;
+        if new.begin.flags & StreamBegin::FLAG_CLONE != 0 || new.origin.is_some() {
+            return refused(Kind::Exists, format!("destination '{fs}' exists\nmust not exist to receive a clone"));
+        }
+        if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
+            return refused(
+                Kind::Busy,
+                format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
+            );
+        }
+        if self.number(self.dir(head.phys.dir)?.child_zap, RECEIVE_CHILD)?.is_some() {
+            return refused(
+                Kind::Busy,
+                format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
+            );
+        }
+        if self.snapshot_named(&head.phys, &new.snapshot)?.is_some() {
+            return refused(Kind::Exists, "destination already exists");
+        }
+        let is_volume = ObjsetType::of_number(new.begin.objset_type.into()) == ObjsetType::Zvol;
+        if is_volume && self.entries_of(self.dir(head.phys.dir)?.child_zap)? > 0 {
+            return refused(Kind::Exists, format!("destination has children: {fs}"));
+        }
+        Deadlist::open(self, head.phys.deadlist)?.check_parts()?;
+        if new.begin.from_guid == 0 {
+            if !new.force {
+                return refused(Kind::Exists, format!("destination '{fs}' exists\nmust specify -F to overwrite it"));
+            }
+            let origin = self.dir(self.own_dir("$ORIGIN")?)?.head_dataset;
+            return Ok(self.dataset(origin)?.prev_snap);
+        }
+        let no_source =
+            || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
+        let mut at = head.phys.prev_snap;
+        let mut txg = u64::MAX;
+        while at != 0 {
+            let snapshot = self.dataset(at)?;
+            if snapshot.dir != head.phys.dir || snapshot.prev_snap_txg >= txg {
+                return no_source();
+            }
+            if snapshot.guid == new.begin.from_guid {
+                break;
+            }
+            (at, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);
+        }
+        if at == 0 {
+            return no_source();
+        }
+        let from = Dataset { id: at, name: fs.clone(), phys: self.dataset(at)? };
+        self.check_large_blocks(&from, new)?;
+        if new.force {
+            return Ok(at);
+        }
+        if is_modified_since(dsl, head, &from)? {
+            return refused(
+                Kind::Permission,
+                format!("destination '{fs}' has been modified\nsince most recent snapshot"),
+            );
+        }
+        Ok(head.phys.prev_snap)
+    }
+
+    /// Refuses a stream whose large blocks were cut, if those that are there are not.
+    fn check_large_blocks(&self, from: &Dataset, new: &NewReceive) -> Result<()> {
+        let has_large = self.features_of(from.id)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
+        if new.begin.from_guid != 0 && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
+            let what = "incremental send stream requires -L (--large-block), to match previous receive.";
+            return refused(Kind::Invalid, what);
+        }
+        Ok(())
+    }
+
+    fn put_resume_state(&self, id: u64, new: &NewReceive) -> Result<()> {
+        self.zapify(id)?;
+        let begin = &new.begin;
+        if begin.from_guid != 0 {
+            self.set(id, "com.delphix:resume_fromguid", &Value::one(begin.from_guid))?;
+        }
+        self.set(id, "com.delphix:resume_toguid", &Value::one(new.to_guid))?;
+        self.set(id, "com.delphix:resume_toname", &Value::of_text(&begin.name))?;
+        self.save_receive_point(id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
+        for (feature, name) in [
+            (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
+            (StreamFeatures::EMBED_DATA, "com.delphix:resume_embedok"),
+            (StreamFeatures::COMPRESSED, "com.delphix:resume_compressok"),
+        ] {
+            if begin.features.has(feature) {
+                self.set(id, name, &Value::one(1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes how far a resumable receive has come.
+    pub fn save_receive_point(&self, id: u64, point: ReceivePoint) -> Result<()> {
+        self.set(id, "com.delphix:resume_object", &Value::one(point.object))?;
+        self.set(id, "com.delphix:resume_offset", &Value::one(point.offset))?;
+        self.set(id, "com.delphix:resume_bytes", &Value::one(point.bytes))
+    }
+
+    /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came.
+    pub fn resume_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+        let dir = dsl.find_dir(&new.target)?;
+        let head = dsl.head(&dir)?;
+        let below = format!("{}/{RECEIVE_CHILD}", new.target);
+        let (dataset, name) = match dsl.find_dir(&below) {
+            Ok(child) => (dsl.head(&child)?, below),
+            Err(_) => (head.clone(), new.target.clone()),
+        };
+        let mismatch = || refused(Kind::Invalid, "the stream does not go on where the interrupted receive ended");
+        let number = |field: &str| {
+            Ok::<u64, Error>(dsl.dataset_field(&dataset, field)?.and_then(|value| value.first_u64()).unwrap_or(0))
+        };
+        if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT == 0
+            || number("com.delphix:resume_toguid")? != new.to_guid
+            || number("com.delphix:resume_fromguid")? != new.begin.from_guid
+            || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
+        {
+            return mismatch();
+        }
+        if dataset.id != head.id && new.begin.from_guid == 0 && !new.force {
+            let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
+            return refused(Kind::Exists, what);
+        }
+        let is_empty = dataset.phys.bp.is_hole();
+        Ok(BegunReceive { dataset: dataset.id, name, head: head.id, is_empty })
+    }
+
+    /// How far an interrupted receive came.
+    pub fn receive_point(&self, id: u64) -> Result<ReceivePoint> {
+        let number = |name: &str| Ok::<u64, Error>(self.number(id, name)?.unwrap_or(0));
+        Ok(ReceivePoint {
+            object: number("com.delphix:resume_object")?,
+            offset: number("com.delphix:resume_offset")?,
+            bytes: number("com.delphix:resume_bytes")?,
+        })
+    }
+
+    /// Gives a head that was there what was received for it: afterwards the dataset of the receive has what the head had
+    /// before, and is to be destroyed. With `force`, snapshots behind the one that the stream began from are destroyed,
+    /// whose objects are returned with those of the datasets behind them. What is open of either is of the old root.
+    ///
+    /// Errors: `Busy` if one of them is held, `Exists` if it has clones, `Permission` if the head has other snapshots
+    /// now, `Quota`; then nothing is changed.
+    pub fn take_over(
+        &self,
+        dsl: &Dsl,
+        begun: &BegunReceive,
+        new: &NewReceive,
+        usable_bytes: u64,
+    ) -> Result<Vec<SnapshotFate>> {
+        let (received, head) = (self.dataset(begun.dataset)?, self.dataset(begun.head)?);
+        self.plan_snapshot(dsl, &format!("{}@{}", new.target, new.snapshot), usable_bytes)?;
+        let own = Dataset { id: begun.head, name: new.target.clone(), phys: head.clone() };
+        let modified = || {
+            let what = format!("destination '{}' has been modified\nsince most recent snapshot", new.target);
+            Error::new(Kind::Permission, what)
+        };
+        let mut fates = Vec::new();
+        if new.force {
+            let since = received.prev_snap_txg;
+            let later = dsl.snapshots(&own)?.into_iter().filter(|one| one.phys.creation_txg > since);
+            let names: Vec<String> = later.map(|one| one.name).collect();
+            match self.destroy_snapshots(dsl, &names, false)? {
+                Ok(done) => fates = done,
+                Err(mut refused) => {
+                    let (name, error) = refused.swap_remove(0);
+                    return Err(Error::new(error.kind(), format!("{name}: {}", error.what())));
+                }
+            }
+        } else if is_modified_since(
+            dsl,
+            &own,
+            &Dataset { id: head.prev_snap, name: own.name.clone(), phys: self.dataset(head.prev_snap)? },
+        )? {
+            return Err(modified());
+        }
+        let head = self.dataset(begun.head)?;
+        if head.prev_snap != received.prev_snap {
+            return Err(modified());
+        }
+        self.exchange(begun, &received, &head).in_dataset(&new.target)?;
+        Ok(fates)
+    }
+
+    /// A head and what was received for it exchange what they hold.
+    fn exchange(&self, begun: &BegunReceive, received: &DatasetPhys, head: &DatasetPhys) -> Result<()> {
+        let (new, old) = (Deadlist::open(self, received.deadlist)?, Deadlist::open(self, head.deadlist)?);
+        let origin_txg = match self.dir(head.dir)?.origin {
+            0 => 0,
+            origin => self.dataset(origin)?.creation_txg,
+        };
+        let previous = self.dataset(head.prev_snap)?;
+        let unique = new.totals_born(previous.prev_snap_txg, u64::MAX)?.used;
+        let (after, before) = (sizes(received).plus(new.totals()?), sizes(head).plus(old.totals()?));
+        let in_snapshots = |list: &Deadlist<'_>| Ok::<i64, Error>(list.totals_born(origin_txg, u64::MAX)?.used as i64);
+        let moved = in_snapshots(&new)? - in_snapshots(&old)?;
+        let reserved = self.refreservation_of(head.dir)?;
+        let unused = reserved.min(head.unique_bytes) as i64 - reserved.min(received.unique_bytes) as i64;
+        let delta = Delta::between(before, after);
+        self.charge(head.dir, Column::Head, delta)?;
+        self.charge(received.dir, Column::Head, delta.negative())?;
+        self.move_space(head.dir, moved, Column::Head, Column::Snapshots)?;
+        self.charge(head.dir, Column::Refreservation, Delta::used(unused))?;
+        self.update_dataset(head.prev_snap, |phys| phys.unique_bytes = unique)?;
+        let put = |id: u64, from: &DatasetPhys| {
+            self.update_dataset(id, |phys| {
+                phys.bp = from.bp;
+                phys.deadlist = from.deadlist;
+                phys.referenced_bytes = from.referenced_bytes;
+                phys.compressed_bytes = from.compressed_bytes;
+                phys.uncompressed_bytes = from.uncompressed_bytes;
+                phys.unique_bytes = from.unique_bytes;
+            })
+        };
+        put(begun.head, received)?;
+        put(begun.dataset, head)?;
+        self.exchange_features(begun.dataset, begun.head)?;
+        Bookmarks::open(self, begun.head)?.next_changed(head.prev_snap_txg, &new)?;
+        self.drop_livelist(head.dir)?;
+        self.drop_livelist(received.dir)
+    }
+
+    fn exchange_features(&self, one: u64, other: u64) -> Result<()> {
+        let (of_one, of_other) = (self.features_of(one)?, self.features_of(other)?);
+        self.drop_features(one)?;
+        self.drop_features(other)?;
+        for (to, features) in [(one, of_other), (other, of_one)] {
+            for (guid, value) in features {
+                self.zapify(to)?;
+                self.set(to, &guid, &value)?;
+                self.count_feature(&guid, 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a receive with the snapshot of the head that has it all. Returns the snapshot. `None` if the head has a
+    /// snapshot of this group: the next one can have another.
+    pub fn end_receive(
+        &self,
+        dsl: &Dsl,
+        begun: &BegunReceive,
+        new: &NewReceive,
+        usable_bytes: u64,
+    ) -> Result<Option<u64>> {
+        let before = self.dataset(begun.head)?.flags;
+        self.update_dataset(begun.head, |phys| phys.flags &= !DatasetPhys::FLAG_INCONSISTENT)?;
+        let name = format!("{}@{}", new.target, new.snapshot);
+        split_snapshot(&name)?;
+        let planned = match self.plan_snapshot(dsl, &name, usable_bytes) {
+            Ok(planned) if planned.head.phys.prev_snap_txg < self.tx.txg() => planned,
+            planned => {
+                self.update_dataset(begun.head, |phys| phys.flags = before)?;
+                return planned.map(|_: Planned| None);
+            }
+        };
+        let id = self.take(&planned, &[])?;
+        self.update_dataset(id, |phys| {
+            phys.guid = new.to_guid;
+            phys.creation_time_s = new.begin.creation_time_s;
+        })?;
+        for name in RESUME {
+            if self.mos.object(begun.head)?.dnode().object_type.0 == 0xc4 {
+                self.remove(begun.head, name)?;
+            }
+        }
+        Ok(Some(id))
+    }
+}
+
+/// Whether a head has changed since a snapshot of it: its log, and what is unmounted, do not count.
+fn is_modified_since(dsl: &Dsl, head: &Dataset, snapshot: &Dataset) -> Result<bool> {
+    if head.phys.bp.reference_birth() <= snapshot.phys.creation_txg {
+        return Ok(false);
+    }
+    let (now, then) = (dsl.raw_objset(head)?.phys(), dsl.raw_objset(snapshot)?.phys());
+    Ok(now.meta_dnode.blkptrs != then.meta_dnode.blkptrs)
+}

@@ -1,0 +1,112 @@
+//! Properties that came with a stream.
+//!
+//! They count where nothing was set by hand; `zfs inherit -S` goes back to them.
+
+use base::{Error, Kind, Result};
+use dmu::zap::{Value, Zap};
+use format::nvlist;
+use format::object_type::ObjectType;
+
+use super::{Change, RefusedChanges};
+use crate::property::rules::{self, Given};
+use crate::property::{DatasetKind, From, ValueKind, needs};
+use crate::{Dsl, Property, PropertyValue, Subject};
+
+const HAS_RECEIVED: &str = "$hasrecvd";
+const RECEIVED: &str = "$recvd";
+/// Properties of one dataset at most.
+const COUNT_MAX: usize = 4096;
+
+impl Change<'_> {
+    /// Stores the properties of a dataset that a stream says, instead of those of earlier streams. They are checked as
+    /// those that people give: what was refused, and why. Errors: `NotFound`; those of reading.
+    pub fn set_received(
+        &self,
+        dsl: &Dsl,
+        dataset: &str,
+        values: &[(String, nvlist::Value)],
+        usable_bytes: u64,
+    ) -> Result<RefusedChanges> {
+        let subject = dsl.subject(dataset)?;
+        let table = self.table_of(&subject)?;
+        self.forget_received(table)?;
+        self.set(table, HAS_RECEIVED, &Value::one(0))?;
+        let mut refused = RefusedChanges::new();
+        for (name, value) in values.iter().take(COUNT_MAX) {
+            match self.check_received(&subject, name, value) {
+                Err(error) => refused.push((name.clone(), error)),
+                Ok(None) => {}
+                Ok(Some(given)) => {
+                    if let Err(error) = self.put_received(dsl, dataset, table, &given, usable_bytes) {
+                        refused.push((name.clone(), error));
+                    }
+                }
+            }
+        }
+        Ok(refused)
+    }
+
+    fn table_of(&self, subject: &Subject) -> Result<u64> {
+        let Some(dataset) = subject.dataset().filter(|_| subject.kind() == DatasetKind::Snapshot) else {
+            return Ok(subject.dir().phys.props_zap);
+        };
+        match self.dataset(dataset.id)?.props_zap {
+            0 => {
+                let table = self.create_table(ObjectType::DSL_PROPS)?;
+                self.update_dataset(dataset.id, |phys| phys.props_zap = table)?;
+                Ok(table)
+            }
+            table => Ok(table),
+        }
+    }
+
+    fn forget_received(&self, table: u64) -> Result<()> {
+        for entry in Zap::open(self.mos.object(table)?)?.entries()? {
+            let name = entry.name.to_string();
+            if name.ends_with(RECEIVED) {
+                self.remove(table, &name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A value as it is stored; `None` for what is known from elsewhere.
+    fn check_received(&self, subject: &Subject, name: &str, value: &nvlist::Value) -> Result<Option<Given>> {
+        let property = Property::find(name);
+        if property.is_some_and(|property| property.is_read_only() || property.info().from == From::Contents) {
+            return Ok(None);
+        }
+        let text = match (value, property.map(|property| (property, property.info().kind))) {
+            (nvlist::Value::Str(text), _) => text.clone(),
+            (nvlist::Value::U64(number), Some((property, ValueKind::Choice(..)))) => {
+                let unknown = || Error::new(Kind::Invalid, format!("'{name}': {number} is no choice"));
+                property.name_of(*number).ok_or_else(unknown)?.to_owned()
+            }
+            (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::Form::Limit))))
+                if *number == u64::MAX =>
+            {
+                "none".to_owned()
+            }
+            (nvlist::Value::U64(number), _) => number.to_string(),
+            _ => return Err(Error::new(Kind::Invalid, format!("'{name}' is neither a number nor a text"))),
+        };
+        let given = rules::check(name, &text, subject.kind(), false)?;
+        needs::check(std::slice::from_ref(&given), self.features()?, false)?;
+        Ok(Some(given))
+    }
+
+    fn put_received(&self, dsl: &Dsl, dataset: &str, table: u64, given: &Given, usable_bytes: u64) -> Result<()> {
+        let value = match &given.value {
+            PropertyValue::Number(number) => Value::one(*number),
+            PropertyValue::Text(text) => Value::of_text(text),
+        };
+        self.set(table, &format!("{}{RECEIVED}", given.name), &value)?;
+        let is_limit =
+            matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));
+        // limits are in force elsewhere, too
+        if is_limit && self.number(table, &given.name)?.is_none() {
+            self.inherit_property(dsl, dataset, &given.name, true, usable_bytes)?;
+        }
+        Ok(())
+    }
+}

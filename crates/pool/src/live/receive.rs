@@ -1,0 +1,318 @@
+//! Receiving streams: what `zfs receive` asks for.
+//!
+//! ```text
+//!   begin    a task: the dataset that takes what comes, inconsistent
+//!   apply    records change its head, group by group; how far it is goes to disk with each
+//!   finish   one group: the head of what was there gets another root, and its snapshot is taken
+//! ```
+//!
+//! An end that does not come leaves what was there before, and if that was asked for, a part that can be resumed.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use base::{Error, Kind, Mutex, Result};
+use dmu::Objset;
+use dsl::receive::{Applier, ApplyHost, StreamReader, owners_by_place};
+use dsl::resume::RECEIVE_CHILD;
+use dsl::write::{BegunReceive, Change, NewReceive, ReceivePoint, SnapshotFate};
+use format::blkptr::BlkPtr;
+use format::objset::ObjsetType;
+use format::stream::StreamFeatures;
+
+use zio::OnFailure;
+
+use super::head::Head;
+use super::{LivePool, SyncContext};
+
+const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
+const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
+
+/// Where receives are, as of each of the two groups in memory.
+type Points = [Option<(u64, ReceivePoint)>; 2];
+
+/// The receives of a pool that are on their way, by the dataset that takes what comes.
+#[derive(Default)]
+pub(super) struct Receives {
+    active: Mutex<HashSet<u64>>,
+    points: Mutex<HashMap<u64, Points>>,
+}
+
+impl Receives {
+    fn is_active(&self, id: u64) -> bool {
+        self.active.lock().contains(&id)
+    }
+
+    fn note(&self, id: u64, txg: u64, point: ReceivePoint) {
+        self.points.lock().entry(id).or_default()[txg as usize & 1] = Some((txg, point));
+    }
+
+    /// Writes how far a receive has come with a group.
+    pub(super) fn save(&self, change: &Change<'_>, id: u64) -> Result<()> {
+        let txg = change.tx.txg();
+        let point = self.points.lock().get_mut(&id).and_then(|points| points[txg as usize & 1].take());
+        match point {
+            Some((of, point)) if of == txg => change.save_receive_point(id, point),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&self, id: u64) {
+        self.active.lock().remove(&id);
+        self.points.lock().remove(&id);
+    }
+}
+
+/// A receive that has begun. What it brought is given up when it is dropped, unless it was finished.
+pub struct Receiving {
+    pool: Arc<LivePool>,
+    new: NewReceive,
+    begun: BegunReceive,
+    head: Head,
+    resume: Option<ReceivePoint>,
+    is_done: bool,
+}
+
+impl LivePool {
+    /// Begins to receive a stream, or goes on with one that was interrupted. Errors: as from
+    /// [`dsl::write::Change::begin_receive`]; `Busy` if it is received already.
+    pub fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {
+        let pool = self.weak().upgrade().ok_or_else(|| Error::new(Kind::Suspended, "the pool is closed"))?;
+        self.remove_leftover(&format!("{}/{RECEIVE_CHILD}", new.target))?;
+        let is_resumed = new.begin.features.has(StreamFeatures::RESUMING);
+        let wanted = new.clone();
+        let (begun, resume) = self.run(move |context| {
+            let (dsl, change) = (context.dsl()?, &context.change);
+            let begun = match is_resumed {
+                true => change.resume_receive(&dsl, &wanted)?,
+                false => change.begin_receive(&dsl, &wanted)?,
+            };
+            if context.pool.receives().is_active(begun.dataset) {
+                return Err(Error::new(Kind::Busy, "destination is being received"));
+            }
+            let resume = if is_resumed { Some(change.receive_point(begun.dataset)?) } else { None };
+            context.open_received(&begun, ObjsetType::of_number(wanted.begin.objset_type.into()))?;
+            context.pool.receives().active.lock().insert(begun.dataset);
+            let event = if is_resumed { "resume receive" } else { "receive" };
+            context.log_dataset_event((&begun.name, begun.dataset), event, " ");
+            Ok((begun, resume))
+        })?;
+        let head = self.heads().get(begun.dataset);
+        let head = head.ok_or_else(|| Error::new(Kind::Busy, "the dataset that receives is gone"))?;
+        Ok(Receiving { pool, new: new.clone(), begun, head, resume, is_done: false })
+    }
+
+    /// Destroys what an interrupted receive has left that can be resumed. Errors: `NotFound` if there is none; `Busy` if
+    /// it goes on.
+    pub fn abort_receive(&self, target: &str) -> Result<()> {
+        let view = self.view();
+        let dsl = view.dsl();
+        let below = format!("{target}/{RECEIVE_CHILD}");
+        let name = if dsl.find_dir(&below).is_ok() { below } else { target.to_owned() };
+        let head = dsl.find(&name)?;
+        let is_left =
+            dsl.subject(&name)?.is_inconsistent() && dsl.dataset_field(&head, "com.delphix:resume_toguid")?.is_some();
+        if !is_left {
+            let what = format!("'{target}' does not have any resumable receive state to abort");
+            return Err(Error::new(Kind::NotFound, what));
+        }
+        if self.receives().is_active(head.id) {
+            return Err(Error::new(Kind::Busy, "dataset is busy"));
+        }
+        self.destroy_dataset(&name)
+    }
+
+    /// Destroys what receives have left that nobody can go on with: those of a process that was killed.
+    pub fn destroy_leftovers(&self) -> Result<()> {
+        let view = self.view();
+        let dsl = view.dsl();
+        for dir in dsl.walk()? {
+            self.remove_leftover(&format!("{}/{RECEIVE_CHILD}", dir.name))?;
+            if dsl.head(&dir)?.phys.flags & format::dsl::DatasetPhys::FLAG_INCONSISTENT != 0 {
+                self.remove_leftover(&dir.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Destroys a dataset if it is what a receive has left that cannot be resumed, and does not go on.
+    fn remove_leftover(&self, name: &str) -> Result<()> {
+        let view = self.view();
+        let dsl = view.dsl();
+        let Ok(head) = dsl.find(name) else { return Ok(()) };
+        let is_left = head.phys.flags & format::dsl::DatasetPhys::FLAG_INCONSISTENT != 0
+            && dsl.dataset_field(&head, "com.delphix:resume_toguid")?.is_none();
+        if !is_left || self.receives().is_active(head.id) {
+            return Ok(());
+        }
+        tracing::info!(name, "what a receive has left is destroyed");
+        self.destroy_dataset(name)
+    }
+}
+
+impl SyncContext<'_> {
+    /// Opens the head that takes what comes, without a log; makes its object set if there is none.
+    fn open_received(&self, begun: &BegunReceive, kind: ObjsetType) -> Result<()> {
+        let (change, pool) = (&self.change, self.pool);
+        if pool.heads().get(begun.dataset).is_some() {
+            pool.heads().remove(begun.dataset);
+        }
+        let dsl = self.dsl()?;
+        let subject = dsl.subject(&begun.name)?;
+        let policy = dsl::write::write_policy(subject.levels(), pool.config().enabled);
+        let root: BlkPtr = change.dataset(begun.dataset)?.bp;
+        let objset = Objset::open_live(change.mos.cache().clone(), begun.dataset, root, kind, &begun.name, policy)?;
+        if objset.kind() != kind {
+            return Err(Error::new(Kind::Invalid, "the stream is of another type than the destination"));
+        }
+        if root.is_hole() && kind == ObjsetType::Zfs && change.feature(OBJECTS_COUNTED)?.is_some() {
+            let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
+            objset.count_objects(by_project);
+            change.use_feature(begun.dataset, OBJECTS_COUNTED)?;
+            if by_project {
+                change.use_feature(begun.dataset, PROJECTS_COUNTED)?;
+            }
+        }
+        // also what has no objects yet is written
+        objset.set_log_header([0; 192])?;
+        if kind == ObjsetType::Zfs {
+            objset.set_owners_of(owners_by_place())?;
+        }
+        let head = pool.add_head(objset.reading(OnFailure::Fail))?;
+        pool.renew_policy(&head, subject.levels())
+    }
+}
+
+impl Receiving {
+    /// The file system or volume that is there already, and has to be frozen while the receive is finished.
+    pub fn replaces(&self) -> bool {
+        self.begun.head != self.begun.dataset
+    }
+
+    /// Applies all records of the stream, whose BEGIN has been read. Errors: as from [`Applier::apply`] and
+    /// [`StreamReader::next`].
+    pub fn apply_all(&self, reader: &mut StreamReader<'_>) -> Result<()> {
+        let sets = (self.head.objset().clone(), self.pool.txgs().clone());
+        let begin = (&self.new.begin, self.new.to_guid, reader.endian());
+        let mut applier = Applier::new(sets, self, begin, self.resume);
+        loop {
+            let part = reader.next()?;
+            if !applier.apply(part, reader.bytes())? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Ends the receive: the snapshot is there, and the head has what it has. What serves a head that is replaced
+    /// ([`Receiving::replaces`]) has to be frozen. Errors: as from [`dsl::write::Change::take_over`] and taking snapshots.
+    pub fn finish(mut self) -> Result<()> {
+        let pool = self.pool.clone();
+        // all that came is on disk, and nothing more will
+        pool.sync()?;
+        let usable = pool.view().usable_bytes()?;
+        let (begun, new) = (self.begun.clone(), self.new.clone());
+        match self.replaces() {
+            true => self.finish_replaced(begun, new, usable)?,
+            false => pool.in_some_group(|pool, _| {
+                let (begun, new) = (begun.clone(), new.clone());
+                pool.run_last(move |context| context.end_receive(&begun, &new, usable))
+            })?,
+        }
+        self.is_done = true;
+        pool.receives().end(self.begun.dataset);
+        Ok(())
+    }
+
+    fn finish_replaced(&self, begun: BegunReceive, new: NewReceive, usable: u64) -> Result<()> {
+        let id = begun.head;
+        let outcome = Arc::<Mutex<Result<()>>>::new(Mutex::new(Ok(())));
+        let told = outcome.clone();
+        self.pool.replace_root(id, move |context| {
+            let kept: Vec<String> = context.kept_behind(&begun, &new)?;
+            if let Some(name) = kept.first() {
+                return Err(Error::new(Kind::Busy, format!("{name}: dataset is busy")));
+            }
+            context.pool.heads().remove(begun.dataset);
+            let fates = context.change.take_over(&context.dsl()?, &begun, &new, usable)?;
+            for fate in fates {
+                if let SnapshotFate::Destroyed { id, next } = fate {
+                    context.pool.scan().destroyed(id, Some(next));
+                }
+            }
+            context.pool.frees().wake();
+            // when the head is written without its log, in this group
+            context.pool.run_last_of_group(move |context| *told.lock() = context.end_replaced(&begun, &new, usable));
+            Ok(())
+        })?;
+        std::mem::replace(&mut *outcome.lock(), Ok(()))
+    }
+}
+
+impl SyncContext<'_> {
+    /// Snapshots that would be destroyed, and are being sent.
+    fn kept_behind(&self, begun: &BegunReceive, new: &NewReceive) -> Result<Vec<String>> {
+        if !new.force {
+            return Ok(Vec::new());
+        }
+        let dsl = self.dsl()?;
+        let since = self.change.dataset(begun.dataset)?.prev_snap_txg;
+        let head = dsl.dataset(begun.head, &new.target)?;
+        let later = dsl.snapshots(&head)?.into_iter().filter(|one| one.phys.creation_txg > since);
+        Ok(later.filter(|one| self.pool.kept_snapshots().has(one.id)).map(|one| one.name).collect())
+    }
+
+    /// Takes the snapshot of a head that got another root, and destroys what had that.
+    fn end_replaced(&self, begun: &BegunReceive, new: &NewReceive, usable: u64) -> Result<()> {
+        self.end_receive(begun, new, usable)?;
+        let destroyed = self.change.destroy(&self.dsl()?, &begun.name)?;
+        self.pool.scan().destroyed(begun.dataset, None);
+        self.finish_destroyed(destroyed)
+    }
+
+    fn end_receive(&self, begun: &BegunReceive, new: &NewReceive, usable: u64) -> Result<Option<()>> {
+        let Some(id) = self.change.end_receive(&self.dsl()?, begun, new, usable)? else { return Ok(None) };
+        if begun.head == begun.dataset {
+            // it is opened with its properties when it is used
+            self.pool.heads().remove(begun.head);
+        }
+        self.pool.scan().snapshotted(self.change.dataset(id)?.next_snap, id);
+        let event = format!("snap={}", new.snapshot);
+        self.log_dataset_event((&begun.name, begun.dataset), "finish receiving", &event);
+        Ok(Some(()))
+    }
+}
+
+impl ApplyHost for Receiving {
+    fn sync(&self) -> Result<()> {
+        self.pool.sync()
+    }
+
+    fn admit(&self, bytes: u64) -> Result<()> {
+        self.head.admit(bytes, bytes == 0)
+    }
+
+    fn note(&self, txg: u64, point: ReceivePoint) {
+        if self.new.resumable {
+            self.pool.receives().note(self.begun.dataset, txg, point);
+        }
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let (pool, id) = (&self.pool, self.begun.dataset);
+        // what came so far goes to disk, with how far it is
+        let mut outcome = pool.sync();
+        pool.heads().remove(id);
+        pool.receives().end(id);
+        if !self.new.resumable {
+            outcome = outcome.and_then(|()| pool.destroy_dataset(&self.begun.name));
+        }
+        if let Err(error) = outcome {
+            tracing::error!(name = self.begun.name, "what was received in part is still there: {error}");
+        }
+    }
+}
