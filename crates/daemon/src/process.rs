@@ -165,6 +165,7 @@ fn serve(
     {
         notify.err(&format!("cannot write cache file '{file}': {e}"));
     }
+    served.destroy_leftovers();
     give_out(&served, mounts, notify);
     let counters = Arc::new(Mutex::new(counter_files(&served, &dir, &name)));
     let (waiting, answering, signals) = (served.clone(), served.clone(), *signals);

@@ -91,6 +91,15 @@ impl Served {
         }
     }
 
+    /// Destroys what interrupted receives have left that nobody can go on with.
+    pub fn destroy_leftovers(&self) {
+        if let Ok(live) = self.pool.live()
+            && let Err(error) = live.destroy_leftovers()
+        {
+            tracing::warn!("what interrupted receives have left stays: {error}");
+        }
+    }
+
     /// What serves its datasets.
     pub fn exports(&self) -> &Exports {
         &self.exports

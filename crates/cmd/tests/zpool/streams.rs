@@ -1,7 +1,14 @@
 //! Streams as a user meets them.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use super::World;
 use testkit::corpus;
+use testkit::manifest::Manifest;
+
+/// Bytes of a record.
+const RECORD: usize = 312;
 
 /// Each stream of OpenZFS that is kept beside a pool, and the command line that makes it.
 const STREAMS: [(&str, &str); 10] = [
@@ -38,4 +45,152 @@ fn streams_are_those_of_openzfs() {
     refused("-i @2 t_send/fs@1", cross);
     refused("-i t_send/vol@v t_send/fs@1", cross);
     world.check("export t_send", 0, "");
+}
+
+impl World {
+    /// Output and errors of `zfs` with a stream as its input, and its exit code.
+    fn zfs_with(&self, line: &str, stream: &[u8]) -> (String, i32) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+        command.arg("zfs").args(line.split_whitespace()).env("CENOTE_RUN", self.dir.join("run"));
+        command.env("CENOTE_PARAMETERS", self.dir.join("parameters")).env("ZFS_HOSTID", "0").env_remove("CENOTE_LOG");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // a receiver that has seen enough reads no more
+        let _ = child.stdin.take().unwrap().write_all(stream);
+        let output = child.wait_with_output().unwrap();
+        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        (text, output.status.code().unwrap())
+    }
+
+    fn receives(&self, line: &str, stream: &[u8]) {
+        assert_eq!(self.zfs_with(&format!("receive {line}"), stream), (String::new(), 0), "{line}");
+    }
+
+    /// Pool `fresh` with nothing in it.
+    fn with_pool(name: &str) -> World {
+        let world = World::new(name, &[]);
+        std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
+        world.check("create -O mountpoint=none fresh DIR/a", 0, "");
+        world
+    }
+
+    /// Exports the pool, and lets zdb look at all of it, if it is there.
+    fn judged(&self) {
+        self.check("export fresh", 0, "");
+        let zdb = Command::new("zdb").args(["-bcc", "-e", "-p"]).arg(&self.dir).arg("fresh").output();
+        if let Ok(output) = zdb {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success() && text.contains("No leaks"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn streams_of_openzfs_are_received() {
+    let world = World::with_pool("received");
+    let case = corpus::case("send");
+    let stream = |name: &str| case.zstd(&format!("streams/{name}.zst"));
+    for name in ["full", "full-compressed", "full-large-embedded-compressed", "full-props"] {
+        world.receives(&format!("-u fresh/{name}"), &stream(name));
+    }
+    world.receives("-u fresh/full", &stream("incremental-1-2"));
+    world.receives("-u fresh/full-props", &stream("incremental-all-1-3"));
+    world.receives("-u -F fresh/full-compressed", &stream("incremental-bookmark-3"));
+    world.receives("-u fresh/clone", &stream("clone"));
+    world.receives("-u fresh/replicate", &stream("replicate"));
+    world.receives("-u fresh/volume", &stream("volume"));
+    let refused = |line: &str, name: &str, why: &str| {
+        let (text, code) = world.zfs_with(&format!("receive {line}"), &stream(name));
+        assert!(code == 1 && text.contains(why), "{name}: {text}");
+    };
+    refused("-u fresh/raw", "raw-full", "unsupported feature: raw");
+    refused("-u fresh/redacted", "redacted", "unsupported feature: redacted");
+    refused("-u fresh/full", "full", "must specify -F to overwrite it");
+    refused("-u fresh/none", "incremental-1-2", "destination 'fresh/none' does not exist");
+    refused("-u fresh/volume", "incremental-1-2", "does not match incremental source");
+    let guid = |name: &str| world.zfs(&format!("get -H -o value guid {name}")).0;
+    assert_eq!(guid("fresh/full@1"), guid("fresh/replicate@1"));
+    assert_eq!(guid("fresh/full@2"), guid("fresh/full-props@2"));
+    world.judged();
+    let pairs = [
+        ("full@1", "t_send+fs@1"),
+        ("full@2", "t_send+fs@2"),
+        ("full-compressed@3", "t_send+fs@3"),
+        ("full-large-embedded-compressed@1", "t_send+fs@1"),
+        ("full-props@3", "t_send+fs@3"),
+        ("clone@c", "t_send+clone@c"),
+        ("replicate@2", "t_send+fs@2"),
+    ];
+    for (ours, theirs) in pairs {
+        let expect = Manifest::parse(&case.text(&format!("manifest/{theirs}.jsonl")).unwrap()).unwrap().on_disk();
+        let output = world.cenote(&format!("stat -r -j --sha256 -d DIR fresh/{ours}:/"));
+        let found = Manifest::parse(&String::from_utf8(output.stdout).unwrap()).unwrap();
+        assert_eq!(expect.differences(&found), None, "{ours}");
+    }
+}
+
+#[test]
+fn an_interrupted_receive_goes_on() {
+    let world = World::with_pool("resumed");
+    let whole = corpus::case("send").zstd("streams/full.zst");
+    world.receives("-u fresh/from", &whole);
+    let stream = world.cenote("zfs send fresh/from@1").stdout;
+    let (text, code) = world.zfs_with("receive -s -u fresh/to", &stream[..stream.len() / 2]);
+    assert!(code == 1 && text.contains("Partially received snapshot is saved"), "{text}");
+    let token = world.zfs("get -H -o value receive_resume_token fresh/to").0;
+    assert!(text.contains(&format!("zfs send -t {token}")), "{text}");
+    // the process of the pool is killed, and what can be resumed is there still
+    world.kill("fresh");
+    world.check("import -d DIR fresh", 0, "");
+    assert_eq!(world.zfs("get -H -o value receive_resume_token fresh/to").0, token);
+    let rest = world.cenote(&format!("zfs send -t {}", token.trim())).stdout;
+    assert!(rest.len() < stream.len() * 3 / 4);
+    let (text, code) = world.zfs_with("receive -u fresh/to", &whole);
+    assert!(code == 1, "{text}");
+    world.receives("-s -u fresh/to", &rest);
+    assert_eq!(world.zfs("get -H -o value receive_resume_token fresh/to").0, "-\n");
+    // and one that is given up
+    world.zfs_with("receive -s -u fresh/third", &stream[..stream.len() / 2]);
+    assert_eq!(world.zfs("receive -A fresh/third"), (String::new(), 0));
+    assert_eq!(world.zfs("list -H -o name fresh/third").1, 1);
+    let sums = |name: &str| {
+        let output = world.cenote(&format!("stat -r -j --sha256 -d DIR fresh/{name}@1:/"));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    world.judged();
+    let (from, to) = (Manifest::parse(&sums("from")).unwrap(), Manifest::parse(&sums("to")).unwrap());
+    assert_eq!(from.differences(&to), None);
+}
+
+#[test]
+fn damaged_streams_cost_nothing_but_themselves() {
+    let world = World::with_pool("damaged");
+    let full = corpus::case("send").zstd("streams/full.zst");
+    world.receives("-u fresh/fs", &full);
+    let good = corpus::case("send").zstd("streams/incremental-1-2-compressed.zst");
+    let before = world.zfs("list -Hp -t all -o name,guid,used,refer -r fresh");
+    let check = |stream: &[u8], what: &str| {
+        let (text, code) = world.zfs_with("receive -u fresh/fs", stream);
+        assert!(code == 1 && text.starts_with("cannot receive"), "{what}: {code} {text}");
+    };
+    for at in (0..good.len()).step_by(good.len() / 80).chain(0..40) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x41;
+        // the name is checked by the sum only
+        check(&bad, &format!("byte {at}"));
+    }
+    for len in (0..good.len()).step_by(good.len() / 40) {
+        check(&good[..len], &format!("cut at {len}"));
+    }
+    // the first records have no contents behind them
+    let (begin, rest) = good.split_at(RECORD);
+    let (one, rest) = rest.split_at(RECORD);
+    check(&[begin, rest].concat(), "dropped");
+    check(&[begin, one, one, rest].concat(), "repeated");
+    check(&[one, begin, rest].concat(), "swapped");
+    let after = world.zfs("list -Hp -t all -o name,guid,used,refer -r fresh");
+    let names = |text: &str| text.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect::<Vec<_>>();
+    assert_eq!(names(&before.0), names(&after.0));
+    world.receives("-u fresh/fs", &good);
+    world.judged();
 }

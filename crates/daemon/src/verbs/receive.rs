@@ -49,7 +49,7 @@ struct Listed {
     holds: Option<NvList>,
 }
 
-struct Receiver<'a> {
+struct StreamReceiver<'a> {
     host: &'a dyn Host,
     order: &'a ReceiveOrder,
     note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
@@ -69,7 +69,7 @@ pub(super) fn receive(
 ) -> Result<Response> {
     let mut from = BufReader::with_capacity(READ_BYTES, from);
     let (notes, made) = (Vec::new(), Vec::new());
-    let mut receiver = Receiver { host, order, note, notes, package: None, made };
+    let mut receiver = StreamReceiver { host, order, note, notes, package: None, made };
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     let made: HashSet<String> = receiver.made.drain(..).collect();
     let mut made: Vec<String> = made.into_iter().collect();
@@ -98,7 +98,7 @@ pub(super) fn abort(host: &dyn Host, dataset: &str, history: &str) -> Result<Res
     Ok(Response::Done { failures, notes: Vec::new() })
 }
 
-impl Receiver<'_> {
+impl StreamReceiver<'_> {
     /// Receives all streams.
     fn all(&mut self, from: &mut dyn Read) -> Result<(), Failure> {
         let mut reader = StreamReader::new(from);
@@ -137,8 +137,9 @@ impl Receiver<'_> {
 
     fn cannot(&self, what: &str, error: &Error) -> Failure {
         let why = match error.kind() {
-            Kind::Checksum if error.what().contains("stream") => error.what().to_owned(),
-            Kind::Io if error.what().contains("stream") => error.what().to_owned(),
+            Kind::Checksum | Kind::Io if error.what().contains("stream") => {
+                "checksum mismatch or incomplete stream".to_owned()
+            }
             Kind::Corrupt => error.what().to_owned(),
             Kind::Exists | Kind::Busy => error.what().to_owned(),
             _ => words(error),
@@ -290,7 +291,7 @@ impl Receiver<'_> {
         {
             make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
         }
-        let failed = |receiver: &Receiver<'_>, e: Error| receiver.cannot(what, &e);
+        let failed = |receiver: &StreamReceiver<'_>, e: Error| receiver.cannot(what, &e);
         let receiving = self.host.begin_receive(new).map_err(|e| failed(self, e))?;
         let listed = self.listed(new.to_guid);
         let notes = self.set_properties(new, &listed, is_new);

@@ -10,7 +10,7 @@ use format::nvlist::NvList;
 use super::host::{DatasetChange, Host, SnapshotChange};
 
 /// A dataset of the sender, as the list has it.
-struct Sent<'a> {
+struct SentDataset<'a> {
     name: &'a str,
     snaps: Vec<(&'a str, u64)>,
 }
@@ -19,7 +19,7 @@ struct Sent<'a> {
 /// destroyed or renamed; `Busy` if it is mounted.
 pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList) -> Result<()> {
     let Some(fss) = list.opt_list("fss") else { return Ok(()) };
-    let sent: Vec<Sent<'_>> = fss.iter().filter_map(|(guid, _)| sent_of(fss.opt_list(guid)?)).collect();
+    let sent: Vec<SentDataset<'_>> = fss.iter().filter_map(|(guid, _)| sent_of(fss.opt_list(guid)?)).collect();
     // the shortest name is that of the top
     let Some(root) = sent.iter().map(|one| one.name).min_by_key(|name| name.len()) else { return Ok(()) };
     if host.pool().dsl().subject(top).is_err() {
@@ -44,10 +44,10 @@ pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList) -> Result<()> {
     Ok(())
 }
 
-fn sent_of(list: &NvList) -> Option<Sent<'_>> {
+fn sent_of(list: &NvList) -> Option<SentDataset<'_>> {
     let snaps = list.opt_list("snaps")?;
     let snaps = snaps.iter().filter_map(|(name, _)| Some((name, snaps.opt_u64(name)?))).collect();
-    Some(Sent { name: list.opt_str("name")?, snaps })
+    Some(SentDataset { name: list.opt_str("name")?, snaps })
 }
 
 /// Names of a dataset and all below it, those that are deepest first.
@@ -69,7 +69,7 @@ fn snapshots_of(host: &dyn Host, name: &str) -> Result<Vec<(String, u64)>> {
     Ok(pool.dsl().snapshots(head)?.into_iter().map(|one| (own(&one.name), one.phys.guid)).collect())
 }
 
-fn follow_snapshots(host: &dyn Host, name: &str, here: &[(String, u64)], sent: &Sent<'_>) -> Result<()> {
+fn follow_snapshots(host: &dyn Host, name: &str, here: &[(String, u64)], sent: &SentDataset<'_>) -> Result<()> {
     let mut gone = Vec::new();
     for (own, guid) in here {
         match sent.snaps.iter().find(|(_, other)| other == guid) {
