@@ -20,6 +20,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         if begin.is_package && reader.end_of_list().is_err() {
             return;
         }
-        while !begin.is_package && reader.next().is_ok() {}
+        while !begin.is_package && reader.record().is_ok() {}
     }
 });

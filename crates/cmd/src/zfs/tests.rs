@@ -153,15 +153,12 @@ impl Host for Local {
     fn begin_receive(&self, _: &NewReceive) -> Result<Receiving> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-
     fn finish_receive(&self, _: Receiving, _: &str) -> Result<()> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-
     fn abort_receive(&self, _: &str) -> Result<()> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-
     fn set_received(&self, _: &str, _: Vec<(String, format::nvlist::Value)>) -> Result<RefusedChanges> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }

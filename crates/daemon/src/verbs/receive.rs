@@ -43,7 +43,7 @@ const NO_DEDUP: &str = "ERROR: \"zfs receive\" no longer supports deduplicated s
 
 /// What the list of a package says of one of its snapshots.
 #[derive(Default)]
-struct Listed {
+struct ListedSnapshot {
     properties: Option<NvList>,
     of_snapshot: Option<NvList>,
     holds: Option<NvList>,
@@ -264,7 +264,7 @@ impl StreamReceiver<'_> {
     /// Reads a stream to its end, and does nothing with it.
     fn skip(&self, reader: &mut StreamReader<'_>, what: &str) -> Result<(), Failure> {
         loop {
-            let part = reader.next().map_err(|e| self.cannot(what, &e))?;
+            let part = reader.record().map_err(|e| self.cannot(what, &e))?;
             if matches!(part.record.fields, format::stream::RecordFields::End { .. }) {
                 return Ok(());
             }
@@ -320,9 +320,9 @@ impl StreamReceiver<'_> {
     }
 
     /// What the list of the package says of a snapshot.
-    fn listed(&self, guid: u64) -> Listed {
+    fn listed(&self, guid: u64) -> ListedSnapshot {
         let fss = self.package.as_ref().and_then(|(list, _)| list.opt_list("fss"));
-        let Some(fss) = fss else { return Listed::default() };
+        let Some(fss) = fss else { return ListedSnapshot::default() };
         for (name, _) in fss.iter() {
             let Some(fs) = fss.opt_list(name) else { continue };
             let Some(snaps) = fs.opt_list("snaps") else { continue };
@@ -330,13 +330,13 @@ impl StreamReceiver<'_> {
             let Some((own, _)) = found else { continue };
             let of = |field: &str| fs.opt_list(field)?.opt_list(own).cloned();
             let properties = fs.opt_list("props").cloned();
-            return Listed { properties, of_snapshot: of("snapprops"), holds: of("snapholds") };
+            return ListedSnapshot { properties, of_snapshot: of("snapprops"), holds: of("snapholds") };
         }
-        Listed::default()
+        ListedSnapshot::default()
     }
 
     /// Sets what was received, and what the command line says; what could not be set.
-    fn set_properties(&self, new: &NewReceive, listed: &Listed, is_new: bool) -> Vec<String> {
+    fn set_properties(&self, new: &NewReceive, listed: &ListedSnapshot, is_new: bool) -> Vec<String> {
         let mut notes = Vec::new();
         let excluded = |name: &str| self.order.exclude.iter().any(|one| one == name);
         let overridden = |name: &str| self.order.set.iter().any(|(one, _)| one == name);
@@ -371,7 +371,7 @@ impl StreamReceiver<'_> {
     }
 
     /// Properties and holds of the new snapshot.
-    fn after(&mut self, new: &NewReceive, listed: &Listed) {
+    fn after(&mut self, new: &NewReceive, listed: &ListedSnapshot) {
         let name = format!("{}@{}", new.target, new.snapshot);
         if let Some(list) = &listed.of_snapshot {
             let pairs: Vec<(String, Value)> = values_of(list).collect();

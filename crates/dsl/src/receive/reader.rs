@@ -77,7 +77,7 @@ impl<'a> StreamReader<'a> {
     }
 
     /// The next record; after END there is no more. Errors: `Checksum`; `Corrupt`; `Io`, also at an early end.
-    pub fn next(&mut self) -> Result<StreamPart> {
+    pub fn record(&mut self) -> Result<StreamPart> {
         let before = self.sum;
         let mut head = [0; RECORD_SIZE];
         self.fill(&mut head)?;

@@ -8,14 +8,13 @@
 //!
 //! An end that does not come leaves what was there before, and if that was asked for, a part that can be resumed.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use base::{Error, Kind, Mutex, Result};
 use dmu::Objset;
 use dsl::receive::{Applier, ApplyHost, StreamReader, owners_by_place};
 use dsl::resume::RECEIVE_CHILD;
-use dsl::write::{BegunReceive, Change, NewReceive, ReceivePoint, SnapshotFate};
+use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate};
 use format::blkptr::BlkPtr;
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
@@ -27,41 +26,6 @@ use super::{LivePool, SyncContext};
 
 const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
-
-/// Where receives are, as of each of the two groups in memory.
-type Points = [Option<(u64, ReceivePoint)>; 2];
-
-/// The receives of a pool that are on their way, by the dataset that takes what comes.
-#[derive(Default)]
-pub(super) struct Receives {
-    active: Mutex<HashSet<u64>>,
-    points: Mutex<HashMap<u64, Points>>,
-}
-
-impl Receives {
-    fn is_active(&self, id: u64) -> bool {
-        self.active.lock().contains(&id)
-    }
-
-    fn note(&self, id: u64, txg: u64, point: ReceivePoint) {
-        self.points.lock().entry(id).or_default()[txg as usize & 1] = Some((txg, point));
-    }
-
-    /// Writes how far a receive has come with a group.
-    pub(super) fn save(&self, change: &Change<'_>, id: u64) -> Result<()> {
-        let txg = change.tx.txg();
-        let point = self.points.lock().get_mut(&id).and_then(|points| points[txg as usize & 1].take());
-        match point {
-            Some((of, point)) if of == txg => change.save_receive_point(id, point),
-            _ => Ok(()),
-        }
-    }
-
-    fn end(&self, id: u64) {
-        self.active.lock().remove(&id);
-        self.points.lock().remove(&id);
-    }
-}
 
 /// A receive that has begun. What it brought is given up when it is dropped, unless it was finished.
 pub struct Receiving {
@@ -92,7 +56,7 @@ impl LivePool {
             }
             let resume = if is_resumed { Some(change.receive_point(begun.dataset)?) } else { None };
             context.open_received(&begun, ObjsetType::of_number(wanted.begin.objset_type.into()))?;
-            context.pool.receives().active.lock().insert(begun.dataset);
+            context.pool.receives().begin(begun.dataset);
             let event = if is_resumed { "resume receive" } else { "receive" };
             context.log_dataset_event((&begun.name, begun.dataset), event, " ");
             Ok((begun, resume))
@@ -190,13 +154,13 @@ impl Receiving {
     }
 
     /// Applies all records of the stream, whose BEGIN has been read. Errors: as from [`Applier::apply`] and
-    /// [`StreamReader::next`].
+    /// [`StreamReader::record`].
     pub fn apply_all(&self, reader: &mut StreamReader<'_>) -> Result<()> {
         let sets = (self.head.objset().clone(), self.pool.txgs().clone());
         let begin = (&self.new.begin, self.new.to_guid, reader.endian());
         let mut applier = Applier::new(sets, self, begin, self.resume);
         loop {
-            let part = reader.next()?;
+            let part = reader.record()?;
             if !applier.apply(part, reader.bytes())? {
                 return Ok(());
             }

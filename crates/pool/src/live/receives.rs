@@ -1,0 +1,45 @@
+//! The receives that are on their way, and how far they are.
+
+use std::collections::{HashMap, HashSet};
+
+use base::{Mutex, Result};
+use dsl::write::{Change, ReceivePoint};
+
+/// Where receives are, as of each of the two groups in memory.
+type Points = [Option<(u64, ReceivePoint)>; 2];
+
+/// The receives of a pool that are on their way, by the dataset that takes what comes.
+#[derive(Default)]
+pub(super) struct Receives {
+    active: Mutex<HashSet<u64>>,
+    points: Mutex<HashMap<u64, Points>>,
+}
+
+impl Receives {
+    pub(super) fn begin(&self, id: u64) {
+        self.active.lock().insert(id);
+    }
+
+    pub(super) fn is_active(&self, id: u64) -> bool {
+        self.active.lock().contains(&id)
+    }
+
+    pub(super) fn note(&self, id: u64, txg: u64, point: ReceivePoint) {
+        self.points.lock().entry(id).or_default()[txg as usize & 1] = Some((txg, point));
+    }
+
+    /// Writes how far a receive has come with a group.
+    pub(super) fn save(&self, change: &Change<'_>, id: u64) -> Result<()> {
+        let txg = change.tx.txg();
+        let point = self.points.lock().get_mut(&id).and_then(|points| points[txg as usize & 1].take());
+        match point {
+            Some((of, point)) if of == txg => change.save_receive_point(id, point),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn end(&self, id: u64) {
+        self.active.lock().remove(&id);
+        self.points.lock().remove(&id);
+    }
+}
