@@ -5,7 +5,7 @@
 //!   file          record     record    part of one     a record that is one of the blocks shares it; others copy
 //! ```
 //!
-//! Above are who takes requests and who answers them; below is only [`Block`].
+//! Above are those that take requests and those that answer them; below is only [`Block`].
 
 use std::ops::{Deref, Range};
 

@@ -93,12 +93,12 @@ impl Condvar {
         Condvar(sync::Condvar::new())
     }
 
-    /// Wakes one who waits.
+    /// Wakes one of the threads that wait.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all who wait.
+    /// Wakes all threads that wait.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

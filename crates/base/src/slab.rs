@@ -8,13 +8,14 @@
 //! There are four sizes between one power of two and the next: compressed blocks are of all sizes, and are kept.
 //!
 //! Fresh memory costs a page fault for every 4 KiB of it, which is more than copying a block into it; so all
-//! pages of a buffer are asked for at once, by who takes it and with no lock held, and those of small ones together.
+//! pages of a buffer are asked for at once, by the thread that takes it, with no lock held; those of small ones
+//! together.
 //! (As one huge page a slab would cost far less, but in a virtual machine that gives free memory back to its host far
 //! more.) What is free keeps its memory, up to [`FREE_BYTES_MAX`] in
 //! all; beyond that, or when memory is short ([`give_memory_back`]), it goes back to the system: whole slabs that
 //! are free, and the pages of free buffers in others.
 //!
-//! Invariant: memory that is handed out is initialised: to zeros by the system, or by whoever had it before.
+//! Invariant: memory that is handed out is initialised: to zeros by the system, or by those that had it before.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

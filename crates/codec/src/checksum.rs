@@ -7,12 +7,12 @@
 //! |---------------------------|-----------------------------|------------------------------------|
 //! | fletcher2, zilog          | 64-bit words, writer's order | sums, numbers already             |
 //! | fletcher4, zilog2         | 32-bit words, writer's order | sums, numbers already             |
-//! | sha256, label, gang_header| bytes                       | digest, big-endian whoever wrote   |
+//! | sha256, label, gang_header| bytes                       | digest, big-endian on every machine |
 //! | sha512                    | bytes                       | SHA-512/256 digest, writer's order |
 //! | skein, edonr, blake3      | salt, then bytes            | digest, writer's order             |
 //!
 //! The last three are keyed with the pool's checksum salt (32 random bytes kept in the MOS), so
-//! that nobody who does not know it can make two blocks of equal checksum.
+//! that two blocks of equal checksum cannot be made without it.
 
 use base::Endian;
 use sha2::{Digest, Sha256, Sha512_256};

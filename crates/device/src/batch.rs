@@ -42,7 +42,7 @@ impl<'a> Read<'a> {
         Read { device, offset, buf, result: not_run(), ticket: None }
     }
 
-    /// The same, counted by who gave the ticket.
+    /// The same, counted by the meter that gave the ticket.
     pub fn metered(self, ticket: Option<Ticket<'a>>) -> Read<'a> {
         Read { ticket, ..self }
     }
@@ -54,7 +54,7 @@ impl<'a> Write<'a> {
         Write { device, offset, buf, result: not_run(), ticket: None }
     }
 
-    /// The same, counted by who gave the ticket.
+    /// The same, counted by the meter that gave the ticket.
     pub fn metered(self, ticket: Option<Ticket<'a>>) -> Write<'a> {
         Write { ticket, ..self }
     }

@@ -5,7 +5,7 @@
 //!                                                   /img/inner ─▶ ...      a file in a file system goes no deeper
 //! ```
 //!
-//! flock(2) is a lock on one name of the storage: who opens a file, and who opens a loop device over it, do not meet.
+//! flock(2) is a lock on one name of the storage: those of a file, and of a loop device over it, do not meet.
 //! Locks of ranges of the file at the bottom are common to both, and to partitions of one image that do not overlap.
 //! Whole disks need none: the kernel lets one opener claim a disk, or what lies on it.
 

@@ -100,7 +100,7 @@ impl FileDevice {
             };
         }
         for bottom in bottoms {
-            // who cannot open it cannot write to it, nor stand in anybody's way
+            // what cannot be opened cannot be written either, and needs no lock
             let Ok(file) = File::options().read(true).write(exclusive).open(&bottom.file) else { continue };
             if !beneath::lock_range(&file, &bottom.bytes, exclusive) {
                 return Err(self.in_use());

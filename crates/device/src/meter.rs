@@ -76,7 +76,7 @@ pub struct Meter {
     disk: [Histogram<TIME_BUCKETS>; 2],
     /// Bytes of the requests in flight that nobody waits for.
     patient_bytes: AtomicU64,
-    /// Until when somebody may come again who waits.
+    /// Until when a reader that waits may come again.
     hurry_until_ns: AtomicU64,
     /// Requests that the device took very long for.
     slow: AtomicU64,

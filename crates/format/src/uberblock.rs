@@ -135,7 +135,7 @@ impl Uberblock {
         }
     }
 
-    /// Whether whoever wrote it guards the pool against other hosts.
+    /// Whether its writer guards the pool against other hosts.
     pub fn is_guarded(&self) -> bool {
         self.mmp.is_some_and(|mmp| mmp.delay_ns != 0)
     }

@@ -88,7 +88,7 @@ pub(crate) struct CacheDevice {
     pub(crate) is_gone: AtomicBool,
     /// Held while something is written.
     writer: Mutex<Writer>,
-    /// Never held while something is written or read. Who needs both takes the writer first.
+    /// Never held while something is written or read. Where both are needed, the writer is taken first.
     ring: Mutex<Ring>,
 }
 
@@ -418,7 +418,7 @@ impl CacheDevice {
         self.drive.write(HEADER_AT, sector, WRITE_TIME)
     }
 
-    /// Writes a header for a pool of that guid, so that who had one before finds none of its blocks.
+    /// Writes a header for a pool of that guid, so that the pool that had one before finds none of its blocks.
     pub(crate) fn begin(&self, stats: &Stats) -> Result<()> {
         self.write_header(&mut self.writer(), stats)
     }

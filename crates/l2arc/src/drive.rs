@@ -1,4 +1,4 @@
-//! A cache device behind threads of its own: whoever asks it for something waits for so long and no longer.
+//! A cache device behind threads of its own: a request waits for so long and no longer.
 //!
 //! ```text
 //!   reader ── job ──▶ queue ──▶ thread ──▶ device
@@ -20,7 +20,7 @@ use device::{Device, Read, Write, read_batch, write_batch};
 
 /// Threads of a device.
 const THREADS: usize = 8;
-/// Jobs that may be under way; who comes then goes elsewhere.
+/// Jobs that may be under way; what is asked for beyond them is sought elsewhere.
 const JOBS_MAX: u64 = 64;
 
 /// A device and its threads, which end with it.
@@ -171,7 +171,7 @@ impl Pending {
         match std::mem::replace(&mut *state, State::Abandoned) {
             State::Done(outcome) => outcome,
             State::Waiting | State::Abandoned => {
-                // with the lock: who finds it abandoned takes it off again
+                // with the lock: the thread that finds it abandoned takes it off again
                 self.shared.overdue.fetch_add(1, Ordering::Relaxed);
                 Err(self.shared.busy("the device does not answer"))
             }

@@ -6,7 +6,7 @@
 //!   table  [ slot | slot |  -  | slot | ... ]    looked for from hash * slots / 2^64 on, up to an empty one
 //! ```
 //!
-//! The hash stands for the block: one that is mistaken for another is read in vain, as whoever reads verifies the
+//! The hash stands for the block: one that is mistaken for another is read in vain, as the reader verifies the
 //! checksum. Nothing is taken out when the write hand passes over blocks: a slot tells the sweep that it is of, and
 //! [`Hands`] whether what was written there then is still there. Slots that are over are used again, and left behind
 //! when a table becomes full: it grows only if it is full of what is there.

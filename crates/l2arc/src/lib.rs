@@ -1,7 +1,7 @@
 //! The second level of the cache: blocks on cache devices, as they are in the pool.
 //!
 //! ```text
-//!   read   key ─▶ index ─▶ drive ─▶ bytes ─▶ (whoever asked verifies them, or reads the pool)
+//!   read   key ─▶ index ─▶ drive ─▶ bytes ─▶ (the reader verifies them, or reads the pool)
 //!
 //!   write  records ─▶ cache device: ring, log, header ─▶ drive ─▶ device
 //!                                 └▶ index
@@ -11,7 +11,7 @@
 //! Nothing here can fail for a user: a device that is broken, slow, stuck or gone means that a block is not here.
 //! Any number of devices is used in turns, none twice for the same block.
 //!
-//! Which blocks are worth it is known above, to `arc`; what they contain to whoever has their pointer. Below are
+//! Which blocks are worth it is known above, to `arc`; what they contain where their pointer is. Below are
 //! `device`, and `vdev` for the place of labels.
 //!
 //! Invariants: a block in the index was written whole before it came there; no place is written while the index
@@ -168,7 +168,7 @@ impl L2arc {
         self.count.fetch_sub(1, Ordering::Relaxed);
         drop(devices);
         device.is_gone.store(true, Ordering::Relaxed);
-        // who writes to it at this moment would show its hands again
+        // a writer at this moment would show its hands again
         drop(device.writer());
         self.index.hands.clear(device.number);
         self.index.clean();

@@ -189,7 +189,7 @@ impl Ring {
     }
 }
 
-/// Whether who goes from `from` to `to`, maybe past the end, comes by `at`.
+/// Whether `at` lies on the way from `from` to `to`, which may lead past the end.
 fn is_between(from: u64, to: u64, at: u64) -> bool {
     match from <= to {
         true => from <= at && at <= to,

@@ -66,7 +66,7 @@ impl Tree {
         let gone = change(&mut root, edit)?;
         let number = self.shapes().latest() + 1;
         let vdevs = builder::build(number, root, devices)?;
-        // who relies on what it writes with the old shape has to be done
+        // a writer that relies on the old shape has to be done
         let _alone = self.shapes().alone();
         if leaving.is_some_and(|leaf| !self.can_do_without(leaf)) {
             return Err(Error::new(ErrorKind::Busy, "no valid replicas"));
@@ -213,7 +213,7 @@ mod tests {
         let last = tree.leaf(7).unwrap();
         assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], 33));
         assert_eq!(tree.spec(last.vdev()).leaf.unwrap().dtl_object, 33);
-        // who has begun with the old shape goes on with it, and both see what happens to the leaf
+        // what has begun with the old shape goes on with it, and both see what happens to the leaf
         assert_eq!(tree.vdev(one.parent().unwrap()).guid(), 7);
         assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);
         last.state().set_health(Health::new(State::Faulted, Aux::ErrExceeded));

@@ -8,7 +8,7 @@
 //! group that was written since the last one.
 //!
 //! A vdev that is there for logs only keeps no group from disk, whatever it has lost: nothing that the groups
-//! lead to is on it. Whoever relied on it to have a log block is told, and waits for the group.
+//! lead to is on it. A writer that relied on it for a log block is told, and waits for the group.
 
 use std::ops::Range;
 
@@ -72,7 +72,7 @@ impl Tree {
         self.survives(top, &is_lost)
     }
 
-    /// For whoever writes everything again that a flush may have lost: the next flush may succeed. If that
+    /// All that a flush may have lost is about to be written again: the next flush may succeed. If that
     /// is all of group `txg`, what leaves have missed of it so far does not count.
     pub fn begin_again(&self, txg: Option<u64>) {
         self.lost_writes().forget();

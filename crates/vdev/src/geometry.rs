@@ -11,7 +11,7 @@
 //! ```
 //!
 //! These numbers are chosen once, when a vdev is added, and then stand in its configuration. The
-//! rules are those of OpenZFS, so that a pool looks the same whoever made it.
+//! rules are those of OpenZFS, so that a pool looks the same whichever program made it.
 
 use std::collections::HashMap;
 use std::sync::Arc;

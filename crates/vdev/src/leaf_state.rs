@@ -109,7 +109,7 @@ impl LeafState {
         if let Some(device) = device {
             match self.device.get() {
                 Some(slot) => slot.replace(device),
-                // who else sets it does so with a device that is as good
+                // if another thread sets it, then with a device that is as good
                 None => drop(self.device.set(Slot::new(device))),
             }
         }

@@ -21,7 +21,7 @@ use crate::raidz::{Column, Row, split_columns};
 use crate::tree::Tree;
 use crate::vdev::{Vdev, VdevId};
 
-/// Who served an extent.
+/// What served an extent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
     /// The leaves that were read, parity columns included.

@@ -67,7 +67,7 @@ impl Tree {
         let missing: Vec<(VdevId, TxgRanges)> =
             self.leaves_of(top.id()).iter().map(|leaf| (leaf.id(), leaf.state().dtl().missing())).collect();
         let starts = missing.iter().flat_map(|(_, txgs)| txgs.iter().map(|range| range.start));
-        // who lacks what changes only where a range begins or ends, and most are lacked where one begins
+        // what leaves lack changes only where a range begins or ends, and most are lacked where one begins
         starts.chain([u64::MAX]).all(|txg| {
             let lacks = |vdev: &Vdev| missing.iter().any(|(id, txgs)| *id == vdev.id() && txgs.contains(txg));
             self.survives(top, &|other| other.id() == leaf.id() || lacks(&other))

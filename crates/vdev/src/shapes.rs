@@ -7,7 +7,7 @@
 //!                        └ mirror ─ leaves b, c            └ leaf b
 //! ```
 //!
-//! A shape never changes. Whoever has begun with one goes on with it, without a lock, while others use the
+//! A shape never changes. What has begun with one goes on with it, without a lock, while others use the
 //! next: so an id names the shape that it is of. What a vdev is like does change, and belongs to all shapes that
 //! it is in ([`crate::leaf_state`]). Old shapes stay until the pool is closed; each change of the vdevs makes one, and they
 //! are small.
@@ -30,7 +30,7 @@ type Place = OnceLock<Vec<Vdev>>;
 pub(crate) struct Shapes {
     chunks: [OnceLock<Box<[Place]>>; CHUNKS],
     latest: AtomicUsize,
-    /// Held by who changes the shape, and shared by those who need it to stay until they are done.
+    /// Held while the shape is changed, and shared by those that need it to stay until they are done.
     changing: RwLock<()>,
 }
 

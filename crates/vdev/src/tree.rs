@@ -89,7 +89,7 @@ impl Tree {
         &self.lost_writes
     }
 
-    /// Keeps the shape as it is until this is dropped, for whoever writes something and then relies on where it is.
+    /// Keeps the shape as it is until this is dropped, for a writer that then relies on where things are.
     /// Not to be asked for twice at a time.
     pub fn hold_shape(&self) -> RwLockReadGuard<'_, ()> {
         self.shapes.hold()

@@ -1,6 +1,6 @@
 //! The labels of all leaves of a pool.
 //!
-//! Nothing here flushes. Whoever changes the labels of a pool keeps one pair whole at all times:
+//! Nothing here flushes. A change of a pool's labels keeps one pair whole at all times:
 //!
 //! ```text
 //!   write labels 0 and 2, flush │ write uberblocks, flush │ write labels 1 and 3, flush

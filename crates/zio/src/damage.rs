@@ -1,4 +1,4 @@
-//! What readers found damaged, for whoever mends it and writes it down.
+//! What readers found damaged, until it is mended or written down.
 //!
 //! ```text
 //!   a copy is wrong, another is right ──▶ wounded ──▶ the pool, in a group: is the block still there? ─▶ Zio::heal

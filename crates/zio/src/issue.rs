@@ -174,8 +174,8 @@ impl Queue {
         self.finish()
     }
 
-    /// Waits until no write to some of these bytes is on its way, and forgets those that failed: for somebody
-    /// who writes to them past the queue.
+    /// Waits until no write to some of these bytes is on its way, and forgets those that failed: for a
+    /// writer that goes past the queue.
     pub(crate) fn finish_overlapping(&self, top: u64, range: Range<u64>) {
         let mut state = self.0.lock();
         while state.is_writing_to(top, &range) {

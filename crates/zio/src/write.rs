@@ -22,7 +22,7 @@
 //!
 //! Compression and checksums run on all workers; allocation is in the order of the requests, so that
 //! what is written together lies together. A pointer is returned before its bytes are on the devices:
-//! who holds it keeps the contents until [`Zio::finish_writes`] has returned, and reads nothing by it
+//! its holder keeps the contents until [`Zio::finish_writes`] has returned, and reads nothing by it
 //! before. What could not be written is kept for [`Zio::retry_writes`], and so is what is not flushed yet.
 //!
 //! A block that is freed in the transaction group that it was born in gives its space back at once.

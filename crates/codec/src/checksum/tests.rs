@@ -34,7 +34,7 @@ fn fletcher_by_hand() {
     check(Checksum::Fletcher2, Endian::Big, &be, [4, 1, 5, 3]);
 }
 
-/// SHA-256 of "abc", FIPS 180-2 appendix B.1: the words are the same whoever wrote the block.
+/// SHA-256 of "abc", FIPS 180-2 appendix B.1: the words are the same on every machine.
 #[test]
 fn sha256() {
     let expect = [0xba7816bf8f01cfea, 0x414140de5dae2223, 0xb00361a396177a9c, 0xb410ff61f20015ad];

@@ -316,7 +316,7 @@ fn what_a_pool_can_do_without() {
     let pool = pool(vec![raidz(1, 3, 12), single]);
     let can = |guid| pool.tree.can_do_without(pool.leaf(guid));
     assert_eq!([100, 101, 102, 110].map(can), [true, true, true, false]);
-    // who has missed something needs all others, and is not needed
+    // a leaf that has missed something needs all others, and is not needed
     pool.leaf(101).state().dtl().insert(5..9);
     assert_eq!([100, 101, 102].map(can), [false, true, false]);
     pool.leaf(102).state().dtl().insert(20..21);

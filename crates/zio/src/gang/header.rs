@@ -33,7 +33,7 @@ pub(crate) fn header_extent(bp: &BlkPtr, dva: &Dva) -> Extent {
     Extent { top: dva.vdev(), offset: dva.offset(), size: HEADER_SIZE as u64, birth_txg: bp.physical_birth() }
 }
 
-/// The length of the header that these bytes begin with, and the byte order of who wrote it; `None` if it is wrong.
+/// The length of the header that these bytes begin with, and the byte order of its writer; `None` if it is wrong.
 fn inspect_header(bp: &BlkPtr, bytes: &[u8]) -> Option<(usize, Endian)> {
     let identity = bp.dvas()[0];
     let verifier = [identity.vdev(), identity.offset(), bp.physical_birth(), 0];
