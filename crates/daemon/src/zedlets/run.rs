@@ -31,7 +31,7 @@ pub fn run() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let Some(folder) = folder() else { return ExitCode::FAILURE };
-    let programs = programs();
+    let mut programs = None;
     let mut scripts = Scripts { running: Vec::new() };
     let mut input = BufReader::new(std::io::stdin());
     loop {
@@ -42,6 +42,8 @@ pub fn run() -> ExitCode {
             Ok(_) => {}
         }
         let Ok((class, variables)) = serde_json::from_slice::<Message>(&line) else { break };
+        // the folder of the pool's process may come after this one
+        programs = programs.or_else(find_programs);
         for script in meant_for(&class, &folder) {
             scripts.start(&script, &folder, &variables, programs.as_deref());
         }
@@ -125,7 +127,7 @@ fn is_safe(script: &Path) -> bool {
 }
 
 /// A folder in which this program has the names of OpenZFS's.
-fn programs() -> Option<PathBuf> {
+fn find_programs() -> Option<PathBuf> {
     let program = fs::read_link("/proc/self/exe").ok()?;
     let folder = RunDir::find().ok()??.path().join("bin");
     fs::create_dir_all(&folder).ok()?;

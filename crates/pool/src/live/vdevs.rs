@@ -58,10 +58,10 @@ impl LivePool {
             if !tops.is_empty() {
                 context.add_tops(tops, &by_guid)?;
                 context.change.count_feature(ALLOCATION_CLASSES, set_aside as i64)?;
-                context.write_config()?;
             }
             context.add_aux(Aux::Spare, spares)?;
-            context.add_aux(Aux::Cache, caches)
+            context.add_aux(Aux::Cache, caches)?;
+            context.write_config()
         })?;
         self.use_caches(&used, devices);
         self.notify("vdev_add", None);
