@@ -23,4 +23,5 @@ mod replay;
 mod resilver;
 mod scrub;
 mod snapshots;
+mod volumes;
 mod ztest;
