@@ -1,4 +1,4 @@
-//! The cache over a pipeline: who needs a block gets it from RAM, or reads it for all who need it.
+//! The cache over a pipeline: a reader gets a block from RAM, or reads it for all readers that need it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,7 +82,7 @@ impl Cache {
         Ok(())
     }
 
-    /// Who feeds the cache devices; one is at work already if there are devices and threads.
+    /// What feeds the cache devices; one is at work already if there are devices and threads.
     pub fn feeder(&self) -> Feeder {
         Feeder::new(&self.store, &self.l2arc)
     }
@@ -307,7 +307,7 @@ impl Cache {
         if is_cacheable(request) { self.store.find(&ask(request, purpose, keep)) } else { Found::Uncached }
     }
 
-    /// As [`Cache::find`], for nobody who waits: what needs no device, or may not be kept, is not read.
+    /// As [`Cache::find`], for what nobody waits for: what needs no device, or may not be kept, is not read.
     fn find_ahead(&self, request: &ReadRequest, keep: Keep) -> Found {
         if keep.in_ram.allows(contents(&request.bp)) {
             self.find(request, Purpose::Prefetch, keep)
@@ -337,7 +337,7 @@ fn contents(bp: &BlkPtr) -> Contents {
 
 fn is_cacheable(request: &ReadRequest) -> bool {
     let bp = &request.bp;
-    // what an encrypted block holds depends on who asks
+    // what an encrypted block holds depends on the reader
     !(bp.is_hole() || bp.is_embedded() || bp.is_encrypted() && request.mode == Mode::Raw)
 }
 

@@ -62,7 +62,7 @@ impl Worth {
 
     /// Whether recent blocks are worth it as far as known.
     fn is_good(&self) -> bool {
-        // who knows little is not to judge
+        // too little is known to judge
         self.left < COME_BACK * TRIED || self.back * COME_BACK >= self.left
     }
 }

@@ -75,7 +75,7 @@ impl How {
     }
 }
 
-/// What who asks for a block gets.
+/// What a reader of a block gets.
 pub(crate) enum Form {
     /// Its contents.
     Open(Block),
@@ -121,7 +121,7 @@ impl Kept {
         self.len
     }
 
-    /// What there is for who asks; contents count as used.
+    /// What there is for a reader; contents count as used.
     pub(crate) fn form(&self) -> Form {
         match (&self.contents, &self.stored) {
             (None, Stored::Packed { bytes, how, .. }) => Form::Packed(bytes.clone(), *how),

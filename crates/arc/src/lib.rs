@@ -12,7 +12,7 @@
 //!   worker: makes room, gives memory back (pressure)            budget  how many may
 //! ```
 //!
-//! A hit takes a shard's lock to read, and marks: readers of one block do not wait for each other. Who keeps a
+//! A hit takes a shard's lock to read, and marks: readers of one block do not wait for each other. A thread that keeps a
 //! block makes room for it before, so that the budget is never exceeded; the worker makes room ahead of that.
 //!
 //! Blocks are held as they are on disk; of compressed ones the contents, too, while there is room, and of those that

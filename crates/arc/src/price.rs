@@ -82,7 +82,7 @@ mod tests {
         assert!(price.is_worth_packing(128 << 10));
         reads(8, 8 * 200_000);
         assert!(!price.is_worth_packing(128 << 10));
-        // those who wait beside one another are one crowd
+        // readers that wait beside one another are one crowd
         let under_way = [price.reads(1), price.reads(1), price.reads(2)];
         assert_eq!(under_way, [1, 2, 4]);
     }

@@ -213,7 +213,7 @@ impl Shard {
         Found::Read(loading)
     }
 
-    /// Makes a block that was read known to those who wait for it, and keeps it if `keeps`; `None` if the
+    /// Makes a block that was read known to those that wait for it, and keeps it if `keeps`; `None` if the
     /// read failed.
     pub(crate) fn fulfil(
         &self,

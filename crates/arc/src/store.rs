@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0 ─────────────────────────────── soft ──── c ─── c_max
-//!     size: what blocks take and what   │        └ who keeps a block makes room for it first
+//!     size: what blocks take and what   │        └ before a block is kept, room is made for it
 //!     knowing them takes                └ from here on the worker makes room
 //! ```
 //!
@@ -113,7 +113,7 @@ impl Store {
     pub(crate) fn set_budget(&self, budget: Budget) {
         let c_min = budget.c_min.min(budget.c_max);
         self.limits.c_min.store(c_min, Ordering::Relaxed);
-        // whoever raises the limit means it to be used
+        // a limit that was raised is meant to be used
         let before = self.limits.c_max.swap(budget.c_max, Ordering::Relaxed);
         let c = if budget.c_max > before { budget.c_max } else { self.c() };
         self.limits.metadata_max.store(budget.metadata_max, Ordering::Relaxed);
@@ -301,7 +301,7 @@ impl Store {
         }
     }
 
-    /// Notes what memory there is, for who asks.
+    /// Notes what memory there is, for counters.
     pub(crate) fn set_memory(&self, memory: Memory) {
         *self.memory.lock() = memory;
     }

@@ -220,7 +220,7 @@ impl Chain {
         self.dirty[txg as usize & 1] == txg || goes || self.doomed.is_some()
     }
 
-    /// For who syncs `txg`: what changes.
+    /// For the sync of `txg`: what changes.
     pub(crate) fn sync(&mut self, txg: u64) -> Update {
         let slot = txg as usize & 1;
         if self.dirty[slot] == txg {

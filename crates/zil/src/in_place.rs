@@ -14,7 +14,7 @@
 //! where that is the last of a file already, the file gets as long as its block.
 //!
 //! A block is of the group that its record is of. When that is on disk, nobody needs the record, and the block may
-//! be freed as any other; before that, who changes it again leaves it where it is (`dmu` `early`).
+//! be freed as any other; before that, a change of it leaves it where it is (`dmu` `early`).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -68,7 +68,7 @@ struct Part {
 #[derive(Default)]
 pub(crate) struct InPlace {
     blocks: Vec<OpenBlock>,
-    /// Of each block: where it is, or `None`. Who has that from before need not write it.
+    /// Of each block: where it is, or `None`. What has that from before need not be written.
     pointers: Vec<Option<BlkPtr>>,
     /// Which block of the list is which block of an object.
     known: HashMap<(u64, u64), usize>,

@@ -2,20 +2,20 @@
 //!
 //! ```text
 //!   operation ─▶ push ─▶ pending ─┐
-//!   fsync ─────▶ commit ─▶ turn ──┴▶ drafts ─▶ tail, next blocks ─▶ write ─▶ turn ─▶ flush ─▶ all who are in it
+//!   fsync ─────▶ commit ─▶ turn ──┴▶ drafts ─▶ tail, next blocks ─▶ write ─▶ turn ─▶ flush ─▶ all that are in it
 //!                                      │ nothing can be logged
 //!                                      └▶ wait for the group
-//!   who syncs a group ─▶ sync ─▶ header, blocks that may go
+//!   sync of a group   ─▶ sync ─▶ header, blocks that may go
 //! ```
 //!
-//! One commit at a time writes, for all who ask meanwhile, and one flushes ([`Turns`]). Whatever keeps a batch from
+//! One commit at a time writes, for all that ask meanwhile, and one flushes ([`Turns`]). Whatever keeps a batch from
 //! getting into the log, it waits for the group that has all that was taken up to it: so nothing that was
 //! acknowledged depends on what failed.
 //!
 //! The first commit starts a chain: as no block leads to the first one, it waits for the group whose header
 //! does. All later ones take one write and one flush.
 //!
-//! Locks: who pushes is in a transaction; nobody here begins one while holding a lock, and the thread that
+//! Locks: a thread that pushes is in a transaction; nobody here begins one while holding a lock, and the thread that
 //! syncs groups waits for nobody here.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -141,11 +141,11 @@ impl Log {
         }
     }
 
-    /// Writes for all who have asked. `None` if all lasts, as its groups are on disk.
+    /// Writes for all that have asked. `None` if all lasts, as its groups are on disk.
     fn write_turn(&self, turn: &mut Writing<'_>) -> Result<Option<Sent>> {
         self.wait_for(turn.owed_txg)?;
         let mut items = self.pending.lock().take(&turn.objects);
-        // without any, those who asked may wait for a batch before this one
+        // without any, those that asked may wait for a batch before this one
         let Some(last) = items.last() else { return Ok(Some(Sent::default())) };
         turn.writer.taken_txg = turn.writer.taken_txg.max(last.txg);
         let silent = items.iter().rev().find(|item| item.body == Body::Unloggable);
@@ -402,7 +402,7 @@ impl Log {
     }
 }
 
-/// For who syncs groups, and who opens and closes sets.
+/// For the sync of groups, and for opening and closing sets.
 impl Log {
     /// Whether group `txg` changes the head of the log.
     pub fn is_dirty(&self, txg: u64) -> bool {
@@ -414,7 +414,7 @@ impl Log {
         self.chain.lock().claim(txg, header);
     }
 
-    /// For who syncs `txg`: the head as it is to be, and what is to be freed.
+    /// For the sync of `txg`: the head as it is to be, and what is to be freed.
     pub fn sync(&self, txg: u64) -> Update {
         self.chain.lock().sync(txg)
     }

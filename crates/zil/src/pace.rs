@@ -1,4 +1,4 @@
-//! How long who commits waits for others.
+//! How long a commit waits for others.
 //!
 //! ```text
 //!   a flush is short beside writing and what threads do between two commits (an SSD):
@@ -8,7 +8,7 @@
 //!     all of them  | write | flush ............................ | write | flush ....................
 //! ```
 //!
-//! Expected are as many as came lately. Whoever is alone is expected alone, and never waits. Nobody waits longer
+//! Expected are as many as came lately. A thread that is alone is expected alone, and never waits. Nobody waits longer
 //! than until the flush that is on its way has ended, and then for a part of what a flush takes.
 
 /// After a flush, others are waited for as long as it takes divided by this.
@@ -21,7 +21,7 @@ const AVERAGE_PART: u64 = 8;
 pub(crate) struct Pace {
     /// How many commit at about the same time.
     active: usize,
-    /// What it takes on average to build and write a batch, to flush it, and for all who were told to come back.
+    /// What it takes on average to build and write a batch, to flush it, and for all that were told to come back.
     write_ns: u64,
     flush_ns: u64,
     return_ns: u64,
@@ -30,12 +30,12 @@ pub(crate) struct Pace {
     away: usize,
 }
 
-/// What the one who gathers is to do.
+/// What the thread that gathers is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Write.
     Go,
-    /// Wait for another who commits, or the end of the flush.
+    /// Wait for another commit, or the end of the flush.
     Wait,
     /// As `Wait`, but not longer than so many nanoseconds.
     WaitNs(u64),
@@ -75,7 +75,7 @@ impl Pace {
         if self.overlaps() { self.active.div_ceil(2) } else { self.active }
     }
 
-    /// For one who gathers since `since_ns`: `asked` wait to be in its batch, others are in batches on their way.
+    /// For a thread that gathers since `since_ns`: `asked` wait to be in its batch, others are in batches on their way.
     pub(crate) fn verdict(
         &mut self,
         asked: usize,

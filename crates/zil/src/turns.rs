@@ -1,7 +1,7 @@
-//! Who commits, when, and for whom.
+//! Which thread commits, when, and for which others.
 //!
 //! ```text
-//!   commit ─▶ asked ─▶ batch: all who have asked ─▶ written ─▶ flushed ─▶ told
+//!   commit ─▶ asked ─▶ batch: all that have asked ─▶ written ─▶ flushed ─▶ told
 //!                       │ one at a time builds and writes │      │ one at a time, of all that is written
 //!   batch 1      | gathers | writes                       | flushes            |
 //!   batch 2                                               | gathers | writes   | flushes
@@ -26,14 +26,14 @@ use crate::pace::{Pace, Verdict};
 /// Takes turns for one log.
 pub(crate) struct Turns {
     state: Mutex<State>,
-    /// For the one who gathers.
+    /// For the thread that gathers.
     gathering: Condvar,
     env: Env,
     txgs: Arc<Txgs>,
 }
 
 struct State {
-    /// Who wants what to be committed, and is in no batch yet. Somebody is at writing if there are any.
+    /// Which threads want what to be committed, and are in no batch yet. Somebody is at writing if there are any.
     asked: Vec<(u64, Arc<Seat>)>,
     is_writing: bool,
     /// Whether that one sleeps until others have come.
@@ -50,7 +50,7 @@ struct State {
     pace: Pace,
 }
 
-/// What goes from one who writes to the next.
+/// What goes from one writer to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     /// Sequence number of the last record.
@@ -95,7 +95,7 @@ struct Batch {
     failures: u64,
 }
 
-/// Where one who has asked waits.
+/// Where a thread that has asked waits.
 #[derive(Default)]
 pub(crate) struct Seat {
     place: Mutex<Place>,
@@ -109,7 +109,7 @@ struct Place {
     sleeps: bool,
 }
 
-/// What one who waits has to do.
+/// What a thread that waits has to do.
 #[derive(Debug)]
 pub(crate) enum Call {
     /// Build a batch and write it.
@@ -183,7 +183,7 @@ impl Turns {
         Some(seat)
     }
 
-    /// For who was called to write: waits a little for others, and takes all who have asked.
+    /// For the thread that was called to write: waits a little for others, and takes all that have asked.
     pub(crate) fn write(&self) -> Writing<'_> {
         let mut state = self.state.lock();
         let begun_ns = self.env.ticks_ns();
@@ -212,7 +212,7 @@ impl Turns {
         }
     }
 
-    /// For who was called to flush: takes all that is written.
+    /// For the thread that was called to flush: takes all that is written.
     pub(crate) fn flush(&self) -> Flushing<'_> {
         let mut state = self.state.lock();
         let batches = std::mem::take(&mut state.written);

@@ -34,7 +34,7 @@ pub(crate) const SEQ_WORD: usize = 3;
 /// The level that bookmarks give log blocks.
 const LEVEL: i64 = -2;
 
-/// Who is shown what is in a log.
+/// Is shown what is in a log.
 pub trait Visitor {
     /// A block of the log, which may turn out not to be readable. Breaking ends the walk before it is
     /// read.
