@@ -119,7 +119,7 @@ impl StreamReceiver<'_> {
         }
         if is_recursive && self.order.force && list.opt_str("fromsnap").is_some() && !self.order.dry_run {
             let top = begin.name.split('@').next().unwrap_or_default().to_owned();
-            super::replicate::follow(self.host, &self.target_of(&top, &top), &list)
+            super::replicate::follow(self.host, &self.target_of(&top, &top), &list, self.order.force_unmount)
                 .map_err(|e| self.cannot("cannot receive", &e))?;
         }
         let top = begin.name.split('@').next().unwrap_or_default().to_owned();

@@ -16,8 +16,8 @@ struct SentDataset<'a> {
 }
 
 /// Brings the tree below `top` to the names that the sender has, and destroys what it has not. Errors: of what cannot be
-/// destroyed or renamed; `Busy` if it is mounted.
-pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList) -> Result<()> {
+/// destroyed or renamed; `Busy` if it is in use, and not unmounted by `force`.
+pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList, force: bool) -> Result<()> {
     let Some(fss) = list.opt_list("fss") else { return Ok(()) };
     let sent: Vec<SentDataset<'_>> = fss.iter().filter_map(|(guid, _)| sent_of(fss.opt_list(guid)?)).collect();
     // the shortest name is that of the top
@@ -33,12 +33,12 @@ pub(super) fn follow(host: &dyn Host, top: &str, list: &NvList) -> Result<()> {
                 follow_snapshots(host, &name, &here, same)?;
                 let wanted = format!("{top}{}", same.name.strip_prefix(root).unwrap_or_default());
                 if wanted != name && host.pool().dsl().subject(&wanted).is_err() && !same.name.is_empty() {
-                    rename(host, &name, &wanted)?;
+                    rename(host, &name, &wanted, force)?;
                 }
             }
             // what was made here only
             None if name == top || here.is_empty() => {}
-            None => destroy(host, &name, &here)?,
+            None => destroy(host, &name, &here, force)?,
         }
     }
     Ok(())
@@ -95,15 +95,15 @@ fn destroy_snapshots(host: &dyn Host, names: Vec<String>) -> Result<()> {
     }
 }
 
-fn unmount(host: &dyn Host, name: &str) -> Result<()> {
-    match host.unmount(name, false) {
+fn unmount(host: &dyn Host, name: &str, force: bool) -> Result<()> {
+    match host.unmount(name, force) {
         Err(error) if error.kind() == Kind::NotFound => Ok(()),
         outcome => outcome,
     }
 }
 
-fn destroy(host: &dyn Host, name: &str, here: &[(String, u64)]) -> Result<()> {
-    unmount(host, name)?;
+fn destroy(host: &dyn Host, name: &str, here: &[(String, u64)], force: bool) -> Result<()> {
+    unmount(host, name, force)?;
     destroy_snapshots(host, here.iter().map(|(own, _)| format!("{name}@{own}")).collect())?;
     match host.change(&DatasetChange::Destroy { name: name.to_owned() }) {
         // something of ours is below it
@@ -112,7 +112,7 @@ fn destroy(host: &dyn Host, name: &str, here: &[(String, u64)]) -> Result<()> {
     }
 }
 
-fn rename(host: &dyn Host, from: &str, to: &str) -> Result<()> {
-    unmount(host, from)?;
+fn rename(host: &dyn Host, from: &str, to: &str, force: bool) -> Result<()> {
+    unmount(host, from, force)?;
     host.change(&DatasetChange::Rename { from: from.to_owned(), to: to.to_owned() })
 }

@@ -43,6 +43,9 @@ impl Change<'_> {
                 }
             }
         }
+        let too_many =
+            |(name, _): &(String, nvlist::Value)| (name.clone(), Error::new(Kind::TooBig, "too many properties"));
+        refused.extend(values.iter().skip(COUNT_MAX).map(too_many));
         Ok(refused)
     }
 
