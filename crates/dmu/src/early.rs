@@ -6,7 +6,7 @@
 //! ```
 //!
 //! So nothing is written twice. The transaction is held from before the block is looked at until it is kept: the
-//! group cannot be closed meanwhile. Who changes the block meanwhile gets a copy, and then it is not kept.
+//! group cannot be closed meanwhile. A writer that changes the block meanwhile gets a copy, and then it is not kept.
 //!
 //! Until its group is on disk a record of the log may lead to a block that is outdated. So it is freed as what is
 //! older is: its place is not used again before that.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A layer holds the changes of one transaction group. When the group is closed, the open layer becomes
-//! the one that is synced, and is not changed any more: who writes to one of its blocks in the next group
+//! the one that is synced, and is not changed any more: a write to one of its blocks in the next group
 //! writes to a copy. When the group is on disk, the tree is replaced by the new one, and the layer goes.
 //!
 //! A node lives as long as it has changes, or somebody holds an [`crate::Object`] of it; a few more are
@@ -135,7 +135,7 @@ impl State {
 
     /// A changed block of the open layer, to be changed again.
     pub(crate) fn open_block(&mut self, tx: &Tx<'_>, blkid: u64) -> Option<&mut Block> {
-        // it will be written twice: who does that again and again is to be slowed down, too
+        // it will be written twice: a writer that does that again and again is to be slowed down, too
         self.open.outdate(blkid).iter().for_each(|bp| tx.dirty_block(bp.psize(), 0));
         self.open.blocks.get_mut(&blkid)
     }

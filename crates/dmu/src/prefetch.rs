@@ -39,7 +39,7 @@ const STEPS_MAX: u64 = 256;
 /// Steps that reads may be out of order.
 const STEPS_SLACK: u64 = 8;
 
-/// The readers of one object; who has read last is the last.
+/// The readers of one object; the one that has read last is the last.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: Vec<Stream>,
@@ -95,7 +95,7 @@ impl Streams {
             return ranges;
         }
         let mut stream = InOrder::new(offset);
-        // who begins at the beginning will go on
+        // a reader that begins at the beginning will go on
         let ranges = match stream.advance(offset, len, end) {
             Fit::Yes(ranges) if offset == 0 => ranges,
             _ => {
@@ -108,7 +108,7 @@ impl Streams {
     }
 }
 
-/// Who reads one byte after the other.
+/// Reads one byte after the other.
 #[derive(Debug)]
 struct InOrder {
     start: u64,
@@ -159,7 +159,7 @@ impl InOrder {
     }
 }
 
-/// Who reads pieces that are equally far from each other.
+/// Reads pieces that are equally far from each other.
 #[derive(Debug)]
 struct BySteps {
     /// Where the next piece is expected.

@@ -55,7 +55,7 @@ pub enum Descend {
     Past,
 }
 
-/// Who is shown the blocks.
+/// Is shown the blocks.
 pub trait Visitor {
     /// Called for each block. Breaking ends the walk.
     fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend>;

@@ -5,7 +5,7 @@
 //!                          ── dnode of groups   ── the same
 //!                          ── dnode of projects ── the same
 //!   master node: "userquota@", "groupobjquota@", ... ─▶ ZAP: "3e8" ─▶ limit
-//!                "defaultuserquota", ...             ─▶ limit of all who have none there
+//!                "defaultuserquota", ...             ─▶ limit of all that have none there
 //! ```
 //!
 //! Keys are numbers in hex. The upper half of a number is the index of its domain in the file system's
@@ -212,7 +212,7 @@ impl Accounts {
         }
     }
 
-    /// The limit of all who have none of their own; 0 if there is none.
+    /// The limit of all that have none of their own; 0 if there is none.
     pub fn default_limit(&self, owner: Owner, counted: Counted) -> Result<u64> {
         let master = Zap::open(self.objset.object(MASTER_NODE)?)?;
         Ok(master.u64(default_name(owner, counted).name())?.unwrap_or(0))
@@ -266,7 +266,7 @@ fn limits_name(owner: Owner, counted: Counted) -> &'static str {
     }
 }
 
-/// The property that limits all who have no limit of their own, which is also the master node's name for it.
+/// The property that limits all that have no limit of their own, which is also the master node's name for it.
 fn default_name(owner: Owner, counted: Counted) -> Property {
     match (owner, counted) {
         (Owner::User, Counted::Bytes) => Property::Defaultuserquota,
@@ -286,7 +286,7 @@ pub fn set_default_limit(change: &Change<'_>, property: Property, limit: u64) ->
     }
 }
 
-/// Who is limited by a property of that kind, and in what.
+/// What kind of owner is limited by a property of that kind, and in what.
 pub fn limited_by(property: Property) -> Option<(Owner, Counted)> {
     QUOTAS.into_iter().find(|(owner, counted)| default_name(*owner, *counted) == property)
 }

@@ -1,5 +1,5 @@
 //! Changing the dataset layer: making, renaming and destroying datasets, their properties, and the
-//! accounts of who uses which space.
+//! accounts of the use of space.
 //!
 //! ```text
 //!   Change { MOS being changed, group, time, chance }

@@ -1,4 +1,4 @@
-//! Who uses how much of a file system: users, groups, projects, by bytes and by objects.
+//! How much of a file system users, groups and projects use, by bytes and by objects.
 //!
 //! ```text
 //!   dnode before ─▶ owner ─▶ - (its bytes + 512), - 1 object ─┐

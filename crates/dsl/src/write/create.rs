@@ -9,7 +9,7 @@
 //!
 //! That every dataset is a clone of an empty snapshot spares all else the case of one without an origin.
 //!
-//! The object set of a new head is a hole: who creates it makes its contents, and a [`super::DatasetLedger`]
+//! The object set of a new head is a hole: its creator makes its contents, and a [`super::DatasetLedger`]
 //! writes its pointer into the record.
 
 use base::{Error, Kind, Result, ResultExt};

@@ -1,4 +1,4 @@
-//! Who uses which space: the numbers in the records of directories.
+//! The use of space: the numbers in the records of directories.
 //!
 //! ```text
 //!                 used = head + snapshots + children + child reservations + refreservation

@@ -141,7 +141,7 @@ fn check(world: &World, heads: &Heads) {
     }
 }
 
-/// The empty list counts who uses it: parts of dead lists of all datasets there are.
+/// The empty list counts its users: parts of dead lists of all datasets there are.
 fn check_empty_list(world: &World) {
     let dsl = world.dsl();
     let empty = world.change(|change| change.in_directory("empty_bpobj").unwrap());

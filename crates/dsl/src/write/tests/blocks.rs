@@ -302,7 +302,7 @@ fn sublists_are_drained_and_freed_with_their_list() {
     assert_eq!(objects(&world), before);
 }
 
-/// Counts in the head of a list that it cannot have: who drains it or adds to it gets an error, soon.
+/// Counts in the head of a list that it cannot have: draining it or adding to it is an error, soon.
 #[test]
 fn a_list_that_lies_about_its_length_is_damage() {
     let (mut world, _) = World::new(&[]);
