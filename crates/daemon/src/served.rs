@@ -487,9 +487,15 @@ impl Host for Served {
 
     fn finish_receive(&self, receiving: Receiving, target: &str) -> Result<()> {
         match receiving.replaces() {
-            true => self.exports.frozen(target, || receiving.finish())?,
+            true => self.exports.frozen(target, || {
+                let finished = receiving.finish();
+                self.volumes.note_replaced();
+                finished
+            })?,
             false => receiving.finish()?,
         }
+        // it may be the first volume
+        self.give_out_volumes();
         self.exports.properties_changed();
         Ok(())
     }
