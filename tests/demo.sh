@@ -20,6 +20,7 @@ demo_pool() {
 demo_end() {
     cenote zpool export t_snapshots >/dev/null 2>&1 || true
     cenote zpool export -f tank >/dev/null 2>&1 || true
+    cenote zpool export -f backup >/dev/null 2>&1 || true
     rm -rf --one-file-system "$demo_dir"
 }
 
@@ -62,6 +63,7 @@ demo_written() {
     shown cenote zfs clone tank/project@before tank/try
     shown cenote zfs list -t all -r tank
     shown cenote zfs destroy tank/try
+    demo_sent "$disks"
     say "a disk rots, and another one takes its place"
     shown dd if=/dev/urandom of="$disks/hdd1" bs=1M seek=8 count=900 conv=notrunc status=none
     shown cenote zpool scrub -w tank
@@ -71,6 +73,26 @@ demo_written() {
     shown cenote zpool status tank
     same_files "$before"
     shown cenote zpool export tank
+}
+
+# A file system goes to a second pool, and then what changed.
+demo_sent() {
+    say "to a second pool, and the next night only what changed"
+    truncate -s 512M "$1/usb"
+    shown cenote zpool create -R "$demo_dir/mnt" backup "$1/usb"
+    piped 'cenote zfs send -R tank/project@before | cenote zfs receive backup/project'
+    shown touch mnt/tank/project/more
+    shown cenote zfs snapshot tank/project@later
+    piped 'cenote zfs send -v -i @before tank/project@later | cenote zfs receive backup/project'
+    shown diff -r mnt/tank/project mnt/backup/project
+    shown cenote zfs list -t snapshot -r backup
+    shown rm mnt/tank/project/more
+    shown cenote zpool export backup
+}
+
+piped() {
+    printf '\n%s$ %s%s\n' "$bold" "$1" "$plain"
+    bash -o pipefail -c "$1"
 }
 
 same_files() {

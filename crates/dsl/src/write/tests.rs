@@ -301,7 +301,7 @@ fn volumes_have_sizes() {
     assert_eq!(stored, [("copies".to_owned(), PropertyValue::Number(2))]);
     for (properties, why) in [
         (&[][..], "missing volume size"),
-        (&[("volsize", "0")], "'volsize' cannot be zero"),
+        (&[("volsize", "0")], "volume size cannot be zero"),
         (&[("volsize", "12K"), ("volblocksize", "8K")], "volume size must be a multiple of volume block size"),
         (&[("quota", "1M")], "'quota' does not apply to datasets of this type"),
     ] {
