@@ -99,11 +99,16 @@ fn take_panic() -> Option<(String, String)> {
     PANIC.lock().take()
 }
 
-/// Panics of any thread are remembered, and not shown.
+/// Panics of any thread are remembered, and not shown, but for those of other tests.
 fn note_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        std::panic::set_hook(Box::new(|info| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let thread = std::thread::current();
+            if thread.name().is_some_and(|name| name.contains("::") && !name.starts_with("pools::")) {
+                return tell(info);
+            }
             let place = info.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
             let trace = std::backtrace::Backtrace::force_capture().to_string();
             let ours = trace.lines().filter(|line| line.contains("crates/") || line.contains("./src"));

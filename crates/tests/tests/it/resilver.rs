@@ -160,7 +160,10 @@ fn it_goes_on_after_an_import() {
         let before = pool.view().status().unwrap().scan.unwrap();
         drop(pool);
         pool = import_with(&hasty(), dir.path(), 2);
-        assert!(status(&pool).examined_bytes >= before.examined_bytes, "{round}: {before:?} {:?}", status(&pool));
+        // one that ended in the very last group may begin again, as what the leaf lacks was written before
+        let has_ended = before.progress != Progress::Running;
+        let after = status(&pool);
+        assert!(has_ended || after.examined_bytes >= before.examined_bytes, "{round}: {before:?} {after:?}");
         resumed += u64::from(before.examined_bytes > 0);
     }
     assert!(resumed > 0, "{:?}", status(&pool));
