@@ -13,7 +13,7 @@ use crate::objset::read_only;
 use crate::{Object, Objset, Tx};
 
 /// Bits of an object's number.
-const OBJECT_BITS: u32 = 48;
+pub(crate) const OBJECT_BITS: u32 = 48;
 
 impl Objset {
     /// Allocates an object that looks like `dnode`. Errors: those of reading dnodes.

@@ -6,6 +6,7 @@ use base::{Error, Kind, Result};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 
+use crate::allocate::OBJECT_BITS;
 use crate::node::Node;
 use crate::{Object, Objset};
 
@@ -15,12 +16,16 @@ impl Objset {
         Object::new(self.clone(), 0, self.root().meta)
     }
 
-    /// Object number `id`. Errors: `NotFound` if it is not allocated.
+    /// Object number `id`. Errors: `NotFound` if it is not allocated, and for the numbers of the tables of accounts,
+    /// which lie outside the meta dnode.
     pub fn object(self: &Arc<Self>, id: u64) -> Result<Object> {
         let Ok(live) = self.live() else {
             return self.dnode_on_disk(id).map(|dnode| Object::new(self.clone(), id, Arc::new(dnode)));
         };
         let absent = || Error::new(Kind::NotFound, format!("object {id} is not allocated"));
+        if id >> OBJECT_BITS != 0 {
+            return Err(absent());
+        }
         let node = live.node(id, || self.dnode_on_disk(id).map(|dnode| Node::new(id, Arc::new(dnode))))?;
         Object::of_node(self.clone(), node).ok_or_else(absent)
     }

@@ -20,6 +20,7 @@ use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{BlockWrite, Mode, OnFailure, Zio};
 
+use super::Owners;
 use super::tree::Job;
 use super::writer::Writer;
 use crate::node::Layer;
@@ -312,6 +313,23 @@ fn what_a_set_reads_waits_as_its_handle_says() {
     assert!(read(&fails, 10_000).is_err());
     read(&waits, 10_000).unwrap();
     read(&fails, 10_000).unwrap();
+}
+
+#[test]
+fn accounts_are_no_objects_that_files_can_name() {
+    let mut world = World::new();
+    world.set.count_objects(true);
+    world.set.set_owners_of(Arc::new(|_| Some(Owners { user: 1, group: 2, project: 3 }))).unwrap();
+    world.take(&Step::Create(512));
+    let (zio, txg) = (world.cache.zio().clone(), world.txgs.close());
+    let mut ledger = Count { zio: &zio, txg, alive: &mut world.alive };
+    let synced = world.set.sync(&world.txgs.in_sync(txg), &mut ledger).unwrap().unwrap();
+    zio.finish_writes().unwrap();
+    world.set.commit(synced);
+    assert!(world.set.phys().accounting.iter().all(Option::is_some));
+    for id in [u64::MAX, u64::MAX - 1, u64::MAX - 2, 1 << 48] {
+        assert_eq!(world.set.object(id).err().map(|e| e.kind()), Some(base::Kind::NotFound), "{id:#x}");
+    }
 }
 
 #[test]
