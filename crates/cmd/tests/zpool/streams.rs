@@ -194,3 +194,20 @@ fn damaged_streams_cost_nothing_but_themselves() {
     world.receives("-u fresh/fs", &good);
     world.judged();
 }
+
+#[test]
+fn a_stream_asks_only_for_what_the_pool_has() {
+    let world = World::new("upgrade", &[]);
+    std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
+    world.check("create -d -o feature@lz4_compress=enabled -O mountpoint=none fresh DIR/a", 0, "");
+    let stream = |name: &str| corpus::case("send").zstd(&format!("streams/{name}.zst"));
+    let refused = "cannot receive new filesystem stream: pool must be upgraded to receive this stream.\n";
+    let large = stream("full-large-embedded-compressed");
+    assert_eq!(world.zfs_with("receive -u fresh/fs", &large), (refused.to_owned(), 1));
+    assert_eq!(world.zfs("list -Ho name").0, "fresh\n");
+    world.check("set feature@embedded_data=enabled fresh", 0, "");
+    assert_eq!(world.zfs_with("receive -u fresh/fs", &large), (refused.to_owned(), 1));
+    world.check("set feature@large_blocks=enabled fresh", 0, "");
+    world.receives("-u fresh/fs", &large);
+    world.judged();
+}

@@ -7,6 +7,7 @@ use codec::compress::{Compress, decompress};
 use dmu::{INDIRECT_SHIFT, Object, Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::feature::FeatureSet;
 use format::object_type::ObjectType;
 use format::stream::{
     RecordFields, StreamBegin, StreamEmbedded, StreamFeatures, StreamObject, StreamSpill, StreamWrite,
@@ -14,6 +15,7 @@ use format::stream::{
 use format::swap;
 
 use super::StreamPart;
+use crate::property::needs;
 use crate::write::ReceivePoint;
 
 /// Bytes of a block before there were large ones.
@@ -40,17 +42,18 @@ pub struct Applier<'a> {
     is_whole: bool,
     tells_spill: bool,
     features: StreamFeatures,
+    enabled: FeatureSet,
     to_guid: u64,
     bytes_before: u64,
 }
 
 impl<'a> Applier<'a> {
-    /// For a stream that begins so. With `resume`, it goes on there.
+    /// For a stream that begins so, into a pool with these features. With `resume`, it goes on there.
     pub fn new(
         (objset, txgs): (Arc<Objset>, Arc<Txgs>),
         host: &'a dyn ApplyHost,
         (begin, to_guid, endian): (&StreamBegin, u64, Endian),
-        resume: Option<ReceivePoint>,
+        (enabled, resume): (FeatureSet, Option<ReceivePoint>),
     ) -> Applier<'a> {
         Applier {
             objset,
@@ -60,6 +63,7 @@ impl<'a> Applier<'a> {
             is_whole: begin.from_guid == 0,
             tells_spill: begin.flags & StreamBegin::FLAG_SPILL_BLOCK != 0,
             features: begin.features,
+            enabled,
             to_guid,
             bytes_before: resume.map_or(0, |point| point.bytes),
         }
@@ -128,6 +132,17 @@ impl<'a> Applier<'a> {
         }
         if !self.features.has(StreamFeatures::LARGE_BLOCKS) && record.block_size > OLD_BLOCK_SIZE_MAX {
             return Err(wrong("large blocks in a stream without them"));
+        }
+        if !self.features.has(StreamFeatures::LARGE_DNODE) && record.slots > 1 {
+            return Err(wrong("large dnodes in a stream without them"));
+        }
+        let needed = [
+            needs::feature_for_checksum(record.checksum.into()),
+            needs::feature_for_compression(record.compress.into()),
+        ];
+        if needed.iter().flatten().any(|feature| !self.enabled.has(feature)) {
+            let what = "the stream asks for a checksum or compression that the pool does not have";
+            return Err(Error::new(Kind::Unsupported, what));
         }
         if self.endian == Endian::Big {
             swap::block(record.bonus_type, &mut bonus);

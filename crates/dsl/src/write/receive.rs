@@ -33,6 +33,16 @@ const FEATURES: [(StreamFeatures, &str); 3] = [
     (StreamFeatures::LONGNAME, "org.zfsonlinux:longname"),
     (StreamFeatures::LARGE_MICROZAP, "com.klarasystems:large_microzap"),
 ];
+/// Features that the pool has to have for a stream's.
+const NEEDED: [(StreamFeatures, &str); 7] = [
+    (StreamFeatures::EMBED_DATA, "embedded_data"),
+    (StreamFeatures::LZ4, "lz4_compress"),
+    (StreamFeatures::ZSTD, "zstd_compress"),
+    (StreamFeatures::LARGE_BLOCKS, "large_blocks"),
+    (StreamFeatures::LARGE_DNODE, "large_dnode"),
+    (StreamFeatures::LONGNAME, "longname"),
+    (StreamFeatures::LARGE_MICROZAP, "large_microzap"),
+];
 const RESUME: [&str; 11] = [
     "com.delphix:resume_fromguid",
     "com.delphix:resume_toguid",
@@ -98,8 +108,10 @@ fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
 
 impl Change<'_> {
     /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
-    /// if the target has been changed since, those of [`check_name`], `Encrypted`.
+    /// if the target has been changed since, those of [`check_name`], `Encrypted`, `Unsupported` if the pool lacks a
+    /// feature of the stream.
     pub fn begin_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+        self.check_enabled(new.begin.features)?;
         super::check_component(&new.snapshot)?;
         let begun = match dsl.find_dir(&new.target) {
             Err(e) if e.kind() == Kind::NotFound => self.begin_new(dsl, new)?,
@@ -130,6 +142,14 @@ impl Change<'_> {
             self.put_resume_state(begun.dataset, new)?;
         }
         Ok(begun)
+    }
+
+    fn check_enabled(&self, features: StreamFeatures) -> Result<()> {
+        let enabled = self.features()?;
+        match NEEDED.iter().any(|(one, name)| features.has(*one) && !enabled.has(name)) {
+            true => refused(Kind::Unsupported, "pool must be upgraded to receive this stream."),
+            false => Ok(()),
+        }
     }
 
     fn begin_new(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
@@ -281,8 +301,10 @@ impl Change<'_> {
         self.set(id, "com.delphix:resume_bytes", &Value::one(point.bytes))
     }
 
-    /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came.
+    /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
+    /// `Unsupported` as from [`Change::begin_receive`].
     pub fn resume_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+        self.check_enabled(new.begin.features)?;
         let dir = dsl.find_dir(&new.target)?;
         let head = dsl.head(&dir)?;
         let below = format!("{}/{RECEIVE_CHILD}", new.target);

@@ -158,7 +158,7 @@ impl Receiving {
     pub fn apply_all(&self, reader: &mut StreamReader<'_>) -> Result<()> {
         let sets = (self.head.objset().clone(), self.pool.txgs().clone());
         let begin = (&self.new.begin, self.new.to_guid, reader.endian());
-        let mut applier = Applier::new(sets, self, begin, self.resume);
+        let mut applier = Applier::new(sets, self, begin, (self.pool.config().enabled, self.resume));
         loop {
             let part = reader.record()?;
             if !applier.apply(part, reader.bytes())? {
