@@ -220,23 +220,26 @@ impl ScanInMemory {
         }
     }
 
+    /// What is on disk of a scan may say anything.
+    fn count(&mut self, count: impl Fn(&mut ScanPhys)) {
+        self.now.iter_mut().for_each(|stage| count(&mut stage.phys));
+    }
+
     /// Notes a block that was found; how many wait by now.
     pub(super) fn found(&mut self, bp: &BlkPtr, bookmark: Bookmark, bytes: u64) {
         self.pass.examined_bytes += bytes;
-        if let Some(stage) = &mut self.now {
-            stage.phys.examined_bytes += bytes;
-        }
+        self.count(|phys| phys.examined_bytes = phys.examined_bytes.saturating_add(bytes));
         self.blocks.insert(place_of(bp), (*bp, bookmark));
     }
 
     /// Bytes of a block were mended.
     pub(super) fn healed(&mut self, bytes: u64) {
-        self.now.iter_mut().for_each(|stage| stage.phys.processed_bytes += bytes);
+        self.count(|phys| phys.processed_bytes = phys.processed_bytes.saturating_add(bytes));
     }
 
     /// No copy of a block is right, or what should lead to others makes no sense.
     pub(super) fn failed(&mut self) {
-        self.now.iter_mut().for_each(|stage| stage.phys.errors += 1);
+        self.count(|phys| phys.errors = phys.errors.saturating_add(1));
     }
 
     /// A block could not be reached.
@@ -249,7 +252,7 @@ impl ScanInMemory {
     pub(super) fn passed_over(&mut self, bytes: u64) {
         self.pass.examined_bytes += bytes;
         self.pass.issued_bytes += bytes;
-        self.now.iter_mut().for_each(|stage| stage.phys.examined_bytes += bytes);
+        self.count(|phys| phys.examined_bytes = phys.examined_bytes.saturating_add(bytes));
     }
 
     /// How many blocks wait to be issued.
@@ -280,4 +283,24 @@ impl ScanInMemory {
 fn place_of(bp: &BlkPtr) -> (u64, u64) {
     let dva = &bp.dvas()[0];
     (dva.vdev(), dva.offset())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_of_the_disk_do_not_overflow() {
+        let mut words = [u64::MAX; ScanPhys::WORDS];
+        (words[0], words[1]) = (1, 1);
+        let phys = ScanPhys::parse(&words).unwrap().unwrap();
+        let scan = Scan::default();
+        scan.load(Some(ScanStage { phys, queue: BTreeMap::new() }), 7);
+        let mut state = scan.lock();
+        state.found(&BlkPtr::HOLE, ScanPhys::START, 512);
+        state.healed(512);
+        state.failed();
+        let now = &state.now.as_ref().unwrap().phys;
+        assert_eq!([now.examined_bytes, now.processed_bytes, now.errors], [u64::MAX; 3]);
+    }
 }
