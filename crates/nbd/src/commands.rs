@@ -99,8 +99,11 @@ fn read(volume: &Zvol, request: &NbdRequest, structured: bool) -> Result<Vec<Rea
             continue;
         }
         let hole = if parts.len() < PARTS_MAX { volume.next_hole(at)?.min(end) } else { end };
-        parts.push(ReadPart::Data(at, volume.read(at, (hole - at) as usize, false)?));
-        at = hole;
+        // nothing if it has changed since it was looked for
+        if hole > at {
+            parts.push(ReadPart::Data(at, volume.read(at, (hole - at) as usize, false)?));
+        }
+        at = hole.max(at);
     }
     Ok(parts)
 }
@@ -115,6 +118,10 @@ fn states(volume: &Zvol, request: &NbdRequest) -> Result<Vec<(u32, u32)>> {
             true => (data, STATE_HOLE_AND_ZERO),
             false => (volume.next_hole(at)?.min(end), STATE_DATA),
         };
+        // it has changed since it was looked for
+        if until <= at {
+            continue;
+        }
         states.push(((until - at) as u32, state));
         at = until;
         if request.has(flag::REQ_ONE) {

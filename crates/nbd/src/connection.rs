@@ -5,16 +5,18 @@
 //!   thread 2                      takes the next ─▶ volume ─▶ answers   there is one more when all are
 //! ```
 //!
-//! Answers go out in the order in which requests are done. What fails as the pool is suspended is parked, and keeps no
-//! thread.
+//! Answers go out in the order in which requests are done, and outside of the gate: a client that does not take them
+//! keeps nothing from being frozen. What fails as the pool is suspended is parked, and keeps no thread; a thread of the
+//! connection sends its answers later.
 
+use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 
-use base::{Env, Error, Mutex, Result};
+use base::{Env, Error, Kind, Mutex, Result};
 use export::{Gate, Parking};
 
 use crate::commands;
@@ -25,6 +27,8 @@ use crate::wire::{DATA_BYTES_MAX, NbdCommand, NbdRequest, REQUEST_HEAD_BYTES, er
 
 /// Threads that take requests of one client.
 const THREADS_MAX: usize = 16;
+/// Memory that each request counts for at least.
+const REQUEST_BYTES: u32 = 4096;
 
 /// A client that has chosen its disk.
 pub(crate) struct NbdConnection {
@@ -37,6 +41,8 @@ pub(crate) struct NbdConnection {
     /// Held by what takes a request, and by what sends an answer.
     incoming: Mutex<()>,
     outgoing: Mutex<()>,
+    /// Answers to what was parked.
+    late: Mutex<LateAnswers>,
     /// Threads, and those of them that wait for a request, or for their turn to.
     threads: AtomicUsize,
     idle: AtomicUsize,
@@ -49,6 +55,13 @@ struct TakenRequest {
     _grant: DataGrant,
 }
 
+/// Answers that wait for the thread that sends them.
+#[derive(Default)]
+struct LateAnswers {
+    waiting: VecDeque<(Arc<TakenRequest>, NbdAnswer)>,
+    has_thread: bool,
+}
+
 impl NbdConnection {
     /// Errors: those of the connection.
     pub(crate) fn new(
@@ -59,8 +72,20 @@ impl NbdConnection {
     ) -> Result<Arc<NbdConnection>> {
         stream.set_write_timeout(None)?;
         let (threads, idle) = (AtomicUsize::new(1), AtomicUsize::new(0));
-        let (incoming, outgoing) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(NbdConnection { env, agreed, gate, parking, budget, stream, incoming, outgoing, threads, idle }))
+        let (incoming, outgoing, late) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Arc::new(NbdConnection {
+            env,
+            agreed,
+            gate,
+            parking,
+            budget,
+            stream,
+            incoming,
+            outgoing,
+            late,
+            threads,
+            idle,
+        }))
     }
 
     /// Serves the client until it leaves, and all that it asked for is done.
@@ -125,23 +150,60 @@ impl NbdConnection {
         }
         let memory =
             if request.command == NbdCommand::Read { request.len.min(DATA_BYTES_MAX) } else { request.data_len() };
-        let grant = self.budget.take(memory.into());
+        let grant = self.budget.take(memory.max(REQUEST_BYTES).into());
         let mut data = vec![0; request.data_len() as usize];
         incoming.read_exact(&mut data)?;
         Ok(Some(TakenRequest { request, data, _grant: grant }))
     }
 
     fn answer(self: &Arc<Self>, taken: TakenRequest) {
-        let cookie = taken.request.cookie;
-        let _passage = self.gate.pass();
-        let work = move |connection: &NbdConnection| {
-            let Agreed { disk, structured, has_states } = &connection.agreed;
-            commands::run(&**disk, &taken.request, &taken.data, *structured, *has_states)
-        };
-        self.parking.change(self, work, move |connection, done| {
-            let answer = done.unwrap_or(NbdAnswer::Done(Err(errno::ESHUTDOWN)));
-            connection.send(cookie, &answer);
-        });
+        let taken = Arc::new(taken);
+        let passage = self.gate.pass();
+        match self.perform(&taken) {
+            Err(error) if error.kind() == Kind::Suspended => {
+                let (again, this) = (taken.clone(), self.clone());
+                let work = move |connection: &NbdConnection| connection.perform(&again);
+                self.parking.park(self, work, move |_, done| this.send_later(taken, answer_of(done)));
+            }
+            done => {
+                drop(passage);
+                self.send(taken.request.cookie, &answer_of(done));
+            }
+        }
+    }
+
+    /// Errors: `Suspended`: it is to be done again.
+    fn perform(&self, taken: &TakenRequest) -> Result<NbdAnswer> {
+        let Agreed { disk, structured, has_states } = &self.agreed;
+        commands::run(&**disk, &taken.request, &taken.data, *structured, *has_states)
+    }
+
+    fn send_later(self: &Arc<Self>, taken: Arc<TakenRequest>, answer: NbdAnswer) {
+        let mut late = self.late.lock();
+        late.waiting.push_back((taken, answer));
+        if late.has_thread {
+            return;
+        }
+        let connection = self.clone();
+        // held while the thread starts, so that no second one does
+        late.has_thread = self.env.spawn("nbd-answers", move || connection.send_waiting());
+        if !late.has_thread {
+            late.waiting.clear();
+            self.cut_off();
+        }
+    }
+
+    fn send_waiting(&self) {
+        loop {
+            let (taken, answer) = {
+                let mut late = self.late.lock();
+                let next = late.waiting.pop_front();
+                late.has_thread &= next.is_some();
+                let Some(next) = next else { return };
+                next
+            };
+            self.send(taken.request.cookie, &answer);
+        }
     }
 
     fn send(&self, cookie: u64, answer: &NbdAnswer) {
@@ -157,4 +219,8 @@ impl NbdConnection {
         // it may have left already
         let _ = self.stream.shutdown(Shutdown::Both);
     }
+}
+
+fn answer_of(done: Result<NbdAnswer>) -> NbdAnswer {
+    done.unwrap_or(NbdAnswer::Done(Err(errno::ESHUTDOWN)))
 }

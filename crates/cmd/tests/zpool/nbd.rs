@@ -168,3 +168,27 @@ fn volumes_by_nbd() {
     // with the pool it goes
     assert!(!socket.exists());
 }
+
+#[test]
+fn a_client_that_takes_no_answers_holds_up_nothing() {
+    let fresh = Fresh::new("nbd-stuck");
+    fresh.does("create -s -V 64M fresh/v");
+    fresh.does("snapshot fresh/v@a");
+    fresh.does("set org.cenote:nbd=on fresh");
+    let mut client = NbdClient::connect(&fresh);
+    client.go("fresh/v").unwrap();
+    let mut other = NbdClient::connect(&fresh);
+    other.go("fresh/v").unwrap();
+    // far more than the socket takes
+    for number in 0..24u64 {
+        let flags_and_command = [0, 1 << 2, 0, 0];
+        let request =
+            [&0x2560_9513u32.to_be_bytes()[..], &flags_and_command, &number.to_be_bytes(), &0u64.to_be_bytes()];
+        client.0.write_all(&[&request.concat()[..], &(1u32 << 20).to_be_bytes()].concat()).unwrap();
+    }
+    assert_eq!(other.ask(0, WRITE, 0, 512, &[7; 512]), [(0, Vec::new())]);
+    fresh.does("rollback fresh/v@a");
+    assert_eq!(other.ask(0, READ, 0, 512, &[])[0].1[8..], [0; 512]);
+    drop((client, other));
+    fresh.judge();
+}
