@@ -58,6 +58,8 @@ tunables! {
     /// A pool with `multihost` is claimed without the sides of mirrors that this host does not see: 0 or 1. For when
     /// they are gone for good; with OpenZFS `zhack mmp reclaim` sets it.
     MMP_CLAIM_RELAXED = "mmp_claim_relaxed", 0;
+    /// `mkdir`, `rmdir` and `mv` in `.zfs/snapshot` make, destroy and rename snapshots: 0 or 1. OpenZFS has 0.
+    ZFS_ADMIN_SNAPSHOT = "zfs_admin_snapshot", 1;
     /// Most bytes of the cache in RAM; 0: half of the memory.
     ZFS_ARC_MAX = "zfs_arc_max", 0;
     /// Bytes of metadata beyond which these leave the cache first; 0: `zfs_arc_meta_limit_percent`. As in OpenZFS 2.1.

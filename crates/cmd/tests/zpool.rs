@@ -27,6 +27,8 @@ mod replaced;
 mod returns;
 #[path = "zpool/scrubs.rs"]
 mod scrubs;
+#[path = "zpool/snapdir.rs"]
+mod snapdir;
 #[path = "zpool/snapshots.rs"]
 mod snapshots;
 #[path = "zpool/spares.rs"]

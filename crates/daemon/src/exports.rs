@@ -71,6 +71,11 @@ impl Exports {
         done
     }
 
+    /// Whether a dataset is served.
+    pub fn has(&self, dataset: &str) -> bool {
+        !self.of(dataset).is_empty()
+    }
+
     /// Those of a dataset that are served still.
     fn of(&self, dataset: &str) -> Vec<Arc<dyn Export>> {
         self.all().into_iter().filter(|export| export.dataset() == dataset && export.is_served()).collect()

@@ -42,7 +42,7 @@ impl Mounts {
     /// Mounts a file system or snapshot of `pool` as `options` say; false if it is mounted read-only though it was not
     /// to be, as it can only be read. Errors: those of making the mountpoint, reading the file system and mounting.
     pub fn mount(&self, pool: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<bool> {
-        let source = Arc::new(FileSystem::open(pool, options, env)?);
+        let source = Arc::new(FileSystem::open(pool, &self.exports, options, env)?);
         let as_wanted = options.read_only || source.is_writable() || !pool.is_writable();
         descriptors::check_room(options.descriptors())?;
         let made = self.helper.make_folders(options)?;

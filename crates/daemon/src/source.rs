@@ -1,18 +1,20 @@
 //! A dataset as the FUSE adapter mounts it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use base::{Env, Error, Kind, Mutex, Result, RwLock};
 use dmu::{Mode, Objset};
 use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use fuse::{MountOptions, ProjectSpace, Snapshot, Source, Space};
+use fuse::{MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source, Space};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
 
+use crate::exports::Exports;
 use crate::live::ServedPool;
+use crate::verbs::SnapshotChange;
 
 /// Most objects that an object set can have.
 const OBJECTS_MAX: u64 = 1 << 48;
@@ -20,6 +22,8 @@ const OBJECTS_MAX: u64 = 1 << 48;
 /// A file system of an imported pool, with its snapshots; or one of these alone.
 pub struct FileSystem {
     served: Arc<ServedPool>,
+    /// What else serves datasets of the pool.
+    exports: Weak<Exports>,
     head: Dataset,
     visible: Visible,
     /// Another one when the root of the dataset has been replaced.
@@ -36,9 +40,14 @@ pub struct FileSystem {
 }
 
 impl FileSystem {
-    /// The file system or snapshot that `options` name, as they want it. Errors: `NotFound`, `Encrypted`, those of
-    /// reading the pool.
-    pub fn open(served: &Arc<ServedPool>, options: &MountOptions, env: &Env) -> Result<FileSystem> {
+    /// The file system or snapshot that `options` name, as they want it; what else serves the pool's datasets is among
+    /// `exports`. Errors: `NotFound`, `Encrypted`, those of reading the pool.
+    pub fn open(
+        served: &Arc<ServedPool>,
+        exports: &Arc<Exports>,
+        options: &MountOptions,
+        env: &Env,
+    ) -> Result<FileSystem> {
         let (pool, name) = (&served.view(), options.fs_name.as_str());
         let subject = pool.dsl().subject(name)?;
         let head = subject.dataset().cloned();
@@ -55,8 +64,8 @@ impl FileSystem {
         };
         let live = RwLock::new(Arc::new(live.showing(visible)));
         let (sync, space, snapshots_version) = (options.sync.into(), Mutex::default(), AtomicU64::new(0));
-        let (served, env) = (served.clone(), env.clone());
-        Ok(FileSystem { served, head, visible, live, env, sync, is_snapshot, snapshots_version, space })
+        let (served, exports, env) = (served.clone(), Arc::downgrade(exports), env.clone());
+        Ok(FileSystem { served, exports, head, visible, live, env, sync, is_snapshot, snapshots_version, space })
     }
 
     /// Whether it can be changed.
@@ -92,6 +101,20 @@ impl FileSystem {
         }
         let dsl = pool.dsl();
         dsl.snapshots(&dsl.dataset(self.head.id, &dsl.name_of(self.head.id)?)?)
+    }
+
+    /// Tells all that serve datasets that snapshots have changed. Not at once: the kernel waits for an answer to the
+    /// request that changed them, and may answer no question in which they are before.
+    fn tell_exports(&self) {
+        let exports = self.exports.clone();
+        let tell = move || {
+            if let Some(exports) = exports.upgrade() {
+                exports.properties_changed();
+            }
+        };
+        if !self.env.spawn("snapdir", tell) {
+            tracing::warn!("no thread can be started: mounts may show snapshots that are gone");
+        }
     }
 
     fn compute_space(&self, pool: &Pool) -> Result<Space> {
@@ -163,6 +186,33 @@ impl Source for FileSystem {
             created_s: dataset.phys.creation_time_s,
         };
         Ok(self.listed(&self.served.view())?.iter().map(snapshot).collect())
+    }
+
+    fn change_snapshots(&self, edit: SnapshotEdit<'_>) -> Result<()> {
+        if self.is_snapshot {
+            return Err(Error::new(Kind::ReadOnly, "a snapshot has no snapshots"));
+        }
+        let fs = self.served.view().dsl().name_of(self.head.id)?;
+        let full = |own: &str| format!("{fs}@{own}");
+        let change = match edit {
+            SnapshotEdit::Take(own) => SnapshotChange::Take { names: vec![full(own)], properties: Vec::new() },
+            SnapshotEdit::Destroy(own) => {
+                let name = full(own);
+                if self.exports.upgrade().is_some_and(|exports| exports.has(&name)) {
+                    return Err(Error::new(Kind::Busy, "it is mounted").in_dataset(&name));
+                }
+                SnapshotChange::Destroy { names: vec![name], defer: false }
+            }
+            SnapshotEdit::Rename { from, to } => {
+                SnapshotChange::Rename { from: full(from), to: full(to), recursive: false }
+            }
+        };
+        if let Some((name, error)) = self.served.change_snapshots(&change)?.into_iter().next() {
+            return Err(error.in_dataset(&name));
+        }
+        self.snapshots_version.fetch_add(1, Ordering::Relaxed);
+        self.tell_exports();
+        Ok(())
     }
 
     fn snapshots_version(&self) -> u64 {

@@ -59,7 +59,7 @@ pub(crate) use name::check_component;
 pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, file_system_options, log_throughput, set_reads, write_policy};
 pub use props::Contents;
-pub use receive::{BegunReceive, NewReceive, ReceivePoint};
+pub use receive::{BegunReceive, NewReceive, ReceivePoint, SNAPSHOT_EXISTS};
 pub use rollback::RolledBack;
 pub use room::Room;
 pub use snapshot::Taken;

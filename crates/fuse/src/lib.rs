@@ -87,6 +87,6 @@ pub use helper::{Helper, NO_HELPER, help};
 pub use mount::{Mount, clear_dead_mounts, mount, unmount_all};
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
-pub use tree::{ProjectSpace, Snapshot, Source, Space, Tree, TreeFile};
+pub use tree::{ProjectSpace, Snapshot, SnapshotEdit, Source, Space, Tree, TreeFile};
 pub use wire::fuzz;
 pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};

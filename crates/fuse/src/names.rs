@@ -12,7 +12,7 @@ use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
 use crate::negotiated::Negotiated;
-use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS_NAME, are_together, root_node};
+use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
 use crate::reply::Reply;
 use crate::tree::{Source, Tree};
 use crate::trees::{Place, Trees};
@@ -56,8 +56,10 @@ impl<S: Source> NameRequests<S> {
     pub(crate) fn mkdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
-        let work =
-            move |names: &Self| names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask));
+        let work = move |names: &Self| match parent {
+            SNAPSHOTS => names.take_snapshot(&name, asker.0),
+            _ => names.create_name(parent, &name, &new_file(asker, NewKind::Directory, mode, umask)),
+        };
         self.parking.change(self, work, move |names, made| names.answer_entry("mkdir", parent, made, reply));
         Ok(())
     }
@@ -132,8 +134,11 @@ impl<S: Source> NameRequests<S> {
 
     /// RMDIR.
     pub(crate) fn rmdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
-        let (parent, name) = (header.node, body.name()?.to_vec());
-        let work = move |names: &Self| names.remove_directory(parent, &name);
+        let (parent, user, name) = (header.node, header.uid, body.name()?.to_vec());
+        let work = move |names: &Self| match parent {
+            SNAPSHOTS => names.trees.snapshots().destroy(&name, user),
+            _ => names.remove_directory(parent, &name),
+        };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rmdir", parent, done, reply));
         Ok(())
     }
@@ -146,14 +151,21 @@ impl<S: Source> NameRequests<S> {
         has_flags: bool,
         reply: Reply,
     ) -> Result<()> {
-        let (parent, new_parent) = (header.node, body.u64()?);
+        let (parent, user, new_parent) = (header.node, header.uid, body.u64()?);
         // and four bytes that say nothing
         let flags = if has_flags { (body.u32()?, body.u32()?).0 } else { 0 };
         let (name, new_name) = (body.name()?.to_vec(), body.name()?.to_vec());
+        let is_of_snapshot = parent == SNAPSHOTS;
+        if is_of_snapshot && (new_parent != SNAPSHOTS || flags & !libc::RENAME_NOREPLACE != 0) {
+            return reply.refuse(libc::EINVAL);
+        }
         if self.trees.is_writable() && !are_together(parent, new_parent) {
             return reply.refuse(libc::EXDEV);
         }
-        let work = move |names: &Self| names.rename_name((parent, &name), (new_parent, &new_name), flags);
+        let work = move |names: &Self| match is_of_snapshot {
+            true => names.trees.snapshots().rename(&name, &new_name, user),
+            false => names.rename_name((parent, &name), (new_parent, &new_name), flags),
+        };
         self.parking.change(self, work, move |names, done| names.faults.answer_done("rename", parent, done, reply));
         Ok(())
     }
@@ -198,6 +210,11 @@ impl<S: Source> NameRequests<S> {
             },
             Place::Object(branch, object) => Ok(Place::Object(branch.clone(), branch.tree.stat(*object)?.parent)),
         }
+    }
+
+    fn take_snapshot(&self, name: &[u8], user: u32) -> Result<Entry> {
+        let place = self.trees.snapshots().take(name, user)?;
+        self.entries.of_name(&self.trees.place(root_node(place))?)
     }
 
     fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<Entry> {

@@ -198,7 +198,7 @@ struct SharedParts<S: Source> {
 impl<S: Source> SharedParts<S> {
     /// Errors: those of reading the root directory.
     fn new(source: Arc<S>, options: MountOptions, env: &Env) -> Result<SharedParts<S>> {
-        let trees = Arc::new(Trees::new(source.clone(), options)?);
+        let trees = Arc::new(Trees::new(source.clone(), env, options)?);
         let gate = Arc::<Gate>::default();
         let parking = Parking::new(env.clone(), gate.clone(), move || source.wait_resumed());
         let faults = Arc::new(FaultLog::new(trees.clone(), env.clone()));

@@ -7,11 +7,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use base::{Error, Kind, Mutex, Result, ResultExt};
+use base::tunables::ZFS_ADMIN_SNAPSHOT;
+use base::{Env, Error, Kind, Mutex, Result, ResultExt};
 
 use crate::cache::Cache;
 use crate::node::{Branch, SNAPSHOTS_MAX};
-use crate::tree::{Snapshot, Source};
+use crate::tree::{Snapshot, SnapshotEdit, Source};
 
 /// Snapshots that stay open at least, if used last.
 const OPEN_MAX: usize = 32;
@@ -19,6 +20,7 @@ const OPEN_MAX: usize = 32;
 /// All snapshots of one source.
 pub(crate) struct Snapshots<S: Source> {
     source: Arc<S>,
+    env: Env,
     fs_name: String,
     /// And the version of the source's that it is of.
     list: Mutex<Option<(u64, Arc<List>)>>,
@@ -35,9 +37,10 @@ pub(crate) struct List {
 }
 
 impl<S: Source> Snapshots<S> {
-    pub(crate) fn new(source: Arc<S>, fs_name: &str) -> Snapshots<S> {
+    pub(crate) fn new(source: Arc<S>, env: Env, fs_name: &str) -> Snapshots<S> {
         Snapshots {
             source,
+            env,
             fs_name: fs_name.to_owned(),
             list: Mutex::default(),
             told: Mutex::default(),
@@ -79,6 +82,35 @@ impl<S: Source> Snapshots<S> {
         Ok(changed)
     }
 
+    /// Takes a snapshot for a user: its place. Errors: as of [`Snapshots::edit`].
+    pub(crate) fn take(&self, name: &[u8], user: u32) -> Result<u16> {
+        self.edit(SnapshotEdit::Take(text(name)?), user)?;
+        let place = self.list()?.place(name);
+        place.ok_or_else(|| Error::new(Kind::NotFound, "no room for it among the snapshots that have a path"))
+    }
+
+    /// Destroys a snapshot for a user. Errors: as of [`Snapshots::edit`].
+    pub(crate) fn destroy(&self, name: &[u8], user: u32) -> Result<()> {
+        self.edit(SnapshotEdit::Destroy(text(name)?), user)
+    }
+
+    /// Gives a snapshot another name for a user. Errors: as of [`Snapshots::edit`].
+    pub(crate) fn rename(&self, from: &[u8], to: &[u8], user: u32) -> Result<()> {
+        self.edit(SnapshotEdit::Rename { from: text(from)?, to: text(to)? }, user)
+    }
+
+    /// Makes a change. Only root and the user of the pool's process may ask for one, as they may by commands.
+    /// Errors: `Forbidden` for others; `Permission` if the administrator does not want any; those of the source.
+    fn edit(&self, edit: SnapshotEdit<'_>, user: u32) -> Result<()> {
+        if self.env.tunable(ZFS_ADMIN_SNAPSHOT) == 0 {
+            return Err(Error::new(Kind::Permission, "snapshots are not changed by path: zfs_admin_snapshot is 0"));
+        }
+        if user != 0 && user != nix::unistd::geteuid().as_raw() {
+            return Err(Error::new(Kind::Forbidden, "only an administrator of the pool changes snapshots"));
+        }
+        self.source.change_snapshots(edit)
+    }
+
     /// Opens the tree at a place, if it is not open.
     pub(crate) fn branch(&self, place: u16) -> Result<Branch<S::Tree>> {
         let list = self.list()?;
@@ -94,6 +126,11 @@ impl<S: Source> Snapshots<S> {
             None => self.fs_name.clone(),
         }
     }
+}
+
+/// The name of a snapshot.
+fn text(name: &[u8]) -> Result<&str> {
+    std::str::from_utf8(name).map_err(|_| Error::new(Kind::Invalid, "no name of a snapshot"))
 }
 
 impl List {

@@ -55,6 +55,12 @@ pub trait Source: Send + Sync + 'static {
         0
     }
 
+    /// Makes a change of snapshots that was asked for in `.zfs/snapshot`, and returns when it is on disk. Not from
+    /// within this call, but soon after, the kernel may be told of it in other mounts. Errors: why it is refused.
+    fn change_snapshots(&self, _change: SnapshotEdit<'_>) -> Result<()> {
+        Err(Error::new(Kind::Forbidden, "snapshots are not changed here"))
+    }
+
     /// Opens a snapshot that [`Source::snapshots`] named. Errors: any of reading the pool.
     fn open_snapshot(&self, snapshot: &Snapshot) -> Result<Arc<Self::Tree>>;
 
@@ -72,6 +78,22 @@ pub trait Source: Send + Sync + 'static {
     fn sync(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// What is done to snapshots in `.zfs/snapshot`; names are those after the `@`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotEdit<'a> {
+    /// A snapshot is taken, as by `mkdir`.
+    Take(&'a str),
+    /// One is destroyed, as by `rmdir`.
+    Destroy(&'a str),
+    /// One gets another name, as by `mv`.
+    Rename {
+        /// What it is called now.
+        from: &'a str,
+        /// What it is to be called.
+        to: &'a str,
+    },
 }
 
 /// A snapshot as it is listed, before it is opened.

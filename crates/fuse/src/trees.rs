@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use base::{Error, Kind, Result, ResultExt, RwLock};
+use base::{Env, Error, Kind, Result, ResultExt, RwLock};
 
 use crate::lookup_counts::LookupCounts;
 use crate::node::{Branch, CONTROL_NAME, NodeId};
@@ -43,11 +43,11 @@ pub(crate) struct Trees<S: Source> {
 
 impl<S: Source> Trees<S> {
     /// Errors: those of reading the root directory.
-    pub(crate) fn new(source: Arc<S>, options: MountOptions) -> Result<Trees<S>> {
+    pub(crate) fn new(source: Arc<S>, env: &Env, options: MountOptions) -> Result<Trees<S>> {
         let live = Branch::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
         Ok(Trees {
-            snapshots: Snapshots::new(source.clone(), &options.fs_name),
+            snapshots: Snapshots::new(source.clone(), env.clone(), &options.fs_name),
             born_s: u64::try_from(root.mtime.0).unwrap_or(0),
             is_writable: live.tree.is_writable(),
             remountable: Arc::new(Remountable::new(&options)),

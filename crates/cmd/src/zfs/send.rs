@@ -173,8 +173,20 @@ fn check_from(command: &Command, order: &mut SendOrder, early: &mut String) -> R
     Ok(())
 }
 
-/// Sends what is left of a stream, by the pool that has the snapshot.
+/// The exit code of `zfs send -t` that fails: clients tell by it that a token is of no use any more.
+const RESUME_FAILED: u8 = 255;
+
+/// Sends what is left of a stream.
 fn send_by_token(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
+    let mut outcome = resume(pools, order)?;
+    if outcome.code == FAILED {
+        outcome.code = RESUME_FAILED;
+    }
+    Ok(outcome)
+}
+
+/// Sends what is left of a stream, by the pool that has the snapshot.
+fn resume(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
     let corrupt = |why: &str| Ok(Outcome::failed(format!("cannot resume send: {why}\n")));
     let token = order.token.as_deref().unwrap_or_default();
     let Ok(state) = dsl::resume::ResumeState::parse(token) else {

@@ -85,6 +85,29 @@ impl World {
     }
 }
 
+/// What replication programs go by: syncoid by the text, zfs_autobackup by the exit code.
+#[test]
+fn clients_can_tell_why_a_stream_is_refused() {
+    let world = World::with_pool("refused");
+    for line in ["create fresh/a", "snapshot fresh/a@one"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    let whole = world.cenote("zfs send fresh/a@one").stdout;
+    world.receives("-u fresh/b", &whole);
+    for line in ["snapshot fresh/a@two", "snapshot fresh/b@two"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    let next = world.cenote("zfs send -i @one fresh/a@two").stdout;
+    let there = "cannot restore to fresh/b@two: destination already exists\n";
+    assert_eq!(world.zfs_with("receive -uF fresh/b", &next), (there.to_owned(), 1));
+    assert_eq!(world.zfs_with("receive -us fresh/c", &whole[..whole.len() - 8]).1, 1);
+    let (token, _) = world.zfs("get -Ho value receive_resume_token fresh/c");
+    assert_eq!(world.zfs("destroy fresh/a@one"), (String::new(), 0));
+    let gone = "cannot resume send: 'fresh/a@one' used in the initial send no longer exists\n";
+    assert_eq!(world.zfs(&format!("send -nt {token}")), (gone.to_owned(), 255));
+    world.judged();
+}
+
 #[test]
 fn streams_of_openzfs_are_received() {
     let world = World::with_pool("received");

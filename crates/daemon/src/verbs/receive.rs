@@ -12,7 +12,7 @@ use std::io::{BufReader, Read};
 use base::{Error, Kind, Result};
 use dsl::Subject;
 use dsl::receive::StreamReader;
-use dsl::write::NewReceive;
+use dsl::write::{NewReceive, SNAPSHOT_EXISTS};
 use format::nvlist::{NvList, Value};
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
@@ -292,7 +292,10 @@ impl StreamReceiver<'_> {
             make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
         }
         let failed = |receiver: &StreamReceiver<'_>, e: Error| receiver.cannot(what, &e);
-        let receiving = self.host.begin_receive(new).map_err(|e| failed(self, e))?;
+        let receiving = self.host.begin_receive(new).map_err(|e| match e.what() {
+            SNAPSHOT_EXISTS => failure(&name, format!("cannot restore to {name}: {SNAPSHOT_EXISTS}")),
+            _ => failed(self, e),
+        })?;
         let listed = self.listed(new.to_guid);
         let notes = self.set_properties(new, &listed, is_new);
         self.notes.extend(notes);

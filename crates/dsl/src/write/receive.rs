@@ -102,6 +102,9 @@ pub struct ReceivePoint {
     pub bytes: u64,
 }
 
+/// Why a stream of a snapshot that is there by name is refused.
+pub const SNAPSHOT_EXISTS: &str = "destination already exists";
+
 fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
     Err(Error::new(kind, what.into()))
 }
@@ -218,7 +221,7 @@ impl Change<'_> {
             );
         }
         if self.snapshot_named(&head.phys, &new.snapshot)?.is_some() {
-            return refused(Kind::Exists, "destination already exists");
+            return refused(Kind::Exists, SNAPSHOT_EXISTS);
         }
         let is_volume = ObjsetType::of_number(new.begin.objset_type.into()) == ObjsetType::Zvol;
         if is_volume && self.entries_of(self.dir(head.phys.dir)?.child_zap)? > 0 {
