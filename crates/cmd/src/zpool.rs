@@ -11,6 +11,7 @@
 //! Flags, output, error texts and exit codes are those of OpenZFS's manual pages: scripts rely on them.
 //! What this version cannot do has no command.
 
+mod checkpoint;
 pub mod command;
 pub mod create;
 mod events;
@@ -74,6 +75,7 @@ const GROUPS: &[&[Command]] = &[
         },
         plain("destroy", "\tdestroy [-f] <pool>\n", manage::destroy),
     ],
+    &[plain("checkpoint", "\tcheckpoint [-d [-w]] <pool> ...\n", checkpoint::run)],
     &[
         plain("add", "\tadd [-fgLnP] [-o property=value] <pool> <vdev> ...\n", vdevs::add),
         plain("remove", "\tremove [-npsw] <pool> <device> ...\n", vdevs::remove),
@@ -126,7 +128,7 @@ const GROUPS: &[&[Command]] = &[
              \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-nX]] -a\n\
              \timport [-o mntopts] [-o property=value] ... \n\
              \t    [-d dir | -c cachefile] [-D] [-f] [-m] [-N] [-R root] [-F [-nX]]\n\
-             \t    [-T txg | --at-txg txg] <pool | id> [newpool]\n",
+             \t    [--rewind-to-checkpoint] [-T txg | --at-txg txg] <pool | id> [newpool]\n",
             import::run,
         ),
         plain("export", "\texport [-af] <pool> ...\n", export::run),
@@ -159,7 +161,7 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 7] = ["checkpoint", "condense", "ddtprune", "initialize", "prefetch", "split", "trim"];
+const NOT_YET: [&str; 6] = ["condense", "ddtprune", "initialize", "prefetch", "split", "trim"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

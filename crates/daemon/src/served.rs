@@ -202,6 +202,10 @@ impl Served {
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
+            Request::Checkpoint { discard, history } => self.change_pool(history, |pool| match discard {
+                true => pool.live()?.discard_checkpoint(),
+                false => pool.live()?.checkpoint(),
+            }),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),

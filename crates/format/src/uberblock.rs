@@ -135,6 +135,26 @@ impl Uberblock {
         }
     }
 
+    /// Words of an uberblock before raidz could be expanded.
+    pub const WORDS_BEFORE_EXPANSION: usize = 26;
+
+    /// It as numbers, as a checkpoint is kept.
+    pub fn words(&self) -> Vec<u64> {
+        let mut slot = [0; 1024];
+        Uberblock { endian: Endian::Little, ..self.clone() }.write(&mut slot);
+        let words = slot.chunks_exact(8).take(Uberblock::WORDS_BEFORE_EXPANSION + 1);
+        words.map(|word| u64::from_le_bytes(*word.first_chunk().expect("chunks of 8"))).collect()
+    }
+
+    /// From numbers; those that are missing are 0. Errors: as from [`Uberblock::parse`].
+    pub fn of_words(words: &[u64]) -> Result<Uberblock> {
+        let mut slot = [0; 1024];
+        for (word, out) in words.iter().zip(slot.chunks_exact_mut(8)) {
+            out.copy_from_slice(&word.to_le_bytes());
+        }
+        Uberblock::parse(&slot)?.ok_or_else(|| Error::corrupt("what should be an uberblock is none"))
+    }
+
     /// Whether its writer guards the pool against other hosts.
     pub fn is_guarded(&self) -> bool {
         self.mmp.is_some_and(|mmp| mmp.delay_ns != 0)

@@ -30,6 +30,8 @@ pub enum Rewind {
     AtMost(u64),
     /// That of exactly that txg.
     Exactly(u64),
+    /// The checkpoint.
+    Checkpoint,
 }
 
 /// How to open a pool.
@@ -136,7 +138,7 @@ impl Pool {
         }
         let ring = candidate.uberblocks();
         let chosen: Vec<&Uberblock> = match options.rewind {
-            Rewind::Newest => ring.iter().take(1).collect(),
+            Rewind::Newest | Rewind::Checkpoint => ring.iter().take(1).collect(),
             Rewind::Recover => ring.iter().collect(),
             Rewind::AtMost(txg) => ring.iter().find(|ub| ub.txg <= txg).into_iter().collect(),
             Rewind::Exactly(txg) => ring.iter().find(|ub| ub.txg == txg).into_iter().collect(),
@@ -151,6 +153,10 @@ impl Pool {
         };
         for uberblock in chosen {
             match Pool::open_at(env, candidate, options, name, uberblock, reached) {
+                Ok(pool) if options.rewind == Rewind::Checkpoint => {
+                    let uberblock = rewound(env, &pool)?;
+                    return Pool::open_at(env, candidate, options, name, &uberblock, reached);
+                }
                 Ok(pool) => return Ok(pool),
                 Err(e) => error = e,
             }
@@ -419,6 +425,13 @@ fn load_dirty_times(tree: &Tree, mos: &Arc<Objset>) -> Result<()> {
         dtl.load(missed);
     }
     Ok(())
+}
+
+/// The state of the checkpoint, as if it were the newest. Errors: `NotFound` if there is none.
+fn rewound(env: &Env, pool: &Pool) -> Result<Uberblock> {
+    let uberblock = mos::checkpointed(&pool.mos, pool.uberblock.txg)?;
+    let uberblock = uberblock.ok_or_else(|| Error::new(Kind::NotFound, "checkpoint does not exist"))?;
+    Ok(Uberblock { txg: pool.uberblock.txg + 1, timestamp_s: env.now_s(), ..uberblock })
 }
 
 /// The tree of a configuration with the allocation class of each top-level vdev, which is kept in a

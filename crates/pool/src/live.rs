@@ -21,6 +21,8 @@
 mod attach;
 mod aux_devices;
 mod caches;
+mod checkpoint;
+mod checkpoint_stage;
 mod config;
 mod create;
 mod damage;
@@ -76,6 +78,7 @@ use vdev::Tree;
 
 use crate::Pool;
 pub use attach::AttachAs;
+use checkpoint_stage::CheckpointState;
 use config::Config;
 use dedup_frees::DedupFrees;
 use device_watch::DeviceWatch;
@@ -119,6 +122,8 @@ pub struct LivePool {
     heads: Heads,
     rooms: Rooms,
     limits: OwnerLimits,
+    /// Tasks that come before anything is freed.
+    first_tasks: Mutex<Vec<Task>>,
     tasks: Mutex<Vec<Task>>,
     /// Those that come when all heads are written.
     last_tasks: Mutex<Vec<Task>>,
@@ -135,6 +140,7 @@ pub struct LivePool {
     events: Arc<Events>,
     kept_snapshots: KeptSnapshots,
     receives: Receives,
+    checkpoint: CheckpointState,
 }
 
 /// What a task works with.
@@ -185,6 +191,7 @@ impl LivePool {
             heads: Heads::new(env, &txgs),
             rooms: Rooms::default(),
             limits: OwnerLimits::default(),
+            first_tasks: Mutex::default(),
             tasks: Mutex::default(),
             last_tasks: Mutex::default(),
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
@@ -197,6 +204,7 @@ impl LivePool {
             events: Arc::new(Events::new(env)),
             kept_snapshots: KeptSnapshots::default(),
             receives: Receives::default(),
+            checkpoint: CheckpointState::default(),
             tree,
             name,
         })
@@ -318,6 +326,10 @@ impl LivePool {
         &self.kept_snapshots
     }
 
+    fn checkpoint_state(&self) -> &CheckpointState {
+        &self.checkpoint
+    }
+
     /// Bytes of memory that there are.
     fn memory_bytes(&self) -> u64 {
         self.groups.memory_bytes()
@@ -367,6 +379,7 @@ impl LivePool {
             Err(error) => {
                 self.txgs().stop(&error.to_string());
                 // all who wait for a change wait in vain
+                self.first_tasks.lock().clear();
                 self.tasks.lock().clear();
                 self.last_tasks.lock().clear();
                 Err(error)
@@ -401,6 +414,14 @@ impl LivePool {
         work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.run_in(&self.tasks, work)
+    }
+
+    /// As [`LivePool::run`], before anything is freed in the group.
+    fn run_first<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&SyncContext<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.run_in(&self.first_tasks, work)
     }
 
     /// As [`LivePool::run`], when all heads have been written: no head that is open is written after that in this group.
@@ -474,6 +495,12 @@ impl LivePool {
         tasks.into_iter().map(|Task(work)| work(context)).collect()
     }
 
+    /// As [`LivePool::run_tasks`], those that come first.
+    fn run_first_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
+        let tasks = std::mem::take(&mut *self.first_tasks.lock());
+        tasks.into_iter().map(|Task(work)| work(context)).collect()
+    }
+
     /// As [`LivePool::run_tasks`], those that come last.
     fn run_last_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
         let tasks = std::mem::take(&mut *self.last_tasks.lock());
@@ -481,7 +508,7 @@ impl LivePool {
     }
 
     fn has_tasks(&self) -> bool {
-        !self.tasks.lock().is_empty() || !self.last_tasks.lock().is_empty()
+        [&self.first_tasks, &self.tasks, &self.last_tasks].iter().any(|tasks| !tasks.lock().is_empty())
     }
 
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.

@@ -7,6 +7,7 @@ use dmu::Objset;
 use dmu::zap::Zap;
 use format::nvlist::NvList;
 use format::space_map::{self, Run};
+use format::uberblock::Uberblock;
 use vdev::MapEntry;
 
 /// Most bytes of a packed list: far more than the largest configuration.
@@ -21,6 +22,8 @@ const MAP_BYTES_PER_SECTOR: u64 = 64;
 /// Bytes of an entry in the mapping of a removed device.
 const INDIRECT_ENTRY_SIZE: u64 = 24;
 
+/// Entry of the object directory: the uberblock of the checkpoint.
+pub(crate) const CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 /// Object of the MOS that names the pool's own objects.
 pub const DIRECTORY: u64 = 1;
 
@@ -106,6 +109,16 @@ pub(crate) fn indirect_mapping(mos: &Arc<Objset>, id: u64) -> Result<Vec<MapEntr
         }
     });
     Ok(entries.collect())
+}
+
+/// The uberblock of the checkpoint of a pool whose newest group is `newest_txg`; `None` if there is no checkpoint.
+pub(crate) fn checkpointed(mos: &Arc<Objset>, newest_txg: u64) -> Result<Option<Uberblock>> {
+    let Some(value) = object_directory(mos)?.lookup(CHECKPOINT.as_bytes())? else { return Ok(None) };
+    let uberblock = Uberblock::of_words(&value.u64s())?;
+    match uberblock.txg < newest_txg && uberblock.checkpoint_txg == uberblock.txg {
+        true => Ok(Some(uberblock)),
+        false => Err(Error::corrupt(format!("a checkpoint of txg {}", uberblock.txg))),
+    }
 }
 
 /// Whether the error says that a thing does not exist.

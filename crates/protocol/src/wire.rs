@@ -142,6 +142,13 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To keep the state that the pool has now, or to give such a checkpoint up.
+    Checkpoint {
+        /// The latter.
+        discard: bool,
+        /// A line for the history.
+        history: String,
+    },
     /// To begin, halt or end a scrub.
     Scrub {
         /// Which of these.

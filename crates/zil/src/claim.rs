@@ -67,6 +67,34 @@ impl Claim {
         let replay_seq = if claim.header == Header::EMPTY { 0 } else { header.replay_seq };
         Ok(Some(Claim { header: Header { replay_seq, ..claim.header }, ..claim }))
     }
+
+    /// Gives up what a log has in a pool that returns to the state of group `txg`: blocks of later groups are nobody's.
+    pub fn forget(zio: &Zio, objset: u64, header: &Header, txg: u64) -> Claim {
+        let mut old = OldBlocks { txg, blocks: Vec::new() };
+        // wherever it ends, no block of that state is behind
+        walk(zio, objset, header, &mut old);
+        Claim { header: Header::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: 0 }
+    }
+}
+
+/// The blocks of a log that are of groups up to `txg`.
+struct OldBlocks {
+    txg: u64,
+    blocks: Vec<BlkPtr>,
+}
+
+impl Visitor for OldBlocks {
+    fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
+        if bp.physical_birth() > self.txg || bp.is_gang() {
+            return ControlFlow::Break(());
+        }
+        self.blocks.push(*bp);
+        ControlFlow::Continue(())
+    }
+
+    fn record(&mut self, _: &Record<'_>) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
 }
 
 struct Finder<'a> {

@@ -28,6 +28,7 @@ mod top;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
@@ -81,6 +82,8 @@ pub struct MetaslabChange {
     pub allocated: Vec<Range<u64>>,
     /// Ranges free from now on, in order.
     pub freed: Vec<Range<u64>>,
+    /// Ranges that only the checkpoint has from now on, in order: they stay allocated.
+    pub kept: Vec<Range<u64>>,
 }
 
 /// The allocator of one pool.
@@ -88,12 +91,19 @@ pub struct Allocator {
     tree: Arc<Tree>,
     source: Box<dyn SpaceMapSource>,
     state: Mutex<State>,
+    /// The group of the pool's checkpoint; 0: there is none.
+    checkpoint_txg: AtomicU64,
 }
 
 impl Allocator {
     /// An allocator for the vdevs of `tree`, none of which it has yet.
     pub fn new(tree: Arc<Tree>, source: Box<dyn SpaceMapSource>) -> Allocator {
-        Allocator { tree, source, state: Mutex::default() }
+        Allocator { tree, source, state: Mutex::default(), checkpoint_txg: AtomicU64::new(0) }
+    }
+
+    /// From now on the pool has a checkpoint of that group, or none: what was born up to it is not freed, but kept.
+    pub fn set_checkpoint(&self, txg: Option<u64>) {
+        self.checkpoint_txg.store(txg.unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Adds a top-level vdev. Errors: `Corrupt` if its metaslabs are impossible, `Exists` if it was added.
@@ -198,6 +208,26 @@ impl Allocator {
         self.change(dva, |metaslab, range| metaslab.free(txg, range))
     }
 
+    /// As [`Allocator::free`], of a block that was born in `birth_txg`: what the checkpoint has stays allocated, and is
+    /// told as kept.
+    pub fn release(&self, txg: u64, dva: &Dva, birth_txg: u64) -> Result<()> {
+        let checkpoint_txg = self.checkpoint_txg.load(Ordering::Relaxed);
+        match birth_txg <= checkpoint_txg && checkpoint_txg < txg {
+            true => self.change(dva, |metaslab, range| metaslab.keep(txg, range)),
+            false => self.free(txg, dva),
+        }
+    }
+
+    /// Frees in `txg` a range of a top-level vdev that was kept for the checkpoint. Errors: as from [`Allocator::free`].
+    pub fn free_kept(&self, txg: u64, top: u64, range: Range<u64>) -> Result<()> {
+        let mut state = self.lock();
+        let nowhere =
+            || Error::corrupt(format!("no metaslab of vdev {top} holds {:#x} to {:#x}", range.start, range.end));
+        let top = state.tops.iter_mut().find(|known| known.number == top).ok_or_else(nowhere)?;
+        let at = top.metaslab_at(range.start).ok_or_else(nowhere)?;
+        top.metaslabs[at].free(txg, range)
+    }
+
     /// Takes back a run that was allocated in this same `txg`; of a gang block its header.
     ///
     /// Errors: as from [`Allocator::free`], and `Corrupt` if it was not allocated in this txg.
@@ -234,8 +264,8 @@ impl Allocator {
         for top in &mut self.lock().tops {
             let number = top.number;
             changes.extend((0..).zip(&mut top.metaslabs).filter_map(|(metaslab, m)| {
-                let [allocated, freed] = m.take_changes(txg)?;
-                Some(MetaslabChange { top: number, metaslab, allocated, freed })
+                let [allocated, freed, kept] = m.take_changes(txg)?;
+                Some(MetaslabChange { top: number, metaslab, allocated, freed, kept })
             }));
         }
         changes

@@ -120,7 +120,10 @@ impl Zio {
     /// Frees a log block in `txg`, in which it may have been allocated. Errors: as from [`Zio::free`].
     pub fn free_log_block(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
         let allocator = self.allocator()?;
-        let free = |dva: &Dva| if dva.is_gang() { Err(gang()) } else { allocator.free(txg, dva) };
+        let free = |dva: &Dva| match dva.is_gang() {
+            true => Err(gang()),
+            false => allocator.release(txg, dva, bp.physical_birth()),
+        };
         bp.copies().map(free).fold(Ok(()), Result::and)
     }
 

@@ -257,7 +257,10 @@ impl Zio {
         let dvas = self.waiting().read(on_failure, || self.addresses_of(bp))?;
         let mut outcome = Ok(());
         for dva in &dvas {
-            let freed = if is_new { allocator.unallocate(txg, dva) } else { allocator.free(txg, dva) };
+            let freed = match is_new {
+                true => allocator.unallocate(txg, dva),
+                false => allocator.release(txg, dva, bp.physical_birth()),
+            };
             if is_new && freed.is_ok() {
                 let len = if dva.is_gang() { self.tree().asize(dva.vdev(), HEADER_SIZE as u64)? } else { dva.asize() };
                 self.queue().forget(dva.vdev(), dva.offset()..dva.offset() + len);

@@ -28,6 +28,8 @@ pub struct ImportOptions {
     pub txg_max: Option<u64>,
     /// `--at-txg`: the state of just that txg.
     pub txg: Option<u64>,
+    /// `--rewind-to-checkpoint`: the state of the checkpoint.
+    pub checkpoint: bool,
     /// `-m`: also without the log device.
     pub missing_log: bool,
     /// `-N`: mount nothing.
@@ -48,6 +50,7 @@ impl ImportOptions {
     /// Which state of the pool to open.
     pub fn wanted_state(&self) -> Rewind {
         match (self.txg, self.txg_max) {
+            _ if self.checkpoint => Rewind::Checkpoint,
             (Some(txg), _) => Rewind::Exactly(txg),
             (None, Some(txg)) => Rewind::AtMost(txg),
             (None, None) if self.rewind => Rewind::Recover,

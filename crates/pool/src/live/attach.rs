@@ -73,6 +73,7 @@ impl LivePool {
     ) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
+        self.refuse_with_checkpoint()?;
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         let top = self.tree().top_of(leaf.vdev());
         let is_alone = leaf.id() == top.id();
@@ -128,6 +129,7 @@ impl LivePool {
     pub fn detach(&self, guid: u64) -> Result<String> {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
+        self.refuse_with_checkpoint()?;
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         let parent = leaf.parent().map(|id| self.tree().vdev(id));
         if !parent.is_some_and(|parent| parent.kind().is_copies()) {
@@ -189,6 +191,7 @@ impl LivePool {
     /// A leaf whose replacement lacks nothing any more.
     fn replaced_leaf(&self) -> Option<LeafVdev<'_>> {
         let tree = self.tree();
+        self.refuse_with_checkpoint().ok()?;
         tree.iter().filter(|vdev| vdev.kind() == vdev::Kind::Replacing).find_map(|vdev| {
             let leaf = |id: Option<&VdevId>| tree.vdev(*id?).as_leaf();
             let (old, new) = (leaf(vdev.children().first())?, leaf(vdev.children().last())?);

@@ -333,7 +333,7 @@ pub(super) fn empty_top(top: &vdev::Vdev) -> Option<((u64, MapsOfTop), TopShape)
     let spec = top.top_spec()?;
     let ranges: Vec<_> = (0..metaslabs::count(top)).map(|n| metaslabs::range(top, n)).collect();
     let maps = ranges.iter().map(|range| (0, range.clone())).collect();
-    let maps = MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps };
+    let maps = MapsOfTop { zap: spec.zap, kept: 0, array: spec.metaslab_array, ashift: spec.ashift, maps };
     let shape = TopShape {
         top: top.number(),
         class: class_of(top),

@@ -12,6 +12,7 @@ impl LivePool {
     /// Errors: `Missing` if they are not, `Invalid` for a guid that cannot be one; those of writing;
     /// `Suspended`.
     pub fn change_guid(&self, guid: Option<u64>) -> Result<()> {
+        self.refuse_with_checkpoint()?;
         if self.tree().health(self.tree().root().id()) != Health::HEALTHY {
             return Err(Error::new(Kind::Missing, "one or more devices is currently unavailable"));
         }
@@ -20,6 +21,7 @@ impl LivePool {
             return Err(Error::new(Kind::Invalid, "a pool has no guid 0"));
         }
         self.run(move |context| {
+            context.pool.refuse_with_checkpoint()?;
             let before = std::mem::replace(&mut context.pool.config().guid, guid);
             context.log_event("guid change", &format!("old={before} new={guid}"));
             context.write_config()

@@ -7,18 +7,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result, ResultExt};
+use dmu::zap::Zap;
 use format::feature;
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
+use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
-use super::space_maps::{MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
+use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
 use crate::mos::DIRECTORY;
-use crate::{Candidate, FeatureState, OpenOptions, Pool, metaslabs, object_directory};
+use crate::{Candidate, FeatureState, OpenOptions, Pool, Rewind, metaslabs, object_directory};
 
 /// Features, by name, that may be in use in a pool that Cenote writes to.
 pub const WRITABLE_FEATURES: &[&str] = &[
@@ -50,6 +52,7 @@ pub const WRITABLE_FEATURES: &[&str] = &[
     "log_spacemap",
     "livelist",
     "device_rebuild",
+    "zpool_checkpoint",
     "zstd_compress",
     "zilsaxattr",
     "head_errlog",
@@ -79,6 +82,12 @@ impl LivePool {
         };
         watched.map_or(Ok(()), |watched| candidate.claim(env, &watched))?;
         let pool = Pool::open(env, candidate, options)?;
+        if options.rewind == Rewind::Checkpoint {
+            // nothing of the checkpointed state is changed before there is no way back: what came after it is
+            // overwritten from then on
+            pool.tree().write_uberblock(pool.uberblock())?;
+            pool.tree().flush()?;
+        }
         let name = if options.is_temporary { &candidate.name } else { pool.name() }.to_owned();
         let tree = pool.tree().clone();
         let live = LivePool::of(env, pool, name, host, options);
@@ -97,6 +106,8 @@ impl LivePool {
         let enabled = pool.features().enabled();
         let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
         cache.zio().damage().take_from(pool.cache().zio().damage());
+        let checkpoint = CheckpointStage::of(&pool)?;
+        cache.zio().allocator()?.set_checkpoint(checkpoint.txg());
         let mos = open_mos(&cache, &maps, (uberblock.rootbp, enabled), pool.name())?;
         if let Some(salt) = crate::mos::checksum_salt(pool.mos())? {
             cache.zio().set_salt(salt);
@@ -127,6 +138,7 @@ impl LivePool {
         let live = LivePool::over(env, pool, mos, maps, config, newest_txg);
         live.multihost().synced(&uberblock, live.tree().hearts().len());
         live.multihost().guard();
+        live.checkpoint_state().replace(checkpoint);
         // what destroyed heads left may still wait
         live.frees().wake();
         // those that were away and are there again
@@ -208,7 +220,9 @@ fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pend
                 .collect(),
         });
         let maps = metaslabs.into_iter().map(|metaslab| (metaslab.map, metaslab.range)).collect();
-        tops.insert(top.number(), MapsOfTop { array: spec.metaslab_array, ashift: spec.ashift, maps });
+        let kept = if spec.zap == 0 { None } else { Zap::open(pool.mos().object(spec.zap)?)?.u64(CHECKPOINT_MAP)? };
+        let (zap, kept) = (spec.zap, kept.unwrap_or(0));
+        tops.insert(top.number(), MapsOfTop { zap, kept, array: spec.metaslab_array, ashift: spec.ashift, maps });
     }
     Ok((tops, shapes, pending))
 }

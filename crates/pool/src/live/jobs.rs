@@ -35,6 +35,12 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.frees().stall(),
     },
     LongWork {
+        name: "discard",
+        has_work: |pool| pool.checkpoint_state().is_discarding(),
+        step: |context| context.step_discard(),
+        stall: |pool| pool.checkpoint_state().stall(),
+    },
+    LongWork {
         name: "resilver",
         has_work: |pool| pool.needs_resilver(),
         step: |context| context.begin_resilver(),
@@ -61,6 +67,7 @@ impl LivePool {
     /// Lets jobs go on that could not read something.
     pub(super) fn wake_jobs(&self) {
         self.frees().wake();
+        self.checkpoint_state().wake();
         self.scan().wake();
         self.scan().lock().given_up.clear();
     }

@@ -127,8 +127,12 @@ pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Cl
     let mut claims = Vec::new();
     for (head, objset) in logged_heads(pool)? {
         let header = Header::parse(&objset.phys().log_header)?;
-        let synced_txg = pool.uberblock().txg;
-        let claim = Claim::find(pool.cache().zio(), head.id, &header, synced_txg, is_given_up);
+        let (zio, synced_txg) = (pool.cache().zio(), pool.uberblock().txg);
+        let claim = match pool.uberblock().checkpoint_txg {
+            // what was written to the log after the checkpoint may have been overwritten
+            txg if txg != 0 && !header.is_claimed() => Ok(Some(Claim::forget(zio, head.id, &header, txg))),
+            _ => Claim::find(zio, head.id, &header, synced_txg, is_given_up),
+        };
         let Some(claim) = claim.in_dataset(&head.name)? else { continue };
         if objset.is_encrypted() {
             let what = "the intent log of an encrypted dataset has to be claimed, which this version cannot do: import \

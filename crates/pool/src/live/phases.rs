@@ -54,6 +54,18 @@ const PHASES: &[Phase] = &[
         },
     },
     Phase {
+        // a checkpoint begins and ends between two groups
+        name: "first tasks",
+        may_dirty: &[Mos],
+        closes: &[],
+        on_failure: Wait,
+        run: |syncing| {
+            let told = syncing.context.pool.run_first_tasks(&syncing.context);
+            syncing.told.borrow_mut().extend(told);
+            Ok(())
+        },
+    },
+    Phase {
         name: "put-off frees",
         may_dirty: &[References, Mos],
         closes: &[],
@@ -186,7 +198,7 @@ impl LivePool {
 
 fn run_tasks(syncing: &Syncing<'_>) -> Result<()> {
     let told = syncing.context.pool.run_tasks(&syncing.context);
-    syncing.told.replace(told);
+    syncing.told.borrow_mut().extend(told);
     syncing.context.pool.env().failpoint("tasks done");
     Ok(())
 }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   vdev ─▶ array object: one number a metaslab ─▶ space map object: runs; bonus: length, sum, histogram
+//!     └───▶ com.delphix:pool_checkpoint_sm ──────▶ space map object of the whole vdev: what only the checkpoint has
 //! ```
 //!
-//! A map is appended to. When it has grown to twice what it would be written anew, it is written anew.
+//! A map is appended to. When it has grown to twice what it would be written anew, it is written anew. What is kept for
+//! a checkpoint is logged as freed in the vdev's map, and stays allocated in that of its metaslab.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -33,9 +35,18 @@ const CONDENSE_PERCENT: u64 = 200;
 /// Shorter maps are not written anew.
 const CONDENSE_BYTES_MIN: u64 = 4 * BLOCK_SIZE;
 
+/// Entry in the table of a vdev: the map of what only the checkpoint has.
+pub(super) const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
+/// Bytes of such a map that are taken off it at once, in whole blocks.
+const KEPT_BYTES: u64 = 256 << 10;
+
 /// Where the maps of one top-level vdev are.
 #[derive(Clone, Debug)]
 pub(super) struct MapsOfTop {
+    /// The table of the vdev; 0 in old pools.
+    pub(super) zap: u64,
+    /// Object of the map of what only the checkpoint has; 0: there is none.
+    pub(super) kept: u64,
     /// Object of the numbers of the space maps.
     pub(super) array: u64,
     /// log2 of the unit of the maps.
@@ -114,10 +125,12 @@ impl SpaceMaps {
         let places: Vec<(u64, u64)> = self.pending.lock().keys().copied().collect();
         // what the group has freed so far is part of maps that are written anew
         let mut told = allocator.take_changes(change.tx.txg());
+        told.iter_mut().try_for_each(|one| self.write_kept(change, one.top, &std::mem::take(&mut one.kept), 1))?;
         told.retain(|one| !places.contains(&(one.top, one.metaslab)));
         self.write(change, told, 1)?;
         for (top, metaslab) in places {
-            let one = MetaslabChange { top, metaslab, allocated: Vec::new(), freed: Vec::new() };
+            let [allocated, freed, kept] = Default::default();
+            let one = MetaslabChange { top, metaslab, allocated, freed, kept };
             self.write_one(change, &allocator, &one, (1, true))?;
             self.pending.lock().remove(&(top, metaslab));
         }
@@ -135,9 +148,89 @@ impl SpaceMaps {
     pub(super) fn write(&self, change: &Change<'_>, changes: Vec<MetaslabChange>, pass: u32) -> Result<()> {
         let allocator = change.mos.cache().zio().allocator()?.clone();
         for one in changes {
-            self.write_one(change, &allocator, &one, (pass, false))?;
+            if !one.allocated.is_empty() || !one.freed.is_empty() {
+                self.write_one(change, &allocator, &one, (pass, false))?;
+            }
+            self.write_kept(change, one.top, &one.kept, pass)?;
         }
         Ok(())
+    }
+
+    /// Notes what only the checkpoint has from now on.
+    fn write_kept(&self, change: &Change<'_>, top: u64, kept: &[Range<u64>], pass: u32) -> Result<()> {
+        if kept.is_empty() {
+            return Ok(());
+        }
+        let (map, ashift) = {
+            let mut tops = self.tops.lock();
+            let maps = tops.get_mut(&top).expect("a vdev that has blocks has metaslabs");
+            if maps.kept == 0 {
+                maps.kept = new_map_object(change)?.id();
+                change.add(maps.zap, CHECKPOINT_MAP, maps.kept)?;
+            }
+            (maps.kept, maps.ashift)
+        };
+        let object = change.mos.object(map)?;
+        let before = Header::parse(object.bonus())?;
+        let two_words = change.feature(SPACEMAP_V2)?.is_some();
+        let mut encoder = Encoder::new(before.length, object.dnode().block_size, two_words);
+        encoder.begin(false, pass.into(), change.tx.txg());
+        let mut bytes = 0;
+        for part in kept {
+            bytes += part.end - part.start;
+            let (offset, len) = (part.start >> ashift, (part.end - part.start) >> ashift);
+            encoder.push(&Run { allocated: false, offset, len, vdev: None });
+        }
+        let length = encoder.length();
+        object.write(change.tx, before.length, &encoder.finish())?;
+        let header = Header { length, allocated: before.allocated.saturating_sub_unsigned(bytes) };
+        set_header(change, &object, header, object.bonus().len() >= Header::SIZES[0])
+    }
+
+    /// The top-level vdevs that have something for a checkpoint.
+    pub(super) fn tops_with_kept(&self) -> Vec<u64> {
+        self.tops.lock().iter().filter(|(_, maps)| maps.kept != 0).map(|(top, _)| *top).collect()
+    }
+
+    /// Whether the pool can note what only a checkpoint has.
+    pub(super) fn can_keep(&self) -> bool {
+        self.tops.lock().values().all(|maps| maps.zap != 0)
+    }
+
+    /// Takes the end off the map of what a top-level vdev has for a checkpoint that is discarded: ranges in bytes. The
+    /// map goes with the last of them. Errors: `Corrupt` if it makes no sense, with nothing changed.
+    pub(super) fn take_kept(&self, change: &Change<'_>, top: u64) -> Result<Vec<Range<u64>>> {
+        let found = self.tops.lock().get(&top).map(|maps| (maps.zap, maps.kept, maps.ashift));
+        let Some((zap, map, ashift)) = found.filter(|(_, map, _)| *map != 0) else { return Ok(Vec::new()) };
+        let object = change.mos.object(map)?;
+        let before = Header::parse(object.bonus())?;
+        // no entry is in two blocks
+        let size = object.dnode().block_size;
+        let start = before.length.div_ceil(size).saturating_sub((KEPT_BYTES / size).max(1)) * size;
+        let mut bytes = vec![0; (before.length - start) as usize];
+        object.read(start, &mut bytes)?;
+        let mut kept = Vec::new();
+        for run in runs(&bytes) {
+            let run = run.map_err(|e| e.at_block(object.bookmark(0, 0)))?;
+            let begin = run.offset.checked_shl(ashift).filter(|begin| begin >> ashift == run.offset);
+            let end = begin.and_then(|begin| begin.checked_add(run.len << ashift));
+            let (Some(begin), Some(end), false) = (begin, end, run.allocated) else {
+                return Err(Error::corrupt("the space map of the checkpoint has an impossible run"));
+            };
+            kept.push(begin..end);
+        }
+        if start == 0 {
+            change.free_object(map)?;
+            change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
+            change.remove(zap, CHECKPOINT_MAP)?;
+            self.tops.lock().get_mut(&top).expect("found before").kept = 0;
+            return Ok(kept);
+        }
+        object.free_range(change.tx, start, before.length - start)?;
+        let taken: u64 = kept.iter().map(|range| range.end - range.start).sum();
+        let allocated = before.allocated.saturating_add_unsigned(taken);
+        set_header(change, &object, Header { length: start, allocated }, object.bonus().len() >= Header::SIZES[0])?;
+        Ok(kept)
     }
 
     fn write_one(
@@ -192,18 +285,28 @@ impl SpaceMaps {
 
     /// Makes the map of a metaslab in which something is allocated for the first time.
     fn create_map(&self, change: &Change<'_>, one: &MetaslabChange) -> Result<Object> {
-        let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
-        let object = change.mos.allocate(change.tx, new_map(BLOCK_SIZE, has_histogram))?;
-        let header = Header { length: 0, allocated: 0 };
-        let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
-        object.update(change.tx, |dnode| dnode.bonus = bonus)?;
-        change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
+        let object = new_map_object(change)?;
         let mut tops = self.tops.lock();
         let top = tops.get_mut(&one.top).expect("a vdev that is allocated from has metaslabs");
         change.mos.object(top.array)?.write(change.tx, one.metaslab * 8, &object.id().to_le_bytes())?;
         top.maps[one.metaslab as usize].0 = object.id();
         object.fresh()
     }
+}
+
+/// An empty map.
+fn new_map_object(change: &Change<'_>) -> Result<Object> {
+    let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+    let object = change.mos.allocate(change.tx, new_map(BLOCK_SIZE, has_histogram))?;
+    change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
+    set_header(change, &object, Header { length: 0, allocated: 0 }, has_histogram)?;
+    object.fresh()
+}
+
+/// Sets the header of a map without marks of free runs.
+fn set_header(change: &Change<'_>, object: &Object, header: Header, has_histogram: bool) -> Result<()> {
+    let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
+    object.update(change.tx, |dnode| dnode.bonus = bonus)
 }
 
 /// The dnode of an empty map. OpenZFS goes by the room that it leaves to the bonus buffer when it looks

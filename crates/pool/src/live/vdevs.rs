@@ -99,9 +99,10 @@ impl LivePool {
         Ok(leaves.iter().map(|leaf| leaf.name().to_owned()).collect())
     }
 
-    /// Whether a device can be removed. Errors: `NotFound`; `Busy` if it is a spare that is in use; `Unsupported`,
+    /// Whether a device can be removed. Errors: `NotFound`; `Exists` if there is a checkpoint; `Busy` if it is a spare that is in use; `Unsupported`,
     /// saying why not.
     pub fn check_removable(&self, guid: u64) -> Result<()> {
+        self.refuse_with_checkpoint()?;
         let view = self.view();
         let is_it = |config: &format::nvlist::NvList| config.opt_u64("guid") == Some(guid);
         if self.tree().leaf(guid).is_some_and(LeafVdev::is_spare) {

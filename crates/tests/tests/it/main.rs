@@ -2,6 +2,7 @@
 
 mod cache;
 mod check;
+mod checkpoint;
 mod crash;
 mod damage;
 mod dedup;

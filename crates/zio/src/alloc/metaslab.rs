@@ -7,6 +7,8 @@
 //!      └───── unallocate ──────┘  in the same txg only
 //! ```
 //!
+//! What a checkpoint has is kept in place of being freed: it stays in use until the checkpoint is discarded.
+//!
 //! The set of free bytes is loaded when it is first needed. Until then frees are noted all the same:
 //! what is deferred is taken out of whatever is loaded, so it makes no difference whether the space
 //! map that is read tells of these frees yet.
@@ -60,6 +62,8 @@ struct Open {
     /// Changes that the space map has not been told of; no byte is in both.
     allocated: RangeTree,
     freed: RangeTree,
+    /// What only the checkpoint has from now on, and nobody has been told of.
+    kept: RangeTree,
 }
 
 impl Metaslab {
@@ -228,23 +232,27 @@ impl Metaslab {
         Ok(())
     }
 
-    /// What the space map has not been told of `txg` yet: allocated, freed.
-    pub(super) fn take_changes(&mut self, txg: u64) -> Option<[Vec<Range<u64>>; 2]> {
+    /// Leaves to the checkpoint what is in use by nothing else from `txg` on. Errors: as from [`Metaslab::free`].
+    pub(super) fn keep(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
+        self.check_not_free(&range)?;
+        self.open(txg).kept.add(range)
+    }
+
+    /// What the space maps have not been told of `txg` yet: allocated, freed, kept for the checkpoint.
+    pub(super) fn take_changes(&mut self, txg: u64) -> Option<[Vec<Range<u64>>; 3]> {
         let empty = RangeTree::new(self.region.start, self.shift);
         let open = self.open.iter_mut().find(|open| open.txg == txg)?;
-        if open.allocated.is_empty() && open.freed.is_empty() {
+        if open.is_told() {
             return None;
         }
-        let allocated = std::mem::replace(&mut open.allocated, empty.clone());
-        let freed = std::mem::replace(&mut open.freed, empty);
-        Some([allocated, freed].map(|ranges| ranges.iter().collect()))
+        let changes = [&mut open.allocated, &mut open.freed, &mut open.kept];
+        Some(changes.map(|ranges| std::mem::replace(ranges, empty.clone()).iter().collect()))
     }
 
     /// `txg` is on disk. Panics if changes of it were never taken.
     pub(super) fn synced(&mut self, txg: u64) {
         self.open.retain(|open| {
-            let told = open.allocated.is_empty() && open.freed.is_empty();
-            assert!(open.txg > txg || told, "txg {} is on disk without all changes of a space map", open.txg);
+            assert!(open.txg > txg || open.is_told(), "txg {} is on disk without all changes of a space map", open.txg);
             open.txg > txg
         });
         for (_, freed) in self.deferred.extract_if(.., |(freed_in, _)| *freed_in + TXG_DEFER <= txg) {
@@ -277,7 +285,9 @@ impl Metaslab {
     fn check_not_free(&self, range: &Range<u64>) -> Result<()> {
         let within = range.start >= self.region.start && range.end <= self.region.end && range.start < range.end;
         let free = matches!(&self.space, Space::Free(free) if free.overlaps(range.clone()));
-        if !within || free || self.deferred.iter().any(|(_, freed)| freed.overlaps(range.clone())) {
+        let freed = self.deferred.iter().map(|(_, freed)| freed);
+        let gone = freed.chain(self.open.iter().map(|open| &open.kept)).any(|gone| gone.overlaps(range.clone()));
+        if !within || free || gone {
             let what = if within { "is free already" } else { "is not within a metaslab" };
             return Err(Error::corrupt(format!("block from {:#x} to {:#x} {what}", range.start, range.end)));
         }
@@ -287,10 +297,17 @@ impl Metaslab {
     fn open(&mut self, txg: u64) -> &mut Open {
         let at = self.open.iter().position(|open| open.txg == txg).unwrap_or_else(|| {
             let empty = RangeTree::new(self.region.start, self.shift);
-            self.open.push(Open { txg, born: empty.clone(), allocated: empty.clone(), freed: empty });
+            let [born, allocated, freed, kept] = std::array::from_fn(|_| empty.clone());
+            self.open.push(Open { txg, born, allocated, freed, kept });
             self.open.len() - 1
         });
         &mut self.open[at]
+    }
+}
+
+impl Open {
+    fn is_told(&self) -> bool {
+        self.allocated.is_empty() && self.freed.is_empty() && self.kept.is_empty()
     }
 }
 

@@ -28,7 +28,7 @@ impl SpaceMapSource for Maps {
 impl Maps {
     fn append(&self, changes: &[MetaslabChange]) {
         let mut maps = self.runs.lock();
-        for MetaslabChange { top, metaslab, allocated, freed } in changes {
+        for MetaslabChange { top, metaslab, allocated, freed, .. } in changes {
             let run = |r: &Range<u64>, allocated| Run { allocated, offset: r.start, len: r.end - r.start, vdev: None };
             let map = maps.entry((*top, *metaslab)).or_default();
             map.extend(allocated.iter().map(|r| run(r, true)));

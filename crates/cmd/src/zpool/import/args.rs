@@ -20,8 +20,11 @@ pub struct ImportArgs {
     pub notify: bool,
 }
 
-const LONG: [Long; 2] =
-    [Long { name: "at-txg", takes_value: true, code: '1' }, Long { name: "notify", takes_value: false, code: '2' }];
+const LONG: [Long; 3] = [
+    Long { name: "at-txg", takes_value: true, code: '1' },
+    Long { name: "notify", takes_value: false, code: '2' },
+    Long { name: "rewind-to-checkpoint", takes_value: false, code: '3' },
+];
 
 impl ImportArgs {
     /// Reads a command line.
@@ -44,6 +47,7 @@ impl ImportArgs {
                 Opt::Value('T', txg) => args.options.txg_max = Some(number(txg)?),
                 Opt::Value('1', txg) => args.options.txg = Some(number(txg)?),
                 Opt::Flag('2') => args.notify = true,
+                Opt::Flag('3') => args.options.checkpoint = true,
                 Opt::Flag('t') => args.options.temporary = true,
                 // -F looks at all states that there are, and so goes as far back as -X
                 Opt::Flag('X') => args.options.extreme = true,
@@ -96,6 +100,7 @@ impl ImportArgs {
             ("-m", self.options.missing_log),
             ("-N", self.options.no_mount),
             ("-t", self.options.temporary),
+            ("--rewind-to-checkpoint", self.options.checkpoint),
         ] {
             if is_on {
                 line.push(flag.into());
@@ -162,6 +167,9 @@ mod tests {
             (args.options.altroot(), args.options.prop("readonly"), args.options.txg_max),
             (Some("/mnt"), Some("on"), Some(16))
         );
+        assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
+        let args = parse("--rewind-to-checkpoint tank").unwrap();
+        assert_eq!(args.options.wanted_state(), Rewind::Checkpoint);
         assert_eq!(ImportArgs::parse(&args.to_command_line()), Ok(args));
         let args = parse("--at-txg 7 -c /etc/x -- -odd").unwrap();
         assert_eq!((args.options.wanted_state(), args.options.pool.as_deref()), (Rewind::Exactly(7), Some("-odd")));
