@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Result};
-use dmu::{Growth, Objset, Policy, Tx};
+use dmu::{Cache, Growth, Objset, OnFailure, Policy, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, NewDataset, RefusedChanges};
@@ -31,14 +31,18 @@ impl LivePool {
         if let Some(head) = self.heads().get(id) {
             return Ok(head);
         }
-        let view = self.view();
-        let name = view.dsl().name_of(id)?;
-        let subject = view.dsl().subject(&name)?;
+        self.open_from(self.view().dsl(), self.cache(), id)
+    }
+
+    /// Opens the head of a dataset as `dsl` has it. What it reads meanwhile waits as `cache` says, and later not.
+    fn open_from(&self, dsl: &Dsl, cache: &Arc<Cache>, id: u64) -> Result<Head> {
+        let name = dsl.name_of(id)?;
+        let subject = dsl.subject(&name)?;
         let policy = self.policy_of(subject.levels());
-        let dataset = view.dsl().find(&name)?;
+        let dataset = dsl.find(&name)?;
         let kind = format::objset::ObjsetType::Zfs;
-        let objset = Objset::open_live(self.cache().clone(), id, dataset.phys.bp, kind, &name, policy)?;
-        let head = self.add_head(objset)?;
+        let objset = Objset::open_live(cache.clone(), id, dataset.phys.bp, kind, &name, policy)?;
+        let head = self.add_head(objset.reading(OnFailure::Fail))?;
         self.renew_policy(&head, subject.levels())?;
         Ok(head)
     }
@@ -109,7 +113,7 @@ impl LivePool {
         self.run(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
-            let head = context.pool.open_head(id);
+            let head = context.open_head(id);
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before
             context.pool.heads().remove(id);
@@ -319,6 +323,14 @@ impl SyncContext<'_> {
     /// The dataset layer of the MOS that is being changed.
     pub fn dsl(&self) -> Result<Dsl> {
         Dsl::open(self.change.mos.clone(), self.pool.name())
+    }
+
+    /// The head of a dataset, as [`LivePool::open_head`]; reading it waits for devices that fail, as the group does.
+    pub(super) fn open_head(&self, id: u64) -> Result<Head> {
+        match self.pool.heads().get(id) {
+            Some(head) => Ok(head),
+            None => self.pool.open_from(&self.dsl()?, self.change.mos.cache(), id),
+        }
     }
 
     /// Frees the blocks of what was destroyed, or sees to it that this is done in groups to come.

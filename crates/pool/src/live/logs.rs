@@ -109,7 +109,7 @@ impl SyncContext<'_> {
         zio.claim(txg, &blocks)?;
         for (id, claim) in claims {
             claim.useless.iter().for_each(|bp| self.pool.free_logged(&self.change, bp));
-            self.pool.open_head(*id)?.log().claim(txg, claim.header);
+            self.open_head(*id)?.log().claim(txg, claim.header);
         }
         Ok(())
     }

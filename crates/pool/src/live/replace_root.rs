@@ -28,7 +28,7 @@ impl LivePool {
     ) -> Result<T> {
         self.run(move |context| {
             // also one that is not open: what it has of a log is to be freed; one that cannot be read has none
-            let _ = context.pool.open_head(id);
+            let _ = context.open_head(id);
             context.check_unchanged(id)?;
             let done = task(context)?;
             context.reopen_head(id)?;

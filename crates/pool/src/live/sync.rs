@@ -14,12 +14,13 @@
 //! space map, whose change would free another block.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::{Ledger, Mode, Objset};
+use dmu::{Ledger, Mode, Objset, OnFailure};
 use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
 use format::uberblock::Uberblock;
@@ -274,10 +275,15 @@ impl LivePool {
     pub(super) fn renew_view(&self) -> Result<()> {
         let config = self.config().clone();
         let Some(uberblock) = config.uberblock.clone() else { return Ok(()) };
-        let mos = Objset::open(self.cache().clone(), 0, self.mos().rootbp(), Mode::Plain, self.name())?;
-        let before = self.view();
-        let view = before.renewed(config.mos_config(self.tree()), uberblock, mos).in_pool(self.name())?;
-        self.set_view(view);
+        let (before, root) = (self.view(), self.mos().rootbp());
+        let read = |on_failure: OnFailure| {
+            let cache = Arc::new(self.cache().reading(on_failure));
+            let mos = Objset::open(cache, 0, root, Mode::Plain, self.name())?;
+            before.renewed(config.mos_config(self.tree()), uberblock.clone(), mos)
+        };
+        // the group is on disk already: it has to be seen, and waits for devices that fail if it must
+        let view = read(OnFailure::Fail).or_else(|_| read(OnFailure::Wait)?.reading(OnFailure::Fail));
+        self.set_view(view.in_pool(self.name())?);
         Ok(())
     }
 }
