@@ -208,7 +208,7 @@ impl ServedPool {
         if let ServedPool::Live(live) = self {
             let locks = locks.clone();
             live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
-            live.let_spares_step_in(locks::reopen);
+            live.let_spares_step_in(locks::reopen_labelled);
             live.let_devices_return(locks::reopen_labelled);
         }
     }
@@ -517,6 +517,6 @@ pub fn import(
     let (locks, candidate) = Locks::with_writable(candidate)?;
     let live = LivePool::import(env, &candidate, options, host)?;
     live.start();
-    live.open_caches(&locks::reopen);
+    live.open_caches(&locks::reopen_labelled);
     Ok((ServedPool::Live(live), locks))
 }

@@ -6,7 +6,7 @@
 //! right, only to be fast. Linux keeps the two ways in step: a direct read first writes back what
 //! the cache holds of its range, and a direct write throws it out.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, FileType, Metadata};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -51,18 +51,23 @@ impl FileDevice {
     }
 
     fn open_inner(path: &str, mode: OpenMode) -> Result<FileDevice> {
-        // O_NONBLOCK: the open of a named pipe that nobody writes must not wait forever.
+        // O_NONBLOCK: if it has become a named pipe that nobody writes, the open must not wait forever
         let writable = mode == OpenMode::ReadWrite;
-        let is_disk = std::fs::metadata(path)?.file_type().is_block_device();
+        // a path may come from a pool: what does something when it is opened, as a watchdog or a tape, is let alone
+        let refuse_others = |kind: FileType| match kind.is_file() || kind.is_block_device() {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Invalid, "neither a regular file nor a disk")),
+        };
+        let kind = std::fs::metadata(path)?.file_type();
+        refuse_others(kind)?;
+        let is_disk = kind.is_block_device();
         let open = |flags| File::options().read(true).write(writable).custom_flags(libc::O_NONBLOCK | flags).open(path);
         // O_EXCL of a disk claims it; of a file it would mean nothing
         let claim = if writable && is_disk { Some(open(libc::O_EXCL).map_err(busy)?) } else { None };
         let mut cached = open(0).map_err(busy)?;
         let meta = cached.metadata()?;
         let kind = meta.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Err(Error::new(Kind::Invalid, "neither a regular file nor a disk"));
-        }
+        refuse_others(kind)?;
         // the end is where a disk's size shows too
         let size = cached.seek(SeekFrom::End(0))?;
         let direct = match mode {
@@ -464,5 +469,26 @@ mod tests {
         assert_eq!(open("/").kind(), Kind::Invalid);
         assert_eq!(open("/dev/null").kind(), Kind::Invalid);
         assert_eq!(open("/nonexistent/file").kind(), Kind::NotFound);
+    }
+
+    /// Whatever waits at the other end of a pipe still waits when it has been refused.
+    #[test]
+    fn what_is_no_disk_is_not_even_opened() {
+        let path = std::env::temp_dir().join(format!("cenote-fifo-{}", std::process::id()));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: the name ends with a zero byte.
+        assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+        let fifo = path.clone();
+        let writer = std::thread::spawn(move || File::options().write(true).open(fifo).unwrap());
+        for mode in [OpenMode::ReadOnly, OpenMode::ReadOnlyCached, OpenMode::ReadWrite] {
+            for _ in 0..20 {
+                assert_eq!(FileDevice::open(path.to_str().unwrap(), mode).err().unwrap().kind(), Kind::Invalid);
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        }
+        assert!(!writer.is_finished(), "the pipe was opened");
+        drop(File::open(&path).unwrap());
+        writer.join().unwrap();
+        std::fs::remove_file(&path).unwrap();
     }
 }
