@@ -209,15 +209,17 @@ impl SpaceMaps {
         let start = before.length.div_ceil(size).saturating_sub((KEPT_BYTES / size).max(1)) * size;
         let mut bytes = vec![0; (before.length - start) as usize];
         object.read(start, &mut bytes)?;
-        let mut kept = Vec::new();
+        let (mut kept, mut taken) = (Vec::new(), 0u64);
         for run in runs(&bytes) {
             let run = run.map_err(|e| e.at_block(object.bookmark(0, 0)))?;
             let begin = run.offset.checked_shl(ashift).filter(|begin| begin >> ashift == run.offset);
             let end = begin.and_then(|begin| begin.checked_add(run.len << ashift));
-            let (Some(begin), Some(end), false) = (begin, end, run.allocated) else {
+            let sum = taken.checked_add(run.len << ashift);
+            let (Some(begin), Some(end), Some(sum), false) = (begin, end, sum, run.allocated) else {
                 return Err(Error::corrupt("the space map of the checkpoint has an impossible run"));
             };
             kept.push(begin..end);
+            taken = sum;
         }
         if start == 0 {
             change.free_object(map)?;
@@ -227,7 +229,6 @@ impl SpaceMaps {
             return Ok(kept);
         }
         object.free_range(change.tx, start, before.length - start)?;
-        let taken: u64 = kept.iter().map(|range| range.end - range.start).sum();
         let allocated = before.allocated.saturating_add_unsigned(taken);
         set_header(change, &object, Header { length: start, allocated }, object.bonus().len() >= Header::SIZES[0])?;
         Ok(kept)
