@@ -1,5 +1,5 @@
-//! What all exports share. An export makes a dataset usable by programs that know nothing of ZFS: today as files that
-//! the kernel mounts (`fuse`).
+//! What all exports share. An export makes a dataset usable by programs that know nothing of ZFS: as files that the
+//! kernel mounts (`fuse`), or as a disk (`zvol`: a file below a mount; `nbd`).
 //!
 //! ```text
 //!   export.rs    what the process of a pool knows of an export: `Export`

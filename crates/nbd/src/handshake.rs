@@ -8,12 +8,12 @@
 //!
 //! What is asked again counts anew. An option that is too long, or too many of them, ends the connection.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Error, Kind, Result};
+use base::{Env, Error, Kind, Result};
 
 use crate::data_budget::DataBudget;
 use crate::disk::{Disk, Disks};
@@ -24,8 +24,8 @@ use crate::wire::{
 
 /// Options that a client may send.
 const OPTIONS_MAX: usize = 256;
-/// How long a client may think.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the handshake may take: a client that goes on byte by byte has its connection no longer.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The one context of block states, and its number.
 const ALLOCATION: &str = "base:allocation";
 pub(crate) const ALLOCATION_ID: u32 = 1;
@@ -43,6 +43,33 @@ pub(crate) struct Agreed {
     pub(crate) has_states: bool,
 }
 
+/// What a client sends in time.
+struct Incoming<'a> {
+    env: &'a Env,
+    stream: &'a UnixStream,
+    until_ns: u64,
+}
+
+impl Incoming<'_> {
+    /// Errors: those of the connection, also when the time is over.
+    fn fill(&self, mut buf: &mut [u8]) -> Result<()> {
+        while !buf.is_empty() {
+            let left_ns = self.until_ns.saturating_sub(self.env.ticks_ns());
+            if left_ns == 0 {
+                return Err(std::io::Error::from(ErrorKind::TimedOut).into());
+            }
+            self.stream.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
+            match (&*self.stream).read(buf) {
+                Ok(0) => return Err(std::io::Error::from(ErrorKind::UnexpectedEof).into()),
+                Ok(len) => buf = &mut buf[len..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The handshake at work.
 struct Handshake<'a> {
     stream: &'a UnixStream,
@@ -54,14 +81,19 @@ struct Handshake<'a> {
 }
 
 /// Agrees with a client. `None` if it leaves. Errors: `Corrupt` for what makes no sense; those of the connection.
-pub(crate) fn shake_hands(stream: &UnixStream, disks: &dyn Disks, budget: &Arc<DataBudget>) -> Result<Option<Agreed>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+pub(crate) fn shake_hands(
+    env: &Env,
+    stream: &UnixStream,
+    disks: &dyn Disks,
+    budget: &Arc<DataBudget>,
+) -> Result<Option<Agreed>> {
+    let incoming = Incoming { env, stream, until_ns: env.ticks_ns().saturating_add(PATIENCE.as_nanos() as u64) };
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut hello = [&SERVER_MAGIC[..], OPTION_MAGIC].concat();
     hello.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
     (&*stream).write_all(&hello)?;
     let mut flags = [0; 4];
-    (&*stream).read_exact(&mut flags)?;
+    incoming.fill(&mut flags)?;
     let flags = u32::from_be_bytes(flags);
     if flags & u32::from(FIXED_NEWSTYLE) == 0 || flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 {
         return Err(Error::corrupt(format!("flags {flags:#x} of a client")));
@@ -70,7 +102,7 @@ pub(crate) fn shake_hands(stream: &UnixStream, disks: &dyn Disks, budget: &Arc<D
     let mut handshake = Handshake { stream, disks, structured: false, states_of: None, no_zeroes };
     for _ in 0..OPTIONS_MAX {
         let mut head = [0; OPTION_HEAD_BYTES];
-        (&*stream).read_exact(&mut head)?;
+        incoming.fill(&mut head)?;
         let OptionHead { option, len } = OptionHead::parse(&head)?;
         if len > OPTION_BYTES_MAX {
             handshake.answer(option, answer::TOO_BIG, b"")?;
@@ -78,7 +110,7 @@ pub(crate) fn shake_hands(stream: &UnixStream, disks: &dyn Disks, budget: &Arc<D
         }
         let _grant = budget.take(len.into());
         let mut data = vec![0; len as usize];
-        (&*stream).read_exact(&mut data)?;
+        incoming.fill(&mut data)?;
         match handshake.option(option, &data)? {
             HandshakeStep::Next => {}
             HandshakeStep::Leave => return Ok(None),
@@ -213,5 +245,29 @@ impl Handshake<'_> {
         reply.extend(len.to_be_bytes());
         reply.extend(data);
         Ok((&*self.stream).write_all(&reply)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_handshake_ends_in_time() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let now_ns = Arc::new(AtomicU64::new(0));
+        let clock = now_ns.clone();
+        // each look at the clock is a second later
+        let env = Env::fixed(0).with_ticks(move || clock.fetch_add(1_000_000_000, Ordering::Relaxed));
+        let incoming = Incoming { env: &env, stream: &ours, until_ns: 10_000_000_000 };
+        theirs.write_all(&[7; 100]).unwrap();
+        incoming.fill(&mut [0; 50]).unwrap();
+        for _ in 1..10 {
+            incoming.fill(&mut [0]).unwrap();
+        }
+        assert!(incoming.fill(&mut [0]).is_err(), "the time is over");
+        drop(theirs);
     }
 }

@@ -69,7 +69,7 @@ impl Server {
     fn attend(&self, number: u64, stream: UnixStream) {
         // each has its own, so that one that does not go on holds up no other
         let budget = Arc::<DataBudget>::default();
-        let chosen = handshake::shake_hands(&stream, &*self.disks, &budget);
+        let chosen = handshake::shake_hands(&self.env, &stream, &*self.disks, &budget);
         let chosen = match chosen {
             Ok(Some(chosen)) => chosen,
             Ok(None) => return,
