@@ -69,7 +69,8 @@ fn of_dataset(property: Property) -> Proof {
         P::Volthreading => Refused("off"),
         P::Context | P::Fscontext | P::Defcontext | P::Rootcontext => Refused("u:r:t:s0"),
         P::Mlslabel => Refused("secret"),
-        P::Dedup | P::Encryption | P::Longname => Refused("on"),
+        P::Dedup => Test("the_same_block_is_there_once"),
+        P::Encryption | P::Longname => Refused("on"),
         P::Keylocation => Refused("prompt"),
         P::Keyformat => Refused("raw"),
         P::Pbkdf2iters | P::Pbkdf2salt => Refused("100000"),
@@ -96,8 +97,7 @@ fn of_pool(name: &str) -> Option<Proof> {
         "readonly" => Test("a_pool_comes_and_goes"),
         "ashift" | "comment" => Test("a_new_pool_is_used_and_destroyed"),
         "compatibility" => Test("features_of_new_pools"),
-        // tables of dedup do not grow, as nothing is added to them
-        "dedup_table_quota" => Test("what_is_not_done_is_refused"),
+        "dedup_table_quota" => Test("a_table_that_is_full_takes_no_more"),
         _ => return None,
     })
 }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use base::{Block, Result};
 use format::blkptr::BlkPtr;
-use zio::{BlockWrite, Placed};
+use zio::{BlockWrite, DedupMode, Placed, WritePolicy};
 
 use crate::sync::write_policy;
 use crate::{Object, Objset, Tx};
@@ -78,7 +78,7 @@ impl Objset {
                 object_type: dnode.object_type,
                 level: 0,
                 bookmark: block.object.bookmark(0, block.blkid),
-                policy: zio::WritePolicy { embed: false, ..own },
+                policy: WritePolicy { embed: false, dedup: DedupMode::Off, ..own },
                 previous: BlkPtr::HOLE,
                 fill: 1,
             }

@@ -42,4 +42,4 @@ pub use sync::{Ledger, Synced, dsize};
 pub use throttle::Throttle;
 pub use txg::{Suspended, Tx, Txgs};
 pub use write::Changing;
-pub use zio::{Mode, OnFailure, ReadRequest};
+pub use zio::{DedupMode, Mode, OnFailure, ReadRequest};

@@ -2,6 +2,7 @@
 
 use codec::checksum::Checksum;
 use codec::compress::Compress;
+use zio::DedupMode;
 
 /// log2 of the bytes of an indirect block.
 pub const INDIRECT_SHIFT: u8 = 17;
@@ -11,6 +12,10 @@ pub const INDIRECT_SHIFT: u8 = 17;
 pub struct Policy {
     /// Checksum of data.
     pub checksum: Checksum,
+    /// Whether data is deduplicated, and with which checksum then.
+    pub dedup: DedupMode,
+    /// Checksum of data that is.
+    pub dedup_checksum: Checksum,
     /// Compression of data, and its level where it has any.
     pub compress: Compress,
     /// Level of compression.

@@ -210,7 +210,7 @@ fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
             let write = jobs[index].data_write(blkid, block, writer)?;
             if let Some(bp) = jobs[index].written_early(blkid) {
                 let (previous, bp) = (write.previous, bp.with_fill(write.fill));
-                writer.adopt(write, &bp);
+                let bp = writer.adopt(write, &bp)?;
                 jobs[index].put(0, blkid, &previous, bp, writer)?;
                 continue;
             }

@@ -14,6 +14,7 @@ pub(crate) mod packed;
 pub(crate) mod sums;
 
 use base::{Endian, Reader, Result, ResultExt};
+use codec::checksum::Checksum;
 use dmu::Object;
 use dmu::zap::Zap;
 use format::ddt::Key;
@@ -23,6 +24,8 @@ pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
 
 /// The directory's entry for the sums of all tables.
 pub(crate) const STATISTICS: &str = "DDT-statistics";
+/// The tables of a checksum.
+pub(crate) const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
 /// Bytes that OpenZFS takes for an entry of a log in RAM, beside its value.
 const LOGGED_ENTRY_BYTES: u64 = 72;
 
@@ -120,8 +123,13 @@ impl Pool {
     }
 }
 
+/// The name of a dedup table: `DDT-sha256-zap-unique`.
+pub(crate) fn table_name(checksum: Checksum, class: &str) -> String {
+    format!("DDT-{}-zap-{class}", checksum.name())
+}
+
 /// Whether that is the name of a dedup table: `DDT-sha256-zap-unique`.
-fn is_table(name: &str) -> bool {
+pub(crate) fn is_table(name: &str) -> bool {
     let is_class = ["-zap-ditto", "-zap-duplicate", "-zap-unique"].iter().any(|class| name.ends_with(class));
     name.starts_with("DDT-") && is_class
 }

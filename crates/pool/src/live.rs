@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The pool is made of parts, each with fields of its own: heads (and their logs), rooms and owners' limits, groups,
-//! suspension, heartbeats, the watch over leaves, space maps, frees of deduplicated blocks. No part knows the pool; what
+//! suspension, heartbeats, the watch over leaves, space maps, changes of dedup tables. No part knows the pool; what
 //! needs several of them is a verb of the pool, in a file for its subject.
 //!
 //! The MOS is changed only by the thread that syncs a group. Everybody who only looks at datasets, properties or
@@ -28,7 +28,7 @@ mod create;
 mod damage;
 mod datasets;
 mod dedup;
-mod dedup_frees;
+mod dedup_changes;
 mod device_watch;
 mod dtl;
 mod events;
@@ -80,7 +80,7 @@ use crate::Pool;
 pub use attach::AttachAs;
 use checkpoint_stage::CheckpointState;
 use config::Config;
-use dedup_frees::DedupFrees;
+use dedup_changes::DedupChanges;
 use device_watch::DeviceWatch;
 pub use events::{Events, EventsSince};
 use frees::Frees;
@@ -132,7 +132,7 @@ pub struct LivePool {
     changing_vdevs: Mutex<()>,
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
-    dedup_frees: Arc<DedupFrees>,
+    dedup_changes: Arc<DedupChanges>,
     frees: Frees,
     scan: Scan,
     spares: DeviceWatch,
@@ -172,8 +172,10 @@ impl LivePool {
         let groups = Groups::new(env, memory, synced);
         let (txgs, tree, name) = (groups.txgs().clone(), view.tree().clone(), view.name().to_owned());
         let properties = view.stored_props().unwrap_or_default();
-        let dedup_frees = Arc::<DedupFrees>::default();
-        mos.cache().zio().set_ref_table(dedup_frees.clone());
+        let dedup_changes = Arc::<DedupChanges>::default();
+        dedup_changes.set_mos(&mos);
+        properties.iter().for_each(|(name, value)| dedup_changes.note_property(name, value));
+        mos.cache().zio().set_ref_table(dedup_changes.clone());
         let suspension = Arc::new(Suspension::new(&name, txgs.clone(), &properties));
         let waiting = suspension.clone();
         mos.cache().zio().set_device_wait(Arc::new(move |error| waiting.wait(error)));
@@ -196,7 +198,7 @@ impl LivePool {
             last_tasks: Mutex::default(),
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
-            dedup_frees,
+            dedup_changes,
             frees: Frees::default(),
             scan: Scan::default(),
             spares: DeviceWatch::default(),
@@ -280,8 +282,8 @@ impl LivePool {
         &self.multihost
     }
 
-    fn dedup_frees(&self) -> &DedupFrees {
-        &self.dedup_frees
+    fn dedup_changes(&self) -> &DedupChanges {
+        &self.dedup_changes
     }
 
     /// Vdevs are changed by one thread at a time.

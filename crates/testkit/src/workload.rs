@@ -22,6 +22,9 @@ use crate::rng::Rng;
 pub const NAME: &str = "live";
 /// Objects of a dataset.
 const OBJECTS_MAX: usize = 16;
+/// Sectors that are written again and again, and how datasets deduplicate them.
+const TWINS: u64 = 3;
+const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edonr,verify"];
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
@@ -302,7 +305,8 @@ impl Workload {
         if choice == 0 && names.len() < 4 {
             let compression = *self.rng.pick(&["off", "lz4", "zstd", "gzip"]);
             let copies = *self.rng.pick(&["1", "1", "2", "3"]);
-            let properties = [("compression", compression), ("copies", copies)];
+            let dedup = *self.rng.pick(&DEDUP);
+            let properties = [("compression", compression), ("copies", copies), ("dedup", dedup)];
             return match self.rng.below(2) {
                 0 => self.create_dataset(&new, &properties),
                 _ => self.create_fs(&new, &properties),
@@ -318,6 +322,10 @@ impl Workload {
         self.groups.insert(self.pool.txgs().open_txg(), self.model.clone());
         match choice {
             2 => self.pool.rename_dataset(&name, &new)?,
+            3 if self.rng.below(2) == 0 => {
+                let dedup = *self.rng.pick(&DEDUP);
+                self.pool.set_property(&name, "dedup", dedup)?;
+            }
             3 => {
                 let checksum = *self.rng.pick(&["fletcher4", "sha256", "skein", "off"]);
                 self.pool.set_property(&name, "checksum", checksum)?;
@@ -433,7 +441,7 @@ impl Workload {
         Ok(())
     }
 
-    /// Noise, text that shrinks, or zeros.
+    /// Noise, text that shrinks, one of few sectors again and again, or zeros.
     fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         let kind = self.rng.below(8);
@@ -441,7 +449,8 @@ impl Workload {
         for (number, chunk) in bytes.chunks_mut(8).enumerate() {
             let number = match kind {
                 0 => 0,
-                1 | 2 => word.wrapping_add(number as u64 / 9),
+                1 => word.wrapping_add(number as u64 / 9),
+                2 => Rng::new(word % TWINS << 32 | number as u64 % 64).number(),
                 _ => self.rng.number(),
             };
             chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);

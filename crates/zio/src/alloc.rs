@@ -172,7 +172,7 @@ impl Allocator {
         let state = self.lock();
         let is_of = |top: &&Top, class| top.class == class && top.serving != Serving::Gone;
         let of = |class| state.tops.iter().filter(move |top| is_of(top, class)).map(|top| top.ashift).max();
-        1 << of(class).or_else(|| of(Class::Normal)).unwrap_or(9)
+        1 << class.or_else().find_map(of).unwrap_or(9)
     }
 
     /// Whether there is a vdev for special contents that has room for more than metadata.
@@ -182,13 +182,12 @@ impl Allocator {
     }
 
     /// Allocates `copies` (1 to 3) runs for a block of `size` bytes, on different vdevs or well apart
-    /// where possible. A class that is full or has no vdev is replaced by the normal one.
+    /// where possible. A class that is full or has no vdev is replaced by another.
     ///
     /// Errors: `NoSpace`.
     pub fn allocate(&self, class: Class, size: u64, copies: u8, txg: u64) -> Result<Vec<Dva>> {
         assert!((1..=3).contains(&copies) && size > 0, "{copies} copies of {size} bytes");
-        let fallback = (class != Class::Normal).then_some(Class::Normal);
-        for class in [Some(class), fallback].into_iter().flatten() {
+        for class in class.or_else() {
             loop {
                 let attempt = self.lock().allocate(&self.tree, class, size, copies, txg)?;
                 match attempt {

@@ -13,6 +13,7 @@
 //!             ├─ compress ─ fits in 112 ▶ embedded pointer
 //!             │      │
 //!             └──────┴─▶ checksum ─┬─ as it was ─▶ previous pointer
+//!                                  ├─ there already ▶ pointer to that
 //!                                  └─▶ allocate ─▶ pointer      the caller has it now
 //!                                         │ no run long enough
 //!                                         ├──▶ gang block
@@ -29,8 +30,9 @@
 //! The same address and birth may then belong to another block; so a cache that goes by these must
 //! not keep such a block, nor one that was written anew in its place.
 //!
-//! Blocks of the dedup table cannot be freed yet: their reference counts are not kept.
+//! A block that may be deduplicated is looked for before it gets a place of its own (`dedup`).
 
+mod dedup;
 mod gang;
 mod request;
 #[cfg(test)]
@@ -45,7 +47,8 @@ use crate::gang::HEADER_SIZE;
 use crate::issue::{Bytes, ExtentWrite};
 use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
-pub use request::{BlockWrite, WritePolicy};
+use dedup::Search;
+pub use request::{BlockWrite, DedupMode, WritePolicy};
 use transform::{Transformed, shape, transform, transform_to};
 
 /// A block that is on its way.
@@ -143,10 +146,15 @@ impl Zio {
             let placed = transformed.and_then(|transformed| match transformed {
                 Transformed::InPointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
                 Transformed::Bytes(bytes, compress, sum) => {
+                    let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
+                    let builder = builder.checksum(sum).fill(request.fill);
+                    let search = self.find_twin(request, builder, &bytes)?;
+                    if let Search::Found(bp) = search {
+                        return Ok(Placed { bp, writes: Vec::new() });
+                    }
                     let class = class_of(&request.policy, &bytes);
                     let (dvas, writes) = self.place(allocator, txg, request, &bytes, class, may_gang)?;
-                    let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
-                    let bp = builder.at(&dvas).checksum(sum).fill(request.fill).build();
+                    let bp = self.count_first(search, request.policy.copies, builder.at(&dvas));
                     Ok(Placed { bp, writes })
                 }
             });

@@ -75,6 +75,11 @@ impl Zio {
         self.allocator.get().ok_or_else(read_only)
     }
 
+    /// The table of counted pointers, if there is one.
+    pub(crate) fn refs(&self) -> Option<&dyn RefTable> {
+        self.refs.get().map(|refs| &**refs)
+    }
+
     /// Tells the table of counted pointers that one to a block is gone. False if it does not count those of this block.
     pub(crate) fn release_counted(&self, bp: &BlkPtr) -> bool {
         self.refs.get().is_some_and(|refs| refs.release(bp))

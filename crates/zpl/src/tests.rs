@@ -15,7 +15,7 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
+use dmu::{Cache, DedupMode, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
@@ -83,6 +83,8 @@ fn cache() -> Arc<Cache> {
 fn policy() -> Policy {
     Policy {
         checksum: Checksum::Fletcher4,
+        dedup: DedupMode::Off,
+        dedup_checksum: Checksum::Sha256,
         compress: Compress::Lz4,
         compress_level: 0,
         compress_meta: Compress::Lz4,

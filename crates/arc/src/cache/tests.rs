@@ -10,7 +10,7 @@ use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{BlockWrite, WritePolicy};
+use zio::{BlockWrite, DedupMode, WritePolicy};
 
 use super::*;
 use crate::keep::Which;
@@ -89,6 +89,7 @@ pub(crate) fn write(
 ) -> Vec<(BlockWrite, Written)> {
     let policy = WritePolicy {
         checksum,
+        dedup: DedupMode::Off,
         compress,
         compress_level: 0,
         copies: 1,

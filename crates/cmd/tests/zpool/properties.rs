@@ -110,7 +110,6 @@ fn what_is_not_done_is_refused() {
         ("sharenfs=on", no("'sharenfs': sharing over NFS")),
         ("sharesmb=on", no("'sharesmb': sharing over SMB")),
         ("context=a:b:c:s0", no("'context': mounting with SELinux contexts")),
-        ("dedup=on", no("'dedup': deduplication")),
         ("longname=on", no("'longname': names of more than 255 bytes")),
         ("zoned_uid=7", "invalid property 'zoned_uid'".into()),
         ("version=4", "Can not downgrade; already at version 5".into()),

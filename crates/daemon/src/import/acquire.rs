@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Shown};
-use dsl::PropertyValue;
 use pool::{CLAIM_FAILED, CLAIM_MISSING, Candidate, OpenOptions, Pool, PoolState};
 use protocol::startup::Notify;
 use protocol::words::time;
@@ -14,9 +13,6 @@ use super::{ImportOptions, features, find};
 use crate::hostid;
 use crate::live::{self, ServedPool};
 use crate::locks::{Locks, refuse_pool_of_module};
-
-/// The value of property `dedup` that means off.
-const DEDUP_OFF: u64 = 2;
 
 /// A pool that is open, and nobody else's.
 pub struct Acquired {
@@ -89,7 +85,6 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
             return Err(failed(&format!("property '{name}' cannot be set: {e}")));
         }
     }
-    dedup_notice(&pool.view()).iter().for_each(|notice| notify.err(notice));
     Ok(Some(Acquired { pool, locks, is_own }))
 }
 
@@ -120,22 +115,6 @@ fn in_use(error: &Error, candidate: &Candidate) -> String {
         ),
         _ => error.to_string(),
     }
-}
-
-/// Says which file systems ask for what is not done: dedup tables are kept right, but nothing is added to them.
-fn dedup_notice(pool: &Pool) -> Option<String> {
-    // who has never deduplicated anything will not miss it
-    if pool.dedup().map_or(0, |dedup| dedup.entries) == 0 {
-        return None;
-    }
-    let is_on = |dir: &&dsl::Dir| {
-        let stored = pool.dsl().stored_props(dir).unwrap_or_default();
-        stored.iter().any(|(name, value)| name == "dedup" && *value != PropertyValue::Number(DEDUP_OFF))
-    };
-    let dirs = pool.dsl().walk().unwrap_or_default();
-    let names: Vec<String> = dirs.iter().filter(is_on).map(|dir| format!("\n\t{}", Shown(&dir.name))).collect();
-    let what = "This version of Cenote does not deduplicate new blocks, although dedup is on for:";
-    (!names.is_empty()).then(|| format!("{what}{}", names.concat()))
 }
 
 /// What can be said before the pool is opened.

@@ -18,7 +18,7 @@ use format::space_map::Run;
 use proptest::prelude::*;
 use vdev::{Spec, Tree};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{BlockWrite, Mode, OnFailure, Zio};
+use zio::{BlockWrite, DedupMode, Mode, OnFailure, Zio};
 
 use super::Owners;
 use super::tree::Job;
@@ -88,6 +88,8 @@ fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
 fn policy() -> Policy {
     Policy {
         checksum: Checksum::Fletcher4,
+        dedup: DedupMode::Off,
+        dedup_checksum: Checksum::Sha256,
         compress: Compress::Lz4,
         compress_level: 0,
         compress_meta: Compress::Lz4,

@@ -9,7 +9,7 @@ use codec::compress::Compress;
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Shape};
 use format::object_type::ObjectType;
 use zio::alloc::Class;
-use zio::{BlockWrite, WritePolicy, Written};
+use zio::{BlockWrite, DedupMode, WritePolicy, Written};
 
 use super::ledger::Ledger;
 use crate::policy::Redundant;
@@ -78,9 +78,15 @@ impl<'a> Writer<'a> {
         Ok(results)
     }
 
-    /// Takes a block that is written already.
-    pub(super) fn adopt(&mut self, write: BlockWrite, bp: &BlkPtr) {
-        self.remember(Written { bp: *bp, packed: None }, write);
+    /// Takes a block that is written already; its pointer.
+    pub(super) fn adopt(&mut self, write: BlockWrite, bp: &BlkPtr) -> Result<BlkPtr> {
+        let zio = self.cache.zio();
+        let adopted = zio.adopt(self.txg, &write, bp)?;
+        if adopted.dvas() != bp.dvas() {
+            // the log may lead to it yet
+            zio.free_log_block(self.txg, bp)?;
+        }
+        Ok(self.remember(Written { bp: adopted, packed: None }, write))
     }
 
     /// Frees blocks that were written early in this group, and are outdated.
@@ -113,7 +119,8 @@ impl<'a> Writer<'a> {
     /// new one takes.
     pub(super) fn replace(&mut self, previous: &BlkPtr, bp: &BlkPtr) -> Result<(u64, u64)> {
         // written anew in its place, or not written because it is the same
-        if previous.dvas() == bp.dvas() && previous.birth() == bp.birth() && !bp.is_hole() && !bp.is_embedded() {
+        let is_counted = bp.is_hole() || bp.is_embedded() || bp.is_dedup();
+        if previous.dvas() == bp.dvas() && previous.birth() == bp.birth() && !is_counted {
             return Ok((0, 0));
         }
         if !bp.is_hole() {
@@ -145,13 +152,17 @@ pub(crate) fn write_policy(set: &Policy, level: u8, object_type: ObjectType, own
         };
         let checksum = if set.checksum.is_for_metadata() { set.checksum } else { Checksum::Fletcher4 };
         let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress_meta);
-        let class = Class::Special;
-        return WritePolicy { checksum, compress, compress_level: 0, copies, class, special_up_to: 0, embed };
+        let class = if object_type == ObjectType::DDT_ZAP { Class::Dedup } else { Class::Special };
+        let dedup = DedupMode::Off;
+        return WritePolicy { checksum, dedup, compress, compress_level: 0, copies, class, special_up_to: 0, embed };
     }
-    let checksum = Checksum::from_u8(own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum);
+    let checksum = match set.dedup {
+        DedupMode::Off => Checksum::from_u8(own.0).filter(|kind| kind.is_concrete()).unwrap_or(set.checksum),
+        _ => set.dedup_checksum,
+    };
     let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
-    let Policy { compress_level, copies, special_up_to, .. } = *set;
-    WritePolicy { checksum, compress, compress_level, copies, class: Class::Normal, special_up_to, embed }
+    let Policy { compress_level, copies, special_up_to, dedup, .. } = *set;
+    WritePolicy { checksum, dedup, compress, compress_level, copies, class: Class::Normal, special_up_to, embed }
 }
 
 /// Whether a block of metadata has a copy more than data has. Source: the behaviour of OpenZFS 2.4.

@@ -218,7 +218,6 @@ fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> R
     match property {
         Property::Encryption if number != 2 => refuse("encryption"),
         Property::Keyformat | Property::Pbkdf2iters | Property::Pbkdf2salt if number != 0 => refuse("encryption"),
-        Property::Dedup if number != 2 => refuse("deduplication"),
         Property::FilesystemLimit | Property::SnapshotLimit if number != u64::MAX => {
             refuse("limiting the number of datasets")
         }
@@ -357,7 +356,13 @@ mod tests {
             ("mountpoint", "a/b", FileSystem, "'mountpoint' must be an absolute path, 'none', or 'legacy'"),
             ("mountpoint", &format!("/{long}"), FileSystem, "component of 'mountpoint' is too long"),
             ("keylocation", "prompt", FileSystem, "keylocation must be 'none' for unencrypted datasets"),
-            ("dedup", "on", FileSystem, "'dedup': deduplication is not supported by this version"),
+            (
+                "dedup",
+                "edonr",
+                FileSystem,
+                "'dedup' must be one of 'on | off | verify | sha256[,verify] | sha512[,verify] | skein[,verify] | \
+                 edonr,verify | blake3[,verify]'",
+            ),
             ("sharenfs", "on", FileSystem, "'sharenfs': sharing over NFS is not supported by this version"),
             ("sharesmb", "on", FileSystem, "'sharesmb': sharing over SMB is not supported by this version"),
             (

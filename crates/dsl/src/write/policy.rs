@@ -2,7 +2,7 @@
 
 use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
-use dmu::{Keep, Objset, Policy, Redundant, Which};
+use dmu::{DedupMode, Keep, Objset, Policy, Redundant, Which};
 use format::blkptr::BLOCK_SIZE_MAX;
 use format::feature::FeatureSet;
 
@@ -15,6 +15,9 @@ const COMPRESSION_BITS: u32 = 7;
 const DNODE_SIZE_MIN: u64 = 512;
 const DNODE_SIZE_MAX: u64 = 16 << 10;
 const DNODE_SIZE_AUTO: u64 = 1;
+/// Values of `dedup`: that for the standard checksum, and what is added to ask for a comparison of the bytes.
+const DEDUP_ON: u64 = 1;
+const DEDUP_VERIFY: u64 = 1 << 8;
 /// The value of `direct` with which data goes past the cache.
 const DIRECT_ALWAYS: u64 = 2;
 
@@ -53,7 +56,10 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> Policy {
     let checksum = number(levels, Property::Checksum);
     let is_allowed = allowed(needs::feature_for_checksum(checksum));
     let checksum = u8::try_from(checksum).ok().and_then(Checksum::from_u8).filter(|_| is_allowed);
+    let (dedup, dedup_checksum) = dedup(levels, &allowed);
     Policy {
+        dedup,
+        dedup_checksum,
         checksum: checksum.filter(|checksum| checksum.is_concrete()).unwrap_or(Checksum::Fletcher4),
         compress: match kind {
             Some(Compress::On) | None => standard,
@@ -73,6 +79,21 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> Policy {
         is_meta: false,
         embed: enabled.has("embedded_data"),
         hole_birth: enabled.has("hole_birth"),
+    }
+}
+
+/// Whether data is deduplicated, and by which checksum. One that needs another feature stands for none.
+fn dedup(levels: &Level, allowed: &dyn Fn(Option<&str>) -> bool) -> (DedupMode, Checksum) {
+    let value = number(levels, Property::Dedup);
+    let checksum = match value & !DEDUP_VERIFY {
+        DEDUP_ON => Some(Checksum::Sha256),
+        kind => u8::try_from(kind).ok().and_then(Checksum::from_u8),
+    };
+    let is_possible = |sum: &Checksum| sum.is_nopwrite_strong() && allowed(needs::feature_for_checksum(*sum as u64));
+    match checksum.filter(is_possible) {
+        None => (DedupMode::Off, Checksum::Sha256),
+        Some(checksum) if value & DEDUP_VERIFY == 0 => (DedupMode::BySum, checksum),
+        Some(checksum) => (DedupMode::ByBytes, checksum),
     }
 }
 

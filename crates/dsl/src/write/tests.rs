@@ -11,7 +11,7 @@ use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
 use dmu::zap::Value;
-use dmu::{Cache, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
+use dmu::{Cache, DedupMode, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{FEATURES, FeatureSet};
 use format::nvlist::{self, NvList};
@@ -66,6 +66,8 @@ fn cache() -> Arc<Cache> {
 fn policy() -> Policy {
     Policy {
         checksum: Checksum::Fletcher4,
+        dedup: DedupMode::Off,
+        dedup_checksum: Checksum::Sha256,
         compress: Compress::Lz4,
         compress_level: 0,
         compress_meta: Compress::Lz4,

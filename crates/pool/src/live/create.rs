@@ -20,7 +20,7 @@ use codec::compress::Compress;
 use device::Device;
 use dmu::INDIRECT_SHIFT;
 use dmu::zap::Value;
-use dmu::{Objset, Policy, Redundant};
+use dmu::{DedupMode, Objset, Policy, Redundant};
 use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
@@ -393,6 +393,8 @@ pub(super) fn mos_policy(enabled: FeatureSet) -> Policy {
     let compress = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
     Policy {
         checksum: Checksum::Fletcher4,
+        dedup: DedupMode::Off,
+        dedup_checksum: Checksum::Sha256,
         compress,
         compress_level: 0,
         compress_meta: compress,

@@ -1,7 +1,9 @@
-//! Frees of deduplicated blocks: each takes a reference off the block's entry, the last one frees the block.
+//! Dedup tables: each new pointer adds a reference to the block's entry, each that is gone takes one off, and the last
+//! one frees the block.
 //!
 //! ```text
-//!   zio::Zio::free ─▶ DedupFrees::release ─▶ what a group releases, by checksum and key; too many: the list of frees
+//!   zio::Zio::write_batch ─▶ DedupChanges::add ─┐
+//!   zio::Zio::free ─▶ DedupChanges::release ────┴─▶ by checksum and key; too many to free: the list of frees
 //!                                                            │                         that are put off
 //!   after heads and tasks, before the MOS:                   ▼
 //!     entry in DDT-sha256-zap-duplicate ─┬─▶ fewer references, the same table
@@ -13,6 +15,8 @@
 //! Blocks of extra copies, which only old versions made, are freed with the first change of their entry, as OpenZFS
 //! does. A block that is in no table stays allocated: nobody knows how many pointers refer to it.
 
+use std::collections::BTreeMap;
+
 use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
 use dmu::zap::{Editor, Value, Zap};
@@ -23,27 +27,32 @@ use format::object_type::ObjectType;
 use format::zap::Header;
 
 use super::SyncContext;
-use super::dedup_frees::Releases;
+use super::dedup_changes::Changes;
 use crate::dedup::packed::{pack, unpack};
-use crate::dedup::{BUCKETS, DedupSums, STATISTICS};
+use crate::dedup::{BUCKETS, CLASSES, DedupSums, STATISTICS, table_name};
 use crate::mos::DIRECTORY;
 
 /// log2 of the bytes of a table's blocks.
 const TABLE_SHIFT: u8 = 12;
-/// The tables of a checksum.
-const CLASSES: [&str; 3] = ["ditto", "duplicate", "unique"];
 const DUPLICATE: usize = 1;
 const UNIQUE: usize = 2;
 /// Sums of a bucket: blocks, lsize, psize, dsize, and the same of all references.
 const SUMS: usize = 8;
 
 impl SyncContext<'_> {
-    /// Takes what the group has released out of the tables, and frees the blocks that nobody refers to any more.
-    pub(super) fn free_deduplicated(&self) -> Result<()> {
-        let Releases { by_entry, put_off } = self.pool.dedup_frees().take();
+    /// Brings what the group has changed into the tables, and frees the blocks that nobody refers to any more.
+    pub(super) fn write_dedup_tables(&self) -> Result<()> {
+        let Changes { released, made, put_off, .. } = self.pool.dedup_changes().take();
+        let mut entries: BTreeMap<(u8, Key), EntryChange> = BTreeMap::new();
+        for (entry, released) in released {
+            entries.entry(entry).or_default().released = released;
+        }
+        for ((kind, key, copies), block) in made {
+            entries.entry((kind, key)).or_default().made.push((copies, block));
+        }
         let mut freed = Vec::new();
         let mut tables: Option<Tables<'_>> = None;
-        for ((kind, key), released) in by_entry {
+        for ((kind, key), change) in entries {
             if tables.as_ref().is_none_or(|tables| tables.kind != kind) {
                 tables.take().map_or(Ok(()), Tables::finish)?;
             }
@@ -51,7 +60,7 @@ impl SyncContext<'_> {
                 Some(tables) => tables,
                 none => none.insert(Tables::open(self, kind)?),
             };
-            freed.extend(tables.release(&key, &released)?);
+            freed.extend(tables.change(&key, &change)?);
         }
         tables.map_or(Ok(()), Tables::finish)?;
         freed.iter().for_each(|bp| self.pool.free(&self.change, bp));
@@ -62,6 +71,15 @@ impl SyncContext<'_> {
         }
         Ok(())
     }
+}
+
+/// What becomes of an entry.
+#[derive(Default)]
+struct EntryChange {
+    /// Pointers that are gone, and how many of each.
+    released: Vec<(BlkPtr, u64)>,
+    /// Numbers of copies, and blocks with the number of new pointers to each.
+    made: Vec<(u8, Block)>,
 }
 
 /// The tables of one checksum while entries are changed.
@@ -92,22 +110,23 @@ impl<'a> Tables<'a> {
     }
 
     fn name(&self, class: usize) -> String {
-        format!("DDT-{}-zap-{}", self.checksum.name(), CLASSES[class])
+        table_name(self.checksum, CLASSES[class])
     }
 
     fn stored_sums(&self, name: &str) -> Result<Vec<u64>> {
         let change = &self.context.change;
-        let statistics = change.in_directory(STATISTICS)?;
+        let Some(statistics) = change.number(DIRECTORY, STATISTICS)? else { return Ok(vec![0; BUCKETS * SUMS]) };
         let stored = Zap::open(change.mos.object(statistics)?)?.lookup(name.as_bytes())?;
         let mut sums = stored.map(|value| value.u64s()).unwrap_or_default();
         sums.resize(BUCKETS * SUMS, 0);
         Ok(sums)
     }
 
-    /// Takes references off an entry; the blocks that have none left.
-    fn release(&mut self, key: &Key, released: &[(BlkPtr, u64)]) -> Result<Vec<BlkPtr>> {
+    /// Adds references to an entry, and takes some off; the blocks that have none left.
+    fn change(&mut self, key: &Key, change: &EntryChange) -> Result<Vec<BlkPtr>> {
         let (class, mut blocks) = match self.find(key) {
-            Ok(Some(found)) => found,
+            Ok(Some((class, blocks))) => (Some(class), blocks),
+            Ok(None) if !change.made.is_empty() => (None, [Block::NONE; BLOCKS]),
             Ok(None) => {
                 tracing::error!(
                     pool = self.context.pool.name(),
@@ -116,13 +135,40 @@ impl<'a> Tables<'a> {
                 );
                 return Ok(Vec::new());
             }
-            Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Corrupt) => {
+            Err(error) if change.made.is_empty() && matches!(error.kind(), Kind::Checksum | Kind::Corrupt) => {
                 tracing::error!(pool = self.context.pool.name(), ?key, "a deduplicated block stays: {error}");
                 return Ok(Vec::new());
             }
             Err(error) => return Err(error),
         };
-        self.count(class, key, &blocks, u64::wrapping_sub);
+        if let Some(class) = class {
+            self.count(class, key, &blocks, u64::wrapping_sub);
+        }
+        for (copies, made) in &change.made {
+            let block = &mut blocks[usize::from(*copies)];
+            if block.is_none() {
+                *block = *made;
+            } else {
+                block.references = block.references.saturating_add(made.references);
+            }
+        }
+        self.take_off(&mut blocks, &change.released);
+        let freed = take_unused(key, &mut blocks);
+        let references = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block.references));
+        let class_now = if references > 1 { DUPLICATE } else { UNIQUE };
+        if let Some(class) = class.filter(|class| references == 0 || class_now != *class) {
+            self.edit(class, |editor| editor.remove_u64_key(&key.words()))?;
+        }
+        if references > 0 {
+            self.make(class_now)?;
+            self.edit(class_now, |editor| editor.set_u64_key(&key.words(), &Value::of_bytes(&pack(&blocks))))?;
+            self.count(class_now, key, &blocks, u64::wrapping_add);
+        }
+        Ok(freed)
+    }
+
+    /// Takes references off the blocks of an entry.
+    fn take_off(&self, blocks: &mut [Block; BLOCKS], released: &[(BlkPtr, u64)]) {
         for (bp, count) in released {
             match blocks.iter_mut().find(|block| block.is_that_of(bp)) {
                 Some(block) if block.references >= *count => block.references -= count,
@@ -133,24 +179,6 @@ impl<'a> Tables<'a> {
                 None => tracing::error!(pool = self.context.pool.name(), ?bp, "not the block of its entry, and stays"),
             }
         }
-        let mut freed = Vec::new();
-        for (which, block) in blocks.iter_mut().enumerate().filter(|(_, block)| !block.is_none()) {
-            if which == EXTRA || block.references == 0 {
-                freed.push(key.pointer(block));
-                *block = Block::NONE;
-            }
-        }
-        let references = blocks.iter().fold(0u64, |sum, block| sum.saturating_add(block.references));
-        let class_now = if references > 1 { DUPLICATE } else { UNIQUE };
-        if references == 0 || class_now != class {
-            self.edit(class, |editor| editor.remove_u64_key(&key.words()))?;
-        }
-        if references > 0 {
-            self.make(class_now)?;
-            self.edit(class_now, |editor| editor.set_u64_key(&key.words(), &Value::of_bytes(&pack(&blocks))))?;
-            self.count(class_now, key, &blocks, u64::wrapping_add);
-        }
-        Ok(freed)
     }
 
     /// The table that has an entry, and its blocks.
@@ -198,7 +226,14 @@ impl<'a> Tables<'a> {
     /// Writes the sums down; tables that are all empty go.
     fn finish(self) -> Result<()> {
         let change = &self.context.change;
-        let statistics = change.in_directory(STATISTICS)?;
+        let statistics = match change.number(DIRECTORY, STATISTICS)? {
+            Some(table) => table,
+            None => {
+                let table = change.create_table(ObjectType::DDT_STATS)?;
+                change.add(DIRECTORY, STATISTICS, table)?;
+                table
+            }
+        };
         let mut entries = 0;
         for class in (0..CLASSES.len()).filter(|&class| self.tables[class].is_some()) {
             entries += self.edit(class, |editor| editor.len())?;
@@ -216,4 +251,16 @@ impl<'a> Tables<'a> {
         }
         Ok(())
     }
+}
+
+/// Takes the blocks out of an entry that no pointer refers to.
+fn take_unused(key: &Key, blocks: &mut [Block; BLOCKS]) -> Vec<BlkPtr> {
+    let mut unused = Vec::new();
+    for (which, block) in blocks.iter_mut().enumerate().filter(|(_, block)| !block.is_none()) {
+        if which == EXTRA || block.references == 0 {
+            unused.push(key.pointer(block));
+            *block = Block::NONE;
+        }
+    }
+    unused
 }

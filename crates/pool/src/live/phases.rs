@@ -121,7 +121,7 @@ const PHASES: &[Phase] = &[
         may_dirty: &[Mos],
         closes: &[References],
         on_failure: Wait,
-        run: |syncing| syncing.context.free_deduplicated().and_then(|()| syncing.context.log_lost()),
+        run: |syncing| syncing.context.write_dedup_tables().and_then(|()| syncing.context.log_lost()),
     },
     Phase {
         name: "MOS",
@@ -188,7 +188,7 @@ impl LivePool {
     fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
         let is_dirty = |part: &Dirties| match part {
             Heads => self.heads().have_changed_objects(txg),
-            References => !self.dedup_frees().is_empty(),
+            References => !self.dedup_changes().is_empty(),
             Mos => self.mos().is_dirty(txg),
             Labels => self.config().is_dirty,
         };

@@ -45,6 +45,7 @@ impl SyncContext<'_> {
     fn store_property(&self, name: &str, value: &PropertyValue) -> Result<()> {
         self.pool.suspension().note_property(name, value);
         self.pool.multihost().note_property(name, value);
+        self.pool.dedup_changes().note_property(name, value);
         self.pool.multihost().guard();
         let change = &self.change;
         let table = change.number(DIRECTORY, TABLE)?;

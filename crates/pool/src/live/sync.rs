@@ -193,7 +193,7 @@ impl LivePool {
         if list.is_empty()? {
             return Ok(());
         }
-        list.drain(change.tx, self.dedup_frees().room(), change.size_of, &mut |bp| {
+        list.drain(change.tx, self.dedup_changes().room(), change.size_of, &mut |bp| {
             self.free(change, bp);
             Ok(())
         })?;

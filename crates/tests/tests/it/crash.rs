@@ -80,6 +80,8 @@ fn record(layout: Layout, seed: u64, groups: usize) -> History {
     let mut note = |txg| acknowledged.push((recording.len(), txg));
     note(load.create_dataset("live/zstd", &[("compression", "zstd"), ("checksum", "sha256")]).unwrap());
     note(load.create_fs("live/home", &[("compression", "lz4")]).unwrap());
+    note(load.create_fs("live/twins", &[("dedup", "on"), ("recordsize", "4k")]).unwrap());
+    note(load.create_dataset("live/verified", &[("dedup", "edonr,verify")]).unwrap());
     note(load.create_dataset("live/off", &[("compression", "off"), ("copies", "2")]).unwrap());
     for _ in 0..groups {
         let steps = *rng.pick(&[0, 1, 5, 20, 100, 200]);

@@ -1,5 +1,7 @@
 //! Frees in a pool with dedup tables of OpenZFS: the tables tell what there is, and no block leaks.
 
+mod writes;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,6 +12,7 @@ use base::{AlignedBuf, Env};
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
+use format::ddt::Key;
 use pool::check::{BlockKind, Observer, Options, Verify};
 use pool::{DedupSums, LivePool, Pool, PoolState};
 use testkit::corpus;
@@ -61,15 +64,16 @@ fn empty(zpl: &Zpl, dir: u64) {
     }
 }
 
-/// The deduplicated blocks that a walk finds: a pointer, and how many there are of it.
+/// The deduplicated blocks that a walk finds, by what an entry tells apart: of each place a pointer, and how many there
+/// are of it.
 #[derive(Default)]
-struct Found(HashMap<[u64; 2], (Option<BlkPtr>, u64)>);
+struct Found(HashMap<(u8, Key), HashMap<[u64; 2], (BlkPtr, u64)>>);
 
 impl Observer for Found {
     fn block(&mut self, visit: &Visit<'_>, _kind: BlockKind) {
         if visit.bp.is_dedup() {
-            let (bp, count) = self.0.entry(visit.bp.dvas()[0].words()).or_default();
-            (*bp, *count) = (Some(*visit.bp), *count + 1);
+            let entry = self.0.entry((visit.bp.checksum_kind(), Key::of(visit.bp))).or_default();
+            entry.entry(visit.bp.dvas()[0].words()).or_insert((*visit.bp, 0)).1 += 1;
         }
     }
 }
@@ -88,8 +92,12 @@ fn check_view(view: &Pool) -> u64 {
     assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
     assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
     let mut expect = vec![DedupSums::default(); pool::DEDUP_BUCKETS];
-    for (bp, count) in found.0.values() {
-        let (bp, sums) = (bp.unwrap(), &mut expect[count.ilog2() as usize]);
+    let blocks = found.0.values().flat_map(|entry| {
+        let bucket = entry.values().map(|(_, count)| count).sum::<u64>().ilog2() as usize;
+        entry.values().map(move |(bp, count)| (bucket, bp, *count))
+    });
+    for (bucket, bp, count) in blocks {
+        let sums = &mut expect[bucket];
         let dsize: u64 = bp.copies().map(|dva| view.tree().deflate(dva.vdev(), dva.asize()).unwrap()).sum();
         sums.blocks += 1;
         sums.lsize_bytes += bp.lsize();
@@ -100,7 +108,9 @@ fn check_view(view: &Pool) -> u64 {
         sums.ref_psize_bytes += bp.psize() * count;
         sums.ref_dsize_bytes += dsize * count;
     }
-    let dedup = view.dedup().unwrap();
+    let mut dedup = view.dedup().unwrap();
+    // there may never have been a table
+    dedup.histogram.resize(pool::DEDUP_BUCKETS, DedupSums::default());
     assert_eq!(dedup.entries, found.0.len() as u64);
     if dedup.histogram != expect {
         let rows = dedup.histogram.iter().zip(&expect).filter(|(is, should)| is != should);

@@ -65,7 +65,9 @@ fn record(layout: Layout, seed: u64, block_size: u64) -> VolumeHistory {
     let load = Workload::create(&Env::fixed(1000), layout, &devices, rng.number()).unwrap();
     let compression = *rng.pick(&["off", "lz4"]);
     let properties = [("volsize", VOLUME_BYTES.to_string()), ("volblocksize", block_size.to_string())];
-    let properties = properties.into_iter().chain([("compression", compression.to_owned())]);
+    let dedup = *rng.pick(&["off", "on", "verify"]);
+    let others = [("compression", compression.to_owned()), ("dedup", dedup.to_owned())];
+    let properties = properties.into_iter().chain(others);
     let properties = properties.map(|(name, value)| (name.to_owned(), value)).collect();
     let new = NewVolume { size: VOLUME_BYTES, block_size, salt: 5 };
     load.pool.create_volume(NAME, properties, move |objset, tx, _| create_volume(objset, tx, &new)).unwrap();

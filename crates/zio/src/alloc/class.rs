@@ -18,6 +18,18 @@ pub enum Class {
     Dedup = 3,
 }
 
+impl Class {
+    /// The class, and those that stand in for it where it has no vdev or no room.
+    pub(super) fn or_else(self) -> impl Iterator<Item = Class> {
+        let others: &[Class] = match self {
+            Class::Normal => &[],
+            Class::Log | Class::Special => &[Class::Normal],
+            Class::Dedup => &[Class::Special, Class::Normal],
+        };
+        std::iter::once(self).chain(others.iter().copied())
+    }
+}
+
 /// Whether blocks are allocated on a top-level vdev.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Serving {

@@ -8,11 +8,25 @@ use format::object_type::ObjectType;
 
 use crate::alloc::Class;
 
+/// Whether a block that is there already may take the place of a new one, with one pointer more to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DedupMode {
+    /// None may.
+    #[default]
+    Off,
+    /// One of the same checksum.
+    BySum,
+    /// One of the same checksum and the same bytes.
+    ByBytes,
+}
+
 /// How a block is to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WritePolicy {
     /// The checksum in its pointer: a concrete one that is not in the block.
     pub checksum: Checksum,
+    /// Whether it may be one that is there already: only blocks that a transaction group writes.
+    pub dedup: DedupMode,
     /// Compression; also whether zeros become a hole.
     pub compress: Compress,
     /// Level of zstd: 1 to 19, negative for zstd-fast, 0 for the default.

@@ -14,11 +14,12 @@ use vdev::{Spec, Tree};
 
 use super::*;
 use crate::alloc::{SpaceMapSource, TopShape};
-use crate::{Mode, ReadRequest};
+use crate::{DedupMode, Mode, ReadRequest};
 
 const TXG: u64 = 9;
 const BOOKMARK: Bookmark = Bookmark { objset: 3, object: 5, level: 0, blkid: 9 };
 const POLICY: WritePolicy = WritePolicy {
+    dedup: DedupMode::Off,
     special_up_to: 0,
     checksum: Checksum::Fletcher4,
     compress: Compress::Off,

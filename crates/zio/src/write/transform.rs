@@ -11,7 +11,7 @@ use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, Shap
 use format::object_type::ObjectType;
 use vdev::Tree;
 
-use super::request::{BlockWrite, WritePolicy};
+use super::request::{BlockWrite, DedupMode, WritePolicy};
 use crate::issue::Bytes;
 use crate::sums::BlockSums;
 
@@ -47,7 +47,7 @@ pub(super) fn transform(
                 _ => BlkPtrBuilder::new(Shape::of_hole(len as u64, *object_type, *level), txg).hole(),
             }));
         }
-        let embed = policy.embed && is_embeddable(*object_type, *level);
+        let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
         if let Some((small, n)) = shrink(policy, data, worth_having(len, sector as usize, embed)) {
             if n <= BlkPtr::EMBEDDED_SIZE_MAX && embed {
                 let shape = shape(request, BLOCK_SIZE_MIN, kind);
@@ -160,6 +160,7 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> Bytes {
 fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
     let BlockWrite { policy, previous, .. } = request;
     policy.checksum.is_nopwrite_strong()
+        && policy.dedup == DedupMode::Off
         && request.level == 0
         && !previous.is_hole()
         && !previous.is_embedded()

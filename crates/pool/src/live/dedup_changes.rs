@@ -1,0 +1,200 @@
+//! What a group changes of dedup tables: pointers that it makes to deduplicated blocks, and those that it releases.
+//!
+//! ```text
+//!   block to be written ─▶ find ─▶ made so far, else the tables as the last group left them
+//!                     └──▶ add ──▶ made
+//!   block to be freed ───▶ release ─▶ released
+//!                                        phase "tables" takes both, and changes entries in the order of their keys
+//! ```
+//!
+//! Nothing of the tables is kept here: their blocks are in the cache as others are, so that they have a share of memory
+//! and no more. What a group has made takes about a hundred bytes a block until it is on disk.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Error, Mutex, Result};
+use codec::checksum::Checksum;
+use dmu::zap::Zap;
+use dmu::{Objset, OnFailure};
+use dsl::PropertyValue;
+use format::blkptr::BlkPtr;
+use format::ddt::{Block, Key};
+use zio::{Class, RefTable, Twin};
+
+use crate::dedup::packed::unpack;
+use crate::dedup::{CLASSES, is_table, table_name};
+use crate::mos::DIRECTORY;
+
+/// Entries that are changed in one group because pointers are gone: each may dirty a block of its table.
+const ENTRIES_MAX: usize = 20_000;
+/// Pointers that one group takes at least off the list of frees that were put off.
+const PUT_OFF_MIN: u64 = 4096;
+
+/// Values of `dedup_table_quota`.
+const QUOTA_NONE: u64 = 0;
+const QUOTA_AUTO: u64 = u64::MAX;
+/// Percent of vdevs for tables that they may fill by themselves, and what they leave free of large ones, in bytes.
+const AUTO_PERCENT: u64 = 85;
+const AUTO_SPARE_BYTES: u64 = 8 << 30;
+
+/// What the group that is on its way to disk changes.
+#[derive(Default)]
+pub(super) struct DedupChanges {
+    changes: Mutex<Changes>,
+    /// Where the tables are.
+    mos: OnceLock<Weak<Objset>>,
+    /// Property `dedup_table_quota`, in bytes.
+    quota: Quota,
+}
+
+struct Quota(AtomicU64);
+
+impl Default for Quota {
+    fn default() -> Quota {
+        Quota(AtomicU64::new(QUOTA_AUTO))
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Changes {
+    /// By number of the checksum, and key: pointers that are gone, and how many of each.
+    pub(super) released: BTreeMap<(u8, Key), Vec<(BlkPtr, u64)>>,
+    /// By number of the checksum, key, and number of copies: blocks, each with the number of new pointers to it.
+    pub(super) made: BTreeMap<(u8, Key, u8), Block>,
+    /// Pointers that are gone, and more than a group takes.
+    pub(super) put_off: Vec<BlkPtr>,
+    /// Objects of the tables, by number of the checksum.
+    tables: BTreeMap<u8, Vec<u64>>,
+    /// Whether there are to be no new entries.
+    is_full: Option<bool>,
+}
+
+impl RefTable for DedupChanges {
+    fn release(&self, bp: &BlkPtr) -> bool {
+        if !bp.is_dedup() {
+            return false;
+        }
+        let changes = &mut *self.changes.lock();
+        let key = (bp.checksum_kind(), Key::of(bp));
+        if changes.released.len() >= ENTRIES_MAX && !changes.released.contains_key(&key) {
+            changes.put_off.push(*bp);
+            return true;
+        }
+        let of_entry = changes.released.entry(key).or_default();
+        let is_same = |known: &BlkPtr| known.dvas()[0] == bp.dvas()[0] && known.physical_birth() == bp.physical_birth();
+        match of_entry.iter_mut().find(|(known, _)| is_same(known)) {
+            Some((_, count)) => *count += 1,
+            None => of_entry.push((*bp, 1)),
+        }
+        true
+    }
+
+    fn find(&self, txg: u64, checksum: u8, key: &Key, copies: u8) -> Result<Twin> {
+        if let Some(block) = self.changes.lock().made.get(&(checksum, *key, copies)) {
+            return Ok(Twin::There(*block));
+        }
+        let Some(mos) = self.mos.get().and_then(Weak::upgrade) else { return Ok(Twin::Refused) };
+        // the group cannot do without the answer
+        let mos = mos.reading(OnFailure::Wait);
+        for table in self.tables(&mos, checksum)? {
+            if let Some(value) = Zap::open(mos.object(table)?)?.lookup_u64_key(&key.words())? {
+                let block = unpack(value.bytes())?[usize::from(copies)];
+                let has_place = key.dvas(&block).all(|dva| mos.cache().zio().tree().top(dva.vdev()).is_ok());
+                let is_sane = key.dvas(&block).count() >= usize::from(copies) && has_place && block.birth < txg;
+                return match block.is_none() {
+                    true => Ok(Twin::First),
+                    false if is_sane => Ok(Twin::There(block)),
+                    false => Err(Error::corrupt(format!("entry {key:?} of a dedup table makes no sense"))),
+                };
+            }
+        }
+        Ok(if self.is_full(&mos)? { Twin::Refused } else { Twin::First })
+    }
+
+    fn add(&self, checksum: u8, key: &Key, copies: u8, block: &Block) {
+        let changes = &mut *self.changes.lock();
+        let none = Block { references: 0, ..*block };
+        changes.made.entry((checksum, *key, copies)).or_insert(none).references += 1;
+    }
+}
+
+impl DedupChanges {
+    /// The tables are in that MOS. A second call changes nothing.
+    pub(super) fn set_mos(&self, mos: &Arc<Objset>) {
+        let _ = self.mos.set(Arc::downgrade(mos));
+    }
+
+    /// How many pointers that were put off the group has room for.
+    pub(super) fn room(&self) -> u64 {
+        (ENTRIES_MAX.saturating_sub(self.changes.lock().released.len()) as u64).max(PUT_OFF_MIN)
+    }
+
+    /// Whether nothing was changed since the last time.
+    pub(super) fn is_empty(&self) -> bool {
+        let changes = self.changes.lock();
+        changes.released.is_empty() && changes.made.is_empty() && changes.put_off.is_empty()
+    }
+
+    /// What was changed since the last time.
+    pub(super) fn take(&self) -> Changes {
+        std::mem::take(&mut *self.changes.lock())
+    }
+
+    /// Takes note of a property of the pool.
+    pub(super) fn note_property(&self, name: &str, value: &PropertyValue) {
+        if name == "dedup_table_quota" {
+            let bytes = if let PropertyValue::Number(bytes) = value { *bytes } else { QUOTA_AUTO };
+            self.quota.0.store(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the tables are as large as they may become.
+    fn is_full(&self, mos: &Arc<Objset>) -> Result<bool> {
+        if let Some(is_full) = self.changes.lock().is_full {
+            return Ok(is_full);
+        }
+        let is_full = match self.quota.0.load(Ordering::Relaxed) {
+            QUOTA_NONE => false,
+            QUOTA_AUTO => {
+                let allocator = mos.cache().zio().allocator()?;
+                let space = [Class::Dedup, Class::Special].map(|class| allocator.class_space(class));
+                space.into_iter().find(|space| space.size > 0).is_some_and(|space| {
+                    let limit = space.size / 100 * AUTO_PERCENT;
+                    space.allocated >= limit.max(space.size.saturating_sub(AUTO_SPARE_BYTES))
+                })
+            }
+            bytes => table_bytes(mos)? > bytes,
+        };
+        self.changes.lock().is_full = Some(is_full);
+        Ok(is_full)
+    }
+
+    /// The tables of a checksum; duplicates are looked for first.
+    fn tables(&self, mos: &Arc<Objset>, kind: u8) -> Result<Vec<u64>> {
+        if let Some(tables) = self.changes.lock().tables.get(&kind) {
+            return Ok(tables.clone());
+        }
+        let mut tables = Vec::new();
+        if let Some(checksum) = Checksum::from_u8(kind) {
+            let directory = Zap::open(mos.object(DIRECTORY)?)?;
+            for class in CLASSES {
+                tables.extend(directory.u64(&table_name(checksum, class))?);
+            }
+        }
+        self.changes.lock().tables.insert(kind, tables.clone());
+        Ok(tables)
+    }
+}
+
+/// Bytes that all tables take up.
+fn table_bytes(mos: &Arc<Objset>) -> Result<u64> {
+    let mut bytes = 0u64;
+    for row in Zap::open(mos.object(DIRECTORY)?)?.entries()? {
+        if let (true, Some(id)) = (is_table(&row.name.to_string()), row.value.first_u64()) {
+            bytes = bytes.saturating_add(mos.object(id)?.dnode().used_bytes);
+        }
+    }
+    Ok(bytes)
+}
