@@ -20,6 +20,8 @@ use crate::walk::LINK_SIZE;
 pub(crate) const BLOCK_SIZE_MAX: usize = 128 << 10;
 /// What follows the head in a write, before its data.
 const WRITE_SIZE: usize = 4 * 8 + format::blkptr::BlkPtr::SIZE;
+/// What machines take to be written as a whole, bytes.
+const SECTOR: usize = 512;
 /// In a block with less room than this, a write that does not fit is not begun.
 const CUT_MIN: usize = 16 << 10;
 
@@ -90,7 +92,7 @@ impl<'a> Drafts<'a> {
         let mut done = 0;
         while done < *len {
             let rest = usize::try_from(len - done).unwrap_or(usize::MAX);
-            let now = self.need_for_write(rest);
+            let now = self.need_for_write(offset.saturating_add(done), rest);
             let space = self.block().space(HEAD_SIZE);
             let words = [*object, offset + done, now as u64, 0];
             for (at, word) in words.into_iter().enumerate() {
@@ -146,15 +148,21 @@ impl<'a> Drafts<'a> {
         }
     }
 
-    /// How many of `len` bytes of data go to the last block, which may be a new one then.
-    fn need_for_write(&mut self, len: usize) -> usize {
+    /// How many of `len` bytes of data at `offset` go to the last block, which may be a new one then. Sectors are not cut:
+    /// power may go between two blocks.
+    fn need_for_write(&mut self, offset: u64, len: usize) -> usize {
         let head = HEAD_SIZE + WRITE_SIZE;
         let (room, used) = (self.block().room(), self.block().used);
         if len > room.saturating_sub(head) && used > LINK_SIZE && room < CUT_MIN {
             self.need(room + 1);
         }
         let room = self.block().room() - head;
-        if len.next_multiple_of(8) <= room { len } else { room & !7 }
+        if len.next_multiple_of(8) <= room {
+            return len;
+        }
+        let before = (offset % SECTOR as u64) as usize;
+        let cut = (before + room) / SECTOR * SECTOR;
+        if cut > before { cut - before } else { room & !7 }
     }
 
     fn add(&mut self, size: usize) {

@@ -170,8 +170,7 @@ fn through_the_log() {
     assert!(has(&zpl, ino, 4..12));
     drop(zpl);
     // power goes before the group is on disk
-    let device: Arc<dyn Device> =
-        Arc::new(made.recording.cut(told, &mut Rng::new(5), Loss::Everything).remove(0));
+    let device: Arc<dyn Device> = Arc::new(made.recording.cut(told, &mut Rng::new(5), Loss::Everything).remove(0));
     let again = import_device(device);
     let zpl = open(&again, "live/first");
     assert!(zpl.replay_log().unwrap().unwrap().records > 0);
