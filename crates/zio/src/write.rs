@@ -47,7 +47,7 @@ use crate::gang::HEADER_SIZE;
 use crate::issue::{Bytes, ExtentWrite};
 use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
-use dedup::Search;
+use dedup::TwinSearch;
 pub use request::{BlockWrite, DedupMode, WritePolicy};
 use transform::{Transformed, shape, transform, transform_to};
 
@@ -149,7 +149,7 @@ impl Zio {
                     let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
                     let builder = builder.checksum(sum).fill(request.fill);
                     let search = self.find_twin(request, builder, &bytes)?;
-                    if let Search::Found(bp) = search {
+                    if let TwinSearch::Found(bp) = search {
                         return Ok(Placed { bp, writes: Vec::new() });
                     }
                     let class = class_of(&request.policy, &bytes);

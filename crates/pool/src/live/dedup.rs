@@ -27,7 +27,7 @@ use format::object_type::ObjectType;
 use format::zap::Header;
 
 use super::SyncContext;
-use super::dedup_changes::Changes;
+use super::dedup_changes::DedupGroup;
 use crate::dedup::packed::{pack, unpack};
 use crate::dedup::{BUCKETS, CLASSES, DedupSums, STATISTICS, table_name};
 use crate::mos::DIRECTORY;
@@ -42,7 +42,7 @@ const SUMS: usize = 8;
 impl SyncContext<'_> {
     /// Brings what the group has changed into the tables, and frees the blocks that nobody refers to any more.
     pub(super) fn write_dedup_tables(&self) -> Result<()> {
-        let Changes { released, made, put_off, .. } = self.pool.dedup_changes().take();
+        let DedupGroup { released, made, put_off, .. } = self.pool.dedup_changes().take();
         let mut entries: BTreeMap<(u8, Key), EntryChange> = BTreeMap::new();
         for (entry, released) in released {
             entries.entry(entry).or_default().released = released;

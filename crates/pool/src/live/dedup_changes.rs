@@ -42,7 +42,7 @@ const AUTO_SPARE_BYTES: u64 = 8 << 30;
 /// What the group that is on its way to disk changes.
 #[derive(Default)]
 pub(super) struct DedupChanges {
-    changes: Mutex<Changes>,
+    changes: Mutex<DedupGroup>,
     /// Where the tables are.
     mos: OnceLock<Weak<Objset>>,
     /// Property `dedup_table_quota`, in bytes.
@@ -58,7 +58,7 @@ impl Default for Quota {
 }
 
 #[derive(Default)]
-pub(super) struct Changes {
+pub(super) struct DedupGroup {
     /// By number of the checksum, and key: pointers that are gone, and how many of each.
     pub(super) released: BTreeMap<(u8, Key), Vec<(BlkPtr, u64)>>,
     /// By number of the checksum, key, and number of copies: blocks, each with the number of new pointers to it.
@@ -138,7 +138,7 @@ impl DedupChanges {
     }
 
     /// What was changed since the last time.
-    pub(super) fn take(&self) -> Changes {
+    pub(super) fn take(&self) -> DedupGroup {
         std::mem::take(&mut *self.changes.lock())
     }
 

@@ -21,7 +21,7 @@ use crate::refs::Twin;
 use crate::zio::Zio;
 
 /// What the search for a block came to.
-pub(super) enum Search {
+pub(super) enum TwinSearch {
     /// The block is there; that is the pointer to it.
     Found(BlkPtr),
     /// It is to be the first, which others may take the place of.
@@ -33,34 +33,34 @@ pub(super) enum Search {
 impl Zio {
     /// Looks for a block, and counts the pointer if it is there. `builder` has all but addresses. Errors: those of
     /// devices without which the table cannot be read.
-    pub(super) fn find_twin(&self, request: &BlockWrite, builder: BlkPtrBuilder, bytes: &Bytes) -> Result<Search> {
+    pub(super) fn find_twin(&self, request: &BlockWrite, builder: BlkPtrBuilder, bytes: &Bytes) -> Result<TwinSearch> {
         let mode = request.policy.dedup;
-        let Some(refs) = self.refs().filter(|_| mode != DedupMode::Off) else { return Ok(Search::Alone) };
+        let Some(refs) = self.refs().filter(|_| mode != DedupMode::Off) else { return Ok(TwinSearch::Alone) };
         let new = builder.dedup().build();
         let (kind, copies, key) = (new.checksum_kind(), request.policy.copies, Key::of(&new));
         let block = match refs.find(new.birth(), kind, &key, copies) {
             Ok(Twin::There(block)) => block,
-            Ok(Twin::First) => return Ok(Search::New),
-            Ok(Twin::Refused) => return Ok(Search::Alone),
+            Ok(Twin::First) => return Ok(TwinSearch::New),
+            Ok(Twin::Refused) => return Ok(TwinSearch::Alone),
             Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Corrupt) => {
                 tracing::error!(bookmark = %request.bookmark, "a block is not deduplicated: {error}");
-                return Ok(Search::Alone);
+                return Ok(TwinSearch::Alone);
             }
             Err(error) => return Err(error),
         };
         let found = at(builder, &key, &block);
         if is_verified(request) && !self.has_bytes(request, &found, bytes) {
-            return Ok(Search::Alone);
+            return Ok(TwinSearch::Alone);
         }
         refs.add(kind, &key, copies, &block);
-        Ok(Search::Found(found))
+        Ok(TwinSearch::Found(found))
     }
 
     /// The pointer to a block that has been placed. One that is the first of its kind is told to the table.
-    pub(super) fn count_first(&self, search: Search, copies: u8, placed: BlkPtrBuilder) -> BlkPtr {
+    pub(super) fn count_first(&self, search: TwinSearch, copies: u8, placed: BlkPtrBuilder) -> BlkPtr {
         let bp = placed.build();
         match self.refs() {
-            Some(refs) if matches!(search, Search::New) => {
+            Some(refs) if matches!(search, TwinSearch::New) => {
                 let block = Block { dvas: *bp.dvas(), references: 0, birth: bp.birth() };
                 refs.add(bp.checksum_kind(), &Key::of(&bp), copies, &block);
                 placed.dedup().build()
@@ -89,7 +89,7 @@ impl Zio {
         let builder = BlkPtrBuilder::new(shape(request, placed.psize(), compress_kind(placed)?), txg);
         let builder = builder.checksum(placed.checksum()).fill(request.fill);
         Ok(match self.find_twin(request, builder, &bytes)? {
-            Search::Found(bp) => bp,
+            TwinSearch::Found(bp) => bp,
             search => {
                 let dvas: Vec<Dva> = placed.copies().copied().collect();
                 self.count_first(search, policy.copies, builder.at(&dvas))
