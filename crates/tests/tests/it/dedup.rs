@@ -67,7 +67,9 @@ fn empty(zpl: &Zpl, dir: u64) {
 /// The deduplicated blocks that a walk finds, by what an entry tells apart: of each place a pointer, and how many there
 /// are of it.
 #[derive(Default)]
-struct Found(HashMap<(u8, Key), HashMap<[u64; 2], (BlkPtr, u64)>>);
+struct Found(HashMap<(u8, Key), Places>);
+
+type Places = HashMap<[u64; 2], (BlkPtr, u64)>;
 
 impl Observer for Found {
     fn block(&mut self, visit: &Visit<'_>, _kind: BlockKind) {
