@@ -74,7 +74,7 @@ fn of_dataset(property: Property) -> Proof {
         P::Keylocation => Refused("prompt"),
         P::Keyformat => Refused("raw"),
         P::Pbkdf2iters | P::Pbkdf2salt => Refused("100000"),
-        P::FilesystemLimit | P::SnapshotLimit => Refused("5"),
+        P::FilesystemLimit | P::SnapshotLimit => Test("counting_begins_with_a_limit"),
         P::Version => Refused("4"),
 
         // ACLs of NFS version 4 are kept, and obeyed by nobody; the kernel has no such locks any more; no scanner and

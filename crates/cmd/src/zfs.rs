@@ -12,6 +12,7 @@ mod change;
 mod client;
 mod columns;
 mod command;
+mod diff;
 mod get;
 mod holds;
 mod json;
@@ -26,6 +27,7 @@ mod snapshots;
 mod sort;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod usage;
 mod userspace;
 

@@ -7,8 +7,12 @@
 mod confined;
 #[path = "zpool/counters.rs"]
 mod counters;
+#[path = "zpool/counts.rs"]
+mod counts;
 #[path = "zpool/descriptors.rs"]
 mod descriptors;
+#[path = "zpool/diff.rs"]
+mod diff;
 #[path = "zpool/events.rs"]
 mod events;
 #[path = "zpool/exporter.rs"]

@@ -22,7 +22,6 @@ const FILE_BYTES_MAX: u64 = 16 << 10;
 /// some of them want from the start.
 const NOT_GIVEN: &[&str] = &[
     "multi_vdev_crash_dump",
-    "filesystem_limits",
     "redaction_bookmarks",
     "redacted_datasets",
     "log_spacemap",
@@ -43,6 +42,7 @@ const NEEDS: &[(&str, &str)] = &[
     ("bookmark_written", "bookmarks"),
     ("bookmark_written", "extensible_dataset"),
     ("blake3", "extensible_dataset"),
+    ("filesystem_limits", "extensible_dataset"),
     ("large_blocks", "extensible_dataset"),
     ("large_dnode", "extensible_dataset"),
     ("sha512", "extensible_dataset"),

@@ -1,11 +1,12 @@
 //! What `zfs` asks of a pool's process: [`answer`] does what a request asks.
 //!
-//! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`]: the answers; `around`: what changes have in common; `limits`, `values`:
+//! - [`host`]: what the answers need of the process; [`change`], [`destroy`], [`snapshots`], [`mount`], [`query`], `diff`: the answers; `around`: what changes have in common; `limits`, `values`:
 //!   what properties say; `volumes`: what is reckoned for volumes; `mount_options`: what words behind `-o` say.
 
 mod around;
 mod change;
 mod destroy;
+mod diff;
 mod host;
 mod limits;
 mod mount;
@@ -42,6 +43,7 @@ pub fn answer(
     match request {
         Request::Send(order) => send::send(host, order, stream()?, note),
         Request::Receive(order) => receive::receive(host, order, stream()?, note),
+        Request::Diff(order) => diff::diff(host, order, stream()?),
         Request::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
         Request::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
         Request::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),

@@ -19,6 +19,7 @@ mod dataset;
 mod datasets;
 mod dir;
 mod key;
+mod lineage;
 pub mod property;
 mod props;
 pub mod receive;

@@ -6,6 +6,7 @@
 //!     ├─ create, destroy, rename   directories, heads, the pool's first objects
 //!     ├─ snapshot, destroy_snapshot, rollback, clone, hold, bookmark
 //!     ├─ props                     values, checked by `crate::property::rules`
+//!     ├─ counts                    of file systems and snapshots below directories, which limits are about
 //!     ├─ ledger ─▶ space           what a head wrote and killed in a group, up the tree of directories
 //!     │        └▶ deadlist         blocks that snapshots still refer to
 //!     └─ bptree                    blocks of destroyed heads and snapshots, freed little by little
@@ -21,6 +22,7 @@
 mod bookmark;
 mod bptree;
 mod clone;
+mod counts;
 mod create;
 mod deadlist;
 mod destroy;

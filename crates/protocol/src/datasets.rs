@@ -10,6 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::diff::DiffOrder;
 use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
 
 /// A request about the datasets of one pool.
@@ -52,6 +53,8 @@ pub enum Request {
     Send(SendOrder),
     /// Receives a stream from the descriptor that comes with it.
     Receive(ReceiveOrder),
+    /// Writes what differs between two states of a file system to the descriptor that comes with it.
+    Diff(DiffOrder),
     /// Destroys what an interrupted receive has left.
     AbortReceive {
         /// Of that file system or volume.

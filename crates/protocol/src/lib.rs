@@ -18,6 +18,7 @@ pub mod beside;
 pub mod client;
 pub mod create;
 pub mod datasets;
+pub mod diff;
 pub mod io_report;
 pub mod kstat;
 pub mod log_report;

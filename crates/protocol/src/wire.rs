@@ -226,7 +226,7 @@ impl Request {
     /// How many descriptors come beside it ([`crate::beside`]).
     pub fn descriptors(&self) -> usize {
         use datasets::Request as Zfs;
-        usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_))))
+        usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_) | Zfs::Diff(_))))
     }
 
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.

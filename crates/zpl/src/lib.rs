@@ -19,7 +19,7 @@
 //! [`master::Master`], [`fuid::Domains`]. One that may be changed has a [`live::Live`] beside: transactions, locks,
 //! options, the [`orphans::OrphanQueue`] and its [`drain::Drain`], the [`attr_tables::AttrTables`]. Each
 //! operation is one transaction, so that a crash shows all of it or nothing; and it tells the intent log
-//! (`log`), by which what was synced is done again (`replay`).
+//! (`log`), by which what was synced is done again (`replay`). Of two states of a file system, `diff` tells what differs.
 //!
 //! Invariant: nothing here follows links between objects without a bound, and no size that a file
 //! claims is allocated before it is known to be small.
@@ -31,6 +31,7 @@ mod contents;
 mod counters;
 mod create;
 mod create_fs;
+mod diff;
 mod dir;
 mod drain;
 mod file;
@@ -65,6 +66,7 @@ mod zpl;
 pub use change::{Allocate, New, NewFs, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};
 pub use counters::{Counters, Counts};
 pub use create_fs::create_fs;
+pub use diff::{DiffKind, DiffRow};
 pub use dir::DirEntry;
 pub use file::File;
 pub use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT};

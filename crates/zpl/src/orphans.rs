@@ -70,6 +70,6 @@ impl OrphanQueue {
     }
 }
 
-fn key(ino: u64) -> String {
+pub(crate) fn key(ino: u64) -> String {
     format!("{ino:x}")
 }

@@ -2,7 +2,7 @@
 
 use super::client::Pools;
 use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
-use super::{change, get, holds, list, mount, project, receive, send, snapshots, userspace};
+use super::{change, diff, get, holds, list, mount, project, receive, send, snapshots, upgrade, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
@@ -19,6 +19,7 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "set", run: change::set, usage: SET, shows_properties: true },
     Command { name: "get", run: get::run, usage: GET, shows_properties: true },
     Command { name: "inherit", run: change::inherit, usage: INHERIT, shows_properties: true },
+    Command { name: "upgrade", run: upgrade::run, usage: UPGRADE, shows_properties: false },
     Command { name: "userspace", run: userspace::run, usage: USERSPACE, shows_properties: false },
     Command { name: "groupspace", run: userspace::run, usage: GROUPSPACE, shows_properties: false },
     Command { name: "projectspace", run: userspace::run, usage: PROJECTSPACE, shows_properties: false },
@@ -31,13 +32,13 @@ pub(super) const COMMANDS: &[Command] = &[
     Command { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
     Command { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
     Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
+    Command { name: "diff", run: diff::run, usage: DIFF, shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
-pub(super) const WRITING: [&str; 16] = [
+pub(super) const WRITING: [&str; 14] = [
     "allow",
     "change-key",
-    "diff",
     "jail",
     "load-key",
     "program",
@@ -49,7 +50,6 @@ pub(super) const WRITING: [&str; 16] = [
     "unload-key",
     "unshare",
     "unzone",
-    "upgrade",
     "wait",
 ];
 
@@ -74,6 +74,8 @@ const SEND: &str = "\tsend [-DLPbcehnpsvw] [-i|-I snapshot]\n\
                     \tsend [-Pnv] --saved filesystem\n";
 const HOLD: &str = "\thold [-r] <tag> <snapshot> ...\n";
 const RELEASE: &str = "\trelease [-r] <tag> <snapshot> ...\n";
+const DIFF: &str = "\tdiff [-FHth] <snapshot> [snapshot|filesystem]\n";
+const UPGRADE: &str = "\tupgrade [-v]\n\tupgrade [-r] [-V version] <-a | filesystem ...>\n";
 const RENAME: &str = "\trename [-f] <filesystem|volume|snapshot> <filesystem|volume|snapshot>\n\
                       \trename -p [-f] <filesystem|volume> <filesystem|volume>\n\
                       \trename -u [-f] <filesystem> <filesystem>\n\

@@ -45,6 +45,7 @@ pub fn feature_for(given: &Given) -> Option<&'static str> {
         Property::Checksum | Property::Dedup => feature_for_checksum(number & CHECKSUM_MASK),
         Property::Recordsize | Property::Volblocksize => (*number > OLD_BLOCK_SIZE_MAX).then_some("large_blocks"),
         Property::Dnodesize => (*number != 0).then_some("large_dnode"),
+        Property::FilesystemLimit | Property::SnapshotLimit => (*number != u64::MAX).then_some("filesystem_limits"),
         Property::Longname => (*number != 0).then_some("longname"),
         _ => None,
     }

@@ -218,9 +218,6 @@ fn check_supported(property: Property, value: &PropertyValue, is_new: bool) -> R
     match property {
         Property::Encryption if number != 2 => refuse("encryption"),
         Property::Keyformat | Property::Pbkdf2iters | Property::Pbkdf2salt if number != 0 => refuse("encryption"),
-        Property::FilesystemLimit | Property::SnapshotLimit if number != u64::MAX => {
-            refuse("limiting the number of datasets")
-        }
         Property::Longname if number != 0 => refuse("names of more than 255 bytes"),
         Property::Sharenfs if !is("off") => refuse("sharing over NFS"),
         Property::Sharesmb if !is("off") => refuse("sharing over SMB"),

@@ -14,7 +14,6 @@
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::bpobj::{self, Bpobj};
-use dmu::zap::Value;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
@@ -23,9 +22,6 @@ use super::{Change, DIRECTORY, check_name};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, From, needs};
 use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
-
-pub(super) const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
-pub(super) const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
 
 /// Names of snapshots can be compared without case.
 const TO_UPPER: u64 = 2;
@@ -255,18 +251,6 @@ impl Change<'_> {
         self.add_number(self.dir(from.dir)?.clones_zap, id)?;
         self.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
         Ok(id)
-    }
-
-    /// Where the pool counts file systems, one more for all above, and none below the new one.
-    pub(super) fn count_file_systems(&self, parent: u64, dir: u64) -> Result<()> {
-        self.adjust_counts(parent, 1, 0)?;
-        if self.feature("com.joyent:filesystem_limits")?.is_some_and(|count| count > 0) {
-            self.zapify(dir)?;
-            for name in [FILE_SYSTEM_COUNT, SNAPSHOT_COUNT] {
-                self.set(dir, name, &Value::one(0))?;
-            }
-        }
-        Ok(())
     }
 }
 

@@ -59,6 +59,7 @@ impl Change<'_> {
         let after = before.with(&given);
         self.check_limits(dsl, &subject, before, after, usable_bytes)?;
         self.put(&subject, head, &given)?;
+        self.count_if_limited(subject.dir().id, &given)?;
         self.put_limits(&subject, before, after)?;
         Ok(None)
     }
@@ -88,9 +89,13 @@ impl Change<'_> {
         }
         let before = self.limits(&subject)?;
         let reverted = if received { subject.levels().received(name) } else { None };
+        let is_reverted = reverted.is_some();
         let value = reverted.unwrap_or(PropertyValue::Number(0));
         let given = Given { name: name.to_owned(), property, value };
-        needs::check(std::slice::from_ref(&given), self.features()?, false)?;
+        if is_reverted {
+            needs::check(std::slice::from_ref(&given), self.features()?, false)?;
+            self.count_if_limited(subject.dir().id, &given)?;
+        }
         let after = before.with(&given);
         self.check_limits(dsl, &subject, before, after, usable_bytes)?;
 
@@ -121,6 +126,7 @@ impl Change<'_> {
                 continue;
             }
             self.put_value(table, given)?;
+            self.count_if_limited(dir, given)?;
             limits = limits.with(given);
         }
         self.update_dir(dir, |phys| phys.quota = limits.quota)?;

@@ -104,6 +104,7 @@ impl Change<'_> {
             PropertyValue::Text(text) => Value::of_text(text),
         };
         self.set(table, &format!("{}{RECEIVED}", given.name), &value)?;
+        self.count_if_limited(dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;
         let is_limit =
             matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));
         // limits are in force elsewhere, too

@@ -4,9 +4,8 @@
 //! the new one. Datasets below only change in name, which is told by nothing but the way to them.
 
 use base::{Error, Kind, Result};
-use dmu::zap::Value;
 
-use super::create::{FILE_SYSTEM_COUNT, SNAPSHOT_COUNT, refuse_encrypted};
+use super::create::refuse_encrypted;
 use super::name::{LEN_MAX, NESTING_MAX, level};
 use super::space::{Column, Delta};
 use super::{Change, check_name};
@@ -60,8 +59,8 @@ impl Change<'_> {
 
     fn move_accounts(&self, dir: &Dir, to: u64) -> Result<()> {
         let phys = &dir.phys;
-        let file_systems = self.number_in(dir, FILE_SYSTEM_COUNT)? + 1;
-        let snapshots = self.number_in(dir, SNAPSHOT_COUNT)?;
+        let below = self.counts_below(dir.id)?;
+        let (file_systems, snapshots) = (below.file_systems.saturating_add(1), below.snapshots);
         let own = Delta {
             used: phys.used_bytes as i64,
             compressed: phys.compressed_bytes as i64,
@@ -101,25 +100,6 @@ impl Change<'_> {
             path.push(at);
         }
         Err(Error::corrupt("dataset tree is no tree"))
-    }
-
-    /// Changes the counts of file systems and snapshots in a directory and all above, where they are kept.
-    pub(super) fn adjust_counts(&self, dir: u64, file_systems: i64, snapshots: i64) -> Result<()> {
-        for dir in self.path_up(dir)? {
-            if self.mos.object(dir)?.dnode().object_type.0 != 0xc4 {
-                continue;
-            }
-            for (name, delta) in [(FILE_SYSTEM_COUNT, file_systems), (SNAPSHOT_COUNT, snapshots)] {
-                if let Some(count) = self.number(dir, name)? {
-                    self.set(dir, name, &Value::one(count.saturating_add_signed(delta)))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn number_in(&self, dir: &Dir, field: &str) -> Result<u64> {
-        Ok(if dir.is_zap { self.number(dir.id, field)?.unwrap_or(0) } else { 0 })
     }
 }
 

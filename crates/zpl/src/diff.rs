@@ -1,0 +1,216 @@
+//! What differs between two states of a file system, as `zfs diff` tells it.
+//!
+//! ```text
+//!   blocks of dnodes that were born since ─▶ objects ─┬─ there: attributes and paths of both states ─▶ - + M R, links
+//!                                                     └─ not there: what the older state has ─▶ -
+//! ```
+//!
+//! Whatever happens to a file changes its dnode, so that nothing else is read. Which rows there are, and their order, is as
+//! with OpenZFS (source: zfs-diff(8), and what it prints).
+
+use base::{Error, Kind, Result};
+use dmu::ChangedPart;
+use dmu::zap::Zap;
+use format::dnode::SLOT_SIZE;
+use format::object_type::ObjectType;
+
+use crate::kind::FileKind;
+use crate::orphans;
+use crate::zpl::Zpl;
+
+/// The object of the master node.
+const MASTER: u64 = 1;
+/// What stands for the path of a file that has no name any more, and was open when the state was kept.
+const NAMELESS: &[u8] = b"(on_delete_queue)";
+
+/// A file that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffRow {
+    /// How.
+    pub what: DiffKind,
+    /// Its path from the root of the file system.
+    pub path: Vec<u8>,
+    /// What kind of file it is, in the state that has it.
+    pub kind: FileKind,
+    /// When its attributes changed last: seconds since 1970, nanoseconds.
+    pub ctime: (i64, u32),
+}
+
+/// How a file differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the documentation
+pub enum DiffKind {
+    Removed,
+    Created,
+    Modified,
+    /// It has this path now.
+    Renamed(Vec<u8>),
+    /// It has so many names more.
+    Links(i64),
+}
+
+/// An object in one of the states.
+struct FileState {
+    kind: FileKind,
+    generation: u64,
+    nlink: u64,
+    ctime: (i64, u32),
+    /// `None` if no directory has it where it says that it is.
+    path: Option<Vec<u8>>,
+}
+
+impl FileState {
+    fn row(&self, what: DiffKind, path: &[u8]) -> DiffRow {
+        DiffRow { what, path: path.to_vec(), kind: self.kind, ctime: self.ctime }
+    }
+
+    /// How many names more it has than before; of directories they are not told.
+    fn more_links(&self, before: &FileState) -> i64 {
+        let is_directory = self.kind == FileKind::Directory || before.kind == FileKind::Directory;
+        match is_directory || self.nlink == 0 || before.nlink == 0 {
+            true => 0,
+            false => self.nlink.wrapping_sub(before.nlink).cast_signed(),
+        }
+    }
+}
+
+impl Zpl {
+    /// Tells `each` what differs from `before`, an earlier state of the same file system that was kept in group `txg`.
+    /// What cannot be told of an object is told to `unknown`, and the rest goes on. Errors: those of reading dnodes, and
+    /// of `each`.
+    pub fn diff(
+        &self,
+        (before, txg): (&Zpl, u64),
+        each: &mut dyn FnMut(DiffRow) -> Result<()>,
+        unknown: &mut dyn FnMut(u64, &Error),
+    ) -> Result<()> {
+        let shares = Zap::open(self.objset().object(MASTER)?)?.u64("SHARES")?;
+        let meta = self.objset().meta();
+        let per_block = (meta.dnode().block_size / SLOT_SIZE as u64).max(1);
+        let mut diff = Diff { now: self, before, shares, each, unknown };
+        meta.changed_since(txg, 0, &mut |part| match part {
+            ChangedPart::Hole { first, count } => {
+                let end = first.saturating_add(count);
+                diff.gone(first.saturating_mul(per_block), end.saturating_mul(per_block))
+            }
+            ChangedPart::Data { blkid, .. } => {
+                let mut next = blkid * per_block;
+                for found in self.objset().dnodes_in_block(blkid, &meta.block(blkid)?) {
+                    let (ino, dnode) = found?;
+                    diff.gone(next, ino)?;
+                    diff.there(ino)?;
+                    next = ino + dnode.slots as u64;
+                }
+                diff.gone(next, (blkid + 1) * per_block)
+            }
+        })
+    }
+
+    /// A file and its path; `None` if there is no such object, or it is no file.
+    fn state(&self, ino: u64) -> Result<Option<FileState>> {
+        let object = match self.objset().object(ino) {
+            Ok(object) => object,
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !matches!(object.dnode().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
+            return Ok(None);
+        }
+        let stat = self.stat(ino)?;
+        let path = match self.master().delete_queue {
+            0 => None,
+            queue => Zap::open(self.objset().object(queue)?)?.u64(&orphans::key(ino))?.map(|_| NAMELESS.to_vec()),
+        };
+        let path = match path {
+            Some(nameless) => Some(nameless),
+            None => match self.path_of(ino) {
+                Ok(path) => Some(path),
+                // its directory has lost the name, or is gone: there is another name somewhere
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotDirectory) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let (kind, generation, nlink, ctime) = (stat.kind, stat.generation, stat.nlink, stat.ctime);
+        Ok(Some(FileState { kind, generation, nlink, ctime, path }))
+    }
+}
+
+/// Two states, and where to tell what differs.
+struct Diff<'a> {
+    now: &'a Zpl,
+    before: &'a Zpl,
+    /// The directory of shares, which nobody sees.
+    shares: Option<u64>,
+    each: &'a mut dyn FnMut(DiffRow) -> Result<()>,
+    unknown: &'a mut dyn FnMut(u64, &Error),
+}
+
+impl Diff<'_> {
+    /// Objects from `first` up to `end` are not there now.
+    fn gone(&mut self, first: u64, end: u64) -> Result<()> {
+        let mut after = first.max(1) - 1;
+        while after + 1 < end
+            && let Some(ino) = self.before.objset().next_object(after)?.filter(|&ino| ino < end)
+        {
+            after = ino;
+            let Some(state) = self.state_of(self.before, ino) else { continue };
+            match &state.path {
+                Some(path) if path != NAMELESS => (self.each)(state.row(DiffKind::Removed, path))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// An object that is there now.
+    fn there(&mut self, ino: u64) -> Result<()> {
+        let (before, now) = (self.state_of(self.before, ino), self.state_of(self.now, ino));
+        let more_links = match (&before, &now) {
+            (Some(before), Some(now)) => now.more_links(before),
+            _ => 0,
+        };
+        let old = before.as_ref().and_then(|state| Some((state, state.path.as_deref()?)));
+        let new = now.as_ref().and_then(|state| Some((state, state.path.as_deref()?)));
+        match (old, new) {
+            (None, None) => Ok(()),
+            (None, Some((state, path))) if more_links != 0 => (self.each)(state.row(DiffKind::Links(more_links), path)),
+            (None, Some((state, path))) => (self.each)(state.row(DiffKind::Created, path)),
+            (Some((state, path)), None) if more_links != 0 => (self.each)(state.row(DiffKind::Links(more_links), path)),
+            (Some((state, path)), None) => (self.each)(state.row(DiffKind::Removed, path)),
+            (Some(old), Some(new)) => self.both(old, new, more_links),
+        }
+    }
+
+    /// An object that has a path in both states.
+    fn both(
+        &mut self,
+        (old, old_path): (&FileState, &[u8]),
+        (new, new_path): (&FileState, &[u8]),
+        links: i64,
+    ) -> Result<()> {
+        if old.generation != new.generation || old.kind != new.kind {
+            // the number was given to another file
+            (self.each)(old.row(DiffKind::Removed, old_path))?;
+            return (self.each)(new.row(DiffKind::Created, new_path));
+        }
+        if old.ctime == new.ctime {
+            return Ok(());
+        }
+        (self.each)(match links {
+            0 if old_path == new_path => new.row(DiffKind::Modified, old_path),
+            0 => new.row(DiffKind::Renamed(new_path.to_vec()), old_path),
+            more if more > 0 => new.row(DiffKind::Links(more), old_path),
+            fewer => new.row(DiffKind::Links(fewer), new_path),
+        })
+    }
+
+    fn state_of(&mut self, of: &Zpl, ino: u64) -> Option<FileState> {
+        if self.shares == Some(ino) {
+            return None;
+        }
+        of.state(ino).unwrap_or_else(|error| {
+            (self.unknown)(ino, &error);
+            None
+        })
+    }
+}
