@@ -37,6 +37,7 @@ mod status;
 mod status_json;
 mod status_options;
 mod status_text;
+mod sweep;
 #[cfg(test)]
 mod tests;
 mod upgrade;
@@ -105,8 +106,10 @@ const GROUPS: &[&[Command]] = &[
         ),
     ],
     &[
+        plain("initialize", "\tinitialize [-c | -s | -u] [-w] <-a | <pool> [<device> ...]>\n", sweep::initialize),
         plain("scrub", "\tscrub [-e | -s | -p | -C] [-w] <-a | pool> ...\n", scan::scrub),
         plain("resilver", "\tresilver <pool> ...\n", scan::resilver),
+        plain("trim", "\ttrim [-dw] [-r <rate>] [-c | -s] <-a | <pool> [<device> ...]>\n", sweep::trim),
         plain("wait", "\twait [-Hp] [-T d|u] [-t <activity>[,...]] <pool> [interval]\n", scan::wait),
     ],
     &[
@@ -161,7 +164,7 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 6] = ["condense", "ddtprune", "initialize", "prefetch", "split", "trim"];
+const NOT_YET: [&str; 4] = ["condense", "ddtprune", "prefetch", "split"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

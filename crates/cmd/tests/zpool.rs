@@ -313,8 +313,9 @@ fn a_new_pool_is_used_and_destroyed() {
     world.check("sync fresh", 0, "");
     world.check_io();
     world.check("set comment=mine fresh", 0, "");
-    let refused = "cannot set property for 'fresh': this version of Cenote does not trim devices\n";
-    world.check("set autotrim=on fresh", 1, refused);
+    let refused =
+        "cannot set property for 'fresh': this version of Cenote does not let pools grow with their devices\n";
+    world.check("set autoexpand=on fresh", 1, refused);
     world.check("set delegation=off fresh", 0, "");
     world.check("set org.me:note=short fresh", 0, "");
     let props = "get -H -o value,source failmode,delegation,comment,org.me:note,readonly fresh";

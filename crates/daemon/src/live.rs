@@ -174,6 +174,12 @@ impl ServedPool {
         }
     }
 
+    /// Keeps the state that the pool has now, or gives it up. Errors: as from [`LivePool::checkpoint`] and
+    /// [`LivePool::discard_checkpoint`].
+    pub fn checkpoint(&self, discard: bool) -> Result<()> {
+        if discard { self.live()?.discard_checkpoint() } else { self.live()?.checkpoint() }
+    }
+
     /// The scrub that is under way, or the last one, as it is in memory; `None` if nothing changes.
     pub fn scan_status(&self) -> Option<(pool::ScanStatus, pool::ScanPass)> {
         self.live().ok()?.scan_status()

@@ -89,7 +89,6 @@ fn check_one(name: &str, value: &str, when: When) -> Result<(), String> {
         }
         "autoexpand" if value == "on" => not_done("let pools grow with their devices"),
         "autoreplace" if value == "on" => not_done("put new devices in the place of lost ones"),
-        "autotrim" if value == "on" => not_done("trim devices"),
         "multihost" if value == "on" && hostid::system() == 0 => Err("requires a non-zero system hostid".to_owned()),
         _ => Ok(()),
     }
@@ -194,7 +193,6 @@ mod tests {
             ("ashift", "x", "bad numeric value 'x'"),
             ("autoexpand", "on", "this version of Cenote does not let pools grow with their devices"),
             ("autoreplace", "on", "this version of Cenote does not put new devices in the place of lost ones"),
-            ("autotrim", "on", "this version of Cenote does not trim devices"),
             ("autotrim", "1", "'autotrim' must be one of 'on | off'"),
             ("failmode", "stop", "'failmode' must be one of 'wait | continue | panic'"),
             ("size", "1", "'size' is readonly"),

@@ -10,7 +10,7 @@ use base::{Env, Error, Kind, Mutex, Result};
 use dsl::write::NewReceive;
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, Receiving, RefusedChanges};
+use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -202,10 +202,8 @@ impl Served {
             }
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
-            Request::Checkpoint { discard, history } => self.change_pool(history, |pool| match discard {
-                true => pool.live()?.discard_checkpoint(),
-                false => pool.live()?.checkpoint(),
-            }),
+            Request::Checkpoint { discard, history } => self.change_pool(history, |pool| pool.checkpoint(*discard)),
+            Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
             Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
@@ -221,6 +219,13 @@ impl Served {
                 verbs::answer(self, request, descriptors, note).map(Reply::Zfs)
             }
         }
+    }
+
+    /// Begins, halts or ends sweeps of devices.
+    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[u64], history: &str) -> Result<Reply> {
+        let refused = self.pool.live()?.sweep(kind, action, vdevs.to_vec())?;
+        self.pool.record(history)?;
+        Ok(Reply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
     }
 
     /// Changes the pool, and tells its history, unless the line is empty.

@@ -203,6 +203,11 @@ impl Device for FaultyDevice {
         self.inner.flush()
     }
 
+    fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
+        self.begin(&self.writes, offset)?;
+        self.inner.discard(offset, len, secure)
+    }
+
     fn sector_bytes(&self) -> u64 {
         self.inner.sector_bytes()
     }

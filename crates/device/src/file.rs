@@ -12,9 +12,11 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 
 use base::{AlignedBuf, Error, Kind, Mutex, Result};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
 
 use crate::ring::{Job, Task};
-use crate::{Device, Direct, Raw, beneath, io_error, refusal};
+use crate::{Device, Direct, Raw, beneath, cannot_discard, io_error, past_the_end, read_only, refusal};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,7 @@ pub struct FileDevice {
     cached: File,
     direct: Option<(File, Direct)>,
     sector: u64,
+    is_disk: bool,
     writable: bool,
     /// A disk that is to be written, opened so that the kernel gives it to nobody else.
     claim: Mutex<Option<File>>,
@@ -76,23 +79,22 @@ impl FileDevice {
         };
         let sector = if kind.is_block_device() { physical_sector(cached.as_raw_fd()) } else { 512 };
         let (path, claim, beneath) = (path.to_owned(), Mutex::new(claim), Mutex::default());
-        Ok(FileDevice { path, size, cached, direct, sector, writable, claim, beneath })
+        Ok(FileDevice { path, size, cached, direct, sector, is_disk, writable, claim, beneath })
     }
 
     /// Takes an advisory lock that ends with this device: many openers may hold a shared one, or
     /// one opener an exclusive one. What a disk lies in is locked, too, so that nobody gets it by another name. An
     /// error of [`Kind::Busy`] if another's lock is in the way.
     pub fn lock(&self, exclusive: bool) -> Result<()> {
-        let operation = if exclusive { libc::LOCK_EX } else { libc::LOCK_SH } | libc::LOCK_NB;
-        // SAFETY: the descriptor is open for as long as `self` lives.
-        if unsafe { libc::flock(self.cached.as_raw_fd(), operation) } == 0 {
-            return self.lock_storage(exclusive);
+        let operation = match exclusive {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        match flock(&self.cached, operation) {
+            Ok(()) => self.lock_storage(exclusive),
+            Err(Errno::WOULDBLOCK) => Err(self.in_use()),
+            Err(error) => Err(Error::from(io::Error::from(error)).at_vdev(&self.path)),
         }
-        let error = io::Error::last_os_error();
-        Err(match error.raw_os_error() {
-            Some(libc::EWOULDBLOCK) => self.in_use(),
-            _ => Error::from(error).at_vdev(&self.path),
-        })
     }
 
     fn lock_storage(&self, exclusive: bool) -> Result<()> {
@@ -124,8 +126,8 @@ impl FileDevice {
         drop(self.claim.lock().take());
         self.beneath.lock().clear();
         beneath::unlock(&self.cached);
-        // SAFETY: the descriptor is open for as long as `self` lives. That it fails is impossible.
-        unsafe { libc::flock(self.cached.as_raw_fd(), libc::LOCK_UN) };
+        // of a descriptor that is open, this does not fail
+        let _ = flock(&self.cached, FlockOperation::Unlock);
     }
 
     /// Whether aligned reads go past the page cache.
@@ -181,6 +183,28 @@ impl Device for FileDevice {
         self.run(0, Task::Flush)
     }
 
+    fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
+        if !self.writable {
+            return Err(read_only(&self.path, offset));
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.size) {
+            return Err(past_the_end(&self.path, "discard", offset, len as usize, self.size));
+        }
+        let done = match (self.is_disk, secure) {
+            (true, _) => discard_on_disk(&self.cached, offset, len, secure),
+            // a hole is all that a file can have; what was there may be found yet
+            (false, true) => return Err(cannot_discard(&self.path, offset)),
+            (false, false) => {
+                let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&self.cached, hole, offset, len).map_err(io::Error::from)
+            }
+        };
+        done.map_err(|e| match e.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::ENOTTY) => cannot_discard(&self.path, offset),
+            _ => io_error(&self.path, offset, "discard", e),
+        })
+    }
+
     fn sector_bytes(&self) -> u64 {
         self.sector
     }
@@ -221,6 +245,17 @@ fn physical_sector(fd: RawFd) -> u64 {
     // SAFETY: the descriptor is open, and this call writes one unsigned int.
     let status = unsafe { libc::ioctl(fd, BLKPBSZGET, &raw mut bytes) };
     if status == 0 && bytes.is_power_of_two() { u64::from(bytes).max(512) } else { 512 }
+}
+
+/// Tells a disk that nobody needs some of its bytes.
+fn discard_on_disk(disk: &File, offset: u64, len: u64, secure: bool) -> io::Result<()> {
+    const BLKDISCARD: libc::Ioctl = 0x1277;
+    const BLKSECDISCARD: libc::Ioctl = 0x127d;
+    let range: [u64; 2] = [offset, len];
+    let request = if secure { BLKSECDISCARD } else { BLKDISCARD };
+    // SAFETY: the descriptor is open, and this call reads two numbers of 64 bits.
+    let status = unsafe { libc::ioctl(disk.as_raw_fd(), request, range.as_ptr()) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// What the file system says it demands of direct reads, or what suits every file system.
@@ -269,6 +304,25 @@ mod tests {
         fn drop(&mut self) {
             let _ = std::fs::remove_file(&self.0);
         }
+    }
+
+    #[test]
+    fn what_nobody_needs_becomes_a_hole() {
+        let bytes = pattern(64 * 4096);
+        let file = TempFile::new("discard", &bytes);
+        let device = file.open(OpenMode::ReadWrite);
+        device.discard(8 * 4096, 32 * 4096, false).unwrap();
+        let mut now = vec![1; bytes.len()];
+        device.read_at(0, &mut now).unwrap();
+        let hole = 8 * 4096..40 * 4096;
+        assert!(now[hole.clone()].iter().all(|&byte| byte == 0));
+        assert!(now[..hole.start] == bytes[..hole.start] && now[hole.end..] == bytes[hole.end..]);
+        let blocks = std::fs::metadata(&file.0).unwrap().blocks();
+        assert!(blocks * 512 <= 40 * 4096, "{blocks} blocks");
+        assert_eq!(device.discard(0, 4096, true).unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(device.discard(64 * 4096, 1, false).unwrap_err().kind(), Kind::Io);
+        let reader = file.open(OpenMode::ReadOnly);
+        assert_eq!(reader.discard(0, 4096, false).unwrap_err().kind(), Kind::ReadOnly);
     }
 
     fn pattern(len: usize) -> Vec<u8> {

@@ -80,6 +80,14 @@ pub trait Device: Send + Sync + Debug {
         Err(read_only(self.path(), 0))
     }
 
+    /// Tells the device that nobody needs the `len` bytes from `offset` on; what they are then is unspecified. With
+    /// `secure`, no copy of them may be left.
+    ///
+    /// Errors: [`base::Kind::Unsupported`] if it cannot use that, as by default; those of [`Device::write_at`].
+    fn discard(&self, offset: u64, _len: u64, _secure: bool) -> Result<()> {
+        Err(cannot_discard(self.path(), offset))
+    }
+
     /// The smallest write that the device does without reading first, in bytes: a power of two,
     /// at least 512.
     fn sector_bytes(&self) -> u64 {
@@ -108,6 +116,11 @@ fn past_the_end(path: &str, what: &str, offset: u64, len: usize, size: u64) -> E
 /// The error of a write to a device that is open for reading.
 fn read_only(path: &str, offset: u64) -> Error {
     Error::new(Kind::ReadOnly, "the device is not open for writing").at_vdev(path).at_offset(offset)
+}
+
+/// The error of a device that cannot use it that something is not needed.
+fn cannot_discard(path: &str, offset: u64) -> Error {
+    Error::new(Kind::Unsupported, "trim operations are not supported by this device").at_vdev(path).at_offset(offset)
 }
 
 /// Why `task` cannot be asked of the file below `device`.

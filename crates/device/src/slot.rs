@@ -56,6 +56,10 @@ impl Device for Slot {
         self.now().flush()
     }
 
+    fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
+        self.now().discard(offset, len, secure)
+    }
+
     fn sector_bytes(&self) -> u64 {
         self.now().sector_bytes()
     }

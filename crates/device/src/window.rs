@@ -58,6 +58,13 @@ impl Device for Window {
         self.inner.flush()
     }
 
+    fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
+        if !fits(offset, len as usize, self.size) {
+            return Err(past_the_end(&self.name, "discard", offset, len as usize, self.size));
+        }
+        self.inner.discard(self.start + offset, len, secure)
+    }
+
     fn sector_bytes(&self) -> u64 {
         self.inner.sector_bytes()
     }

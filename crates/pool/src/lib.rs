@@ -40,7 +40,7 @@ pub use history::History;
 pub use import::{Attempt, OpenOptions, Pool, Rewind};
 pub use live::{
     AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf,
-    NewPool, NewVdev, Receiving, ScanPass, Shape, SyncContext, WRITABLE_FEATURES,
+    NewPool, NewVdev, Receiving, ScanPass, Shape, SweepAction, SweepKind, SyncContext, WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::Space;

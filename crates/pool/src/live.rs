@@ -64,6 +64,8 @@ mod snapshots;
 mod space_maps;
 mod spares;
 mod suspension;
+mod sweep;
+mod sweeps;
 mod sync;
 mod vdev_props;
 mod vdevs;
@@ -103,6 +105,8 @@ use scan::Scan;
 pub use scan::ScanPass;
 use space_maps::SpaceMaps;
 use suspension::Suspension;
+use sweeps::Sweeps;
+pub use sweeps::{SweepAction, SweepKind};
 
 /// Groups at most in which damage is mended when a pool is closed.
 const LAST_GROUPS_MAX: usize = 16;
@@ -141,6 +145,7 @@ pub struct LivePool {
     kept_snapshots: KeptSnapshots,
     receives: Receives,
     checkpoint: CheckpointState,
+    sweeps: Sweeps,
 }
 
 /// What a task works with.
@@ -207,6 +212,7 @@ impl LivePool {
             kept_snapshots: KeptSnapshots::default(),
             receives: Receives::default(),
             checkpoint: CheckpointState::default(),
+            sweeps: Sweeps::default(),
             tree,
             name,
         })
@@ -326,6 +332,10 @@ impl LivePool {
 
     fn kept_snapshots(&self) -> &KeptSnapshots {
         &self.kept_snapshots
+    }
+
+    fn sweeps(&self) -> &Sweeps {
+        &self.sweeps
     }
 
     fn checkpoint_state(&self) -> &CheckpointState {
@@ -516,6 +526,7 @@ impl LivePool {
     /// Ends all writing: syncs, and marks the labels as those of an exported pool, or of a destroyed one.
     pub fn close(&self, state: crate::PoolState) -> Result<()> {
         self.scan.stall();
+        self.sweeps.stall();
         self.heads.close_logs()?;
         // what a group reads may be damaged, too, so this need not come to an end
         for _ in 0..LAST_GROUPS_MAX {

@@ -13,7 +13,7 @@
 use std::io::{Read, Write};
 
 use base::{Error, Kind, Result};
-use pool::{NewDevices, NewLeaf};
+use pool::{NewDevices, NewLeaf, SweepAction, SweepKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -149,6 +149,17 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To write to all that is free on devices, or to tell them that nobody needs it.
+    Sweep {
+        /// Which of these.
+        kind: SweepKind,
+        /// Whether it begins, halts or ends.
+        action: SweepAction,
+        /// Guids of the devices.
+        vdevs: Vec<u64>,
+        /// A line for the history.
+        history: String,
+    },
     /// To begin, halt or end a scrub.
     Scrub {
         /// Which of these.
@@ -259,6 +270,8 @@ pub enum Reply {
     },
     /// How many events there were.
     Cleared(u64),
+    /// Devices for which something was refused, by their guids, and why.
+    RefusedVdevs(Vec<(u64, String)>),
     Exported,
     /// State of a device.
     Onlined(State),

@@ -47,6 +47,7 @@ mod redundancy;
 mod shapes;
 mod space;
 pub mod spec;
+mod sweep;
 pub mod tree;
 mod tree_labels;
 pub mod vdev;

@@ -28,7 +28,7 @@ mod top;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
@@ -93,12 +93,19 @@ pub struct Allocator {
     state: Mutex<State>,
     /// The group of the pool's checkpoint; 0: there is none.
     checkpoint_txg: AtomicU64,
+    autotrim: AtomicBool,
 }
 
 impl Allocator {
     /// An allocator for the vdevs of `tree`, none of which it has yet.
     pub fn new(tree: Arc<Tree>, source: Box<dyn SpaceMapSource>) -> Allocator {
-        Allocator { tree, source, state: Mutex::default(), checkpoint_txg: AtomicU64::new(0) }
+        Allocator {
+            tree,
+            source,
+            state: Mutex::default(),
+            checkpoint_txg: AtomicU64::new(0),
+            autotrim: AtomicBool::new(false),
+        }
     }
 
     /// From now on the pool has a checkpoint of that group, or none: what was born up to it is not freed, but kept.
@@ -130,7 +137,12 @@ impl Allocator {
             vdev::Kind::Draid(shape) => shape.ndata,
             _ => 1,
         };
-        let new = |(range, allocated): (Range<u64>, u64)| Metaslab::new(range, ashift, allocated);
+        let is_trimmed = self.autotrim.load(Ordering::Relaxed);
+        let new = |(range, allocated): (Range<u64>, u64)| {
+            let mut metaslab = Metaslab::new(range, ashift, allocated);
+            metaslab.set_autotrim(is_trimmed);
+            metaslab
+        };
         let top = Top {
             number,
             class,
@@ -329,6 +341,80 @@ impl Allocator {
             tops.map(|top| top.space().free).sum::<u64>()
         };
         room(class) >= bytes || class != Class::Normal && room(Class::Normal) >= bytes
+    }
+
+    /// Lends free bytes of a top-level vdev from `cursor` on, some `bytes_max` of them, all in one metaslab: nothing is
+    /// allocated there until [`Allocator::give_back`]. None if there is nothing free behind. Errors: `NotFound` if there
+    /// is no such vdev.
+    pub fn lend(&self, top: u64, cursor: u64, bytes_max: u64) -> Result<Vec<Range<u64>>> {
+        let mut at = cursor;
+        loop {
+            let (index, metaslab) = {
+                let mut state = self.lock();
+                let index = state.tops.iter().position(|known| known.number == top);
+                let absent = || Error::new(Kind::NotFound, format!("there is no vdev {top}"));
+                let index = index.ok_or_else(absent)?;
+                let vdev = &mut state.tops[index];
+                let Some(metaslab) = vdev.metaslab_at(at) else { return Ok(Vec::new()) };
+                let shift = vdev.metaslab_shift;
+                let found = &mut vdev.metaslabs[metaslab];
+                if !found.is_unloaded() {
+                    let lent = found.lend(at, bytes_max);
+                    if !lent.is_empty() {
+                        return Ok(lent);
+                    }
+                    at = (metaslab as u64 + 1) << shift;
+                    continue;
+                }
+                (index, metaslab)
+            };
+            self.load(index, metaslab);
+        }
+    }
+
+    /// Lends what has become free since devices were told, in runs of `run_min` bytes at least: of every `of`-th
+    /// metaslab, beginning with number `first`. By the number of the top-level vdev. Nothing is allocated there until
+    /// [`Allocator::give_back`].
+    pub fn lend_untrimmed(&self, run_min: u64, (first, of): (usize, usize)) -> Vec<(u64, Vec<Range<u64>>)> {
+        let wanted: Vec<(usize, usize)> = {
+            let state = self.lock();
+            let of_top = |(index, top): (usize, &Top)| {
+                let numbers = (first..top.metaslabs.len()).step_by(of);
+                numbers.filter(|&number| top.metaslabs[number].has_untrimmed()).map(|number| (index, number)).collect()
+            };
+            let wanted: Vec<Vec<_>> = state.tops.iter().enumerate().map(of_top).collect();
+            wanted.concat()
+        };
+        let mut lent = Vec::new();
+        for (index, number) in wanted {
+            if self.lock().tops[index].metaslabs[number].is_unloaded() {
+                self.load(index, number);
+            }
+            let mut state = self.lock();
+            let top = &mut state.tops[index];
+            let ranges = top.metaslabs[number].lend_untrimmed(run_min);
+            if !ranges.is_empty() {
+                lent.push((top.number, ranges));
+            }
+        }
+        lent
+    }
+
+    /// Takes back what was lent. Panics if it was not.
+    pub fn give_back(&self, top: u64, lent: &[Range<u64>]) {
+        self.with_top(top, |top| {
+            for part in lent {
+                let metaslab = top.metaslab_at(part.start).expect("what was lent is in a metaslab");
+                top.metaslabs[metaslab].take_back(std::slice::from_ref(part));
+            }
+        });
+    }
+
+    /// Whether devices are to be told of what becomes free from now on ([`Allocator::lend_untrimmed`]).
+    pub fn set_autotrim(&self, is_on: bool) {
+        self.autotrim.store(is_on, Ordering::Relaxed);
+        let mut state = self.lock();
+        state.tops.iter_mut().flat_map(|top| &mut top.metaslabs).for_each(|metaslab| metaslab.set_autotrim(is_on));
     }
 
     /// Reads a metaslab's space map, or sets the metaslab aside if that cannot be had.

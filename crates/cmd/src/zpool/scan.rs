@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::{Error, Kind};
 use protocol::client;
-use protocol::pool_report::{PoolReport, Progress, VdevReport};
+use protocol::pool_report::{Activity, PoolReport, Progress, VdevReport};
 use protocol::wire::{Reply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
 
@@ -232,9 +232,19 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
             let expansion = report.expansion.as_ref().filter(|expansion| expansion.progress == Progress::Running)?;
             Some(expansion.to_copy_bytes.saturating_sub(expansion.copied_bytes))
         }
-        // this version begins none of these, and goes on with none
+        "initialize" => swept(report, |vdev| vdev.initialize),
+        "trim" => swept(report, |vdev| vdev.trim),
         _ => None,
     }
+}
+
+/// Bytes of the devices on which something is under way, as far as it has not come.
+fn swept(report: &PoolReport, of: impl Fn(&VdevReport) -> Option<(Activity, u64, u64)>) -> Option<u64> {
+    let left = |vdev: &VdevReport| match of(vdev) {
+        Some((Activity::Active, _, bytes)) => Some(vdev.device_bytes.saturating_sub(bytes)),
+        _ => None,
+    };
+    report.root.all().into_iter().filter_map(left).reduce(u64::saturating_add)
 }
 
 /// The lines of `zpool wait` with an interval.

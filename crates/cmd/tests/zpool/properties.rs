@@ -119,7 +119,7 @@ fn what_is_not_done_is_refused() {
     let why = no("'version': making file systems of older versions");
     assert_eq!(world.zfs("create -o version=4 fresh/old"), (format!("cannot create 'fresh/old': {why}\n"), 1));
     assert_eq!(world.zfs("list -Ho name"), ("fresh\n".into(), 0));
-    for value in ["autoexpand", "autoreplace", "autotrim"] {
+    for value in ["autoexpand", "autoreplace"] {
         let output = world.zpool(&format!("set {value}=on fresh"));
         assert_eq!(output.status.code(), Some(1), "{value}");
         world.check(&format!("set {value}=off fresh"), 0, "");

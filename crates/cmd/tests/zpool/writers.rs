@@ -112,7 +112,6 @@ fn properties_that_an_import_sets() {
             "cannot remove DIR/a: this version of Cenote removes log, cache and spare devices only: it \
                                   cannot move data to the others\n",
         ),
-        ("trim tank", "cannot trim: this version of Cenote does not have that command\n"),
         ("split tank new", "cannot split: this version of Cenote does not have that command\n"),
     ] {
         world.check(line, 1, why);

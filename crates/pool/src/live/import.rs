@@ -158,6 +158,8 @@ impl LivePool {
             context.write_config()?;
             context.resilver_after_import()
         })?;
+        live.load_sweeps();
+        live.take_up_autotrim()?;
         live.scan().wake();
         live.take_up_rates()?;
         live.notify("pool_import", None);

@@ -41,6 +41,12 @@ const JOBS: &[LongWork] = &[
         stall: |pool| pool.checkpoint_state().stall(),
     },
     LongWork {
+        name: "sweep",
+        has_work: |pool| pool.has_sweep_work(),
+        step: |context| context.step_sweeps(),
+        stall: |pool| pool.sweeps().stall(),
+    },
+    LongWork {
         name: "resilver",
         has_work: |pool| pool.needs_resilver(),
         step: |context| context.begin_resilver(),
@@ -68,6 +74,7 @@ impl LivePool {
     pub(super) fn wake_jobs(&self) {
         self.frees().wake();
         self.checkpoint_state().wake();
+        self.sweeps().wake();
         self.scan().wake();
         self.scan().lock().given_up.clear();
     }
@@ -78,6 +85,9 @@ impl SyncContext<'_> {
     pub(super) fn step_jobs(&self) {
         if let Err(error) = self.check_scan_places() {
             tracing::warn!(pool = self.pool.name(), "the queue of the scan is not checked: {error}");
+        }
+        if let Err(error) = self.autotrim() {
+            tracing::warn!(pool = self.pool.name(), "what has become free is not trimmed: {error}");
         }
         for job in JOBS.iter().filter(|job| (job.has_work)(self.pool)) {
             if let Err(error) = (job.step)(self) {

@@ -16,7 +16,18 @@ use crate::mos::DIRECTORY;
 /// The table's name in the object directory.
 const TABLE: &str = "pool_props";
 
+/// The property by which devices are told what has become free.
+const AUTOTRIM: &str = "autotrim";
+
 impl LivePool {
+    /// Takes up what properties say of the allocator.
+    pub(super) fn take_up_autotrim(&self) -> Result<()> {
+        let properties = self.view().stored_props()?;
+        let is_on = properties.iter().any(|(name, value)| name == AUTOTRIM && *value == PropertyValue::Number(1));
+        self.cache().zio().allocator()?.set_autotrim(is_on);
+        Ok(())
+    }
+
     /// Sets properties of the pool, all in one group. What they mean is the caller's concern; an empty text
     /// takes a property away. Errors: those of writing; `Suspended`.
     pub fn set_pool_properties(&self, properties: Vec<(String, PropertyValue)>) -> Result<()> {
@@ -47,6 +58,9 @@ impl SyncContext<'_> {
         self.pool.multihost().note_property(name, value);
         self.pool.dedup_changes().note_property(name, value);
         self.pool.multihost().guard();
+        if name == AUTOTRIM {
+            self.pool.cache().zio().allocator()?.set_autotrim(*value == PropertyValue::Number(1));
+        }
         let change = &self.change;
         let table = change.number(DIRECTORY, TABLE)?;
         if *value == PropertyValue::Text(String::new()) {

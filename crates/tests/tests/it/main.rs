@@ -24,5 +24,6 @@ mod replay;
 mod resilver;
 mod scrub;
 mod snapshots;
+mod sweep;
 mod volumes;
 mod ztest;

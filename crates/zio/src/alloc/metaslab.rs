@@ -24,6 +24,9 @@ use super::class::TXG_DEFER;
 /// fits best; others the next that is long enough.
 const BEST_FIT_BELOW: u64 = 128 << 10;
 
+/// So much is lent even if that is all that is free.
+const LENT_BYTES_MIN: u64 = 1 << 20;
+
 /// See the top of the file.
 #[derive(Debug)]
 pub(super) struct Metaslab {
@@ -35,6 +38,10 @@ pub(super) struct Metaslab {
     /// What was freed in which txg and may not be used yet.
     deferred: Vec<(u64, RangeTree)>,
     open: Vec<Open>,
+    /// Free bytes that nothing is allocated from now, as something is done with them on devices.
+    borrowed: RangeTree,
+    /// Free bytes that devices have not been told of, if they are to be told.
+    untrimmed: Option<RangeTree>,
     /// Where the next search begins.
     cursor: u64,
     /// Counts the times that `deferred` bytes came back, so that a map read before can be told from
@@ -70,6 +77,8 @@ impl Metaslab {
     pub(super) fn new(region: Range<u64>, shift: u32, allocated: u64) -> Metaslab {
         Metaslab {
             cursor: region.start,
+            borrowed: RangeTree::new(region.start, shift),
+            untrimmed: None,
             allocated: allocated.min(region.end - region.start),
             region,
             shift,
@@ -96,7 +105,7 @@ impl Metaslab {
     /// Bytes that may be allocated, whether or not they are loaded; 0 if the space map is no good.
     pub(super) fn room(&self) -> u64 {
         match &self.space {
-            Space::Free(free) => free.total(),
+            Space::Free(free) => free.total() + self.borrowed.total(),
             Space::Unloaded => self.size().saturating_sub(self.allocated).saturating_sub(self.deferred()),
             Space::Bad => 0,
         }
@@ -154,7 +163,8 @@ impl Metaslab {
 
     /// Forgets the free bytes if nothing has been allocated for `txgs`, nor is anything under way.
     pub(super) fn unload_if_idle(&mut self, txg: u64, txgs: u64) {
-        if matches!(self.space, Space::Free(_)) && self.open.is_empty() && self.last_used + txgs < txg {
+        let is_idle = self.open.is_empty() && self.borrowed.is_empty();
+        if matches!(self.space, Space::Free(_)) && is_idle && self.last_used + txgs < txg {
             self.space = Space::Unloaded;
         }
     }
@@ -172,6 +182,7 @@ impl Metaslab {
         let offset = offset.or_else(|| free.first_fit(self.region.start, len))?;
         let range = offset..offset + len;
         free.remove(range.clone()).expect("just found");
+        self.untrimmed.as_mut().map(|untrimmed| untrimmed.take(range.clone()));
         self.cursor = range.end;
         self.last_used = txg;
         self.allocated += len;
@@ -195,6 +206,7 @@ impl Metaslab {
             return Err(taken());
         }
         free.remove(range.clone())?;
+        self.untrimmed.as_mut().map(|untrimmed| untrimmed.take(range.clone()));
         self.last_used = txg;
         self.allocated += range.end - range.start;
         let open = self.open(txg);
@@ -211,10 +223,71 @@ impl Metaslab {
         open.born.remove(range.clone())?;
         shift_between(&mut open.allocated, &mut open.freed, range.clone());
         self.allocated -= range.end - range.start;
+        if let Some(untrimmed) = &mut self.untrimmed {
+            untrimmed.add(range.clone())?;
+        }
         if let Space::Free(free) = &mut self.space {
             free.add(range)?;
         }
         Ok(())
+    }
+
+    /// Lends free bytes from `cursor` on, some `bytes_max` of them, and not all there are if they are many: nothing is
+    /// allocated there until they are given back. None if nothing is free behind, or it is not loaded.
+    pub(super) fn lend(&mut self, cursor: u64, bytes_max: u64) -> Vec<Range<u64>> {
+        let Space::Free(free) = &mut self.space else { return Vec::new() };
+        let mut left = bytes_max.min((free.total() / 4).max(LENT_BYTES_MIN)) >> self.shift << self.shift;
+        let mut lent = Vec::new();
+        for part in free.within(cursor.max(self.region.start)..self.region.end) {
+            if left == 0 {
+                break;
+            }
+            let part = part.start..part.end.min(part.start + left);
+            left -= part.end - part.start;
+            lent.push(part);
+        }
+        self.lend_out(&lent);
+        lent
+    }
+
+    /// Lends what devices have not been told of, in runs of so many bytes at least; shorter ones go on waiting.
+    pub(super) fn lend_untrimmed(&mut self, run_min: u64) -> Vec<Range<u64>> {
+        let (Space::Free(_), Some(untrimmed)) = (&self.space, &mut self.untrimmed) else { return Vec::new() };
+        let lent: Vec<Range<u64>> = untrimmed.iter().filter(|part| part.end - part.start >= run_min).collect();
+        lent.iter().for_each(|part| drop(untrimmed.take(part.clone())));
+        self.lend_out(&lent);
+        lent
+    }
+
+    fn lend_out(&mut self, lent: &[Range<u64>]) {
+        let Space::Free(free) = &mut self.space else { return };
+        for part in lent {
+            free.remove(part.clone()).expect("what is lent is free");
+            self.borrowed.add(part.clone()).expect("what is free is not lent");
+        }
+    }
+
+    /// Takes back what was lent.
+    pub(super) fn take_back(&mut self, lent: &[Range<u64>]) {
+        for part in lent {
+            self.borrowed.remove(part.clone()).expect("it was lent");
+            if let Space::Free(free) = &mut self.space {
+                free.add(part.clone()).expect("what was lent is not free");
+            }
+        }
+    }
+
+    /// Whether devices are to be told of what becomes free from now on.
+    pub(super) fn set_autotrim(&mut self, is_on: bool) {
+        match is_on {
+            true => drop(self.untrimmed.get_or_insert_with(|| RangeTree::new(self.region.start, self.shift))),
+            false => self.untrimmed = None,
+        }
+    }
+
+    /// Whether devices have not been told of something.
+    pub(super) fn has_untrimmed(&self) -> bool {
+        self.untrimmed.as_ref().is_some_and(|untrimmed| !untrimmed.is_empty())
     }
 
     /// Frees in `txg`. Errors: `Corrupt` if some of it is known to be free already, and nothing is changed.
@@ -257,6 +330,9 @@ impl Metaslab {
         });
         for (_, freed) in self.deferred.extract_if(.., |(freed_in, _)| *freed_in + TXG_DEFER <= txg) {
             self.epoch += 1;
+            if let Some(untrimmed) = &mut self.untrimmed {
+                freed.iter().for_each(|range| untrimmed.add(range).expect("deferred bytes are not free"));
+            }
             if let Space::Free(free) = &mut self.space {
                 freed.iter().for_each(|range| free.add(range).expect("deferred bytes are not free"));
             }
@@ -267,7 +343,8 @@ impl Metaslab {
     pub(super) fn allocated_on_disk(&self, txg: u64) -> Option<RangeTree> {
         let Space::Free(free) = &self.space else { return None };
         let mut used = self.whole();
-        free.iter().for_each(|range| used.remove(range).expect("free bytes are within the metaslab"));
+        let free = free.iter().chain(self.borrowed.iter());
+        free.for_each(|range| used.remove(range).expect("free bytes are within the metaslab"));
         let freed = self.deferred.iter().filter(|(freed_in, _)| *freed_in <= txg).map(|(_, freed)| freed);
         let born = self.open.iter().filter(|open| open.txg > txg).map(|open| &open.born);
         freed.chain(born).flat_map(RangeTree::iter).for_each(|range| drop(used.take(range)));
@@ -284,7 +361,8 @@ impl Metaslab {
 
     fn check_not_free(&self, range: &Range<u64>) -> Result<()> {
         let within = range.start >= self.region.start && range.end <= self.region.end && range.start < range.end;
-        let free = matches!(&self.space, Space::Free(free) if free.overlaps(range.clone()));
+        let free = matches!(&self.space, Space::Free(free) if free.overlaps(range.clone()))
+            || self.borrowed.overlaps(range.clone());
         let freed = self.deferred.iter().map(|(_, freed)| freed);
         let gone = freed.chain(self.open.iter().map(|open| &open.kept)).any(|gone| gone.overlaps(range.clone()));
         if !within || free || gone {

@@ -1,0 +1,269 @@
+//! Sweeps: all that is free on a leaf is written to once (`zpool initialize`), or its device is told that nobody needs it
+//! (`zpool trim`).
+//!
+//! ```text
+//!   each group: free bytes are lent by the allocator ─▶ where they are on the leaf ─▶ written, or discarded ─▶ given back
+//!               how far that is goes into the table of the leaf, where OpenZFS goes on with it
+//! ```
+//!
+//! With property `autotrim`, what has become free is lent by itself, every metaslab in its turn; nothing is kept on disk
+//! of that.
+
+use std::ops::Range;
+
+use base::{Error, Kind, Result, tunables};
+use dmu::zap::Zap;
+use vdev::LeafVdev;
+
+use super::sweeps::{Sweep, SweepAction, SweepKind, SweepState};
+use super::{LivePool, SyncContext};
+
+/// What is written: zfs_initialize_value.
+const PATTERN: u64 = 0xdead_beef_dead_beee;
+/// Bytes that are lent at once, to be written and to be discarded: zfs_trim_extent_bytes_max.
+const FILLED_BYTES: u64 = 16 << 20;
+const DISCARDED_BYTES: u64 = 128 << 20;
+/// Shorter runs are not worth telling: zfs_trim_extent_bytes_min.
+const RUN_BYTES_MIN: u64 = 32 << 10;
+/// Groups until it is a metaslab's turn again: zfs_trim_txg_batch.
+const TURN_TXGS: u64 = 32;
+/// Milliseconds that a group is held up while somebody waits for it.
+const STEP_MS_MIN: u64 = 100;
+/// Bytes that are discarded to see whether a device can.
+const PROBE_BYTES: u64 = 1 << 20;
+
+impl LivePool {
+    /// Begins, halts or ends sweeps of leaves, by their guids. Returns what was refused, by guid: `NotFound` if there is
+    /// no such leaf, or nothing to be halted; `Invalid` if it is no device that is used; `Busy` if it is swept already;
+    /// `Unsupported` if the device, or the pool, cannot. Errors: those of writing.
+    pub fn sweep(&self, kind: SweepKind, action: SweepAction, leaves: Vec<u64>) -> Result<Vec<(u64, Error)>> {
+        let _alone = self.change_vdevs_alone();
+        self.run(move |context| {
+            let change = |guid: u64| context.change_sweep(kind, action, guid).err().map(|error| (guid, error));
+            Ok(leaves.into_iter().filter_map(change).collect())
+        })
+    }
+
+    /// Takes up what is on disk of sweeps. That it cannot be read keeps nobody from the pool.
+    pub(super) fn load_sweeps(&self) {
+        for leaf in self.tree().leaves() {
+            let zap = leaf.vdev().leaf_spec().map_or(0, |spec| spec.zap);
+            if zap == 0 {
+                continue;
+            }
+            let table = self.mos().object(zap).and_then(Zap::open);
+            match table.and_then(|table| Sweep::read(&table)) {
+                Ok(found) => {
+                    for (kind, sweep) in found {
+                        let cursor = self.tree().address_on_top(leaf, sweep.offset);
+                        let pass_start_ns = self.env().ticks_ns();
+                        let sweep = Sweep { cursor, pass_start_ns, ..sweep };
+                        self.sweeps().lock().by_leaf.insert((kind, leaf.guid()), sweep);
+                    }
+                }
+                Err(error) => tracing::warn!(pool = self.name(), vdev = leaf.name(), "its table is not read: {error}"),
+            }
+        }
+    }
+
+    /// Whether a step of a sweep would do something.
+    pub(super) fn has_sweep_work(&self) -> bool {
+        self.sweeps().active().iter().any(|((_, guid), sweep)| self.is_due(*guid, sweep))
+    }
+
+    fn is_due(&self, guid: u64, sweep: &Sweep) -> bool {
+        let ns = self.env().ticks_ns().saturating_sub(sweep.pass_start_ns);
+        let allowed = u128::from(sweep.rate) * u128::from(ns) / 1_000_000_000;
+        let is_slow_enough = sweep.rate == 0 || u128::from(sweep.pass_bytes) <= allowed;
+        is_slow_enough && self.tree().leaf(guid).is_some_and(|leaf| leaf.state().health().is_readable())
+    }
+}
+
+impl SyncContext<'_> {
+    fn change_sweep(&self, kind: SweepKind, action: SweepAction, guid: u64) -> Result<()> {
+        let (tree, sweeps) = (self.pool.tree(), self.pool.sweeps());
+        let Some(leaf) = tree.leaf(guid) else {
+            return Err(match tree.iter().any(|vdev| vdev.guid() == guid) {
+                true => Error::new(Kind::Invalid, "invalid device"),
+                false => Error::new(Kind::NotFound, "no such device in pool"),
+            });
+        };
+        if !leaf.state().health().is_readable() {
+            return Err(Error::new(Kind::Invalid, "invalid device"));
+        }
+        if leaf.vdev().leaf_spec().is_none_or(|spec| spec.zap == 0) {
+            return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
+        }
+        let before = sweeps.lock().by_leaf.get(&(kind, guid)).copied().unwrap_or_default();
+        let [under_way, none] = match kind {
+            SweepKind::Initialize => ["currently initializing", "there is no active initialization"],
+            SweepKind::Trim => ["currently trimming", "there is no active trim"],
+        };
+        let is_active = before.state == SweepState::Active;
+        let is_suspended = before.state == SweepState::Suspended;
+        let now_s = self.change.env.now_s();
+        let (sweep, told, event) = match action {
+            SweepAction::Start { .. } | SweepAction::Forget if is_active => {
+                return Err(Error::new(Kind::Busy, under_way));
+            }
+            SweepAction::Start { rate, secure } => {
+                tree.range_on_leaf(leaf, &(0..0))?;
+                let is_secure = secure || is_suspended && before.secure;
+                if kind == SweepKind::Trim {
+                    self.probe_discard(leaf, is_secure)?;
+                }
+                let pass_start_ns = self.change.env.ticks_ns();
+                let begun = if is_suspended { before } else { Sweep { action_s: now_s, ..Sweep::default() } };
+                let rate = if rate == 0 { begun.rate } else { rate };
+                let state = SweepState::Active;
+                let sweep = Sweep { state, rate, secure: is_secure, pass_bytes: 0, pass_start_ns, ..begun };
+                (sweep, " activated", if is_suspended { "resume" } else { "start" })
+            }
+            SweepAction::Suspend if is_active => {
+                (Sweep { state: SweepState::Suspended, ..before }, " suspended", "suspend")
+            }
+            SweepAction::Cancel if is_active || is_suspended => {
+                (Sweep { state: SweepState::Canceled, action_s: now_s, ..Sweep::default() }, " canceled", "cancel")
+            }
+            SweepAction::Cancel | SweepAction::Suspend => return Err(Error::new(Kind::NotFound, none)),
+            SweepAction::Forget => (Sweep::default(), "", ""),
+        };
+        self.set_sweep(kind, leaf, sweep)?;
+        let name = if action == SweepAction::Forget { "uninitialize" } else { kind.name() };
+        self.log_event(name, &format!("vdev={}{told}", leaf.name()));
+        if !event.is_empty() {
+            self.pool.notify(&format!("{}_{event}", kind.name()), Some(leaf.vdev()));
+        }
+        Ok(())
+    }
+
+    fn set_sweep(&self, kind: SweepKind, leaf: LeafVdev<'_>, sweep: Sweep) -> Result<()> {
+        sweep.write(&self.change, leaf.vdev().leaf_spec().map_or(0, |spec| spec.zap), kind)?;
+        self.pool.sweeps().lock().by_leaf.insert((kind, leaf.guid()), sweep);
+        Ok(())
+    }
+
+    /// Discards something that is free, to see whether the device can. Errors: `Unsupported`.
+    fn probe_discard(&self, leaf: LeafVdev<'_>, secure: bool) -> Result<()> {
+        let top = self.pool.tree().top_of(leaf.vdev()).number();
+        let with = |range: Range<u64>| self.pool.tree().discard_on_leaf(leaf, range, secure);
+        match self.with_lent(leaf, (top, 0), PROBE_BYTES, &with)? {
+            Some((_, Err(error))) if error.kind() == Kind::Unsupported => {
+                Err(Error::new(Kind::Unsupported, "trim operations are not supported by this device"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Does something with what is free on a leaf from a place on, some `bytes` of it. Returns the range that was looked
+    /// at, and the first error; `None` if nothing is free behind.
+    #[allow(clippy::type_complexity)] // said above
+    fn with_lent(
+        &self,
+        leaf: LeafVdev<'_>,
+        (top, cursor): (u64, u64),
+        bytes: u64,
+        with: &dyn Fn(Range<u64>) -> Result<()>,
+    ) -> Result<Option<(Range<u64>, Result<()>)>> {
+        let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
+        let lent = allocator.lend(top, cursor, bytes)?;
+        let (Some(first), Some(last)) = (lent.first(), lent.last()) else { return Ok(None) };
+        let each = |range: &Range<u64>| match tree.range_on_leaf(leaf, range)? {
+            on_leaf if on_leaf.is_empty() => Ok(()),
+            on_leaf => with(on_leaf),
+        };
+        let done: Vec<Result<()>> = lent.iter().map(each).collect();
+        allocator.give_back(top, &lent);
+        Ok(Some((first.start..last.end, done.into_iter().collect())))
+    }
+
+    /// Goes on with all sweeps for a while.
+    pub(super) fn step_sweeps(&self) -> Result<()> {
+        let pool = self.pool;
+        let start_ns = self.change.env.ticks_ns();
+        let max_ms = self.change.env.tunable(tunables::ZFS_TXG_TIMEOUT).saturating_mul(1000);
+        loop {
+            let due: Vec<_> =
+                pool.sweeps().active().into_iter().filter(|((_, guid), s)| pool.is_due(*guid, s)).collect();
+            for ((kind, guid), sweep) in &due {
+                if let Some(leaf) = pool.tree().leaf(*guid) {
+                    self.sweep_on(*kind, leaf, *sweep)?;
+                }
+            }
+            let ms = self.change.env.ticks_ns().saturating_sub(start_ns) / 1_000_000;
+            if due.is_empty() || ms >= max_ms || ms >= STEP_MS_MIN && pool.txgs().is_wanted() {
+                break;
+            }
+        }
+        // leaves that have left are nobody's
+        pool.sweeps().lock().by_leaf.retain(|(_, guid), _| pool.tree().leaf(*guid).is_some());
+        for ((kind, guid), sweep) in pool.sweeps().active() {
+            let Some(leaf) = pool.tree().leaf(guid) else { continue };
+            self.set_sweep(kind, leaf, sweep)?;
+        }
+        Ok(())
+    }
+
+    /// Sweeps the next free bytes of a leaf.
+    fn sweep_on(&self, kind: SweepKind, leaf: LeafVdev<'_>, sweep: Sweep) -> Result<()> {
+        let (pool, tree) = (self.pool, self.pool.tree());
+        let top = tree.top_of(leaf.vdev()).number();
+        let fill = |range: Range<u64>| tree.fill_on_leaf(leaf, range, PATTERN);
+        let discard = |range: Range<u64>| match range.end - range.start < RUN_BYTES_MIN {
+            true => Ok(()),
+            false => tree.discard_on_leaf(leaf, range, sweep.secure),
+        };
+        let place = (top, sweep.cursor);
+        let swept = match kind {
+            SweepKind::Initialize => self.with_lent(leaf, place, FILLED_BYTES, &fill)?,
+            SweepKind::Trim => self.with_lent(leaf, place, DISCARDED_BYTES, &discard)?,
+        };
+        let Some((range, done)) = swept else {
+            let (state, action_s) = (SweepState::Complete, self.change.env.now_s());
+            self.set_sweep(kind, leaf, Sweep { state, action_s, ..sweep })?;
+            self.log_event(kind.name(), &format!("vdev={} complete", leaf.name()));
+            pool.notify(&format!("{}_finish", kind.name()), Some(leaf.vdev()));
+            return Ok(());
+        };
+        match done {
+            // it goes on there when the device is back
+            Err(error) if error.kind() == Kind::Missing => return Ok(()),
+            // what fails is charged to the leaf, if it is to be, and is not tried again
+            Err(error) => tracing::debug!(pool = pool.name(), vdev = leaf.name(), "not swept: {error}"),
+            Ok(()) => {}
+        }
+        let offset = tree.range_on_leaf(leaf, &(0..range.end))?.end;
+        let pass_bytes = sweep.pass_bytes + (range.end - range.start);
+        let sweep = Sweep { cursor: range.end, offset, pass_bytes, ..sweep };
+        pool.sweeps().lock().by_leaf.insert((kind, leaf.guid()), sweep);
+        Ok(())
+    }
+
+    /// Tells devices what has become free, of the metaslabs whose turn it is. That one cannot use it is no harm.
+    pub(super) fn autotrim(&self) -> Result<()> {
+        let (tree, allocator) = (self.pool.tree(), self.pool.cache().zio().allocator()?);
+        let turn = (self.change.tx.txg() % TURN_TXGS) as usize;
+        for (top, ranges) in allocator.lend_untrimmed(RUN_BYTES_MIN, (turn, TURN_TXGS as usize)) {
+            let leaves = tree.top(top).map(|top| tree.leaves_of(top.id())).unwrap_or_default();
+            let is_settled = |leaf: &LeafVdev<'_>| {
+                let above = leaf.parent().map(|id| tree.vdev(id).kind());
+                !matches!(above, Some(vdev::Kind::Replacing | vdev::Kind::Spare))
+            };
+            for leaf in leaves.into_iter().filter(is_settled) {
+                for range in &ranges {
+                    let told = match tree.range_on_leaf(leaf, range) {
+                        Ok(on_leaf) if on_leaf.is_empty() => Ok(()),
+                        Ok(on_leaf) => tree.discard_on_leaf(leaf, on_leaf, false),
+                        Err(error) => Err(error),
+                    };
+                    if let Err(error) = told {
+                        tracing::debug!(pool = self.pool.name(), vdev = leaf.name(), "not trimmed: {error}");
+                        break;
+                    }
+                }
+            }
+            allocator.give_back(top, &ranges);
+        }
+        Ok(())
+    }
+}

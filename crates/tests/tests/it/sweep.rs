@@ -1,0 +1,158 @@
+//! All that is free on leaves is written to, or discarded, and nothing else.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use base::{Env, Kind};
+use dmu::zap::Zap;
+use pool::{LivePool, PoolState, Shape, SweepAction, SweepKind};
+use zpl::{New, NewKind};
+
+use crate::heal::{self, DEVICE_BYTES, FILE_BYTES, import_with, make, open, read, sums};
+use crate::live::judge;
+use crate::scrub::{hasty, judge_by_zdb, scrub};
+
+const START: SweepAction = SweepAction::Start { rate: 0, secure: false };
+const STATES: [&str; 2] = ["com.delphix:vdev_initialize_state", "org.zfsonlinux:vdev_trim_state"];
+const ACTIVE: u64 = 1;
+const SUSPENDED: u64 = 3;
+const COMPLETE: u64 = 4;
+
+fn guids(pool: &LivePool) -> Vec<u64> {
+    pool.tree().leaves().map(|leaf| leaf.guid()).collect()
+}
+
+/// A number in the tables of all leaves, as it is on disk.
+fn numbers(pool: &LivePool, name: &str) -> Vec<Option<u64>> {
+    let table = |zap: u64| Zap::open(pool.view().mos().object(zap).unwrap()).unwrap();
+    pool.tree().leaves().map(|leaf| table(leaf.vdev().leaf_spec().unwrap().zap).u64(name).unwrap()).collect()
+}
+
+fn finish(pool: &LivePool, state: &str) -> usize {
+    for round in 0..1000 {
+        if numbers(pool, state).iter().all(|number| *number == Some(COMPLETE)) {
+            return round;
+        }
+        pool.sync().unwrap();
+    }
+    panic!("it does not come to its end: {:?}", numbers(pool, state));
+}
+
+/// Words of a disk that have the pattern.
+fn filled(disk: &Path) -> u64 {
+    let pattern = 0xdead_beef_dead_beeeu64.to_le_bytes();
+    let bytes = std::fs::read(disk).unwrap();
+    bytes.chunks_exact(8).filter(|word| **word == pattern).count() as u64 * 8
+}
+
+fn allocated(disk: &Path) -> u64 {
+    std::fs::metadata(disk).unwrap().blocks() * 512
+}
+
+#[test]
+fn leaves_are_initialized_and_trimmed() {
+    for (shape, leaves) in [(Shape::Single, 1), (Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = |number: usize| dir.path().join(format!("disk{number}"));
+        make(dir.path(), shape, leaves, "1", &[]);
+        let pool = import_with(&hasty(), dir.path(), leaves);
+        let all = guids(&pool);
+        let refused = |kind, action, leaves: &[u64]| {
+            let refused = pool.sweep(kind, action, leaves.to_vec()).unwrap();
+            refused.into_iter().map(|(_, error)| error.what().to_owned()).collect::<Vec<_>>()
+        };
+        let none = "there is no active initialization";
+        assert_eq!(refused(SweepKind::Initialize, SweepAction::Suspend, &all[..1]), [none]);
+        assert_eq!(refused(SweepKind::Trim, SweepAction::Cancel, &all[..1]), ["there is no active trim"]);
+        assert_eq!(refused(SweepKind::Initialize, START, &[7]), ["no such device in pool"]);
+        let secure = SweepAction::Start { rate: 0, secure: true };
+        let what = "trim operations are not supported by this device";
+        assert_eq!(refused(SweepKind::Trim, secure, &all[..1]), [what]);
+        assert!(refused(SweepKind::Initialize, START, &all).is_empty());
+        pool.sync().unwrap();
+        assert_eq!(refused(SweepKind::Initialize, START, &all[..1]), ["currently initializing"]);
+        assert_eq!(numbers(&pool, STATES[0]), vec![Some(ACTIVE); leaves]);
+        assert!(refused(SweepKind::Initialize, SweepAction::Suspend, &all[..1]).is_empty());
+        let at = numbers(&pool, "com.delphix:next_offset_to_initialize");
+        assert!(at.iter().all(|at| (4 << 20..DEVICE_BYTES).contains(&at.unwrap())), "{at:?}");
+        // what goes on does so after an export, and what was suspended does when it is begun again
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        let pool = import_with(&hasty(), dir.path(), leaves);
+        (0..3).for_each(|_| pool.sync().unwrap());
+        let later = numbers(&pool, "com.delphix:next_offset_to_initialize");
+        assert_eq!((numbers(&pool, STATES[0])[0], later[0]), (Some(SUSPENDED), at[0]));
+        assert!(at[1..].iter().zip(&later[1..]).all(|(before, now)| now > before), "{at:?}, {later:?}");
+        assert!(pool.sweep(SweepKind::Initialize, START, all[..1].to_vec()).unwrap().is_empty());
+        finish(&pool, STATES[0]);
+        for number in 0..leaves {
+            let filled = filled(&disk(number));
+            assert!(filled > DEVICE_BYTES / 10 * 9, "{shape:?}: {filled} bytes of {number}");
+        }
+        assert!(read(&open(&pool)).unwrap() == heal::contents());
+        scrub(&pool);
+        assert_eq!(sums(&pool), (0, 0), "{shape:?}: what is in use is as it was");
+        assert!(pool.sweep(SweepKind::Initialize, SweepAction::Forget, all.clone()).unwrap().is_empty());
+        assert_eq!(numbers(&pool, STATES[0]), vec![None; leaves]);
+
+        assert!(pool.sweep(SweepKind::Trim, START, all.clone()).unwrap().is_empty());
+        finish(&pool, STATES[1]);
+        for number in 0..leaves {
+            assert!(allocated(&disk(number)) < DEVICE_BYTES / 4, "{} bytes are left", allocated(&disk(number)));
+        }
+        scrub(&pool);
+        assert_eq!(sums(&pool), (0, 0), "{shape:?}: what is in use is as it was");
+        assert!(read(&open(&pool)).unwrap() == heal::contents());
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        judge(dir.path());
+        judge_by_zdb(dir.path());
+    }
+}
+
+#[test]
+fn a_slow_trim_takes_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), Shape::Single, 1, "1", &[]);
+    let pool = import_with(&hasty(), dir.path(), 1);
+    let slow = SweepAction::Start { rate: 1 << 20, secure: false };
+    assert!(pool.sweep(SweepKind::Trim, slow, guids(&pool)).unwrap().is_empty());
+    (0..20).for_each(|_| pool.sync().unwrap());
+    assert_eq!(numbers(&pool, "org.zfsonlinux:vdev_trim_rate"), [Some(1 << 20)]);
+    assert_eq!(numbers(&pool, STATES[1]), [Some(ACTIVE)], "256 MiB at 1 MiB a second");
+    assert!(pool.sweep(SweepKind::Trim, SweepAction::Cancel, guids(&pool)).unwrap().is_empty());
+    assert_eq!(pool.sweep(SweepKind::Trim, SweepAction::Cancel, guids(&pool)).unwrap()[0].1.kind(), Kind::NotFound);
+}
+
+#[test]
+fn what_becomes_free_is_trimmed_by_itself() {
+    for is_on in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), Shape::Mirror, 2, "1", &[]);
+        let pool = import_with(&Env::real(), dir.path(), 2);
+        if is_on {
+            pool.set_pool_properties(vec![("autotrim".into(), pool_number(1))]).unwrap();
+        }
+        let zpl = open(&pool);
+        let file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+        let ino = zpl.create(zpl.root(), b"large", &file).unwrap().ino;
+        zpl.open_file(ino).unwrap().write(0, &heal::contents().repeat(8)).unwrap();
+        pool.sync().unwrap();
+        let before = allocated(&dir.path().join("disk1"));
+        let gone = zpl.unlink(zpl.root(), b"large").unwrap().unwrap();
+        zpl.reclaim(gone).unwrap();
+        for round in 0..100u8 {
+            heal::file_of(&zpl).write(0, &[round]).unwrap();
+            pool.sync().unwrap();
+        }
+        let after = allocated(&dir.path().join("disk1"));
+        assert_eq!(after + 7 * (FILE_BYTES as u64) < before, is_on, "{before} before, {after} after");
+        pool.close(PoolState::Exported).unwrap();
+        drop((zpl, pool));
+        judge_by_zdb(dir.path());
+    }
+}
+
+fn pool_number(number: u64) -> dsl::PropertyValue {
+    dsl::PropertyValue::Number(number)
+}

@@ -1,0 +1,85 @@
+//! What is free, on one leaf: it is written to once, or the device is told that nobody needs it.
+//!
+//! ```text
+//!   mirror   address space = bytes of each leaf, behind the front labels
+//!   raidz    sectors 0 1 2 3 4 5 6 ... row by row over the children: of a range each child has the rows whose sector
+//!            of its own is in it
+//! ```
+
+use std::ops::Range;
+
+use base::{AlignedBuf, Error, Kind as ErrorKind, Result};
+use device::meter::Purpose;
+
+use crate::geometry::FRONT_BYTES;
+use crate::tree::Tree;
+use crate::vdev::{LeafVdev, Place};
+
+/// Bytes of a write: zfs_initialize_chunk_size.
+const CHUNK_BYTES: u64 = 1 << 20;
+
+impl Tree {
+    /// The bytes of a leaf's device that have a range of its top-level vdev's address space; empty if it has nothing of
+    /// it. Errors: `Unsupported` on a vdev of a kind for which that is not known.
+    pub fn range_on_leaf(&self, leaf: LeafVdev<'_>, range: &Range<u64>) -> Result<Range<u64>> {
+        let top = self.top_of(leaf.vdev());
+        let Range { start, end } = match top.place() {
+            Place::Device | Place::Copies => range.clone(),
+            Place::Raidz(_) => {
+                let is_below =
+                    |child: &crate::VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());
+                let number = top.children().iter().position(is_below).unwrap_or(0) as u64;
+                let (width, shift) = (top.children().len() as u64, top.ashift());
+                // rows whose sector on this child is before that sector
+                let rows = |sector: u64| (sector + width - 1).saturating_sub(number) / width;
+                rows(range.start >> shift) << shift..rows(range.end >> shift) << shift
+            }
+            _ => {
+                let what = "operation not supported on this type of vdev";
+                return Err(Error::new(ErrorKind::Unsupported, what).at_vdev(top.name()));
+            }
+        };
+        Ok(start.saturating_add(FRONT_BYTES)..end.saturating_add(FRONT_BYTES))
+    }
+
+    /// The address in a leaf's top-level vdev up to which everything is in front of byte `offset` of its device.
+    pub fn address_on_top(&self, leaf: LeafVdev<'_>, offset: u64) -> u64 {
+        let top = self.top_of(leaf.vdev());
+        let offset = offset.saturating_sub(FRONT_BYTES);
+        match top.place() {
+            Place::Raidz(_) => {
+                let (rows, width) = (offset >> top.ashift(), top.children().len() as u64);
+                rows.saturating_sub(1).saturating_mul(width) << top.ashift()
+            }
+            _ => offset,
+        }
+    }
+
+    /// Writes `pattern` all over some bytes of a leaf's device. Errors: `Missing` if the leaf is not used; that of the
+    /// device, which the leaf is charged with.
+    pub fn fill_on_leaf(&self, leaf: LeafVdev<'_>, range: Range<u64>, pattern: u64) -> Result<()> {
+        if leaf.usable_device().is_none() {
+            return Err(not_there(leaf));
+        }
+        let mut chunk = AlignedBuf::zeroed((range.end - range.start).min(CHUNK_BYTES) as usize);
+        chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&pattern.to_le_bytes()));
+        let offsets = (range.start..range.end).step_by(CHUNK_BYTES as usize);
+        let parts = offsets.map(|at| (at, (range.end - at).min(CHUNK_BYTES) as usize));
+        let write = |(at, len): (u64, usize)| self.write_of(leaf.id(), at, &chunk[..len], Purpose::AsyncWrite);
+        let mut writes: Vec<_> = parts.map(write).collect();
+        device::write_batch(&mut writes);
+        let results = writes.into_iter().map(|write| write.result.inspect_err(|e| leaf.state().charge_write(e)));
+        results.collect::<Vec<_>>().into_iter().collect()
+    }
+
+    /// Tells a leaf's device that nobody needs some of its bytes. Errors: `Missing` if the leaf is not used; as from
+    /// [`device::Device::discard`], with which nobody is charged.
+    pub fn discard_on_leaf(&self, leaf: LeafVdev<'_>, range: Range<u64>, secure: bool) -> Result<()> {
+        let device = leaf.usable_device().ok_or_else(|| not_there(leaf))?;
+        device.discard(range.start, range.end - range.start, secure)
+    }
+}
+
+fn not_there(leaf: LeafVdev<'_>) -> Error {
+    Error::new(ErrorKind::Missing, "the device is not used").at_vdev(leaf.name())
+}
