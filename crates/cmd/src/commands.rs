@@ -27,6 +27,7 @@ const COMMANDS: &[Command] = &[
     plain("cat", "print files, offline", offline::cat),
     plain("cp", "copy files out of a pool, offline", offline::cp),
     plain("stat", "show what is known of files, offline", offline::stat),
+    plain("dedup", "say what deduplication would save in a pool, and cost, offline", offline::dedup),
     plain("inspect", "show labels, uberblocks, configuration, objects and blocks", inspect::run),
     plain("zilstat", "show what goes through intent logs, and the log device that it needs", zilstat::run),
     plain("top", "show where reads are served from, live", top::run),

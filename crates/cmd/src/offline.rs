@@ -5,12 +5,14 @@
 //!        │
 //!   target                     POOL[/DS][@SNAP]:/PATH, and the opened pool behind it
 //!   tree                       folders in byte order, everything once
+//!   dedup                      what deduplication would save, of a whole pool
 //! ```
 //!
 //! Each goes on after what it cannot read, says where that is, and ends with exit code 1.
 
 mod cat;
 mod cp;
+mod dedup;
 mod ls;
 mod stat;
 mod target;
@@ -42,6 +44,11 @@ pub fn cp(args: &[OsString]) -> ExitCode {
 /// `cenote stat`.
 pub fn stat(args: &[OsString]) -> ExitCode {
     run(args, stat::run)
+}
+
+/// `cenote dedup`.
+pub fn dedup(args: &[OsString]) -> ExitCode {
+    run(args, dedup::run)
 }
 
 /// Reads the arguments and runs a command, which tells whether all went well.

@@ -30,6 +30,8 @@ const NOT_GIVEN: &[&str] = &[
     "zilsaxattr",
     "head_errlog",
     "vdev_zaps_v2",
+    "block_cloning",
+    "block_cloning_endian",
 ];
 
 /// What a feature needs to be enabled, too.

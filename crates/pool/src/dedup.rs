@@ -13,12 +13,13 @@ pub(crate) mod log;
 pub(crate) mod packed;
 pub(crate) mod sums;
 
-use base::{Endian, Reader, Result, ResultExt};
+use base::{Endian, Result, ResultExt};
 use codec::checksum::Checksum;
 use dmu::Object;
 use dmu::zap::Zap;
 use format::ddt::Key;
 
+use crate::clones::{CLONES_PREFIX, CloneHeader};
 use crate::{Pool, object_directory};
 pub use sums::{BUCKETS, Clones, Dedup, DedupSums};
 
@@ -107,17 +108,12 @@ impl Pool {
     fn read_clones(&self) -> Result<Clones> {
         let mut clones = Clones::default();
         for row in object_directory(self.mos())?.entries()? {
-            let (true, Some(id)) =
-                (row.name.to_string().starts_with("com.fudosecurity:brt:vdev:"), row.value.first_u64())
-            else {
+            let (true, Some(id)) = (row.name.to_string().starts_with(CLONES_PREFIX), row.value.first_u64()) else {
                 continue;
             };
-            let object = self.mos().object(id)?;
-            let mut bonus = Reader::new(object.bonus(), Endian::Little);
-            // entries, size, byte order, count, size of a range
-            bonus.take(5 * 8)?;
-            clones.used_bytes = clones.used_bytes.saturating_add(bonus.u64()?);
-            clones.saved_bytes = clones.saved_bytes.saturating_add(bonus.u64()?);
+            let header = CloneHeader::of(&self.mos().object(id)?)?;
+            clones.used_bytes = clones.used_bytes.saturating_add(header.used_bytes);
+            clones.saved_bytes = clones.saved_bytes.saturating_add(header.saved_bytes);
         }
         Ok(clones)
     }

@@ -11,6 +11,7 @@
 mod activity;
 mod candidate;
 pub mod check;
+mod clones;
 mod dedup;
 mod discover;
 mod errlog;

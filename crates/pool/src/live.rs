@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The pool is made of parts, each with fields of its own: heads (and their logs), rooms and owners' limits, groups,
-//! suspension, heartbeats, the watch over leaves, space maps, changes of dedup tables. No part knows the pool; what
+//! suspension, heartbeats, the watch over leaves, space maps, changes of dedup and clone tables. No part knows the pool; what
 //! needs several of them is a verb of the pool, in a file for its subject.
 //!
 //! The MOS is changed only by the thread that syncs a group. Everybody who only looks at datasets, properties or
@@ -23,6 +23,8 @@ mod aux_devices;
 mod caches;
 mod checkpoint;
 mod checkpoint_stage;
+mod clone_releases;
+mod clones;
 mod config;
 mod create;
 mod damage;
@@ -81,6 +83,7 @@ use vdev::Tree;
 use crate::Pool;
 pub use attach::AttachAs;
 use checkpoint_stage::CheckpointState;
+use clone_releases::CloneReleases;
 use config::Config;
 use dedup_changes::DedupChanges;
 use device_watch::DeviceWatch;
@@ -137,6 +140,7 @@ pub struct LivePool {
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
     dedup_changes: Arc<DedupChanges>,
+    clone_releases: Arc<CloneReleases>,
     frees: Frees,
     scan: Scan,
     spares: DeviceWatch,
@@ -181,6 +185,9 @@ impl LivePool {
         dedup_changes.set_mos(&mos);
         properties.iter().for_each(|(name, value)| dedup_changes.note_property(name, value));
         mos.cache().zio().set_ref_table(dedup_changes.clone());
+        let clone_releases = Arc::<CloneReleases>::default();
+        clone_releases.set_mos(&mos);
+        mos.cache().zio().set_clone_table(clone_releases.clone());
         let suspension = Arc::new(Suspension::new(&name, txgs.clone(), &properties));
         let waiting = suspension.clone();
         mos.cache().zio().set_device_wait(Arc::new(move |error| waiting.wait(error)));
@@ -204,6 +211,7 @@ impl LivePool {
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
             dedup_changes,
+            clone_releases,
             frees: Frees::default(),
             scan: Scan::default(),
             spares: DeviceWatch::default(),
@@ -290,6 +298,10 @@ impl LivePool {
 
     fn dedup_changes(&self) -> &DedupChanges {
         &self.dedup_changes
+    }
+
+    fn clone_releases(&self) -> &CloneReleases {
+        &self.clone_releases
     }
 
     /// Vdevs are changed by one thread at a time.

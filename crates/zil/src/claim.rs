@@ -15,6 +15,7 @@ use base::{Bookmark, Error, Kind, Result};
 use format::blkptr::{BlkPtr, Dva};
 use zio::Zio;
 
+use crate::intent::CLONE;
 use crate::walk::SEQ_WORD;
 use crate::{End, Header, Record, Visitor, walk};
 
@@ -51,6 +52,7 @@ impl Claim {
             seen: HashSet::new(),
             last_seqs: [0; 2],
             has_records: false,
+            has_clones: false,
             error: None,
         };
         let end = walk(zio, objset, header, &mut finder);
@@ -106,6 +108,8 @@ struct Finder<'a> {
     /// Of the last block and the last record.
     last_seqs: [u64; 2],
     has_records: bool,
+    /// Records that tell of clones of blocks, whose pointers nobody has counted.
+    has_clones: bool,
     /// That of a device.
     error: Option<Error>,
 }
@@ -123,6 +127,11 @@ impl Finder<'_> {
     }
 
     fn finish(self) -> Result<Claim> {
+        if self.has_clones {
+            let what = "the intent log tells of clones of blocks, which this version cannot claim: import the pool \
+                        read-only, or let OpenZFS import and export it";
+            return Err(Error::new(Kind::ReadOnly, what));
+        }
         if let Some(error) = self.error {
             let what = "an intent log record could not be read";
             return Err(Error::new(error.kind(), what).with_source(error));
@@ -169,6 +178,7 @@ impl Visitor for Finder<'_> {
         }
         self.last_seqs[1] = record.seq;
         self.has_records = true;
+        self.has_clones |= record.kind == CLONE;
         ControlFlow::Continue(())
     }
 }

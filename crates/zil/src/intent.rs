@@ -50,7 +50,7 @@ const EXTEND: u64 = 20;
 const SET_XATTR: u64 = 21;
 const EXCHANGE: u64 = 22;
 const WHITEOUT: u64 = 23;
-const CLONE: u64 = 24;
+pub(crate) const CLONE: u64 = 24;
 
 /// An operation, as a record tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -41,6 +41,6 @@ pub use keys::Keys;
 pub use on_failure::{DeviceWait, OnFailure};
 pub use pointer::is_verifiable;
 pub use read::{Contents, Mode, Physical, ReadRequest};
-pub use refs::{RefTable, Twin};
+pub use refs::{CloneTable, RefTable, Twin};
 pub use write::{BlockWrite, DedupMode, Packed, Placed, WritePolicy, Written};
 pub use zio::Zio;

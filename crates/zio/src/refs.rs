@@ -15,6 +15,12 @@ pub enum Twin {
     Refused,
 }
 
+/// Counts further pointers to blocks that were cloned, of which the pointers tell nothing.
+pub trait CloneTable: Send + Sync {
+    /// A pointer to the block is gone. False if it was the only one: then the block is to be freed.
+    fn release(&self, bp: &BlkPtr) -> bool;
+}
+
 /// Counts pointers to blocks that may have several.
 pub trait RefTable: Send + Sync {
     /// A pointer to the block is gone. False if the table does not count this block's pointers: then it is to be

@@ -18,7 +18,7 @@ use crate::damage::Damage;
 use crate::issue::Queue;
 use crate::keys::{Keys, NoKeys};
 use crate::on_failure::{DeviceWait, ReadWaits};
-use crate::refs::RefTable;
+use crate::refs::{CloneTable, RefTable};
 use crate::sums::BlockSums;
 
 /// The block pipeline of one pool.
@@ -28,6 +28,7 @@ pub struct Zio {
     sums: BlockSums,
     allocator: OnceLock<Arc<Allocator>>,
     refs: OnceLock<Arc<dyn RefTable>>,
+    clones: OnceLock<Arc<dyn CloneTable>>,
     keys: Box<dyn Keys>,
     queue: Queue,
     waiting: ReadWaits,
@@ -39,8 +40,8 @@ impl Zio {
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
         tree.set_clock(&env);
         let queue = Queue::new(tree.clone());
-        let (sums, allocator, refs, waiting, damage) = Default::default();
-        Zio { tree, env, sums, allocator, refs, keys: Box::new(NoKeys), queue, waiting, damage }
+        let (sums, allocator, refs, clones, waiting, damage) = Default::default();
+        Zio { tree, env, sums, allocator, refs, clones, keys: Box::new(NoKeys), queue, waiting, damage }
     }
 
     /// Sets the pool's checksum salt, which skein, edonr and blake3 are keyed with; it is found in the
@@ -64,6 +65,11 @@ impl Zio {
         let _ = self.refs.set(refs);
     }
 
+    /// Gives the pipeline the table that is asked of blocks that the other does not count. A second call changes nothing.
+    pub fn set_clone_table(&self, clones: Arc<dyn CloneTable>) {
+        let _ = self.clones.set(clones);
+    }
+
     /// Gives the pipeline what it allocates from; before that nothing can be written. A second call
     /// changes nothing.
     pub fn set_allocator(&self, allocator: Arc<Allocator>) {
@@ -80,9 +86,10 @@ impl Zio {
         self.refs.get().map(|refs| &**refs)
     }
 
-    /// Tells the table of counted pointers that one to a block is gone. False if it does not count those of this block.
+    /// Tells the tables of counted pointers that one to a block is gone. False if none counts those of this block.
     pub(crate) fn release_counted(&self, bp: &BlkPtr) -> bool {
         self.refs.get().is_some_and(|refs| refs.release(bp))
+            || self.clones.get().is_some_and(|clones| clones.release(bp))
     }
 
     /// The keys of encrypted sets.

@@ -11,17 +11,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use base::{Endian, Error, Reader, Result};
+use base::{Endian, Error, Result};
 use dmu::zap::{Entry, Name, Zap};
 use format::blkptr::{BlkPtr, Dva};
 use format::ddt;
 
+use crate::clones::{CLONES_PREFIX, CloneHeader, count_of};
 use crate::dedup::packed::{blocks_of, unpack};
 use crate::dedup::{is_folder, log};
 use crate::{Pool, object_directory};
-
-/// Before the name of a vdev's clone table.
-const CLONES_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 
 /// Whether a pointer is the last of those that refer to its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,12 +76,8 @@ impl Refs {
                 })?;
             } else if let Some(vdev) = name.strip_prefix(CLONES_PREFIX).and_then(|number| number.parse().ok()) {
                 let object = mos.object(id)?;
-                let mut bonus = Reader::new(object.bonus(), Endian::Little);
-                let (table, _size, byte_order) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
-                if table != 0 {
-                    let endian = if byte_order == 0 { Endian::Little } else { Endian::Big };
-                    refs.add_clones(vdev, &Zap::open(mos.object(table)?)?, endian)?;
-                }
+                let header = CloneHeader::of(&object)?;
+                refs.add_clones(vdev, &Zap::open(mos.object(header.entries)?)?, header.endian)?;
             }
         }
         Ok(refs)
@@ -143,14 +137,10 @@ impl Refs {
     fn add_clones(&mut self, vdev: u64, table: &Zap, endian: Endian) -> Result<()> {
         for entry in table.entries()? {
             let Name::U64s(words) = &entry.name else { return Err(Error::corrupt("clone table with names")) };
-            let count = match entry.value.width() {
-                1 => endian.u64(entry.value.bytes()),
-                _ => entry.value.first_u64(),
+            let Some(&offset) = words.first() else {
+                return Err(Error::corrupt("entry of a clone table without offset"));
             };
-            let (Some(&offset), Some(count)) = (words.first(), count) else {
-                return Err(Error::corrupt("entry of a clone table without offset or count"));
-            };
-            self.further.insert((vdev, offset), (count, true));
+            self.further.insert((vdev, offset), (count_of(&entry.value, endian)?, true));
         }
         Ok(())
     }

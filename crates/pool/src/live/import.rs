@@ -58,6 +58,8 @@ pub const WRITABLE_FEATURES: &[&str] = &[
     "head_errlog",
     "blake3",
     "vdev_zaps_v2",
+    "block_cloning",
+    "block_cloning_endian",
 ];
 
 const LOG_SPACEMAP: &str = "com.delphix:log_spacemap";

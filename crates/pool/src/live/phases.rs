@@ -18,7 +18,7 @@ use super::{LivePool, SyncContext, Tell};
 enum Dirties {
     /// Objects of heads.
     Heads,
-    /// References to blocks that dedup tables count.
+    /// References to blocks that dedup and clone tables count.
     References,
     /// Objects of the MOS, space maps among them.
     Mos,
@@ -121,7 +121,12 @@ const PHASES: &[Phase] = &[
         may_dirty: &[Mos],
         closes: &[References],
         on_failure: Wait,
-        run: |syncing| syncing.context.write_dedup_tables().and_then(|()| syncing.context.log_lost()),
+        run: |syncing| {
+            let context = &syncing.context;
+            context.write_dedup_tables()?;
+            context.write_clone_tables()?;
+            context.log_lost()
+        },
     },
     Phase {
         name: "MOS",
@@ -188,7 +193,7 @@ impl LivePool {
     fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
         let is_dirty = |part: &Dirties| match part {
             Heads => self.heads().have_changed_objects(txg),
-            References => !self.dedup_changes().is_empty(),
+            References => !self.dedup_changes().is_empty() || !self.clone_releases().is_empty(),
             Mos => self.mos().is_dirty(txg),
             Labels => self.config().is_dirty,
         };

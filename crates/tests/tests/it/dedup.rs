@@ -39,7 +39,7 @@ fn open(pool: &LivePool, name: &str) -> Zpl {
     Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::real(), Default::default(), None).unwrap()
 }
 
-fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
+pub(crate) fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
     let mut names = Vec::new();
     zpl.readdir(dir, 0, &mut |entry| {
         names.push((entry.name.to_vec(), entry.ino));
@@ -51,7 +51,7 @@ fn names_in(zpl: &Zpl, dir: u64) -> Vec<(Vec<u8>, u64)> {
 }
 
 /// Removes all that is in a directory.
-fn empty(zpl: &Zpl, dir: u64) {
+pub(crate) fn empty(zpl: &Zpl, dir: u64) {
     for (name, ino) in names_in(zpl, dir) {
         let gone = match zpl.stat(ino).unwrap().kind {
             zpl::FileKind::Directory => {
@@ -195,19 +195,24 @@ fn the_tables_follow_what_is_freed() {
     judge(dir.path());
 }
 
-/// Whenever the power is cut, the tables are what the pool has.
-#[test]
-fn a_power_cut_between_frees() {
-    let image = &corpus::case("dedup").load()[0];
-    let base = SparseDevice::new("disk", image.size());
+/// The first device of a case of the corpus.
+pub(crate) fn sparse(case: &str) -> SparseDevice {
+    let image = &corpus::case(case).load()[0];
+    let device = SparseDevice::new("disk", image.size());
     let (mut chunk, bytes) = (AlignedBuf::zeroed(1 << 20), image.size());
     for at in (0..bytes).step_by(chunk.len()) {
         image.read_at(at, &mut chunk).unwrap();
         if chunk.iter().any(|&byte| byte != 0) {
-            base.write_at(at, &chunk).unwrap();
+            device.write_at(at, &chunk).unwrap();
         }
     }
-    let recording = Recording::new(vec![base]);
+    device
+}
+
+/// Whenever the power is cut, the tables are what the pool has.
+#[test]
+fn a_power_cut_between_frees() {
+    let recording = Recording::new(vec![sparse("dedup")]);
     let pool = import_device(recording.devices()[0].clone());
     let begin = recording.len();
     let pointers = check(&pool);

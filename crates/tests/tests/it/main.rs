@@ -3,6 +3,7 @@
 mod cache;
 mod check;
 mod checkpoint;
+mod cloned;
 mod crash;
 mod damage;
 mod dedup;

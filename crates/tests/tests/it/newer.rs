@@ -7,8 +7,7 @@ use testkit::corpus;
 use testkit::program;
 
 /// Cases, and what keeps them from being imported for writing.
-const ONLY_READ: [(&str, &[&str]); 8] = [
-    ("cloned", &["com.fudosecurity:block_cloning"]),
+const ONLY_READ: [(&str, &[&str]); 7] = [
     ("dynamicgang", &["com.klarasystems:dynamic_gang_header"]),
     ("expanded", &["org.openzfs:raidz_expansion"]),
     ("expanding", &["org.openzfs:raidz_expansion"]),

@@ -1,0 +1,125 @@
+//! Pointers to cloned blocks that a group releases.
+//!
+//! ```text
+//!   object directory: com.fudosecurity:brt:vdev:N ──▶ header (bonus), entries of each 16 MiB (contents)
+//!                                                       └─▶ ZAP: offset ──▶ further pointers to the block there
+//!   zio::Zio::free ─▶ CloneReleases::release ─┬─ no entry: the block is to be freed
+//!                                             └─ an entry: a pointer less, and the block stays
+//!   phase "tables":  fewer pointers in the entry; with none it goes, with its last entry the table goes
+//! ```
+//!
+//! A block with one pointer has no entry, so every block of data that is freed is looked for; where nothing was ever
+//! cloned on a vdev, there is no table, and that is known without reading. Blocks of dedup tables are counted there
+//! alone.
+//!
+//! Source: OpenZFS's description of the feature block_cloning, and its behaviour.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::{Mutex, Result};
+use dmu::zap::Zap;
+use dmu::{Objset, OnFailure, dsize};
+use format::blkptr::BlkPtr;
+use zio::CloneTable;
+
+use crate::clones::{CloneHeader, count_of, header_name};
+use crate::mos::DIRECTORY;
+
+/// Entries that are changed in one group: each may dirty a block of its table.
+const ENTRIES_MAX: usize = 20_000;
+
+/// What the group that is on its way to disk releases.
+#[derive(Default)]
+pub(super) struct CloneReleases {
+    group: Mutex<ReleasedClones>,
+    /// Where the tables are.
+    mos: OnceLock<Weak<Objset>>,
+}
+
+#[derive(Default)]
+pub(super) struct ReleasedClones {
+    /// By vdev and offset: entries that are changed.
+    pub(super) entries: BTreeMap<(u64, u64), CloneEntry>,
+    /// Pointers that are gone, and more than a group takes.
+    pub(super) put_off: Vec<BlkPtr>,
+    /// Tables by vdev; `None` where there is none.
+    headers: BTreeMap<u64, Option<CloneHeader>>,
+}
+
+/// An entry that is changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CloneEntry {
+    /// Further pointers before the group.
+    pub(super) before: u64,
+    /// Those that are left.
+    pub(super) left: u64,
+    /// Bytes that the block takes.
+    pub(super) bytes: u64,
+}
+
+impl CloneTable for CloneReleases {
+    fn release(&self, bp: &BlkPtr) -> bool {
+        if bp.is_dedup() || bp.level() > 0 || bp.object_type().is_metadata() {
+            return false;
+        }
+        // a block that may have other pointers is not for anybody else to use
+        self.take_one(bp).unwrap_or_else(|error| {
+            tracing::error!(?bp, "a block stays, as its clones cannot be counted: {error}");
+            true
+        })
+    }
+}
+
+impl CloneReleases {
+    /// The tables are in that MOS. A second call changes nothing.
+    pub(super) fn set_mos(&self, mos: &Arc<Objset>) {
+        let _ = self.mos.set(Arc::downgrade(mos));
+    }
+
+    /// Whether nothing was released since the last time.
+    pub(super) fn is_empty(&self) -> bool {
+        let group = self.group.lock();
+        group.entries.is_empty() && group.put_off.is_empty()
+    }
+
+    /// What was released since the last time.
+    pub(super) fn take(&self) -> ReleasedClones {
+        std::mem::take(&mut *self.group.lock())
+    }
+
+    /// Takes a pointer off an entry. False if there is none left.
+    fn take_one(&self, bp: &BlkPtr) -> Result<bool> {
+        let Some(mos) = self.mos.get().and_then(Weak::upgrade) else { return Ok(false) };
+        // the group cannot do without the answer
+        let mos = mos.reading(OnFailure::Wait);
+        let place = (bp.dvas()[0].vdev(), bp.dvas()[0].offset());
+        let Some(header) = self.header(&mos, place.0)? else { return Ok(false) };
+        let group = &mut *self.group.lock();
+        if let Some(entry) = group.entries.get_mut(&place) {
+            let is_left = entry.left > 0;
+            entry.left = entry.left.saturating_sub(1);
+            return Ok(is_left);
+        }
+        let stored = Zap::open(mos.object(header.entries)?)?.lookup_u64_key(&[place.1])?;
+        let Some(before) = stored.map(|value| count_of(&value, header.endian)).transpose()? else { return Ok(false) };
+        if group.entries.len() >= ENTRIES_MAX {
+            group.put_off.push(*bp);
+        } else if before > 0 {
+            let bytes = dsize(mos.cache(), bp);
+            group.entries.insert(place, CloneEntry { before, left: before - 1, bytes });
+        }
+        Ok(before > 0)
+    }
+
+    /// The table of a vdev.
+    fn header(&self, mos: &Arc<Objset>, vdev: u64) -> Result<Option<CloneHeader>> {
+        if let Some(header) = self.group.lock().headers.get(&vdev) {
+            return Ok(*header);
+        }
+        let object = Zap::open(mos.object(DIRECTORY)?)?.u64(&header_name(vdev))?;
+        let header = object.map(|id| mos.object(id).and_then(|object| CloneHeader::of(&object))).transpose()?;
+        self.group.lock().headers.insert(vdev, header);
+        Ok(header)
+    }
+}
