@@ -8,6 +8,8 @@
 //! Whatever happens to a file changes its dnode, so that nothing else is read. Which rows there are, and their order, is as
 //! with OpenZFS (source: zfs-diff(8), and what it prints).
 
+use std::collections::HashMap;
+
 use base::{Error, Kind, Result};
 use dmu::ChangedPart;
 use dmu::zap::Zap;
@@ -16,8 +18,11 @@ use format::object_type::ObjectType;
 
 use crate::kind::FileKind;
 use crate::orphans;
+use crate::stat::Stat;
 use crate::zpl::Zpl;
 
+/// Names of a directory that are kept at most.
+const NAMES_MAX: usize = 1 << 16;
 /// The object of the master node.
 const MASTER: u64 = 1;
 /// What stands for the path of a file that has no name any more, and was open when the state was kept.
@@ -87,7 +92,8 @@ impl Zpl {
         let shares = Zap::open(self.objset().object(MASTER)?)?.u64("SHARES")?;
         let meta = self.objset().meta();
         let per_block = (meta.dnode().block_size / SLOT_SIZE as u64).max(1);
-        let mut diff = Diff { now: self, before, shares, each, unknown };
+        let (now, before) = (StateReader::new(self), StateReader::new(before));
+        let mut diff = Diff { now, before, shares, each, unknown };
         meta.changed_since(txg, 0, &mut |part| match part {
             ChangedPart::Hole { first, count } => {
                 let end = first.saturating_add(count);
@@ -105,40 +111,12 @@ impl Zpl {
             }
         })
     }
-
-    /// A file and its path; `None` if there is no such object, or it is no file.
-    fn state(&self, ino: u64) -> Result<Option<FileState>> {
-        let object = match self.objset().object(ino) {
-            Ok(object) => object,
-            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        if !matches!(object.dnode().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
-            return Ok(None);
-        }
-        let stat = self.stat(ino)?;
-        let path = match self.master().delete_queue {
-            0 => None,
-            queue => Zap::open(self.objset().object(queue)?)?.u64(&orphans::key(ino))?.map(|_| NAMELESS.to_vec()),
-        };
-        let path = match path {
-            Some(nameless) => Some(nameless),
-            None => match self.path_of(ino) {
-                Ok(path) => Some(path),
-                // its directory has lost the name, or is gone: there is another name somewhere
-                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotDirectory) => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let (kind, generation, nlink, ctime) = (stat.kind, stat.generation, stat.nlink, stat.ctime);
-        Ok(Some(FileState { kind, generation, nlink, ctime, path }))
-    }
 }
 
 /// Two states, and where to tell what differs.
 struct Diff<'a> {
-    now: &'a Zpl,
-    before: &'a Zpl,
+    now: StateReader<'a>,
+    before: StateReader<'a>,
     /// The directory of shares, which nobody sees.
     shares: Option<u64>,
     each: &'a mut dyn FnMut(DiffRow) -> Result<()>,
@@ -150,10 +128,10 @@ impl Diff<'_> {
     fn gone(&mut self, first: u64, end: u64) -> Result<()> {
         let mut after = first.max(1) - 1;
         while after + 1 < end
-            && let Some(ino) = self.before.objset().next_object(after)?.filter(|&ino| ino < end)
+            && let Some(ino) = self.before.zpl.objset().next_object(after)?.filter(|&ino| ino < end)
         {
             after = ino;
-            let Some(state) = self.state_of(self.before, ino) else { continue };
+            let Some(state) = self.state_before(ino) else { continue };
             match &state.path {
                 Some(path) if path != NAMELESS => (self.each)(state.row(DiffKind::Removed, path))?,
                 _ => {}
@@ -164,7 +142,9 @@ impl Diff<'_> {
 
     /// An object that is there now.
     fn there(&mut self, ino: u64) -> Result<()> {
-        let (before, now) = (self.state_of(self.before, ino), self.state_of(self.now, ino));
+        let before = self.state_before(ino);
+        let now = self.now.state(ino);
+        let now = self.known(ino, now);
         let more_links = match (&before, &now) {
             (Some(before), Some(now)) => now.more_links(before),
             _ => 0,
@@ -204,13 +184,83 @@ impl Diff<'_> {
         })
     }
 
-    fn state_of(&mut self, of: &Zpl, ino: u64) -> Option<FileState> {
+    fn state_before(&mut self, ino: u64) -> Option<FileState> {
+        let state = self.before.state(ino);
+        self.known(ino, state)
+    }
+
+    /// What is known of an object, if it may be seen.
+    fn known(&mut self, ino: u64, state: Result<Option<FileState>>) -> Option<FileState> {
         if self.shares == Some(ino) {
             return None;
         }
-        of.state(ino).unwrap_or_else(|error| {
+        state.unwrap_or_else(|error| {
             (self.unknown)(ino, &error);
             None
         })
+    }
+}
+
+/// Reads files of one state. Names of the directory where it looked last are kept: files that were made together mostly
+/// lie together, and a directory tells of an object what its name is only by being read to that name.
+struct StateReader<'a> {
+    zpl: &'a Zpl,
+    directory: u64,
+    path: Vec<u8>,
+    /// By object, if there are not too many.
+    names: Option<HashMap<u64, Vec<u8>>>,
+}
+
+impl<'a> StateReader<'a> {
+    fn new(zpl: &'a Zpl) -> StateReader<'a> {
+        StateReader { zpl, directory: 0, path: Vec::new(), names: None }
+    }
+
+    /// A file and its path; `None` if there is no such object, or it is no file.
+    fn state(&mut self, ino: u64) -> Result<Option<FileState>> {
+        let object = match self.zpl.objset().object(ino) {
+            Ok(object) => object,
+            Err(error) if error.kind() == Kind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if !matches!(object.dnode().bonus_type, ObjectType::SA | ObjectType::ZNODE) {
+            return Ok(None);
+        }
+        let stat = self.zpl.stat(ino)?;
+        let path = match self.is_nameless(ino)? {
+            true => Some(NAMELESS.to_vec()),
+            false => match self.path_of(&stat) {
+                Ok(path) => Some(path),
+                // its directory has lost the name, or is gone: there is another name somewhere
+                Err(error) if matches!(error.kind(), Kind::NotFound | Kind::NotDirectory) => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let (kind, generation, nlink, ctime) = (stat.kind, stat.generation, stat.nlink, stat.ctime);
+        Ok(Some(FileState { kind, generation, nlink, ctime, path }))
+    }
+
+    fn is_nameless(&self, ino: u64) -> Result<bool> {
+        match self.zpl.master().delete_queue {
+            0 => Ok(false),
+            queue => Ok(Zap::open(self.zpl.objset().object(queue)?)?.u64(&orphans::key(ino))?.is_some()),
+        }
+    }
+
+    fn path_of(&mut self, stat: &Stat) -> Result<Vec<u8>> {
+        if stat.kind == FileKind::Directory {
+            return self.zpl.path_of(stat.ino);
+        }
+        if self.directory != stat.parent || self.path.is_empty() {
+            self.path.clear();
+            self.names = self.zpl.names_by_object(stat.parent, NAMES_MAX)?;
+            self.path = self.zpl.path_of(stat.parent)?;
+            self.directory = stat.parent;
+        }
+        let Some(names) = &self.names else { return self.zpl.path_of(stat.ino) };
+        let missing = || Error::new(Kind::NotFound, "the file is not in its directory");
+        let name = names.get(&stat.ino).ok_or_else(missing)?;
+        let above = self.path.strip_suffix(b"/").unwrap_or(&self.path);
+        Ok([above, b"/", name].concat())
     }
 }

@@ -5,6 +5,7 @@
 //! and 2, and leaves 3 for a `.zfs` that a mount may show, as OpenZFS does; later cookies are those of
 //! the table.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
@@ -209,6 +210,21 @@ impl Zpl {
     fn kind(&self, ino: u64) -> Result<FileKind> {
         let node = self.node(ino)?;
         Ok(FileKind::of_mode(self.attributes(&node)?.u64(Attr::Mode)?))
+    }
+
+    /// The names in a directory by their objects, of each object the first; `None` if there are more than `names_max`.
+    /// Errors: `NotDirectory`; `NotFound`; those of reading.
+    pub(crate) fn names_by_object(&self, dir: u64, names_max: usize) -> Result<Option<HashMap<u64, Vec<u8>>>> {
+        let _held = self.shared(dir);
+        let table = Zap::open(self.directory(dir)?.into_object())?;
+        let mut names = HashMap::new();
+        table.for_each_from(0, &mut |entry| {
+            if let Ok(value) = dirent(&entry.value) {
+                names.entry(value.object).or_insert_with(|| entry.name.bytes().to_vec());
+            }
+            if names.len() > names_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok((names.len() <= names_max).then_some(names))
     }
 
     fn name_in(&self, dir: u64, ino: u64) -> Result<Vec<u8>> {

@@ -76,6 +76,27 @@ fn what_differs_is_told_by_path() {
     fresh.judge();
 }
 
+/// Many files of one directory, whose names are read once and not for each of them.
+#[test]
+fn many_files_of_a_directory() {
+    let fresh = Fresh::new("diffmany");
+    let point = fresh.world.dir.join("mnt");
+    fresh.does(&format!("set mountpoint={} fresh/a", point.display()));
+    fs::create_dir(point.join("dir")).unwrap();
+    let files: Vec<_> = (0..8000).map(|i| point.join(format!("dir/file{i}"))).collect();
+    files.iter().for_each(|file| fs::write(file, "").unwrap());
+    fresh.does("snapshot fresh/a@one");
+    files.iter().for_each(|file| fs::write(file, "changed").unwrap());
+    let began = std::time::Instant::now();
+    let (text, code) = said(&fresh, "diff fresh/a@one");
+    let took = began.elapsed();
+    let mut changed: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("M\tDIR/mnt/dir/file")).collect();
+    changed.sort_unstable();
+    changed.dedup();
+    assert_eq!((changed.len(), code), (files.len(), 0));
+    assert!(took.as_secs() < 20, "{took:?}");
+}
+
 #[test]
 fn what_cannot_be_compared() {
     let fresh = Fresh::new("diffs");
