@@ -33,6 +33,7 @@ pub mod pools;
 mod reason;
 mod scan;
 mod scan_text;
+mod split;
 mod status;
 mod status_json;
 mod status_options;
@@ -122,6 +123,15 @@ const GROUPS: &[&[Command]] = &[
         plain("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
         plain("detach", "\tdetach <pool> <device>\n", vdevs::detach),
         plain("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", vdevs::replace),
+        Command {
+            lists_properties: true,
+            ..plain(
+                "split",
+                "\tsplit [-gLnPl] [-R altroot] [-o mntopts]\n\
+             \t    [-o property=value] <pool> <newpool> [<device> ...]\n",
+                split::run,
+            )
+        },
     ],
     &[
         plain(
@@ -164,7 +174,7 @@ const GROUPS: &[&[Command]] = &[
 ];
 
 /// Commands of OpenZFS that this version does not have.
-const NOT_YET: [&str; 4] = ["condense", "ddtprune", "prefetch", "split"];
+const NOT_YET: [&str; 3] = ["condense", "ddtprune", "prefetch"];
 
 const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
     Command { name, usage, run, lists_properties: false }

@@ -242,6 +242,28 @@ impl ServedPool {
         Ok(())
     }
 
+    /// Makes a pool of one device of each mirror. Errors: as from [`LivePool::split`]; `Unsupported` for a property that
+    /// cannot be set.
+    pub fn split(
+        &self,
+        name: &str,
+        vdevs: &[u64],
+        properties: &[(String, String)],
+        history: &str,
+        locks: &Locks,
+    ) -> Result<()> {
+        let mut stored = Vec::new();
+        for (property, value) in properties {
+            let checked = pool_props::check(property, value, pool_props::When::Set);
+            let known = checked.and_then(|()| pool_props::stored(property, value));
+            let known = known.map_err(|why| Error::new(Kind::Unsupported, why))?;
+            stored.extend(known.map(|known| (property.clone(), known)));
+        }
+        let paths = self.live()?.split(name, vdevs, stored, history)?;
+        locks.let_go(&paths);
+        Ok(())
+    }
+
     /// Takes a log device, spare or cache device off. Errors: as from [`LivePool::remove`].
     pub fn remove(&self, vdev: u64, locks: &Locks) -> Result<()> {
         let paths = self.live()?.remove(vdev)?;

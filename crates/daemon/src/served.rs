@@ -203,6 +203,9 @@ impl Served {
             Request::Detach { vdev, history } => self.change_pool(history, |pool| pool.detach(*vdev, &self.locks)),
             Request::Scrub { action, history } => self.change_pool(history, |pool| pool.scrub(*action)),
             Request::Checkpoint { discard, history } => self.change_pool(history, |pool| pool.checkpoint(*discard)),
+            Request::Split { name, vdevs, properties, history } => {
+                self.change_pool(history, |pool| pool.split(name, vdevs, properties, history, &self.locks))
+            }
             Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),

@@ -41,6 +41,8 @@ pub struct OpenOptions {
     pub name: Option<String>,
     /// Whether its labels keep its own name all the same.
     pub is_temporary: bool,
+    /// Guid that it gets, if it is to be another pool from now on.
+    pub new_guid: Option<u64>,
     /// Which state to open.
     pub rewind: Rewind,
     /// What [`Candidate::watch`] found, if it was called.
@@ -56,6 +58,7 @@ impl Default for OpenOptions {
         OpenOptions {
             name: None,
             is_temporary: false,
+            new_guid: None,
             rewind: Rewind::Newest,
             watched: None,
             without_log: false,

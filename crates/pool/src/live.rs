@@ -65,6 +65,7 @@ mod scrub;
 mod snapshots;
 mod space_maps;
 mod spares;
+mod split;
 mod suspension;
 mod sweep;
 mod sweeps;

@@ -149,6 +149,17 @@ pub enum Request {
         /// A line for the history.
         history: String,
     },
+    /// To make a pool of one device of each mirror.
+    Split {
+        /// Its name.
+        name: String,
+        /// Guids of the devices.
+        vdevs: Vec<u64>,
+        /// Properties that it has, and their values.
+        properties: Vec<(String, String)>,
+        /// A line for the history of both.
+        history: String,
+    },
     /// To write to all that is free on devices, or to tell them that nobody needs it.
     Sweep {
         /// Which of these.

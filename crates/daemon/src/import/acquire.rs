@@ -41,6 +41,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     let mut options = OpenOptions {
         name: Some(name.clone()),
         is_temporary: args.temporary,
+        new_guid: None,
         rewind: args.wanted_state(),
         watched: None,
         without_log: args.missing_log,

@@ -238,7 +238,7 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    fn detach(&self, guid: u64) -> Result<()> {
+    pub(super) fn detach(&self, guid: u64) -> Result<()> {
         let heir = self.pool.heir_of_spared(guid);
         let gone = self.pool.tree().edit(Edit::Detach(guid), &HashMap::new())?;
         if let Some(heir) = heir.and_then(|guid| self.pool.tree().leaf(guid)) {

@@ -119,7 +119,7 @@ impl LivePool {
             label.opt_list("features_for_read").map(|list| list.iter().map(|(guid, _)| guid.to_owned()).collect());
         let config = Config {
             name,
-            guid: pool.guid(),
+            guid: options.new_guid.unwrap_or_else(|| pool.guid()),
             state: 0,
             txg: uberblock.txg,
             host,
@@ -160,8 +160,7 @@ impl LivePool {
             context.write_config()?;
             context.resilver_after_import()
         })?;
-        live.load_sweeps();
-        live.take_up_autotrim()?;
+        live.load_sweeps()?;
         live.scan().wake();
         live.take_up_rates()?;
         live.notify("pool_import", None);

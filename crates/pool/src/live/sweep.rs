@@ -44,8 +44,10 @@ impl LivePool {
         })
     }
 
-    /// Takes up what is on disk of sweeps. That it cannot be read keeps nobody from the pool.
-    pub(super) fn load_sweeps(&self) {
+    /// Takes up what is on disk of sweeps, and whether what becomes free is trimmed. That a table of a leaf cannot be
+    /// read keeps nobody from the pool.
+    pub(super) fn load_sweeps(&self) -> Result<()> {
+        self.take_up_autotrim()?;
         for leaf in self.tree().leaves() {
             let zap = leaf.vdev().leaf_spec().map_or(0, |spec| spec.zap);
             if zap == 0 {
@@ -64,6 +66,7 @@ impl LivePool {
                 Err(error) => tracing::warn!(pool = self.name(), vdev = leaf.name(), "its table is not read: {error}"),
             }
         }
+        Ok(())
     }
 
     /// Whether a step of a sweep would do something.

@@ -51,6 +51,14 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<(bool, String)> {
     Some((output.status.success(), text))
 }
 
+/// Lets zdb verify every block of a pool of that name, if it is there.
+pub(super) fn judge_called(dir: &Path, name: &str) {
+    let Ok(output) = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(["-bcc", name]).output() else { return };
+    let text = [output.stdout, output.stderr].map(|raw| String::from_utf8_lossy(&raw).into_owned()).concat();
+    let is_well = output.status.success() && text.contains("No leaks") && !text.contains("mismatch");
+    assert!(is_well, "{text}");
+}
+
 /// The pool that is on the devices now, as a reader finds it.
 pub(super) fn reopen(dir: &Path) -> Pool {
     let env = Env::real();

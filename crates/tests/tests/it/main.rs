@@ -25,6 +25,7 @@ mod replay;
 mod resilver;
 mod scrub;
 mod snapshots;
+mod split;
 mod sweep;
 mod volumes;
 mod ztest;
