@@ -17,6 +17,8 @@ mod diff;
 mod events;
 #[path = "zpool/exporter.rs"]
 mod exporter;
+#[path = "zpool/killed.rs"]
+mod killed;
 #[path = "zpool/nbd.rs"]
 mod nbd;
 #[path = "zpool/projects.rs"]

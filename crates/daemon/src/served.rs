@@ -497,9 +497,9 @@ impl Host for Served {
         self.pool.live()?.begin_receive(new)
     }
 
-    fn finish_receive(&self, receiving: Receiving, target: &str) -> Result<()> {
+    fn finish_receive(&self, receiving: Receiving) -> Result<()> {
         match receiving.replaces() {
-            true => self.exports.frozen(target, || {
+            true => self.exports.frozen(&receiving.target()?, || {
                 let finished = receiving.finish();
                 self.volumes.note_replaced();
                 finished

@@ -8,6 +8,7 @@ mod change;
 mod destroy;
 mod diff;
 mod host;
+mod input;
 mod limits;
 mod mount;
 mod mount_options;

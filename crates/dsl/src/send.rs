@@ -25,7 +25,7 @@ use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
 
 use crate::property::rules::ZPL_VERSION;
 use crate::{Dataset, Dsl, Property, contents};
-use walk::SendWalk;
+use walk::{SendRange, SendWalk};
 pub use writer::StreamWriter;
 
 const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
@@ -67,8 +67,19 @@ pub struct SendRequest<'a> {
     pub flags: SendFlags,
     /// The object and offset where it goes on.
     pub resume: Option<(u64, u64)>,
-    /// Name and guid of what an interrupted receive was to become: the stream has no end then.
-    pub saved: Option<(String, u64)>,
+    /// It is what an interrupted receive has left: the stream has no end then.
+    pub saved: Option<SavedPart>,
+}
+
+/// How much of a stream has been received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedPart {
+    /// Name of the snapshot that it was to become.
+    pub name: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Object and offset that came last: what is behind them is not what was sent.
+    pub until: (u64, u64),
 }
 
 impl Dsl {
@@ -88,7 +99,7 @@ impl Dsl {
         let snapshot = request.snapshot;
         let objset = self.objset(snapshot, Mode::Plain)?;
         let features = self.stream_features(request, &objset)?;
-        let to_guid = request.saved.as_ref().map_or(snapshot.phys.guid, |(_, guid)| *guid);
+        let to_guid = request.saved.as_ref().map_or(snapshot.phys.guid, |saved| saved.guid);
         let mut list = NvList::new();
         if let Some((object, offset)) = request.resume {
             list.set("resume_object", Value::U64(object));
@@ -109,12 +120,13 @@ impl Dsl {
             objset_type: objset.kind().number() as u32,
             flags,
             from_guid: request.from.map_or(0, |from| from.guid),
-            name: request.saved.as_ref().map_or(&snapshot.name, |(name, _)| name).clone(),
+            name: request.saved.as_ref().map_or(&snapshot.name, |saved| &saved.name).clone(),
             list_len: list.len() as u32,
         };
         out.record(StreamRecord { fields: RecordFields::Begin(begin), to_guid, sum: [0; 4] }, &list)?;
         let since_txg = request.from.map_or(0, |from| from.txg);
-        SendWalk::new(&objset, (features, to_guid), since_txg, request.resume, &mut out).run()?;
+        let range = SendRange { since_txg, resume: request.resume, until: request.saved.as_ref().map(|one| one.until) };
+        SendWalk::new(&objset, (features, to_guid), range, &mut out).run()?;
         if request.saved.is_none() {
             out.finish(to_guid)?;
         }

@@ -135,6 +135,8 @@ pub struct LivePool {
     tasks: Mutex<Vec<Task>>,
     /// Those that come when all heads are written.
     last_tasks: Mutex<Vec<Task>>,
+    /// What tasks of this group have begun, and is to be ended in it.
+    endings: Mutex<Vec<Ending>>,
     leaf_watch: LeafWatch,
     /// Is held while vdevs are changed.
     changing_vdevs: Mutex<()>,
@@ -166,6 +168,12 @@ type Tell = Box<dyn FnOnce()>;
 
 /// A change of the pool's own objects that waits for a group to be synced.
 struct Task(Box<dyn FnOnce(&SyncContext<'_>) -> Tell + Send>);
+
+/// Ends a change in the group in which it was begun.
+type EndWork = dyn FnOnce(&SyncContext<'_>) -> Result<()> + Send;
+
+/// The rest of a change, in the same group.
+struct Ending(Box<EndWork>);
 
 impl LivePool {
     /// A pool whose latest group on disk is `synced`: `view` is how it is read, `mos` how it is changed. There
@@ -209,6 +217,7 @@ impl LivePool {
             first_tasks: Mutex::default(),
             tasks: Mutex::default(),
             last_tasks: Mutex::default(),
+            endings: Mutex::default(),
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
             dedup_changes,
@@ -407,9 +416,15 @@ impl LivePool {
                 self.first_tasks.lock().clear();
                 self.tasks.lock().clear();
                 self.last_tasks.lock().clear();
+                self.endings.lock().clear();
                 Err(error)
             }
         }
+    }
+
+    /// Returns when no group is on its way to disk.
+    fn wait_between_groups(&self) {
+        drop(self.groups.sync_alone());
     }
 
     /// Brings everything that has happened so far to disk; waits if the pool is suspended. Errors: `Suspended` if
@@ -477,13 +492,10 @@ impl LivePool {
         outcome.recv().map_err(|_| lost())?
     }
 
-    /// Runs something in the group that is being synced, when all heads have been written: what a task begun.
-    fn run_last_of_group(&self, work: impl FnOnce(&SyncContext<'_>) + Send + 'static) {
-        let task = move |context: &SyncContext<'_>| -> Tell {
-            work(context);
-            Box::new(|| ())
-        };
-        self.last_tasks.lock().push(Task(Box::new(task)));
+    /// Ends what a task has begun in the group that is being synced, when all heads have been written, and before any
+    /// other change that comes then. An error keeps the group from disk, and with it what the task has done.
+    fn end_in_group(&self, work: impl FnOnce(&SyncContext<'_>) -> Result<()> + Send + 'static) {
+        self.endings.lock().push(Ending(Box::new(work)));
     }
 
     /// Makes a change of the pool's own objects some time soon; that it cannot be made is logged.
@@ -526,10 +538,12 @@ impl LivePool {
         tasks.into_iter().map(|Task(work)| work(context)).collect()
     }
 
-    /// As [`LivePool::run_tasks`], those that come last.
-    fn run_last_tasks(&self, context: &SyncContext<'_>) -> Vec<Tell> {
+    /// As [`LivePool::run_tasks`], those that come last, behind what tasks have begun. Errors: those of the latter.
+    fn run_last_tasks(&self, context: &SyncContext<'_>) -> Result<Vec<Tell>> {
+        let endings = std::mem::take(&mut *self.endings.lock());
+        endings.into_iter().try_for_each(|Ending(work)| work(context))?;
         let tasks = std::mem::take(&mut *self.last_tasks.lock());
-        tasks.into_iter().map(|Task(work)| work(context)).collect()
+        Ok(tasks.into_iter().map(|Task(work)| work(context)).collect())
     }
 
     fn has_tasks(&self) -> bool {

@@ -93,4 +93,6 @@ pub enum StreamNote {
         /// Bytes of its stream.
         bytes: u64,
     },
+    /// Nothing: it cannot be told when the command has gone.
+    Alive,
 }

@@ -14,6 +14,7 @@ pub mod rng;
 pub mod seal;
 pub mod snapshots;
 pub mod sparse;
+pub mod streams;
 pub mod survey;
 pub mod totals;
 pub mod workload;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use base::Result;
 use dmu::{Mode, Objset};
 use format::dnode::Dnode;
+use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use pool::Pool;
 use zpl::Zpl;
@@ -93,7 +94,12 @@ impl Model {
     fn compare(&self, pool: &Pool) -> Result<Option<String>> {
         let mut names = Vec::new();
         for dir in pool.dsl().walk()?.into_iter().filter(|dir| !dir.name.contains('$')) {
-            let snapshots = pool.dsl().snapshots(&pool.dsl().head(&dir)?)?;
+            let head = pool.dsl().head(&dir)?;
+            // what takes a stream is nothing that the pool holds yet
+            if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
+                continue;
+            }
+            let snapshots = pool.dsl().snapshots(&head)?;
             names.push(dir.name);
             names.extend(snapshots.into_iter().map(|snapshot| snapshot.name));
         }

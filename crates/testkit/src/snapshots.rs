@@ -3,6 +3,7 @@
 use base::{Error, Result};
 
 use crate::rng::Rng;
+use crate::streams;
 use crate::workload::{NAME, Workload};
 
 /// Snapshots of a pool.
@@ -13,12 +14,13 @@ const DATASETS_MAX: usize = 8;
 /// Makes one change, which is on disk then. Returns the group.
 pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<u64> {
     let snapshots: Vec<String> = load.model.sets.keys().filter(|name| name.contains('@')).cloned().collect();
-    match rng.below(20) {
+    match rng.below(26) {
         0..8 if snapshots.len() < SNAPSHOTS_MAX => take(load, rng)?,
         8..10 if !snapshots.is_empty() => roll_back(load, rng)?,
         10..13 if !snapshots.is_empty() => clone(load, rng, &snapshots)?,
         13..15 => promote(load, rng)?,
         15 if !snapshots.is_empty() => rename(load, rng, &snapshots)?,
+        20.. => return streams::step(load, rng).map(|(txg, _)| txg),
         16..18 if !snapshots.is_empty() => mark(load, rng, &snapshots)?,
         _ if !snapshots.is_empty() => destroy(load, rng, &snapshots)?,
         _ => take(load, rng)?,
@@ -54,7 +56,7 @@ fn roll_back(load: &mut Workload, rng: &mut Rng) -> Result<()> {
 
 fn clone(load: &mut Workload, rng: &mut Rng, snapshots: &[String]) -> Result<()> {
     let (snapshot, new) = (rng.pick(snapshots).clone(), format!("{NAME}/{}", rng.below(1000)));
-    if load.names().len() >= DATASETS_MAX || load.model.sets.contains_key(&new) {
+    if load.names().len() >= DATASETS_MAX || load.has_dataset(&new) {
         return Ok(());
     }
     let contents = load.model.sets[&snapshot].clone();
@@ -122,7 +124,8 @@ fn rename(load: &mut Workload, rng: &mut Rng, snapshots: &[String]) -> Result<()
     load.pool.rename_snapshot(&old, &new, false)
 }
 
-fn take(load: &mut Workload, rng: &mut Rng) -> Result<()> {
+/// Takes snapshots of some datasets.
+pub fn take(load: &mut Workload, rng: &mut Rng) -> Result<()> {
     let own = rng.below(1000);
     let mut names = load.names();
     names.retain(|name| name != NAME && rng.below(2) == 0);

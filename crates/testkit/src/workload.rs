@@ -298,7 +298,7 @@ impl Workload {
         let is_free = |name: &String| name != NAME && !self.has_dependents(name);
         let names: Vec<String> = self.names().into_iter().filter(is_free).collect();
         let new = format!("{NAME}/{}", self.rng.below(1000));
-        if self.model.sets.contains_key(&new) {
+        if self.has_dataset(&new) {
             return self.sync();
         }
         let choice = if names.is_empty() { 0 } else { self.rng.below(4) };
@@ -342,6 +342,12 @@ impl Workload {
     fn has_dependents(&self, name: &str) -> bool {
         let (snapshots, below) = (format!("{name}@"), format!("{name}/"));
         self.model.sets.keys().any(|other| other.starts_with(&snapshots) || other.starts_with(&below))
+            || self.has_dataset(&format!("{name}/%recv"))
+    }
+
+    /// Whether the pool has a dataset of that name, also one that takes a stream.
+    pub fn has_dataset(&self, name: &str) -> bool {
+        self.pool.view().dsl().find_dir(name).is_ok()
     }
 
     /// Uses a file system no more, until it is asked for again.

@@ -206,6 +206,7 @@ fn resume(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
 fn run(pools: &dyn Pools, pool: &str, order: &SendOrder) -> Result<Outcome, Stopped> {
     let mut is_first = true;
     let mut note = |told: StreamNote| match told {
+        StreamNote::Alive => {}
         StreamNote::Line(line) if order.dry_run => println!("{}", base::ShownLines(line)),
         StreamNote::Line(line) => eprintln!("{}", base::ShownLines(line)),
         StreamNote::Progress { snapshot, bytes } => {

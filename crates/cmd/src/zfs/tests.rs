@@ -153,7 +153,7 @@ impl Host for Local {
     fn begin_receive(&self, _: &NewReceive) -> Result<Receiving> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-    fn finish_receive(&self, _: Receiving, _: &str) -> Result<()> {
+    fn finish_receive(&self, _: Receiving) -> Result<()> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
     fn abort_receive(&self, _: &str) -> Result<()> {

@@ -49,7 +49,7 @@ fn streams_are_those_of_openzfs() {
 
 impl World {
     /// Output and errors of `zfs` with a stream as its input, and its exit code.
-    fn zfs_with(&self, line: &str, stream: &[u8]) -> (String, i32) {
+    pub(super) fn zfs_with(&self, line: &str, stream: &[u8]) -> (String, i32) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
         command.arg("zfs").args(line.split_whitespace()).env("CENOTE_RUN", self.dir.join("run"));
         command.env("CENOTE_PARAMETERS", self.dir.join("parameters")).env("ZFS_HOSTID", "0").env_remove("CENOTE_LOG");
@@ -62,12 +62,12 @@ impl World {
         (text, output.status.code().unwrap())
     }
 
-    fn receives(&self, line: &str, stream: &[u8]) {
+    pub(super) fn receives(&self, line: &str, stream: &[u8]) {
         assert_eq!(self.zfs_with(&format!("receive {line}"), stream), (String::new(), 0), "{line}");
     }
 
     /// Pool `fresh` with nothing in it.
-    fn with_pool(name: &str) -> World {
+    pub(super) fn with_pool(name: &str) -> World {
         let world = World::new(name, &[]);
         std::fs::File::create(world.dir.join("a")).unwrap().set_len(256 << 20).unwrap();
         world.check("create -O mountpoint=none fresh DIR/a", 0, "");
@@ -75,7 +75,7 @@ impl World {
     }
 
     /// Exports the pool, and lets zdb look at all of it, if it is there.
-    fn judged(&self) {
+    pub(super) fn judged(&self) {
         self.check("export fresh", 0, "");
         let zdb = Command::new("zdb").args(["-bcc", "-e", "-p"]).arg(&self.dir).arg("fresh").output();
         if let Ok(output) = zdb {

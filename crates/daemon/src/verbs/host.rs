@@ -50,8 +50,8 @@ pub trait Host {
     fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard;
     /// Begins to receive a stream. Errors: as of [`Host::change`].
     fn begin_receive(&self, new: &NewReceive) -> Result<Receiving>;
-    /// Ends a receive into a dataset, whose exports are frozen meanwhile. Errors: as of [`Host::change`].
-    fn finish_receive(&self, receiving: Receiving, target: &str) -> Result<()>;
+    /// Ends a receive; exports of the dataset are frozen meanwhile. Errors: as of [`Host::change`].
+    fn finish_receive(&self, receiving: Receiving) -> Result<()>;
     /// Destroys what an interrupted receive has left. Errors: `NotFound` if there is nothing; as of [`Host::change`].
     fn abort_receive(&self, target: &str) -> Result<()>;
     /// Stores properties that a stream says; what was refused. Errors: as of [`Host::change`].

@@ -21,6 +21,7 @@ use protocol::words::nicenum::nicebytes;
 
 use super::around::{exists, failure, make_with_parents, mount_new, words};
 use super::host::{DatasetChange, Host, SnapshotChange};
+use super::input::{CommandInput, Teller};
 
 /// Bytes that are read of a stream at once.
 const READ_BYTES: usize = 1 << 20;
@@ -52,7 +53,7 @@ struct ListedSnapshot {
 struct StreamReceiver<'a> {
     host: &'a dyn Host,
     order: &'a ReceiveOrder,
-    note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
+    note: &'a Teller<'a>,
     notes: Vec<String>,
     /// The list of the package, and the dataset that it begins with.
     package: Option<(NvList, String)>,
@@ -67,9 +68,10 @@ pub(super) fn receive(
     from: File,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> Result<Response> {
-    let mut from = BufReader::with_capacity(READ_BYTES, from);
+    let note = Teller::new(note);
+    let mut from = BufReader::with_capacity(READ_BYTES, CommandInput::new(from, host, &note));
     let (notes, made) = (Vec::new(), Vec::new());
-    let mut receiver = StreamReceiver { host, order, note, notes, package: None, made };
+    let mut receiver = StreamReceiver { host, order, note: &note, notes, package: None, made };
     let mut failures: Vec<Failure> = receiver.all(&mut from).err().into_iter().collect();
     let made: HashSet<String> = receiver.made.drain(..).collect();
     let mut made: Vec<String> = made.into_iter().collect();
@@ -258,7 +260,7 @@ impl StreamReceiver<'_> {
         if !self.order.verbose {
             return Ok(());
         }
-        (self.note)(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))
+        self.note.tell(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))
     }
 
     /// Reads a stream to its end, and does nothing with it.
@@ -277,7 +279,7 @@ impl StreamReceiver<'_> {
         let verb = if self.order.dry_run { "would receive" } else { "receiving" };
         if self.order.dry_run || self.order.verbose {
             let line = format!("{verb} {kind} stream of {} into {name}", new.begin.name);
-            (self.note)(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))?;
+            self.note.tell(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))?;
         }
         if self.order.dry_run {
             return self.skip(reader, what);
@@ -300,7 +302,7 @@ impl StreamReceiver<'_> {
         let notes = self.set_properties(new, &listed, is_new);
         self.notes.extend(notes);
         receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e))?;
-        self.host.finish_receive(receiving, &new.target).map_err(|e| failed(self, e))?;
+        self.host.finish_receive(receiving).map_err(|e| failed(self, e))?;
         self.after(new, &listed);
         if is_new {
             self.made.push(new.target.clone());

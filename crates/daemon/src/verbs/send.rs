@@ -32,14 +32,18 @@ pub(super) fn send(
     out: File,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> Result<Response> {
-    let pool = host.pool();
     let done = |failures| Ok(Response::Done { failures, notes: Vec::new() });
-    let plan = match plan(&pool, order, note)? {
+    let plan = match plan(&host.pool(), order, note)? {
         Ok(plan) => plan,
         Err(failure) => return done(vec![failure]),
     };
     let ids: Vec<u64> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
     let _kept = host.keep_snapshots(&ids);
+    // as it is now that nothing of it is destroyed any more
+    let pool = host.pool();
+    if let Some(gone) = plan.gone(&pool) {
+        return done(vec![gone]);
+    }
     if order.verbosity > 0
         && let Err(failure) = tell_sizes(&pool, order, &plan, note)?
     {
@@ -67,7 +71,7 @@ fn tell_sizes(
             Ok(size) => size,
             Err(error) => return Ok(Err(cannot_send(&stream.snapshot.name, &error))),
         };
-        total += size;
+        total = u64::saturating_add(total, size);
         let to = &stream.snapshot.name;
         let line = match (&stream.from_name, order.parsable) {
             (Some(from), true) => format!("incremental\t{from}\t{to}\t{size}"),

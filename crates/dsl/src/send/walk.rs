@@ -38,13 +38,33 @@ enum SendItem {
     Read(WantedBlock),
 }
 
+/// What of an object set is sent.
+#[derive(Clone, Copy)]
+pub(super) struct SendRange {
+    /// What was born after that group.
+    pub(super) since_txg: u64,
+    /// From that object and offset on.
+    pub(super) resume: Option<(u64, u64)>,
+    /// Up to that object, and what of it begins at that offset.
+    pub(super) until: Option<(u64, u64)>,
+}
+
+impl SendRange {
+    fn object_end(&self) -> u64 {
+        self.until.map_or(u64::MAX, |(object, _)| object.saturating_add(1))
+    }
+
+    fn is_behind(&self, object: u64, offset: u64) -> bool {
+        self.until.is_some_and(|until| (object, offset) > until)
+    }
+}
+
 /// The walk over one object set.
 pub(super) struct SendWalk<'a, 'b> {
     objset: &'a Arc<Objset>,
     features: StreamFeatures,
     to_guid: u64,
-    since_txg: u64,
-    resume: Option<(u64, u64)>,
+    range: SendRange,
     out: &'a mut StreamWriter<'b>,
     items: Vec<SendItem>,
     bytes: u64,
@@ -54,26 +74,27 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     pub(super) fn new(
         objset: &'a Arc<Objset>,
         (features, to_guid): (StreamFeatures, u64),
-        since_txg: u64,
-        resume: Option<(u64, u64)>,
+        range: SendRange,
         out: &'a mut StreamWriter<'b>,
     ) -> SendWalk<'a, 'b> {
-        SendWalk { objset, features, to_guid, since_txg, resume, out, items: Vec::new(), bytes: 0 }
+        SendWalk { objset, features, to_guid, range, out, items: Vec::new(), bytes: 0 }
     }
 
     /// Sends all objects.
     pub(super) fn run(mut self) -> Result<()> {
         let meta = self.objset.meta();
         let per_block = meta.dnode().block_size / SLOT_SIZE as u64;
-        let from = self.resume.map_or(0, |(object, _)| object / per_block);
-        meta.changed_since(self.since_txg, from, &mut |part| match part {
+        let from = self.range.resume.map_or(0, |(object, _)| object / per_block);
+        meta.changed_since(self.range.since_txg, from, &mut |part| match part {
             ChangedPart::Hole { first, count } => {
                 let last = meta.dnode().block_max.saturating_add(1);
                 let end = first.saturating_add(count).min(last);
                 if first >= end {
                     return Ok(());
                 }
-                self.push(SendItem::Ready(free_objects(first * per_block, end * per_block), Vec::new()))
+                let number = |blkid: u64| blkid.saturating_mul(per_block).min(self.range.object_end());
+                let (first, end) = (number(first), number(end));
+                if first >= end { Ok(()) } else { self.push(SendItem::Ready(free_objects(first, end), Vec::new())) }
             }
             ChangedPart::Data { blkid, .. } => self.dnodes(&meta, blkid, per_block),
         })?;
@@ -84,21 +105,25 @@ impl<'a, 'b> SendWalk<'a, 'b> {
     /// Sends the objects of a block of dnodes, and that the numbers between them are free.
     fn dnodes(&mut self, meta: &Object, blkid: u64, per_block: u64) -> Result<()> {
         let block = meta.block(blkid)?;
-        let first = blkid * per_block;
+        let first = blkid.saturating_mul(per_block);
         let mut next = first;
         for found in self.objset.dnodes_in_block(blkid, &block) {
             let (id, dnode) = found?;
+            if id >= self.range.object_end() {
+                break;
+            }
             self.free_numbers(next, id)?;
-            next = id + dnode.slots as u64;
-            if self.resume.is_none_or(|(object, _)| id >= object) {
+            next = id.saturating_add(dnode.slots as u64);
+            if self.range.resume.is_none_or(|(object, _)| id >= object) {
                 self.object(id, dnode)?;
             }
         }
-        self.free_numbers(next, first + per_block)
+        self.free_numbers(next, first.saturating_add(per_block))
     }
 
     fn free_numbers(&mut self, from: u64, end: u64) -> Result<()> {
-        let from = from.max(self.resume.map_or(1, |(object, _)| object));
+        let from = from.max(self.range.resume.map_or(1, |(object, _)| object));
+        let end = end.min(self.range.object_end());
         if from >= end { Ok(()) } else { self.push(SendItem::Ready(free_objects(from, end), Vec::new())) }
     }
 
@@ -121,17 +146,17 @@ impl<'a, 'b> SendWalk<'a, 'b> {
         self.push(SendItem::Ready(RecordFields::Object(record), bonus))?;
         let end = dnode.size_max();
         self.push(SendItem::Ready(RecordFields::Free { object: id, offset: end, len: u64::MAX }, Vec::new()))?;
-        if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole() && bp.reference_birth() <= self.since_txg) {
+        if let Some(spill) = dnode.spill.filter(|bp| !bp.is_hole() && bp.reference_birth() <= self.range.since_txg) {
             self.spill(id, spill, true)?;
         }
-        let from = match self.resume {
+        let from = match self.range.resume {
             Some((object, offset)) if object == id => offset / dnode.block_size.max(1),
             _ => 0,
         };
         let spill = dnode.spill;
         let object = Object::outside(self.objset.clone(), id, dnode);
-        object.changed_since(self.since_txg, from, &mut |part| self.part(&object, part))?;
-        match spill.filter(|bp| !bp.is_hole() && bp.reference_birth() > self.since_txg) {
+        object.changed_since(self.range.since_txg, from, &mut |part| self.part(&object, part))?;
+        match spill.filter(|bp| !bp.is_hole() && bp.reference_birth() > self.range.since_txg) {
             Some(spill) => self.spill(id, spill, false),
             None => Ok(()),
         }
@@ -148,12 +173,19 @@ impl<'a, 'b> SendWalk<'a, 'b> {
             ChangedPart::Hole { first, count } => {
                 // what begins beyond the last offset can never be there
                 let Some(offset) = first.checked_mul(size) else { return Ok(()) };
+                if self.range.is_behind(id, offset) {
+                    return Ok(());
+                }
                 let len = first.saturating_add(count).checked_mul(size).map_or(u64::MAX, |end| end - offset);
                 return self.push(SendItem::Ready(RecordFields::Free { object: id, offset, len }, Vec::new()));
             }
             ChangedPart::Data { blkid, bp } => (blkid, bp),
         };
-        let offset = blkid.saturating_mul(size);
+        let offset = blkid.checked_mul(size).filter(|offset| offset.checked_add(size).is_some());
+        let offset = offset.ok_or_else(|| object.placed(Error::corrupt("block beyond the last offset"), 0, blkid))?;
+        if self.range.is_behind(id, offset) {
+            return Ok(());
+        }
         if bp.lsize() != size {
             let what = format!("block of {} bytes in an object of blocks of {size}", bp.lsize());
             return Err(object.placed(Error::corrupt(what), 0, blkid));
@@ -301,7 +333,7 @@ impl<'a, 'b> SendWalk<'a, 'b> {
 }
 
 fn free_objects(first: u64, end: u64) -> RecordFields {
-    RecordFields::FreeObjects { first, count: end - first }
+    RecordFields::FreeObjects { first, count: end.saturating_sub(first) }
 }
 
 /// Checksums by which blocks may be deduplicated: sha256, sha512, skein, edonr, blake3.

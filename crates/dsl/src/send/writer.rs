@@ -87,9 +87,9 @@ impl<'a> StreamWriter<'a> {
                 true
             }
             (RecordFields::FreeObjects { first, count }, RecordFields::FreeObjects { first: next, count: more })
-                if *first + *count == *next =>
+                if first.checked_add(*count) == Some(*next) =>
             {
-                *count += *more;
+                *count = count.saturating_add(*more);
                 true
             }
             _ => false,

@@ -358,10 +358,11 @@ impl Change<'_> {
         usable_bytes: u64,
     ) -> Result<Vec<SnapshotFate>> {
         let (received, head) = (self.dataset(begun.dataset)?, self.dataset(begun.head)?);
-        self.plan_snapshot(dsl, &format!("{}@{}", new.target, new.snapshot), usable_bytes)?;
-        let own = Dataset { id: begun.head, name: new.target.clone(), phys: head.clone() };
+        // it may have got another name since
+        let own = Dataset { id: begun.head, name: dsl.name_of(begun.head)?, phys: head };
+        self.plan_snapshot(dsl, &format!("{}@{}", own.name, new.snapshot), usable_bytes)?;
         let modified = || {
-            let what = format!("destination '{}' has been modified\nsince most recent snapshot", new.target);
+            let what = format!("destination '{}' has been modified\nsince most recent snapshot", own.name);
             Error::new(Kind::Permission, what)
         };
         let mut fates = Vec::new();
@@ -379,7 +380,7 @@ impl Change<'_> {
         } else if is_modified_since(
             dsl,
             &own,
-            &Dataset { id: head.prev_snap, name: own.name.clone(), phys: self.dataset(head.prev_snap)? },
+            &Dataset { id: own.phys.prev_snap, name: own.name.clone(), phys: self.dataset(own.phys.prev_snap)? },
         )? {
             return Err(modified());
         }
@@ -387,7 +388,7 @@ impl Change<'_> {
         if head.prev_snap != received.prev_snap {
             return Err(modified());
         }
-        self.exchange(begun, &received, &head).in_dataset(&new.target)?;
+        self.exchange(begun, &received, &head).in_dataset(&own.name)?;
         Ok(fates)
     }
 
@@ -443,8 +444,8 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// Ends a receive with the snapshot of the head that has it all. Returns the snapshot. `None` if the head has a
-    /// snapshot of this group: the next one can have another.
+    /// Ends a receive of a new dataset with its snapshot, which is returned. `None` if the head has a snapshot of this
+    /// group: the next one can have another. Errors: those of taking snapshots.
     pub fn end_receive(
         &self,
         dsl: &Dsl,
@@ -454,26 +455,40 @@ impl Change<'_> {
     ) -> Result<Option<u64>> {
         let before = self.dataset(begun.head)?.flags;
         self.update_dataset(begun.head, |phys| phys.flags &= !DatasetPhys::FLAG_INCONSISTENT)?;
-        let name = format!("{}@{}", new.target, new.snapshot);
+        let name = format!("{}@{}", dsl.name_of(begun.head)?, new.snapshot);
         split_snapshot(&name)?;
-        let planned = match self.plan_snapshot(dsl, &name, usable_bytes) {
-            Ok(planned) if planned.head.phys.prev_snap_txg < self.tx.txg() => planned,
+        match self.plan_snapshot(dsl, &name, usable_bytes) {
+            Ok(planned) if planned.head.phys.prev_snap_txg < self.tx.txg() => {
+                self.take_received(&planned, new).map(Some)
+            }
             planned => {
                 self.update_dataset(begun.head, |phys| phys.flags = before)?;
-                return planned.map(|_: Planned| None);
+                planned.map(|_: Planned| None)
             }
-        };
-        let id = self.take(&planned, &[])?;
+        }
+    }
+
+    /// Ends a receive in the group of [`Change::take_over`], which has found that nothing is in the way of the snapshot
+    /// that is taken and returned here. Errors: those of reading; what this group has done is to be given up then.
+    pub fn end_take_over(&self, dsl: &Dsl, begun: &BegunReceive, new: &NewReceive) -> Result<u64> {
+        let name = dsl.name_of(begun.head)?;
+        let head = dsl.dataset(begun.head, &name)?;
+        self.take_received(&Planned::new(format!("{name}@{}", new.snapshot), head), new)
+    }
+
+    fn take_received(&self, planned: &Planned, new: &NewReceive) -> Result<u64> {
+        let id = self.take(planned, &[])?;
         self.update_dataset(id, |phys| {
             phys.guid = new.to_guid;
             phys.creation_time_s = new.begin.creation_time_s;
         })?;
+        let head = planned.head.id;
         for name in RESUME {
-            if self.mos.object(begun.head)?.dnode().object_type.0 == 0xc4 {
-                self.remove(begun.head, name)?;
+            if self.mos.object(head)?.dnode().object_type.0 == 0xc4 {
+                self.remove(head, name)?;
             }
         }
-        Ok(Some(id))
+        Ok(id)
     }
 }
 

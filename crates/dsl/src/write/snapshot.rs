@@ -46,6 +46,13 @@ pub(super) struct Planned {
     pub(super) head: Dataset,
 }
 
+impl Planned {
+    /// One of which it is known that nothing is in its way.
+    pub(super) fn new(name: String, head: Dataset) -> Planned {
+        Planned { name, head }
+    }
+}
+
 impl Change<'_> {
     /// Takes snapshots, all or none; each name is a full one, such as `tank/home@monday`. `properties` are those of
     /// users; all snapshots get them. `dsl` is that of the MOS that is being changed, whose heads have been written.

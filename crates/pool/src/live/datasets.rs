@@ -113,6 +113,9 @@ impl LivePool {
         self.run(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
+            if context.pool.receives().is_active(id) {
+                return Err(Error::new(Kind::Busy, "dataset is busy"));
+            }
             let head = context.open_head(id);
             let destroyed = context.change.destroy(&dsl, &name)?;
             // it has no changes: the heads were synced before

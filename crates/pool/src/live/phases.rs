@@ -101,7 +101,7 @@ const PHASES: &[Phase] = &[
         closes: &[],
         on_failure: Wait,
         run: |syncing| {
-            let told = syncing.context.pool.run_last_tasks(&syncing.context);
+            let told = syncing.context.pool.run_last_tasks(&syncing.context)?;
             syncing.told.borrow_mut().extend(told);
             Ok(())
         },

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use base::{Error, Kind, Mutex, Result};
+use base::{Error, Kind, Result};
 use dmu::Objset;
 use dsl::receive::{Applier, ApplyHost, StreamReader, owners_by_place};
 use dsl::resume::RECEIVE_CHILD;
@@ -153,6 +153,11 @@ impl Receiving {
         self.begun.head != self.begun.dataset
     }
 
+    /// The name of what gets what comes: it may have been renamed meanwhile. Errors: of reading.
+    pub fn target(&self) -> Result<String> {
+        self.pool.view().dsl().name_of(self.begun.head)
+    }
+
     /// Applies all records of the stream, whose BEGIN has been read. Errors: as from [`Applier::apply`] and
     /// [`StreamReader::record`].
     pub fn apply_all(&self, reader: &mut StreamReader<'_>) -> Result<()> {
@@ -187,11 +192,9 @@ impl Receiving {
         Ok(())
     }
 
+    /// In one group the head gets what came, and has its snapshot: if the latter cannot be, that group is not written.
     fn finish_replaced(&self, begun: BegunReceive, new: NewReceive, usable: u64) -> Result<()> {
-        let id = begun.head;
-        let outcome = Arc::<Mutex<Result<()>>>::new(Mutex::new(Ok(())));
-        let told = outcome.clone();
-        self.pool.replace_root(id, move |context| {
+        self.pool.replace_root(begun.head, move |context| {
             let kept: Vec<String> = context.kept_behind(&begun, &new)?;
             if let Some(name) = kept.first() {
                 return Err(Error::new(Kind::Busy, format!("{name}: dataset is busy")));
@@ -204,11 +207,10 @@ impl Receiving {
                 }
             }
             context.pool.frees().wake();
-            // when the head is written without its log, in this group
-            context.pool.run_last_of_group(move |context| *told.lock() = context.end_replaced(&begun, &new, usable));
+            // when the head is written without its log
+            context.pool.end_in_group(move |context| context.end_replaced(&begun, &new));
             Ok(())
-        })?;
-        std::mem::replace(&mut *outcome.lock(), Ok(()))
+        })
     }
 }
 
@@ -220,29 +222,33 @@ impl SyncContext<'_> {
         }
         let dsl = self.dsl()?;
         let since = self.change.dataset(begun.dataset)?.prev_snap_txg;
-        let head = dsl.dataset(begun.head, &new.target)?;
+        let head = dsl.dataset(begun.head, &dsl.name_of(begun.head)?)?;
         let later = dsl.snapshots(&head)?.into_iter().filter(|one| one.phys.creation_txg > since);
         Ok(later.filter(|one| self.pool.kept_snapshots().has(one.id)).map(|one| one.name).collect())
     }
 
     /// Takes the snapshot of a head that got another root, and destroys what had that.
-    fn end_replaced(&self, begun: &BegunReceive, new: &NewReceive, usable: u64) -> Result<()> {
-        self.end_receive(begun, new, usable)?;
-        let destroyed = self.change.destroy(&self.dsl()?, &begun.name)?;
+    fn end_replaced(&self, begun: &BegunReceive, new: &NewReceive) -> Result<()> {
+        let id = self.change.end_take_over(&self.dsl()?, begun, new)?;
+        self.note_received(begun, new, id)?;
+        let dsl = self.dsl()?;
+        let destroyed = self.change.destroy(&dsl, &dsl.name_of(begun.dataset)?)?;
         self.pool.scan().destroyed(begun.dataset, None);
         self.finish_destroyed(destroyed)
     }
 
     fn end_receive(&self, begun: &BegunReceive, new: &NewReceive, usable: u64) -> Result<Option<()>> {
         let Some(id) = self.change.end_receive(&self.dsl()?, begun, new, usable)? else { return Ok(None) };
-        if begun.head == begun.dataset {
-            // it is opened with its properties when it is used
-            self.pool.heads().remove(begun.head);
-        }
-        self.pool.scan().snapshotted(self.change.dataset(id)?.next_snap, id);
+        // it is opened with its properties when it is used
+        self.pool.heads().remove(begun.head);
+        self.note_received(begun, new, id).map(Some)
+    }
+
+    fn note_received(&self, begun: &BegunReceive, new: &NewReceive, snapshot: u64) -> Result<()> {
+        self.pool.scan().snapshotted(self.change.dataset(snapshot)?.next_snap, snapshot);
         let event = format!("snap={}", new.snapshot);
         self.log_dataset_event((&begun.name, begun.dataset), "finish receiving", &event);
-        Ok(Some(()))
+        Ok(())
     }
 }
 

@@ -65,9 +65,13 @@ impl LivePool {
         })
     }
 
-    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
+    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives. One that was destroyed before
+    /// is not in [`LivePool::view`] any more when this returns.
     pub fn keep_snapshots(&self, ids: &[u64]) -> KeepsSnapshots {
-        self.kept_snapshots().keep(ids)
+        let kept = self.kept_snapshots().keep(ids);
+        // the group on its way may destroy what was not kept when that was looked for
+        self.wait_between_groups();
+        kept
     }
 
     /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::Change::hold`].

@@ -16,6 +16,7 @@ mod faults;
 mod full;
 mod panics;
 mod promises;
+mod receives;
 mod suspended;
 mod threads;
 
@@ -34,6 +35,7 @@ use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::snapshots;
 use testkit::sparse::SparseDevice;
+use testkit::streams;
 use testkit::workload::{Layout, Workload, candidate, options};
 
 const DEVICE_BYTES: u64 = 64 << 20;
@@ -216,6 +218,8 @@ struct Tally {
     by_loss: BTreeMap<Loss, usize>,
     without_device: usize,
     sequels: usize,
+    /// Receives that were gone on with.
+    resumed: usize,
     failures: Vec<String>,
 }
 
@@ -228,6 +232,11 @@ fn lost_device(layout: Layout, rng: &mut Rng) -> Option<usize> {
 /// Records a workload and cuts it at many moments.
 fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
     let history = record(layout, seed, GROUPS[usize::from(cuts > CUTS_QUICK)]);
+    cut_history(&history, (layout, seed), (cuts, CUTS_A_SEQUEL), tally);
+}
+
+/// Cuts a history at many moments; every so many of these go on from there.
+fn cut_history(history: &History, (layout, seed): (Layout, u64), (cuts, a_sequel): (usize, usize), tally: &mut Tally) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let mut player = history.recording.play();
     for (number, at) in history.moments(cuts, &mut rng).into_iter().enumerate() {
@@ -238,7 +247,7 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
         *tally.by_loss.entry(loss).or_default() += 1;
         tally.without_device += usize::from(lost_device.is_some());
         let lost = lost_device.map(|lost| left.remove(lost));
-        let sequel = (number % CUTS_A_SEQUEL == 0).then(|| rng.number());
+        let sequel = (number % a_sequel == 0).then(|| rng.number());
         tally.sequels += usize::from(sequel.is_some());
         let outcome = guarded(|| {
             let copies = left.iter().map(SparseDevice::copy).collect();
@@ -254,9 +263,10 @@ fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
                 Some(seed) => {
                     go_on(left, lost, &history.groups[&txg], seed).map_err(|what| format!("going on: {what}"))
                 }
-                None => Ok(()),
+                None => Ok(0),
             }
         });
+        tally.resumed += outcome.as_ref().unwrap_or(&0);
         if let Err(what) = outcome {
             tally.failures.push(format!("{:?}: {what}", Cut { layout, seed, at, loss, lost_device }));
             if tally.failures.len() >= FAILURES_MAX {
@@ -290,14 +300,16 @@ pub(crate) fn judge_by_zdb(devices: &[SparseDevice]) -> Result<(), String> {
 }
 
 /// Changes a pool that lived through a cut further, and cuts that, too. Without the device that was lost; in the
-/// end that comes back, as it was.
-fn go_on(base: Vec<SparseDevice>, lost: Option<SparseDevice>, model: &Model, seed: u64) -> Result<(), String> {
+/// end that comes back, as it was. Returns how many receives were gone on with.
+fn go_on(base: Vec<SparseDevice>, lost: Option<SparseDevice>, model: &Model, seed: u64) -> Result<usize, String> {
     let text = |error: base::Error| format!("{error:#?}");
     let recording = Recording::new(base);
     let (mut rng, disks) = (Rng::new(seed), devices(&recording));
     let mut load = Workload::import(&Env::fixed(3000), &disks, model, rng.number()).map_err(text)?;
     let before = *load.groups.keys().next().expect("the group that was opened");
     let mut acknowledged = vec![(0, before), (recording.len(), load.pool.view().uberblock().txg)];
+    let resumed = streams::resume_all(&mut load).map_err(text)?;
+    acknowledged.push((recording.len(), load.pool.view().uberblock().txg));
     for _ in 0..4 {
         (0..=rng.below(20)).try_for_each(|_| load.step()).map_err(text)?;
         let txg = if rng.below(4) == 0 { load.step_datasets() } else { load.sync() }.map_err(text)?;
@@ -312,10 +324,10 @@ fn go_on(base: Vec<SparseDevice>, lost: Option<SparseDevice>, model: &Model, see
         judge(&shared(player.cut(&mut rng, loss)), &history.groups, history.oldest(at), false)
             .map_err(|what| format!("second cut at {at}, losing {loss:?}: {what}"))?;
     }
-    let Some(lost) = lost else { return Ok(()) };
+    let Some(lost) = lost else { return Ok(resumed) };
     let all: Vec<Arc<dyn Device>> = shared(vec![lost]).into_iter().chain(disks).collect();
     judge(&all, &history.groups, history.oldest(recording.len()), true)
-        .map(drop)
+        .map(|_| resumed)
         .map_err(|what| format!("with the lost device again: {what}"))
 }
 
@@ -378,7 +390,7 @@ fn cut(layout: Layout) {
     }
     let cuts: usize = tally.by_loss.values().sum();
     let ms = began.elapsed().as_millis() as f64 / cuts.max(1) as f64;
-    let Tally { by_loss, without_device, sequels, failures } = tally;
+    let Tally { by_loss, without_device, sequels, resumed: _, failures } = tally;
     println!(
         "{layout:?}: {cuts} cuts at {ms:.1} ms {by_loss:?}, {without_device} without a device, {sequels} gone on from"
     );

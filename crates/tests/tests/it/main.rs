@@ -18,6 +18,7 @@ mod newer;
 mod pools;
 mod properties;
 mod quota;
+mod receives;
 mod redundancy;
 mod replace;
 mod replaced_root;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
-use dsl::resume::ResumeState;
-use dsl::send::{SendFlags, SendFrom, SendRequest};
+use dsl::resume::{RECEIVE_CHILD, ResumeState};
+use dsl::send::{SavedPart, SendFlags, SendFrom, SendRequest};
 use dsl::{Bookmark, Dataset, Dir, Property, PropertySource, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
@@ -34,6 +34,16 @@ pub(super) struct SendPlan {
     pub(super) failures: Vec<Failure>,
 }
 
+impl SendPlan {
+    /// Of what is to be sent, something that was destroyed since that was planned.
+    pub(super) fn gone(&self, pool: &Pool) -> Option<Failure> {
+        let is_there =
+            |one: &Dataset| pool.dsl().dataset(one.id, &one.name).is_ok_and(|now| now.phys.guid == one.phys.guid);
+        let gone = self.streams.iter().find(|stream| !is_there(&stream.snapshot))?;
+        Some(missing(&gone.snapshot.name))
+    }
+}
+
 /// One stream.
 pub(super) struct PlannedStream {
     pub(super) snapshot: Dataset,
@@ -42,7 +52,7 @@ pub(super) struct PlannedStream {
     pub(super) from_name: Option<String>,
     flags: SendFlags,
     resume: Option<(u64, u64)>,
-    saved: Option<(String, u64)>,
+    saved: Option<SavedPart>,
 }
 
 impl PlannedStream {
@@ -62,8 +72,7 @@ pub(super) fn plan(
         return plan_resumed(pool, order, token);
     }
     if order.saved {
-        let what = "sending what an interrupted receive has left is not supported";
-        return Ok(Err(failure(&order.to, format!("warning: cannot send '{}': {what}", order.to))));
+        return plan_saved(pool, order);
     }
     if !order.to.contains('@') {
         let what = "sending a file system or volume that is no snapshot is not supported";
@@ -194,6 +203,46 @@ fn plan_resumed(pool: &Pool, order: &SendOrder, token: &str) -> PlanOutcome<Send
     };
     let resume = Some((state.object, state.offset));
     let stream = PlannedStream { snapshot, from: source, from_name: from, flags, resume, saved: None };
+    Ok(Ok(SendPlan { streams: vec![stream], ..SendPlan::default() }))
+}
+
+/// Plans what an interrupted receive has left, from its beginning to where that ends: another receiver can go on there.
+fn plan_saved(pool: &Pool, order: &SendOrder) -> PlanOutcome<SendPlan> {
+    let dsl = pool.dsl();
+    let name = order.to.as_str();
+    let cannot = |why: &str| failure(name, format!("saved send failed: {why}"));
+    let Ok(dir) = dsl.find_dir(name) else { return Ok(Err(missing(name))) };
+    let head = dsl.head(&dir)?;
+    let Some(token) = dsl.resume_token(&dir, &head)? else {
+        return Ok(Err(cannot(&format!("'{name}' does not have any resumable receive state"))));
+    };
+    let Ok(state) = ResumeState::parse(&token) else {
+        return Ok(Err(cannot("dataset's resume token is corrupt")));
+    };
+    if state.raw {
+        return Ok(Err(cannot("raw streams are not supported")));
+    }
+    let partial = match dsl.find_dir(&format!("{name}/{RECEIVE_CHILD}")) {
+        Ok(child) => dsl.head(&child)?,
+        Err(_) => head,
+    };
+    let from = match state.from_guid {
+        0 => None,
+        guid => match from_by_guid(pool, &dir, guid)? {
+            Some(from) => Some(from),
+            None => return Ok(Err(cannot(&format!("incremental source {guid:#x} no longer exists")))),
+        },
+    };
+    let source = match &from {
+        None => None,
+        Some(from) => match find_from(pool, &partial, &dir, from)? {
+            Ok(source) => Some(source),
+            Err(failed) => return Ok(Err(failed)),
+        },
+    };
+    let flags = SendFlags { large_blocks: state.large_blocks, embedded: state.embedded, compressed: state.compressed };
+    let saved = Some(SavedPart { name: state.to_name, guid: state.to_guid, until: (state.object, state.offset) });
+    let stream = PlannedStream { snapshot: partial, from: source, from_name: from, flags, resume: None, saved };
     Ok(Ok(SendPlan { streams: vec![stream], ..SendPlan::default() }))
 }
 
@@ -437,7 +486,8 @@ impl<'a> Gather<'a> {
         };
         let is_snapshot = of.kind() == DatasetKind::Snapshot;
         for property in Property::all().filter(|property| property.info().setting != Setting::ReadOnly) {
-            if is_snapshot {
+            // the size of a volume is among its contents: a receiver that sets it has changed what it received
+            if is_snapshot || property == Property::Volsize {
                 continue;
             }
             if self.order.backup {

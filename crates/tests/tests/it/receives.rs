@@ -1,0 +1,158 @@
+//! Receiving while other things are asked for, at the moments when that is hard.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use base::{Env, Kind, Mutex};
+use dsl::send::SendFlags;
+use pool::{LivePool, Shape};
+use testkit::streams::{ReceiveFlags, begin, receive, send};
+
+use super::live::{make_fs, new_pool};
+
+type Act = Box<dyn FnOnce(&Arc<LivePool>) + Send>;
+
+/// Does something beside a group, when that comes to a place; the group waits until it has had time.
+#[derive(Default)]
+struct Beside {
+    pool: OnceLock<Weak<LivePool>>,
+    act: Mutex<Option<(&'static str, Act)>>,
+    /// Times that the place is passed before.
+    passes: AtomicUsize,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Beside {
+    fn env(self: &Arc<Beside>) -> Env {
+        let own = self.clone();
+        Env::real().with_failpoints(move |place| {
+            own.reach(place);
+            false
+        })
+    }
+
+    /// After so many passes, `act` is done at `place`.
+    fn arm(&self, place: &'static str, passes: usize, act: impl FnOnce(&Arc<LivePool>) + Send + 'static) {
+        self.passes.store(passes, Ordering::Relaxed);
+        *self.act.lock() = Some((place, Box::new(act)));
+    }
+
+    fn reach(&self, place: &str) {
+        let mut armed = self.act.lock();
+        if armed.as_ref().is_none_or(|(wanted, _)| *wanted != place) {
+            return;
+        }
+        if self.passes.load(Ordering::Relaxed) > 0 {
+            self.passes.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let (_, act) = armed.take().unwrap();
+        let pool = self.pool.get().unwrap().upgrade().unwrap();
+        *self.thread.lock() = Some(spawn(move || act(&pool)));
+        sleep(Duration::from_millis(300));
+    }
+
+    fn join(&self) {
+        let thread = self.thread.lock().take();
+        thread.expect("the place was reached").join().unwrap();
+    }
+}
+
+/// A pool without a thread of its own, which has a file system with two snapshots, and what is done beside its groups.
+fn pool_with_snapshots(dir: &std::path::Path) -> (Arc<LivePool>, Arc<Beside>) {
+    let beside = Arc::new(Beside::default());
+    let (new, devices) = new_pool(dir, Shape::Single, 1);
+    let pool = LivePool::create(&beside.env(), &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
+    beside.pool.set(Arc::downgrade(&pool)).unwrap();
+    pool.create_dataset("live/a", Vec::new(), |set, tx, _| make_fs(set, tx, 8)).unwrap();
+    take(&pool, "live/a@1");
+    change(&pool, "live/a");
+    take(&pool, "live/a@2");
+    (pool, beside)
+}
+
+fn take(pool: &LivePool, name: &str) {
+    assert!(pool.snapshot(&[name.to_owned()], &[]).unwrap().is_empty());
+}
+
+fn change(pool: &Arc<LivePool>, name: &str) {
+    let head = pool.open_head(pool.view().dsl().find(name).unwrap().id).unwrap();
+    let zpl =
+        zpl::Zpl::open_writable(head.objset().clone(), pool.txgs().clone(), Env::real(), Default::default(), None);
+    let zpl = zpl.unwrap();
+    let new = zpl::New { kind: zpl::NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let ino = zpl.create(zpl.root(), b"new", &new).unwrap().ino;
+    zpl.open_file(ino).unwrap().write(0, b"contents").unwrap();
+}
+
+fn snapshots(pool: &LivePool, name: &str) -> Vec<String> {
+    let view = pool.view();
+    let all = view.dsl().snapshots(&view.dsl().find(name).unwrap()).unwrap();
+    all.into_iter().map(|one| one.name.split_once('@').unwrap().1.to_owned()).collect()
+}
+
+/// Somebody takes a snapshot in the group in which a head gets what was received for it: that has its own snapshot, and
+/// the other one comes after it.
+#[test]
+fn the_snapshot_of_a_receive_is_the_first_of_its_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, beside) = pool_with_snapshots(dir.path());
+    let whole = send(&pool, "live/a@1", None, SendFlags::default()).unwrap();
+    receive(&pool, "live/b@1", &whole, ReceiveFlags::default()).unwrap();
+    let rest = send(&pool, "live/a@2", Some("live/a@1"), SendFlags::default()).unwrap();
+    let (receiving, came) = begin(&pool, "live/b@2", &rest, ReceiveFlags::default()).unwrap();
+    came.unwrap();
+    // the first group brings what came to disk, the second one ends the receive
+    beside.arm("group closed", 1, |pool| take(pool, "live/b@other"));
+    receiving.finish().unwrap();
+    beside.join();
+    assert_eq!(snapshots(&pool, "live/b"), ["1", "2", "other"]);
+    let view = pool.view();
+    let guid = |name: &str| view.dsl().find(name).unwrap().phys.guid;
+    assert_eq!(guid("live/b@2"), guid("live/a@2"));
+    assert!(view.dsl().find_dir("live/b/%recv").is_err());
+    crate::crash::check(&view, false).unwrap();
+}
+
+/// A head that is being received into gets another name: what came is there under that.
+#[test]
+fn what_is_renamed_during_a_receive_gets_what_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, _) = pool_with_snapshots(dir.path());
+    let whole = send(&pool, "live/a@1", None, SendFlags::default()).unwrap();
+    let (receiving, came) = begin(&pool, "live/b@1", &whole, ReceiveFlags::default()).unwrap();
+    came.unwrap();
+    pool.rename_dataset("live/b", "live/c").unwrap();
+    receiving.finish().unwrap();
+    let rest = send(&pool, "live/a@2", Some("live/a@1"), SendFlags::default()).unwrap();
+    let (receiving, came) = begin(&pool, "live/c@2", &rest, ReceiveFlags::default()).unwrap();
+    came.unwrap();
+    assert_eq!(pool.destroy_dataset("live/c/%recv").unwrap_err().kind(), Kind::Busy);
+    pool.rename_dataset("live/c", "live/d").unwrap();
+    receiving.finish().unwrap();
+    assert_eq!(snapshots(&pool, "live/d"), ["1", "2"]);
+    crate::crash::check(&pool.view(), false).unwrap();
+}
+
+/// A snapshot whose destruction is on its way to disk is not there any more for who has kept it.
+#[test]
+fn a_snapshot_is_kept_or_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, beside) = pool_with_snapshots(dir.path());
+    let id = pool.view().dsl().find("live/a@1").unwrap().id;
+    let seen = Arc::new(Mutex::new(None));
+    let told = seen.clone();
+    beside.arm("labels written", 0, move |pool| {
+        let _kept = pool.keep_snapshots(&[id]);
+        *told.lock() = Some(pool.view().dsl().find("live/a@1").is_ok());
+    });
+    assert!(pool.destroy_snapshots(&["live/a@1".to_owned()], false).unwrap().is_empty());
+    beside.join();
+    assert_eq!(*seen.lock(), Some(false));
+    let id = pool.view().dsl().find("live/a@2").unwrap().id;
+    let _kept = pool.keep_snapshots(&[id]);
+    let refused = pool.destroy_snapshots(&["live/a@2".to_owned()], false).unwrap();
+    assert_eq!(refused[0].1.kind(), Kind::Busy);
+}
