@@ -59,6 +59,8 @@ pub(super) struct ScanInMemory {
     pub(super) is_dirty: bool,
     /// By the place of their first copy.
     blocks: BTreeMap<(u64, u64), (BlkPtr, Bookmark)>,
+    /// Datasets that have been entered, and the txg after which their blocks were looked at.
+    entered: BTreeMap<u64, u64>,
     /// The walk has come to its end.
     pub(super) is_walked: bool,
     /// What was found is issued before the walk goes on.
@@ -220,6 +222,16 @@ impl ScanInMemory {
         }
     }
 
+    /// Enters a dataset to look at blocks that were born after a txg. False if these have been looked at: a dataset comes
+    /// again only for what is younger, so that a scan ends where datasets lead to each other in a ring.
+    pub(super) fn enter(&mut self, id: u64, since_txg: u64) -> bool {
+        let is_new = self.entered.get(&id).is_none_or(|since| *since < since_txg);
+        if is_new {
+            self.entered.insert(id, since_txg);
+        }
+        is_new
+    }
+
     /// What is on disk of a scan may say anything.
     fn count(&mut self, count: impl Fn(&mut ScanPhys)) {
         self.now.iter_mut().for_each(|stage| count(&mut stage.phys));
@@ -302,5 +314,18 @@ mod tests {
         state.failed();
         let now = &state.now.as_ref().unwrap().phys;
         assert_eq!([now.examined_bytes, now.processed_bytes, now.errors], [u64::MAX; 3]);
+    }
+
+    #[test]
+    fn datasets_in_a_ring_are_left() {
+        let mut state = ScanInMemory::default();
+        // (id, txg that it leads on with)
+        let ring = [(7, 10), (8, 20), (9, 15)];
+        let (mut at, mut since, mut steps) = (0, 1, 0);
+        while state.enter(ring[at].0, since) {
+            (since, at, steps) = (ring[at].1, (at + 1) % ring.len(), steps + 1);
+        }
+        assert_eq!(steps, 4);
+        assert!(state.enter(7, 16) && !state.enter(7, 16));
     }
 }

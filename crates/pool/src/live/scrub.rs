@@ -467,6 +467,9 @@ impl SyncContext<'_> {
                 let Some(snapshot) = dsl.dataset_phys(first)? else { continue };
                 (id, phys) = (first, snapshot);
             }
+            if !self.pool.scan().lock().enter(id, since) {
+                continue;
+            }
             let scan = &mut stage.phys;
             scan.dataset_min_txg = scan.min_txg.max(since);
             scan.dataset_max_txg = if phys.is_snapshot() { scan.max_txg.min(phys.creation_txg) } else { scan.max_txg };
