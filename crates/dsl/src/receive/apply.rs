@@ -20,6 +20,8 @@ use crate::write::ReceivePoint;
 
 /// Bytes of a block before there were large ones.
 const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
+/// The number that bookmarks give a spill block.
+const SPILL_BLKID: u64 = u64::MAX - 1;
 /// Where a file's generation is, behind the header of its attributes.
 const GENERATION_OFFSET: usize = 16;
 
@@ -290,6 +292,10 @@ impl<'a> Applier<'a> {
         let kind = Compress::from_u8(record.compress).filter(|kind| kind.is_concrete());
         let kind = kind.ok_or_else(|| wrong("embedded data of unknown compression"))?;
         decompress(kind, packed, &mut contents[..record.lsize as usize])?;
+        // OpenZFS sends a spill block so that is embedded in its pointer: at the offset that its number makes
+        if record.offset == SPILL_BLKID.wrapping_mul(record.len) {
+            return self.put_spill(record.object, contents);
+        }
         let object = self.required(record.object)?;
         if self.endian == Endian::Big {
             swap::block(object.dnode().object_type, &mut contents);
@@ -307,22 +313,29 @@ impl<'a> Applier<'a> {
         object.free_range(&tx, offset, len.min(u64::MAX - offset))
     }
 
-    fn spill(&self, record: &StreamSpill, mut payload: AlignedBuf) -> Result<()> {
+    fn spill(&self, record: &StreamSpill, payload: AlignedBuf) -> Result<()> {
         if self.tells_spill && record.is_unmodified {
             return Ok(());
         }
         if record.compressed_len > 0 {
             return Err(Error::new(Kind::Unsupported, "raw streams are not supported"));
         }
-        let object = self.required(record.object)?;
+        self.put_spill(record.object, payload)
+    }
+
+    fn put_spill(&self, id: u64, mut contents: AlignedBuf) -> Result<()> {
+        if contents.len() as u64 > OLD_BLOCK_SIZE_MAX {
+            return Err(wrong("a spill block of an impossible size"));
+        }
+        let object = self.required(id)?;
         if object.dnode().bonus.len() > object.dnode().bonus_size_max(true) {
             return Err(wrong("a spill block where there is no room for its pointer"));
         }
         if self.endian == Endian::Big {
-            swap::block(ObjectType::SA, &mut payload);
+            swap::block(ObjectType::SA, &mut contents);
         }
-        let tx = self.begin(record.len)?;
-        object.set_spill(&tx, Some(&payload))
+        let tx = self.begin(contents.len() as u64)?;
+        object.set_spill(&tx, Some(&contents))
     }
 }
 

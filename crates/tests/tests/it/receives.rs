@@ -1,12 +1,14 @@
 //! Receiving while other things are asked for, at the moments when that is hard.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use base::{Env, Kind, Mutex};
-use dsl::send::SendFlags;
+use dsl::receive::StreamReader;
+use dsl::send::{SendFlags, StreamWriter};
+use format::stream::{RecordFields, StreamEmbedded, StreamFeatures, StreamRecord};
 use pool::{LivePool, Shape};
 use testkit::streams::{ReceiveFlags, begin, receive, send};
 
@@ -155,4 +157,54 @@ fn a_snapshot_is_kept_or_gone() {
     let _kept = pool.keep_snapshots(&[id]);
     let refused = pool.destroy_snapshots(&["live/a@2".to_owned()], false).unwrap();
     assert_eq!(refused[0].1.kind(), Kind::Busy);
+}
+
+/// OpenZFS 2.4 sends a spill block that is embedded in its pointer as embedded data, at an offset that wraps around.
+#[test]
+fn a_spill_block_may_come_as_embedded_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, _) = pool_with_snapshots(dir.path());
+    let set = pool.open_head(pool.view().dsl().find("live/a").unwrap().id).unwrap().objset().clone();
+    let zpl = zpl::Zpl::open(set.clone()).unwrap();
+    let ino = zpl.lookup(zpl.root(), b"new").unwrap();
+    let mut spill = vec![0; 512];
+    spill[0] = 7;
+    {
+        let tx = pool.txgs().begin().unwrap();
+        set.object(ino).unwrap().set_spill(&tx, Some(&spill)).unwrap();
+    }
+    take(&pool, "live/a@spill");
+    let sent = send(&pool, "live/a@spill", None, SendFlags::default()).unwrap();
+    // two literals, 505 times the last one, five literals; their number of bytes before
+    let packed = [0, 0, 0, 13, 0x2f, 7, 0, 1, 0, 255, 231, 0x50, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let (mut stream, bytes, mut spills) = (Vec::new(), AtomicU64::new(0), 0);
+    let mut from = &sent[..];
+    let mut reader = StreamReader::new(&mut from);
+    let mut writer = StreamWriter::new(&mut stream, &bytes);
+    let (mut begin, to_guid, _) = reader.begin().unwrap().unwrap();
+    begin.features = begin.features.with(StreamFeatures::EMBED_DATA).with(StreamFeatures::LZ4);
+    let record = |fields| StreamRecord { fields, to_guid, sum: [0; 4] };
+    writer.record(record(RecordFields::Begin(begin)), &[]).unwrap();
+    loop {
+        let part = reader.record().unwrap();
+        match part.record.fields {
+            RecordFields::End { .. } => break,
+            RecordFields::Spill(one) => {
+                spills += 1;
+                let offset = 0u64.wrapping_sub(2 * one.len);
+                let (object, len, lsize) = (one.object, one.len, one.len as u32);
+                let fields = StreamEmbedded { object, offset, len, compress: 15, kind: 0, lsize, psize: 17 };
+                writer.record(record(RecordFields::Embedded(fields)), &packed).unwrap();
+            }
+            fields => writer.record(record(fields), &part.payload).unwrap(),
+        }
+    }
+    writer.finish(to_guid).unwrap();
+    assert_eq!(spills, 1);
+    receive(&pool, "live/b@spill", &stream, ReceiveFlags::default()).unwrap();
+    let view = pool.view();
+    let came = view.dsl().objset(&view.dsl().find("live/b@spill").unwrap(), dmu::Mode::Plain).unwrap();
+    let object = came.object(ino).unwrap();
+    assert_eq!(object.spill().unwrap().as_deref(), Some(&spill[..]));
+    assert_eq!(object.dnode().block_max, 0);
 }
