@@ -23,7 +23,7 @@ use crate::log_report::LogReport;
 use crate::pool_report::{DedupReport, PoolReport, PropertyValue, State};
 
 /// Version of all this.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;
 /// Longest request, in bytes.
 pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
 /// Longest answer, in bytes: all properties of very many datasets.
