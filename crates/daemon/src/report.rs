@@ -309,8 +309,8 @@ fn look_at(path: &str, guid: u64) -> Option<FoundDevice> {
     FoundDevice::examine(path, Arc::new(device)).ok()?.into_iter().find(|found| found.guid() == Some(guid))
 }
 
-/// The spares; one that is part of the tree stands in for another device.
-fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
+/// The spares, as their labels say now; one that is part of the tree stands in for another device.
+pub fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
     let in_use: Vec<u64> = root.all().iter().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
     let mut spares: Vec<VdevReport> = pool.spares().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
     for spare in spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {

@@ -308,6 +308,10 @@ impl Served {
             false => Suspended::Continue,
         });
         report::refresh(&mut report.root, pool.tree());
+        if report.suspended.is_none() {
+            // other pools may have begun to use them, or have sent them home, without a group of this one
+            report.spares = report::spares(&pool, &report.root);
+        }
         if self.pool.is_writable() {
             report::refresh_caches(&mut report.caches, &pool);
         }

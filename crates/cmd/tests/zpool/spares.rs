@@ -101,10 +101,14 @@ fn a_spare_of_two_pools_helps_one() {
     world.disks(&["a", "b", "c", "d", "s"]);
     world.check("create -O mountpoint=none one mirror DIR/a DIR/b spare DIR/s", 0, "");
     world.check("create -O mountpoint=none two mirror DIR/c DIR/d spare DIR/s", 0, "");
+    let whole = "one ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nspares\nDIR/s ";
+    assert_eq!(world.tree("one"), format!("{whole}AVAIL\n"));
     world.check("offline -f two DIR/c", 0, "");
     let two = "two DEGRADED\nmirror-0 DEGRADED\nspare-0 DEGRADED\nDIR/c FAULTED\nDIR/s ONLINE\nDIR/d ONLINE\n\
                spares\nDIR/s INUSE\n";
     world.becomes("two", two);
+    // told without a group of this pool
+    world.becomes("one", &format!("{whole}INUSE\n"));
     world.check("offline -f one DIR/a", 0, "");
     world.check("sync one", 0, "");
     std::thread::sleep(Duration::from_secs(3));
