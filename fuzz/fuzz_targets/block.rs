@@ -8,7 +8,7 @@ use base::{Bookmark, Env};
 use device::{Device, MemDevice};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
-use vdev::{Spec, Tree};
+use vdev::{VdevSpec, Tree};
 use zio::{Mode, ReadRequest, Zio};
 
 static ZIO: LazyLock<Zio> = LazyLock::new(|| {
@@ -34,7 +34,7 @@ static ZIO: LazyLock<Zio> = LazyLock::new(|| {
     .collect();
     let bytes = (0..64u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", bytes));
-    let tree = Tree::open(Spec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
+    let tree = Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
     Zio::new(Arc::new(tree), Env::fixed(0))
 });
 

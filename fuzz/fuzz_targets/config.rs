@@ -4,12 +4,12 @@
 use std::collections::HashMap;
 
 use format::nvlist::NvList;
-use vdev::{Extent, Spec, Tree};
+use vdev::{Extent, VdevSpec, Tree};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = NvList::unpack(bytes) else { return };
     let Some(tree) = config.opt_list("vdev_tree") else { return };
-    let spec = Spec::parse_root(tree).or_else(|_| Spec::root_of(1, vec![Spec::parse_top(tree)?], 1));
+    let spec = VdevSpec::parse_root(tree).or_else(|_| VdevSpec::root_of(1, vec![VdevSpec::parse_top(tree)?], 1));
     let Some(tree) = spec.and_then(|spec| Tree::open(spec, &HashMap::new())).ok() else { return };
     tree.health(tree.root().id());
     for number in 0..tree.tops().len() as u64 {

@@ -8,14 +8,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let word = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
     let ashift = 9 + u32::from(head[0] % 8);
     let (offset, size) = (word(8) >> 1 << ashift, usize::from(head[1]) + 1 << ashift);
-    let shape = draid::Shape {
+    let shape = draid::DraidShape {
         children: head[2].into(),
         ndata: head[3].into(),
         nparity: head[4].into(),
         nspares: head[5].into(),
         ngroups: word(16) >> (head[6] % 64),
     };
-    if let Ok(layout) = draid::Layout::new(ashift, shape) {
+    if let Ok(layout) = draid::DraidLayout::new(ashift, shape) {
         let _ = layout.asize(size as u64);
         if let Ok(rows) = layout.map(offset, size) {
             assert!(rows.iter().flat_map(|row| row.data()).map(|column| column.size).sum::<usize>() >= size);
@@ -23,7 +23,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         (0..layout.nspares()).for_each(|spare| assert!(layout.spare_child(spare, offset) < 255));
     }
     let nparity = 1 + usize::from(head[4] % 3);
-    let geometry = raidz::Geometry { ashift, width: nparity + 1 + usize::from(head[2] % 8), nparity };
+    let geometry = raidz::RaidzGeometry { ashift, width: nparity + 1 + usize::from(head[2] % 8), nparity };
     if let Ok(row) = geometry.map(offset, size) {
         assert_eq!(row.data().iter().map(|column| column.size).sum::<usize>(), size);
     }

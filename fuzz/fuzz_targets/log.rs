@@ -2,6 +2,6 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = zil::Header::parse(bytes);
+    let _ = zil::ZilHeader::parse(bytes);
     zil::fuzz(bytes);
 });

@@ -5,9 +5,9 @@
 use std::sync::LazyLock;
 
 use testkit::seal::MOS;
-use tests::pools::{self, Base};
+use tests::pools::{self, BasePool};
 
-static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| pools::bases(false));
+static BASES: LazyLock<Vec<BasePool>> = LazyLock::new(|| pools::bases(false));
 
 // pools are made first, which would be too long for an input
 libfuzzer_sys::fuzz_target!(init: { LazyLock::force(&BASES); }, |bytes: &[u8]| {

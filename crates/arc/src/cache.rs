@@ -6,20 +6,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Error, Kind, Result, ResultExt};
 use device::Device;
 use format::blkptr::BlkPtr;
-use l2arc::{Key, L2arc, Wanted};
-use zio::{Mode, OnFailure, ReadRequest, Written, Zio};
+use l2arc::{CacheLookup, L2Key, L2arc};
+use zio::{Mode, OnFailure, ReadRequest, WrittenBlock, Zio};
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::feed::Feeder;
 use crate::keep::Keep;
-use crate::kept::{How, Kept, Use};
-use crate::policy::{Contents, Purpose};
+use crate::kept::{Kept, Unpacking, Use};
+use crate::policy::{AccessPurpose, Contents};
 use crate::pressure::Gauge;
-use crate::shard::{Ask, Found};
-use crate::stats::{self, Stats};
+use crate::shard::{Ask, Lookup};
+use crate::stats::{self, ArcStats};
 use crate::store::Store;
-use crate::worker::Worker;
+use crate::worker::ArcWorker;
 
 /// The part of memory that buffers may take that nobody uses.
 const FREE_PART: u64 = 16;
@@ -43,11 +43,11 @@ impl Cache {
     }
 
     /// A cache that takes what memory and tunables allow, and a worker that keeps it so.
-    pub fn of_system(zio: Arc<Zio>, gauge: Gauge) -> (Cache, Worker) {
+    pub fn of_system(zio: Arc<Zio>, gauge: Gauge) -> (Cache, ArcWorker) {
         let env = zio.env().clone();
         let store = Arc::new(Store::new(Budget::of_system(&env, &gauge)));
         base::keep_free_at_most(gauge.limit().unwrap_or(u64::MAX) / FREE_PART);
-        let worker = Worker::new(&store, &env, gauge);
+        let worker = ArcWorker::new(&store, &env, gauge);
         (Cache::over(zio, store), worker)
     }
 
@@ -100,9 +100,9 @@ impl Cache {
     /// The contents of a block; errors as from [`Zio::read`].
     pub fn get(&self, request: ReadRequest, keep: Keep) -> Result<Block> {
         if is_cacheable(&request) {
-            match self.store.hit(&ask(&request, Purpose::Demand, keep)) {
-                Some(Found::Ready(block)) => return Ok(block),
-                Some(Found::Packed(bytes)) => return self.unpack(&request, &bytes),
+            match self.store.hit(&ask(&request, AccessPurpose::Demand, keep)) {
+                Some(Lookup::Ready(block)) => return Ok(block),
+                Some(Lookup::Packed(bytes)) => return self.unpack(&request, &bytes),
                 _ => {}
             }
         }
@@ -111,33 +111,34 @@ impl Cache {
 
     /// The contents of many blocks, read in one batch as far as they are not there.
     pub fn get_batch(&self, requests: &[ReadRequest], keep: Keep) -> Vec<Result<Block>> {
-        let found: Vec<Found> = requests.iter().map(|request| self.find(request, Purpose::Demand, keep)).collect();
-        self.complete(requests, found, Purpose::Demand, keep)
+        let found: Vec<Lookup> =
+            requests.iter().map(|request| self.find(request, AccessPurpose::Demand, keep)).collect();
+        self.complete(requests, found, AccessPurpose::Demand, keep)
     }
 
     /// Brings blocks into the cache that will be asked for soon; waits for no device that fails. Errors are for the
     /// reader that asks for them.
     pub fn prefetch(&self, requests: &[ReadRequest], keep: Keep) {
         let found = requests.iter().map(|request| (*request, self.find_ahead(request, keep)));
-        let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Found::Read(_))).unzip();
-        drop(self.reading(OnFailure::Fail).complete(&requests, found, Purpose::Prefetch, keep));
+        let (requests, found): (Vec<_>, Vec<_>) = found.filter(|(_, found)| matches!(found, Lookup::Read(_))).unzip();
+        drop(self.reading(OnFailure::Fail).complete(&requests, found, AccessPurpose::Prefetch, keep));
     }
 
     /// Reads what is to be read, and waits for what others read.
     fn complete(
         &self,
         requests: &[ReadRequest],
-        found: Vec<Found>,
-        purpose: Purpose,
+        found: Vec<Lookup>,
+        purpose: AccessPurpose,
         keep: Keep,
     ) -> Vec<Result<Block>> {
-        let absent = |found: &Found| matches!(found, Found::Read(_) | Found::Uncached);
+        let absent = |found: &Lookup| matches!(found, Lookup::Read(_) | Lookup::Uncached);
         let to_read: Vec<ReadRequest> =
             requests.iter().zip(&found).filter(|(_, found)| absent(found)).map(|(request, _)| *request).collect();
         let bring = || self.bring(&to_read, keep);
         let mut read = match purpose {
-            Purpose::Demand => self.store.price.learn(self.zio.env(), to_read.len() as u64, bring),
-            Purpose::Prefetch => bring(),
+            AccessPurpose::Demand => self.store.price.learn(self.zio.env(), to_read.len() as u64, bring),
+            AccessPurpose::Prefetch => bring(),
         }
         .into_iter();
         // First fulfil what others wait for, then wait: two batches may need each other's blocks.
@@ -145,10 +146,10 @@ impl Cache {
         let mut results: Vec<Option<Result<Block>>> = Vec::with_capacity(requests.len());
         for (request, found) in requests.iter().zip(&found) {
             results.push(match found {
-                Found::Ready(block) => Some(Ok(block.clone())),
-                Found::Wait(_) | Found::Packed(_) => None,
-                Found::Uncached => Some(read.next().expect("one result a request").and_then(uncached)),
-                Found::Read(loading) => {
+                Lookup::Ready(block) => Some(Ok(block.clone())),
+                Lookup::Wait(_) | Lookup::Packed(_) => None,
+                Lookup::Uncached => Some(read.next().expect("one result a request").and_then(uncached)),
+                Lookup::Read(loading) => {
                     let result = read.next().expect("one result a request");
                     let block = result.as_ref().ok().and_then(|kept| kept.contents().cloned());
                     let (kept, error) = result.map_or_else(|error| (None, Some(error)), |kept| (Some(kept), None));
@@ -158,7 +159,7 @@ impl Cache {
             });
         }
         let packed = (0..found.len()).filter_map(|at| match &found[at] {
-            Found::Packed(bytes) => Some((at, bytes)),
+            Lookup::Packed(bytes) => Some((at, bytes)),
             _ => None,
         });
         let unpack = |(at, bytes): (usize, &Block)| (at, self.unpack(&requests[at], bytes));
@@ -169,7 +170,7 @@ impl Cache {
             requests.iter().zip(found).zip(results).map(|((request, found), result)| match (found, result) {
                 (_, Some(result)) => result,
                 // the other reader's error names its own block's place, so read again for this one's
-                (Found::Wait(loading), None) => loading.wait().map_or_else(|| self.read_alone(request), Ok),
+                (Lookup::Wait(loading), None) => loading.wait().map_or_else(|| self.read_alone(request), Ok),
                 (_, None) => Err(Error::new(Kind::Io, NOT_READ).at_block(request.bookmark)),
             });
         finished.collect()
@@ -184,7 +185,7 @@ impl Cache {
     /// The contents of a block that is held packed; they are kept, as long as they are used.
     fn unpack(&self, request: &ReadRequest, bytes: &Block) -> Result<Block> {
         let contents = Block::from(self.zio.unpack(&request.bp, bytes).at_block(request.bookmark)?);
-        self.store.unpack(&Key::of(&request.bp), &contents, self.packed_for(&request.bp));
+        self.store.unpack(&L2Key::of(&request.bp), &contents, self.packed_for(&request.bp));
         Ok(contents)
     }
 
@@ -192,7 +193,7 @@ impl Cache {
     fn packed_for(&self, bp: &BlkPtr) -> Use {
         if self.store.packs(bp.lsize()) {
             Use::Packing
-        } else if self.l2arc.has_devices() && !self.l2arc.contains(&Key::of(bp)) {
+        } else if self.l2arc.has_devices() && !self.l2arc.contains(&L2Key::of(bp)) {
             Use::Device
         } else {
             Use::Nothing
@@ -225,12 +226,12 @@ impl Cache {
     fn bring_from_ssd(
         &self,
         requests: &[ReadRequest],
-        kept_of: &(dyn Fn(zio::Contents, &ReadRequest) -> Kept + Sync),
+        kept_of: &(dyn Fn(zio::BlockContents, &ReadRequest) -> Kept + Sync),
     ) -> Vec<Option<Result<Kept>>> {
         let l2arc = &self.l2arc;
         let mut results: Vec<Option<Result<Kept>>> = requests.iter().map(|_| None).collect();
         let of_use = (0..requests.len()).filter(|at| zio::is_verifiable(&requests[*at].bp));
-        let (places, all): (Vec<usize>, Vec<Wanted>) = of_use.map(|at| (at, wanted(&requests[at].bp))).unzip();
+        let (places, all): (Vec<usize>, Vec<CacheLookup>) = of_use.map(|at| (at, wanted(&requests[at].bp))).unzip();
         let found: Vec<_> = places.into_iter().zip(l2arc.read(&all)).collect();
         let kept = self.zio.env().map(found, |(at, found)| {
             let Some(found) = found else {
@@ -258,25 +259,31 @@ impl Cache {
 
     /// Keeps the contents of a block that has just been written, in place of what was kept of an earlier
     /// block at that address.
-    pub fn insert(&self, written: Written, block: Block, keep: Keep) {
+    pub fn insert(&self, written: WrittenBlock, block: Block, keep: Keep) {
         let contents = contents(&written.bp);
         self.put(written, block, keep.in_ram.allows(contents), keep.on_ssd.allows(contents));
     }
 
     /// As [`Cache::insert`], but only if something was kept of an earlier block: for one that is not worth
     /// the memory.
-    pub fn renew(&self, written: Written, block: Block) {
+    pub fn renew(&self, written: WrittenBlock, block: Block) {
         self.put(written, block, false, false);
     }
 
-    fn put(&self, written: Written, block: Block, keeps_new: bool, on_ssd: bool) {
+    fn put(&self, written: WrittenBlock, block: Block, keeps_new: bool, on_ssd: bool) {
         let bp = &written.bp;
         if bp.is_hole() || bp.is_embedded() || bp.is_encrypted() {
             return;
         }
-        let (key, len) = (Key::of(bp), bp.lsize());
-        let ask =
-            Ask { key, len, how: How::of(bp), contents: contents(bp), purpose: Purpose::Demand, keeps: keeps_new };
+        let (key, len) = (L2Key::of(bp), bp.lsize());
+        let ask = Ask {
+            key,
+            len,
+            how: Unpacking::of(bp),
+            contents: contents(bp),
+            purpose: AccessPurpose::Demand,
+            keeps: keeps_new,
+        };
         let packed = self.packed_for(bp);
         self.store.keep(&ask, Kept::written(written, block, packed, on_ssd), keeps_new);
     }
@@ -285,15 +292,15 @@ impl Cache {
     /// leave comes.
     pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
         if !bp.is_hole() && !bp.is_embedded() {
-            self.store.forget(&Key::of(bp));
+            self.store.forget(&L2Key::of(bp));
             self.l2arc.forget(&wanted(bp));
         }
         self.zio.free(txg, bp, self.on_failure)
     }
 
     /// Counters in short.
-    pub fn stats(&self) -> Stats {
-        Stats::of(&self.store)
+    pub fn stats(&self) -> ArcStats {
+        ArcStats::of(&self.store)
     }
 
     /// The table of OpenZFS's kstat `arcstats`: names and values.
@@ -303,29 +310,29 @@ impl Cache {
         table
     }
 
-    fn find(&self, request: &ReadRequest, purpose: Purpose, keep: Keep) -> Found {
-        if is_cacheable(request) { self.store.find(&ask(request, purpose, keep)) } else { Found::Uncached }
+    fn find(&self, request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Lookup {
+        if is_cacheable(request) { self.store.find(&ask(request, purpose, keep)) } else { Lookup::Uncached }
     }
 
     /// As [`Cache::find`], for what nobody waits for: what needs no device, or may not be kept, is not read.
-    fn find_ahead(&self, request: &ReadRequest, keep: Keep) -> Found {
+    fn find_ahead(&self, request: &ReadRequest, keep: Keep) -> Lookup {
         if keep.in_ram.allows(contents(&request.bp)) {
-            self.find(request, Purpose::Prefetch, keep)
+            self.find(request, AccessPurpose::Prefetch, keep)
         } else {
-            Found::Uncached
+            Lookup::Uncached
         }
     }
 }
 
-fn ask(request: &ReadRequest, purpose: Purpose, keep: Keep) -> Ask {
+fn ask(request: &ReadRequest, purpose: AccessPurpose, keep: Keep) -> Ask {
     let contents = contents(&request.bp);
     let (bp, keeps) = (&request.bp, keep.in_ram.allows(contents));
-    Ask { key: Key::of(bp), len: bp.lsize(), how: How::of(bp), contents, purpose, keeps }
+    Ask { key: L2Key::of(bp), len: bp.lsize(), how: Unpacking::of(bp), contents, purpose, keeps }
 }
 
-fn wanted(bp: &BlkPtr) -> Wanted {
+fn wanted(bp: &BlkPtr) -> CacheLookup {
     let is_metadata = contents(bp) == Contents::Metadata;
-    Wanted { key: Key::of(bp), psize: bp.psize() as usize, lsize: bp.lsize(), is_metadata }
+    CacheLookup { key: L2Key::of(bp), psize: bp.psize() as usize, lsize: bp.lsize(), is_metadata }
 }
 
 fn contents(bp: &BlkPtr) -> Contents {

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::kept::Kept;
-use crate::policy::{Contents, Purpose, State, Victim};
+use crate::policy::{AccessPurpose, ArcState, Contents, Victim};
 
 /// Counters of a shard; its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
-pub(crate) struct Counters {
+pub(crate) struct ShardCounters {
     /// By state, purpose, contents.
     pub(crate) hits: [[[AtomicU64; 2]; 2]; 2],
     /// By purpose, contents.
@@ -28,19 +28,19 @@ fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
 }
 
-impl Counters {
-    pub(crate) fn hit(&self, state: State, purpose: Purpose, contents: Contents, was_prefetched: bool) {
+impl ShardCounters {
+    pub(crate) fn hit(&self, state: ArcState, purpose: AccessPurpose, contents: Contents, was_prefetched: bool) {
         add(&self.hits[state as usize][purpose as usize][contents as usize], 1);
         if was_prefetched {
             add(&self.prefetched_hits, 1);
         }
     }
 
-    pub(crate) fn miss(&self, purpose: Purpose, contents: Contents) {
+    pub(crate) fn miss(&self, purpose: AccessPurpose, contents: Contents) {
         add(&self.misses[purpose as usize][contents as usize], 1);
     }
 
-    pub(crate) fn ghost_hit(&self, state: State) {
+    pub(crate) fn ghost_hit(&self, state: ArcState) {
         add(&self.ghost_hits[state as usize], 1);
     }
 

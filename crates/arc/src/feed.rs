@@ -16,10 +16,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use l2arc::{Key, L2arc, Record, Tunables};
+use l2arc::{FedBlock, L2Key, L2arc, Tunables};
 
 use crate::kept::Kept;
-use crate::policy::{Contents, State, Waiting};
+use crate::policy::{ArcState, Contents, Waiting};
 use crate::stats;
 use crate::store::Store;
 
@@ -95,7 +95,7 @@ impl Feeder {
         if chosen.is_empty() {
             return Some(long);
         }
-        let (keys, records): (Vec<Key>, Vec<Record>) = chosen.into_iter().unzip();
+        let (keys, records): (Vec<L2Key>, Vec<FedBlock>) = chosen.into_iter().unzip();
         let bytes = l2arc.feed(&turn, &records);
         keys.iter().filter(|key| l2arc.contains(key)).for_each(|key| store.was_fed(key));
         let is_more = tunables.feed_again && bytes > target / 2;
@@ -103,7 +103,7 @@ impl Feeder {
     }
 
     /// Blocks of up to `target` bytes.
-    fn choose(&mut self, store: &Store, l2arc: &L2arc, tunables: &Tunables, target: u64) -> Vec<(Key, Record)> {
+    fn choose(&mut self, store: &Store, l2arc: &L2arc, tunables: &Tunables, target: u64) -> Vec<(L2Key, FedBlock)> {
         let shards = store.shards();
         self.first = (self.first + 1) % shards.len();
         let headroom = match tunables.headroom {
@@ -121,7 +121,7 @@ impl Feeder {
                         return true;
                     }
                     let key = *waiting.key;
-                    let is_worth = state == State::Frequent || waiting.is_touched || worth;
+                    let is_worth = state == ArcState::Frequent || waiting.is_touched || worth;
                     if (is_worth || key.hash().is_multiple_of(TRIED))
                         && !l2arc.contains(&key)
                         && let Some(record) = record(waiting, state, contents)
@@ -144,8 +144,8 @@ impl Feeder {
 }
 
 /// The lists in their order.
-fn passes(mfuonly: u64) -> impl Iterator<Item = (State, Contents)> {
-    use {Contents::*, State::*};
+fn passes(mfuonly: u64) -> impl Iterator<Item = (ArcState, Contents)> {
+    use {ArcState::*, Contents::*};
     let all = [(Frequent, Metadata), (Recent, Metadata), (Frequent, Data), (Recent, Data)];
     all.into_iter().filter(move |(state, contents)| match (mfuonly, state) {
         (0, _) | (_, Frequent) => true,
@@ -155,15 +155,15 @@ fn passes(mfuonly: u64) -> impl Iterator<Item = (State, Contents)> {
 }
 
 /// What a device is given of a block, if its bytes are at hand.
-fn record(waiting: &Waiting<'_, Key, Kept>, state: State, contents: Contents) -> Option<Record> {
+fn record(waiting: &Waiting<'_, L2Key, Kept>, state: ArcState, contents: Contents) -> Option<FedBlock> {
     let (physical, compress) = waiting.value.for_device()?;
-    Some(Record {
+    Some(FedBlock {
         key: *waiting.key,
         physical,
         lsize: waiting.value.len(),
         compress,
         is_metadata: contents == Contents::Metadata,
-        is_frequent: state == State::Frequent || waiting.is_touched,
+        is_frequent: state == ArcState::Frequent || waiting.is_touched,
         is_prefetched: waiting.is_prefetched,
     })
 }

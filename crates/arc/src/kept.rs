@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Block, Endian};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
-use zio::{Contents, Physical, ReadRequest, Written};
+use zio::{BlockContents, Physical, ReadRequest, WrittenBlock};
 
 /// Not compressed, as block pointers say it.
 const OFF: u8 = 2;
@@ -36,7 +36,7 @@ enum Stored {
     /// They are its contents.
     Same,
     /// They are compressed. Unless they `stay`, they are here for a cache device only.
-    Packed { bytes: Block, how: How, stay: bool },
+    Packed { bytes: Block, how: Unpacking, stay: bool },
     /// They are not at hand.
     Nowhere,
 }
@@ -45,7 +45,7 @@ impl Stored {
     /// Compressed bytes, kept for that use; of contents that take so much memory.
     fn packed(bytes: Block, bp: &BlkPtr, why: Use, footprint: usize) -> Stored {
         let stay = why == Use::Packing && bytes.footprint() < footprint;
-        Stored::Packed { bytes, how: How::of(bp), stay }
+        Stored::Packed { bytes, how: Unpacking::of(bp), stay }
     }
 }
 
@@ -62,25 +62,25 @@ pub(crate) enum Use {
 
 /// How contents come from compressed bytes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct How {
+pub(crate) struct Unpacking {
     compress: u8,
     /// Type and level, if they are of the other byte order.
     turned: Option<(ObjectType, u8)>,
 }
 
-impl How {
-    pub(crate) fn of(bp: &BlkPtr) -> How {
+impl Unpacking {
+    pub(crate) fn of(bp: &BlkPtr) -> Unpacking {
         let turned = (bp.endian() == Endian::Big).then(|| (bp.object_type(), bp.level()));
-        How { compress: bp.compress(), turned }
+        Unpacking { compress: bp.compress(), turned }
     }
 }
 
 /// What a reader of a block gets.
-pub(crate) enum Form {
+pub(crate) enum CachedForm {
     /// Its contents.
     Open(Block),
     /// Its bytes on disk, and how its contents come from them.
-    Packed(Block, How),
+    Packed(Block, Unpacking),
 }
 
 impl Kept {
@@ -90,7 +90,7 @@ impl Kept {
     }
 
     /// What was read, with its compressed bytes for that use. Cache devices may have it if it `is_admitted`.
-    pub(crate) fn of(read: Contents, request: &ReadRequest, packed: Use, is_admitted: bool) -> Kept {
+    pub(crate) fn of(read: BlockContents, request: &ReadRequest, packed: Use, is_admitted: bool) -> Kept {
         let stored = match read.physical {
             Physical::Same => Stored::Same,
             Physical::Apart(bytes) if packed != Use::Nothing => {
@@ -102,8 +102,8 @@ impl Kept {
     }
 
     /// What was written, with its compressed bytes for that use.
-    pub(crate) fn written(written: Written, contents: Block, packed: Use, is_admitted: bool) -> Kept {
-        let Written { bp, packed: bytes } = written;
+    pub(crate) fn written(written: WrittenBlock, contents: Block, packed: Use, is_admitted: bool) -> Kept {
+        let WrittenBlock { bp, packed: bytes } = written;
         let is_same = bp.compress() == OFF && bp.endian() == Endian::Little && bp.psize() == bp.lsize();
         let stored = match bytes {
             _ if !zio::is_verifiable(&bp) => Stored::Nowhere,
@@ -122,15 +122,15 @@ impl Kept {
     }
 
     /// What there is for a reader; contents count as used.
-    pub(crate) fn form(&self) -> Form {
+    pub(crate) fn form(&self) -> CachedForm {
         match (&self.contents, &self.stored) {
-            (None, Stored::Packed { bytes, how, .. }) => Form::Packed(bytes.clone(), *how),
+            (None, Stored::Packed { bytes, how, .. }) => CachedForm::Packed(bytes.clone(), *how),
             (Some(contents), _) => {
                 // most are marked already, and a write would take the line from all other readers
                 if !self.is_used.load(Ordering::Relaxed) {
                     self.is_used.store(true, Ordering::Relaxed);
                 }
-                Form::Open(contents.clone())
+                CachedForm::Open(contents.clone())
             }
             (None, _) => unreachable!("a block is packed or has contents"),
         }

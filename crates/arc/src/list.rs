@@ -8,13 +8,13 @@ const NONE: u32 = u32::MAX;
 
 /// `N` lists, each from its oldest item to its youngest.
 pub(crate) struct Lists<T, const N: usize> {
-    nodes: Vec<Node<T>>,
+    nodes: Vec<ListNode<T>>,
     free: Vec<u32>,
     ends: [Ends; N],
     turns: u64,
 }
 
-struct Node<T> {
+struct ListNode<T> {
     item: Option<T>,
     list: u8,
     older: u32,
@@ -39,7 +39,7 @@ impl<T, const N: usize> Default for Lists<T, N> {
 impl<T, const N: usize> Lists<T, N> {
     /// Adds an item as the youngest of a list; its index.
     pub(crate) fn push(&mut self, list: usize, item: T) -> u32 {
-        let node = Node { item: Some(item), list: 0, older: NONE, newer: NONE, turn: 0 };
+        let node = ListNode { item: Some(item), list: 0, older: NONE, newer: NONE, turn: 0 };
         let at = match self.free.pop() {
             Some(at) => {
                 self.nodes[at as usize] = node;
@@ -91,7 +91,7 @@ impl<T, const N: usize> Lists<T, N> {
 
     /// Bytes of memory that the lists take, items included.
     pub(crate) fn overhead(&self) -> u64 {
-        (self.nodes.capacity() * size_of::<Node<T>>() + self.free.capacity() * size_of::<u32>()) as u64
+        (self.nodes.capacity() * size_of::<ListNode<T>>() + self.free.capacity() * size_of::<u32>()) as u64
     }
 
     fn link(&mut self, at: u32, list: usize) {
@@ -109,7 +109,7 @@ impl<T, const N: usize> Lists<T, N> {
     }
 
     fn unlink(&mut self, at: u32) {
-        let Node { list, older, newer, .. } = self.nodes[at as usize];
+        let ListNode { list, older, newer, .. } = self.nodes[at as usize];
         let ends = &mut self.ends[list as usize];
         ends.len -= 1;
         if ends.oldest == at {

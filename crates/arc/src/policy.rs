@@ -44,7 +44,7 @@ pub enum Contents {
 
 /// Why a block is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum AccessPurpose {
     /// Somebody waits for it.
     Demand,
     /// Somebody may.
@@ -53,7 +53,7 @@ pub enum Purpose {
 
 /// The list that a block is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ArcState {
     /// Used once, as far as known.
     Recent,
     /// Used more than once.
@@ -79,7 +79,7 @@ pub struct Hit<'a, V> {
     /// What was kept of it.
     pub value: &'a V,
     /// Where.
-    pub state: State,
+    pub state: ArcState,
     /// It was prefetched, and this is the first demand for it.
     pub was_prefetched: bool,
 }
@@ -90,7 +90,7 @@ pub struct Inserted<V> {
     /// What was kept under that key before, and its bytes.
     pub replaced: Option<(V, u64)>,
     /// The list whose ghost it was, and by how many bytes the target of the recent list should change.
-    pub ghost: Option<(State, i64)>,
+    pub ghost: Option<(ArcState, i64)>,
 }
 
 /// A block that has to go.
@@ -103,7 +103,7 @@ pub struct Victim<V> {
     /// What it held.
     pub contents: Contents,
     /// The list that it leaves.
-    pub state: State,
+    pub state: ArcState,
 }
 
 /// A block that is still there.
@@ -126,21 +126,21 @@ pub struct Policy<K, V> {
     limits: Limits,
     index: FxHashMap<K, u32>,
     /// By [`place`].
-    lists: Lists<Entry<K, V>, 4>,
+    lists: Lists<PolicyEntry<K, V>, 4>,
     bytes: [u64; 4],
-    /// By [`State`].
+    /// By [`ArcState`].
     ghosts: [Ghosts; 2],
     /// Bytes that have ever been inserted: the clock by which hits are one use.
     inserted: u64,
     uses: Uses,
 }
 
-struct Entry<K, V> {
+struct PolicyEntry<K, V> {
     key: K,
     value: V,
     bytes: u64,
     contents: Contents,
-    state: State,
+    state: ArcState,
     marks: AtomicU8,
     /// Units of [`STAMP_UNIT`] that had been inserted when it was first asked for; it may wrap.
     stamp: AtomicU32,
@@ -184,7 +184,7 @@ const ONE_USE_PART: u64 = 128;
 const USES: usize = 64;
 
 /// The number of a list.
-fn place(state: State, contents: Contents) -> usize {
+fn place(state: ArcState, contents: Contents) -> usize {
     2 * state as usize + contents as usize
 }
 
@@ -208,24 +208,24 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
     }
 
     /// Finds a block, and marks it as used if it is demanded.
-    pub fn get(&self, key: &K, purpose: Purpose) -> Option<Hit<'_, V>> {
+    pub fn get(&self, key: &K, purpose: AccessPurpose) -> Option<Hit<'_, V>> {
         let at = *self.index.get(key)?;
         let entry = self.lists.get(at)?;
         let marks = entry.marks.load(Ordering::Relaxed);
-        let was_prefetched = purpose == Purpose::Demand && marks & PREFETCHED != 0;
+        let was_prefetched = purpose == AccessPurpose::Demand && marks & PREFETCHED != 0;
         if was_prefetched {
             entry.stamp.store(self.stamp(), Ordering::Relaxed);
             entry.marks.fetch_and(!PREFETCHED, Ordering::Relaxed);
-        } else if purpose == Purpose::Demand && marks & TOUCHED == 0 && self.is_another_use(entry) {
+        } else if purpose == AccessPurpose::Demand && marks & TOUCHED == 0 && self.is_another_use(entry) {
             entry.marks.fetch_or(TOUCHED, Ordering::Relaxed);
             self.uses.note(at);
         }
         Some(Hit { value: &entry.value, state: entry.state, was_prefetched })
     }
 
-    fn is_another_use(&self, entry: &Entry<K, V>) -> bool {
+    fn is_another_use(&self, entry: &PolicyEntry<K, V>) -> bool {
         let age = self.stamp().wrapping_sub(entry.stamp.load(Ordering::Relaxed));
-        entry.state == State::Frequent || u64::from(age) * STAMP_UNIT > self.limits.budget / ONE_USE_PART
+        entry.state == ArcState::Frequent || u64::from(age) * STAMP_UNIT > self.limits.budget / ONE_USE_PART
     }
 
     fn stamp(&self) -> u32 {
@@ -233,19 +233,19 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
     }
 
     /// Keeps a block of `bytes`; it is the caller's to [`Policy::evict`] what is too much.
-    pub fn insert(&mut self, key: K, value: V, bytes: u64, contents: Contents, purpose: Purpose) -> Inserted<V> {
+    pub fn insert(&mut self, key: K, value: V, bytes: u64, contents: Contents, purpose: AccessPurpose) -> Inserted<V> {
         if let Some(at) = self.index.get(&key) {
             return Inserted { replaced: self.replace(*at, value, bytes), ghost: None };
         }
         self.catch_up();
         let ghost = self.take_ghost(FxBuildHasher.hash_one(&key), bytes);
-        let is_demand = purpose == Purpose::Demand;
-        let state = if ghost.is_some() && is_demand { State::Frequent } else { State::Recent };
+        let is_demand = purpose == AccessPurpose::Demand;
+        let state = if ghost.is_some() && is_demand { ArcState::Frequent } else { ArcState::Recent };
         self.inserted += bytes;
         let marks = if is_demand { 0 } else { PREFETCHED };
         let (marks, stamp) = (marks.into(), self.stamp().into());
         let place = place(state, contents);
-        let at = self.lists.push(place, Entry { key: key.clone(), value, bytes, contents, state, marks, stamp });
+        let at = self.lists.push(place, PolicyEntry { key: key.clone(), value, bytes, contents, state, marks, stamp });
         self.index.insert(key, at);
         self.bytes[place] += bytes;
         self.trim_ghosts();
@@ -263,13 +263,13 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
 
     /// Whether the key was a ghost, which it is no more: of which list, and what its return says of the
     /// target.
-    fn take_ghost(&mut self, hash: u64, bytes: u64) -> Option<(State, i64)> {
+    fn take_ghost(&mut self, hash: u64, bytes: u64) -> Option<(ArcState, i64)> {
         let [recent, frequent] = [self.ghosts[0].bytes().max(1), self.ghosts[1].bytes().max(1)];
         let step = |ratio: u64| bytes.saturating_mul(ratio.max(1)).min(self.limits.budget) as i64;
         if self.ghosts[0].take(hash).is_some() {
-            return Some((State::Recent, step(frequent / recent)));
+            return Some((ArcState::Recent, step(frequent / recent)));
         }
-        self.ghosts[1].take(hash).map(|_| (State::Frequent, -step(recent / frequent)))
+        self.ghosts[1].take(hash).map(|_| (ArcState::Frequent, -step(recent / frequent)))
     }
 
     /// Forgets a block.
@@ -296,14 +296,14 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
                 self.trim_ghosts();
             }
             freed += entry.bytes;
-            let Entry { value, bytes, contents, state, .. } = entry;
+            let PolicyEntry { value, bytes, contents, state, .. } = entry;
             victims.push(Victim { value, bytes, contents, state });
         }
         freed < bytes
     }
 
     /// The blocks of a kind in a list, those first that leave first.
-    pub fn leaving(&self, state: State, contents: Contents) -> impl Iterator<Item = Waiting<'_, K, V>> {
+    pub fn leaving(&self, state: ArcState, contents: Contents) -> impl Iterator<Item = Waiting<'_, K, V>> {
         let oldest = self.lists.oldest(place(state, contents)).map(|(at, _)| at);
         let order = std::iter::successors(oldest, |at| self.lists.newer(*at));
         order.filter_map(|at| self.lists.get(at)).map(|entry| {
@@ -338,15 +338,15 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
             return false;
         };
         *entry.marks.get_mut() = 0;
-        let from = place(std::mem::replace(&mut entry.state, State::Frequent), entry.contents);
-        let (to, bytes) = (place(State::Frequent, entry.contents), entry.bytes);
+        let from = place(std::mem::replace(&mut entry.state, ArcState::Frequent), entry.contents);
+        let (to, bytes) = (place(ArcState::Frequent, entry.contents), entry.bytes);
         self.bytes[from] -= bytes;
         self.bytes[to] += bytes;
         self.lists.renew(at, to);
         true
     }
 
-    fn release(&mut self, at: u32) -> Option<Entry<K, V>> {
+    fn release(&mut self, at: u32) -> Option<PolicyEntry<K, V>> {
         let entry = self.lists.remove(at)?;
         self.index.remove(&entry.key);
         self.bytes[place(entry.state, entry.contents)] -= entry.bytes;
@@ -360,14 +360,14 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
             Contents::Data => metadata <= self.limits.metadata_max,
             Contents::Metadata => metadata > self.limits.metadata_min,
         };
-        let oldest = |state: State, contents: Contents| self.lists.oldest(place(state, contents));
-        let of = |state: State, is_allowed: &dyn Fn(Contents) -> bool| {
+        let oldest = |state: ArcState, contents: Contents| self.lists.oldest(place(state, contents));
+        let of = |state: ArcState, is_allowed: &dyn Fn(Contents) -> bool| {
             let both = [Contents::Data, Contents::Metadata].into_iter().filter(|contents| is_allowed(*contents));
             both.filter_map(|contents| oldest(state, contents)).min_by_key(|(_, turn)| *turn)
         };
-        let states = match self.bytes_in(State::Recent) > self.limits.recent {
-            true => [State::Recent, State::Frequent],
-            false => [State::Frequent, State::Recent],
+        let states = match self.bytes_in(ArcState::Recent) > self.limits.recent {
+            true => [ArcState::Recent, ArcState::Frequent],
+            false => [ArcState::Frequent, ArcState::Recent],
         };
         let anything = |_: Contents| true;
         let choices = [&allows as &dyn Fn(Contents) -> bool, &anything];
@@ -380,7 +380,7 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
     /// Lists and ghosts remember twice the budget, of which those seen once have at most half.
     fn trim_ghosts(&mut self) {
         let budget = self.limits.budget;
-        let [recent, frequent] = [State::Recent, State::Frequent].map(|state| self.bytes_in(state));
+        let [recent, frequent] = [ArcState::Recent, ArcState::Frequent].map(|state| self.bytes_in(state));
         self.ghosts[0].trim(budget.saturating_sub(recent));
         let others = recent + frequent + self.ghosts[0].bytes();
         self.ghosts[1].trim((2 * budget).saturating_sub(others));
@@ -402,17 +402,17 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
     }
 
     /// Bytes of the blocks of a kind in a list.
-    pub fn bytes_at(&self, state: State, contents: Contents) -> u64 {
+    pub fn bytes_at(&self, state: ArcState, contents: Contents) -> u64 {
         self.bytes[place(state, contents)]
     }
 
     /// Bytes that the ghosts of a list took.
-    pub fn ghost_bytes(&self, state: State) -> u64 {
+    pub fn ghost_bytes(&self, state: ArcState) -> u64 {
         self.ghosts[state as usize].bytes()
     }
 
     /// Bytes of the blocks in a list.
-    pub fn bytes_in(&self, state: State) -> u64 {
+    pub fn bytes_in(&self, state: ArcState) -> u64 {
         [Contents::Data, Contents::Metadata].map(|contents| self.bytes[place(state, contents)]).iter().sum()
     }
 
@@ -424,7 +424,7 @@ impl<K: Hash + Eq + Clone, V> Policy<K, V> {
 
     /// Bytes of the blocks of a kind.
     pub fn bytes_of(&self, contents: Contents) -> u64 {
-        [State::Recent, State::Frequent].map(|state| self.bytes[place(state, contents)]).iter().sum()
+        [ArcState::Recent, ArcState::Frequent].map(|state| self.bytes[place(state, contents)]).iter().sum()
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Memory as the tightest limit over this process sees it, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
+pub struct MemoryUse {
     /// What there is.
     pub limit: u64,
     /// What cannot be had back without our doing.
@@ -21,7 +21,7 @@ pub struct Memory {
     pub reserve: u64,
 }
 
-impl Memory {
+impl MemoryUse {
     /// What is free, or could be at once.
     pub fn free(&self) -> u64 {
         self.limit.saturating_sub(self.used)
@@ -32,12 +32,12 @@ impl Memory {
 #[derive(Clone, Debug)]
 pub struct Gauge {
     root: PathBuf,
-    cgroups: Vec<Group>,
+    cgroups: Vec<Cgroup>,
 }
 
 /// A cgroup that this process is in.
 #[derive(Clone, Debug)]
-struct Group {
+struct Cgroup {
     path: PathBuf,
     is_v2: bool,
 }
@@ -58,22 +58,22 @@ impl Gauge {
             };
             // a limit of any group above holds as well; ours is the first
             for path in Path::new(path.trim_start_matches('/')).ancestors() {
-                cgroups.push(Group { path: base.join(path), is_v2 });
+                cgroups.push(Cgroup { path: base.join(path), is_v2 });
             }
         }
         Gauge { root, cgroups }
     }
 
     /// The tightest limit; `None` where the system tells nothing.
-    pub fn memory(&self, sys_free: Option<u64>) -> Option<Memory> {
+    pub fn memory(&self, sys_free: Option<u64>) -> Option<MemoryUse> {
         let machine = read(&self.root.join("proc/meminfo")).and_then(|text| {
             let kib = |name: &str| field(&text, name).map(|n| n.saturating_mul(1024));
             let (limit, available) = (kib("MemTotal:")?, kib("MemAvailable:")?);
             let reserve = sys_free.unwrap_or((limit / 64).max(512 << 10));
-            Some(Memory { limit, used: limit.saturating_sub(available), reserve })
+            Some(MemoryUse { limit, used: limit.saturating_sub(available), reserve })
         });
         let total = machine.map_or(u64::MAX, |memory| memory.limit);
-        let groups = self.cgroups.iter().filter_map(Group::memory).filter(|memory| memory.limit < total);
+        let groups = self.cgroups.iter().filter_map(Cgroup::memory).filter(|memory| memory.limit < total);
         machine.into_iter().chain(groups).min_by_key(|memory| memory.free().saturating_sub(memory.reserve))
     }
 
@@ -92,8 +92,8 @@ impl Gauge {
     }
 }
 
-impl Group {
-    fn memory(&self) -> Option<Memory> {
+impl Cgroup {
+    fn memory(&self) -> Option<MemoryUse> {
         let (limit, used) = match self.is_v2 {
             true => ("memory.max", "memory.current"),
             false => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -104,7 +104,7 @@ impl Group {
         let stat = read(&self.path.join("memory.stat")).unwrap_or_default();
         let prefix = if self.is_v2 { "" } else { "total_" };
         let files = ["inactive_file", "active_file"].map(|name| field(&stat, &format!("{prefix}{name}")).unwrap_or(0));
-        Some(Memory { limit, used: used.saturating_sub(files.iter().sum()), reserve: limit / 8 })
+        Some(MemoryUse { limit, used: used.saturating_sub(files.iter().sum()), reserve: limit / 8 })
     }
 }
 
@@ -125,7 +125,7 @@ const STEP_PART: u64 = 16;
 
 /// What c should be, as it is `c` now and the cache takes `size`; tasks have waited for `stalled_us` of the last
 /// `elapsed_us`.
-pub(crate) fn judge(memory: Memory, stalled_us: u64, elapsed_us: u64, size: u64, c: u64) -> u64 {
+pub(crate) fn judge(memory: MemoryUse, stalled_us: u64, elapsed_us: u64, size: u64, c: u64) -> u64 {
     let free = memory.free();
     if free < memory.reserve {
         return size.min(c).saturating_sub(memory.reserve - free);

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{Block, Condvar, Mutex, RwLock};
-use l2arc::Key;
+use l2arc::L2Key;
 use rustc_hash::FxHashMap;
 
-use crate::counters::Counters;
-use crate::kept::{Form, How, Kept, Use};
-use crate::policy::{Contents, Limits, Policy, Purpose, State, Victim, Waiting};
+use crate::counters::ShardCounters;
+use crate::kept::{CachedForm, Kept, Unpacking, Use};
+use crate::policy::{AccessPurpose, ArcState, Contents, Limits, Policy, Victim, Waiting};
 
 /// Blocks that one hold of the lock looks at when it lets blocks go.
 const LOOKS_MAX: usize = 64;
@@ -26,17 +26,17 @@ const OPEN_PART: u64 = 8;
 /// How a block is asked for, and what it is.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask {
-    pub(crate) key: Key,
+    pub(crate) key: L2Key,
     pub(crate) len: u64,
-    pub(crate) how: How,
+    pub(crate) how: Unpacking,
     pub(crate) contents: Contents,
-    pub(crate) purpose: Purpose,
+    pub(crate) purpose: AccessPurpose,
     /// Whether it may be kept.
     pub(crate) keeps: bool,
 }
 
 /// What a request needs: nothing more, a wait, or a read of its own.
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     Ready(Block),
     /// It is there, and to be decompressed.
     Packed(Block),
@@ -46,31 +46,31 @@ pub(crate) enum Found {
 }
 
 pub(crate) struct Shard {
-    held: RwLock<Held>,
+    held: RwLock<ShardBlocks>,
     bytes: AtomicU64,
-    pub(crate) counters: Counters,
+    pub(crate) counters: ShardCounters,
 }
 
-struct Held {
-    policy: Policy<Key, Kept>,
-    loading: FxHashMap<Key, Arc<Loading>>,
-    open: VecDeque<Key>,
+struct ShardBlocks {
+    policy: Policy<L2Key, Kept>,
+    loading: FxHashMap<L2Key, Arc<Loading>>,
+    open: VecDeque<L2Key>,
     open_bytes: u64,
     /// Bytes of contents, open or packed.
     contents_bytes: u64,
 }
 
-impl Held {
+impl ShardBlocks {
     /// Notes that what is kept of a block has changed.
-    fn opened(&mut self, key: &Key, before: u64, now: u64) {
+    fn opened(&mut self, key: &L2Key, before: u64, now: u64) {
         self.open_bytes = self.open_bytes - before + now;
         if now > before {
             self.open.push_back(*key);
         }
         // those that have left are still in it
         if self.open.len() > 2 * self.policy.len() + LOOKS_MAX {
-            let Held { policy, open, .. } = self;
-            open.retain(|key| policy.get(key, Purpose::Prefetch).is_some_and(|hit| hit.value.open() > 0));
+            let ShardBlocks { policy, open, .. } = self;
+            open.retain(|key| policy.get(key, AccessPurpose::Prefetch).is_some_and(|hit| hit.value.open() > 0));
         }
     }
 
@@ -115,7 +115,7 @@ pub(crate) struct Loading {
 
 /// Sums over a shard, in bytes.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Sums {
+pub(crate) struct ShardSums {
     /// By state, then contents.
     pub(crate) held: [[u64; 2]; 2],
     /// By state.
@@ -130,10 +130,10 @@ pub(crate) struct Sums {
     pub(crate) overhead: u64,
 }
 
-impl Sums {
-    pub(crate) fn plus(self, other: Sums) -> Sums {
+impl ShardSums {
+    pub(crate) fn plus(self, other: ShardSums) -> ShardSums {
         let state = |i: usize| [0, 1].map(|j| self.held[i][j] + other.held[i][j]);
-        Sums {
+        ShardSums {
             held: [state(0), state(1)],
             ghosts: [0, 1].map(|i| self.ghosts[i] + other.ghosts[i]),
             open: self.open + other.open,
@@ -146,7 +146,7 @@ impl Sums {
 
 /// What an insertion changes outside of its shard.
 #[derive(Default)]
-pub(crate) struct Change {
+pub(crate) struct SizeChange {
     /// Bytes that are held more, or less.
     pub(crate) bytes: i64,
     /// Bytes by which the target of the recent lists moves.
@@ -156,8 +156,8 @@ pub(crate) struct Change {
 impl Shard {
     pub(crate) fn new(limits: Limits) -> Shard {
         let (policy, loading) = (Policy::new(limits), FxHashMap::default());
-        let held = Held { policy, loading, open: VecDeque::new(), open_bytes: 0, contents_bytes: 0 };
-        Shard { held: RwLock::new(held), bytes: AtomicU64::new(0), counters: Counters::default() }
+        let held = ShardBlocks { policy, loading, open: VecDeque::new(), open_bytes: 0, contents_bytes: 0 };
+        Shard { held: RwLock::new(held), bytes: AtomicU64::new(0), counters: ShardCounters::default() }
     }
 
     /// Bytes that the blocks here take.
@@ -166,23 +166,23 @@ impl Shard {
     }
 
     /// Whether a block is here.
-    pub(crate) fn has(&self, key: &Key) -> bool {
+    pub(crate) fn has(&self, key: &L2Key) -> bool {
         let held = self.held.read();
-        held.policy.get(key, Purpose::Prefetch).is_some()
+        held.policy.get(key, AccessPurpose::Prefetch).is_some()
     }
 
     /// A block that is here.
-    pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
+    pub(crate) fn hit(&self, ask: &Ask) -> Option<Lookup> {
         let held = self.held.read();
         let hit = held.policy.get(&ask.key, ask.purpose)?;
         // two pointers to one address that disagree about what is there: one of them is damaged
         if hit.value.len() != ask.len {
-            return Some(Found::Uncached);
+            return Some(Lookup::Uncached);
         }
         let found = match hit.value.form() {
-            Form::Open(block) => Found::Ready(block),
-            Form::Packed(bytes, how) if how == ask.how => Found::Packed(bytes),
-            Form::Packed(..) => return Some(Found::Uncached),
+            CachedForm::Open(block) => Lookup::Ready(block),
+            CachedForm::Packed(bytes, how) if how == ask.how => Lookup::Packed(bytes),
+            CachedForm::Packed(..) => return Some(Lookup::Uncached),
         };
         self.counters.hit(hit.state, ask.purpose, ask.contents, hit.was_prefetched);
         Some(found)
@@ -190,27 +190,27 @@ impl Shard {
 
     /// What a request for a block needs. If that is a read, others wait for the caller to
     /// [`Shard::fulfil`] it.
-    pub(crate) fn find(&self, ask: &Ask) -> Found {
+    pub(crate) fn find(&self, ask: &Ask) -> Lookup {
         if let Some(found) = self.hit(ask) {
             return found;
         }
         let mut held = self.held.write();
-        if held.policy.get(&ask.key, Purpose::Prefetch).is_some() {
+        if held.policy.get(&ask.key, AccessPurpose::Prefetch).is_some() {
             drop(held);
-            return self.hit(ask).unwrap_or(Found::Uncached);
+            return self.hit(ask).unwrap_or(Lookup::Uncached);
         }
         if let Some(loading) = held.loading.get(&ask.key) {
             let loading = loading.clone();
-            self.counters.hit(State::Recent, ask.purpose, ask.contents, false);
-            return Found::Wait(loading);
+            self.counters.hit(ArcState::Recent, ask.purpose, ask.contents, false);
+            return Lookup::Wait(loading);
         }
         self.counters.miss(ask.purpose, ask.contents);
         if !ask.keeps {
-            return Found::Uncached;
+            return Lookup::Uncached;
         }
         let loading = Arc::<Loading>::default();
         held.loading.insert(ask.key, loading.clone());
-        Found::Read(loading)
+        Lookup::Read(loading)
     }
 
     /// Makes a block that was read known to those that wait for it, and keeps it if `keeps`; `None` if the
@@ -222,13 +222,13 @@ impl Shard {
         kept: Option<Kept>,
         keeps: bool,
         limits: Limits,
-    ) -> Change {
+    ) -> SizeChange {
         let block = kept.as_ref().and_then(|kept| kept.contents().cloned());
         let change = match kept.filter(|_| keeps) {
             Some(kept) => self.keep(ask, kept, limits, true),
             None => {
                 self.held.write().loading.remove(&ask.key);
-                Change::default()
+                SizeChange::default()
             }
         };
         *loading.outcome.lock() = Some(block);
@@ -237,11 +237,11 @@ impl Shard {
     }
 
     /// Keeps a block, or, unless `keeps_new`, only if one is kept under its key already.
-    pub(crate) fn keep(&self, ask: &Ask, kept: Kept, limits: Limits, keeps_new: bool) -> Change {
+    pub(crate) fn keep(&self, ask: &Ask, kept: Kept, limits: Limits, keeps_new: bool) -> SizeChange {
         let mut held = self.held.write();
         held.loading.remove(&ask.key);
-        if !keeps_new && held.policy.get(&ask.key, Purpose::Prefetch).is_none() {
-            return Change::default();
+        if !keeps_new && held.policy.get(&ask.key, AccessPurpose::Prefetch).is_none() {
+            return SizeChange::default();
         }
         held.policy.set_limits(limits);
         let (bytes, open) = (kept.footprint(), kept.open());
@@ -259,7 +259,7 @@ impl Shard {
             self.counters.ghost_hit(state);
             step
         });
-        Change { bytes: bytes as i64 - before as i64, target }
+        SizeChange { bytes: bytes as i64 - before as i64, target }
     }
 
     /// Lets blocks of `bytes` go, as far as the shard has so many; how many did. Does nothing if others use
@@ -295,9 +295,9 @@ impl Shard {
     /// Goes through blocks that soon have to leave, up to so many bytes, until `f` has enough.
     pub(crate) fn leaving(
         &self,
-        (state, contents): (State, Contents),
+        (state, contents): (ArcState, Contents),
         bytes: u64,
-        f: &mut dyn FnMut(&Waiting<'_, Key, Kept>) -> bool,
+        f: &mut dyn FnMut(&Waiting<'_, L2Key, Kept>) -> bool,
     ) {
         let held = self.held.read();
         let mut passed = 0;
@@ -310,7 +310,7 @@ impl Shard {
     }
 
     /// Lets a block go that nobody will ask for again; how many bytes less are held.
-    pub(crate) fn forget(&self, key: &Key) -> u64 {
+    pub(crate) fn forget(&self, key: &L2Key) -> u64 {
         if !self.has(key) {
             return 0;
         }
@@ -322,17 +322,17 @@ impl Shard {
     }
 
     /// A cache device has a block; how many bytes more are held: 0 or less.
-    pub(crate) fn was_fed(&self, key: &Key) -> i64 {
+    pub(crate) fn was_fed(&self, key: &L2Key) -> i64 {
         self.change(key, Kept::was_fed)
     }
 
     /// Keeps the contents of a packed block, which somebody needed; how many bytes more are held.
-    pub(crate) fn unpack(&self, key: &Key, contents: Block, packed: Use) -> i64 {
+    pub(crate) fn unpack(&self, key: &L2Key, contents: Block, packed: Use) -> i64 {
         self.change(key, |kept| kept.unpack(contents, packed))
     }
 
     /// Changes what is kept of a block, if it is there; how many bytes more are held.
-    fn change(&self, key: &Key, change: impl FnOnce(&mut Kept)) -> i64 {
+    fn change(&self, key: &L2Key, change: impl FnOnce(&mut Kept)) -> i64 {
         let mut held = self.held.write();
         let bytes = held.policy.bytes();
         let (mut before, mut now) = (0, 0);
@@ -348,17 +348,17 @@ impl Shard {
     }
 
     /// What is here.
-    pub(crate) fn sums(&self) -> Sums {
+    pub(crate) fn sums(&self) -> ShardSums {
         let held = self.held.read();
         let policy = &held.policy;
-        let states = [State::Recent, State::Frequent];
-        Sums {
+        let states = [ArcState::Recent, ArcState::Frequent];
+        ShardSums {
             held: states.map(|state| [Contents::Data, Contents::Metadata].map(|of| policy.bytes_at(state, of))),
             ghosts: states.map(|state| policy.ghost_bytes(state)),
             open: held.open_bytes,
             contents: held.contents_bytes,
             count: policy.len() as u64,
-            overhead: policy.overhead() + (held.open.capacity() * size_of::<Key>()) as u64,
+            overhead: policy.overhead() + (held.open.capacity() * size_of::<L2Key>()) as u64,
         }
     }
 }

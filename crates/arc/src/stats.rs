@@ -6,13 +6,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::counters::Counters;
-use crate::policy::{Contents, Purpose, State};
+use crate::counters::ShardCounters;
+use crate::policy::{AccessPurpose, ArcState, Contents};
 use crate::store::Store;
 
 /// Counters since the cache was made, and what it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct ArcStats {
     /// Reads served from RAM, including those that waited for another's read.
     pub hits: u64,
     /// Reads that went to the devices.
@@ -21,35 +21,35 @@ pub struct Stats {
     pub bytes: u64,
 }
 
-impl Stats {
-    pub(crate) fn of(store: &Store) -> Stats {
-        let sum = Sum(store);
-        Stats { hits: sum.all_hits(), misses: sum.all_misses(), bytes: store.size() }
+impl ArcStats {
+    pub(crate) fn of(store: &Store) -> ArcStats {
+        let sum = StoreSums(store);
+        ArcStats { hits: sum.all_hits(), misses: sum.all_misses(), bytes: store.size() }
     }
 }
 
 /// Sums of counters over all shards.
-struct Sum<'a>(&'a Store);
+struct StoreSums<'a>(&'a Store);
 
-const PURPOSES: [Purpose; 2] = [Purpose::Demand, Purpose::Prefetch];
+const PURPOSES: [AccessPurpose; 2] = [AccessPurpose::Demand, AccessPurpose::Prefetch];
 const CONTENTS: [Contents; 2] = [Contents::Data, Contents::Metadata];
-const STATES: [State; 2] = [State::Recent, State::Frequent];
+const STATES: [ArcState; 2] = [ArcState::Recent, ArcState::Frequent];
 
-impl Sum<'_> {
-    fn of(&self, counter: impl Fn(&Counters) -> &AtomicU64) -> u64 {
+impl StoreSums<'_> {
+    fn of(&self, counter: impl Fn(&ShardCounters) -> &AtomicU64) -> u64 {
         self.0.shards().iter().map(|shard| counter(&shard.counters).load(Ordering::Relaxed)).sum()
     }
 
-    fn hits(&self, purpose: Purpose, contents: Contents) -> u64 {
+    fn hits(&self, purpose: AccessPurpose, contents: Contents) -> u64 {
         STATES.iter().map(|&state| self.of(|c| &c.hits[state as usize][purpose as usize][contents as usize])).sum()
     }
 
-    fn hits_in(&self, state: State) -> u64 {
+    fn hits_in(&self, state: ArcState) -> u64 {
         let both = PURPOSES.iter().flat_map(|&purpose| CONTENTS.map(|contents| (purpose, contents)));
         both.map(|(purpose, of)| self.of(|c| &c.hits[state as usize][purpose as usize][of as usize])).sum()
     }
 
-    fn misses(&self, purpose: Purpose, contents: Contents) -> u64 {
+    fn misses(&self, purpose: AccessPurpose, contents: Contents) -> u64 {
         self.of(|c| &c.misses[purpose as usize][contents as usize])
     }
 
@@ -65,8 +65,8 @@ impl Sum<'_> {
 
 /// Recent blocks that had to leave, and those of them that were asked for again soon after.
 pub(crate) fn recent_left_and_back(store: &Store) -> [u64; 2] {
-    let sum = Sum(store);
-    let recent = State::Recent as usize;
+    let sum = StoreSums(store);
+    let recent = ArcState::Recent as usize;
     [sum.of(|c| &c.evicted[recent]), sum.of(|c| &c.ghost_hits[recent])]
 }
 
@@ -108,8 +108,8 @@ pub(crate) fn arcstats(store: &Store) -> Vec<(&'static str, u64)> {
 }
 
 fn counts(store: &Store) -> Vec<(&'static str, u64)> {
-    use {Contents::*, Purpose::*, State::*};
-    let sum = Sum(store);
+    use {AccessPurpose::*, ArcState::*, Contents::*};
+    let sum = StoreSums(store);
     let evicted = STATES.map(|state| sum.of(|c| &c.evicted_bytes[state as usize]));
     vec![
         ("hits", sum.all_hits()),

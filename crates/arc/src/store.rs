@@ -14,16 +14,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use base::{Block, Condvar, Mutex};
-use l2arc::Key;
+use l2arc::L2Key;
 use rustc_hash::FxBuildHasher;
 
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::kept::{Kept, Use};
 use crate::policy::Limits;
-use crate::pressure::Memory;
+use crate::pressure::MemoryUse;
 use crate::price::Price;
-use crate::shard::{Ask, Change, Found, Loading, Shard, Sums};
+use crate::shard::{Ask, Loading, Lookup, Shard, ShardSums, SizeChange};
 
 /// Bytes of the budget that a shard has at least, and how many shards there are at most.
 const SHARD_BYTES: u64 = 16 << 20;
@@ -40,14 +40,14 @@ pub(crate) struct Store {
     shards: Vec<Shard>,
     /// A power of two, less 1.
     mask: usize,
-    limits: Bounds,
+    limits: CacheLimits,
     size: AtomicU64,
     /// Bytes that knowing the blocks takes, as last looked at.
     overhead: AtomicU64,
     /// The target of the recent lists: p.
     target: AtomicU64,
     next: AtomicUsize,
-    memory: Mutex<Memory>,
+    memory: Mutex<MemoryUse>,
     shrinks: AtomicU64,
     pub(crate) bell: Arc<Bell>,
     pub(crate) ahead: Ahead,
@@ -56,7 +56,7 @@ pub(crate) struct Store {
 
 /// The budget as it is now.
 #[derive(Default)]
-struct Bounds {
+struct CacheLimits {
     c: AtomicU64,
     c_min: AtomicU64,
     c_max: AtomicU64,
@@ -93,7 +93,7 @@ impl Store {
         let store = Store {
             shards: (0..count).map(|_| Shard::new(none)).collect(),
             mask: count - 1,
-            limits: Bounds::default(),
+            limits: CacheLimits::default(),
             size: AtomicU64::new(0),
             overhead: AtomicU64::new(0),
             target: AtomicU64::new(0),
@@ -163,7 +163,7 @@ impl Store {
         &self.shards
     }
 
-    fn shard(&self, key: &Key) -> &Shard {
+    fn shard(&self, key: &L2Key) -> &Shard {
         let hash = FxBuildHasher.hash_one(key);
         &self.shards[(hash >> 32) as usize & self.mask]
     }
@@ -181,11 +181,11 @@ impl Store {
         }
     }
 
-    pub(crate) fn hit(&self, ask: &Ask) -> Option<Found> {
+    pub(crate) fn hit(&self, ask: &Ask) -> Option<Lookup> {
         self.shard(&ask.key).hit(ask)
     }
 
-    pub(crate) fn find(&self, ask: &Ask) -> Found {
+    pub(crate) fn find(&self, ask: &Ask) -> Lookup {
         self.shard(&ask.key).find(ask)
     }
 
@@ -209,22 +209,22 @@ impl Store {
     }
 
     /// Lets a block go that nobody will ask for again.
-    pub(crate) fn forget(&self, key: &Key) {
+    pub(crate) fn forget(&self, key: &L2Key) {
         self.give_back(self.shard(key).forget(key));
     }
 
     /// A cache device has a block.
-    pub(crate) fn was_fed(&self, key: &Key) {
+    pub(crate) fn was_fed(&self, key: &L2Key) {
         let more = self.shard(key).was_fed(key);
         self.give_back(more.unsigned_abs());
     }
 
     /// Keeps the contents of a packed block, which somebody needed.
-    pub(crate) fn unpack(&self, key: &Key, contents: &Block, packed: Use) {
+    pub(crate) fn unpack(&self, key: &L2Key, contents: &Block, packed: Use) {
         let bytes = contents.footprint() as u64;
         if self.makes_room(bytes) {
             let more = self.shard(key).unpack(key, contents.clone(), packed);
-            self.settle(bytes, Change { bytes: more, target: 0 });
+            self.settle(bytes, SizeChange { bytes: more, target: 0 });
         }
     }
 
@@ -251,7 +251,7 @@ impl Store {
     }
 
     /// Corrects the room that was taken for a block by what came of it.
-    fn settle(&self, bytes: u64, change: Change) {
+    fn settle(&self, bytes: u64, change: SizeChange) {
         let surplus = bytes as i64 - change.bytes;
         let _ = self
             .size
@@ -302,12 +302,12 @@ impl Store {
     }
 
     /// Notes what memory there is, for counters.
-    pub(crate) fn set_memory(&self, memory: Memory) {
+    pub(crate) fn set_memory(&self, memory: MemoryUse) {
         *self.memory.lock() = memory;
     }
 
     /// What memory there was at the last look; nothing if nobody looks.
-    pub(crate) fn memory(&self) -> Memory {
+    pub(crate) fn memory(&self) -> MemoryUse {
         *self.memory.lock()
     }
 
@@ -321,7 +321,7 @@ impl Store {
     }
 
     /// Sums over all shards.
-    pub(crate) fn sums(&self) -> Sums {
-        self.shards.iter().map(Shard::sums).fold(Sums::default(), Sums::plus)
+    pub(crate) fn sums(&self) -> ShardSums {
+        self.shards.iter().map(Shard::sums).fold(ShardSums::default(), ShardSums::plus)
     }
 }

@@ -16,7 +16,7 @@ use crate::store::{Bell, Store};
 const LOOK_NS: u64 = 200_000_000;
 
 /// Keeps a cache within its budget, for as long as it is there.
-pub struct Worker {
+pub struct ArcWorker {
     store: Weak<Store>,
     bell: Arc<Bell>,
     env: Env,
@@ -26,11 +26,11 @@ pub struct Worker {
     stalled_us: u64,
 }
 
-impl Worker {
-    pub(crate) fn new(store: &Arc<Store>, env: &Env, gauge: Gauge) -> Worker {
+impl ArcWorker {
+    pub(crate) fn new(store: &Arc<Store>, env: &Env, gauge: Gauge) -> ArcWorker {
         let stalled_us = gauge.stalled_us().unwrap_or(0);
         let (store, bell) = (Arc::downgrade(store), store.bell.clone());
-        Worker { store, bell, env: env.clone(), gauge, looked_ns: env.ticks_ns(), stalled_us }
+        ArcWorker { store, bell, env: env.clone(), gauge, looked_ns: env.ticks_ns(), stalled_us }
     }
 
     /// Works until the cache is gone; on a thread of its own.

@@ -14,13 +14,13 @@ use crate::Block;
 /// Bytes to be written: in one piece, or in blocks of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Data<'a> {
-    from: From<'a>,
+    from: DataSource<'a>,
     start: usize,
     len: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum From<'a> {
+enum DataSource<'a> {
     Slice(&'a [u8]),
     Blocks(&'a [Block]),
 }
@@ -29,7 +29,7 @@ impl<'a> Data<'a> {
     /// The first `len` bytes of `blocks`, which are all of one size; fewer if they do not hold as many.
     pub fn in_blocks(blocks: &'a [Block], len: usize) -> Data<'a> {
         let room = blocks.len() * blocks.first().map_or(0, |block| block.len());
-        Data { from: From::Blocks(blocks), start: 0, len: len.min(room) }
+        Data { from: DataSource::Blocks(blocks), start: 0, len: len.min(room) }
     }
 
     /// How many bytes.
@@ -52,8 +52,8 @@ impl<'a> Data<'a> {
     /// The block that holds all of these bytes, and no others.
     pub fn as_block(self) -> Option<&'a Block> {
         match self.from {
-            From::Slice(_) => None,
-            From::Blocks(blocks) => {
+            DataSource::Slice(_) => None,
+            DataSource::Blocks(blocks) => {
                 let size = blocks.first()?.len();
                 let is_one = self.len == size && self.start.is_multiple_of(size);
                 blocks.get(self.start / size).filter(|_| is_one)
@@ -64,8 +64,8 @@ impl<'a> Data<'a> {
     /// The bytes, one slice after the other.
     pub fn slices(self) -> impl Iterator<Item = &'a [u8]> {
         let (whole, blocks) = match self.from {
-            From::Slice(slice) => (Some(&slice[self.start..self.start + self.len]), &[][..]),
-            From::Blocks(blocks) => (None, blocks),
+            DataSource::Slice(slice) => (Some(&slice[self.start..self.start + self.len]), &[][..]),
+            DataSource::Blocks(blocks) => (None, blocks),
         };
         let size = blocks.first().map_or(1, |block| block.len().max(1));
         let (mut skip, mut rest) = (self.start % size, self.len);
@@ -98,7 +98,7 @@ impl<'a> Data<'a> {
 
 impl<'a> std::convert::From<&'a [u8]> for Data<'a> {
     fn from(slice: &'a [u8]) -> Data<'a> {
-        Data { from: From::Slice(slice), start: 0, len: slice.len() }
+        Data { from: DataSource::Slice(slice), start: 0, len: slice.len() }
     }
 }
 

@@ -16,23 +16,23 @@ use crate::or_abort;
 use crate::tunables::{self, Tunable};
 
 /// Work for a background thread.
-type Task = Box<dyn FnOnce() + Send>;
+type BackgroundTask = Box<dyn FnOnce() + Send>;
 
 /// Whether what is about to be done at a place of that name fails.
 type Failpoints = dyn Fn(&'static str) -> bool + Send + Sync;
 
 /// What was set for a tunable.
-type Tunables = dyn Fn(&str) -> Option<u64> + Send + Sync;
+type TunableLookup = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
 /// The environment of a pool; clones share it.
 #[derive(Clone)]
 pub struct Env {
     workers: Option<Arc<rayon::ThreadPool>>,
-    background: Option<mpsc::Sender<Task>>,
+    background: Option<mpsc::Sender<BackgroundTask>>,
     now: Arc<dyn Fn() -> (u64, u32) + Send + Sync>,
     ticks: Arc<dyn Fn() -> u64 + Send + Sync>,
     random: Arc<dyn Fn() -> u64 + Send + Sync>,
-    tunables: Arc<Tunables>,
+    tunables: Arc<TunableLookup>,
     failpoints: Option<Arc<Failpoints>>,
     /// What tunables are unless they are set, where that is not one number for all machines.
     defaults: Arc<Mutex<BTreeMap<&'static str, u64>>>,
@@ -207,8 +207,8 @@ const BACKGROUND_THREADS: usize = 4;
 ///
 /// They are no workers of rayon, because such a one that waits for a batch of [`Env::map`] would take
 /// up another task meanwhile, on the same stack; and that task may wait for what the first one holds.
-fn background_threads(count: usize) -> Option<mpsc::Sender<Task>> {
-    let (sender, receiver) = mpsc::channel::<Task>();
+fn background_threads(count: usize) -> Option<mpsc::Sender<BackgroundTask>> {
+    let (sender, receiver) = mpsc::channel::<BackgroundTask>();
     let receiver = Arc::new(Mutex::new(receiver));
     let mut started = 0;
     for i in 0..count {

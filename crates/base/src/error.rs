@@ -1,4 +1,4 @@
-//! The one error type: what went wrong ([`Kind`]), where ([`Place`]), and what caused it.
+//! The one error type: what went wrong ([`Kind`]), where ([`ErrorPlace`]), and what caused it.
 //!
 //! Bytes that came from a disk or a socket and make no sense are always an [`Error`]; a panic means
 //! that Cenote itself is broken. An error is made where the fault is seen, and layers above only
@@ -95,7 +95,7 @@ impl fmt::Display for Bookmark {
 
 /// Where an error happened; layers fill in what they know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorPlace {
     /// Pool name.
     pub pool: Option<String>,
     /// Dataset name, with `@snapshot` if it is one.
@@ -114,14 +114,14 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: Kind,
     what: Cow<'static, str>,
-    place: Place,
+    place: ErrorPlace,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
     /// An error of `kind`; `what` is a clause without a full stop.
     pub fn new(kind: Kind, what: impl Into<Cow<'static, str>>) -> Error {
-        Error(Box::new(Inner { kind, what: what.into(), place: Place::default(), source: None }))
+        Error(Box::new(Inner { kind, what: what.into(), place: ErrorPlace::default(), source: None }))
     }
 
     /// Bytes from a disk that make no sense.
@@ -140,7 +140,7 @@ impl Error {
     }
 
     /// Where it went wrong.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ErrorPlace {
         &self.0.place
     }
 

@@ -20,7 +20,7 @@ pub use buf::{AlignedBuf, Block};
 pub use bytes::{Endian, Reader};
 pub use data::{Data, Piece};
 pub use env::Env;
-pub use error::{Bookmark, Error, Kind, Place, Result, ResultExt};
+pub use error::{Bookmark, Error, ErrorPlace, Kind, Result, ResultExt};
 pub use locks::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use range_tree::RangeTree;
 pub use shown::{Shower, Shown, ShownLines};

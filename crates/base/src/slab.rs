@@ -40,16 +40,16 @@ const FREE_BYTES_MAX: usize = 256 << 20;
 static FREE_MAX: AtomicUsize = AtomicUsize::new(FREE_BYTES_MAX);
 
 /// The slabs of one size of buffers.
-struct Class {
+struct SizeClass {
     /// By address: the places that are free.
-    slabs: BTreeMap<usize, Vec<Place>>,
+    slabs: BTreeMap<usize, Vec<FreePlace>>,
     /// Addresses of those with a free place.
     with_room: Vec<usize>,
 }
 
 /// A free place in a slab.
 #[derive(Clone, Copy)]
-struct Place {
+struct FreePlace {
     number: u16,
     /// It has memory, which may hold anything.
     is_resident: bool,
@@ -57,8 +57,8 @@ struct Place {
 
 /// Bytes of free places that have memory.
 static FREE_BYTES: AtomicUsize = AtomicUsize::new(0);
-static ALL: [Mutex<Class>; CLASSES] =
-    [const { Mutex::new(Class { slabs: BTreeMap::new(), with_room: Vec::new() }) }; CLASSES];
+static ALL: [Mutex<SizeClass>; CLASSES] =
+    [const { Mutex::new(SizeClass { slabs: BTreeMap::new(), with_room: Vec::new() }) }; CLASSES];
 
 /// The bytes that a buffer of `len` takes; `None` for one that is too large for a slab. Sanitizers see more without
 /// slabs: each buffer is then an allocation of its own.
@@ -85,7 +85,7 @@ fn reserve(size: usize) -> Option<(NonNull<u8>, usize)> {
         Some(&slab) => slab,
         None => {
             let slab = map(slab_bytes(size))?;
-            let place = |number| Place { number: number as u16, is_resident: false };
+            let place = |number| FreePlace { number: number as u16, is_resident: false };
             class.slabs.insert(slab, (0..count(size)).rev().map(place).collect());
             class.with_room.push(slab);
             slab
@@ -104,7 +104,7 @@ fn reserve(size: usize) -> Option<(NonNull<u8>, usize)> {
 }
 
 /// Marks the free places behind one as resident that get memory along with it; how many bytes they are.
-fn fill(places: &mut [Place], number: u16, size: usize) -> usize {
+fn fill(places: &mut [FreePlace], number: u16, size: usize) -> usize {
     let more = FILL_BYTES.saturating_sub(size) / size;
     let behind = places.iter_mut().rev().zip(number + 1..).take(more);
     let filled = behind.take_while(|(place, number)| place.number == *number && !place.is_resident);
@@ -122,9 +122,9 @@ pub(crate) unsafe fn give(buffer: NonNull<u8>, size: usize) {
     let address = buffer.as_ptr() as usize;
     let slab = address & !(SLAB_BYTES - 1);
     let mut class = ALL[class_of(size)].lock();
-    let Class { slabs, with_room } = &mut *class;
+    let SizeClass { slabs, with_room } = &mut *class;
     let Some(places) = slabs.get_mut(&slab) else { return };
-    places.push(Place { number: ((address - slab) / size) as u16, is_resident: true });
+    places.push(FreePlace { number: ((address - slab) / size) as u16, is_resident: true });
     if places.len() == 1 {
         with_room.push(slab);
     }
@@ -152,7 +152,7 @@ pub fn give_memory_back() {
     for (number, class) in ALL.iter().enumerate() {
         let size = size_of(number);
         let mut class = class.lock();
-        let Class { slabs, with_room } = &mut *class;
+        let SizeClass { slabs, with_room } = &mut *class;
         slabs.retain(|&slab, places| {
             let is_free = places.len() == count(size);
             match is_free {
@@ -166,7 +166,7 @@ pub fn give_memory_back() {
 }
 
 /// Unmaps a slab, all of whose places are free.
-fn unmap(slab: usize, size: usize, places: &[Place]) {
+fn unmap(slab: usize, size: usize, places: &[FreePlace]) {
     let resident = places.iter().filter(|place| place.is_resident).count();
     FREE_BYTES.fetch_sub(resident * size, Ordering::Relaxed);
     // SAFETY: mapped with this length, and all of it is free.
@@ -174,7 +174,7 @@ fn unmap(slab: usize, size: usize, places: &[Place]) {
 }
 
 /// Takes the memory of a free place.
-fn empty(slab: usize, size: usize, place: &mut Place) {
+fn empty(slab: usize, size: usize, place: &mut FreePlace) {
     if std::mem::take(&mut place.is_resident) {
         FREE_BYTES.fetch_sub(size, Ordering::Relaxed);
         let buffer = slab + usize::from(place.number) * size;

@@ -12,8 +12,8 @@ use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use pool::{
-    Candidate, Discovery, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState,
-    Shape,
+    Candidate, Discovery, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions,
+    Pool, PoolState,
 };
 use rustix::fs::{Advice, fadvise};
 use vdev::spec::Bias;
@@ -83,7 +83,7 @@ impl Bed {
     /// A new pool, with a log device if there is one, and its file system of that compression.
     pub(crate) fn create(&self, compression: &str) -> Result<(Arc<LivePool>, Arc<Objset>)> {
         let vdev = |path: &Path, bias| -> Result<NewVdev> {
-            Ok(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf(path)?] })
+            Ok(NewVdev { shape: NewVdevShape::Single, bias, leaves: vec![leaf(path)?] })
         };
         let main = std::iter::once(vdev(&self.path, None));
         let new = NewPool {

@@ -7,14 +7,14 @@ const RING: usize = 256;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Records that compress by a given ratio.
-pub(crate) struct Data {
+pub(crate) struct Records {
     ring: Vec<u8>,
 }
 
-impl Data {
+impl Records {
     /// Random literals, and repeats of what stands at most 1000 bytes before (one in four: zeros), so mixed
     /// that a coder without entropy coding, as lz4, makes it about `ratio` times smaller.
-    pub(crate) fn new(ratio: f64) -> Data {
+    pub(crate) fn new(ratio: f64) -> Records {
         let mut seed = 42;
         let share = if ratio <= 1.0 { 1.0 } else { (1.0 / ratio - 0.09) / 0.91 };
         let mut ring = vec![0u8; RING * RECORD];
@@ -30,7 +30,7 @@ impl Data {
             }
             i += n;
         }
-        Data { ring }
+        Records { ring }
     }
 
     /// Record `n`: always the same bytes for the same number, and no two are equal.
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn data_compresses_as_asked() {
         let zeros = |ratio| {
-            let data = Data::new(ratio);
+            let data = Records::new(ratio);
             data.ring.iter().filter(|byte| **byte == 0).count() as f64 / data.ring.len() as f64
         };
         assert!((zeros(1.0) - 1.0 / 256.0).abs() < 0.001);
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn records_differ() {
-        let mut data = Data::new(1.0);
+        let mut data = Records::new(1.0);
         let first = data.record(0).to_vec();
         assert!(first != data.record(RING as u64) && first != data.record(1));
         assert!(first == data.record(0));

@@ -2,7 +2,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::INDIRECT_SHIFT;
-use dmu::zap::{Editor, Value};
+use dmu::zap::{Editor, ZapValue};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 use pool::LivePool;
@@ -41,7 +41,7 @@ pub(crate) fn run_objects(options: &Options, bed: &Bed) -> Result<()> {
         dnode.bonus_type = ObjectType::U64_OTHER;
         dnode.bonus = vec![i as u8; ATTRIBUTES];
         let id = set.allocate(&tx, dnode)?.id();
-        Editor::new(&table.changing(&tx)).add(&name(i), &Value::one(id))
+        Editor::new(&table.changing(&tx)).add(&name(i), &ZapValue::one(id))
     };
     let find = |i, editor: Editor<'_>| {
         let found = editor.lookup(&name(i))?.and_then(|value| value.first_u64());

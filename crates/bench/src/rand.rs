@@ -12,7 +12,7 @@ use format::object_type::ObjectType;
 use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
-use crate::data::{Data, RECORD, random};
+use crate::data::{RECORD, Records, random};
 use crate::options::{Options, parse_numbers, seconds};
 use crate::seq;
 
@@ -27,7 +27,7 @@ const FEED: Duration = Duration::from_secs(1);
 const REBUILD_MAX: Duration = Duration::from_secs(60);
 
 /// Which place of the file a thread's read begins at: of the number of the read among all threads', and a seed.
-type Place = dyn Fn(u64, &mut u64) -> u64 + Sync;
+type ReadPlace = dyn Fn(u64, &mut u64) -> u64 + Sync;
 
 pub(crate) fn run_rand(options: &Options, bed: &Bed) -> Result<()> {
     let bytes = options.mib << 20;
@@ -73,7 +73,7 @@ pub(crate) fn run_l2arc(options: &Options, bed: &Bed) -> Result<()> {
     });
     for block in parse_numbers(&options.blocks)? {
         let id = make(options, bed, block)?;
-        let test = L2arc { options, block, cache: false };
+        let test = L2arcBench { options, block, cache: false };
         let ram = Some(options.mib << 18);
         let (pool, set) = bed.import_with(&env, ram)?;
         let file = set.object(id)?;
@@ -82,7 +82,7 @@ pub(crate) fn run_l2arc(options: &Options, bed: &Bed) -> Result<()> {
         drop((file, set));
         bed::export(pool)?;
 
-        let test = L2arc { cache: true, ..test };
+        let test = L2arcBench { cache: true, ..test };
         // with nothing in RAM that the device would not be given
         let (pool, set) = bed.import_with(&env, ram)?;
         let has_cache = bed.add_cache(&pool)?;
@@ -110,7 +110,7 @@ pub(crate) fn run_l2arc(options: &Options, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-struct L2arc<'a> {
+struct L2arcBench<'a> {
     options: &'a Options,
     /// Bytes of a block.
     block: u64,
@@ -118,9 +118,9 @@ struct L2arc<'a> {
     cache: bool,
 }
 
-impl L2arc<'_> {
+impl L2arcBench<'_> {
     fn params(&self, more: &str) -> String {
-        let L2arc { options: Options { mib, .. }, block, cache } = self;
+        let L2arcBench { options: Options { mib, .. }, block, cache } = self;
         format!("\"cache\":{cache},\"size\":{block}{more},\"MiB\":{mib},\"arc_MiB\":{}", mib / 4)
     }
 
@@ -166,7 +166,7 @@ fn make(options: &Options, bed: &Bed, block: u64) -> Result<u64> {
         let tx = pool.txgs().begin()?;
         set.allocate(&tx, Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, block, INDIRECT_SHIFT, 3, 1))?
     };
-    seq::fill(&pool, &file, &mut Data::new(2.0), 0..(options.mib << 20) / RECORD as u64)?;
+    seq::fill(&pool, &file, &mut Records::new(2.0), 0..(options.mib << 20) / RECORD as u64)?;
     let id = file.id();
     drop((file, set));
     bed::export(pool)?;
@@ -178,7 +178,7 @@ fn anywhere(bytes: u64, size: u64) -> impl Fn(u64, &mut u64) -> u64 + Sync {
 }
 
 /// Reads a second of all threads together, of at most so many.
-fn measure(options: &Options, file: &Object, threads: u64, size: u64, most: u64, place: &Place) -> Result<f64> {
+fn measure(options: &Options, file: &Object, threads: u64, size: u64, most: u64, place: &ReadPlace) -> Result<f64> {
     let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let work = |thread: u64| -> Result<()> {
         let (mut seed, mut buf) = (thread + 1, vec![0; size as usize]);

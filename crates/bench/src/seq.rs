@@ -8,13 +8,13 @@ use format::object_type::ObjectType;
 use pool::LivePool;
 
 use crate::bed::{self, Bed, FS};
-use crate::data::{Data, RECORD};
+use crate::data::{RECORD, Records};
 use crate::options::{Options, seconds};
 
 pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
     for ratio in options.ratios.split(',') {
         let number = ratio.parse().map_err(|_| Error::new(Kind::Invalid, format!("no ratio: {ratio}")))?;
-        let mut data = Data::new(number);
+        let mut data = Records::new(number);
         for compression in options.compressions.split(',') {
             measure(options, bed, &mut data, ratio, compression)?;
         }
@@ -22,7 +22,7 @@ pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-fn measure(options: &Options, bed: &Bed, data: &mut Data, ratio: &str, compression: &str) -> Result<()> {
+fn measure(options: &Options, bed: &Bed, data: &mut Records, ratio: &str, compression: &str) -> Result<()> {
     let mib = options.mib;
     let params = format!("\"compression\":\"{compression}\",\"data_ratio\":{ratio},\"MiB\":{mib}");
     let records = (mib << 20) / RECORD as u64;
@@ -58,7 +58,7 @@ fn measure(options: &Options, bed: &Bed, data: &mut Data, ratio: &str, compressi
 }
 
 /// Writes these records from the file's start on, and waits until they are durable.
-pub(crate) fn fill(pool: &LivePool, file: &Object, data: &mut Data, records: std::ops::Range<u64>) -> Result<()> {
+pub(crate) fn fill(pool: &LivePool, file: &Object, data: &mut Records, records: std::ops::Range<u64>) -> Result<()> {
     for (at, n) in records.enumerate() {
         let tx = pool.txgs().begin()?;
         file.write(&tx, (at * RECORD) as u64, data.record(n))?;

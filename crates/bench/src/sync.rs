@@ -14,7 +14,7 @@ use pool::LivePool;
 use zpl::{New, NewKind, Zpl};
 
 use crate::bed::{self, Bed, FS};
-use crate::data::{Data, RECORD};
+use crate::data::{RECORD, Records};
 use crate::options::{Options, parse_numbers};
 
 /// Bytes of a thread's file, at the end of which it begins anew.
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options, bed: &Bed) -> Result<()> {
 fn measure(zpl: &Zpl, seconds: f64, threads: u64, size: u64) -> Result<f64> {
     let (is_over, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let begin = Barrier::new(threads as usize + 1);
-    let bytes = vec![Data::new(1.0).record(0); size.div_ceil(RECORD as u64) as usize].concat();
+    let bytes = vec![Records::new(1.0).record(0); size.div_ceil(RECORD as u64) as usize].concat();
     let work = |thread: u64| -> Result<()> {
         let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
         let name = format!("{thread}");

@@ -20,16 +20,16 @@ use crate::output;
 /// Measure file systems and devices
 #[derive(clap::Parser)]
 #[command(name = "cenote bench", no_binary_name = true)]
-enum Args {
-    Sync(sync::Args),
-    Randread(randread::Args),
+enum BenchArgs {
+    Sync(sync::SyncArgs),
+    Randread(randread::RandreadArgs),
 }
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
     let outcome = match output::parse_args(args) {
-        Ok(Args::Sync(args)) => sync::run(&args),
-        Ok(Args::Randread(args)) => randread::run(&args),
+        Ok(BenchArgs::Sync(args)) => sync::run(&args),
+        Ok(BenchArgs::Randread(args)) => randread::run(&args),
         Err(code) => return code,
     };
     match outcome {

@@ -29,7 +29,7 @@ use protocol::client;
 
 use crate::output;
 use clients::Clients;
-use http::{Answer, Conn, Head, Method};
+use http::{Conn, HttpResponse, Method, RequestHead};
 
 /// Most connections at a time.
 const CONNECTIONS_MAX: usize = 64;
@@ -44,33 +44,33 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// who may write to it, or at a loopback address, which every user of this machine can. It runs until it is interrupted.
 #[derive(clap::Parser)]
 #[command(name = "cenote exporter", no_binary_name = true)]
-struct Args {
+struct ExporterArgs {
     /// Absolute path of a socket, or loopback address and port (0: a free one) [default: /run/cenote/metrics]
     #[arg(long, value_name = "PATH|ADDRESS:PORT", value_parser = place)]
-    listen: Option<Place>,
+    listen: Option<ListenAddress>,
 }
 
 /// Where it is listened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum ListenAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<ListenAddress, String> {
     if text.starts_with('/') {
-        return Ok(Place::Unix(text.into()));
+        return Ok(ListenAddress::Unix(text.into()));
     }
     let address: SocketAddr = text.parse().map_err(|_| "neither an absolute path nor ADDRESS:PORT in numbers")?;
     match address.ip().is_loopback() {
-        true => Ok(Place::Tcp(address)),
+        true => Ok(ListenAddress::Tcp(address)),
         false => Err("only loopback addresses are listened at, such as 127.0.0.1 or [::1]".to_owned()),
     }
 }
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: Args = match output::parse_args(args) {
+    let args: ExporterArgs = match output::parse_args(args) {
         Ok(args) => args,
         Err(code) => return code,
     };
@@ -83,19 +83,19 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn default_place() -> Result<Place, String> {
-    Ok(Place::Unix(client::made_folder().map_err(|e| e.to_string())?.join(SOCKET)))
+fn default_place() -> Result<ListenAddress, String> {
+    Ok(ListenAddress::Unix(client::made_folder().map_err(|e| e.to_string())?.join(SOCKET)))
 }
 
 /// Listens until interrupted.
-fn listen(place: Place) -> Result<(), String> {
+fn listen(place: ListenAddress) -> Result<(), String> {
     let say = |where_to: &str| {
         use std::io::Write;
         // whoever started it may not read
         let _ = writeln!(std::io::stdout(), "listening at {where_to}");
     };
     match place {
-        Place::Tcp(address) => {
+        ListenAddress::Tcp(address) => {
             let failed = |e: std::io::Error| format!("{address}: {e}");
             let listener = TcpListener::bind(address).map_err(failed)?;
             output::on_interrupt(|| std::process::exit(0));
@@ -103,7 +103,7 @@ fn listen(place: Place) -> Result<(), String> {
             say(&format!("http://{address}/metrics"));
             accept(|| Ok(Box::new(listener.accept()?.0)), move |head| is_called(&head.host, address))
         }
-        Place::Unix(path) => {
+        ListenAddress::Unix(path) => {
             let listener = bind(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             let own = path.clone();
             output::on_interrupt(move || {
@@ -144,7 +144,7 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
 /// Serves connections, each in a thread.
 fn accept(
     next: impl Fn() -> std::io::Result<Box<dyn Conn>>,
-    is_ours: impl Fn(&Head) -> bool + Copy + Send + 'static,
+    is_ours: impl Fn(&RequestHead) -> bool + Copy + Send + 'static,
 ) -> ! {
     let clients = Clients::new(CONNECTIONS_MAX);
     loop {
@@ -158,7 +158,7 @@ fn accept(
             http::serve(conn, |head| {
                 place.answer(|| match is_ours(head) {
                     true => answer(head.method, &head.path),
-                    false => Answer::words(421, "this is not the machine that was asked for\n"),
+                    false => HttpResponse::words(421, "this is not the machine that was asked for\n"),
                 })
             });
         };
@@ -167,15 +167,15 @@ fn accept(
     }
 }
 
-fn answer(method: Method, path: &str) -> Answer {
+fn answer(method: Method, path: &str) -> HttpResponse {
     match (method, path) {
-        (Method::Other, _) => Answer::words(405, "only GET and HEAD\n"),
+        (Method::Other, _) => HttpResponse::words(405, "only GET and HEAD\n"),
         (_, "/metrics") => match latest_page() {
-            Ok(body) => Answer { status: 200, kind: TEXT_FORMAT, body },
-            Err(why) => Answer::words(500, &format!("{why}\n")),
+            Ok(body) => HttpResponse { status: 200, kind: TEXT_FORMAT, body },
+            Err(why) => HttpResponse::words(500, &format!("{why}\n")),
         },
-        (_, "/") => Answer::words(200, "Cenote's counters are at /metrics\n"),
-        _ => Answer::words(404, "there is only /metrics\n"),
+        (_, "/") => HttpResponse::words(200, "Cenote's counters are at /metrics\n"),
+        _ => HttpResponse::words(404, "there is only /metrics\n"),
     }
 }
 
@@ -200,9 +200,9 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_served() {
-        assert_eq!(place("/run/x.sock"), Ok(Place::Unix("/run/x.sock".into())));
+        assert_eq!(place("/run/x.sock"), Ok(ListenAddress::Unix("/run/x.sock".into())));
         for address in ["127.0.0.1:9134", "127.1.2.3:0", "[::1]:80"] {
-            assert_eq!(place(address), Ok(Place::Tcp(address.parse().unwrap())));
+            assert_eq!(place(address), Ok(ListenAddress::Tcp(address.parse().unwrap())));
         }
         for address in ["0.0.0.0:80", "[::]:80", "192.168.1.1:80", "[::ffff:127.0.0.1]:80"] {
             assert!(place(address).unwrap_err().contains("loopback"), "{address}");

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use base::{Error, Result};
-use daemon::mount_plan::{Bounds, plan_below};
+use daemon::mount_plan::{MountBounds, plan_below};
 use pool::Pool;
 use protocol::wire::{Answer, REPLY_BYTES_MAX, REQUEST_BYTES_MAX, Request, receive};
 use zpl::Zpl;
 
 /// Where an import below `altroot` would mount which dataset, in order.
 pub fn mountpoints(pool: &Pool, altroot: &str) -> Result<Vec<(String, PathBuf)>> {
-    let bounds = Bounds::new(Some(altroot), false, None);
+    let bounds = MountBounds::new(Some(altroot), false, None);
     let plan = plan_below(pool, &bounds, &pool.dsl().root_subject()?, &mut |_, _| {})?;
     Ok(plan.into_iter().map(|plan| (plan.dataset, plan.options.mountpoint)).collect())
 }

@@ -32,13 +32,13 @@ use args::{DeviceArgs, LogArgs, ObjectArgs, PoolsArgs};
 /// Show what is on the devices of pools that are not imported
 #[derive(clap::Parser)]
 #[command(name = "cenote inspect", no_binary_name = true)]
-struct Args {
+struct InspectArgs {
     #[command(subcommand)]
-    what: What,
+    what: InspectCommand,
 }
 
 #[derive(clap::Subcommand)]
-enum What {
+enum InspectCommand {
     /// The four labels of each device
     Labels(DeviceArgs),
     /// The uberblocks in the rings of each device, and which is in force
@@ -55,18 +55,18 @@ enum What {
     #[command(alias = "zil", long_flag = "zil")]
     Log(LogArgs),
     /// Bytes at an address
-    Block(block::Args),
+    Block(block::BlockArgs),
 }
 
 /// Runs the command; `args` are those behind its name.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args = match output::parse_args::<Args>(args) {
+    let args = match output::parse_args::<InspectArgs>(args) {
         Ok(args) => args,
         Err(code) => return code,
     };
     let mut out: Box<dyn Write> = match &args.what {
         // as they are on disk
-        What::Block(_) => Box::new(output::stdout()),
+        InspectCommand::Block(_) => Box::new(output::stdout()),
         _ => Box::new(output::for_people()),
     };
     let result = show(&args.what, &mut *out);
@@ -82,15 +82,15 @@ pub fn run(args: &[OsString]) -> ExitCode {
 }
 
 /// Whether everything could be shown.
-fn show(what: &What, out: &mut dyn Write) -> Result<bool> {
+fn show(what: &InspectCommand, out: &mut dyn Write) -> Result<bool> {
     match what {
-        What::Labels(args) => devices::labels(args, &mut Opener::new(&args.pool), out),
-        What::Uberblocks(args) => devices::uberblocks(args, &mut Opener::new(&args.pool), out),
-        What::Config(args) => pools::config(args, &mut Opener::new(&args.pool), out),
-        What::Datasets(args) => pools::datasets(args, &mut Opener::new(&args.pool), out),
-        What::Mos(args) => objects::print(args, true, &mut Opener::new(&args.pool), out),
-        What::Objects(args) => objects::print(args, false, &mut Opener::new(&args.pool), out),
-        What::Log(args) => log::print(args, &mut Opener::new(&args.pool), out),
-        What::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Labels(args) => devices::labels(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Uberblocks(args) => devices::uberblocks(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Config(args) => pools::config(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Datasets(args) => pools::datasets(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Mos(args) => objects::print(args, true, &mut Opener::new(&args.pool), out),
+        InspectCommand::Objects(args) => objects::print(args, false, &mut Opener::new(&args.pool), out),
+        InspectCommand::Log(args) => log::print(args, &mut Opener::new(&args.pool), out),
+        InspectCommand::Block(args) => block::print(args, &mut Opener::new(&args.pool), out),
     }
 }

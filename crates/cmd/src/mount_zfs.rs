@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use base::ShownLines;
 use protocol::client;
-use protocol::datasets::{MountAt, Request, Response};
+use protocol::datasets::{DatasetRequest, MountAt, Response};
 
 use crate::getopt::{self, Opt};
 
@@ -72,7 +72,7 @@ fn mount(args: &[OsString]) -> Result<(), (u8, String)> {
     if !is_in_our_namespace(connection.pid()) {
         return Err(failed(format!("pool '{pool}' was imported in another mount namespace")));
     }
-    match connection.zfs(&Request::MountAt(request)).map_err(|e| failed(e.to_string()))? {
+    match connection.zfs(&DatasetRequest::MountAt(request)).map_err(|e| failed(e.to_string()))? {
         Response::Done { failures, notes } => {
             notes.iter().for_each(|note| eprintln!("{}", ShownLines(note)));
             match failures.is_empty() {

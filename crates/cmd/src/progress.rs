@@ -9,22 +9,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 const QUIET: Duration = Duration::from_secs(2);
 
 /// How far a command is, in bytes.
-pub struct Progress {
+pub struct ProgressDisplay {
     bar: ProgressBar,
     began: Instant,
     may_show: bool,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Begins at 0 of `total` bytes, if that is known.
-    pub fn new(total: Option<u64>) -> Progress {
+    pub fn new(total: Option<u64>) -> ProgressDisplay {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::hidden());
         let template = match total {
             Some(_) => "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} left {wide_msg}",
             None => "{bytes} {bytes_per_sec} {elapsed} {wide_msg}",
         };
         bar.set_style(ProgressStyle::with_template(template).expect("the templates are right"));
-        Progress { bar, began: Instant::now(), may_show: stderr().is_terminal() }
+        ProgressDisplay { bar, began: Instant::now(), may_show: stderr().is_terminal() }
     }
 
     /// So many bytes more are done.
@@ -49,7 +49,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

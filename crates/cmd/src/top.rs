@@ -19,12 +19,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use protocol::client;
-use protocol::kstat::{self, Table};
+use protocol::kstat::{self, KstatTable};
 use protocol::words::time;
 
 use crate::output;
-use screen::{Event, Screen};
-use view::Line;
+use screen::{Screen, TerminalEvent};
+use view::ScreenLine;
 use watch::Watch;
 
 /// Show where the reads of imported pools are served from, live
@@ -34,7 +34,7 @@ use watch::Watch;
 /// known, only what it took from here. q ends.
 #[derive(clap::Parser)]
 #[command(name = "cenote top", no_binary_name = true)]
-struct Args {
+struct TopArgs {
     /// Seconds between two looks; counters are renewed each second
     #[arg(short, default_value_t = 1.0, value_parser = time::interval)]
     delay: f64,
@@ -50,7 +50,7 @@ struct Args {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: Args = match output::parse_args(args) {
+    let args: TopArgs = match output::parse_args(args) {
         Ok(args) => args,
         Err(code) => return code,
     };
@@ -64,7 +64,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn watch(args: &Args) -> Result<(), String> {
+fn watch(args: &TopArgs) -> Result<(), String> {
     let mut watch = Watch::default();
     watch.see(pools(&args.pools)?);
     let (sender, events) = mpsc::channel();
@@ -90,7 +90,7 @@ fn watch(args: &Args) -> Result<(), String> {
 }
 
 /// The counters of the pools in use now: of all, or of those that are wanted.
-fn pools(wanted: &[String]) -> Result<BTreeMap<String, Vec<Table>>, String> {
+fn pools(wanted: &[String]) -> Result<BTreeMap<String, Vec<KstatTable>>, String> {
     let run = client::folder().map_err(|e| e.what().to_owned())?;
     let mut pools = run.map_or_else(BTreeMap::new, |run| kstat::read_all(&run));
     pools.retain(|name, _| wanted.is_empty() || wanted.contains(name));
@@ -99,14 +99,14 @@ fn pools(wanted: &[String]) -> Result<BTreeMap<String, Vec<Table>>, String> {
 
 /// Waits until then, or until somebody wants an end; meanwhile a terminal may change its size.
 fn has_ended(
-    events: &Receiver<Event>,
+    events: &Receiver<TerminalEvent>,
     until: Instant,
     mut redraw: impl FnMut() -> Result<(), String>,
 ) -> Result<bool, String> {
     loop {
         match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Event::End) => return Ok(true),
-            Ok(Event::Resized) => redraw()?,
+            Ok(TerminalEvent::End) => return Ok(true),
+            Ok(TerminalEvent::Resized) => redraw()?,
             Err(_) => return Ok(false),
         }
     }
@@ -122,7 +122,7 @@ fn show(screen: Option<&Screen>, watch: &Watch, wanted: &[String], look: u64) ->
 }
 
 /// Prints the lines, below those before.
-fn print(lines: &[Line], is_next: bool) -> io::Result<()> {
+fn print(lines: &[ScreenLine], is_next: bool) -> io::Result<()> {
     let mut out = output::stdout();
     if is_next {
         writeln!(out)?;

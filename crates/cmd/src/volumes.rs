@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use base::{Error, Kind, Result};
 use protocol::client;
-use protocol::datasets::{CellValue, Request, Response, Row, Select, Types, Wanted};
+use protocol::datasets::{CellValue, DatasetRequest, DatasetRow, Response, Select, Types, WantedProperty};
 use protocol::rundir::RunDir;
 use protocol::volumes::{NBD_PROPERTY, file_of, is_on, nbd_socket, nbd_uri};
 
@@ -69,16 +69,16 @@ fn list(names: &[String]) -> Result<String> {
 }
 
 /// The volumes of a pool, by name.
-fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<Row>> {
+fn volumes(pool: &str, roots: Vec<String>) -> Result<Vec<DatasetRow>> {
     let select = Select {
         roots,
         root_types: Types::DATASETS,
         types: Types::VOLUMES,
-        properties: vec![Wanted::User(NBD_PROPERTY.to_owned())],
+        properties: vec![WantedProperty::User(NBD_PROPERTY.to_owned())],
         ..Select::default()
     };
     let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
-    match client::connect(pool)?.ok_or_else(gone)?.zfs(&Request::Datasets(select))? {
+    match client::connect(pool)?.ok_or_else(gone)?.zfs(&DatasetRequest::Datasets(select))? {
         Response::Datasets(mut found) => {
             if let Some(failure) = found.failures.first() {
                 return Err(Error::new(Kind::NotFound, failure.line.clone()));

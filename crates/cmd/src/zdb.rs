@@ -25,9 +25,9 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result};
 use pool::{Candidate, OpenOptions, Pool, Rewind};
 
-pub use self::args::Args;
+pub use self::args::ZdbArgs;
 pub use self::dataset::accounting_or_object;
-pub use self::object::Printer;
+pub use self::object::ObjectPrinter;
 use crate::output;
 use protocol::client;
 use protocol::wire::{Reply, Request};
@@ -37,7 +37,7 @@ const FAILED: u8 = 1;
 
 /// Runs the command; `args` are those behind its name.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args = match Args::parse(args) {
+    let args = match ZdbArgs::parse(args) {
         Ok(Some(args)) => args,
         Ok(None) => {
             print!("{}", args::USAGE);
@@ -64,7 +64,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
+fn look(args: &ZdbArgs, out: &mut dyn Write) -> Result<u8> {
     if args.labels > 0 {
         return label::print(args, out);
     }
@@ -94,7 +94,7 @@ fn look(args: &Args, out: &mut dyn Write) -> Result<u8> {
     Ok(code)
 }
 
-fn open(args: &Args, target: &str) -> Result<Arc<Pool>> {
+fn open(args: &ZdbArgs, target: &str) -> Result<Arc<Pool>> {
     let env = Env::real();
     let name = pool_part(target);
     let search = if args.search.is_empty() { known_places(name) } else { args.search.clone() };

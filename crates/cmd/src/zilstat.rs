@@ -38,7 +38,7 @@ const DEVICE_BYTES_MIN: u64 = 64 << 20;
 /// by size. The rates are averages over the line, Max-Rate is that of its busiest second.
 #[derive(clap::Parser)]
 #[command(name = "cenote zilstat", no_binary_name = true)]
-struct Args {
+struct ZilstatArgs {
     /// A line for each interval, or for each transaction group
     #[arg(short = 't', value_enum, default_value_t = By::Interval)]
     by: By,
@@ -61,7 +61,7 @@ enum By {
 
 /// One line.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Row {
+struct LogRow {
     sums: LogSums,
     seconds: f64,
     /// The highest rates of `used_bytes` and of `block_bytes`.
@@ -70,7 +70,7 @@ struct Row {
 
 /// Runs the command.
 pub fn run(args: &[OsString]) -> ExitCode {
-    let args: Args = match output::parse_args(args) {
+    let args: ZilstatArgs = match output::parse_args(args) {
         Ok(args) => args,
         Err(code) => return code,
     };
@@ -102,7 +102,7 @@ fn advise_when_interrupted(heaviest: &Arc<Mutex<Option<u64>>>) {
 }
 
 /// The reports of the pools that are meant.
-fn look(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<Vec<LogReport>, Stop> {
+fn look(args: &ZilstatArgs, heaviest: &Mutex<Option<u64>>) -> Result<Vec<LogReport>, Stop> {
     let names: Vec<String> = args.pool.iter().cloned().collect();
     let mut failed = false;
     let mut reports = Vec::new();
@@ -122,14 +122,14 @@ fn look(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<Vec<LogReport>, St
     Ok(reports)
 }
 
-fn by_interval(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
+fn by_interval(args: &ZilstatArgs, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
     let all = || -> Result<LogSums, Stop> {
         Ok(look(args, heaviest)?.iter().fold(LogSums::default(), |sums, report| sums.plus(&report.sums)))
     };
     let length = Duration::from_secs_f64(args.interval);
     let mut before = all()?;
     for number in 0..args.count.unwrap_or(u64::MAX) {
-        let (begin, mut row, mut last) = (Instant::now(), Row::default(), before);
+        let (begin, mut row, mut last) = (Instant::now(), LogRow::default(), before);
         while begin.elapsed() < length {
             let slice = Instant::now();
             std::thread::sleep(SLICE.min(length.saturating_sub(begin.elapsed())));
@@ -144,8 +144,8 @@ fn by_interval(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn by_txg(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
-    let mut follower: Option<Follower> = None;
+fn by_txg(args: &ZilstatArgs, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
+    let mut follower: Option<LogFollower> = None;
     let mut number = 0;
     while args.count.is_none_or(|count| number < count) {
         let mut reports = look(args, heaviest)?;
@@ -155,7 +155,7 @@ fn by_txg(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
         let rows = match &mut follower {
             Some(follower) => follower.follow(&report),
             None => {
-                follower = Some(Follower::new(&report));
+                follower = Some(LogFollower::new(&report));
                 Vec::new()
             }
         };
@@ -171,31 +171,31 @@ fn by_txg(args: &Args, heaviest: &Mutex<Option<u64>>) -> Result<(), Stop> {
 }
 
 /// Makes rows of the groups that have ended since it was asked last.
-struct Follower {
+struct LogFollower {
     last_txg: u64,
     /// Times and sums: of the latest slices, of a second at least.
     slices: Vec<(u64, LogSums)>,
 }
 
-impl Follower {
-    fn new(report: &LogReport) -> Follower {
+impl LogFollower {
+    fn new(report: &LogReport) -> LogFollower {
         let last_txg = report.groups.last().map_or(0, |group| group.txg);
-        Follower { last_txg, slices: vec![(report.now_ns, report.sums)] }
+        LogFollower { last_txg, slices: vec![(report.now_ns, report.sums)] }
     }
 
-    fn follow(&mut self, report: &LogReport) -> Vec<(u64, Row)> {
+    fn follow(&mut self, report: &LogReport) -> Vec<(u64, LogRow)> {
         let slice_ns = SLICE.as_nanos() as u64;
         if self.slices.last().is_none_or(|(at_ns, _)| report.now_ns.saturating_sub(*at_ns) >= slice_ns) {
             self.slices.push((report.now_ns, report.sums));
         }
-        let ended: Vec<(u64, Row)> = report
+        let ended: Vec<(u64, LogRow)> = report
             .groups
             .windows(2)
             .filter(|pair| pair[1].txg > self.last_txg)
             .map(|pair| {
                 let (from, to) = (&pair[0], &pair[1]);
                 let seconds = to.at_ns.saturating_sub(from.at_ns) as f64 / 1e9;
-                let mut row = Row { sums: to.sums.since(&from.sums), seconds, most: [0.0; 2] };
+                let mut row = LogRow { sums: to.sums.since(&from.sums), seconds, most: [0.0; 2] };
                 let sums = row.sums;
                 row.note(&sums, seconds);
                 for slice in self.slices.windows(2).filter(|slice| slice[0].0 >= from.at_ns && slice[1].0 <= to.at_ns) {
@@ -214,7 +214,7 @@ impl Follower {
     }
 }
 
-impl Row {
+impl LogRow {
     /// Takes note of the rate within a part of it.
     fn note(&mut self, part: &LogSums, seconds: f64) {
         if seconds > 0.0 {
@@ -232,7 +232,7 @@ impl Row {
     }
 }
 
-fn show(number: u64, before: &str, row: &Row) {
+fn show(number: u64, before: &str, row: &LogRow) {
     if number.is_multiple_of(PAGE) {
         let name = if before.is_empty() { String::new() } else { format!("{:>10} ", "txg") };
         println!("{name}{}", heading());

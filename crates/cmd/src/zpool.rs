@@ -51,21 +51,21 @@ use std::process::ExitCode;
 use base::ShownLines;
 
 use crate::output;
-use command::{Done, Stop};
+use command::{CommandResult, Stop};
 
-struct Command {
+struct ZpoolCommand {
     name: &'static str,
     usage: &'static str,
-    run: fn(&[OsString]) -> Done,
+    run: fn(&[OsString]) -> CommandResult,
     /// Whether its usage message lists the properties.
     lists_properties: bool,
 }
 
 /// The commands in groups, as the usage message shows them.
-const GROUPS: &[&[Command]] = &[
+const GROUPS: &[&[ZpoolCommand]] = &[
     &[plain("version", "\tversion [-j]\n", version::run)],
     &[
-        Command {
+        ZpoolCommand {
             lists_properties: true,
             ..plain(
                 "create",
@@ -83,7 +83,7 @@ const GROUPS: &[&[Command]] = &[
         plain("remove", "\tremove [-npsw] <pool> <device> ...\n", vdevs::remove),
     ],
     &[
-        Command {
+        ZpoolCommand {
             lists_properties: true,
             ..plain(
                 "list",
@@ -123,7 +123,7 @@ const GROUPS: &[&[Command]] = &[
         plain("attach", "\tattach [-fsw] [-o property=value] <pool> <device> <new-device>\n", vdevs::attach),
         plain("detach", "\tdetach <pool> <device>\n", vdevs::detach),
         plain("replace", "\treplace [-fsw] [-o property=value] <pool> <device> [new-device]\n", vdevs::replace),
-        Command {
+        ZpoolCommand {
             lists_properties: true,
             ..plain(
                 "split",
@@ -156,7 +156,7 @@ const GROUPS: &[&[Command]] = &[
         plain("events", "\tevents [-vHf [pool] | -c]\n", events::run),
     ],
     &[
-        Command {
+        ZpoolCommand {
             lists_properties: true,
             ..plain(
                 "get",
@@ -165,7 +165,7 @@ const GROUPS: &[&[Command]] = &[
                 get::run,
             )
         },
-        Command {
+        ZpoolCommand {
             lists_properties: true,
             ..plain("set", "\tset <property=value> <pool>\n\tset <vdev_property=value> <pool> <vdev>\n", manage::set)
         },
@@ -176,8 +176,8 @@ const GROUPS: &[&[Command]] = &[
 /// Commands of OpenZFS that this version does not have.
 const NOT_YET: [&str; 3] = ["condense", "ddtprune", "prefetch"];
 
-const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> Done) -> Command {
-    Command { name, usage, run, lists_properties: false }
+const fn plain(name: &'static str, usage: &'static str, run: fn(&[OsString]) -> CommandResult) -> ZpoolCommand {
+    ZpoolCommand { name, usage, run, lists_properties: false }
 }
 
 /// Runs the command; `args` are those behind its name.
@@ -209,7 +209,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-fn finish(command: Option<&Command>, done: Done) -> ExitCode {
+fn finish(command: Option<&ZpoolCommand>, done: CommandResult) -> ExitCode {
     match (done, command) {
         (Ok(true), _) => ExitCode::SUCCESS,
         (Ok(false), _) => output::FAILED.into(),
@@ -237,7 +237,7 @@ fn usage() -> String {
     text + "\nFor further help on a command or topic, run: zpool help [<topic>]\n"
 }
 
-fn command_usage(command: &Command) -> String {
+fn command_usage(command: &ZpoolCommand) -> String {
     let properties = if command.lists_properties { protocol::pool_properties::help() } else { String::new() };
     format!("usage:\n{}{properties}", command.usage)
 }

@@ -27,7 +27,7 @@ use std::ptr;
 
 use base::{Error, Kind, Result};
 
-use kernel::{Job, Kernel, Task};
+use kernel::{Kernel, KernelJob, KernelTask};
 
 mod field;
 mod kernel;
@@ -67,7 +67,7 @@ fn generate_by(kernel: Kernel, data: &[&[u8]], parity: &mut [&mut [u8]]) {
             *output = parity[start..end].as_mut_ptr();
         }
         // SAFETY: each column has, and each output has room for, the piece's length.
-        unsafe { kernel(&job, Task::Generate(parity.len())) };
+        unsafe { kernel(&job, KernelTask::Generate(parity.len())) };
     }
 }
 
@@ -106,7 +106,7 @@ fn reconstruct_by(kernel: Kernel, data: &mut [&mut [u8]], missing: &[usize], par
         }
     }
     let solution = field::invert(factors, missing.len()).expect("missing columns are different");
-    let task = Task::Rebuild(rows.iter().fold(0, |rows, row| rows | 1 << row), solution);
+    let task = KernelTask::Rebuild(rows.iter().fold(0, |rows, row| rows | 1 << row), solution);
 
     // all columns are borrowed for as long as this takes; from here they are pointers
     let all: Vec<(*mut u8, usize)> = data.iter_mut().map(|column| (column.as_mut_ptr(), column.len())).collect();
@@ -134,8 +134,8 @@ fn reconstruct_by(kernel: Kernel, data: &mut [&mut [u8]], missing: &[usize], par
     Ok(())
 }
 
-fn new_job(columns: &[*const u8], len: usize) -> Job<'_> {
-    Job { columns, len, parity: [ptr::null(); 3], outputs: [ptr::null_mut(); 3] }
+fn new_job(columns: &[*const u8], len: usize) -> KernelJob<'_> {
+    KernelJob { columns, len, parity: [ptr::null(); 3], outputs: [ptr::null_mut(); 3] }
 }
 
 /// The length of the longest column of a row.

@@ -29,7 +29,7 @@ use protocol::wire::ScrubAction;
 use zpl::{Counts, Room, SyncMode, Zpl};
 
 use crate::compat::{self, Allowed};
-use crate::locks::{self, Locks};
+use crate::locks::{self, DeviceLocks};
 use crate::verbs::{DatasetChange, Limit, SnapshotChange, SnapshotGuard};
 use crate::{new_contents, pool_props, report};
 
@@ -186,7 +186,7 @@ impl ServedPool {
     }
 
     /// Does not use a device any more. Errors: as from [`LivePool::take_off`].
-    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool, locks: &Locks) -> Result<()> {
+    pub fn take_off(&self, vdev: u64, how: OfflineReason, temporary: bool, locks: &DeviceLocks) -> Result<()> {
         let live = self.live()?;
         live.take_off(vdev, how, temporary)?;
         // a cache device is opened anew, and locked, when it is back
@@ -201,7 +201,7 @@ impl ServedPool {
     pub fn add(&self, new: &NewDevices) -> Result<()> {
         let live = self.live()?;
         let paths: Vec<PathBuf> = new.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
-        let (locks, devices) = Locks::for_writing(&paths)?;
+        let (locks, devices) = DeviceLocks::for_writing(&paths)?;
         live.add(new, &devices)?;
         // pools may share a spare
         locks.let_go(&spare_paths(&new.spares));
@@ -210,7 +210,7 @@ impl ServedPool {
     }
 
     /// Lets devices go that have been replaced, when they leave the pool; takes spares when they are needed.
-    pub fn watch_leaves(&self, locks: &Arc<Locks>) {
+    pub fn watch_leaves(&self, locks: &Arc<DeviceLocks>) {
         if let ServedPool::Live(live) = self {
             let locks = locks.clone();
             live.on_leaf_gone(move |path| locks.let_go(&[path.to_owned()]));
@@ -223,7 +223,7 @@ impl ServedPool {
     /// [`LivePool::attach`]; `Busy` if it is in use.
     pub fn attach(&self, vdev: u64, new: &NewLeaf, how: AttachAs, ashift: Option<u32>) -> Result<()> {
         let live = self.live()?;
-        let (locks, mut devices) = Locks::for_writing(&[PathBuf::from(&new.path)])?;
+        let (locks, mut devices) = DeviceLocks::for_writing(&[PathBuf::from(&new.path)])?;
         for (_, device) in devices.drain() {
             let (how, device) = match live.spare_at(&new.path).filter(|_| how == AttachAs::Replacement) {
                 Some(spare) => (AttachAs::Spare(spare), live.spare_device(spare, device)?),
@@ -236,7 +236,7 @@ impl ServedPool {
     }
 
     /// Takes a device off its mirror. Errors: as from [`LivePool::detach`].
-    pub fn detach(&self, vdev: u64, locks: &Locks) -> Result<()> {
+    pub fn detach(&self, vdev: u64, locks: &DeviceLocks) -> Result<()> {
         let path = self.live()?.detach(vdev)?;
         locks.let_go(&[path]);
         Ok(())
@@ -250,7 +250,7 @@ impl ServedPool {
         vdevs: &[u64],
         properties: &[(String, String)],
         history: &str,
-        locks: &Locks,
+        locks: &DeviceLocks,
     ) -> Result<()> {
         let mut stored = Vec::new();
         for (property, value) in properties {
@@ -265,7 +265,7 @@ impl ServedPool {
     }
 
     /// Takes a log device, spare or cache device off. Errors: as from [`LivePool::remove`].
-    pub fn remove(&self, vdev: u64, locks: &Locks) -> Result<()> {
+    pub fn remove(&self, vdev: u64, locks: &DeviceLocks) -> Result<()> {
         let paths = self.live()?.remove(vdev)?;
         locks.let_go(&paths);
         paths.iter().for_each(|path| locks::clear_label(path, vdev));
@@ -451,9 +451,9 @@ fn kept(used: &Used) -> (&'static str, u64) {
 }
 
 /// How the files of a file system are written; with `sync`, all at once.
-fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zpl::Options {
+fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zpl::ZplOptions {
     let settings = file_system_options(subject.levels(), live.view().features().enabled());
-    zpl::Options {
+    zpl::ZplOptions {
         record_bytes: settings.record_size,
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
@@ -503,7 +503,7 @@ impl Room for FileRoom {
 }
 
 /// Makes a pool. Errors: why not, for the user.
-pub fn create(env: &Env, new: &NewPool) -> Result<(ServedPool, Locks), String> {
+pub fn create(env: &Env, new: &NewPool) -> Result<(ServedPool, DeviceLocks), String> {
     let words = |e: Error| match e.kind() {
         Kind::Busy => "one or more vdevs refer to the same device, or one of\n\
                        the devices is part of an active md or lvm device"
@@ -512,7 +512,7 @@ pub fn create(env: &Env, new: &NewPool) -> Result<(ServedPool, Locks), String> {
         _ => e.to_string(),
     };
     let paths: Vec<PathBuf> = new.leaves().map(|leaf| PathBuf::from(&leaf.path)).collect();
-    let (locks, devices) = Locks::for_writing(&paths).map_err(words)?;
+    let (locks, devices) = DeviceLocks::for_writing(&paths).map_err(words)?;
     let live = LivePool::create(env, new, &devices, new_contents::of_file_system(env)).map_err(words)?;
     live.start();
     let mut properties = Vec::new();
@@ -541,8 +541,8 @@ pub fn import(
     candidate: &Candidate,
     options: &OpenOptions,
     host: (u64, String),
-) -> Result<(ServedPool, Locks)> {
-    let (locks, candidate) = Locks::with_writable(candidate)?;
+) -> Result<(ServedPool, DeviceLocks)> {
+    let (locks, candidate) = DeviceLocks::with_writable(candidate)?;
     let live = LivePool::import(env, &candidate, options, host)?;
     live.start();
     live.open_caches(&locks::reopen_labelled);

@@ -17,7 +17,7 @@ use device::{Device, FileDevice, OpenMode};
 use pool::{Candidate, FoundDevice};
 
 /// Locks on devices, until dropped.
-pub struct Locks {
+pub struct DeviceLocks {
     held: Vec<Arc<FileDevice>>,
 }
 
@@ -27,9 +27,9 @@ static REOPENED: Mutex<Vec<Weak<FileDevice>>> = Mutex::new(Vec::new());
 static ADDED: Mutex<Vec<Arc<FileDevice>>> = Mutex::new(Vec::new());
 
 /// Devices by the paths that they were asked for.
-type Devices = HashMap<PathBuf, Arc<dyn Device>>;
+type DevicesByPath = HashMap<PathBuf, Arc<dyn Device>>;
 
-impl Locks {
+impl DeviceLocks {
     /// Gives all back at once: a process with much memory takes a while to end.
     pub fn release(&self) {
         self.all().iter().for_each(|device| device.unlock());
@@ -54,7 +54,7 @@ impl Locks {
     }
 
     /// Locks all devices of a pool that were found. Errors: `Busy` if one is in use.
-    pub fn of(candidate: &Candidate) -> Result<Locks> {
+    pub fn of(candidate: &Candidate) -> Result<DeviceLocks> {
         let mut held = Vec::new();
         for found in &candidate.devices {
             let path = file_of(&found.path);
@@ -63,23 +63,23 @@ impl Locks {
             device.lock(false)?;
             held.push(Arc::new(device));
         }
-        Ok(Locks { held })
+        Ok(DeviceLocks { held })
     }
 
     /// Opens files and disks for writing, and locks them. Errors: `Busy` if one is in use, or named twice.
-    pub fn for_writing(paths: &[PathBuf]) -> Result<(Locks, Devices)> {
-        let (mut held, mut devices) = (Vec::new(), Devices::new());
+    pub fn for_writing(paths: &[PathBuf]) -> Result<(DeviceLocks, DevicesByPath)> {
+        let (mut held, mut devices) = (Vec::new(), DevicesByPath::new());
         for path in paths {
             let device = Arc::new(open_for_writing(&path.to_string_lossy())?);
             held.push(device.clone());
             devices.insert(path.clone(), device);
         }
-        Ok((Locks { held }, devices))
+        Ok((DeviceLocks { held }, devices))
     }
 
     /// Opens the devices of a pool that were found for writing, and locks them; the candidate has them then.
     /// Errors: `Busy` if one is in use; `Missing` if another one is there now.
-    pub fn with_writable(candidate: &Candidate) -> Result<(Locks, Candidate)> {
+    pub fn with_writable(candidate: &Candidate) -> Result<(DeviceLocks, Candidate)> {
         let mut candidate = candidate.clone();
         let mut files: HashMap<String, Arc<FileDevice>> = HashMap::new();
         for found in &mut candidate.devices {
@@ -93,11 +93,11 @@ impl Locks {
             *found = now.find(|now| now.guid() == found.guid()).ok_or_else(changed)?;
             files.insert(path, file);
         }
-        Ok((Locks { held: files.into_values().collect() }, candidate))
+        Ok((DeviceLocks { held: files.into_values().collect() }, candidate))
     }
 }
 
-/// Opens the device of a pool again, as it may be another one by now. Errors: as from [`Locks::for_writing`].
+/// Opens the device of a pool again, as it may be another one by now. Errors: as from [`DeviceLocks::for_writing`].
 pub fn reopen(path: &str) -> Result<Arc<dyn Device>> {
     let device = Arc::new(open_for_writing(file_of(path))?);
     REOPENED.lock().push(Arc::downgrade(&device));

@@ -16,7 +16,7 @@ pub fn start(keeps: bool) {
     let wished = EnvFilter::try_from_env("CENOTE_LOG");
     *EARLY.lock() = (keeps && wished.is_err()).then(Vec::new);
     let filter = wished.unwrap_or_else(|_| EnvFilter::new("info"));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Log).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| EarlyLog).with_ansi(false);
     // somebody else's is as good
     let _ = subscriber.try_init();
 }
@@ -27,9 +27,9 @@ pub fn begin() {
     let _ = io::stderr().write_all(&early);
 }
 
-struct Log;
+struct EarlyLog;
 
-impl Write for Log {
+impl Write for EarlyLog {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut *EARLY.lock() {
             Some(kept) if kept.len() + bytes.len() <= BYTES_MAX => kept.extend(bytes),

@@ -14,7 +14,7 @@
 //!
 //! A pool may be a stranger's: one that was imported below another folder, or that another host had last. Then
 //! set-id bits and devices do not count in its mounts, whatever the properties say, unless whoever imports or
-//! mounts it says so ([`Bounds`]).
+//! mounts it says so ([`MountBounds`]).
 //!
 //! Invariant: the order is that of the mountpoints, so that each directory is there before something
 //! is mounted below it.
@@ -53,7 +53,7 @@ pub enum Refusal {
 
 /// What an import lets the properties of file systems say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct MountBounds {
     /// The folder that all mountpoints are below.
     pub altroot: Option<String>,
     /// Whether set-id bits count.
@@ -62,14 +62,14 @@ pub struct Bounds {
     pub devices: bool,
 }
 
-impl Bounds {
+impl MountBounds {
     /// Those of a pool that this machine made, or had last if `is_own`; `mount_options` are those of the import,
     /// with commas.
-    pub fn new(altroot: Option<&str>, is_own: bool, mount_options: Option<&str>) -> Bounds {
+    pub fn new(altroot: Option<&str>, is_own: bool, mount_options: Option<&str>) -> MountBounds {
         let is_asked = |names: [&str; 2]| mount_options.is_some_and(|list| list.split(',').any(|o| names.contains(&o)));
-        let bounds = Bounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false };
+        let bounds = MountBounds { altroot: altroot.map(str::to_owned), setuid: false, devices: false };
         let is_trusted = is_own && bounds.root().is_none();
-        Bounds {
+        MountBounds {
             setuid: is_trusted || is_asked(["suid", "setuid"]),
             devices: is_trusted || is_asked(["dev", "devices"]),
             ..bounds
@@ -86,7 +86,7 @@ impl Bounds {
 /// mount them; `refuse` is told of the others. File systems that cannot be read are logged, and left out.
 pub fn plan_below(
     pool: &Pool,
-    bounds: &Bounds,
+    bounds: &MountBounds,
     top: &Subject,
     refuse: &mut dyn FnMut(&Subject, Refusal),
 ) -> Result<Vec<PlannedMount>> {
@@ -117,7 +117,7 @@ pub fn plan_below(
 }
 
 /// How one file system is mounted, or why it is not.
-pub(super) fn plan(pool: &Pool, bounds: &Bounds, subject: &Subject) -> Result<Result<PlannedMount, Refusal>> {
+pub(super) fn plan(pool: &Pool, bounds: &MountBounds, subject: &Subject) -> Result<Result<PlannedMount, Refusal>> {
     let get = |property| pool.dsl().property(subject, property, 0);
     let number = |property: Property| {
         Ok::<_, base::Error>(match get(property)?.map(|sourced| sourced.value) {
@@ -168,7 +168,7 @@ pub(super) fn contents_refusal(pool: &Pool, subject: &Subject) -> Result<Option<
 }
 
 /// The options that the properties of a file system stand for.
-pub(super) fn options(pool: &Pool, bounds: &Bounds, subject: &Subject, mountpoint: &str) -> Result<MountOptions> {
+pub(super) fn options(pool: &Pool, bounds: &MountBounds, subject: &Subject, mountpoint: &str) -> Result<MountOptions> {
     let number = |property: Property| {
         let value = pool.dsl().property(subject, property, 0)?.map(|sourced| sourced.value);
         Ok::<_, base::Error>(match value {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn whose_set_id_bits_count() {
         let counts = |altroot, is_own, options| {
-            let bounds = Bounds::new(altroot, is_own, options);
+            let bounds = MountBounds::new(altroot, is_own, options);
             (bounds.setuid, bounds.devices)
         };
         assert_eq!(counts(None, true, None), (true, true));

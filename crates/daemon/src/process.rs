@@ -8,18 +8,18 @@ use base::{Env, Mutex};
 use fuse::Helper;
 use nix::sys::signal::SigSet;
 use protocol::create::CreateRequest;
-use protocol::datasets::{MountRequest, Request, Response};
-use protocol::rundir::{Claim, RunDir};
+use protocol::datasets::{DatasetRequest, MountRequest, Response};
+use protocol::rundir::{RunDir, RunDirClaim};
 use protocol::startup::Notify;
 use protocol::{kstat, wire};
 
 use crate::import::{ImportOptions, acquire};
 use crate::live::{self, ServedPool};
-use crate::locks::Locks;
+use crate::locks::DeviceLocks;
 use crate::mount_helper::{self, ENDING};
-use crate::mount_plan::Bounds;
-use crate::report::Session;
-use crate::served::{End, Served};
+use crate::mount_plan::MountBounds;
+use crate::report::ProcessFacts;
+use crate::served::{ProcessEnd, Served};
 use crate::{confine, descriptors, leftovers, log, panics, server, verbs, zedlets};
 
 /// Imports a pool, and is its process. With `is_started`, `zpool import` has started it and listens; otherwise a person
@@ -32,8 +32,8 @@ pub fn import(options: &ImportOptions, is_started: bool) -> ExitCode {
         };
         let mounts =
             Mounting { is_wanted: !options.no_mount, options: options.mount_options.as_deref(), verb: "import" };
-        let bounds = Bounds::new(options.altroot(), acquired.is_own, options.mount_options.as_deref());
-        let places = Places { bounds, cachefile: options.cachefile_property() };
+        let bounds = MountBounds::new(options.altroot(), acquired.is_own, options.mount_options.as_deref());
+        let places = HostPlaces { bounds, cachefile: options.cachefile_property() };
         serve(env, acquired.pool, acquired.locks, &places, &mounts, ready)
     })
 }
@@ -48,8 +48,9 @@ pub fn create(is_started: bool) -> ExitCode {
         let mounts = Mounting { is_wanted: true, options: None, verb: "create" };
         let cachefile = new.properties.iter().find(|(name, _)| name == "cachefile").map(|(_, file)| file.as_str());
         // nobody else has put anything there
-        let bounds = Bounds { setuid: true, devices: true, ..Bounds::new(request.altroot.as_deref(), true, None) };
-        let places = Places { bounds, cachefile };
+        let bounds =
+            MountBounds { setuid: true, devices: true, ..MountBounds::new(request.altroot.as_deref(), true, None) };
+        let places = HostPlaces { bounds, cachefile };
         serve(env, pool, locks, &places, &mounts, ready)
     })
 }
@@ -113,9 +114,9 @@ fn be(is_started: bool, main: impl FnOnce(&Ready) -> Result<(), String>) -> Exit
 }
 
 /// Where on this machine things are.
-struct Places<'a> {
+struct HostPlaces<'a> {
     /// Where file systems are mounted.
-    bounds: Bounds,
+    bounds: MountBounds,
     /// Property `cachefile`.
     cachefile: Option<&'a str>,
 }
@@ -134,8 +135,8 @@ struct Mounting<'a> {
 fn serve(
     env: Env,
     pool: ServedPool,
-    locks: Locks,
-    places: &Places<'_>,
+    locks: DeviceLocks,
+    places: &HostPlaces<'_>,
     mounts: &Mounting<'_>,
     ready: &Ready,
 ) -> Result<(), String> {
@@ -151,7 +152,7 @@ fn serve(
     leftovers::clear_mounts(helper, &name).map_err(failed)?;
 
     let (end, ended) = mpsc::channel();
-    let session = Session {
+    let session = ProcessFacts {
         load_guid: random_u64(),
         bounds: places.bounds.clone(),
         is_writable: pool.is_writable(),
@@ -176,7 +177,7 @@ fn serve(
             let waited = signals.wait();
             tracing::info!("ends because of a signal: {waited:?}");
             // the main thread may be ending already
-            let _ = end.send(End::Signal);
+            let _ = end.send(ProcessEnd::Signal);
         })?;
         if waiting.is_writable() {
             // it may be suspended when somebody asks for the first time
@@ -190,9 +191,9 @@ fn serve(
     let why = match begun {
         Ok(()) => {
             tracing::info!(pool = name, "imported");
-            ended.recv().unwrap_or(End::Signal)
+            ended.recv().unwrap_or(ProcessEnd::Signal)
         }
-        Err(_) => End::Signal,
+        Err(_) => ProcessEnd::Signal,
     };
     // nobody writes them any more
     drop(counters.lock().take());
@@ -211,7 +212,7 @@ fn give_out(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
 /// Mounts what an import mounts; what cannot be is told, and is no reason not to import.
 fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
     let options = mounts.options.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
-    let request = Request::Mount(MountRequest { options, ..MountRequest::default() });
+    let request = DatasetRequest::Mount(MountRequest { options, ..MountRequest::default() });
     let (failures, notes) = match verbs::answer(served, &request, Vec::new(), &mut |_| Ok(())) {
         Ok(Response::Done { failures, notes }) => (failures.into_iter().map(|failure| failure.line).collect(), notes),
         Ok(_) => (Vec::new(), Vec::new()),
@@ -224,8 +225,8 @@ fn mount_all(served: &Served, mounts: &Mounting<'_>, notify: &Notify) {
 }
 
 /// The files of counters, and those of tunables, which are written at once.
-fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::Files> {
-    let made = kstat::Files::new(dir.path(), name).and_then(|mut files| {
+fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::KstatFiles> {
+    let made = kstat::KstatFiles::new(dir.path(), name).and_then(|mut files| {
         files.write_tunables(served.tunables())?;
         Ok(files)
     });
@@ -233,7 +234,7 @@ fn counter_files(served: &Served, dir: &RunDir, name: &str) -> Option<kstat::Fil
 }
 
 /// Writes counters to files until these are gone.
-fn write_counters(served: &Served, files: &Mutex<Option<kstat::Files>>) {
+fn write_counters(served: &Served, files: &Mutex<Option<kstat::KstatFiles>>) {
     loop {
         // before they are locked: the pool may keep it waiting
         let [own, shared] = served.kstats();
@@ -263,11 +264,11 @@ fn spawn(name: &str, task: impl FnOnce() + Send + 'static) -> base::Result<()> {
 }
 
 /// Stops all exports, if need be by force, and gives up the pool's place.
-fn finish(served: &Served, why: End, claim: Claim) {
-    if why == End::Signal {
+fn finish(served: &Served, why: ProcessEnd, claim: RunDirClaim) {
+    if why == ProcessEnd::Signal {
         served.abandon_if_suspended();
     }
-    if why == End::Signal
+    if why == ProcessEnd::Signal
         && let Err((place, e)) = served.exports().stop_all(false)
     {
         tracing::warn!(place, "stopped by force: {e}");
@@ -275,7 +276,7 @@ fn finish(served: &Served, why: End, claim: Claim) {
             tracing::error!(place, "not stopped: {e}");
         }
     }
-    if why == End::Signal
+    if why == ProcessEnd::Signal
         && let Err(e) = served.close()
     {
         tracing::error!("the last changes are lost: {e}");

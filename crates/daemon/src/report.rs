@@ -16,16 +16,16 @@ use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, clas
 use protocol::pool_report::*;
 use protocol::words::one_line;
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
-use vdev::{Kind, Spec, Tree, Vdev};
+use vdev::{Tree, Vdev, VdevKind, VdevSpec};
 
-use crate::mount_plan::Bounds;
+use crate::mount_plan::MountBounds;
 
 /// What is only known to the process that has the pool open.
-pub struct Session {
+pub struct ProcessFacts {
     /// See [`PoolReport::load_guid`].
     pub load_guid: u64,
     /// Where its file systems are mounted.
-    pub bounds: Bounds,
+    pub bounds: MountBounds,
     /// See [`PoolReport::is_writable`].
     pub is_writable: bool,
     /// When the pool was opened, seconds since 1970.
@@ -33,7 +33,7 @@ pub struct Session {
 }
 
 /// Everything about a pool but its history, its dedup tables in detail and the names of damaged files.
-pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
+pub fn pool(pool: &Pool, session: &ProcessFacts) -> Result<PoolReport> {
     let status = pool.status()?;
     let tops = pool.top_spaces()?;
     let dedup = pool.dedup()?;
@@ -78,14 +78,14 @@ pub fn pool(pool: &Pool, session: &Session) -> Result<PoolReport> {
 }
 
 /// What is known of a pool without reading anything of it.
-pub fn bare(pool: &Pool, session: &Session) -> PoolReport {
+pub fn bare(pool: &Pool, session: &ProcessFacts) -> PoolReport {
     let mut report = opened(pool, session, tree(pool.tree(), pool.candidate(), &[]));
     identity(pool, &mut report);
     report
 }
 
 /// What the import and the configuration say.
-fn opened(pool: &Pool, session: &Session, root: VdevReport) -> PoolReport {
+fn opened(pool: &Pool, session: &ProcessFacts, root: VdevReport) -> PoolReport {
     let config_text = |name: &str| pool.config().opt_str(name).map(one_line);
     PoolReport {
         name: pool.name().to_owned(),
@@ -153,8 +153,8 @@ pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
     let known = pool.cache().l2arc().reports();
     for report in reports {
         let Some(cache) = known.iter().find(|cache| cache.guid == report.guid) else {
-            if report.state == State::Healthy {
-                report.state = State::Offline;
+            if report.state == VdevState::Healthy {
+                report.state = VdevState::Offline;
             }
             continue;
         };
@@ -162,8 +162,8 @@ pub fn refresh_caches(reports: &mut [VdevReport], pool: &Pool) {
         report.space = Some(TopSpace { size_bytes, allocated_bytes, ..TopSpace::default() });
         (report.errors, report.device_bytes, report.is_not_present) = (cache.errors, cache.device_bytes, false);
         (report.state, report.aux) = match cache.is_usable {
-            true => (State::Healthy, Aux::None),
-            false => (State::Faulted, Aux::ErrExceeded),
+            true => (VdevState::Healthy, Aux::None),
+            false => (VdevState::Faulted, Aux::ErrExceeded),
         };
     }
 }
@@ -221,12 +221,12 @@ impl Gathering<'_> {
         report.min_bytes = own_min.unwrap_or(0) + if vdev.is_leaf() { FRONT_BYTES + BACK_BYTES } else { 0 };
         let count = vdev.children().len() as u64;
         let child_min = match vdev.kind() {
-            Kind::Raidz { .. } => own_min.map(|min| min.div_ceil(count.max(1))),
+            VdevKind::Raidz { .. } => own_min.map(|min| min.div_ceil(count.max(1))),
             _ => own_min,
         };
         report.children = vdev.children().iter().map(|&child| self.vdev(self.tree.vdev(child), child_min)).collect();
         report.space = match vdev.kind() {
-            Kind::Root => self.root_space(),
+            VdevKind::Root => self.root_space(),
             _ if vdev.top_spec().is_some() => self.tops.iter().find(|t| t.number == vdev.number()).cloned(),
             _ => None,
         };
@@ -251,11 +251,11 @@ fn is_log(tree: &Tree, number: u64) -> bool {
 }
 
 /// What the configuration says of a vdev, without those below it.
-fn of_spec(spec: &Spec) -> VdevReport {
+fn of_spec(spec: &VdevSpec) -> VdevReport {
     let mut report = VdevReport { id: spec.id, guid: spec.guid, ..VdevReport::default() };
     match spec.kind {
-        Kind::Raidz { nparity } => report.nparity = nparity as u64,
-        Kind::Draid(shape) => {
+        VdevKind::Raidz { nparity } => report.nparity = nparity as u64,
+        VdevKind::Draid(shape) => {
             report.nparity = shape.nparity;
             report.draid = Some((shape.ndata, shape.nspares));
         }
@@ -284,21 +284,21 @@ fn of_spec(spec: &Spec) -> VdevReport {
 
 /// A spare or cache device from its list in the pool: as the scan found it, or where the list says it is.
 fn aux_leaf(nv: &format::nvlist::NvList, candidate: &Candidate) -> Option<VdevReport> {
-    let spec = Spec::parse_leaf(nv).ok()?;
+    let spec = VdevSpec::parse_leaf(nv).ok()?;
     let mut report = of_spec(&spec);
     let scanned = || candidate.aux_devices.iter().find(|found| found.guid() == Some(spec.guid)).cloned();
     let found = look_at(spec.leaf.as_ref()?.path.as_deref()?, spec.guid).or_else(scanned);
     (report.state, report.aux) = match (spec.kind, found) {
-        (Kind::DraidSpare { .. }, _) => (State::Healthy, Aux::None),
+        (VdevKind::DraidSpare { .. }, _) => (VdevState::Healthy, Aux::None),
         (_, Some(found)) => {
             report.path = Some(one_line(&found.path));
             report.device_bytes = found.device.size();
             report.is_not_present = false;
             // a spare that another pool uses has a label of that pool
             let is_used = found.kind() == LabelKind::Member && found.pool_guid() != Some(candidate.guid);
-            (State::Healthy, if is_used { Aux::Spared } else { Aux::None })
+            (VdevState::Healthy, if is_used { Aux::Spared } else { Aux::None })
         }
-        (_, None) => (State::Unavail, Aux::OpenFailed),
+        (_, None) => (VdevState::Unavail, Aux::OpenFailed),
     };
     Some(report)
 }
@@ -314,7 +314,7 @@ pub fn spares(pool: &Pool, root: &VdevReport) -> Vec<VdevReport> {
     let in_use: Vec<u64> = root.all().iter().filter(|vdev| vdev.children.is_empty()).map(|vdev| vdev.guid).collect();
     let mut spares: Vec<VdevReport> = pool.spares().iter().filter_map(|nv| aux_leaf(nv, pool.candidate())).collect();
     for spare in spares.iter_mut().filter(|spare| in_use.contains(&spare.guid)) {
-        (spare.state, spare.aux) = (State::Healthy, Aux::Spared);
+        (spare.state, spare.aux) = (VdevState::Healthy, Aux::Spared);
     }
     spares
 }

@@ -20,8 +20,8 @@ use protocol::wire::{Reply, Request};
 use crate::cachefile;
 use crate::exports::Exports;
 use crate::live::ServedPool;
-use crate::locks::Locks;
-use crate::mount_plan::{Bounds, PlannedMount};
+use crate::locks::DeviceLocks;
+use crate::mount_plan::{MountBounds, PlannedMount};
 use crate::mounts::Mounts;
 use crate::nbd_export::NbdExport;
 use crate::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
@@ -36,23 +36,23 @@ const HISTORY_PART_BYTES: usize = 256 << 10;
 pub struct Served {
     env: Env,
     pool: Arc<ServedPool>,
-    session: report::Session,
+    session: report::ProcessFacts,
     exports: Arc<Exports>,
     mounts: Mounts,
     volumes: Arc<OpenVolumes>,
     volume_mount: VolumeMount,
     nbd: NbdExport,
-    locks: Arc<Locks>,
+    locks: Arc<DeviceLocks>,
     /// What does not change within a transaction group: all but states and error counts.
     report: Mutex<Option<PoolReport>>,
     /// Property `cachefile`: `none`, or the file that is written.
     cachefile: Mutex<Option<String>>,
-    end: Mutex<mpsc::Sender<End>>,
+    end: Mutex<mpsc::Sender<ProcessEnd>>,
 }
 
 /// Why a pool process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ProcessEnd {
     /// The pool was exported: nothing is mounted any more.
     Exported,
     /// A signal.
@@ -65,11 +65,11 @@ impl Served {
     pub fn new(
         env: Env,
         pool: ServedPool,
-        locks: Locks,
-        session: report::Session,
+        locks: DeviceLocks,
+        session: report::ProcessFacts,
         helper: Helper,
         run: &Path,
-        end: mpsc::Sender<End>,
+        end: mpsc::Sender<ProcessEnd>,
     ) -> Served {
         let locks = Arc::new(locks);
         pool.watch_leaves(&locks);
@@ -151,7 +151,7 @@ impl Served {
     pub fn end(&self) {
         let end = self.end.lock();
         // it may have ended already
-        let _ = end.send(End::Exported);
+        let _ = end.send(ProcessEnd::Exported);
     }
 
     /// Answers a request; all but the last part of the answer go to `part`. The descriptors are those that came beside
@@ -417,7 +417,7 @@ impl Host for Served {
         self.pool.view()
     }
 
-    fn bounds(&self) -> &Bounds {
+    fn bounds(&self) -> &MountBounds {
         &self.session.bounds
     }
 

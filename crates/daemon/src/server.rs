@@ -68,11 +68,11 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
 /// Who is connected.
 #[derive(Default)]
 struct Guests {
-    seats: Mutex<Vec<Seat>>,
+    seats: Mutex<Vec<ClientSeat>>,
     count: AtomicUsize,
 }
 
-struct Seat {
+struct ClientSeat {
     number: usize,
     stream: UnixStream,
     /// The user; `None` for those who may do everything.
@@ -92,14 +92,14 @@ impl Guests {
     /// A place for a connection; `None` if there is none, and nobody who could lose it.
     fn seat(self: &Arc<Self>, stream: &UnixStream, stranger: Option<u32>) -> Option<Guest> {
         let mut seats = self.seats.lock();
-        let is_alike = |seat: &Seat| seat.stranger == stranger;
-        let is_any_stranger = |seat: &Seat| stranger.is_some() && seat.stranger.is_some();
+        let is_alike = |seat: &ClientSeat| seat.stranger == stranger;
+        let is_any_stranger = |seat: &ClientSeat| stranger.is_some() && seat.stranger.is_some();
         let limit = if stranger.is_some() { OF_STRANGER_MAX } else { OF_OWNER_MAX };
         make_room(&mut seats, limit, &is_alike).then_some(())?;
         make_room(&mut seats, OF_STRANGERS_MAX, &is_any_stranger).then_some(())?;
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let silent_since = Some(Instant::now());
-        seats.push(Seat { number, stream: stream.try_clone().ok()?, stranger, silent_since });
+        seats.push(ClientSeat { number, stream: stream.try_clone().ok()?, stranger, silent_since });
         Some(Guest { guests: self.clone(), number, is_stranger: stranger.is_some() })
     }
 
@@ -111,7 +111,7 @@ impl Guests {
 
 /// Makes room for one more among those that `counts`, if need be by closing the one that is silent for longest. False
 /// if all are being answered.
-fn make_room(seats: &mut Vec<Seat>, limit: usize, counts: &dyn Fn(&Seat) -> bool) -> bool {
+fn make_room(seats: &mut Vec<ClientSeat>, limit: usize, counts: &dyn Fn(&ClientSeat) -> bool) -> bool {
     if seats.iter().filter(|seat| counts(seat)).count() < limit {
         return true;
     }

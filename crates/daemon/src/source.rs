@@ -8,7 +8,7 @@ use dmu::{Mode, Objset};
 use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::{Dataset, Property, PropertyValue, Subject};
-use fuse::{MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source, Space};
+use fuse::{DatasetSpace, MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
 
@@ -36,7 +36,7 @@ pub struct FileSystem {
     /// Changes when snapshots do.
     snapshots_version: AtomicU64,
     /// The sizes, and the transaction group that they are of.
-    space: Mutex<Option<(u64, Space)>>,
+    space: Mutex<Option<(u64, DatasetSpace)>>,
 }
 
 impl FileSystem {
@@ -117,14 +117,14 @@ impl FileSystem {
         }
     }
 
-    fn compute_space(&self, pool: &Pool) -> Result<Space> {
+    fn compute_space(&self, pool: &Pool) -> Result<DatasetSpace> {
         // the dataset may have another name now
         let subject = pool.dsl().subject(&pool.dsl().name_of(self.head.id)?)?;
         let head = subject.dataset().unwrap_or(&self.head);
         let usable_bytes = pool.usable_bytes()?;
         let objects_used = head.phys.bp.fill();
         let has_long_names = pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
-        Ok(Space {
+        Ok(DatasetSpace {
             referenced_bytes: head.phys.referenced_bytes,
             available_bytes: number(pool, &subject, Property::Available, usable_bytes)?,
             objects_used,
@@ -158,7 +158,7 @@ impl Source for FileSystem {
     }
 
     /// Computed once for each transaction group.
-    fn space(&self) -> Result<Space> {
+    fn space(&self) -> Result<DatasetSpace> {
         let pool = self.served.view();
         let txg = pool.uberblock().txg;
         let known = *self.space.lock();

@@ -24,7 +24,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use base::{Error, Kind, Result};
-use protocol::datasets::{Request, Response};
+use protocol::datasets::{DatasetRequest, Response};
 use protocol::streams::StreamNote;
 
 pub use host::{DatasetChange, Host, SnapshotChange, SnapshotGuard};
@@ -35,33 +35,33 @@ pub use mount::is_at_or_below_name;
 /// pool. What only concerns one of the datasets that were asked for is part of the answer.
 pub fn answer(
     host: &dyn Host,
-    request: &Request,
+    request: &DatasetRequest,
     descriptors: Vec<OwnedFd>,
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
 ) -> Result<Response> {
     let stream = descriptors.into_iter().next().map(File::from);
     let stream = || stream.ok_or_else(|| Error::new(Kind::Invalid, "a stream without a descriptor"));
     match request {
-        Request::Send(order) => send::send(host, order, stream()?, note),
-        Request::Receive(order) => receive::receive(host, order, stream()?, note),
-        Request::Diff(order) => diff::diff(host, order, stream()?),
-        Request::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
-        Request::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
-        Request::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
-        Request::Holds { snapshots, recursive } => {
+        DatasetRequest::Send(order) => send::send(host, order, stream()?, note),
+        DatasetRequest::Receive(order) => receive::receive(host, order, stream()?, note),
+        DatasetRequest::Diff(order) => diff::diff(host, order, stream()?),
+        DatasetRequest::AbortReceive { dataset, history } => receive::abort(host, dataset, history),
+        DatasetRequest::Datasets(select) => query::datasets(host, select).map(Response::Datasets),
+        DatasetRequest::Space { dataset, owner } => query::space(host, dataset, *owner).map(Response::Space),
+        DatasetRequest::Holds { snapshots, recursive } => {
             let (holds, failures) = query::holds(host, snapshots, *recursive)?;
             Ok(Response::Holds(holds, failures))
         }
-        Request::Mounts => Ok(Response::Mounts(host.mounts())),
-        Request::Mount(request) => mount::mount(host, request),
-        Request::Mountable(request) => mount::mountable(host, request),
-        Request::MountAt(request) => mount::mount_at(host, request),
-        Request::Change { change, history } => {
+        DatasetRequest::Mounts => Ok(Response::Mounts(host.mounts())),
+        DatasetRequest::Mount(request) => mount::mount(host, request),
+        DatasetRequest::Mountable(request) => mount::mountable(host, request),
+        DatasetRequest::MountAt(request) => mount::mount_at(host, request),
+        DatasetRequest::Change { change, history } => {
             let notes = volumes::warnings(host, change);
             let (out, failures) = change::change(host, change, history.as_deref())?;
             Ok(Response::Changed { out, notes, failures })
         }
-        Request::Unmount(request) => {
+        DatasetRequest::Unmount(request) => {
             let failures = mount::unmount(host, request)?;
             Ok(Response::Done { failures, notes: Vec::new() })
         }

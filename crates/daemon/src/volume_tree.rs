@@ -17,7 +17,7 @@ use std::sync::Arc;
 use base::{Data, Env, Error, Kind, Mutex, Piece, Result};
 use dsl::property::DatasetKind;
 use dsl::{Property, PropertyValue, Subject};
-use fuse::{Allocate, SetAttr, Snapshot, Source, Space, Tree, TreeFile};
+use fuse::{Allocate, DatasetSpace, FileTree, SetAttr, Snapshot, Source, TreeFile};
 use pool::Pool;
 use zpl::{DirEntry, FileKind, Stat};
 use zvol::Zvol;
@@ -134,7 +134,7 @@ impl VolumeTree {
     }
 }
 
-impl Tree for VolumeTree {
+impl FileTree for VolumeTree {
     type File = VolumeFile;
 
     fn root(&self) -> u64 {
@@ -315,7 +315,7 @@ impl Source for VolumeSource {
         self.0.clone()
     }
 
-    fn space(&self) -> Result<Space> {
+    fn space(&self) -> Result<DatasetSpace> {
         let view = self.0.pool.view();
         let root = view.dsl().root_subject()?;
         let usable = view.usable_bytes()?;
@@ -325,12 +325,12 @@ impl Source for VolumeSource {
                 _ => 0,
             })
         };
-        Ok(Space {
+        Ok(DatasetSpace {
             referenced_bytes: number(Property::Used)?,
             available_bytes: number(Property::Available)?,
             record_bytes: SECTOR_BYTES as u32,
             name_bytes_max: 255,
-            ..Space::default()
+            ..DatasetSpace::default()
         })
     }
 

@@ -5,7 +5,7 @@
 use base::{Error, Kind, Result};
 
 use crate::meter::Ticket;
-use crate::ring::{self, Job, Task};
+use crate::ring::{self, IoTask, RingJob};
 use crate::{Device, io_error, refusal};
 
 /// One read of a batch.
@@ -62,10 +62,10 @@ impl<'a> Write<'a> {
 
 /// Does all `reads` and leaves in each its result. Reads of files are in flight together.
 pub fn read_batch(reads: &mut [Read<'_>]) {
-    run(reads.iter_mut().map(|read| Item {
+    run(reads.iter_mut().map(|read| BatchItem {
         device: read.device,
         offset: read.offset,
-        task: Task::Fill(read.buf),
+        task: IoTask::Fill(read.buf),
         result: &mut read.result,
         ticket: read.ticket.take(),
     }));
@@ -75,10 +75,10 @@ pub fn read_batch(reads: &mut [Read<'_>]) {
 /// together. What of a failed write is on the device is unspecified; nothing is sure to last
 /// before the device has been flushed.
 pub fn write_batch(writes: &mut [Write<'_>]) {
-    run(writes.iter_mut().map(|write| Item {
+    run(writes.iter_mut().map(|write| BatchItem {
         device: write.device,
         offset: write.offset,
-        task: Task::Store(write.buf),
+        task: IoTask::Store(write.buf),
         result: &mut write.result,
         ticket: write.ticket.take(),
     }));
@@ -89,7 +89,7 @@ pub fn write_batch(writes: &mut [Write<'_>]) {
 pub fn flush_batch(devices: &[&dyn Device]) -> Vec<Result<()>> {
     let mut results: Vec<Result<()>> = devices.iter().map(|_| not_run()).collect();
     let pairs = devices.iter().zip(&mut results);
-    run(pairs.map(|(&device, result)| Item { device, offset: 0, task: Task::Flush, result, ticket: None }));
+    run(pairs.map(|(&device, result)| BatchItem { device, offset: 0, task: IoTask::Flush, result, ticket: None }));
     results
 }
 
@@ -98,21 +98,21 @@ fn not_run() -> Result<()> {
 }
 
 /// What is to be done, and the place for what comes of it.
-struct Item<'a> {
+struct BatchItem<'a> {
     device: &'a dyn Device,
     offset: u64,
-    task: Task<'a>,
+    task: IoTask<'a>,
     result: &'a mut Result<()>,
     ticket: Option<Ticket<'a>>,
 }
 
-impl Item<'_> {
+impl BatchItem<'_> {
     fn run_alone(mut self) {
         self.ticket.iter_mut().for_each(Ticket::issued);
         *self.result = match self.task {
-            Task::Fill(buf) => self.device.read_at(self.offset, buf),
-            Task::Store(buf) => self.device.write_at(self.offset, buf),
-            Task::Flush => self.device.flush(),
+            IoTask::Fill(buf) => self.device.read_at(self.offset, buf),
+            IoTask::Store(buf) => self.device.write_at(self.offset, buf),
+            IoTask::Flush => self.device.flush(),
         };
         if self.result.is_ok() {
             self.ticket.into_iter().for_each(Ticket::done);
@@ -120,9 +120,9 @@ impl Item<'_> {
     }
 }
 
-fn run<'a>(mut items: impl ExactSizeIterator<Item = Item<'a>>) {
+fn run<'a>(mut items: impl ExactSizeIterator<Item = BatchItem<'a>>) {
     if items.len() == 1 {
-        return items.by_ref().for_each(Item::run_alone);
+        return items.by_ref().for_each(BatchItem::run_alone);
     }
     let mut jobs = Vec::with_capacity(items.len());
     let mut places = Vec::with_capacity(items.len());
@@ -131,13 +131,13 @@ fn run<'a>(mut items: impl ExactSizeIterator<Item = Item<'a>>) {
             item.run_alone();
             continue;
         };
-        let Item { device, offset, task, result, ticket } = item;
+        let BatchItem { device, offset, task, result, ticket } = item;
         if let Some(error) = refusal(device, raw, offset, &task) {
             *result = Err(error);
             continue;
         }
         let what = task.name();
-        jobs.push(Job::new(raw, raw.base + offset, task, ticket));
+        jobs.push(RingJob::new(raw, raw.base + offset, task, ticket));
         places.push((device, offset, what, result));
     }
     ring::run(&mut jobs);

@@ -15,8 +15,8 @@ use base::{AlignedBuf, Error, Kind, Mutex, Result};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
-use crate::ring::{Job, Task};
-use crate::{Device, Direct, Raw, beneath, cannot_discard, io_error, past_the_end, read_only, refusal};
+use crate::ring::{IoTask, RingJob};
+use crate::{Device, DirectFile, Raw, beneath, cannot_discard, io_error, past_the_end, read_only, refusal};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct FileDevice {
     path: String,
     size: u64,
     cached: File,
-    direct: Option<(File, Direct)>,
+    direct: Option<(File, DirectFile)>,
     sector: u64,
     is_disk: bool,
     writable: bool,
@@ -144,13 +144,13 @@ impl FileDevice {
         }
     }
 
-    fn run(&self, offset: u64, task: Task<'_>) -> Result<()> {
+    fn run(&self, offset: u64, task: IoTask<'_>) -> Result<()> {
         let raw = self.raw_fds();
         if let Some(error) = refusal(self, raw, offset, &task) {
             return Err(error);
         }
         let what = task.name();
-        let mut job = Job::new(raw, offset, task, None);
+        let mut job = RingJob::new(raw, offset, task, None);
         job.run_alone();
         job.result.map_err(|e| io_error(&self.path, offset, what, e))
     }
@@ -172,15 +172,15 @@ impl Device for FileDevice {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.run(offset, Task::Fill(buf))
+        self.run(offset, IoTask::Fill(buf))
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.run(offset, Task::Store(buf))
+        self.run(offset, IoTask::Store(buf))
     }
 
     fn flush(&self) -> Result<()> {
-        self.run(0, Task::Flush)
+        self.run(0, IoTask::Flush)
     }
 
     fn discard(&self, offset: u64, len: u64, secure: bool) -> Result<()> {
@@ -223,7 +223,7 @@ fn busy(error: io::Error) -> Error {
 }
 
 /// Opens the same file with `O_DIRECT`, and tries whether it works.
-fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option<(File, Direct)> {
+fn open_direct(path: &str, writable: bool, meta: &Metadata, size: u64) -> Option<(File, DirectFile)> {
     let flags = libc::O_DIRECT | libc::O_NONBLOCK;
     let file = File::options().read(true).write(writable).custom_flags(flags).open(path).ok()?;
     let again = file.metadata().ok()?;
@@ -259,8 +259,8 @@ fn discard_on_disk(disk: &File, offset: u64, len: u64, secure: bool) -> io::Resu
 }
 
 /// What the file system says it demands of direct reads, or what suits every file system.
-fn alignment(fd: RawFd) -> Direct {
-    let cautious = Direct { fd, offset_align: 4096, memory_align: 4096 };
+fn alignment(fd: RawFd) -> DirectFile {
+    let cautious = DirectFile { fd, offset_align: 4096, memory_align: 4096 };
     // SAFETY: all-zero bytes are a valid statx structure.
     let mut stx: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, the path is an empty C string, and `stx` outlives the call.
@@ -270,7 +270,7 @@ fn alignment(fd: RawFd) -> Direct {
     }
     let (memory, offset) = (stx.stx_dio_mem_align, stx.stx_dio_offset_align);
     if memory.is_power_of_two() && offset.is_power_of_two() && memory <= 4096 && offset <= 1 << 20 {
-        Direct { fd, offset_align: offset.into(), memory_align: memory as usize }
+        DirectFile { fd, offset_align: offset.into(), memory_align: memory as usize }
     } else {
         cautious
     }

@@ -16,7 +16,7 @@
 //! lasts through a power cut only when a flush that began after the write has returned.
 //!
 //! Makers: [`FileDevice`] (regular file or disk), [`Window`] (a part of another device, such as a
-//! partition of a disk image found by [`gpt`]), [`Slot`] (a place that devices take one after the
+//! partition of a disk image found by [`gpt`]), [`DeviceSlot`] (a place that devices take one after the
 //! other), [`MemDevice`] (bytes in memory), and beside them
 //! [`FaultyDevice`], the wrapper that lies, fails and vanishes on request in tests.
 
@@ -37,14 +37,14 @@ use std::io;
 
 use base::{Error, Kind, Result};
 
-use crate::ring::Task;
+use crate::ring::IoTask;
 
 pub use batch::{Read, Write, flush_batch, read_batch, write_batch};
 pub use faulty::FaultyDevice;
 pub use file::{FileDevice, OpenMode};
 pub use mem::MemDevice;
-pub use raw::{Direct, Raw};
-pub use slot::Slot;
+pub use raw::{DirectFile, Raw};
+pub use slot::DeviceSlot;
 pub use window::Window;
 
 /// A random-access array of bytes: a disk, a file, a part of either, or memory.
@@ -124,8 +124,8 @@ fn cannot_discard(path: &str, offset: u64) -> Error {
 }
 
 /// Why `task` cannot be asked of the file below `device`.
-fn refusal(device: &dyn Device, raw: Raw, offset: u64, task: &Task<'_>) -> Option<Error> {
-    if !raw.writable && !matches!(task, Task::Fill(_)) {
+fn refusal(device: &dyn Device, raw: Raw, offset: u64, task: &IoTask<'_>) -> Option<Error> {
+    if !raw.writable && !matches!(task, IoTask::Fill(_)) {
         return Some(read_only(device.path(), offset));
     }
     let (len, size) = (task.len(), device.size());

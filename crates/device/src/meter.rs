@@ -70,7 +70,7 @@ impl Purpose {
 /// Counters of one device. Adding to them is cheap, and reading them gives no common instant.
 #[derive(Debug, Default)]
 pub struct Meter {
-    queues: [Queue; Purpose::ALL.len()],
+    queues: [IoQueue; Purpose::ALL.len()],
     /// Of reads, and of writes.
     total: [Histogram<TIME_BUCKETS>; 2],
     disk: [Histogram<TIME_BUCKETS>; 2],
@@ -86,7 +86,7 @@ pub struct Meter {
 
 /// What of one purpose there is.
 #[derive(Debug, Default)]
-struct Queue {
+struct IoQueue {
     pending: AtomicU64,
     active: AtomicU64,
     waits: Histogram<TIME_BUCKETS>,
@@ -186,7 +186,7 @@ pub struct Ticket<'a> {
 }
 
 impl Ticket<'_> {
-    fn queue(&self) -> &Queue {
+    fn queue(&self) -> &IoQueue {
         &self.meter.queues[self.purpose as usize]
     }
 

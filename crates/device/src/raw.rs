@@ -8,7 +8,7 @@ pub struct Raw {
     /// Reads and writes any range, through the page cache.
     pub cached_fd: RawFd,
     /// Reads and writes aligned ranges past the page cache, where the file system can do that.
-    pub direct: Option<Direct>,
+    pub direct: Option<DirectFile>,
     /// Offset in the file of the device's first byte.
     pub base: u64,
     /// Whether the descriptors are open for writing.
@@ -17,7 +17,7 @@ pub struct Raw {
 
 /// A descriptor opened with `O_DIRECT`, and what it demands. Both alignments are powers of two.
 #[derive(Clone, Copy, Debug)]
-pub struct Direct {
+pub struct DirectFile {
     /// The descriptor.
     pub fd: RawFd,
     /// Offsets and lengths are multiples of this many bytes.

@@ -30,7 +30,7 @@ const LENGTH_MAX: usize = 1 << 30;
 
 /// What to do, and the bytes for it.
 #[derive(Debug)]
-pub(crate) enum Task<'a> {
+pub(crate) enum IoTask<'a> {
     /// Read them.
     Fill(&'a mut [u8]),
     /// Write them.
@@ -39,30 +39,30 @@ pub(crate) enum Task<'a> {
     Flush,
 }
 
-impl Task<'_> {
+impl IoTask<'_> {
     pub(crate) fn len(&self) -> usize {
         match self {
-            Task::Fill(buf) => buf.len(),
-            Task::Store(buf) => buf.len(),
-            Task::Flush => 0,
+            IoTask::Fill(buf) => buf.len(),
+            IoTask::Store(buf) => buf.len(),
+            IoTask::Flush => 0,
         }
     }
 
     /// The word for it in messages.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Task::Fill(_) => "read",
-            Task::Store(_) => "write",
-            Task::Flush => "flush",
+            IoTask::Fill(_) => "read",
+            IoTask::Store(_) => "write",
+            IoTask::Flush => "flush",
         }
     }
 }
 
 /// Something to do with a file, and how far it has come.
-pub(crate) struct Job<'a> {
+pub(crate) struct RingJob<'a> {
     raw: Raw,
     file_offset: u64,
-    task: Task<'a>,
+    task: IoTask<'a>,
     done: usize,
     ticket: Option<Ticket<'a>>,
     /// What came of it.
@@ -70,15 +70,15 @@ pub(crate) struct Job<'a> {
 }
 
 /// The next system call of a job.
-enum Call {
+enum Syscall {
     Read(i32, u64, *mut u8, usize),
     Write(i32, u64, *const u8, usize),
     Flush(i32),
 }
 
-impl<'a> Job<'a> {
-    pub(crate) fn new(raw: Raw, file_offset: u64, task: Task<'a>, ticket: Option<Ticket<'a>>) -> Job<'a> {
-        Job { raw, file_offset, task, done: 0, ticket, result: Ok(()) }
+impl<'a> RingJob<'a> {
+    pub(crate) fn new(raw: Raw, file_offset: u64, task: IoTask<'a>, ticket: Option<Ticket<'a>>) -> RingJob<'a> {
+        RingJob { raw, file_offset, task, done: 0, ticket, result: Ok(()) }
     }
 
     /// Whether it should go on now, and not make others wait.
@@ -87,21 +87,21 @@ impl<'a> Job<'a> {
     }
 
     /// How it goes on. The pointer is valid for as long as the job's borrow.
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> Syscall {
         self.ticket.iter_mut().for_each(Ticket::issued);
         let at = self.file_offset + self.done as u64;
         let rest = self.done..self.task.len().min(self.done + LENGTH_MAX);
         match &mut self.task {
-            Task::Fill(buf) => {
+            IoTask::Fill(buf) => {
                 let rest = &mut buf[rest];
-                Call::Read(self.raw.fd_for(at, rest), at, rest.as_mut_ptr(), rest.len())
+                Syscall::Read(self.raw.fd_for(at, rest), at, rest.as_mut_ptr(), rest.len())
             }
-            Task::Store(buf) => {
+            IoTask::Store(buf) => {
                 let rest = &buf[rest];
-                Call::Write(self.raw.fd_for(at, rest), at, rest.as_ptr(), rest.len())
+                Syscall::Write(self.raw.fd_for(at, rest), at, rest.as_ptr(), rest.len())
             }
             // it is the file that is flushed, whichever way it was written
-            Task::Flush => Call::Flush(self.raw.cached_fd),
+            IoTask::Flush => Syscall::Flush(self.raw.cached_fd),
         }
     }
 
@@ -130,11 +130,11 @@ impl<'a> Job<'a> {
         loop {
             let n = match self.call() {
                 // SAFETY: the bytes are borrowed for writing; the device keeps the descriptor open.
-                Call::Read(fd, at, ptr, len) => unsafe { libc::pread(fd, ptr.cast(), len, at as libc::off_t) },
+                Syscall::Read(fd, at, ptr, len) => unsafe { libc::pread(fd, ptr.cast(), len, at as libc::off_t) },
                 // SAFETY: the bytes are borrowed; the device keeps the descriptor open.
-                Call::Write(fd, at, ptr, len) => unsafe { libc::pwrite(fd, ptr.cast(), len, at as libc::off_t) },
+                Syscall::Write(fd, at, ptr, len) => unsafe { libc::pwrite(fd, ptr.cast(), len, at as libc::off_t) },
                 // SAFETY: the device keeps the descriptor open.
-                Call::Flush(fd) => unsafe { libc::fdatasync(fd) as isize },
+                Syscall::Flush(fd) => unsafe { libc::fdatasync(fd) as isize },
             };
             let result = if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n as usize) };
             if !self.goes_on(result) {
@@ -144,32 +144,32 @@ impl<'a> Job<'a> {
     }
 }
 
-enum Ring {
+enum RingState {
     Untried,
     Unavailable,
     Ready(Box<IoUring>),
 }
 
 thread_local! {
-    static RING: RefCell<Ring> = const { RefCell::new(Ring::Untried) };
+    static RING: RefCell<RingState> = const { RefCell::new(RingState::Untried) };
 }
 
 /// Does all `jobs`.
-pub(crate) fn run(jobs: &mut [Job<'_>]) {
+pub(crate) fn run(jobs: &mut [RingJob<'_>]) {
     if jobs.len() < 2 {
-        return jobs.iter_mut().for_each(Job::run_alone);
+        return jobs.iter_mut().for_each(RingJob::run_alone);
     }
     RING.with_borrow_mut(|slot| {
-        if let Ring::Untried = slot {
+        if let RingState::Untried = slot {
             // forbidden in many containers, absent in old kernels
-            *slot = IoUring::new(DEPTH).map_or(Ring::Unavailable, |ring| Ring::Ready(Box::new(ring)));
+            *slot = IoUring::new(DEPTH).map_or(RingState::Unavailable, |ring| RingState::Ready(Box::new(ring)));
         }
         let todo = match slot {
             // a panic must not free buffers that the kernel still uses
-            Ring::Ready(ring) => match or_abort(|| run_in_ring(ring, jobs)) {
+            RingState::Ready(ring) => match or_abort(|| run_in_ring(ring, jobs)) {
                 Ok(()) => return,
                 Err(unfinished) => {
-                    *slot = Ring::Unavailable;
+                    *slot = RingState::Unavailable;
                     unfinished
                 }
             },
@@ -180,7 +180,7 @@ pub(crate) fn run(jobs: &mut [Job<'_>]) {
 }
 
 /// Does all `jobs` through `ring`; if the ring breaks, returns those that are left.
-fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize>> {
+fn run_in_ring(ring: &mut IoUring, jobs: &mut [RingJob<'_>]) -> Result<(), Vec<usize>> {
     // a stack: what must go on comes before what has not begun
     let mut todo: Vec<usize> = (0..jobs.len()).rev().collect();
     let mut in_flight = 0;
@@ -190,9 +190,11 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
             && jobs[i].should_go()
         {
             let entry = match jobs[i].call() {
-                Call::Read(fd, at, ptr, len) => opcode::Read::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
-                Call::Write(fd, at, ptr, len) => opcode::Write::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
-                Call::Flush(fd) => opcode::Fsync::new(types::Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
+                Syscall::Read(fd, at, ptr, len) => opcode::Read::new(types::Fd(fd), ptr, len as u32).offset(at).build(),
+                Syscall::Write(fd, at, ptr, len) => {
+                    opcode::Write::new(types::Fd(fd), ptr, len as u32).offset(at).build()
+                }
+                Syscall::Flush(fd) => opcode::Fsync::new(types::Fd(fd)).flags(types::FsyncFlags::DATASYNC).build(),
             };
             // SAFETY: the buffer is borrowed by `jobs`, which this function holds until the call
             // has completed, and the device keeps the descriptor open.
@@ -228,7 +230,7 @@ fn run_in_ring(ring: &mut IoUring, jobs: &mut [Job<'_>]) -> Result<(), Vec<usize
     }
 }
 
-impl Job<'_> {
+impl RingJob<'_> {
     /// Takes note of a completion; true if another call is needed.
     fn completed(&mut self, result: i32) -> bool {
         self.goes_on(if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) })
@@ -240,7 +242,7 @@ impl Job<'_> {
 }
 
 /// After the ring refused a call: waits until the kernel has finished what it took from the queue.
-fn wait_for_kernel(ring: &mut IoUring, jobs: &mut [Job<'_>], in_flight: usize) {
+fn wait_for_kernel(ring: &mut IoUring, jobs: &mut [RingJob<'_>], in_flight: usize) {
     let mut taken = in_flight - ring.submission().len();
     while taken > 0 {
         for entry in ring.completion() {
@@ -274,15 +276,15 @@ mod tests {
             writable: false,
         };
         let mut bufs = vec![[0u8; 100]; 300];
-        let mut jobs: Vec<Job> = bufs
+        let mut jobs: Vec<RingJob> = bufs
             .iter_mut()
             .enumerate()
-            .map(|(i, buf)| Job::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, Task::Fill(buf), None))
+            .map(|(i, buf)| RingJob::new(raw(if i % 3 == 1 { &dir } else { &file }), 0, IoTask::Fill(buf), None))
             .collect();
         run(&mut jobs);
         for (i, job) in jobs.iter().enumerate() {
             assert_eq!(job.result.is_err(), i % 3 == 1, "job {i}: {:?}", job.result);
-            let Task::Fill(buf) = &job.task else { panic!("job {i} reads") };
+            let IoTask::Fill(buf) = &job.task else { panic!("job {i} reads") };
             assert_eq!(buf.starts_with(b"\x7fELF"), i % 3 != 1);
         }
     }
@@ -294,12 +296,12 @@ mod tests {
         let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
         let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
         for available in [true, false] {
-            RING.set(if available { Ring::Untried } else { Ring::Unavailable });
+            RING.set(if available { RingState::Untried } else { RingState::Unavailable });
             let mut bufs: Vec<Vec<u8>> = (0..500).map(|i| vec![0; (i * 37) % 5000 + 1]).collect();
-            let mut jobs: Vec<Job> = bufs
+            let mut jobs: Vec<RingJob> = bufs
                 .iter_mut()
                 .enumerate()
-                .map(|(i, buf)| Job::new(raw, i as u64 * 101, Task::Fill(buf), None))
+                .map(|(i, buf)| RingJob::new(raw, i as u64 * 101, IoTask::Fill(buf), None))
                 .collect();
             run(&mut jobs);
             assert!(jobs.iter().all(|job| job.result.is_ok()));
@@ -338,7 +340,7 @@ mod tests {
         let raw = Raw { cached_fd: std::os::fd::AsRawFd::as_raw_fd(&file), direct: None, base: 0, writable: false };
         let (meter, mut bufs) = (Meter::default(), [[0u8; 100]; 2]);
         let ticket = || meter.ticket(&env, Purpose::SyncRead, 100);
-        let mut jobs = bufs.each_mut().map(|buf| Job::new(raw, 0, Task::Fill(buf), Some(ticket())));
+        let mut jobs = bufs.each_mut().map(|buf| RingJob::new(raw, 0, IoTask::Fill(buf), Some(ticket())));
         run(&mut jobs);
     }
 }

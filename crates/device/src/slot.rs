@@ -11,16 +11,16 @@ use crate::{Device, Raw};
 
 /// The place of a device.
 #[derive(Debug)]
-pub struct Slot {
+pub struct DeviceSlot {
     path: String,
     /// The last one is there now.
     devices: RwLock<Vec<Arc<dyn Device>>>,
 }
 
-impl Slot {
+impl DeviceSlot {
     /// A place with a device in it, after which it is called for ever.
-    pub fn new(device: Arc<dyn Device>) -> Slot {
-        Slot { path: device.path().to_owned(), devices: RwLock::new(vec![device]) }
+    pub fn new(device: Arc<dyn Device>) -> DeviceSlot {
+        DeviceSlot { path: device.path().to_owned(), devices: RwLock::new(vec![device]) }
     }
 
     /// From now on another device is there.
@@ -35,7 +35,7 @@ impl Slot {
     }
 }
 
-impl Device for Slot {
+impl Device for DeviceSlot {
     fn path(&self) -> &str {
         &self.path
     }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_last_one_is_there() {
         let device = |name: &str, byte| Arc::new(MemDevice::new(name, vec![byte; 512 * usize::from(byte)]));
-        let slot = Slot::new(device("a", 1));
+        let slot = DeviceSlot::new(device("a", 1));
         let mut got = [0];
         slot.read_at(0, &mut got).unwrap();
         assert_eq!((got, slot.size(), slot.path()), ([1], 512, "a"));

@@ -7,7 +7,7 @@ use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 
-use crate::live::{DNODE_BLOCK_SIZE, Numbers, mask};
+use crate::live::{DNODE_BLOCK_SIZE, FreeSlots, mask};
 use crate::node::Node;
 use crate::objset::read_only;
 use crate::{Object, Objset, Tx};
@@ -101,7 +101,7 @@ impl Objset {
     }
 
     /// Goes to the next block of dnodes with room.
-    fn next_free(self: &Arc<Self>, numbers: &mut Numbers, slots: u32) -> Result<()> {
+    fn next_free(self: &Arc<Self>, numbers: &mut FreeSlots, slots: u32) -> Result<()> {
         let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
         let (live, meta) = (self.live()?, self.meta());
         let mut blkid = if numbers.is_loaded { numbers.blkid + 1 } else { 0 };
@@ -110,7 +110,7 @@ impl Objset {
         while blkid <= meta.dnode().block_max && is_full(&meta.data_pointer(blkid)?) {
             blkid += 1;
         }
-        *numbers = Numbers { blkid, free: self.free_slots(blkid)?, is_loaded: true };
+        *numbers = FreeSlots { blkid, free: self.free_slots(blkid)?, is_loaded: true };
         // objects that were given their numbers, and are not on disk yet
         for slot in 0..per_block {
             let id = blkid * u64::from(per_block) + u64::from(slot);

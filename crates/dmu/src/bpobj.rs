@@ -37,7 +37,7 @@ const DEPTH_MAX: usize = 8;
 
 /// A pointer in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedBlkPtr {
     /// The pointer, without its checksum.
     pub bp: BlkPtr,
     /// Whether it tells that the block was freed; in lists that also tell of allocations.
@@ -57,7 +57,7 @@ pub struct Totals {
 
 /// The head of a list.
 #[derive(Clone, Copy, Debug, Default)]
-struct Head {
+struct BpobjHead {
     pointers: u64,
     totals: Totals,
     sublists_object: u64,
@@ -65,7 +65,7 @@ struct Head {
 }
 
 /// Calls `f` with each pointer of list `id` and of its sublists, until it fails.
-pub fn for_each(objset: &Arc<Objset>, id: u64, f: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+pub fn for_each(objset: &Arc<Objset>, id: u64, f: &mut dyn FnMut(ListedBlkPtr) -> Result<()>) -> Result<()> {
     let (mut entered, mut left) = (HashSet::new(), vec![id]);
     while let Some(id) = left.pop() {
         let object = objset.object(id)?;
@@ -73,14 +73,14 @@ pub fn for_each(objset: &Arc<Objset>, id: u64, f: &mut dyn FnMut(Listed) -> Resu
         if !entered.insert(id) {
             return Err(at_list(Error::corrupt("list of block pointers is in itself")));
         }
-        let head = Head::of(&object).map_err(at_list)?;
+        let head = BpobjHead::of(&object).map_err(at_list)?;
         pointers(&object, head.pointers, f)?;
         left.extend(sublists(objset, &object, head)?);
     }
     Ok(())
 }
 
-fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(Listed) -> Result<()>) -> Result<()> {
+fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(ListedBlkPtr) -> Result<()>) -> Result<()> {
     let end = count.checked_mul(BlkPtr::SIZE as u64).filter(|end| *end <= object.dnode().size_max());
     let end = end.filter(|_| count > 0).unwrap_or(0);
     if end == 0 && count > 0 {
@@ -96,14 +96,14 @@ fn pointers(object: &Object, count: u64, f: &mut dyn FnMut(Listed) -> Result<()>
     while at < end {
         let len = CHUNK.min((end - at) as usize);
         object.read(at, &mut buf[..len])?;
-        let listed = |bp: &BlkPtr| Listed { bp: *bp, is_free: bp.is_free_mark() };
+        let listed = |bp: &BlkPtr| ListedBlkPtr { bp: *bp, is_free: bp.is_free_mark() };
         BlkPtr::slice(&buf[..len]).iter().map(listed).try_for_each(&mut *f)?;
         at += len as u64;
     }
     Ok(())
 }
 
-fn sublists(objset: &Arc<Objset>, object: &Object, head: Head) -> Result<Vec<u64>> {
+fn sublists(objset: &Arc<Objset>, object: &Object, head: BpobjHead) -> Result<Vec<u64>> {
     if head.sublists_object == 0 || head.sublists == 0 {
         return Ok(Vec::new());
     }
@@ -115,13 +115,13 @@ fn sublists(objset: &Arc<Objset>, object: &Object, head: Head) -> Result<Vec<u64
     Ok(bytes.chunks_exact(8).filter_map(|raw| Endian::Little.u64(raw)).collect())
 }
 
-impl Head {
-    fn of(object: &Object) -> Result<Head> {
+impl BpobjHead {
+    fn of(object: &Object) -> Result<BpobjHead> {
         let mut r = Reader::new(object.bonus(), Endian::Little);
         let pointers = r.u64().map_err(|_| Error::corrupt("object is no list of block pointers"))?;
         let mut later = || r.u64().unwrap_or(0);
         let totals = Totals { used: later(), compressed: later(), uncompressed: later() };
-        Ok(Head { pointers, totals, sublists_object: later(), sublists: later() })
+        Ok(BpobjHead { pointers, totals, sublists_object: later(), sublists: later() })
     }
 
     /// Writes it over a bonus buffer, as far as that goes: older ones end earlier.
@@ -272,7 +272,7 @@ impl Bpobj {
     }
 
     /// Adds the object numbers of sublists.
-    fn append_sublists(&self, tx: &Tx<'_>, head: &mut Head, ids: &[u8]) -> Result<()> {
+    fn append_sublists(&self, tx: &Tx<'_>, head: &mut BpobjHead, ids: &[u8]) -> Result<()> {
         let objset = self.object.objset();
         if ids.is_empty() {
             return Ok(());
@@ -326,7 +326,7 @@ impl Bpobj {
     fn drain_own(
         &self,
         tx: &Tx<'_>,
-        mut head: Head,
+        mut head: BpobjHead,
         count: u64,
         size_of: SizeOf<'_>,
         f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
@@ -353,7 +353,7 @@ impl Bpobj {
     fn drain_sublist(
         &self,
         tx: &Tx<'_>,
-        mut head: Head,
+        mut head: BpobjHead,
         count: u64,
         size_of: SizeOf<'_>,
         f: &mut dyn FnMut(&BlkPtr) -> Result<()>,
@@ -398,9 +398,9 @@ impl Bpobj {
         Ok(())
     }
 
-    fn head(&self) -> Result<Head> {
+    fn head(&self) -> Result<BpobjHead> {
         let object = self.object.fresh()?;
-        let head = Head::of(&object).map_err(|e| self.at(e))?;
+        let head = BpobjHead::of(&object).map_err(|e| self.at(e))?;
         let end = head.pointers.checked_mul(BlkPtr::SIZE as u64);
         if end.is_none_or(|end| end > object.dnode().size_max()) || head.sublists > SUBLISTS_MAX {
             let what = format!("list of {} block pointers and {} sublists is shorter", head.pointers, head.sublists);
@@ -409,7 +409,7 @@ impl Bpobj {
         Ok(head)
     }
 
-    fn set_head(&self, tx: &Tx<'_>, head: Head) -> Result<()> {
+    fn set_head(&self, tx: &Tx<'_>, head: BpobjHead) -> Result<()> {
         self.object.update(tx, |dnode| head.put(&mut dnode.bonus))
     }
 

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use base::{Block, Result};
 use format::blkptr::BlkPtr;
-use zio::{BlockWrite, DedupMode, Placed, WritePolicy};
+use zio::{BlockWrite, DedupMode, PlacedBlock, WritePolicy};
 
 use crate::sync::write_policy;
 use crate::{Object, Objset, Tx};
@@ -68,7 +68,7 @@ impl OpenBlock {
 
 impl Objset {
     /// Gives blocks addresses, and makes them ready to be written. Errors: `NoSpace`, each for itself.
-    pub fn place_early(&self, tx: &Tx<'_>, blocks: &[&OpenBlock]) -> Result<Vec<Result<Placed>>> {
+    pub fn place_early(&self, tx: &Tx<'_>, blocks: &[&OpenBlock]) -> Result<Vec<Result<PlacedBlock>>> {
         let policy = self.live()?.policy();
         let request = |block: &&OpenBlock| {
             let dnode = block.object.dnode();

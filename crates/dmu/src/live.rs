@@ -19,7 +19,7 @@ use format::objset::{ObjsetPhys, ObjsetType};
 
 use crate::node::Node;
 use crate::owners::{OwnersOf, flags_of_new};
-use crate::policy::{INDIRECT_SHIFT, Policy};
+use crate::policy::{INDIRECT_SHIFT, ObjsetPolicy};
 
 const SHARDS: usize = 16;
 /// Nodes without changes that a shard keeps.
@@ -28,18 +28,18 @@ const NODES_MAX: usize = 4096;
 pub(crate) const DNODE_BLOCK_SIZE: u64 = 16 << 10;
 
 /// What is in memory of a set that is being changed.
-pub(crate) struct Live {
-    shards: [Mutex<Shard>; SHARDS],
+pub(crate) struct LiveObjset {
+    shards: [Mutex<NodeShard>; SHARDS],
     dirty: [Mutex<Vec<Arc<Node>>>; 2],
-    numbers: Mutex<Numbers>,
-    policy: Mutex<Policy>,
+    numbers: Mutex<FreeSlots>,
+    policy: Mutex<ObjsetPolicy>,
     owners_of: Mutex<Option<Arc<OwnersOf>>>,
     /// The head of the log that the next head is to have, if it is another.
     log_header: Mutex<Option<[u8; 192]>>,
 }
 
 #[derive(Default)]
-struct Shard {
+struct NodeShard {
     nodes: HashMap<u64, Arc<Node>>,
     /// How often nodes were dropped: what was read from disk before may be outdated.
     purges: u64,
@@ -47,7 +47,7 @@ struct Shard {
 
 /// Free slots of the block of dnodes that is being filled.
 #[derive(Default)]
-pub(crate) struct Numbers {
+pub(crate) struct FreeSlots {
     pub(crate) blkid: u64,
     /// Bit n: slot n is free.
     pub(crate) free: u64,
@@ -69,9 +69,9 @@ pub(crate) fn empty_head(kind: ObjsetType) -> ObjsetPhys {
     }
 }
 
-impl Live {
-    pub(crate) fn new(policy: Policy) -> Live {
-        Live {
+impl LiveObjset {
+    pub(crate) fn new(policy: ObjsetPolicy) -> LiveObjset {
+        LiveObjset {
             shards: Default::default(),
             dirty: Default::default(),
             numbers: Mutex::default(),
@@ -145,7 +145,7 @@ impl Live {
         self.log_header.lock().take()
     }
 
-    pub(crate) fn set_policy(&self, policy: Policy) {
+    pub(crate) fn set_policy(&self, policy: ObjsetPolicy) {
         *self.policy.lock() = policy;
     }
 
@@ -157,7 +157,7 @@ impl Live {
         *self.log_header.lock() = Some(header);
     }
 
-    pub(crate) fn numbers(&self) -> MutexGuard<'_, Numbers> {
+    pub(crate) fn numbers(&self) -> MutexGuard<'_, FreeSlots> {
         self.numbers.lock()
     }
 
@@ -166,16 +166,16 @@ impl Live {
         self.shard(id).nodes.get(&id).cloned()
     }
 
-    pub(crate) fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> ObjsetPolicy {
         *self.policy.lock()
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, Shard> {
+    fn shard(&self, id: u64) -> MutexGuard<'_, NodeShard> {
         self.shards[id as usize % SHARDS].lock()
     }
 }
 
-impl Shard {
+impl NodeShard {
     /// Drops nodes that nobody needs, if there are many.
     fn purge(&mut self) {
         if self.nodes.len() < NODES_MAX {
@@ -187,7 +187,7 @@ impl Shard {
     }
 }
 
-impl Numbers {
+impl FreeSlots {
     /// The first of `slots` free slots in a row.
     pub(crate) fn find(&self, slots: u32) -> Option<u32> {
         (0..64 - slots).find(|&slot| self.free & mask(slot, slots) == mask(slot, slots))

@@ -29,10 +29,10 @@ pub(crate) const SPILL_BLKID: u64 = u64::MAX - 1;
 pub(crate) struct Node {
     pub(crate) id: u64,
     pub(crate) streams: Arc<Mutex<Streams>>,
-    state: RwLock<State>,
+    state: RwLock<NodeState>,
 }
 
-pub(crate) struct State {
+pub(crate) struct NodeState {
     /// What the object looks like now; `None` if it has been freed. Its block pointers, levels and used
     /// bytes are those of the tree on disk.
     pub(crate) dnode: Option<Arc<Dnode>>,
@@ -60,7 +60,7 @@ pub(crate) struct Layer {
 }
 
 /// Where a block is.
-pub(crate) enum Found {
+pub(crate) enum BlockSource {
     /// Here.
     Changed(Block),
     /// Nowhere: it reads as zeros.
@@ -72,36 +72,36 @@ pub(crate) enum Found {
 impl Node {
     /// A node for an object as it is on disk.
     pub(crate) fn new(id: u64, dnode: Arc<Dnode>) -> Node {
-        let state = State { dnode: Some(dnode.clone()), tree: dnode, open: Layer::default(), syncing: None };
+        let state = NodeState { dnode: Some(dnode.clone()), tree: dnode, open: Layer::default(), syncing: None };
         Node { id, streams: Arc::default(), state: RwLock::new(state) }
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, NodeState> {
         self.state.read()
     }
 
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, State> {
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, NodeState> {
         self.state.write()
     }
 }
 
-impl State {
+impl NodeState {
     /// Whether nothing waits to be written.
     pub(crate) fn is_clean(&self) -> bool {
         self.open.txg == 0 && self.syncing.is_none()
     }
 
     /// Where data block `blkid` is, or the spill block.
-    pub(crate) fn find(&self, blkid: u64) -> Found {
+    pub(crate) fn find(&self, blkid: u64) -> BlockSource {
         for layer in [Some(&self.open), self.syncing.as_deref()].into_iter().flatten() {
             if let Some(block) = layer.blocks.get(&blkid) {
-                return Found::Changed(block.clone());
+                return BlockSource::Changed(block.clone());
             }
             if layer.is_hole(blkid) {
-                return Found::Hole;
+                return BlockSource::Hole;
             }
         }
-        Found::OnDisk(self.tree.clone())
+        BlockSource::OnDisk(self.tree.clone())
     }
 
     /// The lowest block above `blkid` that some layer knows more of than the tree.

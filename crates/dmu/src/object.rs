@@ -6,7 +6,7 @@ use base::{Bookmark, Error, Mutex, Piece, Result, ResultExt};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
-use crate::node::{Found, Node, SPILL_BLKID};
+use crate::node::{BlockSource, Node, SPILL_BLKID};
 use crate::prefetch::{self, Streams};
 use crate::{Block, Keep, Objset, OnFailure, ReadRequest, Which};
 
@@ -58,8 +58,8 @@ impl Object {
     }
 
     /// Where a block is.
-    pub(crate) fn find(&self, blkid: u64) -> Found {
-        self.node.as_ref().map_or_else(|| Found::OnDisk(self.dnode.clone()), |node| node.read().find(blkid))
+    pub(crate) fn find(&self, blkid: u64) -> BlockSource {
+        self.node.as_ref().map_or_else(|| BlockSource::OnDisk(self.dnode.clone()), |node| node.read().find(blkid))
     }
 
     /// An object whose dnode lies outside the meta dnode, such as those of space accounting.
@@ -100,9 +100,9 @@ impl Object {
     /// The spill block, which continues the bonus buffer; `None` if there is none.
     pub fn spill(&self) -> Result<Option<Block>> {
         let on_disk = match self.find(SPILL_BLKID) {
-            Found::Changed(block) => return Ok(Some(block)),
-            Found::Hole => return Ok(None),
-            Found::OnDisk(tree) => tree.spill,
+            BlockSource::Changed(block) => return Ok(Some(block)),
+            BlockSource::Hole => return Ok(None),
+            BlockSource::OnDisk(tree) => tree.spill,
         };
         match on_disk {
             Some(bp) if !bp.is_hole() => self.get(&self.dnode, bp, 0, SPILL_BLKID).map(Some),
@@ -114,9 +114,9 @@ impl Object {
     pub fn block(&self, blkid: u64) -> Result<Block> {
         let size = self.block_size()?;
         let tree = match self.find(blkid) {
-            Found::Changed(block) => return Ok(block),
-            Found::Hole => return Ok(Block::zeroed(size as usize)),
-            Found::OnDisk(tree) => tree,
+            BlockSource::Changed(block) => return Ok(block),
+            BlockSource::Hole => return Ok(Block::zeroed(size as usize)),
+            BlockSource::OnDisk(tree) => tree,
         };
         let (bp, _) = self.pointer(&tree, 0, blkid)?;
         if bp.is_hole() { Ok(Block::zeroed(size as usize)) } else { self.get(&tree, bp, 0, blkid) }
@@ -148,11 +148,11 @@ impl Object {
         let mut found = Vec::new();
         for blkid in offset / size..=last / size {
             found.push(match self.find(blkid) {
-                Found::OnDisk(tree) => match self.pointer(&tree, 0, blkid)?.0 {
-                    bp if bp.is_hole() => Found::Hole,
+                BlockSource::OnDisk(tree) => match self.pointer(&tree, 0, blkid)?.0 {
+                    bp if bp.is_hole() => BlockSource::Hole,
                     bp => {
                         requests.push(self.request(bp, 0, blkid));
-                        Found::OnDisk(tree)
+                        BlockSource::OnDisk(tree)
                     }
                 },
                 other => other,
@@ -166,9 +166,11 @@ impl Object {
         for found in found {
             let part = rest.min(size as usize - skip);
             let block = match found {
-                Found::Hole => None,
-                Found::Changed(block) => Some(block),
-                Found::OnDisk(_) => Some(blocks.next().expect("one block a request").in_dataset(self.objset.name())?),
+                BlockSource::Hole => None,
+                BlockSource::Changed(block) => Some(block),
+                BlockSource::OnDisk(_) => {
+                    Some(blocks.next().expect("one block a request").in_dataset(self.objset.name())?)
+                }
             };
             match block {
                 Some(block) => pieces.push(Piece::of(block, skip..skip + part)),
@@ -318,7 +320,7 @@ impl Object {
         let with_blocks = self.objset.ahead() == Which::All || self.dnode.object_type.is_metadata();
         let mut requests = Vec::new();
         for blkid in blkids {
-            let Found::OnDisk(tree) = self.find(blkid) else { continue };
+            let BlockSource::OnDisk(tree) = self.find(blkid) else { continue };
             let (bp, _) = self.pointer(&tree, 0, blkid)?;
             if with_blocks {
                 requests.push(self.request(bp, 0, blkid));

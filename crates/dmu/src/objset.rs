@@ -9,9 +9,9 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use format::objset::{ObjsetPhys, ObjsetType};
 
-use crate::live::Live;
+use crate::live::LiveObjset;
 use crate::owners::{OwnersOf, counts_projects, flags_of_objects};
-use crate::{Cache, Keep, Mode, OnFailure, Policy, ReadRequest, Which};
+use crate::{Cache, Keep, Mode, ObjsetPolicy, OnFailure, ReadRequest, Which};
 
 /// An object set: as it was when its root pointer was written, or (see [`crate::live`]) one that is
 /// being changed. What is read from it waits for devices that fail if its cache's reads do.
@@ -29,7 +29,7 @@ struct ObjsetState {
     mode: Mode,
     keep: AtomicU8,
     ahead: AtomicU8,
-    live: Option<Live>,
+    live: Option<LiveObjset>,
 }
 
 /// What is on disk of a set.
@@ -98,7 +98,7 @@ impl Objset {
         rootbp: BlkPtr,
         kind: ObjsetType,
         name: &str,
-        policy: Policy,
+        policy: ObjsetPolicy,
     ) -> Result<Arc<Objset>> {
         let mut shared = if rootbp.is_hole() {
             let root = Root::new(BlkPtr::HOLE, crate::live::empty_head(kind));
@@ -108,7 +108,7 @@ impl Objset {
         } else {
             ObjsetState::open(&cache, id, rootbp, Mode::Plain, name).in_dataset(name)?
         };
-        shared.live = Some(Live::new(policy));
+        shared.live = Some(LiveObjset::new(policy));
         Ok(Arc::new(Objset { cache, shared: Arc::new(shared) }))
     }
 
@@ -210,7 +210,7 @@ impl Objset {
     }
 
     /// How its blocks are to be written from now on.
-    pub fn set_policy(&self, policy: Policy) -> Result<()> {
+    pub fn set_policy(&self, policy: ObjsetPolicy) -> Result<()> {
         self.live()?.set_policy(policy);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Objset {
         Ok(())
     }
 
-    pub(crate) fn live(&self) -> Result<&Live> {
+    pub(crate) fn live(&self) -> Result<&LiveObjset> {
         self.shared.live.as_ref().ok_or_else(read_only)
     }
 }

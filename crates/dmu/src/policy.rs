@@ -9,7 +9,7 @@ pub const INDIRECT_SHIFT: u8 = 17;
 
 /// How the blocks of a set are written: what its properties say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct ObjsetPolicy {
     /// Checksum of data.
     pub checksum: Checksum,
     /// Whether data is deduplicated, and with which checksum then.

@@ -7,7 +7,7 @@ use format::blkptr::{BlkPtr, Dva};
 use format::dnode::Dnode;
 
 use crate::Object;
-use crate::node::Found;
+use crate::node::BlockSource;
 
 impl Object {
     /// The first byte at or after `offset` that is in an allocated block; `None` if there is none.
@@ -31,9 +31,9 @@ impl Object {
         while blkid <= self.dnode().block_max {
             // how many levels above the block the pointers say the same
             let (is_hole, level) = match self.find(blkid) {
-                Found::Changed(_) => (false, 0),
-                Found::Hole => (true, 0),
-                Found::OnDisk(tree) => {
+                BlockSource::Changed(_) => (false, 0),
+                BlockSource::Hole => (true, 0),
+                BlockSource::OnDisk(tree) => {
                     let (bp, level, above) = self.pointer_and_above(&tree, 0, blkid)?;
                     if !passed.allows(&above, level, blkid, &tree) {
                         let what = "an indirect block is in two places of its object";

@@ -36,10 +36,10 @@ use crate::node::Node;
 use crate::objset::Root;
 pub use crate::owners::{Owners, OwnersOf};
 use crate::{Objset, Tx};
-use accounting::Sums;
+use accounting::AccountingSums;
 pub use ledger::Ledger;
-use tree::Job;
-use writer::Writer;
+use tree::ObjectJob;
+use writer::BlockWriter;
 pub use writer::dsize;
 pub(crate) use writer::write_policy;
 
@@ -52,7 +52,7 @@ pub struct Synced {
 
 /// Objects that have been written.
 #[derive(Default)]
-struct Written {
+struct WrittenObjects {
     /// Each with the dnode that is on disk then.
     nodes: Vec<(Arc<Node>, Arc<Dnode>)>,
     /// By number: slots, and the dnode; none if it was freed.
@@ -87,9 +87,9 @@ impl Objset {
         if dirty.is_empty() && log_header.is_none() {
             return Ok(None);
         }
-        let mut writer = Writer::new(self, txg, live.policy(), ledger);
-        let mut written = Written::default();
-        let mut sums = Sums::default();
+        let mut writer = BlockWriter::new(self, txg, live.policy(), ledger);
+        let mut written = WrittenObjects::default();
+        let mut sums = AccountingSums::default();
         let (owners_of, flags) = (live.owners_of(), self.phys().flags);
         self.sync_objects(dirty, &mut writer, &mut written, &mut |before, after| {
             if let Some(owners_of) = &owners_of {
@@ -108,15 +108,15 @@ impl Objset {
     fn sync_objects(
         self: &Arc<Self>,
         dirty: Vec<Arc<Node>>,
-        writer: &mut Writer<'_>,
-        written: &mut Written,
+        writer: &mut BlockWriter<'_>,
+        written: &mut WrittenObjects,
         count: &mut dyn FnMut(&Dnode, Option<&mut Dnode>),
     ) -> Result<()> {
         let mut jobs = Vec::with_capacity(dirty.len());
         for node in &dirty {
             let mut state = node.write();
             let layer = state.freeze(writer.txg()).expect("a node that is dirty has a layer");
-            jobs.push(Job::new(self, node.id, state.tree.clone(), layer));
+            jobs.push(ObjectJob::new(self, node.id, state.tree.clone(), layer));
         }
         write_data(&mut jobs, writer)?;
         for (job, node) in jobs.into_iter().zip(dirty) {
@@ -136,7 +136,7 @@ impl Objset {
         self: &Arc<Self>,
         mut dnodes: BTreeMap<u64, (usize, Option<Arc<Dnode>>)>,
         log_header: Option<[u8; 192]>,
-        writer: &mut Writer<'_>,
+        writer: &mut BlockWriter<'_>,
     ) -> Result<Root> {
         let before = self.root();
         let mut phys = (*before.phys).clone();
@@ -157,7 +157,7 @@ impl Objset {
                 None => bytes[..slots * SLOT_SIZE].fill(0),
             }
         }
-        let mut job = Job::of_blocks(meta, blocks);
+        let mut job = ObjectJob::of_blocks(meta, blocks);
         write_data(std::slice::from_mut(&mut job), writer)?;
         let slots = job.slots();
         phys.meta_dnode = job.finish(writer)?.unwrap_or_else(|| empty(slots));
@@ -199,7 +199,7 @@ impl Objset {
 const BATCH_BYTES: usize = 16 << 20;
 
 /// Writes the changed data blocks of all jobs, and takes note of their new pointers.
-fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
+fn write_data(jobs: &mut [ObjectJob], writer: &mut BlockWriter<'_>) -> Result<()> {
     let mut batch: Vec<BlockWrite> = Vec::new();
     let mut places: Vec<(usize, u64)> = Vec::new();
     let mut bytes = 0;
@@ -227,10 +227,10 @@ fn write_data(jobs: &mut [Job], writer: &mut Writer<'_>) -> Result<()> {
 }
 
 fn take_note(
-    jobs: &mut [Job],
+    jobs: &mut [ObjectJob],
     batch: Vec<BlockWrite>,
     places: Vec<(usize, u64)>,
-    writer: &mut Writer<'_>,
+    writer: &mut BlockWriter<'_>,
 ) -> Result<()> {
     let before: Vec<BlkPtr> = batch.iter().map(|write| write.previous).collect();
     let after = writer.write(batch)?;

@@ -66,7 +66,7 @@ pub trait Visitor {
 
 /// A place in the order of visits: a data block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct VisitPosition {
     /// Its object.
     pub object: u64,
     /// Its number.
@@ -79,7 +79,7 @@ pub struct Range {
     /// Only blocks born after that txg.
     pub since_txg: u64,
     /// Only blocks from there on, and those above them.
-    pub from: Option<Position>,
+    pub from: Option<VisitPosition>,
 }
 
 /// Object numbers in bookmarks of the dnodes in an object set's head.
@@ -96,7 +96,11 @@ pub fn traverse(
     visitor: &mut dyn Visitor,
 ) -> ControlFlow<()> {
     let bookmark = Bookmark { objset, object: 0, level: Objset::HEAD_LEVEL, blkid: 0 };
-    Walk { cache, range, visitor, entered: HashSet::new() }.siblings(&[Node { bp: *root, bookmark, dnode: None }])
+    Walk { cache, range, visitor, entered: HashSet::new() }.siblings(&[PlacedPointer {
+        bp: *root,
+        bookmark,
+        dnode: None,
+    }])
 }
 
 struct Walk<'a> {
@@ -109,7 +113,7 @@ struct Walk<'a> {
 
 /// A pointer and its place.
 #[derive(Clone, Copy)]
-struct Node<'d> {
+struct PlacedPointer<'d> {
     bp: BlkPtr,
     bookmark: Bookmark,
     dnode: Option<&'d Dnode>,
@@ -126,12 +130,12 @@ enum Below {
 
 impl Walk<'_> {
     /// Visits pointers that stand side by side, each with what is below it.
-    fn siblings(&mut self, nodes: &[Node<'_>]) -> ControlFlow<()> {
+    fn siblings(&mut self, nodes: &[PlacedPointer<'_>]) -> ControlFlow<()> {
         let mut rest = nodes;
         while !rest.is_empty() {
             let (batch, tail) = rest.split_at(batch_len(rest));
             rest = tail;
-            let wanted: Vec<&Node<'_>> = batch.iter().filter(|node| self.descends(node)).collect();
+            let wanted: Vec<&PlacedPointer<'_>> = batch.iter().filter(|node| self.descends(node)).collect();
             let requests: Vec<ReadRequest> = wanted.iter().map(|node| node.request()).collect();
             let mut blocks = self.cache.get_batch(&requests, Keep::ALL).into_iter();
             for node in batch {
@@ -142,7 +146,7 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    fn node(&mut self, node: &Node<'_>, block: Option<Result<Block>>) -> ControlFlow<()> {
+    fn node(&mut self, node: &PlacedPointer<'_>, block: Option<Result<Block>>) -> ControlFlow<()> {
         if !self.is_wanted(node) {
             return ControlFlow::Continue(());
         }
@@ -167,22 +171,22 @@ impl Walk<'_> {
         ControlFlow::Continue(())
     }
 
-    fn pointers(&mut self, node: &Node<'_>, block: &[u8]) -> ControlFlow<()> {
+    fn pointers(&mut self, node: &PlacedPointer<'_>, block: &[u8]) -> ControlFlow<()> {
         let pointers = BlkPtr::slice(block);
         let first = node.bookmark.blkid.wrapping_mul(pointers.len() as u64);
         let level = node.bookmark.level - 1;
-        let children: Vec<Node<'_>> = (0..)
+        let children: Vec<PlacedPointer<'_>> = (0..)
             .zip(pointers)
             .filter(|(_, bp)| !is_nothing(bp))
             .map(|(i, bp)| {
                 let bookmark = Bookmark { level, blkid: first.wrapping_add(i), ..node.bookmark };
-                Node { bp: *bp, bookmark, dnode: node.dnode }
+                PlacedPointer { bp: *bp, bookmark, dnode: node.dnode }
             })
             .collect();
         self.siblings(&children)
     }
 
-    fn dnodes(&mut self, node: &Node<'_>, block: &[u8]) -> ControlFlow<()> {
+    fn dnodes(&mut self, node: &PlacedPointer<'_>, block: &[u8]) -> ControlFlow<()> {
         let first = node.bookmark.blkid.wrapping_mul((block.len() / SLOT_SIZE) as u64);
         let mut dnodes = Vec::new();
         for slot in Slots::new(block) {
@@ -191,12 +195,12 @@ impl Walk<'_> {
                 Err(e) => self.visitor.lost(e.at_block(node.bookmark)),
             }
         }
-        let nodes: Vec<Node<'_>> =
+        let nodes: Vec<PlacedPointer<'_>> =
             dnodes.iter().flat_map(|(object, dnode)| roots(node.bookmark.objset, *object, dnode)).collect();
         self.siblings(&nodes)
     }
 
-    fn objset(&mut self, node: &Node<'_>, block: &[u8]) -> ControlFlow<()> {
+    fn objset(&mut self, node: &PlacedPointer<'_>, block: &[u8]) -> ControlFlow<()> {
         let phys = match ObjsetPhys::parse(block) {
             Ok(phys) => phys,
             Err(e) => {
@@ -216,14 +220,14 @@ impl Walk<'_> {
     }
 
     /// Whether the block must be read to go on.
-    fn descends(&self, node: &Node<'_>) -> bool {
+    fn descends(&self, node: &PlacedPointer<'_>) -> bool {
         node.below() != Below::Nothing
             && self.is_wanted(node)
             && node.check_level().is_ok()
             && !self.range.from.is_some_and(|from| from.is_at(node.bookmark))
     }
 
-    fn is_wanted(&self, node: &Node<'_>) -> bool {
+    fn is_wanted(&self, node: &PlacedPointer<'_>) -> bool {
         !is_nothing(&node.bp)
             && node.bp.reference_birth() > self.range.since_txg
             && !self.range.from.is_some_and(|from| from.is_behind(node))
@@ -231,9 +235,9 @@ impl Walk<'_> {
 }
 
 /// How many of `nodes` to read at once; at least one.
-fn batch_len(nodes: &[Node<'_>]) -> usize {
+fn batch_len(nodes: &[PlacedPointer<'_>]) -> usize {
     let mut bytes = 0u64;
-    let fits = |node: &&Node<'_>| {
+    let fits = |node: &&PlacedPointer<'_>| {
         let before = bytes;
         if node.below() != Below::Nothing {
             bytes = bytes.saturating_add(node.bp.lsize());
@@ -244,12 +248,15 @@ fn batch_len(nodes: &[Node<'_>]) -> usize {
 }
 
 /// The pointers of a dnode.
-fn roots(objset: u64, object: u64, dnode: &Dnode) -> Vec<Node<'_>> {
+fn roots(objset: u64, object: u64, dnode: &Dnode) -> Vec<PlacedPointer<'_>> {
     let at = |level, blkid| Bookmark { objset, object, level, blkid };
     let top = i64::from(dnode.levels) - 1;
-    let data =
-        (0..).zip(&dnode.blkptrs).map(|(blkid, bp)| Node { bp: *bp, bookmark: at(top, blkid), dnode: Some(dnode) });
-    let spill = dnode.spill.map(|bp| Node { bp, bookmark: at(0, SPILL_BLKID), dnode: Some(dnode) });
+    let data = (0..).zip(&dnode.blkptrs).map(|(blkid, bp)| PlacedPointer {
+        bp: *bp,
+        bookmark: at(top, blkid),
+        dnode: Some(dnode),
+    });
+    let spill = dnode.spill.map(|bp| PlacedPointer { bp, bookmark: at(0, SPILL_BLKID), dnode: Some(dnode) });
     data.chain(spill).filter(|node| !is_nothing(&node.bp)).collect()
 }
 
@@ -257,9 +264,9 @@ fn is_nothing(bp: &BlkPtr) -> bool {
     bp.is_hole() || bp.is_embedded() && bp.embedded() == Embedded::Redacted
 }
 
-impl Position {
+impl VisitPosition {
     /// Whether a block, and all that is below it, comes before this.
-    fn is_behind(self, node: &Node<'_>) -> bool {
+    fn is_behind(self, node: &PlacedPointer<'_>) -> bool {
         let Bookmark { object, level, blkid, .. } = node.bookmark;
         let (Some(dnode), Ok(level)) = (node.dnode, u32::try_from(level)) else { return false };
         let shift = if level == 0 { 0 } else { level * dnode.pointers_shift() };
@@ -281,7 +288,7 @@ impl Position {
     }
 }
 
-impl Node<'_> {
+impl PlacedPointer<'_> {
     fn request(&self) -> ReadRequest {
         ReadRequest { bp: self.bp, bookmark: self.bookmark, mode: Mode::Raw }
     }

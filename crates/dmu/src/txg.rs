@@ -48,12 +48,12 @@ pub struct Txgs {
     much: AtomicU64,
     /// Operations that were begun.
     begun: AtomicU64,
-    progress: Mutex<Progress>,
+    progress: Mutex<TxgProgress>,
     moved: Condvar,
 }
 
 #[derive(Debug)]
-struct Progress {
+struct TxgProgress {
     /// The latest group that is on disk.
     synced: u64,
     /// Somebody waits for this group.
@@ -65,7 +65,7 @@ struct Progress {
     throttle: Throttle,
     /// Why nothing is written any more.
     stopped: Option<String>,
-    suspended: Option<Suspended>,
+    suspended: Option<SuspendedGroups>,
     hindered: Hindered,
 }
 
@@ -81,7 +81,7 @@ struct Hindered {
 
 /// How it is with groups that are suspended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Suspended {
+pub struct SuspendedGroups {
     /// What failed.
     pub why: String,
     /// Whether operations that are to begin wait; otherwise they fail.
@@ -108,7 +108,7 @@ impl Txgs {
             free_pass: AtomicU64::new(0),
             much: AtomicU64::new(0),
             begun: AtomicU64::new(0),
-            progress: Mutex::new(Progress {
+            progress: Mutex::new(TxgProgress {
                 synced,
                 wanted: 0,
                 open: synced + 1,
@@ -133,7 +133,7 @@ impl Txgs {
     }
 
     /// Says until when operations begin without a look at how it is with the groups.
-    fn renew_pass(&self, progress: &Progress) {
+    fn renew_pass(&self, progress: &TxgProgress) {
         let below = if progress.check().is_ok() { progress.throttle.undelayed_below() } else { 0 };
         self.free_pass.store(below, Ordering::SeqCst);
     }
@@ -195,7 +195,7 @@ impl Txgs {
         let mut progress = self.progress();
         let Throttle { timeout, sync_at, .. } = progress.throttle;
         if progress.wanted < txg && self.dirty.bytes(txg) < sync_at {
-            let enough = |p: &mut Progress| {
+            let enough = |p: &mut TxgProgress| {
                 let goes_on = p.stopped.is_none() && p.suspended.is_none();
                 goes_on && p.wanted < txg && self.dirty.bytes(txg) < sync_at
             };
@@ -265,7 +265,7 @@ impl Txgs {
     /// Suspends them, outside of the thread that syncs, which finds out at its next step.
     pub fn alarm(&self, why: &str, waits: bool) {
         let mut progress = self.progress();
-        progress.suspended = Some(Suspended { why: why.to_owned(), waits, is_trying: false });
+        progress.suspended = Some(SuspendedGroups { why: why.to_owned(), waits, is_trying: false });
         self.renew_pass(&progress);
         self.moved.notify_all();
     }
@@ -282,14 +282,14 @@ impl Txgs {
             progress.check_stopped()?;
             match &progress.suspended {
                 None => return Ok(()),
-                Some(Suspended { why, is_trying: false, .. }) => return Err(Error::new(Kind::Io, why.clone())),
+                Some(SuspendedGroups { why, is_trying: false, .. }) => return Err(Error::new(Kind::Io, why.clone())),
                 Some(_) => progress = self.wait(progress, None),
             }
         }
     }
 
     /// How it is with them if they are suspended.
-    pub fn suspended(&self) -> Option<Suspended> {
+    pub fn suspended(&self) -> Option<SuspendedGroups> {
         self.progress().suspended.clone()
     }
 
@@ -363,19 +363,23 @@ impl Txgs {
         }
     }
 
-    fn wait<'a>(&self, progress: MutexGuard<'a, Progress>, timeout: Option<Duration>) -> MutexGuard<'a, Progress> {
+    fn wait<'a>(
+        &self,
+        progress: MutexGuard<'a, TxgProgress>,
+        timeout: Option<Duration>,
+    ) -> MutexGuard<'a, TxgProgress> {
         match timeout {
             None => self.moved.wait(progress),
             Some(timeout) => self.moved.wait_timeout(progress, timeout),
         }
     }
 
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, TxgProgress> {
         self.progress.lock()
     }
 }
 
-impl Progress {
+impl TxgProgress {
     fn check(&self) -> Result<()> {
         match &self.suspended {
             Some(_) if self.stopped.is_none() => Err(Error::new(Kind::Suspended, "pool I/O is currently suspended")),

@@ -7,8 +7,8 @@ use base::{AlignedBuf, Block, Bookmark, Data, Error, Kind, Result};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 
-use crate::node::{Found, Node, SPILL_BLKID, State};
-use crate::zap::Store;
+use crate::node::{BlockSource, Node, NodeState, SPILL_BLKID};
+use crate::zap::ZapStore;
 use crate::{Object, Tx};
 
 use std::sync::Arc;
@@ -67,10 +67,10 @@ impl Object {
             let mut state = node.write();
             let size = state.dnode_mut()?.block_size as usize;
             let before = match state.find(blkid) {
-                Found::Changed(block) => block,
-                Found::Hole | Found::OnDisk(_) if whole => AlignedBuf::for_overwrite(size).into(),
-                Found::Hole => Block::zeroed(size),
-                Found::OnDisk(tree) => match &read {
+                BlockSource::Changed(block) => block,
+                BlockSource::Hole | BlockSource::OnDisk(_) if whole => AlignedBuf::for_overwrite(size).into(),
+                BlockSource::Hole => Block::zeroed(size),
+                BlockSource::OnDisk(tree) => match &read {
                     Some((of, block)) if Arc::ptr_eq(of, &tree) => block.clone(),
                     _ => {
                         drop(state);
@@ -123,9 +123,9 @@ impl Object {
         let size = self.current_block_size()?;
         let blkid = from / size;
         let is_hole = match self.find(blkid) {
-            Found::Changed(_) => false,
-            Found::Hole => true,
-            Found::OnDisk(tree) => self.pointer(&tree, 0, blkid)?.0.is_hole(),
+            BlockSource::Changed(_) => false,
+            BlockSource::Hole => true,
+            BlockSource::OnDisk(tree) => self.pointer(&tree, 0, blkid)?.0.is_hole(),
         };
         if is_hole || from == to {
             return Ok(());
@@ -198,9 +198,9 @@ impl Object {
     /// Whether there is anything of block 0: at least a hole that remembers when it was made, and its size.
     fn has_contents(&self) -> Result<bool> {
         Ok(match self.find(0) {
-            Found::Changed(_) => true,
-            Found::Hole => false,
-            Found::OnDisk(tree) => {
+            BlockSource::Changed(_) => true,
+            BlockSource::Hole => false,
+            BlockSource::OnDisk(tree) => {
                 let (bp, _) = self.pointer(&tree, 0, 0)?;
                 !bp.is_hole() || bp.birth() != 0
             }
@@ -222,7 +222,7 @@ impl Object {
         self.node().ok_or_else(|| Error::new(Kind::ReadOnly, "this object is open read-only"))
     }
 
-    fn enter(&self, tx: &Tx<'_>, node: &Arc<Node>, state: &mut State) -> Result<()> {
+    fn enter(&self, tx: &Tx<'_>, node: &Arc<Node>, state: &mut NodeState) -> Result<()> {
         if state.enter(tx) {
             self.objset().live()?.mark(tx.txg(), node);
             tx.dirty(512);
@@ -250,7 +250,7 @@ impl Object {
     }
 }
 
-impl Store for Changing<'_> {
+impl ZapStore for Changing<'_> {
     fn block_size(&self) -> usize {
         // one without block size is refused by every other method
         self.object.block_size().map_or(0, |bytes| bytes as usize)

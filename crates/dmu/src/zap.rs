@@ -23,35 +23,35 @@ mod wanted;
 use std::ops::ControlFlow;
 
 use base::{Bookmark, Error, Kind, Result};
-use format::zap::{BlockKind, Header, Leaf, Position, TextPrep, hash_name, hash_u64s};
+use format::zap::{TextPrep, ZapBlockKind, ZapHeader, ZapLeaf, ZapPosition, hash_name, hash_u64s};
 
 use crate::{Block, Object};
 pub use edit::Editor;
 use leaves::{leaf_blkid, leaf_in};
 use micro::MicroZap;
-pub use store::Store;
-pub use value::{Entry, Name, Value};
+pub use store::ZapStore;
+pub use value::{ZapEntry, ZapKey, ZapValue};
 pub use wanted::Match;
-use wanted::Wanted;
+use wanted::WantedName;
 
 /// Blocks of a table that are prefetched when a listing begins.
 const PREFETCH_BLOCKS_MAX: u64 = 512;
 
 /// A table; cheap to open.
 pub struct Zap {
-    source: Box<dyn Source>,
-    body: Body,
+    source: Box<dyn ZapSource>,
+    body: ZapBody,
 }
 
-enum Body {
+enum ZapBody {
     Micro(MicroZap),
     /// The first block, and its header.
-    Fat(Block, Header),
+    Fat(Block, ZapHeader),
 }
 
 /// What is known of a table without reading more than its first block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
+pub struct ZapInfo {
     /// Bytes of a block.
     pub block_size: usize,
     /// Number of entries.
@@ -61,18 +61,18 @@ pub struct Info {
     /// How names are compared.
     pub prep: TextPrep,
     /// The header of a fat table.
-    pub fat: Option<Header>,
+    pub fat: Option<ZapHeader>,
 }
 
 /// Where a table's blocks come from.
-trait Source: Send + Sync {
+trait ZapSource: Send + Sync {
     fn block(&self, blkid: u64) -> Result<Block>;
     fn bookmark(&self, blkid: u64) -> Bookmark;
     /// Says that these will be asked for soon.
     fn prefetch(&self, blkids: Vec<u64>);
 }
 
-impl Source for Object {
+impl ZapSource for Object {
     fn block(&self, blkid: u64) -> Result<Block> {
         Object::block(self, blkid)
     }
@@ -87,9 +87,9 @@ impl Source for Object {
 }
 
 /// Reads a table where it is being changed.
-struct OfStore(Box<dyn Store + Send + Sync>);
+struct OfStore(Box<dyn ZapStore + Send + Sync>);
 
-impl Source for OfStore {
+impl ZapSource for OfStore {
     fn block(&self, blkid: u64) -> Result<Block> {
         self.0.block(blkid)
     }
@@ -103,7 +103,7 @@ impl Source for OfStore {
 
 impl Zap {
     /// The table in `store`, as it is now: what it shows is undefined once that is changed.
-    pub fn of_store(store: Box<dyn Store + Send + Sync>) -> Result<Zap> {
+    pub fn of_store(store: Box<dyn ZapStore + Send + Sync>) -> Result<Zap> {
         Zap::over(Box::new(OfStore(store)))
     }
 
@@ -112,37 +112,37 @@ impl Zap {
         Zap::over(Box::new(object))
     }
 
-    fn over(source: Box<dyn Source>) -> Result<Zap> {
+    fn over(source: Box<dyn ZapSource>) -> Result<Zap> {
         let head = source.block(0)?;
-        let body = match BlockKind::of(&head) {
-            BlockKind::Micro => MicroZap::new(head).map(Body::Micro),
-            _ => Header::parse(&head).map(|header| Body::Fat(head, header)),
+        let body = match ZapBlockKind::of(&head) {
+            ZapBlockKind::Micro => MicroZap::new(head).map(ZapBody::Micro),
+            _ => ZapHeader::parse(&head).map(|header| ZapBody::Fat(head, header)),
         };
         let body = body.map_err(|e| e.at_block(source.bookmark(0)))?;
         Ok(Zap { source, body })
     }
 
     /// The value of exactly that name.
-    pub fn lookup(&self, name: &[u8]) -> Result<Option<Value>> {
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapValue>> {
         Ok(self.lookup_match(name, Match::Exact)?.map(|(_, value)| value))
     }
 
     /// The first entry whose name matches, with the name as it is in the table.
-    pub fn lookup_match(&self, name: &[u8], how: Match) -> Result<Option<(Vec<u8>, Value)>> {
-        if matches!(&self.body, Body::Fat(_, header) if header.has_u64_keys()) {
+    pub fn lookup_match(&self, name: &[u8], how: Match) -> Result<Option<(Vec<u8>, ZapValue)>> {
+        if matches!(&self.body, ZapBody::Fat(_, header) if header.has_u64_keys()) {
             return Err(Error::new(Kind::Invalid, "look-up of a name in a table of integer keys"));
         }
-        let wanted = Wanted::new(name, how, self.prep());
+        let wanted = WantedName::new(name, how, self.prep());
         let found = match &self.body {
-            Body::Micro(micro) => micro.find(&wanted),
-            Body::Fat(_, header) => self.find_in_leaf(header, &wanted)?,
+            ZapBody::Micro(micro) => micro.find(&wanted),
+            ZapBody::Fat(_, header) => self.find_in_leaf(header, &wanted)?,
         };
         if found.is_some() || !self.prep().is_doubtful(name) {
             return Ok(found);
         }
         let mut found = None;
         self.for_each_from(0, &mut |entry| match entry.name {
-            Name::Bytes(name) if wanted.is(&name) => {
+            ZapKey::Bytes(name) if wanted.is(&name) => {
                 found = Some((name, entry.value));
                 ControlFlow::Break(())
             }
@@ -152,15 +152,15 @@ impl Zap {
     }
 
     /// The value of an integer key.
-    pub fn lookup_u64_key(&self, key: &[u64]) -> Result<Option<Value>> {
-        let Body::Fat(_, header) = &self.body else { return Ok(None) };
+    pub fn lookup_u64_key(&self, key: &[u64]) -> Result<Option<ZapValue>> {
+        let ZapBody::Fat(_, header) = &self.body else { return Ok(None) };
         if !header.has_u64_keys() {
             return Err(Error::new(Kind::Invalid, "look-up of an integer key in a table of names"));
         }
         let hash = hash_u64s(header.salt, header.flags, key);
         self.in_leaf(header, hash, |leaf| {
             let found = leaf.find(hash, |entry| Ok(leaf.key(entry)? == key))?;
-            found.map(|entry| Value::of_leaf(leaf, &entry)).transpose()
+            found.map(|entry| ZapValue::of_leaf(leaf, &entry)).transpose()
         })
     }
 
@@ -176,7 +176,7 @@ impl Zap {
     }
 
     /// All entries, in listing order.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
+    pub fn entries(&self) -> Result<Vec<ZapEntry>> {
         let mut entries = Vec::new();
         self.for_each_from(0, &mut |entry| {
             entries.push(entry);
@@ -187,19 +187,19 @@ impl Zap {
 
     /// Calls `f` with each entry in listing order until it breaks, starting at the place that `cookie`
     /// stands for: 0 is the beginning, the cookie of an entry the place behind it.
-    pub fn for_each_from(&self, cookie: u64, f: &mut dyn FnMut(Entry) -> ControlFlow<()>) -> Result<()> {
+    pub fn for_each_from(&self, cookie: u64, f: &mut dyn FnMut(ZapEntry) -> ControlFlow<()>) -> Result<()> {
         let (_, header) = match &self.body {
-            Body::Micro(micro) => {
+            ZapBody::Micro(micro) => {
                 let _ = micro.entries_from(cookie).try_for_each(f);
                 return Ok(());
             }
-            Body::Fat(head, header) => (head, header),
+            ZapBody::Fat(head, header) => (head, header),
         };
         if cookie == 0 && header.leaves > 1 {
             // Most listings go on to the end, and the order of hashes is not that of the blocks.
             self.source.prefetch((1..header.free_block.min(PREFETCH_BLOCKS_MAX)).collect());
         }
-        let mut at = Position::from_cookie(cookie, header.flags);
+        let mut at = ZapPosition::from_cookie(cookie, header.flags);
         loop {
             let next = self.in_leaf(header, at.hash, |leaf| {
                 let flow = for_each_in_leaf(header, leaf, at, f)?;
@@ -207,7 +207,7 @@ impl Zap {
             })?;
             match next {
                 // Each leaf covers the hash that led to it, so this gets further with each one.
-                Some(hash) => at = Position { hash, cd: 0 },
+                Some(hash) => at = ZapPosition { hash, cd: 0 },
                 None => return Ok(()),
             }
         }
@@ -216,8 +216,8 @@ impl Zap {
     /// Number of entries, by the table's own count if it is a large one.
     pub fn len(&self) -> u64 {
         match &self.body {
-            Body::Micro(micro) => micro.len(),
-            Body::Fat(_, header) => header.entries,
+            ZapBody::Micro(micro) => micro.len(),
+            ZapBody::Fat(_, header) => header.entries,
         }
     }
 
@@ -227,12 +227,12 @@ impl Zap {
     }
 
     /// How the table is made.
-    pub fn info(&self) -> Info {
+    pub fn info(&self) -> ZapInfo {
         let (block_size, salt, fat) = match &self.body {
-            Body::Micro(micro) => (micro.block_size(), micro.salt(), None),
-            Body::Fat(head, header) => (head.len(), header.salt, Some(header.clone())),
+            ZapBody::Micro(micro) => (micro.block_size(), micro.salt(), None),
+            ZapBody::Fat(head, header) => (head.len(), header.salt, Some(header.clone())),
         };
-        Info { block_size, entries: self.len(), salt, prep: self.prep(), fat }
+        ZapInfo { block_size, entries: self.len(), salt, prep: self.prep(), fat }
     }
 
     /// The address of its first block, for errors.
@@ -242,25 +242,25 @@ impl Zap {
 
     fn prep(&self) -> TextPrep {
         match &self.body {
-            Body::Micro(micro) => micro.prep(),
-            Body::Fat(_, header) => header.prep,
+            ZapBody::Micro(micro) => micro.prep(),
+            ZapBody::Fat(_, header) => header.prep,
         }
     }
 
-    fn find_in_leaf(&self, header: &Header, wanted: &Wanted<'_>) -> Result<Option<(Vec<u8>, Value)>> {
+    fn find_in_leaf(&self, header: &ZapHeader, wanted: &WantedName<'_>) -> Result<Option<(Vec<u8>, ZapValue)>> {
         let hash = hash_name(header.salt, header.flags, &wanted.hashed);
         self.in_leaf(header, hash, |leaf| {
             let found = leaf.find(hash, |entry| match wanted.exact() {
                 Some(name) => leaf.is_named(entry, name),
                 None => Ok(wanted.is(&leaf.name(entry)?)),
             })?;
-            found.map(|entry| Ok((leaf.name(&entry)?, Value::of_leaf(leaf, &entry)?))).transpose()
+            found.map(|entry| Ok((leaf.name(&entry)?, ZapValue::of_leaf(leaf, &entry)?))).transpose()
         })
     }
 
     /// Gives `f` the leaf for a hash, and adds the place to its errors.
-    fn in_leaf<T>(&self, header: &Header, hash: u64, f: impl FnOnce(&Leaf<'_>) -> Result<T>) -> Result<T> {
-        let Body::Fat(head, _) = &self.body else { unreachable!("small tables have no leaves") };
+    fn in_leaf<T>(&self, header: &ZapHeader, hash: u64, f: impl FnOnce(&ZapLeaf<'_>) -> Result<T>) -> Result<T> {
+        let ZapBody::Fat(head, _) = &self.body else { unreachable!("small tables have no leaves") };
         let (table_blkid, blkid) = leaf_blkid(header, head, hash, |blkid| self.source.block(blkid))?;
         if blkid == 0 {
             let what = format!("ZAP pointer table has no leaf for hash {hash:#x}");
@@ -273,10 +273,10 @@ impl Zap {
 }
 
 fn for_each_in_leaf(
-    header: &Header,
-    leaf: &Leaf<'_>,
-    from: Position,
-    f: &mut dyn FnMut(Entry) -> ControlFlow<()>,
+    header: &ZapHeader,
+    leaf: &ZapLeaf<'_>,
+    from: ZapPosition,
+    f: &mut dyn FnMut(ZapEntry) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
     for entry in leaf.entries()? {
         let position = entry.position;
@@ -287,11 +287,11 @@ fn for_each_in_leaf(
             continue;
         }
         let name = match header.has_u64_keys() {
-            true => Name::U64s(leaf.key(&entry)?),
-            false => Name::Bytes(leaf.name(&entry)?),
+            true => ZapKey::U64s(leaf.key(&entry)?),
+            false => ZapKey::Bytes(leaf.name(&entry)?),
         };
-        let value = Value::of_leaf(leaf, &entry)?;
-        if f(Entry { name, value, cookie: position.cookie_after(header.flags) }).is_break() {
+        let value = ZapValue::of_leaf(leaf, &entry)?;
+        if f(ZapEntry { name, value, cookie: position.cookie_after(header.flags) }).is_break() {
             return Ok(ControlFlow::Break(()));
         }
     }

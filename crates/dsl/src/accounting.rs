@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base::{Endian, Error, Kind, Result};
-use dmu::zap::{Value, Zap};
+use dmu::zap::{Zap, ZapValue};
 use dmu::{Object, Objset};
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
@@ -282,7 +282,7 @@ fn default_name(owner: Owner, counted: Counted) -> Property {
 pub fn set_default_limit(change: &Change<'_>, property: Property, limit: u64) -> Result<()> {
     match limit {
         0 => change.remove(MASTER_NODE, property.name()).map(drop),
-        _ => change.set(MASTER_NODE, property.name(), &Value::one(limit)),
+        _ => change.set(MASTER_NODE, property.name(), &ZapValue::one(limit)),
     }
 }
 
@@ -300,13 +300,13 @@ pub fn set_limit(change: &Change<'_>, owner: Owner, counted: Counted, key: u64, 
         _ if limit == 0 => return Ok(()),
         _ => {
             let table = change.create_table(ObjectType::USERGROUP_QUOTA)?;
-            change.set(MASTER_NODE, name, &Value::one(table))?;
+            change.set(MASTER_NODE, name, &ZapValue::one(table))?;
             table
         }
     };
     match limit {
         0 => change.remove(table, &format!("{key:x}")).map(drop),
-        _ => change.set(table, &format!("{key:x}"), &Value::one(limit)),
+        _ => change.set(table, &format!("{key:x}"), &ZapValue::one(limit)),
     }
 }
 

@@ -15,7 +15,7 @@ pub struct Dataset {
 
 /// What is left of a snapshot for incremental sends.
 #[derive(Clone, Debug)]
-pub struct Bookmark {
+pub struct DatasetBookmark {
     /// Full name, with `#bookmark`.
     pub name: String,
     /// Guid of the snapshot.
@@ -36,7 +36,7 @@ pub struct Bookmark {
     pub ivset_guid: u64,
 }
 
-impl Bookmark {
+impl DatasetBookmark {
     /// It tells about space.
     pub(crate) const FLAG_SPACE: u64 = 1;
 }

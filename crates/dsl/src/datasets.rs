@@ -8,7 +8,7 @@ use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
-use crate::{Bookmark, Dataset, Dir, Dsl};
+use crate::{Dataset, DatasetBookmark, Dir, Dsl};
 
 impl Dsl {
     /// The object set of a dataset. Errors: as from opening it; with [`Mode::Plain`], `Encrypted` for
@@ -40,7 +40,7 @@ impl Dsl {
     }
 
     /// One of the later additions to a dataset.
-    pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::Value>> {
+    pub fn dataset_field(&self, dataset: &Dataset, field: &str) -> Result<Option<dmu::zap::ZapValue>> {
         let object = self.mos().object(dataset.id)?;
         if object.dnode().object_type != ObjectType::ZAP_METADATA {
             return Ok(None);
@@ -90,7 +90,7 @@ impl Dsl {
     }
 
     /// Guids of the snapshots that a redaction bookmark was made for.
-    pub fn redaction_snapshots(&self, bookmark: &Bookmark) -> Result<Vec<u64>> {
+    pub fn redaction_snapshots(&self, bookmark: &DatasetBookmark) -> Result<Vec<u64>> {
         let object = self.mos().object(bookmark.redaction_object).in_dataset(&bookmark.name)?;
         // a list that is too long for the bonus buffer is in a spill block (feature redaction_list_spill)
         let spill = object.spill()?;
@@ -101,7 +101,7 @@ impl Dsl {
         guids.collect::<Result<Vec<u64>>>().in_dataset(&bookmark.name)
     }
 
-    pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
+    pub(crate) fn read_bookmarks(&self, head: &Dataset) -> Result<Vec<DatasetBookmark>> {
         let Some(zap) = self.dataset_field(head, "com.delphix:bookmarks")?.and_then(|value| value.first_u64()) else {
             return Ok(Vec::new());
         };
@@ -112,8 +112,8 @@ impl Dsl {
             if words.len() < 3 {
                 return Err(Error::corrupt(format!("bookmark of {} words", words.len())));
             }
-            let tells_space = word(4) & Bookmark::FLAG_SPACE != 0;
-            bookmarks.push(Bookmark {
+            let tells_space = word(4) & DatasetBookmark::FLAG_SPACE != 0;
+            bookmarks.push(DatasetBookmark {
                 name: format!("{}#{}", head.name, entry.name),
                 guid: word(0),
                 creation_txg: word(1),

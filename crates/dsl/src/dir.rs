@@ -9,7 +9,7 @@ use dmu::zap::Zap;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
-use crate::{Bookmark, Dataset, write};
+use crate::{Dataset, DatasetBookmark, write};
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
 pub const DEPTH_MAX: usize = 128;
@@ -169,7 +169,7 @@ impl Dsl {
     }
 
     /// The bookmarks of a head, oldest first.
-    pub fn bookmarks(&self, head: &Dataset) -> Result<Vec<Bookmark>> {
+    pub fn bookmarks(&self, head: &Dataset) -> Result<Vec<DatasetBookmark>> {
         self.read_bookmarks(head).in_dataset(&head.name)
     }
 

@@ -31,7 +31,7 @@ mod subject;
 pub mod traverse;
 pub mod write;
 
-pub use dataset::{Bookmark, Dataset};
+pub use dataset::{Dataset, DatasetBookmark};
 pub use dir::{DEPTH_MAX, Dir, Dsl};
 pub use key::KeyInfo;
 pub use property::Property;

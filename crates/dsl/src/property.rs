@@ -15,12 +15,12 @@ pub mod needs;
 pub mod rules;
 mod table;
 
-pub use names::Names;
+pub use names::ValueNames;
 pub use table::Property;
 
 /// A row of the table.
 #[derive(Debug)]
-pub struct Info {
+pub struct PropertyInfo {
     /// Which property it is.
     pub property: Property,
     /// Its name.
@@ -34,7 +34,7 @@ pub struct Info {
     /// What it applies to.
     pub applies: Applies,
     /// Where its value comes from.
-    pub from: From,
+    pub from: ValueOrigin,
     /// The values that it can have, for the usage text; none for those that are not shown unasked.
     pub values: Option<&'static str>,
 }
@@ -43,16 +43,16 @@ pub struct Info {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// A number, with its default and the way in which it is shown.
-    Number(u64, Form),
+    Number(u64, NumberForm),
     /// A text, with its default.
     Text(Option<&'static str>),
     /// A choice, with its default and the names.
-    Choice(u64, Names),
+    Choice(u64, ValueNames),
 }
 
 /// How a number is shown to people; with `-p`, most are just decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum NumberForm {
     /// As it is: ids, which make no sense when rounded.
     Exact,
     /// With K, M, G: `1.23M`.
@@ -105,7 +105,7 @@ pub struct Applies(u8);
 
 /// Where values come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum ValueOrigin {
     /// Set by users, in the ZAPs of properties.
     Stored,
     /// The record of the directory, or a ZAP that belongs to it.
@@ -156,12 +156,12 @@ impl Property {
 
     /// The one called so: by its name, or by its column header in lower case, such as `refer`.
     pub fn find(name: &str) -> Option<Property> {
-        let is_it = |info: &&Info| info.name == name || is_lower_of(name, info.column);
+        let is_it = |info: &&PropertyInfo| info.name == name || is_lower_of(name, info.column);
         table::TABLE.iter().find(is_it).map(|info| info.property)
     }
 
     /// All that is known about it.
-    pub fn info(self) -> &'static Info {
+    pub fn info(self) -> &'static PropertyInfo {
         &table::TABLE[self as usize]
     }
 

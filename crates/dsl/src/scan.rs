@@ -12,9 +12,9 @@
 use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
-use dmu::traverse::{Position, Range, Visitor, traverse};
+use dmu::traverse::{Range, VisitPosition, Visitor, traverse};
 use format::dsl::DatasetPhys;
-use zil::Header;
+use zil::ZilHeader;
 
 use crate::Dsl;
 
@@ -59,10 +59,10 @@ impl Dsl {
     }
 
     /// Where the log of a head begins.
-    fn log_header(&self, id: u64, phys: &DatasetPhys) -> Result<Header> {
+    fn log_header(&self, id: u64, phys: &DatasetPhys) -> Result<ZilHeader> {
         let cache = self.mos().cache().clone();
         let objset = dmu::Objset::open(cache, id, phys.bp, dmu::Mode::Raw, &format!("dataset {id}"))?;
-        Header::parse(&objset.phys().log_header)
+        ZilHeader::parse(&objset.phys().log_header)
     }
 
     /// The datasets that follow one in the order of scans, each with the txg after which its blocks are born.
@@ -94,10 +94,10 @@ impl Dsl {
 
 /// The place in a walk that a scan's bookmark stands for: blocks of dnodes stand for their first object, which is in
 /// `dnodes_per_block`.
-pub fn position_of(object: u64, blkid: u64, dnodes_per_block: u64) -> Option<Position> {
+pub fn position_of(object: u64, blkid: u64, dnodes_per_block: u64) -> Option<VisitPosition> {
     match (object, blkid) {
         (0, 0) => None,
-        (0, blkid) => Some(Position { object: blkid.saturating_mul(dnodes_per_block).max(1), blkid: 0 }),
-        (object, blkid) => Some(Position { object, blkid }),
+        (0, blkid) => Some(VisitPosition { object: blkid.saturating_mul(dnodes_per_block).max(1), blkid: 0 }),
+        (object, blkid) => Some(VisitPosition { object, blkid }),
     }
 }

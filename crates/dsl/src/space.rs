@@ -17,7 +17,7 @@ use base::{Endian, Error, Kind, Reader, Result, ResultExt};
 use dmu::zap::Zap;
 use format::object_type::ObjectType;
 
-use crate::{Bookmark, Dataset, Dir, Dsl};
+use crate::{Dataset, DatasetBookmark, Dir, Dsl};
 
 impl Dsl {
     /// Bytes that may still be written to `dir`, by the limits of directories.
@@ -84,7 +84,7 @@ impl Dsl {
 
     /// Bytes written to `new` since a bookmark of `head`. Errors: `Unsupported` if the bookmark does not
     /// know, `Invalid` if it is not earlier.
-    pub fn written_since_bookmark(&self, new: &Dataset, head: &Dataset, old: &Bookmark) -> Result<u64> {
+    pub fn written_since_bookmark(&self, new: &Dataset, head: &Dataset, old: &DatasetBookmark) -> Result<u64> {
         if !self.comes_before(new, head.phys.dir, old.creation_txg)? {
             return Err(not_earlier(&old.name)).in_dataset(&new.name);
         }

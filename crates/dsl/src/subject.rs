@@ -17,8 +17,8 @@ use dmu::{Mode, Objset};
 use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::ObjsetType;
 
-use crate::property::{Applies, DatasetKind, From, Setting, ValueKind};
-use crate::{Bookmark, Dataset, Dir, Dsl, Level, Property, PropertySource, PropertyValue, Sourced, contents};
+use crate::property::{Applies, DatasetKind, Setting, ValueKind, ValueOrigin};
+use crate::{Dataset, DatasetBookmark, Dir, Dsl, Level, Property, PropertySource, PropertyValue, Sourced, contents};
 
 /// The property `keystatus` of encrypted datasets: no key is ever loaded.
 const KEY_UNAVAILABLE: u64 = 1;
@@ -36,7 +36,7 @@ pub struct Subject {
 #[derive(Clone)]
 enum Of {
     Dataset(Box<Dataset>),
-    Bookmark(Box<Bookmark>),
+    Bookmark(Box<DatasetBookmark>),
 }
 
 impl Subject {
@@ -179,12 +179,12 @@ impl Dsl {
             return Ok(None);
         }
         let computed = match (info.from, &subject.of) {
-            (From::System, _) => return Ok(None),
-            (From::Stored, Of::Dataset(_)) => None,
-            (From::Dir, Of::Dataset(_)) => self.in_dir(subject, property)?,
-            (From::Dataset, Of::Dataset(dataset)) => self.in_dataset_record(subject, dataset, property)?,
-            (From::Key, Of::Dataset(_)) => self.in_key(subject, property)?,
-            (From::Contents, _) => {
+            (ValueOrigin::System, _) => return Ok(None),
+            (ValueOrigin::Stored, Of::Dataset(_)) => None,
+            (ValueOrigin::Dir, Of::Dataset(_)) => self.in_dir(subject, property)?,
+            (ValueOrigin::Dataset, Of::Dataset(dataset)) => self.in_dataset_record(subject, dataset, property)?,
+            (ValueOrigin::Key, Of::Dataset(_)) => self.in_key(subject, property)?,
+            (ValueOrigin::Contents, _) => {
                 let value = self.in_contents(subject, property).in_dataset(subject.name())?;
                 if info.applies.has(DatasetKind::FileSystem) {
                     // what a file system says of itself has no source, and no default
@@ -192,7 +192,9 @@ impl Dsl {
                 }
                 value
             }
-            (From::Available, Of::Dataset(dataset)) => Some(self.left_by_limits(subject, dataset, usable_bytes)?),
+            (ValueOrigin::Available, Of::Dataset(dataset)) => {
+                Some(self.left_by_limits(subject, dataset, usable_bytes)?)
+            }
             (_, Of::Bookmark(bookmark)) => self.in_bookmark(bookmark, property)?,
         };
         Ok(merge(property, computed, subject.levels.find(property)))
@@ -262,7 +264,7 @@ impl Dsl {
         })
     }
 
-    fn in_bookmark(&self, bookmark: &Bookmark, property: Property) -> Result<Option<PropertyValue>> {
+    fn in_bookmark(&self, bookmark: &DatasetBookmark, property: Property) -> Result<Option<PropertyValue>> {
         Ok(match property {
             Property::Name => Some(PropertyValue::Text(bookmark.name.clone())),
             Property::Creation => number(bookmark.creation_time_s),

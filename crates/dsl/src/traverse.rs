@@ -20,7 +20,7 @@ use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
-use zil::{Header, Record};
+use zil::{Record, ZilHeader};
 
 use crate::Dsl;
 
@@ -65,7 +65,7 @@ impl Dsl {
         let cache = self.mos().cache();
         if !phys.is_snapshot() && !phys.bp.is_hole() {
             let header = Objset::open(cache.clone(), id, phys.bp, Mode::Raw, &format!("dataset {id}"))
-                .and_then(|objset| Header::parse(&objset.phys().log_header));
+                .and_then(|objset| ZilHeader::parse(&objset.phys().log_header));
             match header {
                 Ok(header) => self.traverse_log(id, &header, txg, visitor)?,
                 // the walk below tells why, if it comes to the head
@@ -79,11 +79,12 @@ impl Dsl {
     pub(crate) fn traverse_log(
         &self,
         objset: u64,
-        header: &Header,
+        header: &ZilHeader,
         txg: u64,
         visitor: &mut dyn Visitor,
     ) -> ControlFlow<()> {
-        let mut log = Log { visitor, objset, claim_txg: header.claim_txg, txg, seen: HashSet::new(), stopped: false };
+        let mut log =
+            LogBlocks { visitor, objset, claim_txg: header.claim_txg, txg, seen: HashSet::new(), stopped: false };
         // that a log ends with a block that is not there is no damage
         zil::walk(self.mos().cache().zio(), objset, header, &mut log);
         if log.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -112,7 +113,7 @@ impl DnodeBlocks {
 }
 
 /// Shows the blocks of one log to a visitor.
-struct Log<'a> {
+struct LogBlocks<'a> {
     visitor: &'a mut dyn Visitor,
     objset: u64,
     claim_txg: u64,
@@ -122,7 +123,7 @@ struct Log<'a> {
     stopped: bool,
 }
 
-impl Log<'_> {
+impl LogBlocks<'_> {
     fn show(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         if bp.is_hole() || !bp.is_embedded() && !self.seen.insert(bp.dvas()[0]) {
             return ControlFlow::Continue(());
@@ -133,7 +134,7 @@ impl Log<'_> {
     }
 }
 
-impl zil::Visitor for Log<'_> {
+impl zil::LogVisitor for LogBlocks<'_> {
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         // of a log that nobody has claimed, only what was allocated in time is there
         if self.claim_txg == 0 && bp.reference_birth() > self.txg {

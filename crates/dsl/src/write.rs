@@ -60,10 +60,10 @@ pub use ledger::DatasetLedger;
 pub(crate) use name::check_component;
 pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, file_system_options, log_throughput, set_reads, write_policy};
-pub use props::Contents;
+pub use props::ObjsetProperty;
 pub use receive::{BegunReceive, NewReceive, ReceivePoint, SNAPSHOT_EXISTS};
 pub use rollback::RolledBack;
-pub use room::Room;
+pub use room::RoomLeft;
 pub use snapshot::Taken;
 
 /// What was refused of a change of several things, which then was not made: each thing, and why.

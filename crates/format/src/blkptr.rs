@@ -129,7 +129,7 @@ pub enum Embedded {
 
 /// What a block pointer says of the block itself, wherever that lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct BlockShape {
     /// Bytes after decompression: a multiple of 512.
     pub lsize: u64,
     /// Bytes before: a multiple of 512.
@@ -144,7 +144,7 @@ pub struct Shape {
     pub level: u8,
 }
 
-impl Shape {
+impl BlockShape {
     /// The property word of a block with little-endian contents.
     fn prop(&self) -> u64 {
         let sectors = |bytes: u64| {
@@ -165,10 +165,10 @@ impl Shape {
 
 /// The bit of little-endian contents in the property word.
 const LITTLE_ENDIAN: u64 = 1 << 63;
-impl Shape {
+impl BlockShape {
     /// That of a hole of so many bytes.
-    pub fn of_hole(lsize: u64, object_type: ObjectType, level: u8) -> Shape {
-        Shape { lsize, psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, object_type, level }
+    pub fn of_hole(lsize: u64, object_type: ObjectType, level: u8) -> BlockShape {
+        BlockShape { lsize, psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, object_type, level }
     }
 }
 

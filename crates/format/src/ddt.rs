@@ -12,7 +12,7 @@
 
 use base::{Reader, Result};
 
-use crate::blkptr::{BlkPtr, BlkPtrBuilder, Dva, SECTOR_SHIFT, Shape};
+use crate::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva, SECTOR_SHIFT};
 use crate::object_type::ObjectType;
 
 /// Blocks in a value: that of extra copies, which only old versions made, and one for each number of copies.
@@ -20,31 +20,31 @@ pub const BLOCKS: usize = 4;
 /// The block of extra copies.
 pub const EXTRA: usize = 0;
 /// Bytes of a value that is not packed.
-pub const VALUE_SIZE: usize = BLOCKS * Block::SIZE;
+pub const VALUE_SIZE: usize = BLOCKS * DdtPhys::SIZE;
 
 const DVAS: usize = 3;
 const CRYPT_SHIFT: u32 = 39;
 
 /// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct DdtKey {
     /// Checksum of the block.
     pub checksum: [u64; 4],
     prop: u64,
 }
 
-impl Key {
+impl DdtKey {
     /// That of the block that a pointer refers to.
-    pub fn of(bp: &BlkPtr) -> Key {
+    pub fn of(bp: &BlkPtr) -> DdtKey {
         let sectors = |bytes: u64| (bytes >> SECTOR_SHIFT).wrapping_sub(1) & 0xffff;
         let kinds = u64::from(bp.uses_crypt()) << CRYPT_SHIFT | u64::from(bp.compress() & 0x7f) << 32;
-        Key { checksum: bp.checksum(), prop: kinds | sectors(bp.psize()) << 16 | sectors(bp.lsize()) }
+        DdtKey { checksum: bp.checksum(), prop: kinds | sectors(bp.psize()) << 16 | sectors(bp.lsize()) }
     }
 
     /// From the words of a table.
-    pub fn from_words(words: [u64; 5]) -> Key {
+    pub fn from_words(words: [u64; 5]) -> DdtKey {
         let [a, b, c, d, prop] = words;
-        Key { checksum: [a, b, c, d], prop }
+        DdtKey { checksum: [a, b, c, d], prop }
     }
 
     /// The words of a table.
@@ -64,14 +64,14 @@ impl Key {
     }
 
     /// The addresses of a block in use.
-    pub fn dvas<'a>(&self, block: &'a Block) -> impl Iterator<Item = &'a Dva> {
+    pub fn dvas<'a>(&self, block: &'a DdtPhys) -> impl Iterator<Item = &'a Dva> {
         let count = if self.prop >> CRYPT_SHIFT & 1 == 1 { DVAS - 1 } else { DVAS };
         block.dvas[..count].iter().filter(|dva| dva.asize() != 0)
     }
 
     /// A pointer to a block of which only its entry is known; it says nothing of the dedup table.
-    pub fn pointer(&self, block: &Block) -> BlkPtr {
-        let shape = Shape {
+    pub fn pointer(&self, block: &DdtPhys) -> BlkPtr {
+        let shape = BlockShape {
             lsize: self.lsize(),
             psize: self.psize(),
             compress: (self.prop >> 32 & 0x7f) as u8,
@@ -87,7 +87,7 @@ impl Key {
 
 /// A block of an entry; one that was never born is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct DdtPhys {
     /// Where it is.
     pub dvas: [Dva; DVAS],
     /// Number of pointers that refer to it.
@@ -96,15 +96,15 @@ pub struct Block {
     pub birth: u64,
 }
 
-impl Block {
+impl DdtPhys {
     /// Bytes of it in a value.
     pub const SIZE: usize = 64;
     /// No block.
-    pub const NONE: Block = Block { dvas: [Dva::EMPTY; DVAS], references: 0, birth: 0 };
+    pub const NONE: DdtPhys = DdtPhys { dvas: [Dva::EMPTY; DVAS], references: 0, birth: 0 };
 
     /// From a value.
-    pub fn read(r: &mut Reader<'_>) -> Result<Block> {
-        let mut block = Block::NONE;
+    pub fn read(r: &mut Reader<'_>) -> Result<DdtPhys> {
+        let mut block = DdtPhys::NONE;
         for dva in &mut block.dvas {
             *dva = Dva::from_words([r.u64()?, r.u64()?]);
         }
@@ -114,9 +114,9 @@ impl Block {
     }
 
     /// The bytes of it in a little-endian value.
-    pub fn to_bytes(&self) -> [u8; Block::SIZE] {
+    pub fn to_bytes(&self) -> [u8; DdtPhys::SIZE] {
         let words = self.dvas.iter().flat_map(Dva::words).chain([self.references, self.birth]);
-        let mut out = [0; Block::SIZE];
+        let mut out = [0; DdtPhys::SIZE];
         out.chunks_exact_mut(8).zip(words).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
         out
     }
@@ -141,19 +141,19 @@ mod tests {
     #[test]
     fn a_pointer_and_its_key() {
         let words = [1, 2, 3, 4, 15 << 32 | 7 << 16 | 31];
-        let key = Key::from_words(words);
+        let key = DdtKey::from_words(words);
         assert_eq!((key.lsize(), key.psize(), key.words()), (16 << 10, 4 << 10, words));
         let dva = Dva::new(3, 77 << 9, 4096, false);
-        let block = Block { dvas: [dva, dva, Block::NONE.dvas[2]], references: 5, birth: 9 };
+        let block = DdtPhys { dvas: [dva, dva, DdtPhys::NONE.dvas[2]], references: 5, birth: 9 };
         let bp = key.pointer(&block);
         assert_eq!((bp.psize(), bp.lsize(), bp.birth(), bp.checksum()), (4096, 16 << 10, 9, [1, 2, 3, 4]));
-        assert_eq!((Key::of(&bp), bp.copies().count(), bp.is_dedup()), (key, 2, false));
-        assert!(block.is_that_of(&bp) && !Block::NONE.is_that_of(&BlkPtr::HOLE));
+        assert_eq!((DdtKey::of(&bp), bp.copies().count(), bp.is_dedup()), (key, 2, false));
+        assert!(block.is_that_of(&bp) && !DdtPhys::NONE.is_that_of(&BlkPtr::HOLE));
         let bytes = block.to_bytes();
-        assert_eq!(Block::read(&mut Reader::new(&bytes, Endian::Little)).unwrap(), block);
+        assert_eq!(DdtPhys::read(&mut Reader::new(&bytes, Endian::Little)).unwrap(), block);
         // an encrypted block's third address is none
-        let key = Key::from_words([0, 0, 0, 0, 1 << CRYPT_SHIFT]);
-        assert_eq!(key.dvas(&Block { dvas: [dva; 3], ..block }).count(), 2);
+        let key = DdtKey::from_words([0, 0, 0, 0, 1 << CRYPT_SHIFT]);
+        assert_eq!(key.dvas(&DdtPhys { dvas: [dva; 3], ..block }).count(), 2);
         assert!(key.pointer(&block).uses_crypt());
     }
 }

@@ -96,7 +96,7 @@ pub struct LogPtr {
 
 /// What a log says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogBlock {
+pub struct L2LogBlock {
     /// An older log; the one between is what the pointer to this one came with.
     pub older: LogPtr,
     /// The blocks, oldest first.
@@ -208,11 +208,11 @@ impl LogPtr {
     }
 }
 
-impl LogBlock {
+impl L2LogBlock {
     /// From the bytes of a log, decompressed, of which so many entries count.
     ///
     /// Errors: `Corrupt` if that is no log, or too short.
-    pub fn parse(bytes: &[u8], entries: u64) -> Result<LogBlock> {
+    pub fn parse(bytes: &[u8], entries: u64) -> Result<L2LogBlock> {
         let endian = magic(bytes, LOG_MAGIC).ok_or_else(|| Error::corrupt("log of a cache device without magic"))?;
         let mut r = Reader::new(bytes, endian);
         r.u64()?;
@@ -221,7 +221,7 @@ impl LogBlock {
         r.take(LOG_HEAD_BYTES)?;
         let count = entries.min(LOG_ENTRIES_MAX as u64);
         let entries = (0..count).map(|_| LogEntry::parse(&mut r)).collect::<Result<_>>()?;
-        Ok(LogBlock { older, entries })
+        Ok(L2LogBlock { older, entries })
     }
 
     /// Its bytes, little-endian. Entries beyond [`LOG_ENTRIES_MAX`] have no room.
@@ -354,13 +354,13 @@ mod tests {
         assert_eq!(DeviceHeader::parse(&bytes).unwrap(), Some(header()));
         swap::words(&mut bytes);
         assert_eq!(DeviceHeader::parse(&bytes).unwrap(), Some(header()));
-        let log = LogBlock { older: log_ptr(3), entries: (1..=1022).map(entry).collect() };
+        let log = L2LogBlock { older: log_ptr(3), entries: (1..=1022).map(entry).collect() };
         let mut bytes = log.build();
         assert_eq!((bytes.len(), &bytes[..8]), (LOG_BYTES, &b"DHKLBGOL"[..]));
-        assert_eq!(LogBlock::parse(&bytes, 1022).unwrap(), log);
+        assert_eq!(L2LogBlock::parse(&bytes, 1022).unwrap(), log);
         swap::words(&mut bytes);
-        assert_eq!(LogBlock::parse(&bytes, 1022).unwrap(), log);
-        assert_eq!(LogBlock::parse(&bytes, 3).unwrap().entries, log.entries[..3]);
+        assert_eq!(L2LogBlock::parse(&bytes, 1022).unwrap(), log);
+        assert_eq!(L2LogBlock::parse(&bytes, 3).unwrap().entries, log.entries[..3]);
     }
 
     /// The numbers of an entry as OpenZFS 2.1 wrote it.
@@ -384,20 +384,20 @@ mod tests {
         assert_eq!(DeviceHeader::parse(&other).unwrap(), None, "of another version");
         assert!(DeviceHeader::parse(&header().build()[..100]).is_err());
         assert!(DeviceHeader::parse(&DeviceHeader { log_entries: 1023, ..header() }.build()).is_err());
-        assert!(LogBlock::parse(&[0; LOG_BYTES], 1).is_err());
-        let log = LogBlock { older: log_ptr(3), entries: vec![entry(1)] }.build();
-        assert!(LogBlock::parse(&log[..1000], 1022).is_err());
+        assert!(L2LogBlock::parse(&[0; LOG_BYTES], 1).is_err());
+        let log = L2LogBlock { older: log_ptr(3), entries: vec![entry(1)] }.build();
+        assert!(L2LogBlock::parse(&log[..1000], 1022).is_err());
     }
 
     #[test]
     fn damage_is_no_panic() {
-        let log = LogBlock { older: log_ptr(3), entries: (1..=1022).map(entry).collect() };
+        let log = L2LogBlock { older: log_ptr(3), entries: (1..=1022).map(entry).collect() };
         for (whole, words) in [(header().build(), 29), (log.build(), 40)] {
             for at in 0..words * 8 {
                 let mut bytes = whole.clone();
                 bytes[at] ^= 0xff;
-                let _ = (DeviceHeader::parse(&bytes), LogBlock::parse(&bytes, u64::MAX));
-                let _ = (DeviceHeader::parse(&whole[..at]), LogBlock::parse(&whole[..at], at as u64));
+                let _ = (DeviceHeader::parse(&bytes), L2LogBlock::parse(&bytes, u64::MAX));
+                let _ = (DeviceHeader::parse(&whole[..at]), L2LogBlock::parse(&whole[..at], at as u64));
             }
         }
     }

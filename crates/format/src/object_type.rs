@@ -110,23 +110,23 @@ impl fmt::Display for ObjectType {
     }
 }
 
-struct Row {
+struct TypeRow {
     swap: SwapClass,
     metadata: bool,
     encrypted: bool,
     name: &'static str,
 }
 
-const fn meta(swap: SwapClass, name: &'static str) -> Row {
-    Row { swap, metadata: true, encrypted: false, name }
+const fn meta(swap: SwapClass, name: &'static str) -> TypeRow {
+    TypeRow { swap, metadata: true, encrypted: false, name }
 }
 
-const fn meta_encrypted(swap: SwapClass, name: &'static str) -> Row {
-    Row { swap, metadata: true, encrypted: true, name }
+const fn meta_encrypted(swap: SwapClass, name: &'static str) -> TypeRow {
+    TypeRow { swap, metadata: true, encrypted: true, name }
 }
 
-const fn data(swap: SwapClass, encrypted: bool, name: &'static str) -> Row {
-    Row { swap, metadata: false, encrypted, name }
+const fn data(swap: SwapClass, encrypted: bool, name: &'static str) -> TypeRow {
+    TypeRow { swap, metadata: false, encrypted, name }
 }
 
 /// Makes a constant and a row of the table of each type; numbers are in order. The facts are OpenZFS's.
@@ -136,7 +136,7 @@ macro_rules! object_types {
             $($(#[$doc])* pub const $name: ObjectType = ObjectType($number);)*
         }
 
-        const TABLE: &[Row] = &[$($row),*];
+        const TABLE: &[TypeRow] = &[$($row),*];
 
         #[cfg(test)]
         const NUMBERS: &[u8] = &[$($number),*];

@@ -31,24 +31,24 @@ pub struct Run {
 
 /// The bonus buffer of a space map object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct SpaceMapHeader {
     /// Bytes of the object that are in use.
     pub length: u64,
     /// Bytes allocated after all runs; txgs missing, in a dirty time log.
     pub allocated: i64,
 }
 
-impl Header {
+impl SpaceMapHeader {
     /// From a bonus buffer.
-    pub fn parse(bonus: &[u8]) -> Result<Header> {
+    pub fn parse(bonus: &[u8]) -> Result<SpaceMapHeader> {
         let mut r = Reader::new(bonus, Endian::Little);
         let mut next = || r.u64().map_err(|_| Error::corrupt("space map: bonus buffer too short"));
         next()?;
-        Ok(Header { length: next()?, allocated: next()? as i64 })
+        Ok(SpaceMapHeader { length: next()?, allocated: next()? as i64 })
     }
 }
 
-impl Header {
+impl SpaceMapHeader {
     /// Bytes of the bonus buffer with a histogram, and of those from before there were any.
     pub const SIZES: [usize; 2] = [320, 24];
 
@@ -233,12 +233,15 @@ mod tests {
 
     #[test]
     fn bonus_buffers_read_back() {
-        let header = Header { length: 4096, allocated: -9 };
+        let header = SpaceMapHeader { length: 4096, allocated: -9 };
         let buckets = std::array::from_fn(|i| i as u64 * 3);
         let bonus = header.bonus(42, Some(&buckets));
-        assert_eq!((bonus.len(), Header::parse(&bonus).unwrap(), histogram(&bonus)), (320, header, Some(buckets)));
+        assert_eq!(
+            (bonus.len(), SpaceMapHeader::parse(&bonus).unwrap(), histogram(&bonus)),
+            (320, header, Some(buckets))
+        );
         let old = header.bonus(42, None);
-        assert_eq!((old.len(), Header::parse(&old).unwrap(), histogram(&old)), (24, header, None));
+        assert_eq!((old.len(), SpaceMapHeader::parse(&old).unwrap(), histogram(&old)), (24, header, None));
     }
 
     #[test]

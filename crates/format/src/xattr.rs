@@ -19,10 +19,10 @@ const ENCODING_XDR: u8 = 1;
 const TYPE_BYTES: u32 = 10;
 
 /// Name and value of one attribute.
-pub type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
+pub type XattrPair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 /// The attributes in a packed list, in their order. What is no byte array is left out.
-pub fn unpack(bytes: &[u8]) -> Result<Vec<Pair<'_>>> {
+pub fn unpack(bytes: &[u8]) -> Result<Vec<XattrPair<'_>>> {
     let mut r = Reader::new(bytes, Endian::Big);
     let [encoding, ..] = *r.take(4)? else { return Ok(Vec::new()) };
     if encoding != ENCODING_XDR {

@@ -1,7 +1,7 @@
 //! ZAP blocks: the name-value tables behind directories, properties and most of the MOS.
 //!
 //! A micro ZAP is a single block of names below 50 bytes with one 64-bit value each ([`Micro`]). A fat
-//! ZAP is a hash table over many blocks: block 0 is the [`Header`], the others are leaves ([`Leaf`])
+//! ZAP is a hash table over many blocks: block 0 is the [`ZapHeader`], the others are leaves ([`ZapLeaf`])
 //! or, once there are many leaves, blocks of the pointer table.
 //!
 //! ```text
@@ -15,7 +15,7 @@
 //!
 //! A leaf is pointed to by all hashes that start with its prefix, so a split touches no other leaf.
 //! An entry is identified by its hash and, among entries of the same hash, by its collision
-//! differentiator (cd); that pair is also the order in which tables are listed ([`Position`]).
+//! differentiator (cd); that pair is also the order in which tables are listed ([`ZapPosition`]).
 //!
 //! Invariant: nothing here allocates more than the block holds, and every chain is followed for no
 //! more steps than a block has chunks.
@@ -31,13 +31,13 @@ mod micro;
 mod position;
 mod text;
 
-pub use block::{BlockKind, NAME_MAX};
-pub use fat::{Header, Table};
+pub use block::{NAME_MAX, ZapBlockKind};
+pub use fat::{PointerTable, ZapHeader};
 pub use hash::{hash_name, hash_u64s};
-pub use leaf::{Entry, Leaf, LeafMut, Record, check as check_leaf};
+pub use leaf::{LeafEntry, LeafMut, NewLeafEntry, ZapLeaf, check as check_leaf};
 pub use micro::{Micro, MicroEntry, MicroMut};
-pub use position::Position;
-pub use text::{Form, TextPrep};
+pub use position::ZapPosition;
+pub use text::{NormalizationForm, TextPrep};
 
 use block::{LEAF, MICRO};
 
@@ -60,10 +60,10 @@ pub fn fuzz(block: &[u8]) {
         if let Ok(micro) = Micro::parse(block) {
             micro.entries().for_each(|entry| drop(micro.prep().apply(entry.name)));
         }
-        if let Ok(header) = Header::parse(block) {
+        if let Ok(header) = ZapHeader::parse(block) {
             let _ = (header.leaf_index(u64::MAX), header.embedded(block, 0));
         }
-        let Ok(leaf) = Leaf::parse(block) else { continue };
+        let Ok(leaf) = ZapLeaf::parse(block) else { continue };
         let _ = leaf.find(leaf.prefix(), |_| Ok(false));
         for entry in leaf.entries().unwrap_or_default() {
             let _ = (leaf.name(&entry), leaf.key(&entry), leaf.value(&entry));

@@ -17,8 +17,8 @@ use export::Gate;
 use zpl::is_atime_due;
 
 use crate::faults::FaultLog;
-use crate::node::Branch;
-use crate::tree::{Source, Tree};
+use crate::node::OpenTree;
+use crate::tree::{FileTree, Source};
 use crate::trees::Trees;
 
 /// Until a time is written.
@@ -59,7 +59,7 @@ impl<S: Source> Accesses<S> {
     }
 
     /// A program used what an object holds: its time of the last access moves, if it shall move.
-    pub(crate) fn note(&self, branch: &Branch<S::Tree>, object: u64, is_directory: bool) {
+    pub(crate) fn note(&self, branch: &OpenTree<S::Tree>, object: u64, is_directory: bool) {
         if !self.trees.is_writable() || !self.trees.remountable().moves_atime(is_directory) || !branch.is_live() {
             return;
         }

@@ -8,8 +8,8 @@ use zpl::{FileKind, Stat};
 pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What the kernel is told of a name or a node: of a name, `attr.ino` is the node id, else `st_ino`.
-pub(crate) struct Entry {
-    pub(crate) attr: Attr,
+pub(crate) struct FuseEntry {
+    pub(crate) attr: FuseAttr,
     /// How long the attributes hold. Of a root they do not hold at all, as its node id is not its
     /// `st_ino`, and an entry has room for only one number: the kernel then asks for them.
     pub(crate) attr_ttl: Duration,
@@ -18,7 +18,7 @@ pub(crate) struct Entry {
 
 /// The attributes of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Attr {
+pub(crate) struct FuseAttr {
     /// `st_ino`; in an entry, the node id.
     pub(crate) ino: u64,
     pub(crate) size: u64,
@@ -41,8 +41,8 @@ pub(crate) struct Attr {
 }
 
 /// The attributes of `stat`, under inode number `ino`.
-pub(crate) fn file_attr(ino: u64, stat: &Stat) -> Attr {
-    Attr {
+pub(crate) fn file_attr(ino: u64, stat: &Stat) -> FuseAttr {
+    FuseAttr {
         ino,
         size: stat.size,
         blocks: stat.blocks,
@@ -60,10 +60,10 @@ pub(crate) fn file_attr(ino: u64, stat: &Stat) -> Attr {
 }
 
 /// A directory that is in no tree: `.zfs`, or one that is not opened yet. The mode is OpenZFS's.
-pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> Attr {
+pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> FuseAttr {
     let time = (i64::try_from(time_s).unwrap_or(0), 0);
     let mode = libc::S_IFDIR | 0o777;
-    Attr {
+    FuseAttr {
         ino,
         atime: time,
         mtime: time,
@@ -72,7 +72,7 @@ pub(crate) fn made_up_directory(ino: u64, time_s: u64) -> Attr {
         mode,
         nlink: 2,
         block_bytes: 512,
-        ..Attr::default()
+        ..FuseAttr::default()
     }
 }
 

@@ -7,16 +7,16 @@ use export::Parking;
 use zpl::{FLAG_PROJINHERIT, SetAttr};
 
 use crate::accesses::Accesses;
-use crate::attr::Entry;
+use crate::attr::FuseEntry;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::opened::OpenFiles;
-use crate::reply::Reply;
+use crate::reply::ReplySender;
 use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
 use crate::statfs::Statfs;
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
-use crate::wire::{self, Body, Header};
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{self, InHeader, RequestBody};
 
 /// Answers the requests of attributes.
 pub(crate) struct AttributeRequests<S: Source> {
@@ -30,7 +30,7 @@ pub(crate) struct AttributeRequests<S: Source> {
 
 impl<S: Source> AttributeRequests<S> {
     /// GETATTR.
-    pub(crate) fn getattr(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn getattr(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         let entry = self.entries.of_node(header.node);
         self.faults.answer("getattr", header.node, entry, reply, |reply, entry| reply.attr(&entry));
         Ok(())
@@ -38,14 +38,19 @@ impl<S: Source> AttributeRequests<S> {
 
     /// STATX. What is asked for besides is the birth time, so all is told. The kernel asks so only if a program asks it
     /// for that.
-    pub(crate) fn statx(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn statx(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         let entry = self.entries.of_node(header.node);
         self.faults.answer("statx", header.node, entry, reply, |reply, entry| reply.statx(&entry));
         Ok(())
     }
 
     /// SETATTR.
-    pub(crate) fn setattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn setattr(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         let (set, drop_set_ids) = wire::set_attr(&mut body)?;
         let work = move |attributes: &Self| match set == SetAttr::default() {
@@ -59,7 +64,7 @@ impl<S: Source> AttributeRequests<S> {
     }
 
     /// STATFS.
-    pub(crate) fn statfs(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn statfs(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         let space = self.space(header.node);
         self.faults.answer("statfs", header.node, space, reply, |reply, space| reply.statfs(&space));
         Ok(())
@@ -67,7 +72,7 @@ impl<S: Source> AttributeRequests<S> {
 
     /// Changes attributes. A new owner, and a new size if `drop_set_ids`, take set-id bits away, and both take
     /// capabilities: to change all at once is safest.
-    pub(crate) fn change(&self, node: u64, mut set: SetAttr, drop_set_ids: bool) -> Result<Entry> {
+    pub(crate) fn change(&self, node: u64, mut set: SetAttr, drop_set_ids: bool) -> Result<FuseEntry> {
         let object = self.trees.changeable(node)?;
         self.accesses.write_one(object);
         let live = self.trees.live();
@@ -86,7 +91,7 @@ impl<S: Source> AttributeRequests<S> {
 
     /// The kernel's word that `asker` is about to change contents, and may not keep set-id bits; or that its
     /// capabilities are gone, or a chown(2) of any file: see [`set_ids`](crate::set_ids).
-    fn prepare_change(&self, node: u64, asker: Asker) -> Result<Entry> {
+    fn prepare_change(&self, node: u64, asker: Asker) -> Result<FuseEntry> {
         let object = self.trees.changeable(node)?;
         let live = self.trees.live();
         let stat = live.tree.stat(object)?;
@@ -100,7 +105,7 @@ impl<S: Source> AttributeRequests<S> {
     fn space(&self, node: u64) -> Result<Statfs> {
         let source = self.trees.source();
         let space = Statfs::from(source.space()?);
-        let Place::Object(branch, object) = self.trees.place(node)? else { return Ok(space) };
+        let NodePlace::Object(branch, object) = self.trees.place(node)? else { return Ok(space) };
         let stat = branch.tree.stat(object)?;
         match branch.is_live() && stat.flags & FLAG_PROJINHERIT != 0 && stat.projid != 0 {
             true => Ok(space.within(&source.project_space(stat.projid)?)),

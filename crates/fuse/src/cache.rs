@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use base::Mutex;
 
 /// Shared by all threads of a mount.
-pub(crate) struct Cache<K, V> {
+pub(crate) struct MountCache<K, V> {
     generations: Mutex<Generations<K, V>>,
     capacity: usize,
 }
@@ -19,11 +19,11 @@ struct Generations<K, V> {
     old: HashMap<K, V>,
 }
 
-impl<K: std::hash::Hash + Eq + Copy, V: Clone> Cache<K, V> {
+impl<K: std::hash::Hash + Eq + Copy, V: Clone> MountCache<K, V> {
     /// Keeps at least the `capacity` entries used last.
-    pub(crate) fn new(capacity: usize) -> Cache<K, V> {
+    pub(crate) fn new(capacity: usize) -> MountCache<K, V> {
         let generations = Generations { young: HashMap::new(), old: HashMap::new() };
-        Cache { generations: Mutex::new(generations), capacity }
+        MountCache { generations: Mutex::new(generations), capacity }
     }
 
     /// The value of `key`, which `make` makes if there is none. No lock is held meanwhile, so two
@@ -90,7 +90,7 @@ impl<K: std::hash::Hash + Eq + Copy, V: Clone> Generations<K, V> {
 mod tests {
     use super::*;
 
-    fn made(cache: &Cache<u32, u32>, key: u32) -> bool {
+    fn made(cache: &MountCache<u32, u32>, key: u32) -> bool {
         let mut made = false;
         let value = cache.get_or_make(key, || {
             made = true;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn keeps_what_is_used() {
-        let cache = Cache::new(4);
+        let cache = MountCache::new(4);
         assert!(made(&cache, 0));
         for key in 1..100 {
             assert!(made(&cache, key));
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn drops_what_it_shall() {
-        let cache = Cache::new(2);
+        let cache = MountCache::new(2);
         for key in 0..3 {
             assert!(made(&cache, key));
         }
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn keeps_no_errors() {
-        let cache = Cache::<u32, u32>::new(4);
+        let cache = MountCache::<u32, u32>::new(4);
         assert_eq!(cache.get_or_make(1, || Err("no")), Err("no"));
         assert!(made(&cache, 1));
     }

@@ -21,8 +21,8 @@ use nix::sys::uio::{readv, writev};
 
 use crate::device::open_device;
 use crate::wire::{
-    Body, EXPIRE_ONLY, Header, IN_HEADER_BYTES, IO_BYTES_MAX, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, OUT_HEADER_BYTES,
-    Out, Request, WRITE_IN_BYTES, opcode,
+    EXPIRE_ONLY, FuseRequest, IN_HEADER_BYTES, IO_BYTES_MAX, InHeader, NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE,
+    OUT_HEADER_BYTES, Out, RequestBody, WRITE_IN_BYTES, opcode,
 };
 
 /// Bytes of one buffer for data: the usual record size.
@@ -142,20 +142,20 @@ impl Inbox {
     }
 
     /// The request that was received last. Errors: `Corrupt` if it is none.
-    pub(crate) fn request(&mut self) -> Result<Request<'_>> {
-        let header = Header::parse(&self.head[..self.len.min(HEAD_BYTES)])?;
+    pub(crate) fn request(&mut self) -> Result<FuseRequest<'_>> {
+        let header = InHeader::parse(&self.head[..self.len.min(HEAD_BYTES)])?;
         if header.len as usize != self.len {
             return Err(Error::corrupt(format!("{} bytes of a request of {}", self.len, header.len)));
         }
         let data = Data::in_blocks(&self.buffers, self.len.saturating_sub(HEAD_BYTES));
         if header.opcode == opcode::WRITE || self.len <= HEAD_BYTES {
-            let body = Body::new(&self.head[IN_HEADER_BYTES..self.len.min(HEAD_BYTES)]);
-            return Ok(Request { header, body, data });
+            let body = RequestBody::new(&self.head[IN_HEADER_BYTES..self.len.min(HEAD_BYTES)]);
+            return Ok(FuseRequest { header, body, data });
         }
         self.whole.clear();
         self.whole.extend_from_slice(&self.head[IN_HEADER_BYTES..]);
         data.slices().for_each(|slice| self.whole.extend_from_slice(slice));
-        Ok(Request { header, body: Body::new(&self.whole), data })
+        Ok(FuseRequest { header, body: RequestBody::new(&self.whole), data })
     }
 
     /// Replaces the buffers that somebody shares by now.

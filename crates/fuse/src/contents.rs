@@ -14,11 +14,11 @@ use crate::node::NodeId;
 use crate::notifier::Notifier;
 use crate::opened::{OpenFiles, Opened};
 use crate::options::Direct;
-use crate::reply::Reply;
+use crate::reply::ReplySender;
 use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
-use crate::tree::{Source, Tree, TreeFile};
-use crate::trees::{Place, Trees};
-use crate::wire::{Body, FSYNC_FDATASYNC, Header, IO_BYTES_MAX, WRITE_KILL_SUIDGID, fopen};
+use crate::tree::{FileTree, Source, TreeFile};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_KILL_SUIDGID, fopen};
 
 /// Bytes of a file that one request copies at most: the task that asked cannot be killed before it is done.
 const COPY_MAX: u64 = 16 << 20;
@@ -36,14 +36,16 @@ pub(crate) struct ContentRequests<S: Source> {
 
 impl<S: Source> ContentRequests<S> {
     /// READLINK.
-    pub(crate) fn readlink(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn readlink(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         let target = self.trees.place(header.node).and_then(|place| match place {
-            Place::Object(branch, object) => {
+            NodePlace::Object(branch, object) => {
                 let target = branch.tree.readlink(object)?;
                 self.accesses.note(&branch, object, false);
                 Ok(target)
             }
-            Place::Control | Place::Shares | Place::Snapshots => Err(Error::new(Kind::Invalid, "a directory")),
+            NodePlace::Control | NodePlace::Shares | NodePlace::Snapshots => {
+                Err(Error::new(Kind::Invalid, "a directory"))
+            }
         });
         self.faults.answer("readlink", header.node, target, reply, |reply, target| reply.bytes(&target));
         Ok(())
@@ -51,7 +53,7 @@ impl<S: Source> ContentRequests<S> {
 
     /// OPEN. "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
     /// and that it may keep the file's pages.
-    pub(crate) fn open(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn open(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         if self.negotiated.has_no_open() {
             reply.error(libc::ENOSYS);
             return Ok(());
@@ -66,7 +68,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// RELEASE: the last user of an open file is gone.
-    pub(crate) fn release(&self, header: &Header, reply: Reply) -> Result<()> {
+    pub(crate) fn release(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
         if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
             let live = self.trees.live();
             live.tree.closed(live.object(object));
@@ -75,7 +77,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// OPENDIR, likewise; the kernel may keep the listing.
-    pub(crate) fn opendir(&self, reply: Reply) -> Result<()> {
+    pub(crate) fn opendir(&self, reply: ReplySender) -> Result<()> {
         match self.negotiated.has_no_opendir() {
             true => reply.error(libc::ENOSYS),
             false => reply.opened(fopen::KEEP_CACHE | fopen::CACHE_DIR),
@@ -84,7 +86,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// READ.
-    pub(crate) fn read(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn read(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         body.skip(8)?;
         let (offset, len) = (body.offset()?, body.u32()?.min(IO_BYTES_MAX));
         body.skip(4 + 8)?;
@@ -106,7 +108,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// LSEEK. What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
-    pub(crate) fn lseek(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn lseek(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         if self.negotiated.keeps_written() {
             return reply.refuse(libc::ENOSYS);
         }
@@ -122,7 +124,12 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// FSYNC, and FSYNCDIR.
-    pub(crate) fn fsync(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn fsync(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         body.skip(8)?;
         let (node, data_only) = (header.node, body.u32()? & FSYNC_FDATASYNC != 0);
         let work = move |contents: &Self| contents.sync(node, data_only);
@@ -133,10 +140,10 @@ impl<S: Source> ContentRequests<S> {
     /// WRITE.
     pub(crate) fn write(
         self: &Arc<Self>,
-        header: &Header,
-        mut body: Body<'_>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
         data: Data<'_>,
-        reply: Reply,
+        reply: ReplySender,
     ) -> Result<()> {
         body.skip(8)?;
         let (node, offset, size, flags) = (header.node, body.offset()?, body.u32()?, body.u32()?);
@@ -161,7 +168,12 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// FALLOCATE.
-    pub(crate) fn fallocate(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn fallocate(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         body.skip(8)?;
         let (offset, len, mode) = (body.offset()?, body.offset()?, body.u32()?.cast_signed());
         let (node, asker) = (header.node, Asker::of(header));
@@ -172,7 +184,12 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// COPY_FILE_RANGE. An answer of "not supported" makes the kernel copy by reading and writing.
-    pub(crate) fn copy_file_range(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn copy_file_range(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         body.skip(8)?;
         let (from, to) = ((header.node, body.offset()?), body.u64()?);
         body.skip(8)?;
@@ -262,7 +279,7 @@ impl<S: Source> ContentRequests<S> {
         &self,
         node: u64,
         object: u64,
-        opened: &Opened<<S::Tree as Tree>::File>,
+        opened: &Opened<<S::Tree as FileTree>::File>,
         keeps_set_ids: impl FnOnce() -> bool,
     ) -> Result<()> {
         // marked first: if they are set meanwhile, the mark is taken away after this

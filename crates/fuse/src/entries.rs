@@ -7,10 +7,10 @@ use base::{Env, Error, Kind, Result};
 use zpl::Stat;
 
 use crate::accesses::Accesses;
-use crate::attr::{Entry, FOREVER, file_attr, made_up_directory};
-use crate::node::{Branch, CONTROL, NodeId, SHARES, SNAPSHOTS};
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
+use crate::attr::{FOREVER, FuseEntry, file_attr, made_up_directory};
+use crate::node::{CONTROL, NodeId, OpenTree, SHARES, SNAPSHOTS};
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
 
 /// In a writable mount, how long ago an object must have changed that its attributes hold for ever. How
 /// much room it takes is known once its transaction group is on disk, of which the kernel does not hear.
@@ -31,20 +31,20 @@ impl<S: Source> Entries<S> {
     }
 
     /// The attributes of a node under its `st_ino`.
-    pub(crate) fn of_node(&self, node: u64) -> Result<Entry> {
+    pub(crate) fn of_node(&self, node: u64) -> Result<FuseEntry> {
         self.of_place(&self.trees.place(node)?)
     }
 
-    fn of_place(&self, place: &Place<S::Tree>) -> Result<Entry> {
+    fn of_place(&self, place: &NodePlace<S::Tree>) -> Result<FuseEntry> {
         let made_up = |ino| {
             let attr = made_up_directory(ino, self.trees.born_s());
-            Ok(Entry { attr, attr_ttl: FOREVER, generation: 0 })
+            Ok(FuseEntry { attr, attr_ttl: FOREVER, generation: 0 })
         };
         match place {
-            Place::Control => made_up(CONTROL),
-            Place::Shares => made_up(SHARES),
-            Place::Snapshots => made_up(SNAPSHOTS),
-            Place::Object(branch, object) => {
+            NodePlace::Control => made_up(CONTROL),
+            NodePlace::Shares => made_up(SHARES),
+            NodePlace::Snapshots => made_up(SNAPSHOTS),
+            NodePlace::Object(branch, object) => {
                 if branch.is_live() {
                     self.accesses.write_one(*object);
                 }
@@ -54,35 +54,35 @@ impl<S: Source> Entries<S> {
     }
 
     /// The attributes of an object, as the tree has just told them.
-    pub(crate) fn of_stat(&self, branch: &Branch<S::Tree>, object: u64, stat: &Stat) -> Entry {
+    pub(crate) fn of_stat(&self, branch: &OpenTree<S::Tree>, object: u64, stat: &Stat) -> FuseEntry {
         let mut attr = file_attr(branch.ino(object), stat);
         if self.trees.lists_control(branch, object) {
             // for the `..` in .zfs
             attr.nlink = attr.nlink.saturating_add(1);
         }
-        Entry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: stat.generation }
+        FuseEntry { attr, attr_ttl: self.attr_ttl(branch, stat), generation: stat.generation }
     }
 
     /// A place that has been found by a name.
-    pub(crate) fn of_name(&self, place: &Place<S::Tree>) -> Result<Entry> {
-        let Entry { mut attr, attr_ttl, generation } = self.of_place(place)?;
+    pub(crate) fn of_name(&self, place: &NodePlace<S::Tree>) -> Result<FuseEntry> {
+        let FuseEntry { mut attr, attr_ttl, generation } = self.of_place(place)?;
         let node = match place {
-            Place::Object(branch, object) => branch.node(*object)?,
-            Place::Control | Place::Shares | Place::Snapshots => attr.ino,
+            NodePlace::Object(branch, object) => branch.node(*object)?,
+            NodePlace::Control | NodePlace::Shares | NodePlace::Snapshots => attr.ino,
         };
         if node == attr.ino {
-            return Ok(Entry { attr, attr_ttl, generation });
+            return Ok(FuseEntry { attr, attr_ttl, generation });
         }
         attr.ino = node;
         // a root: the kernel insists on 0 for that of the mount
-        Ok(Entry { attr, attr_ttl: Duration::ZERO, generation: 0 })
+        Ok(FuseEntry { attr, attr_ttl: Duration::ZERO, generation: 0 })
     }
 
     /// An object that a directory names. That it does not exist is then no "no such file".
-    pub(crate) fn of_named_object(&self, branch: &Branch<S::Tree>, object: u64) -> Result<Entry> {
+    pub(crate) fn of_named_object(&self, branch: &OpenTree<S::Tree>, object: u64) -> Result<FuseEntry> {
         // before the tree is asked: most numbers that cannot be are cheap to tell
         branch.node(object)?;
-        self.of_name(&Place::Object(branch.clone(), object)).map_err(|error| match error.kind() {
+        self.of_name(&NodePlace::Object(branch.clone(), object)).map_err(|error| match error.kind() {
             Kind::NotFound => {
                 Error::corrupt(format!("a directory names object {object}, which does not exist")).with_source(error)
             }
@@ -91,7 +91,7 @@ impl<S: Source> Entries<S> {
     }
 
     /// An object of the live tree that has just been given a name.
-    pub(crate) fn of_new(&self, stat: &Stat) -> Result<Entry> {
+    pub(crate) fn of_new(&self, stat: &Stat) -> Result<FuseEntry> {
         let live = self.trees.live();
         live.node(stat.ino)?;
         Ok(self.of_stat(&live, stat.ino, stat))
@@ -99,7 +99,7 @@ impl<S: Source> Entries<S> {
 
     /// The kernel itself drops attributes that a request of its own changes, and nobody else changes
     /// them; all but one.
-    fn attr_ttl(&self, branch: &Branch<S::Tree>, stat: &Stat) -> Duration {
+    fn attr_ttl(&self, branch: &OpenTree<S::Tree>, stat: &Stat) -> Duration {
         if !self.trees.is_writable() || !branch.is_live() {
             return FOREVER;
         }

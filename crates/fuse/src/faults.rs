@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Mutex, Result};
 
 use crate::node::NodeId;
-use crate::reply::Reply;
+use crate::reply::ReplySender;
 use crate::tree::Source;
 use crate::trees::Trees;
 
@@ -18,10 +18,10 @@ const WINDOW_S: u64 = 10;
 
 /// Lets some messages through and counts the others.
 #[derive(Default)]
-pub(crate) struct LogLimit(Mutex<Window>);
+pub(crate) struct LogLimit(Mutex<FaultWindow>);
 
 #[derive(Default)]
-struct Window {
+struct FaultWindow {
     began_s: u64,
     passed: u32,
     held_back: u64,
@@ -86,8 +86,8 @@ impl<S: Source> FaultLog<S> {
         request: &'static str,
         node: u64,
         done: Result<T>,
-        reply: Reply,
-        answer: impl FnOnce(Reply, T),
+        reply: ReplySender,
+        answer: impl FnOnce(ReplySender, T),
     ) {
         match done {
             Ok(done) => answer(reply, done),
@@ -96,7 +96,7 @@ impl<S: Source> FaultLog<S> {
     }
 
     /// Answers a request whose answer says nothing but that it is done.
-    pub(crate) fn answer_done(&self, request: &'static str, node: u64, done: Result<()>, reply: Reply) {
+    pub(crate) fn answer_done(&self, request: &'static str, node: u64, done: Result<()>, reply: ReplySender) {
         self.answer(request, node, done, reply, |reply, ()| reply.ok());
     }
 }

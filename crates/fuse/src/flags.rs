@@ -21,11 +21,11 @@ use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT, SetFla
 use crate::faults::FaultLog;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
-use crate::reply::Reply;
+use crate::reply::ReplySender;
 use crate::set_ids::{Asker, CAP_FOWNER, CAP_LINUX_IMMUTABLE};
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
-use crate::wire::{Body, Header, IOCTL_OUT_BYTES, Out};
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{IOCTL_OUT_BYTES, InHeader, Out, RequestBody};
 
 /// Words of `struct fsxattr`: flags first, the project fourth.
 type Xattr = [u32; 7];
@@ -100,7 +100,7 @@ pub(crate) enum Ioctl {
 impl Ioctl {
     /// Reads a call's number and argument. Errors: `Unsupported` for flags that no file can have; `Invalid` for what is
     /// no project; `Corrupt` for an argument that is cut short.
-    pub(crate) fn parse(number: u32, mut argument: Body<'_>) -> Result<Ioctl> {
+    pub(crate) fn parse(number: u32, mut argument: RequestBody<'_>) -> Result<Ioctl> {
         Ok(match number.into() {
             GET_FLAGS => Ioctl::Flags,
             GET_VERSION => Ioctl::Version,
@@ -160,19 +160,24 @@ pub(crate) struct FlagRequests<S: Source> {
 
 impl<S: Source> FlagRequests<S> {
     /// IOCTL.
-    pub(crate) fn ioctl(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn ioctl(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         body.skip(8 + 4)?;
         let number = body.u32()?;
         body.skip(8)?;
         let (size, room) = (body.u32()?, body.u32()?);
         let answered = |out: Out| Out::default().padded(IOCTL_OUT_BYTES).bytes(&out);
-        match Ioctl::parse(number, Body::new(body.bytes(size as usize)?)) {
+        match Ioctl::parse(number, RequestBody::new(body.bytes(size as usize)?)) {
             Ok(Ioctl::Unknown) => reply.error(libc::ENOTTY),
             Ok(Ioctl::Set(set)) => {
                 let work = move |flags: &Self| flags.set_flags(node, &set, asker);
                 self.parking.change(self, work, move |flags, done| {
-                    let answer = |reply: Reply, ()| reply.bytes(&answered(Out::default()));
+                    let answer = |reply: ReplySender, ()| reply.bytes(&answered(Out::default()));
                     flags.faults.answer("ioctl", node, done, reply, answer);
                 });
             }
@@ -189,8 +194,8 @@ impl<S: Source> FlagRequests<S> {
     /// The attributes of a node that has flags: those in `.zfs` have none.
     fn flagged(&self, node: u64) -> Result<Stat> {
         match self.trees.place(node)? {
-            Place::Object(branch, object) => branch.tree.stat(object),
-            Place::Control | Place::Shares | Place::Snapshots => {
+            NodePlace::Object(branch, object) => branch.tree.stat(object),
+            NodePlace::Control | NodePlace::Shares | NodePlace::Snapshots => {
                 Err(Error::new(Kind::Unsupported, "not a file of the file system"))
             }
         }
@@ -220,7 +225,7 @@ mod tests {
     fn numbers_and_flags_of_linux() {
         let parse = |number, words: &[u32]| {
             let out = words.iter().fold(Out::default(), |out, word| out.u32(*word));
-            Ioctl::parse(number, Body::new(&out))
+            Ioctl::parse(number, RequestBody::new(&out))
         };
         assert_eq!(parse(0x8008_6601, &[]).unwrap(), Ioctl::Flags);
         assert_eq!(parse(0x801c_581f, &[]).unwrap(), Ioctl::Xattr);

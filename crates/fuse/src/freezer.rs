@@ -24,7 +24,7 @@ use crate::negotiated::Negotiated;
 use crate::node::{ROOT, SNAPSHOTS, root_node};
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
-use crate::tree::{Source, Tree};
+use crate::tree::{FileTree, Source};
 use crate::trees::Trees;
 
 /// What a mount asks of its session, whatever trees that has.

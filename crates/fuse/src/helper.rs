@@ -56,9 +56,9 @@ const MESSAGE_BYTES_MAX: usize = 64 << 10;
 /// Does for a process what it must not do itself: see above. Processes are started when they are needed;
 /// dropping the last clone ends them.
 #[derive(Clone)]
-pub struct Helper(Arc<Inner>);
+pub struct Helper(Arc<HelperInner>);
 
-struct Inner {
+struct HelperInner {
     origin: Origin,
     idle: Mutex<Option<Running>>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Attached {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Request {
+enum HelperRequest {
     MakeFolders(MountOptions),
     RemoveFolders(MountOptions, usize),
     ClearDead {
@@ -115,7 +115,7 @@ enum Request {
 }
 
 #[derive(Serialize, Deserialize)]
-enum Answer {
+enum HelperAnswer {
     Done,
     Count(usize),
     /// Its socket comes with it.
@@ -150,19 +150,19 @@ impl Helper {
     }
 
     fn from(origin: Origin) -> Helper {
-        Helper(Arc::new(Inner { origin, idle: Mutex::default() }))
+        Helper(Arc::new(HelperInner { origin, idle: Mutex::default() }))
     }
 
     /// Makes the mountpoint and the folders above it; returns how many were not there. Errors:
     /// [`NO_MOUNTPOINT`](crate::NO_MOUNTPOINT), and why.
     pub fn make_folders(&self, options: &MountOptions) -> Result<usize> {
-        self.count(&Request::MakeFolders(options.clone()), None)
+        self.count(&HelperRequest::MakeFolders(options.clone()), None)
     }
 
     /// Removes the mountpoint and folders above it, `count` in all, as far as they are empty.
     pub fn remove_folders(&self, options: &MountOptions, count: usize) {
         if count > 0
-            && let Err(error) = self.ask(&Request::RemoveFolders(options.clone(), count), None)
+            && let Err(error) = self.ask(&HelperRequest::RemoveFolders(options.clone(), count), None)
         {
             tracing::warn!(point = %options.mountpoint.display(), "the mountpoint stays: {error}");
         }
@@ -173,7 +173,7 @@ impl Helper {
     /// Errors: `Busy` if what is mounted there is another program's, or does not say within `limit` whether it
     /// lives.
     pub fn clear_dead(&self, point: &Path, subtype: &str, limit: Duration) -> Result<usize> {
-        let request = Request::ClearDead { point: point.into(), subtype: subtype.to_owned() };
+        let request = HelperRequest::ClearDead { point: point.into(), subtype: subtype.to_owned() };
         let cleared = self.count(&request, Some(limit)).map_err(|error| match error.kind() {
             Kind::Interrupted => Error::new(Kind::Busy, format!("mountpoint {} does not answer", point.display())),
             _ => error,
@@ -185,11 +185,11 @@ impl Helper {
     }
 
     pub(crate) fn attach(&self, options: &MountOptions) -> Result<Attached> {
-        match self.ask(&Request::Attach(options.clone()), None)? {
-            (Answer::Attached { point, dev }, Some(connection)) => {
+        match self.ask(&HelperRequest::Attach(options.clone()), None)? {
+            (HelperAnswer::Attached { point, dev }, Some(connection)) => {
                 Ok(Attached { connection, point: point.into(), dev })
             }
-            (Answer::Attached { point, dev }, None) => {
+            (HelperAnswer::Attached { point, dev }, None) => {
                 self.detach(Path::new(&point), &dev, Unmount::Lazy)?;
                 Err(Error::new(Kind::Io, "no more files can be opened (ulimit -n)"))
             }
@@ -198,24 +198,24 @@ impl Helper {
     }
 
     pub(crate) fn set_flags(&self, point: &Path, options: &MountOptions) -> Result<()> {
-        self.ask(&Request::SetFlags { point: point.into(), options: options.clone() }, None).map(drop)
+        self.ask(&HelperRequest::SetFlags { point: point.into(), options: options.clone() }, None).map(drop)
     }
 
     /// Unmounts device `dev` from `point`. That it is not mounted there any more is no error; `Busy` if it is in use,
     /// or covered.
     pub(crate) fn detach(&self, point: &Path, dev: &str, how: Unmount) -> Result<()> {
-        self.ask(&Request::Detach { point: point.into(), dev: dev.to_owned(), how }, None).map(drop)
+        self.ask(&HelperRequest::Detach { point: point.into(), dev: dev.to_owned(), how }, None).map(drop)
     }
 
-    fn count(&self, request: &Request, limit: Option<Duration>) -> Result<usize> {
+    fn count(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<usize> {
         match self.ask(request, limit)? {
-            (Answer::Count(count), _) => Ok(count),
+            (HelperAnswer::Count(count), _) => Ok(count),
             _ => Err(makes_no_sense()),
         }
     }
 
     /// Has a helper do it. Errors: its own; `Interrupted` if it takes longer than `limit`.
-    fn ask(&self, request: &Request, limit: Option<Duration>) -> Result<(Answer, Option<OwnedFd>)> {
+    fn ask(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<(HelperAnswer, Option<OwnedFd>)> {
         let idle = self.idle().take();
         let asked = idle.map(|running| running.ask(request, limit).map(|answer| answer.zip(Some(running))));
         let ((answer, fd), running) = match asked.transpose()?.flatten() {
@@ -227,7 +227,7 @@ impl Helper {
         };
         self.idle().get_or_insert(running);
         match answer {
-            Answer::Failed { errno, what, cause } => Err(failure(errno, what, cause)),
+            HelperAnswer::Failed { errno, what, cause } => Err(failure(errno, what, cause)),
             answer => Ok((answer, fd)),
         }
     }
@@ -257,19 +257,19 @@ impl Running {
 
     /// Has it start another one.
     fn another(&self) -> Result<Running> {
-        match self.ask(&Request::Another, None)?.ok_or_else(ended_early)? {
-            (Answer::Started { pid }, Some(socket)) => {
+        match self.ask(&HelperRequest::Another, None)?.ok_or_else(ended_early)? {
+            (HelperAnswer::Started { pid }, Some(socket)) => {
                 let pid = rustix::process::Pid::from_raw(pid).ok_or_else(makes_no_sense)?;
                 let process = pidfd_open(pid, PidfdFlags::empty()).map_err(std::io::Error::from)?;
                 Ok(Running { process: Process::Elsewhere(process), socket })
             }
-            (Answer::Failed { errno, what, cause }, _) => Err(failure(errno, what, cause)),
+            (HelperAnswer::Failed { errno, what, cause }, _) => Err(failure(errno, what, cause)),
             _ => Err(makes_no_sense()),
         }
     }
 
     /// Has it do it; `None` if it was killed before it looked at the request, so that another may be asked.
-    fn ask(&self, request: &Request, limit: Option<Duration>) -> Result<Option<(Answer, Option<OwnedFd>)>> {
+    fn ask(&self, request: &HelperRequest, limit: Option<Duration>) -> Result<Option<(HelperAnswer, Option<OwnedFd>)>> {
         let seconds = limit.unwrap_or_default().as_secs().try_into().unwrap_or(i64::MAX);
         socket::setsockopt(&self.socket, socket::sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))
             .map_err(std::io::Error::from)?;
@@ -312,11 +312,11 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
     while let Some((request, _)) = receive(socket)? {
         let (answer, connection) = match answer(request, &mut children) {
             Ok((answer, connection)) => (answer, connection),
-            Err(error) => (Answer::failed(&error), None),
+            Err(error) => (HelperAnswer::failed(&error), None),
         };
         let sent = send(socket, &answer, connection.as_ref().map(AsFd::as_fd));
         drop(connection);
-        if let (Err(_), Answer::Attached { point, dev }) = (&sent, &answer) {
+        if let (Err(_), HelperAnswer::Attached { point, dev }) = (&sent, &answer) {
             // it was mounted for a process that is dead by now; if this fails, the next import finds it
             drop(device::detach_device(Path::new(point), dev, Unmount::Lazy));
         }
@@ -325,15 +325,17 @@ pub fn help(socket: BorrowedFd<'_>) -> Result<()> {
     Ok(())
 }
 
-fn answer(request: Request, children: &mut Vec<Child>) -> Result<(Answer, Option<OwnedFd>)> {
+fn answer(request: HelperRequest, children: &mut Vec<Child>) -> Result<(HelperAnswer, Option<OwnedFd>)> {
     let answer = match request {
-        Request::MakeFolders(options) => Answer::Count(point::make_folders(&options)?),
-        Request::RemoveFolders(options, count) => {
+        HelperRequest::MakeFolders(options) => HelperAnswer::Count(point::make_folders(&options)?),
+        HelperRequest::RemoveFolders(options, count) => {
             point::remove_folders(&options, count);
-            Answer::Done
+            HelperAnswer::Done
         }
-        Request::ClearDead { point, subtype } => Answer::Count(device::clear_dead(Path::new(&point), &subtype)?),
-        Request::Attach(options) => {
+        HelperRequest::ClearDead { point, subtype } => {
+            HelperAnswer::Count(device::clear_dead(Path::new(&point), &subtype)?)
+        }
+        HelperRequest::Attach(options) => {
             let folder = point::find(&options)?;
             let point = folder.real_path()?;
             let connection = device::attach(&folder, &point, &options)?;
@@ -342,23 +344,23 @@ fn answer(request: Request, children: &mut Vec<Child>) -> Result<(Answer, Option
             let mount = mountinfo::at(&point)?.filter(|mount| mount.fs_type.starts_with("fuse"));
             let dev =
                 mount.ok_or_else(|| Error::new(Kind::Missing, format!("{} was unmounted at once", point.display())))?;
-            return Ok((Answer::Attached { point: point.into(), dev: dev.dev }, Some(connection)));
+            return Ok((HelperAnswer::Attached { point: point.into(), dev: dev.dev }, Some(connection)));
         }
-        Request::SetFlags { point, options } => {
+        HelperRequest::SetFlags { point, options } => {
             device::set_flags(Path::new(&point), &options)?;
-            Answer::Done
+            HelperAnswer::Done
         }
-        Request::Detach { point, dev, how } => {
+        HelperRequest::Detach { point, dev, how } => {
             device::detach_device(Path::new(&point), &dev, how)?;
-            Answer::Done
+            HelperAnswer::Done
         }
-        Request::Another => {
+        HelperRequest::Another => {
             children.retain_mut(|child: &mut Child| matches!(child.try_wait(), Ok(None)));
             let args: Vec<OsString> = std::env::args_os().skip(1).collect();
             let (child, socket) = spawn(Path::new("/proc/self/exe"), &args)?;
             let pid = child.id().cast_signed();
             children.push(child);
-            return Ok((Answer::Started { pid }, Some(socket)));
+            return Ok((HelperAnswer::Started { pid }, Some(socket)));
         }
     };
     Ok((answer, None))
@@ -376,9 +378,9 @@ fn spawn(program: &Path, args: &[OsString]) -> Result<(Child, OwnedFd)> {
     Ok((process, socket))
 }
 
-impl Answer {
-    fn failed(error: &Error) -> Answer {
-        Answer::Failed { errno: error.errno(), what: error.what().to_owned(), cause: point::os_error(error) }
+impl HelperAnswer {
+    fn failed(error: &Error) -> HelperAnswer {
+        HelperAnswer::Failed { errno: error.errno(), what: error.what().to_owned(), cause: point::os_error(error) }
     }
 }
 

@@ -8,9 +8,9 @@ use export::Parking;
 use crate::faults::FaultLog;
 use crate::node::NodeId;
 use crate::opened::OpenFiles;
-use crate::tree::{Source, Tree};
+use crate::tree::{FileTree, Source};
 use crate::trees::Trees;
-use crate::wire::{Body, Header};
+use crate::wire::{InHeader, RequestBody};
 
 /// The nodes that the kernel knows of one mount; counted only if it is writable.
 pub(crate) struct KnownNodes<S: Source> {
@@ -40,13 +40,13 @@ impl<S: Source> KnownNodes<S> {
     }
 
     /// FORGET: the kernel forgets a node.
-    pub(crate) fn forget(self: &Arc<Self>, header: &Header, mut body: Body<'_>) -> Result<()> {
+    pub(crate) fn forget(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>) -> Result<()> {
         self.forgotten(header.node, body.u64()?);
         Ok(())
     }
 
     /// BATCH_FORGET: it forgets several.
-    pub(crate) fn batch_forget(self: &Arc<Self>, mut body: Body<'_>) -> Result<()> {
+    pub(crate) fn batch_forget(self: &Arc<Self>, mut body: RequestBody<'_>) -> Result<()> {
         let count = body.u32()?;
         body.skip(4)?;
         for _ in 0..count {

@@ -1,7 +1,7 @@
-//! File systems and snapshots mounted through FUSE: a thin adapter between the kernel and a [`Tree`].
+//! File systems and snapshots mounted through FUSE: a thin adapter between the kernel and a [`FileTree`].
 //!
 //! Above it is the pool process, which hands in a [`Source`] for each dataset and keeps the
-//! [`Mount`]. Below it is `zpl`, whose `Zpl` is the [`Tree`]; the traits exist so that the adapter
+//! [`Mount`]. Below it is `zpl`, whose `Zpl` is the [`FileTree`]; the traits exist so that the adapter
 //! can be tested without a pool, and so that `.zfs` is written once.
 //!
 //! ```text
@@ -87,6 +87,6 @@ pub use helper::{Helper, NO_HELPER, help};
 pub use mount::{Mount, clear_dead_mounts, mount, unmount_all};
 pub use options::{Direct, MountOptions, SnapDir, Unmount};
 pub use point::{NO_MOUNTPOINT, folder_to_mount_at};
-pub use tree::{ProjectSpace, Snapshot, SnapshotEdit, Source, Space, Tree, TreeFile};
+pub use tree::{DatasetSpace, FileTree, ProjectSpace, Snapshot, SnapshotEdit, Source, TreeFile};
 pub use wire::fuzz;
 pub use zpl::{Allocate, New, NewKind, RenameMode, SetAttr, SetFlags, SetTime, XattrMode};

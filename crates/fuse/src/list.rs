@@ -12,15 +12,15 @@ use base::{Error, Kind, Result, Shown};
 use zpl::FileKind;
 
 use crate::accesses::Accesses;
-use crate::attr::{Entry, FOREVER, kind_bits, made_up_directory};
+use crate::attr::{FOREVER, FuseEntry, kind_bits, made_up_directory};
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
-use crate::node::{Branch, CONTROL, CONTROL_NAME, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
-use crate::reply::{Listing, Reply};
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
-use crate::wire::{Body, Header, IO_BYTES_MAX};
+use crate::node::{CONTROL, CONTROL_NAME, OpenTree, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
+use crate::reply::{Listing, ReplySender};
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{IO_BYTES_MAX, InHeader, RequestBody};
 
 /// Cookies of the first entries of any directory.
 const DOT: u64 = 1;
@@ -38,18 +38,18 @@ struct Listed<'a, T> {
     kind: Option<FileKind>,
     /// Continues after this entry.
     cookie: u64,
-    what: What<'a, T>,
+    what: ListedNode<'a, T>,
 }
 
 impl<T> Listed<'_, T> {
     /// Is it `.` or `..`, of which the kernel takes no notice?
     fn is_dot(&self) -> bool {
-        matches!(self.what, What::Dot)
+        matches!(self.what, ListedNode::Dot)
     }
 }
 
 /// What attributes an entry has.
-enum What<'a, T> {
+enum ListedNode<'a, T> {
     /// `.` and `..`: the kernel knows them.
     Dot,
     /// A directory of `.zfs`.
@@ -57,7 +57,7 @@ enum What<'a, T> {
     /// A snapshot, by the time when it was taken. Listing does not open it.
     Snapshot(u64),
     /// An object of a tree.
-    Object(&'a Branch<T>, u64),
+    Object(&'a OpenTree<T>, u64),
 }
 
 /// Takes one entry after the other; `Break` if there is no room for this one.
@@ -84,7 +84,7 @@ impl<S: Source> ListRequests<S> {
     }
 
     /// READDIR.
-    pub(crate) fn readdir(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn readdir(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         let (cookie, room) = listing(&mut body)?;
         let names = self.names(header.node, cookie, room);
         self.faults.answer("readdir", header.node, names, reply, |reply, names| reply.bytes(&names));
@@ -92,7 +92,7 @@ impl<S: Source> ListRequests<S> {
     }
 
     /// READDIRPLUS.
-    pub(crate) fn readdirplus(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn readdirplus(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         let (cookie, room) = listing(&mut body)?;
         let entries = self.names_and_attributes(header.node, cookie, room);
         self.faults.answer("readdir", header.node, entries, reply, |reply, entries| reply.bytes(&entries));
@@ -132,19 +132,19 @@ impl<S: Source> ListRequests<S> {
     /// Lists the directory `node` after `cookie`.
     fn list(&self, node: u64, cookie: u64, each: &mut Each<'_, S::Tree>) -> Result<()> {
         match self.trees.place(node)? {
-            Place::Control => {
+            NodePlace::Control => {
                 let live = self.trees.live();
                 let above = live.ino(live.tree.root());
                 let names = [made_up(SHARES_NAME, SHARES, THIRD), made_up(SNAPSHOTS_NAME, SNAPSHOTS, FOURTH)];
                 list_made_up([CONTROL, above], names, cookie, each);
                 Ok(())
             }
-            Place::Shares => {
+            NodePlace::Shares => {
                 list_made_up([SHARES, CONTROL], [], cookie, each);
                 Ok(())
             }
-            Place::Snapshots => self.list_snapshots(cookie, each),
-            Place::Object(branch, object) => self.list_tree(node, &branch, object, cookie, each),
+            NodePlace::Snapshots => self.list_snapshots(cookie, each),
+            NodePlace::Object(branch, object) => self.list_tree(node, &branch, object, cookie, each),
         }
     }
 
@@ -156,7 +156,7 @@ impl<S: Source> ListRequests<S> {
             ino: root_node(place),
             kind: Some(FileKind::Directory),
             cookie: DOT_DOT + u64::from(place),
-            what: What::Snapshot(snapshot.created_s),
+            what: ListedNode::Snapshot(snapshot.created_s),
         });
         list_made_up([SNAPSHOTS, CONTROL], snapshots, cookie, each);
         Ok(())
@@ -165,7 +165,7 @@ impl<S: Source> ListRequests<S> {
     fn list_tree(
         &self,
         node: u64,
-        branch: &Branch<S::Tree>,
+        branch: &OpenTree<S::Tree>,
         object: u64,
         cookie: u64,
         each: &mut Each<'_, S::Tree>,
@@ -190,7 +190,7 @@ impl<S: Source> ListRequests<S> {
                 ino: branch.ino(entry.ino),
                 kind: entry.kind,
                 cookie: entry.cookie,
-                what: if dot { What::Dot } else { What::Object(branch, entry.ino) },
+                what: if dot { ListedNode::Dot } else { ListedNode::Object(branch, entry.ino) },
             });
             stopped = flow.is_break();
             flow
@@ -208,28 +208,28 @@ impl<S: Source> ListRequests<S> {
     /// The attributes of a listed entry, for how long they and the name hold, and its generation.
     /// One whose attributes cannot be had is listed nonetheless: a program that wants more of it than
     /// its name is told the error.
-    fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> Entry {
+    fn listed_attributes(&self, node: u64, listed: &Listed<'_, S::Tree>) -> FuseEntry {
         let (mut attr, attr_ttl) = match listed.what {
-            What::Object(branch, object) => match self.entries.of_named_object(branch, object) {
+            ListedNode::Object(branch, object) => match self.entries.of_named_object(branch, object) {
                 Ok(entry) => return entry,
                 Err(error) => {
                     self.faults.fail("readdir", node, error);
                     (made_up_directory(listed.ino, 0), Duration::ZERO)
                 }
             },
-            What::MadeUp => (made_up_directory(listed.ino, self.trees.born_s()), FOREVER),
-            What::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
-            What::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
+            ListedNode::MadeUp => (made_up_directory(listed.ino, self.trees.born_s()), FOREVER),
+            ListedNode::Snapshot(created_s) => (made_up_directory(listed.ino, created_s), Duration::ZERO),
+            ListedNode::Dot => (made_up_directory(listed.ino, 0), Duration::ZERO),
         };
         let kind = kind_bits(listed.kind.unwrap_or(FileKind::File));
         attr.mode = kind | attr.mode & !libc::S_IFMT;
-        Entry { attr, attr_ttl, generation: 0 }
+        FuseEntry { attr, attr_ttl, generation: 0 }
     }
 }
 
 /// What READDIR and READDIRPLUS say, `fuse_read_in`: after which entry to go on, and for how many bytes there is
 /// room.
-fn listing(body: &mut Body<'_>) -> Result<(u64, usize)> {
+fn listing(body: &mut RequestBody<'_>) -> Result<(u64, usize)> {
     body.skip(8)?;
     Ok((body.u64()?, body.u32()?.min(IO_BYTES_MAX) as usize))
 }
@@ -244,7 +244,7 @@ fn answer(result: Result<()>, found: Listing) -> Result<Listing> {
 }
 
 /// Lists, after `cookie`, what a directory of `.zfs` has; it and the one above it come first.
-fn list_made_up<'a, T: Tree>(
+fn list_made_up<'a, T: FileTree>(
     [own, above]: [u64; 2],
     names: impl IntoIterator<Item = Listed<'a, T>>,
     cookie: u64,
@@ -256,7 +256,7 @@ fn list_made_up<'a, T: Tree>(
 }
 
 fn made_up<T>(name: &'static [u8], ino: u64, cookie: u64) -> Listed<'static, T> {
-    let what = if cookie <= DOT_DOT { What::Dot } else { What::MadeUp };
+    let what = if cookie <= DOT_DOT { ListedNode::Dot } else { ListedNode::MadeUp };
     Listed { name: name.into(), ino, kind: Some(FileKind::Directory), cookie, what }
 }
 

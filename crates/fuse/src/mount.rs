@@ -29,13 +29,13 @@ use base::{Env, Error, Kind, Result};
 use crate::channel::Channel;
 use crate::freezer::Freeze;
 use crate::helper::Helper;
-use crate::life::{Life, Stage};
+use crate::life::{Life, MountStage};
 use crate::mountinfo::{self, MountInfo};
 use crate::node::{CONTROL_NAME, root_node};
 use crate::options::{MountOptions, Remountable, Unmount};
 use crate::serve;
 use crate::session::Session;
-use crate::tree::{Source, Tree};
+use crate::tree::{FileTree, Source};
 
 /// How long the last requests may take after an unmount.
 const WAIT_MAX: Duration = Duration::from_secs(2);
@@ -120,7 +120,7 @@ impl Mount {
             if let Err(error) = helper.detach(&point, &dev, Unmount::Lazy) {
                 tracing::warn!(dataset = fs_name, point = %point.display(), "cannot unmount: {error}");
             }
-            life.reach(Stage::Ended);
+            life.reach(MountStage::Ended);
         };
         if !env.spawn("fuse", attend) {
             return Err(serve::no_thread());
@@ -161,7 +161,7 @@ impl Mount {
     /// Returns when the last request is answered and all is on disk: it is unmounted, and nobody uses it
     /// any more.
     pub fn wait(&self) {
-        self.life.wait(Stage::Ended);
+        self.life.wait(MountStage::Ended);
     }
 
     /// Gives it the options of `wanted` that can be changed while it is in use: `read_only`, `atime`,
@@ -187,7 +187,7 @@ impl Mount {
     }
 
     fn wait_a_while(&self) {
-        if self.life.wait_a_while(Stage::Unused, WAIT_MAX) < Stage::Unused {
+        if self.life.wait_a_while(MountStage::Unused, WAIT_MAX) < MountStage::Unused {
             tracing::warn!(dataset = self.fs_name, "unmounted here, but still in use in another mount namespace");
             return;
         }
@@ -197,11 +197,11 @@ impl Mount {
 
     /// Have all requests been answered, for ever?
     pub fn has_ended(&self) -> bool {
-        self.life.stage() == Stage::Ended
+        self.life.stage() == MountStage::Ended
     }
 
     /// Has the kernel drop what it keeps of an object of the live tree, its attributes and its contents,
-    /// because it changed by another way than through this mount. Not from within a [`Tree`]'s method: the
+    /// because it changed by another way than through this mount. Not from within a [`FileTree`]'s method: the
     /// kernel may first want an answer to a request. For that reason, a process that is killed meanwhile may
     /// wait for itself.
     pub fn invalidate(&self, object: u64) -> Result<()> {
@@ -209,12 +209,12 @@ impl Mount {
     }
 
     /// Has the kernel drop what it keeps of a name in a directory of the live tree, even that there is no
-    /// such name. Not from within a [`Tree`]'s method, either.
+    /// such name. Not from within a [`FileTree`]'s method, either.
     pub fn invalidate_name(&self, directory: u64, name: &[u8]) -> Result<()> {
         self.with_channel(|channel| channel.invalidate_name(self.node(directory), name))
     }
 
-    /// Freezes it while the root of the dataset is replaced. Not from within a [`Tree`]'s method, either. Errors:
+    /// Freezes it while the root of the dataset is replaced. Not from within a [`FileTree`]'s method, either. Errors:
     /// `Unsupported`; it is not frozen then.
     pub fn freeze(&self) -> Result<()> {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.freeze())
@@ -226,7 +226,7 @@ impl Mount {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.thaw())
     }
 
-    /// Snapshots of the dataset may have been made, renamed or destroyed. Not from within a [`Tree`]'s method, either.
+    /// Snapshots of the dataset may have been made, renamed or destroyed. Not from within a [`FileTree`]'s method, either.
     /// Errors: those of reading which there are.
     pub fn snapshots_changed(&self) -> Result<()> {
         self.freezer.upgrade().map_or(Ok(()), |freezer| freezer.snapshots_changed())

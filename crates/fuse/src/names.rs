@@ -6,17 +6,17 @@ use base::{Error, Kind, Result};
 use export::Parking;
 use zpl::{New, NewKind, RenameMode, SetAttr};
 
-use crate::attr::{Entry, library_dev};
+use crate::attr::{FuseEntry, library_dev};
 use crate::attributes::AttributeRequests;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
 use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
-use crate::reply::Reply;
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
-use crate::wire::{Body, Header, OPEN_KILL_SUIDGID};
+use crate::reply::ReplySender;
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{InHeader, OPEN_KILL_SUIDGID, RequestBody};
 
 /// Answers the requests that name something in a directory.
 pub(crate) struct NameRequests<S: Source> {
@@ -31,7 +31,7 @@ pub(crate) struct NameRequests<S: Source> {
 
 impl<S: Source> NameRequests<S> {
     /// LOOKUP.
-    pub(crate) fn lookup(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn lookup(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         let parent = header.node;
         match self.find(parent, body.name()?) {
             Err(error) if error.kind() == Kind::NotFound => reply.no_entry(self.entries.name_ttl(parent)),
@@ -41,7 +41,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// MKNOD.
-    pub(crate) fn mknod(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn mknod(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
         body.skip(4)?;
@@ -53,7 +58,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// MKDIR.
-    pub(crate) fn mkdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn mkdir(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
         let work = move |names: &Self| match parent {
@@ -65,7 +75,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// SYMLINK.
-    pub(crate) fn symlink(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn symlink(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
         let work =
@@ -76,7 +91,12 @@ impl<S: Source> NameRequests<S> {
 
     /// CREATE. Where files need no opening, "not implemented" makes the kernel use MKNOD from now on: that leaves
     /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
-    pub(crate) fn create(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         if self.negotiated.has_no_open() && !self.trees.live().tree.has_aliases() {
             return reply.refuse(libc::ENOSYS);
         }
@@ -98,7 +118,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// TMPFILE: an orphan, once the kernel is told of it.
-    pub(crate) fn tmpfile(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn tmpfile(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         body.skip(4)?;
         let (mode, umask) = (body.u32()?, body.u32()?);
@@ -114,7 +139,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// LINK.
-    pub(crate) fn link(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn link(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, node, name) = (header.node, body.u64()?, body.name()?.to_vec());
         if self.trees.is_writable() && !are_together(node, parent) {
             return reply.refuse(libc::EXDEV);
@@ -125,7 +155,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// UNLINK.
-    pub(crate) fn unlink(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn unlink(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, name) = (header.node, body.name()?.to_vec());
         let work = move |names: &Self| names.unlink_name(parent, &name);
         self.parking.change(self, work, move |names, done| names.faults.answer_done("unlink", parent, done, reply));
@@ -133,7 +168,12 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// RMDIR.
-    pub(crate) fn rmdir(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn rmdir(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (parent, user, name) = (header.node, header.uid, body.name()?.to_vec());
         let work = move |names: &Self| match parent {
             SNAPSHOTS => names.trees.snapshots().destroy(&name, user),
@@ -146,10 +186,10 @@ impl<S: Source> NameRequests<S> {
     /// RENAME, and RENAME2, which has flags.
     pub(crate) fn rename(
         self: &Arc<Self>,
-        header: &Header,
-        mut body: Body<'_>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
         has_flags: bool,
-        reply: Reply,
+        reply: ReplySender,
     ) -> Result<()> {
         let (parent, user, new_parent) = (header.node, header.uid, body.u64()?);
         // and four bytes that say nothing
@@ -170,7 +210,7 @@ impl<S: Source> NameRequests<S> {
         Ok(())
     }
 
-    fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<Entry>, reply: Reply) {
+    fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<FuseEntry>, reply: ReplySender) {
         self.faults.answer(request, parent, entry, reply, |reply, entry| {
             self.known.told(entry.attr.ino, entry.generation);
             reply.entry(&entry, self.entries.name_ttl(parent));
@@ -178,51 +218,53 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// Looks a name up; `NotFound` if the directory does not have it.
-    fn find(&self, directory: u64, name: &[u8]) -> Result<Entry> {
+    fn find(&self, directory: u64, name: &[u8]) -> Result<FuseEntry> {
         let place = self.trees.place(directory)?;
         match (place, name) {
             (place, b".") => self.entries.of_name(&place),
             (place, b"..") => self.entries.of_name(&self.parent(&place)?),
-            (Place::Control, SHARES_NAME) => self.entries.of_name(&Place::Shares),
-            (Place::Control, SNAPSHOTS_NAME) => self.entries.of_name(&Place::Snapshots),
-            (Place::Control | Place::Shares, _) => Err(no_such_name()),
-            (Place::Snapshots, name) => {
+            (NodePlace::Control, SHARES_NAME) => self.entries.of_name(&NodePlace::Shares),
+            (NodePlace::Control, SNAPSHOTS_NAME) => self.entries.of_name(&NodePlace::Snapshots),
+            (NodePlace::Control | NodePlace::Shares, _) => Err(no_such_name()),
+            (NodePlace::Snapshots, name) => {
                 let place = self.trees.snapshots().list()?.place(name).ok_or_else(no_such_name)?;
                 self.entries.of_name(&self.trees.place(root_node(place))?)
             }
-            (Place::Object(branch, object), CONTROL_NAME) if self.trees.has_control(&branch, object) => {
-                self.entries.of_name(&Place::Control)
+            (NodePlace::Object(branch, object), CONTROL_NAME) if self.trees.has_control(&branch, object) => {
+                self.entries.of_name(&NodePlace::Control)
             }
-            (Place::Object(branch, directory), name) => {
+            (NodePlace::Object(branch, directory), name) => {
                 let object = branch.tree.lookup(directory, name)?;
                 self.entries.of_named_object(&branch, object)
             }
         }
     }
 
-    fn parent(&self, place: &Place<S::Tree>) -> Result<Place<S::Tree>> {
+    fn parent(&self, place: &NodePlace<S::Tree>) -> Result<NodePlace<S::Tree>> {
         match place {
-            Place::Control => self.trees.place(root_node(0)),
-            Place::Shares | Place::Snapshots => Ok(Place::Control),
-            Place::Object(branch, object) if *object == branch.tree.root() => match branch.is_live() {
+            NodePlace::Control => self.trees.place(root_node(0)),
+            NodePlace::Shares | NodePlace::Snapshots => Ok(NodePlace::Control),
+            NodePlace::Object(branch, object) if *object == branch.tree.root() => match branch.is_live() {
                 true => self.trees.place(root_node(0)),
-                false => Ok(Place::Snapshots),
+                false => Ok(NodePlace::Snapshots),
             },
-            Place::Object(branch, object) => Ok(Place::Object(branch.clone(), branch.tree.stat(*object)?.parent)),
+            NodePlace::Object(branch, object) => {
+                Ok(NodePlace::Object(branch.clone(), branch.tree.stat(*object)?.parent))
+            }
         }
     }
 
-    fn take_snapshot(&self, name: &[u8], user: u32) -> Result<Entry> {
+    fn take_snapshot(&self, name: &[u8], user: u32) -> Result<FuseEntry> {
         let place = self.trees.snapshots().take(name, user)?;
         self.entries.of_name(&self.trees.place(root_node(place))?)
     }
 
-    fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<Entry> {
+    fn create_name(&self, node: u64, name: &[u8], new: &New<'_>) -> Result<FuseEntry> {
         let directory = self.trees.changeable_name(node, name)?;
         self.entries.of_new(&self.trees.live().tree.create(directory, name, new)?)
     }
 
-    fn create_unnamed(&self, node: u64, new: &New<'_>) -> Result<Entry> {
+    fn create_unnamed(&self, node: u64, new: &New<'_>) -> Result<FuseEntry> {
         self.entries.of_new(&self.trees.live().tree.create_unnamed(self.trees.changeable(node)?, new)?)
     }
 
@@ -234,7 +276,7 @@ impl<S: Source> NameRequests<S> {
         name: &[u8],
         new: &New<'_>,
         (flags, drop_set_ids): (i32, bool),
-    ) -> Result<Entry> {
+    ) -> Result<FuseEntry> {
         match self.create_name(node, name, new) {
             Err(error) if error.kind() == Kind::Exists && flags & libc::O_EXCL == 0 => {
                 let live = self.trees.live();
@@ -249,7 +291,7 @@ impl<S: Source> NameRequests<S> {
         }
     }
 
-    fn link_name(&self, object: u64, node: u64, name: &[u8]) -> Result<Entry> {
+    fn link_name(&self, object: u64, node: u64, name: &[u8]) -> Result<FuseEntry> {
         let object = self.trees.changeable(object)?;
         self.entries.of_new(&self.trees.live().tree.link(object, self.trees.changeable_name(node, name)?, name)?)
     }

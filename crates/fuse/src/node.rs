@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use base::{Error, Result};
 
-use crate::tree::Tree;
+use crate::tree::FileTree;
 
 /// Bits of an object number, as the format limits it.
 const OBJECT_BITS: u32 = 48;
@@ -89,29 +89,29 @@ pub(crate) fn root_node(tree: u16) -> u64 {
 }
 
 /// An open tree and its place among those of the mount.
-pub(crate) struct Branch<T> {
+pub(crate) struct OpenTree<T> {
     pub(crate) tree: Arc<T>,
     pub(crate) place: u16,
     root_ino: u64,
 }
 
 // derive would ask for T: Clone
-impl<T> Clone for Branch<T> {
+impl<T> Clone for OpenTree<T> {
     fn clone(&self) -> Self {
-        Branch { tree: self.tree.clone(), ..*self }
+        OpenTree { tree: self.tree.clone(), ..*self }
     }
 }
 
-impl<T: Tree> Branch<T> {
+impl<T: FileTree> OpenTree<T> {
     /// What the mountpoint shows.
-    pub(crate) fn live(tree: Arc<T>) -> Branch<T> {
+    pub(crate) fn live(tree: Arc<T>) -> OpenTree<T> {
         let root_ino = tree.root();
-        Branch { tree, place: 0, root_ino }
+        OpenTree { tree, place: 0, root_ino }
     }
 
     /// The snapshot of dataset object `dataset`.
-    pub(crate) fn snapshot(tree: Arc<T>, place: u16, dataset: u64) -> Branch<T> {
-        Branch { tree, place, root_ino: SNAPSHOT_ROOTS.saturating_sub(dataset) }
+    pub(crate) fn snapshot(tree: Arc<T>, place: u16, dataset: u64) -> OpenTree<T> {
+        OpenTree { tree, place, root_ino: SNAPSHOT_ROOTS.saturating_sub(dataset) }
     }
 
     /// Is it what the mountpoint shows?

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::{Env, Error, Kind, Result};
 
 use crate::accesses::Accesses;
-use crate::cache::Cache;
+use crate::cache::MountCache;
 use crate::node::NodeId;
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
 
 /// Open files that are kept.
 const FILES_MAX: usize = 512;
@@ -44,34 +44,36 @@ impl<F> Opened<F> {
 }
 
 /// The open file of a tree.
-pub(crate) type OpenedIn<T> = Arc<Opened<<T as Tree>::File>>;
+pub(crate) type OpenedIn<T> = Arc<Opened<<T as FileTree>::File>>;
 
 /// The open files of one mount: those used last, as the kernel does not say when it opens and closes one.
 pub(crate) struct OpenFiles<S: Source> {
     trees: Arc<Trees<S>>,
     accesses: Arc<Accesses<S>>,
     env: Env,
-    files: Cache<u64, OpenedIn<S::Tree>>,
+    files: MountCache<u64, OpenedIn<S::Tree>>,
 }
 
 impl<S: Source> OpenFiles<S> {
     pub(crate) fn new(trees: Arc<Trees<S>>, accesses: Arc<Accesses<S>>, env: Env) -> OpenFiles<S> {
-        OpenFiles { trees, accesses, env, files: Cache::new(FILES_MAX) }
+        OpenFiles { trees, accesses, env, files: MountCache::new(FILES_MAX) }
     }
 
     /// The open file of a node.
     pub(crate) fn file(&self, node: u64) -> Result<OpenedIn<S::Tree>> {
         self.files.get_or_make(node, || match self.trees.place(node)? {
-            Place::Object(branch, object) => {
+            NodePlace::Object(branch, object) => {
                 let file = branch.tree.open_file(object)?;
                 Ok(Arc::new(Opened { file, is_clean: AtomicBool::new(false), atime_checked_s: AtomicU64::new(0) }))
             }
-            Place::Control | Place::Shares | Place::Snapshots => Err(Error::new(Kind::IsDirectory, "a directory")),
+            NodePlace::Control | NodePlace::Shares | NodePlace::Snapshots => {
+                Err(Error::new(Kind::IsDirectory, "a directory"))
+            }
         })
     }
 
     /// A program read a file. Pages that the kernel has are read without a request, and do not count.
-    pub(crate) fn was_read(&self, node: u64, opened: &Opened<<S::Tree as Tree>::File>) {
+    pub(crate) fn was_read(&self, node: u64, opened: &Opened<<S::Tree as FileTree>::File>) {
         let NodeId::InTree { tree: 0, object } = NodeId::parse(node) else { return };
         let remountable = self.trees.remountable();
         if !self.trees.is_writable() || !remountable.moves_atime(false) {

@@ -42,7 +42,7 @@ enum Links<'a> {
 }
 
 /// A way through folders.
-struct Walk<'a> {
+struct FolderWalk<'a> {
     at: Folder,
     links: Links<'a>,
     followed: usize,
@@ -58,7 +58,7 @@ impl Folder {
 
     /// The folder at a path that has no links in it, as that of a mount in `/proc/self/mountinfo`.
     pub(crate) fn at_real(path: &Path) -> Result<Folder> {
-        let mut walk = Walk::new(Folder::root()?, Links::None, false);
+        let mut walk = FolderWalk::new(Folder::root()?, Links::None, false);
         walk.follow(names(path, false)).map_err(|e| in_mountpoint(e, path))?;
         Ok(walk.at)
     }
@@ -87,15 +87,15 @@ impl Folder {
     }
 }
 
-impl<'a> Walk<'a> {
-    fn new(at: Folder, links: Links<'a>, makes: bool) -> Walk<'a> {
-        Walk { at, links, followed: 0, makes, made: Vec::new() }
+impl<'a> FolderWalk<'a> {
+    fn new(at: Folder, links: Links<'a>, makes: bool) -> FolderWalk<'a> {
+        FolderWalk { at, links, followed: 0, makes, made: Vec::new() }
     }
 
     /// Goes to the mountpoint of `options`, or a folder above it.
-    fn to(options: &'a MountOptions, path: &Path, makes: bool) -> Result<Walk<'a>> {
+    fn to(options: &'a MountOptions, path: &Path, makes: bool) -> Result<FolderWalk<'a>> {
         let pool = options.fs_name.split('/').next().unwrap_or_default();
-        let mut walk = Walk::new(Folder::root()?, Links::NotOfPool(pool), makes);
+        let mut walk = FolderWalk::new(Folder::root()?, Links::NotOfPool(pool), makes);
         let walked = match &options.beneath {
             // the user named it, and it may have to be made
             Some(root) if root.starts_with(path) => walk.follow(names(path, true)),
@@ -211,14 +211,14 @@ fn is_of_pool(file: &Folder, pool: &str) -> Result<bool> {
 
 /// Makes the mountpoint and the folders above it; returns how many were not there.
 pub(crate) fn make_folders(options: &MountOptions) -> Result<usize> {
-    Walk::to(options, &options.mountpoint, true).map(|walk| walk.made.len())
+    FolderWalk::to(options, &options.mountpoint, true).map(|walk| walk.made.len())
 }
 
 /// Removes the mountpoint and folders above it, `count` in all, as far as they are empty.
 pub(crate) fn remove_folders(options: &MountOptions, count: usize) {
     for folder in options.mountpoint.ancestors().take(count) {
         let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { break };
-        let Ok(above) = Walk::to(options, above, false) else { break };
+        let Ok(above) = FolderWalk::to(options, above, false) else { break };
         if unlinkat(&above.at.0, name, UnlinkatFlags::RemoveDir).is_err() {
             // not empty: then those above are not, either
             break;
@@ -233,7 +233,7 @@ pub fn folder_to_mount_at(options: &MountOptions) -> Result<PathBuf> {
 
 /// The mountpoint, once it is sure that something can be mounted there.
 pub(crate) fn find(options: &MountOptions) -> Result<Folder> {
-    let point = Walk::to(options, &options.mountpoint, false)?.at;
+    let point = FolderWalk::to(options, &options.mountpoint, false)?.at;
     if !options.overlay && point.proc_path().read_dir()?.next().is_some() {
         return Err(Error::new(Kind::Exists, format!("mountpoint {} is not empty", options.mountpoint.display())));
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::{Piece, Result};
 
-use crate::attr::{Attr, Entry, major_minor};
+use crate::attr::{FuseAttr, FuseEntry, major_minor};
 use crate::channel::Channel;
 use crate::statfs::Statfs;
 use crate::wire::{OUT_HEADER_BYTES, Out};
@@ -22,15 +22,15 @@ const NANOS_MAX: u32 = 999_999_999;
 const PIECES_MAX: usize = 256;
 
 /// The answer that is still to be given to a request.
-pub(crate) struct Reply {
+pub(crate) struct ReplySender {
     unique: u64,
     /// `None` when it has been given, or if none is due.
     channel: Option<Arc<Channel>>,
 }
 
-impl Reply {
-    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
-        Reply { unique, channel: Some(channel) }
+impl ReplySender {
+    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> ReplySender {
+        ReplySender { unique, channel: Some(channel) }
     }
 
     /// The request is one that gets no answer.
@@ -42,13 +42,13 @@ impl Reply {
         self.send(errno, &[]);
     }
 
-    /// [`Reply::error`], as the end of a request that is as it has to be.
+    /// [`ReplySender::error`], as the end of a request that is as it has to be.
     pub(crate) fn refuse(self, errno: i32) -> Result<()> {
         self.error(errno);
         Ok(())
     }
 
-    /// [`Reply::ok`], likewise.
+    /// [`ReplySender::ok`], likewise.
     pub(crate) fn done(self) -> Result<()> {
         self.ok();
         Ok(())
@@ -71,23 +71,23 @@ impl Reply {
     }
 
     /// `fuse_entry_out`.
-    pub(crate) fn entry(self, entry: &Entry, name_ttl: Duration) {
+    pub(crate) fn entry(self, entry: &FuseEntry, name_ttl: Duration) {
         self.bytes(&put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation));
     }
 
     /// `fuse_entry_out` of no node: the name does not exist, for as long.
     pub(crate) fn no_entry(self, name_ttl: Duration) {
-        self.bytes(&put_entry(Out::default(), &Attr::default(), Duration::ZERO, name_ttl, 0));
+        self.bytes(&put_entry(Out::default(), &FuseAttr::default(), Duration::ZERO, name_ttl, 0));
     }
 
     /// `fuse_attr_out`.
-    pub(crate) fn attr(self, entry: &Entry) {
+    pub(crate) fn attr(self, entry: &FuseEntry) {
         let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
         self.bytes(&put_attr(out, &entry.attr));
     }
 
     /// `fuse_statx_out`.
-    pub(crate) fn statx(self, entry: &Entry) {
+    pub(crate) fn statx(self, entry: &FuseEntry) {
         let out = Out::default().u64(entry.attr_ttl.as_secs()).u32(entry.attr_ttl.subsec_nanos()).u32(0);
         self.bytes(&put_statx(out.padded(32), &entry.attr));
     }
@@ -98,7 +98,7 @@ impl Reply {
     }
 
     /// `fuse_entry_out` and `fuse_open_out`.
-    pub(crate) fn created(self, entry: &Entry, name_ttl: Duration, flags: u32) {
+    pub(crate) fn created(self, entry: &FuseEntry, name_ttl: Duration, flags: u32) {
         let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, name_ttl, entry.generation);
         self.bytes(&out.u64(0).u32(flags).u32(0));
     }
@@ -138,7 +138,7 @@ impl Reply {
     }
 }
 
-impl Drop for Reply {
+impl Drop for ReplySender {
     fn drop(&mut self) {
         self.send(libc::EIO, &[]);
     }
@@ -150,7 +150,7 @@ fn header(len: usize, errno: i32, unique: u64) -> Out {
     Out::default().u32(len as u32).u32((-errno).cast_unsigned()).u64(unique)
 }
 
-fn put_attr(out: Out, attr: &Attr) -> Out {
+fn put_attr(out: Out, attr: &FuseAttr) -> Out {
     let times = [attr.atime, attr.mtime, attr.ctime];
     let mut out = out.u64(attr.ino).u64(attr.size).u64(attr.blocks);
     for (seconds, _) in times {
@@ -164,7 +164,7 @@ fn put_attr(out: Out, attr: &Attr) -> Out {
 }
 
 /// `fuse_statx`: all of [`put_attr`], and the birth time.
-fn put_statx(out: Out, attr: &Attr) -> Out {
+fn put_statx(out: Out, attr: &FuseAttr) -> Out {
     let begin = out.len();
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     let out = out.u32(mask).u32(attr.block_bytes).u64(0).u32(attr.nlink).u32(attr.uid).u32(attr.gid);
@@ -178,7 +178,7 @@ fn put_statx(out: Out, attr: &Attr) -> Out {
     out.u32(major).u32(minor).padded(begin + 256)
 }
 
-fn put_entry(out: Out, attr: &Attr, attr_ttl: Duration, name_ttl: Duration, generation: u64) -> Out {
+fn put_entry(out: Out, attr: &FuseAttr, attr_ttl: Duration, name_ttl: Duration, generation: u64) -> Out {
     let out = out.u64(attr.ino).u64(generation).u64(name_ttl.as_secs()).u64(attr_ttl.as_secs());
     put_attr(out.u32(name_ttl.subsec_nanos()).u32(attr_ttl.subsec_nanos()), attr)
 }
@@ -197,7 +197,7 @@ impl Listing {
     /// Adds a `fuse_dirent`, behind the `fuse_entry_out` of its node if that is told. Is there room for it?
     pub(crate) fn add(
         &mut self,
-        entry: Option<(&Entry, Duration)>,
+        entry: Option<(&FuseEntry, Duration)>,
         (ino, cookie, mode): (u64, u64, u32),
         name: &[u8],
     ) -> bool {
@@ -232,15 +232,15 @@ mod tests {
 
     #[test]
     fn sizes_are_those_of_the_protocol() {
-        let attr = Attr { atime: (-1, u32::MAX), ..Attr::default() };
+        let attr = FuseAttr { atime: (-1, u32::MAX), ..FuseAttr::default() };
         let bytes = put_attr(Out::default(), &attr);
         assert_eq!(bytes.len(), 88);
         assert_eq!(bytes[24..32], (-1i64).to_ne_bytes());
         assert_eq!(bytes[48..52], 999_999_999u32.to_ne_bytes());
-        let entry = Entry { attr, attr_ttl: Duration::ZERO, generation: 1 };
+        let entry = FuseEntry { attr, attr_ttl: Duration::ZERO, generation: 1 };
         let out = put_entry(Out::default(), &entry.attr, entry.attr_ttl, Duration::ZERO, 1);
         assert_eq!(out.len(), 128);
-        let attr = Attr { btime: (7, 8), mode: libc::S_IFCHR | 0o600, rdev: 0x0ab0_0102, ..attr };
+        let attr = FuseAttr { btime: (7, 8), mode: libc::S_IFCHR | 0o600, rdev: 0x0ab0_0102, ..attr };
         let bytes = put_statx(Out::default().padded(32), &attr);
         assert_eq!((bytes.len(), &bytes[32..36]), (288, &0xfffu32.to_ne_bytes()[..]));
         assert_eq!(bytes[32 + 28..32 + 32], [(attr.mode as u16).to_ne_bytes(), [0; 2]].concat()[..]);

@@ -17,17 +17,17 @@ use crate::faults::FaultLog;
 use crate::flags::FlagRequests;
 use crate::freezer::{Freeze, Freezer};
 use crate::known::KnownNodes;
-use crate::life::{Life, Stage};
+use crate::life::{Life, MountStage};
 use crate::list::ListRequests;
 use crate::names::NameRequests;
 use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::options::{MountOptions, Remountable};
-use crate::reply::Reply;
+use crate::reply::ReplySender;
 use crate::tree::Source;
 use crate::trees::Trees;
-use crate::wire::{Body, Header, Request, opcode};
+use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
 use crate::xattr::XattrRequests;
 
 /// The parts of one mount, shared by its threads.
@@ -108,7 +108,7 @@ impl<S: Source> Session<S> {
 
     /// The kernel is gone, and with it all users of files.
     pub(crate) fn destroy(&self) {
-        self.life.reach(Stage::Unused);
+        self.life.reach(MountStage::Unused);
         if !self.trees.is_writable() {
             return;
         }
@@ -121,8 +121,8 @@ impl<S: Source> Session<S> {
     }
 
     /// Answers one request.
-    pub(crate) fn answer(&self, request: Request<'_>, reply: Reply) {
-        let Request { header, body, data } = request;
+    pub(crate) fn answer(&self, request: FuseRequest<'_>, reply: ReplySender) {
+        let FuseRequest { header, body, data } = request;
         self.env.failpoint("request");
         let _passage = self.gate.pass();
         if let Err(error) = self.answer_one(&header, body, data, reply) {
@@ -131,7 +131,7 @@ impl<S: Source> Session<S> {
     }
 
     /// The table of requests. Errors: `Corrupt` for one that is not what it has to be.
-    fn answer_one(&self, header: &Header, body: Body<'_>, data: Data<'_>, reply: Reply) -> Result<()> {
+    fn answer_one(&self, header: &InHeader, body: RequestBody<'_>, data: Data<'_>, reply: ReplySender) -> Result<()> {
         match header.opcode {
             opcode::FORGET => {
                 reply.none();

@@ -18,8 +18,8 @@
 use base::{Kind, Result};
 use zpl::{FileKind, SetAttr, Stat};
 
-use crate::tree::Tree;
-use crate::wire::Header;
+use crate::tree::FileTree;
+use crate::wire::InHeader;
 
 /// What lets a program do more than its user may.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -29,7 +29,7 @@ pub(crate) const CAP_FOWNER: u32 = 3;
 pub(crate) const CAP_LINUX_IMMUTABLE: u32 = 9;
 
 /// Takes a file's capabilities away.
-pub(crate) fn drop_capability(tree: &impl Tree, object: u64) -> Result<()> {
+pub(crate) fn drop_capability(tree: &impl FileTree, object: u64) -> Result<()> {
     match tree.xattr(object, CAPABILITY) {
         Ok(_) => tree.remove_xattr(object, CAPABILITY),
         Err(error) if error.kind() == Kind::NoAttribute => Ok(()),
@@ -46,7 +46,7 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    pub(crate) fn of(header: &Header) -> Asker {
+    pub(crate) fn of(header: &InHeader) -> Asker {
         Asker { uid: header.uid, gid: header.gid, pid: header.pid }
     }
 

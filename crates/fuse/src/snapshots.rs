@@ -10,8 +10,8 @@ use std::sync::Arc;
 use base::tunables::ZFS_ADMIN_SNAPSHOT;
 use base::{Env, Error, Kind, Mutex, Result, ResultExt};
 
-use crate::cache::Cache;
-use crate::node::{Branch, SNAPSHOTS_MAX};
+use crate::cache::MountCache;
+use crate::node::{OpenTree, SNAPSHOTS_MAX};
 use crate::tree::{Snapshot, SnapshotEdit, Source};
 
 /// Snapshots that stay open at least, if used last.
@@ -26,7 +26,7 @@ pub(crate) struct Snapshots<S: Source> {
     list: Mutex<Option<(u64, Arc<List>)>>,
     /// The names that the kernel may know, or know not to be there.
     told: Mutex<Arc<List>>,
-    open: Cache<u16, Arc<S::Tree>>,
+    open: MountCache<u16, Arc<S::Tree>>,
 }
 
 /// Snapshots in the order of their places, the first being place 1. A place is empty when its snapshot is gone.
@@ -44,7 +44,7 @@ impl<S: Source> Snapshots<S> {
             fs_name: fs_name.to_owned(),
             list: Mutex::default(),
             told: Mutex::default(),
-            open: Cache::new(OPEN_MAX),
+            open: MountCache::new(OPEN_MAX),
         }
     }
 
@@ -112,11 +112,11 @@ impl<S: Source> Snapshots<S> {
     }
 
     /// Opens the tree at a place, if it is not open.
-    pub(crate) fn branch(&self, place: u16) -> Result<Branch<S::Tree>> {
+    pub(crate) fn branch(&self, place: u16) -> Result<OpenTree<S::Tree>> {
         let list = self.list()?;
         let snapshot = list.at(place).ok_or_else(|| Error::new(Kind::NotFound, "no such snapshot"))?;
         let open = || self.source.open_snapshot(snapshot).in_dataset(&format!("{}@{}", self.fs_name, snapshot.name));
-        Ok(Branch::snapshot(self.open.get_or_make(place, open)?, place, snapshot.dataset))
+        Ok(OpenTree::snapshot(self.open.get_or_make(place, open)?, place, snapshot.dataset))
     }
 
     /// `tank/home` or `tank/home@monday`, for messages.

@@ -1,6 +1,6 @@
 //! How full a file system is, as OpenZFS tells `statfs`.
 
-use crate::tree::{ProjectSpace, Space};
+use crate::tree::{DatasetSpace, ProjectSpace};
 
 /// Bytes of a dnode: no file can have less.
 const DNODE_BYTES: u64 = 512;
@@ -18,8 +18,8 @@ pub(crate) struct Statfs {
     pub(crate) name_bytes_max: u32,
 }
 
-impl From<Space> for Statfs {
-    fn from(space: Space) -> Statfs {
+impl From<DatasetSpace> for Statfs {
+    fn from(space: DatasetSpace) -> Statfs {
         let block_bytes = if space.record_bytes.is_power_of_two() { space.record_bytes } else { 128 << 10 };
         let block = u64::from(block_bytes);
         // at least one block is in use, so that nobody divides by zero
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn as_openzfs_counts() {
-        let space = Space {
+        let space = DatasetSpace {
             referenced_bytes: 24 << 10,
             available_bytes: 10 << 20,
             objects_used: 6,
@@ -79,9 +79,14 @@ mod tests {
         let within = Statfs::from(space).within(&project);
         assert_eq!((within.blocks, within.blocks_free, within.files, within.files_free), (24, 16, 5, 0));
         assert_eq!(Statfs::from(space).within(&ProjectSpace::default()), expect);
-        let full = Statfs::from(Space::default());
+        let full = Statfs::from(DatasetSpace::default());
         assert_eq!((full.blocks, full.blocks_free, full.files), (1, 0, 0));
         // nonsense gives nonsense, but no panic
-        let _ = Statfs::from(Space { referenced_bytes: u64::MAX, available_bytes: u64::MAX, record_bytes: 7, ..space });
+        let _ = Statfs::from(DatasetSpace {
+            referenced_bytes: u64::MAX,
+            available_bytes: u64::MAX,
+            record_bytes: 7,
+            ..space
+        });
     }
 }

@@ -1,8 +1,8 @@
-//! What a mount shows: a [`Tree`] of objects, and the [`Source`] it belongs to.
+//! What a mount shows: a [`FileTree`] of objects, and the [`Source`] it belongs to.
 //!
 //! A tree can be read, and some can be written: the second half of each trait has defaults that refuse
-//! with `ReadOnly`, and are never called unless [`Tree::is_writable`]. A change is atomic, seen by
-//! everybody once the method returns, and on disk once [`Tree::sync`] or [`Source::sync`] does.
+//! with `ReadOnly`, and are never called unless [`FileTree::is_writable`]. A change is atomic, seen by
+//! everybody once the method returns, and on disk once [`FileTree::sync`] or [`Source::sync`] does.
 //!
 //! What each is responsible for:
 //!
@@ -33,13 +33,13 @@ const COPY_BYTES_MAX: u64 = 32 << 20;
 /// A dataset that can be mounted: its live tree, its snapshots, its room.
 pub trait Source: Send + Sync + 'static {
     /// What trees it has.
-    type Tree: Tree;
+    type Tree: FileTree;
 
     /// The file system (or the one snapshot) that appears at the mountpoint.
     fn tree(&self) -> Arc<Self::Tree>;
 
     /// Sizes for `statfs`.
-    fn space(&self) -> Result<Space>;
+    fn space(&self) -> Result<DatasetSpace>;
 
     /// What a project uses and may use; without limits, that of the whole is told. Errors: those of reading the pool.
     fn project_space(&self, _project: u64) -> Result<ProjectSpace> {
@@ -109,7 +109,7 @@ pub struct Snapshot {
 
 /// How full a dataset is, in the terms of `zfs list`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Space {
+pub struct DatasetSpace {
     /// Bytes that the dataset refers to.
     pub referenced_bytes: u64,
     /// Bytes that it may still grow by: quotas, reservations and the pool's slop counted in.
@@ -138,7 +138,7 @@ pub struct ProjectSpace {
 /// An object number stands for the same file for as long as the tree is open. Errors: `NotFound`
 /// where there is no such object or name, `NotDirectory` and `IsDirectory` where the kind is wrong,
 /// and those of reading the pool.
-pub trait Tree: Send + Sync + 'static {
+pub trait FileTree: Send + Sync + 'static {
     /// An open file.
     type File: TreeFile;
 
@@ -181,7 +181,7 @@ pub trait Tree: Send + Sync + 'static {
         Err(read_only())
     }
 
-    /// Makes a file without a name: an orphan, unless [`Tree::link`] gives it one.
+    /// Makes a file without a name: an orphan, unless [`FileTree::link`] gives it one.
     fn create_unnamed(&self, _directory: u64, _new: &New<'_>) -> Result<Stat> {
         Err(read_only())
     }
@@ -193,27 +193,27 @@ pub trait Tree: Send + Sync + 'static {
     }
 
     /// Removes a name of what is no directory (`IsDirectory`). If it was the last one, the object is
-    /// returned: it can be used as before until [`Tree::reclaim`], or until the next time that the tree is
+    /// returned: it can be used as before until [`FileTree::reclaim`], or until the next time that the tree is
     /// opened.
     fn unlink(&self, _directory: u64, _name: &[u8]) -> Result<Option<u64>> {
         Err(read_only())
     }
 
     /// Removes an empty directory (`NotDirectory`, `NotEmpty`), which is returned and goes on as in
-    /// [`Tree::unlink`]: empty, and with no way to make a file in it (`NotFound`).
+    /// [`FileTree::unlink`]: empty, and with no way to make a file in it (`NotFound`).
     fn rmdir(&self, _directory: u64, _name: &[u8]) -> Result<u64> {
         Err(read_only())
     }
 
     /// Moves the name `from` of a directory to the name `to` of one. An object that lost its last name to
-    /// it is returned, as in [`Tree::unlink`]. Two names of the same object both stay. `NotFound`,
+    /// it is returned, as in [`FileTree::unlink`]. Two names of the same object both stay. `NotFound`,
     /// `Exists`, `NotEmpty`, `IsDirectory`, `NotDirectory`; `Invalid` if a directory would come to lie
     /// below itself.
     fn rename(&self, _from: (u64, &[u8]), _to: (u64, &[u8]), _mode: RenameMode) -> Result<Option<u64>> {
         Err(read_only())
     }
 
-    /// Gives the object back that [`Tree::unlink`], [`Tree::rmdir`] or [`Tree::rename`] returned, as
+    /// Gives the object back that [`FileTree::unlink`], [`FileTree::rmdir`] or [`FileTree::rename`] returned, as
     /// nobody uses it any more. Called once for each, at the end of the mount at the latest.
     fn reclaim(&self, _object: u64) -> Result<()> {
         Err(read_only())
@@ -314,7 +314,7 @@ pub trait TreeFile: Send + Sync + 'static {
     }
 }
 
-impl Tree for Zpl {
+impl FileTree for Zpl {
     type File = zpl::File;
 
     fn root(&self) -> u64 {

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base::{Env, Error, Kind, Result, ResultExt, RwLock};
 
 use crate::lookup_counts::LookupCounts;
-use crate::node::{Branch, CONTROL_NAME, NodeId};
+use crate::node::{CONTROL_NAME, NodeId, OpenTree};
 use crate::options::{MountOptions, Remountable, SnapDir};
 use crate::snapshots::Snapshots;
-use crate::tree::{Source, Tree, read_only};
+use crate::tree::{FileTree, Source, read_only};
 
 /// A node that a request names.
-pub(crate) enum Place<T> {
+pub(crate) enum NodePlace<T> {
     /// `.zfs`
     Control,
     /// `.zfs/shares`
@@ -20,14 +20,14 @@ pub(crate) enum Place<T> {
     /// `.zfs/snapshot`
     Snapshots,
     /// An object of a tree.
-    Object(Branch<T>, u64),
+    Object(OpenTree<T>, u64),
 }
 
 /// What one mount shows.
 pub(crate) struct Trees<S: Source> {
     source: Arc<S>,
     /// Replaced with the root of the dataset.
-    live: RwLock<Branch<S::Tree>>,
+    live: RwLock<OpenTree<S::Tree>>,
     /// Nodes of the live tree that the kernel knows; counted only if it is writable.
     known: LookupCounts,
     /// The root is about to be replaced: the kernel is to keep nothing that it is told.
@@ -44,7 +44,7 @@ pub(crate) struct Trees<S: Source> {
 impl<S: Source> Trees<S> {
     /// Errors: those of reading the root directory.
     pub(crate) fn new(source: Arc<S>, env: &Env, options: MountOptions) -> Result<Trees<S>> {
-        let live = Branch::live(source.tree());
+        let live = OpenTree::live(source.tree());
         let root = live.tree.stat(live.tree.root()).in_dataset(&options.fs_name)?;
         Ok(Trees {
             snapshots: Snapshots::new(source.clone(), env.clone(), &options.fs_name),
@@ -66,7 +66,7 @@ impl<S: Source> Trees<S> {
     }
 
     /// What the mountpoint shows.
-    pub(crate) fn live(&self) -> Branch<S::Tree> {
+    pub(crate) fn live(&self) -> OpenTree<S::Tree> {
         self.live.read().clone()
     }
 
@@ -89,7 +89,7 @@ impl<S: Source> Trees<S> {
     /// there; the other nodes are stale until it forgets them.
     pub(crate) fn replace_live(&self, tree: Arc<S::Tree>) {
         self.known.renew(|object, generation| tree.stat(object).is_ok_and(|stat| stat.generation == generation));
-        *self.live.write() = Branch::live(tree);
+        *self.live.write() = OpenTree::live(tree);
     }
 
     /// There is no live tree any more.
@@ -131,18 +131,18 @@ impl<S: Source> Trees<S> {
     }
 
     /// Goes to a node, opening its snapshot if need be.
-    pub(crate) fn place(&self, node: u64) -> Result<Place<S::Tree>> {
+    pub(crate) fn place(&self, node: u64) -> Result<NodePlace<S::Tree>> {
         match NodeId::parse(node) {
-            NodeId::InTree { tree: 0, object } => Ok(Place::Object(self.live(), self.live_object(object)?)),
+            NodeId::InTree { tree: 0, object } => Ok(NodePlace::Object(self.live(), self.live_object(object)?)),
             // a file handle from a mount that had one
             _ if self.remountable.snapdir() == SnapDir::Disabled => Err(Error::new(Kind::NotFound, "there is no .zfs")),
-            NodeId::Control => Ok(Place::Control),
-            NodeId::Shares => Ok(Place::Shares),
-            NodeId::Snapshots => Ok(Place::Snapshots),
+            NodeId::Control => Ok(NodePlace::Control),
+            NodeId::Shares => Ok(NodePlace::Shares),
+            NodeId::Snapshots => Ok(NodePlace::Snapshots),
             NodeId::InTree { tree, object } => {
                 let branch = self.snapshots.branch(tree)?;
                 let object = branch.object(object);
-                Ok(Place::Object(branch, object))
+                Ok(NodePlace::Object(branch, object))
             }
         }
     }
@@ -169,12 +169,12 @@ impl<S: Source> Trees<S> {
     }
 
     /// Does this directory have a `.zfs`? Snapshots have none.
-    pub(crate) fn has_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+    pub(crate) fn has_control(&self, branch: &OpenTree<S::Tree>, object: u64) -> bool {
         self.remountable.snapdir() != SnapDir::Disabled && branch.is_live() && object == branch.tree.root()
     }
 
     /// And is it listed?
-    pub(crate) fn lists_control(&self, branch: &Branch<S::Tree>, object: u64) -> bool {
+    pub(crate) fn lists_control(&self, branch: &OpenTree<S::Tree>, object: u64) -> bool {
         self.remountable.snapdir() == SnapDir::Visible && self.has_control(branch, object)
     }
 }

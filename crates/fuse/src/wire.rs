@@ -11,7 +11,7 @@
 //! do not know they do not ask for.
 //!
 //! Above are [`channel`](crate::channel), which moves messages, and the requests that [`session`](crate::session)
-//! lists, which understand them. Invariant: what the kernel sent is read through [`Body`], which checks every length.
+//! lists, which understand them. Invariant: what the kernel sent is read through [`RequestBody`], which checks every length.
 
 use base::{Data, Endian, Error, Reader, Result};
 use zpl::SetTime;
@@ -125,7 +125,7 @@ pub(crate) const EXPIRE_ONLY: u32 = 1;
 
 /// `fuse_in_header`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Header {
+pub(crate) struct InHeader {
     /// Bytes of the whole request.
     pub(crate) len: u32,
     pub(crate) opcode: u32,
@@ -140,11 +140,11 @@ pub(crate) struct Header {
     pub(crate) pid: u32,
 }
 
-impl Header {
+impl InHeader {
     /// Errors: `Corrupt` for fewer bytes than a header has.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Header> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<InHeader> {
         let mut words = Reader::new(bytes.get(..IN_HEADER_BYTES).unwrap_or_default(), NATIVE);
-        Ok(Header {
+        Ok(InHeader {
             len: words.u32()?,
             opcode: words.u32()?,
             unique: words.u64()?,
@@ -158,10 +158,10 @@ impl Header {
 
 /// One request of the kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Request<'a> {
-    pub(crate) header: Header,
+pub(crate) struct FuseRequest<'a> {
+    pub(crate) header: InHeader,
     /// What comes after the header; of a WRITE only its own structure.
-    pub(crate) body: Body<'a>,
+    pub(crate) body: RequestBody<'a>,
     /// What a WRITE writes.
     pub(crate) data: Data<'a>,
 }
@@ -171,11 +171,11 @@ pub(crate) const NATIVE: Endian = if cfg!(target_endian = "big") { Endian::Big }
 
 /// A cursor over what a request says.
 #[derive(Clone, Debug)]
-pub(crate) struct Body<'a>(Reader<'a>);
+pub(crate) struct RequestBody<'a>(Reader<'a>);
 
-impl<'a> Body<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Body<'a> {
-        Body(Reader::new(bytes, NATIVE))
+impl<'a> RequestBody<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> RequestBody<'a> {
+        RequestBody(Reader::new(bytes, NATIVE))
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32> {
@@ -214,8 +214,8 @@ impl<'a> Body<'a> {
 
 /// For a fuzzer: takes `bytes` as a request, of every kind.
 pub fn fuzz(bytes: &[u8]) {
-    let _ = Header::parse(bytes);
-    let body = Body::new(bytes.get(IN_HEADER_BYTES..).unwrap_or_default());
+    let _ = InHeader::parse(bytes);
+    let body = RequestBody::new(bytes.get(IN_HEADER_BYTES..).unwrap_or_default());
     let _ = set_attr(&mut body.clone());
     let mut names = body.clone();
     while names.name().is_ok() {}
@@ -224,7 +224,7 @@ pub fn fuzz(bytes: &[u8]) {
 }
 
 /// What SETATTR changes, and whether the asker may not keep set-id bits: `fuse_setattr_in`.
-pub(crate) fn set_attr(body: &mut Body<'_>) -> Result<(zpl::SetAttr, bool)> {
+pub(crate) fn set_attr(body: &mut RequestBody<'_>) -> Result<(zpl::SetAttr, bool)> {
     const MODE: u32 = 1;
     const UID: u32 = 1 << 1;
     const GID: u32 = 1 << 2;
@@ -304,17 +304,17 @@ mod tests {
     fn what_is_cut_short_is_an_error() {
         let mut whole = Out::default().u32(43).u32(opcode::LOOKUP).u64(7).u64(1).u32(1000).u32(100).u32(5).u32(0).0;
         whole.extend_from_slice(b"ab\0");
-        let header = Header::parse(&whole).unwrap();
+        let header = InHeader::parse(&whole).unwrap();
         assert_eq!((header.len, header.opcode, header.unique, header.node), (43, opcode::LOOKUP, 7, 1));
         assert_eq!((header.uid, header.gid, header.pid), (1000, 100, 5));
         for len in 0..IN_HEADER_BYTES {
-            assert!(Header::parse(&whole[..len]).is_err());
+            assert!(InHeader::parse(&whole[..len]).is_err());
         }
-        let mut body = Body::new(&whole[IN_HEADER_BYTES..]);
+        let mut body = RequestBody::new(&whole[IN_HEADER_BYTES..]);
         assert_eq!(body.name().unwrap(), b"ab");
         assert!(body.name().is_err());
-        assert!(Body::new(b"ab").name().is_err() && Body::new(&[0; 7]).u64().is_err());
-        assert!(Body::new(&[0xff; 8]).offset().is_err());
+        assert!(RequestBody::new(b"ab").name().is_err() && RequestBody::new(&[0; 7]).u64().is_err());
+        assert!(RequestBody::new(&[0xff; 8]).offset().is_err());
     }
 
     #[test]
@@ -324,16 +324,16 @@ mod tests {
             let out = out.u64((-3i64).cast_unsigned()).u64(5).u64(6).u32(250).u32(1).u32(2);
             out.u32(0o100_644).u32(0).u32(11).u32(12).u32(0)
         };
-        let (set, drop) = set_attr(&mut Body::new(&words(1 | 1 << 3 | 1 << 4 | 1 << 10))).unwrap();
+        let (set, drop) = set_attr(&mut RequestBody::new(&words(1 | 1 << 3 | 1 << 4 | 1 << 10))).unwrap();
         assert!(!drop);
         assert_eq!((set.mode, set.uid, set.gid, set.size), (Some(0o644), None, None, Some(77)));
         assert!(matches!(set.atime, Some(SetTime::At(-3, 250))) && set.mtime.is_none());
         assert_eq!(set.ctime, Some((6, 2)));
-        let (set, drop) = set_attr(&mut Body::new(&words(1 << 1 | 1 << 2 | 1 << 5 | 1 << 8 | 1 << 11))).unwrap();
+        let (set, drop) = set_attr(&mut RequestBody::new(&words(1 << 1 | 1 << 2 | 1 << 5 | 1 << 8 | 1 << 11))).unwrap();
         assert!(drop);
-        assert_eq!(set_attr(&mut Body::new(&words(1 << 6 | 1 << 9))).unwrap(), (zpl::SetAttr::default(), false));
+        assert_eq!(set_attr(&mut RequestBody::new(&words(1 << 6 | 1 << 9))).unwrap(), (zpl::SetAttr::default(), false));
         assert_eq!((set.uid, set.gid, set.mode), (Some(11), Some(12), None));
         assert!(matches!(set.mtime, Some(SetTime::Now)));
-        assert!(set_attr(&mut Body::new(&words(0)[..80])).is_err());
+        assert!(set_attr(&mut RequestBody::new(&words(0)[..80])).is_err());
     }
 }

@@ -9,10 +9,10 @@ use zpl::XattrMode;
 use crate::faults::FaultLog;
 use crate::negotiated::Negotiated;
 use crate::opened::OpenFiles;
-use crate::reply::Reply;
-use crate::tree::{Source, Tree};
-use crate::trees::{Place, Trees};
-use crate::wire::{Body, Header, SETXATTR_ACL_KILL_SGID};
+use crate::reply::ReplySender;
+use crate::tree::{FileTree, Source};
+use crate::trees::{NodePlace, Trees};
+use crate::wire::{InHeader, RequestBody, SETXATTR_ACL_KILL_SGID};
 
 /// Namespaces with rules of their own.
 const ACL_PREFIX: &[u8] = b"system.posix_acl_";
@@ -30,7 +30,7 @@ pub(crate) struct XattrRequests<S: Source> {
 
 impl<S: Source> XattrRequests<S> {
     /// GETXATTR.
-    pub(crate) fn getxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn getxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         let size = body.u32()?;
         body.skip(4)?;
         self.answer_bytes("getxattr", header.node, size, self.xattr(header.node, body.name()?), reply);
@@ -38,14 +38,19 @@ impl<S: Source> XattrRequests<S> {
     }
 
     /// LISTXATTR.
-    pub(crate) fn listxattr(&self, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn listxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
         let list = self.xattr_list(header.node, header.uid == 0);
         self.answer_bytes("listxattr", header.node, body.u32()?, list, reply);
         Ok(())
     }
 
     /// SETXATTR.
-    pub(crate) fn setxattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn setxattr(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (node, size, flags) = (header.node, body.u32()?, body.u32()?.cast_signed());
         let mut more_flags = 0;
         if self.negotiated.has_setxattr_ext() {
@@ -60,7 +65,12 @@ impl<S: Source> XattrRequests<S> {
     }
 
     /// REMOVEXATTR.
-    pub(crate) fn removexattr(self: &Arc<Self>, header: &Header, mut body: Body<'_>, reply: Reply) -> Result<()> {
+    pub(crate) fn removexattr(
+        self: &Arc<Self>,
+        header: &InHeader,
+        mut body: RequestBody<'_>,
+        reply: ReplySender,
+    ) -> Result<()> {
         let (node, name) = (header.node, body.name()?.to_vec());
         let work = move |xattrs: &Self| xattrs.remove_xattr(node, &name);
         self.parking
@@ -71,8 +81,8 @@ impl<S: Source> XattrRequests<S> {
     fn xattr(&self, node: u64, name: &[u8]) -> Result<Vec<u8>> {
         self.check_name(name)?;
         match self.trees.place(node)? {
-            Place::Object(branch, object) => branch.tree.xattr(object, name),
-            Place::Control | Place::Shares | Place::Snapshots => {
+            NodePlace::Object(branch, object) => branch.tree.xattr(object, name),
+            NodePlace::Control | NodePlace::Shares | NodePlace::Snapshots => {
                 Err(Error::new(Kind::NoAttribute, "no such attribute"))
             }
         }
@@ -80,7 +90,7 @@ impl<S: Source> XattrRequests<S> {
 
     /// Names as listxattr(2) returns them, each with a NUL after it.
     fn xattr_list(&self, node: u64, privileged: bool) -> Result<Vec<u8>> {
-        let Place::Object(branch, object) = self.trees.place(node)? else { return Ok(Vec::new()) };
+        let NodePlace::Object(branch, object) = self.trees.place(node)? else { return Ok(Vec::new()) };
         let has_user = self.trees.remountable().has_xattrs();
         let mut list = Vec::new();
         for name in branch.tree.xattr_names(object)? {
@@ -135,7 +145,7 @@ impl<S: Source> XattrRequests<S> {
     }
 
     /// The reply to a request for an attribute or for their names: a size, or the bytes if they fit.
-    fn answer_bytes(&self, request: &'static str, node: u64, size: u32, value: Result<Vec<u8>>, reply: Reply) {
+    fn answer_bytes(&self, request: &'static str, node: u64, size: u32, value: Result<Vec<u8>>, reply: ReplySender) {
         match value {
             Ok(value) if size == 0 => reply.count(u32::try_from(value.len()).unwrap_or(u32::MAX)),
             Ok(value) if value.len() > size as usize => reply.error(libc::ERANGE),

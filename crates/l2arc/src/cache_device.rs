@@ -17,13 +17,13 @@ use base::{AlignedBuf, Block, Endian, Env, Error, Kind, Mutex, MutexGuard, Resul
 use codec::checksum::{Checksum, embedded};
 use device::Device;
 use device::meter::Meter;
-use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, LOG_BYTES, LOG_ENTRIES_MAX, LogBlock, LogEntry, LogPtr};
+use format::l2arc::{DeviceHeader, HEADER_AT, HEADER_BYTES, L2LogBlock, LOG_BYTES, LOG_ENTRIES_MAX, LogEntry, LogPtr};
 use vdev::geometry;
 
 use crate::drive::Drive;
-use crate::index::{Index, Key, OFFSET_MAX, Spot};
+use crate::index::{Index, L2Key, OFFSET_MAX, Spot};
 use crate::log;
-use crate::ring::{Ring, Sums};
+use crate::ring::{Ring, RingSums};
 use crate::stats::{Stats, add};
 use crate::tunables::Tunables;
 
@@ -40,9 +40,9 @@ const DAY_NS: u64 = 86_400 * 1_000_000_000;
 
 /// A block that is looked for, as its pointer tells of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct CacheLookup {
     /// Which it is.
-    pub key: Key,
+    pub key: L2Key,
     /// Its bytes as they are in the pool.
     pub psize: usize,
     /// Bytes of its contents.
@@ -53,9 +53,9 @@ pub struct Wanted {
 
 /// A block for a cache device.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct FedBlock {
     /// Which it is.
-    pub key: Key,
+    pub key: L2Key,
     /// Its bytes as they are in the pool.
     pub physical: Block,
     /// Bytes of its contents.
@@ -87,13 +87,13 @@ pub(crate) struct CacheDevice {
     pub(crate) is_writing: AtomicBool,
     pub(crate) is_gone: AtomicBool,
     /// Held while something is written.
-    writer: Mutex<Writer>,
+    writer: Mutex<FeedWriter>,
     /// Never held while something is written or read. Where both are needed, the writer is taken first.
     ring: Mutex<Ring>,
 }
 
 /// What the feeder changes.
-pub(crate) struct Writer {
+pub(crate) struct FeedWriter {
     pub(crate) header: DeviceHeader,
     /// Blocks that are in no log yet.
     pending: Vec<LogEntry>,
@@ -160,7 +160,7 @@ impl CacheDevice {
                 (Ring::new(start, end / sector * sector), fresh, false)
             }
         };
-        let writer = Mutex::new(Writer { header, pending: Vec::new(), allowance: Allowance::default() });
+        let writer = Mutex::new(FeedWriter { header, pending: Vec::new(), allowance: Allowance::default() });
         let (errors, is_faulted, is_writing, is_gone) = Default::default();
         let is_rebuilding = AtomicBool::new(has_more);
         Ok((
@@ -183,7 +183,7 @@ impl CacheDevice {
         ))
     }
 
-    pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
+    pub(crate) fn writer(&self) -> MutexGuard<'_, FeedWriter> {
         self.writer.lock()
     }
 
@@ -233,9 +233,9 @@ impl CacheDevice {
     }
 
     /// Writes blocks, as many as a quarter of the ring takes; how many bytes it took.
-    pub(crate) fn write(&self, records: &[Record], index: &Index, stats: &Stats) -> u64 {
+    pub(crate) fn write(&self, records: &[FedBlock], index: &Index, stats: &Stats) -> u64 {
         let mut writer = self.writer();
-        let asize = |record: &Record| (record.physical.len() as u64).next_multiple_of(self.sector);
+        let asize = |record: &FedBlock| (record.physical.len() as u64).next_multiple_of(self.sector);
         let most = self.ring().capacity() / 4;
         let (mut bytes, mut count) = (0, 0);
         let log_bytes = |count: u64| match writer.header.log_entries {
@@ -297,7 +297,7 @@ impl CacheDevice {
     }
 
     /// Writes blocks that lie one after the other, `len` bytes, and the log if it is full then.
-    fn write_run(&self, writer: &mut Writer, records: &[Record], len: usize, index: &Index) -> Result<()> {
+    fn write_run(&self, writer: &mut FeedWriter, records: &[FedBlock], len: usize, index: &Index) -> Result<()> {
         let mut bytes = AlignedBuf::zeroed(len);
         let start = self.ring().take(len as u64);
         let mut at = 0;
@@ -322,7 +322,7 @@ impl CacheDevice {
         }
         self.drive.write(start, bytes, WRITE_TIME)?;
         self.show(index);
-        let mut sums = Sums::default();
+        let mut sums = RingSums::default();
         entries.iter().for_each(|entry| sums.add(&self.sums_of(entry)));
         let sweep = {
             let mut ring = self.ring();
@@ -330,7 +330,7 @@ impl CacheDevice {
             ring.sweep
         };
         for entry in &entries {
-            index.insert(&Key { dva: entry.dva, birth: entry.birth }, self.spot_of(entry, sweep), true);
+            index.insert(&L2Key { dva: entry.dva, birth: entry.birth }, self.spot_of(entry, sweep), true);
         }
         if writer.header.log_entries > 0 {
             writer.pending.extend(entries);
@@ -342,10 +342,10 @@ impl CacheDevice {
     }
 
     /// What a block adds to the sums.
-    pub(crate) fn sums_of(&self, entry: &LogEntry) -> Sums {
+    pub(crate) fn sums_of(&self, entry: &LogEntry) -> RingSums {
         let asize = entry.psize.next_multiple_of(self.sector);
         let if_so = |is_so: bool| if is_so { asize } else { 0 };
-        Sums {
+        RingSums {
             count: 1,
             lsize: entry.lsize,
             asize,
@@ -362,8 +362,8 @@ impl CacheDevice {
     }
 
     /// A block is not looked for there any more.
-    pub(crate) fn lost(&self, wanted: &Wanted, spot: Spot) {
-        let &Wanted { psize, lsize, is_metadata, .. } = wanted;
+    pub(crate) fn lost(&self, wanted: &CacheLookup, spot: Spot) {
+        let &CacheLookup { psize, lsize, is_metadata, .. } = wanted;
         let (is_prefetched, is_frequent) = (spot.is_prefetched, !spot.is_recent);
         let sums = self.sums_of(&LogEntry {
             psize: psize as u64,
@@ -387,12 +387,12 @@ impl CacheDevice {
     }
 
     /// Writes the pending log, for which there is room.
-    fn write_log(&self, writer: &mut Writer) -> Result<()> {
+    fn write_log(&self, writer: &mut FeedWriter) -> Result<()> {
         let entries = std::mem::take(&mut writer.pending);
         let Some(first) = entries.first() else { return Ok(()) };
         let payload_start = first.at;
         let payload_asize = entries.iter().map(|entry| entry.psize.next_multiple_of(self.sector)).sum();
-        let block = LogBlock { older: writer.header.newest[1], entries };
+        let block = L2LogBlock { older: writer.header.newest[1], entries };
         let (bytes, ptr) = log::pack(&block, self.sector as usize);
         let ptr = LogPtr { at: self.ring().take(ptr.asize), payload_start, payload_asize, ..ptr };
         self.drive.write(ptr.at, bytes, WRITE_TIME)?;
@@ -401,7 +401,7 @@ impl CacheDevice {
         Ok(())
     }
 
-    fn write_header(&self, writer: &mut Writer, stats: &Stats) -> Result<()> {
+    fn write_header(&self, writer: &mut FeedWriter, stats: &Stats) -> Result<()> {
         let before = writer.header.logs;
         let header = {
             let ring = self.ring();

@@ -25,25 +25,25 @@ const JOBS_MAX: u64 = 64;
 
 /// A device and its threads, which end with it.
 pub(crate) struct Drive {
-    shared: Arc<Shared>,
+    shared: Arc<DriveShared>,
 }
 
-struct Shared {
+struct DriveShared {
     env: Env,
     device: Arc<dyn Device>,
-    queue: Mutex<Queue>,
+    queue: Mutex<DriveQueue>,
     bell: Condvar,
     /// Jobs that nobody waits for any more.
     overdue: AtomicU64,
     meter: Arc<Meter>,
-    done: Done,
+    done: DoneCounts,
 }
 
 /// Reads and writes that went well: how many, and their bytes.
 #[derive(Default)]
-struct Done([[AtomicU64; 2]; 2]);
+struct DoneCounts([[AtomicU64; 2]; 2]);
 
-impl Done {
+impl DoneCounts {
     fn add(&self, kind: usize, bytes: usize) {
         let [count, sum] = &self.0[kind];
         count.fetch_add(1, Ordering::Relaxed);
@@ -52,19 +52,19 @@ impl Done {
 }
 
 #[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
+struct DriveQueue {
+    jobs: VecDeque<DriveJob>,
     under_way: u64,
     threads: usize,
     ends: bool,
 }
 
-struct Job {
-    task: Task,
-    ticket: Arc<Ticket>,
+struct DriveJob {
+    task: DriveTask,
+    ticket: Arc<DriveTicket>,
 }
 
-enum Task {
+enum DriveTask {
     /// Offsets, and how many bytes each.
     Read(Vec<(u64, usize)>),
     Write(u64, AlignedBuf),
@@ -72,26 +72,26 @@ enum Task {
 }
 
 /// What came of it: for each read its bytes.
-type Outcome = Result<Vec<Result<AlignedBuf>>>;
+type DriveOutcome = Result<Vec<Result<AlignedBuf>>>;
 
 #[derive(Default)]
-struct Ticket {
-    state: Mutex<State>,
+struct DriveTicket {
+    state: Mutex<TicketState>,
     done: Condvar,
 }
 
 #[derive(Default)]
-enum State {
+enum TicketState {
     #[default]
     Waiting,
     Abandoned,
-    Done(Outcome),
+    Done(DriveOutcome),
 }
 
 impl Drive {
     pub(crate) fn new(env: &Env, device: Arc<dyn Device>, meter: Arc<Meter>) -> Drive {
         let (queue, bell, overdue, done) = Default::default();
-        let shared = Arc::new(Shared { env: env.clone(), device, queue, bell, overdue, meter, done });
+        let shared = Arc::new(DriveShared { env: env.clone(), device, queue, bell, overdue, meter, done });
         for _ in 0..THREADS {
             let worker = shared.clone();
             shared.lock().threads += usize::from(env.spawn("l2arc_io", move || worker.work()));
@@ -119,58 +119,58 @@ impl Drive {
     }
 
     /// Asks for the bytes at each of these places. Errors: `Busy` if it is stuck, or has too much to do.
-    pub(crate) fn begin_read(&self, places: Vec<(u64, usize)>) -> Result<Pending> {
-        self.begin(Task::Read(places))
+    pub(crate) fn begin_read(&self, places: Vec<(u64, usize)>) -> Result<PendingJob> {
+        self.begin(DriveTask::Read(places))
     }
 
     /// Writes bytes. Errors: `Busy` if it is stuck, has too much to do, or does not answer within `most`; those of
     /// the device.
     pub(crate) fn write(&self, at: u64, bytes: AlignedBuf, most: Duration) -> Result<()> {
-        self.begin(Task::Write(at, bytes))?.wait(most).map(drop)
+        self.begin(DriveTask::Write(at, bytes))?.wait(most).map(drop)
     }
 
     /// Makes what was written last. Errors: as of [`Drive::write`].
     pub(crate) fn flush(&self, most: Duration) -> Result<()> {
-        self.begin(Task::Flush)?.wait(most).map(drop)
+        self.begin(DriveTask::Flush)?.wait(most).map(drop)
     }
 
-    fn begin(&self, task: Task) -> Result<Pending> {
+    fn begin(&self, task: DriveTask) -> Result<PendingJob> {
         let shared = &self.shared;
         if self.is_stuck() {
             return Err(shared.busy("the device does not answer"));
         }
-        let ticket = Arc::<Ticket>::default();
+        let ticket = Arc::<DriveTicket>::default();
         let mut queue = shared.lock();
         if queue.threads == 0 {
             drop(queue);
-            *ticket.lock() = State::Done(shared.execute(task));
-            return Ok(Pending { shared: shared.clone(), ticket });
+            *ticket.lock() = TicketState::Done(shared.execute(task));
+            return Ok(PendingJob { shared: shared.clone(), ticket });
         }
         if queue.under_way >= JOBS_MAX {
             return Err(shared.busy("the device has too much to do"));
         }
         queue.under_way += 1;
-        queue.jobs.push_back(Job { task, ticket: ticket.clone() });
+        queue.jobs.push_back(DriveJob { task, ticket: ticket.clone() });
         drop(queue);
         shared.bell.notify_one();
-        Ok(Pending { shared: shared.clone(), ticket })
+        Ok(PendingJob { shared: shared.clone(), ticket })
     }
 }
 
 /// A job that was begun.
-pub(crate) struct Pending {
-    shared: Arc<Shared>,
-    ticket: Arc<Ticket>,
+pub(crate) struct PendingJob {
+    shared: Arc<DriveShared>,
+    ticket: Arc<DriveTicket>,
 }
 
-impl Pending {
+impl PendingJob {
     /// What came of it. Errors: `Busy` if that is not known within `most`.
-    pub(crate) fn wait(self, most: Duration) -> Outcome {
-        let is_waiting = |state: &mut State| matches!(state, State::Waiting);
+    pub(crate) fn wait(self, most: Duration) -> DriveOutcome {
+        let is_waiting = |state: &mut TicketState| matches!(state, TicketState::Waiting);
         let mut state = self.ticket.done.wait_timeout_while(self.ticket.lock(), most, is_waiting);
-        match std::mem::replace(&mut *state, State::Abandoned) {
-            State::Done(outcome) => outcome,
-            State::Waiting | State::Abandoned => {
+        match std::mem::replace(&mut *state, TicketState::Abandoned) {
+            TicketState::Done(outcome) => outcome,
+            TicketState::Waiting | TicketState::Abandoned => {
                 // with the lock: the thread that finds it abandoned takes it off again
                 self.shared.overdue.fetch_add(1, Ordering::Relaxed);
                 Err(self.shared.busy("the device does not answer"))
@@ -179,8 +179,8 @@ impl Pending {
     }
 }
 
-impl Ticket {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl DriveTicket {
+    fn lock(&self) -> MutexGuard<'_, TicketState> {
         self.state.lock()
     }
 }
@@ -192,8 +192,8 @@ impl Drop for Drive {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl DriveShared {
+    fn lock(&self) -> MutexGuard<'_, DriveQueue> {
         self.queue.lock()
     }
 
@@ -204,27 +204,27 @@ impl Shared {
     fn work(&self) {
         loop {
             let queue = self.lock();
-            let idle = |queue: &mut Queue| queue.jobs.is_empty() && !queue.ends;
+            let idle = |queue: &mut DriveQueue| queue.jobs.is_empty() && !queue.ends;
             let mut queue = self.bell.wait_while(queue, idle);
             let Some(job) = queue.jobs.pop_front() else { return };
             drop(queue);
             // what nobody waits for is not begun: a device that was away too long may be somebody else's by now
-            let is_abandoned = matches!(*job.ticket.lock(), State::Abandoned);
+            let is_abandoned = matches!(*job.ticket.lock(), TicketState::Abandoned);
             let outcome = if is_abandoned { Ok(Vec::new()) } else { self.execute(job.task) };
             let mut state = job.ticket.lock();
-            match std::mem::replace(&mut *state, State::Done(outcome)) {
-                State::Abandoned => drop(self.overdue.fetch_sub(1, Ordering::Relaxed)),
-                State::Waiting | State::Done(_) => job.ticket.done.notify_one(),
+            match std::mem::replace(&mut *state, TicketState::Done(outcome)) {
+                TicketState::Abandoned => drop(self.overdue.fetch_sub(1, Ordering::Relaxed)),
+                TicketState::Waiting | TicketState::Done(_) => job.ticket.done.notify_one(),
             }
             drop(state);
             self.lock().under_way -= 1;
         }
     }
 
-    fn execute(&self, task: Task) -> Outcome {
+    fn execute(&self, task: DriveTask) -> DriveOutcome {
         let device = &*self.device;
         match task {
-            Task::Read(places) => {
+            DriveTask::Read(places) => {
                 let mut bufs: Vec<AlignedBuf> = places.iter().map(|(_, len)| AlignedBuf::for_overwrite(*len)).collect();
                 let mut reads: Vec<Read<'_>> = Vec::with_capacity(places.len());
                 for ((at, len), buf) in places.iter().zip(&mut bufs) {
@@ -237,7 +237,7 @@ impl Shared {
                 good.for_each(|(_, (_, len))| self.done.add(0, *len));
                 Ok(results.into_iter().zip(bufs).map(|(result, buf)| result.map(|()| buf)).collect())
             }
-            Task::Write(at, bytes) => {
+            DriveTask::Write(at, bytes) => {
                 let ticket = self.meter.ticket(&self.env, Purpose::AsyncWrite, bytes.len());
                 let mut writes = [Write::new(device, at, &bytes).metered(Some(ticket))];
                 write_batch(&mut writes);
@@ -247,7 +247,7 @@ impl Shared {
                     Vec::new()
                 })
             }
-            Task::Flush => device.flush().map(|()| Vec::new()),
+            DriveTask::Flush => device.flush().map(|()| Vec::new()),
         }
     }
 }
@@ -295,7 +295,7 @@ mod tests {
         assert!(drive.begin_read(vec![(0, 512)]).unwrap().wait(LONG).unwrap()[0].is_ok());
         // all threads hang; what waits behind them is never written
         faulty.stall(true);
-        let hanging: Vec<Pending> = (0..THREADS).map(|_| drive.begin_read(vec![(0, 512)]).unwrap()).collect();
+        let hanging: Vec<PendingJob> = (0..THREADS).map(|_| drive.begin_read(vec![(0, 512)]).unwrap()).collect();
         while faulty.reads() < 2 + THREADS as u64 {
             std::thread::yield_now();
         }

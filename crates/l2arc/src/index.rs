@@ -35,17 +35,17 @@ const NEW_PERCENT: usize = 68;
 
 /// What a block is known by: where it is, and the group that it was allocated in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct L2Key {
     /// The first address, as in the block pointer.
     pub dva: [u64; 2],
     /// The group that it was allocated in.
     pub birth: u64,
 }
 
-impl Key {
+impl L2Key {
     /// That of the block that it leads to.
-    pub fn of(bp: &BlkPtr) -> Key {
-        Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
+    pub fn of(bp: &BlkPtr) -> L2Key {
+        L2Key { dva: bp.dvas()[0].words(), birth: bp.physical_birth() }
     }
 
     /// A number that looks random; never 0.
@@ -135,12 +135,12 @@ impl Hands {
 
 /// All tables.
 pub(crate) struct Index {
-    tables: Vec<RwLock<Table>>,
+    tables: Vec<RwLock<IndexTable>>,
     pub(crate) hands: Hands,
 }
 
 #[derive(Default)]
-struct Table {
+struct IndexTable {
     slots: Box<[[u64; 2]]>,
     used: usize,
 }
@@ -150,13 +150,13 @@ impl Index {
         Index { tables: (0..TABLES).map(|_| RwLock::default()).collect(), hands: Hands::new() }
     }
 
-    fn table(&self, hash: u64) -> &RwLock<Table> {
+    fn table(&self, hash: u64) -> &RwLock<IndexTable> {
         // the high bits choose the slot
         &self.tables[hash as usize % TABLES]
     }
 
     /// Where a block is, as far as known.
-    pub(crate) fn find(&self, key: &Key) -> Option<Spot> {
+    pub(crate) fn find(&self, key: &L2Key) -> Option<Spot> {
         let hash = key.hash();
         let table = self.table(hash).read();
         let spot = Spot::unpack(table.slots.get(table.place(hash)?)?[1]);
@@ -165,7 +165,7 @@ impl Index {
     }
 
     /// A block is there from now on; unless `replaces`, only if nothing else is known of it. Whether it is.
-    pub(crate) fn insert(&self, key: &Key, spot: Spot, replaces: bool) -> bool {
+    pub(crate) fn insert(&self, key: &L2Key, spot: Spot, replaces: bool) -> bool {
         let hash = key.hash();
         let mut table = self.table(hash).write();
         if let Some(slot) = table.place(hash).and_then(|at| table.slots.get_mut(at)) {
@@ -183,7 +183,7 @@ impl Index {
     }
 
     /// A block that is not there, or is not what it should be: it is not looked for any more. Whether it was.
-    pub(crate) fn forget(&self, key: &Key, spot: Spot) -> bool {
+    pub(crate) fn forget(&self, key: &L2Key, spot: Spot) -> bool {
         let hash = key.hash();
         let mut table = self.table(hash).write();
         if let Some(slot) = table.place(hash).and_then(|at| table.slots.get_mut(at))
@@ -206,11 +206,11 @@ impl Index {
     /// Bytes of memory that it takes.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.tables.iter().map(|table| table.read().slots.len());
-        (tables.sum::<usize>() * size_of::<[u64; 2]>() + TABLES * size_of::<RwLock<Table>>()) as u64
+        (tables.sum::<usize>() * size_of::<[u64; 2]>() + TABLES * size_of::<RwLock<IndexTable>>()) as u64
     }
 }
 
-impl Table {
+impl IndexTable {
     fn first(&self, hash: u64) -> usize {
         (u128::from(hash) * self.slots.len() as u128 >> 64) as usize
     }
@@ -250,8 +250,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn key(n: u64) -> Key {
-        Key { dva: [n % 3 << 32 | 16, n * 256], birth: 1000 + n / 100 }
+    fn key(n: u64) -> L2Key {
+        L2Key { dva: [n % 3 << 32 | 16, n * 256], birth: 1000 + n / 100 }
     }
 
     fn spot(n: u64, sweep: u8) -> Spot {

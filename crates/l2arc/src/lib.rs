@@ -37,10 +37,10 @@ use device::Device;
 use device::meter::Meter;
 
 use cache_device::CacheDevice;
-pub use cache_device::{Record, Wanted};
-pub use index::Key;
+pub use cache_device::{CacheLookup, FedBlock};
+pub use index::L2Key;
 use index::{DEVICES_MAX, Index, Spot};
-use ring::Sums;
+use ring::RingSums;
 use stats::{ABSENT, Stats, add};
 pub use tunables::Tunables;
 
@@ -60,25 +60,25 @@ pub struct L2arc {
 }
 
 /// Bytes from a cache device, not verified.
-pub struct Found {
+pub struct CachedBytes {
     bytes: AlignedBuf,
-    place: Place,
+    place: CachePlace,
 }
 
 /// Where bytes were found.
 #[derive(Clone, Copy, Debug)]
-pub struct Place(Spot);
+pub struct CachePlace(Spot);
 
-impl Found {
+impl CachedBytes {
     /// The bytes, and where they were.
-    pub fn split(self) -> (AlignedBuf, Place) {
+    pub fn split(self) -> (AlignedBuf, CachePlace) {
         (self.bytes, self.place)
     }
 }
 
 /// A cache device as it is now.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct CacheDeviceReport {
     /// Its guid.
     pub guid: u64,
     /// Whether it is used.
@@ -203,13 +203,13 @@ impl L2arc {
     }
 
     /// Whether a block is on a device, as far as known.
-    pub fn contains(&self, key: &Key) -> bool {
+    pub fn contains(&self, key: &L2Key) -> bool {
         self.has_devices() && self.index.find(key).is_some()
     }
 
     /// The bytes of blocks, as far as they are here.
-    pub fn read(&self, wanted: &[Wanted]) -> Vec<Option<Found>> {
-        let mut found: Vec<Option<Found>> = wanted.iter().map(|_| None).collect();
+    pub fn read(&self, wanted: &[CacheLookup]) -> Vec<Option<CachedBytes>> {
+        let mut found: Vec<Option<CachedBytes>> = wanted.iter().map(|_| None).collect();
         let spots: Vec<Option<Spot>> = wanted.iter().map(|wanted| self.index.find(&wanted.key)).collect();
         let tunables = *self.tunables.read();
         let most = Duration::from_millis(tunables.read_timeout_ms);
@@ -244,7 +244,7 @@ impl L2arc {
                 match (result, spots[at]) {
                     (Ok(bytes), Some(spot)) => {
                         add(&self.stats.read_bytes, bytes.len() as u64);
-                        found[at] = Some(Found { bytes, place: Place(spot) });
+                        found[at] = Some(CachedBytes { bytes, place: CachePlace(spot) });
                     }
                     (Err(error), Some(spot)) => {
                         add(&self.stats.io_error, 1);
@@ -259,9 +259,9 @@ impl L2arc {
     }
 
     /// Bytes that were found are those that were asked for, or nothing was found.
-    pub fn count(&self, found: Option<&Place>) {
+    pub fn count(&self, found: Option<&CachePlace>) {
         match found {
-            Some(Place(spot)) => {
+            Some(CachePlace(spot)) => {
                 add(&self.stats.hits, 1);
                 add(&self.recent_hits, u64::from(spot.is_recent));
             }
@@ -271,7 +271,7 @@ impl L2arc {
 
     /// Bytes that were found are not those of the block: it is not looked for there again. Where the hands have come
     /// meanwhile, that is nobody's fault.
-    pub fn is_bad(&self, wanted: &Wanted, &Place(spot): &Place) {
+    pub fn is_bad(&self, wanted: &CacheLookup, &CachePlace(spot): &CachePlace) {
         let still = self.index.find(&wanted.key) == Some(spot);
         if still && let Some(device) = self.device(|device| device.number == spot.device) {
             add(&self.stats.cksum_bad, 1);
@@ -281,7 +281,7 @@ impl L2arc {
     }
 
     /// A block is freed: nobody will look for it again.
-    pub fn forget(&self, wanted: &Wanted) {
+    pub fn forget(&self, wanted: &CacheLookup) {
         if self.has_devices()
             && let Some(spot) = self.index.find(&wanted.key)
         {
@@ -289,7 +289,7 @@ impl L2arc {
         }
     }
 
-    fn lost(&self, wanted: &Wanted, spot: Spot) {
+    fn lost(&self, wanted: &CacheLookup, spot: Spot) {
         if self.index.forget(&wanted.key, spot)
             && let Some(device) = self.device(|device| device.number == spot.device)
         {
@@ -326,19 +326,19 @@ impl L2arc {
     }
 
     /// Gives blocks to a device; how many bytes it took.
-    pub fn feed(&self, turn: &Turn, records: &[Record]) -> u64 {
+    pub fn feed(&self, turn: &Turn, records: &[FedBlock]) -> u64 {
         add(&self.stats.feeds, 1);
         turn.device.write(records, &self.index, &self.stats)
     }
 
     /// All devices.
-    pub fn reports(&self) -> Vec<Report> {
+    pub fn reports(&self) -> Vec<CacheDeviceReport> {
         let report = |device: Arc<CacheDevice>| {
             let (capacity, taken) = {
                 let ring = device.ring();
                 (ring.capacity(), ring.sums.asize + ring.logs()[1])
             };
-            Report {
+            CacheDeviceReport {
                 guid: device.guid,
                 is_usable: !device.is_faulted.load(Ordering::Relaxed),
                 bytes: [capacity, taken],
@@ -358,7 +358,7 @@ impl L2arc {
 
     /// The rows of the kstat `arcstats` that begin with `l2_`.
     pub fn table(&self) -> Vec<(&'static str, u64)> {
-        let mut sums = Sums::default();
+        let mut sums = RingSums::default();
         let (mut logs, mut logs_asize) = (0, 0);
         for device in self.devices() {
             let ring = device.ring();

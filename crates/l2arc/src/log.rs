@@ -3,10 +3,10 @@
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{self, Checksum};
 use codec::compress::{self, Compress};
-use format::l2arc::{LOG_BYTES, LogBlock, LogPtr};
+use format::l2arc::{L2LogBlock, LOG_BYTES, LogPtr};
 
 /// The bytes of a log, a multiple of `sector`, and the pointer to them but for where they and the blocks are.
-pub(crate) fn pack(log: &LogBlock, sector: usize) -> (AlignedBuf, LogPtr) {
+pub(crate) fn pack(log: &L2LogBlock, sector: usize) -> (AlignedBuf, LogPtr) {
     let raw = log.build();
     let mut packed = vec![0; LOG_BYTES.saturating_sub(sector)];
     let len = compress::compress(Compress::Lz4, 0, &raw, &mut packed);
@@ -32,16 +32,16 @@ pub(crate) fn pack(log: &LogBlock, sector: usize) -> (AlignedBuf, LogPtr) {
 /// The log in the bytes that a pointer leads to.
 ///
 /// Errors: `Checksum` if they are others; `Corrupt` if they are no log.
-pub(crate) fn unpack(log: &LogPtr, bytes: &[u8], entries: u64) -> Result<LogBlock> {
+pub(crate) fn unpack(log: &LogPtr, bytes: &[u8], entries: u64) -> Result<L2LogBlock> {
     if [Endian::Little, Endian::Big].iter().all(|endian| sum(*endian, bytes) != log.checksum) {
         return Err(Error::new(Kind::Checksum, "log of a cache device has another checksum").at_offset(log.at));
     }
     match Compress::from_u8(log.compress) {
-        Some(Compress::Off) => LogBlock::parse(bytes, entries),
+        Some(Compress::Off) => L2LogBlock::parse(bytes, entries),
         Some(Compress::Lz4) => {
             let mut raw = vec![0; LOG_BYTES];
             compress::decompress(Compress::Lz4, bytes, &mut raw)?;
-            LogBlock::parse(&raw, entries)
+            L2LogBlock::parse(&raw, entries)
         }
         _ => Err(Error::corrupt(format!("log of a cache device with compression {}", log.compress))),
     }
@@ -64,8 +64,8 @@ mod tests {
         // numbers without order do not compress
         let noise = |n: u64| LogEntry { dva: [n.wrapping_mul(0x9e37_79b9_7f4a_7c15), !n], ..entry(n) };
         for log in [
-            LogBlock { older: LogPtr::default(), entries: (0..1022).map(entry).collect() },
-            LogBlock {
+            L2LogBlock { older: LogPtr::default(), entries: (0..1022).map(entry).collect() },
+            L2LogBlock {
                 older: LogPtr { at: 5120, asize: 512, lsize: 512, ..LogPtr::default() },
                 entries: vec![noise(1)],
             },

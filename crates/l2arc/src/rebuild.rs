@@ -7,9 +7,9 @@ use base::{Error, Kind, Result};
 use format::l2arc::{LogEntry, LogPtr};
 
 use crate::cache_device::{CacheDevice, WRITE_TIME};
-use crate::index::{Index, Key};
+use crate::index::{Index, L2Key};
 use crate::log;
-use crate::ring::Sums;
+use crate::ring::RingSums;
 use crate::stats::{Stats, add};
 
 /// Brings what the logs of a device tell into the index. Ends early when the device goes, or the index is full.
@@ -62,7 +62,7 @@ impl LogWalk<'_> {
                 break;
             }
             let block = log::unpack(&log, &self.read_log(&log)?, entries)?;
-            let mut sums = Sums::default();
+            let mut sums = RingSums::default();
             for entry in block.entries.iter().rev() {
                 self.restore(entry, &mut sums);
             }
@@ -87,7 +87,7 @@ impl LogWalk<'_> {
         read.unwrap_or_else(|| Err(Error::new(Kind::Io, "log of a cache device was not read").at_offset(log.at)))
     }
 
-    fn restore(&self, entry: &LogEntry, sums: &mut Sums) {
+    fn restore(&self, entry: &LogEntry, sums: &mut RingSums) {
         let (start, end, sweep) = {
             let ring = self.device.ring();
             (ring.start, ring.end, ring.sweep_at(entry.at))
@@ -96,7 +96,7 @@ impl LogWalk<'_> {
         if !fits || !entry.at.is_multiple_of(512) || entry.dva == [0; 2] {
             return;
         }
-        let key = Key { dva: entry.dva, birth: entry.birth };
+        let key = L2Key { dva: entry.dva, birth: entry.birth };
         match self.index.insert(&key, self.device.spot_of(entry, sweep), false) {
             true => sums.add(&self.device.sums_of(entry)),
             false => add(&self.stats.rebuild_bufs_precached, 1),

@@ -18,7 +18,7 @@ use format::l2arc::{DeviceHeader, LOG_BYTES, LogPtr};
 
 /// What is in a part of the ring, and is looked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sums {
+pub(crate) struct RingSums {
     /// Blocks.
     pub(crate) count: u64,
     /// Bytes of their contents.
@@ -31,16 +31,16 @@ pub(crate) struct Sums {
     pub(crate) metadata_asize: u64,
 }
 
-impl Sums {
-    pub(crate) fn add(&mut self, other: &Sums) {
+impl RingSums {
+    pub(crate) fn add(&mut self, other: &RingSums) {
         self.each(other, |a, b| a + b);
     }
 
-    fn subtract(&mut self, other: &Sums) {
+    fn subtract(&mut self, other: &RingSums) {
         self.each(other, u64::saturating_sub);
     }
 
-    fn each(&mut self, other: &Sums, f: impl Fn(u64, u64) -> u64) {
+    fn each(&mut self, other: &RingSums, f: impl Fn(u64, u64) -> u64) {
         self.count = f(self.count, other.count);
         self.lsize = f(self.lsize, other.lsize);
         self.asize = f(self.asize, other.asize);
@@ -52,10 +52,10 @@ impl Sums {
 
 /// Blocks that were written together.
 #[derive(Debug)]
-struct Run {
+struct WrittenRun {
     start: u64,
     sweep: u8,
-    sums: Sums,
+    sums: RingSums,
 }
 
 /// The ring of a device.
@@ -68,11 +68,11 @@ pub(crate) struct Ring {
     pub(crate) sweep: u8,
     pub(crate) is_first: bool,
     /// Oldest first: by sweep, then by start.
-    runs: VecDeque<Run>,
+    runs: VecDeque<WrittenRun>,
     /// Logs, oldest first.
     logs: VecDeque<LogPtr>,
     /// Of all runs.
-    pub(crate) sums: Sums,
+    pub(crate) sums: RingSums,
 }
 
 impl Ring {
@@ -117,14 +117,14 @@ impl Ring {
     }
 
     /// Notes what was written from `start` on, in this sweep.
-    pub(crate) fn wrote(&mut self, start: u64, sums: Sums) {
+    pub(crate) fn wrote(&mut self, start: u64, sums: RingSums) {
         self.sums.add(&sums);
-        self.runs.push_back(Run { start, sweep: self.sweep, sums });
+        self.runs.push_back(WrittenRun { start, sweep: self.sweep, sums });
     }
 
     /// Notes that a block is not looked for any more that was written at an offset, in that sweep.
-    pub(crate) fn lost(&mut self, sweep: u8, offset: u64, sums: &Sums) {
-        let age = |run: &Run| run.sweep.wrapping_sub(sweep) as i8;
+    pub(crate) fn lost(&mut self, sweep: u8, offset: u64, sums: &RingSums) {
+        let age = |run: &WrittenRun| run.sweep.wrapping_sub(sweep) as i8;
         let after = self.runs.partition_point(|run| (age(run), run.start) <= (0, offset));
         if let Some(run) = after.checked_sub(1).and_then(|at| self.runs.get_mut(at)).filter(|run| run.sweep == sweep) {
             run.sums.subtract(sums);
@@ -138,9 +138,9 @@ impl Ring {
     }
 
     /// Notes what was found: a log older than all that are known, and the blocks that it tells of.
-    pub(crate) fn found_log(&mut self, log: LogPtr, sums: Sums) {
+    pub(crate) fn found_log(&mut self, log: LogPtr, sums: RingSums) {
         self.sums.add(&sums);
-        self.runs.push_front(Run { start: log.payload_start, sweep: self.sweep_at(log.payload_start), sums });
+        self.runs.push_front(WrittenRun { start: log.payload_start, sweep: self.sweep_at(log.payload_start), sums });
         self.logs.push_front(log);
     }
 
@@ -155,7 +155,7 @@ impl Ring {
     }
 
     fn forget_evicted(&mut self) {
-        let is_over = |ring: &Ring, run: &Run| {
+        let is_over = |ring: &Ring, run: &WrittenRun| {
             let is_older = run.sweep != ring.sweep;
             is_older && run.start < ring.evict && !ring.is_first
         };
@@ -201,8 +201,8 @@ fn is_between(from: u64, to: u64, at: u64) -> bool {
 mod tests {
     use super::*;
 
-    fn sums(bytes: u64) -> Sums {
-        Sums { count: 1, lsize: bytes, asize: bytes, ..Sums::default() }
+    fn sums(bytes: u64) -> RingSums {
+        RingSums { count: 1, lsize: bytes, asize: bytes, ..RingSums::default() }
     }
 
     fn write(ring: &mut Ring, bytes: u64) -> u64 {
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(places, [1000, 1200, 1400, 1600, 1800, 1000]);
         assert_eq!((ring.sums.count, ring.is_first, ring.sweep, ring.hand, ring.evict), (5, false, 1, 1200, 1200));
         assert_eq!(write(&mut ring, 150), 1200);
-        assert_eq!((ring.sums, ring.evict), (Sums { count: 5, ..sums(950) }, 1350));
+        assert_eq!((ring.sums, ring.evict), (RingSums { count: 5, ..sums(950) }, 1350));
         assert_eq!([1000, 1350, 1999].map(|at| ring.sweep_at(at)), [1, 0, 0]);
         // what is left at the end is too small
         let places: Vec<u64> = (0..4).map(|_| write(&mut ring, 220)).collect();

@@ -29,8 +29,8 @@ fn l2arc(env: &Env, device: &Arc<FaultyDevice>) -> Arc<L2arc> {
     l2arc
 }
 
-fn key(n: u64) -> Key {
-    Key { dva: [16, n * 64], birth: 5 }
+fn key(n: u64) -> L2Key {
+    L2Key { dva: [16, n * 64], birth: 5 }
 }
 
 fn contents(n: u64) -> Vec<u8> {
@@ -39,8 +39,8 @@ fn contents(n: u64) -> Vec<u8> {
 
 const LEN: usize = 32768;
 
-fn record(n: u64) -> Record {
-    Record {
+fn record(n: u64) -> FedBlock {
+    FedBlock {
         key: key(n),
         physical: AlignedBuf::from(&contents(n)[..]).into(),
         lsize: 65536,
@@ -51,18 +51,18 @@ fn record(n: u64) -> Record {
     }
 }
 
-fn wanted(n: u64) -> Wanted {
-    Wanted { key: key(n), psize: LEN, lsize: 65536, is_metadata: n.is_multiple_of(4) }
+fn wanted(n: u64) -> CacheLookup {
+    CacheLookup { key: key(n), psize: LEN, lsize: 65536, is_metadata: n.is_multiple_of(4) }
 }
 
 fn feed(l2arc: &L2arc, which: std::ops::Range<u64>) -> u64 {
-    let records: Vec<Record> = which.map(record).collect();
+    let records: Vec<FedBlock> = which.map(record).collect();
     l2arc.turn(&Tunables::of(&l2arc.env), false).map_or(0, |turn| l2arc.feed(&turn, &records))
 }
 
 /// Which of these blocks are there; what is there is right.
 fn there(l2arc: &L2arc, which: std::ops::Range<u64>) -> Vec<u64> {
-    let wanted: Vec<Wanted> = which.clone().map(wanted).collect();
+    let wanted: Vec<CacheLookup> = which.clone().map(wanted).collect();
     let found = which.zip(l2arc.read(&wanted)).filter_map(|(n, found)| Some((n, found?)));
     found.map(|(n, found)| (n, assert_eq!(found.bytes[..], contents(n)[..])).0).collect()
 }
@@ -100,7 +100,7 @@ fn what_is_freed_takes_nothing() {
         let [all, metadata, frequent, prefetched] = records.map(|count| count * LEN as u64);
         [2 * all, all, metadata, frequent, prefetched]
     };
-    let prefetched: Vec<Record> = (100..110).map(|n| Record { is_prefetched: true, ..record(n) }).collect();
+    let prefetched: Vec<FedBlock> = (100..110).map(|n| FedBlock { is_prefetched: true, ..record(n) }).collect();
     feed(&first, 0..100);
     first.feed(&first.turn(&Tunables::of(&env), false).unwrap(), &prefetched);
     assert_eq!(sizes(&first), of([110, 28, 50, 10]));

@@ -16,7 +16,7 @@ use std::time::Duration;
 use base::{Env, Error, Kind, Result, tunables};
 use format::uberblock::{SEQ_MAX, Uberblock};
 use vdev::spec::LeafSpec;
-use vdev::{Spec, label};
+use vdev::{VdevSpec, label};
 
 use crate::discover::uberblocks_of;
 use crate::{Candidate, PoolState};
@@ -100,8 +100,8 @@ impl Candidate {
     /// Writes the uberblock to the place for heartbeats on all devices of the pool. Errors: if others could import the
     /// pool without looking at one of those that take it.
     fn write_heartbeats(&self, env: &Env, uberblock: &Uberblock) -> Result<()> {
-        let root = Spec::parse_root(&self.vdev_tree)?;
-        let has_data = |top: &&Spec| top.kind.is_concrete() && !top.top.as_ref().is_some_and(|top| top.is_log);
+        let root = VdevSpec::parse_root(&self.vdev_tree)?;
+        let has_data = |top: &&VdevSpec| top.kind.is_concrete() && !top.top.as_ref().is_some_and(|top| top.is_log);
         let mut heard = Heard { is_relaxed: env.tunable(tunables::MMP_CLAIM_RELAXED) != 0, ..Heard::default() };
         for top in root.children.iter().filter(has_data) {
             let ashift = top.top.as_ref().map_or(9, |top| top.ashift);
@@ -143,16 +143,16 @@ impl Heard {
     /// Whether any two hosts that write on `leaves` like these have one in common. Of a mirror these are all sides that
     /// the configuration does not mark as absent, since either could be imported alone. Sides that are themselves
     /// several vdevs, while one of them is replaced, may differ, as long as there are others.
-    fn by_all(&self, vdev: &Spec, leaves: &HashSet<u64>) -> bool {
+    fn by_all(&self, vdev: &VdevSpec, leaves: &HashSet<u64>) -> bool {
         let with_parity = |nparity: usize| {
             let reached = vdev.children.iter().filter(|child| self.by_all(child, leaves)).count();
             reached > nparity
         };
         match vdev.kind {
-            vdev::Kind::Raidz { nparity } => with_parity(nparity),
-            vdev::Kind::Draid(shape) => with_parity(shape.nparity as usize),
+            vdev::VdevKind::Raidz { nparity } => with_parity(nparity),
+            vdev::VdevKind::Draid(shape) => with_parity(shape.nparity as usize),
             kind if kind.is_copies() => {
-                let mut sides: Vec<&Spec> = vdev.children.iter().filter(|side| self.is_expected(side)).collect();
+                let mut sides: Vec<&VdevSpec> = vdev.children.iter().filter(|side| self.is_expected(side)).collect();
                 if sides.iter().any(|side| side.children.is_empty()) {
                     sides.retain(|side| side.children.is_empty());
                 }
@@ -163,14 +163,14 @@ impl Heard {
     }
 
     /// Whether the pool's configuration expects the vdev to be there.
-    fn is_expected(&self, vdev: &Spec) -> bool {
+    fn is_expected(&self, vdev: &VdevSpec) -> bool {
         let is_absent = |leaf: &LeafSpec| leaf.offline || leaf.faulted || leaf.removed;
         let is_unseen = self.is_relaxed && vdev.children.is_empty() && !self.there.contains(&vdev.guid);
         !is_unseen && !vdev.leaf.as_ref().is_some_and(is_absent)
     }
 }
 
-fn has_leaf(spec: &Spec, guid: u64) -> bool {
+fn has_leaf(spec: &VdevSpec, guid: u64) -> bool {
     spec.guid == guid || spec.children.iter().any(|child| has_leaf(child, guid))
 }
 

@@ -8,7 +8,7 @@
 //!                     └ of a block that several pointers refer to, only the last one claims
 //! ```
 //!
-//! What is wrong does not end a check: it is handed to an [`Observer`], and counted in the [`Report`].
+//! What is wrong does not end a check: it is handed to an [`Observer`], and counted in the [`CheckReport`].
 //! Memory is bounded by the space maps, the tables of shared blocks, and a few batches.
 
 mod claims;
@@ -30,9 +30,9 @@ use vdev::MapEntry;
 use crate::status::Progress;
 use crate::{Pool, mos};
 use claims::Claims;
-pub use claims::{Class, ClassSpace, Leak, Removed};
+pub use claims::{ClassSpace, Leak, Removed, SpaceClass};
 use refs::{Reference, Refs};
-pub use tally::{BlockKind, Sums, Tally};
+pub use tally::{BlockKind, SpaceSums, Tally};
 
 /// Bytes of blocks that are verified at once.
 const BATCH_BYTES: u64 = 16 << 20;
@@ -58,7 +58,7 @@ pub enum Verify {
 
 /// What to check.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct CheckOptions {
     /// Which blocks to verify.
     pub verify: Verify,
     /// Whether to compare what is found with the space maps.
@@ -96,10 +96,10 @@ pub struct Damaged {
 
 /// What a check found.
 #[derive(Debug)]
-pub struct Report {
+pub struct CheckReport {
     /// Counts of blocks.
     pub tally: Tally,
-    /// Space of the classes, in the order of [`Class`].
+    /// Space of the classes, in the order of [`SpaceClass`].
     pub classes: [ClassSpace; 5],
     /// Bytes that dedup saves.
     pub dedup_bytes: u64,
@@ -138,11 +138,11 @@ impl Damaged {
 impl Pool {
     /// Walks the whole pool. Errors: only those that keep it from beginning, such as space maps that
     /// contradict themselves.
-    pub fn check(&self, options: Options, observer: &mut dyn Observer) -> Result<Report> {
+    pub fn check(&self, options: CheckOptions, observer: &mut dyn Observer) -> Result<CheckReport> {
         self.check_all(options, observer).in_pool(self.name())
     }
 
-    fn check_all(&self, options: Options, observer: &mut dyn Observer) -> Result<Report> {
+    fn check_all(&self, options: CheckOptions, observer: &mut dyn Observer) -> Result<CheckReport> {
         let claims = Claims::read(self, options.space)?;
         let refs = if options.space { Refs::read(self)? } else { Refs::default() };
         let removed = Claims::removed(self)?;
@@ -150,7 +150,7 @@ impl Pool {
             pool: self,
             options,
             observer,
-            report: Report {
+            report: CheckReport {
                 tally: Tally::default(),
                 classes: claims.classes(),
                 dedup_bytes: refs.dedup_bytes,
@@ -178,9 +178,9 @@ impl Pool {
 
 struct Checker<'a> {
     pool: &'a Pool,
-    options: Options,
+    options: CheckOptions,
     observer: &'a mut dyn Observer,
-    report: Report,
+    report: CheckReport,
     claims: Claims,
     refs: Refs,
     batches: Batches,
@@ -210,12 +210,12 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> CheckReport {
         self.send_batch();
         while let Some(damaged) = self.batches.wait(0) {
             damaged.into_iter().for_each(|damaged| self.damaged(damaged));
         }
-        let Report { dedup_bytes, clone_bytes, .. } = self.report;
+        let CheckReport { dedup_bytes, clone_bytes, .. } = self.report;
         let asize = self.report.tally.total().asize;
         self.report.found_bytes = asize
             .saturating_sub(dedup_bytes)

@@ -10,7 +10,7 @@
 
 use base::{Endian, Error, Reader, Result};
 use dmu::Object;
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 
 /// Before the number of a vdev in the name of its table in the object directory.
 pub(crate) const CLONES_PREFIX: &str = "com.fudosecurity:brt:vdev:";
@@ -64,16 +64,16 @@ impl CloneHeader {
 }
 
 /// The further pointers that an entry tells of. Errors: `Corrupt`.
-pub(crate) fn count_of(value: &Value, endian: Endian) -> Result<u64> {
+pub(crate) fn count_of(value: &ZapValue, endian: Endian) -> Result<u64> {
     let count = if value.width() == 1 { endian.u64(value.bytes()) } else { value.first_u64() };
     count.ok_or_else(|| Error::corrupt("entry of a clone table without a count"))
 }
 
 /// An entry of the same form as `like`.
-pub(crate) fn value_like(like: &Value, count: u64, endian: Endian) -> Value {
+pub(crate) fn value_like(like: &ZapValue, count: u64, endian: Endian) -> ZapValue {
     match (like.width(), endian) {
-        (1, Endian::Little) => Value::of_bytes(&count.to_le_bytes()),
-        (1, Endian::Big) => Value::of_bytes(&count.to_be_bytes()),
-        _ => Value::one(count),
+        (1, Endian::Little) => ZapValue::of_bytes(&count.to_le_bytes()),
+        (1, Endian::Big) => ZapValue::of_bytes(&count.to_be_bytes()),
+        _ => ZapValue::one(count),
     }
 }

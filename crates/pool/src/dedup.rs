@@ -17,7 +17,7 @@ use base::{Endian, Result, ResultExt};
 use codec::checksum::Checksum;
 use dmu::Object;
 use dmu::zap::Zap;
-use format::ddt::Key;
+use format::ddt::DdtKey;
 
 use crate::clones::{CLONES_PREFIX, CloneHeader};
 use crate::{Pool, object_directory};
@@ -84,7 +84,7 @@ impl Pool {
         let salt = self.cache().zio().env().random();
         log::for_each(logs, salt, &mut |key, value| {
             let blocks = packed::blocks_of(value, Endian::Little)?;
-            let sums = DedupSums::of_entry(self.tree(), &Key::from_words(key), &blocks);
+            let sums = DedupSums::of_entry(self.tree(), &DdtKey::from_words(key), &blocks);
             dedup.entries += 1;
             dedup.core_bytes = dedup.core_bytes.saturating_add(LOGGED_ENTRY_BYTES + value.len() as u64);
             if let Some(bucket) = sums.ref_blocks.checked_ilog2() {

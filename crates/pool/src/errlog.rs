@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use base::{Bookmark, Error, Result, ResultExt};
-use dmu::zap::{Name, Zap};
+use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
 
@@ -42,7 +42,7 @@ pub struct DamagedObject {
 
 /// A block of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct ErrlogEntry {
     dataset: u64,
     object: u64,
     level: u64,
@@ -70,11 +70,11 @@ impl Pool {
         Ok(damaged.into_iter().collect())
     }
 
-    fn error_entries(&self) -> Result<Vec<Entry>> {
+    fn error_entries(&self) -> Result<Vec<ErrlogEntry>> {
         let mut entries = self.read_entries().in_pool(self.name())?;
         for (Bookmark { objset, object, level, blkid }, _) in self.cache().zio().damage().lost() {
-            let new = Entry { dataset: objset, object, level: level as u64, block: blkid, birth: None };
-            let is_new = |old: &Entry| Entry { birth: None, ..*old } != new;
+            let new = ErrlogEntry { dataset: objset, object, level: level as u64, block: blkid, birth: None };
+            let is_new = |old: &ErrlogEntry| ErrlogEntry { birth: None, ..*old } != new;
             if entries.iter().all(is_new) {
                 entries.push(new);
             }
@@ -82,7 +82,7 @@ impl Pool {
         Ok(entries)
     }
 
-    fn read_entries(&self) -> Result<Vec<Entry>> {
+    fn read_entries(&self) -> Result<Vec<ErrlogEntry>> {
         let directory = object_directory(self.mos())?;
         let by_head = self.features().state(BY_HEAD) != FeatureState::Disabled;
         let mut entries = Vec::new();
@@ -92,7 +92,7 @@ impl Pool {
                 let key = numbers(&row.name)?;
                 if !by_head {
                     let [dataset, object, level, block] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    entries.push(Entry { dataset, object, level, block, birth: None });
+                    entries.push(ErrlogEntry { dataset, object, level, block, birth: None });
                     continue;
                 }
                 let ([head], Some(id)) = (key.as_slice(), row.value.first_u64()) else {
@@ -101,7 +101,7 @@ impl Pool {
                 for row in Zap::open(self.mos().object(id)?)?.entries()? {
                     let key = numbers(&row.name)?;
                     let [object, level, block, birth] = *key.as_slice() else { return Err(bad_key(&row.name)) };
-                    entries.push(Entry { dataset: *head, object, level, block, birth: Some(birth) });
+                    entries.push(ErrlogEntry { dataset: *head, object, level, block, birth: Some(birth) });
                 }
                 // many heads may lead to one table
                 if entries.len() >= ENTRIES_MAX {
@@ -115,8 +115,8 @@ impl Pool {
 
     /// The datasets in which the block of an entry is, among its head and the snapshots of that. If
     /// none can be told to have it, the head stands for it.
-    fn where_is(&self, entry: &Entry, birth: u64, looks: &mut usize) -> Vec<DamagedObject> {
-        let (mut found, mut places) = (Vec::new(), Places::of(self));
+    fn where_is(&self, entry: &ErrlogEntry, birth: u64, looks: &mut usize) -> Vec<DamagedObject> {
+        let (mut found, mut places) = (Vec::new(), PointerFinder::of(self));
         let mut next = Some(entry.dataset);
         while *looks > 0 {
             *looks -= 1;
@@ -125,7 +125,7 @@ impl Pool {
             if is_older {
                 break;
             }
-            let Entry { object, level, block, .. } = *entry;
+            let ErrlogEntry { object, level, block, .. } = *entry;
             let place = Bookmark { objset: dataset.id, object, level: level as i64, blkid: block };
             if places.pointer(&place).is_ok_and(|bp| [bp.birth(), bp.physical_birth()].contains(&birth)) {
                 found.push(DamagedObject { dataset: dataset.id, object });
@@ -140,14 +140,14 @@ impl Pool {
 }
 
 /// Finds the pointers to blocks by their places, as they are on disk.
-pub(crate) struct Places<'a> {
+pub(crate) struct PointerFinder<'a> {
     pool: &'a Pool,
     sets: HashMap<u64, Arc<Objset>>,
 }
 
-impl Places<'_> {
-    pub(crate) fn of(pool: &Pool) -> Places<'_> {
-        Places { pool, sets: HashMap::new() }
+impl PointerFinder<'_> {
+    pub(crate) fn of(pool: &Pool) -> PointerFinder<'_> {
+        PointerFinder { pool, sets: HashMap::new() }
     }
 
     /// The pointer to the block at a place; a hole if there is none.
@@ -182,13 +182,13 @@ impl Places<'_> {
     }
 }
 
-fn numbers(name: &Name) -> Result<Vec<u64>> {
+fn numbers(name: &ZapKey) -> Result<Vec<u64>> {
     let text = name.to_string();
     let parts: Result<Vec<u64>, _> = text.split(':').map(|part| u64::from_str_radix(part, 16)).collect();
     parts.map_err(|_| bad_key(name))
 }
 
-fn bad_key(name: &Name) -> Error {
+fn bad_key(name: &ZapKey) -> Error {
     Error::corrupt(format!("error log with the key '{name}'"))
 }
 
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn keys() {
-        let name = |text: &str| Name::Bytes(text.as_bytes().to_vec());
+        let name = |text: &str| ZapKey::Bytes(text.as_bytes().to_vec());
         assert_eq!(numbers(&name("36:1f:0:a")).unwrap(), [0x36, 0x1f, 0, 10]);
         for text in ["", "36:", "x:1:2:3", "11111111111111111"] {
             assert!(numbers(&name(text)).is_err(), "{text}");

@@ -31,7 +31,7 @@ const END_MAX: u64 = 1 << 62;
 
 /// Where in the log something is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct HistoryOffsets {
     pub(crate) creation_end: u64,
     pub(crate) physical_end: u64,
     pub(crate) begin: u64,
@@ -58,7 +58,7 @@ impl Pool {
         let mut history = History { object: None, ranges: VecDeque::new(), bytes: VecDeque::new() };
         if let Some(id) = object_directory(self.mos())?.u64("history")? {
             let object = self.mos().object(id)?;
-            let bounds = Bounds::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
+            let bounds = HistoryOffsets::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
             history.ranges = bounds.ranges().into();
             history.object = Some(object);
         }
@@ -109,12 +109,12 @@ impl History {
     }
 }
 
-impl Bounds {
+impl HistoryOffsets {
     /// Reads the bonus buffer. Errors: `Corrupt` for bounds that no log has.
-    pub(crate) fn parse(bonus: &[u8]) -> Result<Bounds> {
+    pub(crate) fn parse(bonus: &[u8]) -> Result<HistoryOffsets> {
         let mut r = Reader::new(bonus, base::Endian::Little);
-        let bounds = Bounds { creation_end: r.u64()?, physical_end: r.u64()?, begin: r.u64()?, end: r.u64()? };
-        let Bounds { creation_end, physical_end, begin, end } = bounds;
+        let bounds = HistoryOffsets { creation_end: r.u64()?, physical_end: r.u64()?, begin: r.u64()?, end: r.u64()? };
+        let HistoryOffsets { creation_end, physical_end, begin, end } = bounds;
         let fits = physical_end <= LOG_BYTES_MAX
             && creation_end <= physical_end
             && begin <= end
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn the_ring() {
-        let bounds = |words: [u64; 4]| Bounds::parse(&words.map(u64::to_le_bytes).concat());
+        let bounds = |words: [u64; 4]| HistoryOffsets::parse(&words.map(u64::to_le_bytes).concat());
         let ranges = |words| bounds(words).unwrap().ranges();
         assert_eq!(ranges([100, 1000, 100, 300]), [0..100, 100..300, 100..100]);
         assert_eq!(ranges([100, 1000, 1200, 2000]), [0..100, 300..1000, 100..200]);
@@ -162,7 +162,7 @@ mod tests {
         ] {
             assert!(bounds(bad).is_err(), "{bad:?}");
         }
-        assert!(Bounds::parse(&[0; 16]).is_err());
+        assert!(HistoryOffsets::parse(&[0; 16]).is_err());
     }
 
     #[test]

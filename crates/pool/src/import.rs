@@ -10,7 +10,7 @@ use dmu::{Cache, Mode, Objset, OnFailure};
 use dsl::Dsl;
 use format::nvlist::{NvList, Value};
 use format::uberblock::Uberblock;
-use vdev::{Spec, Tree, TxgRanges};
+use vdev::{Tree, TxgRanges, VdevSpec};
 use zio::Zio;
 
 use crate::dedup::sums::Dedup;
@@ -80,7 +80,7 @@ pub(crate) fn cache_for(zio: Arc<Zio>, bytes: Option<u64>) -> Arc<Cache> {
 }
 
 /// How far an attempt to open a pool got.
-pub struct Attempt {
+pub struct ImportAttempt {
     /// The vdevs as far as they are known: by the pool's configuration, or else by the labels.
     pub tree: Option<Arc<Tree>>,
     /// The pool, or why it cannot be opened.
@@ -119,12 +119,12 @@ impl Pool {
     }
 
     /// As [`Pool::open`], for whoever wants to show what is there of a pool that cannot be opened.
-    pub fn attempt(env: &Env, candidate: &Candidate, options: &OpenOptions) -> Attempt {
+    pub fn attempt(env: &Env, candidate: &Candidate, options: &OpenOptions) -> ImportAttempt {
         let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
         let mut tree = None;
         let pool = Pool::open_any(env, candidate, options, &name, &mut tree);
         let pool = pool.map_err(|error| blame_missing(error, tree.as_deref())).in_pool(&name);
-        Attempt { tree, pool }
+        ImportAttempt { tree, pool }
     }
 
     fn open_any(
@@ -182,7 +182,7 @@ impl Pool {
             candidate.devices.iter().flat_map(|found| -> Vec<_> { before(found) }).collect();
         devices.extend(candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone()))));
         let mut open_mos = |tree: &NvList| {
-            let tree = Arc::new(Tree::open(Spec::parse_root(tree)?, &devices)?);
+            let tree = Arc::new(Tree::open(VdevSpec::parse_root(tree)?, &devices)?);
             tree.set_reflow(uberblock.raidz_reflow)?;
             *reached = Some(tree.clone());
             let zio = Arc::new(Zio::new(tree.clone(), env.clone()));

@@ -38,13 +38,13 @@ pub use dsl::write::RefusedChanges;
 pub use errlog::DamagedObject;
 pub use features::{FeatureState, Features};
 pub use history::History;
-pub use import::{Attempt, OpenOptions, Pool, Rewind};
+pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
 pub use live::{
     AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf,
-    NewPool, NewVdev, Receiving, ScanPass, Shape, SweepAction, SweepKind, SyncContext, WRITABLE_FEATURES,
+    NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext, WRITABLE_FEATURES,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
-pub use space::Space;
+pub use space::SpaceByVdev;
 pub use status::{
     Checkpoint, ErrorScrub, ExpansionStatus, Progress, Rebuild, Removal, ScanFunction, ScanStatus, Status,
 };

@@ -100,7 +100,7 @@ use kept_snapshots::KeptSnapshots;
 pub use leaf_watch::DeviceOpener;
 use leaf_watch::LeafWatch;
 use multihost::Multihost;
-pub use new::{NewDevices, NewLeaf, NewPool, NewVdev, Shape};
+pub use new::{NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape};
 use owner_limits::OwnerLimits;
 pub use receive::Receiving;
 use receives::Receives;

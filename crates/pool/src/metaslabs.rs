@@ -12,7 +12,7 @@ use base::{Endian, Result};
 use dmu::zap::Zap;
 use format::space_map::Run;
 use vdev::spec::TopSpec;
-use vdev::{Kind, Vdev};
+use vdev::{Vdev, VdevKind};
 
 use crate::{Pool, mos, object_directory};
 
@@ -42,7 +42,7 @@ pub(crate) fn range(top: &Vdev, number: u64) -> Range<u64> {
     let Some(spec) = top.top_spec() else { return 0..0 };
     let (start, end) = (number << spec.metaslab_shift, (number + 1) << spec.metaslab_shift);
     match top.kind() {
-        Kind::Draid(shape) => {
+        VdevKind::Draid(shape) => {
             let group = (shape.ndata + shape.nparity) << spec.ashift;
             let first = start.checked_next_multiple_of(group).unwrap_or(end).min(end);
             first..first + (end - first) / group * group

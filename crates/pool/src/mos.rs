@@ -61,7 +61,7 @@ pub(crate) fn map_size_max(bytes: u64, ashift: u32) -> u64 {
 /// The runs of space map object `id`, which has at most `size_max` bytes.
 pub(crate) fn space_map(mos: &Arc<Objset>, id: u64, size_max: u64) -> Result<Vec<Run>> {
     let object = mos.object(id)?;
-    let header = space_map::Header::parse(object.bonus())?;
+    let header = space_map::SpaceMapHeader::parse(object.bonus())?;
     if header.length > object.dnode().size_max() {
         let what = format!("space map of {} bytes in an object of {}", header.length, object.dnode().size_max());
         return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
@@ -71,8 +71,8 @@ pub(crate) fn space_map(mos: &Arc<Objset>, id: u64, size_max: u64) -> Result<Vec
 }
 
 /// The header of space map object `id`.
-pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::Header> {
-    space_map::Header::parse(mos.object(id)?.bonus())
+pub(crate) fn space_map_header(mos: &Arc<Objset>, id: u64) -> Result<space_map::SpaceMapHeader> {
+    space_map::SpaceMapHeader::parse(mos.object(id)?.bonus())
 }
 
 /// Bytes of the mapping of a removed device: object `id`.

@@ -11,20 +11,20 @@ use crate::{Pool, metaslabs};
 
 /// Space by top-level vdev, in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Space {
+pub struct SpaceByVdev {
     /// Top-level vdev id, and bytes allocated on it.
     pub allocated: Vec<(u64, u64)>,
 }
 
 impl Pool {
     /// Bytes in use and free.
-    pub fn space(&self) -> Result<Space> {
-        Space::read(self).in_pool(self.name())
+    pub fn space(&self) -> Result<SpaceByVdev> {
+        SpaceByVdev::read(self).in_pool(self.name())
     }
 }
 
-impl Space {
-    fn read(pool: &Pool) -> Result<Space> {
+impl SpaceByVdev {
+    fn read(pool: &Pool) -> Result<SpaceByVdev> {
         let mut sums: BTreeMap<u64, i64> = BTreeMap::new();
         let mut flushed: BTreeMap<u64, (u32, Vec<Option<u64>>)> = BTreeMap::new();
         for top in pool.tops() {
@@ -48,7 +48,7 @@ impl Space {
                 }
             }
         }
-        Ok(Space { allocated: sums.into_iter().map(|(top, bytes)| (top, bytes.max(0) as u64)).collect() })
+        Ok(SpaceByVdev { allocated: sums.into_iter().map(|(top, bytes)| (top, bytes.max(0) as u64)).collect() })
     }
 
     /// Bytes allocated on the top-level vdevs that `include` accepts.

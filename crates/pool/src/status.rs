@@ -142,11 +142,11 @@ pub struct Rebuild {
 }
 
 /// An array of numbers, in which what is missing is 0.
-struct Words(Vec<u64>);
+struct NumberArray(Vec<u64>);
 
-impl Words {
-    fn read(zap: &Zap, name: &str) -> Result<Option<Words>> {
-        Ok(zap.lookup(name.as_bytes())?.map(|value| Words(value.u64s())))
+impl NumberArray {
+    fn read(zap: &Zap, name: &str) -> Result<Option<NumberArray>> {
+        Ok(zap.lookup(name.as_bytes())?.map(|value| NumberArray(value.u64s())))
     }
 
     fn at(&self, index: usize) -> u64 {
@@ -173,12 +173,12 @@ impl Pool {
     fn read_status(&self) -> Result<Status> {
         let directory = object_directory(self.mos())?;
         let mut status = Status {
-            scan: Words::read(&directory, "scan")?.and_then(|words| scan_of(&words)),
-            error_scrub: Words::read(&directory, "error_scrub")?.and_then(|words| error_scrub_of(&words)),
-            removal: Words::read(&directory, "com.delphix:removing")?.and_then(|words| removal_of(&words)),
+            scan: NumberArray::read(&directory, "scan")?.and_then(|words| scan_of(&words)),
+            error_scrub: NumberArray::read(&directory, "error_scrub")?.and_then(|words| error_scrub_of(&words)),
+            removal: NumberArray::read(&directory, "com.delphix:removing")?.and_then(|words| removal_of(&words)),
             ..Status::default()
         };
-        let created = Words::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
+        let created = NumberArray::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
         let (mut checkpoint_bytes, mut mapping_bytes) = (0, 0);
         for top in self.tops() {
             let Some(spec) = top.top_spec() else { continue };
@@ -198,7 +198,7 @@ impl Pool {
                 .into_iter()
                 .chain(expansion_of(&zap, top.number())?)
                 .max_by_key(|expansion| (expansion.progress == Progress::Running, expansion.end_s));
-            let rebuild = Words::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
+            let rebuild = NumberArray::read(&zap, "org.openzfs:vdev_rebuild")?.and_then(|words| rebuild_of(&words));
             status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
         }
         status.removal.iter_mut().for_each(|removal| removal.mapping_bytes = mapping_bytes);
@@ -231,12 +231,12 @@ impl ScanStatus {
     }
 }
 
-fn scan_of(words: &Words) -> Option<ScanStatus> {
+fn scan_of(words: &NumberArray) -> Option<ScanStatus> {
     // one of a kind that is not known is none
     ScanPhys::parse(&words.0).ok().flatten().map(|scan| ScanStatus::of(&scan))
 }
 
-fn error_scrub_of(words: &Words) -> Option<ErrorScrub> {
+fn error_scrub_of(words: &NumberArray) -> Option<ErrorScrub> {
     const ERROR_SCRUB: u64 = 3;
     if words.at(0) != ERROR_SCRUB {
         return None;
@@ -251,7 +251,7 @@ fn error_scrub_of(words: &Words) -> Option<ErrorScrub> {
     })
 }
 
-fn removal_of(words: &Words) -> Option<Removal> {
+fn removal_of(words: &NumberArray) -> Option<Removal> {
     Some(Removal {
         progress: words.progress(0)?,
         vdev: words.at(1),
@@ -265,12 +265,12 @@ fn removal_of(words: &Words) -> Option<Removal> {
 
 fn expansion_of(zap: &Zap, vdev: u64) -> Result<Option<ExpansionStatus>> {
     let number = |name: &str| -> Result<u64> { Ok(zap.u64(&format!("org.openzfs:raidz_expand_{name}"))?.unwrap_or(0)) };
-    let progress = Words(vec![number("state")?]).progress(0);
+    let progress = NumberArray(vec![number("state")?]).progress(0);
     let (start_s, end_s, copied_bytes) = (number("start_time")?, number("end_time")?, number("bytes_copied")?);
     Ok(progress.map(|progress| ExpansionStatus { progress, vdev, start_s, end_s, copied_bytes }))
 }
 
-fn rebuild_of(words: &Words) -> Option<Rebuild> {
+fn rebuild_of(words: &NumberArray) -> Option<Rebuild> {
     // numbered otherwise than scans are
     let progress = match words.at(0) {
         1 => Progress::Running,
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn arrays_of_any_length() {
-        assert_eq!(scan_of(&Words(vec![])), None);
-        assert_eq!(scan_of(&Words(vec![1, 0])), None);
+        assert_eq!(scan_of(&NumberArray(vec![])), None);
+        assert_eq!(scan_of(&NumberArray(vec![1, 0])), None);
         let mut words: Vec<u64> = (0..24).collect();
         (words[0], words[1]) = (1, 2);
-        let scan = scan_of(&Words(words)).unwrap();
+        let scan = scan_of(&NumberArray(words)).unwrap();
         assert_eq!((scan.function, scan.progress), (ScanFunction::Scrub, Progress::Finished));
         assert_eq!((scan.start_s, scan.end_s, scan.errors, scan.is_paused), (7, 8, 13, true));
-        assert_eq!(removal_of(&Words(vec![2, 7])).unwrap().vdev, 7);
-        assert_eq!(rebuild_of(&Words(vec![2])).unwrap().progress, Progress::Canceled);
+        assert_eq!(removal_of(&NumberArray(vec![2, 7])).unwrap().vdev, 7);
+        assert_eq!(rebuild_of(&NumberArray(vec![2])).unwrap().progress, Progress::Canceled);
     }
 }

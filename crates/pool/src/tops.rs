@@ -12,7 +12,7 @@ use device::Device;
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
-use vdev::{Kind, Vdev};
+use vdev::{Vdev, VdevKind};
 
 use crate::{FeatureState, Pool, metaslabs, mos};
 
@@ -108,7 +108,7 @@ impl Pool {
             return Ok(Slab { free_bytes: size, allocated_bytes: 0, fragmentation: Some(0) });
         }
         let object = self.mos().object(map)?;
-        let allocated = format::space_map::Header::parse(object.bonus())?.allocated.max(0) as u64;
+        let allocated = format::space_map::SpaceMapHeader::parse(object.bonus())?.allocated.max(0) as u64;
         Ok(Slab {
             free_bytes: size.saturating_sub(allocated),
             allocated_bytes: allocated,
@@ -126,12 +126,12 @@ impl Pool {
     fn capacity_of(&self, vdev: &Vdev) -> Option<u64> {
         let below = || vdev.children().iter().map(|&child| self.capacity_of(self.tree().vdev(child)));
         match vdev.kind() {
-            Kind::Disk | Kind::File => {
+            VdevKind::Disk | VdevKind::File => {
                 let whole_labels = vdev.device()?.size() >> 18 << 18;
                 whole_labels.checked_sub(FRONT_BYTES + BACK_BYTES)
             }
-            Kind::Mirror | Kind::Replacing | Kind::Spare => below().flatten().min(),
-            Kind::Raidz { .. } => {
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => below().flatten().min(),
+            VdevKind::Raidz { .. } => {
                 // a child that is being moved to gives its room at the end
                 let is_expanding = vdev
                     .top_spec()
@@ -161,7 +161,7 @@ pub fn class_fragmentation<'a>(tops: impl IntoIterator<Item = &'a TopSpace>) -> 
 /// Bytes of the first `count` metaslabs.
 fn metaslab_bytes(top: &Vdev, count: u64) -> u64 {
     match top.kind() {
-        Kind::Draid(_) => {
+        VdevKind::Draid(_) => {
             (0..count).map(|number| metaslabs::range(top, number)).map(|range| range.end - range.start).sum()
         }
         _ => top.top_spec().map_or(0, |spec| count << spec.metaslab_shift),

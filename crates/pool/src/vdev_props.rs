@@ -21,7 +21,7 @@ impl Pool {
         }
         let entries =
             self.mos().object(table).and_then(Zap::open).and_then(|zap| zap.entries()).in_pool(self.name())?;
-        let property = |entry: dmu::zap::Entry| {
+        let property = |entry: dmu::zap::ZapEntry| {
             let name = entry.name.to_string();
             let is_internal = INTERNAL.iter().any(|prefix| name.starts_with(prefix));
             let value = match entry.value.width() {

@@ -7,7 +7,7 @@
 //!
 //! Source: what zfsprops(7) says of `refreservation` and `volblocksize`, and the numbers that libzfs comes to.
 
-use vdev::{Kind, Vdev};
+use vdev::{Vdev, VdevKind};
 
 use crate::Pool;
 
@@ -39,7 +39,7 @@ impl Pool {
     /// Bytes that so many blocks are charged with, where that is most.
     fn volume_data_bytes(&self, blocks: u64, block_size: u64) -> u64 {
         let plain = blocks.saturating_mul(block_size);
-        let with_parity = self.tops().filter(|top| matches!(top.kind(), Kind::Raidz { .. } | Kind::Draid(_)));
+        let with_parity = self.tops().filter(|top| matches!(top.kind(), VdevKind::Raidz { .. } | VdevKind::Draid(_)));
         let charged = with_parity.filter_map(|top| {
             let asize = |bytes| self.tree().asize(top.number(), bytes).ok();
             let (usual, own) = (asize(USUAL_BLOCK_BYTES)? >> SECTOR_SHIFT, asize(block_size)?);
@@ -64,9 +64,9 @@ impl Pool {
     pub fn volume_allocation_bytes(&self) -> u64 {
         let least = |top: &Vdev| {
             let sectors = match top.kind() {
-                Kind::Draid(shape) => shape.ndata,
-                Kind::Raidz { nparity: 1 } => 2,
-                Kind::Raidz { .. } => 4,
+                VdevKind::Draid(shape) => shape.ndata,
+                VdevKind::Raidz { nparity: 1 } => 2,
+                VdevKind::Raidz { .. } => 4,
                 _ => 1,
             };
             sectors << top.top_spec().map_or(0, |spec| spec.ashift)

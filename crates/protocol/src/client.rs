@@ -24,7 +24,7 @@ pub struct Connection {
 
 /// The imported pools.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct ImportedPools {
     /// Their greetings, sorted by name.
     pub hellos: Vec<Hello>,
     /// Names of those that do not greet, each with why.
@@ -32,8 +32,8 @@ pub struct Survey {
 }
 
 /// All imported pools that this user may ask about.
-pub fn survey() -> Result<Survey> {
-    let mut survey = Survey::default();
+pub fn survey() -> Result<ImportedPools> {
+    let mut survey = ImportedPools::default();
     for dir in RunDir::all()? {
         for stem in dir.sockets()? {
             match greet(&dir, &stem) {
@@ -180,7 +180,7 @@ impl Connection {
     }
 
     /// Asks about datasets.
-    pub fn zfs(&mut self, request: &datasets::Request) -> Result<datasets::Response> {
+    pub fn zfs(&mut self, request: &datasets::DatasetRequest) -> Result<datasets::Response> {
         match self.ask(&Request::Zfs(request.clone()))? {
             Reply::Zfs(response) => Ok(response),
             _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
@@ -190,7 +190,7 @@ impl Connection {
     /// As [`Connection::zfs`], with descriptors beside the request; `note` gets what is told meanwhile.
     pub fn zfs_with(
         &mut self,
-        request: &datasets::Request,
+        request: &datasets::DatasetRequest,
         descriptors: &[BorrowedFd<'_>],
         note: &mut dyn FnMut(StreamNote),
     ) -> Result<datasets::Response> {

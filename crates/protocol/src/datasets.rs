@@ -15,7 +15,7 @@ use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
 
 /// A request about the datasets of one pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request {
+pub enum DatasetRequest {
     /// Datasets and their properties.
     Datasets(Select),
     /// Space used by users, groups or projects of a file system or snapshot.
@@ -36,7 +36,7 @@ pub enum Request {
     Mounts,
     /// Mounts file systems.
     Mount(MountRequest),
-    /// Which file systems a request of [`Request::Mount`] would mount.
+    /// Which file systems a request of [`DatasetRequest::Mount`] would mount.
     Mountable(MountRequest),
     /// Mounts a file system or snapshot where mount(8) says.
     MountAt(MountAt),
@@ -45,7 +45,7 @@ pub enum Request {
     /// Changes datasets.
     Change {
         /// What.
-        change: Change,
+        change: ChangeRequest,
         /// A line for the history of the pool.
         history: Option<String>,
     },
@@ -67,7 +67,7 @@ pub enum Request {
 /// A change of datasets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)] // the names are the documentation
-pub enum Change {
+pub enum ChangeRequest {
     Create(CreateChange),
     Destroy(DestroyChange),
     /// With `no_mount`, file systems stay mounted where they are, or unmounted.
@@ -255,15 +255,15 @@ pub struct RenameChange {
 /// What a pool process answers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Response {
-    /// To [`Request::Datasets`].
-    Datasets(Found),
-    /// To [`Request::Space`].
-    Space(Vec<Usage>),
-    /// To [`Request::Holds`], in the order of the names.
+    /// To [`DatasetRequest::Datasets`].
+    Datasets(FoundDatasets),
+    /// To [`DatasetRequest::Space`].
+    Space(Vec<OwnerUsage>),
+    /// To [`DatasetRequest::Holds`], in the order of the names.
     Holds(Vec<SnapshotHolds>, Vec<Failure>),
-    /// To [`Request::Mounts`].
+    /// To [`DatasetRequest::Mounts`].
     Mounts(Vec<Mounted>),
-    /// To [`Request::Mount`], [`Request::MountAt`] and [`Request::Unmount`]: worded for the user, what failed of it, and
+    /// To [`DatasetRequest::Mount`], [`DatasetRequest::MountAt`] and [`DatasetRequest::Unmount`]: worded for the user, what failed of it, and
     /// what was done, but not as was asked for.
     Done {
         /// What failed.
@@ -271,16 +271,16 @@ pub enum Response {
         /// What else there is to say.
         notes: Vec<String>,
     },
-    /// While [`Request::Send`] or [`Request::Receive`] is at work.
+    /// While [`DatasetRequest::Send`] or [`DatasetRequest::Receive`] is at work.
     Note(StreamNote),
-    /// To [`Request::Mountable`].
+    /// To [`DatasetRequest::Mountable`].
     Mountable {
         /// Names.
         names: Vec<String>,
         /// What could not be mounted anyway.
         failures: Vec<Failure>,
     },
-    /// To [`Request::Change`].
+    /// To [`DatasetRequest::Change`].
     Changed {
         /// Text for standard output.
         out: String,
@@ -305,7 +305,7 @@ pub struct Select {
     /// Whether snapshots below the roots are wanted only if the pool's property `listsnapshots` is on.
     pub ask_listsnapshots: bool,
     /// The properties that are wanted.
-    pub properties: Vec<Wanted>,
+    pub properties: Vec<WantedProperty>,
     /// Whether all properties that users made up are wanted, too.
     pub user_properties: bool,
     /// Whether the values that were received are wanted, too.
@@ -334,7 +334,7 @@ pub enum DatasetType {
 
 /// A property that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wanted {
+pub enum WantedProperty {
     /// One of the table, by its name there.
     Native(String),
     /// One that a user made up; its name has a colon.
@@ -356,16 +356,16 @@ pub enum Wanted {
 
 /// The datasets of one pool that were found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct FoundDatasets {
     /// Each once, in no order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<DatasetRow>,
     /// The roots that could not be opened.
     pub failures: Vec<Failure>,
 }
 
 /// A dataset and its properties.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
+pub struct DatasetRow {
     /// Full name.
     pub name: String,
     /// Its type.
@@ -384,7 +384,7 @@ pub struct Cell {
     /// The value.
     pub value: CellValue,
     /// Where it comes from.
-    pub source: Source,
+    pub source: ValueSource,
     /// The value that was received, if that was wanted and there is one.
     pub received: Option<CellValue>,
 }
@@ -399,7 +399,7 @@ pub enum CellValue {
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Source {
+pub enum ValueSource {
     /// Nobody can set it.
     None,
     /// Nobody set it.
@@ -425,7 +425,7 @@ pub enum Owner {
 
 /// What one user, group or project uses and may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Usage {
+pub struct OwnerUsage {
     /// Domain of the number; empty for the system's own.
     pub domain: String,
     /// Number of the user, group or project.

@@ -26,7 +26,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use read::{Table, parse, read, read_all};
+pub use read::{KstatTable, parse, read, read_all};
 
 /// The tables of all pools together. A pool with the name of one has a folder with an `@` behind it, which no pool's
 /// name can have.
@@ -132,7 +132,7 @@ impl Kstat {
 }
 
 /// The files of one pool; dropping it removes them.
-pub struct Files {
+pub struct KstatFiles {
     zfs: PathBuf,
     own: PathBuf,
     module: PathBuf,
@@ -146,11 +146,11 @@ fn folder(run: &Path, pool: &str) -> PathBuf {
     if SHARED.contains(&pool) { zfs.join(format!("{pool}@")) } else { zfs.join(pool) }
 }
 
-impl Files {
+impl KstatFiles {
     /// Those of a pool, below the folder of all processes. What one before has left is removed.
-    pub fn new(run: &Path, pool: &str) -> io::Result<Files> {
+    pub fn new(run: &Path, pool: &str) -> io::Result<KstatFiles> {
         let module = run.join(MODULE);
-        let files = Files { zfs: run.join(ZFS), own: folder(run, pool), module, tunables: Vec::new() };
+        let files = KstatFiles { zfs: run.join(ZFS), own: folder(run, pool), module, tunables: Vec::new() };
         files.remove();
         let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o755).create(folder);
         make(&files.own)?;
@@ -216,7 +216,7 @@ impl Files {
     }
 }
 
-impl Drop for Files {
+impl Drop for KstatFiles {
     fn drop(&mut self) {
         self.remove();
     }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn tunables_are_files() {
         let dir = tempfile::tempdir().unwrap();
-        let mut files = Files::new(dir.path(), "one").unwrap();
+        let mut files = KstatFiles::new(dir.path(), "one").unwrap();
         let path = dir.path().join("module/zfs/parameters/zfs_arc_max");
         files.write_tunables(vec![("zfs_arc_max", 7), ("zfs_arc_min", 0)]).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "7\n");
@@ -284,8 +284,8 @@ mod tests {
     #[test]
     fn pools_add_up_until_they_go() {
         let dir = tempfile::tempdir().unwrap();
-        let one = Files::new(dir.path(), "one").unwrap();
-        let two = Files::new(dir.path(), "two").unwrap();
+        let one = KstatFiles::new(dir.path(), "one").unwrap();
+        let two = KstatFiles::new(dir.path(), "two").unwrap();
         let read = |name: &str| std::fs::read_to_string(dir.path().join("spl/kstat/zfs").join(name)).unwrap();
         let commits = |name: &str| Kstat::numbers(&read(name)).next().unwrap().1;
         one.write(&[Kstat::new("objset-0x36", [("zil_commit_count", 5)])], &[zil(5)], 0).unwrap();
@@ -298,7 +298,7 @@ mod tests {
         one.write(&[], &[zil(6)], 0).unwrap();
         assert_eq!(commits("zil"), 6);
         assert!(!dir.path().join("spl/kstat/zfs/two").exists());
-        let same = Files::new(dir.path(), "zil").unwrap();
+        let same = KstatFiles::new(dir.path(), "zil").unwrap();
         same.write(&[], &[zil(3)], 0).unwrap();
         assert_eq!([commits("zil"), commits("zil@/zil")], [9, 3], "a pool that is named as a table is");
     }

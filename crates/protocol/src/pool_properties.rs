@@ -19,13 +19,13 @@ pub struct Property {
     pub values: &'static str,
     /// Whether nobody can set it.
     pub is_readonly: bool,
-    form: Form,
-    value: fn(&PoolReport) -> Value,
+    form: ValueForm,
+    value: fn(&PoolReport) -> SourcedValue,
 }
 
 /// How a value becomes text.
 #[derive(Clone, Copy)]
-enum Form {
+enum ValueForm {
     Text,
     /// A number as it is.
     Number,
@@ -44,16 +44,16 @@ enum Form {
 }
 
 /// A value, and who set it.
-enum Value {
-    Number(u64, Source),
-    Text(String, Source),
+enum SourcedValue {
+    Number(u64, PoolPropertySource),
+    Text(String, PoolPropertySource),
     /// There is none.
-    Nothing(Source),
+    Nothing(PoolPropertySource),
 }
 
 /// Who set a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum PoolPropertySource {
     /// Nobody can.
     None,
     /// Nobody did.
@@ -62,22 +62,22 @@ pub enum Source {
     Local,
 }
 
-impl Source {
+impl PoolPropertySource {
     /// In the column SOURCE.
     pub fn word(self) -> &'static str {
         match self {
-            Source::None => "-",
-            Source::Default => "default",
-            Source::Local => "local",
+            PoolPropertySource::None => "-",
+            PoolPropertySource::Default => "default",
+            PoolPropertySource::Local => "local",
         }
     }
 
     /// In JSON.
     pub fn json_name(self) -> &'static str {
         match self {
-            Source::None => "NONE",
-            Source::Default => "DEFAULT",
-            Source::Local => "LOCAL",
+            PoolPropertySource::None => "NONE",
+            PoolPropertySource::Default => "DEFAULT",
+            PoolPropertySource::Local => "LOCAL",
         }
     }
 }
@@ -87,49 +87,49 @@ const ON_OFF: &[&str] = &["off", "on"];
 /// All properties but features, in their order. Those without `values` are shown only when asked for.
 #[rustfmt::skip]
 pub const PROPERTIES: &[Property] = &[
-    prop("name", "NAME", "", Form::Text, |p| Value::Text(p.name.clone(), Source::None)).fixed(),
-    prop("size", "SIZE", "<size>", Form::Size, |p| number(p.space.size_bytes)).fixed(),
-    prop("capacity", "CAP", "<percent>", Form::Percent, |p| number(capacity(p))).fixed(),
-    prop("altroot", "ALTROOT", "<path>", Form::Text, |p| text(p.altroot.as_deref())),
-    prop("health", "HEALTH", "<state>", Form::Health, |p| Value::Text(p.word().to_owned(), Source::None)).fixed(),
-    prop("guid", "GUID", "<guid>", Form::Number, |p| number(p.guid)).fixed(),
-    prop("version", "VERSION", "<version>", Form::Version, |p| default_or_local(p.version, VERSION)),
-    prop("bootfs", "BOOTFS", "<filesystem>", Form::Text, |p| text(p.bootfs.as_deref())),
-    prop("delegation", "DELEGATION", "on | off", Form::Index(ON_OFF), |p| stored(p, "delegation", 1)),
-    prop("autoreplace", "REPLACE", "on | off", Form::Index(ON_OFF), |p| stored(p, "autoreplace", 0)),
-    prop("cachefile", "CACHEFILE", "<file> | none", Form::Text, |p| text(p.cachefile.as_deref())),
-    prop("failmode", "FAILMODE", "wait | continue | panic", Form::Index(&["wait", "continue", "panic"]), |p| stored(p, "failmode", 0)),
-    prop("listsnapshots", "LISTSNAPS", "on | off", Form::Index(ON_OFF), |p| stored(p, "listsnapshots", 0)),
-    prop("autoexpand", "EXPAND", "on | off", Form::Index(ON_OFF), |p| stored(p, "autoexpand", 0)),
-    prop("dedupratio", "DEDUP", "<1.00x or higher if deduped>", Form::Ratio, |p| number(p.dedup_ratio_percent)).fixed(),
-    prop("free", "FREE", "<size>", Form::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))).fixed(),
-    prop("allocated", "ALLOC", "<size>", Form::Size, |p| number(p.space.allocated_bytes)).fixed(),
-    prop("readonly", "RDONLY", "on | off", Form::Index(ON_OFF), |p| number(u64::from(!p.is_writable))),
-    prop("ashift", "ASHIFT", "<ashift, 9-16, or 0=default>", Form::Size, |p| stored(p, "ashift", 0)),
-    prop("comment", "COMMENT", "<comment-string>", Form::Text, |p| text(p.comment.as_deref())),
-    prop("expandsize", "EXPANDSZ", "<size>", Form::SizeOrDash, |p| number(p.space.expandable_bytes)).fixed(),
-    prop("freeing", "FREEING", "<size>", Form::Size, |p| number(p.freeing_bytes)).fixed(),
-    prop("fragmentation", "FRAG", "<percent>", Form::Percent, |p| match p.space.fragmentation {
+    prop("name", "NAME", "", ValueForm::Text, |p| SourcedValue::Text(p.name.clone(), PoolPropertySource::None)).fixed(),
+    prop("size", "SIZE", "<size>", ValueForm::Size, |p| number(p.space.size_bytes)).fixed(),
+    prop("capacity", "CAP", "<percent>", ValueForm::Percent, |p| number(capacity(p))).fixed(),
+    prop("altroot", "ALTROOT", "<path>", ValueForm::Text, |p| text(p.altroot.as_deref())),
+    prop("health", "HEALTH", "<state>", ValueForm::Health, |p| SourcedValue::Text(p.word().to_owned(), PoolPropertySource::None)).fixed(),
+    prop("guid", "GUID", "<guid>", ValueForm::Number, |p| number(p.guid)).fixed(),
+    prop("version", "VERSION", "<version>", ValueForm::Version, |p| default_or_local(p.version, VERSION)),
+    prop("bootfs", "BOOTFS", "<filesystem>", ValueForm::Text, |p| text(p.bootfs.as_deref())),
+    prop("delegation", "DELEGATION", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "delegation", 1)),
+    prop("autoreplace", "REPLACE", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "autoreplace", 0)),
+    prop("cachefile", "CACHEFILE", "<file> | none", ValueForm::Text, |p| text(p.cachefile.as_deref())),
+    prop("failmode", "FAILMODE", "wait | continue | panic", ValueForm::Index(&["wait", "continue", "panic"]), |p| stored(p, "failmode", 0)),
+    prop("listsnapshots", "LISTSNAPS", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "listsnapshots", 0)),
+    prop("autoexpand", "EXPAND", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "autoexpand", 0)),
+    prop("dedupratio", "DEDUP", "<1.00x or higher if deduped>", ValueForm::Ratio, |p| number(p.dedup_ratio_percent)).fixed(),
+    prop("free", "FREE", "<size>", ValueForm::Size, |p| number(p.space.size_bytes.saturating_sub(p.space.allocated_bytes))).fixed(),
+    prop("allocated", "ALLOC", "<size>", ValueForm::Size, |p| number(p.space.allocated_bytes)).fixed(),
+    prop("readonly", "RDONLY", "on | off", ValueForm::Index(ON_OFF), |p| number(u64::from(!p.is_writable))),
+    prop("ashift", "ASHIFT", "<ashift, 9-16, or 0=default>", ValueForm::Size, |p| stored(p, "ashift", 0)),
+    prop("comment", "COMMENT", "<comment-string>", ValueForm::Text, |p| text(p.comment.as_deref())),
+    prop("expandsize", "EXPANDSZ", "<size>", ValueForm::SizeOrDash, |p| number(p.space.expandable_bytes)).fixed(),
+    prop("freeing", "FREEING", "<size>", ValueForm::Size, |p| number(p.freeing_bytes)).fixed(),
+    prop("fragmentation", "FRAG", "<percent>", ValueForm::Percent, |p| match p.space.fragmentation {
         Some(percent) => number(percent),
-        None => Value::Nothing(Source::None),
+        None => SourcedValue::Nothing(PoolPropertySource::None),
     }).fixed(),
-    prop("leaked", "LEAKED", "<size>", Form::Size, |p| number(p.leaked_bytes)).fixed(),
-    prop("maxblocksize", "MAXBLOCKSIZE", "", Form::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })).fixed(),
-    prop("maxdnodesize", "MAXDNODESIZE", "", Form::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })).fixed(),
-    prop("multihost", "MULTIHOST", "on | off", Form::Index(ON_OFF), |p| stored(p, "multihost", 0)),
-    prop("checkpoint", "CKPOINT", "<size>", Form::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
-    prop("load_guid", "LOAD_GUID", "<load_guid>", Form::Number, |p| number(p.load_guid)).fixed(),
-    prop("autotrim", "AUTOTRIM", "on | off", Form::Index(ON_OFF), |p| stored(p, "autotrim", 0)),
-    prop("compatibility", "COMPATIBILITY", "<file[,file...]> | off | legacy", Form::Text, |p| match &p.compatibility {
-        Some(sets) => Value::Text(sets.clone(), Source::Local),
-        None => Value::Text("off".to_owned(), Source::Default),
+    prop("leaked", "LEAKED", "<size>", ValueForm::Size, |p| number(p.leaked_bytes)).fixed(),
+    prop("maxblocksize", "MAXBLOCKSIZE", "", ValueForm::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })).fixed(),
+    prop("maxdnodesize", "MAXDNODESIZE", "", ValueForm::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })).fixed(),
+    prop("multihost", "MULTIHOST", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "multihost", 0)),
+    prop("checkpoint", "CKPOINT", "<size>", ValueForm::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
+    prop("load_guid", "LOAD_GUID", "<load_guid>", ValueForm::Number, |p| number(p.load_guid)).fixed(),
+    prop("autotrim", "AUTOTRIM", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "autotrim", 0)),
+    prop("compatibility", "COMPATIBILITY", "<file[,file...]> | off | legacy", ValueForm::Text, |p| match &p.compatibility {
+        Some(sets) => SourcedValue::Text(sets.clone(), PoolPropertySource::Local),
+        None => SourcedValue::Text("off".to_owned(), PoolPropertySource::Default),
     }),
-    prop("bcloneused", "BCLONE_USED", "<size>", Form::Size, |p| number(p.clone_used_bytes)).fixed(),
-    prop("bclonesaved", "BCLONE_SAVED", "<size>", Form::Size, |p| number(p.clone_saved_bytes)).fixed(),
-    prop("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", Form::Ratio, |p| number(p.clone_ratio_percent)).fixed(),
-    prop("dedup_table_size", "DDTSIZE", "<size>", Form::Size, |p| number(p.dedup_table_bytes)).fixed(),
-    prop("dedup_table_quota", "DDTQUOTA", "<size>", Form::Quota, |p| stored(p, "dedup_table_quota", u64::MAX)),
-    prop("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", Form::Number, |p| number(p.last_scrubbed_txg)).fixed(),
+    prop("bcloneused", "BCLONE_USED", "<size>", ValueForm::Size, |p| number(p.clone_used_bytes)).fixed(),
+    prop("bclonesaved", "BCLONE_SAVED", "<size>", ValueForm::Size, |p| number(p.clone_saved_bytes)).fixed(),
+    prop("bcloneratio", "BCLONE_RATIO", "<1.00x or higher if cloned>", ValueForm::Ratio, |p| number(p.clone_ratio_percent)).fixed(),
+    prop("dedup_table_size", "DDTSIZE", "<size>", ValueForm::Size, |p| number(p.dedup_table_bytes)).fixed(),
+    prop("dedup_table_quota", "DDTQUOTA", "<size>", ValueForm::Quota, |p| stored(p, "dedup_table_quota", u64::MAX)),
+    prop("last_scrubbed_txg", "LAST_SCRUBBED_TXG", "<txg>", ValueForm::Number, |p| number(p.last_scrubbed_txg)).fixed(),
 ];
 
 /// The version of pools with feature flags.
@@ -139,25 +139,30 @@ const fn prop(
     name: &'static str,
     column: &'static str,
     values: &'static str,
-    form: Form,
-    value: fn(&PoolReport) -> Value,
+    form: ValueForm,
+    value: fn(&PoolReport) -> SourcedValue,
 ) -> Property {
     Property { name, column, values, is_readonly: false, form, value }
 }
 
-fn number(number: u64) -> Value {
-    Value::Number(number, Source::None)
+fn number(number: u64) -> SourcedValue {
+    SourcedValue::Number(number, PoolPropertySource::None)
 }
 
-fn text(text: Option<&str>) -> Value {
-    text.map_or(Value::Nothing(Source::Default), |text| Value::Text(text.to_owned(), Source::Local))
+fn text(text: Option<&str>) -> SourcedValue {
+    text.map_or(SourcedValue::Nothing(PoolPropertySource::Default), |text| {
+        SourcedValue::Text(text.to_owned(), PoolPropertySource::Local)
+    })
 }
 
-fn default_or_local(number: u64, default: u64) -> Value {
-    Value::Number(number, if number == default { Source::Default } else { Source::Local })
+fn default_or_local(number: u64, default: u64) -> SourcedValue {
+    SourcedValue::Number(
+        number,
+        if number == default { PoolPropertySource::Default } else { PoolPropertySource::Local },
+    )
 }
 
-fn stored(pool: &PoolReport, name: &str, default: u64) -> Value {
+fn stored(pool: &PoolReport, name: &str, default: u64) -> SourcedValue {
     let number = pool.stored.iter().find_map(|(n, value)| match value {
         PropertyValue::Number(number) if n == name => Some(*number),
         _ => None,
@@ -185,33 +190,33 @@ impl Property {
     }
 
     /// Its value as text: exact if `literal`, otherwise for people; and who set it.
-    pub fn text(&self, pool: &PoolReport, literal: bool) -> (String, Source) {
+    pub fn text(&self, pool: &PoolReport, literal: bool) -> (String, PoolPropertySource) {
         match (self.value)(pool) {
-            Value::Text(text, source) => (text, source),
-            Value::Nothing(source) => ("-".to_owned(), source),
-            Value::Number(number, source) => (self.form.text(number, literal), source),
+            SourcedValue::Text(text, source) => (text, source),
+            SourcedValue::Nothing(source) => ("-".to_owned(), source),
+            SourcedValue::Number(number, source) => (self.form.text(number, literal), source),
         }
     }
 
     /// The words that it may be; `None` if it is no choice of words.
     pub fn words(&self) -> Option<&'static [&'static str]> {
         match self.form {
-            Form::Index(words) => Some(words),
+            ValueForm::Index(words) => Some(words),
             _ => None,
         }
     }
 
     /// Whether columns of it are aligned at the right.
     pub fn is_right_aligned(&self) -> bool {
-        !matches!(self.form, Form::Text | Form::Index(_))
+        !matches!(self.form, ValueForm::Text | ValueForm::Index(_))
     }
 
     /// Width that its column has at least.
     pub fn width(&self) -> usize {
         let least = match self.form {
-            Form::Text => 0,
-            Form::Index(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
-            Form::Health => 8,
+            ValueForm::Text => 0,
+            ValueForm::Index(words) => words.iter().map(|word| word.len()).max().unwrap_or(0),
+            ValueForm::Health => 8,
             _ => 5,
         };
         self.column.len().max(least)
@@ -219,24 +224,24 @@ impl Property {
 
     /// Whether longer values than the usual make its column wider.
     pub fn is_flexible(&self) -> bool {
-        matches!(self.form, Form::Text | Form::Index(_)) || matches!(self.name, "guid" | "load_guid")
+        matches!(self.form, ValueForm::Text | ValueForm::Index(_)) || matches!(self.name, "guid" | "load_guid")
     }
 }
 
-impl Form {
+impl ValueForm {
     fn text(self, number: u64, literal: bool) -> String {
         match self {
-            Form::Index(words) => {
+            ValueForm::Index(words) => {
                 usize::try_from(number).ok().and_then(|i| words.get(i)).map_or("-".to_owned(), |w| (*w).to_owned())
             }
-            Form::Quota if number == u64::MAX => "auto".to_owned(),
-            Form::Quota if number == 0 && !literal => "none".to_owned(),
-            Form::SizeOrDash if number == 0 => "-".to_owned(),
-            Form::Version if number >= VERSION => "-".to_owned(),
-            Form::Ratio => format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" }),
-            Form::Percent if !literal => format!("{number}%"),
-            Form::SizeOrDash if !literal => nicebytes(number),
-            Form::Size | Form::Quota if !literal => nicenum(number),
+            ValueForm::Quota if number == u64::MAX => "auto".to_owned(),
+            ValueForm::Quota if number == 0 && !literal => "none".to_owned(),
+            ValueForm::SizeOrDash if number == 0 => "-".to_owned(),
+            ValueForm::Version if number >= VERSION => "-".to_owned(),
+            ValueForm::Ratio => format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" }),
+            ValueForm::Percent if !literal => format!("{number}%"),
+            ValueForm::SizeOrDash if !literal => nicebytes(number),
+            ValueForm::Size | ValueForm::Quota if !literal => nicenum(number),
             _ => number.to_string(),
         }
     }
@@ -314,18 +319,18 @@ mod tests {
             assert_eq!(property.text(&pool, true), (literal.to_owned(), source), "{name}");
             assert_eq!(property.text(&pool, false), (nice.to_owned(), source), "{name}");
         };
-        check("size", "50331648", "48M", Source::None);
-        check("cap", "2", "2%", Source::None);
-        check("frag", "3", "3%", Source::None);
-        check("dedupratio", "2.66", "2.66x", Source::None);
-        check("version", "-", "-", Source::Default);
-        check("ashift", "12", "12", Source::Local);
-        check("autotrim", "off", "off", Source::Default);
-        check("dedup_table_quota", "auto", "auto", Source::Default);
-        check("expandsize", "-", "-", Source::None);
-        check("altroot", "-", "-", Source::Default);
-        check("compatibility", "off", "off", Source::Default);
-        check("health", "UNAVAIL", "UNAVAIL", Source::None);
+        check("size", "50331648", "48M", PoolPropertySource::None);
+        check("cap", "2", "2%", PoolPropertySource::None);
+        check("frag", "3", "3%", PoolPropertySource::None);
+        check("dedupratio", "2.66", "2.66x", PoolPropertySource::None);
+        check("version", "-", "-", PoolPropertySource::Default);
+        check("ashift", "12", "12", PoolPropertySource::Local);
+        check("autotrim", "off", "off", PoolPropertySource::Default);
+        check("dedup_table_quota", "auto", "auto", PoolPropertySource::Default);
+        check("expandsize", "-", "-", PoolPropertySource::None);
+        check("altroot", "-", "-", PoolPropertySource::Default);
+        check("compatibility", "off", "off", PoolPropertySource::Default);
+        check("health", "UNAVAIL", "UNAVAIL", PoolPropertySource::None);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 pub use dsl::PropertyValue;
 pub use pool::{Checkpoint, ErrorScrub, Progress, Rebuild, Removal, TopSpace};
 use serde::{Deserialize, Serialize};
-pub use vdev::{Aux, State};
+pub use vdev::{Aux, VdevState};
 
 /// A pool, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ pub struct VdevReport {
     /// Unique id.
     pub guid: u64,
     /// State.
-    pub state: State,
+    pub state: VdevState,
     /// Reason for the state.
     pub aux: Aux,
     /// Path of a leaf.

@@ -123,7 +123,7 @@ impl RunDir {
 
     /// Takes the place of the pool `name`: its socket, and the lock on it. Errors: `Exists` if a living
     /// process has it.
-    pub fn claim(&self, name: &str) -> Result<(UnixListener, Claim)> {
+    pub fn claim(&self, name: &str) -> Result<(UnixListener, RunDirClaim)> {
         let stem = stem(name);
         let lock = self.lock(&stem)?;
         // the process that made it is dead
@@ -135,7 +135,7 @@ impl RunDir {
         // who may enter the folder may ask
         std::fs::set_permissions(self.short(&stem, "sock"), Permissions::from_mode(0o666))?;
         let files = ["sock", "lock"].map(|extension| self.long(&stem, extension));
-        Ok((listener, Claim { files, _lock: lock }))
+        Ok((listener, RunDirClaim { files, _lock: lock }))
     }
 
     /// The log of the pool `name`, empty.
@@ -188,12 +188,12 @@ impl RunDir {
 }
 
 /// A pool's place in the folder; dropping it gives it up.
-pub struct Claim {
+pub struct RunDirClaim {
     files: [PathBuf; 2],
     _lock: Flock<File>,
 }
 
-impl Drop for Claim {
+impl Drop for RunDirClaim {
     fn drop(&mut self) {
         self.files.iter().for_each(|file| drop(std::fs::remove_file(file)));
     }

@@ -1,6 +1,6 @@
 //! The table of properties of vdevs: name, and how its value comes about; as OpenZFS has them (vdevprops(7)).
 
-use crate::pool_properties::{Source, is_user_name};
+use crate::pool_properties::{PoolPropertySource, is_user_name};
 use crate::pool_report::{PoolReport, PropertyValue, VdevReport};
 use crate::words::nicenum::{nicebytes, nicenum};
 
@@ -97,7 +97,13 @@ impl VdevProperty {
 
     /// Its value for a vdev of a pool, and its source; `name` says how vdevs are called. Numbers are as they are if
     /// `literal`.
-    pub fn text(&self, vdev: &VdevReport, pool: &PoolReport, name: NameOf<'_>, literal: bool) -> (String, Source) {
+    pub fn text(
+        &self,
+        vdev: &VdevReport,
+        pool: &PoolReport,
+        name: NameOf<'_>,
+        literal: bool,
+    ) -> (String, PoolPropertySource) {
         let dash = || "-".to_owned();
         let number = |number: u64| if literal { number.to_string() } else { nicenum(number) };
         let bytes = |number: u64| if literal { number.to_string() } else { nicebytes(number) };
@@ -113,16 +119,16 @@ impl VdevProperty {
             Family(of) => Some(of(vdev, pool, name)).filter(|text| !text.is_empty()).unwrap_or_else(dash),
             Set | SetText => return stored(vdev, self.name),
         };
-        (shown, Source::None)
+        (shown, PoolPropertySource::None)
     }
 }
 
 /// What is stored under a name: a property of the table, or one that a user made up.
-pub fn stored(vdev: &VdevReport, name: &str) -> (String, Source) {
+pub fn stored(vdev: &VdevReport, name: &str) -> (String, PoolPropertySource) {
     match vdev.stored.iter().find(|(stored, _)| stored == name) {
-        Some((_, PropertyValue::Number(number))) => (number.to_string(), Source::Local),
-        Some((_, PropertyValue::Text(text))) => (text.clone(), Source::Local),
-        None => ("-".to_owned(), Source::Default),
+        Some((_, PropertyValue::Number(number))) => (number.to_string(), PoolPropertySource::Local),
+        Some((_, PropertyValue::Text(text))) => (text.clone(), PoolPropertySource::Local),
+        None => ("-".to_owned(), PoolPropertySource::Default),
     }
 }
 
@@ -186,8 +192,8 @@ mod tests {
         let pool = PoolReport { root, ..PoolReport::default() };
         let name = |vdev: &VdevReport| vdev.guid.to_string();
         let text = |property, literal| VdevProperty::find(property).unwrap().text(&leaf, &pool, &name, literal);
-        assert_eq!(text("io_n", false), ("5".into(), Source::Local));
-        assert_eq!(text("io_t", false), ("-".into(), Source::Default));
+        assert_eq!(text("io_n", false), ("5".into(), PoolPropertySource::Local));
+        assert_eq!(text("io_t", false), ("-".into(), PoolPropertySource::Default));
         assert_eq!(text("checksum_errors", false).0, "2K");
         assert_eq!(text("checksum_errors", true).0, "2048");
         assert_eq!((text("parent", true).0, text("children", true).0), ("1".into(), "-".into()));

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::datasets;
 use crate::io_report::IoReport;
 use crate::log_report::LogReport;
-use crate::pool_report::{DedupReport, PoolReport, PropertyValue, State};
+use crate::pool_report::{DedupReport, PoolReport, PropertyValue, VdevState};
 
 /// Version of all this.
 pub const PROTOCOL: u32 = 12;
@@ -228,7 +228,7 @@ pub enum Request {
         history: String,
     },
     /// About datasets.
-    Zfs(datasets::Request),
+    Zfs(datasets::DatasetRequest),
 }
 
 /// What is to be done with a scrub.
@@ -247,13 +247,13 @@ pub enum ScrubAction {
 impl Request {
     /// How many descriptors come beside it ([`crate::beside`]).
     pub fn descriptors(&self) -> usize {
-        use datasets::Request as Zfs;
+        use datasets::DatasetRequest as Zfs;
         usize::from(matches!(self, Request::Zfs(Zfs::Send(_) | Zfs::Receive(_) | Zfs::Diff(_))))
     }
 
     /// Whether every user may ask for it, as with OpenZFS: what pools and datasets there are, and how they are.
     pub fn is_for_everybody(&self) -> bool {
-        use datasets::Request as Zfs;
+        use datasets::DatasetRequest as Zfs;
         match self {
             Request::Report | Request::Io | Request::Logs | Request::Dedup => true,
             Request::Zfs(request) => matches!(request, Zfs::Datasets(_) | Zfs::Holds { .. } | Zfs::Mounts),
@@ -285,7 +285,7 @@ pub enum Reply {
     RefusedVdevs(Vec<(u64, String)>),
     Exported,
     /// State of a device.
-    Onlined(State),
+    Onlined(VdevState),
     Done,
     Zfs(datasets::Response),
 }

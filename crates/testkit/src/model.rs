@@ -22,12 +22,12 @@ pub const SIZE_MAX: usize = 128 << 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
     /// What is in each dataset.
-    pub sets: BTreeMap<String, Contents>,
+    pub sets: BTreeMap<String, DatasetContents>,
 }
 
 /// What is in a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contents {
+pub enum DatasetContents {
     /// Objects, by number.
     Objects(Objects),
     /// Files.
@@ -113,12 +113,12 @@ impl Model {
     }
 }
 
-fn compare_set(pool: &Pool, name: &str, contents: &Contents) -> Result<Option<String>> {
+fn compare_set(pool: &Pool, name: &str, contents: &DatasetContents) -> Result<Option<String>> {
     let dataset = pool.dsl().find(name)?;
     let set = pool.dsl().objset(&dataset, Mode::Plain)?;
     match contents {
-        Contents::Objects(objects) => compare_objects(&set, objects),
-        Contents::Files(files) => files.compare(&Zpl::open(set)?),
+        DatasetContents::Objects(objects) => compare_objects(&set, objects),
+        DatasetContents::Files(files) => files.compare(&Zpl::open(set)?),
     }
 }
 

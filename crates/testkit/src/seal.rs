@@ -31,7 +31,7 @@ use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
-use vdev::Spec;
+use vdev::VdevSpec;
 
 pub use forge::Forge;
 
@@ -59,7 +59,7 @@ pub enum Role {
 
 /// A block of a pool, as it was found.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub struct FoundBlock {
     /// What it is for.
     pub role: Role,
     /// The object set that it was first found in.
@@ -77,7 +77,7 @@ pub struct Block {
     parents: Vec<Parent>,
 }
 
-impl Block {
+impl FoundBlock {
     /// Type of the object that it belongs to.
     pub fn object_type(&self) -> ObjectType {
         self.bp.object_type()
@@ -94,7 +94,7 @@ enum Parent {
 
 /// A place in a block of an [`Atlas`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct AtlasPlace {
     /// Number of the block.
     pub block: usize,
     /// Offset in its contents, bytes.
@@ -106,13 +106,13 @@ pub struct Atlas {
     /// Name of the pool.
     pub name: String,
     uberblock: Uberblock,
-    blocks: Vec<Block>,
+    blocks: Vec<FoundBlock>,
     by_name: HashMap<(u64, u64, u8, u64), usize>,
     spills: HashMap<(u64, u64), usize>,
-    dnodes: HashMap<(u64, u64), Place>,
+    dnodes: HashMap<(u64, u64), AtlasPlace>,
     /// The heads of datasets, by object.
     heads: HashMap<u64, usize>,
-    spec: Spec,
+    spec: VdevSpec,
     /// Of each device: guid of the leaf and its label's configuration, if it has any.
     labels: Vec<Option<(u64, NvList)>>,
 }
@@ -128,7 +128,7 @@ impl Atlas {
             return Err(Error::new(Kind::Unsupported, "a pool of the other byte order cannot be sealed"));
         }
         let no_tree = || Error::corrupt("the pool's configuration has no vdevs");
-        let spec = Spec::parse_root(pool.config().opt_list("vdev_tree").ok_or_else(no_tree)?)?;
+        let spec = VdevSpec::parse_root(pool.config().opt_list("vdev_tree").ok_or_else(no_tree)?)?;
         let labels = devices.iter().map(|device| {
             let found = FoundDevice::examine(device.path(), device.clone()).ok()?.into_iter().next()?;
             Some((found.guid()?, found.config))
@@ -154,7 +154,7 @@ impl Atlas {
     }
 
     /// All blocks; others speak of them by their numbers here.
-    pub fn blocks(&self) -> &[Block] {
+    pub fn blocks(&self) -> &[FoundBlock] {
         &self.blocks
     }
 
@@ -182,7 +182,7 @@ impl Atlas {
     }
 
     /// Where an object's dnode begins.
-    pub fn dnode_place(&self, objset: u64, object: u64) -> Option<Place> {
+    pub fn dnode_place(&self, objset: u64, object: u64) -> Option<AtlasPlace> {
         self.dnodes.get(&(objset, object)).copied()
     }
 
@@ -193,9 +193,10 @@ impl Atlas {
     }
 
     /// Where an object's bonus buffer begins.
-    pub fn bonus_place(&self, objset: u64, object: u64) -> Option<Place> {
+    pub fn bonus_place(&self, objset: u64, object: u64) -> Option<AtlasPlace> {
         let pointers = self.dnode(objset, object)?.blkptrs.len();
-        self.dnode_place(objset, object).map(|place| Place { at: place.at + 64 + pointers * BlkPtr::SIZE, ..place })
+        self.dnode_place(objset, object)
+            .map(|place| AtlasPlace { at: place.at + 64 + pointers * BlkPtr::SIZE, ..place })
     }
 
     /// All objects that were found, with their object sets, in order.

@@ -13,7 +13,7 @@ use format::nvlist::NvList;
 use format::stream::StreamFeatures;
 use pool::{LivePool, Receiving};
 
-use crate::model::Contents;
+use crate::model::DatasetContents;
 use crate::rng::Rng;
 use crate::workload::{NAME, Workload};
 
@@ -132,8 +132,8 @@ pub fn step(load: &mut Workload, rng: &mut Rng) -> Result<(u64, Came)> {
     make(load, &transfer)
 }
 
-fn is_of_files((name, contents): &(&String, &Contents)) -> bool {
-    name.contains('@') && matches!(contents, Contents::Files(_))
+fn is_of_files((name, contents): &(&String, &DatasetContents)) -> bool {
+    name.contains('@') && matches!(contents, DatasetContents::Files(_))
 }
 
 fn whole(load: &Workload, rng: &mut Rng, snapshots: &[String]) -> Result<Option<Transfer>> {
@@ -184,7 +184,7 @@ fn since_another(load: &Workload, rng: &mut Rng, snapshots: &[String]) -> Result
 
 /// What the model says when a transfer has come: the head and its snapshot are what was sent, and what was newer than
 /// `since` is gone.
-fn arrive(load: &mut Workload, target: &str, contents: Contents) -> Result<()> {
+fn arrive(load: &mut Workload, target: &str, contents: DatasetContents) -> Result<()> {
     let view = load.pool.view();
     let dsl = view.dsl();
     let fs = target.split('@').next().unwrap_or_default();
@@ -223,7 +223,7 @@ fn make(load: &mut Workload, transfer: &Transfer) -> Result<(u64, Came)> {
     Ok((finish(load, receiving, &transfer.target, contents)?, Came::Whole))
 }
 
-fn finish(load: &mut Workload, receiving: Receiving, target: &str, contents: Contents) -> Result<u64> {
+fn finish(load: &mut Workload, receiving: Receiving, target: &str, contents: DatasetContents) -> Result<u64> {
     let pool = load.pool.clone();
     arrive(load, target, contents)?;
     // all that came goes to disk with the open group, and with the next one it is what it becomes

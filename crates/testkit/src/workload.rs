@@ -10,12 +10,12 @@ use std::sync::Arc;
 use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
-use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, Shape};
+use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
 
 use crate::files::Files;
-use crate::model::{Contents, Model, ObjectModel, Objects, SIZE_MAX};
+use crate::model::{DatasetContents, Model, ObjectModel, Objects, SIZE_MAX};
 use crate::rng::Rng;
 
 /// Name of the pools.
@@ -51,7 +51,7 @@ pub const FEATURES: [&str; 18] = [
 
 /// How a pool is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Layout {
+pub enum PoolLayout {
     /// One device.
     Single,
     /// A mirror of two.
@@ -72,27 +72,27 @@ pub enum Layout {
     Coarse,
 }
 
-impl Layout {
+impl PoolLayout {
     /// All of them but `Coarse`, which holds little.
-    pub const ALL: [Layout; 8] = [
-        Layout::Single,
-        Layout::Mirror,
-        Layout::Raidz1,
-        Layout::Special,
-        Layout::Uneven,
-        Layout::Raidz2,
-        Layout::Logged,
-        Layout::LogMirror,
+    pub const ALL: [PoolLayout; 8] = [
+        PoolLayout::Single,
+        PoolLayout::Mirror,
+        PoolLayout::Raidz1,
+        PoolLayout::Special,
+        PoolLayout::Uneven,
+        PoolLayout::Raidz2,
+        PoolLayout::Logged,
+        PoolLayout::LogMirror,
     ];
 
     /// Number of devices.
     pub fn devices(self) -> usize {
         match self {
-            Layout::Single | Layout::Coarse => 1,
-            Layout::Mirror | Layout::Special | Layout::Logged => 2,
-            Layout::Raidz1 | Layout::LogMirror => 3,
-            Layout::Uneven => 4,
-            Layout::Raidz2 => 5,
+            PoolLayout::Single | PoolLayout::Coarse => 1,
+            PoolLayout::Mirror | PoolLayout::Special | PoolLayout::Logged => 2,
+            PoolLayout::Raidz1 | PoolLayout::LogMirror => 3,
+            PoolLayout::Uneven => 4,
+            PoolLayout::Raidz2 => 5,
         }
     }
 
@@ -104,17 +104,19 @@ impl Layout {
     /// The devices of which it bears the loss of one.
     pub fn expendable(self) -> Range<usize> {
         match self {
-            Layout::Mirror | Layout::Raidz1 | Layout::Raidz2 => 0..self.devices(),
-            Layout::LogMirror => 1..3,
-            Layout::Single | Layout::Special | Layout::Uneven | Layout::Logged | Layout::Coarse => 0..0,
+            PoolLayout::Mirror | PoolLayout::Raidz1 | PoolLayout::Raidz2 => 0..self.devices(),
+            PoolLayout::LogMirror => 1..3,
+            PoolLayout::Single | PoolLayout::Special | PoolLayout::Uneven | PoolLayout::Logged | PoolLayout::Coarse => {
+                0..0
+            }
         }
     }
 
     /// Binary logarithm of its sectors.
     pub fn ashift(self) -> u32 {
         match self {
-            Layout::Uneven | Layout::Raidz2 => 9,
-            Layout::Coarse => 13,
+            PoolLayout::Uneven | PoolLayout::Raidz2 => 9,
+            PoolLayout::Coarse => 13,
             _ => 12,
         }
     }
@@ -128,21 +130,21 @@ impl Layout {
             leaves: devices.iter().map(leaf).collect(),
         };
         match self {
-            Layout::Single | Layout::Coarse => vec![vdev(Shape::Single, None, devices)],
-            Layout::Mirror => vec![vdev(Shape::Mirror, None, devices)],
-            Layout::Raidz1 => vec![vdev(Shape::Raidz(1), None, devices)],
-            Layout::Raidz2 => vec![vdev(Shape::Raidz(2), None, devices)],
-            Layout::Uneven => {
-                vec![vdev(Shape::Mirror, None, &devices[..3]), vdev(Shape::Single, None, &devices[3..])]
+            PoolLayout::Single | PoolLayout::Coarse => vec![vdev(NewVdevShape::Single, None, devices)],
+            PoolLayout::Mirror => vec![vdev(NewVdevShape::Mirror, None, devices)],
+            PoolLayout::Raidz1 => vec![vdev(NewVdevShape::Raidz(1), None, devices)],
+            PoolLayout::Raidz2 => vec![vdev(NewVdevShape::Raidz(2), None, devices)],
+            PoolLayout::Uneven => {
+                vec![vdev(NewVdevShape::Mirror, None, &devices[..3]), vdev(NewVdevShape::Single, None, &devices[3..])]
             }
-            Layout::Special => {
-                let special = vdev(Shape::Single, Some(Bias::Special), &devices[1..]);
-                vec![vdev(Shape::Single, None, &devices[..1]), special]
+            PoolLayout::Special => {
+                let special = vdev(NewVdevShape::Single, Some(Bias::Special), &devices[1..]);
+                vec![vdev(NewVdevShape::Single, None, &devices[..1]), special]
             }
-            Layout::Logged | Layout::LogMirror => {
-                let shape = if self == Layout::Logged { Shape::Single } else { Shape::Mirror };
+            PoolLayout::Logged | PoolLayout::LogMirror => {
+                let shape = if self == PoolLayout::Logged { NewVdevShape::Single } else { NewVdevShape::Mirror };
                 let log = vdev(shape, Some(Bias::Log), &devices[1..]);
-                vec![vdev(Shape::Single, None, &devices[..1]), log]
+                vec![vdev(NewVdevShape::Single, None, &devices[..1]), log]
             }
         }
     }
@@ -178,7 +180,7 @@ pub fn options() -> OpenOptions {
 
 impl Workload {
     /// Makes a pool without anything but an object in its root.
-    pub fn create(env: &Env, layout: Layout, devices: &[Arc<dyn Device>], seed: u64) -> Result<Workload> {
+    pub fn create(env: &Env, layout: PoolLayout, devices: &[Arc<dyn Device>], seed: u64) -> Result<Workload> {
         let by_path: HashMap<PathBuf, Arc<dyn Device>> =
             devices.iter().map(|device| (device.path().into(), device.clone())).collect();
         let new = NewPool {
@@ -203,7 +205,7 @@ impl Workload {
         })?;
         let id = *id.lock();
         let mut model = Model::default();
-        model.sets.insert(NAME.into(), Contents::Objects([(id, Arc::new(first))].into()));
+        model.sets.insert(NAME.into(), DatasetContents::Objects([(id, Arc::new(first))].into()));
         let groups = [(pool.view().uberblock().txg, model.clone())].into();
         Ok(Workload::of(pool, env, model, groups, seed))
     }
@@ -259,7 +261,7 @@ impl Workload {
 
     /// Makes a file system, which is on disk then. Returns the group.
     pub fn create_fs(&mut self, name: &str, properties: &[(&str, &str)]) -> Result<u64> {
-        self.add_dataset(name, properties, Contents::Files(Files::default()), |set, tx| {
+        self.add_dataset(name, properties, DatasetContents::Files(Files::default()), |set, tx| {
             create_fs(set, tx, &NewFs { now: (1000, 0), salt: 5, ..NewFs::default() })
         })
     }
@@ -269,7 +271,7 @@ impl Workload {
         let first = ObjectModel::new(512, 1, 17);
         let dnode = first.dnode();
         // the lowest number, as the set is empty
-        let contents = Contents::Objects([(1, Arc::new(first))].into());
+        let contents = DatasetContents::Objects([(1, Arc::new(first))].into());
         self.add_dataset(name, properties, contents, |set, tx| {
             assert_eq!(set.allocate(tx, dnode)?.id(), 1);
             Ok(())
@@ -280,7 +282,7 @@ impl Workload {
         &mut self,
         name: &str,
         properties: &[(&str, &str)],
-        contents: Contents,
+        contents: DatasetContents,
         make: impl FnOnce(&Arc<dmu::Objset>, &Tx<'_>) -> Result<()> + Send + 'static,
     ) -> Result<u64> {
         // what else would be asked of the parent, which is no real file system
@@ -368,8 +370,8 @@ impl Workload {
         let name = self.rng.pick(&names).clone();
         let mut contents = self.model.sets.remove(&name).expect("it was picked");
         let done = match &mut contents {
-            Contents::Objects(objects) => self.step_objects(&name, objects),
-            Contents::Files(files) => self.step_files(&name, files),
+            DatasetContents::Objects(objects) => self.step_objects(&name, objects),
+            DatasetContents::Files(files) => self.step_files(&name, files),
         };
         self.model.sets.insert(name, contents);
         done

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 use testkit::rng::Rng;
-use tests::pools::{self, Base};
+use tests::pools::{self, BasePool};
 
 /// Bytes that a case may take.
 const MEMORY_MAX: i64 = 192 << 20;
@@ -170,7 +170,7 @@ fn one_case(number: u64) -> ExitCode {
 
 fn worker(seconds: u64, seed: u64, first: u64, stride: u64) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
-    let bases: Vec<Base> = pools::bases(false);
+    let bases: Vec<BasePool> = pools::bases(false);
     begin(0);
     watch();
     let (mut writable, mut told) = (0u64, Instant::now());

@@ -26,20 +26,20 @@ use std::sync::{Arc, Once};
 use base::{Env, Mutex};
 use device::Device;
 use testkit::rng::Rng;
-use testkit::seal::{Block, Forge};
+use testkit::seal::{Forge, FoundBlock};
 
-pub use base_pools::{Base, bases};
+pub use base_pools::{BasePool, bases};
 use finding::Reach;
-pub use finding::{Finding, Outcome};
+pub use finding::{CaseOutcome, Finding};
 
 /// Runs case `number` on one of the bases.
-pub fn run(bases: &[Base], number: u64) -> Outcome {
+pub fn run(bases: &[BasePool], number: u64) -> CaseOutcome {
     note_panics();
     let mut rng = Rng::new(number);
     let base = rng.pick(bases);
     let devices = base.copy();
     let mut forge = Forge::new(&base.atlas);
-    let mut outcome = Outcome::default();
+    let mut outcome = CaseOutcome::default();
     let (reach, changes) = alter::alter(base, &mut forge, &mut rng);
     outcome.story = format!("{}: {}", base.name, changes.join("; "));
     // what has no room where it is cannot be sealed: another case
@@ -58,8 +58,8 @@ pub fn run(bases: &[Base], number: u64) -> Outcome {
 
 /// As [`run`], but what is changed is what `bytes` say, for fuzzers that follow the program: in which of the wanted
 /// blocks, where, and what is put there.
-pub fn run_patched(bases: &[Base], is_wanted: &dyn Fn(&Block) -> bool, bytes: &[u8]) -> Outcome {
-    let mut outcome = Outcome::default();
+pub fn run_patched(bases: &[BasePool], is_wanted: &dyn Fn(&FoundBlock) -> bool, bytes: &[u8]) -> CaseOutcome {
+    let mut outcome = CaseOutcome::default();
     let Some((&[chosen, chance], mut rest)) = bytes.split_first_chunk::<2>() else { return outcome };
     let base = &bases[usize::from(chosen) % bases.len()];
     let devices = base.copy();
@@ -79,14 +79,14 @@ pub fn run_patched(bases: &[Base], is_wanted: &dyn Fn(&Block) -> bool, bytes: &[
     outcome
 }
 
-fn use_it(base: &Base, devices: &[Arc<dyn Device>], reach: Reach, rng: &mut Rng, outcome: &mut Outcome) {
+fn use_it(base: &BasePool, devices: &[Arc<dyn Device>], reach: Reach, rng: &mut Rng, outcome: &mut CaseOutcome) {
     let env = Env::fixed(2000);
     let rounds = 1 + rng.below(2);
     for _ in 0..rounds {
         match work::work(&env, base, devices, reach, rng) {
             Ok(()) => outcome.was_writable = true,
-            Err(work::Stopped::Refused) => break,
-            Err(work::Stopped::Wrong(finding)) => outcome.findings.push(finding),
+            Err(work::WorkStopped::Refused) => break,
+            Err(work::WorkStopped::Wrong(finding)) => outcome.findings.push(finding),
         }
     }
     judge::judge(&env, base, devices, reach, outcome);

@@ -6,7 +6,7 @@ use crate::exceptions::Exceptions;
 use crate::modules::Modules;
 
 pub fn find(modules: &Modules) -> Exceptions {
-    let mut search = Search::new(modules.uses());
+    let mut search = CircleSearch::new(modules.uses());
     for file in 0..search.uses.len() {
         if search.order[file].is_none() {
             search.visit(file);
@@ -21,7 +21,7 @@ pub fn find(modules: &Modules) -> Exceptions {
     found
 }
 
-struct Search<'a> {
+struct CircleSearch<'a> {
     uses: &'a [BTreeSet<usize>],
     /// When a file was first seen.
     order: Vec<Option<usize>>,
@@ -32,10 +32,17 @@ struct Search<'a> {
     circles: Vec<Vec<usize>>,
 }
 
-impl<'a> Search<'a> {
-    fn new(uses: &'a [BTreeSet<usize>]) -> Search<'a> {
+impl<'a> CircleSearch<'a> {
+    fn new(uses: &'a [BTreeSet<usize>]) -> CircleSearch<'a> {
         let count = uses.len();
-        Search { uses, order: vec![None; count], low: vec![0; count], stack: Vec::new(), seen: 0, circles: Vec::new() }
+        CircleSearch {
+            uses,
+            order: vec![None; count],
+            low: vec![0; count],
+            stack: Vec::new(),
+            seen: 0,
+            circles: Vec::new(),
+        }
     }
 
     fn visit(&mut self, file: usize) {

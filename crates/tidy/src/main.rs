@@ -29,7 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use exceptions::{Exceptions, LIST, grown, parse, print};
-use source::Source;
+use source::SourceFile;
 
 fn main() -> ExitCode {
     let command = std::env::args().nth(1);
@@ -66,7 +66,7 @@ fn check(may_shrink: bool) -> Result<(), String> {
 }
 
 /// Everything that breaks a rule.
-fn find(sources: &[Source]) -> Exceptions {
+fn find(sources: &[SourceFile]) -> Exceptions {
     let mut found = sizes::find(sources);
     let modules = modules::Modules::of(sources);
     found.extend(circles::find(&modules));
@@ -80,8 +80,8 @@ mod tests {
     use super::*;
 
     /// A crate `a` of the given files, below `crates/a/src`.
-    fn sources(files: &[(&str, &str)]) -> Vec<Source> {
-        files.iter().map(|(name, text)| Source::new(&format!("crates/a/src/{name}"), text).unwrap()).collect()
+    fn sources(files: &[(&str, &str)]) -> Vec<SourceFile> {
+        files.iter().map(|(name, text)| SourceFile::new(&format!("crates/a/src/{name}"), text).unwrap()).collect()
     }
 
     fn found(files: &[(&str, &str)]) -> String {

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::source::Source;
+use crate::source::SourceFile;
 
 const MAP: &str = "ARCHITECTURE.md";
 const GUIDE: &str = "CONTRIBUTING.md";
 
 /// All that the map, or Cargo.toml, says and is not so.
-pub fn errors(root: &Path, sources: &[Source]) -> Result<Vec<String>, String> {
+pub fn errors(root: &Path, sources: &[SourceFile]) -> Result<Vec<String>, String> {
     let read = |path: &str| fs::read_to_string(root.join(path)).map_err(|error| format!("{path}: {error}"));
     let ladder = members(&read("Cargo.toml")?);
     let map = read(MAP)?;
@@ -89,12 +89,12 @@ fn ladder_errors(map: &str, ladder: &[String], uses: &BTreeMap<&str, Vec<String>
 
 /// What the crates have names for.
 struct Names<'a> {
-    sources: BTreeMap<&'a str, Vec<&'a Source>>,
+    sources: BTreeMap<&'a str, Vec<&'a SourceFile>>,
 }
 
 impl<'a> Names<'a> {
-    fn new(sources: &'a [Source]) -> Names<'a> {
-        let mut by_crate: BTreeMap<&str, Vec<&Source>> = BTreeMap::new();
+    fn new(sources: &'a [SourceFile]) -> Names<'a> {
+        let mut by_crate: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
         for source in sources {
             by_crate.entry(source.krate.trim_start_matches("crates/")).or_default().push(source);
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn names_exist() {
-        let source = |path: &str, text: &str| Source::new(path, text).unwrap();
+        let source = |path: &str, text: &str| SourceFile::new(path, text).unwrap();
         let sources = [
             source("crates/a/src/lib.rs", "mod deep;"),
             source("crates/a/src/deep/inner.rs", "pub struct Thing; impl Thing { pub fn act(&self) {} }"),

@@ -9,7 +9,7 @@ use syn::visit::{self, Visit};
 use syn::{Item, UseTree, Visibility};
 
 use crate::exceptions::Exceptions;
-use crate::source::{Source, is_of_tests};
+use crate::source::{SourceFile, is_of_tests};
 
 /// How many names that stand for other names are followed.
 const ALIASES_MAX: usize = 16;
@@ -32,7 +32,7 @@ struct Module<'a> {
 
 /// The modules of all crates.
 pub struct Modules<'a> {
-    sources: &'a [Source],
+    sources: &'a [SourceFile],
     modules: Vec<Module<'a>>,
     /// The module of a crate's face.
     roots: HashMap<&'a str, usize>,
@@ -42,7 +42,7 @@ pub struct Modules<'a> {
 }
 
 impl<'a> Modules<'a> {
-    pub fn of(sources: &'a [Source]) -> Modules<'a> {
+    pub fn of(sources: &'a [SourceFile]) -> Modules<'a> {
         let empty = vec![BTreeSet::new(); sources.len()];
         let mut all =
             Modules { sources, modules: Vec::new(), roots: HashMap::new(), uses: empty, foreign: Exceptions::new() };

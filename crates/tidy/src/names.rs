@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::Item;
 
 use crate::exceptions::Exceptions;
-use crate::source::{Source, is_of_tests};
+use crate::source::{SourceFile, is_of_tests};
 
-pub fn find(sources: &[Source]) -> Exceptions {
+pub fn find(sources: &[SourceFile]) -> Exceptions {
     let mut places: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     let mut found = Exceptions::new();
     for source in sources.iter().filter(|source| source.place().is_some()) {

@@ -4,19 +4,19 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 use crate::exceptions::Exceptions;
-use crate::source::Source;
+use crate::source::SourceFile;
 
 const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
-pub fn find(sources: &[Source]) -> Exceptions {
+pub fn find(sources: &[SourceFile]) -> Exceptions {
     let mut found = Exceptions::new();
     for source in sources {
         let lines = source.text.lines().count();
         if lines > FILE_LINES_MAX {
             found.insert(format!("file {}", source.path), lines);
         }
-        let mut counts = Counts { path: &source.path, unsafe_places: 0, found: &mut found };
+        let mut counts = SizeCounts { path: &source.path, unsafe_places: 0, found: &mut found };
         counts.visit_file(&source.file);
         if counts.unsafe_places > 0 {
             let places = counts.unsafe_places;
@@ -26,13 +26,13 @@ pub fn find(sources: &[Source]) -> Exceptions {
     found
 }
 
-struct Counts<'a> {
+struct SizeCounts<'a> {
     path: &'a str,
     unsafe_places: usize,
     found: &'a mut Exceptions,
 }
 
-impl Counts<'_> {
+impl SizeCounts<'_> {
     fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
         let lines = block.span().end().line + 1 - signature.span().start().line;
         if lines > FUNCTION_LINES_MAX {
@@ -43,7 +43,7 @@ impl Counts<'_> {
     }
 }
 
-impl<'ast> Visit<'ast> for Counts<'_> {
+impl<'ast> Visit<'ast> for SizeCounts<'_> {
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         self.function(&item.sig, &item.block);
         visit::visit_item_fn(self, item);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use syn::Attribute;
 
 /// One file of Rust.
-pub struct Source {
+pub struct SourceFile {
     /// From the project's folder: `crates/zio/src/read.rs`.
     pub path: String,
     /// The folder of its crate: `crates/zio`.
@@ -15,11 +15,11 @@ pub struct Source {
     pub file: syn::File,
 }
 
-impl Source {
-    pub fn new(path: &str, text: &str) -> Result<Source, String> {
+impl SourceFile {
+    pub fn new(path: &str, text: &str) -> Result<SourceFile, String> {
         let file = syn::parse_file(text).map_err(|error| format!("{path}: {error}"))?;
         let krate = path.split('/').take(if path.starts_with("crates/") { 2 } else { 1 }).collect::<Vec<_>>().join("/");
-        Ok(Source { path: path.to_string(), krate, text: text.to_string(), file })
+        Ok(SourceFile { path: path.to_string(), krate, text: text.to_string(), file })
     }
 
     /// Its place below `src`, if it may be part of the product: not a test, a bench or a program of its own.
@@ -31,7 +31,7 @@ impl Source {
 }
 
 /// All files below `crates` and `fuzz`.
-pub fn read_all(root: &Path) -> Result<Vec<Source>, String> {
+pub fn read_all(root: &Path) -> Result<Vec<SourceFile>, String> {
     let mut paths = Vec::new();
     for folder in ["crates", "fuzz"] {
         collect(&root.join(folder), &mut paths)?;
@@ -41,7 +41,7 @@ pub fn read_all(root: &Path) -> Result<Vec<Source>, String> {
         .iter()
         .map(|path| {
             let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Source::new(&path.strip_prefix(root).unwrap_or(path).to_string_lossy(), &text)
+            SourceFile::new(&path.strip_prefix(root).unwrap_or(path).to_string_lossy(), &text)
         })
         .collect()
 }

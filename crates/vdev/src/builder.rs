@@ -7,33 +7,33 @@ use std::sync::{Arc, OnceLock};
 use base::{Error, Result};
 use device::Device;
 
-use crate::draid::Layout;
+use crate::draid::DraidLayout;
 use crate::leaf_state::LeafState;
 use crate::opened::{Asked, health_of_device};
-use crate::raidz::Geometry;
-use crate::spec::{Kind, Spec};
-use crate::vdev::{Place, Vdev, VdevId, VdevState};
+use crate::raidz::RaidzGeometry;
+use crate::spec::{VdevKind, VdevSpec};
+use crate::vdev::{Placement, Vdev, VdevId, VdevRecord};
 
 /// A vdev of a shape that is to be made, and those below it.
 pub(crate) struct PlannedVdev {
     /// Its list of children is empty.
-    pub(crate) spec: Spec,
+    pub(crate) spec: VdevSpec,
     /// Of a vdev that was there before.
-    pub(crate) state: Option<VdevState>,
+    pub(crate) state: Option<VdevRecord>,
     pub(crate) children: Vec<PlannedVdev>,
 }
 
 impl PlannedVdev {
     /// A vdev that is new, as all below it.
-    pub(crate) fn new(mut spec: Spec) -> PlannedVdev {
+    pub(crate) fn new(mut spec: VdevSpec) -> PlannedVdev {
         let children = std::mem::take(&mut spec.children).into_iter().map(PlannedVdev::new).collect();
         PlannedVdev { spec, state: None, children }
     }
 
     /// What the configuration says of it, and of all below it.
-    pub(crate) fn into_spec(self) -> Spec {
+    pub(crate) fn into_spec(self) -> VdevSpec {
         let PlannedVdev { mut spec, state, children } = self;
-        if let (Some(leaf), Some(VdevState::Leaf(state))) = (&mut spec.leaf, state) {
+        if let (Some(leaf), Some(VdevRecord::Leaf(state))) = (&mut spec.leaf, state) {
             state.note_in(leaf);
         }
         spec.children = children.into_iter().map(PlannedVdev::into_spec).collect();
@@ -82,12 +82,12 @@ impl Builder<'_> {
         let above = spec.top.as_ref().map_or(above, Asked::top);
         let (ashift, asked) = (above.ashift, above.child(spec.kind, children.len()));
         let place = match spec.kind {
-            Kind::Disk | Kind::File => Place::Device,
-            Kind::Mirror | Kind::Replacing | Kind::Spare => Place::Copies,
-            Kind::Raidz { nparity } => Place::Raidz(Geometry { ashift, width: children.len(), nparity }),
-            Kind::Draid(shape) => Place::Draid(Layout::new(ashift, shape)?),
-            Kind::Indirect => Place::Indirect(OnceLock::new()),
-            Kind::Root | Kind::Hole | Kind::Missing | Kind::DraidSpare { .. } => Place::None,
+            VdevKind::Disk | VdevKind::File => Placement::Device,
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => Placement::Copies,
+            VdevKind::Raidz { nparity } => Placement::Raidz(RaidzGeometry { ashift, width: children.len(), nparity }),
+            VdevKind::Draid(shape) => Placement::Draid(DraidLayout::new(ashift, shape)?),
+            VdevKind::Indirect => Placement::Indirect(OnceLock::new()),
+            VdevKind::Root | VdevKind::Hole | VdevKind::Missing | VdevKind::DraidSpare { .. } => Placement::None,
         };
         let state = state.unwrap_or_else(|| self.new_state(&mut spec, above.bytes));
         let id = VdevId { shape: self.shape, index: self.vdevs.len() };
@@ -101,23 +101,24 @@ impl Builder<'_> {
     }
 
     /// The pool uses so many `bytes` of it.
-    fn new_state(&self, spec: &mut Spec, bytes: u64) -> VdevState {
-        let device = self.devices.get(&spec.guid).filter(|_| matches!(spec.kind, Kind::Disk | Kind::File)).cloned();
+    fn new_state(&self, spec: &mut VdevSpec, bytes: u64) -> VdevRecord {
+        let device =
+            self.devices.get(&spec.guid).filter(|_| matches!(spec.kind, VdevKind::Disk | VdevKind::File)).cloned();
         match &mut spec.leaf {
             Some(leaf) => {
                 let health = health_of_device(spec.kind, leaf, device.as_deref(), bytes);
-                VdevState::Leaf(Arc::new(LeafState::new(leaf, device, health)))
+                VdevRecord::Leaf(Arc::new(LeafState::new(leaf, device, health)))
             }
-            None => VdevState::Inner(Arc::default()),
+            None => VdevRecord::Inner(Arc::default()),
         }
     }
 
     /// Finds the draid of each distributed spare.
     fn connect_draid_spares(&mut self) -> Result<()> {
         for i in 0..self.vdevs.len() {
-            let Kind::DraidSpare { draid_guid, spare } = self.vdevs[i].kind() else { continue };
+            let VdevKind::DraidSpare { draid_guid, spare } = self.vdevs[i].kind() else { continue };
             let draid = self.vdevs.iter().find(|v| v.guid() == draid_guid).map(|v| (v.id(), v.place()));
-            let Some((draid, Place::Draid(layout))) = draid else {
+            let Some((draid, Placement::Draid(layout))) = draid else {
                 return Err(Error::corrupt(format!(
                     "distributed spare of a draid with guid {draid_guid}, which is not there"
                 )));
@@ -128,7 +129,7 @@ impl Builder<'_> {
                     layout.nspares()
                 )));
             }
-            self.vdevs[i].set_place(Place::DraidSpare { draid, spare: spare as usize });
+            self.vdevs[i].set_place(Placement::DraidSpare { draid, spare: spare as usize });
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ const SPARES_MAX: u64 = 100;
 
 /// The numbers in the configuration that shape a draid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shape {
+pub struct DraidShape {
     /// Number of children.
     pub children: u64,
     /// Data columns of a group.
@@ -53,7 +53,7 @@ pub struct Shape {
 
 /// The layout of a draid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct DraidLayout {
     ashift: u32,
     ndata: usize,
     nparity: usize,
@@ -65,10 +65,10 @@ pub struct Layout {
     permutations: Permutations,
 }
 
-impl Layout {
+impl DraidLayout {
     /// The layout of a draid of that shape; an error of [`Kind::Corrupt`] if there is none.
-    pub fn new(ashift: u32, shape: Shape) -> Result<Layout> {
-        let Shape { children, ndata, nparity, nspares, ngroups } = shape;
+    pub fn new(ashift: u32, shape: DraidShape) -> Result<DraidLayout> {
+        let DraidShape { children, ndata, nparity, nspares, ngroups } = shape;
         let count = (permutation::CHILDREN_MIN as u64..=permutation::CHILDREN_MAX as u64).contains(&children);
         let parity = (1..=3).contains(&nparity);
         let bounded = ndata >= 1 && ndata <= children && nspares <= SPARES_MAX && (1..=255).contains(&ngroups);
@@ -79,7 +79,7 @@ impl Layout {
         if !(count && parity && bounded && even()) {
             return Err(Error::new(Kind::Corrupt, format!("impossible draid: {shape:?}")));
         }
-        Ok(Layout {
+        Ok(DraidLayout {
             ashift,
             ndata: ndata as usize,
             nparity: nparity as usize,

@@ -18,7 +18,7 @@ use base::{Error, Kind as ErrorKind, Result};
 use device::Device;
 
 use crate::builder::{self, PlannedVdev};
-use crate::spec::{Kind, Spec};
+use crate::spec::{VdevKind, VdevSpec};
 use crate::tree::Tree;
 use crate::vdev::Vdev;
 
@@ -26,16 +26,16 @@ use crate::vdev::Vdev;
 #[derive(Clone, Debug)]
 pub enum Edit {
     /// New top-level vdevs come behind the others.
-    Add(Vec<Spec>),
+    Add(Vec<VdevSpec>),
     /// A new leaf comes beside another one: into the vdev of that kind that it is in, or that is made in its place.
     Attach {
         /// Guid of the leaf that is there.
         beside: u64,
         /// The new one.
-        leaf: Box<Spec>,
+        leaf: Box<VdevSpec>,
         /// What the vdev above is that holds both: a mirror, which is a top-level vdev, or one for replacing, or of
         /// a spare.
-        above: Kind,
+        above: VdevKind,
         /// Guid of the vdev above if it is to be made.
         above_guid: u64,
     },
@@ -53,8 +53,8 @@ impl Tree {
     /// One caller at a time. Errors: `NotFound` if there is no such vdev; `Invalid` if a leaf is in no mirror; `Busy`
     /// if one that is to go has something that no other leaf has; `Unsupported` of trees with removed vdevs or
     /// distributed spares; as from [`Tree::open`]. Nothing has changed then.
-    pub fn edit(&self, edit: Edit, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Option<Spec>> {
-        if self.iter().any(|vdev| matches!(vdev.kind(), Kind::Indirect | Kind::DraidSpare { .. })) {
+    pub fn edit(&self, edit: Edit, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Option<VdevSpec>> {
+        if self.iter().any(|vdev| matches!(vdev.kind(), VdevKind::Indirect | VdevKind::DraidSpare { .. })) {
             let what = "the vdevs of a pool with removed devices, or draid vdevs, cannot be changed";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
@@ -76,7 +76,7 @@ impl Tree {
     }
 
     /// What the configuration says of a vdev and all below it, as they are now.
-    pub fn spec(&self, vdev: &Vdev) -> Spec {
+    pub fn spec(&self, vdev: &Vdev) -> VdevSpec {
         self.plan_of(vdev).into_spec()
     }
 
@@ -110,7 +110,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             let at = above.children.iter().position(|child| child.spec.guid == guid).ok_or_else(in_no_mirror)?;
             let gone = above.children.remove(at);
             above.number_children();
-            if above.spec.kind == Kind::Spare && at == 0 {
+            if above.spec.kind == VdevKind::Spare && at == 0 {
                 above.children.last_mut().and_then(|last| last.spec.leaf.as_mut()).into_iter().for_each(|leaf| {
                     leaf.is_spare = false;
                 });
@@ -120,7 +120,7 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
             {
                 last.spec.id = above.spec.id;
                 if above.spec.top.is_some() {
-                    last.spec = Spec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
+                    last.spec = VdevSpec { guid: above.spec.guid, top: above.spec.top.take(), ..last.spec };
                 }
                 *above = last;
             }
@@ -128,22 +128,22 @@ fn change(root: &mut PlannedVdev, edit: Edit) -> Result<Option<PlannedVdev>> {
         }
         Edit::Remove(number) => {
             let top = top_of_id(root, number)?;
-            Ok(Some(std::mem::replace(top, PlannedVdev::new(Spec::hole(number)))))
+            Ok(Some(std::mem::replace(top, PlannedVdev::new(VdevSpec::hole(number)))))
         }
     }
 }
 
 /// The vdev of that kind that a leaf is in, or that is made in its place.
-fn vdev_for_both(root: &mut PlannedVdev, leaf: u64, kind: Kind, guid: u64) -> Result<&mut PlannedVdev> {
+fn vdev_for_both(root: &mut PlannedVdev, leaf: u64, kind: VdevKind, guid: u64) -> Result<&mut PlannedVdev> {
     let is_there = |vdev: &PlannedVdev| vdev.spec.kind == kind && vdev.has_child(leaf);
     if root.find(&is_there).is_some() {
         return root.find(&is_there).ok_or_else(no_such_vdev);
     }
     let place = root.find(&|vdev| vdev.spec.guid == leaf && vdev.spec.kind.is_leaf()).ok_or_else(no_such_vdev)?;
-    if kind == Kind::Mirror && place.spec.top.is_none() {
+    if kind == VdevKind::Mirror && place.spec.top.is_none() {
         return Err(in_no_mirror());
     }
-    let above = Spec { kind, guid, top: place.spec.top.take(), leaf: None, ..place.spec.clone() };
+    let above = VdevSpec { kind, guid, top: place.spec.top.take(), leaf: None, ..place.spec.clone() };
     let alone = std::mem::replace(place, PlannedVdev::new(above));
     place.children.push(alone);
     Ok(place)
@@ -166,32 +166,32 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::health::{Aux, Health, State};
+    use crate::health::{Aux, Health, VdevState};
     use crate::leaf_state::OfflineReason;
     use crate::spec::{LeafSpec, TopSpec};
 
-    fn vdev(kind: Kind, id: u64, guid: u64, children: Vec<Spec>) -> Spec {
+    fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        Spec { kind, id, guid, create_txg: 4, top: None, leaf, children }
+        VdevSpec { kind, id, guid, create_txg: 4, top: None, leaf, children }
     }
 
-    fn top(mut spec: Spec) -> Spec {
-        spec.top = Spec::hole(0).top.map(|measures| TopSpec { ashift: 9, ..measures });
+    fn top(mut spec: VdevSpec) -> VdevSpec {
+        spec.top = VdevSpec::hole(0).top.map(|measures| TopSpec { ashift: 9, ..measures });
         spec
     }
 
-    fn open(top_vdev: Spec) -> Tree {
-        Tree::open(vdev(Kind::Root, 0, 99, vec![top(top_vdev)]), &HashMap::new()).unwrap()
+    fn open(top_vdev: VdevSpec) -> Tree {
+        Tree::open(vdev(VdevKind::Root, 0, 99, vec![top(top_vdev)]), &HashMap::new()).unwrap()
     }
 
-    fn guids(tree: &Tree) -> Vec<(Kind, u64, u64)> {
+    fn guids(tree: &Tree) -> Vec<(VdevKind, u64, u64)> {
         tree.iter().skip(1).map(|vdev| (vdev.kind(), vdev.number(), vdev.guid())).collect()
     }
 
     #[test]
     fn a_leaf_keeps_its_record_under_another_guid() {
-        let sides = vec![vdev(Kind::File, 0, 1, Vec::new()), vdev(Kind::File, 1, 2, Vec::new())];
-        let tree = open(vdev(Kind::Mirror, 0, 7, sides));
+        let sides = vec![vdev(VdevKind::File, 0, 1, Vec::new()), vdev(VdevKind::File, 1, 2, Vec::new())];
+        let tree = open(vdev(VdevKind::Mirror, 0, 7, sides));
         let no_devices = HashMap::new();
         let (one, two) = (tree.leaf(1).unwrap(), tree.leaf(2).unwrap());
         two.state().set_health(Health::HEALTHY);
@@ -208,7 +208,7 @@ mod tests {
         two.state().dtl().has_been_written(44, two.state().dtl().missing());
         let gone = tree.edit(Edit::Detach(2), &no_devices).unwrap().unwrap();
         assert_eq!((gone.guid, gone.leaf.unwrap().dtl_object), (2, 44));
-        assert_eq!(guids(&tree), [(Kind::File, 0, 7)]);
+        assert_eq!(guids(&tree), [(VdevKind::File, 0, 7)]);
         assert!(tree.leaf(1).is_none() && tree.leaf(2).is_none());
         let last = tree.leaf(7).unwrap();
         assert_eq!((last.stats().errors(), last.state().dtl().object()), ([5, 0, 0], 33));
@@ -216,33 +216,37 @@ mod tests {
         // what has begun with the old shape goes on with it, and both see what happens to the leaf
         assert_eq!(tree.vdev(one.parent().unwrap()).guid(), 7);
         assert_eq!(tree.vdev(one.parent().unwrap()).children().len(), 2);
-        last.state().set_health(Health::new(State::Faulted, Aux::ErrExceeded));
-        assert_eq!(tree.health(one.id()).state, State::Faulted);
+        last.state().set_health(Health::new(VdevState::Faulted, Aux::ErrExceeded));
+        assert_eq!(tree.health(one.id()).state, VdevState::Faulted);
     }
 
     #[test]
     fn leaves_and_vdevs_come_and_go() {
-        let tree = open(vdev(Kind::File, 0, 1, Vec::new()));
+        let tree = open(vdev(VdevKind::File, 0, 1, Vec::new()));
         let no_devices = HashMap::new();
         let edit = |edit| tree.edit(edit, &no_devices).map(|gone| gone.map(|gone| gone.guid));
         let attach = |beside, guid| Edit::Attach {
             beside,
-            leaf: Box::new(vdev(Kind::File, 0, guid, Vec::new())),
-            above: Kind::Mirror,
+            leaf: Box::new(vdev(VdevKind::File, 0, guid, Vec::new())),
+            above: VdevKind::Mirror,
             above_guid: 50,
         };
         tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
         tree.leaf(1).unwrap().stats().read_errors.store(3, Ordering::Relaxed);
         assert_eq!(edit(attach(1, 2)).unwrap(), None);
         assert_eq!(edit(attach(2, 3)).unwrap(), None);
-        let sides = [(Kind::File, 0, 1), (Kind::File, 1, 2), (Kind::File, 2, 3)];
-        assert_eq!(guids(&tree), [&[(Kind::Mirror, 0, 50)], &sides[..]].concat());
+        let sides = [(VdevKind::File, 0, 1), (VdevKind::File, 1, 2), (VdevKind::File, 2, 3)];
+        assert_eq!(guids(&tree), [&[(VdevKind::Mirror, 0, 50)], &sides[..]].concat());
         assert!(tree.tops().all(|top| top.top_spec().is_some()) && tree.leaf(1).unwrap().top_spec().is_none());
         assert_eq!(tree.leaf(1).unwrap().stats().errors(), [3, 0, 0]);
         assert_eq!(edit(Edit::Detach(2)).unwrap(), Some(2));
-        assert_eq!(guids(&tree), [(Kind::Mirror, 0, 50), (Kind::File, 0, 1), (Kind::File, 1, 3)]);
-        let parity =
-            vdev(Kind::Raidz { nparity: 1 }, 1, 60, (0..2).map(|i| vdev(Kind::File, i, 61 + i, vec![])).collect());
+        assert_eq!(guids(&tree), [(VdevKind::Mirror, 0, 50), (VdevKind::File, 0, 1), (VdevKind::File, 1, 3)]);
+        let parity = vdev(
+            VdevKind::Raidz { nparity: 1 },
+            1,
+            60,
+            (0..2).map(|i| vdev(VdevKind::File, i, 61 + i, vec![])).collect(),
+        );
         assert_eq!(edit(Edit::Add(vec![top(parity)])).unwrap(), None);
         for refused in [attach(61, 9), Edit::Detach(61)] {
             assert_eq!(edit(refused).unwrap_err().kind(), ErrorKind::Invalid);
@@ -251,27 +255,27 @@ mod tests {
             assert_eq!(edit(unknown).unwrap_err().kind(), ErrorKind::NotFound);
         }
         assert_eq!(edit(Edit::Remove(0)).unwrap(), Some(50));
-        assert_eq!(guids(&tree)[..2], [(Kind::Hole, 0, 0), (Kind::Raidz { nparity: 1 }, 1, 60)]);
+        assert_eq!(guids(&tree)[..2], [(VdevKind::Hole, 0, 0), (VdevKind::Raidz { nparity: 1 }, 1, 60)]);
     }
 
     #[test]
     fn a_leaf_is_replaced_wherever_it_is() {
         let no_devices = HashMap::new();
-        let columns = (1..4).map(|guid| vdev(Kind::File, guid - 1, guid, Vec::new())).collect();
-        let tree = open(vdev(Kind::Raidz { nparity: 1 }, 0, 7, columns));
+        let columns = (1..4).map(|guid| vdev(VdevKind::File, guid - 1, guid, Vec::new())).collect();
+        let tree = open(vdev(VdevKind::Raidz { nparity: 1 }, 0, 7, columns));
         let replace = |beside, guid| Edit::Attach {
             beside,
-            leaf: Box::new(vdev(Kind::File, 0, guid, Vec::new())),
-            above: Kind::Replacing,
+            leaf: Box::new(vdev(VdevKind::File, 0, guid, Vec::new())),
+            above: VdevKind::Replacing,
             above_guid: 50 + guid,
         };
         tree.leaves().for_each(|leaf| leaf.state().set_health(Health::HEALTHY));
         tree.edit(replace(2, 12), &no_devices).unwrap();
         // the new one fails, and is to be replaced in its turn
         tree.edit(replace(12, 22), &no_devices).unwrap();
-        let raidz = (Kind::Raidz { nparity: 1 }, 0, 7);
-        let file = |number, guid| (Kind::File, number, guid);
-        let all = [raidz, file(0, 1), (Kind::Replacing, 1, 62), file(0, 2), file(1, 12), file(2, 22), file(2, 3)];
+        let raidz = (VdevKind::Raidz { nparity: 1 }, 0, 7);
+        let file = |number, guid| (VdevKind::File, number, guid);
+        let all = [raidz, file(0, 1), (VdevKind::Replacing, 1, 62), file(0, 2), file(1, 12), file(2, 22), file(2, 3)];
         assert_eq!(guids(&tree), all);
         for leaf in [12, 22] {
             tree.leaf(leaf).unwrap().state().set_health(Health::HEALTHY);
@@ -283,7 +287,7 @@ mod tests {
         assert_eq!(guids(&tree), [raidz, file(0, 1), file(1, 22), file(2, 3)]);
         assert_eq!(tree.edit(Edit::Detach(22), &no_devices).unwrap_err().kind(), ErrorKind::Invalid);
         // a top-level vdev keeps its guid, and so its number is found
-        let tree = open(vdev(Kind::File, 0, 1, Vec::new()));
+        let tree = open(vdev(VdevKind::File, 0, 1, Vec::new()));
         tree.leaf(1).unwrap().state().set_health(Health::HEALTHY);
         tree.edit(replace(1, 12), &no_devices).unwrap();
         tree.leaf(12).unwrap().state().set_health(Health::HEALTHY);
@@ -291,6 +295,6 @@ mod tests {
         assert_eq!(tree.edit(Edit::Detach(1), &no_devices).unwrap_err().kind(), ErrorKind::Busy);
         tree.leaf(12).unwrap().state().dtl().end_resilver(0..9);
         tree.edit(Edit::Detach(1), &no_devices).unwrap();
-        assert_eq!(guids(&tree), [(Kind::File, 0, 62)]);
+        assert_eq!(guids(&tree), [(VdevKind::File, 0, 62)]);
     }
 }

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! So one line of a block is one [`Row`] of single sectors, wherever they are. A block counts its sectors
-//! by columns, rows give them by lines; [`Order`] leads from one to the other.
+//! by columns, rows give them by lines; [`SectorOrder`] leads from one to the other.
 //!
 //! While sectors are still being moved, the uberblock says how far that is done. A line of which not all
 //! has moved is read at the old place.
@@ -24,7 +24,7 @@
 
 use base::{Error, Kind, Result};
 
-use crate::raidz::{Column, Geometry, Row, in_sectors};
+use crate::raidz::{Column, RaidzGeometry, Row, in_sectors};
 
 /// What a configuration says of the expansions of a raidz.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,13 +66,13 @@ pub(crate) fn moved_bytes(reflow: u64) -> Result<u64> {
 
 /// The sectors of a block by lines, where it counts them by columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
+pub(crate) struct SectorOrder {
     sector: usize,
     sectors: usize,
     ndata: usize,
 }
 
-impl Order {
+impl SectorOrder {
     /// Puts into `block` what `lines` has by lines; both begin at the same byte, and `block` may be shorter.
     pub(crate) fn restore(&self, lines: &[u8], block: &mut [u8]) {
         let (height, rest) = (self.sectors.div_ceil(self.ndata), self.sectors % self.ndata);
@@ -92,13 +92,13 @@ impl Order {
 /// Where the `size` bytes at `offset` are, which were written `then` children wide on what is now of
 /// `geometry`; `moved` is how far a running expansion has come, if there is one.
 pub(crate) fn map(
-    geometry: &Geometry,
+    geometry: &RaidzGeometry,
     then: usize,
     moved: Option<u64>,
     offset: u64,
     size: usize,
-) -> Result<(Vec<Row>, Order)> {
-    let Geometry { ashift, width, nparity } = *geometry;
+) -> Result<(Vec<Row>, SectorOrder)> {
+    let RaidzGeometry { ashift, width, nparity } = *geometry;
     let (first, sectors) = in_sectors(ashift, offset, size)?;
     let ndata = then - nparity;
     let height = sectors.div_ceil(ndata);
@@ -120,14 +120,14 @@ pub(crate) fn map(
         }
         Row { nparity, columns, start: start << ashift }
     };
-    Ok(((0..height).map(row).collect(), Order { sector: 1 << ashift, sectors, ndata }))
+    Ok(((0..height).map(row).collect(), SectorOrder { sector: 1 << ashift, sectors, ndata }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const GEOMETRY: Geometry = Geometry { ashift: 9, width: 4, nparity: 1 };
+    const GEOMETRY: RaidzGeometry = RaidzGeometry { ashift: 9, width: 4, nparity: 1 };
 
     #[test]
     fn the_drawing() {
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn lines_are_slices_of_columns() {
         for (nparity, width) in [(1, 3), (1, 5), (2, 5), (3, 8)] {
-            let geometry = Geometry { ashift: 12, width, nparity };
+            let geometry = RaidzGeometry { ashift: 12, width, nparity };
             for sectors in 1..40 {
                 for first in [0, 1, 7, 300] {
                     let whole = geometry.map(first << 12, sectors << 12).unwrap();

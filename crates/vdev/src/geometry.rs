@@ -21,7 +21,7 @@ use device::Device;
 
 use crate::draid;
 use crate::label::LABEL_BYTES;
-use crate::spec::{Kind, Spec};
+use crate::spec::{VdevKind, VdevSpec};
 
 /// Bytes in front of a leaf's data: two labels and the boot area.
 pub const FRONT_BYTES: u64 = 4 << 20;
@@ -51,7 +51,7 @@ const SLAB_SHIFT_MAX: u32 = 34;
 
 /// The measures of a new top-level vdev.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct TopGeometry {
     /// Binary logarithm of the sector size.
     pub ashift: u32,
     /// Bytes of the address space.
@@ -68,7 +68,7 @@ pub struct Geometry {
 /// Errors: [`ErrorKind::Missing`] if a leaf has no device; [`ErrorKind::Invalid`] if a device is
 /// smaller than [`DEVICE_BYTES_MIN`], the ashift is impossible, or the vdev is of a kind that is not
 /// made anew.
-pub fn plan(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Option<u32>) -> Result<Geometry> {
+pub fn plan(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Option<u32>) -> Result<TopGeometry> {
     let found = sector_shift(spec, devices).clamp(ASHIFT_MIN, ASHIFT_AUTO_MAX);
     let ashift = ashift.unwrap_or(found);
     if !(ASHIFT_MIN..=ASHIFT_MAX).contains(&ashift) {
@@ -76,7 +76,7 @@ pub fn plan(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>, ashift: Option
     }
     let asize = asize(spec, devices)?;
     let metaslab_shift = metaslab_shift(asize);
-    Ok(Geometry { ashift, asize, metaslab_shift, metaslab_count: asize >> metaslab_shift })
+    Ok(TopGeometry { ashift, asize, metaslab_shift, metaslab_count: asize >> metaslab_shift })
 }
 
 /// Bytes of a device of `size` bytes that are not labels.
@@ -111,23 +111,23 @@ pub fn metaslab_shift(asize: u64) -> u32 {
     }
 }
 
-fn asize(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<u64> {
+fn asize(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<u64> {
     let mut smallest = u64::MAX;
     for child in &spec.children {
         smallest = smallest.min(asize(child, devices)?);
     }
     let count = spec.children.len() as u64;
     match spec.kind {
-        Kind::Disk | Kind::File => {
+        VdevKind::Disk | VdevKind::File => {
             let device = devices.get(&spec.guid);
             let device =
                 device.ok_or_else(|| Error::new(ErrorKind::Missing, "a leaf of the new vdev has no device"))?;
             leaf_asize(device.size()).map_err(|e| e.at_vdev(device.path()))
         }
-        Kind::Mirror | Kind::Replacing | Kind::Spare if count > 0 => Ok(smallest),
-        Kind::Raidz { nparity } if count > nparity as u64 => Ok(smallest.saturating_mul(count)),
-        Kind::Draid(shape) if count > 0 && count == shape.children => {
-            draid::Layout::new(ASHIFT_MIN, shape)?;
+        VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare if count > 0 => Ok(smallest),
+        VdevKind::Raidz { nparity } if count > nparity as u64 => Ok(smallest.saturating_mul(count)),
+        VdevKind::Draid(shape) if count > 0 && count == shape.children => {
+            draid::DraidLayout::new(ASHIFT_MIN, shape)?;
             // room for work on rows that are being moved is kept back
             let rows = (smallest / draid::ROW_BYTES).saturating_sub(2);
             let group = shape.ndata.saturating_add(shape.nparity).saturating_mul(draid::ROW_BYTES);
@@ -142,7 +142,7 @@ fn asize(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<u64> {
 }
 
 /// Binary logarithm of the largest sector of the devices below.
-fn sector_shift(spec: &Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> u32 {
+fn sector_shift(spec: &VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> u32 {
     let own = devices.get(&spec.guid).map_or(0, |device| device.sector_bytes().max(1).ilog2());
     spec.children.iter().map(|child| sector_shift(child, devices)).fold(own, u32::max)
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a vdev is, from worst to best.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum State {
+pub enum VdevState {
     /// Taken offline by the administrator.
     Offline,
     /// Taken out of its slot.
@@ -65,27 +65,33 @@ pub enum Aux {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Health {
     /// The state.
-    pub state: State,
+    pub state: VdevState,
     /// The reason.
     pub aux: Aux,
 }
 
 impl Health {
     /// All is well.
-    pub const HEALTHY: Health = Health::new(State::Healthy, Aux::None);
+    pub const HEALTHY: Health = Health::new(VdevState::Healthy, Aux::None);
 
     /// That state, for that reason.
-    pub const fn new(state: State, aux: Aux) -> Health {
+    pub const fn new(state: VdevState, aux: Aux) -> Health {
         Health { state, aux }
     }
 
     /// Whether reads are worth trying.
     pub fn is_readable(self) -> bool {
-        self.state >= State::Degraded
+        self.state >= VdevState::Degraded
     }
 
-    const STATES: [State; 6] =
-        [State::Offline, State::Removed, State::Unavail, State::Faulted, State::Degraded, State::Healthy];
+    const STATES: [VdevState; 6] = [
+        VdevState::Offline,
+        VdevState::Removed,
+        VdevState::Unavail,
+        VdevState::Faulted,
+        VdevState::Degraded,
+        VdevState::Healthy,
+    ];
     const AUXES: [Aux; 16] = [
         Aux::None,
         Aux::OpenFailed,
@@ -111,30 +117,30 @@ impl Health {
     }
 }
 
-impl State {
+impl VdevState {
     /// The word in the STATE column.
     pub fn word(self, aux: Aux) -> &'static str {
         match (self, aux) {
-            (State::Offline, _) => "OFFLINE",
-            (State::Removed, _) => "REMOVED",
-            (State::Unavail, Aux::CorruptData | Aux::BadLog) => "FAULTED",
-            (State::Unavail, Aux::SplitPool) => "SPLIT",
-            (State::Unavail, _) => "UNAVAIL",
-            (State::Faulted, _) => "FAULTED",
-            (State::Degraded, _) => "DEGRADED",
-            (State::Healthy, _) => "ONLINE",
+            (VdevState::Offline, _) => "OFFLINE",
+            (VdevState::Removed, _) => "REMOVED",
+            (VdevState::Unavail, Aux::CorruptData | Aux::BadLog) => "FAULTED",
+            (VdevState::Unavail, Aux::SplitPool) => "SPLIT",
+            (VdevState::Unavail, _) => "UNAVAIL",
+            (VdevState::Faulted, _) => "FAULTED",
+            (VdevState::Degraded, _) => "DEGRADED",
+            (VdevState::Healthy, _) => "ONLINE",
         }
     }
 
     /// Its name in JSON.
     pub fn json_name(self) -> &'static str {
         match self {
-            State::Offline => "OFFLINE",
-            State::Removed => "REMOVED",
-            State::Unavail => "CANT_OPEN",
-            State::Faulted => "FAULTED",
-            State::Degraded => "DEGRADED",
-            State::Healthy => "ONLINE",
+            VdevState::Offline => "OFFLINE",
+            VdevState::Removed => "REMOVED",
+            VdevState::Unavail => "CANT_OPEN",
+            VdevState::Faulted => "FAULTED",
+            VdevState::Degraded => "DEGRADED",
+            VdevState::Healthy => "ONLINE",
         }
     }
 }
@@ -211,7 +217,7 @@ impl HealthCell {
 /// A leaf counts what is asked of its device. Another top-level vdev counts blocks that were read and
 /// written, without parity and copies. Vdevs between the two count nothing.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct VdevStats {
     /// Reads.
     pub reads: AtomicU64,
     /// Bytes of them.
@@ -232,7 +238,7 @@ pub struct Stats {
     pub meter: Meter,
 }
 
-impl Stats {
+impl VdevStats {
     /// The numbers of the READ, WRITE and CKSUM columns.
     pub fn errors(&self) -> [u64; 3] {
         [&self.read_errors, &self.write_errors, &self.checksum_errors].map(|n| n.load(Ordering::Relaxed))

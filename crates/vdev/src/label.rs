@@ -21,6 +21,6 @@ mod read;
 mod write;
 
 pub use layout::{COUNT, LABEL_BYTES, slot_bytes, slot_count};
-pub use read::{Label, Labels, Slot, read_label, read_labels};
-pub(crate) use write::{Part, config_parts, naming, uberblock_parts};
+pub use read::{Label, Labels, UberblockSlot, read_label, read_labels};
+pub(crate) use write::{LabelPart, config_parts, naming, uberblock_parts};
 pub use write::{clear, clear_sound, initialize, write_config, write_heartbeat, write_uberblock};

@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use base::{Error, Kind as ErrorKind, Mutex};
-use device::{Device, Slot};
+use device::{Device, DeviceSlot};
 
 use crate::dtl::Dtl;
 use crate::error_window::{ErrorRates, ErrorWindow, TooMany};
-use crate::health::{Aux, Health, HealthCell, State, Stats};
+use crate::health::{Aux, Health, HealthCell, VdevState, VdevStats};
 use crate::spec::LeafSpec;
 
 /// How the administrator took a leaf off.
@@ -38,7 +38,7 @@ pub enum OfflineReason {
 #[derive(Debug)]
 pub struct LeafState {
     /// `None` until it is found.
-    device: OnceLock<Slot>,
+    device: OnceLock<DeviceSlot>,
     /// What the device is like.
     health: HealthCell,
     offline: OfflineCell,
@@ -49,7 +49,7 @@ pub struct LeafState {
     dtl: Dtl,
     /// The transaction groups written since the last flush; `None` if nothing was written.
     unflushed: Mutex<Option<Range<u64>>>,
-    stats: Stats,
+    stats: VdevStats,
     window: Mutex<ErrorWindow>,
     rates: Mutex<ErrorRates>,
 }
@@ -69,14 +69,14 @@ impl LeafState {
             _ => None,
         };
         let state = LeafState {
-            device: device.map(|device| OnceLock::from(Slot::new(device))).unwrap_or_default(),
+            device: device.map(|device| OnceLock::from(DeviceSlot::new(device))).unwrap_or_default(),
             health: HealthCell::new(health),
             offline: OfflineCell::default(),
             unspare: AtomicBool::new(std::mem::take(&mut spec.unspare)),
             resilver_txg: AtomicU64::new(std::mem::take(&mut spec.resilver_txg)),
             dtl: Dtl::of_object(object),
             unflushed: Mutex::default(),
-            stats: Stats::default(),
+            stats: VdevStats::default(),
             window: Mutex::default(),
             rates: Mutex::default(),
         };
@@ -94,7 +94,7 @@ impl LeafState {
     }
 
     /// The device, if it has ever been found.
-    pub fn device(&self) -> Option<&Slot> {
+    pub fn device(&self) -> Option<&DeviceSlot> {
         self.device.get()
     }
 
@@ -110,7 +110,7 @@ impl LeafState {
             match self.device.get() {
                 Some(slot) => slot.replace(device),
                 // if another thread sets it, then with a device that is as good
-                None => drop(self.device.set(Slot::new(device))),
+                None => drop(self.device.set(DeviceSlot::new(device))),
             }
         }
         if self.device().is_some() {
@@ -122,8 +122,8 @@ impl LeafState {
     /// The state: what the device is like, if the leaf is not offline.
     pub fn health(&self) -> Health {
         match self.offline.get() {
-            Some((OfflineReason::Offline, _)) => Health::new(State::Offline, Aux::None),
-            Some((OfflineReason::Faulted, _)) => Health::new(State::Faulted, Aux::External),
+            Some((OfflineReason::Offline, _)) => Health::new(VdevState::Offline, Aux::None),
+            Some((OfflineReason::Faulted, _)) => Health::new(VdevState::Faulted, Aux::External),
             None => self.health.get(),
         }
     }
@@ -179,7 +179,7 @@ impl LeafState {
     }
 
     /// Counters.
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &VdevStats {
         &self.stats
     }
 
@@ -205,13 +205,13 @@ impl LeafState {
     /// A read failed. It has not been counted; a device that has gone is not tried again.
     pub(crate) fn note_failure(&self, error: &Error) {
         if error.kind() == ErrorKind::Missing {
-            self.set_health(Health::new(State::Unavail, Aux::OpenFailed));
+            self.set_health(Health::new(VdevState::Unavail, Aux::OpenFailed));
         }
     }
 
     /// Counts a write or flush that failed; a device that has gone is not tried again.
     pub(crate) fn charge_write(&self, error: &Error) {
-        Stats::count(&self.stats.write_errors);
+        VdevStats::count(&self.stats.write_errors);
         self.note_failure(error);
     }
 
@@ -268,10 +268,12 @@ mod tests {
         let mut spec = LeafSpec { offline: true, faulted: true, dtl_object: 5, ..LeafSpec::default() };
         let leaf = LeafState::new(&mut spec, None, Health::HEALTHY);
         assert_eq!(spec, LeafSpec::default(), "it is kept in one place");
-        assert_eq!((leaf.health().state, leaf.health().aux), (State::Faulted, Aux::External));
+        assert_eq!((leaf.health().state, leaf.health().aux), (VdevState::Faulted, Aux::External));
         leaf.note_in(&mut spec);
         assert_eq!(spec, LeafSpec { faulted: true, dtl_object: 5, ..LeafSpec::default() });
-        for (reason, state) in [(OfflineReason::Offline, State::Offline), (OfflineReason::Faulted, State::Faulted)] {
+        for (reason, state) in
+            [(OfflineReason::Offline, VdevState::Offline), (OfflineReason::Faulted, VdevState::Faulted)]
+        {
             for is_temporary in [false, true] {
                 leaf.take_offline(reason, is_temporary);
                 leaf.set_health(Health::HEALTHY);
@@ -281,7 +283,7 @@ mod tests {
         }
         leaf.note_failure(&Error::new(ErrorKind::Missing, "gone"));
         leaf.put_online();
-        assert_eq!((leaf.health().state, leaf.health().aux), (State::Unavail, Aux::OpenFailed));
+        assert_eq!((leaf.health().state, leaf.health().aux), (VdevState::Unavail, Aux::OpenFailed));
         assert!(!leaf.reopen(None), "it has never had a device");
     }
 }

@@ -14,11 +14,11 @@ use std::ops::Range;
 
 use base::{Error, Kind as ErrorKind, Result};
 
-use crate::expansion::{self, Order};
+use crate::expansion::{self, SectorOrder};
 use crate::geometry::FRONT_BYTES;
 use crate::raidz::Row;
 use crate::tree::Tree;
-use crate::vdev::{Place, Vdev, VdevId};
+use crate::vdev::{Placement, Vdev, VdevId};
 
 /// Binary logarithm of the region after which another branch takes its turn.
 const TURN_SHIFT: u32 = 20;
@@ -42,7 +42,7 @@ pub struct Extent {
 }
 
 /// A piece of an extent on a top-level vdev that has not been removed.
-pub(crate) struct Segment<'a> {
+pub(crate) struct ExtentSegment<'a> {
     pub(crate) vdev: &'a Vdev,
     pub(crate) offset: u64,
     /// The bytes of the extent.
@@ -89,7 +89,7 @@ impl Tree {
     }
 
     /// The segments of the first `size` bytes of an extent, in order.
-    pub(crate) fn segments(&self, extent: &Extent, size: usize) -> Result<Vec<Segment<'_>>> {
+    pub(crate) fn segments(&self, extent: &Extent, size: usize) -> Result<Vec<ExtentSegment<'_>>> {
         let mut out = Vec::with_capacity(1);
         self.add_segments(extent.top, extent.offset, 0..size, HOPS_MAX, &mut out)?;
         Ok(out)
@@ -101,7 +101,7 @@ impl Tree {
         offset: u64,
         range: Range<usize>,
         hops: usize,
-        out: &mut Vec<Segment<'a>>,
+        out: &mut Vec<ExtentSegment<'a>>,
     ) -> Result<()> {
         let vdev = self.top(top)?;
         // what was written after an expansion has less parity
@@ -114,7 +114,7 @@ impl Tree {
             return Err(Error::corrupt(what).at_vdev(vdev.name()).at_offset(offset));
         }
         match vdev.place() {
-            Place::Indirect(table) => {
+            Placement::Indirect(table) => {
                 let lacks = || Error::new(ErrorKind::Missing, "the table of a removed vdev has not been read");
                 let table = table.get().ok_or_else(lacks).map_err(|e| e.at_vdev(vdev.name()))?;
                 let circle = || Error::corrupt("removed vdevs lead to each other in a circle");
@@ -127,9 +127,9 @@ impl Tree {
                 }
                 Ok(())
             }
-            Place::None => Err(nothing_left("it").at_vdev(vdev.name())),
+            Placement::None => Err(nothing_left("it").at_vdev(vdev.name())),
             _ => {
-                out.push(Segment { vdev, offset, range });
+                out.push(ExtentSegment { vdev, offset, range });
                 Ok(())
             }
         }
@@ -137,9 +137,15 @@ impl Tree {
 
     /// The rows of `size` bytes at `offset` of a raidz or draid that were written in `txg`; and how their
     /// sectors are put into order, if they do not follow each other as the block has them.
-    pub(crate) fn rows(&self, vdev: &Vdev, offset: u64, size: usize, txg: u64) -> Result<(Vec<Row>, Option<Order>)> {
+    pub(crate) fn rows(
+        &self,
+        vdev: &Vdev,
+        offset: u64,
+        size: usize,
+        txg: u64,
+    ) -> Result<(Vec<Row>, Option<SectorOrder>)> {
         match vdev.place() {
-            Place::Raidz(geometry) => {
+            Placement::Raidz(geometry) => {
                 if let Some(expansion) = vdev.top_spec().and_then(|top| top.expansion.as_ref())
                     && let then = expansion.width_at(geometry.width, txg)
                     && then != geometry.width
@@ -150,7 +156,7 @@ impl Tree {
                 }
                 Ok((vec![geometry.map(offset, size)?], None))
             }
-            Place::Draid(layout) => Ok((layout.map(offset, size)?, None)),
+            Placement::Draid(layout) => Ok((layout.map(offset, size)?, None)),
             _ => unreachable!("{} has no rows", vdev.name()),
         }
     }
@@ -164,7 +170,7 @@ impl Tree {
         let Some(left) = visits.checked_sub(1) else { return };
         *visits = left;
         match *vdev.place() {
-            Place::Device => {
+            Placement::Device => {
                 if let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.usable_device().is_some())
                     && let Some(offset) = offset.checked_add(FRONT_BYTES)
                 {
@@ -172,17 +178,19 @@ impl Tree {
                     f(Branch::Leaf(Choice { leaf: vdev.id(), offset, trusted }));
                 }
             }
-            Place::Copies => {
+            Placement::Copies => {
                 vdev.children().iter().for_each(|&c| self.visit(self.vdev(c), offset, txg, trusted, visits, f));
             }
-            Place::DraidSpare { draid, spare } => {
+            Placement::DraidSpare { draid, spare } => {
                 let Some(leaf) = vdev.leaf_state().filter(|leaf| leaf.is_usable()) else { return };
                 let draid = self.vdev(draid);
-                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
+                let Placement::Draid(layout) = draid.place() else {
+                    unreachable!("connected when the tree was opened")
+                };
                 let child = self.child(draid, layout.spare_child(spare, offset));
                 self.visit(child, offset, txg, trusted && !leaf.dtl().contains(txg), visits, f);
             }
-            Place::Raidz(_) | Place::Draid(_) => {
+            Placement::Raidz(_) | Placement::Draid(_) => {
                 let trusted = vdev.parent() == Some(self.root().id()) || self.health(vdev.id()).is_readable();
                 f(Branch::Rows { vdev: vdev.id(), trusted });
             }

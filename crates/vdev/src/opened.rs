@@ -3,8 +3,8 @@
 use device::Device;
 
 use crate::geometry::{DEVICE_BYTES_MIN, leaf_asize};
-use crate::health::{Aux, Health, State};
-use crate::spec::{Kind, LeafSpec, TopSpec};
+use crate::health::{Aux, Health, VdevState};
+use crate::spec::{LeafSpec, TopSpec, VdevKind};
 
 /// What the vdevs above ask of one.
 #[derive(Clone, Copy)]
@@ -22,10 +22,10 @@ impl Asked {
     }
 
     /// What a vdev of that kind with so many children asks of each of them.
-    pub(crate) fn child(self, kind: Kind, children: usize) -> Asked {
+    pub(crate) fn child(self, kind: VdevKind, children: usize) -> Asked {
         let parts = match kind {
-            Kind::Raidz { .. } => children as u64,
-            Kind::Draid(shape) => shape.children.saturating_sub(shape.nspares),
+            VdevKind::Raidz { .. } => children as u64,
+            VdevKind::Draid(shape) => shape.children.saturating_sub(shape.nspares),
             _ => 1,
         };
         Asked { bytes: self.bytes.div_ceil(parts.max(1)), ..self }
@@ -33,15 +33,15 @@ impl Asked {
 }
 
 /// What the device of a leaf is like when it has just been opened; the pool uses so many `bytes` of it.
-pub(crate) fn health_of_device(kind: Kind, leaf: &LeafSpec, device: Option<&dyn Device>, bytes: u64) -> Health {
+pub(crate) fn health_of_device(kind: VdevKind, leaf: &LeafSpec, device: Option<&dyn Device>, bytes: u64) -> Health {
     match device {
         // has no device of its own
-        _ if matches!(kind, Kind::DraidSpare { .. }) => Health::HEALTHY,
-        None if leaf.removed => Health::new(State::Removed, Aux::None),
-        None => Health::new(State::Unavail, Aux::OpenFailed),
-        Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(State::Unavail, Aux::TooSmall),
+        _ if matches!(kind, VdevKind::DraidSpare { .. }) => Health::HEALTHY,
+        None if leaf.removed => Health::new(VdevState::Removed, Aux::None),
+        None => Health::new(VdevState::Unavail, Aux::OpenFailed),
+        Some(device) if device.size() < DEVICE_BYTES_MIN => Health::new(VdevState::Unavail, Aux::TooSmall),
         Some(device) if leaf_asize(device.size()).is_ok_and(|room| room < bytes) => {
-            Health::new(State::Unavail, Aux::BadLabel)
+            Health::new(VdevState::Unavail, Aux::BadLabel)
         }
         Some(_) => Health::HEALTHY,
     }

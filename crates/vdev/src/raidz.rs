@@ -72,7 +72,7 @@ impl Row {
 
 /// The shape of a raidz.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct RaidzGeometry {
     /// Binary logarithm of the sector size.
     pub ashift: u32,
     /// Number of children.
@@ -81,12 +81,12 @@ pub struct Geometry {
     pub nparity: usize,
 }
 
-impl Geometry {
+impl RaidzGeometry {
     /// Where the `size` bytes at `offset` are; both are multiples of the sector size.
     ///
     /// An error of [`base::Kind::Corrupt`] if they are not.
     pub fn map(&self, offset: u64, size: usize) -> Result<Row> {
-        let Geometry { ashift, width, nparity } = *self;
+        let RaidzGeometry { ashift, width, nparity } = *self;
         let (first, sectors) = in_sectors(ashift, offset, size)?;
         let (wide, ndata) = (width as u64, width - nparity);
         let (quotient, remainder) = (sectors / ndata, sectors % ndata);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_drawing() {
-        let raidz = Geometry { ashift: 9, width: 5, nparity: 1 };
+        let raidz = RaidzGeometry { ashift: 9, width: 5, nparity: 1 };
         let row = raidz.map((7 * 5 + 2) << 9, 9 << 9).unwrap();
         let got: Vec<(usize, u64, usize)> = row.columns.iter().map(|c| (c.child, c.offset >> 9, c.size >> 9)).collect();
         assert_eq!(got, [(2, 7, 3), (3, 7, 3), (4, 7, 2), (0, 8, 2), (1, 8, 2)]);
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn parity_and_data_swap_in_every_second_mebibyte_of_raidz1() {
         let child = |nparity, offset| {
-            let row = Geometry { ashift: 12, width: 4, nparity }.map(offset, 8192).unwrap();
+            let row = RaidzGeometry { ashift: 12, width: 4, nparity }.map(offset, 8192).unwrap();
             (row.columns[0].child, row.columns[1].child)
         };
         assert_eq!([0, 1, 2, 3].map(|mib| child(1, mib << 20)), [(0, 1), (1, 0), (0, 1), (1, 0)]);
@@ -162,8 +162,8 @@ mod tests {
     }
 
     /// Deals the sectors of a block out one by one, and compares.
-    fn check(geometry: Geometry, first: u64, sectors: usize) {
-        let Geometry { ashift, width, nparity } = geometry;
+    fn check(geometry: RaidzGeometry, first: u64, sectors: usize) {
+        let RaidzGeometry { ashift, width, nparity } = geometry;
         let row = geometry.map(first << ashift, sectors << ashift).unwrap();
         let lines = sectors.div_ceil(width - nparity);
         // how tall each column is, filling line after line
@@ -199,7 +199,7 @@ mod tests {
                 for ashift in [9, 12, 16] {
                     for first in [0, 1, 5, 4000, (1 << 20 >> ashift) + 3, 1 << 40] {
                         for sectors in [1, 2, 3, 4, 5, 6, 7, 16, 31, 32, 256] {
-                            check(Geometry { ashift, width, nparity }, first, sectors);
+                            check(RaidzGeometry { ashift, width, nparity }, first, sectors);
                         }
                     }
                 }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn only_whole_sectors() {
-        let raidz = Geometry { ashift: 12, width: 3, nparity: 1 };
+        let raidz = RaidzGeometry { ashift: 12, width: 3, nparity: 1 };
         assert!(raidz.map(0, 0).is_err() && raidz.map(512, 4096).is_err() && raidz.map(4096, 512).is_err());
     }
 }

@@ -14,16 +14,16 @@ use base::{AlignedBuf, Env, Result};
 use device::Read;
 use device::meter::Purpose;
 
-use crate::expansion::Order;
-use crate::health::Stats;
-use crate::locate::{Branch, Choice, Extent, Segment, nothing_left};
+use crate::expansion::SectorOrder;
+use crate::health::VdevStats;
+use crate::locate::{Branch, Choice, Extent, ExtentSegment, nothing_left};
 use crate::raidz::{Column, Row, split_columns};
 use crate::tree::Tree;
 use crate::vdev::{Vdev, VdevId};
 
 /// What served an extent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedExtent {
     /// The leaves that were read, parity columns included.
     pub leaves: Vec<VdevId>,
     /// Whether a part was rebuilt from parity.
@@ -32,13 +32,13 @@ pub struct Served {
 
 /// What must be read for an extent.
 #[derive(Default)]
-struct Plan {
+struct ReadPlan {
     /// In order, and apart from each other.
     reads: Vec<LeafRead>,
-    rebuilds: Vec<Rebuild>,
+    rebuilds: Vec<RowRebuild>,
     /// Takes the place of the caller's buffer if that does not end with a sector, or sectors come in another order.
     padded: Option<AlignedBuf>,
-    order: Option<Order>,
+    order: Option<SectorOrder>,
 }
 
 struct LeafRead {
@@ -47,7 +47,7 @@ struct LeafRead {
 }
 
 /// Columns to be rebuilt after the batch.
-struct Rebuild {
+struct RowRebuild {
     row: Row,
     /// Offset in the extent of the block that the row is of.
     base: usize,
@@ -66,13 +66,13 @@ impl Tree {
     /// not be made up for by parity, is an error; its buffer's contents are unspecified, no error
     /// has been counted yet, and [`Tree::read_verified`] is what to call next. Panics if a buffer
     /// is not as long as its extent.
-    pub fn read_batch(&self, extents: &[Extent], bufs: &mut [&mut [u8]]) -> Vec<Result<Served>> {
+    pub fn read_batch(&self, extents: &[Extent], bufs: &mut [&mut [u8]]) -> Vec<Result<ServedExtent>> {
         assert_eq!(extents.len(), bufs.len(), "a buffer for each extent");
         let (mut plans, mut served) = (Vec::with_capacity(extents.len()), Vec::with_capacity(extents.len()));
         for (extent, buf) in extents.iter().zip(&*bufs) {
             let (plan, result) = match self.plan(extent, buf.len()) {
-                Ok(plan) => (plan, Ok(Served::default())),
-                Err(e) => (Plan::default(), Err(e)),
+                Ok(plan) => (plan, Ok(ServedExtent::default())),
+                Err(e) => (ReadPlan::default(), Err(e)),
             };
             plans.push(plan);
             served.push(result);
@@ -101,13 +101,13 @@ impl Tree {
             }
         }
         let good = extents.iter().zip(&served).filter(|(_, served)| served.is_ok());
-        good.for_each(|(extent, _)| self.count_block(extent, Stats::count_read));
+        good.for_each(|(extent, _)| self.count_block(extent, VdevStats::count_read));
         served
     }
 
     /// Counts a block on its top-level vdev, or those that a removed one leads to. One that is a leaf
     /// counts what its device is asked for, and nothing more.
-    pub(crate) fn count_block(&self, extent: &Extent, count: fn(&Stats, u64)) {
+    pub(crate) fn count_block(&self, extent: &Extent, count: fn(&VdevStats, u64)) {
         for segment in self.segments(extent, extent.size as usize).into_iter().flatten() {
             if !segment.vdev.is_leaf() {
                 count(segment.vdev.stats(), segment.range.len() as u64);
@@ -124,17 +124,17 @@ impl Tree {
         Read::new(device, from.offset, buf).metered(ticket)
     }
 
-    fn plan(&self, extent: &Extent, len: usize) -> Result<Plan> {
+    fn plan(&self, extent: &Extent, len: usize) -> Result<ReadPlan> {
         let size = self.padded_size(extent, len)?;
-        let mut plan = Plan { padded: (size != len).then(|| AlignedBuf::zeroed(size)), ..Plan::default() };
+        let mut plan = ReadPlan { padded: (size != len).then(|| AlignedBuf::zeroed(size)), ..ReadPlan::default() };
         for segment in self.segments(extent, size)? {
             self.plan_segment(&segment, extent.birth_txg, &mut plan).map_err(|e| e.at_vdev(segment.vdev.name()))?;
         }
         Ok(plan)
     }
 
-    fn plan_segment(&self, segment: &Segment<'_>, txg: u64, plan: &mut Plan) -> Result<()> {
-        let Segment { vdev, offset, ref range } = *segment;
+    fn plan_segment(&self, segment: &ExtentSegment<'_>, txg: u64, plan: &mut ReadPlan) -> Result<()> {
+        let ExtentSegment { vdev, offset, ref range } = *segment;
         match self.first_branch(vdev, offset, txg).ok_or_else(|| nothing_left("no copy"))? {
             Branch::Leaf(from) => {
                 plan.reads.push(LeafRead { from, range: range.clone() });
@@ -153,7 +153,7 @@ impl Tree {
         }
     }
 
-    fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: u64, plan: &mut Plan) -> Result<()> {
+    fn plan_row(&self, vdev: &Vdev, row: Row, base: usize, txg: u64, plan: &mut ReadPlan) -> Result<()> {
         let choose = |c: &Column| self.first_leaf(self.child(vdev, c.child), c.offset, txg);
         let mut reads = Vec::with_capacity(row.data().len());
         let (mut missing, mut stale) = (Vec::new(), Vec::new());
@@ -189,7 +189,7 @@ impl Tree {
                     }
                 }
                 let scratch = AlignedBuf::for_overwrite(row.nparity * row.columns[0].size);
-                plan.rebuilds.push(Rebuild { row, base, missing, parity, scratch });
+                plan.rebuilds.push(RowRebuild { row, base, missing, parity, scratch });
             }
         }
         plan.reads.append(&mut reads);
@@ -197,7 +197,7 @@ impl Tree {
     }
 }
 
-impl Plan {
+impl ReadPlan {
     /// What is to be read, and the place for it; `buf` is the caller's buffer.
     fn pieces<'a>(&'a mut self, buf: &'a mut [u8]) -> Vec<(Choice, &'a mut [u8])> {
         let mut out = Vec::with_capacity(self.reads.len());
@@ -209,7 +209,7 @@ impl Plan {
             (rest, at) = (tail, range.end);
             out.push((*from, piece));
         }
-        for Rebuild { row, parity, scratch, .. } in &mut self.rebuilds {
+        for RowRebuild { row, parity, scratch, .. } in &mut self.rebuilds {
             let pieces = parity.iter().zip(scratch.chunks_exact_mut(row.columns[0].size));
             out.extend(pieces.filter_map(|(from, piece)| Some(((*from)?, piece))));
         }
@@ -217,9 +217,9 @@ impl Plan {
     }
 
     /// After the reads: rebuilds what is missing, and puts the bytes where they are wanted.
-    fn finish(mut self, buf: &mut [u8], served: &mut Served) -> Result<()> {
+    fn finish(mut self, buf: &mut [u8], served: &mut ServedExtent) -> Result<()> {
         let block = self.padded.as_deref_mut().unwrap_or(buf);
-        for Rebuild { row, base, missing, parity, scratch } in &self.rebuilds {
+        for RowRebuild { row, base, missing, parity, scratch } in &self.rebuilds {
             let mut columns = split_columns(row, &mut block[base + row.start..]);
             let pieces = scratch.chunks_exact(row.columns[0].size);
             let parity: Vec<Option<&[u8]>> =

@@ -7,10 +7,10 @@
 //! ```
 
 use crate::dtl::TxgRanges;
-use crate::health::{Aux, Health, State};
-use crate::spec::Kind;
+use crate::health::{Aux, Health, VdevState};
+use crate::spec::VdevKind;
 use crate::tree::Tree;
-use crate::vdev::{LeafVdev, Place, Vdev, VdevId};
+use crate::vdev::{LeafVdev, Placement, Vdev, VdevId};
 
 impl Tree {
     /// The state of a vdev, which for those with others below follows from theirs: a mirror of which one side is
@@ -20,34 +20,34 @@ impl Tree {
         if let Some(leaf) = vdev.leaf_state() {
             return leaf.health();
         }
-        if vdev.kind() == Kind::Missing {
-            return Health::new(State::Unavail, Aux::BadGuidSum);
+        if vdev.kind() == VdevKind::Missing {
+            return Health::new(VdevState::Unavail, Aux::BadGuidSum);
         }
         let (mut gone, mut degraded, mut offline, mut corrupt) = (0, 0, 0, false);
         for &child in vdev.children() {
             let (health, child) = (self.health(child), self.vdev(child));
             // what was removed has no say
-            if matches!(child.kind(), Kind::Indirect | Kind::Hole) {
+            if matches!(child.kind(), VdevKind::Indirect | VdevKind::Hole) {
                 continue;
             }
-            offline += usize::from(health.state == State::Offline);
+            offline += usize::from(health.state == VdevState::Offline);
             corrupt |= health.aux == Aux::CorruptData;
             match health.state {
-                State::Healthy => degraded += usize::from(self.is_stale(child)),
-                State::Degraded => degraded += 1,
+                VdevState::Healthy => degraded += usize::from(self.is_stale(child)),
+                VdevState::Degraded => degraded += 1,
                 // a pool without its log can be opened, without what is in the log
-                _ if vdev.kind() == Kind::Root && child.is_log() => degraded += 1,
+                _ if vdev.kind() == VdevKind::Root && child.is_log() => degraded += 1,
                 _ => gone += 1,
             }
         }
         let count = vdev.children().len();
         match vdev.place() {
-            Place::Copies if offline == count => Health::new(State::Offline, Aux::ChildrenOffline),
-            _ if gone > bearable(vdev) && vdev.kind() == Kind::Root && corrupt => {
-                Health::new(State::Unavail, Aux::CorruptData)
+            Placement::Copies if offline == count => Health::new(VdevState::Offline, Aux::ChildrenOffline),
+            _ if gone > bearable(vdev) && vdev.kind() == VdevKind::Root && corrupt => {
+                Health::new(VdevState::Unavail, Aux::CorruptData)
             }
-            _ if gone > bearable(vdev) => Health::new(State::Unavail, Aux::NoReplicas),
-            _ if gone + degraded > 0 => Health::new(State::Degraded, Aux::None),
+            _ if gone > bearable(vdev) => Health::new(VdevState::Unavail, Aux::NoReplicas),
+            _ if gone + degraded > 0 => Health::new(VdevState::Degraded, Aux::None),
             _ => Health::HEALTHY,
         }
     }
@@ -56,7 +56,10 @@ impl Tree {
     /// is being replaced, has its own state for that.
     pub fn is_stale(&self, vdev: &Vdev) -> bool {
         let has_others = vdev.parent().is_some_and(|parent| {
-            matches!(self.vdev(parent).kind(), Kind::Mirror | Kind::Spare | Kind::Raidz { .. } | Kind::Draid(_))
+            matches!(
+                self.vdev(parent).kind(),
+                VdevKind::Mirror | VdevKind::Spare | VdevKind::Raidz { .. } | VdevKind::Draid(_)
+            )
         });
         has_others && vdev.leaf_state().is_some_and(|leaf| leaf.is_usable() && !leaf.dtl().is_empty())
     }
@@ -79,10 +82,10 @@ impl Tree {
         let is_usable = || vdev.leaf_state().is_some_and(|leaf| leaf.is_usable());
         let lost = || vdev.children().iter().filter(|&&child| !self.survives(self.vdev(child), is_lost)).count();
         match vdev.place() {
-            Place::Device => is_usable() && !vdev.as_leaf().is_some_and(is_lost),
-            Place::Copies | Place::Raidz(_) | Place::Draid(_) => lost() <= bearable(vdev),
-            Place::DraidSpare { .. } => is_usable(),
-            Place::Indirect(_) | Place::None => true,
+            Placement::Device => is_usable() && !vdev.as_leaf().is_some_and(is_lost),
+            Placement::Copies | Placement::Raidz(_) | Placement::Draid(_) => lost() <= bearable(vdev),
+            Placement::DraidSpare { .. } => is_usable(),
+            Placement::Indirect(_) | Placement::None => true,
         }
     }
 }
@@ -90,9 +93,9 @@ impl Tree {
 /// How many of the vdevs below may be gone.
 fn bearable(vdev: &Vdev) -> usize {
     match vdev.place() {
-        Place::Copies => vdev.children().len().saturating_sub(1),
-        Place::Raidz(geometry) => geometry.nparity,
-        Place::Draid(layout) => layout.nparity(),
+        Placement::Copies => vdev.children().len().saturating_sub(1),
+        Placement::Raidz(geometry) => geometry.nparity,
+        Placement::Draid(layout) => layout.nparity(),
         _ => 0,
     }
 }

@@ -23,12 +23,12 @@ use crate::vdev::{Vdev, VdevId};
 const CHUNKS: usize = 24;
 
 /// A place for one shape.
-type Place = OnceLock<Vec<Vdev>>;
+type ShapeCell = OnceLock<Vec<Vdev>>;
 
 /// See the top of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Shapes {
-    chunks: [OnceLock<Box<[Place]>>; CHUNKS],
+    chunks: [OnceLock<Box<[ShapeCell]>>; CHUNKS],
     latest: AtomicUsize,
     /// Held while the shape is changed, and shared by those that need it to stay until they are done.
     changing: RwLock<()>,
@@ -65,7 +65,7 @@ impl Shapes {
     /// Puts shape `number` in its place, which is free, and in force.
     pub(crate) fn put(&self, number: usize, vdevs: Vec<Vdev>) {
         let (chunk, at) = place_of(number);
-        let places = self.chunks[chunk].get_or_init(|| (0..1 << chunk).map(|_| Place::new()).collect());
+        let places = self.chunks[chunk].get_or_init(|| (0..1 << chunk).map(|_| ShapeCell::new()).collect());
         places[at].set(vdevs).expect("one shape is made at a time");
         self.latest.store(number, Ordering::Release);
     }

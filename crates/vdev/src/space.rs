@@ -2,10 +2,10 @@
 
 use base::Result;
 
-use crate::raidz::Geometry;
-use crate::spec::Kind;
+use crate::raidz::RaidzGeometry;
+use crate::spec::VdevKind;
 use crate::tree::Tree;
-use crate::vdev::{Place, Vdev};
+use crate::vdev::{Placement, Vdev};
 
 impl Tree {
     /// Bytes that a block of `size` bytes takes up on top-level vdev `number`, parity and padding
@@ -18,7 +18,7 @@ impl Tree {
     /// Bytes of data that the least that top-level vdev `number` allocates has room for. Errors as of [`Tree::asize`].
     pub fn shortest_block(&self, number: u64) -> Result<u64> {
         let top = self.top(number)?;
-        let sectors = if let Kind::Draid(shape) = top.kind() { shape.ndata } else { 1 };
+        let sectors = if let VdevKind::Draid(shape) = top.kind() { shape.ndata } else { 1 };
         Ok(sectors << top.ashift())
     }
 
@@ -33,13 +33,13 @@ impl Tree {
     fn asize_below(&self, vdev: &Vdev, size: u64) -> u64 {
         match vdev.place() {
             // by the width it had at first: accounts of space must not change with an expansion
-            Place::Raidz(geometry) => {
+            Placement::Raidz(geometry) => {
                 let expansion = vdev.top_spec().and_then(|top| top.expansion.as_ref());
                 let width = expansion.and_then(|expansion| expansion.first_width(geometry.width));
-                Geometry { width: width.unwrap_or(geometry.width), ..*geometry }.asize(size)
+                RaidzGeometry { width: width.unwrap_or(geometry.width), ..*geometry }.asize(size)
             }
-            Place::Draid(layout) => layout.asize(size),
-            Place::Copies if vdev.has_parity() => {
+            Placement::Draid(layout) => layout.asize(size),
+            Placement::Copies if vdev.has_parity() => {
                 vdev.children().iter().map(|&c| self.asize_below(self.vdev(c), size)).max().unwrap_or(0)
             }
             _ => 0,

@@ -1,8 +1,8 @@
 //! What a pool's configuration says of its vdevs.
 //!
 //! A configuration holds the tree as nested name-value lists, in the labels (one top-level vdev)
-//! and in the MOS (all of it, below a root). [`Spec`] is such a tree after every value has been
-//! checked; the `vdev` layer trusts it from then on. [`Spec::to_nvlist`] leads back.
+//! and in the MOS (all of it, below a root). [`VdevSpec`] is such a tree after every value has been
+//! checked; the `vdev` layer trusts it from then on. [`VdevSpec::to_nvlist`] leads back.
 
 mod write;
 
@@ -11,7 +11,7 @@ use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
 
-use crate::draid::Shape;
+use crate::draid::DraidShape;
 use crate::expansion::Expansion;
 
 /// How deep trees may nest; a replacing within a spare within a raidz below the root needs 5.
@@ -27,9 +27,9 @@ const METASLABS_MAX: u64 = 1 << 20;
 
 /// A vdev as configured, with all below it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spec {
+pub struct VdevSpec {
     /// What it is.
-    pub kind: Kind,
+    pub kind: VdevKind,
     /// Position among its parent's children; of a top-level vdev, the number that DVAs name.
     pub id: u64,
     /// Unique id.
@@ -41,12 +41,12 @@ pub struct Spec {
     /// What a leaf says of its device.
     pub leaf: Option<LeafSpec>,
     /// Vdevs below, in order.
-    pub children: Vec<Spec>,
+    pub children: Vec<VdevSpec>,
 }
 
 /// The types of vdevs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum VdevKind {
     /// Above all top-level vdevs.
     Root,
     /// A disk or partition.
@@ -65,7 +65,7 @@ pub enum Kind {
         nparity: usize,
     },
     /// Groups with parity, permuted over the children.
-    Draid(Shape),
+    Draid(DraidShape),
     /// A spare that is spread over the children of a draid.
     DraidSpare {
         /// Guid of the draid.
@@ -81,38 +81,38 @@ pub enum Kind {
     Missing,
 }
 
-impl Kind {
+impl VdevKind {
     /// What a configuration calls it.
     pub fn type_name(self) -> &'static str {
         match self {
-            Kind::Root => "root",
-            Kind::Disk => "disk",
-            Kind::File => "file",
-            Kind::Mirror => "mirror",
-            Kind::Replacing => "replacing",
-            Kind::Spare => "spare",
-            Kind::Raidz { .. } => "raidz",
-            Kind::Draid(_) => "draid",
-            Kind::DraidSpare { .. } => "dspare",
-            Kind::Indirect => "indirect",
-            Kind::Hole => "hole",
-            Kind::Missing => "missing",
+            VdevKind::Root => "root",
+            VdevKind::Disk => "disk",
+            VdevKind::File => "file",
+            VdevKind::Mirror => "mirror",
+            VdevKind::Replacing => "replacing",
+            VdevKind::Spare => "spare",
+            VdevKind::Raidz { .. } => "raidz",
+            VdevKind::Draid(_) => "draid",
+            VdevKind::DraidSpare { .. } => "dspare",
+            VdevKind::Indirect => "indirect",
+            VdevKind::Hole => "hole",
+            VdevKind::Missing => "missing",
         }
     }
 
     /// Whether children hold copies of the same bytes.
     pub fn is_copies(self) -> bool {
-        matches!(self, Kind::Mirror | Kind::Replacing | Kind::Spare)
+        matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 
     /// Whether it has no children.
     pub fn is_leaf(self) -> bool {
-        matches!(self, Kind::Disk | Kind::File | Kind::DraidSpare { .. })
+        matches!(self, VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. })
     }
 
     /// Whether it holds bytes on devices.
     pub fn is_concrete(self) -> bool {
-        !matches!(self, Kind::Indirect | Kind::Hole | Kind::Missing)
+        !matches!(self, VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing)
     }
 }
 
@@ -194,28 +194,28 @@ pub struct LeafSpec {
     pub unspare: bool,
 }
 
-impl Spec {
+impl VdevSpec {
     /// The tree from a pool's configuration, whose outermost vdev is of type `root`.
-    pub fn parse_root(nv: &NvList) -> Result<Spec> {
-        let spec = Spec::parse(nv, 0, 0, false)?;
-        if spec.kind != Kind::Root {
+    pub fn parse_root(nv: &NvList) -> Result<VdevSpec> {
+        let spec = VdevSpec::parse(nv, 0, 0, false)?;
+        if spec.kind != VdevKind::Root {
             return Err(bad(nv, "is not the root of the tree"));
         }
         Ok(spec)
     }
 
     /// A top-level vdev from a label.
-    pub fn parse_top(nv: &NvList) -> Result<Spec> {
+    pub fn parse_top(nv: &NvList) -> Result<VdevSpec> {
         let id = nv.u64("id")?;
         if id >= CHILDREN_MAX as u64 {
             return Err(bad(nv, format!("has the impossible number {id}")));
         }
-        Spec::parse(nv, id as usize, 1, false)
+        VdevSpec::parse(nv, id as usize, 1, false)
     }
 
     /// A leaf outside the tree: from the lists of spares and of cache devices.
-    pub fn parse_leaf(nv: &NvList) -> Result<Spec> {
-        let spec = Spec::parse(nv, nv.opt_u64("id").unwrap_or(0) as usize, DEPTH_MAX, true)?;
+    pub fn parse_leaf(nv: &NvList) -> Result<VdevSpec> {
+        let spec = VdevSpec::parse(nv, nv.opt_u64("id").unwrap_or(0) as usize, DEPTH_MAX, true)?;
         if spec.leaf.is_none() {
             return Err(bad(nv, "is not a device"));
         }
@@ -224,8 +224,8 @@ impl Spec {
 
     /// A root above `tops`; numbers that none of them has are filled with missing vdevs, up to
     /// `count` in all. For an import, which at first knows only what labels say.
-    pub fn root_of(guid: u64, tops: Vec<Spec>, count: usize) -> Result<Spec> {
-        let mut children: Vec<Option<Spec>> = Vec::new();
+    pub fn root_of(guid: u64, tops: Vec<VdevSpec>, count: usize) -> Result<VdevSpec> {
+        let mut children: Vec<Option<VdevSpec>> = Vec::new();
         if count > CHILDREN_MAX || tops.iter().any(|top| top.id >= CHILDREN_MAX as u64) {
             return Err(Error::corrupt(format!("configuration has more than {CHILDREN_MAX} top-level vdevs")));
         }
@@ -236,12 +236,13 @@ impl Spec {
                 return Err(Error::corrupt("configuration has two top-level vdevs of one number"));
             }
         }
-        let children = (0..).zip(children).map(|(id, top)| top.unwrap_or_else(|| Spec::empty(Kind::Missing, id)));
-        Ok(Spec { guid, children: children.collect(), ..Spec::empty(Kind::Root, 0) })
+        let children =
+            (0..).zip(children).map(|(id, top)| top.unwrap_or_else(|| VdevSpec::empty(VdevKind::Missing, id)));
+        Ok(VdevSpec { guid, children: children.collect(), ..VdevSpec::empty(VdevKind::Root, 0) })
     }
 
     /// What is left of a log device with that number.
-    pub fn hole(number: u64) -> Spec {
+    pub fn hole(number: u64) -> VdevSpec {
         let top = TopSpec {
             ashift: 0,
             asize: 0,
@@ -254,7 +255,7 @@ impl Spec {
             indirect: None,
             expansion: None,
         };
-        Spec { top: Some(top), ..Spec::empty(Kind::Hole, number) }
+        VdevSpec { top: Some(top), ..VdevSpec::empty(VdevKind::Hole, number) }
     }
 
     /// Name for messages: of a leaf the path by which it was last open, type and number of others (`raidz1-0`).
@@ -262,29 +263,29 @@ impl Spec {
         let id = self.id;
         let path = || self.leaf.as_ref().and_then(|leaf| leaf.path.clone()).unwrap_or_else(|| self.guid.to_string());
         match self.kind {
-            Kind::Root => "root".to_owned(),
-            Kind::Disk | Kind::File | Kind::DraidSpare { .. } => path(),
-            Kind::Mirror => format!("mirror-{id}"),
-            Kind::Replacing => format!("replacing-{id}"),
-            Kind::Spare => format!("spare-{id}"),
-            Kind::Raidz { nparity } => format!("raidz{nparity}-{id}"),
-            Kind::Draid(shape) => {
+            VdevKind::Root => "root".to_owned(),
+            VdevKind::Disk | VdevKind::File | VdevKind::DraidSpare { .. } => path(),
+            VdevKind::Mirror => format!("mirror-{id}"),
+            VdevKind::Replacing => format!("replacing-{id}"),
+            VdevKind::Spare => format!("spare-{id}"),
+            VdevKind::Raidz { nparity } => format!("raidz{nparity}-{id}"),
+            VdevKind::Draid(shape) => {
                 let (nparity, ndata, children, nspares) = (shape.nparity, shape.ndata, shape.children, shape.nspares);
                 format!("draid{nparity}:{ndata}d:{children}c:{nspares}s-{id}")
             }
-            Kind::Indirect => format!("indirect-{id}"),
-            Kind::Hole => format!("hole-{id}"),
-            Kind::Missing => format!("missing-{id}"),
+            VdevKind::Indirect => format!("indirect-{id}"),
+            VdevKind::Hole => format!("hole-{id}"),
+            VdevKind::Missing => format!("missing-{id}"),
         }
     }
 
-    fn empty(kind: Kind, id: u64) -> Spec {
-        Spec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
+    fn empty(kind: VdevKind, id: u64) -> VdevSpec {
+        VdevSpec { kind, id, guid: 0, create_txg: 0, top: None, leaf: None, children: Vec::new() }
     }
 
     /// The vdev at `depth` (0: root, 1: top-level) that is its parent's child number `id`; whether
     /// there is a raidz or draid above it.
-    fn parse(nv: &NvList, id: usize, depth: usize, below_parity: bool) -> Result<Spec> {
+    fn parse(nv: &NvList, id: usize, depth: usize, below_parity: bool) -> Result<VdevSpec> {
         let lists = nv.opt_lists("children").unwrap_or_default();
         if lists.len() > CHILDREN_MAX || (depth >= DEPTH_MAX && !lists.is_empty()) {
             return Err(bad(nv, "has too many vdevs below it"));
@@ -293,9 +294,9 @@ impl Spec {
             return Err(bad(nv, format!("is number {id}, but says otherwise")));
         }
         let kind = parse_kind(nv, lists.len())?;
-        let below_parity = below_parity || matches!(kind, Kind::Raidz { .. } | Kind::Draid(_));
-        let children = lists.iter().enumerate().map(|(i, child)| Spec::parse(child, i, depth + 1, below_parity));
-        let spec = Spec {
+        let below_parity = below_parity || matches!(kind, VdevKind::Raidz { .. } | VdevKind::Draid(_));
+        let children = lists.iter().enumerate().map(|(i, child)| VdevSpec::parse(child, i, depth + 1, below_parity));
+        let spec = VdevSpec {
             kind,
             id: id as u64,
             guid: nv.opt_u64("guid").unwrap_or(0),
@@ -310,24 +311,24 @@ impl Spec {
 
     /// Whether the vdevs fit together.
     fn check(&self, nv: &NvList, depth: usize, below_parity: bool) -> Result<()> {
-        if (self.kind == Kind::Root) != (depth == 0) {
+        if (self.kind == VdevKind::Root) != (depth == 0) {
             return Err(bad(nv, "is at the wrong place in the tree"));
         }
         let count = self.children.len();
         let count_fits = match self.kind {
-            Kind::Root => true,
-            Kind::Mirror | Kind::Replacing | Kind::Spare => count >= 1,
-            Kind::Raidz { nparity } => count > nparity && count <= RAIDZ_CHILDREN_MAX,
-            Kind::Draid(shape) => count as u64 == shape.children,
+            VdevKind::Root => true,
+            VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => count >= 1,
+            VdevKind::Raidz { nparity } => count > nparity && count <= RAIDZ_CHILDREN_MAX,
+            VdevKind::Draid(shape) => count as u64 == shape.children,
             _ => count == 0,
         };
         if !count_fits {
             return Err(bad(nv, format!("has {count} children")));
         }
         // below a top-level vdev are leaves and copies; copies of a raidz too, but no parity below parity
-        let fits = |child: &Spec| match child.kind {
-            Kind::Raidz { .. } => !below_parity,
-            kind => kind.is_leaf() || kind.is_copies() || kind == Kind::Missing,
+        let fits = |child: &VdevSpec| match child.kind {
+            VdevKind::Raidz { .. } => !below_parity,
+            kind => kind.is_leaf() || kind.is_copies() || kind == VdevKind::Missing,
         };
         if depth > 0 && !self.children.iter().all(fits) {
             return Err(bad(nv, "has a vdev below it that does not belong there"));
@@ -337,10 +338,10 @@ impl Spec {
 }
 
 impl TopSpec {
-    fn parse(nv: &NvList, kind: Kind) -> Result<TopSpec> {
+    fn parse(nv: &NvList, kind: VdevKind) -> Result<TopSpec> {
         let number = |name| nv.opt_u64(name).unwrap_or(0);
         let ashift = number("ashift");
-        if !(9..=16).contains(&ashift) && !matches!(kind, Kind::Hole | Kind::Missing) {
+        if !(9..=16).contains(&ashift) && !matches!(kind, VdevKind::Hole | VdevKind::Missing) {
             return Err(bad(nv, format!("has the impossible ashift {ashift}")));
         }
         let metaslab_shift = number("metaslab_shift");
@@ -354,7 +355,7 @@ impl TopSpec {
             Some("dedup") => Some(Bias::Dedup),
             Some(other) => return Err(bad(nv, format!("has the unknown alloc_bias '{other}'"))),
         };
-        let indirect = (kind == Kind::Indirect).then(|| IndirectSpec {
+        let indirect = (kind == VdevKind::Indirect).then(|| IndirectSpec {
             mapping_object: number("com.delphix:indirect_object"),
             births_object: number("com.delphix:indirect_births"),
             previous: nv.opt_u64("com.delphix:prev_indirect_vdev").filter(|&id| id != u64::MAX),
@@ -406,39 +407,39 @@ impl LeafSpec {
     }
 }
 
-fn parse_kind(nv: &NvList, count: usize) -> Result<Kind> {
+fn parse_kind(nv: &NvList, count: usize) -> Result<VdevKind> {
     Ok(match nv.str("type")? {
-        "root" => Kind::Root,
-        "disk" => Kind::Disk,
-        "file" => Kind::File,
-        "mirror" => Kind::Mirror,
-        "replacing" => Kind::Replacing,
-        "spare" => Kind::Spare,
+        "root" => VdevKind::Root,
+        "disk" => VdevKind::Disk,
+        "file" => VdevKind::File,
+        "mirror" => VdevKind::Mirror,
+        "replacing" => VdevKind::Replacing,
+        "spare" => VdevKind::Spare,
         "raidz" => parse_raidz(nv)?,
-        "draid" => Kind::Draid(parse_draid(nv, count)?),
+        "draid" => VdevKind::Draid(parse_draid(nv, count)?),
         "dspare" => parse_draid_spare(nv)?,
-        "indirect" => Kind::Indirect,
-        "hole" => Kind::Hole,
-        "missing" => Kind::Missing,
+        "indirect" => VdevKind::Indirect,
+        "hole" => VdevKind::Hole,
+        "missing" => VdevKind::Missing,
         other => return Err(bad(nv, format!("is of the unknown type '{other}'"))),
     })
 }
 
-fn parse_raidz(nv: &NvList) -> Result<Kind> {
+fn parse_raidz(nv: &NvList) -> Result<VdevKind> {
     // pools older than double parity do not say
     match nv.opt_u64("nparity").unwrap_or(1) {
-        n @ 1..=3 => Ok(Kind::Raidz { nparity: n as usize }),
+        n @ 1..=3 => Ok(VdevKind::Raidz { nparity: n as usize }),
         n => Err(bad(nv, format!("has the impossible parity level {n}"))),
     }
 }
 
-fn parse_expansion(nv: &NvList, kind: Kind) -> Result<Option<Expansion>> {
+fn parse_expansion(nv: &NvList, kind: VdevKind) -> Result<Option<Expansion>> {
     let is_running = nv.has("raidz_expanding");
     let txgs = nv.opt_u64s("raidz_expand_txgs").unwrap_or_default();
     if !is_running && txgs.is_empty() {
         return Ok(None);
     }
-    let Kind::Raidz { nparity } = kind else { return Err(bad(nv, "was expanded, but is no raidz")) };
+    let VdevKind::Raidz { nparity } = kind else { return Err(bad(nv, "was expanded, but is no raidz")) };
     let expansion = Expansion { txgs: txgs.to_vec(), is_running };
     let children = nv.opt_lists("children").map_or(0, <[NvList]>::len);
     if !txgs.is_sorted() || expansion.first_width(children).is_none_or(|first| first <= nparity) {
@@ -447,11 +448,11 @@ fn parse_expansion(nv: &NvList, kind: Kind) -> Result<Option<Expansion>> {
     Ok(Some(expansion))
 }
 
-fn parse_draid(nv: &NvList, count: usize) -> Result<Shape> {
+fn parse_draid(nv: &NvList, count: usize) -> Result<DraidShape> {
     if nv.opt_u64("draid_nchildren").is_some_and(|n| n != count as u64) {
         return Err(unsupported("com.seagate:draid_failure_domains"));
     }
-    Ok(Shape {
+    Ok(DraidShape {
         children: count as u64,
         ndata: nv.u64("draid_ndata")?,
         nparity: nv.u64("nparity")?,
@@ -460,8 +461,11 @@ fn parse_draid(nv: &NvList, count: usize) -> Result<Shape> {
     })
 }
 
-fn parse_draid_spare(nv: &NvList) -> Result<Kind> {
-    Ok(Kind::DraidSpare { draid_guid: nv.u64("top_guid")?, spare: nv.u64("spare_id").or_else(|_| nv.u64("spareid"))? })
+fn parse_draid_spare(nv: &NvList) -> Result<VdevKind> {
+    Ok(VdevKind::DraidSpare {
+        draid_guid: nv.u64("top_guid")?,
+        spare: nv.u64("spare_id").or_else(|_| nv.u64("spareid"))?,
+    })
 }
 
 /// An error that says which vdev it is about.

@@ -13,7 +13,7 @@ use device::meter::Purpose;
 
 use crate::geometry::FRONT_BYTES;
 use crate::tree::Tree;
-use crate::vdev::{LeafVdev, Place};
+use crate::vdev::{LeafVdev, Placement};
 
 /// Bytes of a write: zfs_initialize_chunk_size.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -24,8 +24,8 @@ impl Tree {
     pub fn range_on_leaf(&self, leaf: LeafVdev<'_>, range: &Range<u64>) -> Result<Range<u64>> {
         let top = self.top_of(leaf.vdev());
         let Range { start, end } = match top.place() {
-            Place::Device | Place::Copies => range.clone(),
-            Place::Raidz(_) => {
+            Placement::Device | Placement::Copies => range.clone(),
+            Placement::Raidz(_) => {
                 let is_below =
                     |child: &crate::VdevId| self.leaves_of(*child).iter().any(|known| known.id() == leaf.id());
                 let number = top.children().iter().position(is_below).unwrap_or(0) as u64;
@@ -47,7 +47,7 @@ impl Tree {
         let top = self.top_of(leaf.vdev());
         let offset = offset.saturating_sub(FRONT_BYTES);
         match top.place() {
-            Place::Raidz(_) => {
+            Placement::Raidz(_) => {
                 let (rows, width) = (offset >> top.ashift(), top.children().len() as u64);
                 rows.saturating_sub(1).saturating_mul(width) << top.ashift()
             }

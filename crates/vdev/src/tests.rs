@@ -17,7 +17,7 @@ use device::{Device, FaultyDevice, MemDevice};
 
 use crate::geometry::{DEVICE_BYTES_MIN, FRONT_BYTES};
 use crate::spec::{IndirectSpec, LeafSpec, TopSpec};
-use crate::{Extent, Kind, LeafVdev, Spec, Tree};
+use crate::{Extent, LeafVdev, Tree, VdevKind, VdevSpec};
 
 /// A pool under construction: images of leaves by guid. Pools that are opened share them.
 #[derive(Default)]
@@ -38,8 +38,8 @@ impl Images {
     }
 
     /// Opens the pool, without the leaves in `absent`.
-    fn open(&self, tops: Vec<Spec>, absent: &[u64]) -> Pool {
-        let root = Spec { children: tops, ..vdev(Kind::Root, 0, 1, vec![]) };
+    fn open(&self, tops: Vec<VdevSpec>, absent: &[u64]) -> Pool {
+        let root = VdevSpec { children: tops, ..vdev(VdevKind::Root, 0, 1, vec![]) };
         let mut devices = HashMap::new();
         let mut given: HashMap<u64, Arc<dyn Device>> = HashMap::new();
         for (&guid, image) in &self.0 {
@@ -80,21 +80,21 @@ impl Pool {
     }
 }
 
-fn vdev(kind: Kind, id: u64, guid: u64, children: Vec<Spec>) -> Spec {
+fn vdev(kind: VdevKind, id: u64, guid: u64, children: Vec<VdevSpec>) -> VdevSpec {
     let leaf = kind.is_leaf().then(LeafSpec::default);
-    Spec { kind, id, guid, create_txg: 0, top: None, leaf, children }
+    VdevSpec { kind, id, guid, create_txg: 0, top: None, leaf, children }
 }
 
-fn disk(id: u64, guid: u64) -> Spec {
-    vdev(Kind::Disk, id, guid, vec![])
+fn disk(id: u64, guid: u64) -> VdevSpec {
+    vdev(VdevKind::Disk, id, guid, vec![])
 }
 
-fn disks(guids: std::ops::Range<u64>) -> Vec<Spec> {
+fn disks(guids: std::ops::Range<u64>) -> Vec<VdevSpec> {
     (0..).zip(guids).map(|(id, guid)| disk(id, guid)).collect()
 }
 
 /// Makes a top-level vdev of it.
-fn top(mut spec: Spec, ashift: u32) -> Spec {
+fn top(mut spec: VdevSpec, ashift: u32) -> VdevSpec {
     spec.top = Some(TopSpec {
         ashift,
         asize: 0,
@@ -104,7 +104,7 @@ fn top(mut spec: Spec, ashift: u32) -> Spec {
         bias: None,
         removing: false,
         zap: 0,
-        indirect: (spec.kind == Kind::Indirect).then_some(IndirectSpec {
+        indirect: (spec.kind == VdevKind::Indirect).then_some(IndirectSpec {
             mapping_object: 0,
             births_object: 0,
             previous: None,

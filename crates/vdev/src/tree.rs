@@ -30,8 +30,8 @@ use crate::leaf_state::LeafState;
 use crate::lost_writes::LostWrites;
 use crate::opened::Asked;
 use crate::shapes::Shapes;
-use crate::spec::{Kind, Spec};
-use crate::vdev::{LeafVdev, Place, Vdev, VdevId};
+use crate::spec::{VdevKind, VdevSpec};
+use crate::vdev::{LeafVdev, Placement, Vdev, VdevId};
 
 /// The vdevs of a pool.
 #[derive(Debug)]
@@ -48,8 +48,8 @@ impl Tree {
     ///
     /// A leaf without a device, or with one that cannot be right, is no error but a state. Errors:
     /// [`ErrorKind::Corrupt`] if two leaves have one guid, or a draid or its spare is impossible.
-    pub fn open(spec: Spec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Tree> {
-        if spec.kind != Kind::Root {
+    pub fn open(spec: VdevSpec, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Tree> {
+        if spec.kind != VdevKind::Root {
             return Err(Error::new(ErrorKind::Invalid, "the tree's outermost vdev is not a root"));
         }
         let shapes = Shapes::default();
@@ -178,7 +178,7 @@ impl Tree {
     pub fn set_indirect(&self, number: u64, entries: Vec<MapEntry>) -> Result<()> {
         let mapping = Mapping::new(number, self.tops().len() as u64, entries)?;
         match self.top(number)?.place() {
-            Place::Indirect(table) => table
+            Placement::Indirect(table) => table
                 .set(mapping)
                 .map_err(|_| Error::new(ErrorKind::Invalid, format!("the removed vdev {number} has its table"))),
             _ => Err(Error::new(ErrorKind::Invalid, format!("vdev {number} has not been removed"))),

@@ -14,7 +14,7 @@ use device::meter::Purpose;
 use device::{Device, Write, write_batch};
 use format::uberblock::Uberblock;
 
-use crate::label::{self, Part, config_parts, naming, read_label, slot_count, uberblock_parts};
+use crate::label::{self, LabelPart, config_parts, naming, read_label, slot_count, uberblock_parts};
 use crate::tree::Tree;
 use crate::vdev::{LeafVdev, Vdev};
 
@@ -82,9 +82,9 @@ impl Tree {
     /// top-level vdev, all at once. How many were written on each top-level vdev, and the first error.
     fn write_parts(
         &self,
-        parts_of: &dyn Fn(LeafVdev<'_>, u32) -> Result<Vec<Part>>,
+        parts_of: &dyn Fn(LeafVdev<'_>, u32) -> Result<Vec<LabelPart>>,
     ) -> Result<(Vec<usize>, Option<Error>)> {
-        let mut all: Vec<(usize, LeafVdev<'_>, Part)> = Vec::new();
+        let mut all: Vec<(usize, LeafVdev<'_>, LabelPart)> = Vec::new();
         for (number, top) in self.tops().enumerate() {
             for leaf in self.leaves_of(top.id()).into_iter().filter(|leaf| leaf.usable_device().is_some()) {
                 let parts = parts_of(leaf, top.ashift())?;

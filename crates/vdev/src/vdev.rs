@@ -6,14 +6,14 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use device::{Device, Slot};
+use device::{Device, DeviceSlot};
 
-use crate::draid::Layout;
-use crate::health::Stats;
+use crate::draid::DraidLayout;
+use crate::health::VdevStats;
 use crate::indirect::Mapping;
 use crate::leaf_state::LeafState;
-use crate::raidz::Geometry;
-use crate::spec::{Kind, LeafSpec, Spec, TopSpec};
+use crate::raidz::RaidzGeometry;
+use crate::spec::{LeafSpec, TopSpec, VdevKind, VdevSpec};
 
 /// A vdev of a [`crate::Tree`]: its shape, and the index in that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,34 +29,34 @@ pub struct Vdev {
     parent: Option<VdevId>,
     children: Vec<VdevId>,
     /// As configured, without what is below it.
-    spec: Spec,
+    spec: VdevSpec,
     name: String,
-    place: Place,
+    place: Placement,
     /// Whether it is a raidz or draid, or one is below it.
     has_parity: bool,
-    state: VdevState,
+    state: VdevRecord,
 }
 
 /// What a vdev keeps from one shape to the next.
 #[derive(Clone, Debug)]
-pub(crate) enum VdevState {
+pub(crate) enum VdevRecord {
     /// Of a leaf.
     Leaf(Arc<LeafState>),
     /// Of another one.
-    Inner(Arc<Stats>),
+    Inner(Arc<VdevStats>),
 }
 
 /// How a vdev finds bytes.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum Placement {
     /// On its device.
     Device,
     /// The same on each child.
     Copies,
     /// Dealt over the children.
-    Raidz(Geometry),
+    Raidz(RaidzGeometry),
     /// Permuted over the children.
-    Draid(Layout),
+    Draid(DraidLayout),
     /// On the children of that draid.
     DraidSpare {
         /// The draid.
@@ -72,8 +72,8 @@ pub(crate) enum Place {
 
 impl Vdev {
     /// A vdev that has no others below it yet. A leaf that has been found is called by the path of its device.
-    pub(crate) fn new(id: VdevId, parent: Option<VdevId>, spec: Spec, place: Place, state: VdevState) -> Vdev {
-        let has_parity = matches!(place, Place::Raidz(_) | Place::Draid(_));
+    pub(crate) fn new(id: VdevId, parent: Option<VdevId>, spec: VdevSpec, place: Placement, state: VdevRecord) -> Vdev {
+        let has_parity = matches!(place, Placement::Raidz(_) | Placement::Draid(_));
         let mut vdev = Vdev { id, parent, children: Vec::new(), name: spec.name(), spec, place, has_parity, state };
         if let Some(device) = vdev.device() {
             vdev.name = device.path().to_owned();
@@ -88,7 +88,7 @@ impl Vdev {
     }
 
     /// Says how a vdev finds bytes whose place depends on others.
-    pub(crate) fn set_place(&mut self, place: Place) {
+    pub(crate) fn set_place(&mut self, place: Placement) {
         self.place = place;
     }
 
@@ -98,7 +98,7 @@ impl Vdev {
     }
 
     /// What it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> VdevKind {
         self.spec.kind
     }
 
@@ -123,7 +123,7 @@ impl Vdev {
     }
 
     /// What the configuration said of it; its list of children is empty, and what a leaf's record has is not set.
-    pub fn spec(&self) -> &Spec {
+    pub fn spec(&self) -> &VdevSpec {
         &self.spec
     }
 
@@ -161,21 +161,21 @@ impl Vdev {
     /// The record of a leaf.
     pub(crate) fn leaf_state(&self) -> Option<&LeafState> {
         match &self.state {
-            VdevState::Leaf(state) => Some(state),
-            VdevState::Inner(_) => None,
+            VdevRecord::Leaf(state) => Some(state),
+            VdevRecord::Inner(_) => None,
         }
     }
 
     /// Counters.
-    pub fn stats(&self) -> &Stats {
+    pub fn stats(&self) -> &VdevStats {
         match &self.state {
-            VdevState::Leaf(state) => state.stats(),
-            VdevState::Inner(stats) => stats,
+            VdevRecord::Leaf(state) => state.stats(),
+            VdevRecord::Inner(stats) => stats,
         }
     }
 
     /// The device of a leaf, if it has ever been found.
-    pub fn device(&self) -> Option<&Slot> {
+    pub fn device(&self) -> Option<&DeviceSlot> {
         self.leaf_state()?.device()
     }
 
@@ -189,7 +189,7 @@ impl Vdev {
         self.spec.top.as_ref().map_or(9, |top| top.ashift)
     }
 
-    pub(crate) fn place(&self) -> &Place {
+    pub(crate) fn place(&self) -> &Placement {
         &self.place
     }
 
@@ -197,7 +197,7 @@ impl Vdev {
         self.has_parity
     }
 
-    pub(crate) fn state(&self) -> &VdevState {
+    pub(crate) fn state(&self) -> &VdevRecord {
         &self.state
     }
 }

@@ -25,12 +25,12 @@ mod sources;
 
 use base::{AlignedBuf, Error, Result};
 
-use crate::health::Stats;
+use crate::health::VdevStats;
 use crate::locate::Extent;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
 pub use heal::Lacking;
-use source::Source;
+use source::VersionSource;
 
 /// Leaves named in an error at most.
 const NAMES_MAX: usize = 16;
@@ -74,7 +74,7 @@ impl Tree {
                 good(buf)
             }
         });
-        sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge_failure(self));
+        sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge_failure(self));
         match outcome {
             Ok(()) => {
                 let mut is_wounded = false;
@@ -87,13 +87,13 @@ impl Tree {
                 if order.is_none() {
                     buf.copy_from_slice(&block[..wanted]);
                 }
-                self.count_block(&extent, Stats::count_read);
+                self.count_block(&extent, VdevStats::count_read);
                 tracing::debug!(top = extent.top, offset = extent.offset, "read it in another way");
                 Ok(is_wounded)
             }
             Err(error) => {
                 if must_be_there {
-                    sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge(self, None));
+                    sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge(self, None));
                 }
                 Err(self.naming(error, &sources))
             }
@@ -101,8 +101,8 @@ impl Tree {
     }
 
     /// Adds to `error` which leaves were tried.
-    fn naming(&self, error: Error, sources: &[Source]) -> Error {
-        let mut leaves: Vec<VdevId> = sources.iter().flat_map(Source::tried).collect();
+    fn naming(&self, error: Error, sources: &[VersionSource]) -> Error {
+        let mut leaves: Vec<VdevId> = sources.iter().flat_map(VersionSource::tried).collect();
         leaves.sort_unstable();
         leaves.dedup();
         let mut names: Vec<&str> = leaves.iter().take(NAMES_MAX).map(|&leaf| self.vdev(leaf).name()).collect();

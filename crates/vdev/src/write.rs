@@ -28,11 +28,11 @@ use device::Write;
 use device::meter::Purpose;
 
 use crate::geometry::FRONT_BYTES;
-use crate::health::Stats;
+use crate::health::VdevStats;
 use crate::locate::{Extent, nothing_left};
 use crate::raidz::Row;
 use crate::tree::Tree;
-use crate::vdev::{Place, Vdev, VdevId};
+use crate::vdev::{Placement, Vdev, VdevId};
 
 /// Distributed spares that a block leads through at most. They may lead to one another, and a
 /// malicious configuration could make them a circle.
@@ -40,7 +40,7 @@ const SPARES_MAX: usize = 256;
 
 /// What must be written for an extent.
 #[derive(Default)]
-struct Plan {
+struct WritePlan {
     /// Takes the place of the caller's block if that does not end with a sector.
     padded: Option<AlignedBuf>,
     /// Parity, and zeros.
@@ -56,12 +56,12 @@ struct LeafWrite {
     leaf: VdevId,
     /// Offset on the device.
     offset: u64,
-    bytes: Bytes,
+    bytes: WriteSource,
 }
 
 /// Where the bytes of a write lie.
 #[derive(Clone)]
-enum Bytes {
+enum WriteSource {
     /// In the block.
     Block(Range<usize>),
     /// In a buffer of the plan.
@@ -111,7 +111,7 @@ impl Tree {
 
     /// As [`Tree::write_batch`], for another purpose, by which the requests are counted.
     pub fn write_batch_for(&self, purpose: Purpose, writes: &[(Extent, &[u8])]) -> Vec<Result<()>> {
-        let plans: Vec<Result<(Plan, Need)>> =
+        let plans: Vec<Result<(WritePlan, Need)>> =
             writes.iter().map(|(extent, block)| self.plan_write(extent, block)).collect();
         let mut batch = Vec::with_capacity(writes.len());
         for (plan, (_, block)) in plans.iter().zip(writes) {
@@ -143,7 +143,7 @@ impl Tree {
     fn finish_write(
         &self,
         extent: &Extent,
-        plan: &Plan,
+        plan: &WritePlan,
         need: &Need,
         results: &mut dyn Iterator<Item = Result<()>>,
     ) -> Result<()> {
@@ -163,18 +163,18 @@ impl Tree {
             }
         }
         if need.is_met(&done) {
-            self.count_block(extent, Stats::count_write);
+            self.count_block(extent, VdevStats::count_write);
             return Ok(());
         }
         let name = || self.top(extent.top).map_or("", Vdev::name);
         Err(error.unwrap_or_else(|| nothing_left("no device to write to")).at_vdev(name()))
     }
 
-    fn plan_write(&self, extent: &Extent, block: &[u8]) -> Result<(Plan, Need)> {
+    fn plan_write(&self, extent: &Extent, block: &[u8]) -> Result<(WritePlan, Need)> {
         assert_eq!(extent.size, block.len() as u64, "a block as long as its extent");
         let top = self.top(extent.top)?;
         let invalid = |what| Err(Error::new(ErrorKind::Invalid, what).at_vdev(top.name()).at_offset(extent.offset));
-        if matches!(top.place(), Place::Indirect(_)) {
+        if matches!(top.place(), Placement::Indirect(_)) {
             return invalid("a removed vdev cannot be written");
         }
         let sector = 1usize << top.ashift();
@@ -184,68 +184,79 @@ impl Tree {
         let size = block.len().next_multiple_of(sector);
         // checks the bounds; of a vdev that has not been removed there is one segment
         self.segments(extent, size)?;
-        let mut plan = Plan::default();
+        let mut plan = WritePlan::default();
         if size != block.len() {
             let mut padded = AlignedBuf::zeroed(size);
             padded[..block.len()].copy_from_slice(block);
             plan.padded = Some(padded);
         }
-        let whole = Bytes::Block(0..size);
+        let whole = WriteSource::Block(0..size);
         let need = self.plan_vdev(top, extent.offset, &whole, block, &mut plan).map_err(|e| e.at_vdev(top.name()))?;
         Ok((plan, need))
     }
 
     /// Plans that `bytes` be written at `offset` of `vdev`, on all leaves that hold it.
-    fn plan_vdev(&self, vdev: &Vdev, offset: u64, bytes: &Bytes, block: &[u8], plan: &mut Plan) -> Result<Need> {
-        let away = |plan: &mut Plan| {
+    fn plan_vdev(
+        &self,
+        vdev: &Vdev,
+        offset: u64,
+        bytes: &WriteSource,
+        block: &[u8],
+        plan: &mut WritePlan,
+    ) -> Result<Need> {
+        let away = |plan: &mut WritePlan| {
             plan.away.push(vdev.id());
             Ok(Need::Impossible)
         };
         match *vdev.place() {
-            Place::Device if vdev.usable_device().is_some() => {
+            Placement::Device if vdev.usable_device().is_some() => {
                 let beyond = || Error::corrupt("block reaches past any device");
                 let offset = offset.checked_add(FRONT_BYTES).ok_or_else(beyond)?;
                 plan.writes.push(LeafWrite { leaf: vdev.id(), offset, bytes: bytes.clone() });
                 Ok(Need::Leaf(plan.writes.len() - 1))
             }
-            Place::Device => away(plan),
-            Place::Copies => {
+            Placement::Device => away(plan),
+            Placement::Copies => {
                 let side = |&child: &VdevId| self.plan_vdev(self.vdev(child), offset, bytes, block, plan);
                 vdev.children().iter().map(side).collect::<Result<_>>().map(Need::Any)
             }
-            Place::Raidz(_) | Place::Draid(_) => {
-                let Bytes::Block(range) = bytes else { unreachable!("no parity below parity") };
+            Placement::Raidz(_) | Placement::Draid(_) => {
+                let WriteSource::Block(range) = bytes else { unreachable!("no parity below parity") };
                 let (rows, order) = self.rows(vdev, offset, range.len(), u64::MAX)?;
                 if order.is_some() {
                     return Err(Error::new(ErrorKind::Unsupported, "a raidz under expansion is not written to"));
                 }
                 rows.iter().map(|row| self.plan_write_row(vdev, row, block, plan)).collect::<Result<_>>().map(Need::All)
             }
-            Place::DraidSpare { draid, spare } if self.state_of(vdev.id()).is_usable() && plan.spares < SPARES_MAX => {
+            Placement::DraidSpare { draid, spare }
+                if self.state_of(vdev.id()).is_usable() && plan.spares < SPARES_MAX =>
+            {
                 plan.spares += 1;
                 let draid = self.vdev(draid);
-                let Place::Draid(layout) = draid.place() else { unreachable!("connected when the tree was opened") };
+                let Placement::Draid(layout) = draid.place() else {
+                    unreachable!("connected when the tree was opened")
+                };
                 let child = self.child(draid, layout.spare_child(spare, offset));
                 self.plan_vdev(child, offset, bytes, block, plan)
             }
-            Place::DraidSpare { .. } => away(plan),
-            Place::Indirect(_) | Place::None => Ok(Need::Impossible),
+            Placement::DraidSpare { .. } => away(plan),
+            Placement::Indirect(_) | Placement::None => Ok(Need::Impossible),
         }
     }
 
-    fn plan_write_row(&self, vdev: &Vdev, row: &Row, block: &[u8], plan: &mut Plan) -> Result<Need> {
+    fn plan_write_row(&self, vdev: &Vdev, row: &Row, block: &[u8], plan: &mut WritePlan) -> Result<Need> {
         let height = row.columns[0].size;
         let mut at = row.start;
         let data = row.data().iter().map(|column| {
             at += column.size;
-            Bytes::Block(at - column.size..at)
+            WriteSource::Block(at - column.size..at)
         });
-        let data: Vec<Bytes> = data.collect();
+        let data: Vec<WriteSource> = data.collect();
         let mut parity = AlignedBuf::for_overwrite(row.nparity * height);
         let slices: Vec<&[u8]> = data.iter().map(|bytes| plan.slice(bytes, block)).collect();
         codec::parity::generate(&slices, &mut parity.chunks_exact_mut(height).collect::<Vec<_>>());
         let own = plan.keep(parity);
-        let parity = (0..row.nparity).map(|p| Bytes::Own(own, p * height..(p + 1) * height));
+        let parity = (0..row.nparity).map(|p| WriteSource::Own(own, p * height..(p + 1) * height));
         let mut needs = Vec::with_capacity(row.columns.len());
         for (column, bytes) in row.columns.iter().zip(parity.chain(data)) {
             let child = self.child(vdev, column.child);
@@ -253,9 +264,9 @@ impl Tree {
             if column.size > 0 {
                 need.push(self.plan_vdev(child, column.offset, &bytes, block, plan)?);
             }
-            if column.size < height && matches!(vdev.place(), Place::Draid(_)) {
+            if column.size < height && matches!(vdev.place(), Placement::Draid(_)) {
                 let rest = height - column.size;
-                let zeros = Bytes::Own(plan.keep(AlignedBuf::zeroed(rest)), 0..rest);
+                let zeros = WriteSource::Own(plan.keep(AlignedBuf::zeroed(rest)), 0..rest);
                 need.push(self.plan_vdev(
                     child,
                     column.offset.saturating_add(column.size as u64),
@@ -270,11 +281,11 @@ impl Tree {
     }
 }
 
-impl Plan {
-    fn slice<'a>(&'a self, bytes: &Bytes, block: &'a [u8]) -> &'a [u8] {
+impl WritePlan {
+    fn slice<'a>(&'a self, bytes: &WriteSource, block: &'a [u8]) -> &'a [u8] {
         match bytes {
-            Bytes::Block(range) => &self.padded.as_deref().unwrap_or(block)[range.clone()],
-            Bytes::Own(number, range) => &self.own[*number][range.clone()],
+            WriteSource::Block(range) => &self.padded.as_deref().unwrap_or(block)[range.clone()],
+            WriteSource::Own(number, range) => &self.own[*number][range.clone()],
         }
     }
 

@@ -13,11 +13,11 @@ use std::collections::VecDeque;
 
 use format::blkptr::BlkPtr;
 
-use crate::Header;
+use crate::ZilHeader;
 
 /// A block of the chain.
 #[derive(Debug)]
-struct LogBlock {
+struct ChainBlock {
     bp: BlkPtr,
     /// The group that it was allocated in.
     txg: u64,
@@ -25,11 +25,11 @@ struct LogBlock {
     last_txg: u64,
     /// Counts all blocks of all chains.
     number: u64,
-    state: State,
+    state: ChainBlockState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChainBlockState {
     /// Nothing is in it.
     Empty,
     Writing,
@@ -39,7 +39,7 @@ enum State {
 
 /// What may be done with a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ChainStage {
     /// It was there before the pool was opened, and has to be replayed.
     Old,
     /// It is written to.
@@ -64,9 +64,9 @@ pub(crate) enum Tail {
 /// See the top of the file.
 #[derive(Debug)]
 pub(crate) struct Chain {
-    header: Header,
-    stage: Stage,
-    blocks: VecDeque<LogBlock>,
+    header: ZilHeader,
+    stage: ChainStage,
+    blocks: VecDeque<ChainBlock>,
     grown: u64,
     /// The group whose header leads to it for the first time.
     started: u64,
@@ -91,9 +91,9 @@ pub struct Update {
 
 impl Chain {
     /// The chain of a set with that header on disk.
-    pub(crate) fn new(header: Header) -> Chain {
-        let stage = if header.first.is_hole() { Stage::Open } else { Stage::Old };
-        let header = if stage == Stage::Old { header } else { Header::EMPTY };
+    pub(crate) fn new(header: ZilHeader) -> Chain {
+        let stage = if header.first.is_hole() { ChainStage::Open } else { ChainStage::Old };
+        let header = if stage == ChainStage::Old { header } else { ZilHeader::EMPTY };
         Chain {
             header,
             stage,
@@ -107,20 +107,20 @@ impl Chain {
     }
 
     /// The header of a log that has to be replayed.
-    pub(crate) fn old(&self) -> Option<Header> {
-        (self.stage == Stage::Old).then_some(self.header)
+    pub(crate) fn old(&self) -> Option<ZilHeader> {
+        (self.stage == ChainStage::Old).then_some(self.header)
     }
 
     /// In `txg` an old log was claimed, or found to be of no use.
-    pub(crate) fn claim(&mut self, txg: u64, header: Header) {
+    pub(crate) fn claim(&mut self, txg: u64, header: ZilHeader) {
         *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(header) };
         self.mark(txg);
     }
 
     pub(crate) fn tail(&self) -> Tail {
         match (self.stage, self.blocks.back()) {
-            (Stage::Open, Some(tail)) => Tail::At(tail.bp, self.started),
-            (Stage::Open, None) => Tail::Nowhere,
+            (ChainStage::Open, Some(tail)) => Tail::At(tail.bp, self.started),
+            (ChainStage::Open, None) => Tail::Nowhere,
             _ => Tail::Refused,
         }
     }
@@ -138,9 +138,9 @@ impl Chain {
     /// Notes that the tail is being written, with records of groups up to `last_txg`, and what comes next,
     /// allocated in `txg`. Returns the number of what was the tail; `None` if the chain has ended.
     pub(crate) fn write(&mut self, last_txg: u64, txg: u64, next: BlkPtr) -> Option<u64> {
-        let tail = self.blocks.back_mut().filter(|_| self.stage == Stage::Open)?;
+        let tail = self.blocks.back_mut().filter(|_| self.stage == ChainStage::Open)?;
         tail.last_txg = last_txg;
-        tail.state = State::Writing;
+        tail.state = ChainBlockState::Writing;
         let number = tail.number;
         self.grow(txg, next);
         Some(number)
@@ -148,7 +148,7 @@ impl Chain {
 
     fn grow(&mut self, txg: u64, bp: BlkPtr) {
         self.grown += 1;
-        self.blocks.push_back(LogBlock { bp, txg, last_txg: 0, number: self.grown, state: State::Empty });
+        self.blocks.push_back(ChainBlock { bp, txg, last_txg: 0, number: self.grown, state: ChainBlockState::Empty });
         self.mark(txg);
     }
 
@@ -156,41 +156,47 @@ impl Chain {
     pub(crate) fn written(&mut self, numbers: impl Iterator<Item = u64>) {
         for number in numbers {
             let at = self.blocks.binary_search_by_key(&number, |block| block.number);
-            at.ok().and_then(|at| self.blocks.get_mut(at)).into_iter().for_each(|block| block.state = State::Written);
+            at.ok()
+                .and_then(|at| self.blocks.get_mut(at))
+                .into_iter()
+                .for_each(|block| block.state = ChainBlockState::Written);
         }
     }
 
     /// Nothing more is written to this chain, but what is being written.
     pub(crate) fn end(&mut self) {
-        self.blocks.iter_mut().filter(|block| block.state == State::Empty).for_each(|tail| tail.state = State::Written);
-        if self.stage == Stage::Open && !self.blocks.is_empty() {
-            self.stage = Stage::Ending;
+        self.blocks
+            .iter_mut()
+            .filter(|block| block.state == ChainBlockState::Empty)
+            .for_each(|tail| tail.state = ChainBlockState::Written);
+        if self.stage == ChainStage::Open && !self.blocks.is_empty() {
+            self.stage = ChainStage::Ending;
         }
     }
 
     /// As [`Chain::end`], and there will be no other. Of an old one nothing changes.
     pub(crate) fn close(&mut self) {
         self.end();
-        if self.stage != Stage::Old {
-            self.stage = Stage::Closed;
+        if self.stage != ChainStage::Old {
+            self.stage = ChainStage::Closed;
         }
     }
 
     /// After [`Chain::close`], there may be another again.
     pub(crate) fn reopen(&mut self) {
-        if self.stage == Stage::Closed {
-            self.stage = if self.blocks.is_empty() { Stage::Open } else { Stage::Ending };
+        if self.stage == ChainStage::Closed {
+            self.stage = if self.blocks.is_empty() { ChainStage::Open } else { ChainStage::Ending };
         }
     }
 
     /// Whether a block is being written, or waits to be flushed.
     pub(crate) fn is_writing(&self) -> bool {
-        self.blocks.iter().any(|block| block.state == State::Writing)
+        self.blocks.iter().any(|block| block.state == ChainBlockState::Writing)
     }
 
     /// Whether there is no block.
     pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.stage != Stage::Old
+        self.blocks.is_empty() && self.stage != ChainStage::Old
     }
 
     /// All blocks, which the caller frees in the group that is being synced. Nothing is being written.
@@ -216,7 +222,7 @@ impl Chain {
 
     /// Whether the head of the set has to be written in `txg`.
     pub(crate) fn is_dirty(&self, txg: u64) -> bool {
-        let goes = matches!(self.stage, Stage::Ending | Stage::Closed) && !self.blocks.is_empty();
+        let goes = matches!(self.stage, ChainStage::Ending | ChainStage::Closed) && !self.blocks.is_empty();
         self.dirty[txg as usize & 1] == txg || goes || self.doomed.is_some()
     }
 
@@ -231,15 +237,17 @@ impl Chain {
         let (mut blocks, mut data) = (Vec::new(), Vec::new());
         if let Some(doomed) = self.doomed.take() {
             (blocks, data) = doomed;
-            *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(Header::EMPTY) };
+            *self = Chain { dirty: self.dirty, grown: self.grown, ..Chain::new(ZilHeader::EMPTY) };
         }
-        if self.stage != Stage::Old {
-            let is_done = |block: &LogBlock| block.state == State::Written && block.txg <= txg && block.last_txg <= txg;
+        if self.stage != ChainStage::Old {
+            let is_done = |block: &ChainBlock| {
+                block.state == ChainBlockState::Written && block.txg <= txg && block.last_txg <= txg
+            };
             let done = self.blocks.iter().take_while(|block| is_done(block)).count();
             blocks.extend(self.blocks.drain(..done).map(|block| block.bp));
             self.header.first = self.blocks.front().map_or(BlkPtr::HOLE, |block| block.bp);
-            if self.stage == Stage::Ending && self.blocks.is_empty() {
-                self.stage = Stage::Open;
+            if self.stage == ChainStage::Ending && self.blocks.is_empty() {
+                self.stage = ChainStage::Open;
             }
         }
         Update { header: self.header.bytes(), blocks, data }
@@ -253,7 +261,7 @@ mod tests {
     use super::*;
 
     fn bp(n: u64) -> BlkPtr {
-        let shape = format::blkptr::Shape {
+        let shape = format::blkptr::BlockShape {
             lsize: 4096,
             psize: 4096,
             compress: 2,
@@ -265,12 +273,12 @@ mod tests {
     }
 
     fn first(update: &Update) -> BlkPtr {
-        Header::parse(&update.header).unwrap().first
+        ZilHeader::parse(&update.header).unwrap().first
     }
 
     #[test]
     fn blocks_go_with_their_groups_and_the_tail_stays() {
-        let mut chain = Chain::new(Header::EMPTY);
+        let mut chain = Chain::new(ZilHeader::EMPTY);
         assert_eq!(chain.tail(), Tail::Nowhere);
         assert!(chain.start(5, bp(1)));
         assert_eq!(chain.tail(), Tail::At(bp(1), 5));
@@ -293,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_has_ended_goes_whole_and_in_time() {
-        let mut chain = Chain::new(Header::EMPTY);
+        let mut chain = Chain::new(ZilHeader::EMPTY);
         chain.start(5, bp(1));
         chain.write(6, 6, bp(2));
         chain.end();
@@ -316,12 +324,12 @@ mod tests {
 
     #[test]
     fn what_was_replayed_is_told_by_the_group_that_has_it() {
-        let mut chain = Chain::new(Header { first: bp(1), claim_txg: 4, ..Header::EMPTY });
+        let mut chain = Chain::new(ZilHeader { first: bp(1), claim_txg: 4, ..ZilHeader::EMPTY });
         assert_eq!((chain.tail(), chain.old().is_some()), (Tail::Refused, true));
         chain.note_replayed(8, 20);
         chain.note_replayed(9, 21);
         chain.close();
-        let seq = |update: &Update| Header::parse(&update.header).unwrap().replay_seq;
+        let seq = |update: &Update| ZilHeader::parse(&update.header).unwrap().replay_seq;
         let update = chain.sync(8);
         assert_eq!((seq(&update), first(&update)), (20, bp(1)));
         assert_eq!(seq(&chain.sync(9)), 21);

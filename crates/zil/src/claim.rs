@@ -17,7 +17,7 @@ use zio::Zio;
 
 use crate::intent::CLONE;
 use crate::walk::SEQ_WORD;
-use crate::{End, Header, Record, Visitor, walk};
+use crate::{LogVisitor, Record, WalkEnd, ZilHeader, walk};
 
 /// A block of a group so far behind the last one on disk is none of the pool's.
 const GROUPS_MAX: u64 = 1 << 32;
@@ -26,7 +26,7 @@ const GROUPS_MAX: u64 = 1 << 32;
 #[derive(Debug)]
 pub struct Claim {
     /// The header that it is to have.
-    pub header: Header,
+    pub header: ZilHeader,
     /// Blocks to be allocated.
     pub blocks: Vec<BlkPtr>,
     /// Blocks to be freed.
@@ -40,7 +40,13 @@ impl Claim {
     /// Looks at the log of a set as it is in group `synced_txg`, the last one on disk. `None` if there is none, or
     /// it has been claimed. Errors: `Io`, `Missing`, if a device keeps it from telling where the log ends; but if
     /// what is on devices that are gone `is_given_up`, it ends where they are needed, also if it has been claimed.
-    pub fn find(zio: &Zio, objset: u64, header: &Header, synced_txg: u64, is_given_up: bool) -> Result<Option<Claim>> {
+    pub fn find(
+        zio: &Zio,
+        objset: u64,
+        header: &ZilHeader,
+        synced_txg: u64,
+        is_given_up: bool,
+    ) -> Result<Option<Claim>> {
         if header.first.is_hole() || header.is_claimed() && !is_given_up {
             return Ok(None);
         }
@@ -56,7 +62,7 @@ impl Claim {
             error: None,
         };
         let end = walk(zio, objset, header, &mut finder);
-        if let End::Unreadable(error) = end {
+        if let WalkEnd::Unreadable(error) = end {
             finder.stop_at(error);
         }
         if header.is_claimed() && finder.error.is_none() {
@@ -66,16 +72,16 @@ impl Claim {
             finder.error = None;
         }
         let claim = finder.finish()?;
-        let replay_seq = if claim.header == Header::EMPTY { 0 } else { header.replay_seq };
-        Ok(Some(Claim { header: Header { replay_seq, ..claim.header }, ..claim }))
+        let replay_seq = if claim.header == ZilHeader::EMPTY { 0 } else { header.replay_seq };
+        Ok(Some(Claim { header: ZilHeader { replay_seq, ..claim.header }, ..claim }))
     }
 
     /// Gives up what a log has in a pool that returns to the state of group `txg`: blocks of later groups are nobody's.
-    pub fn forget(zio: &Zio, objset: u64, header: &Header, txg: u64) -> Claim {
+    pub fn forget(zio: &Zio, objset: u64, header: &ZilHeader, txg: u64) -> Claim {
         let mut old = OldBlocks { txg, blocks: Vec::new() };
         // wherever it ends, no block of that state is behind
         walk(zio, objset, header, &mut old);
-        Claim { header: Header::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: 0 }
+        Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old.blocks, newest_txg: 0 }
     }
 }
 
@@ -85,7 +91,7 @@ struct OldBlocks {
     blocks: Vec<BlkPtr>,
 }
 
-impl Visitor for OldBlocks {
+impl LogVisitor for OldBlocks {
     fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
         if bp.physical_birth() > self.txg || bp.is_gang() {
             return ControlFlow::Break(());
@@ -139,21 +145,21 @@ impl Finder<'_> {
         let newest_txg = self.blocks.iter().chain(&self.data).map(BlkPtr::physical_birth).max().unwrap_or(0);
         let (new, old): (Vec<BlkPtr>, Vec<BlkPtr>) = self.blocks.iter().partition(|bp| self.is_new(bp));
         if !self.has_records {
-            return Ok(Claim { header: Header::EMPTY, blocks: Vec::new(), useless: old, newest_txg });
+            return Ok(Claim { header: ZilHeader::EMPTY, blocks: Vec::new(), useless: old, newest_txg });
         }
-        let header = Header {
+        let header = ZilHeader {
             claim_txg: self.synced_txg + 1,
             replay_seq: 0,
             first: self.blocks[0],
             claim_block_seq: self.last_seqs[0],
-            flags: Header::FLAG_REPLAY_NEEDED | Header::FLAG_CLAIM_RECORD_SEQ_VALID,
+            flags: ZilHeader::FLAG_REPLAY_NEEDED | ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID,
             claim_record_seq: self.last_seqs[1],
         };
         Ok(Claim { header, blocks: [new, self.data].concat(), useless: Vec::new(), newest_txg })
     }
 }
 
-impl Visitor for Finder<'_> {
+impl LogVisitor for Finder<'_> {
     fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
         if bp.physical_birth() > self.synced_txg.saturating_add(GROUPS_MAX) || bp.is_gang() {
             return ControlFlow::Break(());

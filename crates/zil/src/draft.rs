@@ -10,8 +10,8 @@
 
 use base::{AlignedBuf, Error, Kind, Result};
 
-use crate::Contents;
-use crate::entry::{Body, Item};
+use crate::LoggedContents;
+use crate::entry::{ItxBody, PendingItx};
 use crate::record::{HEAD_SIZE, TYPE_WRITE};
 use crate::stats::{Stats, add};
 use crate::walk::LINK_SIZE;
@@ -46,7 +46,7 @@ pub(crate) struct Drafts<'a> {
     unit: usize,
     /// About how many bytes are to come.
     left: usize,
-    contents: Option<&'a dyn Contents>,
+    contents: Option<&'a dyn LoggedContents>,
     stats: &'a Stats,
 }
 
@@ -55,8 +55,8 @@ impl<'a> Drafts<'a> {
     pub(crate) fn new(
         (size, unit): (usize, usize),
         seq: u64,
-        items: &[Item],
-        contents: Option<&'a dyn Contents>,
+        items: &[PendingItx],
+        contents: Option<&'a dyn LoggedContents>,
         stats: &'a Stats,
     ) -> Drafts<'a> {
         let left = items.iter().map(size_of).sum();
@@ -66,16 +66,16 @@ impl<'a> Drafts<'a> {
     }
 
     /// Adds records for an entry. Errors: those of the file's contents.
-    pub(crate) fn put(&mut self, item: &Item) -> Result<()> {
+    pub(crate) fn put(&mut self, item: &PendingItx) -> Result<()> {
         let left = self.left.saturating_sub(size_of(item));
         match &item.body {
-            Body::Record { kind, bytes } => {
+            ItxBody::Record { kind, bytes } => {
                 self.need(HEAD_SIZE + bytes.len().next_multiple_of(8));
                 self.block().space(HEAD_SIZE)[..bytes.len()].copy_from_slice(bytes);
                 self.finish(item.txg, *kind, bytes.len());
             }
-            Body::Write { .. } => self.put_write(item)?,
-            Body::Unloggable => unreachable!("who has such an entry waits"),
+            ItxBody::Write { .. } => self.put_write(item)?,
+            ItxBody::Unloggable => unreachable!("who has such an entry waits"),
         }
         self.left = left;
         Ok(())
@@ -86,8 +86,8 @@ impl<'a> Drafts<'a> {
         self.blocks.iter().map(|block| block.used).sum()
     }
 
-    fn put_write(&mut self, item: &Item) -> Result<()> {
-        let Body::Write { object, generation, offset, len, data } = &item.body else { return Ok(()) };
+    fn put_write(&mut self, item: &PendingItx) -> Result<()> {
+        let ItxBody::Write { object, generation, offset, len, data } = &item.body else { return Ok(()) };
         let contents = self.contents;
         let mut done = 0;
         while done < *len {
@@ -187,10 +187,10 @@ impl Draft {
 }
 
 /// Bytes that an entry takes in a log, if it is not cut.
-pub(crate) fn size_of(item: &Item) -> usize {
+pub(crate) fn size_of(item: &PendingItx) -> usize {
     match &item.body {
-        Body::Record { bytes, .. } => HEAD_SIZE + bytes.len().next_multiple_of(8),
-        Body::Write { len, .. } => (HEAD_SIZE + WRITE_SIZE).saturating_add(*len as usize).next_multiple_of(8),
-        Body::Unloggable => 0,
+        ItxBody::Record { bytes, .. } => HEAD_SIZE + bytes.len().next_multiple_of(8),
+        ItxBody::Write { len, .. } => (HEAD_SIZE + WRITE_SIZE).saturating_add(*len as usize).next_multiple_of(8),
+        ItxBody::Unloggable => 0,
     }
 }

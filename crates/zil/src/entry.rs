@@ -21,11 +21,11 @@ const JOINED_MAX: u64 = 1 << 20;
 
 /// One operation. It is told when it happens, within its transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct Itx {
     /// When it is needed.
     pub scope: Scope,
     /// What it says.
-    pub body: Body,
+    pub body: ItxBody,
 }
 
 /// Whose commit needs an entry.
@@ -39,7 +39,7 @@ pub enum Scope {
 
 /// What an entry says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum ItxBody {
     /// A record that is complete but for its head.
     Record {
         /// Type of the record, with the bit about case where it applies.
@@ -57,7 +57,7 @@ pub enum Body {
         offset: u64,
         /// How many bytes.
         len: u64,
-        /// The bytes; without them they are taken from the file when the log is written ([`Contents`]).
+        /// The bytes; without them they are taken from the file when the log is written ([`LoggedContents`]).
         data: Option<Vec<u8>>,
     },
     /// Something that a log cannot say: a commit that needs it waits for its transaction group.
@@ -65,38 +65,38 @@ pub enum Body {
 }
 
 /// The files that a log is about.
-pub trait Contents: Send + Sync {
+pub trait LoggedContents: Send + Sync {
     /// The bytes of a file from `offset` on, as they are now. False if it has another generation, is gone
     /// or does not reach so far: then nothing needs to be logged of them.
     fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool>;
 
     /// The block around byte `offset`, if it was changed in the group of `tx`; `None` also where
-    /// [`Contents::read`] says false.
+    /// [`LoggedContents::read`] says false.
     fn open_block(&self, tx: &Tx<'_>, object: u64, generation: u64, offset: u64) -> Result<Option<OpenBlock>>;
 }
 
 /// An entry that waits.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct PendingItx {
     /// Counts entries.
     pub(crate) order: u64,
     /// The group that the operation is part of.
     pub(crate) txg: u64,
-    pub(crate) body: Body,
+    pub(crate) body: ItxBody,
 }
 
 /// Entries that wait.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
-    names: VecDeque<Item>,
-    objects: HashMap<u64, Vec<Item>>,
+pub(crate) struct PendingItxs {
+    names: VecDeque<PendingItx>,
+    objects: HashMap<u64, Vec<PendingItx>>,
     pushed: u64,
 }
 
-impl Pending {
-    pub(crate) fn push(&mut self, txg: u64, entry: Entry) {
+impl PendingItxs {
+    pub(crate) fn push(&mut self, txg: u64, entry: Itx) {
         self.pushed += 1;
-        let item = Item { order: self.pushed, txg, body: entry.body };
+        let item = PendingItx { order: self.pushed, txg, body: entry.body };
         match entry.scope {
             Scope::Names => self.names.push_back(item),
             Scope::Object(id) => {
@@ -115,8 +115,8 @@ impl Pending {
     }
 
     /// Takes what commits of `objects` need, in order; 0 stands for everything.
-    pub(crate) fn take(&mut self, objects: &[u64]) -> Vec<Item> {
-        let mut items: Vec<Item> = self.names.drain(..).collect();
+    pub(crate) fn take(&mut self, objects: &[u64]) -> Vec<PendingItx> {
+        let mut items: Vec<PendingItx> = self.names.drain(..).collect();
         if objects.contains(&0) {
             items.extend(self.objects.drain().flat_map(|(_, items)| items));
         } else {
@@ -143,16 +143,16 @@ impl Pending {
     }
 }
 
-impl Item {
+impl PendingItx {
     /// Takes up a write that goes on where this one ends, in the same group, if none carries its data.
-    fn goes_on_with(&mut self, next: &Item) -> bool {
-        let (Body::Write { object, generation, offset, len, data: None }, true) =
+    fn goes_on_with(&mut self, next: &PendingItx) -> bool {
+        let (ItxBody::Write { object, generation, offset, len, data: None }, true) =
             (&mut self.body, self.txg == next.txg)
         else {
             return false;
         };
         match next.body {
-            Body::Write { object: o, generation: g, offset: at, len: more, data: None }
+            ItxBody::Write { object: o, generation: g, offset: at, len: more, data: None }
                 if (o, g, Some(at)) == (*object, *generation, offset.checked_add(*len)) && *len < JOINED_MAX =>
             {
                 *len += more;
@@ -167,27 +167,27 @@ impl Item {
 mod tests {
     use super::*;
 
-    fn record(kind: u64) -> Body {
-        Body::Record { kind, bytes: Vec::new() }
+    fn record(kind: u64) -> ItxBody {
+        ItxBody::Record { kind, bytes: Vec::new() }
     }
 
-    fn write(object: u64, offset: u64, len: u64) -> Entry {
-        let body = Body::Write { object, generation: 7, offset, len, data: None };
-        Entry { scope: Scope::Object(object), body }
+    fn write(object: u64, offset: u64, len: u64) -> Itx {
+        let body = ItxBody::Write { object, generation: 7, offset, len, data: None };
+        Itx { scope: Scope::Object(object), body }
     }
 
-    fn kinds(items: &[Item]) -> Vec<u64> {
-        let kind = |item: &Item| match item.body {
-            Body::Record { kind, .. } => kind,
-            Body::Write { object, .. } => 100 + object,
-            Body::Unloggable => 0,
+    fn kinds(items: &[PendingItx]) -> Vec<u64> {
+        let kind = |item: &PendingItx| match item.body {
+            ItxBody::Record { kind, .. } => kind,
+            ItxBody::Write { object, .. } => 100 + object,
+            ItxBody::Unloggable => 0,
         };
         items.iter().map(kind).collect()
     }
 
     #[test]
     fn commits_take_what_they_need_in_order() {
-        let mut pending = Pending::default();
+        let mut pending = PendingItxs::default();
         assert!(!pending.has_any(0));
         for (scope, kind) in [
             (Scope::Names, 1),
@@ -197,12 +197,12 @@ mod tests {
             (Scope::Object(8), 5),
             (Scope::Object(10), 6),
         ] {
-            pending.push(20 + kind / 4, Entry { scope, body: record(kind) });
+            pending.push(20 + kind / 4, Itx { scope, body: record(kind) });
         }
         assert_eq!(kinds(&pending.take(&[8])), [1, 2, 4, 5]);
         assert!(!pending.has_any(8) && pending.has_any(9) && pending.has_any(0));
         pending.forget(10);
-        pending.push(22, Entry { scope: Scope::Object(9), body: record(7) });
+        pending.push(22, Itx { scope: Scope::Object(9), body: record(7) });
         pending.synced(20);
         assert_eq!(kinds(&pending.take(&[0])), [7]);
         assert!(!pending.has_any(0));
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn writes_in_a_row_are_one() {
-        let mut pending = Pending::default();
+        let mut pending = PendingItxs::default();
         for (txg, offset, len) in [(5, 0, 10), (5, 10, 5), (6, 15, 5), (6, 30, 5)] {
             pending.push(txg, write(8, offset, len));
         }
@@ -218,7 +218,7 @@ mod tests {
             .take(&[8])
             .iter()
             .map(|item| match item.body {
-                Body::Write { len, .. } => len,
+                ItxBody::Write { len, .. } => len,
                 _ => 0,
             })
             .collect();

@@ -19,7 +19,7 @@ const SIZE: usize = 192;
 
 /// A log's head. The object set's byte order has been turned already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ZilHeader {
     /// Transaction group that claimed the log; 0 if none did.
     pub claim_txg: u64,
     /// Sequence number of the last record that was replayed.
@@ -34,15 +34,21 @@ pub struct Header {
     pub claim_record_seq: u64,
 }
 
-impl Header {
+impl ZilHeader {
     /// The log has to be replayed.
     pub const FLAG_REPLAY_NEEDED: u64 = 1 << 0;
     /// `claim_record_seq` is valid.
     pub const FLAG_CLAIM_RECORD_SEQ_VALID: u64 = 1 << 1;
 
     /// No log.
-    pub const EMPTY: Header =
-        Header { claim_txg: 0, replay_seq: 0, first: BlkPtr::HOLE, claim_block_seq: 0, flags: 0, claim_record_seq: 0 };
+    pub const EMPTY: ZilHeader = ZilHeader {
+        claim_txg: 0,
+        replay_seq: 0,
+        first: BlkPtr::HOLE,
+        claim_block_seq: 0,
+        flags: 0,
+        claim_record_seq: 0,
+    };
 
     /// The 192 bytes in the head of an object set.
     pub fn bytes(&self) -> [u8; SIZE] {
@@ -58,12 +64,12 @@ impl Header {
     }
 
     /// From the 192 bytes in the head of an object set.
-    pub fn parse(bytes: &[u8]) -> Result<Header> {
+    pub fn parse(bytes: &[u8]) -> Result<ZilHeader> {
         let mut r = Reader::new(bytes, Endian::Little);
         let (claim_txg, replay_seq) = (r.u64()?, r.u64()?);
         let first = BlkPtr::parse(r.take(BlkPtr::SIZE)?).ok_or_else(|| Error::corrupt("log header ends early"))?;
         let (claim_block_seq, flags, claim_record_seq) = (r.u64()?, r.u64()?, r.u64()?);
-        Ok(Header { claim_txg, replay_seq, first, claim_block_seq, flags, claim_record_seq })
+        Ok(ZilHeader { claim_txg, replay_seq, first, claim_block_seq, flags, claim_record_seq })
     }
 
     /// Whether blocks of the log are known to be allocated.
@@ -73,7 +79,7 @@ impl Header {
 
     /// The last block and the last record that belong to the log, by their sequence numbers.
     pub(crate) fn last_seqs(&self) -> (u64, u64) {
-        let known = self.is_claimed() && self.flags & Header::FLAG_CLAIM_RECORD_SEQ_VALID != 0;
+        let known = self.is_claimed() && self.flags & ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID != 0;
         (
             if self.is_claimed() { self.claim_block_seq } else { u64::MAX },
             if known { self.claim_record_seq } else { u64::MAX },
@@ -90,12 +96,12 @@ mod tests {
         let mut words = [0u64; 24];
         (words[0], words[1], words[2 + 10], words[18], words[19], words[20]) = (7, 3, 99, 12, 2, 40);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let header = Header::parse(&bytes).unwrap();
+        let header = ZilHeader::parse(&bytes).unwrap();
         assert_eq!(header.bytes()[..], bytes);
         assert_eq!((header.claim_txg, header.replay_seq, header.first.birth()), (7, 3, 99));
         assert_eq!(header.last_seqs(), (12, 40));
-        assert_eq!(Header { flags: 0, ..header }.last_seqs(), (12, u64::MAX));
-        assert_eq!(Header { claim_txg: 0, ..header }.last_seqs(), (u64::MAX, u64::MAX));
-        assert!(Header::parse(&bytes[..100]).is_err());
+        assert_eq!(ZilHeader { flags: 0, ..header }.last_seqs(), (12, u64::MAX));
+        assert_eq!(ZilHeader { claim_txg: 0, ..header }.last_seqs(), (u64::MAX, u64::MAX));
+        assert!(ZilHeader::parse(&bytes[..100]).is_err());
     }
 }

@@ -20,13 +20,13 @@ use std::collections::{BTreeSet, HashMap};
 
 use base::Result;
 use dmu::{Objset, OpenBlock, Tx};
-use format::blkptr::{BlkPtr, BlkPtrBuilder, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
 use format::object_type::ObjectType;
-use zio::Placed;
+use zio::PlacedBlock;
 
-use crate::Contents;
-use crate::entry::{Body, Item};
-use crate::intent::{Data, Intent};
+use crate::LoggedContents;
+use crate::entry::{ItxBody, PendingItx};
+use crate::intent::{Intent, WrittenData};
 use crate::record::TYPE_WRITE;
 use crate::stats::{Stats, add};
 
@@ -56,7 +56,7 @@ impl Rule {
 }
 
 /// Part of a write, in one block.
-struct Part {
+struct WritePart {
     item: usize,
     offset: u64,
     len: u64,
@@ -72,7 +72,7 @@ pub(crate) struct InPlace {
     pointers: Vec<Option<BlkPtr>>,
     /// Which block of the list is which block of an object.
     known: HashMap<(u64, u64), usize>,
-    placed: Vec<Placed>,
+    placed: Vec<PlacedBlock>,
 }
 
 impl InPlace {
@@ -81,9 +81,9 @@ impl InPlace {
         (objset, stats): (&Objset, &Stats),
         tx: &Tx<'_>,
         rule: Rule,
-        contents: Option<&dyn Contents>,
-        items: Vec<Item>,
-    ) -> Result<(InPlace, Vec<Item>)> {
+        contents: Option<&dyn LoggedContents>,
+        items: Vec<PendingItx>,
+    ) -> Result<(InPlace, Vec<PendingItx>)> {
         let mut found = InPlace::default();
         let mut parts = Vec::new();
         if let Some(contents) = contents.filter(|_| rule != Rule::Never) {
@@ -104,7 +104,7 @@ impl InPlace {
             found.pointers[at] = Some(match placed.bp() {
                 hole if hole.is_hole() => {
                     let size = found.blocks[at].range();
-                    BlkPtrBuilder::new(Shape::of_hole(size.end - size.start, ObjectType::NONE, 0), 0).hole()
+                    BlkPtrBuilder::new(BlockShape::of_hole(size.end - size.start, ObjectType::NONE, 0), 0).hole()
                 }
                 bp => bp,
             });
@@ -119,11 +119,11 @@ impl InPlace {
         &mut self,
         tx: &Tx<'_>,
         rule: Rule,
-        contents: &dyn Contents,
-        (at, item): (usize, &Item),
-        parts: &mut Vec<Part>,
+        contents: &dyn LoggedContents,
+        (at, item): (usize, &PendingItx),
+        parts: &mut Vec<WritePart>,
     ) -> Result<()> {
-        let Body::Write { object, generation, offset, len, data: None } = item.body else { return Ok(()) };
+        let ItxBody::Write { object, generation, offset, len, data: None } = item.body else { return Ok(()) };
         if item.txg != tx.txg() || rule == Rule::Large && len < LARGE_MIN {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl InPlace {
         while from < end {
             let Some(block) = contents.open_block(tx, object, generation, from)? else {
                 // it is freed again, or all is gone
-                parts.push(Part { item: at, offset: from, len: end - from, block: None });
+                parts.push(WritePart { item: at, offset: from, len: end - from, block: None });
                 break;
             };
             let range = block.range();
@@ -143,33 +143,33 @@ impl InPlace {
                     self.blocks.len() - 1
                 })
             });
-            parts.push(Part { item: at, offset: from, len: part, block: index });
+            parts.push(WritePart { item: at, offset: from, len: part, block: index });
             from += part;
         }
         Ok(())
     }
 
     /// The entries, with those of parts in the place of writes.
-    fn tell(&self, stats: &Stats, items: Vec<Item>, parts: Vec<Part>) -> Vec<Item> {
-        let mut by_item: HashMap<usize, Vec<Part>> = HashMap::new();
+    fn tell(&self, stats: &Stats, items: Vec<PendingItx>, parts: Vec<WritePart>) -> Vec<PendingItx> {
+        let mut by_item: HashMap<usize, Vec<WritePart>> = HashMap::new();
         parts.into_iter().for_each(|part| by_item.entry(part.item).or_default().push(part));
         let mut told = Vec::with_capacity(items.len());
         for (at, item) in items.into_iter().enumerate() {
-            let (Some(parts), Body::Write { object, generation, .. }) = (by_item.remove(&at), &item.body) else {
+            let (Some(parts), ItxBody::Write { object, generation, .. }) = (by_item.remove(&at), &item.body) else {
                 told.push(item);
                 continue;
             };
-            for Part { offset, len, block, .. } in parts {
+            for WritePart { offset, len, block, .. } in parts {
                 let body = match block.and_then(|block| self.pointers[block]) {
                     Some(bp) => {
                         add(&stats.zil_itx_indirect_count, 1);
                         add(&stats.zil_itx_indirect_bytes, len);
-                        let write = Intent::Write { object: *object, offset, len, data: Data::Block(bp) };
-                        Body::Record { kind: TYPE_WRITE, bytes: write.bytes() }
+                        let write = Intent::Write { object: *object, offset, len, data: WrittenData::Block(bp) };
+                        ItxBody::Record { kind: TYPE_WRITE, bytes: write.bytes() }
                     }
-                    None => Body::Write { object: *object, generation: *generation, offset, len, data: None },
+                    None => ItxBody::Write { object: *object, generation: *generation, offset, len, data: None },
                 };
-                told.push(Item { body, ..item });
+                told.push(PendingItx { body, ..item });
             }
         }
         told
@@ -180,7 +180,7 @@ impl InPlace {
     }
 
     /// What is to be written.
-    pub(crate) fn take_placed(&mut self) -> Vec<Placed> {
+    pub(crate) fn take_placed(&mut self) -> Vec<PlacedBlock> {
         std::mem::take(&mut self.placed)
     }
 

@@ -32,10 +32,10 @@ mod text;
 use base::{Endian, Error, Reader, Result};
 use format::blkptr::BlkPtr;
 
-pub use attrs::{Acl, AclEntry, Extra, SetAttr};
+pub use attrs::{AclEntry, Extra, LoggedAcl, LoggedSetAttr};
 pub use create::{Born, Create, Made};
 
-use fields::{Writer, blkptr, name};
+use fields::{RecordWriter, blkptr, name};
 
 const REMOVE: u64 = 5;
 const RMDIR: u64 = 6;
@@ -65,15 +65,15 @@ pub enum Intent<'a> {
     /// A name was moved.
     Rename(Rename<'a>),
     /// Bytes were written.
-    Write { object: u64, offset: u64, len: u64, data: Data<'a> },
+    Write { object: u64, offset: u64, len: u64, data: WrittenData<'a> },
     /// The file reaches to the end of these bytes at least.
     Extend { object: u64, offset: u64, len: u64 },
     /// Bytes became zeros; with length 0, the file ends at `offset`.
     Truncate { object: u64, offset: u64, len: u64 },
     /// Attributes were set.
-    SetAttr(SetAttr<'a>),
+    SetAttr(LoggedSetAttr<'a>),
     /// An access control list was set.
-    SetAcl { object: u64, acl: Acl, domains: Vec<&'a [u8]> },
+    SetAcl { object: u64, acl: LoggedAcl, domains: Vec<&'a [u8]> },
     /// An extended attribute that lies with the file was set, or removed if there is no value.
     SetXattr { object: u64, name: &'a [u8], value: Option<&'a [u8]> },
     /// Blocks of another file became those of this one.
@@ -104,7 +104,7 @@ pub enum Renamed {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Data<'a> {
+pub enum WrittenData<'a> {
     /// These bytes.
     Here(&'a [u8]),
     /// A whole block, which lies there. If it is longer than what was written, it begins at a multiple of
@@ -124,10 +124,11 @@ impl<'a> Intent<'a> {
             RENAME | EXCHANGE | WHITEOUT => Intent::Rename(Rename::parse(kind, r)?),
             WRITE | EXTEND => parse_write(kind, r, endian)?,
             TRUNCATE => Intent::Truncate { object: r.u64()?, offset: r.u64()?, len: r.u64()? },
-            SETATTR => Intent::SetAttr(SetAttr::parse(r, endian)?),
+            SETATTR => Intent::SetAttr(LoggedSetAttr::parse(r, endian)?),
             ACL_V0 | ACL => {
                 let object = r.u64()?;
-                let (acl, domains) = if kind == ACL { Acl::parse(r)? } else { (Acl::parse_v0(r)?, Vec::new()) };
+                let (acl, domains) =
+                    if kind == ACL { LoggedAcl::parse(r)? } else { (LoggedAcl::parse_v0(r)?, Vec::new()) };
                 Intent::SetAcl { object, acl, domains }
             }
             SET_XATTR => {
@@ -137,7 +138,7 @@ impl<'a> Intent<'a> {
                 Intent::SetXattr { object, name, value: (len > 0).then_some(value) }
             }
             CLONE => parse_clone(r, endian)?,
-            _ => match create::Shape::of_kind(kind) {
+            _ => match create::CreateShape::of_kind(kind) {
                 Some(shape) => Intent::Create(Create::parse(shape, r, endian)?),
                 None => return Err(Error::new(base::Kind::Unsupported, format!("log record of type {kind}"))),
             },
@@ -154,7 +155,7 @@ impl<'a> Intent<'a> {
             | Intent::SetAcl { object, .. }
             | Intent::SetXattr { object, .. }
             | Intent::Clone { object, .. } => Some(object),
-            Intent::SetAttr(SetAttr { object, .. }) => Some(object),
+            Intent::SetAttr(LoggedSetAttr { object, .. }) => Some(object),
         }
     }
 
@@ -182,7 +183,7 @@ impl<'a> Intent<'a> {
 
     /// Its record without the head: little-endian, and as long as a multiple of 8.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut out = Writer(Vec::new());
+        let mut out = RecordWriter(Vec::new());
         match self {
             Intent::Create(create) => create.write(&mut out),
             Intent::Remove { dir, name, .. } => out.u64s(&[*dir]).name(name),
@@ -191,8 +192,8 @@ impl<'a> Intent<'a> {
             Intent::Write { object, offset, len, data } => {
                 out.u64s(&[*object, *offset, *len, 0]);
                 match data {
-                    Data::Here(data) => out.pointer(&BlkPtr::HOLE).raw(data),
-                    Data::Block(bp) => out.pointer(bp),
+                    WrittenData::Here(data) => out.pointer(&BlkPtr::HOLE).raw(data),
+                    WrittenData::Block(bp) => out.pointer(bp),
                 }
             }
             Intent::Extend { object, offset, len } => out.u64s(&[*object, *offset, *len, 0]).pointer(&BlkPtr::HOLE),
@@ -227,7 +228,7 @@ impl<'a> Rename<'a> {
         Ok(Rename { from: (from, name(r)?), to: (to, name(r)?), how })
     }
 
-    fn write<'o>(&self, out: &'o mut Writer) -> &'o mut Writer {
+    fn write<'o>(&self, out: &'o mut RecordWriter) -> &'o mut RecordWriter {
         out.u64s(&[self.from.0, self.to.0]);
         if let Renamed::Whiteout(born) = &self.how {
             born.write(out);
@@ -244,8 +245,8 @@ fn parse_write<'a>(kind: u64, r: &mut Reader<'a>, endian: Endian) -> Result<Inte
         return Ok(Intent::Extend { object, offset, len });
     }
     let data = match r.rest().is_empty() || len == 0 {
-        true => Data::Block(bp),
-        false => Data::Here(r.take(usize::try_from(len).unwrap_or(usize::MAX))?),
+        true => WrittenData::Block(bp),
+        false => WrittenData::Here(r.take(usize::try_from(len).unwrap_or(usize::MAX))?),
     };
     Ok(Intent::Write { object, offset, len, data })
 }

@@ -11,7 +11,7 @@
 //! damage, but the usual end.
 //!
 //! - reading: [`walk()`] visits blocks and records, for a check of the pool
-//! - writing: a [`Log`] takes [`Entry`]s from operations, and commits them
+//! - writing: a [`Log`] takes [`Itx`]s from operations, and commits them
 //! - after a crash: [`Claim`] when the pool is opened, [`Log::replay`] when the file system is
 //!
 //! Below are `zio`, which knows log blocks, and `dmu`, whose groups make a log superfluous; above are the
@@ -35,12 +35,12 @@ mod walk;
 
 pub use chain::Update;
 pub use claim::Claim;
-pub use entry::{Body, Contents, Entry, Scope};
-pub use header::Header;
-pub use intent::{Acl, AclEntry, Born, Create, Data, Extra, Intent, Made, Rename, Renamed, SetAttr};
+pub use entry::{Itx, ItxBody, LoggedContents, Scope};
+pub use header::ZilHeader;
+pub use intent::{AclEntry, Born, Create, Extra, Intent, LoggedAcl, LoggedSetAttr, Made, Rename, Renamed, WrittenData};
 pub use log::Log;
-pub use record::{Record, Write, fuzz};
+pub use record::{Record, WriteRecord, fuzz};
 pub use replay::Replayed;
 pub use stats::Stats;
 pub use sync_mode::SyncMode;
-pub use walk::{End, Visitor, walk};
+pub use walk::{LogVisitor, WalkEnd, walk};

@@ -8,7 +8,7 @@
 //!   sync of a group   ─▶ sync ─▶ header, blocks that may go
 //! ```
 //!
-//! One commit at a time writes, for all that ask meanwhile, and one flushes ([`Turns`]). Whatever keeps a batch from
+//! One commit at a time writes, for all that ask meanwhile, and one flushes ([`CommitTurns`]). Whatever keeps a batch from
 //! getting into the log, it waits for the group that has all that was taken up to it: so nothing that was
 //! acknowledged depends on what failed.
 //!
@@ -25,16 +25,16 @@ use base::{AlignedBuf, Endian, Mutex, MutexGuard, Result};
 use codec::checksum::{Checksum, Sum, embedded};
 use dmu::{Objset, Tx, Txgs};
 use format::blkptr::BlkPtr;
-use zio::{Class, Placed, Zio};
+use zio::{Class, PlacedBlock, Zio};
 
-use crate::Header;
+use crate::ZilHeader;
 use crate::chain::{Chain, Tail, Update};
 use crate::draft::{BLOCK_SIZE_MAX, Draft, Drafts, RECORD_SIZE_MAX, size_of};
-use crate::entry::{Body, Contents, Entry, Item, Pending};
+use crate::entry::{Itx, ItxBody, LoggedContents, PendingItx, PendingItxs};
 use crate::in_place::{InPlace, Rule};
 use crate::record::HEAD_SIZE;
 use crate::stats::{Stats, add};
-use crate::turns::{Call, Sent, Turns, Writer, Writing};
+use crate::turns::{Call, CommitTurns, Sent, WriterState, Writing};
 use crate::walk::{LINK_SIZE, SEQ_WORD};
 
 /// A commit of more bytes than this waits for its group, which has to write them anyway.
@@ -48,10 +48,10 @@ pub struct Log {
     objset: Arc<Objset>,
     txgs: Arc<Txgs>,
     sync: Sync,
-    contents: Mutex<Option<Weak<dyn Contents>>>,
-    pending: Mutex<Pending>,
+    contents: Mutex<Option<Weak<dyn LoggedContents>>>,
+    pending: Mutex<PendingItxs>,
     chain: Mutex<Chain>,
-    turns: Turns,
+    turns: CommitTurns,
     /// The record that is being replayed; 0 if none is.
     replaying: AtomicU64,
     /// Throughput counts, not latency.
@@ -67,8 +67,8 @@ impl Log {
         txgs: Arc<Txgs>,
         sync: impl Fn() -> Result<()> + Send + std::marker::Sync + 'static,
     ) -> Result<Arc<Log>> {
-        let header = Header::parse(&objset.phys().log_header)?;
-        let turns = Turns::new(objset.cache().zio().env().clone(), txgs.clone());
+        let header = ZilHeader::parse(&objset.phys().log_header)?;
+        let turns = CommitTurns::new(objset.cache().zio().env().clone(), txgs.clone());
         Ok(Arc::new(Log {
             objset,
             txgs,
@@ -84,7 +84,7 @@ impl Log {
     }
 
     /// Tells where the data of writes are to be had, before the first of them is pushed.
-    pub fn set_contents(&self, contents: Weak<dyn Contents>) {
+    pub fn set_contents(&self, contents: Weak<dyn LoggedContents>) {
         *self.contents.lock() = Some(contents);
     }
 
@@ -94,15 +94,15 @@ impl Log {
     }
 
     /// Tells of an operation, in its transaction. While a record is replayed, only that is noted.
-    pub fn push(&self, tx: &Tx<'_>, mut entry: Entry) {
+    pub fn push(&self, tx: &Tx<'_>, mut entry: Itx) {
         let seq = self.replaying.load(Ordering::Relaxed);
         if seq != 0 {
             return self.chain.lock().note_replayed(tx.txg(), seq);
         }
-        if let Body::Record { bytes, .. } = &entry.body
+        if let ItxBody::Record { bytes, .. } = &entry.body
             && HEAD_SIZE + bytes.len() > RECORD_SIZE_MAX
         {
-            entry.body = Body::Unloggable;
+            entry.body = ItxBody::Unloggable;
         }
         self.pending.lock().push(tx.txg(), entry);
     }
@@ -148,7 +148,7 @@ impl Log {
         // without any, those that asked may wait for a batch before this one
         let Some(last) = items.last() else { return Ok(Some(Sent::default())) };
         turn.writer.taken_txg = turn.writer.taken_txg.max(last.txg);
-        let silent = items.iter().rev().find(|item| item.body == Body::Unloggable);
+        let silent = items.iter().rev().find(|item| item.body == ItxBody::Unloggable);
         if let Some(txg) = silent.map(|item| item.txg) {
             self.wait_for(txg)?;
         }
@@ -198,7 +198,7 @@ impl Log {
     }
 
     /// Writes entries. `None` if they are not in the log, and their groups must be waited for.
-    fn write(&self, writer: &mut Writer, items: Vec<Item>) -> Option<Sent> {
+    fn write(&self, writer: &mut WriterState, items: Vec<PendingItx>) -> Option<Sent> {
         let bytes: usize = items.iter().map(size_of).fold(0, usize::saturating_add);
         let tail = self.chain.lock().tail();
         match tail {
@@ -238,7 +238,7 @@ impl Log {
         }
     }
 
-    fn write_from(&self, writer: &mut Writer, tail: BlkPtr, items: Vec<Item>) -> Result<Option<Sent>> {
+    fn write_from(&self, writer: &mut WriterState, tail: BlkPtr, items: Vec<PendingItx>) -> Result<Option<Sent>> {
         let contents = self.contents.lock().as_ref().and_then(Weak::upgrade);
         let contents = contents.as_deref();
         let tx = self.txgs.begin_for_log()?;
@@ -284,10 +284,10 @@ impl Log {
     /// Drafts blocks for entries, the first in the size of the tail. None if nothing is to be told.
     fn draft(
         &self,
-        writer: &mut Writer,
+        writer: &mut WriterState,
         tail: &BlkPtr,
-        items: &[Item],
-        contents: Option<&dyn Contents>,
+        items: &[PendingItx],
+        contents: Option<&dyn LoggedContents>,
     ) -> Result<Vec<Draft>> {
         let size = (tail.psize() as usize, self.zio().log_block_unit() as usize);
         let mut drafts = Drafts::new(size, writer.seq, items, contents, &self.stats);
@@ -336,7 +336,7 @@ impl Log {
     }
 
     /// Joins blocks, seals them, and writes them, and the data that they lead to.
-    fn write_blocks(&self, pointers: &[BlkPtr], blocks: &mut [Draft], data: Vec<Placed>) -> Result<()> {
+    fn write_blocks(&self, pointers: &[BlkPtr], blocks: &mut [Draft], data: Vec<PlacedBlock>) -> Result<()> {
         let zio = self.zio();
         let mut writes = Vec::with_capacity(blocks.len());
         for (block, pair) in blocks.iter_mut().zip(pointers.windows(2)) {
@@ -410,7 +410,7 @@ impl Log {
     }
 
     /// In `txg`, which is being synced, a log was claimed: it has that header from now on.
-    pub fn claim(&self, txg: u64, header: Header) {
+    pub fn claim(&self, txg: u64, header: ZilHeader) {
         self.chain.lock().claim(txg, header);
     }
 

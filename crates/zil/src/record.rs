@@ -39,7 +39,7 @@ pub struct Record<'a> {
 
 /// A write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Write {
+pub struct WriteRecord {
     /// Object written to; meaningless if the log is encrypted.
     pub object: u64,
     /// Offset of the first byte written; meaningless if the log is encrypted.
@@ -64,19 +64,19 @@ impl<'a> Record<'a> {
     }
 
     /// The write that it is, if that leads to a block of data that was allocated in group `since` or later.
-    pub(crate) fn block_since(&self, since: u64) -> Option<Write> {
+    pub(crate) fn block_since(&self, since: u64) -> Option<WriteRecord> {
         let is_block = |bp: &BlkPtr| !bp.is_hole() && !bp.is_embedded() && bp.physical_birth() >= since;
         self.write().ok().flatten().filter(|write| is_block(&write.bp))
     }
 
     /// What it says, if it is a write.
-    pub fn write(&self) -> Result<Option<Write>> {
+    pub fn write(&self) -> Result<Option<WriteRecord>> {
         if self.kind != TYPE_WRITE {
             return Ok(None);
         }
         let mut r = Reader::new(self.body, self.endian);
         let (object, offset, _length, _block_offset) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        Ok(Some(Write { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
+        Ok(Some(WriteRecord { object, offset, bp: blkptr(r.take(BlkPtr::SIZE)?, self.endian)? }))
     }
 }
 

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use base::{Bookmark, Error, Kind, Result, ResultExt};
 use format::blkptr::{BlkPtr, Dva};
 
-use crate::{End, Header, Log, Record, Visitor, walk};
+use crate::{Log, LogVisitor, Record, WalkEnd, ZilHeader, walk};
 
 /// What came of it.
 #[derive(Debug, Default)]
@@ -37,7 +37,7 @@ impl Log {
         if !header.is_claimed() {
             return Err(Error::new(Kind::Invalid, "the intent log has not been claimed"));
         }
-        let found = Found::new(&header);
+        let found = ClaimedBlocks::new(&header);
         let mut frame = Frame { log: self, header, apply, found, replayed: Replayed::default(), error: None };
         let end = walk(self.zio(), self.objset().id(), &header, &mut frame);
         let Frame { found, mut replayed, error, .. } = frame;
@@ -45,11 +45,11 @@ impl Log {
             return Err(error).in_dataset(self.objset().name());
         }
         match end {
-            End::Unreadable(error) if matches!(error.kind(), Kind::Io | Kind::Missing) => {
+            WalkEnd::Unreadable(error) if matches!(error.kind(), Kind::Io | Kind::Missing) => {
                 return Err(error).in_dataset(self.objset().name());
             }
-            End::Unreadable(error) => replayed.damage = Some(error),
-            End::Complete | End::Broken => {}
+            WalkEnd::Unreadable(error) => replayed.damage = Some(error),
+            WalkEnd::Complete | WalkEnd::Broken => {}
         }
         self.sync_pool()?;
         self.chain().doom(found.blocks, found.data);
@@ -61,27 +61,27 @@ impl Log {
     /// the log any more.
     pub fn take_blocks(&self) -> Vec<BlkPtr> {
         let Some(header) = self.chain().old() else { return self.chain().take() };
-        let mut found = Found::new(&header);
+        let mut found = ClaimedBlocks::new(&header);
         walk(self.zio(), self.objset().id(), &header, &mut found);
         [found.blocks, found.data].concat()
     }
 }
 
 /// What a claimed log has on disk: its blocks, and those of data that it leads to.
-struct Found {
+struct ClaimedBlocks {
     claim_txg: u64,
     blocks: Vec<BlkPtr>,
     data: Vec<BlkPtr>,
     seen: HashSet<Dva>,
 }
 
-impl Found {
-    fn new(header: &Header) -> Found {
-        Found { claim_txg: header.claim_txg, blocks: Vec::new(), data: Vec::new(), seen: HashSet::new() }
+impl ClaimedBlocks {
+    fn new(header: &ZilHeader) -> ClaimedBlocks {
+        ClaimedBlocks { claim_txg: header.claim_txg, blocks: Vec::new(), data: Vec::new(), seen: HashSet::new() }
     }
 }
 
-impl Visitor for Found {
+impl LogVisitor for ClaimedBlocks {
     fn block(&mut self, bp: &BlkPtr, _: Bookmark) -> ControlFlow<()> {
         self.blocks.push(*bp);
         ControlFlow::Continue(())
@@ -100,9 +100,9 @@ impl Visitor for Found {
 /// Goes through a log and applies its records.
 struct Frame<'a> {
     log: &'a Log,
-    header: Header,
+    header: ZilHeader,
     apply: &'a mut dyn FnMut(&Record<'_>) -> Result<()>,
-    found: Found,
+    found: ClaimedBlocks,
     replayed: Replayed,
     error: Option<Error>,
 }
@@ -120,14 +120,14 @@ impl Frame<'_> {
     }
 }
 
-impl Visitor for Frame<'_> {
+impl LogVisitor for Frame<'_> {
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         self.found.block(bp, bookmark)
     }
 
     fn record(&mut self, record: &Record<'_>) -> ControlFlow<()> {
         self.found.record(record)?;
-        let is_needed = self.header.flags & Header::FLAG_REPLAY_NEEDED != 0;
+        let is_needed = self.header.flags & ZilHeader::FLAG_REPLAY_NEEDED != 0;
         if !is_needed || record.txg < self.header.claim_txg || record.seq <= self.header.replay_seq {
             return ControlFlow::Continue(());
         }

@@ -24,17 +24,17 @@ use crate::draft::BLOCK_SIZE_MAX;
 use crate::pace::{Pace, Verdict};
 
 /// Takes turns for one log.
-pub(crate) struct Turns {
-    state: Mutex<State>,
+pub(crate) struct CommitTurns {
+    state: Mutex<TurnState>,
     /// For the thread that gathers.
     gathering: Condvar,
     env: Env,
     txgs: Arc<Txgs>,
 }
 
-struct State {
+struct TurnState {
     /// Which threads want what to be committed, and are in no batch yet. Somebody is at writing if there are any.
-    asked: Vec<(u64, Arc<Seat>)>,
+    asked: Vec<(u64, Arc<CommitWaiter>)>,
     is_writing: bool,
     /// Whether that one sleeps until others have come.
     is_gathering: bool,
@@ -46,13 +46,13 @@ struct State {
     failures: u64,
     /// Entries up to this group may have been taken without lasting: this group must be on disk.
     owed_txg: u64,
-    writer: Writer,
+    writer: WriterState,
     pace: Pace,
 }
 
 /// What goes from one writer to the next.
 #[derive(Debug, Default)]
-pub(crate) struct Writer {
+pub(crate) struct WriterState {
     /// Sequence number of the last record.
     pub(crate) seq: u64,
     /// The last group of all entries that were taken.
@@ -65,7 +65,7 @@ pub(crate) struct Writer {
 /// The size of the next block is that of the largest of so many batches before.
 const RECENT: usize = 8;
 
-impl Writer {
+impl WriterState {
     /// Takes note of a batch.
     pub(crate) fn wrote(&mut self, bytes: usize) {
         self.batches += 1;
@@ -88,7 +88,7 @@ pub(crate) struct Sent {
 }
 
 struct Batch {
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<CommitWaiter>>,
     sent: Sent,
     /// If flushing fails, this group must be on disk.
     owed_txg: u64,
@@ -97,13 +97,13 @@ struct Batch {
 
 /// Where a thread that has asked waits.
 #[derive(Default)]
-pub(crate) struct Seat {
-    place: Mutex<Place>,
+pub(crate) struct CommitWaiter {
+    place: Mutex<WaiterState>,
     called: Condvar,
 }
 
 #[derive(Default)]
-struct Place {
+struct WaiterState {
     call: Option<Call>,
     /// Somebody has to be woken: to wake nobody is a system call, too.
     sleeps: bool,
@@ -120,7 +120,7 @@ pub(crate) enum Call {
     Done(Result<()>),
 }
 
-impl Seat {
+impl CommitWaiter {
     pub(crate) fn wait(&self) -> Call {
         let mut place = self.place.lock();
         loop {
@@ -144,9 +144,9 @@ impl Seat {
     }
 }
 
-impl Turns {
-    pub(crate) fn new(env: Env, txgs: Arc<Txgs>) -> Turns {
-        let state = State {
+impl CommitTurns {
+    pub(crate) fn new(env: Env, txgs: Arc<Txgs>) -> CommitTurns {
+        let state = TurnState {
             asked: Vec::new(),
             is_writing: false,
             is_gathering: false,
@@ -155,21 +155,21 @@ impl Turns {
             in_batches: 0,
             failures: 0,
             owed_txg: 0,
-            writer: Writer::default(),
+            writer: WriterState::default(),
             pace: Pace::default(),
         };
-        Turns { state: Mutex::new(state), gathering: Condvar::new(), env, txgs }
+        CommitTurns { state: Mutex::new(state), gathering: Condvar::new(), env, txgs }
     }
 
     /// Asks for a commit of `object`. `None` if nothing is on its way, and no group is waited for, and
     /// there is nothing to be taken.
-    pub(crate) fn ask(&self, object: u64, has_any: impl FnOnce() -> bool) -> Option<Arc<Seat>> {
+    pub(crate) fn ask(&self, object: u64, has_any: impl FnOnce() -> bool) -> Option<Arc<CommitWaiter>> {
         let mut state = self.state.lock();
         let is_busy = state.is_writing || state.in_batches > 0 || state.owed_txg > self.txgs.synced_txg();
         if !is_busy && !has_any() {
             return None;
         }
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(CommitWaiter::default());
         state.asked.push((object, seat.clone()));
         state.pace.came(|| self.env.ticks_ns());
         match state.is_writing {
@@ -199,7 +199,7 @@ impl Turns {
             }
         }
         state.is_gathering = false;
-        let (objects, seats): (Vec<u64>, Vec<Arc<Seat>>) = std::mem::take(&mut state.asked).into_iter().unzip();
+        let (objects, seats): (Vec<u64>, Vec<Arc<CommitWaiter>>) = std::mem::take(&mut state.asked).into_iter().unzip();
         state.in_batches += seats.len();
         Writing {
             turns: self,
@@ -222,14 +222,14 @@ impl Turns {
 
 /// A turn at writing.
 pub(crate) struct Writing<'a> {
-    turns: &'a Turns,
+    turns: &'a CommitTurns,
     begun_ns: u64,
     pub(crate) objects: Vec<u64>,
-    seats: Vec<Arc<Seat>>,
+    seats: Vec<Arc<CommitWaiter>>,
     failures: u64,
     /// This group must be on disk.
     pub(crate) owed_txg: u64,
-    pub(crate) writer: Writer,
+    pub(crate) writer: WriterState,
 }
 
 impl Writing<'_> {
@@ -277,7 +277,7 @@ impl Writing<'_> {
 
 /// A turn at flushing.
 pub(crate) struct Flushing<'a> {
-    turns: &'a Turns,
+    turns: &'a CommitTurns,
     begun_ns: u64,
     batches: Vec<Batch>,
 }
@@ -313,7 +313,7 @@ impl Flushing<'_> {
 
     fn leave(&mut self, owed_txg: u64, outcome: &Result<()>) {
         let is_timed = self.batches.iter().any(|batch| !batch.sent.tops.is_empty());
-        let seats: Vec<Arc<Seat>> =
+        let seats: Vec<Arc<CommitWaiter>> =
             std::mem::take(&mut self.batches).into_iter().flat_map(|batch| batch.seats).collect();
         let now_ns = self.turns.env.ticks_ns();
         let mut state = self.turns.state.lock();
@@ -332,7 +332,7 @@ impl Flushing<'_> {
     }
 }
 
-fn tell_all(seats: Vec<Arc<Seat>>, outcome: &Result<()>) {
+fn tell_all(seats: Vec<Arc<CommitWaiter>>, outcome: &Result<()>) {
     for seat in seats {
         seat.tell(Call::Done(outcome.as_ref().copied().map_err(|e| Error::new(e.kind(), e.what().to_owned()))));
     }

@@ -24,7 +24,7 @@ use format::blkptr::{BlkPtr, Dva};
 use zio::Zio;
 
 use crate::intent::fields::blkptr;
-use crate::{Header, Record};
+use crate::{Record, ZilHeader};
 
 /// Bytes of a link.
 pub(crate) const LINK_SIZE: usize = 184;
@@ -35,7 +35,7 @@ pub(crate) const SEQ_WORD: usize = 3;
 const LEVEL: i64 = -2;
 
 /// Is shown what is in a log.
-pub trait Visitor {
+pub trait LogVisitor {
     /// A block of the log, which may turn out not to be readable. Breaking ends the walk before it is
     /// read.
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()>;
@@ -46,7 +46,7 @@ pub trait Visitor {
 
 /// Why a walk ended.
 #[derive(Debug)]
-pub enum End {
+pub enum WalkEnd {
     /// The log has no more blocks or records.
     Complete,
     /// A visitor had enough.
@@ -65,7 +65,7 @@ struct LogBlock {
 }
 
 /// Visits the blocks of a log and their records, in order; `objset` is for bookmarks.
-pub fn walk(zio: &Zio, objset: u64, header: &Header, visitor: &mut dyn Visitor) -> End {
+pub fn walk(zio: &Zio, objset: u64, header: &ZilHeader, visitor: &mut dyn LogVisitor) -> WalkEnd {
     let (last_block, last_record) = header.last_seqs();
     let mut seen: HashSet<Dva> = HashSet::new();
     let mut bp = header.first;
@@ -77,32 +77,32 @@ pub fn walk(zio: &Zio, objset: u64, header: &Header, visitor: &mut dyn Visitor) 
         }
         let bookmark = Bookmark { objset, object: 0, level: LEVEL, blkid: seq };
         if visitor.block(&bp, bookmark).is_break() {
-            return End::Broken;
+            return WalkEnd::Broken;
         }
         if (seq, record_seq) == (last_block, last_record) {
             break;
         }
         let block = match read(zio, &bp, bookmark) {
             Ok(block) => block,
-            Err(e) => return End::Unreadable(e),
+            Err(e) => return WalkEnd::Unreadable(e),
         };
         let mut rest = &block.bytes[block.records];
         while !rest.is_empty() {
             let record = match Record::take(&mut rest, block.endian) {
                 Ok(record) => record,
-                Err(e) => return End::Unreadable(e.at_block(bookmark)),
+                Err(e) => return WalkEnd::Unreadable(e.at_block(bookmark)),
             };
             if record.seq > last_record {
-                return End::Complete;
+                return WalkEnd::Complete;
             }
             if visitor.record(&record).is_break() {
-                return End::Broken;
+                return WalkEnd::Broken;
             }
             record_seq = record.seq;
         }
         bp = block.next;
     }
-    End::Complete
+    WalkEnd::Complete
 }
 
 /// Reads a log block, and finds the way on.

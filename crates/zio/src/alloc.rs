@@ -38,7 +38,7 @@ use vdev::Tree;
 use crate::gang::HEADER_SIZE;
 pub use class::{Class, Serving, Space, TXG_DEFER};
 use metaslab::Metaslab;
-use rotation::{Attempt, State};
+use rotation::{AllocAttempt, AllocatorState};
 use top::Top;
 
 /// Bytes for each data column of a vdev before the next one's turn.
@@ -90,7 +90,7 @@ pub struct MetaslabChange {
 pub struct Allocator {
     tree: Arc<Tree>,
     source: Box<dyn SpaceMapSource>,
-    state: Mutex<State>,
+    state: Mutex<AllocatorState>,
     /// The group of the pool's checkpoint; 0: there is none.
     checkpoint_txg: AtomicU64,
     autotrim: AtomicBool,
@@ -133,8 +133,8 @@ impl Allocator {
         }
         let columns = vdev.children().len().max(1) as u64;
         let data_columns = match vdev.kind() {
-            vdev::Kind::Raidz { nparity } => columns.saturating_sub(nparity as u64),
-            vdev::Kind::Draid(shape) => shape.ndata,
+            vdev::VdevKind::Raidz { nparity } => columns.saturating_sub(nparity as u64),
+            vdev::VdevKind::Draid(shape) => shape.ndata,
             _ => 1,
         };
         let is_trimmed = self.autotrim.load(Ordering::Relaxed);
@@ -203,9 +203,9 @@ impl Allocator {
             loop {
                 let attempt = self.lock().allocate(&self.tree, class, size, copies, txg)?;
                 match attempt {
-                    Attempt::Done(dvas) => return Ok(dvas),
-                    Attempt::Load(top, metaslab) => self.load(top, metaslab),
-                    Attempt::Full => break,
+                    AllocAttempt::Done(dvas) => return Ok(dvas),
+                    AllocAttempt::Load(top, metaslab) => self.load(top, metaslab),
+                    AllocAttempt::Full => break,
                 }
             }
         }
@@ -434,7 +434,7 @@ impl Allocator {
     fn change(&self, dva: &Dva, f: impl FnOnce(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
         let number = dva.vdev();
         let len = if dva.is_gang() { self.tree.asize(number, HEADER_SIZE as u64)? } else { dva.asize() };
-        if self.tree.top(number)?.kind() == vdev::Kind::Indirect {
+        if self.tree.top(number)?.kind() == vdev::VdevKind::Indirect {
             return Err(Error::new(Kind::Unsupported, format!("freeing what was on the removed vdev {number}")));
         }
         let mut state = self.lock();
@@ -444,7 +444,7 @@ impl Allocator {
         f(&mut top.metaslabs[at], dva.offset()..dva.offset().saturating_add(len))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AllocatorState> {
         self.state.lock()
     }
 }

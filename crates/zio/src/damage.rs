@@ -21,10 +21,10 @@ type Blocks = HashMap<Bookmark, BlkPtr>;
 
 /// See the top of the file.
 #[derive(Default)]
-pub struct Damage(Mutex<State>);
+pub struct Damage(Mutex<DamageState>);
 
 #[derive(Default)]
-struct State {
+struct DamageState {
     wounded: Blocks,
     lost: Blocks,
 }
@@ -55,7 +55,7 @@ impl Damage {
 
     /// Takes over what another pipeline of the same pool has found.
     pub fn take_from(&self, other: &Damage) {
-        let State { wounded, lost } = std::mem::take(&mut *other.lock());
+        let DamageState { wounded, lost } = std::mem::take(&mut *other.lock());
         wounded.iter().for_each(|(bookmark, bp)| self.note_wounded(*bookmark, bp));
         lost.iter().for_each(|(bookmark, bp)| self.note_lost(*bookmark, bp));
     }
@@ -68,7 +68,7 @@ impl Damage {
         note(&mut self.lock().lost, bookmark, bp);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DamageState> {
         self.0.lock()
     }
 }

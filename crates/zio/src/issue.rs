@@ -35,15 +35,15 @@ const BATCH_WRITES: usize = 1024;
 
 /// Part of a block that somebody else may have, too.
 #[derive(Clone)]
-pub(crate) struct Bytes {
+pub(crate) struct BlockSlice {
     block: Block,
     range: Range<usize>,
 }
 
-impl Bytes {
-    pub(crate) fn new(block: Block, range: Range<usize>) -> Bytes {
+impl BlockSlice {
+    pub(crate) fn new(block: Block, range: Range<usize>) -> BlockSlice {
         assert!(range.end <= block.len());
-        Bytes { block, range }
+        BlockSlice { block, range }
     }
 
     /// A block of these bytes alone.
@@ -52,12 +52,12 @@ impl Bytes {
     }
 
     /// Part of these.
-    pub(crate) fn part(&self, range: Range<usize>) -> Bytes {
-        Bytes::new(self.block.clone(), self.range.start + range.start..self.range.start + range.end)
+    pub(crate) fn part(&self, range: Range<usize>) -> BlockSlice {
+        BlockSlice::new(self.block.clone(), self.range.start + range.start..self.range.start + range.end)
     }
 }
 
-impl Deref for Bytes {
+impl Deref for BlockSlice {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         &self.block[self.range.clone()]
@@ -69,14 +69,14 @@ pub(crate) struct ExtentWrite {
     pub(crate) extent: Extent,
     /// All that is allocated there, with parity.
     pub(crate) range: Range<u64>,
-    pub(crate) bytes: Bytes,
+    pub(crate) bytes: BlockSlice,
     pub(crate) bookmark: Bookmark,
     /// Which of the writes that were ever taken it is.
     number: u64,
 }
 
 impl ExtentWrite {
-    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: Bytes, bookmark: Bookmark) -> ExtentWrite {
+    pub(crate) fn new(dva: &Dva, asize: u64, txg: u64, bytes: BlockSlice, bookmark: Bookmark) -> ExtentWrite {
         let extent = Extent { top: dva.vdev(), offset: dva.offset(), size: bytes.len() as u64, birth_txg: txg };
         ExtentWrite { extent, range: dva.offset()..dva.offset() + asize, bytes, bookmark, number: 0 }
     }
@@ -87,16 +87,16 @@ impl ExtentWrite {
 }
 
 /// The writes of a pool.
-pub(crate) struct Queue(Arc<Shared>);
+pub(crate) struct WriteQueue(Arc<WriteQueueShared>);
 
-struct Shared {
+struct WriteQueueShared {
     tree: Arc<Tree>,
-    state: Mutex<State>,
+    state: Mutex<WriteQueueState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WriteQueueState {
     waiting: VecDeque<ExtentWrite>,
     /// Writes that were ever taken, and how many of them, the oldest, are through.
     taken: u64,
@@ -119,9 +119,9 @@ struct State {
     given_back: Vec<(u64, Range<u64>, u64)>,
 }
 
-impl Queue {
-    pub(crate) fn new(tree: Arc<Tree>) -> Queue {
-        Queue(Arc::new(Shared { tree, state: Mutex::default(), changed: Condvar::new() }))
+impl WriteQueue {
+    pub(crate) fn new(tree: Arc<Tree>) -> WriteQueue {
+        WriteQueue(Arc::new(WriteQueueShared { tree, state: Mutex::default(), changed: Condvar::new() }))
     }
 
     /// Takes writes, after waiting for room.
@@ -211,7 +211,7 @@ impl Queue {
     }
 
     /// Sees to it that what is waiting gets written.
-    fn start(&self, env: &Env, mut state: MutexGuard<'_, State>) {
+    fn start(&self, env: &Env, mut state: MutexGuard<'_, WriteQueueState>) {
         if !state.has_thread {
             let (shared, inner) = (self.0.clone(), env.clone());
             // held while the thread starts, so that no second one does
@@ -226,7 +226,7 @@ impl Queue {
     }
 }
 
-impl Drop for Queue {
+impl Drop for WriteQueue {
     /// Waits for the batch that is being written; what is waiting is lost, as in a power cut.
     fn drop(&mut self) {
         let mut state = self.0.lock();
@@ -239,7 +239,7 @@ impl Drop for Queue {
     }
 }
 
-impl Shared {
+impl WriteQueueShared {
     /// The thread: writes until the queue is dropped.
     fn serve(&self, env: &Env) {
         loop {
@@ -298,16 +298,16 @@ impl Shared {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WriteQueueState> {
         self.state.lock()
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, WriteQueueState>) -> MutexGuard<'a, WriteQueueState> {
         self.changed.wait(state)
     }
 }
 
-impl State {
+impl WriteQueueState {
     fn add(&mut self, mut write: ExtentWrite) {
         self.taken += 1;
         write.number = self.taken;
@@ -374,10 +374,10 @@ mod tests {
 
     #[test]
     fn a_batch_has_no_two_writes_to_the_same_bytes() {
-        let mut state = State::default();
+        let mut state = WriteQueueState::default();
         let block = Block::zeroed(1024);
         let mut add = |top, offset, asize| {
-            let bytes = Bytes::new(block.clone(), 0..1024);
+            let bytes = BlockSlice::new(block.clone(), 0..1024);
             let dva = Dva::new(top, offset, asize, false);
             state.add(ExtentWrite::new(&dva, asize, 1, bytes, Bookmark::default()));
         };
@@ -391,13 +391,13 @@ mod tests {
             std::iter::from_fn(|| Some(state.next_batch().len()).filter(|len| *len > 0)).collect();
         assert_eq!(batches, [3, 2, 1]);
         for _ in 0..BATCH_WRITES {
-            let bytes = Bytes::new(block.clone(), 0..1024);
+            let bytes = BlockSlice::new(block.clone(), 0..1024);
             let dva = Dva::new(0, state.taken * 1024, 1024, false);
             state.add(ExtentWrite::new(&dva, 1024, 1, bytes, Bookmark::default()));
         }
         assert_eq!(state.next_batch().len(), BATCH_WRITES);
         for offset in [9 << 20, 1 << 20, 8 << 20, 2 << 20] {
-            let bytes = Bytes::new(block.clone(), 0..1024);
+            let bytes = BlockSlice::new(block.clone(), 0..1024);
             state.add(ExtentWrite::new(&Dva::new(0, offset, 1024, false), 1024, 1, bytes, Bookmark::default()));
         }
         assert!(state.next_batch().is_sorted_by_key(|write| write.range.start), "one way over the disk");

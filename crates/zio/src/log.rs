@@ -14,13 +14,13 @@ use std::collections::BTreeSet;
 use base::{Block, Bookmark, Error, Kind, Result};
 use codec::checksum::{Checksum, Sum};
 use codec::compress::Compress;
-use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva};
 use format::object_type::ObjectType;
 use vdev::{Extent, Purpose};
 
 use crate::alloc::Class;
-use crate::issue::{Bytes, ExtentWrite};
-use crate::write::Placed;
+use crate::issue::{BlockSlice, ExtentWrite};
+use crate::write::PlacedBlock;
 use crate::zio::Zio;
 
 /// A vdev for logs that failed with a block gets none for so many groups.
@@ -35,7 +35,7 @@ impl Zio {
         let allocator = self.allocator()?;
         let size = size.next_multiple_of(self.log_block_unit());
         let dvas = allocator.allocate(class, size, 1, txg)?;
-        let shape = Shape {
+        let shape = BlockShape {
             lsize: size,
             psize: size,
             compress: Compress::Off as u8,
@@ -64,7 +64,7 @@ impl Zio {
         let size = bp.psize() as usize;
         let kind = self.tree().top(bp.dvas()[0].vdev()).map(vdev::Vdev::kind);
         match kind {
-            Ok(vdev::Kind::Raidz { .. } | vdev::Kind::Draid(_)) | Err(_) => size,
+            Ok(vdev::VdevKind::Raidz { .. } | vdev::VdevKind::Draid(_)) | Err(_) => size,
             Ok(_) => used.next_multiple_of(LOG_BLOCK_UNIT as usize).min(size),
         }
     }
@@ -72,12 +72,12 @@ impl Zio {
     /// Writes log blocks, of each as many bytes as [`Zio::log_block_len`] says, and blocks that they lead to. They last
     /// when their vdevs are flushed. Errors: those of the first that could not be written. A vdev for logs that fails
     /// gets no log blocks for a while.
-    pub fn write_log_blocks(&self, blocks: Vec<(BlkPtr, Block, usize)>, data: Vec<Placed>) -> Result<()> {
-        let mut writes: Vec<ExtentWrite> = data.into_iter().flat_map(Placed::into_writes).collect();
+    pub fn write_log_blocks(&self, blocks: Vec<(BlkPtr, Block, usize)>, data: Vec<PlacedBlock>) -> Result<()> {
+        let mut writes: Vec<ExtentWrite> = data.into_iter().flat_map(PlacedBlock::into_writes).collect();
         let data = writes.len();
         writes.extend(blocks.into_iter().map(|(bp, block, len)| {
             let dva = bp.dvas()[0];
-            let bytes = Bytes::new(block, 0..len);
+            let bytes = BlockSlice::new(block, 0..len);
             ExtentWrite::new(&dva, dva.asize(), bp.physical_birth(), bytes, Bookmark::default())
         }));
         self.issue_now(&writes)?;

@@ -19,7 +19,7 @@ pub(crate) fn has_mac(bp: &BlkPtr) -> bool {
     bp.uses_crypt() && bp.object_type() != format::object_type::ObjectType::OBJSET
 }
 
-pub(crate) fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Result<checksum::embedded::Sums> {
+pub(crate) fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Result<checksum::embedded::EmbeddedSums> {
     if !matches!(kind, Checksum::Zilog | Checksum::Zilog2) {
         return Err(Error::corrupt(format!("block pointer with checksum {}", kind.name())));
     }
@@ -32,7 +32,7 @@ pub(crate) fn log_block_sums(kind: Checksum, bp: &BlkPtr, physical: &[u8]) -> Re
 }
 
 /// Whether the sum in a block that carries it is right; what `bp` points at decides how much of it there is.
-pub(crate) fn is_match(kind: Checksum, bp: &BlkPtr, sums: &checksum::embedded::Sums) -> bool {
+pub(crate) fn is_match(kind: Checksum, bp: &BlkPtr, sums: &checksum::embedded::EmbeddedSums) -> bool {
     if has_mac(bp) { kind.cut_for_mac(sums.computed) == sums.stored[..2] } else { sums.computed == sums.stored }
 }
 

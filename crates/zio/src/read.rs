@@ -37,7 +37,7 @@ pub struct ReadRequest {
 }
 
 /// What was read of a block.
-pub struct Contents {
+pub struct BlockContents {
     /// Its contents, as from [`Zio::read`].
     pub data: AlignedBuf,
     /// The bytes as they are on disk.
@@ -55,7 +55,7 @@ pub enum Physical {
 }
 
 /// A batched read on its way to the device.
-struct Pending {
+struct PendingRead {
     index: usize,
     extent: Extent,
     buf: AlignedBuf,
@@ -79,7 +79,7 @@ impl Zio {
     }
 
     /// As [`Zio::read_batch`], and the bytes on disk too.
-    pub fn read_whole(&self, requests: &[ReadRequest], on_failure: OnFailure) -> Vec<Result<Contents>> {
+    pub fn read_whole(&self, requests: &[ReadRequest], on_failure: OnFailure) -> Vec<Result<BlockContents>> {
         let mut results = self.read_once(requests);
         for (request, result) in requests.iter().zip(&mut results) {
             while let Err(error) = result
@@ -98,7 +98,7 @@ impl Zio {
 
     /// The contents of a block whose bytes came from elsewhere; `None` if they are not those of this block, or if
     /// nothing can tell.
-    pub fn contents_of(&self, request: &ReadRequest, physical: AlignedBuf) -> Option<Contents> {
+    pub fn contents_of(&self, request: &ReadRequest, physical: AlignedBuf) -> Option<BlockContents> {
         let is_it = is_verifiable(&request.bp) && self.sums().is_good(&request.bp, &physical);
         if is_it { self.decode(request, physical).ok() } else { None }
     }
@@ -111,18 +111,18 @@ impl Zio {
         Ok(data)
     }
 
-    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<Contents>> {
-        let alone = |data| Contents { data, physical: Physical::Nowhere };
-        let mut results: Vec<Option<Result<Contents>>> =
+    fn read_once(&self, requests: &[ReadRequest]) -> Vec<Result<BlockContents>> {
+        let alone = |data| BlockContents { data, physical: Physical::Nowhere };
+        let mut results: Vec<Option<Result<BlockContents>>> =
             requests.iter().map(|r| self.without_io(r).map(|result| result.map(alone))).collect();
-        let mut pending: Vec<Pending> = Vec::new();
+        let mut pending: Vec<PendingRead> = Vec::new();
         for (index, request) in requests.iter().enumerate().filter(|(index, _)| results[*index].is_none()) {
             let bp = request.bp;
             let dva = bp.copies().next().copied();
             match dva {
                 Some(dva) if !dva.is_gang() => {
                     let buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-                    pending.push(Pending { index, extent: extent(&bp, &dva), buf });
+                    pending.push(PendingRead { index, extent: extent(&bp, &dva), buf });
                 }
                 // a gang block is a tree of its own; one without address is refused there
                 _ => {}
@@ -251,7 +251,7 @@ impl Zio {
         })
     }
 
-    fn decode(&self, request: &ReadRequest, mut physical: AlignedBuf) -> Result<Contents> {
+    fn decode(&self, request: &ReadRequest, mut physical: AlignedBuf) -> Result<BlockContents> {
         let bp = &request.bp;
         let is_raw = bp.is_encrypted() && request.mode == Mode::Raw;
         if bp.is_encrypted() && !is_raw {
@@ -267,15 +267,15 @@ impl Zio {
                 _ => Physical::Nowhere,
             };
             turn(bp, &mut data);
-            return Ok(Contents { data, physical });
+            return Ok(BlockContents { data, physical });
         }
         if is_raw {
             // compressed, then encrypted: nothing to decompress without the key
-            return Ok(Contents { data: physical, physical: Physical::Nowhere });
+            return Ok(BlockContents { data: physical, physical: Physical::Nowhere });
         }
         let data = self.unpack(bp, &physical)?;
         let physical = if is_verifiable(bp) { Physical::Apart(physical) } else { Physical::Nowhere };
-        Ok(Contents { data, physical })
+        Ok(BlockContents { data, physical })
     }
 }
 

@@ -10,7 +10,7 @@ use device::{Device, MemDevice};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 
 use super::*;
 
@@ -128,7 +128,7 @@ impl Disk {
         root.set("guid", Value::U64(1));
         root.set("children", Value::Lists(vec![leaf]));
         let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", self.bytes));
-        let tree = Tree::open(Spec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
+        let tree = Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
         Zio::new(Arc::new(tree), Env::fixed(0))
     }
 }

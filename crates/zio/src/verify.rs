@@ -14,7 +14,7 @@ use crate::pointer::{check_shape, extent};
 use crate::zio::Zio;
 
 /// A copy on its way from the device.
-struct Copy {
+struct CopyRead {
     /// Number of the block in the batch.
     block: usize,
     bp: BlkPtr,
@@ -30,7 +30,7 @@ impl Zio {
         for (block, (bp, _)) in blocks.iter().enumerate().filter(|(_, (bp, _))| is_plain(bp)) {
             copies.extend(bp.copies().map(|dva| {
                 let buf = AlignedBuf::for_overwrite(bp.psize() as usize);
-                Copy { block, bp: *bp, extent: extent(bp, dva), buf }
+                CopyRead { block, bp: *bp, extent: extent(bp, dva), buf }
             }));
         }
         let reads = {
@@ -54,7 +54,7 @@ impl Zio {
         results
     }
 
-    fn check_copy(&self, mut copy: Copy, was_read: bool) -> Result<()> {
+    fn check_copy(&self, mut copy: CopyRead, was_read: bool) -> Result<()> {
         if was_read && self.sums().is_good(&copy.bp, &copy.buf) {
             return Ok(());
         }

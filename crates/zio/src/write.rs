@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | asked for | [`BlockWrite`]: contents, policy, previous pointer | `request` |
 //! | transform | `Transformed`: a pointer that needs no more, or bytes and their sum | `transform` |
-//! | place | [`Placed`]: the pointer, and an `ExtentWrite` for each copy or piece | here, `gang` |
+//! | place | [`PlacedBlock`]: the pointer, and an `ExtentWrite` for each copy or piece | here, `gang` |
 //! | issue | nothing more: the writes are on their way, those of logs past the others | `issue`, `log` |
 //! | done | [`Zio::finish_writes`], [`Zio::flush_writes`] | here |
 //!
@@ -44,7 +44,7 @@ use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
 
 use crate::alloc::{Allocator, Class};
 use crate::gang::HEADER_SIZE;
-use crate::issue::{Bytes, ExtentWrite};
+use crate::issue::{BlockSlice, ExtentWrite};
 use crate::on_failure::OnFailure;
 use crate::zio::{Zio, read_only};
 use dedup::TwinSearch;
@@ -53,7 +53,7 @@ use transform::{Transformed, shape, transform, transform_to};
 
 /// A block that is on its way.
 #[derive(Clone, Debug)]
-pub struct Written {
+pub struct WrittenBlock {
     /// The pointer to it.
     pub bp: BlkPtr,
     /// Its compressed bytes, if they are in one piece.
@@ -62,7 +62,7 @@ pub struct Written {
 
 /// The compressed bytes of a block that was just written.
 #[derive(Clone)]
-pub struct Packed(Bytes);
+pub struct Packed(BlockSlice);
 
 impl Packed {
     /// They alone, in no more memory than they need.
@@ -78,12 +78,12 @@ impl std::fmt::Debug for Packed {
 }
 
 /// A block that has its address, and is not written yet.
-pub struct Placed {
+pub struct PlacedBlock {
     bp: BlkPtr,
     writes: Vec<ExtentWrite>,
 }
 
-impl Placed {
+impl PlacedBlock {
     /// The pointer to it.
     pub fn bp(&self) -> BlkPtr {
         self.bp
@@ -107,17 +107,17 @@ impl Zio {
     ///
     /// Errors: `NoSpace`; `Invalid` for a request that makes no sense; `ReadOnly` without allocator.
     /// If the pointer of the previous block is returned, nothing has changed, and it stays in use.
-    pub fn write_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<Written>> {
+    pub fn write_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<WrittenBlock>> {
         self.place_each(txg, requests, true, |placed| {
             let packed = placed.packed();
             self.queue().push(self.env(), placed.writes);
-            Written { bp: placed.bp, packed }
+            WrittenBlock { bp: placed.bp, packed }
         })
     }
 
     /// As [`Zio::write_batch`], but the bytes are for the caller to send on their way, past those of groups:
     /// [`Zio::write_log_blocks`]. None is in pieces.
-    pub fn place_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<Placed>> {
+    pub fn place_batch(&self, txg: u64, requests: &[BlockWrite]) -> Vec<Result<PlacedBlock>> {
         self.place_each(txg, requests, false, |placed| placed)
     }
 
@@ -127,7 +127,7 @@ impl Zio {
         txg: u64,
         requests: &[BlockWrite],
         may_gang: bool,
-        then: impl Fn(Placed) -> T,
+        then: impl Fn(PlacedBlock) -> T,
     ) -> Vec<Result<T>> {
         let allocator = match self.allocator() {
             Ok(allocator) => allocator,
@@ -138,24 +138,24 @@ impl Zio {
         let transformed = self.env().map(work, |(request, sector)| transform(request, self.tree(), txg, sector, sums));
         let may_be_small = requests.iter().any(|request| request.policy.special_up_to > 0);
         let takes_small = may_be_small && allocator.takes_small_blocks();
-        let class_of = |policy: &WritePolicy, bytes: &Bytes| match policy.class {
+        let class_of = |policy: &WritePolicy, bytes: &BlockSlice| match policy.class {
             Class::Normal if takes_small && bytes.len() as u64 <= policy.special_up_to => Class::Special,
             class => class,
         };
         let placed = requests.iter().zip(transformed).map(|(request, transformed)| {
             let placed = transformed.and_then(|transformed| match transformed {
-                Transformed::InPointer(bp) => Ok(Placed { bp, writes: Vec::new() }),
+                Transformed::InPointer(bp) => Ok(PlacedBlock { bp, writes: Vec::new() }),
                 Transformed::Bytes(bytes, compress, sum) => {
                     let builder = BlkPtrBuilder::new(shape(request, bytes.len() as u64, compress), txg);
                     let builder = builder.checksum(sum).fill(request.fill);
                     let search = self.find_twin(request, builder, &bytes)?;
                     if let TwinSearch::Found(bp) = search {
-                        return Ok(Placed { bp, writes: Vec::new() });
+                        return Ok(PlacedBlock { bp, writes: Vec::new() });
                     }
                     let class = class_of(&request.policy, &bytes);
                     let (dvas, writes) = self.place(allocator, txg, request, &bytes, class, may_gang)?;
                     let bp = self.count_first(search, request.policy.copies, builder.at(&dvas));
-                    Ok(Placed { bp, writes })
+                    Ok(PlacedBlock { bp, writes })
                 }
             });
             placed.map(&then).at_block(request.bookmark)
@@ -169,7 +169,7 @@ impl Zio {
         allocator: &Allocator,
         txg: u64,
         request: &BlockWrite,
-        bytes: &Bytes,
+        bytes: &BlockSlice,
         class: Class,
         may_gang: bool,
     ) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {

@@ -15,7 +15,7 @@ use vdev::Tree;
 
 use crate::alloc::Allocator;
 use crate::damage::Damage;
-use crate::issue::Queue;
+use crate::issue::WriteQueue;
 use crate::keys::{Keys, NoKeys};
 use crate::on_failure::{DeviceWait, ReadWaits};
 use crate::refs::{CloneTable, RefTable};
@@ -30,7 +30,7 @@ pub struct Zio {
     refs: OnceLock<Arc<dyn RefTable>>,
     clones: OnceLock<Arc<dyn CloneTable>>,
     keys: Box<dyn Keys>,
-    queue: Queue,
+    queue: WriteQueue,
     waiting: ReadWaits,
     damage: Damage,
 }
@@ -39,7 +39,7 @@ impl Zio {
     /// A pipeline over `tree`.
     pub fn new(tree: Arc<Tree>, env: Env) -> Zio {
         tree.set_clock(&env);
-        let queue = Queue::new(tree.clone());
+        let queue = WriteQueue::new(tree.clone());
         let (sums, allocator, refs, clones, waiting, damage) = Default::default();
         Zio { tree, env, sums, allocator, refs, clones, keys: Box::new(NoKeys), queue, waiting, damage }
     }
@@ -116,7 +116,7 @@ impl Zio {
         &self.sums
     }
 
-    pub(crate) fn queue(&self) -> &Queue {
+    pub(crate) fn queue(&self) -> &WriteQueue {
         &self.queue
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::{Error, Mutex, Result};
-use dmu::zap::{Editor, Value as TableValue, Zap};
+use dmu::zap::{Editor, Zap, ZapValue as TableValue};
 use dmu::{Objset, Tx};
 use format::sa::{Attr, Built, Registry, build};
 
@@ -12,32 +12,32 @@ use crate::nodes::Nodes;
 
 /// The new value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum AttrValue {
     Word([u8; 8]),
     Time([u8; 16]),
     Bytes(Vec<u8>),
 }
 
 /// An attribute and its new value.
-pub(crate) type Change = (Attr, Value);
+pub(crate) type AttrChange = (Attr, AttrValue);
 
-pub(crate) fn word(attr: Attr, number: u64) -> Change {
-    (attr, Value::Word(number.to_le_bytes()))
+pub(crate) fn word(attr: Attr, number: u64) -> AttrChange {
+    (attr, AttrValue::Word(number.to_le_bytes()))
 }
 
-pub(crate) fn time(attr: Attr, at: [u64; 2]) -> Change {
+pub(crate) fn time(attr: Attr, at: [u64; 2]) -> AttrChange {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&at[0].to_le_bytes());
     bytes[8..].copy_from_slice(&at[1].to_le_bytes());
-    (attr, Value::Time(bytes))
+    (attr, AttrValue::Time(bytes))
 }
 
-impl Value {
+impl AttrValue {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
-            Value::Word(bytes) => bytes,
-            Value::Time(bytes) => bytes,
-            Value::Bytes(bytes) => bytes,
+            AttrValue::Word(bytes) => bytes,
+            AttrValue::Time(bytes) => bytes,
+            AttrValue::Bytes(bytes) => bytes,
         }
     }
 }
@@ -71,7 +71,7 @@ impl AttrTables {
     }
 
     /// Attributes under their numbers.
-    pub(crate) fn numbered<'v>(&self, tx: &Tx<'_>, list: &'v [Change]) -> Result<Vec<(u16, &'v [u8])>> {
+    pub(crate) fn numbered<'v>(&self, tx: &Tx<'_>, list: &'v [AttrChange]) -> Result<Vec<(u16, &'v [u8])>> {
         let mut numbered = Vec::with_capacity(list.len());
         for (attr, value) in list {
             numbered.push((self.number(tx, *attr)?, value.bytes()));

@@ -10,8 +10,8 @@ use dmu::Object;
 use format::object_type::ObjectType;
 use format::sa::{Attr, Attrs, Built};
 
-use crate::attr_tables::{Change, Value, time, word};
-use crate::nodes::Node;
+use crate::attr_tables::{AttrChange, AttrValue, time, word};
+use crate::nodes::FileNode;
 use crate::op::Op;
 
 /// Attributes before which no other lies, in their order: OpenZFS reads owners, flags and project at fixed places to count
@@ -34,7 +34,7 @@ const PLACED: [Attr; 13] = [
 
 impl Op<'_> {
     /// Changes attributes of a file that this operation has locked.
-    pub(crate) fn change(&self, object: &Object, changes: &[Change]) -> Result<()> {
+    pub(crate) fn change(&self, object: &Object, changes: &[AttrChange]) -> Result<()> {
         let object = object.fresh()?;
         match self.patches(&object, changes)? {
             Some(patches) => object.update(self.tx(), |dnode| {
@@ -48,14 +48,14 @@ impl Op<'_> {
     }
 
     /// Where in the bonus buffer each value goes, if they all have a place of their length there.
-    fn patches(&self, object: &Object, changes: &[Change]) -> Result<Option<Vec<usize>>> {
+    fn patches(&self, object: &Object, changes: &[AttrChange]) -> Result<Option<Vec<usize>>> {
         if object.dnode().bonus_type != ObjectType::SA {
             return Ok(None);
         }
         let registry = self.zpl().registry();
         let bonus = object.bonus();
         let attrs = Attrs::parse(bonus, &registry).at_block(object.bookmark(0, 0))?;
-        let place = |(attr, value): &Change| {
+        let place = |(attr, value): &AttrChange| {
             let old = attrs.get(&registry, *attr)?;
             let same = value.bytes().len() == old.len();
             // values of a buffer of foreign byte order are not in the buffer itself
@@ -65,7 +65,7 @@ impl Op<'_> {
         Ok(changes.iter().map(place).collect())
     }
 
-    fn rebuild(&self, object: Object, changes: &[Change]) -> Result<()> {
+    fn rebuild(&self, object: Object, changes: &[AttrChange]) -> Result<()> {
         let node = self.zpl().node_of(object)?;
         let object = node.object();
         let mut all = match object.dnode().bonus_type {
@@ -111,7 +111,7 @@ impl Op<'_> {
     }
 
     /// The attributes that a file gets in place of its fixed znode.
-    fn converted(&self, node: &Node) -> Result<Vec<(u16, Vec<u8>)>> {
+    fn converted(&self, node: &FileNode) -> Result<Vec<(u16, Vec<u8>)>> {
         let attrs = self.zpl().attributes(node)?;
         let Some(old) = attrs.fixed() else { return Ok(Vec::new()) };
         let acl = self.zpl().acl_of(node)?.unwrap_or_default();
@@ -137,12 +137,12 @@ impl Op<'_> {
             list.push(word(Attr::Rdev, old.rdev));
         }
         list.push(word(Attr::DaclCount, acl.entries.len() as u64));
-        list.push((Attr::DaclAces, Value::Bytes(acl.bytes())));
+        list.push((Attr::DaclAces, AttrValue::Bytes(acl.bytes())));
         if old.xattr != 0 {
             list.push(word(Attr::Xattr, old.xattr));
         }
         if kind == 10 {
-            list.push((Attr::Symlink, Value::Bytes(self.zpl().target_of(node)?)));
+            list.push((Attr::Symlink, AttrValue::Bytes(self.zpl().target_of(node)?)));
         }
         Ok(self
             .live()

@@ -14,7 +14,7 @@ use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_READONLY};
 use zil::Intent;
 
-use crate::attr_tables::{Change, time, word};
+use crate::attr_tables::{AttrChange, time, word};
 use crate::live::read_only;
 use crate::log::generation_of_named;
 use crate::op::Op;
@@ -194,7 +194,7 @@ impl Op<'_> {
     }
 
     /// Cuts a file off, or makes it longer, and changes `others` with its size.
-    pub(crate) fn set_size(&self, object: &Object, new: u64, others: &[Change]) -> Result<()> {
+    pub(crate) fn set_size(&self, object: &Object, new: u64, others: &[AttrChange]) -> Result<()> {
         let object = object.fresh()?;
         let old = self.zpl().size_of(&object)?;
         if new < old {

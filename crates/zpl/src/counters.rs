@@ -1,7 +1,7 @@
 //! How much a file system is used.
 //!
 //! Every read and write counts, so threads do not share what they count in, as far as there are enough
-//! [`Shard`]s; sums are made when somebody looks.
+//! [`CounterShard`]s; sums are made when somebody looks.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ const SHARDS: usize = 16;
 /// Counters of one file system since it was opened.
 #[derive(Debug, Default)]
 pub struct Counters {
-    shards: [Shard; SHARDS],
+    shards: [CounterShard; SHARDS],
 }
 
 /// What some of the threads count in; its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard {
+struct CounterShard {
     reads: AtomicU64,
     read_bytes: AtomicU64,
     writes: AtomicU64,
@@ -67,7 +67,7 @@ impl Counters {
 
     /// The sums now.
     pub fn sums(&self) -> Counts {
-        let sum = |counter: fn(&Shard) -> &AtomicU64| {
+        let sum = |counter: fn(&CounterShard) -> &AtomicU64| {
             self.shards.iter().map(|shard| counter(shard).load(Ordering::Relaxed)).sum()
         };
         Counts {
@@ -80,7 +80,7 @@ impl Counters {
         }
     }
 
-    fn shard(&self) -> &Shard {
+    fn shard(&self) -> &CounterShard {
         &self.shards[thread_number() % SHARDS]
     }
 }

@@ -21,9 +21,9 @@ use format::znode::{
     FLAG_ACL_TRIVIAL, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_PROJINHERIT, FLAG_XATTR, device,
 };
 
-use crate::attr_tables::{Change, Value, time, word};
+use crate::attr_tables::{AttrChange, AttrValue, time, word};
 use crate::live::admit_owners;
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::posix_acl::PosixAcl;
 use crate::{FileKind, New, NewKind, Stat, Zpl};
@@ -61,7 +61,7 @@ pub(crate) struct Birth {
 }
 
 /// The directory that a file is made in.
-pub(crate) struct Parent {
+pub(crate) struct ParentDirectory {
     id: u64,
     mode: u32,
     gid: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Parent {
     default_acl: Option<PosixAcl>,
 }
 
-impl Parent {
+impl ParentDirectory {
     /// Flags that a new file has from its directory.
     pub(crate) fn inherited_flags(&self, kind: FileKind) -> u64 {
         self.flags & (FLAG_XATTR | if kind.has_project() { FLAG_PROJINHERIT } else { 0 })
@@ -84,7 +84,7 @@ impl Parent {
 }
 
 impl Birth {
-    fn attributes(&self) -> Vec<Change> {
+    fn attributes(&self) -> Vec<AttrChange> {
         let mode = self.mode | self.kind.mode_bits();
         let projid = if self.projid.is_some() { FLAG_PROJID } else { 0 };
         let flags = self.flags | FLAG_ARCHIVE | FLAG_AV_MODIFIED | projid;
@@ -113,7 +113,7 @@ impl Birth {
 
     /// The attributes under the numbers of a file system in which all are registered.
     pub(crate) fn numbered(&self, registry: &Registry) -> Vec<(u16, Vec<u8>)> {
-        let numbered = |(attr, value): Change| {
+        let numbered = |(attr, value): AttrChange| {
             let number = registry.number(attr);
             (
                 number.unwrap_or_else(|| panic!("{} is not registered", ZPL_ATTRS[attr as usize].name)),
@@ -125,9 +125,9 @@ impl Birth {
 }
 
 /// The ACL that says what the mode does.
-pub(crate) fn acl_of_mode(mode: u32) -> [Change; 2] {
+pub(crate) fn acl_of_mode(mode: u32) -> [AttrChange; 2] {
     let acl = Acl::trivial(mode, is_directory(mode));
-    [word(Attr::DaclCount, acl.entries.len() as u64), (Attr::DaclAces, Value::Bytes(acl.bytes()))]
+    [word(Attr::DaclCount, acl.entries.len() as u64), (Attr::DaclAces, AttrValue::Bytes(acl.bytes()))]
 }
 
 /// The flags of a file whose ACL says what the mode does.
@@ -203,12 +203,12 @@ impl Zpl {
 
 impl Op<'_> {
     /// A directory in which something can be made.
-    pub(crate) fn parent(&self, dir: u64) -> Result<(Node, Parent)> {
+    pub(crate) fn parent(&self, dir: u64) -> Result<(FileNode, ParentDirectory)> {
         let node = self.living_directory(dir)?;
         let attrs = self.zpl().attributes(&node)?;
         let flags = attrs.u64(Attr::Flags)?;
         let handed_on = if flags & FLAG_PROJINHERIT != 0 { attrs.project()? } else { 0 };
-        let parent = Parent {
+        let parent = ParentDirectory {
             id: dir,
             mode: attrs.u64(Attr::Mode)? as u32,
             gid: attrs.u64(Attr::Gid)?,
@@ -220,7 +220,7 @@ impl Op<'_> {
         Ok((node, parent))
     }
 
-    fn make_file(&self, parent: &Parent, new: &New<'_>, is_named: bool) -> Result<Object> {
+    fn make_file(&self, parent: &ParentDirectory, new: &New<'_>, is_named: bool) -> Result<Object> {
         let kind = new.kind.file_kind();
         let is_directory = kind == FileKind::Directory;
         let acls = match (&parent.default_acl, kind) {
@@ -278,7 +278,7 @@ impl Op<'_> {
         if let NewKind::Symlink(target) = kind {
             match target.len() {
                 0 => return Err(Error::new(Kind::NotFound, "a symbolic link to nothing")),
-                1..=TARGET_MAX => list.push((Attr::Symlink, Value::Bytes(target.to_vec()))),
+                1..=TARGET_MAX => list.push((Attr::Symlink, AttrValue::Bytes(target.to_vec()))),
                 _ => return Err(Error::new(Kind::TooLong, "a symbolic link's target is too long")),
             }
         }

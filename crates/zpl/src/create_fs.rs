@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result, RwLock};
 use dmu::INDIRECT_SHIFT;
-use dmu::zap::{Editor, Value};
+use dmu::zap::{Editor, ZapValue};
 use dmu::{Object, Objset, Tx};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
@@ -113,5 +113,5 @@ fn table_dnode(kind: ObjectType) -> Dnode {
 }
 
 fn set(table: &Object, tx: &Tx<'_>, name: &str, value: u64) -> Result<()> {
-    Editor::new(&table.changing(tx)).set(name.as_bytes(), &Value::one(value))
+    Editor::new(&table.changing(tx)).set(name.as_bytes(), &ZapValue::one(value))
 }

@@ -9,11 +9,11 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use base::{Error, Kind, Result};
-use dmu::zap::{Entry, Value, Zap};
+use dmu::zap::{Zap, ZapEntry, ZapValue};
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_XATTR};
 
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::{FileKind, Zpl};
 
 const COOKIE_DOT: u64 = 1;
@@ -180,7 +180,7 @@ impl Zpl {
     }
 
     /// The object of a name in a directory's table.
-    pub(crate) fn entry(&self, dir: Node, name: &[u8]) -> Result<Option<u64>> {
+    pub(crate) fn entry(&self, dir: FileNode, name: &[u8]) -> Result<Option<u64>> {
         let table = Zap::open(dir.into_object())?;
         match table.lookup_match(name, self.master().name_match())? {
             Some((_, value)) => {
@@ -191,7 +191,7 @@ impl Zpl {
     }
 
     /// Object `dir`, which has to be a directory.
-    pub(crate) fn directory(&self, dir: u64) -> Result<Node> {
+    pub(crate) fn directory(&self, dir: u64) -> Result<FileNode> {
         let node = self.node(dir)?;
         let mode = self.attributes(&node)?.u64(Attr::Mode)?;
         match FileKind::of_mode(mode) {
@@ -200,7 +200,7 @@ impl Zpl {
         }
     }
 
-    fn dir_entry(&self, entry: Entry) -> Result<DirEntry> {
+    fn dir_entry(&self, entry: ZapEntry) -> Result<DirEntry> {
         let value = dirent(&entry.value)?;
         // Version 1 does not tell. That an entry leads nowhere is not for the listing to report.
         let kind = FileKind::from_type_bits(value.type_bits).or_else(|| self.kind(value.object).ok());
@@ -243,7 +243,7 @@ impl Zpl {
 }
 
 /// The first number of a directory's value; more may follow it.
-pub(crate) fn dirent(value: &Value) -> Result<DirentValue> {
+pub(crate) fn dirent(value: &ZapValue) -> Result<DirentValue> {
     match value.first_u64() {
         Some(number) if value.width() == 8 => Ok(DirentValue::from(number)),
         _ => Err(Error::corrupt(format!("directory entry of {} numbers of {} bytes", value.len(), value.width()))),

@@ -19,10 +19,10 @@ use format::znode::{
 };
 use zil::{Extra, Intent};
 
-use crate::attr_tables::{Change, time, word};
+use crate::attr_tables::{AttrChange, time, word};
 use crate::dir::dirent;
 use crate::live::Owner;
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::{FileKind, SetFlags, Zpl};
 
@@ -85,7 +85,11 @@ impl Zpl {
         op.change(node.object(), &changes)?;
         if op.named(node.object())?.is_some() {
             let extra = logged(flags ^ old, flags, project);
-            op.log_names(&Intent::SetAttr(zil::SetAttr { object: ino, extra: Some(extra), ..zil::SetAttr::default() }));
+            op.log_names(&Intent::SetAttr(zil::LoggedSetAttr {
+                object: ino,
+                extra: Some(extra),
+                ..zil::LoggedSetAttr::default()
+            }));
         }
         Ok(())
     }
@@ -110,9 +114,9 @@ fn logged(changed: u64, flags: u64, project: Option<u64>) -> Extra {
 
 impl Op<'_> {
     /// Gives what a file keeps in its hidden directory to the file's new owners.
-    pub(crate) fn share_owners(&self, node: &Node, changes: &[Change]) -> Result<()> {
-        let is_owner = |(attr, _): &&Change| matches!(attr, Attr::Uid | Attr::Gid | Attr::Projid);
-        let owners: Vec<Change> = changes.iter().filter(is_owner).cloned().collect();
+    pub(crate) fn share_owners(&self, node: &FileNode, changes: &[AttrChange]) -> Result<()> {
+        let is_owner = |(attr, _): &&AttrChange| matches!(attr, Attr::Uid | Attr::Gid | Attr::Projid);
+        let owners: Vec<AttrChange> = changes.iter().filter(is_owner).cloned().collect();
         if owners.is_empty() {
             return Ok(());
         }
@@ -132,7 +136,7 @@ impl Op<'_> {
 
     /// `OtherProject` if a directory that hands its project on is to get a file of another one. `kind` is the file's:
     /// what can have no project may be anywhere.
-    pub(crate) fn check_project(&self, directory: &Node, node: &Node, kind: FileKind) -> Result<()> {
+    pub(crate) fn check_project(&self, directory: &FileNode, node: &FileNode, kind: FileKind) -> Result<()> {
         let attrs = self.zpl().attributes(directory)?;
         let hands_on = attrs.u64(Attr::Flags)? & FLAG_PROJINHERIT != 0;
         if !hands_on || !kind.has_project() || self.live().is_replaying() {
@@ -145,7 +149,12 @@ impl Op<'_> {
     }
 
     /// The flags that a file gets by a directory which it is moved to, if they are others than it has.
-    pub(crate) fn flags_by_move(&self, directory: &Node, node: &Node, kind: FileKind) -> Result<Option<Change>> {
+    pub(crate) fn flags_by_move(
+        &self,
+        directory: &FileNode,
+        node: &FileNode,
+        kind: FileKind,
+    ) -> Result<Option<AttrChange>> {
         let handed_on = self.zpl().attributes(directory)?.u64(Attr::Flags)? & FLAG_PROJINHERIT;
         let flags = self.zpl().attributes(node)?.u64(Attr::Flags)?;
         let is_new = kind.has_project() && handed_on & !flags != 0;
@@ -154,7 +163,7 @@ impl Op<'_> {
 }
 
 /// Object numbers of the hidden directory of a file's attributes, and of the files in it.
-fn hidden(zpl: &Zpl, node: &Node) -> Result<Vec<u64>> {
+fn hidden(zpl: &Zpl, node: &FileNode) -> Result<Vec<u64>> {
     let Some(dir) = zpl.xattr_node(&zpl.attributes(node)?)? else { return Ok(Vec::new()) };
     let table = Zap::open(dir.object().fresh()?)?;
     let mut all = vec![dir.object().id()];

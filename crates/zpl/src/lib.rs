@@ -16,7 +16,7 @@
 //! `getfattr` do not tell which of them serves them.
 //!
 //! A [`Zpl`] is made of parts that own their fields: [`nodes::Nodes`] and what their attributes mean, the
-//! [`master::Master`], [`fuid::Domains`]. One that may be changed has a [`live::Live`] beside: transactions, locks,
+//! [`master::Master`], [`fuid::Domains`]. One that may be changed has a [`live::LiveZpl`] beside: transactions, locks,
 //! options, the [`orphans::OrphanQueue`] and its [`drain::Drain`], the [`attr_tables::AttrTables`]. Each
 //! operation is one transaction, so that a crash shows all of it or nothing; and it tells the intent log
 //! (`log`), by which what was synced is done again (`replay`). Of two states of a file system, `diff` tells what differs.
@@ -72,7 +72,7 @@ pub use file::File;
 pub use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT};
 pub use fuzz::fuzz;
 pub use kind::FileKind;
-pub use live::{Options, Owner, Room};
+pub use live::{Owner, Room, ZplOptions};
 pub use master::{CaseMode, Master};
 pub use names::is_possible_name;
 pub use set_attr::is_atime_due;

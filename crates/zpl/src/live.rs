@@ -18,7 +18,7 @@ use zil::{Log, SyncMode};
 
 use crate::attr_tables::AttrTables;
 use crate::drain::Drain;
-use crate::locks::Locks;
+use crate::locks::ObjectLocks;
 use crate::logged_files::LoggedFiles;
 use crate::nodes::Nodes;
 use crate::orphans::OrphanQueue;
@@ -62,7 +62,7 @@ impl Room for Endless {
 
 /// What properties say of files that are written.
 #[derive(Clone)]
-pub struct Options {
+pub struct ZplOptions {
     /// `recordsize`: bytes, a power of two.
     pub record_bytes: u64,
     /// Whether small extended attributes lie with the file (`xattr=sa`), not in a hidden directory.
@@ -75,9 +75,9 @@ pub struct Options {
     pub room: Arc<dyn Room>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for ZplOptions {
+    fn default() -> ZplOptions {
+        ZplOptions {
             record_bytes: 128 << 10,
             xattr_sa: true,
             dnode_slots: 1,
@@ -88,11 +88,11 @@ impl Default for Options {
 }
 
 /// What is needed to change a file system.
-pub(crate) struct Live {
+pub(crate) struct LiveZpl {
     txgs: Arc<Txgs>,
     env: Env,
-    options: RwLock<Options>,
-    locks: Arc<Locks>,
+    options: RwLock<ZplOptions>,
+    locks: Arc<ObjectLocks>,
     /// Without one, a sync waits for its group.
     log: Option<Arc<Log>>,
     /// Whether the log is being replayed.
@@ -106,24 +106,24 @@ pub(crate) struct Live {
     tables: AttrTables,
 }
 
-impl Live {
+impl LiveZpl {
     /// The file system of `nodes` changes in the groups of `txgs`, which `log` is told of.
     pub(crate) fn new(
         nodes: &Nodes,
         txgs: Arc<Txgs>,
         env: Env,
-        options: Options,
+        options: ZplOptions,
         log: Option<Arc<Log>>,
         (orphans, tables): (OrphanQueue, AttrTables),
-    ) -> Live {
-        let locks = Arc::new(Locks::new());
+    ) -> LiveZpl {
+        let locks = Arc::new(ObjectLocks::new());
         let logged_files = log.as_ref().map(|log| {
             let files = Arc::new(LoggedFiles::new(nodes.clone(), locks.clone()));
             let weak: Weak<LoggedFiles> = Arc::downgrade(&files);
             log.set_contents(weak);
             files
         });
-        Live {
+        LiveZpl {
             txgs,
             env,
             options: RwLock::new(options),
@@ -142,15 +142,15 @@ impl Live {
         &self.txgs
     }
 
-    pub(crate) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> ZplOptions {
         self.options.read().clone()
     }
 
-    pub(crate) fn set_options(&self, options: Options) {
+    pub(crate) fn set_options(&self, options: ZplOptions) {
         *self.options.write() = options;
     }
 
-    pub(crate) fn locks(&self) -> &Locks {
+    pub(crate) fn locks(&self) -> &ObjectLocks {
         &self.locks
     }
 

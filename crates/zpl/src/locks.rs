@@ -19,14 +19,14 @@ use base::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 const COUNT_SHIFT: u32 = 12;
 
 /// The locks of one file system.
-pub(crate) struct Locks(Vec<RwLock<()>>);
+pub(crate) struct ObjectLocks(Vec<RwLock<()>>);
 
 /// Locks that are held until this is dropped.
-pub(crate) struct Held<'a>(#[allow(dead_code)] Vec<RwLockWriteGuard<'a, ()>>);
+pub(crate) struct HeldLocks<'a>(#[allow(dead_code)] Vec<RwLockWriteGuard<'a, ()>>);
 
-impl Locks {
-    pub(crate) fn new() -> Locks {
-        Locks((0..1 << COUNT_SHIFT).map(|_| RwLock::default()).collect())
+impl ObjectLocks {
+    pub(crate) fn new() -> ObjectLocks {
+        ObjectLocks((0..1 << COUNT_SHIFT).map(|_| RwLock::default()).collect())
     }
 
     /// Keeps others from changing an object.
@@ -35,11 +35,11 @@ impl Locks {
     }
 
     /// Keeps others from changing and reading these objects.
-    pub(crate) fn alone(&self, inos: &[u64]) -> Held<'_> {
+    pub(crate) fn alone(&self, inos: &[u64]) -> HeldLocks<'_> {
         let mut indices: Vec<usize> = inos.iter().map(|&ino| index(ino)).collect();
         indices.sort_unstable();
         indices.dedup();
-        Held(indices.into_iter().map(|at| self.0[at].write()).collect())
+        HeldLocks(indices.into_iter().map(|at| self.0[at].write()).collect())
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn objects_that_share_a_lock_are_locked_together() {
         let same = (2..).find(|&ino| index(ino) == index(1)).unwrap();
-        let locks = Locks::new();
+        let locks = ObjectLocks::new();
         let held = locks.alone(&[same, 1, 7, 7]);
         assert_eq!(held.0.len(), 2);
         assert!(locks.0[index(1)].try_read().is_none());

@@ -15,10 +15,10 @@
 use base::Result;
 use dmu::Object;
 use format::sa::Attr;
-use zil::{Body, Born, Create, Entry, Intent, Made, Scope, SyncMode};
+use zil::{Born, Create, Intent, Itx, ItxBody, Made, Scope, SyncMode};
 
 use crate::change::NewKind;
-use crate::nodes::{Attributes, Node};
+use crate::nodes::{Attributes, FileNode};
 use crate::op::Op;
 use crate::zpl::Zpl;
 
@@ -54,9 +54,9 @@ impl Zpl {
 }
 
 impl Op<'_> {
-    fn log(&self, scope: Scope, body: impl FnOnce() -> Body) {
+    fn log(&self, scope: Scope, body: impl FnOnce() -> ItxBody) {
         if let Some(log) = self.live().log() {
-            log.push(self.tx(), Entry { scope, body: body() });
+            log.push(self.tx(), Itx { scope, body: body() });
         }
     }
 
@@ -67,13 +67,13 @@ impl Op<'_> {
 
     /// Tells of names that changed in a way that no record can tell.
     pub(crate) fn names_unlogged(&self) {
-        self.log(Scope::Names, || Body::Unloggable);
+        self.log(Scope::Names, || ItxBody::Unloggable);
     }
 
     /// Tells of a change of an object, if it has a name.
     pub(crate) fn log_object(&self, object: &Object, intent: Option<&Intent<'_>>) -> Result<()> {
         if self.live().log().is_some() && self.named(object)?.is_some() {
-            self.log(Scope::Object(object.id()), || intent.map_or(Body::Unloggable, record));
+            self.log(Scope::Object(object.id()), || intent.map_or(ItxBody::Unloggable, record));
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Op<'_> {
     /// Tells of bytes that were written to an object; without a generation, it has no name.
     pub(crate) fn log_write(&self, object: u64, generation: Option<u64>, offset: u64, len: u64) {
         if let Some(generation) = generation.filter(|_| len > 0) {
-            self.log(Scope::Object(object), || Body::Write { object, generation, offset, len, data: None });
+            self.log(Scope::Object(object), || ItxBody::Write { object, generation, offset, len, data: None });
         }
     }
 
@@ -134,7 +134,7 @@ impl Op<'_> {
 
     /// The generation of an object that has a name.
     pub(crate) fn named(&self, object: &Object) -> Result<Option<u64>> {
-        let node: Node = self.zpl().node_of(object.fresh()?)?;
+        let node: FileNode = self.zpl().node_of(object.fresh()?)?;
         generation_of_named(&self.zpl().attributes(&node)?)
     }
 }
@@ -144,6 +144,6 @@ pub(crate) fn generation_of_named(attrs: &Attributes<'_>) -> Result<Option<u64>>
     Ok(if attrs.u64(Attr::Links)? > 0 { Some(attrs.u64(Attr::Gen)?) } else { None })
 }
 
-fn record(intent: &Intent<'_>) -> Body {
-    Body::Record { kind: intent.kind(), bytes: intent.bytes() }
+fn record(intent: &Intent<'_>) -> ItxBody {
+    ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() }
 }

@@ -5,24 +5,24 @@ use std::sync::Arc;
 use base::{Kind, Result};
 use dmu::{OpenBlock, Tx};
 use format::sa::Attr;
-use zil::Contents;
+use zil::LoggedContents;
 
-use crate::locks::Locks;
-use crate::nodes::{Node, Nodes};
+use crate::locks::ObjectLocks;
+use crate::nodes::{FileNode, Nodes};
 
 /// Files as the log sees them, when it fetches what was written to them.
 pub(crate) struct LoggedFiles {
     nodes: Nodes,
-    locks: Arc<Locks>,
+    locks: Arc<ObjectLocks>,
 }
 
 impl LoggedFiles {
-    pub(crate) fn new(nodes: Nodes, locks: Arc<Locks>) -> LoggedFiles {
+    pub(crate) fn new(nodes: Nodes, locks: Arc<ObjectLocks>) -> LoggedFiles {
         LoggedFiles { nodes, locks }
     }
 
     /// A file of that generation, if it reaches to `offset`.
-    fn find(&self, object: u64, generation: u64, offset: u64) -> Result<Option<Node>> {
+    fn find(&self, object: u64, generation: u64, offset: u64) -> Result<Option<FileNode>> {
         let node = match self.nodes.node(object) {
             Err(error) if matches!(error.kind(), Kind::NotFound | Kind::Corrupt) => return Ok(None),
             node => node?,
@@ -34,7 +34,7 @@ impl LoggedFiles {
     }
 }
 
-impl Contents for LoggedFiles {
+impl LoggedContents for LoggedFiles {
     fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         let _held = self.locks.shared(object);
         let Some(node) = self.find(object, generation, offset)? else { return Ok(false) };

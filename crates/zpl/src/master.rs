@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use dmu::Objset;
-use dmu::zap::{Match, Name, Zap};
+use dmu::zap::{Match, Zap, ZapKey};
 use format::sa::Registry;
 use format::zap::TextPrep;
 
@@ -109,7 +109,7 @@ impl Master {
     }
 }
 
-fn layout_number(name: &Name) -> Result<u16> {
+fn layout_number(name: &ZapKey) -> Result<u16> {
     let name = name.to_string();
     name.parse().map_err(|_| Error::corrupt(format!("SA layout table has the entry '{name}'")))
 }

@@ -5,15 +5,15 @@
 
 use base::{Error, Kind, Result};
 use dmu::Object;
-use dmu::zap::{Editor, Value, Zap};
+use dmu::zap::{Editor, Zap, ZapValue};
 use format::sa::Attr;
 use format::znode::{DirentValue, FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NOUNLINK, FLAG_XATTR};
 use zil::Intent;
 
-use crate::attr_tables::{Change, time, word};
+use crate::attr_tables::{AttrChange, time, word};
 use crate::create::exists;
 use crate::dir::{NAME_MAX, absent, dirent, not_found, too_long};
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::{FileKind, Stat, Zpl};
 
@@ -27,7 +27,7 @@ pub(crate) const KEEPS_NAME: u64 = FLAG_IMMUTABLE | FLAG_NOUNLINK | FLAG_APPENDO
 
 /// An entry that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct FoundName {
     /// The name as it is in the table.
     pub(crate) name: Vec<u8>,
     pub(crate) ino: u64,
@@ -51,19 +51,19 @@ impl Zpl {
     }
 
     /// The entry of a name, under the rules for case and Unicode.
-    pub(crate) fn find_entry(&self, directory: &Object, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn find_entry(&self, directory: &Object, name: &[u8]) -> Result<Option<FoundName>> {
         let table = Zap::open(directory.fresh()?)?;
         match table.lookup_match(name, self.master().name_match())? {
             Some((name, value)) => {
                 let value = dirent(&value).map_err(|e| e.at_block(table.bookmark()))?;
-                Ok(Some(Found { name, ino: value.object }))
+                Ok(Some(FoundName { name, ino: value.object }))
             }
             None => Ok(None),
         }
     }
 
     /// The same in a directory that is not locked yet; `NotFound` if there is none.
-    pub(crate) fn peek(&self, dir: u64, name: &[u8]) -> Result<Found> {
+    pub(crate) fn peek(&self, dir: u64, name: &[u8]) -> Result<FoundName> {
         let _held = self.shared(dir);
         let node = self.directory(dir)?;
         self.find_entry(node.object(), name)?.ok_or_else(|| absent(name))
@@ -157,7 +157,7 @@ impl Zpl {
     }
 
     /// `Forbidden` if a file has one of these flags.
-    pub(crate) fn check_flags(&self, node: &Node, flags: u64) -> Result<()> {
+    pub(crate) fn check_flags(&self, node: &FileNode, flags: u64) -> Result<()> {
         self.refuse_flags(self.attributes(node)?.u64(Attr::Flags)?, flags)
     }
 
@@ -173,21 +173,21 @@ impl Zpl {
     }
 
     /// `NotEmpty` if there is anything in a directory.
-    pub(crate) fn check_empty(&self, node: &Node) -> Result<()> {
+    pub(crate) fn check_empty(&self, node: &FileNode) -> Result<()> {
         match Zap::open(node.object().clone())?.is_empty() {
             true => Ok(()),
             false => Err(Error::new(Kind::NotEmpty, "directory not empty")),
         }
     }
 
-    pub(crate) fn kind_of(&self, node: &Node) -> Result<FileKind> {
+    pub(crate) fn kind_of(&self, node: &FileNode) -> Result<FileKind> {
         Ok(FileKind::of_mode(self.attributes(node)?.u64(Attr::Mode)?))
     }
 }
 
 impl Op<'_> {
     /// A directory that has not been removed.
-    pub(crate) fn living_directory(&self, dir: u64) -> Result<Node> {
+    pub(crate) fn living_directory(&self, dir: u64) -> Result<FileNode> {
         let node = self.zpl().node(dir)?;
         let attrs = self.zpl().attributes(&node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Directory {
@@ -205,18 +205,18 @@ impl Op<'_> {
     /// Adds an entry to a directory's table, and changes nothing else.
     pub(crate) fn add_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
         let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
-        Editor::new(&directory.changing(self.tx())).add(name, &Value::one(value.into()))
+        Editor::new(&directory.changing(self.tx())).add(name, &ZapValue::one(value.into()))
     }
 
     /// Changes to which object an entry leads, and nothing else.
     pub(crate) fn set_name(&self, directory: &Object, name: &[u8], ino: u64, kind: FileKind) -> Result<()> {
         let value = DirentValue { object: ino, type_bits: (kind.mode_bits() >> 12) as u8 };
-        Editor::new(&directory.changing(self.tx())).set(name, &Value::one(value.into()))
+        Editor::new(&directory.changing(self.tx())).set(name, &ZapValue::one(value.into()))
     }
 
     /// Takes a link from an object, whose name `remove` takes. If it was the last, the object is queued
     /// and returned.
-    pub(crate) fn drop_link(&self, node: &Node, remove: impl FnOnce(&Self) -> Result<()>) -> Result<Option<u64>> {
+    pub(crate) fn drop_link(&self, node: &FileNode, remove: impl FnOnce(&Self) -> Result<()>) -> Result<Option<u64>> {
         let ino = node.object().id();
         let attrs = self.zpl().attributes(node)?;
         let is_directory = FileKind::of_mode(attrs.u64(Attr::Mode)?) == FileKind::Directory;
@@ -243,7 +243,7 @@ impl Op<'_> {
         let size = attrs.u64(Attr::Size)?.saturating_add_signed(entries);
         let links = attrs.u64(Attr::Links)?.saturating_add_signed(subdirectories);
         drop(attrs);
-        let changes: [Change; 4] = [
+        let changes: [AttrChange; 4] = [
             word(Attr::Size, size),
             word(Attr::Links, links),
             time(Attr::Mtime, self.now()),
@@ -254,7 +254,7 @@ impl Op<'_> {
 }
 
 /// A directory that has not been removed, and may lose a name.
-pub(crate) fn losing_directory(op: &Op<'_>, dir: u64) -> Result<Node> {
+pub(crate) fn losing_directory(op: &Op<'_>, dir: u64) -> Result<FileNode> {
     let node = op.living_directory(dir)?;
     op.zpl().check_flags(&node, FLAG_APPENDONLY)?;
     Ok(node)

@@ -19,17 +19,17 @@ pub(crate) struct Nodes {
 }
 
 /// An object that is a file of some kind.
-pub(crate) struct Node {
+pub(crate) struct FileNode {
     object: Object,
 }
 
 /// Its attributes.
 pub(crate) struct Attributes<'a> {
     object: &'a Object,
-    source: Source<'a>,
+    source: AttrSource<'a>,
 }
 
-enum Source<'a> {
+enum AttrSource<'a> {
     Fixed(Box<Znode>),
     Sa { registry: Arc<Registry>, bonus: Attrs<'a>, spill: OnceCell<Option<Block>> },
 }
@@ -61,15 +61,15 @@ impl Nodes {
     }
 
     /// Object `id`, if there is one and it is a file of some kind.
-    pub(crate) fn node(&self, id: u64) -> Result<Node> {
+    pub(crate) fn node(&self, id: u64) -> Result<FileNode> {
         self.node_of(self.objset.object(id)?)
     }
 
     /// The same, of an object that is at hand.
-    pub(crate) fn node_of(&self, object: Object) -> Result<Node> {
+    pub(crate) fn node_of(&self, object: Object) -> Result<FileNode> {
         let id = object.id();
         match object.dnode().bonus_type {
-            ObjectType::SA | ObjectType::ZNODE => Ok(Node { object }),
+            ObjectType::SA | ObjectType::ZNODE => Ok(FileNode { object }),
             other => {
                 let what = format!("object {id} is no file: its bonus buffer holds '{other}'");
                 Err(Error::new(Kind::Corrupt, what).at_block(object.bookmark(0, 0)))
@@ -77,22 +77,22 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn attributes<'a>(&self, node: &'a Node) -> Result<Attributes<'a>> {
+    pub(crate) fn attributes<'a>(&self, node: &'a FileNode) -> Result<Attributes<'a>> {
         let object = &node.object;
         let source = match object.dnode().bonus_type {
             ObjectType::SA => {
                 // after the object: layouts that it uses are there
                 let registry = self.registry();
                 let bonus = Attrs::parse(object.bonus(), &registry);
-                bonus.map(|bonus| Source::Sa { registry, bonus, spill: OnceCell::new() })
+                bonus.map(|bonus| AttrSource::Sa { registry, bonus, spill: OnceCell::new() })
             }
-            _ => Znode::parse(object.bonus()).map(|znode| Source::Fixed(Box::new(znode))),
+            _ => Znode::parse(object.bonus()).map(|znode| AttrSource::Fixed(Box::new(znode))),
         };
         Ok(Attributes { object, source: source.at_block(object.bookmark(0, 0))? })
     }
 }
 
-impl Node {
+impl FileNode {
     pub(crate) fn object(&self) -> &Object {
         &self.object
     }
@@ -106,14 +106,14 @@ impl<'a> Attributes<'a> {
     /// The fixed znode, if it is one.
     pub(crate) fn fixed(&self) -> Option<&Znode> {
         match &self.source {
-            Source::Fixed(znode) => Some(znode),
-            Source::Sa { .. } => None,
+            AttrSource::Fixed(znode) => Some(znode),
+            AttrSource::Sa { .. } => None,
         }
     }
 
     /// The bytes of a system attribute; `None` if the file does not have it, as fixed znodes never do.
     pub(crate) fn bytes(&self, attr: Attr) -> Result<Option<Cow<'_, [u8]>>> {
-        let Source::Sa { registry, bonus, spill } = &self.source else { return Ok(None) };
+        let AttrSource::Sa { registry, bonus, spill } = &self.source else { return Ok(None) };
         if registry.number(attr).is_none() {
             return Ok(None);
         }
@@ -130,7 +130,7 @@ impl<'a> Attributes<'a> {
 
     /// Number and bytes of every system attribute, in their order; a fixed znode has none.
     pub(crate) fn all(&self) -> Result<Vec<(u16, Vec<u8>)>> {
-        let Source::Sa { registry, bonus, .. } = &self.source else { return Ok(Vec::new()) };
+        let AttrSource::Sa { registry, bonus, .. } = &self.source else { return Ok(Vec::new()) };
         let owned = |(number, value): (u16, &[u8])| (number, value.to_vec());
         let mut all: Vec<_> = bonus.iter().map(owned).collect();
         if let Some(block) = self.object.spill()? {
@@ -143,8 +143,8 @@ impl<'a> Attributes<'a> {
     /// A number; `None` if the file does not have it.
     pub(crate) fn opt_u64(&self, attr: Attr) -> Result<Option<u64>> {
         match &self.source {
-            Source::Fixed(znode) => Ok(fixed_u64(znode, attr)),
-            Source::Sa { .. } => Ok(self.u64s::<1>(attr)?.map(|[number]| number)),
+            AttrSource::Fixed(znode) => Ok(fixed_u64(znode, attr)),
+            AttrSource::Sa { .. } => Ok(self.u64s::<1>(attr)?.map(|[number]| number)),
         }
     }
 
@@ -164,11 +164,11 @@ impl<'a> Attributes<'a> {
     /// A time that every file has: seconds and nanoseconds.
     pub(crate) fn time(&self, attr: Attr) -> Result<(i64, u32)> {
         let [seconds, nanos] = match (&self.source, attr) {
-            (Source::Fixed(znode), Attr::Atime) => znode.atime,
-            (Source::Fixed(znode), Attr::Mtime) => znode.mtime,
-            (Source::Fixed(znode), Attr::Ctime) => znode.ctime,
-            (Source::Fixed(znode), _) => znode.crtime,
-            (Source::Sa { .. }, _) => self.u64s(attr)?.ok_or_else(|| self.lacks(attr))?,
+            (AttrSource::Fixed(znode), Attr::Atime) => znode.atime,
+            (AttrSource::Fixed(znode), Attr::Mtime) => znode.mtime,
+            (AttrSource::Fixed(znode), Attr::Ctime) => znode.ctime,
+            (AttrSource::Fixed(znode), _) => znode.crtime,
+            (AttrSource::Sa { .. }, _) => self.u64s(attr)?.ok_or_else(|| self.lacks(attr))?,
         };
         Ok((seconds as i64, nanos.min(999_999_999) as u32))
     }

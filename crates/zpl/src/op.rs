@@ -3,15 +3,15 @@
 use base::Result;
 use dmu::{Object, Tx};
 
-use crate::live::{Live, admit_owners};
-use crate::locks::Held;
+use crate::live::{LiveZpl, admit_owners};
+use crate::locks::HeldLocks;
 use crate::owners::owners;
 use crate::zpl::Zpl;
 
 /// An operation at work.
 pub(crate) struct Op<'a> {
     zpl: &'a Zpl,
-    live: &'a Live,
+    live: &'a LiveZpl,
     tx: Tx<'a>,
     now: [u64; 2],
 }
@@ -22,7 +22,7 @@ impl<'a> Op<'a> {
         self.zpl
     }
 
-    pub(crate) fn live(&self) -> &'a Live {
+    pub(crate) fn live(&self) -> &'a LiveZpl {
         self.live
     }
 
@@ -37,7 +37,7 @@ impl<'a> Op<'a> {
     }
 
     /// Locks objects that will be changed.
-    pub(crate) fn alone(&self, inos: &[u64]) -> Held<'a> {
+    pub(crate) fn alone(&self, inos: &[u64]) -> HeldLocks<'a> {
         self.live.locks().alone(inos)
     }
 }

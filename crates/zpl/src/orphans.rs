@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::{Kind, Mutex, Result};
-use dmu::zap::{Editor, Value, Zap};
+use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Objset, Tx};
 
 use crate::counters::Counters;
@@ -33,7 +33,7 @@ impl OrphanQueue {
     pub(crate) fn add(&self, tx: &Tx<'_>, ino: u64) -> Result<()> {
         let _held = self.changing.lock();
         let table = self.objset.object(self.table)?;
-        Editor::new(&table.changing(tx)).set(key(ino).as_bytes(), &Value::one(ino))?;
+        Editor::new(&table.changing(tx)).set(key(ino).as_bytes(), &ZapValue::one(ino))?;
         self.counters.queued();
         Ok(())
     }

@@ -26,7 +26,7 @@ const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
+struct PosixAclEntry {
     tag: u16,
     permissions: u16,
     id: u32,
@@ -34,7 +34,7 @@ struct Entry {
 
 /// A list that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PosixAcl(Vec<Entry>);
+pub(crate) struct PosixAcl(Vec<PosixAclEntry>);
 
 impl PosixAcl {
     /// Reads a list; `None` if it is empty, which stands for none at all. Errors: `Invalid`, `Unsupported`
@@ -50,7 +50,7 @@ impl PosixAcl {
         }
         let mut entries = Vec::new();
         while !r.rest().is_empty() {
-            entries.push(Entry { tag: r.u16()?, permissions: r.u16()?, id: r.u32()? });
+            entries.push(PosixAclEntry { tag: r.u16()?, permissions: r.u16()?, id: r.u32()? });
         }
         if entries.is_empty() {
             return Ok(None);
@@ -95,7 +95,7 @@ impl PosixAcl {
     /// The list after the mode was set.
     pub(crate) fn with_mode(&self, mode: u32) -> PosixAcl {
         let group = if self.0.iter().any(|entry| entry.tag == MASK) { MASK } else { GROUP_OBJ };
-        let set = |entry: &Entry| Entry {
+        let set = |entry: &PosixAclEntry| PosixAclEntry {
             permissions: match entry.tag {
                 USER_OBJ => (mode >> 6 & 7) as u16,
                 OTHER => (mode & 7) as u16,
@@ -122,7 +122,7 @@ pub(crate) mod tests {
 
     /// A list of tags, permissions and ids.
     pub(crate) fn packed(entries: &[(u16, u16, u32)]) -> Vec<u8> {
-        PosixAcl(entries.iter().map(|&(tag, permissions, id)| Entry { tag, permissions, id }).collect()).bytes()
+        PosixAcl(entries.iter().map(|&(tag, permissions, id)| PosixAclEntry { tag, permissions, id }).collect()).bytes()
     }
 
     const NONE: u32 = u32::MAX;

@@ -18,9 +18,9 @@ use zil::{Intent, Renamed};
 use crate::attr_tables::{time, word};
 use crate::create::exists;
 use crate::dir::not_found;
-use crate::locks::Held;
-use crate::names::{Found, KEEPS_NAME, NAME_BYTES, losing_directory};
-use crate::nodes::Node;
+use crate::locks::HeldLocks;
+use crate::names::{FoundName, KEEPS_NAME, NAME_BYTES, losing_directory};
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::{FileKind, RenameMode, Zpl};
 
@@ -28,13 +28,13 @@ use crate::{FileKind, RenameMode, Zpl};
 const DEPTH_MAX: usize = 1 << 16;
 
 /// A place of a name: a directory, and the name in it.
-type Place<'a> = (u64, &'a [u8]);
+type NamePlace<'a> = (u64, &'a [u8]);
 
 /// One end of a move.
-struct End {
-    directory: Node,
-    found: Found,
-    node: Node,
+struct RenameEnd {
+    directory: FileNode,
+    found: FoundName,
+    node: FileNode,
     is_directory: bool,
     kind: FileKind,
 }
@@ -49,7 +49,7 @@ impl Zpl {
         self.settled(0, orphan)
     }
 
-    pub(crate) fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Result<Option<u64>> {
+    pub(crate) fn move_name(&self, from: NamePlace<'_>, to: NamePlace<'_>, mode: RenameMode) -> Result<Option<u64>> {
         self.check_name(to.1)?;
         let op = self.begin(NAME_BYTES, false)?;
         let _renames = (from.0 != to.0).then(|| op.live().renames());
@@ -96,9 +96,13 @@ impl Zpl {
 
 impl Op<'_> {
     /// Finds both names, and locks all that they lead to.
-    fn both_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<(Found, Option<Found>, Held<'_>)> {
+    fn both_ends(
+        &self,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+    ) -> Result<(FoundName, Option<FoundName>, HeldLocks<'_>)> {
         let zpl = self.zpl();
-        let peek = |place: Place<'_>| match zpl.peek(place.0, place.1) {
+        let peek = |place: NamePlace<'_>| match zpl.peek(place.0, place.1) {
             Err(error) if error.kind() == Kind::NotFound => Ok(None),
             found => found.map(Some),
         };
@@ -106,18 +110,18 @@ impl Op<'_> {
             let (source, target) = (zpl.peek(from.0, from.1)?, peek(to)?);
             let target_ino = target.as_ref().map_or(source.ino, |found| found.ino);
             let held = self.alone(&[from.0, to.0, source.ino, target_ino]);
-            let now = |place: Place<'_>| zpl.find_entry(zpl.directory(place.0)?.object(), place.1);
+            let now = |place: NamePlace<'_>| zpl.find_entry(zpl.directory(place.0)?.object(), place.1);
             if now(from)?.as_ref() == Some(&source) && now(to)? == target {
                 return Ok((source, target, held));
             }
         }
     }
 
-    fn end(&self, dir: u64, found: Found) -> Result<End> {
+    fn end(&self, dir: u64, found: FoundName) -> Result<RenameEnd> {
         let node = self.zpl().node(found.ino)?;
         self.zpl().check_flags(&node, KEEPS_NAME)?;
         let kind = self.zpl().kind_of(&node)?;
-        Ok(End {
+        Ok(RenameEnd {
             directory: losing_directory(self, dir)?,
             found,
             node,
@@ -144,10 +148,10 @@ impl Op<'_> {
     /// Both names lead to the same object. If they are the same entry, in another spelling, it is spelled anew.
     fn respell(
         &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        source: &End,
-        target: &Found,
+        from: NamePlace<'_>,
+        to: NamePlace<'_>,
+        source: &RenameEnd,
+        target: &FoundName,
         mode: RenameMode,
     ) -> Result<Option<u64>> {
         let is_same_entry = from.0 == to.0 && source.found.name == target.name;
@@ -168,7 +172,7 @@ impl Op<'_> {
     }
 
     /// To a name that is not there yet.
-    fn move_to(&self, source: &End, to: Place<'_>) -> Result<()> {
+    fn move_to(&self, source: &RenameEnd, to: NamePlace<'_>) -> Result<()> {
         let target = self.zpl().directory(to.0)?;
         self.add_name(target.object(), to.1, source.found.ino, source.kind)?;
         let from = source.directory.object();
@@ -183,7 +187,7 @@ impl Op<'_> {
     }
 
     /// To the name of something else, which loses it.
-    fn replace(&self, source: &End, target: &End) -> Result<Option<u64>> {
+    fn replace(&self, source: &RenameEnd, target: &RenameEnd) -> Result<Option<u64>> {
         match (source.is_directory, target.is_directory) {
             (true, true) => self.zpl().check_empty(&target.node)?,
             (false, false) => {}
@@ -207,7 +211,7 @@ impl Op<'_> {
         Ok(orphan)
     }
 
-    fn exchange(&self, source: &End, target: &End) -> Result<()> {
+    fn exchange(&self, source: &RenameEnd, target: &RenameEnd) -> Result<()> {
         let (from, to) = (source.directory.object(), target.directory.object());
         self.set_name(to, &target.found.name, source.found.ino, source.kind)?;
         if let Err(error) = self.set_name(from, &source.found.name, target.found.ino, target.kind) {
@@ -222,7 +226,7 @@ impl Op<'_> {
     }
 
     /// Notes where a moved object is now.
-    fn moved(&self, end: &End, dir: u64) -> Result<()> {
+    fn moved(&self, end: &RenameEnd, dir: u64) -> Result<()> {
         let mut changes = vec![word(Attr::Parent, dir), time(Attr::Ctime, self.now())];
         changes.extend(self.flags_by_move(&self.zpl().node(dir)?, &end.node, end.kind)?);
         self.change(end.node.object(), &changes)

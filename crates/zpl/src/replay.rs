@@ -21,7 +21,7 @@ use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::{Mode, Object, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::sa::Attr;
-use zil::{Data, Intent, Record, Rename, Renamed, Replayed};
+use zil::{Intent, Record, Rename, Renamed, Replayed, WrittenData};
 
 use crate::attr_tables::{time, word};
 use crate::contents::SIZE_MAX;
@@ -82,10 +82,12 @@ impl Replay<'_> {
             }
             Intent::Link { dir, object, name } => self.zpl.add_link(*object, *dir, name).map(drop),
             Intent::Rename(rename) => self.rename(rename),
-            Intent::Write { object, offset, data: Data::Here(data), .. } => {
+            Intent::Write { object, offset, data: WrittenData::Here(data), .. } => {
                 self.zpl.replay_bytes(*object, *offset, data)
             }
-            Intent::Write { object, offset, len, data: Data::Block(bp) } => self.block(*object, *offset, *len, bp),
+            Intent::Write { object, offset, len, data: WrittenData::Block(bp) } => {
+                self.block(*object, *offset, *len, bp)
+            }
             Intent::Extend { object, offset, len } => self.zpl.replay_extend(*object, offset + len),
             Intent::Truncate { object, offset, len } => self.truncate(*object, *offset, *len),
             Intent::SetAttr(set) => self.zpl.replay_attributes(set),

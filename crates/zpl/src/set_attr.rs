@@ -5,10 +5,10 @@ use format::sa::Attr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use zil::Intent;
 
-use crate::attr_tables::{Change, time, word};
+use crate::attr_tables::{AttrChange, time, word};
 use crate::contents::SIZE_MAX;
 use crate::live::Owner;
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::posix_acl;
 use crate::set_xattr::mode_changes;
@@ -83,7 +83,7 @@ impl SetAttr {
 
 impl Op<'_> {
     /// What is to be changed, beside the size; the access ACL is changed here.
-    pub(crate) fn wanted(&self, node: &Node, set: &SetAttr) -> Result<Vec<Change>> {
+    pub(crate) fn wanted(&self, node: &FileNode, set: &SetAttr) -> Result<Vec<AttrChange>> {
         self.check_size(node, set)?;
         let attrs = self.zpl().attributes(node)?;
         let old_mode = attrs.u64(Attr::Mode)? as u32;
@@ -116,7 +116,7 @@ impl Op<'_> {
     }
 
     /// Refuses what flags of a file forbid, and a size to what has none.
-    fn check_size(&self, node: &Node, set: &SetAttr) -> Result<()> {
+    fn check_size(&self, node: &FileNode, set: &SetAttr) -> Result<()> {
         self.zpl().check_flags(node, FLAG_IMMUTABLE | if set.is_of_appended() { 0 } else { FLAG_APPENDONLY })?;
         if set.size.is_some() {
             self.check_writable(node.object(), true)?;
@@ -131,7 +131,7 @@ impl Op<'_> {
     }
 
     /// Tells the log of attributes that were changed.
-    fn log_attributes(&self, ino: u64, set: &SetAttr, changes: &[Change]) -> Result<()> {
+    fn log_attributes(&self, ino: u64, set: &SetAttr, changes: &[AttrChange]) -> Result<()> {
         let node = self.zpl().node(ino)?;
         let attrs = self.zpl().attributes(&node)?;
         // the ACL changes with the mode, and is an extended attribute
@@ -145,7 +145,7 @@ impl Op<'_> {
             let words = value.bytes().as_chunks().0;
             Some([u64::from_le_bytes(*words.first()?), u64::from_le_bytes(*words.get(1)?)])
         };
-        let logged = zil::SetAttr {
+        let logged = zil::LoggedSetAttr {
             object: ino,
             mode: set.mode.map(|mode| (mode & 0o7777).into()),
             uid: set.uid.map(u64::from),
@@ -153,7 +153,7 @@ impl Op<'_> {
             size: set.size,
             atime: time_of(Attr::Atime),
             mtime: time_of(Attr::Mtime),
-            ..zil::SetAttr::default()
+            ..zil::LoggedSetAttr::default()
         };
         self.log_object(node.object(), Some(&Intent::SetAttr(logged)))
     }

@@ -17,10 +17,10 @@ use format::sa::Attr;
 use format::xattr;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_XATTR};
 
-use crate::attr_tables::{Change, Value, time, word};
+use crate::attr_tables::{AttrChange, AttrValue, time, word};
 use crate::create::SET_GROUP_ID;
 use crate::create::{Birth, acl_flags, acl_of_mode};
-use crate::nodes::{Attributes, Node};
+use crate::nodes::{Attributes, FileNode};
 use crate::op::Op;
 use crate::posix_acl::{self, PosixAcl};
 use crate::visible::is_linux;
@@ -90,7 +90,7 @@ impl Zpl {
         op.log_object(node.object(), None)
     }
 
-    fn has_xattr(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<bool> {
+    fn has_xattr(&self, node: &FileNode, attrs: &Attributes<'_>, name: &[u8]) -> Result<bool> {
         if unpacked(node, attrs)?.iter().any(|(stored, _)| stored == name) {
             return Ok(true);
         }
@@ -99,11 +99,11 @@ impl Zpl {
     }
 
     /// The ACL that new files in a directory get, if ACLs are shown.
-    pub(crate) fn default_acl(&self, node: &Node, attrs: &Attributes<'_>) -> Result<Option<PosixAcl>> {
+    pub(crate) fn default_acl(&self, node: &FileNode, attrs: &Attributes<'_>) -> Result<Option<PosixAcl>> {
         self.posix_acl(node, attrs, posix_acl::DEFAULT)
     }
 
-    pub(crate) fn posix_acl(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<PosixAcl>> {
+    pub(crate) fn posix_acl(&self, node: &FileNode, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<PosixAcl>> {
         if !self.visible().shows(name) {
             return Ok(None);
         }
@@ -117,7 +117,7 @@ impl Zpl {
 }
 
 /// The packed attributes of a file.
-pub(crate) fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn unpacked(node: &FileNode, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let Some(packed) = attrs.bytes(Attr::Dxattr)? else { return Ok(Vec::new()) };
     let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
     Ok(pairs.into_iter().map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
@@ -125,7 +125,7 @@ pub(crate) fn unpacked(node: &Node, attrs: &Attributes<'_>) -> Result<Vec<(Vec<u
 
 impl Op<'_> {
     /// Sets or removes an ACL, and the mode with it.
-    fn set_acl(&self, node: &Node, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
+    fn set_acl(&self, node: &FileNode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
         let acl = value.map(PosixAcl::parse).transpose()?.flatten();
         let attrs = self.zpl().attributes(node)?;
         let mode = attrs.u64(Attr::Mode)? as u32;
@@ -200,7 +200,7 @@ impl Op<'_> {
         if packed.len() > PACKED_MAX {
             return Ok(false);
         }
-        let stored = self.change(object, &[(Attr::Dxattr, Value::Bytes(packed)), time(Attr::Ctime, self.now())]);
+        let stored = self.change(object, &[(Attr::Dxattr, AttrValue::Bytes(packed)), time(Attr::Ctime, self.now())]);
         match stored {
             Err(error) if error.kind() == Kind::TooBig => Ok(false),
             stored => stored.map(|()| true),
@@ -208,14 +208,14 @@ impl Op<'_> {
     }
 
     /// Makes the hidden directory of a file.
-    fn make_xattr_dir(&self, node: &Node) -> Result<Node> {
+    fn make_xattr_dir(&self, node: &FileNode) -> Result<FileNode> {
         let birth = self.xattr_birth(node, FileKind::Directory, DIRECTORY_MODE)?;
         let dir = self.born(&birth, NewKind::Directory)?;
         self.change(node.object(), &[word(Attr::Xattr, dir.id())])?;
         self.zpl().node_of(dir)
     }
 
-    fn xattr_birth(&self, of: &Node, kind: FileKind, mode: u32) -> Result<Birth> {
+    fn xattr_birth(&self, of: &FileNode, kind: FileKind, mode: u32) -> Result<Birth> {
         let attrs = self.zpl().attributes(of)?;
         let is_directory = kind == FileKind::Directory;
         Ok(Birth {
@@ -235,7 +235,7 @@ impl Op<'_> {
         })
     }
 
-    fn write_xattr_file(&self, dir: &Node, name: &[u8], value: &[u8]) -> Result<()> {
+    fn write_xattr_file(&self, dir: &FileNode, name: &[u8], value: &[u8]) -> Result<()> {
         let object = match self.zpl().find_entry(dir.object(), name)? {
             Some(found) => self.zpl().objset().object(found.ino)?,
             None => {
@@ -253,7 +253,7 @@ impl Op<'_> {
     }
 
     /// Whether there was one.
-    fn remove_xattr_file(&self, dir: &Node, name: &[u8]) -> Result<bool> {
+    fn remove_xattr_file(&self, dir: &FileNode, name: &[u8]) -> Result<bool> {
         let Some(found) = self.zpl().find_entry(dir.object(), name)? else { return Ok(false) };
         Editor::new(&dir.object().changing(self.tx())).remove(&found.name)?;
         self.zpl().objset().free_object(self.tx(), found.ino)?;
@@ -263,7 +263,7 @@ impl Op<'_> {
 }
 
 /// What changes with a file's mode, whose type bits stay, beside the POSIX ACL.
-pub(crate) fn mode_changes(mode: u32, flags: u64) -> Vec<Change> {
+pub(crate) fn mode_changes(mode: u32, flags: u64) -> Vec<AttrChange> {
     let mut changes = vec![word(Attr::Mode, mode.into()), word(Attr::Flags, acl_flags(flags, mode))];
     changes.extend(acl_of_mode(mode));
     changes

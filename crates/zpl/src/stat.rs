@@ -6,7 +6,7 @@ use format::sa::Attr;
 use format::znode::{Znode, device_numbers, split_fuid};
 
 use crate::kind::FileKind;
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::zpl::Zpl;
 
 /// Block size that is reported for a file that has no blocks yet.
@@ -74,7 +74,7 @@ impl Zpl {
     }
 
     /// The same of a node, as it is now.
-    pub(crate) fn stat_of(&self, node: &Node) -> Result<Stat> {
+    pub(crate) fn stat_of(&self, node: &FileNode) -> Result<Stat> {
         let ino = node.object().id();
         let attrs = self.attributes(node)?;
         let dnode = node.object().dnode();
@@ -112,7 +112,7 @@ impl Zpl {
         self.placed(ino, self.node(ino).and_then(|node| self.target_of(&node)))
     }
 
-    pub(crate) fn target_of(&self, node: &Node) -> Result<Vec<u8>> {
+    pub(crate) fn target_of(&self, node: &FileNode) -> Result<Vec<u8>> {
         let attrs = self.attributes(node)?;
         if FileKind::of_mode(attrs.u64(Attr::Mode)?) != FileKind::Symlink {
             return Err(Error::new(Kind::Invalid, "not a symbolic link"));
@@ -135,7 +135,7 @@ impl Zpl {
         self.placed(ino, self.node(ino).and_then(|node| self.acl_of(&node)))
     }
 
-    pub(crate) fn acl_of(&self, node: &Node) -> Result<Option<Acl>> {
+    pub(crate) fn acl_of(&self, node: &FileNode) -> Result<Option<Acl>> {
         let attrs = self.attributes(node)?;
         let Some(znode) = attrs.fixed() else {
             let aces = attrs.bytes(Attr::DaclAces)?;

@@ -15,12 +15,12 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, DedupMode, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
+use dmu::{Cache, DedupMode, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::space_map::Run;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 
@@ -71,7 +71,7 @@ fn cache() -> Arc<Cache> {
     let children = Value::Lists(vec![leaf]);
     let root = list(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; DISK_BYTES as usize + (5 << 20)]));
-    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap());
     let zio = Zio::new(tree.clone(), Env::fixed(0));
     let allocator = Allocator::new(tree, Box::new(Empty));
     let metaslabs = (0..DISK_BYTES >> 24).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
@@ -80,8 +80,8 @@ fn cache() -> Arc<Cache> {
     Arc::new(Cache::new(Arc::new(zio), 4 << 20))
 }
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> ObjsetPolicy {
+    ObjsetPolicy {
         checksum: Checksum::Fletcher4,
         dedup: DedupMode::Off,
         dedup_checksum: Checksum::Sha256,
@@ -103,12 +103,12 @@ struct Fs {
     root: u64,
 }
 
-fn fs_with(new: NewFs, options: Options) -> Fs {
+fn fs_with(new: NewFs, options: ZplOptions) -> Fs {
     fs_counting(new, options, true)
 }
 
 /// With objects counted by user and group, and all by project or not.
-fn fs_counting(new: NewFs, options: Options, by_project: bool) -> Fs {
+fn fs_counting(new: NewFs, options: ZplOptions, by_project: bool) -> Fs {
     let objset = Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
     objset.count_objects(by_project);
     let txgs = Arc::new(Txgs::new(4, Throttle::of(&Env::fixed(0), 8 << 30)));
@@ -119,7 +119,7 @@ fn fs_counting(new: NewFs, options: Options, by_project: bool) -> Fs {
 }
 
 fn fs() -> Fs {
-    fs_with(NewFs::default(), Options::default())
+    fs_with(NewFs::default(), ZplOptions::default())
 }
 
 fn new(kind: NewKind<'_>, mode: u32) -> New<'_> {

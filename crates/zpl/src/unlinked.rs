@@ -7,7 +7,7 @@
 //! ```
 
 use base::{Kind, Result};
-use dmu::zap::{Editor, Name, Zap};
+use dmu::zap::{Editor, Zap, ZapKey};
 use format::sa::Attr;
 
 use crate::dir::dirent;
@@ -116,7 +116,7 @@ impl Zpl {
                     Err(error) if error.kind() != Kind::NotFound => return Err(error),
                     _ => {}
                 }
-                if let Name::Bytes(name) = &entry.name {
+                if let ZapKey::Bytes(name) = &entry.name {
                     Editor::new(&store).remove(name)?;
                 }
             }

@@ -11,7 +11,7 @@ use format::sa::Attr;
 use format::xattr;
 
 use crate::kind::FileKind;
-use crate::nodes::{Attributes, Node};
+use crate::nodes::{Attributes, FileNode};
 use crate::zpl::Zpl;
 
 /// Most bytes of a value that are read; Linux hands out no more.
@@ -65,7 +65,7 @@ impl Zpl {
         Ok(self.attributes(&node)?.opt_u64(Attr::Xattr)?.filter(|&dir| dir != 0))
     }
 
-    pub(crate) fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<Node>> {
+    pub(crate) fn xattr_node(&self, attrs: &Attributes<'_>) -> Result<Option<FileNode>> {
         match attrs.opt_u64(Attr::Xattr)? {
             None | Some(0) => Ok(None),
             Some(dir) => self.directory(dir).map(Some),
@@ -74,7 +74,7 @@ impl Zpl {
 
     /// The value that is stored under a name. An attribute is locked with its file, and so are the hidden
     /// directory and what is in it.
-    pub(crate) fn xattr_stored(&self, node: &Node, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn xattr_stored(&self, node: &FileNode, attrs: &Attributes<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if let Some(packed) = attrs.bytes(Attr::Dxattr)? {
             let pairs = xattr::unpack(&packed).at_block(node.object().bookmark(0, 0))?;
             if let Some((_, value)) = pairs.into_iter().find(|(stored, _)| **stored == *name) {

@@ -12,9 +12,9 @@ use zil::Log;
 use crate::attr_tables::AttrTables;
 use crate::counters::Counters;
 use crate::fuid::Domains;
-use crate::live::{Live, Options, read_only};
+use crate::live::{LiveZpl, ZplOptions, read_only};
 use crate::master::Master;
-use crate::nodes::{Attributes, Node, Nodes};
+use crate::nodes::{Attributes, FileNode, Nodes};
 use crate::orphans::OrphanQueue;
 use crate::owners::owners_of;
 use crate::visible::Visible;
@@ -31,13 +31,13 @@ pub struct Zpl {
     visible: Visible,
     counters: Arc<Counters>,
     /// What is needed to change it, if it may be changed.
-    live: Option<Arc<Live>>,
+    live: Option<Arc<LiveZpl>>,
 }
 
 /// A file system that may be changed, as long as somebody else has it.
 pub(crate) struct WeakZpl {
     zpl: Zpl,
-    live: Weak<Live>,
+    live: Weak<LiveZpl>,
 }
 
 impl WeakZpl {
@@ -82,7 +82,7 @@ impl Zpl {
         objset: Arc<Objset>,
         txgs: Arc<Txgs>,
         env: Env,
-        options: Options,
+        options: ZplOptions,
         log: Option<Arc<Log>>,
     ) -> Result<Zpl> {
         let zpl = Zpl::open(objset)?;
@@ -94,7 +94,7 @@ impl Zpl {
         zpl.objset().set_owners_of(owners_of(zpl.nodes.shared_registry()))?;
         let tables = AttrTables::open(&zpl.nodes, master.sa_attrs)?;
         let orphans = OrphanQueue::new(zpl.objset().clone(), master.delete_queue, zpl.counters.clone());
-        let live = Live::new(&zpl.nodes, txgs, env, options, log, (orphans, tables));
+        let live = LiveZpl::new(&zpl.nodes, txgs, env, options, log, (orphans, tables));
         Ok(Zpl { live: Some(Arc::new(live)), ..zpl })
     }
 
@@ -134,21 +134,21 @@ impl Zpl {
     }
 
     /// Object `id`, if there is one and it is a file of some kind.
-    pub(crate) fn node(&self, id: u64) -> Result<Node> {
+    pub(crate) fn node(&self, id: u64) -> Result<FileNode> {
         self.nodes.node(id)
     }
 
     /// The same, of an object that is at hand.
-    pub(crate) fn node_of(&self, object: Object) -> Result<Node> {
+    pub(crate) fn node_of(&self, object: Object) -> Result<FileNode> {
         self.nodes.node_of(object)
     }
 
-    pub(crate) fn attributes<'a>(&self, node: &'a Node) -> Result<Attributes<'a>> {
+    pub(crate) fn attributes<'a>(&self, node: &'a FileNode) -> Result<Attributes<'a>> {
         self.nodes.attributes(node)
     }
 
     /// What is needed to change it. Errors: `ReadOnly`.
-    pub(crate) fn live(&self) -> Result<&Live> {
+    pub(crate) fn live(&self) -> Result<&LiveZpl> {
         self.live.as_deref().ok_or_else(read_only)
     }
 
@@ -163,7 +163,7 @@ impl Zpl {
     }
 
     /// What applies to files that are written from now on. Errors: `ReadOnly`.
-    pub fn set_options(&self, options: Options) -> Result<()> {
+    pub fn set_options(&self, options: ZplOptions) -> Result<()> {
         self.live()?.set_options(options);
         Ok(())
     }

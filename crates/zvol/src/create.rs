@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
-use dmu::zap::{Editor, Value};
+use dmu::zap::{Editor, ZapValue};
 use dmu::{INDIRECT_SHIFT, Objset, Tx};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
@@ -31,7 +31,7 @@ pub fn create_volume(objset: &Arc<Objset>, tx: &Tx<'_>, new: &NewVolume) -> Resu
     objset.allocate_at(tx, volume::DATA, Dnode::new(ObjectType::ZVOL, new.block_size, INDIRECT_SHIFT, POINTERS, 1))?;
     let dnode = Dnode::new(ObjectType::ZVOL_PROP, TABLE_BLOCK_SIZE, INDIRECT_SHIFT, POINTERS, 1);
     let table = objset.allocate_at(tx, volume::PROPERTIES, dnode)?;
-    Editor::create(&table.changing(tx), 0, 0, new.salt)?.set(volume::SIZE.as_bytes(), &Value::one(new.size))
+    Editor::create(&table.changing(tx), 0, 0, new.salt)?.set(volume::SIZE.as_bytes(), &ZapValue::one(new.size))
 }
 
 /// Errors: `Invalid`, in the words of `zfs`.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Result;
 use dmu::{Object, OpenBlock, Tx};
-use zil::Contents;
+use zil::LoggedContents;
 
 /// The blocks of a volume as the log sees them.
 pub(crate) struct LoggedBlocks {
@@ -25,7 +25,7 @@ impl LoggedBlocks {
     }
 }
 
-impl Contents for LoggedBlocks {
+impl LoggedContents for LoggedBlocks {
     fn read(&self, _: u64, _: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         if !self.has(offset) {
             return Ok(false);

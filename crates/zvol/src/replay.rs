@@ -14,7 +14,7 @@ use base::{Bookmark, Error, Kind, Result};
 use dmu::{Mode, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::volume;
-use zil::{Data, Intent, Record};
+use zil::{Intent, Record, WrittenData};
 
 /// Longest block.
 const BLOCK_MAX: u64 = 16 << 20;
@@ -36,10 +36,10 @@ pub(crate) fn redo(objset: &Arc<Objset>, record: &Record<'_>) -> Result<Redo> {
 
 fn of_intent(objset: &Arc<Objset>, intent: &Intent<'_>) -> Result<Redo> {
     match intent {
-        Intent::Write { offset, data: Data::Here(data), .. } => {
+        Intent::Write { offset, data: WrittenData::Here(data), .. } => {
             Ok(Redo::Write { at: checked(*offset, data.len() as u64)?.start, data: data.to_vec() })
         }
-        Intent::Write { offset, len, data: Data::Block(bp), .. } => of_block(objset, *offset, *len, bp),
+        Intent::Write { offset, len, data: WrittenData::Block(bp), .. } => of_block(objset, *offset, *len, bp),
         Intent::Truncate { offset, len, .. } => checked(*offset, *len).map(Redo::Free),
         _ => Err(Error::new(Kind::Unsupported, "the log of a volume does not tell of such a thing")),
     }

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Data, Error, Kind, Piece, Result, ResultExt, RwLock};
-use dmu::zap::{Editor, Value, Zap};
+use dmu::zap::{Editor, Zap, ZapValue};
 use dmu::{Object, Objset, Tx, Txgs};
 use format::objset::ObjsetType;
 use format::volume;
-use zil::{Body, Entry, Intent, Log, Replayed, Scope, SyncMode};
+use zil::{Intent, Itx, ItxBody, Log, Replayed, Scope, SyncMode};
 
 use crate::create::check_size;
 use crate::logged::LoggedBlocks;
@@ -227,7 +227,7 @@ impl Zvol {
         let _sizing = live.sizing.write();
         let table = self.objset().object(volume::PROPERTIES)?;
         let tx = live.begin(CHANGE_BYTES, true)?;
-        Editor::new(&table.changing(&tx)).set(volume::SIZE.as_bytes(), &Value::one(size))?;
+        Editor::new(&table.changing(&tx)).set(volume::SIZE.as_bytes(), &ZapValue::one(size))?;
         drop(tx);
         self.size.store(size, Ordering::SeqCst);
         live.txgs.wait_synced()?;
@@ -327,13 +327,13 @@ impl LiveVolume {
     }
 
     fn tell_write(&self, tx: &Tx<'_>, offset: u64, len: u64) {
-        let body = Body::Write { object: volume::DATA, generation: 0, offset, len, data: None };
-        self.log.push(tx, Entry { scope: Scope::Object(volume::DATA), body });
+        let body = ItxBody::Write { object: volume::DATA, generation: 0, offset, len, data: None };
+        self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
     }
 
     fn tell(&self, tx: &Tx<'_>, intent: &Intent<'_>) {
-        let body = Body::Record { kind: intent.kind(), bytes: intent.bytes() };
-        self.log.push(tx, Entry { scope: Scope::Object(volume::DATA), body });
+        let body = ItxBody::Record { kind: intent.kind(), bytes: intent.bytes() };
+        self.log.push(tx, Itx { scope: Scope::Object(volume::DATA), body });
     }
 
     fn settle(&self, lasts: bool) -> Result<()> {

@@ -8,7 +8,7 @@ use device::{Device, MemDevice};
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::space_map::Run;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{BlockWrite, DedupMode, WritePolicy};
 
@@ -41,7 +41,7 @@ pub(crate) fn pipeline(env: Env) -> Arc<Zio> {
     root.set("guid", Value::U64(1));
     root.set("children", Value::Lists(vec![top]));
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
-    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), env));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
@@ -72,7 +72,7 @@ pub(crate) fn written_as(
     how: (Checksum, Compress),
 ) -> Vec<ReadRequest> {
     let written = write(zio, count, object_type, how);
-    let read = |(request, written): (BlockWrite, Written)| ReadRequest {
+    let read = |(request, written): (BlockWrite, WrittenBlock)| ReadRequest {
         bp: written.bp,
         bookmark: request.bookmark,
         mode: Mode::Plain,
@@ -86,7 +86,7 @@ pub(crate) fn write(
     count: usize,
     object_type: ObjectType,
     (checksum, compress): (Checksum, Compress),
-) -> Vec<(BlockWrite, Written)> {
+) -> Vec<(BlockWrite, WrittenBlock)> {
     let policy = WritePolicy {
         checksum,
         dedup: DedupMode::Off,

@@ -18,7 +18,7 @@ impl Kept {
         Kept { policy: Policy::new(limits), limits }
     }
 
-    fn ask(&mut self, key: u64, bytes: u64, contents: Contents, purpose: Purpose) -> bool {
+    fn ask(&mut self, key: u64, bytes: u64, contents: Contents, purpose: AccessPurpose) -> bool {
         if self.policy.get(&key, purpose).is_some() {
             return true;
         }
@@ -32,7 +32,7 @@ impl Kept {
     }
 
     fn demand(&mut self, key: u64) -> bool {
-        self.ask(key, 1024, Contents::Data, Purpose::Demand)
+        self.ask(key, 1024, Contents::Data, AccessPurpose::Demand)
     }
 
     fn evict(&mut self) -> Vec<Victim<u64>> {
@@ -47,7 +47,7 @@ impl Kept {
     fn check(&self) {
         let policy = &self.policy;
         let mut keys = HashSet::new();
-        for state in [State::Recent, State::Frequent] {
+        for state in [ArcState::Recent, ArcState::Frequent] {
             for contents in [Contents::Data, Contents::Metadata] {
                 let list = place(state, contents);
                 let (mut bytes, mut next) = (0, policy.lists.oldest(list).map(|(at, _)| at));
@@ -65,7 +65,7 @@ impl Kept {
             }
         }
         assert_eq!(keys.len(), policy.index.len());
-        let recent = policy.bytes_in(State::Recent) + policy.ghosts[0].bytes();
+        let recent = policy.bytes_in(ArcState::Recent) + policy.ghosts[0].bytes();
         let all = policy.bytes() + policy.ghosts[0].bytes() + policy.ghosts[1].bytes();
         assert!(recent <= self.limits.budget && all <= 2 * self.limits.budget);
     }
@@ -82,7 +82,7 @@ proptest! {
                     kept.policy.remove(&key);
                 }
                 1 => {
-                    kept.policy.insert(key, key, bytes, contents, Purpose::Demand);
+                    kept.policy.insert(key, key, bytes, contents, AccessPurpose::Demand);
                     kept.evict();
                 }
                 2 => {
@@ -91,10 +91,10 @@ proptest! {
                     kept.policy.set_limits(kept.limits);
                 }
                 3 => {
-                    kept.ask(key, bytes, contents, Purpose::Prefetch);
+                    kept.ask(key, bytes, contents, AccessPurpose::Prefetch);
                 }
                 _ => {
-                    kept.ask(key % 60, bytes, contents, Purpose::Demand);
+                    kept.ask(key % 60, bytes, contents, AccessPurpose::Demand);
                 }
             }
             kept.check();
@@ -135,7 +135,7 @@ fn a_scan_alone_leaves_what_was_used_twice() {
         kept.demand(1000 + scanned);
     });
     // but for the youngest: as nothing came after it, its four uses were one
-    assert!((0..49).all(|key| kept.policy.get(&key, Purpose::Prefetch).is_some()));
+    assert!((0..49).all(|key| kept.policy.get(&key, AccessPurpose::Prefetch).is_some()));
 }
 
 #[test]
@@ -143,21 +143,21 @@ fn a_prefetch_promotes_nothing() {
     let mut kept = Kept::new(LIMITS);
     for _ in 0..10 {
         for key in 0..50 {
-            kept.ask(key, 1024, Contents::Data, Purpose::Prefetch);
+            kept.ask(key, 1024, Contents::Data, AccessPurpose::Prefetch);
         }
         // so that time passes
         (1000..1010).for_each(|key| {
-            kept.ask(key, 1024, Contents::Data, Purpose::Prefetch);
+            kept.ask(key, 1024, Contents::Data, AccessPurpose::Prefetch);
         });
     }
-    let first = kept.policy.get(&7, Purpose::Demand).unwrap();
-    assert!(first.was_prefetched && first.state == State::Recent);
-    assert!(!kept.policy.get(&7, Purpose::Demand).unwrap().was_prefetched);
+    let first = kept.policy.get(&7, AccessPurpose::Demand).unwrap();
+    assert!(first.was_prefetched && first.state == ArcState::Recent);
+    assert!(!kept.policy.get(&7, AccessPurpose::Demand).unwrap().was_prefetched);
     (2000..2100).for_each(|key| {
         kept.demand(key);
     });
-    assert_eq!(kept.policy.bytes_in(State::Frequent), 0, "the first demand is no second use");
-    assert!((0..50).all(|key| kept.policy.get(&key, Purpose::Prefetch).is_none()), "nothing is left of them");
+    assert_eq!(kept.policy.bytes_in(ArcState::Frequent), 0, "the first demand is no second use");
+    assert!((0..50).all(|key| kept.policy.get(&key, AccessPurpose::Prefetch).is_none()), "nothing is left of them");
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn the_target_learns() {
 fn limits_of_metadata() {
     let mut kept = Kept::new(Limits { metadata_max: 20 << 10, metadata_min: 10 << 10, ..LIMITS });
     (0..60).for_each(|key| {
-        kept.ask(key, 1024, Contents::Metadata, Purpose::Demand);
+        kept.ask(key, 1024, Contents::Metadata, AccessPurpose::Demand);
     });
     (100..180).for_each(|key| {
         kept.demand(key);

@@ -15,7 +15,7 @@ mod traces;
 use std::process::ExitCode;
 
 use policies::{NAMES, Simulated};
-use traces::{Request, Trace};
+use traces::{Access, Trace};
 
 const USAGE: &str = "usage: cache-sim [-s PERCENT,...] [-p POLICY,...] [TRACE...]
 TRACE is loop, zipf, zipf+scan, shift or mixed, which are generated (all of them if there is none), or
@@ -46,9 +46,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-type Plan = (Vec<f64>, Vec<String>, Vec<String>);
+type SimPlan = (Vec<f64>, Vec<String>, Vec<String>);
 
-fn parse(mut args: impl Iterator<Item = String>) -> Option<Plan> {
+fn parse(mut args: impl Iterator<Item = String>) -> Option<SimPlan> {
     let mut sizes = vec![0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0];
     let mut names: Vec<String> = NAMES.map(str::to_owned).into();
     let mut files = Vec::new();
@@ -83,7 +83,7 @@ fn measure(trace: &Trace, sizes: &[f64], names: &[String]) {
     }
 }
 
-fn hits_percent(policy: &mut dyn Simulated, requests: &[Request]) -> f64 {
+fn hits_percent(policy: &mut dyn Simulated, requests: &[Access]) -> f64 {
     let hits = requests.iter().filter(|request| policy.request(request.key, request.bytes)).count();
     100.0 * hits as f64 / requests.len().max(1) as f64
 }

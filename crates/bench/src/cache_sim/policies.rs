@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 
-use arc::policy::{Contents, Limits, Policy, Purpose, State};
+use arc::policy::{AccessPurpose, ArcState, Contents, Limits, Policy};
 
-use crate::queue::Queue;
+use crate::queue::KeyQueue;
 
 /// Those that are compared unless told otherwise.
 pub(crate) const NAMES: [&str; 6] = ["lru", "2q", "s3-fifo", "arc", "cenote", "cenote-32"];
@@ -20,7 +20,7 @@ pub(crate) trait Simulated {
 /// A policy by its name, empty, for so many bytes.
 pub(crate) fn new(name: &str, bytes: u64) -> Option<Box<dyn Simulated>> {
     Some(match name {
-        "lru" => Box::new(Lru { bytes_max: bytes, queue: Queue::default() }),
+        "lru" => Box::new(Lru { bytes_max: bytes, queue: KeyQueue::default() }),
         "arc" => Box::new(Arc { bytes_max: bytes, ..Arc::default() }),
         "2q" => Box::new(TwoQueues { bytes_max: bytes, ..TwoQueues::default() }),
         "s3-fifo" => Box::new(S3Fifo { bytes_max: bytes, ..S3Fifo::default() }),
@@ -31,7 +31,7 @@ pub(crate) fn new(name: &str, bytes: u64) -> Option<Box<dyn Simulated>> {
 
 struct Lru {
     bytes_max: u64,
-    queue: Queue,
+    queue: KeyQueue,
 }
 
 impl Simulated for Lru {
@@ -48,10 +48,10 @@ impl Simulated for Lru {
 struct Arc {
     bytes_max: u64,
     p: u64,
-    t1: Queue,
-    t2: Queue,
-    b1: Queue,
-    b2: Queue,
+    t1: KeyQueue,
+    t2: KeyQueue,
+    b1: KeyQueue,
+    b2: KeyQueue,
 }
 
 impl Arc {
@@ -102,9 +102,9 @@ impl Simulated for Arc {
 #[derive(Default)]
 struct TwoQueues {
     bytes_max: u64,
-    am: Queue,
-    a1_in: Queue,
-    a1_out: Queue,
+    am: KeyQueue,
+    a1_in: KeyQueue,
+    a1_out: KeyQueue,
 }
 
 impl Simulated for TwoQueues {
@@ -139,9 +139,9 @@ impl Simulated for TwoQueues {
 #[derive(Default)]
 struct S3Fifo {
     bytes_max: u64,
-    small: Queue,
-    main: Queue,
-    ghost: Queue,
+    small: KeyQueue,
+    main: KeyQueue,
+    ghost: KeyQueue,
     uses: HashMap<u64, u8>,
 }
 
@@ -230,10 +230,10 @@ impl Simulated for Cenote {
     fn request(&mut self, key: u64, bytes: u64) -> bool {
         let count = self.shards.len();
         let shard = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count;
-        if self.shards[shard].get(&key, Purpose::Demand).is_some() {
+        if self.shards[shard].get(&key, AccessPurpose::Demand).is_some() {
             return true;
         }
-        let inserted = self.shards[shard].insert(key, (), bytes, Contents::Data, Purpose::Demand);
+        let inserted = self.shards[shard].insert(key, (), bytes, Contents::Data, AccessPurpose::Demand);
         self.bytes += bytes;
         if let Some((_, step)) = inserted.ghost {
             self.target = self.target.saturating_add_signed(step).min(self.bytes_max);
@@ -248,7 +248,7 @@ impl Simulated for Cenote {
             self.bytes -= victims.iter().map(|victim| victim.bytes).sum::<u64>();
         }
         debug_assert_eq!(self.bytes, self.shards.iter().map(Policy::bytes).sum::<u64>());
-        debug_assert!(self.shards[0].bytes_in(State::Recent) <= self.bytes);
+        debug_assert!(self.shards[0].bytes_in(ArcState::Recent) <= self.bytes);
         false
     }
 }

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 
 /// Keys, oldest first.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct KeyQueue {
     turns: HashMap<u64, (u64, u64)>,
     order: BTreeMap<u64, u64>,
     next: u64,
     bytes: u64,
 }
 
-impl Queue {
+impl KeyQueue {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -12,7 +12,7 @@ pub(crate) const GENERATED: [&str; 5] = ["loop", "zipf", "zipf+scan", "shift", "
 const REQUESTS: usize = 1_000_000;
 
 /// One access.
-pub(crate) struct Request {
+pub(crate) struct Access {
     pub(crate) key: u64,
     pub(crate) bytes: u64,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Request {
 /// A list of accesses.
 pub(crate) struct Trace {
     pub(crate) name: String,
-    pub(crate) requests: Vec<Request>,
+    pub(crate) requests: Vec<Access>,
     /// Bytes of all its keys.
     pub(crate) footprint: u64,
     /// Bytes of the largest.
@@ -29,7 +29,7 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// A key keeps the size that it first has.
-    fn new(name: &str, mut requests: Vec<Request>) -> Trace {
+    fn new(name: &str, mut requests: Vec<Access>) -> Trace {
         let mut sizes = HashMap::new();
         for request in &mut requests {
             request.bytes = *sizes.entry(request.key).or_insert(request.bytes.max(1));
@@ -70,17 +70,17 @@ fn numbers(line: &str) -> Option<Vec<u64>> {
 }
 
 /// A line `version,time,op,bytes,block`.
-fn command(line: &str) -> Option<Request> {
+fn command(line: &str) -> Option<Access> {
     let mut words = line.split(',').skip(3).map(|word| word.parse().ok());
     let (bytes, block): (Option<u64>, Option<u64>) = (words.next()?, words.next()?);
-    Some(Request { key: block?, bytes: bytes? })
+    Some(Access { key: block?, bytes: bytes? })
 }
 
-fn one(key: u64, bytes: Option<&u64>) -> Request {
-    Request { key, bytes: bytes.copied().unwrap_or(BLOCK_BYTES) }
+fn one(key: u64, bytes: Option<&u64>) -> Access {
+    Access { key, bytes: bytes.copied().unwrap_or(BLOCK_BYTES) }
 }
 
-fn run(line: &[u64]) -> Vec<Request> {
+fn run(line: &[u64]) -> Vec<Access> {
     let count = line.get(1).copied().unwrap_or(1).min(1 << 20);
     (0..count).map(|i| one(line[0].wrapping_add(i), None)).collect()
 }

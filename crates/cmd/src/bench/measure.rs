@@ -47,7 +47,7 @@ impl Measured {
 
 /// How long is measured.
 #[derive(Clone, Copy)]
-pub struct Pace<'a> {
+pub struct MeasureTime<'a> {
     pub seconds: f64,
     /// Set when somebody is tired of waiting.
     pub is_interrupted: &'a AtomicBool,
@@ -58,7 +58,7 @@ pub struct Pace<'a> {
 pub fn measure<H: Send>(
     size: u64,
     hands: Vec<H>,
-    pace: Pace,
+    pace: MeasureTime,
     work: impl Fn(&mut H, u64) -> Result<()> + Sync,
 ) -> Result<Option<Measured>> {
     let threads = hands.len();
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn all_threads_count() {
         let is_interrupted = AtomicBool::new(false);
-        let pace = Pace { seconds: 0.01, is_interrupted: &is_interrupted };
+        let pace = MeasureTime { seconds: 0.01, is_interrupted: &is_interrupted };
         let measured = measure(100, vec![(); 3], pace, |_, _| Ok(())).unwrap().unwrap();
         assert!(measured.count >= 3 && measured.seconds >= 0.01, "{measured:?}");
         assert_eq!((measured.threads, measured.size), (3, 100));
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn interrupted_threads_end() {
         let is_interrupted = AtomicBool::new(false);
-        let pace = Pace { seconds: 3600.0, is_interrupted: &is_interrupted };
+        let pace = MeasureTime { seconds: 3600.0, is_interrupted: &is_interrupted };
         let measured = measure(1, vec![(); 2], pace, |_, n| {
             is_interrupted.fetch_or(n == 10, Ordering::Relaxed);
             Ok(())

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
-use super::measure::Pace;
+use super::measure::MeasureTime;
 use super::plot::Chart;
 use crate::output;
 
 #[derive(clap::Args)]
-pub struct Options {
+pub struct BenchOptions {
     /// Seconds for each size and number of threads
     #[arg(short = 't', long, default_value_t = 1.0, value_parser = seconds)]
     seconds: f64,
@@ -28,10 +28,10 @@ fn seconds(text: &str) -> Result<f64, String> {
     parsed.ok_or_else(|| "not a number of seconds from 0.01 to 3600".to_owned())
 }
 
-impl Options {
+impl BenchOptions {
     /// How long is measured.
-    pub fn pace<'a>(&self, is_interrupted: &'a AtomicBool) -> Pace<'a> {
-        Pace { seconds: self.seconds, is_interrupted }
+    pub fn pace<'a>(&self, is_interrupted: &'a AtomicBool) -> MeasureTime<'a> {
+        MeasureTime { seconds: self.seconds, is_interrupted }
     }
 
     /// Prints what people read, unless JSON is wanted.
@@ -80,8 +80,8 @@ pub mod tests {
     use super::*;
 
     /// Options of tests: as quick as can be.
-    pub fn quick(svg: Option<PathBuf>) -> Options {
-        Options { seconds: 0.01, json: true, svg }
+    pub fn quick(svg: Option<PathBuf>) -> BenchOptions {
+        BenchOptions { seconds: 0.01, json: true, svg }
     }
 
     #[test]

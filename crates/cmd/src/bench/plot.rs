@@ -29,11 +29,11 @@ pub struct Chart {
     /// What the axes show.
     pub x_label: String,
     pub y_label: String,
-    pub lines: Vec<Line>,
+    pub lines: Vec<Curve>,
 }
 
 /// A line through points. What is not positive cannot be shown.
-pub struct Line {
+pub struct Curve {
     pub name: String,
     pub points: Vec<(u64, f64)>,
 }
@@ -103,7 +103,7 @@ impl Chart {
         )
     }
 
-    fn draw(&self, svg: &mut String, number: usize, line: &Line, x: &Axis, y: &Axis) {
+    fn draw(&self, svg: &mut String, number: usize, line: &Curve, x: &Axis, y: &Axis) {
         let colour = COLOURS[number % COLOURS.len()];
         let shown = line.points.iter().filter(|point| is_shown(point));
         let places: Vec<[f64; 2]> =
@@ -170,13 +170,13 @@ fn decimal(power: i32) -> String {
 mod tests {
     use super::*;
 
-    fn chart(lines: Vec<Line>) -> String {
+    fn chart(lines: Vec<Curve>) -> String {
         Chart { title: "a < b & c".into(), x_label: "bytes".into(), y_label: "a second".into(), lines }.svg()
     }
 
     #[test]
     fn points_are_where_the_axes_say() {
-        let line = |name: &str, points: &[(u64, f64)]| Line { name: name.into(), points: points.to_vec() };
+        let line = |name: &str, points: &[(u64, f64)]| Curve { name: name.into(), points: points.to_vec() };
         let svg = chart(vec![
             line("one", &[(512, 100.0), (4096, 1000.0), (8192, 0.0)]),
             line("two", &[(512, 99.0), (4096, 990.0)]),
@@ -197,7 +197,7 @@ mod tests {
     #[test]
     fn nothing_is_a_picture_too() {
         assert!(chart(Vec::new()).ends_with("</svg>\n"));
-        let svg = chart(vec![Line { name: "one".into(), points: vec![(1, 5.0)] }]);
+        let svg = chart(vec![Curve { name: "one".into(), points: vec![(1, 5.0)] }]);
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         assert_eq!([-2, 0, 2, 4, 6].map(decimal), ["0.01", "1", "100", "10K", "1M"]);
     }

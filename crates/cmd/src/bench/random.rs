@@ -19,7 +19,7 @@ pub fn mixed(mut z: u64) -> u64 {
 ///
 /// It needs no memory: a Feistel network turns the numbers of so many bits into one another, and what comes out too
 /// large goes in again.
-pub struct Order {
+pub struct RandomOrder {
     count: u64,
     /// Bits of each half of a number.
     half_bits: u32,
@@ -27,11 +27,11 @@ pub struct Order {
     taken: AtomicU64,
 }
 
-impl Order {
+impl RandomOrder {
     /// Of `count` numbers: one at least, and less than 2^62.
-    pub fn new(count: u64, seed: u64) -> Order {
+    pub fn new(count: u64, seed: u64) -> RandomOrder {
         let bits = (count - 1).checked_ilog2().map_or(1, |log| log + 1);
-        Order { count, half_bits: bits.div_ceil(2), seed, taken: AtomicU64::new(0) }
+        RandomOrder { count, half_bits: bits.div_ceil(2), seed, taken: AtomicU64::new(0) }
     }
 
     /// The next number.
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn nothing_comes_twice_before_all_have_come() {
         for count in [1, 2, 3, 5, 1000, 4096, 4097] {
-            let order = Order::new(count, 7);
+            let order = RandomOrder::new(count, 7);
             let round = || -> Vec<u64> { (0..count).map(|_| order.take()).collect() };
             let (one, two) = (round(), round());
             for mut numbers in [one.clone(), two.clone()] {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn neighbours_are_rare() {
-        let order = Order::new(100_000, 3);
+        let order = RandomOrder::new(100_000, 3);
         let numbers: Vec<u64> = (0..10_000).map(|_| order.take()).collect();
         let near = numbers.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) < 100).count();
         assert!(near < 100, "{near}, where 20 are to be expected");
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn threads_share_it() {
-        let order = Order::new(10_000, 1);
+        let order = RandomOrder::new(10_000, 1);
         let mut all: Vec<u64> = std::thread::scope(|scope| {
             let threads: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| (0..2500).map(|_| order.take()).collect::<Vec<u64>>())).collect();

@@ -16,11 +16,11 @@ use std::sync::atomic::Ordering;
 
 use base::{AlignedBuf, Env, Result};
 
-use super::measure::{Measured, Pace, measure};
-use super::options::{self, Options};
-use super::random::Order;
-use climb::{Climb, Row};
-use target::{SIZES, Target};
+use super::measure::{MeasureTime, Measured, measure};
+use super::options::{self, BenchOptions};
+use super::random::RandomOrder;
+use climb::{Climb, SizeRow};
+use target::{ReadTarget, SIZES};
 
 /// More threads must be faster by this factor; if they are not two times in a row, more are not tried.
 const GAIN: f64 = 1.05;
@@ -33,12 +33,12 @@ const GAIN: f64 = 1.05;
 ///
 /// It only reads, also from devices of pools that are in use. Of a file all blocks should have been written.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct RandreadArgs {
     /// Threads that are tried at most
     #[arg(short = 'j', long, default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: u32,
     #[command(flatten)]
-    options: Options,
+    options: BenchOptions,
     /// A disk or file, such as the disk of a pool
     #[arg(value_name = "DEVICE|FILE")]
     path: PathBuf,
@@ -48,9 +48,9 @@ pub struct Args {
 }
 
 /// Runs the command. Errors: for the user.
-pub fn run(args: &Args) -> std::result::Result<(), String> {
+pub fn run(args: &RandreadArgs) -> std::result::Result<(), String> {
     let paths = std::iter::once(&args.path).chain(&args.other);
-    let targets: Vec<Target> = paths.map(|path| Target::open(path)).collect::<std::result::Result<_, _>>()?;
+    let targets: Vec<ReadTarget> = paths.map(|path| ReadTarget::open(path)).collect::<std::result::Result<_, _>>()?;
     let is_interrupted = options::interruption();
     let pace = args.options.pace(&is_interrupted);
     args.options.say(show::heading(&targets));
@@ -71,29 +71,35 @@ pub fn run(args: &Args) -> std::result::Result<(), String> {
 
 /// Measures one size; `None`: interrupted.
 fn measure_size(
-    targets: &[Target],
+    targets: &[ReadTarget],
     size: u64,
     threads_max: u32,
-    pace: Pace,
-) -> std::result::Result<Option<Row>, String> {
+    pace: MeasureTime,
+) -> std::result::Result<Option<SizeRow>, String> {
     let mut climbs = Vec::new();
     for target in targets {
         if !target.can_read(size) {
             climbs.push(None);
             continue;
         }
-        let order = Order::new(target.size() / size, Env::real().random());
+        let order = RandomOrder::new(target.size() / size, Env::real().random());
         let climbed = climb(threads_max, |threads| measure_reads(target, &order, size, threads, pace));
         match climbed.map_err(|e| format!("{}: {e}", target.path()))? {
             Some(tried) => climbs.push(Some(Climb { tried, has_repeated: order.has_repeated() })),
             None => return Ok(None),
         }
     }
-    Ok(Some(Row { size, climbs }))
+    Ok(Some(SizeRow { size, climbs }))
 }
 
 /// Measures one size with so many threads.
-fn measure_reads(target: &Target, order: &Order, size: u64, threads: u32, pace: Pace) -> Result<Option<Measured>> {
+fn measure_reads(
+    target: &ReadTarget,
+    order: &RandomOrder,
+    size: u64,
+    threads: u32,
+    pace: MeasureTime,
+) -> Result<Option<Measured>> {
     let bufs = (0..threads).map(|_| AlignedBuf::zeroed(size as usize)).collect();
     measure(size, bufs, pace, |buf, _| target.read(order.take() * size, buf))
 }
@@ -152,7 +158,7 @@ mod tests {
         let [disk, ssd, svg] = ["disk", "ssd", "chart.svg"].map(|name| dir.path().join(name));
         file(&disk, 1 << 20);
         file(&ssd, 100_000);
-        let args = |path: &Path| Args {
+        let args = |path: &Path| RandreadArgs {
             threads: 2,
             options: quick(Some(svg.clone())),
             path: path.to_owned(),
@@ -164,7 +170,7 @@ mod tests {
         assert_eq!(std::fs::read(&disk).unwrap(), vec![7; 1 << 20]);
         assert!(run(&args(&dir.path().join("none"))).unwrap_err().contains("none"));
 
-        let targets = [Target::open(&disk).unwrap(), Target::open(&ssd).unwrap()];
+        let targets = [ReadTarget::open(&disk).unwrap(), ReadTarget::open(&ssd).unwrap()];
         let is_interrupted = AtomicBool::new(false);
         let pace = quick(None).pace(&is_interrupted);
         let row = measure_size(&targets, 1 << 20, 4, pace).unwrap().unwrap();

@@ -18,11 +18,11 @@ use std::sync::atomic::Ordering;
 
 use base::{AlignedBuf, Env};
 
-use super::measure::{Measured, Pace, measure};
-use super::options::{self, Options};
+use super::measure::{MeasureTime, Measured, measure};
+use super::options::{self, BenchOptions};
 use super::random::{STRIDE, mixed};
-use survey::Survey;
-use target::{Lane, Target};
+use survey::TargetSurvey;
+use target::{ThreadTarget, WriteTarget};
 
 /// Measure synchronous writes: of a file system, or of a device that may become a log
 ///
@@ -34,7 +34,7 @@ use target::{Lane, Target};
 /// With --against, the same is measured there, and a verdict given: how much faster synchronous writes can
 /// become with the one as log device for the other.
 #[derive(clap::Args)]
-pub struct Args {
+pub struct SyncArgs {
     /// Overwrite a device
     #[arg(short, long)]
     force: bool,
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "PATH|DEVICE")]
     against: Option<PathBuf>,
     #[command(flatten)]
-    options: Options,
+    options: BenchOptions,
     /// A folder, or a device
     #[arg(value_name = "PATH|DEVICE")]
     path: PathBuf,
@@ -60,11 +60,11 @@ const SPARE_BYTES: usize = 1 << 20;
 const STEP: usize = 4096;
 
 /// Runs the command. Errors: for the user.
-pub fn run(args: &Args) -> Result<(), String> {
+pub fn run(args: &SyncArgs) -> Result<(), String> {
     let paths = std::iter::once(&args.path).chain(&args.against);
     // all that can be refused is, before anything is written
-    let targets: Vec<Target> =
-        paths.map(|path| Target::open(path, args.as_device, args.force)).collect::<Result<_, _>>()?;
+    let targets: Vec<WriteTarget> =
+        paths.map(|path| WriteTarget::open(path, args.as_device, args.force)).collect::<Result<_, _>>()?;
     let is_interrupted = options::interruption();
     let pace = args.options.pace(&is_interrupted);
     let mut surveys = Vec::new();
@@ -82,10 +82,10 @@ pub fn run(args: &Args) -> Result<(), String> {
 }
 
 /// Measures all sizes until interrupted, and prints each as soon as it is known.
-fn survey(args: &Args, target: &Target, pace: Pace) -> Result<Survey, String> {
+fn survey(args: &SyncArgs, target: &WriteTarget, pace: MeasureTime) -> Result<TargetSurvey, String> {
     let failed = |e: base::Error| format!("{}: {e}", target.path());
     target.prepare().map_err(failed)?;
-    let mut survey = Survey { path: target.path().to_owned(), kind: target.kind(), rows: Vec::new() };
+    let mut survey = TargetSurvey { path: target.path().to_owned(), kind: target.kind(), rows: Vec::new() };
     for size in target.sizes() {
         let before = survey.rows.len();
         for threads in if args.threads == 1 { vec![1] } else { vec![1, args.threads] } {
@@ -100,8 +100,8 @@ fn survey(args: &Args, target: &Target, pace: Pace) -> Result<Survey, String> {
 }
 
 /// Measures one size with so many threads.
-fn measure_writes(target: &Target, size: u64, threads: u32, pace: Pace) -> base::Result<Option<Measured>> {
-    let lanes: Vec<(u32, Lane)> =
+fn measure_writes(target: &WriteTarget, size: u64, threads: u32, pace: MeasureTime) -> base::Result<Option<Measured>> {
+    let lanes: Vec<(u32, ThreadTarget)> =
         (0..threads).map(|thread| Ok((thread, target.lane(thread, threads, size)?))).collect::<base::Result<_>>()?;
     let bytes = noise(size as usize + SPARE_BYTES, Env::real().random());
     measure(size, lanes, pace, |(thread, lane), n| {
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn a_folder_is_measured_and_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
-        let target = Target::open(dir.path(), false, false).unwrap();
+        let target = WriteTarget::open(dir.path(), false, false).unwrap();
         let is_interrupted = AtomicBool::new(false);
         let measured = measure_writes(&target, 100, 3, quick(None).pace(&is_interrupted)).unwrap().unwrap();
         assert!(measured.count >= 3 && measured.percentiles_ns[0] > 0, "{measured:?}");

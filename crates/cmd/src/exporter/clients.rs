@@ -16,7 +16,7 @@ use base::{Mutex, MutexGuard};
 use super::http::Conn;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ClientStage {
     Asking,
     Answered,
     Taking,
@@ -24,14 +24,14 @@ enum Stage {
 
 struct Client {
     number: u64,
-    stage: Stage,
+    stage: ClientStage,
     /// Another handle of his connection.
     conn: Box<dyn Conn>,
 }
 
 /// All clients, in the order in which they came.
 #[derive(Default)]
-struct All {
+struct ClientList {
     clients: Vec<Client>,
     next: u64,
 }
@@ -39,12 +39,12 @@ struct All {
 /// The clients there are at a time, up to a bound.
 #[derive(Clone)]
 pub struct Clients {
-    all: Arc<Mutex<All>>,
+    all: Arc<Mutex<ClientList>>,
     max: usize,
 }
 
 /// One of them; dropping it makes room.
-pub struct Place {
+pub struct ClientSlot {
     clients: Clients,
     number: u64,
 }
@@ -55,46 +55,46 @@ impl Clients {
     }
 
     /// Takes one more, in the place of another if need be. `None` if all are being answered.
-    pub fn admit(&self, conn: &dyn Conn) -> Option<Place> {
+    pub fn admit(&self, conn: &dyn Conn) -> Option<ClientSlot> {
         // two handles, or none: who cannot be hung up on is not served
         let conn = conn.another().ok()?;
         let mut all = self.lock();
         if all.clients.len() >= self.max {
             let oldest = |stage| all.clients.iter().position(|client| client.stage == stage);
-            let loser = oldest(Stage::Asking).or_else(|| oldest(Stage::Taking))?;
+            let loser = oldest(ClientStage::Asking).or_else(|| oldest(ClientStage::Taking))?;
             // it may be gone already
             drop(all.clients.remove(loser).conn.hang_up());
         }
         let number = all.next;
         all.next += 1;
-        all.clients.push(Client { number, stage: Stage::Asking, conn });
-        Some(Place { clients: self.clone(), number })
+        all.clients.push(Client { number, stage: ClientStage::Asking, conn });
+        Some(ClientSlot { clients: self.clone(), number })
     }
 
-    fn lock(&self) -> MutexGuard<'_, All> {
+    fn lock(&self) -> MutexGuard<'_, ClientList> {
         self.all.lock()
     }
 }
 
-impl Place {
+impl ClientSlot {
     /// Finds an answer, undisturbed. `None` if it has been hung up on.
     pub fn answer<T>(&self, find: impl FnOnce() -> T) -> Option<T> {
-        self.come_to(Stage::Answered).then(|| {
+        self.come_to(ClientStage::Answered).then(|| {
             let answer = find();
-            self.come_to(Stage::Taking);
+            self.come_to(ClientStage::Taking);
             answer
         })
     }
 
     /// False if it is not there any more.
-    fn come_to(&self, stage: Stage) -> bool {
+    fn come_to(&self, stage: ClientStage) -> bool {
         let mut all = self.clients.lock();
         let own = all.clients.iter_mut().find(|client| client.number == self.number);
         own.map(|client| client.stage = stage).is_some()
     }
 }
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.clients.lock().clients.retain(|client| client.number != self.number);
     }

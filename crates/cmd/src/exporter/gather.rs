@@ -12,11 +12,11 @@ use std::time::Duration;
 use base::Result;
 use protocol::client::{self, Connection};
 use protocol::io_report::{IoCounters, IoReport};
-use protocol::kstat::{self, Table};
+use protocol::kstat::{self, KstatTable};
 use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::wire::{Reply, Request};
 
-use super::page::{Kind, Page};
+use super::page::{MetricKind, MetricsPage};
 use crate::zpool::names::NameStyle;
 
 /// How long the process of a pool may take to greet, and for each of two answers: Prometheus gives up after 10 s.
@@ -33,14 +33,14 @@ const QUEUES: [&str; 4] = ["sync_read", "sync_write", "async_read", "async_write
 struct Told {
     report: PoolReport,
     io: IoReport,
-    tables: Vec<Table>,
+    tables: Vec<KstatTable>,
 }
 
 /// Asks all pools.
-pub fn page() -> Result<Page> {
-    let mut page = Page::default();
+pub fn page() -> Result<MetricsPage> {
+    let mut page = MetricsPage::default();
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    page.add("build_info", Kind::Gauge, "Version of the exporter.", &version, 1);
+    page.add("build_info", MetricKind::Gauge, "Version of the exporter.", &version, 1);
     let (mut asked, mut silent) = (client::each(TIME_MAX, ask)?, 0);
     asked.sort_by_key(|told| told.as_ref().map_or(String::new(), |told| told.report.name.clone()));
     for told in asked {
@@ -52,7 +52,7 @@ pub fn page() -> Result<Page> {
             }
         }
     }
-    page.add("exporter_silent_pools", Kind::Gauge, "Pools whose process did not answer.", &[], silent);
+    page.add("exporter_silent_pools", MetricKind::Gauge, "Pools whose process did not answer.", &[], silent);
     Ok(page)
 }
 
@@ -66,7 +66,7 @@ fn ask(mut connection: Connection) -> Result<Told> {
 }
 
 impl Told {
-    fn add_to(&self, page: &mut Page) {
+    fn add_to(&self, page: &mut MetricsPage) {
         self.tables.iter().for_each(|table| add_table(page, &self.report.name, table));
         self.add_pool(page);
         let report = &self.report;
@@ -74,9 +74,9 @@ impl Told {
         report.caches.iter().chain(&report.spares).for_each(|leaf| self.add_vdev(page, leaf, ""));
     }
 
-    fn add_pool(&self, page: &mut Page) {
+    fn add_pool(&self, page: &mut MetricsPage) {
         let (report, pool) = (&self.report, [("pool", &*self.report.name)]);
-        let mut gauge = |name: &str, help: &str, value: f64| page.add(name, Kind::Gauge, help, &pool, value);
+        let mut gauge = |name: &str, help: &str, value: f64| page.add(name, MetricKind::Gauge, help, &pool, value);
         let space = &report.space;
         gauge("pool_size_bytes", "Bytes of the pool's data devices.", space.size_bytes as f64);
         gauge("pool_allocated_bytes", "Bytes of them that are taken.", space.allocated_bytes as f64);
@@ -98,7 +98,7 @@ impl Told {
 
     /// A vdev and those below it. What is no leaf is named by those above it too, as its own name needs be the only
     /// one only among its siblings.
-    fn add_vdev(&self, page: &mut Page, vdev: &VdevReport, above: &str) {
+    fn add_vdev(&self, page: &mut MetricsPage, vdev: &VdevReport, above: &str) {
         if vdev.is_hole() {
             return;
         }
@@ -110,18 +110,19 @@ impl Told {
         add_states(page, "vdev_state", help, &labels, vdev.word(), STATES.iter());
         for (kind, count) in ["read", "write", "checksum"].into_iter().zip(vdev.errors) {
             let labels = [&labels[..], &[("type", kind)]].concat();
-            page.add("vdev_errors", Kind::Counter, "Errors since they were cleared.", &labels, count);
+            page.add("vdev_errors", MetricKind::Counter, "Errors since they were cleared.", &labels, count);
         }
         if let Some(space) = &vdev.space {
-            page.add("vdev_size_bytes", Kind::Gauge, "Bytes of a top-level vdev.", &labels, space.size_bytes);
+            page.add("vdev_size_bytes", MetricKind::Gauge, "Bytes of a top-level vdev.", &labels, space.size_bytes);
             let help = "Bytes of a top-level vdev that are taken.";
-            page.add("vdev_allocated_bytes", Kind::Gauge, help, &labels, space.allocated_bytes);
+            page.add("vdev_allocated_bytes", MetricKind::Gauge, help, &labels, space.allocated_bytes);
         }
         if let Some(counters) = self.io.vdevs.get(&vdev.guid) {
             add_io(page, "vdev", "of the vdev", &labels, counters);
             for (number, queue) in QUEUES.iter().enumerate() {
                 let labels = [&labels[..], &[("queue", *queue)]].concat();
-                let mut gauge = |name, help, of: &[u64; 4]| page.add(name, Kind::Gauge, help, &labels, of[number]);
+                let mut gauge =
+                    |name, help, of: &[u64; 4]| page.add(name, MetricKind::Gauge, help, &labels, of[number]);
                 gauge("vdev_requests_waiting", "Requests that wait for the device, now.", &counters.pending);
                 gauge("vdev_requests_active", "Requests that the device works on, now.", &counters.active);
             }
@@ -131,7 +132,7 @@ impl Told {
 }
 
 fn add_states<'a>(
-    page: &mut Page,
+    page: &mut MetricsPage,
     name: &str,
     help: &str,
     labels: &[(&str, &str)],
@@ -140,17 +141,17 @@ fn add_states<'a>(
 ) {
     for state in states {
         let labels = [labels, &[("state", *state)]].concat();
-        page.add(name, Kind::Gauge, help, &labels, u8::from(word.eq_ignore_ascii_case(state)));
+        page.add(name, MetricKind::Gauge, help, &labels, u8::from(word.eq_ignore_ascii_case(state)));
     }
 }
 
 /// What has been read and written.
-fn add_io(page: &mut Page, of: &str, whose: &str, labels: &[(&str, &str)], counters: &IoCounters) {
+fn add_io(page: &mut MetricsPage, of: &str, whose: &str, labels: &[(&str, &str)], counters: &IoCounters) {
     for (side, op) in ["read", "write"].into_iter().enumerate() {
         let labels = [labels, &[("op", op)]].concat();
         let mut count = |what: &str, value: u64| {
             let help = format!("Reads and writes {whose}, as zpool iostat counts them: {what}.");
-            page.add(&format!("{of}_{what}"), Kind::Counter, &help, &labels, value);
+            page.add(&format!("{of}_{what}"), MetricKind::Counter, &help, &labels, value);
         };
         count("operations", counters.operations[side]);
         count("bytes", counters.bytes[side]);
@@ -158,7 +159,7 @@ fn add_io(page: &mut Page, of: &str, whose: &str, labels: &[(&str, &str)], count
 }
 
 /// The values of one table of counters.
-fn add_table(page: &mut Page, pool: &str, table: &Table) {
+fn add_table(page: &mut MetricsPage, pool: &str, table: &KstatTable) {
     if LEFT_OUT.contains(&&*table.name) {
         return;
     }
@@ -172,7 +173,7 @@ fn add_table(page: &mut Page, pool: &str, table: &Table) {
     };
     let shown = if table.dataset.is_some() { "objset" } else { &table.name };
     for (name, value) in &table.values {
-        let kind = if is_gauge(&table.name, name) { Kind::Gauge } else { Kind::Counter };
+        let kind = if is_gauge(&table.name, name) { MetricKind::Gauge } else { MetricKind::Counter };
         // zil_commit_count of table zil need not say it twice
         let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('_')).unwrap_or(name);
         page.add(&format!("{prefix}_{rest}"), kind, &format!("{name} of kstat {shown}."), &labels, value);
@@ -218,29 +219,33 @@ fn is_gauge(table: &str, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use protocol::pool_report::{Aux, State};
+    use protocol::pool_report::{Aux, VdevState};
 
     fn leaf(path: &str, guid: u64, errors: [u64; 3]) -> VdevReport {
-        let (path, state) = (Some(path.into()), State::Healthy);
+        let (path, state) = (Some(path.into()), VdevState::Healthy);
         VdevReport { kind: "disk".into(), path, guid, state, errors, ..VdevReport::default() }
     }
 
     fn told() -> Told {
-        let gone = VdevReport { state: State::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb", 3, [0, 7, 0]) };
+        let gone = VdevReport { state: VdevState::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb", 3, [0, 7, 0]) };
         let replacing = VdevReport { kind: "replacing".into(), guid: 9, children: vec![gone], ..VdevReport::default() };
         let mirror = VdevReport {
             kind: "mirror".into(),
             guid: 1,
-            state: State::Degraded,
+            state: VdevState::Degraded,
             children: vec![leaf("/dev/sda", 2, [0; 3]), replacing],
             ..VdevReport::default()
         };
-        let root =
-            VdevReport { kind: "root".into(), state: State::Degraded, children: vec![mirror], ..VdevReport::default() };
+        let root = VdevReport {
+            kind: "root".into(),
+            state: VdevState::Degraded,
+            children: vec![mirror],
+            ..VdevReport::default()
+        };
         let report = PoolReport { name: "tank".into(), guid: 77, root, ..PoolReport::default() };
         let counters = |n| IoCounters { operations: [n, 2 * n], bytes: [n << 10, n << 12], ..IoCounters::default() };
         let io = IoReport { open_ns: 1_500_000_000, vdevs: [(77, counters(5)), (2, counters(3))].into() };
-        let table = |name: &str, dataset: Option<&str>, values: &[(&str, u64)]| Table {
+        let table = |name: &str, dataset: Option<&str>, values: &[(&str, u64)]| KstatTable {
             name: name.into(),
             at_ns: 0,
             dataset: dataset.map(str::to_owned),
@@ -257,7 +262,7 @@ mod tests {
 
     #[test]
     fn everything_is_named() {
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         told().add_to(&mut page);
         let text = page.text();
         for line in [
@@ -286,7 +291,7 @@ mod tests {
     fn a_suspended_pool_is_in_one_state() {
         let mut told = told();
         told.report.suspended = Some(protocol::pool_report::Suspended::Wait);
-        let mut page = Page::default();
+        let mut page = MetricsPage::default();
         told.add_to(&mut page);
         let states: Vec<String> = (page.text().lines())
             .filter(|line| line.starts_with("cenote_pool_state{") && line.ends_with(" 1"))

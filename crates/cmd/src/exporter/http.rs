@@ -110,17 +110,17 @@ pub enum Method {
 }
 
 /// What is answered.
-pub struct Answer {
+pub struct HttpResponse {
     pub status: u16,
     /// Content type.
     pub kind: &'static str,
     pub body: String,
 }
 
-impl Answer {
+impl HttpResponse {
     /// A few words.
-    pub fn words(status: u16, words: &str) -> Answer {
-        Answer { status, kind: "text/plain; charset=utf-8", body: words.to_owned() }
+    pub fn words(status: u16, words: &str) -> HttpResponse {
+        HttpResponse { status, kind: "text/plain; charset=utf-8", body: words.to_owned() }
     }
 
     /// As it is sent.
@@ -148,7 +148,7 @@ impl Answer {
 
 /// As much of a request's head as is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct RequestHead {
     pub method: Method,
     /// Without what stands behind a `?`.
     pub path: String,
@@ -157,13 +157,13 @@ pub struct Head {
 }
 
 /// Reads a request, and sends what `answer` says to it; `None`: nothing.
-pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(&Head) -> Option<Answer>) {
+pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(&RequestHead) -> Option<HttpResponse>) {
     let reply = match read_head(&mut Timed::new(&mut *conn)) {
         Ok(head) => match answer(&head) {
             Some(answer) => answer.bytes(head.method != Method::Head),
             None => return,
         },
-        Err(Some(status)) => Answer::words(status, "what was sent is no request that is answered\n").bytes(true),
+        Err(Some(status)) => HttpResponse::words(status, "what was sent is no request that is answered\n").bytes(true),
         Err(None) => return,
     };
     let mut timed = Timed::new(&mut *conn);
@@ -174,7 +174,7 @@ pub fn serve(mut conn: Box<dyn Conn>, answer: impl Fn(&Head) -> Option<Answer>) 
 }
 
 /// The head of a request. Errors: the status to answer, `None` if nobody is there any more.
-pub(crate) fn read_head(from: &mut impl Read) -> Result<Head, Option<u16>> {
+pub(crate) fn read_head(from: &mut impl Read) -> Result<RequestHead, Option<u16>> {
     use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     let mut head = Vec::new();
     let mut part = [0; 1024];
@@ -197,7 +197,7 @@ pub(crate) fn read_head(from: &mut impl Read) -> Result<Head, Option<u16>> {
 }
 
 /// The head of a request; `None` if more is to come. Errors: the status to answer.
-fn parse(head: &[u8]) -> Result<Option<Head>, u16> {
+fn parse(head: &[u8]) -> Result<Option<RequestHead>, u16> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut request = httparse::Request::new(&mut fields);
     match request.parse(head) {
@@ -216,7 +216,7 @@ fn parse(head: &[u8]) -> Result<Option<Head>, u16> {
     let host = hosts.next().map_or(&b""[..], |field| field.value);
     // two may mean two to two readers
     match (std::str::from_utf8(host), hosts.next()) {
-        (Ok(host), None) => Ok(Some(Head { method, path, host: host.trim().to_owned() })),
+        (Ok(host), None) => Ok(Some(RequestHead { method, path, host: host.trim().to_owned() })),
         _ => Err(400),
     }
 }
@@ -232,7 +232,9 @@ mod tests {
         let (mut client, server) = UnixStream::pair().unwrap();
         let sent = bytes.to_vec();
         std::thread::scope(|scope| {
-            let say = |Head { method, path, host }: &Head| Answer::words(200, &format!("{method:?} {path}{host}"));
+            let say = |RequestHead { method, path, host }: &RequestHead| {
+                HttpResponse::words(200, &format!("{method:?} {path}{host}"))
+            };
             scope.spawn(move || serve(Box::new(server), |head| Some(say(head))));
             // it may be told enough before it has all
             let _ = client.write_all(&sent).and_then(|()| client.shutdown(Shutdown::Write));

@@ -11,7 +11,7 @@ use std::fmt::{Display, Write};
 
 /// What the values of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows, until its process ends. The name ends with `_total`.
     Counter,
     /// Goes up and down.
@@ -20,19 +20,19 @@ pub enum Kind {
 
 /// All families, by name.
 #[derive(Default)]
-pub struct Page(BTreeMap<String, Family>);
+pub struct MetricsPage(BTreeMap<String, Family>);
 
 struct Family {
-    kind: Kind,
+    kind: MetricKind,
     help: String,
     /// By labels, as they are written.
     values: BTreeMap<String, String>,
 }
 
-impl Page {
+impl MetricsPage {
     /// Adds a value. The first of a family gives it type and help; of two with the same labels the first counts.
-    pub fn add(&mut self, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], value: impl Display) {
-        let suffix = if kind == Kind::Counter { "_total" } else { "" };
+    pub fn add(&mut self, name: &str, kind: MetricKind, help: &str, labels: &[(&str, &str)], value: impl Display) {
+        let suffix = if kind == MetricKind::Counter { "_total" } else { "" };
         let family = self.0.entry(format!("cenote_{}{suffix}", checked(name))).or_insert_with(|| Family {
             kind,
             help: escaped(help),
@@ -47,7 +47,7 @@ impl Page {
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, family) in &self.0 {
-            let kind = if family.kind == Kind::Counter { "counter" } else { "gauge" };
+            let kind = if family.kind == MetricKind::Counter { "counter" } else { "gauge" };
             let mut line = |line: std::fmt::Arguments| text.write_fmt(line).expect("writing to a string does not fail");
             line(format_args!("# HELP {name} {}\n# TYPE {name} {kind}\n", family.help));
             for (labels, value) in &family.values {
@@ -77,12 +77,12 @@ mod tests {
 
     #[test]
     fn families_are_written_together() {
-        let mut page = Page::default();
-        page.add("b", Kind::Gauge, "Second.", &[("pool", "a\\\"\n"), ("vdev", "é")], 0.25);
-        page.add("a-x", Kind::Counter, "First.", &[("pool", "two")], 1u64);
-        page.add("b", Kind::Gauge, "ignored", &[], 7);
-        page.add("a-x", Kind::Counter, "ignored", &[("pool", "one")], u64::MAX);
-        page.add("a-x", Kind::Counter, "ignored", &[("pool", "one")], 5);
+        let mut page = MetricsPage::default();
+        page.add("b", MetricKind::Gauge, "Second.", &[("pool", "a\\\"\n"), ("vdev", "é")], 0.25);
+        page.add("a-x", MetricKind::Counter, "First.", &[("pool", "two")], 1u64);
+        page.add("b", MetricKind::Gauge, "ignored", &[], 7);
+        page.add("a-x", MetricKind::Counter, "ignored", &[("pool", "one")], u64::MAX);
+        page.add("a-x", MetricKind::Counter, "ignored", &[("pool", "one")], 5);
         let expect = "# HELP cenote_a_x_total First.\n# TYPE cenote_a_x_total counter\n\
                       cenote_a_x_total{pool=\"one\"} 18446744073709551615\ncenote_a_x_total{pool=\"two\"} 1\n\
                       # HELP cenote_b Second.\n# TYPE cenote_b gauge\n\

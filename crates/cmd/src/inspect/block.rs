@@ -14,12 +14,12 @@ use crate::zdb::text::Pointer;
 const LINE: usize = 16;
 
 #[derive(clap::Args)]
-pub struct Args {
+pub struct BlockArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// How to show it
-    #[arg(short = 'f', long = "as", value_enum, default_value_t = Form::Hex)]
-    form: Form,
+    #[arg(short = 'f', long = "as", value_enum, default_value_t = BlockForm::Hex)]
+    form: BlockForm,
     /// Decompress it first
     #[arg(short = 'c', long, value_name = "ALGORITHM", requires = "lsize")]
     decompress: Option<String>,
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Form {
+enum BlockForm {
     /// Hex and text
     Hex,
     /// The bytes themselves
@@ -44,7 +44,7 @@ enum Form {
     Pointers,
 }
 
-pub fn print(args: &Args, opener: &mut Opener, out: &mut dyn Write) -> Result<bool> {
+pub fn print(args: &BlockArgs, opener: &mut Opener, out: &mut dyn Write) -> Result<bool> {
     let pool = opener.pool(&args.name)?;
     for address in &args.addresses {
         let (top, offset, size) = parse(address)?;
@@ -58,9 +58,9 @@ pub fn print(args: &Args, opener: &mut Opener, out: &mut dyn Write) -> Result<bo
             Some(name) => decompress(name, args.lsize.unwrap_or(0), &bytes)?,
         };
         match args.form {
-            Form::Raw => out.write_all(&bytes)?,
-            Form::Hex => dump(&bytes, out)?,
-            Form::Pointers => {
+            BlockForm::Raw => out.write_all(&bytes)?,
+            BlockForm::Hex => dump(&bytes, out)?,
+            BlockForm::Pointers => {
                 for (i, bp) in BlkPtr::slice(&bytes).iter().enumerate().filter(|(_, bp)| **bp != BlkPtr::HOLE) {
                     writeln!(out, "{i:6x}  {}", Pointer(bp))?;
                 }

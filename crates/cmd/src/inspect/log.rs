@@ -15,7 +15,7 @@ use dmu::{Mode, Objset};
 use dsl::Dataset;
 use format::blkptr::BlkPtr;
 use pool::Pool;
-use zil::{Header, Record, Visitor};
+use zil::{LogVisitor, Record, ZilHeader};
 
 use super::args::LogArgs;
 use crate::offline::{Opener, Target};
@@ -42,30 +42,30 @@ pub fn print(args: &LogArgs, opener: &mut Opener, out: &mut dyn Write) -> Result
 
 fn print_log(pool: &Pool, head: &Dataset, out: &mut dyn Write) -> Result<()> {
     let objset = pool.dsl().objset(head, Mode::Raw)?;
-    let header = Header::parse(&objset.phys().log_header)?;
+    let header = ZilHeader::parse(&objset.phys().log_header)?;
     if header.first.is_hole() {
         return Ok(());
     }
     writeln!(out, "{}", head.name)?;
-    let Header { claim_txg, claim_block_seq, claim_record_seq, replay_seq, flags, .. } = header;
+    let ZilHeader { claim_txg, claim_block_seq, claim_record_seq, replay_seq, flags, .. } = header;
     write!(out, "    head: claim txg {claim_txg}, last block claimed {claim_block_seq}")?;
     writeln!(out, ", last record claimed {claim_record_seq}, last replayed {replay_seq}, flags 0x{flags:x}")?;
-    let mut printer = Printer { objset: &objset, out, failed: None };
+    let mut printer = LogPrinter { objset: &objset, out, failed: None };
     let end = zil::walk(pool.cache().zio(), head.id, &header, &mut printer);
     match (printer.failed, end) {
         (Some(error), _) => Err(error.into()),
-        (None, zil::End::Unreadable(why)) => Ok(writeln!(out, "    ends here: {why}")?),
+        (None, zil::WalkEnd::Unreadable(why)) => Ok(writeln!(out, "    ends here: {why}")?),
         (None, _) => Ok(()),
     }
 }
 
-struct Printer<'a> {
+struct LogPrinter<'a> {
     objset: &'a Objset,
     out: &'a mut dyn Write,
     failed: Option<std::io::Error>,
 }
 
-impl Printer<'_> {
+impl LogPrinter<'_> {
     fn line(&mut self, line: std::fmt::Arguments<'_>) -> ControlFlow<()> {
         match writeln!(self.out, "{line}") {
             Ok(()) => ControlFlow::Continue(()),
@@ -77,7 +77,7 @@ impl Printer<'_> {
     }
 }
 
-impl Visitor for Printer<'_> {
+impl LogVisitor for LogPrinter<'_> {
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         self.line(format_args!("    block {}, {}", bookmark.blkid, Pointer(bp)))
     }

@@ -9,7 +9,7 @@ use dmu::{Mode, Objset};
 use super::args::ObjectArgs;
 use crate::offline::{Opener, Target};
 use crate::output::complain;
-use crate::zdb::{self, Printer, accounting_or_object};
+use crate::zdb::{self, ObjectPrinter, accounting_or_object};
 
 /// Verbosity of a line for each object.
 const LINES: u32 = 2;
@@ -29,8 +29,8 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
         // who asks for one object wants to see it
         (more, empty) => CONTENTS + u32::from(more).saturating_sub(u32::from(empty)),
     };
-    let style = zdb::Args { parseable: args.parseable, ..zdb::Args::default() };
-    let mut printer = Printer::new(&style, objset.clone(), verbosity);
+    let style = zdb::ZdbArgs { parseable: args.parseable, ..zdb::ZdbArgs::default() };
+    let mut printer = ObjectPrinter::new(&style, objset.clone(), verbosity);
     let mut well = true;
     if !args.objects.is_empty() {
         for &id in &args.objects {
@@ -48,7 +48,7 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
 }
 
 /// All allocated objects; what cannot be read is told, and passed over.
-fn all(objset: &Arc<Objset>, printer: &mut Printer<'_>, out: &mut dyn Write) -> bool {
+fn all(objset: &Arc<Objset>, printer: &mut ObjectPrinter<'_>, out: &mut dyn Write) -> bool {
     let (mut id, mut well) = (0, true);
     loop {
         match objset.next_object(id) {

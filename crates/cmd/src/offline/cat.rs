@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use base::Result;
 
-use super::target::{Content, FileArgs, Opener, Place, Target};
+use super::target::{Content, FileArgs, OpenTarget, Opener, Target};
 use crate::output::complain;
 
 /// Bytes that are read at once.
@@ -14,7 +14,7 @@ const CHUNK: usize = 1 << 20;
 /// Print files out of pools that are not imported. A volume reads as a file: POOL/VOLUME:
 #[derive(clap::Parser)]
 #[command(name = "cenote cat", no_binary_name = true)]
-pub struct Args {
+pub struct CatArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Files to print, one after the other
@@ -22,7 +22,7 @@ pub struct Args {
     targets: Vec<OsString>,
 }
 
-pub fn run(args: Args) -> bool {
+pub fn run(args: CatArgs) -> bool {
     let mut opener = Opener::of_files(&args.files);
     let mut well = true;
     for target in &args.targets {
@@ -43,8 +43,8 @@ pub fn run(args: Args) -> bool {
 
 fn open(opener: &mut Opener, target: &OsString) -> Result<Content> {
     Ok(match opener.open(&Target::parse(target)?)? {
-        Place::File(zpl, ino) => Content::File(zpl.open_file(ino)?),
-        Place::Volume(volume) => Content::Volume(volume),
+        OpenTarget::File(zpl, ino) => Content::File(zpl.open_file(ino)?),
+        OpenTarget::Volume(volume) => Content::Volume(volume),
     })
 }
 

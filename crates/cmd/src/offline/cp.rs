@@ -19,11 +19,11 @@ use std::sync::Arc;
 use base::{Error, Kind, Result, Shown};
 use zpl::{FileKind, Stat, Zpl};
 
-use self::sink::{Attributes, Folder, LeftOut, Sink};
-use super::target::{Content, FileArgs, Opener, Place, Target};
+use self::sink::{FileMetadata, LeftOut, Sink, TargetFolder};
+use super::target::{Content, FileArgs, OpenTarget, Opener, Target};
 use super::tree::{DEPTH_MAX, Walker};
 use crate::output::complain;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
@@ -41,7 +41,7 @@ const CAPABILITIES: &[u8] = b"security.capability";
 /// and files, links and folders that are in its way stay as they are, and are reported.
 #[derive(clap::Parser)]
 #[command(name = "cenote cp", no_binary_name = true)]
-pub struct Args {
+pub struct CpArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Copy folders with everything in them
@@ -68,11 +68,11 @@ struct Trust {
     suid: bool,
 }
 
-pub fn run(args: Args) -> bool {
+pub fn run(args: CpArgs) -> bool {
     let mut copier = Copier {
         recursive: args.recursive,
         trust: args.trust,
-        progress: Progress::new(None),
+        progress: ProgressDisplay::new(None),
         left_out: LeftOut::default(),
         links: HashMap::new(),
         source: String::new(),
@@ -100,7 +100,7 @@ pub fn run(args: Args) -> bool {
 struct Copier {
     recursive: bool,
     trust: Trust,
-    progress: Progress,
+    progress: ProgressDisplay,
     left_out: LeftOut,
     /// Of files with several names: where the first is, below what is being copied.
     links: HashMap<u64, Vec<u8>>,
@@ -114,21 +114,21 @@ impl Copier {
         let target = Target::parse(text)?;
         let place = opener.open(&target)?;
         let name = if into { target.last_name() } else { file_name(to)? };
-        let parent = Folder::open(if into { to } else { parent_of(to) })?;
+        let parent = TargetFolder::open(if into { to } else { parent_of(to) })?;
         self.links.clear();
         match place {
-            Place::Volume(volume) => {
+            OpenTarget::Volume(volume) => {
                 let mut sink = parent.open_file(&name)?;
                 self.copy_content(&Content::Volume(volume), &mut sink, b"");
                 Ok(())
             }
-            Place::File(zpl, ino) => {
+            OpenTarget::File(zpl, ino) => {
                 let stat = zpl.stat(ino)?;
                 if stat.kind == FileKind::Directory && !self.recursive {
                     return Err(Error::new(Kind::IsDirectory, "is a folder; -r copies it with everything in it"));
                 }
                 let walker = Walker::new(&zpl);
-                Tree { copier: self, walker, zpl: zpl.clone(), parent: &parent, name: &name }.top(&stat);
+                TreeCopy { copier: self, walker, zpl: zpl.clone(), parent: &parent, name: &name }.top(&stat);
                 Ok(())
             }
         }
@@ -210,16 +210,16 @@ impl Copier {
 }
 
 /// One file system being copied.
-struct Tree<'a, 'z> {
+struct TreeCopy<'a, 'z> {
     copier: &'a mut Copier,
     walker: Walker<'z>,
     zpl: Arc<Zpl>,
     /// Where it is copied to, and under what name.
-    parent: &'a Folder,
+    parent: &'a TargetFolder,
     name: &'a [u8],
 }
 
-impl Tree<'_, '_> {
+impl TreeCopy<'_, '_> {
     /// Copies what the user asked for, to the place that he named: he may have something there already.
     fn top(&mut self, stat: &Stat) {
         let (path, parent, name) = (&mut Vec::new(), self.parent, self.name);
@@ -235,7 +235,7 @@ impl Tree<'_, '_> {
 
     /// Copies a file of any kind to `name` in `folder`, where nothing may be of that name; `path` is where it
     /// was, for messages, and `depth` that of the folder.
-    fn any(&mut self, stat: &Stat, folder: &Folder, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<()> {
+    fn any(&mut self, stat: &Stat, folder: &TargetFolder, name: &[u8], path: &mut Vec<u8>, depth: usize) -> Result<()> {
         let has_names = stat.nlink > 1 && stat.kind != FileKind::Directory;
         if has_names
             && let Some(first) = self.copier.links.get(&stat.ino)
@@ -275,7 +275,7 @@ impl Tree<'_, '_> {
         sink.set_attributes(&attributes, &mut self.copier.left_out)
     }
 
-    fn folder(&mut self, stat: &Stat, folder: &Folder, path: &mut Vec<u8>, depth: usize) {
+    fn folder(&mut self, stat: &Stat, folder: &TargetFolder, path: &mut Vec<u8>, depth: usize) {
         let (entries, error) = self.walker.list(stat.ino);
         if let Some(e) = error {
             self.copier.complain(path, &e);
@@ -298,7 +298,7 @@ impl Tree<'_, '_> {
     }
 
     /// What the copy shall have; extended attributes that cannot be read are reported and left out.
-    fn attributes(&mut self, stat: &Stat, path: &[u8]) -> Attributes {
+    fn attributes(&mut self, stat: &Stat, path: &[u8]) -> FileMetadata {
         let mut xattrs = Vec::new();
         match self.zpl.xattr_names(stat.ino) {
             Ok(names) => {
@@ -320,7 +320,7 @@ impl Tree<'_, '_> {
             self.copier.left_out.count("set-id bits (--suid)");
             mode &= !SET_ID;
         }
-        Attributes { mode, uid: stat.uid, gid: stat.gid, atime: stat.atime, mtime: stat.mtime, xattrs }
+        FileMetadata { mode, uid: stat.uid, gid: stat.gid, atime: stat.atime, mtime: stat.mtime, xattrs }
     }
 }
 

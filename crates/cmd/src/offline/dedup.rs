@@ -15,14 +15,14 @@ use base::Result;
 use codec::checksum::Checksum;
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
-use format::ddt::Key;
+use format::ddt::DdtKey;
 use pool::Pool;
-use pool::check::{BlockKind, Observer, Options, Verify};
+use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::target::{Opener, PoolArgs, Target};
 use crate::output::{complain, stdout, written};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Different blocks that a sample has at most; each takes about 100 bytes of memory.
 const SAMPLE_MAX: usize = 1 << 20;
@@ -61,8 +61,8 @@ pub fn run(args: DedupArgs) -> bool {
 
 fn look(pool: &Pool) -> Result<Sample> {
     let total = pool.space().ok().map(|space| space.allocated_on(|_| true));
-    let mut sample = Sample::new(SAMPLE_MAX, Some(Progress::new(total)));
-    pool.check(Options { verify: Verify::Nothing, space: false }, &mut sample)?;
+    let mut sample = Sample::new(SAMPLE_MAX, Some(ProgressDisplay::new(total)));
+    pool.check(CheckOptions { verify: Verify::Nothing, space: false }, &mut sample)?;
     Ok(sample)
 }
 
@@ -76,7 +76,7 @@ struct SampledBlock {
 /// What has been seen of a pool.
 struct Sample {
     /// Blocks of which the sum ends in so many zeros, by number of the checksum and key.
-    blocks: HashMap<(u8, Key), SampledBlock>,
+    blocks: HashMap<(u8, DdtKey), SampledBlock>,
     zeros: u32,
     max: usize,
     /// Pointers to blocks of data, and bytes of them.
@@ -84,7 +84,7 @@ struct Sample {
     bytes: u64,
     /// Blocks that nothing tells apart, or that could not be reached.
     left_out: u64,
-    progress: Option<Progress>,
+    progress: Option<ProgressDisplay>,
 }
 
 /// What dedup would come to.
@@ -98,7 +98,7 @@ struct Estimate {
 }
 
 impl Sample {
-    fn new(max: usize, progress: Option<Progress>) -> Sample {
+    fn new(max: usize, progress: Option<ProgressDisplay>) -> Sample {
         Sample { blocks: HashMap::new(), zeros: 0, max, pointers: 0, bytes: 0, left_out: 0, progress }
     }
 
@@ -109,10 +109,10 @@ impl Sample {
             return;
         }
         let bytes = bp.copies().fold(0, |sum: u64, dva| sum.saturating_add(dva.asize()));
-        self.count((bp.checksum_kind(), Key::of(bp)), bytes);
+        self.count((bp.checksum_kind(), DdtKey::of(bp)), bytes);
     }
 
-    fn count(&mut self, key: (u8, Key), bytes: u64) {
+    fn count(&mut self, key: (u8, DdtKey), bytes: u64) {
         self.pointers += 1;
         self.bytes = self.bytes.saturating_add(bytes);
         if !self.has(&key.1) {
@@ -128,7 +128,7 @@ impl Sample {
     }
 
     /// Whether a block is one of the sample. Weak sums have little chance in their low bits, so all are mixed.
-    fn has(&self, key: &Key) -> bool {
+    fn has(&self, key: &DdtKey) -> bool {
         let mixed = key.words().iter().fold(0u64, |mixed, word| {
             let sum = (mixed ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             sum ^ sum >> 29
@@ -225,7 +225,7 @@ mod tests {
             let bytes = 4096 << (sum >> 60 & 3);
             unique += bytes;
             // fletcher sums of short blocks differ in few bits
-            let key = Key::from_words([n * 512, sum, 0, 0, 7]);
+            let key = DdtKey::from_words([n * 512, sum, 0, 0, 7]);
             (0..if n % 3 == 0 { 5 } else { 1 }).for_each(|_| sample.count((7, key), bytes));
         }
         (sample, unique)

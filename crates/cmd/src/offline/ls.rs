@@ -13,9 +13,9 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
-use super::stat::Line;
-use super::target::{FileArgs, Opener, Place, Target};
-use super::tree::{Found, Visitor, Walker};
+use super::stat::StatLine;
+use super::target::{FileArgs, OpenTarget, Opener, Target};
+use super::tree::{FileVisitor, WalkedFile, Walker};
 use crate::output::{Quoted, complain, stdout, write_name, written};
 
 /// List files in pools that are not imported
@@ -23,7 +23,7 @@ use crate::output::{Quoted, complain, stdout, write_name, written};
 /// Without a path (POOL or POOL/DATASET, no colon) the datasets, volumes and snapshots are listed.
 #[derive(clap::Parser)]
 #[command(name = "cenote ls", no_binary_name = true)]
-pub struct Args {
+pub struct LsArgs {
     #[command(flatten)]
     files: FileArgs,
     /// List everything below a folder, one path a line
@@ -40,7 +40,7 @@ pub struct Args {
     targets: Vec<OsString>,
 }
 
-pub fn run(args: Args) -> bool {
+pub fn run(args: LsArgs) -> bool {
     let mut opener = Opener::of_files(&args.files);
     let mut lister =
         Lister { args: &args, out: Box::new(stdout()), to_terminal: io::stdout().is_terminal(), well: true };
@@ -59,7 +59,7 @@ pub fn run(args: Args) -> bool {
 }
 
 struct Lister<'a> {
-    args: &'a Args,
+    args: &'a LsArgs,
     out: Box<dyn Write>,
     to_terminal: bool,
     well: bool,
@@ -73,19 +73,19 @@ impl Lister<'_> {
         }
         let shown = text.to_string_lossy();
         match opener.open(&target)? {
-            Place::Volume(volume) => {
+            OpenTarget::Volume(volume) => {
                 let size = nicebytes(volume.size());
                 let long = self.args.long;
                 self.print(
                     |out| if long { writeln!(out, "volume {size:>6} {shown}") } else { writeln!(out, "{shown}") },
                 );
             }
-            Place::File(zpl, ino) => {
+            OpenTarget::File(zpl, ino) => {
                 let stat = zpl.stat(ino)?;
-                let mut files = Files { lister: self, zpl: &zpl, shown: &shown };
+                let mut files = FileLister { lister: self, zpl: &zpl, shown: &shown };
                 if stat.kind != FileKind::Directory {
                     let name = target.last_name();
-                    let _ = files.file(Found { path: &name, stat: Ok(stat) });
+                    let _ = files.file(WalkedFile { path: &name, stat: Ok(stat) });
                 } else if files.lister.args.recursive {
                     let _ = Walker::new(&zpl).walk(ino, &mut files);
                 } else {
@@ -163,13 +163,13 @@ impl Lister<'_> {
 }
 
 /// Lists the files of one target.
-struct Files<'a, 'b> {
+struct FileLister<'a, 'b> {
     lister: &'a mut Lister<'b>,
     zpl: &'a Zpl,
     shown: &'a str,
 }
 
-impl Files<'_, '_> {
+impl FileLister<'_, '_> {
     /// One line. Without attributes, only the name is shown.
     fn entry(&mut self, path: &[u8], stat: Option<Result<Stat>>) {
         let args = self.lister.args;
@@ -189,7 +189,7 @@ impl Files<'_, '_> {
             return;
         };
         if args.json {
-            let (line, errors) = Line::of(self.zpl, path, &stat, false);
+            let (line, errors) = StatLine::of(self.zpl, path, &stat, false);
             self.lister.print(|out| writeln!(out, "{line}"));
             errors.into_iter().for_each(|e| self.failed(path, e));
             return;
@@ -218,8 +218,8 @@ impl Files<'_, '_> {
     }
 }
 
-impl Visitor for Files<'_, '_> {
-    fn file(&mut self, found: Found<'_>) -> ControlFlow<()> {
+impl FileVisitor for FileLister<'_, '_> {
+    fn file(&mut self, found: WalkedFile<'_>) -> ControlFlow<()> {
         // the folder that was asked for is no entry of itself
         if found.path == b"." && found.stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory) {
             return ControlFlow::Continue(());

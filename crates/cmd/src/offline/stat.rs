@@ -10,11 +10,11 @@ use base::{Error, Result, Shown};
 use protocol::words::time;
 use zpl::{FileKind, Stat, Zpl};
 
-use super::target::{Content, FileArgs, Opener, Place, Target};
-use super::tree::{Found, Visitor, Walker};
+use super::target::{Content, FileArgs, OpenTarget, Opener, Target};
+use super::tree::{FileVisitor, WalkedFile, Walker};
 use crate::output::{Quoted, complain, hex, stdout, written};
 
-pub use json::Line;
+pub use json::StatLine;
 
 /// Show what is known of files in pools that are not imported
 ///
@@ -25,7 +25,7 @@ pub use json::Line;
 /// Of a volume, which has no more, size and checksum are shown.
 #[derive(clap::Parser)]
 #[command(name = "cenote stat", no_binary_name = true)]
-pub struct Args {
+pub struct StatArgs {
     #[command(flatten)]
     files: FileArgs,
     /// Show everything below a folder, too
@@ -42,7 +42,7 @@ pub struct Args {
     targets: Vec<OsString>,
 }
 
-pub fn run(args: Args) -> bool {
+pub fn run(args: StatArgs) -> bool {
     let mut opener = Opener::of_files(&args.files);
     let mut well = true;
     for text in &args.targets {
@@ -58,25 +58,25 @@ pub fn run(args: Args) -> bool {
 }
 
 /// Shows what is at a place; tells whether all went well.
-fn show(args: &Args, place: &Place, target: &Target, text: &str) -> bool {
+fn show(args: &StatArgs, place: &OpenTarget, target: &Target, text: &str) -> bool {
     let (zpl, ino) = match place {
-        Place::File(zpl, ino) => (zpl, *ino),
-        Place::Volume(_) => return volume(args, target, text, place),
+        OpenTarget::File(zpl, ino) => (zpl, *ino),
+        OpenTarget::Volume(_) => return volume(args, target, text, place),
     };
-    let mut printer = Printer { args, zpl, text, out: Box::new(stdout()), well: true };
+    let mut printer = StatPrinter { args, zpl, text, out: Box::new(stdout()), well: true };
     if args.recursive {
         let _ = Walker::new(zpl).walk(ino, &mut printer);
     } else {
         let name = target.last_name();
         let path: &[u8] = if target.need_path().is_ok_and(|p| p.iter().all(|&b| b == b'/')) { b"." } else { &name };
-        let _ = printer.file(Found { path, stat: zpl.stat(ino) });
+        let _ = printer.file(WalkedFile { path, stat: zpl.stat(ino) });
     }
     let flushed = printer.out.flush();
     printer.well & written("stat", flushed)
 }
 
-fn volume(args: &Args, target: &Target, text: &str, place: &Place) -> bool {
-    let Place::Volume(volume) = place else { unreachable!("called for volumes") };
+fn volume(args: &StatArgs, target: &Target, text: &str, place: &OpenTarget) -> bool {
+    let OpenTarget::Volume(volume) = place else { unreachable!("called for volumes") };
     let content = Content::Volume(volume.clone());
     let sum = if args.sha256 { json::sha256(&content, 0, content.size()).map(Some) } else { Ok(None) };
     let (sum, well) = match sum {
@@ -100,8 +100,8 @@ fn volume(args: &Args, target: &Target, text: &str, place: &Place) -> bool {
     well
 }
 
-struct Printer<'a> {
-    args: &'a Args,
+struct StatPrinter<'a> {
+    args: &'a StatArgs,
     zpl: &'a Zpl,
     /// The target as it was given.
     text: &'a str,
@@ -109,11 +109,11 @@ struct Printer<'a> {
     well: bool,
 }
 
-impl Visitor for Printer<'_> {
-    fn file(&mut self, found: Found<'_>) -> ControlFlow<()> {
+impl FileVisitor for StatPrinter<'_> {
+    fn file(&mut self, found: WalkedFile<'_>) -> ControlFlow<()> {
         let described = found.stat.and_then(|stat| match self.args.json {
             true => {
-                let (line, errors) = Line::of(self.zpl, found.path, &stat, self.args.sha256);
+                let (line, errors) = StatLine::of(self.zpl, found.path, &stat, self.args.sha256);
                 errors.into_iter().for_each(|e| self.failed(found.path, e));
                 Ok(format!("{line}\n"))
             }
@@ -153,7 +153,7 @@ fn human(zpl: &Zpl, path: &[u8], stat: &Stat, sha256: bool) -> Result<String> {
     if stat.kind == FileKind::Symlink {
         line(format_args!("  Target: {}", Shown(&zpl.readlink(stat.ino)?)));
     }
-    let kind = Line::kind_name(stat.kind);
+    let kind = StatLine::kind_name(stat.kind);
     let device = match stat.kind {
         FileKind::CharDevice | FileKind::BlockDevice => {
             format!(" {}:{}", libc::major(stat.rdev), libc::minor(stat.rdev))

@@ -61,7 +61,7 @@ pub struct Opener {
 const REDACTED: &str = "com.delphix:redacted_datasets";
 
 /// What a target turned out to be.
-pub enum Place {
+pub enum OpenTarget {
     /// Something in a file system.
     File(Arc<Zpl>, u64),
     /// A volume.
@@ -183,12 +183,12 @@ impl Opener {
     }
 
     /// What is at a target, which has a path.
-    pub fn open(&mut self, target: &Target) -> Result<Place> {
+    pub fn open(&mut self, target: &Target) -> Result<OpenTarget> {
         let path = target.need_path()?;
         let objset = self.objset(target)?;
         match objset.kind() {
             ObjsetType::Zvol if path.iter().all(|&b| b == b'/') => {
-                Volume::open(&objset).map(Place::Volume).in_dataset(&target.dataset)
+                Volume::open(&objset).map(OpenTarget::Volume).in_dataset(&target.dataset)
             }
             ObjsetType::Zvol => {
                 let what = format!("{} is a volume, and has no files; '{0}:' reads it whole", target.dataset);
@@ -197,7 +197,7 @@ impl Opener {
             _ => {
                 let zpl = Arc::new(Zpl::open(objset).in_dataset(&target.dataset)?);
                 let ino = zpl.resolve(path).in_dataset(&target.dataset)?;
-                Ok(Place::File(zpl, ino))
+                Ok(OpenTarget::File(zpl, ino))
             }
         }
     }

@@ -14,7 +14,7 @@ use zpl::{DirEntry, FileKind, Stat, Zpl};
 pub const DEPTH_MAX: usize = 4096;
 
 /// A file met on a walk.
-pub struct Found<'a> {
+pub struct WalkedFile<'a> {
     /// Path from where the walk began; `.` for that itself.
     pub path: &'a [u8],
     /// Its attributes, or why they cannot be read.
@@ -28,9 +28,9 @@ pub struct Walker<'a> {
 }
 
 /// What a walk reports.
-pub trait Visitor {
+pub trait FileVisitor {
     /// A file; before what is in it. Breaking ends the walk.
-    fn file(&mut self, found: Found<'_>) -> ControlFlow<()>;
+    fn file(&mut self, found: WalkedFile<'_>) -> ControlFlow<()>;
     /// A folder that cannot be read, or not to its end.
     fn failed(&mut self, path: &[u8], error: Error);
 }
@@ -77,14 +77,14 @@ impl<'a> Walker<'a> {
     }
 
     /// Shows `start` and all below it.
-    pub fn walk(&mut self, start: u64, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    pub fn walk(&mut self, start: u64, visitor: &mut dyn FileVisitor) -> ControlFlow<()> {
         let stat = self.zpl.stat(start);
         let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
-        visitor.file(Found { path: b".", stat })?;
+        visitor.file(WalkedFile { path: b".", stat })?;
         if is_dir { self.below(start, &mut Vec::new(), 0, visitor) } else { ControlFlow::Continue(()) }
     }
 
-    fn below(&mut self, dir: u64, path: &mut Vec<u8>, depth: usize, visitor: &mut dyn Visitor) -> ControlFlow<()> {
+    fn below(&mut self, dir: u64, path: &mut Vec<u8>, depth: usize, visitor: &mut dyn FileVisitor) -> ControlFlow<()> {
         let at = |path: &[u8]| if path.is_empty() { b".".to_vec() } else { path.to_vec() };
         if depth > DEPTH_MAX {
             visitor.failed(&at(path), Error::corrupt(format!("folders nest deeper than {DEPTH_MAX}")));
@@ -102,7 +102,7 @@ impl<'a> Walker<'a> {
             path.extend_from_slice(&entry.name);
             let stat = self.zpl.stat(entry.ino);
             let is_dir = stat.as_ref().is_ok_and(|stat| stat.kind == FileKind::Directory);
-            visitor.file(Found { path, stat })?;
+            visitor.file(WalkedFile { path, stat })?;
             if is_dir {
                 self.below(entry.ino, path, depth + 1, visitor)?;
             }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Once};
 use nix::sys::signal::{SigSet, Signal};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-use super::view::{Line, Size};
+use super::view::{ScreenLine, Size};
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -25,7 +25,7 @@ const ENDING_KEYS: &[u8] = b"qQ\x03\x04";
 
 /// Something that happens at a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum TerminalEvent {
     /// The user, or a signal, wants an end.
     End,
     /// Its size is another one.
@@ -80,7 +80,7 @@ impl Screen {
     }
 
     /// Shows these lines, which fit, and nothing else. Errors: the terminal has gone.
-    pub fn show(&self, lines: &[Line]) -> io::Result<()> {
+    pub fn show(&self, lines: &[ScreenLine]) -> io::Result<()> {
         put(&frame(lines))
     }
 }
@@ -92,8 +92,8 @@ impl Drop for Screen {
 }
 
 /// What draws these lines over what was there, without a moment in which nothing is.
-fn frame(lines: &[Line]) -> String {
-    let line = |line: &Line| match line.is_heading {
+fn frame(lines: &[ScreenLine]) -> String {
+    let line = |line: &ScreenLine| match line.is_heading {
         true => format!("{BOLD}{}{PLAIN}{CLEAR_LINE}", line.text),
         false => format!("{}{CLEAR_LINE}", line.text),
     };
@@ -103,14 +103,14 @@ fn frame(lines: &[Line]) -> String {
 
 /// Tells of what happens at the terminal, and of signals that end programs, from now on. To be called before there
 /// are other threads.
-pub fn listen(events: &Sender<Event>) {
+pub fn listen(events: &Sender<TerminalEvent>) {
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH];
     let signals = SigSet::from_iter(signals);
     if signals.thread_block().is_ok() {
         let events = events.clone();
         std::thread::spawn(move || {
             while let Ok(signal) = signals.wait() {
-                let event = if signal == Signal::SIGWINCH { Event::Resized } else { Event::End };
+                let event = if signal == Signal::SIGWINCH { TerminalEvent::Resized } else { TerminalEvent::End };
                 if events.send(event).is_err() {
                     return;
                 }
@@ -123,7 +123,7 @@ pub fn listen(events: &Sender<Event>) {
             let ends = |key: io::Result<u8>| key.is_ok_and(|key| ENDING_KEYS.contains(&key));
             if io::stdin().lock().bytes().take_while(Result::is_ok).any(ends) {
                 // it may be ending already
-                let _ = events.send(Event::End);
+                let _ = events.send(TerminalEvent::End);
             }
         });
     }
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_frame_replaces_the_one_before() {
-        let line = |text: &str, is_heading| Line { text: text.to_owned(), is_heading };
+        let line = |text: &str, is_heading| ScreenLine { text: text.to_owned(), is_heading };
         let drawn = frame(&[line("A", true), line("b", false)]);
         assert_eq!(drawn, "\x1b[H\x1b[1mA\x1b[0m\x1b[K\r\nb\x1b[K\x1b[J");
         assert_eq!(frame(&[]), "\x1b[H\x1b[J");

@@ -3,19 +3,19 @@ use super::watch::Watch;
 use super::*;
 
 /// A table that was written after so many seconds.
-fn table(seconds: u64, values: &[(&str, u64)]) -> Table {
+fn table(seconds: u64, values: &[(&str, u64)]) -> KstatTable {
     let values = values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    Table { at_ns: seconds * 1_000_000_000, values, ..Table::default() }
+    KstatTable { at_ns: seconds * 1_000_000_000, values, ..KstatTable::default() }
 }
 
-fn dataset(seconds: u64, name: &str, [reads, read, writes, written]: [u64; 4]) -> Table {
+fn dataset(seconds: u64, name: &str, [reads, read, writes, written]: [u64; 4]) -> KstatTable {
     let values =
         [("reads", reads), ("nread", read), ("writes", writes), ("nwritten", written), ("page_cache_fill", read)];
-    Table { dataset: Some(name.to_owned()), ..table(seconds, &values) }
+    KstatTable { dataset: Some(name.to_owned()), ..table(seconds, &values) }
 }
 
 /// A pool that has done `n` of everything.
-fn pool(seconds: u64, n: u64) -> Vec<Table> {
+fn pool(seconds: u64, n: u64) -> Vec<KstatTable> {
     let arcstats = [
         ("hits", 900 * n),
         ("misses", 100 * n),
@@ -52,11 +52,11 @@ fn pool(seconds: u64, n: u64) -> Vec<Table> {
     .into()
 }
 
-fn named(name: impl Into<String>, table: Table) -> Table {
-    Table { name: name.into(), ..table }
+fn named(name: impl Into<String>, table: KstatTable) -> KstatTable {
+    KstatTable { name: name.into(), ..table }
 }
 
-fn see(watch: &mut Watch, pools: &[(&str, Vec<Table>)]) {
+fn see(watch: &mut Watch, pools: &[(&str, Vec<KstatTable>)]) {
     watch.see(pools.iter().map(|(name, tables)| ((*name).to_owned(), tables.clone())).collect());
 }
 
@@ -97,7 +97,7 @@ fn pools_come_and_go() {
 #[test]
 fn what_is_mounted_anew_counts_from_zero() {
     let mut watch = Watch::default();
-    let of = |table: Table| vec![named("objset-0x36", table)];
+    let of = |table: KstatTable| vec![named("objset-0x36", table)];
     see(&mut watch, &[("tank", of(dataset(5, "tank", [100; 4])))]);
     see(&mut watch, &[("tank", of(dataset(6, "tank", [30; 4])))]);
     assert_eq!(watch.datasets()[0].reads.per_s, 30.0);
@@ -125,7 +125,7 @@ fn nothing_is_wider_or_longer_than_the_screen() {
     for (columns, rows) in [(80, 24), (200, 100), (41, 30), (10, 3), (1, 1), (0, 0)] {
         let lines = lines(&watch, &[], "12:00:01", Some(Size { columns, rows }));
         assert!(lines.len() <= rows, "{columns} {rows}");
-        let fits = |line: &Line| line.text.chars().count() <= columns && !line.text.contains(char::is_control);
+        let fits = |line: &ScreenLine| line.text.chars().count() <= columns && !line.text.contains(char::is_control);
         assert!(lines.iter().all(fits), "{lines:?}");
     }
     let shown = text(&watch, Some(Size { columns: 80, rows: 24 }));

@@ -3,7 +3,7 @@
 use base::Shown;
 use protocol::words::nicenum::{nicebytes, nicenum};
 
-use super::watch::{Count, Dataset, Watch};
+use super::watch::{Count, DatasetCounts, Watch};
 
 /// Characters of the names of rows, of those of lines that are no table, and of columns.
 const LABEL: usize = 14;
@@ -25,7 +25,7 @@ pub struct Size {
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct ScreenLine {
     /// What it says; no control characters.
     pub text: String,
     /// Whether it is above what it names.
@@ -34,7 +34,7 @@ pub struct Line {
 
 /// All that is known, at that time of the day; `wanted` are the pools that were asked for, if any were. On a screen,
 /// only what fits on it.
-pub fn lines(watch: &Watch, wanted: &[String], clock: &str, screen: Option<Size>) -> Vec<Line> {
+pub fn lines(watch: &Watch, wanted: &[String], clock: &str, screen: Option<Size>) -> Vec<ScreenLine> {
     let mut lines = Vec::new();
     title(&mut lines, watch, wanted, clock);
     if watch.pools().next().is_some() {
@@ -50,7 +50,7 @@ pub fn lines(watch: &Watch, wanted: &[String], clock: &str, screen: Option<Size>
     lines
 }
 
-fn title(lines: &mut Vec<Line>, watch: &Watch, wanted: &[String], clock: &str) {
+fn title(lines: &mut Vec<ScreenLine>, watch: &Watch, wanted: &[String], clock: &str) {
     let pools: Vec<&str> = watch.pools().collect();
     let absent: Vec<&str> = wanted.iter().map(String::as_str).filter(|name| !pools.contains(name)).collect();
     let mut text = format!("cenote top  {clock}  ");
@@ -62,11 +62,11 @@ fn title(lines: &mut Vec<Line>, watch: &Watch, wanted: &[String], clock: &str) {
     if !absent.is_empty() {
         text += &format!("  not in use: {}", absent.join(", "));
     }
-    lines.push(Line { text: Shown(text.trim_end()).to_string(), is_heading: false });
+    lines.push(ScreenLine { text: Shown(text.trim_end()).to_string(), is_heading: false });
 }
 
 /// Where blocks came from that somebody, or a reader ahead, asked for.
-fn reads(lines: &mut Vec<Line>, watch: &Watch) {
+fn reads(lines: &mut Vec<ScreenLine>, watch: &Watch) {
     let arc = |name| watch.count("arcstats", name);
     let (hits, misses, l2arc) = (arc("hits"), arc("misses"), arc("l2_hits"));
     let all = hits.plus(misses);
@@ -83,7 +83,7 @@ fn reads(lines: &mut Vec<Line>, watch: &Watch) {
     }
 }
 
-fn ratios(lines: &mut Vec<Line>, watch: &Watch) {
+fn ratios(lines: &mut Vec<ScreenLine>, watch: &Watch) {
     let ratio = |hits: &[&str], misses: &[&str]| {
         let sum =
             |names: &[&str]| names.iter().map(|name| watch.count("arcstats", name)).fold(Count::default(), Count::plus);
@@ -108,7 +108,7 @@ fn ratios(lines: &mut Vec<Line>, watch: &Watch) {
     row(lines, "in all", columns.each_ref().map(|(_, [_, all])| all.clone()));
 }
 
-fn arc(lines: &mut Vec<Line>, watch: &Watch) {
+fn arc(lines: &mut Vec<ScreenLine>, watch: &Watch) {
     let size = |name| nicebytes(watch.size("arcstats", name));
     let ghosts = |of: &str| watch.count("arcstats", &format!("{of}_ghost_hits"));
     let [mru, mfu] = ["mru", "mfu"].map(ghosts);
@@ -127,7 +127,7 @@ fn arc(lines: &mut Vec<Line>, watch: &Watch) {
 }
 
 /// What is done a second beside.
-fn rates(lines: &mut Vec<Line>, watch: &Watch) {
+fn rates(lines: &mut Vec<ScreenLine>, watch: &Watch) {
     let count = |table: &str, name: &str| rate(watch.count(table, name));
     let bytes = |table: &str, name: &str| byte_rate(watch.count(table, name));
     let arc = |name| count("arcstats", name);
@@ -157,36 +157,36 @@ fn rates(lines: &mut Vec<Line>, watch: &Watch) {
     text(lines, "DISKS", &format!("{reads} reads/s, {read}/s; {writes} writes/s, {written}/s"));
 }
 
-fn datasets(lines: &mut Vec<Line>, datasets: &[Dataset], screen: Option<Size>) {
+fn datasets(lines: &mut Vec<ScreenLine>, datasets: &[DatasetCounts], screen: Option<Size>) {
     let longest = datasets.iter().map(|dataset| dataset.name.chars().count()).max().unwrap_or(0);
     let room = screen.map_or(usize::MAX, |size| size.columns.saturating_sub(COLUMN * DATASET_COLUMNS.len()));
     let width = longest.min(room).max(NAME_MIN);
     let line = |name: &str, cells: [String; 4]| {
         format!("{:<width$}{}", cut_head(&Shown(name).to_string(), width), columns(&cells))
     };
-    lines.push(Line { text: line("DATASET", DATASET_COLUMNS.map(str::to_owned)), is_heading: true });
+    lines.push(ScreenLine { text: line("DATASET", DATASET_COLUMNS.map(str::to_owned)), is_heading: true });
     let free = screen.map_or(usize::MAX, |size| size.rows.saturating_sub(lines.len()));
     let shown = if datasets.len() > free { free.saturating_sub(1) } else { datasets.len() };
-    for Dataset { name, reads, read_bytes, writes, written_bytes } in &datasets[..shown] {
+    for DatasetCounts { name, reads, read_bytes, writes, written_bytes } in &datasets[..shown] {
         let cells = [rate(*reads), byte_rate(*read_bytes), rate(*writes), byte_rate(*written_bytes)];
-        lines.push(Line { text: line(name, cells), is_heading: false });
+        lines.push(ScreenLine { text: line(name, cells), is_heading: false });
     }
     if shown < datasets.len() {
-        lines.push(Line { text: format!("and {} more", datasets.len() - shown), is_heading: false });
+        lines.push(ScreenLine { text: format!("and {} more", datasets.len() - shown), is_heading: false });
     }
 }
 
-fn heading(lines: &mut Vec<Line>, label: &str, cells: &[&str]) {
+fn heading(lines: &mut Vec<ScreenLine>, label: &str, cells: &[&str]) {
     let text = format!("{label:<LABEL$}{}", columns(cells));
-    lines.push(Line { text, is_heading: true });
+    lines.push(ScreenLine { text, is_heading: true });
 }
 
-fn row<const N: usize>(lines: &mut Vec<Line>, label: &str, cells: [String; N]) {
-    lines.push(Line { text: format!("  {label:<0$}{1}", LABEL - 2, columns(&cells)), is_heading: false });
+fn row<const N: usize>(lines: &mut Vec<ScreenLine>, label: &str, cells: [String; N]) {
+    lines.push(ScreenLine { text: format!("  {label:<0$}{1}", LABEL - 2, columns(&cells)), is_heading: false });
 }
 
-fn text(lines: &mut Vec<Line>, label: &str, text: &str) {
-    lines.push(Line { text: format!("{label:<TEXT_LABEL$}{text}"), is_heading: false });
+fn text(lines: &mut Vec<ScreenLine>, label: &str, text: &str) {
+    lines.push(ScreenLine { text: format!("{label:<TEXT_LABEL$}{text}"), is_heading: false });
 }
 
 fn columns(cells: &[impl AsRef<str>]) -> String {

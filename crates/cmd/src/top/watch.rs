@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::kstat::Table;
+use protocol::kstat::KstatTable;
 
 /// The pools in use, as they were seen last.
 #[derive(Default)]
@@ -12,8 +12,8 @@ pub struct Watch {
 
 /// A table as it is, and as it was before that; what is new has had only zeros when its process began.
 struct Seen {
-    before: Table,
-    now: Table,
+    before: KstatTable,
+    now: KstatTable,
 }
 
 /// A counter.
@@ -27,7 +27,7 @@ pub struct Count {
 
 /// What is done to a mounted file system.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Dataset {
+pub struct DatasetCounts {
     /// Its name.
     pub name: String,
     /// Reads.
@@ -42,7 +42,7 @@ pub struct Dataset {
 
 impl Watch {
     /// These are the pools in use now. A table that was not written since is as it was seen before.
-    pub fn see(&mut self, pools: BTreeMap<String, Vec<Table>>) {
+    pub fn see(&mut self, pools: BTreeMap<String, Vec<KstatTable>>) {
         let mut known = std::mem::take(&mut self.pools);
         for (pool, tables) in pools {
             let mut known = known.remove(&pool).unwrap_or_default();
@@ -52,7 +52,7 @@ impl Watch {
                     Some(seen) if seen.now.at_ns == now.at_ns => seen,
                     Some(seen) if seen.now.at_ns < now.at_ns => Seen { before: seen.now, now },
                     // its process is another one than before
-                    _ => Seen { before: Table::default(), now },
+                    _ => Seen { before: KstatTable::default(), now },
                 };
                 (name, seen)
             });
@@ -86,9 +86,9 @@ impl Watch {
     }
 
     /// The mounted file systems, those that most bytes go through first.
-    pub fn datasets(&self) -> Vec<Dataset> {
-        let mut datasets: Vec<Dataset> = self.of_datasets().filter_map(Seen::dataset).collect();
-        let rates = |dataset: &Dataset| {
+    pub fn datasets(&self) -> Vec<DatasetCounts> {
+        let mut datasets: Vec<DatasetCounts> = self.of_datasets().filter_map(Seen::dataset).collect();
+        let rates = |dataset: &DatasetCounts| {
             let bytes = dataset.read_bytes.per_s + dataset.written_bytes.per_s;
             [bytes, dataset.reads.per_s + dataset.writes.per_s]
         };
@@ -122,8 +122,8 @@ impl Seen {
         Count { per_s: if seconds > 0.0 { grown as f64 / seconds } else { 0.0 }, all }
     }
 
-    fn dataset(&self) -> Option<Dataset> {
-        Some(Dataset {
+    fn dataset(&self) -> Option<DatasetCounts> {
+        Some(DatasetCounts {
             name: self.now.dataset.clone()?,
             reads: self.count("reads"),
             read_bytes: self.count("nread"),

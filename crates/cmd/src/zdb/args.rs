@@ -36,7 +36,7 @@ Specify an option more than once (e.g. -bb) to make only that option verbose
 
 /// How often each flag was given, after `-v` has been added.
 #[derive(Clone, Debug, Default)]
-pub struct Args {
+pub struct ZdbArgs {
     /// `-b`.
     pub blocks: u32,
     /// `-c`.
@@ -65,12 +65,12 @@ pub struct Args {
     pub operands: Vec<String>,
 }
 
-impl Args {
+impl ZdbArgs {
     /// `None` asks for help. An error is a sentence.
-    pub fn parse(args: &[OsString]) -> Result<Option<Args>, String> {
+    pub fn parse(args: &[OsString]) -> Result<Option<ZdbArgs>, String> {
         let help = [getopt::Long { name: "help", takes_value: false, code: '?' }];
         let parsed = getopt::parse(args, "bcCdeFlLp:Pqt:uv", &help);
-        let mut out = Args { operands: parsed.operands, ..Args::default() };
+        let mut out = ZdbArgs { operands: parsed.operands, ..ZdbArgs::default() };
         let (mut verbose, mut any) = (0, false);
         for opt in parsed.opts {
             match opt {
@@ -131,8 +131,8 @@ impl Args {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Option<Args>, String> {
-        Args::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    fn parse(line: &str) -> Result<Option<ZdbArgs>, String> {
+        ZdbArgs::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
     }
 
     #[test]

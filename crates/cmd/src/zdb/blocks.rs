@@ -5,12 +5,12 @@ use std::io::{self, Write};
 use base::{Bookmark, Error, Kind, Result};
 use dmu::traverse::Visit;
 use pool::Pool;
-use pool::check::{BlockKind, Class, Damaged, Leak, Observer, Options, Report, Sums, Verify};
+use pool::check::{BlockKind, CheckOptions, CheckReport, Damaged, Leak, Observer, SpaceClass, SpaceSums, Verify};
 use protocol::words::nicenum::nicenum;
 
-use super::args::Args;
+use super::args::ZdbArgs;
 use super::text::Pointer;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Exit code: space is leaked, or claimed twice.
 const LEAKS: u8 = 2;
@@ -21,7 +21,7 @@ const LEVELS: usize = 7;
 /// Bins of the histogram of sizes: 512 bytes to 16 MiB.
 const BINS: std::ops::Range<usize> = 9..25;
 
-pub fn print(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<u8> {
+pub fn print(args: &ZdbArgs, pool: &Pool, out: &mut dyn Write) -> Result<u8> {
     let space = !args.no_leaks;
     let words = |on: bool, text| if on { text } else { "" };
     writeln!(
@@ -40,8 +40,8 @@ pub fn print(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<u8> {
         _ => Verify::All,
     };
     let total = pool.space().ok().map(|space| space.allocated_on(|_| true));
-    let mut watcher = Watcher { args, out, progress: Progress::new(total), result: Ok(()) };
-    let report = pool.check(Options { verify, space }, &mut watcher)?;
+    let mut watcher = Watcher { args, out, progress: ProgressDisplay::new(total), result: Ok(()) };
+    let report = pool.check(CheckOptions { verify, space }, &mut watcher)?;
     let Watcher { result, progress, .. } = watcher;
     drop(progress);
     result?;
@@ -65,9 +65,9 @@ pub fn print(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<u8> {
 
 /// Prints what is found while the check goes on.
 struct Watcher<'a> {
-    args: &'a Args,
+    args: &'a ZdbArgs,
     out: &'a mut dyn Write,
-    progress: Progress,
+    progress: ProgressDisplay,
     result: io::Result<()>,
 }
 
@@ -142,7 +142,7 @@ fn number(kind: Kind) -> i32 {
     }
 }
 
-fn print_errors(report: &Report, out: &mut dyn Write) -> Result<()> {
+fn print_errors(report: &CheckReport, out: &mut dyn Write) -> Result<()> {
     if !report.lost_blocks.is_empty() || report.lost_parts > 0 {
         writeln!(out, "\nError counts:\n\n\terrno  count")?;
         let mut counts: Vec<(i32, u64)> = report.lost_blocks.iter().map(|(kind, n)| (number(*kind), *n)).collect();
@@ -158,7 +158,7 @@ fn print_errors(report: &Report, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Tells of leaks; true if there are any.
-fn print_leaks(report: &Report, out: &mut dyn Write) -> Result<bool> {
+fn print_leaks(report: &CheckReport, out: &mut dyn Write) -> Result<bool> {
     for Leak { vdev, range } in &report.leaks {
         writeln!(out, "leaked space: vdev {vdev}, offset 0x{:x}, size {}", range.start, range.end - range.start)?;
     }
@@ -172,8 +172,8 @@ fn print_leaks(report: &Report, out: &mut dyn Write) -> Result<bool> {
     Ok(found != allocated || report.unallocated_blocks > 0)
 }
 
-fn print_sums(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> {
-    let Sums { count, lsize, psize, asize, gangs } = report.tally.total();
+fn print_sums(args: &ZdbArgs, report: &CheckReport, out: &mut dyn Write) -> Result<()> {
+    let SpaceSums { count, lsize, psize, asize, gangs } = report.tally.total();
     let ratio = |a: u64, b: u64| Float(a as f64 / b as f64, 6);
     writeln!(out)?;
     writeln!(out, "\t{:<16} {count:>14}", "bp count:")?;
@@ -191,13 +191,13 @@ fn print_sums(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "\t{:<16} {bytes:>14}    count: {blocks:>6}", "bp cloned:")?;
     }
     for (class, name) in [
-        (Class::Normal, "Normal class:"),
-        (Class::Special, "Special class"),
-        (Class::Dedup, "Dedup class"),
-        (Class::EmbeddedLog, "Embedded log class"),
+        (SpaceClass::Normal, "Normal class:"),
+        (SpaceClass::Special, "Special class"),
+        (SpaceClass::Dedup, "Dedup class"),
+        (SpaceClass::EmbeddedLog, "Embedded log class"),
     ] {
         let sums = report.classes[class as usize];
-        if sums.exists || class == Class::Normal {
+        if sums.exists || class == SpaceClass::Normal {
             let used = Float(100.0 * sums.allocated as f64 / sums.space as f64, 5);
             writeln!(out, "\t{name:<16} {:>14}     used: {used}%", sums.allocated)?;
         }
@@ -239,7 +239,7 @@ fn print_bars(counts: &[u64], out: &mut dyn Write) -> Result<()> {
 }
 
 /// The table by types, with `-bbb` by levels too.
-fn print_table(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> {
+fn print_table(args: &ZdbArgs, report: &CheckReport, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "\nBlocks\tLSIZE\tPSIZE\tASIZE\t  avg\t comp\t%Total\tType")?;
     let tally = &report.tally;
     let total = tally.total();
@@ -276,7 +276,7 @@ fn print_table(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> 
     Ok(())
 }
 
-fn print_histogram(args: &Args, report: &Report, out: &mut dyn Write) -> Result<()> {
+fn print_histogram(args: &ZdbArgs, report: &CheckReport, out: &mut dyn Write) -> Result<()> {
     let tally = &report.tally;
     writeln!(out, "\nBlock Size Histogram")?;
     let columns = [&tally.psizes, &tally.lsizes, &tally.asizes];

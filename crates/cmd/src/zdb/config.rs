@@ -7,7 +7,7 @@ use format::uberblock::{MAGIC, MMP_MAGIC, Uberblock};
 use pool::{FeatureState, Pool};
 use protocol::words::time;
 
-use super::args::Args;
+use super::args::ZdbArgs;
 use super::text::{Pointer, print_nvlist};
 
 /// Bytes of the smallest slot of the ring.
@@ -20,14 +20,14 @@ pub fn print_config(pool: &Pool, out: &mut dyn Write) -> Result<()> {
 }
 
 /// The uberblock in force.
-pub fn print_uberblock(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<()> {
+pub fn print_uberblock(args: &ZdbArgs, pool: &Pool, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "\nUberblock:")?;
     uberblock(pool.uberblock(), args.uberblock >= 4, out)?;
     Ok(writeln!(out)?)
 }
 
 /// The root of the checkpoint, if there is one.
-pub fn print_checkpoint(args: &Args, pool: &Pool, out: &mut dyn Write) -> Result<()> {
+pub fn print_checkpoint(args: &ZdbArgs, pool: &Pool, out: &mut dyn Write) -> Result<()> {
     if pool.features().state("com.delphix:zpool_checkpoint") != FeatureState::Active {
         return Ok(());
     }

@@ -8,10 +8,10 @@ use dmu::zap::Zap;
 use dmu::{Mode, Object, Objset};
 use dsl::{Dataset, Dir};
 use pool::Pool;
-use zil::Header;
+use zil::ZilHeader;
 
-use super::args::Args;
-use super::object::Printer;
+use super::args::ZdbArgs;
+use super::object::ObjectPrinter;
 use super::text::Pointer;
 
 /// How deep the tree of datasets may be.
@@ -20,16 +20,16 @@ const DEPTH_MAX: usize = 128;
 const ACCOUNTING: [i64; 3] = [-1, -2, -3];
 
 /// One dataset, or some objects of it.
-pub fn print_one(args: &Args, pool: &Pool, name: &str, objects: &[String], out: &mut dyn Write) -> Result<u8> {
+pub fn print_one(args: &ZdbArgs, pool: &Pool, name: &str, objects: &[String], out: &mut dyn Write) -> Result<u8> {
     let dataset = pool.dsl().find(name)?;
-    let args = Args { datasets: args.datasets.max(1), ..args.clone() };
+    let args = ZdbArgs { datasets: args.datasets.max(1), ..args.clone() };
     let objset = pool.dsl().objset(&dataset, Mode::Raw)?;
     print_objset(&args, &objset, &About::dataset(&dataset), objects, out)?;
     Ok(0)
 }
 
 /// The MOS, or some objects of it, and then all datasets: of each, those below it first.
-pub fn print_all(args: &Args, pool: &Pool, objects: &[String], out: &mut dyn Write) -> Result<()> {
+pub fn print_all(args: &ZdbArgs, pool: &Pool, objects: &[String], out: &mut dyn Write) -> Result<()> {
     let mos_bytes = pool.dsl().child_ids(&pool.dsl().root()?)?.into_iter().find(|(name, _)| name == "$MOS");
     let mos_bytes = mos_bytes.and_then(|(_, id)| pool.dsl().dir(id, "$MOS").ok()).map_or(0, |dir| dir.phys.used_bytes);
     let about = About { name: "mos", creation_txg: 4, bytes: mos_bytes, is_inconsistent: false, is_head: false };
@@ -40,7 +40,7 @@ pub fn print_all(args: &Args, pool: &Pool, objects: &[String], out: &mut dyn Wri
     Ok(())
 }
 
-fn print_dir(args: &Args, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn Write) -> Result<()> {
+fn print_dir(args: &ZdbArgs, pool: &Pool, dir: &Dir, depth: usize, out: &mut dyn Write) -> Result<()> {
     let dsl = pool.dsl();
     if depth > DEPTH_MAX {
         return Err(Error::corrupt("dataset tree is no tree").in_dataset(&dir.name));
@@ -96,7 +96,7 @@ impl About<'_> {
 }
 
 fn print_objset(
-    args: &Args,
+    args: &ZdbArgs,
     objset: &Arc<Objset>,
     about: &About<'_>,
     objects: &[String],
@@ -110,7 +110,7 @@ fn print_objset(
     let name = about.name;
     writeln!(out, "Dataset {name} [{kind}], ID {id}, cr_txg {txg}, {size}, {count} objects{pointer}{inconsistent}")?;
 
-    let mut printer = Printer::new(args, objset.clone(), args.datasets);
+    let mut printer = ObjectPrinter::new(args, objset.clone(), args.datasets);
     if !objects.is_empty() {
         for text in objects {
             printer.print(&accounting_or_object(objset, number(text)?)?, out)?;
@@ -121,7 +121,7 @@ fn print_objset(
         return Ok(());
     }
     if about.is_head {
-        print_log_header(&Header::parse(&objset.phys().log_header)?, out)?;
+        print_log_header(&ZilHeader::parse(&objset.phys().log_header)?, out)?;
     }
     printer.print(&objset.meta(), out)?;
     for (id, dnode) in ACCOUNTING.into_iter().zip(&objset.phys().accounting) {
@@ -132,7 +132,7 @@ fn print_objset(
     print_objects(objset, &mut printer, out).in_dataset(name)
 }
 
-fn print_objects(objset: &Arc<Objset>, printer: &mut Printer<'_>, out: &mut dyn Write) -> Result<()> {
+fn print_objects(objset: &Arc<Objset>, printer: &mut ObjectPrinter<'_>, out: &mut dyn Write) -> Result<()> {
     let (mut id, mut used, mut last) = (0, 0, 0);
     while let Some(next) = objset.next_object(id)? {
         id = next;
@@ -150,11 +150,11 @@ fn print_objects(objset: &Arc<Objset>, printer: &mut Printer<'_>, out: &mut dyn 
     Ok(())
 }
 
-fn print_log_header(header: &Header, out: &mut dyn Write) -> Result<()> {
+fn print_log_header(header: &ZilHeader, out: &mut dyn Write) -> Result<()> {
     if header.first.is_hole() {
         return Ok(());
     }
-    let Header { claim_txg, claim_block_seq, claim_record_seq, replay_seq, flags, .. } = header;
+    let ZilHeader { claim_txg, claim_block_seq, claim_record_seq, replay_seq, flags, .. } = header;
     writeln!(
         out,
         "\n    ZIL header: claim_txg {claim_txg}, claim_blk_seq {claim_block_seq}, \

@@ -12,7 +12,7 @@ use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use vdev::label::{self, Label};
 
-use super::args::Args;
+use super::args::ZdbArgs;
 use super::config;
 use super::text::print_nvlist;
 
@@ -25,7 +25,7 @@ const CONFIG_AT: usize = 16 << 10;
 const RING_AT: usize = 128 << 10;
 
 /// One label as far as it makes sense.
-struct Found<'a> {
+struct FoundLabel<'a> {
     label: &'a Label,
     config: Option<NvList>,
     /// By slot; bytes count as the same if the uberblocks are.
@@ -33,7 +33,7 @@ struct Found<'a> {
 }
 
 /// Prints the labels of all devices named; the exit code is that of the last one that is not whole.
-pub fn print(args: &Args, out: &mut dyn Write) -> Result<u8> {
+pub fn print(args: &ZdbArgs, out: &mut dyn Write) -> Result<u8> {
     let mut code = 0;
     for path in &args.operands {
         code = match print_device(args, path, out)? {
@@ -44,13 +44,13 @@ pub fn print(args: &Args, out: &mut dyn Write) -> Result<u8> {
     Ok(code)
 }
 
-fn print_device(args: &Args, path: &str, out: &mut dyn Write) -> Result<u8> {
+fn print_device(args: &ZdbArgs, path: &str, out: &mut dyn Write) -> Result<u8> {
     let device = FileDevice::open(path, OpenMode::ReadOnlyCached)?;
     let labels = label::read_labels(&device).labels;
     let mut ashift = 9;
-    let mut all: Vec<Option<Found<'_>>> = Vec::new();
+    let mut all: Vec<Option<FoundLabel<'_>>> = Vec::new();
     for label in &labels {
-        let found = label.as_ref().ok().map(|label| Found::of(label, &mut ashift));
+        let found = label.as_ref().ok().map(|label| FoundLabel::of(label, &mut ashift));
         all.push(found);
     }
     for (number, found) in all.iter().enumerate() {
@@ -60,7 +60,7 @@ fn print_device(args: &Args, path: &str, out: &mut dyn Write) -> Result<u8> {
             None => writeln!(out, "failed to read label {number}")?,
             Some(found) => {
                 if let Some(config) = &found.config {
-                    let same = |other: &Found<'_>| other.config.as_ref() == Some(config);
+                    let same = |other: &FoundLabel<'_>| other.config.as_ref() == Some(config);
                     let holders = numbers(&all, same);
                     if !args.quiet && (args.labels >= 3 || holders.first() == Some(&number)) {
                         print_header(number, &mut header, out)?;
@@ -85,10 +85,10 @@ fn print_device(args: &Args, path: &str, out: &mut dyn Write) -> Result<u8> {
 }
 
 fn print_ring(
-    args: &Args,
-    all: &[Option<Found<'_>>],
+    args: &ZdbArgs,
+    all: &[Option<FoundLabel<'_>>],
     number: usize,
-    found: &Found<'_>,
+    found: &FoundLabel<'_>,
     header: &mut bool,
     out: &mut dyn Write,
 ) -> Result<()> {
@@ -101,7 +101,7 @@ fn print_ring(
             }
             continue;
         };
-        let same = |other: &Found<'_>| other.uberblocks.iter().flatten().any(|ub| ub == uberblock);
+        let same = |other: &FoundLabel<'_>| other.uberblocks.iter().flatten().any(|ub| ub == uberblock);
         let holders = numbers(all, same);
         if args.uberblock < 3 && holders.first() != Some(&number) {
             continue;
@@ -121,9 +121,9 @@ fn print_ring(
     Ok(())
 }
 
-impl<'a> Found<'a> {
+impl<'a> FoundLabel<'a> {
     /// `ashift` is that of the last configuration that told it.
-    fn of(label: &'a Label, ashift: &mut u32) -> Found<'a> {
+    fn of(label: &'a Label, ashift: &mut u32) -> FoundLabel<'a> {
         let bytes = label.bytes();
         let config = NvList::unpack(&bytes[CONFIG_AT..RING_AT]).ok();
         if let Some(config) = &config {
@@ -132,12 +132,12 @@ impl<'a> Found<'a> {
         }
         let slots = bytes[RING_AT..].chunks_exact(label::slot_bytes(*ashift));
         let uberblocks = slots.map(|slot| Uberblock::parse(slot).ok().flatten()).collect();
-        Found { label, config, uberblocks }
+        FoundLabel { label, config, uberblocks }
     }
 }
 
 /// The numbers of the labels of which something is true.
-fn numbers(all: &[Option<Found<'_>>], test: impl Fn(&Found<'_>) -> bool) -> Vec<usize> {
+fn numbers(all: &[Option<FoundLabel<'_>>], test: impl Fn(&FoundLabel<'_>) -> bool) -> Vec<usize> {
     all.iter().flatten().filter(|found| test(found)).map(|found| found.label.number()).collect()
 }
 

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use base::{Error, Result};
-use dmu::zap::{Entry, Zap};
+use dmu::zap::{Zap, ZapEntry};
 use dmu::{Keep, Mode, Object, Objset, ReadRequest};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
@@ -19,7 +19,7 @@ use format::object_type::{ObjectType, SwapClass};
 use protocol::words::time;
 use zpl::{FileKind, Zpl};
 
-use super::args::Args;
+use super::args::ZdbArgs;
 use super::text::{Short, checksum_name, compress_name, offset_of, type_name};
 use crate::output::hex;
 
@@ -38,8 +38,8 @@ const HEADER_MAGIC: u64 = 0x2_f52a_b2ab;
 const INHERIT: u8 = 0;
 
 /// Prints the objects of one object set.
-pub struct Printer<'a> {
-    args: &'a Args,
+pub struct ObjectPrinter<'a> {
+    args: &'a ZdbArgs,
     objset: Arc<Objset>,
     verbosity: u32,
     /// The file system in the set, if it is one that can be read.
@@ -47,12 +47,12 @@ pub struct Printer<'a> {
     needs_header: bool,
 }
 
-impl<'a> Printer<'a> {
+impl<'a> ObjectPrinter<'a> {
     /// Prints objects of `objset` with so much detail.
-    pub fn new(args: &'a Args, objset: Arc<Objset>, verbosity: u32) -> Printer<'a> {
+    pub fn new(args: &'a ZdbArgs, objset: Arc<Objset>, verbosity: u32) -> ObjectPrinter<'a> {
         // what keeps it from being one is not what was asked
         let zpl = if verbosity >= 4 { Zpl::open(objset.clone()).ok() } else { None };
-        Printer { args, objset, verbosity, zpl, needs_header: true }
+        ObjectPrinter { args, objset, verbosity, zpl, needs_header: true }
     }
 
     /// One object. What cannot be read of it is told in its place.
@@ -271,14 +271,14 @@ impl<'a> Printer<'a> {
     /// Tells of an error where its subject would have been, and goes on; errors of writing go up.
     fn told(&self, result: Result<()>, out: &mut dyn Write) -> Result<()> {
         match result {
-            Err(e) if e.place() == &base::Place::default() => Err(e),
+            Err(e) if e.place() == &base::ErrorPlace::default() => Err(e),
             Err(e) => Ok(writeln!(out, "\t\t({e})")?),
             Ok(()) => Ok(()),
         }
     }
 }
 
-fn print_entry(kind: ObjectType, entry: &Entry, out: &mut dyn Write) -> io::Result<()> {
+fn print_entry(kind: ObjectType, entry: &ZapEntry, out: &mut dyn Write) -> io::Result<()> {
     let (name, value) = (&entry.name, &entry.value);
     let numbers = value.u64s();
     if kind == ObjectType::DIRECTORY_CONTENTS {

@@ -6,17 +6,17 @@ use std::ffi::OsString;
 
 use dsl::Property;
 use dsl::property::{is_user_property, rules};
-use protocol::datasets::{Change, CreateChange, DestroyChange, NewVolumeSpace, RenameChange, Types};
+use protocol::datasets::{ChangeRequest, CreateChange, DestroyChange, NewVolumeSpace, RenameChange, Types};
 
 use super::client;
 use super::client::Pools;
-use super::command::{Command, Outcome, Stopped, parse};
+use super::command::{Outcome, Stopped, ZfsCommand, parse};
 use super::request::{ask, history_line, pool_for, properties};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
 /// `zfs create`.
-pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn create(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, ":Pb:no:pusvV:", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let is_volume = parsed.opts.iter().any(|opt| matches!(opt, Opt::Value('V', _)));
@@ -56,7 +56,7 @@ pub(super) fn create(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
         verbose: has('v') || has('P'),
         parsable: has('P'),
     };
-    ask(pools, pool, Change::Create(change), Some(history_line("create", args)))
+    ask(pools, pool, ChangeRequest::Create(change), Some(history_line("create", args)))
 }
 
 /// The properties that flags of `zfs create` give, in their order.
@@ -84,7 +84,7 @@ fn create_properties(opts: &[Opt]) -> Result<Vec<(String, String)>, Stopped> {
 }
 
 /// `zfs destroy`.
-pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn destroy(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "vpndfrR", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let name = match &parsed.operands[..] {
@@ -112,11 +112,11 @@ pub(super) fn destroy(pools: &dyn Pools, command: &Command, args: &[OsString]) -
         verbose: has('v') || has('p'),
         parsable: has('p'),
     };
-    ask(pools, &pool, Change::Destroy(change), Some(history_line("destroy", args)))
+    ask(pools, &pool, ChangeRequest::Destroy(change), Some(history_line("destroy", args)))
 }
 
 /// `zfs set`.
-pub(super) fn set(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn set(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let misused = |why: &str| Err(Outcome::misused(command, why));
     let no_mount = words.first().is_some_and(|word| word == "-u");
@@ -135,12 +135,13 @@ pub(super) fn set(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
         _ => {}
     }
     let properties = properties(settings.iter().map(String::as_str))?;
-    let change = |dataset: &str| Change::Set { dataset: dataset.to_owned(), properties: properties.clone(), no_mount };
+    let change =
+        |dataset: &str| ChangeRequest::Set { dataset: dataset.to_owned(), properties: properties.clone(), no_mount };
     each(pools, datasets, &change, &history_line("set", args))
 }
 
 /// `zfs inherit`.
-pub(super) fn inherit(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn inherit(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "rS", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let Some((name, datasets)) = parsed.operands.split_first() else {
@@ -159,7 +160,7 @@ pub(super) fn inherit(pools: &dyn Pools, command: &Command, args: &[OsString]) -
         None if is_user_property(name) => {}
         None => return Err(Outcome::misused(command, format_args!("invalid property '{name}'"))),
     }
-    let change = |dataset: &str| Change::Inherit {
+    let change = |dataset: &str| ChangeRequest::Inherit {
         dataset: dataset.to_owned(),
         property: name.clone(),
         received,
@@ -184,7 +185,7 @@ fn why_not_inherited(property: Property, name: &str, received: bool) -> Option<S
 }
 
 /// `zfs rename`.
-pub(super) fn rename(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn rename(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "pruf", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let misused = |why: &str| Err(Outcome::misused(command, why));
@@ -219,14 +220,14 @@ pub(super) fn rename(pools: &dyn Pools, command: &Command, args: &[OsString]) ->
     }
     let change =
         RenameChange { from: from.clone(), to: to.clone(), parents: has('p'), force: has('f'), no_unmount: has('u') };
-    ask(pools, &pool, Change::Rename(change), Some(history_line("rename", args)))
+    ask(pools, &pool, ChangeRequest::Rename(change), Some(history_line("rename", args)))
 }
 
 /// Asks for a change of each dataset. Each pool gets the command into its history once.
 fn each(
     pools: &dyn Pools,
     datasets: &[String],
-    change: &dyn Fn(&str) -> Change,
+    change: &dyn Fn(&str) -> ChangeRequest,
     history: &str,
 ) -> Result<Outcome, Stopped> {
     let mut outcome = Outcome::default();

@@ -9,7 +9,9 @@ use std::path::Path;
 
 use base::{Error, Kind, Result};
 use protocol::client;
-use protocol::datasets::{DatasetType, Failure, Found, Mounted, Request, Response, Row, Select, Types};
+use protocol::datasets::{
+    DatasetRequest, DatasetRow, DatasetType, Failure, FoundDatasets, Mounted, Response, Select, Types,
+};
 use protocol::streams::StreamNote;
 
 /// The imported pools.
@@ -21,12 +23,12 @@ pub trait Pools {
         Ok(Vec::new())
     }
     /// The answer of one of them.
-    fn ask(&self, pool: &str, request: &Request) -> Result<Response>;
+    fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response>;
     /// The same; the process reads or writes a stream through a descriptor, and `note` gets what it tells meanwhile.
     fn stream(
         &self,
         pool: &str,
-        request: &Request,
+        request: &DatasetRequest,
         _descriptor: BorrowedFd<'_>,
         _note: &mut dyn FnMut(StreamNote),
     ) -> Result<Response> {
@@ -46,7 +48,7 @@ impl Pools for Sockets {
         Ok(client::survey()?.silent.into_iter().map(|(name, why)| (name, why.what().to_owned())).collect())
     }
 
-    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+    fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response> {
         let gone = || Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool);
         client::connect(pool)?.ok_or_else(gone)?.zfs(request)
     }
@@ -54,7 +56,7 @@ impl Pools for Sockets {
     fn stream(
         &self,
         pool: &str,
-        request: &Request,
+        request: &DatasetRequest,
         descriptor: BorrowedFd<'_>,
         note: &mut dyn FnMut(StreamNote),
     ) -> Result<Response> {
@@ -66,8 +68,8 @@ impl Pools for Sockets {
 /// Asks for datasets of all pools that `select`'s roots are in; of all pools if there are none.
 ///
 /// Rows come once each, in no order, failures in the order of the roots.
-pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn datasets(pools: &dyn Pools, select: &Select) -> Result<FoundDatasets> {
+    let mut found = FoundDatasets::default();
     if select.roots.is_empty() {
         for pool in pools.names()? {
             add(&mut found, ask_datasets(pools, &pool, select.clone())?);
@@ -184,14 +186,14 @@ pub(super) fn why(error: &dyn std::error::Error) -> String {
 }
 
 /// The order in which `zfs` lists: by name, snapshots behind what they are of, oldest first.
-pub(super) fn by_name(a: &Row, b: &Row) -> std::cmp::Ordering {
-    let of = |row: &Row| row.name.split('@').next().unwrap_or_default().to_owned();
-    let is_snapshot = |row: &Row| row.kind == DatasetType::Snapshot;
+pub(super) fn by_name(a: &DatasetRow, b: &DatasetRow) -> std::cmp::Ordering {
+    let of = |row: &DatasetRow| row.name.split('@').next().unwrap_or_default().to_owned();
+    let is_snapshot = |row: &DatasetRow| row.kind == DatasetType::Snapshot;
     of(a).cmp(&of(b)).then(is_snapshot(a).cmp(&is_snapshot(b))).then(a.createtxg.cmp(&b.createtxg))
 }
 
-fn ask_datasets(pools: &dyn Pools, pool: &str, select: Select) -> Result<Found> {
-    match pools.ask(pool, &Request::Datasets(select))? {
+fn ask_datasets(pools: &dyn Pools, pool: &str, select: Select) -> Result<FoundDatasets> {
+    match pools.ask(pool, &DatasetRequest::Datasets(select))? {
         Response::Datasets(found) => Ok(found),
         _ => Err(unexpected(pool)),
     }
@@ -200,7 +202,7 @@ fn ask_datasets(pools: &dyn Pools, pool: &str, select: Select) -> Result<Found> 
 fn mounts_of(pools: &dyn Pools, imported: &[String]) -> Result<Vec<Mounted>> {
     let mut all = Vec::new();
     for pool in imported {
-        match pools.ask(pool, &Request::Mounts)? {
+        match pools.ask(pool, &DatasetRequest::Mounts)? {
             Response::Mounts(mounts) => all.extend(mounts),
             _ => return Err(unexpected(pool)),
         }
@@ -213,7 +215,7 @@ pub(super) fn unexpected(pool: &str) -> Error {
     Error::new(Kind::Unsupported, "its process answers something else than was asked").in_pool(pool)
 }
 
-fn add(found: &mut Found, more: Found) {
+fn add(found: &mut FoundDatasets, more: FoundDatasets) {
     let known: HashSet<String> = found.rows.iter().map(|row| row.name.clone()).collect();
     found.rows.extend(more.rows.into_iter().filter(|row| !known.contains(&row.name)));
     found.failures.extend(more.failures);

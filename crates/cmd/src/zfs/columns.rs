@@ -9,14 +9,14 @@
 //! number or a choice, so that lists of different datasets look alike.
 
 use dsl::Property;
-use dsl::property::{Form, ValueKind, is_user_property};
-use protocol::datasets::{Cell, CellValue, DatasetType, Row, Source, Wanted};
+use dsl::property::{NumberForm, ValueKind, is_user_property};
+use protocol::datasets::{Cell, CellValue, DatasetRow, DatasetType, ValueSource, WantedProperty};
 use protocol::words::nicenum::{nicebytes, nicenum};
 use protocol::words::time;
 
 /// A property that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum DatasetColumn {
     /// One of the table.
     Native(Property),
     /// One that users made up.
@@ -33,7 +33,7 @@ pub(super) enum Columns {
     /// All there are.
     All,
     /// These.
-    Named(Vec<Column>),
+    Named(Vec<DatasetColumn>),
 }
 
 const ACCOUNTS: [&str; 12] = [
@@ -77,7 +77,7 @@ pub(super) fn parse(list: &str) -> Result<Columns, String> {
     for name in list.split(',') {
         match name {
             "" => return bad("empty property name".to_owned()),
-            "space" => columns.extend(SPACE.map(Column::Native)),
+            "space" => columns.extend(SPACE.map(DatasetColumn::Native)),
             name => match column(name) {
                 Some(column) => columns.push(column),
                 None => return bad(format!("invalid property '{name}'")),
@@ -87,54 +87,55 @@ pub(super) fn parse(list: &str) -> Result<Columns, String> {
     Ok(Columns::Named(columns))
 }
 
-fn column(name: &str) -> Option<Column> {
-    let account = || ACCOUNTS.iter().any(|prefix| name.starts_with(prefix)).then(|| Column::Account(name.to_owned()));
+fn column(name: &str) -> Option<DatasetColumn> {
+    let account =
+        || ACCOUNTS.iter().any(|prefix| name.starts_with(prefix)).then(|| DatasetColumn::Account(name.to_owned()));
     let is_written = name.starts_with("written@") || name.starts_with("written#");
-    let native = Property::find(name).map(Column::Native);
-    let user = || is_user_property(name).then(|| Column::User(name.to_owned()));
-    native.or_else(account).or_else(|| is_written.then(|| Column::Written(name.to_owned()))).or_else(user)
+    let native = Property::find(name).map(DatasetColumn::Native);
+    let user = || is_user_property(name).then(|| DatasetColumn::User(name.to_owned()));
+    native.or_else(account).or_else(|| is_written.then(|| DatasetColumn::Written(name.to_owned()))).or_else(user)
 }
 
 /// All native properties that are shown unasked, the name of the dataset before them.
-pub(super) fn all_native() -> Vec<Column> {
+pub(super) fn all_native() -> Vec<DatasetColumn> {
     let shown = Property::all().filter(|property| property.is_shown());
-    std::iter::once(Property::Name).chain(shown).map(Column::Native).collect()
+    std::iter::once(Property::Name).chain(shown).map(DatasetColumn::Native).collect()
 }
 
 /// The properties that users made up and that any of the rows has, in the order in which they come.
-pub(super) fn all_user<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<Column> {
+pub(super) fn all_user<'a>(rows: impl IntoIterator<Item = &'a DatasetRow>) -> Vec<DatasetColumn> {
     let mut names: Vec<&str> = Vec::new();
     for (name, _) in rows.into_iter().flat_map(|row| &row.user) {
         if !names.contains(&name.as_str()) {
             names.push(name);
         }
     }
-    names.into_iter().map(|name| Column::User(name.to_owned())).collect()
+    names.into_iter().map(|name| DatasetColumn::User(name.to_owned())).collect()
 }
 
-impl Column {
+impl DatasetColumn {
     /// What to ask the pool process for.
-    pub(super) fn wanted(&self) -> Wanted {
+    pub(super) fn wanted(&self) -> WantedProperty {
         match self {
-            Column::Native(property) => Wanted::Native(property.name().to_owned()),
-            Column::User(name) => Wanted::User(name.clone()),
-            Column::Account(name) => protocol::owners::wanted(name),
-            Column::Written(name) => Wanted::Written(name["written".len()..].to_owned()),
+            DatasetColumn::Native(property) => WantedProperty::Native(property.name().to_owned()),
+            DatasetColumn::User(name) => WantedProperty::User(name.clone()),
+            DatasetColumn::Account(name) => protocol::owners::wanted(name),
+            DatasetColumn::Written(name) => WantedProperty::Written(name["written".len()..].to_owned()),
         }
     }
 
     /// Its name, as it was given.
     pub(super) fn name(&self) -> &str {
         match self {
-            Column::Native(property) => property.name(),
-            Column::User(name) | Column::Account(name) | Column::Written(name) => name,
+            DatasetColumn::Native(property) => property.name(),
+            DatasetColumn::User(name) | DatasetColumn::Account(name) | DatasetColumn::Written(name) => name,
         }
     }
 
     /// Its header in a list.
     pub(super) fn header(&self) -> String {
         match self {
-            Column::Native(property) => property.info().column.to_owned(),
+            DatasetColumn::Native(property) => property.info().column.to_owned(),
             other => other.name().to_uppercase(),
         }
     }
@@ -142,23 +143,23 @@ impl Column {
     /// Whether values stand at the right.
     pub(super) fn is_right(&self) -> bool {
         match self {
-            Column::Native(property) => match property.info().kind {
-                ValueKind::Number(_, form) => !matches!(form, Form::Date | Form::DateOrNothing),
+            DatasetColumn::Native(property) => match property.info().kind {
+                ValueKind::Number(_, form) => !matches!(form, NumberForm::Date | NumberForm::DateOrNothing),
                 ValueKind::Choice(..) | ValueKind::Text(_) => false,
             },
-            Column::User(_) => false,
-            Column::Account(_) | Column::Written(_) => true,
+            DatasetColumn::User(_) => false,
+            DatasetColumn::Account(_) | DatasetColumn::Written(_) => true,
         }
     }
 
     /// Whether the header stands at the right.
     pub(super) fn is_header_right(&self) -> bool {
-        matches!(self, Column::Native(_)) && self.is_right()
+        matches!(self, DatasetColumn::Native(_)) && self.is_right()
     }
 
     /// How wide it is before any value is known.
     pub(super) fn width_min(&self) -> usize {
-        let Column::Native(property) = self else { return self.name().chars().count() };
+        let DatasetColumn::Native(property) = self else { return self.name().chars().count() };
         let header = property.info().column.len();
         match property.info().kind {
             ValueKind::Number(..) if *property == Property::Referenced => REFERENCED_WIDTH,
@@ -171,14 +172,14 @@ impl Column {
     /// Whether values can make it wider; with exact numbers most can.
     pub(super) fn grows(&self, literal: bool) -> bool {
         match self {
-            Column::Native(property) => match property.info().kind {
-                ValueKind::Number(_, Form::Date | Form::DateOrNothing) => true,
+            DatasetColumn::Native(property) => match property.info().kind {
+                ValueKind::Number(_, NumberForm::Date | NumberForm::DateOrNothing) => true,
                 ValueKind::Number(..) | ValueKind::Choice(..) => literal,
                 ValueKind::Text(_) => true,
             },
-            Column::User(_) => true,
+            DatasetColumn::User(_) => true,
             // OpenZFS knows these only when it prints them
-            Column::Account(_) | Column::Written(_) => false,
+            DatasetColumn::Account(_) | DatasetColumn::Written(_) => false,
         }
     }
 
@@ -186,22 +187,22 @@ impl Column {
     pub(super) fn text(&self, value: &CellValue, literal: bool) -> Option<String> {
         match (self, value) {
             (_, CellValue::Text(text)) => Some(text.clone()),
-            (Column::Native(property), CellValue::Number(number)) => native_text(*property, *number, literal),
-            (Column::User(_), CellValue::Number(number)) => Some(number.to_string()),
-            (Column::Written(_), CellValue::Number(bytes)) => Some(sized(*bytes, literal, nicebytes)),
-            (Column::Account(name), CellValue::Number(number)) => Some(account_text(name, *number, literal)),
+            (DatasetColumn::Native(property), CellValue::Number(number)) => native_text(*property, *number, literal),
+            (DatasetColumn::User(_), CellValue::Number(number)) => Some(number.to_string()),
+            (DatasetColumn::Written(_), CellValue::Number(bytes)) => Some(sized(*bytes, literal, nicebytes)),
+            (DatasetColumn::Account(name), CellValue::Number(number)) => Some(account_text(name, *number, literal)),
         }
     }
 
     /// The text of a cell, and where it comes from.
-    pub(super) fn shown<'a>(&self, cell: Option<&'a Cell>, literal: bool) -> Option<(String, &'a Source)> {
+    pub(super) fn shown<'a>(&self, cell: Option<&'a Cell>, literal: bool) -> Option<(String, &'a ValueSource)> {
         let cell = cell?;
         Some((self.text(&cell.value, literal)?, &cell.source))
     }
 
     /// Whether it has a meaning for datasets of a type.
     pub(super) fn applies_to(&self, kind: DatasetType) -> bool {
-        let Column::Native(property) = self else { return true };
+        let DatasetColumn::Native(property) = self else { return true };
         property.info().applies.has(match kind {
             DatasetType::FileSystem => dsl::property::DatasetKind::FileSystem,
             DatasetType::Volume => dsl::property::DatasetKind::Volume,
@@ -225,18 +226,18 @@ fn native_text(property: Property, number: u64, literal: bool) -> Option<String>
         _ => return property.name_of(number).map(str::to_owned),
     };
     match form {
-        Form::Exact => Some(number.to_string()),
-        Form::Count => Some(sized(number, literal, nicenum)),
-        Form::Bytes => Some(sized(number, literal, nicebytes)),
-        Form::Quota if number == 0 && !literal => Some("none".to_owned()),
-        Form::Quota => Some(sized(number, literal, nicebytes)),
-        Form::Limit if number == u64::MAX => Some("none".to_owned()),
-        Form::Limit => Some(sized(number, literal, nicenum)),
-        Form::Ratio => Some(format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" })),
-        Form::DateOrNothing if number == 0 => None,
-        Form::Date if !literal => Some(time::local(number, c"%a %b %e %k:%M %Y")),
-        Form::DateOrNothing if !literal => Some(time::local(number, c"%a %b %e %k:%M:%S %Y")),
-        Form::Date | Form::DateOrNothing => Some(number.to_string()),
+        NumberForm::Exact => Some(number.to_string()),
+        NumberForm::Count => Some(sized(number, literal, nicenum)),
+        NumberForm::Bytes => Some(sized(number, literal, nicebytes)),
+        NumberForm::Quota if number == 0 && !literal => Some("none".to_owned()),
+        NumberForm::Quota => Some(sized(number, literal, nicebytes)),
+        NumberForm::Limit if number == u64::MAX => Some("none".to_owned()),
+        NumberForm::Limit => Some(sized(number, literal, nicenum)),
+        NumberForm::Ratio => Some(format!("{}.{:02}{}", number / 100, number % 100, if literal { "" } else { "x" })),
+        NumberForm::DateOrNothing if number == 0 => None,
+        NumberForm::Date if !literal => Some(time::local(number, c"%a %b %e %k:%M %Y")),
+        NumberForm::DateOrNothing if !literal => Some(time::local(number, c"%a %b %e %k:%M:%S %Y")),
+        NumberForm::Date | NumberForm::DateOrNothing => Some(number.to_string()),
     }
 }
 
@@ -262,7 +263,7 @@ mod tests {
     use super::*;
 
     fn native(property: Property, number: u64) -> [String; 2] {
-        let column = Column::Native(property);
+        let column = DatasetColumn::Native(property);
         [false, true].map(|literal| column.text(&CellValue::Number(number), literal).unwrap_or_else(|| "-".to_owned()))
     }
 
@@ -320,15 +321,15 @@ mod tests {
 
     #[test]
     fn headers_and_widths() {
-        let column = |property| Column::Native(property);
+        let column = |property| DatasetColumn::Native(property);
         assert_eq!(
             (column(Property::Available).header(), column(Property::Available).width_min()),
             ("AVAIL".into(), 5)
         );
         assert_eq!(column(Property::Compression).width_min(), "zstd-fast-1000".len());
-        assert_eq!(Column::User("a:b".into()).header(), "A:B");
+        assert_eq!(DatasetColumn::User("a:b".into()).header(), "A:B");
         assert!(column(Property::Used).is_header_right() && !column(Property::Creation).is_right());
-        let written = Column::Written("written@s".into());
+        let written = DatasetColumn::Written("written@s".into());
         assert!(written.is_right() && !written.is_header_right());
         assert!(column(Property::Name).grows(false) && !column(Property::Used).grows(false));
         assert!(column(Property::Used).grows(true) && !written.grows(true));

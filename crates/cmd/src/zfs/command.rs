@@ -22,9 +22,9 @@ pub(crate) struct Outcome {
 pub(super) type Stopped = Outcome;
 
 /// A command of `zfs`.
-pub(super) struct Command {
+pub(super) struct ZfsCommand {
     pub(super) name: &'static str,
-    pub(super) run: fn(&dyn Pools, &Command, &[OsString]) -> Result<Outcome, Stopped>,
+    pub(super) run: fn(&dyn Pools, &ZfsCommand, &[OsString]) -> Result<Outcome, Stopped>,
     pub(super) usage: &'static str,
     /// Whether the usage text ends with the table of properties.
     pub(super) shows_properties: bool,
@@ -43,7 +43,7 @@ impl Outcome {
     }
 
     /// The command line makes no sense: why, and how to do it right.
-    pub(super) fn misused(command: &Command, why: impl std::fmt::Display) -> Outcome {
+    pub(super) fn misused(command: &ZfsCommand, why: impl std::fmt::Display) -> Outcome {
         Outcome { err: format!("{why}\n{}", usage(command)), code: USAGE, ..Outcome::default() }
     }
 }
@@ -64,7 +64,7 @@ pub(super) const JSON_INT: char = 'J';
 
 /// Takes a command line apart; what is no flag of the command ends it. As with getopt(3), a colon before
 /// the short flags tells a missing value apart from an unknown flag.
-pub(super) fn parse(command: &Command, args: &[OsString], short: &str, long: &[Long]) -> Result<Parsed, Stopped> {
+pub(super) fn parse(command: &ZfsCommand, args: &[OsString], short: &str, long: &[Long]) -> Result<Parsed, Stopped> {
     let (short, tells_missing) = short.strip_prefix(':').map_or((short, false), |short| (short, true));
     let parsed = crate::getopt::parse(args, short, long);
     for opt in &parsed.opts {
@@ -82,7 +82,7 @@ pub(super) fn parse(command: &Command, args: &[OsString], short: &str, long: &[L
 }
 
 /// The value of `-d`.
-pub(super) fn parse_depth(command: &Command, text: &str) -> Result<u32, Stopped> {
+pub(super) fn parse_depth(command: &ZfsCommand, text: &str) -> Result<u32, Stopped> {
     let (digits, radix) = match text.strip_prefix("0x") {
         Some(hex) => (hex, 16),
         None => (text, 10),
@@ -95,7 +95,7 @@ pub(super) fn parse_depth(command: &Command, text: &str) -> Result<u32, Stopped>
 }
 
 /// The value of `-t`.
-pub(super) fn parse_types(command: &Command, text: &str) -> Result<Types, Stopped> {
+pub(super) fn parse_types(command: &ZfsCommand, text: &str) -> Result<Types, Stopped> {
     let mut types = Types::NONE;
     for name in text.split(',') {
         types = types.and(match name {
@@ -134,7 +134,7 @@ const FAMILIES: [(&str, bool, &str); 14] = [
 ];
 
 /// How to use one command.
-pub(super) fn usage(command: &Command) -> String {
+pub(super) fn usage(command: &ZfsCommand) -> String {
     let mut text = format!("usage:\n{}", command.usage);
     if command.shows_properties {
         text.push_str(&properties());

@@ -3,17 +3,17 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 
-use protocol::datasets::{Request, Response, Types};
+use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::diff::DiffOrder;
 
 use super::client::{self, Pools};
-use super::command::{Command, Outcome, Stopped, lines, parse, usage};
+use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
 use super::request::pool_for;
 use crate::getopt::Opt;
 use crate::output::{FAILED, USAGE};
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "FHth", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let (from, to) = match &parsed.operands[..] {
@@ -46,7 +46,7 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
         timestamps: has('t'),
         raw_names: has('h'),
     };
-    match pools.stream(&pool, &Request::Diff(order), std::io::stdout().as_fd(), &mut |_| ())? {
+    match pools.stream(&pool, &DatasetRequest::Diff(order), std::io::stdout().as_fd(), &mut |_| ())? {
         Response::Done { failures, notes } => {
             let code = if failures.is_empty() { 0 } else { FAILED };
             Ok(Outcome { err: notes.concat() + &lines(&failures), code, ..Outcome::default() })

@@ -3,21 +3,21 @@
 use std::ffi::OsString;
 
 use base::Shown;
-use protocol::datasets::{Cell, Row, Select, Source, Types};
+use protocol::datasets::{Cell, DatasetRow, Select, Types, ValueSource};
 
 use super::client::Pools;
-use super::columns::Column;
-use super::command::{Command, JSON, Outcome, Stopped, parse};
+use super::columns::DatasetColumn;
+use super::command::{JSON, Outcome, Stopped, ZfsCommand, parse};
 use super::json;
-use super::json::{Dataset, Style};
-use super::list::Reach;
+use super::json::{DatasetJson, Style};
+use super::list::SearchReach;
 use super::shared::{Fetched, Flags, columns_of, fetch};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
 /// A column of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field {
+enum DatasetField {
     Name,
     Property,
     Value,
@@ -26,21 +26,22 @@ enum Field {
 }
 
 /// The fields that there are: name, header.
-const FIELDS: [(Field, &str, &str); 5] = [
-    (Field::Name, "name", "NAME"),
-    (Field::Property, "property", "PROPERTY"),
-    (Field::Value, "value", "VALUE"),
-    (Field::Received, "received", "RECEIVED"),
-    (Field::Source, "source", "SOURCE"),
+const FIELDS: [(DatasetField, &str, &str); 5] = [
+    (DatasetField::Name, "name", "NAME"),
+    (DatasetField::Property, "property", "PROPERTY"),
+    (DatasetField::Value, "value", "VALUE"),
+    (DatasetField::Received, "received", "RECEIVED"),
+    (DatasetField::Source, "source", "SOURCE"),
 ];
-const DEFAULT: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+const DEFAULT: [DatasetField; 4] =
+    [DatasetField::Name, DatasetField::Property, DatasetField::Value, DatasetField::Source];
 /// Of all properties the name is left out: it comes with each.
 const NEWS: usize = 1;
 const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "temporary", "none"];
 
 /// A command line of `zfs get`.
-struct Options {
-    fields: Vec<Field>,
+struct DatasetGetOptions {
+    fields: Vec<DatasetField>,
     /// Names of the sources that are shown.
     sources: Vec<String>,
     flags: Flags,
@@ -49,24 +50,24 @@ struct Options {
 }
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let options = options(command, args)?;
     let (columns, is_all) = columns_of(command, &options.properties, NEWS)?;
     let flags = &options.flags;
     let types = flags.types.unwrap_or(Types::ALL);
-    let reach = Reach::new(types, flags.recursive, flags.depth, &options.roots);
+    let reach = SearchReach::new(types, flags.recursive, flags.depth, &options.roots);
     let select = Select {
         roots: options.roots.clone(),
         root_types: reach.root_types,
         depth: reach.depth,
         types,
         ask_listsnapshots: false,
-        properties: columns.iter().map(Column::wanted).collect(),
+        properties: columns.iter().map(DatasetColumn::wanted).collect(),
         user_properties: is_all,
-        received: options.fields.contains(&Field::Received) || flags.json,
+        received: options.fields.contains(&DatasetField::Received) || flags.json,
     };
     let Fetched { columns, natives, rows, failures } = fetch(pools, &select, &[], columns)?;
-    let report = Report { columns, natives, is_all, rows: &rows, options: &options };
+    let report = GetReport { columns, natives, is_all, rows: &rows, options: &options };
     let failed = !failures.is_empty();
     let out = match flags.json {
         true if failed => String::new(),
@@ -83,7 +84,7 @@ pub(super) fn value_of(pools: &dyn Pools, name: &str, property: &str) -> Option<
         root_types: Types::DATASETS,
         depth: Some(0),
         types: Types::DATASETS,
-        properties: vec![protocol::datasets::Wanted::Native(property.to_owned())],
+        properties: vec![protocol::datasets::WantedProperty::Native(property.to_owned())],
         ..Select::default()
     };
     let found = super::client::datasets(pools, &select).ok()?;
@@ -93,9 +94,9 @@ pub(super) fn value_of(pools: &dyn Pools, name: &str, property: &str) -> Option<
     }
 }
 
-fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
+fn options(command: &ZfsCommand, args: &[OsString]) -> Result<DatasetGetOptions, Stopped> {
     let parsed = parse(command, args, ":d:o:s:jrt:Hp", &JSON)?;
-    let mut options = Options {
+    let mut options = DatasetGetOptions {
         fields: DEFAULT.to_vec(),
         sources: SOURCES.map(str::to_owned).to_vec(),
         flags: Flags::default(),
@@ -117,7 +118,7 @@ fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
     Ok(options)
 }
 
-fn fields(command: &Command, list: &str) -> Result<Vec<Field>, Stopped> {
+fn fields(command: &ZfsCommand, list: &str) -> Result<Vec<DatasetField>, Stopped> {
     let mut fields = Vec::new();
     for name in list.split(',') {
         if fields.len() == FIELDS.len() {
@@ -137,7 +138,7 @@ fn fields(command: &Command, list: &str) -> Result<Vec<Field>, Stopped> {
     Ok(fields)
 }
 
-fn sources(command: &Command, list: &str) -> Result<Vec<String>, Stopped> {
+fn sources(command: &ZfsCommand, list: &str) -> Result<Vec<String>, Stopped> {
     match list.split(',').find(|name| !SOURCES.contains(name)) {
         Some(name) => Err(Outcome::misused(command, format_args!("invalid source '{name}'"))),
         None => Ok(list.split(',').map(str::to_owned).collect()),
@@ -145,27 +146,27 @@ fn sources(command: &Command, list: &str) -> Result<Vec<String>, Stopped> {
 }
 
 /// What is printed.
-struct Report<'a> {
-    columns: Vec<Column>,
+struct GetReport<'a> {
+    columns: Vec<DatasetColumn>,
     /// How many of the columns have a cell in each row; the others are properties that users made up.
     natives: usize,
     is_all: bool,
-    rows: &'a [Row],
-    options: &'a Options,
+    rows: &'a [DatasetRow],
+    options: &'a DatasetGetOptions,
 }
 
 /// One property of one dataset, as text.
-struct Line<'a> {
-    row: &'a Row,
-    column: &'a Column,
+struct GetLine<'a> {
+    row: &'a DatasetRow,
+    column: &'a DatasetColumn,
     value: String,
     received: Option<String>,
-    source: &'a Source,
+    source: &'a ValueSource,
 }
 
-impl Report<'_> {
+impl GetReport<'_> {
     fn text(&self) -> String {
-        let lines: Vec<Line> = self.rows.iter().flat_map(|row| self.lines(row)).collect();
+        let lines: Vec<GetLine> = self.rows.iter().flat_map(|row| self.lines(row)).collect();
         if lines.is_empty() {
             return String::new();
         }
@@ -183,25 +184,25 @@ impl Report<'_> {
     }
 
     /// The properties of a dataset, as far as their sources are shown.
-    fn lines<'r>(&'r self, row: &'r Row) -> Vec<Line<'r>> {
-        let line = |(i, column): (usize, &'r Column)| {
+    fn lines<'r>(&'r self, row: &'r DatasetRow) -> Vec<GetLine<'r>> {
+        let line = |(i, column): (usize, &'r DatasetColumn)| {
             let cell = self.cell(row, i);
             let (value, source) = match column.shown(cell, self.options.flags.literal) {
                 Some(shown) => shown,
                 None if self.is_all => return None,
-                None => ("-".to_owned(), &Source::None),
+                None => ("-".to_owned(), &ValueSource::None),
             };
             let received = cell.and_then(|cell| cell.received.as_ref());
             let received = received.and_then(|value| column.text(value, self.options.flags.literal));
             let is_shown = self.options.sources.iter().any(|name| name == name_of(source));
-            is_shown.then_some(Line { row, column, value, received, source })
+            is_shown.then_some(GetLine { row, column, value, received, source })
         };
         self.columns.iter().enumerate().filter_map(line).collect()
     }
 
-    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r Cell> {
+    fn cell<'r>(&self, row: &'r DatasetRow, index: usize) -> Option<&'r Cell> {
         match &self.columns[index] {
-            Column::User(name) if index >= self.natives => {
+            DatasetColumn::User(name) if index >= self.natives => {
                 row.user.iter().find(|(n, _)| n == name).map(|(_, cell)| cell)
             }
             _ => row.cells[index].as_ref(),
@@ -209,23 +210,23 @@ impl Report<'_> {
     }
 
     /// The width of a field: of whatever could be in it, shown or not.
-    fn width(&self, field: Field) -> usize {
+    fn width(&self, field: DatasetField) -> usize {
         let header = header(field).len();
         let names = || self.rows.iter().map(|row| row.name.chars().count()).fold("NAME".len(), usize::max);
-        let widest = |texts: &dyn Fn(&Column, Option<&Cell>) -> usize| {
+        let widest = |texts: &dyn Fn(&DatasetColumn, Option<&Cell>) -> usize| {
             let cells = self.rows.iter().flat_map(|row| (0..self.columns.len()).map(move |i| (row, i)));
             cells.map(|(row, i)| texts(&self.columns[i], self.cell(row, i))).fold(header, usize::max)
         };
         let literal = self.options.flags.literal;
         match field {
-            Field::Name => names(),
-            Field::Source => names() + "inherited from".len(),
-            Field::Property => self.columns.iter().map(|c| c.name().chars().count()).fold(header, usize::max),
-            Field::Value => widest(&|column, cell| {
+            DatasetField::Name => names(),
+            DatasetField::Source => names() + "inherited from".len(),
+            DatasetField::Property => self.columns.iter().map(|c| c.name().chars().count()).fold(header, usize::max),
+            DatasetField::Value => widest(&|column, cell| {
                 let shown = column.grows(false).then(|| column.shown(cell, literal)).flatten();
                 column.width_min().max(shown.map_or(0, |(text, _)| text.chars().count()))
             }),
-            Field::Received => widest(&|column, cell| {
+            DatasetField::Received => widest(&|column, cell| {
                 let value = cell.and_then(|cell| cell.received.as_ref()).filter(|_| column.grows(false));
                 value.and_then(|value| column.text(value, literal)).map_or(0, |text| text.chars().count())
             }),
@@ -248,7 +249,7 @@ impl Report<'_> {
     fn json(&self) -> String {
         let style = Style { literal: self.options.flags.literal, as_int: self.options.flags.json_int };
         let datasets = self.rows.iter().map(|row| {
-            let mut dataset = Dataset::new(row, style);
+            let mut dataset = DatasetJson::new(row, style);
             for line in self.lines(row) {
                 let index = self.columns.iter().position(|column| column == line.column);
                 dataset.add(line.column, index.and_then(|i| self.cell(row, i)));
@@ -259,33 +260,33 @@ impl Report<'_> {
     }
 }
 
-impl Line<'_> {
-    fn text(&self, field: Field) -> String {
+impl GetLine<'_> {
+    fn text(&self, field: DatasetField) -> String {
         match field {
-            Field::Name => self.row.name.clone(),
-            Field::Property => self.column.name().to_owned(),
-            Field::Value => self.value.clone(),
-            Field::Received => self.received.clone().unwrap_or_else(|| "-".to_owned()),
-            Field::Source => match self.source {
-                Source::None => "-".to_owned(),
-                Source::Inherited(from) => format!("inherited from {from}"),
+            DatasetField::Name => self.row.name.clone(),
+            DatasetField::Property => self.column.name().to_owned(),
+            DatasetField::Value => self.value.clone(),
+            DatasetField::Received => self.received.clone().unwrap_or_else(|| "-".to_owned()),
+            DatasetField::Source => match self.source {
+                ValueSource::None => "-".to_owned(),
+                ValueSource::Inherited(from) => format!("inherited from {from}"),
                 source => name_of(source).to_owned(),
             },
         }
     }
 }
 
-fn header(field: Field) -> &'static str {
+fn header(field: DatasetField) -> &'static str {
     FIELDS.iter().find(|(f, ..)| *f == field).map_or("", |(_, _, header)| header)
 }
 
-fn name_of(source: &Source) -> &'static str {
+fn name_of(source: &ValueSource) -> &'static str {
     match source {
-        Source::Local => "local",
-        Source::Default => "default",
-        Source::Inherited(_) => "inherited",
-        Source::Received => "received",
-        Source::Temporary => "temporary",
-        Source::None => "none",
+        ValueSource::Local => "local",
+        ValueSource::Default => "default",
+        ValueSource::Inherited(_) => "inherited",
+        ValueSource::Received => "received",
+        ValueSource::Temporary => "temporary",
+        ValueSource::None => "none",
     }
 }

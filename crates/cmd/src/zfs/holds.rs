@@ -3,17 +3,17 @@
 use std::ffi::OsString;
 
 use base::Shown;
-use protocol::datasets::{Request, Response, Types};
+use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::words::time;
 
 use super::client;
 use super::client::Pools;
-use super::command::{Command, Outcome, Stopped, lines, parse};
+use super::command::{Outcome, Stopped, ZfsCommand, lines, parse};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "rHp", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let (recursive, scripted, literal) = (has('r'), has('H'), has('p'));
@@ -32,7 +32,7 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
             failures.push(failure(format!("cannot open '{name}': dataset does not exist")));
         } else {
             let pool = client::pool_of(name);
-            match pools.ask(pool, &Request::Holds { snapshots: vec![name.clone()], recursive })? {
+            match pools.ask(pool, &DatasetRequest::Holds { snapshots: vec![name.clone()], recursive })? {
                 Response::Holds(found, failed) => {
                     snapshots.extend(found);
                     failures.extend(failed);

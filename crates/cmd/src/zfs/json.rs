@@ -6,11 +6,11 @@
 //!                          "properties":{"used":{"value":"24K","source":{"type":"NONE","data":"-"}}}}}}
 //! ```
 
-use protocol::datasets::{Cell, DatasetType, Mounted, Row, Source};
+use protocol::datasets::{Cell, DatasetRow, DatasetType, Mounted, ValueSource};
 use serde_json::{Map, Value, json};
 
 use super::client::pool_of;
-use super::columns::Column;
+use super::columns::DatasetColumn;
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,33 +22,33 @@ pub(super) struct Style {
 }
 
 /// The properties of one dataset, to be filled.
-pub(super) struct Dataset<'a> {
-    row: &'a Row,
+pub(super) struct DatasetJson<'a> {
+    row: &'a DatasetRow,
     properties: Map<String, Value>,
     style: Style,
 }
 
-impl<'a> Dataset<'a> {
+impl<'a> DatasetJson<'a> {
     /// Without properties.
-    pub(super) fn new(row: &'a Row, style: Style) -> Dataset<'a> {
-        Dataset { row, properties: Map::new(), style }
+    pub(super) fn new(row: &'a DatasetRow, style: Style) -> DatasetJson<'a> {
+        DatasetJson { row, properties: Map::new(), style }
     }
 
     /// Adds a property; one without a value is `-`.
-    pub(super) fn add(&mut self, column: &Column, cell: Option<&Cell>) {
+    pub(super) fn add(&mut self, column: &DatasetColumn, cell: Option<&Cell>) {
         let shown = column.shown(cell, self.style.literal);
-        let (text, source) = shown.unwrap_or_else(|| ("-".to_owned(), &Source::None));
+        let (text, source) = shown.unwrap_or_else(|| ("-".to_owned(), &ValueSource::None));
         let received = || {
             let value = cell.and_then(|cell| cell.received.as_ref())?;
             column.text(value, self.style.literal)
         };
         let (kind, data) = match source {
-            Source::None => ("NONE", "-".to_owned()),
-            Source::Default => ("DEFAULT", "-".to_owned()),
-            Source::Local => ("LOCAL", "-".to_owned()),
-            Source::Temporary => ("TEMPORARY", "-".to_owned()),
-            Source::Inherited(from) => ("INHERITED", from.clone()),
-            Source::Received => ("RECEIVED", received().unwrap_or_else(|| "-".to_owned())),
+            ValueSource::None => ("NONE", "-".to_owned()),
+            ValueSource::Default => ("DEFAULT", "-".to_owned()),
+            ValueSource::Local => ("LOCAL", "-".to_owned()),
+            ValueSource::Temporary => ("TEMPORARY", "-".to_owned()),
+            ValueSource::Inherited(from) => ("INHERITED", from.clone()),
+            ValueSource::Received => ("RECEIVED", received().unwrap_or_else(|| "-".to_owned())),
         };
         let value = json!({ "value": self.value(text), "source": { "type": kind, "data": data } });
         self.properties.insert(column.name().to_owned(), value);
@@ -89,7 +89,7 @@ impl<'a> Dataset<'a> {
 }
 
 /// The whole output of `zfs COMMAND`, with its newline.
-pub(super) fn datasets<'a>(command: &str, datasets: impl IntoIterator<Item = Dataset<'a>>) -> String {
+pub(super) fn datasets<'a>(command: &str, datasets: impl IntoIterator<Item = DatasetJson<'a>>) -> String {
     let datasets: Map<String, Value> =
         datasets.into_iter().map(|dataset| (dataset.row.name.clone(), dataset.finish())).collect();
     whole(command, "datasets", datasets.into())
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_snapshot() {
-        let cell = Cell { value: CellValue::Number(512), source: Source::Inherited("t".into()), received: None };
-        let row = Row {
+        let cell = Cell { value: CellValue::Number(512), source: ValueSource::Inherited("t".into()), received: None };
+        let row = DatasetRow {
             name: "t/a@s".into(),
             kind: DatasetType::Snapshot,
             createtxg: 7,
@@ -132,9 +132,9 @@ mod tests {
             user: Vec::new(),
         };
         let text = |style| {
-            let mut dataset = Dataset::new(&row, style);
-            dataset.add(&Column::Native(Property::Used), row.cells[0].as_ref());
-            dataset.add(&Column::User("a:b".into()), None);
+            let mut dataset = DatasetJson::new(&row, style);
+            dataset.add(&DatasetColumn::Native(Property::Used), row.cells[0].as_ref());
+            dataset.add(&DatasetColumn::User("a:b".into()), None);
             datasets("list", [dataset])
         };
         let head = r#"{"output_version":{"command":"zfs list","vers_major":0,"vers_minor":1},"datasets":{"t/a@s":{"#;

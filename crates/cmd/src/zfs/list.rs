@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use base::Shown;
 use dsl::Property;
-use protocol::datasets::{Row, Select, Types};
+use protocol::datasets::{DatasetRow, Select, Types};
 
 use super::client::Pools;
-use super::columns::{self, Column, Columns};
-use super::command::{Command, JSON, Outcome, Stopped, parse};
+use super::columns::{self, Columns, DatasetColumn};
+use super::command::{JSON, Outcome, Stopped, ZfsCommand, parse};
 use super::json;
-use super::json::{Dataset, Style};
+use super::json::{DatasetJson, Style};
 use super::shared::{Fetched, Flags, columns_of, fetch};
 use super::sort::SortKey;
 use crate::getopt::Opt;
@@ -20,7 +20,7 @@ use crate::output::FAILED;
 const DEFAULT: &str = "name,used,available,referenced,mountpoint";
 
 /// A command line of `zfs list`.
-struct Options {
+struct DatasetListOptions {
     columns: String,
     keys: Vec<SortKey>,
     flags: Flags,
@@ -28,13 +28,13 @@ struct Options {
 }
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let options = options(command, args)?;
     let (columns, is_all) = columns_of(command, &options.columns, 0)?;
     let select = select(&options, &columns, is_all);
     let Fetched { columns, natives, rows, failures } = fetch(pools, &select, &options.keys, columns)?;
     let (failed, mut err) = (!failures.is_empty(), failures);
-    let table = Table { columns, natives, rows: &rows, options: &options };
+    let table = DatasetTable { columns, natives, rows: &rows, options: &options };
     let out = match options.flags.json {
         true if failed => String::new(),
         true => table.json(),
@@ -46,10 +46,14 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     Ok(Outcome { out, err, code: if failed { FAILED } else { 0 } })
 }
 
-fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
+fn options(command: &ZfsCommand, args: &[OsString]) -> Result<DatasetListOptions, Stopped> {
     let parsed = parse(command, args, "jHS:d:o:prs:t:", &JSON)?;
-    let mut options =
-        Options { columns: DEFAULT.to_owned(), keys: Vec::new(), flags: Flags::default(), roots: parsed.operands };
+    let mut options = DatasetListOptions {
+        columns: DEFAULT.to_owned(),
+        keys: Vec::new(),
+        flags: Flags::default(),
+        roots: parsed.operands,
+    };
     for opt in parsed.opts {
         let Some(own) = options.flags.take(command, opt)? else { continue };
         match own {
@@ -62,11 +66,11 @@ fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
     Ok(options)
 }
 
-fn sort_key(command: &Command, name: &str, reverse: bool) -> Result<SortKey, Stopped> {
+fn sort_key(command: &ZfsCommand, name: &str, reverse: bool) -> Result<SortKey, Stopped> {
     match columns::parse(name) {
         Ok(Columns::Named(columns)) if columns.len() == 1 && name != "space" => {
             let column = columns.into_iter().next().expect("there is one");
-            if matches!(column, Column::Native(_) | Column::User(_)) {
+            if matches!(column, DatasetColumn::Native(_) | DatasetColumn::User(_)) {
                 return Ok(SortKey { column, reverse });
             }
         }
@@ -75,13 +79,13 @@ fn sort_key(command: &Command, name: &str, reverse: bool) -> Result<SortKey, Sto
     Err(Outcome::misused(command, format_args!("invalid property '{name}'")))
 }
 
-fn select(options: &Options, columns: &[Column], is_all: bool) -> Select {
+fn select(options: &DatasetListOptions, columns: &[DatasetColumn], is_all: bool) -> Select {
     let mut types = options.flags.types.unwrap_or(Types::DATASETS);
     if options.columns == "space" && options.flags.types.is_none() {
         types.snapshots = false;
     }
-    let reach = Reach::new(types, options.flags.recursive, options.flags.depth, &options.roots);
-    let wanted = columns.iter().chain(options.keys.iter().map(|key| &key.column)).map(Column::wanted);
+    let reach = SearchReach::new(types, options.flags.recursive, options.flags.depth, &options.roots);
+    let wanted = columns.iter().chain(options.keys.iter().map(|key| &key.column)).map(DatasetColumn::wanted);
     Select {
         roots: options.roots.clone(),
         root_types: reach.root_types,
@@ -95,15 +99,15 @@ fn select(options: &Options, columns: &[Column], is_all: bool) -> Select {
 }
 
 /// How far below the roots to look, and what the roots may be.
-pub(super) struct Reach {
+pub(super) struct SearchReach {
     pub depth: Option<u32>,
     pub root_types: Types,
 }
 
-impl Reach {
+impl SearchReach {
     /// As flags `-r` and `-d` and the types say. Without roots, all of each pool is meant; who names a
     /// file system and wants only snapshots, or only bookmarks, means those of it.
-    pub(super) fn new(types: Types, recursive: bool, depth: Option<u32>, roots: &[String]) -> Reach {
+    pub(super) fn new(types: Types, recursive: bool, depth: Option<u32>, roots: &[String]) -> SearchReach {
         let is_plain = !recursive && depth.is_none();
         let depth = match depth {
             None if is_plain && !roots.is_empty() => Some(u32::from(types.is_points_only())),
@@ -114,20 +118,20 @@ impl Reach {
             root_types.file_systems = true;
             root_types.volumes |= types.snapshots || types.bookmarks;
         }
-        Reach { depth, root_types }
+        SearchReach { depth, root_types }
     }
 }
 
 /// What is printed.
-struct Table<'a> {
-    columns: Vec<Column>,
+struct DatasetTable<'a> {
+    columns: Vec<DatasetColumn>,
     /// How many of the columns have a cell in each row; the others are properties that users made up.
     natives: usize,
-    rows: &'a [Row],
-    options: &'a Options,
+    rows: &'a [DatasetRow],
+    options: &'a DatasetListOptions,
 }
 
-impl Table<'_> {
+impl DatasetTable<'_> {
     fn text(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -136,22 +140,22 @@ impl Table<'_> {
         let widths: Vec<usize> = (0..self.columns.len()).map(|i| self.width(i, &cells)).collect();
         let mut out = String::new();
         if !self.options.flags.scripted {
-            let headers: Vec<String> = self.columns.iter().map(Column::header).collect();
-            self.line(&mut out, &headers, &widths, Column::is_header_right);
+            let headers: Vec<String> = self.columns.iter().map(DatasetColumn::header).collect();
+            self.line(&mut out, &headers, &widths, DatasetColumn::is_header_right);
         }
         for row in &cells {
             if self.options.flags.scripted {
                 out.push_str(&row.join("\t"));
                 out.push('\n');
             } else {
-                self.line(&mut out, row, &widths, Column::is_right);
+                self.line(&mut out, row, &widths, DatasetColumn::is_right);
             }
         }
         out
     }
 
-    fn texts(&self, row: &Row) -> Vec<String> {
-        let text = |(i, column): (usize, &Column)| {
+    fn texts(&self, row: &DatasetRow) -> Vec<String> {
+        let text = |(i, column): (usize, &DatasetColumn)| {
             let shown = column.shown(self.cell(row, i), self.options.flags.literal);
             match shown {
                 None => "-".to_owned(),
@@ -162,9 +166,9 @@ impl Table<'_> {
         self.columns.iter().enumerate().map(text).collect()
     }
 
-    fn cell<'r>(&self, row: &'r Row, index: usize) -> Option<&'r protocol::datasets::Cell> {
+    fn cell<'r>(&self, row: &'r DatasetRow, index: usize) -> Option<&'r protocol::datasets::Cell> {
         match &self.columns[index] {
-            Column::User(name) if index >= self.natives => {
+            DatasetColumn::User(name) if index >= self.natives => {
                 row.user.iter().find(|(n, _)| n == name).map(|(_, cell)| cell)
             }
             _ => row.cells[index].as_ref(),
@@ -180,7 +184,7 @@ impl Table<'_> {
         }
     }
 
-    fn line(&self, out: &mut String, texts: &[String], widths: &[usize], is_right: fn(&Column) -> bool) {
+    fn line(&self, out: &mut String, texts: &[String], widths: &[usize], is_right: fn(&DatasetColumn) -> bool) {
         let last = texts.len() - 1;
         for (i, (text, &width)) in texts.iter().zip(widths).enumerate() {
             if i > 0 {
@@ -198,9 +202,9 @@ impl Table<'_> {
     fn json(&self) -> String {
         let style = Style { literal: self.options.flags.literal, as_int: self.options.flags.json_int };
         let datasets = self.rows.iter().map(|row| {
-            let mut dataset = Dataset::new(row, style);
+            let mut dataset = DatasetJson::new(row, style);
             for (i, column) in self.columns.iter().enumerate() {
-                if *column != Column::Native(Property::Name) {
+                if *column != DatasetColumn::Native(Property::Name) {
                     dataset.add(column, self.cell(row, i));
                 }
             }

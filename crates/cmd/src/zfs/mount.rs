@@ -3,16 +3,16 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 
-use protocol::datasets::{Failure, MountRequest, Request, Response, Types, UnmountRequest, UnmountWhat};
+use protocol::datasets::{DatasetRequest, Failure, MountRequest, Response, Types, UnmountRequest, UnmountWhat};
 
 use super::client::Pools;
-use super::command::{Command, JSON, Outcome, Stopped, lines, parse};
+use super::command::{JSON, Outcome, Stopped, ZfsCommand, lines, parse};
 use super::{client, json};
 use crate::getopt::Opt;
 use crate::output::FAILED;
 
 /// `zfs mount`.
-pub(super) fn mount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn mount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, ":ajRlvo:Of", &JSON[..1])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let mut options = Vec::new();
@@ -43,21 +43,21 @@ pub(super) fn mount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> 
     match operands.first() {
         Some(name) if has('v') && has('R') => with_progress(pools, &request(Some(name.clone()))),
         None if has('v') && has('a') => with_progress(pools, &request(None)),
-        None if has('a') => all(pools, &Request::Mount(request(None))),
+        None if has('a') => all(pools, &DatasetRequest::Mount(request(None))),
         None if has('R') => Err(Outcome::misused(command, "no dataset provided")),
         None if !options.is_empty() => {
             Err(Outcome::misused(command, "missing filesystem argument (specify -a for all)"))
         }
         None => show(pools, has('j')),
-        Some(name) => one(pools, name, Request::Mount(request(Some(name.clone())))),
+        Some(name) => one(pools, name, DatasetRequest::Mount(request(Some(name.clone())))),
     }
 }
 
 /// `zfs unmount`.
-pub(super) fn unmount(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn unmount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "afu", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
-    let request = |what| Request::Unmount(UnmountRequest { what, force: has('f') });
+    let request = |what| DatasetRequest::Unmount(UnmountRequest { what, force: has('f') });
     match &parsed.operands[..] {
         [] if has('a') => all(pools, &request(UnmountWhat::All)),
         [] => Err(Outcome::misused(command, "missing filesystem argument")),
@@ -96,7 +96,7 @@ fn show(pools: &dyn Pools, as_json: bool) -> Result<Outcome, Stopped> {
     Ok(Outcome { out, ..Outcome::default() })
 }
 
-fn all(pools: &dyn Pools, request: &Request) -> Result<Outcome, Stopped> {
+fn all(pools: &dyn Pools, request: &DatasetRequest) -> Result<Outcome, Stopped> {
     let mut outcome = Outcome::default();
     for pool in pools.names()? {
         outcome.join(done(pools, &pool, request)?);
@@ -110,7 +110,8 @@ fn with_progress(pools: &dyn Pools, request: &MountRequest) -> Result<Outcome, S
     let mut names = Vec::new();
     let is_meant = |pool: &String| request.dataset.as_ref().is_none_or(|name| client::pool_of(name) == pool);
     for pool in pools.names()?.into_iter().filter(is_meant) {
-        let Response::Mountable { names: more, failures } = pools.ask(&pool, &Request::Mountable(request.clone()))?
+        let Response::Mountable { names: more, failures } =
+            pools.ask(&pool, &DatasetRequest::Mountable(request.clone()))?
         else {
             return Err(client::unexpected(&pool).into());
         };
@@ -120,7 +121,7 @@ fn with_progress(pools: &dyn Pools, request: &MountRequest) -> Result<Outcome, S
     let is_terminal = std::io::stdout().is_terminal();
     for (name, count) in names.iter().zip(1..) {
         let one = MountRequest { dataset: Some(name.clone()), recursive: false, ..request.clone() };
-        outcome.join(done(pools, client::pool_of(name), &Request::Mount(one))?);
+        outcome.join(done(pools, client::pool_of(name), &DatasetRequest::Mount(one))?);
         let text = format!("Mounting ZFS filesystems: ({count}/{})", names.len());
         match count == names.len() {
             true => outcome.out = format!("{}{text}\n", if is_terminal { "\r" } else { "" }),
@@ -134,7 +135,7 @@ fn with_progress(pools: &dyn Pools, request: &MountRequest) -> Result<Outcome, S
     Ok(outcome)
 }
 
-fn one(pools: &dyn Pools, name: &str, request: Request) -> Result<Outcome, Stopped> {
+fn one(pools: &dyn Pools, name: &str, request: DatasetRequest) -> Result<Outcome, Stopped> {
     if let Err(why) = client::check_name(name, Types::FILE_SYSTEMS) {
         return Ok(Outcome::failed(format!("cannot open '{name}': {why}\n")));
     }
@@ -145,7 +146,7 @@ fn one(pools: &dyn Pools, name: &str, request: Request) -> Result<Outcome, Stopp
     done(pools, pool, &request)
 }
 
-fn done(pools: &dyn Pools, pool: &str, request: &Request) -> Result<Outcome, Stopped> {
+fn done(pools: &dyn Pools, pool: &str, request: &DatasetRequest) -> Result<Outcome, Stopped> {
     let Response::Done { failures, notes } = pools.ask(pool, request)? else {
         return Err(client::unexpected(pool).into());
     };

@@ -21,7 +21,7 @@ use base::Shown;
 use fuse::Project;
 
 use super::client::{Pools, why};
-use super::command::{Command, Outcome, Stopped, parse, usage};
+use super::command::{Outcome, Stopped, ZfsCommand, parse, usage};
 use crate::getopt::Opt;
 
 /// What is done to each file.
@@ -48,7 +48,7 @@ struct ProjectLine {
 }
 
 /// Runs the command.
-pub(super) fn run(_: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(_: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     if args.is_empty() {
         return Err(Outcome { err: usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
@@ -67,7 +67,7 @@ pub(super) fn run(_: &dyn Pools, command: &Command, args: &[OsString]) -> Result
     Ok(Outcome { err: failures, code, ..Outcome::default() })
 }
 
-fn options(command: &Command, args: &[OsString]) -> Result<(ProjectLine, Vec<OsString>), Stopped> {
+fn options(command: &ZfsCommand, args: &[OsString]) -> Result<(ProjectLine, Vec<OsString>), Stopped> {
     let parsed = parse(command, args, "0Ccdkp:rs", &[])?;
     let misused = |why: &str| Err(Outcome::misused(command, why));
     let mut options = ProjectLine {

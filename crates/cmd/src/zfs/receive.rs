@@ -4,11 +4,11 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-use protocol::datasets::{Request, Response, Types};
+use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::{ReceiveOrder, StreamNote};
 
 use super::client::{self, Pools};
-use super::command::{Command, Outcome, Stopped, lines, parse, usage};
+use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
 use super::request::{history_line, properties};
 use crate::getopt::{Opt, Parsed};
 use crate::output::{FAILED, USAGE};
@@ -17,7 +17,7 @@ const FROM_TERMINAL: &str =
     "Error: Backup stream can not be read from a terminal.\nYou must redirect standard input.\n";
 
 /// `zfs receive`.
-pub(super) fn receive(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, ":o:x:dehMnuvFsAc", &[])?;
     let has = |flag: char| parsed.opts.contains(&Opt::Flag(flag));
     if has('d') && has('e') {
@@ -54,7 +54,7 @@ pub(super) fn receive(pools: &dyn Pools, command: &Command, args: &[OsString]) -
             println!("{}", base::ShownLines(line));
         }
     };
-    let request = Request::Receive(order);
+    let request = DatasetRequest::Receive(order);
     match pools.stream(pool, &request, std::io::stdin().as_fd(), &mut note)? {
         Response::Done { failures, notes } => {
             let code = if failures.is_empty() { 0 } else { FAILED };
@@ -66,7 +66,7 @@ pub(super) fn receive(pools: &dyn Pools, command: &Command, args: &[OsString]) -
 }
 
 /// What the flags say.
-fn order_of(command: &Command, parsed: &Parsed, target: &str, args: &[OsString]) -> Result<ReceiveOrder, Stopped> {
+fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsString]) -> Result<ReceiveOrder, Stopped> {
     let has = |flag: char| parsed.opts.contains(&Opt::Flag(flag));
     let values = |flag: char| {
         parsed.opts.iter().filter_map(move |opt| match opt {
@@ -110,7 +110,7 @@ fn abort(pools: &dyn Pools, target: &str, args: &[OsString]) -> Result<Outcome, 
         Err(line) => return Ok(Outcome::failed(line)),
     };
     let history = history_line("receive", args);
-    match pools.ask(&pool, &Request::AbortReceive { dataset: target.to_owned(), history })? {
+    match pools.ask(&pool, &DatasetRequest::AbortReceive { dataset: target.to_owned(), history })? {
         Response::Done { failures, .. } => {
             let code = if failures.is_empty() { 0 } else { FAILED };
             Ok(Outcome { err: lines(&failures), code, ..Outcome::default() })
@@ -130,7 +130,7 @@ fn with_token(pools: &dyn Pools, text: &str) -> String {
     }
 }
 
-fn misuse(command: &Command, why: &str) -> Outcome {
+fn misuse(command: &ZfsCommand, why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use protocol::datasets::{Change, Failure, Request, Response, Types};
+use protocol::datasets::{ChangeRequest, DatasetRequest, Failure, Response, Types};
 
 use super::client::{self, Pools};
 use super::command::{Outcome, Stopped, lines};
@@ -41,8 +41,13 @@ pub(super) fn pool_for(pools: &dyn Pools, name: &str, types: Types) -> Result<Re
 }
 
 /// Asks for a change. `history` is a line for the history of the pool.
-pub(super) fn ask(pools: &dyn Pools, pool: &str, change: Change, history: Option<String>) -> Result<Outcome, Stopped> {
-    match pools.ask(pool, &Request::Change { change, history })? {
+pub(super) fn ask(
+    pools: &dyn Pools,
+    pool: &str,
+    change: ChangeRequest,
+    history: Option<String>,
+) -> Result<Outcome, Stopped> {
+    match pools.ask(pool, &DatasetRequest::Change { change, history })? {
         Response::Changed { out, notes, failures } => {
             let mut outcome = outcome(out, &failures);
             outcome.err = notes.concat() + &outcome.err;

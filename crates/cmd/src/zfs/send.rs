@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
-use protocol::datasets::{Request, Response, Types};
+use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::{SendOrder, StreamNote};
 use protocol::words::nicenum::nicebytes;
 use protocol::words::time;
 
 use super::client::{self, Pools};
-use super::command::{Command, Outcome, Stopped, lines, parse, usage};
+use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
 use super::request::pool_for;
 use crate::getopt::{Long, Opt, Parsed};
 use crate::output::{FAILED, USAGE};
@@ -43,7 +43,7 @@ const NO_TYPE: &str = "Warning: incremental source didn't specify type, assuming
 const TO_TERMINAL: &str = "Error: Stream can not be written to a terminal.\nYou must redirect standard output.\n";
 
 /// `zfs send`.
-pub(super) fn send(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn send(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, ":i:I:RsDpVvnPLeht:cwbd:SX:", &LONG)?;
     let mut order = order_of(command, &parsed)?;
     let mut early = String::new();
@@ -68,7 +68,7 @@ pub(super) fn send(pools: &dyn Pools, command: &Command, args: &[OsString]) -> R
 }
 
 /// What the flags say.
-fn order_of(command: &Command, parsed: &Parsed) -> Result<SendOrder, Stopped> {
+fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<SendOrder, Stopped> {
     let mut order = SendOrder::default();
     let mut shows_title = false;
     for opt in &parsed.opts {
@@ -119,7 +119,7 @@ fn order_of(command: &Command, parsed: &Parsed) -> Result<SendOrder, Stopped> {
     Ok(order)
 }
 
-fn check_operands(command: &Command, parsed: &Parsed, order: &mut SendOrder) -> Result<(), Stopped> {
+fn check_operands(command: &ZfsCommand, parsed: &Parsed, order: &mut SendOrder) -> Result<(), Stopped> {
     let is_package = order.replicate || order.properties || order.backup || order.holds;
     match &parsed.operands[..] {
         _ if order.token.is_some() && (order.from.is_some() || is_package || order.saved) => {
@@ -147,7 +147,7 @@ fn check_operands(command: &Command, parsed: &Parsed, order: &mut SendOrder) -> 
 }
 
 /// Completes the name of what the stream begins from.
-fn check_from(command: &Command, order: &mut SendOrder, early: &mut String) -> Result<(), Stopped> {
+fn check_from(command: &ZfsCommand, order: &mut SendOrder, early: &mut String) -> Result<(), Stopped> {
     let fs = order.to.split('@').next().unwrap_or_default().to_owned();
     let many = order.replicate || order.all;
     if many && !order.to.contains('@') {
@@ -220,7 +220,7 @@ fn run(pools: &dyn Pools, pool: &str, order: &SendOrder) -> Result<Outcome, Stop
             }
         }
     };
-    let request = Request::Send(order.clone());
+    let request = DatasetRequest::Send(order.clone());
     match pools.stream(pool, &request, std::io::stdout().as_fd(), &mut note)? {
         Response::Done { failures, .. } => {
             let code = if failures.is_empty() { 0 } else { FAILED };
@@ -230,7 +230,7 @@ fn run(pools: &dyn Pools, pool: &str, order: &SendOrder) -> Result<Outcome, Stop
     }
 }
 
-fn misuse(command: &Command, why: &str) -> Outcome {
+fn misuse(command: &ZfsCommand, why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
 }
 

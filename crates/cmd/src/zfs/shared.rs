@@ -1,12 +1,12 @@
 //! What `zfs get` and `zfs list` have in common: the flags that say which datasets are meant and what the output
 //! looks like, and the way to the rows.
 
-use protocol::datasets::{Row, Select, Types};
+use protocol::datasets::{DatasetRow, Select, Types};
 
 use super::client;
 use super::client::Pools;
-use super::columns::{self, Column, Columns};
-use super::command::{Command, JSON_INT, Outcome, Stopped, lines, parse_depth, parse_types};
+use super::columns::{self, Columns, DatasetColumn};
+use super::command::{JSON_INT, Outcome, Stopped, ZfsCommand, lines, parse_depth, parse_types};
 use super::sort::{SortKey, sort};
 use crate::getopt::Opt;
 
@@ -24,7 +24,7 @@ pub(super) struct Flags {
 
 impl Flags {
     /// Takes a flag up, or gives it back as one of the command's own.
-    pub fn take(&mut self, command: &Command, opt: Opt) -> Result<Option<Opt>, Stopped> {
+    pub fn take(&mut self, command: &ZfsCommand, opt: Opt) -> Result<Option<Opt>, Stopped> {
         match opt {
             Opt::Value('d', text) => self.depth = Some(parse_depth(command, &text)?),
             Opt::Value('t', text) => self.types = Some(parse_types(command, &text)?),
@@ -39,7 +39,7 @@ impl Flags {
     }
 
     /// Refuses what does not go together.
-    pub fn check(&self, command: &Command) -> Result<(), Stopped> {
+    pub fn check(&self, command: &ZfsCommand) -> Result<(), Stopped> {
         match self.json_int && !self.json {
             true => Err(Outcome::misused(command, "'--json-int' only works with '-j' option")),
             false => Ok(()),
@@ -49,16 +49,20 @@ impl Flags {
 
 /// Datasets, with the cells of some columns.
 pub(super) struct Fetched {
-    pub columns: Vec<Column>,
+    pub columns: Vec<DatasetColumn>,
     /// How many of the columns have a cell in each row; the others are properties that users made up.
     pub natives: usize,
-    pub rows: Vec<Row>,
+    pub rows: Vec<DatasetRow>,
     /// What went wrong, as lines; empty if nothing did.
     pub failures: String,
 }
 
 /// The columns that a list of properties stands for; all but the first `skipped` of all. Whether it was all.
-pub(super) fn columns_of(command: &Command, list: &str, skipped: usize) -> Result<(Vec<Column>, bool), Stopped> {
+pub(super) fn columns_of(
+    command: &ZfsCommand,
+    list: &str,
+    skipped: usize,
+) -> Result<(Vec<DatasetColumn>, bool), Stopped> {
     match columns::parse(list).map_err(|why| Outcome::misused(command, why))? {
         Columns::All => Ok((columns::all_native().split_off(skipped), true)),
         Columns::Named(columns) => Ok((columns, false)),
@@ -70,7 +74,7 @@ pub(super) fn fetch(
     pools: &dyn Pools,
     select: &Select,
     keys: &[SortKey],
-    mut columns: Vec<Column>,
+    mut columns: Vec<DatasetColumn>,
 ) -> Result<Fetched, Stopped> {
     let found = client::datasets(pools, select)?;
     let (mut rows, natives) = (found.rows, columns.len());

@@ -3,10 +3,10 @@
 
 use std::ffi::OsString;
 
-use protocol::datasets::{Change, DestroySnapshots, SnapshotRequest, Types};
+use protocol::datasets::{ChangeRequest, DestroySnapshots, SnapshotRequest, Types};
 
 use super::client::{self, Pools};
-use super::command::{Command, Outcome, Stopped, parse, usage};
+use super::command::{Outcome, Stopped, ZfsCommand, parse, usage};
 use super::request::{ask, history_line, pool_for, properties};
 use crate::getopt::{Opt, Parsed};
 use crate::output::{FAILED, USAGE};
@@ -27,12 +27,12 @@ fn given(parsed: &Parsed) -> Result<Vec<(String, String)>, Stopped> {
 }
 
 /// Something that was named cannot be opened, which some commands take for misuse.
-fn misused_by(command: &Command, line: &str) -> Outcome {
+fn misused_by(command: &ZfsCommand, line: &str) -> Outcome {
     Outcome { err: format!("{line}{}", usage(command)), code: USAGE, ..Outcome::default() }
 }
 
 /// `zfs snapshot`.
-pub(super) fn snapshot(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn snapshot(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "ro:", &[])?;
     let properties = given(&parsed)?;
     let names = &parsed.operands;
@@ -66,7 +66,7 @@ pub(super) fn snapshot(pools: &dyn Pools, command: &Command, args: &[OsString]) 
         return refused("cannot create snapshots : datasets must be within same pool".to_owned());
     }
     let request = SnapshotRequest::Take { names: names.clone(), recursive: has(&parsed, 'r'), properties };
-    ask(pools, &pool, Change::Snapshots(request), Some(history_line("snapshot", args)))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("snapshot", args)))
 }
 
 /// Why a dataset cannot be opened, as a line; `None` if it can be.
@@ -103,7 +103,7 @@ pub(super) fn destroy(
             return absent();
         }
         let request = SnapshotRequest::DestroyBookmark { name: name.to_owned() };
-        return ask(pools, pool, Change::Snapshots(request), Some(history));
+        return ask(pools, pool, ChangeRequest::Snapshots(request), Some(history));
     };
     let pool = match pool_for(pools, dataset, HEADS)? {
         Ok(pool) => pool,
@@ -120,7 +120,7 @@ pub(super) fn destroy(
         verbose: has('v') || has('p'),
         parsable: has('p'),
     };
-    ask(pools, &pool, Change::Snapshots(SnapshotRequest::Destroy(request)), Some(history))
+    ask(pools, &pool, ChangeRequest::Snapshots(SnapshotRequest::Destroy(request)), Some(history))
 }
 
 /// `zfs rename` of a snapshot.
@@ -149,11 +149,11 @@ pub(super) fn rename(
         return refused("snapshots must be part of same dataset");
     }
     let request = SnapshotRequest::Rename { from: from.to_owned(), to: full, recursive };
-    ask(pools, &pool, Change::Snapshots(request), Some(history))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history))
 }
 
 /// `zfs rollback`.
-pub(super) fn rollback(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn rollback(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "rRf", &[])?;
     let name = match &parsed.operands[..] {
         [] => return Err(Outcome::misused(command, "missing dataset argument")),
@@ -170,11 +170,11 @@ pub(super) fn rollback(pools: &dyn Pools, command: &Command, args: &[OsString]) 
         clones: has(&parsed, 'R'),
         force: has(&parsed, 'f'),
     };
-    ask(pools, &pool, Change::Snapshots(request), Some(history_line("rollback", args)))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("rollback", args)))
 }
 
 /// `zfs clone`.
-pub(super) fn clone(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn clone(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "o:pu", &[])?;
     let properties = given(&parsed)?;
     let (snapshot, target) = match &parsed.operands[..] {
@@ -201,11 +201,11 @@ pub(super) fn clone(pools: &dyn Pools, command: &Command, args: &[OsString]) -> 
         mount: !has(&parsed, 'u'),
         properties,
     };
-    ask(pools, &pool, Change::Snapshots(request), Some(history_line("clone", args)))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("clone", args)))
 }
 
 /// `zfs promote`.
-pub(super) fn promote(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn promote(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "", &[])?;
     let name = match &parsed.operands[..] {
         [] => return Err(Outcome::misused(command, "missing clone filesystem argument")),
@@ -217,11 +217,11 @@ pub(super) fn promote(pools: &dyn Pools, command: &Command, args: &[OsString]) -
         Err(line) => return Ok(Outcome::failed(line)),
     };
     let request = SnapshotRequest::Promote { dataset: name.clone() };
-    ask(pools, &pool, Change::Snapshots(request), Some(history_line("promote", args)))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("promote", args)))
 }
 
 /// `zfs hold` and `zfs release`.
-pub(super) fn hold(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn hold(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let release = command.name == "release";
     let parsed = parse(command, args, "r", &[])?;
     let Some((tag, names)) = parsed.operands.split_first().filter(|(_, names)| !names.is_empty()) else {
@@ -252,7 +252,7 @@ pub(super) fn hold(pools: &dyn Pools, command: &Command, args: &[OsString]) -> R
             recursive: has(&parsed, 'r'),
             release,
         };
-        let one = ask(pools, &pool, Change::Snapshots(request), history)?;
+        let one = ask(pools, &pool, ChangeRequest::Snapshots(request), history)?;
         if one.code == 0 {
             told.push(pool);
         }
@@ -262,7 +262,7 @@ pub(super) fn hold(pools: &dyn Pools, command: &Command, args: &[OsString]) -> R
 }
 
 /// `zfs bookmark`.
-pub(super) fn bookmark(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn bookmark(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "r", &[])?;
     let misused = |why: String| Err(Outcome::misused(command, why));
     let (source, bookmark) = match &parsed.operands[..] {
@@ -296,5 +296,5 @@ pub(super) fn bookmark(pools: &dyn Pools, command: &Command, args: &[OsString]) 
         return Ok(Outcome::failed(format!("cannot create bookmark '{bookmark}': {why}\n")));
     }
     let request = SnapshotRequest::Bookmark { source, bookmark, recursive };
-    ask(pools, &pool, Change::Snapshots(request), Some(history_line("bookmark", args)))
+    ask(pools, &pool, ChangeRequest::Snapshots(request), Some(history_line("bookmark", args)))
 }

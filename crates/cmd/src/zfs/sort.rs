@@ -6,16 +6,16 @@
 use std::cmp::Ordering;
 
 use dsl::property::ValueKind;
-use protocol::datasets::{Cell, CellValue, Row};
+use protocol::datasets::{Cell, CellValue, DatasetRow};
 
 use super::client::by_name;
-use super::columns::Column;
+use super::columns::DatasetColumn;
 
 /// A property to sort by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SortKey {
     /// The property.
-    pub column: Column,
+    pub column: DatasetColumn,
     /// Greatest first.
     pub reverse: bool,
 }
@@ -27,11 +27,11 @@ enum Rank {
 }
 
 /// Sorts rows; the cells of `keys` are those from index `first` on.
-pub(super) fn sort(rows: &mut [Row], keys: &[SortKey], first: usize) {
+pub(super) fn sort(rows: &mut [DatasetRow], keys: &[SortKey], first: usize) {
     rows.sort_by(|a, b| compare(a, b, keys, first));
 }
 
-fn compare(a: &Row, b: &Row, keys: &[SortKey], first: usize) -> Ordering {
+fn compare(a: &DatasetRow, b: &DatasetRow, keys: &[SortKey], first: usize) -> Ordering {
     for (i, key) in keys.iter().enumerate() {
         let order = match (rank(a, key, first + i), rank(b, key, first + i)) {
             (None, None) => continue,
@@ -58,12 +58,12 @@ impl Rank {
     }
 }
 
-fn rank(row: &Row, key: &SortKey, index: usize) -> Option<Rank> {
+fn rank(row: &DatasetRow, key: &SortKey, index: usize) -> Option<Rank> {
     let cell: Option<&Cell> = row.cells.get(index).and_then(Option::as_ref);
     let is_text = match &key.column {
-        Column::Native(property) => matches!(property.info().kind, ValueKind::Text(_)),
-        Column::User(_) => true,
-        Column::Account(_) | Column::Written(_) => false,
+        DatasetColumn::Native(property) => matches!(property.info().kind, ValueKind::Text(_)),
+        DatasetColumn::User(_) => true,
+        DatasetColumn::Account(_) | DatasetColumn::Written(_) => false,
     };
     if is_text {
         return Some(Rank::Text(key.column.text(&cell?.value, true)?));
@@ -81,19 +81,19 @@ fn rank(row: &Row, key: &SortKey, index: usize) -> Option<Rank> {
 mod tests {
     use super::*;
     use dsl::Property;
-    use protocol::datasets::{DatasetType, Source};
+    use protocol::datasets::{DatasetType, ValueSource};
 
-    fn row(name: &str, createtxg: u64, value: Option<CellValue>) -> Row {
+    fn row(name: &str, createtxg: u64, value: Option<CellValue>) -> DatasetRow {
         let kind = match name.contains('@') {
             true => DatasetType::Snapshot,
             false if name.contains('#') => DatasetType::Bookmark,
             false => DatasetType::FileSystem,
         };
-        let cell = value.map(|value| Cell { value, source: Source::None, received: None });
-        Row { name: name.to_owned(), kind, createtxg, cells: vec![cell], user: Vec::new() }
+        let cell = value.map(|value| Cell { value, source: ValueSource::None, received: None });
+        DatasetRow { name: name.to_owned(), kind, createtxg, cells: vec![cell], user: Vec::new() }
     }
 
-    fn check(mut rows: Vec<Row>, keys: &[SortKey], expect: &[&str]) {
+    fn check(mut rows: Vec<DatasetRow>, keys: &[SortKey], expect: &[&str]) {
         sort(&mut rows, keys, 0);
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, expect);
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn by_numbers_and_texts() {
-        let key = |property, reverse| [SortKey { column: Column::Native(property), reverse }];
+        let key = |property, reverse| [SortKey { column: DatasetColumn::Native(property), reverse }];
         let number = |n| Some(CellValue::Number(n));
         let rows =
             || vec![row("b", 1, number(10)), row("a", 1, number(9)), row("b@s", 1, None), row("c", 1, number(9))];

@@ -6,12 +6,12 @@ use std::fs;
 use std::sync::Arc;
 
 use base::{Env, Error, Kind, Mutex, Result};
-use daemon::mount_plan::{Bounds, PlannedMount};
+use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
 use dsl::write::NewReceive;
 use fuse::{MountOptions, NO_MOUNTPOINT};
 use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, Receiving, RefusedChanges};
-use protocol::datasets::{Mounted, Request, Response};
+use protocol::datasets::{DatasetRequest, Mounted, Response};
 use testkit::corpus::{self, Case};
 
 use super::client::Pools;
@@ -41,7 +41,7 @@ fn is_later(property: &str) -> bool {
 /// A pool process without a process.
 struct Local {
     pool: Arc<Pool>,
-    bounds: Bounds,
+    bounds: MountBounds,
     mounts: Mutex<Vec<Mounted>>,
     is_busy: bool,
     /// Why it refuses changes.
@@ -64,7 +64,7 @@ impl Local {
             Pool::open(&env, &candidate, &OpenOptions::default()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         Local {
             pool: Arc::new(pool),
-            bounds: Bounds::new(None, true, None),
+            bounds: MountBounds::new(None, true, None),
             mounts: Mutex::default(),
             is_busy: false,
             refusal: None,
@@ -88,7 +88,7 @@ impl Host for Local {
         self.pool.clone()
     }
 
-    fn bounds(&self) -> &Bounds {
+    fn bounds(&self) -> &MountBounds {
         &self.bounds
     }
 
@@ -175,9 +175,9 @@ impl Pools for Local {
         Ok(vec![self.pool.name().to_owned()])
     }
 
-    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+    fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response> {
         assert_eq!(pool, self.pool.name());
-        let request: Request = serde_json::from_slice(&serde_json::to_vec(request).unwrap()).unwrap();
+        let request: DatasetRequest = serde_json::from_slice(&serde_json::to_vec(request).unwrap()).unwrap();
         let response = answer(self, &request, Vec::new(), &mut |_| Ok(()))?;
         Ok(serde_json::from_slice(&serde_json::to_vec(&response).unwrap()).unwrap())
     }
@@ -299,7 +299,7 @@ struct Machine(Vec<Local>);
 
 impl Machine {
     fn new(cases: &[&str]) -> Machine {
-        let local = |case: &&str| Local { bounds: Bounds::new(Some("/mnt"), true, None), ..Local::case(case) };
+        let local = |case: &&str| Local { bounds: MountBounds::new(Some("/mnt"), true, None), ..Local::case(case) };
         let mut pools: Vec<Local> = cases.iter().map(local).collect();
         pools.sort_by(|a, b| a.pool.name().cmp(b.pool.name()));
         Machine(pools)
@@ -316,7 +316,7 @@ impl Pools for Machine {
         Ok(self.0.iter().map(|local| local.pool.name().to_owned()).collect())
     }
 
-    fn ask(&self, pool: &str, request: &Request) -> Result<Response> {
+    fn ask(&self, pool: &str, request: &DatasetRequest) -> Result<Response> {
         self.0.iter().find(|local| local.pool.name() == pool).expect("the pool is imported").ask(pool, request)
     }
 }
@@ -421,7 +421,7 @@ fn paths_stand_for_what_is_mounted_there() {
     fs::create_dir_all(&at).unwrap();
     fs::write(at.join("file"), "").unwrap();
     let top_text = top.to_str().unwrap();
-    let local = Local { bounds: Bounds::new(Some(top_text), true, None), ..Local::case("datasets") };
+    let local = Local { bounds: MountBounds::new(Some(top_text), true, None), ..Local::case("datasets") };
     assert_eq!(local.zfs("mount -a"), Outcome::default());
     let name = |path: &str| local.zfs(&format!("get -Ho name type {top_text}/{path}"));
     assert_eq!(name("t_datasets/a/b/file").out, "t_datasets/a/b\n");
@@ -490,7 +490,7 @@ fn a_pool_that_is_gone_is_an_error() {
         fn names(&self) -> Result<Vec<String>> {
             Ok(vec!["tank".to_owned()])
         }
-        fn ask(&self, pool: &str, _: &Request) -> Result<Response> {
+        fn ask(&self, pool: &str, _: &DatasetRequest) -> Result<Response> {
             Err(Error::new(Kind::NotFound, "the pool is not imported").in_pool(pool))
         }
     }

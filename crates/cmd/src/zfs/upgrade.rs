@@ -5,11 +5,11 @@ use std::fmt::Write;
 
 use base::Shown;
 use dsl::Property;
-use protocol::datasets::{CellValue, Row, Select, Types, Wanted};
+use protocol::datasets::{CellValue, DatasetRow, Select, Types, WantedProperty};
 
 use super::client::{self, Pools};
-use super::command::{Command, Outcome, Stopped, lines, parse, usage};
-use super::list::Reach;
+use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
+use super::list::SearchReach;
 use crate::getopt::Opt;
 use crate::output::{FAILED, USAGE};
 
@@ -33,7 +33,7 @@ const NEWER: &str = "The following filesystems are formatted using a newer softw
     cannot be accessed on the current system.\n\n";
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "rvV:a", &[])?;
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let (recursive, shows_versions, all) = (has('r'), has('v'), has('a'));
@@ -66,7 +66,7 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     Ok(outcome)
 }
 
-fn parse_version(command: &Command, text: &str) -> Result<u64, Stopped> {
+fn parse_version(command: &ZfsCommand, text: &str) -> Result<u64, Stopped> {
     let number = if text == "current" { Some(CURRENT) } else { text.parse().ok() };
     let invalid = || Outcome::misused(command, format_args!("invalid version {text}"));
     number.filter(|number| (1..=CURRENT).contains(number)).ok_or_else(invalid)
@@ -80,14 +80,14 @@ struct FoundVersions {
 
 fn file_systems(pools: &dyn Pools, roots: Vec<String>, recursive: bool) -> Result<FoundVersions, Stopped> {
     let types = Types::FILE_SYSTEMS;
-    let reach = Reach::new(types, recursive, None, &roots);
+    let reach = SearchReach::new(types, recursive, None, &roots);
     let select = Select {
         roots,
         root_types: reach.root_types,
         depth: reach.depth,
         types,
         ask_listsnapshots: false,
-        properties: vec![Wanted::Native(Property::Version.name().to_owned())],
+        properties: vec![WantedProperty::Native(Property::Version.name().to_owned())],
         user_properties: false,
         received: false,
     };
@@ -97,7 +97,7 @@ fn file_systems(pools: &dyn Pools, roots: Vec<String>, recursive: bool) -> Resul
     Ok(FoundVersions { versions, failures: lines(&found.failures) })
 }
 
-fn version_of(row: &Row) -> Option<u64> {
+fn version_of(row: &DatasetRow) -> Option<u64> {
     match row.cells.first()?.as_ref()?.value {
         CellValue::Number(version) => Some(version),
         CellValue::Text(_) => None,

@@ -1,38 +1,38 @@
 //! The table of commands, and usage texts.
 
 use super::client::Pools;
-use super::command::{Command, HINT, JSON, Outcome, Stopped, parse, usage};
+use super::command::{HINT, JSON, Outcome, Stopped, ZfsCommand, parse, usage};
 use super::{change, diff, get, holds, list, mount, project, receive, send, snapshots, upgrade, userspace};
 use crate::output::USAGE;
 
 /// The commands that there are, in the order of the usage text.
-pub(super) const COMMANDS: &[Command] = &[
-    Command { name: "version", run: json_version, usage: "\tversion [-j]\n", shows_properties: false },
-    Command { name: "create", run: change::create, usage: CREATE, shows_properties: true },
-    Command { name: "destroy", run: change::destroy, usage: DESTROY, shows_properties: false },
-    Command { name: "snapshot", run: snapshots::snapshot, usage: SNAPSHOT, shows_properties: true },
-    Command { name: "rollback", run: snapshots::rollback, usage: ROLLBACK, shows_properties: false },
-    Command { name: "clone", run: snapshots::clone, usage: CLONE, shows_properties: true },
-    Command { name: "promote", run: snapshots::promote, usage: PROMOTE, shows_properties: false },
-    Command { name: "rename", run: change::rename, usage: RENAME, shows_properties: false },
-    Command { name: "list", run: list::run, usage: LIST, shows_properties: true },
-    Command { name: "set", run: change::set, usage: SET, shows_properties: true },
-    Command { name: "get", run: get::run, usage: GET, shows_properties: true },
-    Command { name: "inherit", run: change::inherit, usage: INHERIT, shows_properties: true },
-    Command { name: "upgrade", run: upgrade::run, usage: UPGRADE, shows_properties: false },
-    Command { name: "userspace", run: userspace::run, usage: USERSPACE, shows_properties: false },
-    Command { name: "groupspace", run: userspace::run, usage: GROUPSPACE, shows_properties: false },
-    Command { name: "projectspace", run: userspace::run, usage: PROJECTSPACE, shows_properties: false },
-    Command { name: "project", run: project::run, usage: PROJECT, shows_properties: false },
-    Command { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
-    Command { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
-    Command { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
-    Command { name: "receive", run: receive::receive, usage: RECEIVE, shows_properties: false },
-    Command { name: "send", run: send::send, usage: SEND, shows_properties: false },
-    Command { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
-    Command { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
-    Command { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
-    Command { name: "diff", run: diff::run, usage: DIFF, shows_properties: false },
+pub(super) const COMMANDS: &[ZfsCommand] = &[
+    ZfsCommand { name: "version", run: json_version, usage: "\tversion [-j]\n", shows_properties: false },
+    ZfsCommand { name: "create", run: change::create, usage: CREATE, shows_properties: true },
+    ZfsCommand { name: "destroy", run: change::destroy, usage: DESTROY, shows_properties: false },
+    ZfsCommand { name: "snapshot", run: snapshots::snapshot, usage: SNAPSHOT, shows_properties: true },
+    ZfsCommand { name: "rollback", run: snapshots::rollback, usage: ROLLBACK, shows_properties: false },
+    ZfsCommand { name: "clone", run: snapshots::clone, usage: CLONE, shows_properties: true },
+    ZfsCommand { name: "promote", run: snapshots::promote, usage: PROMOTE, shows_properties: false },
+    ZfsCommand { name: "rename", run: change::rename, usage: RENAME, shows_properties: false },
+    ZfsCommand { name: "list", run: list::run, usage: LIST, shows_properties: true },
+    ZfsCommand { name: "set", run: change::set, usage: SET, shows_properties: true },
+    ZfsCommand { name: "get", run: get::run, usage: GET, shows_properties: true },
+    ZfsCommand { name: "inherit", run: change::inherit, usage: INHERIT, shows_properties: true },
+    ZfsCommand { name: "upgrade", run: upgrade::run, usage: UPGRADE, shows_properties: false },
+    ZfsCommand { name: "userspace", run: userspace::run, usage: USERSPACE, shows_properties: false },
+    ZfsCommand { name: "groupspace", run: userspace::run, usage: GROUPSPACE, shows_properties: false },
+    ZfsCommand { name: "projectspace", run: userspace::run, usage: PROJECTSPACE, shows_properties: false },
+    ZfsCommand { name: "project", run: project::run, usage: PROJECT, shows_properties: false },
+    ZfsCommand { name: "mount", run: mount::mount, usage: MOUNT, shows_properties: false },
+    ZfsCommand { name: "unmount", run: mount::unmount, usage: UNMOUNT, shows_properties: false },
+    ZfsCommand { name: "bookmark", run: snapshots::bookmark, usage: BOOKMARK, shows_properties: false },
+    ZfsCommand { name: "receive", run: receive::receive, usage: RECEIVE, shows_properties: false },
+    ZfsCommand { name: "send", run: send::send, usage: SEND, shows_properties: false },
+    ZfsCommand { name: "hold", run: snapshots::hold, usage: HOLD, shows_properties: false },
+    ZfsCommand { name: "release", run: snapshots::hold, usage: RELEASE, shows_properties: false },
+    ZfsCommand { name: "holds", run: holds::run, usage: "\tholds [-rHp] <snapshot> ...\n", shows_properties: false },
+    ZfsCommand { name: "diff", run: diff::run, usage: DIFF, shows_properties: false },
 ];
 
 /// Commands of OpenZFS that need what is not there yet.
@@ -124,7 +124,7 @@ fn all_commands() -> String {
 }
 
 /// `zfs version`.
-fn json_version(_: &dyn Pools, command: &Command, args: &[std::ffi::OsString]) -> Result<Outcome, Stopped> {
+fn json_version(_: &dyn Pools, command: &ZfsCommand, args: &[std::ffi::OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, "j", &JSON[..1])?;
     if !parsed.operands.is_empty() {
         return Err(Outcome::misused(command, "too many arguments"));

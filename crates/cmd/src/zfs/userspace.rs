@@ -4,13 +4,13 @@ use std::cmp::Ordering;
 use std::ffi::OsString;
 
 use base::Shown;
-use protocol::datasets::{Owner, Request, Response, Types, Usage};
+use protocol::datasets::{DatasetRequest, Owner, OwnerUsage, Response, Types};
 use protocol::owners;
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::client;
 use super::client::Pools;
-use super::command::{Command, Outcome, Stopped, parse};
+use super::command::{Outcome, Stopped, ZfsCommand, parse};
 use crate::getopt::Opt;
 
 /// A column: name, header.
@@ -24,17 +24,20 @@ const FIELDS: [(&str, &str); 6] = [
 ];
 
 /// Types that can be chosen.
-const TYPES: [(&str, &[Kind]); 5] = [
-    ("posixgroup", &[Kind::PosixGroup]),
-    ("posixuser", &[Kind::PosixUser]),
-    ("smbgroup", &[Kind::SmbGroup]),
-    ("smbuser", &[Kind::SmbUser]),
-    ("all", &[Kind::PosixGroup, Kind::PosixUser, Kind::SmbGroup, Kind::SmbUser, Kind::Project]),
+const TYPES: [(&str, &[OwnerKind]); 5] = [
+    ("posixgroup", &[OwnerKind::PosixGroup]),
+    ("posixuser", &[OwnerKind::PosixUser]),
+    ("smbgroup", &[OwnerKind::SmbGroup]),
+    ("smbuser", &[OwnerKind::SmbUser]),
+    (
+        "all",
+        &[OwnerKind::PosixGroup, OwnerKind::PosixUser, OwnerKind::SmbGroup, OwnerKind::SmbUser, OwnerKind::Project],
+    ),
 ];
 
 /// What a line is about; in the order in which types are sorted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum OwnerKind {
     PosixGroup,
     PosixUser,
     SmbGroup,
@@ -44,24 +47,24 @@ enum Kind {
 
 /// Name of the owner: a number, if it has none or none is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Name {
+enum OwnerName {
     Number(u64),
     Text(String),
 }
 
-struct Line {
-    kind: Kind,
-    name: Name,
+struct OwnerLine {
+    kind: OwnerKind,
+    name: OwnerName,
     /// Used, quota, objects used, objects allowed; of a pair there are both or none.
     numbers: [Option<u64>; 4],
 }
 
 /// A command line.
-struct Options {
+struct UserspaceOptions {
     fields: Vec<usize>,
     /// Index of a field, and whether greatest comes first.
     keys: Vec<(usize, bool)>,
-    kinds: Vec<Kind>,
+    kinds: Vec<OwnerKind>,
     numeric: bool,
     scripted: bool,
     literal: bool,
@@ -69,7 +72,7 @@ struct Options {
 }
 
 /// Runs the command.
-pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Result<Outcome, Stopped> {
+pub(super) fn run(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     if args.is_empty() {
         return Err(Outcome { err: super::command::usage(command), code: crate::output::USAGE, ..Outcome::default() });
     }
@@ -85,10 +88,10 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     if let Err(outcome) = check(pools, &imported, &dataset)? {
         return Ok(outcome);
     }
-    let owners_of = |kind: &Kind| match kind {
-        Kind::PosixUser | Kind::SmbUser => Owner::User,
-        Kind::PosixGroup | Kind::SmbGroup => Owner::Group,
-        Kind::Project => Owner::Project,
+    let owners_of = |kind: &OwnerKind| match kind {
+        OwnerKind::PosixUser | OwnerKind::SmbUser => Owner::User,
+        OwnerKind::PosixGroup | OwnerKind::SmbGroup => Owner::Group,
+        OwnerKind::Project => Owner::Project,
     };
     let pool = client::pool_of(&dataset);
     let mut lines = Vec::new();
@@ -97,10 +100,10 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
             continue;
         }
         // projects are told only if nothing else is asked for
-        if owner == Owner::Project && options.kinds != [Kind::Project] {
+        if owner == Owner::Project && options.kinds != [OwnerKind::Project] {
             continue;
         }
-        match pools.ask(pool, &Request::Space { dataset: dataset.clone(), owner }) {
+        match pools.ask(pool, &DatasetRequest::Space { dataset: dataset.clone(), owner }) {
             Ok(Response::Space(usages)) => lines.extend(usages.iter().map(|usage| line(owner, usage, options.numeric))),
             Ok(_) => return Err(client::unexpected(pool).into()),
             Err(e) if e.kind() == base::Kind::Unsupported => {
@@ -118,16 +121,16 @@ pub(super) fn run(pools: &dyn Pools, command: &Command, args: &[OsString]) -> Re
     Ok(Outcome { out: table(&lines, &options), ..Outcome::default() })
 }
 
-fn options(command: &Command, args: &[OsString]) -> Result<Options, Stopped> {
+fn options(command: &ZfsCommand, args: &[OsString]) -> Result<UserspaceOptions, Stopped> {
     let parsed = parse(command, args, "nHpo:s:S:t:i", &[])?;
     let is_project = command.name == "projectspace";
-    let mut options = Options {
+    let mut options = UserspaceOptions {
         fields: (0..FIELDS.len()).collect(),
         keys: Vec::new(),
         kinds: match command.name {
-            "userspace" => vec![Kind::PosixUser, Kind::SmbUser],
-            "groupspace" => vec![Kind::PosixGroup, Kind::SmbGroup],
-            _ => vec![Kind::Project],
+            "userspace" => vec![OwnerKind::PosixUser, OwnerKind::SmbUser],
+            "groupspace" => vec![OwnerKind::PosixGroup, OwnerKind::SmbGroup],
+            _ => vec![OwnerKind::Project],
         },
         numeric: is_project,
         scripted: false,
@@ -171,7 +174,7 @@ fn chosen_fields(list: &str) -> Result<Vec<usize>, Stopped> {
     list.split(',').map(field).collect()
 }
 
-fn chosen_kinds(list: &str) -> Result<Vec<Kind>, Stopped> {
+fn chosen_kinds(list: &str) -> Result<Vec<OwnerKind>, Stopped> {
     let mut kinds = Vec::new();
     for name in list.split(',') {
         match TYPES.iter().find(|(kind, _)| *kind == name) {
@@ -209,16 +212,16 @@ fn check(pools: &dyn Pools, imported: &[String], dataset: &str) -> Result<Result
     }
 }
 
-fn line(owner: Owner, usage: &Usage, numeric: bool) -> Line {
+fn line(owner: Owner, usage: &OwnerUsage, numeric: bool) -> OwnerLine {
     let kind = match (owner, usage.domain.is_empty()) {
-        (Owner::User, true) => Kind::PosixUser,
-        (Owner::User, false) => Kind::SmbUser,
-        (Owner::Group, true) => Kind::PosixGroup,
-        (Owner::Group, false) => Kind::SmbGroup,
-        (Owner::Project, _) => Kind::Project,
+        (Owner::User, true) => OwnerKind::PosixUser,
+        (Owner::User, false) => OwnerKind::SmbUser,
+        (Owner::Group, true) => OwnerKind::PosixGroup,
+        (Owner::Group, false) => OwnerKind::SmbGroup,
+        (Owner::Project, _) => OwnerKind::Project,
     };
     let name = match kind {
-        Kind::SmbUser | Kind::SmbGroup => Some(format!("{}-{}", usage.domain, usage.id)),
+        OwnerKind::SmbUser | OwnerKind::SmbGroup => Some(format!("{}-{}", usage.domain, usage.id)),
         _ if numeric => None,
         _ => owners::name_of(owner, usage.id),
     };
@@ -229,19 +232,19 @@ fn line(owner: Owner, usage: &Usage, numeric: bool) -> Line {
     let [used, quota] = pair(usage.used_bytes, usage.quota_bytes);
     let [objects_used, objects_quota] = pair(usage.objects_used, usage.objects_quota);
     let numbers = [used, quota, objects_used, objects_quota];
-    Line { kind, name: name.map_or(Name::Number(usage.id), Name::Text), numbers }
+    OwnerLine { kind, name: name.map_or(OwnerName::Number(usage.id), OwnerName::Text), numbers }
 }
 
-fn compare(a: &Line, b: &Line, keys: &[(usize, bool)]) -> Ordering {
+fn compare(a: &OwnerLine, b: &OwnerLine, keys: &[(usize, bool)]) -> Ordering {
     for (field, reverse) in keys {
         let order = match field {
             0 => a.kind.cmp(&b.kind),
             1 => match (&a.name, &b.name) {
-                (Name::Number(a), Name::Number(b)) => a.cmp(b),
-                (Name::Text(a), Name::Text(b)) => a.cmp(b),
+                (OwnerName::Number(a), OwnerName::Number(b)) => a.cmp(b),
+                (OwnerName::Text(a), OwnerName::Text(b)) => a.cmp(b),
                 // names of which one is a number compare as numbers, and a text counts as 0
-                (Name::Number(number), Name::Text(_)) => number.cmp(&0),
-                (Name::Text(_), Name::Number(number)) => 0.cmp(number),
+                (OwnerName::Number(number), OwnerName::Text(_)) => number.cmp(&0),
+                (OwnerName::Text(_), OwnerName::Number(number)) => 0.cmp(number),
             },
             i => a.numbers[i - 2].cmp(&b.numbers[i - 2]),
         };
@@ -252,7 +255,7 @@ fn compare(a: &Line, b: &Line, keys: &[(usize, bool)]) -> Ordering {
     Ordering::Equal
 }
 
-fn table(lines: &[Line], options: &Options) -> String {
+fn table(lines: &[OwnerLine], options: &UserspaceOptions) -> String {
     let texts: Vec<[String; 6]> = lines.iter().map(|line| texts(line, options.literal)).collect();
     if options.scripted {
         let row =
@@ -274,17 +277,17 @@ fn table(lines: &[Line], options: &Options) -> String {
     std::iter::once(&headers).chain(&texts).map(row).collect()
 }
 
-fn texts(line: &Line, literal: bool) -> [String; 6] {
+fn texts(line: &OwnerLine, literal: bool) -> [String; 6] {
     let kind = match line.kind {
-        Kind::PosixUser => "POSIX User",
-        Kind::PosixGroup => "POSIX Group",
-        Kind::SmbUser => "SMB User",
-        Kind::SmbGroup => "SMB Group",
-        Kind::Project => "Project",
+        OwnerKind::PosixUser => "POSIX User",
+        OwnerKind::PosixGroup => "POSIX Group",
+        OwnerKind::SmbUser => "SMB User",
+        OwnerKind::SmbGroup => "SMB Group",
+        OwnerKind::Project => "Project",
     };
     let name = match &line.name {
-        Name::Number(number) => number.to_string(),
-        Name::Text(text) => text.clone(),
+        OwnerName::Number(number) => number.to_string(),
+        OwnerName::Text(text) => text.clone(),
     };
     let number = |i: usize, nice: fn(u64) -> String| match line.numbers[i] {
         None => "-".to_owned(),
@@ -301,18 +304,18 @@ mod tests {
 
     #[test]
     fn a_table() {
-        let usage = |id, used: u64, domain: &str| Usage {
+        let usage = |id, used: u64, domain: &str| OwnerUsage {
             domain: domain.to_owned(),
             id,
             used_bytes: Some(used),
             objects_used: Some(7),
-            ..Usage::default()
+            ..OwnerUsage::default()
         };
-        let mut lines: Vec<Line> = [usage(4_000_000_001, 2048, ""), usage(0, 512, ""), usage(5, 1, "S-1-5-9")]
+        let mut lines: Vec<OwnerLine> = [usage(4_000_000_001, 2048, ""), usage(0, 512, ""), usage(5, 1, "S-1-5-9")]
             .iter()
             .map(|usage| line(Owner::User, usage, false))
             .collect();
-        let mut options = Options {
+        let mut options = UserspaceOptions {
             fields: (0..6).collect(),
             keys: vec![(0, false), (1, false)],
             kinds: Vec::new(),

@@ -17,7 +17,7 @@ fn report(seconds: u64, n: u64, groups: &[GroupEnd]) -> LogReport {
 #[test]
 fn each_group_has_a_line_with_its_busiest_second() {
     let ends = [end(7, 10, 100), end(8, 15, 150), end(9, 20, 1150)];
-    let mut follower = Follower::new(&report(12, 110, &ends[..1]));
+    let mut follower = LogFollower::new(&report(12, 110, &ends[..1]));
     assert!(follower.follow(&report(13, 120, &ends[..1])).is_empty());
     assert!(follower.follow(&report(14, 125, &ends[..1])).is_empty());
     let rows = follower.follow(&report(15, 150, &ends[..2]));
@@ -33,14 +33,14 @@ fn each_group_has_a_line_with_its_busiest_second() {
 
 #[test]
 fn lines_stand_below_their_headings() {
-    let mut row = Row { sums: sums(10), seconds: 2.0, most: [0.0; 2] };
+    let mut row = LogRow { sums: sums(10), seconds: 2.0, most: [0.0; 2] };
     row.note(&sums(9), 1.0);
     assert_eq!(
         row.text(),
         "     30000      15000      27000      40960      20480      36864     10     10      0      0"
     );
     assert_eq!(row.text().len(), heading().len());
-    assert!(Row::default().text().split_whitespace().all(|word| word == "0"));
+    assert!(LogRow::default().text().split_whitespace().all(|word| word == "0"));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use protocol::client;
 use protocol::wire::Request;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::scan;
 use crate::getopt::{self, Long, Opt};
 
@@ -13,7 +13,7 @@ const LONG: [Long; 2] =
     [Long { name: "discard", takes_value: false, code: 'd' }, Long { name: "wait", takes_value: false, code: 'w' }];
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "dw", &LONG);
     let (mut discard, mut wait) = (false, false);
     for opt in &parsed.opts {

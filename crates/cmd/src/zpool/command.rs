@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use crate::getopt::Opt;
 
 /// Whether all went well; a command that says no has complained already.
-pub type Done = Result<bool, Stop>;
+pub type CommandResult = Result<bool, Stop>;
 
 /// Why a command ends early.
 #[derive(Debug, PartialEq, Eq)]

@@ -32,19 +32,19 @@ use protocol::words::nicenum::nicebytes;
 use protocol::words::of_system;
 use protocol::{client, startup};
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::pools;
 use args::CreateArgs;
 use in_use::Complaint;
 
 pub use in_use::{MemberState, Membership, label_of};
-use spec::Spec;
+use spec::NewPoolSpec;
 
 /// Bytes of the smallest device: SPA_MINDEVSIZE.
 pub(super) const DEVICE_BYTES_MIN: u64 = 64 << 20;
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let history = history_line("create", args);
     let args = CreateArgs::parse(args)?;
     let imported = pools::imported()?;
@@ -63,7 +63,7 @@ pub fn run(args: &[OsString]) -> Done {
 }
 
 /// What is checked even without making the pool.
-fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
+fn check(args: &CreateArgs, imported: &[Hello]) -> Result<NewPoolSpec, String> {
     let pool = &args.pool;
     if pool.contains('/') {
         return Err(format!(
@@ -77,7 +77,7 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
             return Err(format!("invalid 'ashift={number}' property: {why}"));
         }
     }
-    let spec = Spec::parse(&args.vdevs)?;
+    let spec = NewPoolSpec::parse(&args.vdevs)?;
     check_devices(&spec, imported, Forced::all(args.force), &|| {
         replication::complaints(&spec.vdevs, &replication::size)
     })?;
@@ -93,7 +93,7 @@ fn check(args: &CreateArgs, imported: &[Hello]) -> Result<Spec, String> {
 /// no force can put aside.
 pub fn check_device(path: &str, force: bool) -> Result<(), String> {
     let imported = client::hellos().map_err(|e| e.to_string())?;
-    check_devices(&Spec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
+    check_devices(&NewPoolSpec::parse(&[path.to_owned()])?, &imported, Forced::all(force), &Vec::new)
 }
 
 /// Which doubts about devices are put aside.
@@ -115,7 +115,7 @@ impl Forced {
 /// Whether devices may be used; `uneven` tells what speaks against how. What no force can put aside is an error whatever
 /// is `forced`. Errors: the whole text for the user.
 pub(super) fn check_devices(
-    spec: &Spec,
+    spec: &NewPoolSpec,
     imported: &[Hello],
     forced: Forced,
     uneven: &dyn Fn() -> Vec<String>,
@@ -163,7 +163,7 @@ fn check_mountpoint(mountpoint: Option<&str>, altroot: Option<&str>, pool: &str)
 }
 
 /// The pool to be made.
-fn new_pool(args: &CreateArgs, spec: Spec, history: String) -> Result<NewPool, String> {
+fn new_pool(args: &CreateArgs, spec: NewPoolSpec, history: String) -> Result<NewPool, String> {
     let allowed =
         Allowed::load(args.prop("compatibility").unwrap_or_default()).map_err(|why| format!("Error: {why}"))?;
     if let Some(warning) = &allowed.warning {
@@ -212,7 +212,7 @@ fn check_pool(args: &CreateArgs, new: &NewPool, imported: &[Hello]) -> Result<()
     if imported.iter().any(|hello| hello.pool == *name) {
         return Err(failed("pool already exists"));
     }
-    let spec = Spec { vdevs: new.vdevs.clone(), spares: new.spares.clone(), caches: new.caches.clone() };
+    let spec = NewPoolSpec { vdevs: new.vdevs.clone(), spares: new.spares.clone(), caches: new.caches.clone() };
     if in_use::has_twins(&spec) {
         let why =
             "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";

@@ -11,7 +11,7 @@ use protocol::wire::{Reply, Request};
 use protocol::words::time;
 use protocol::{client, pool_names};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::history::unpack;
 use super::pools;
 use crate::getopt::{self, Opt};
@@ -29,7 +29,7 @@ struct EventOptions {
 }
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "vHfc", &[]);
     let mut options = EventOptions::default();
     for opt in &parsed.opts {
@@ -61,7 +61,7 @@ pub fn run(args: &[OsString]) -> Done {
     if options.clear { clear() } else { show(&parsed.operands, &options) }
 }
 
-fn clear() -> Done {
+fn clear() -> CommandResult {
     let (mut failed, mut sum) = (false, 0);
     for mut pool in pools::open(&[], &mut failed)? {
         if let Reply::Cleared(count) = pool.ask(&Request::ClearEvents)? {
@@ -72,7 +72,7 @@ fn clear() -> Done {
     Ok(!failed)
 }
 
-fn show(wanted: &[String], options: &EventOptions) -> Done {
+fn show(wanted: &[String], options: &EventOptions) -> CommandResult {
     if !options.scripted {
         println!("{:<30} CLASS", "TIME");
     }

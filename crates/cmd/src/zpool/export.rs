@@ -7,12 +7,12 @@ use protocol::client;
 use protocol::pool_report::PoolReport;
 use protocol::wire::{Reply, Request};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "afF", &[]);
     let (mut all, mut force) = (false, false);
     for opt in &parsed.opts {

@@ -5,16 +5,16 @@ use std::ffi::OsString;
 use protocol::pool_report::PoolReport;
 use serde_json::{Map, Value};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::get_rows::{ALL_FIELDS, GetOptions, fields, lines};
 use super::get_vdev;
 use super::json;
-use super::list::Column;
+use super::list::PoolColumn;
 use super::pools::{self, Timestamp};
 use crate::getopt::{self, Long, Opt};
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 3] = [
         Long { name: "json", takes_value: false, code: 'j' },
         Long { name: "json-int", takes_value: false, code: '1' },
@@ -64,12 +64,12 @@ pub fn run(args: &[OsString]) -> Done {
         }
         failed = false;
     }
-    let columns = if list == "all" { None } else { Some(Column::parse_list(list)?) };
+    let columns = if list == "all" { None } else { Some(PoolColumn::parse_list(list)?) };
     let mut reports = Vec::new();
     for mut open in pools::open(names, &mut failed)? {
         reports.push(open.report()?);
     }
-    let columns = columns.unwrap_or_else(|| Column::all(&reports));
+    let columns = columns.unwrap_or_else(|| PoolColumn::all(&reports));
     match options.json {
         true if failed => {}
         true => println!("{}", all_json(&reports, &columns, &options)),
@@ -78,7 +78,7 @@ pub fn run(args: &[OsString]) -> Done {
     Ok(!failed)
 }
 
-fn table(reports: &[PoolReport], columns: &[Column], options: &GetOptions) -> String {
+fn table(reports: &[PoolReport], columns: &[PoolColumn], options: &GetOptions) -> String {
     let mut rows = Vec::new();
     for pool in reports {
         for column in columns {
@@ -90,7 +90,7 @@ fn table(reports: &[PoolReport], columns: &[Column], options: &GetOptions) -> St
     lines(&rows, value_width, options)
 }
 
-fn all_json(reports: &[PoolReport], columns: &[Column], options: &GetOptions) -> Value {
+fn all_json(reports: &[PoolReport], columns: &[PoolColumn], options: &GetOptions) -> Value {
     let mut out = json::head("get", Timestamp::None, options.json_int);
     let mut pools = Map::new();
     for pool in reports {
@@ -122,7 +122,7 @@ pub fn scripted_all(pool: &PoolReport) -> String {
         json_guid_keys: false,
     };
     let pools = std::slice::from_ref(pool);
-    table(pools, &Column::all(pools), &options)
+    table(pools, &PoolColumn::all(pools), &options)
 }
 
 #[cfg(test)]
@@ -154,7 +154,7 @@ mod tests {
         };
         let pools = [pool];
         let columns =
-            Column::parse_list("size,autotrim,com.me:x,feature@lz4_compress,unsupported@org.new:thing").unwrap();
+            PoolColumn::parse_list("size,autotrim,com.me:x,feature@lz4_compress,unsupported@org.new:thing").unwrap();
         assert_eq!(
             table(&pools, &columns, &options("all")),
             "NAME    PROPERTY                   VALUE                      SOURCE\n\
@@ -165,7 +165,7 @@ mod tests {
              a-pool  unsupported@org.new:thing  inactive                   local\n"
         );
         assert_eq!(table(&pools, &columns[..1], &options("value,name")), "VALUE  NAME\n0      a-pool\n");
-        let all: Vec<String> = Column::all(&pools).iter().map(|column| column.name().to_owned()).collect();
+        let all: Vec<String> = PoolColumn::all(&pools).iter().map(|column| column.name().to_owned()).collect();
         assert_eq!((all[0].as_str(), all.last().unwrap().as_str()), ("size", "unsupported@org.new:thing"));
         assert!(all.contains(&"com.me:x".to_owned()));
     }

@@ -6,18 +6,19 @@ use super::command::Stop;
 
 /// A field of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field {
+pub(super) enum PoolField {
     Name,
     Property,
     Value,
     Source,
 }
 
-pub(super) const ALL_FIELDS: [Field; 4] = [Field::Name, Field::Property, Field::Value, Field::Source];
+pub(super) const ALL_FIELDS: [PoolField; 4] =
+    [PoolField::Name, PoolField::Property, PoolField::Value, PoolField::Source];
 
 /// How properties are shown.
 pub(super) struct GetOptions {
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<PoolField>,
     pub(super) scripted: bool,
     pub(super) literal: bool,
     pub(super) json: bool,
@@ -26,17 +27,17 @@ pub(super) struct GetOptions {
 }
 
 /// The fields that a list names. Errors: the usage error of an unknown one.
-pub(super) fn fields(list: &str) -> Result<Vec<Field>, Stop> {
+pub(super) fn fields(list: &str) -> Result<Vec<PoolField>, Stop> {
     let mut fields = Vec::new();
     for name in list.split(',') {
         if fields.len() == ALL_FIELDS.len() {
             return Err(Stop::usage("too many fields given to -o option"));
         }
         fields.push(match name {
-            "name" => Field::Name,
-            "property" => Field::Property,
-            "value" => Field::Value,
-            "source" => Field::Source,
+            "name" => PoolField::Name,
+            "property" => PoolField::Property,
+            "value" => PoolField::Value,
+            "source" => PoolField::Source,
             "all" if fields.is_empty() => {
                 fields = ALL_FIELDS.to_vec();
                 continue;
@@ -52,16 +53,16 @@ pub(super) fn fields(list: &str) -> Result<Vec<Field>, Stop> {
 pub(super) fn lines(rows: &[[String; 4]], value_width: usize, options: &GetOptions) -> String {
     let widest = |at: usize, heading: &str| rows.iter().map(|row| row[at].len()).fold(heading.len(), usize::max);
     let name_width = widest(0, "NAME");
-    let width = |field: &Field| match field {
-        Field::Name => name_width,
-        Field::Property => widest(1, "PROPERTY"),
-        Field::Value => widest(2, "VALUE").max(value_width),
+    let width = |field: &PoolField| match field {
+        PoolField::Name => name_width,
+        PoolField::Property => widest(1, "PROPERTY"),
+        PoolField::Value => widest(2, "VALUE").max(value_width),
         // room for the longest name that a value could be inherited from
-        Field::Source if name_width > "NAME".len() => name_width + "inherited from".len(),
-        Field::Source => "SOURCE".len(),
+        PoolField::Source if name_width > "NAME".len() => name_width + "inherited from".len(),
+        PoolField::Source => "SOURCE".len(),
     };
     let widths: Vec<usize> = options.fields.iter().map(width).collect();
-    let line = |cell: &dyn Fn(Field) -> String| {
+    let line = |cell: &dyn Fn(PoolField) -> String| {
         let last = options.fields.len() - 1;
         let cells = options.fields.iter().enumerate().map(|(i, &field)| match options.scripted || i == last {
             true => cell(field),
@@ -75,11 +76,11 @@ pub(super) fn lines(rows: &[[String; 4]], value_width: usize, options: &GetOptio
     }
     for [name, property, value, source] in rows {
         text += &line(&|field| match field {
-            Field::Name => name.clone(),
-            Field::Property => property.clone(),
-            Field::Value if options.scripted => value.clone(),
-            Field::Value => one_line(value),
-            Field::Source => source.clone(),
+            PoolField::Name => name.clone(),
+            PoolField::Property => property.clone(),
+            PoolField::Value if options.scripted => value.clone(),
+            PoolField::Value => one_line(value),
+            PoolField::Source => source.clone(),
         });
     }
     text
@@ -91,7 +92,7 @@ mod tests {
 
     #[test]
     fn field_lists() {
-        assert_eq!(fields("value,source").unwrap(), [Field::Value, Field::Source]);
+        assert_eq!(fields("value,source").unwrap(), [PoolField::Value, PoolField::Source]);
         for (list, error) in [
             ("nope", "invalid column name 'nope'"),
             ("name,all", "\"all\" conflicts with specific fields given to -o option"),

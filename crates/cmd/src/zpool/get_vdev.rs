@@ -7,7 +7,7 @@ use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::vdev_properties::{self, VDEV_PROPERTIES, VdevProperty};
 use protocol::wire::Request;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::get_rows::{GetOptions, lines};
 use super::leaves::{connect, find_any, report_of};
 use super::names::NameStyle;
@@ -16,7 +16,7 @@ use super::names::NameStyle;
 const ALL_VDEVS: &str = "all-vdevs";
 
 /// Shows properties of vdevs of a pool.
-pub(super) fn run(pool: &str, words: &[String], list: &str, options: &GetOptions) -> Done {
+pub(super) fn run(pool: &str, words: &[String], list: &str, options: &GetOptions) -> CommandResult {
     if options.json {
         return Err(Stop::Failed("this version of Cenote has no JSON of properties of vdevs".to_owned()));
     }
@@ -61,7 +61,7 @@ fn properties(list: &str, vdev: &VdevReport) -> Result<Vec<String>, Stop> {
 }
 
 /// Sets a property of a vdev.
-pub(super) fn set(pool: &str, word: &str, (property, text): (&str, &str), args: &[OsString]) -> Done {
+pub(super) fn set(pool: &str, word: &str, (property, text): (&str, &str), args: &[OsString]) -> CommandResult {
     let Some(report) = report_of(pool)? else { return Ok(false) };
     let failed = |why: &str| Stop::Failed(format!("cannot set property for '{pool}': {why}"));
     let vdev = vdev_called(&report, word).ok_or_else(|| failed("no such device in pool"))?;

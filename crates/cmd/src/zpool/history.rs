@@ -7,13 +7,13 @@ use format::nvlist::NvList;
 use protocol::client;
 use protocol::wire::{Reply, Request};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::history_text::{Detail, record_text};
 use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "li", &[]);
     let mut detail = Detail::default();
     for opt in &parsed.opts {

@@ -18,13 +18,13 @@ use daemon::{hostid, leftovers};
 use pool::{Candidate, PoolState};
 use protocol::startup;
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::pools;
 
 pub use args::ImportArgs;
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let args = ImportArgs::parse(args)?;
     args.check_combination()?;
     if let Some(pool) = &args.options.pool {
@@ -74,7 +74,7 @@ fn watch(env: &Env, candidates: &[&Candidate]) -> Vec<show::Watched> {
     })
 }
 
-fn start(args: &ImportArgs) -> Done {
+fn start(args: &ImportArgs) -> CommandResult {
     let name = args.options.new_name.as_ref().or(args.options.pool.as_ref()).cloned().unwrap_or_default();
     startup::start(&args.to_command_line()).map_err(|e| {
         // what a process has mounted that ended meanwhile leads nowhere

@@ -13,11 +13,11 @@ use std::io::IsTerminal;
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::pool_report::{PoolReport, VdevReport};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use crate::getopt::{self, Opt};
-use table::{Group, Table};
+use table::{ColumnGroup, IostatTable};
 
 /// Characters that the columns shown by default take.
 const COLUMNS_WIDTH: usize = 42;
@@ -26,7 +26,7 @@ const NAME_WIDTH_MIN: usize = 10;
 
 /// What is to be shown.
 #[derive(Clone, Debug, Default)]
-struct Options {
+struct IostatOptions {
     style: NameStyle,
     literal: bool,
     scripted: bool,
@@ -36,19 +36,19 @@ struct Options {
     skip_first: bool,
     /// `-n`: headings once only.
     header_once: bool,
-    groups: Vec<Group>,
+    groups: Vec<ColumnGroup>,
     /// Guids of the vdevs that are named; empty for all.
     only: Vec<u64>,
 }
 
 /// A pool, and what it has read and written.
-struct Subject {
+struct PoolIo {
     pool: PoolReport,
     io: IoReport,
 }
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "gLPT:vyhplqrwnH", &[]);
     let (mut options, timestamp) = options_of(&parsed.opts)?;
     let mut failed = false;
@@ -67,13 +67,13 @@ pub fn run(args: &[OsString]) -> Done {
         return Err(Stop::usage("Only one of [-r|-w] can be passed at a time"));
     }
     if histograms == 0 {
-        options.groups.insert(0, Group::Usage);
+        options.groups.insert(0, ColumnGroup::Usage);
     }
     watch(&names, &options, timestamp, repeat)
 }
 
-fn options_of(opts: &[Opt]) -> Result<(Options, Timestamp), Stop> {
-    let mut options = Options { style: NameStyle::from_env(), ..Options::default() };
+fn options_of(opts: &[Opt]) -> Result<(IostatOptions, Timestamp), Stop> {
+    let mut options = IostatOptions { style: NameStyle::from_env(), ..IostatOptions::default() };
     let mut timestamp = Timestamp::None;
     for opt in opts {
         match opt {
@@ -85,10 +85,10 @@ fn options_of(opts: &[Opt]) -> Result<(Options, Timestamp), Stop> {
             Opt::Flag('v') => options.verbose = true,
             Opt::Flag('y') => options.skip_first = true,
             Opt::Flag('n') => options.header_once = true,
-            Opt::Flag('l') => options.groups.push(Group::Latency),
-            Opt::Flag('q') => options.groups.push(Group::Queues),
-            Opt::Flag('w') => options.groups.push(Group::TimeHistogram),
-            Opt::Flag('r') => options.groups.push(Group::SizeHistogram),
+            Opt::Flag('l') => options.groups.push(ColumnGroup::Latency),
+            Opt::Flag('q') => options.groups.push(ColumnGroup::Queues),
+            Opt::Flag('w') => options.groups.push(ColumnGroup::TimeHistogram),
+            Opt::Flag('r') => options.groups.push(ColumnGroup::SizeHistogram),
             Opt::Flag('h') => return Err(Stop::usage("")),
             Opt::Value('T', form) => timestamp = Timestamp::parse(form)?,
             other => return Err(Stop::bad_option(other)),
@@ -101,16 +101,16 @@ fn options_of(opts: &[Opt]) -> Result<(Options, Timestamp), Stop> {
 }
 
 /// The pools of those names, or all, as they are now.
-fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<Subject>, Stop> {
+fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
     let mut subjects = Vec::new();
     for mut open in pools::open(names, failed)? {
-        subjects.push(Subject { pool: open.report()?, io: open.io()? });
+        subjects.push(PoolIo { pool: open.report()?, io: open.io()? });
     }
     Ok(subjects)
 }
 
 /// Takes interval and count off the end. With `-g`, a number may be a vdev.
-fn interval(operands: Vec<String>, options: &Options, here: &[Subject]) -> Result<(Vec<String>, Repeat), Stop> {
+fn interval(operands: Vec<String>, options: &IostatOptions, here: &[PoolIo]) -> Result<(Vec<String>, Repeat), Stop> {
     let is_guid = |word: &String| word.parse().is_ok_and(|guid: u64| here.iter().any(|s| has_guid(&s.pool, guid)));
     let keep = match options.style.guids {
         true => operands.iter().rposition(is_guid).map_or(0, |last| last + 1),
@@ -131,7 +131,7 @@ fn vdevs_of(pool: &PoolReport) -> Vec<&VdevReport> {
 
 /// The names of the pools that are meant: all operands, or the first, or none if all are vdevs. Which
 /// vdevs are meant goes to `options`.
-fn choose(operands: Vec<String>, here: &[Subject], options: &mut Options) -> Result<Vec<String>, Stop> {
+fn choose(operands: Vec<String>, here: &[PoolIo], options: &mut IostatOptions) -> Result<Vec<String>, Stop> {
     let is_pool = |name: &String| here.iter().any(|subject| subject.pool.name == *name);
     let find = |names: &[String], pool: Option<&str>| -> Option<Vec<u64>> {
         let pools = || here.iter().map(|s| &s.pool).filter(|p| pool.is_none_or(|name| p.name == name));
@@ -177,7 +177,7 @@ fn vdev_named(pool: &PoolReport, name: &str, style: NameStyle) -> Option<u64> {
 }
 
 /// Shows reports until there are enough.
-fn watch(names: &[String], options: &Options, timestamp: Timestamp, repeat: Repeat) -> Done {
+fn watch(names: &[String], options: &IostatOptions, timestamp: Timestamp, repeat: Repeat) -> CommandResult {
     let mut failed = false;
     let mut before: HashMap<u64, IoReport> = HashMap::new();
     let (mut iteration, mut pool_count) = (0, 0);
@@ -223,8 +223,8 @@ fn screen() -> Option<rustix::termios::Winsize> {
     out.is_terminal().then(|| rustix::termios::tcgetwinsize(&out).ok()).flatten()
 }
 
-fn table(subjects: &[Subject], options: &Options) -> Table {
-    let width_of = |subject: &Subject| {
+fn table(subjects: &[PoolIo], options: &IostatOptions) -> IostatTable {
+    let width_of = |subject: &PoolIo| {
         let pool = &subject.pool;
         match options.verbose {
             false => pool.name.len(),
@@ -237,7 +237,7 @@ fn table(subjects: &[Subject], options: &Options) -> Table {
     };
     let widest = subjects.iter().map(width_of).max().unwrap_or(0);
     let room = screen().map_or(widest, |size| usize::from(size.ws_col).saturating_sub(COLUMNS_WIDTH));
-    Table {
+    IostatTable {
         groups: options.groups.clone(),
         literal: options.literal,
         scripted: options.scripted,
@@ -247,7 +247,7 @@ fn table(subjects: &[Subject], options: &Options) -> Table {
 }
 
 /// The lines above the rows; histograms have their own.
-fn heading(subjects: &[Subject], options: &Options) -> String {
+fn heading(subjects: &[PoolIo], options: &IostatOptions) -> String {
     match options.scripted || options.groups[0].is_histogram() {
         true => String::new(),
         false => table(subjects, options).header(),
@@ -255,11 +255,11 @@ fn heading(subjects: &[Subject], options: &Options) -> String {
 }
 
 /// All rows, with what was counted since `before`, by guid of the pool.
-fn report(subjects: &[Subject], before: &HashMap<u64, IoReport>, options: &Options) -> String {
+fn report(subjects: &[PoolIo], before: &HashMap<u64, IoReport>, options: &IostatOptions) -> String {
     let table = table(subjects, options);
     let has_lines = !options.scripted && !options.groups[0].is_histogram();
     let mut text = String::new();
-    for Subject { pool, io } in subjects {
+    for PoolIo { pool, io } in subjects {
         // imported anew, it has counted from the beginning
         let before = before.get(&pool.guid).filter(|before| before.open_ns < io.open_ns);
         let rows = Rows { pool, io, before, options, table: &table };
@@ -281,8 +281,8 @@ struct Rows<'a> {
     pool: &'a PoolReport,
     io: &'a IoReport,
     before: Option<&'a IoReport>,
-    options: &'a Options,
-    table: &'a Table,
+    options: &'a IostatOptions,
+    table: &'a IostatTable,
 }
 
 impl Rows<'_> {

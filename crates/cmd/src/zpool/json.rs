@@ -3,7 +3,7 @@
 //!
 //! Keys stand in the order in which OpenZFS 2.3 writes them.
 
-use protocol::pool_properties::Source;
+use protocol::pool_properties::PoolPropertySource;
 use protocol::pool_report::*;
 use protocol::words::nicenum::{nicebytes, nicenum};
 use protocol::words::time;
@@ -14,7 +14,7 @@ use super::pools::Timestamp;
 
 /// How numbers are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Numbers {
+pub enum NumberStyle {
     /// `"1.50K"`.
     Nice,
     /// `"1536"`.
@@ -23,13 +23,13 @@ pub enum Numbers {
     Int,
 }
 
-impl Numbers {
+impl NumberStyle {
     /// From flags `--json-int` and `-p`.
-    pub fn of(int: bool, literal: bool) -> Numbers {
+    pub fn of(int: bool, literal: bool) -> NumberStyle {
         match (int, literal) {
-            (true, _) => Numbers::Int,
-            (false, true) => Numbers::Exact,
-            (false, false) => Numbers::Nice,
+            (true, _) => NumberStyle::Int,
+            (false, true) => NumberStyle::Exact,
+            (false, false) => NumberStyle::Nice,
         }
     }
 
@@ -59,11 +59,11 @@ impl Numbers {
 
     /// A number that is never made nice.
     pub fn exact(self, number: u64) -> Value {
-        if self == Numbers::Int { number.into() } else { number.to_string().into() }
+        if self == NumberStyle::Int { number.into() } else { number.to_string().into() }
     }
 
     fn value(self, number: u64, nice: impl Fn(u64) -> String) -> Value {
-        if self == Numbers::Nice { nice(number).into() } else { self.exact(number) }
+        if self == NumberStyle::Nice { nice(number).into() } else { self.exact(number) }
     }
 }
 
@@ -80,7 +80,7 @@ pub fn head(command: &str, timestamp: Timestamp, int: bool) -> Map<String, Value
 
 /// The first keys of a pool.
 pub fn pool(pool: &PoolReport, with_type: bool, int: bool) -> Map<String, Value> {
-    let numbers = Numbers::of(int, true);
+    let numbers = NumberStyle::of(int, true);
     let mut map = Map::new();
     map.insert("name".into(), pool.name.clone().into());
     if with_type {
@@ -111,7 +111,7 @@ pub fn vdev(vdev: &VdevReport, pool: &str, style: NameStyle, class: &str, int: b
     map.insert("name".into(), style.name(vdev, pool).into());
     map.insert("vdev_type".into(), vdev.kind.clone().into());
     if vdev.guid != 0 {
-        map.insert("guid".into(), Numbers::of(int, true).exact(vdev.guid));
+        map.insert("guid".into(), NumberStyle::of(int, true).exact(vdev.guid));
     }
     for (key, text) in [("path", &vdev.path), ("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
         if let Some(text) = text {
@@ -133,7 +133,7 @@ pub fn class_of(top: &VdevReport) -> &str {
 }
 
 /// A property.
-pub fn property(text: &str, source: Source, int: bool) -> Value {
+pub fn property(text: &str, source: PoolPropertySource, int: bool) -> Value {
     let number = text.parse::<u64>().ok().filter(|_| int && text.bytes().all(|b| b.is_ascii_digit()));
     let value = number.map_or_else(|| Value::from(text), Value::from);
     json!({ "value": value, "source": { "type": source.json_name(), "data": "-" } })
@@ -145,14 +145,14 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(Numbers::of(false, false).bytes(1536), json!("1.50K"));
-        assert_eq!(Numbers::of(false, true).bytes(1536), json!("1536"));
-        assert_eq!(Numbers::of(true, false).bytes(1536), json!(1536));
-        assert_eq!(Numbers::Nice.time(0), json!("-"));
-        let text = property("12", Source::Local, false).to_string();
+        assert_eq!(NumberStyle::of(false, false).bytes(1536), json!("1.50K"));
+        assert_eq!(NumberStyle::of(false, true).bytes(1536), json!("1536"));
+        assert_eq!(NumberStyle::of(true, false).bytes(1536), json!(1536));
+        assert_eq!(NumberStyle::Nice.time(0), json!("-"));
+        let text = property("12", PoolPropertySource::Local, false).to_string();
         assert_eq!(text, r#"{"value":"12","source":{"type":"LOCAL","data":"-"}}"#);
-        assert_eq!(property("12", Source::None, true)["value"], json!(12));
-        assert_eq!(property("1.00", Source::None, true)["value"], json!("1.00"));
+        assert_eq!(property("12", PoolPropertySource::None, true)["value"], json!(12));
+        assert_eq!(property("1.00", PoolPropertySource::None, true)["value"], json!("1.00"));
     }
 
     #[test]

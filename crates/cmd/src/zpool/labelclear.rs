@@ -7,14 +7,14 @@ use device::{FileDevice, OpenMode};
 use protocol::wire::Hello;
 use protocol::words::of_system;
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::create::{MemberState, Membership, label_of};
 use super::names::DEVICE_FOLDERS;
 use super::pools;
 use crate::getopt::{self, Opt};
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "f", &[]);
     let mut force = false;
     for opt in &parsed.opts {

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 
 use base::{Error, Kind};
 use protocol::client;
-use protocol::pool_report::{PoolReport, State, VdevReport};
+use protocol::pool_report::{PoolReport, VdevReport, VdevState};
 use protocol::wire::{Reply, Request};
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::names::NameStyle;
 use super::pools::{self, OpenPool};
 use crate::getopt::{self, Opt};
@@ -17,7 +17,7 @@ const IS_SPARE: &str = "device is reserved as a hot spare";
 const IS_CACHE: &str = "device is in use as a cache";
 
 /// `zpool clear`.
-pub fn clear(args: &[OsString]) -> Done {
+pub fn clear(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "", &[]);
     if let Some(opt) = parsed.opts.first() {
         return Err(Stop::bad_option(opt));
@@ -39,7 +39,7 @@ pub fn clear(args: &[OsString]) -> Done {
 }
 
 /// `zpool reopen`.
-pub fn reopen(args: &[OsString]) -> Done {
+pub fn reopen(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "n", &[]);
     let mut restart = true;
     for opt in &parsed.opts {
@@ -60,7 +60,7 @@ pub fn reopen(args: &[OsString]) -> Done {
 }
 
 /// `zpool online`.
-pub fn online(args: &[OsString]) -> Done {
+pub fn online(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "e", &[]);
     let mut expand = false;
     for opt in &parsed.opts {
@@ -78,9 +78,9 @@ pub fn online(args: &[OsString]) -> Done {
         let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
         let answer = connection.ask(&Request::Online { vdev, history: history_line("online", args) });
         let Reply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
-        if state != State::Healthy {
+        if state != VdevState::Healthy {
             println!("warning: device '{device}' onlined, but remains in faulted state");
-            if state == State::Faulted {
+            if state == VdevState::Faulted {
                 println!("use 'zpool clear' to restore a faulted device");
             }
         }
@@ -89,7 +89,7 @@ pub fn online(args: &[OsString]) -> Done {
 }
 
 /// `zpool offline`.
-pub fn offline(args: &[OsString]) -> Done {
+pub fn offline(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "ft", &[]);
     let (mut fault, mut temporary) = (false, false);
     for opt in &parsed.opts {
@@ -109,7 +109,7 @@ pub fn offline(args: &[OsString]) -> Done {
 }
 
 /// Runs `f` for each device behind the name of the pool, and complains about those that fail.
-fn each_device(operands: &[String], f: &mut dyn FnMut(&PoolReport, &str) -> Result<(), String>) -> Done {
+fn each_device(operands: &[String], f: &mut dyn FnMut(&PoolReport, &str) -> Result<(), String>) -> CommandResult {
     let (name, devices) = match operands {
         [] => return Err(Stop::usage("missing pool name")),
         [_] => return Err(Stop::usage("missing device name")),

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
-use protocol::pool_properties::{self, Property, Source};
+use protocol::pool_properties::{self, PoolPropertySource, Property};
 use protocol::pool_report::*;
 use protocol::words::nicenum::nicenum;
 use protocol::words::one_line;
 use serde_json::{Map, Value};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::json;
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
@@ -19,7 +19,7 @@ const DEFAULT_COLUMNS: &str =
 
 /// What is to be shown.
 #[derive(Default)]
-struct Options {
+struct PoolListOptions {
     style: NameStyle,
     scripted: bool,
     literal: bool,
@@ -31,30 +31,30 @@ struct Options {
 
 /// A column: a property of the table, a feature, or one that a user made up.
 #[derive(Clone)]
-pub enum Column {
+pub enum PoolColumn {
     /// Of the table.
     Known(&'static Property),
     /// Its whole name.
     Other(String),
 }
 
-impl Column {
+impl PoolColumn {
     /// The columns that a list names. Errors: the usage error of an unknown one.
-    pub fn parse_list(list: &str) -> Result<Vec<Column>, Stop> {
+    pub fn parse_list(list: &str) -> Result<Vec<PoolColumn>, Stop> {
         if list.is_empty() {
             return Err(Stop::usage("bad property list: no properties specified"));
         }
-        list.split(',').map(Column::parse).collect()
+        list.split(',').map(PoolColumn::parse).collect()
     }
 
-    fn parse(name: &str) -> Result<Column, Stop> {
+    fn parse(name: &str) -> Result<PoolColumn, Stop> {
         if let Some(property) = Property::find(name) {
-            return Ok(Column::Known(property));
+            return Ok(PoolColumn::Known(property));
         }
         let is_other =
             pool_properties::is_user_name(name) || name.starts_with("feature@") || name.starts_with("unsupported@");
         match is_other {
-            true => Ok(Column::Other(name.to_owned())),
+            true => Ok(PoolColumn::Other(name.to_owned())),
             false => Err(Stop::usage(format!("bad property list: invalid property '{name}'"))),
         }
     }
@@ -62,16 +62,16 @@ impl Column {
     /// Its name.
     pub fn name(&self) -> &str {
         match self {
-            Column::Known(property) => property.name,
-            Column::Other(name) => name,
+            PoolColumn::Known(property) => property.name,
+            PoolColumn::Other(name) => name,
         }
     }
 
     /// All properties but the name: those of the table, those that users made up, features, and
     /// features that are not known. Each once, whichever pool has it.
-    pub fn all(pools: &[PoolReport]) -> Vec<Column> {
+    pub fn all(pools: &[PoolReport]) -> Vec<PoolColumn> {
         let is_shown = |property: &&Property| !property.values.is_empty();
-        let known = pool_properties::PROPERTIES.iter().filter(is_shown).map(Column::Known);
+        let known = pool_properties::PROPERTIES.iter().filter(is_shown).map(PoolColumn::Known);
         let stored = pools.iter().flat_map(|pool| &pool.stored).map(|(name, _)| name.clone());
         let user = stored.filter(|name| pool_properties::is_user_name(name));
         let features = format::feature::FEATURES.iter().map(|feature| format!("feature@{}", feature.name));
@@ -83,32 +83,35 @@ impl Column {
                 others.push(name);
             }
         }
-        known.chain(others.into_iter().map(Column::Other)).collect()
+        known.chain(others.into_iter().map(PoolColumn::Other)).collect()
     }
 
     fn heading(&self) -> String {
         match self {
-            Column::Known(property) => property.column.to_owned(),
-            Column::Other(name) => name.to_ascii_uppercase(),
+            PoolColumn::Known(property) => property.column.to_owned(),
+            PoolColumn::Other(name) => name.to_ascii_uppercase(),
         }
     }
 
     fn is_right_aligned(&self) -> bool {
-        matches!(self, Column::Known(property) if property.is_right_aligned())
+        matches!(self, PoolColumn::Known(property) if property.is_right_aligned())
     }
 
     /// The value for a pool; `None` if it has no such property.
-    pub fn text(&self, pool: &PoolReport, literal: bool) -> Option<(String, Source)> {
-        let local = |text: &str| (text.to_owned(), Source::Local);
+    pub fn text(&self, pool: &PoolReport, literal: bool) -> Option<(String, PoolPropertySource)> {
+        let local = |text: &str| (text.to_owned(), PoolPropertySource::Local);
         match self {
-            Column::Known(property) => Some(property.text(pool, literal)),
-            Column::Other(name) => {
+            PoolColumn::Known(property) => Some(property.text(pool, literal)),
+            PoolColumn::Other(name) => {
                 if let Some(feature) = name.strip_prefix("feature@") {
                     pool_properties::feature_text(pool, feature).map(local)
                 } else if let Some(guid) = name.strip_prefix("unsupported@") {
                     pool_properties::unsupported_text(pool, guid).map(local)
                 } else {
-                    Some(pool_properties::user_text(pool, name).map_or(("-".to_owned(), Source::Default), local))
+                    Some(
+                        pool_properties::user_text(pool, name)
+                            .map_or(("-".to_owned(), PoolPropertySource::Default), local),
+                    )
                 }
             }
         }
@@ -116,30 +119,30 @@ impl Column {
 
     /// Width of the column with the values of all pools in it.
     pub fn width<'a>(&self, pools: impl IntoIterator<Item = &'a PoolReport>, literal: bool) -> usize {
-        let widest = |text: Option<(String, Source)>| text.map_or(0, |(text, _)| text.len());
+        let widest = |text: Option<(String, PoolPropertySource)>| text.map_or(0, |(text, _)| text.len());
         let pools = pools.into_iter();
         match self {
-            Column::Known(p) if p.is_flexible() || literal => {
+            PoolColumn::Known(p) if p.is_flexible() || literal => {
                 pools.map(|pool| widest(self.text(pool, literal))).fold(p.width(), usize::max)
             }
-            Column::Known(property) => property.width(),
-            Column::Other(name) if pool_properties::is_user_name(name) => {
+            PoolColumn::Known(property) => property.width(),
+            PoolColumn::Other(name) if pool_properties::is_user_name(name) => {
                 pools.map(|pool| widest(self.text(pool, literal))).fold(name.len(), usize::max)
             }
-            Column::Other(name) => name.len(),
+            PoolColumn::Other(name) => name.len(),
         }
     }
 }
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 3] = [
         Long { name: "json", takes_value: false, code: 'j' },
         Long { name: "json-int", takes_value: false, code: '1' },
         Long { name: "json-pool-key-guid", takes_value: false, code: '3' },
     ];
     let parsed = getopt::parse(args, "gjHLo:pPT:v", &LONG);
-    let mut options = Options { style: NameStyle::from_env(), ..Options::default() };
+    let mut options = PoolListOptions { style: NameStyle::from_env(), ..PoolListOptions::default() };
     let (mut timestamp, mut list) = (Timestamp::None, DEFAULT_COLUMNS.to_owned());
     for opt in &parsed.opts {
         match opt {
@@ -164,7 +167,7 @@ pub fn run(args: &[OsString]) -> Done {
         return Err(Stop::usage("'json-pool-key-guid' only works with '-j' option"));
     }
     let (names, repeat) = Repeat::parse(parsed.operands)?;
-    let columns = if list == "all" { None } else { Some(Column::parse_list(&list)?) };
+    let columns = if list == "all" { None } else { Some(PoolColumn::parse_list(&list)?) };
     let mut is_first = true;
     repeat.run(|| {
         let with_heading = std::mem::take(&mut is_first) || options.verbose;
@@ -175,11 +178,11 @@ pub fn run(args: &[OsString]) -> Done {
 /// Shows the pools once; without `columns`, all properties.
 fn once(
     names: &[String],
-    columns: Option<&[Column]>,
-    options: &Options,
+    columns: Option<&[PoolColumn]>,
+    options: &PoolListOptions,
     timestamp: Timestamp,
     with_heading: bool,
-) -> Done {
+) -> CommandResult {
     let mut failed = false;
     let mut reports = Vec::new();
     for mut open in pools::open(names, &mut failed)? {
@@ -192,8 +195,8 @@ fn once(
         return Ok(!failed);
     }
     let columns = columns.map_or_else(
-        || Property::find("name").map(Column::Known).into_iter().chain(Column::all(&reports)).collect(),
-        <[Column]>::to_vec,
+        || Property::find("name").map(PoolColumn::Known).into_iter().chain(PoolColumn::all(&reports)).collect(),
+        <[PoolColumn]>::to_vec,
     );
     if options.json {
         println!("{}", all_json(&reports, &columns, options, timestamp));
@@ -204,7 +207,7 @@ fn once(
     Ok(!failed)
 }
 
-fn table(reports: &[PoolReport], columns: &[Column], options: &Options, with_heading: bool) -> String {
+fn table(reports: &[PoolReport], columns: &[PoolColumn], options: &PoolListOptions, with_heading: bool) -> String {
     let mut widths: Vec<usize> = columns.iter().map(|column| column.width(reports, options.literal)).collect();
     let name_width = name_width(reports, options);
     if let Some(first) = widths.first_mut().filter(|_| options.verbose) {
@@ -212,23 +215,23 @@ fn table(reports: &[PoolReport], columns: &[Column], options: &Options, with_hea
     }
     let mut text = String::new();
     if with_heading && !options.scripted {
-        let cells: Vec<String> = columns.iter().map(Column::heading).collect();
+        let cells: Vec<String> = columns.iter().map(PoolColumn::heading).collect();
         text += &line(columns, &widths, &cells, false);
     }
     for pool in reports {
-        let cell = |column: &Column| column.text(pool, options.literal).map_or("-".to_owned(), |(text, _)| text);
+        let cell = |column: &PoolColumn| column.text(pool, options.literal).map_or("-".to_owned(), |(text, _)| text);
         let cells = columns.iter().map(cell);
         let cells: Vec<String> =
             if options.scripted { cells.collect() } else { cells.map(|cell| one_line(&cell)).collect() };
         text += &line(columns, &widths, &cells, options.scripted);
         if options.verbose {
-            text += &Lines { pool, options, width: name_width }.all();
+            text += &VdevLines { pool, options, width: name_width }.all();
         }
     }
     text
 }
 
-fn line(columns: &[Column], widths: &[usize], cells: &[String], scripted: bool) -> String {
+fn line(columns: &[PoolColumn], widths: &[usize], cells: &[String], scripted: bool) -> String {
     if scripted {
         return cells.join("\t") + "\n";
     }
@@ -242,7 +245,7 @@ fn line(columns: &[Column], widths: &[usize], cells: &[String], scripted: bool) 
 }
 
 /// Width of the first column if vdevs are in it, too.
-fn name_width(reports: &[PoolReport], options: &Options) -> usize {
+fn name_width(reports: &[PoolReport], options: &PoolListOptions) -> usize {
     let of_pool = |pool: &PoolReport| {
         if !options.verbose {
             return pool.name.len();
@@ -255,9 +258,9 @@ fn name_width(reports: &[PoolReport], options: &Options) -> usize {
 }
 
 /// The lines about vdevs.
-struct Lines<'a> {
+struct VdevLines<'a> {
     pool: &'a PoolReport,
-    options: &'a Options,
+    options: &'a PoolListOptions,
     width: usize,
 }
 
@@ -266,7 +269,7 @@ struct Cells {
     cells: Vec<(&'static str, String)>,
 }
 
-impl Lines<'_> {
+impl VdevLines<'_> {
     fn all(&self) -> String {
         let mut text = String::new();
         let tops = &self.pool.root.children;
@@ -319,7 +322,7 @@ impl Cells {
         let of_top = |text: &dyn Fn(&TopSpace) -> String| top.map_or("-".to_owned(), text);
         let state = match (is_spare, vdev.aux, vdev.state) {
             (true, Aux::Spared, _) => "INUSE",
-            (true, _, State::Healthy) => "AVAIL",
+            (true, _, VdevState::Healthy) => "AVAIL",
             _ => vdev.word(),
         };
         let device_bytes = if vdev.children.is_empty() { vdev.device_bytes } else { 0 };
@@ -356,14 +359,15 @@ fn capacity(top: &TopSpace, literal: bool) -> String {
     }
 }
 
-fn all_json(reports: &[PoolReport], columns: &[Column], options: &Options, timestamp: Timestamp) -> Value {
+fn all_json(reports: &[PoolReport], columns: &[PoolColumn], options: &PoolListOptions, timestamp: Timestamp) -> Value {
     let mut out = json::head("list", timestamp, options.json_int);
     let mut pools = Map::new();
     for pool in reports {
         let mut map = json::pool(pool, true, options.json_int);
         let mut properties = Map::new();
         for column in columns.iter().filter(|column| column.name() != "name") {
-            let (text, source) = column.text(pool, options.literal).unwrap_or(("-".to_owned(), Source::None));
+            let (text, source) =
+                column.text(pool, options.literal).unwrap_or(("-".to_owned(), PoolPropertySource::None));
             properties.insert(column.name().to_owned(), json::property(&text, source, options.json_int));
         }
         map.insert("properties".into(), properties.into());
@@ -376,7 +380,7 @@ fn all_json(reports: &[PoolReport], columns: &[Column], options: &Options, times
     out.into()
 }
 
-fn vdevs_json(pool: &PoolReport, options: &Options) -> Value {
+fn vdevs_json(pool: &PoolReport, options: &PoolListOptions) -> Value {
     let mut out = Map::new();
     for top in pool.root.children.iter().filter(|top| top.is_normal()) {
         vdev_json(top, pool, options, json::class_of(top), &mut out);
@@ -397,14 +401,20 @@ fn vdevs_json(pool: &PoolReport, options: &Options) -> Value {
     out.into()
 }
 
-fn vdev_json(vdev: &VdevReport, pool: &PoolReport, options: &Options, class: &str, out: &mut Map<String, Value>) {
+fn vdev_json(
+    vdev: &VdevReport,
+    pool: &PoolReport,
+    options: &PoolListOptions,
+    class: &str,
+    out: &mut Map<String, Value>,
+) {
     if vdev.is_indirect() {
         return;
     }
     let mut map = json::vdev(vdev, &pool.name, options.style, class, options.json_int);
     let mut properties = Map::new();
     for (property, cell) in Cells::of(vdev, class == "spare", options.literal).cells {
-        properties.insert(property.into(), json::property(&cell, Source::None, options.json_int));
+        properties.insert(property.into(), json::property(&cell, PoolPropertySource::None, options.json_int));
     }
     map.insert("properties".into(), properties.into());
     let mut below = Map::new();
@@ -423,7 +433,7 @@ mod tests {
         let leaf = VdevReport {
             kind: "disk".into(),
             path: Some("/dev/sda".into()),
-            state: State::Healthy,
+            state: VdevState::Healthy,
             device_bytes: 64 << 20,
             space: Some(TopSpace {
                 size_bytes: 48 << 20,
@@ -438,7 +448,7 @@ mod tests {
             name: name.into(),
             root: VdevReport {
                 kind: "root".into(),
-                state: State::Healthy,
+                state: VdevState::Healthy,
                 children: vec![leaf],
                 ..VdevReport::default()
             },
@@ -456,24 +466,24 @@ mod tests {
 
     #[test]
     fn tables() {
-        let columns = Column::parse_list(DEFAULT_COLUMNS).unwrap();
+        let columns = PoolColumn::parse_list(DEFAULT_COLUMNS).unwrap();
         let reports = [pool("a"), pool("longer-name")];
-        let text = table(&reports, &columns, &Options::default(), true);
+        let text = table(&reports, &columns, &PoolListOptions::default(), true);
         assert_eq!(
             text,
             "NAME          SIZE  ALLOC   FREE  CKPOINT  EXPANDSZ   FRAG    CAP  DEDUP    HEALTH  ALTROOT\n\
              a              48M     1M    47M        -         -     5%     2%  1.00x    ONLINE  -\n\
              longer-name    48M     1M    47M        -         -     5%     2%  1.00x    ONLINE  -\n"
         );
-        let scripted = Options { scripted: true, literal: true, ..Options::default() };
+        let scripted = PoolListOptions { scripted: true, literal: true, ..PoolListOptions::default() };
         let text = table(&reports[..1], &columns, &scripted, true);
         assert_eq!(text, "a\t50331648\t1048576\t49283072\t-\t-\t5\t2\t1.00\tONLINE\t-\n");
     }
 
     #[test]
     fn vdevs() {
-        let columns = Column::parse_list(DEFAULT_COLUMNS).unwrap();
-        let verbose = Options { verbose: true, ..Options::default() };
+        let columns = PoolColumn::parse_list(DEFAULT_COLUMNS).unwrap();
+        let verbose = PoolListOptions { verbose: true, ..PoolListOptions::default() };
         assert_eq!(
             table(&[pool("tank")], &columns, &verbose, true),
             "NAME        SIZE  ALLOC   FREE  CKPOINT  EXPANDSZ   FRAG    CAP  DEDUP    HEALTH  ALTROOT\n\
@@ -486,8 +496,8 @@ mod tests {
 
     #[test]
     fn columns() {
-        assert!(Column::parse_list("name,alloc,com.me:x,feature@lz4_compress").is_ok());
-        let wrong = |list| Column::parse_list(list).err();
+        assert!(PoolColumn::parse_list("name,alloc,com.me:x,feature@lz4_compress").is_ok());
+        let wrong = |list| PoolColumn::parse_list(list).err();
         assert_eq!(wrong("name,nope"), Some(Stop::usage("bad property list: invalid property 'nope'")));
         assert_eq!(wrong(""), Some(Stop::usage("bad property list: no properties specified")));
     }

@@ -8,13 +8,13 @@ use daemon::pool_props::{self, When};
 use protocol::wire::{Reply, Request};
 use protocol::{client, pool_names};
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::get_vdev;
 use super::pools;
 use crate::getopt::{self, Opt};
 
 /// `zpool destroy`.
-pub fn destroy(args: &[OsString]) -> Done {
+pub fn destroy(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "f", &[]);
     let force = flags(&parsed, 'f')?;
     let name = one_pool(&parsed.operands, "missing pool argument")?;
@@ -35,7 +35,7 @@ pub fn destroy(args: &[OsString]) -> Done {
 }
 
 /// `zpool sync`.
-pub fn sync(args: &[OsString]) -> Done {
+pub fn sync(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "f", &[]);
     let force = flags(&parsed, 'f')?;
     let mut failed = false;
@@ -50,7 +50,7 @@ pub fn sync(args: &[OsString]) -> Done {
 }
 
 /// `zpool set`.
-pub fn set(args: &[OsString]) -> Done {
+pub fn set(args: &[OsString]) -> CommandResult {
     let words: Vec<String> = args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
     if let Some(flag) = words.first().and_then(|word| word.strip_prefix('-')) {
         return Err(Stop::usage(format!("invalid option '{}'", flag.chars().take(1).collect::<String>())));
@@ -91,7 +91,7 @@ pub fn set(args: &[OsString]) -> Done {
 }
 
 /// `zpool reguid`.
-pub fn reguid(args: &[OsString]) -> Done {
+pub fn reguid(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "g:", &[]);
     let mut guid = None;
     for opt in &parsed.opts {

@@ -6,7 +6,7 @@ use protocol::pool_report::{DedupReport, PoolReport};
 use protocol::words::time;
 use protocol::{pool_names, wire};
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 
 /// The pools that are imported.
 pub fn imported() -> Result<Vec<wire::Hello>, Stop> {
@@ -153,7 +153,7 @@ impl Repeat {
     }
 
     /// Runs `step` once, or again and again; ends with the first failure.
-    pub fn run(mut self, mut step: impl FnMut() -> Done) -> Done {
+    pub fn run(mut self, mut step: impl FnMut() -> CommandResult) -> CommandResult {
         loop {
             if !step()? {
                 return Ok(false);

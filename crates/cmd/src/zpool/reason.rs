@@ -101,7 +101,7 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if let Some(suspended) = pool.suspended {
         return Reason::IoFailure(suspended);
     }
-    if root.state == State::Unavail
+    if root.state == VdevState::Unavail
         && let Some(reason) = unopened(root, importing)
     {
         return reason;
@@ -112,23 +112,23 @@ pub fn of(pool: &PoolReport, importing: Option<Importing>) -> Reason {
     if any(root, &|vdev| vdev.awaits_resilver) {
         return Reason::StaleDev;
     }
-    if any(root, &|vdev| vdev.state == State::Faulted) {
+    if any(root, &|vdev| vdev.state == VdevState::Faulted) {
         return Reason::FaultedDevR;
     }
-    if any_here_or_cache(pool, &|vdev| vdev.state == State::Unavail && vdev.aux == Aux::OpenFailed) {
+    if any_here_or_cache(pool, &|vdev| vdev.state == VdevState::Unavail && vdev.aux == Aux::OpenFailed) {
         return Reason::MissingDevR;
     }
-    if any_here_or_cache(pool, &|vdev| vdev.state == State::Unavail) {
+    if any_here_or_cache(pool, &|vdev| vdev.state == VdevState::Unavail) {
         return Reason::CorruptLabelR;
     }
-    let has_errors = |vdev: &VdevReport| vdev.state == State::Degraded || vdev.errors != [0; 3];
+    let has_errors = |vdev: &VdevReport| vdev.state == VdevState::Degraded || vdev.errors != [0; 3];
     if importing.is_none() && any_here_or_cache(pool, &has_errors) {
         return if pool.is_writable { Reason::FailingDev } else { Reason::FailingDevReadOnly };
     }
-    if any(root, &|vdev| vdev.state == State::Offline) {
+    if any(root, &|vdev| vdev.state == VdevState::Offline) {
         return Reason::OfflineDev;
     }
-    if any(root, &|vdev| vdev.state == State::Removed) {
+    if any(root, &|vdev| vdev.state == VdevState::Removed) {
         return Reason::RemovedDev;
     }
     if pool.errata != 0 {
@@ -155,16 +155,16 @@ fn scan_reason(pool: &PoolReport) -> Option<Reason> {
 }
 
 fn unopened(root: &VdevReport, importing: Option<Importing>) -> Option<Reason> {
-    let is_missing = |vdev: &VdevReport| vdev.state == State::Unavail && vdev.aux == Aux::OpenFailed;
+    let is_missing = |vdev: &VdevReport| vdev.state == VdevState::Unavail && vdev.aux == Aux::OpenFailed;
     Some(match root.aux {
         Aux::VersionNewer => Reason::VersionNewer,
         Aux::UnsupFeat if importing.is_some_and(|importing| importing.is_readable) => Reason::UnsupFeatWrite,
         Aux::UnsupFeat => Reason::UnsupFeatRead,
         Aux::BadGuidSum => Reason::BadGuidSum,
         Aux::BadLog => Reason::BadLog,
-        _ if any(root, &|vdev| vdev.state == State::Faulted) => Reason::FaultedDevNr,
+        _ if any(root, &|vdev| vdev.state == VdevState::Faulted) => Reason::FaultedDevNr,
         _ if any(root, &is_missing) => Reason::MissingDevNr,
-        _ if any(root, &|vdev| vdev.state == State::Unavail) => Reason::CorruptLabelNr,
+        _ if any(root, &|vdev| vdev.state == VdevState::Unavail) => Reason::CorruptLabelNr,
         Aux::CorruptData => Reason::CorruptPool,
         _ => return None,
     })
@@ -378,11 +378,11 @@ fn errata_words(number: u64) -> (String, String) {
 mod tests {
     use super::*;
 
-    fn leaf(state: State, aux: Aux) -> VdevReport {
+    fn leaf(state: VdevState, aux: Aux) -> VdevReport {
         VdevReport { kind: "disk".into(), state, aux, ..VdevReport::default() }
     }
 
-    fn pool(state: State, aux: Aux, children: Vec<VdevReport>) -> PoolReport {
+    fn pool(state: VdevState, aux: Aux, children: Vec<VdevReport>) -> PoolReport {
         let root = VdevReport { kind: "root".into(), state, aux, children, ..VdevReport::default() };
         let features = feature::FEATURES.iter().map(|feature| (feature.guid.to_owned(), false)).collect();
         PoolReport { root, version: 5000, features, is_writable: true, ..PoolReport::default() }
@@ -390,10 +390,10 @@ mod tests {
 
     #[test]
     fn the_most_serious_wins() {
-        let healthy = || leaf(State::Healthy, Aux::None);
-        let missing = || leaf(State::Unavail, Aux::OpenFailed);
+        let healthy = || leaf(VdevState::Healthy, Aux::None);
+        let missing = || leaf(VdevState::Unavail, Aux::OpenFailed);
         let importing = Some(Importing::default());
-        let mut one = pool(State::Healthy, Aux::None, vec![healthy()]);
+        let mut one = pool(VdevState::Healthy, Aux::None, vec![healthy()]);
         assert_eq!(of(&one, None), Reason::Ok);
         one.features.remove(0);
         assert_eq!((of(&one, None), of(&one, importing)), (Reason::FeatDisabled, Reason::FeatDisabled));
@@ -403,26 +403,26 @@ mod tests {
         assert_eq!(of(&one, None), Reason::FailingDevReadOnly);
         one.error_count = 3;
         assert_eq!(of(&one, None), Reason::CorruptData);
-        let degraded = pool(State::Degraded, Aux::None, vec![healthy(), missing()]);
+        let degraded = pool(VdevState::Degraded, Aux::None, vec![healthy(), missing()]);
         assert_eq!(of(&degraded, None), Reason::MissingDevR);
-        let gone = pool(State::Unavail, Aux::NoReplicas, vec![healthy(), missing()]);
+        let gone = pool(VdevState::Unavail, Aux::NoReplicas, vec![healthy(), missing()]);
         assert_eq!(of(&gone, importing), Reason::MissingDevNr);
         assert_eq!(of(&gone, Some(Importing { is_elsewhere: true, ..Importing::default() })), Reason::HostidMismatch);
-        let newer = pool(State::Unavail, Aux::VersionNewer, vec![]);
+        let newer = pool(VdevState::Unavail, Aux::VersionNewer, vec![]);
         assert_eq!(of(&newer, importing), Reason::VersionNewer);
         let suspended = PoolReport { suspended: Some(Suspended::Wait), ..gone.clone() };
         assert_eq!((of(&suspended, None), suspended.word()), (Reason::IoFailure(Suspended::Wait), "SUSPENDED"));
         let replacing = VdevReport {
             kind: "replacing".into(),
             children: vec![missing(), healthy()],
-            ..leaf(State::Degraded, Aux::None)
+            ..leaf(VdevState::Degraded, Aux::None)
         };
-        assert_eq!(of(&pool(State::Degraded, Aux::None, vec![replacing]), None), Reason::Ok);
+        assert_eq!(of(&pool(VdevState::Degraded, Aux::None, vec![replacing]), None), Reason::Ok);
     }
 
     #[test]
     fn sets_of_features() {
-        let mut one = pool(State::Healthy, Aux::None, vec![leaf(State::Healthy, Aux::None)]);
+        let mut one = pool(VdevState::Healthy, Aux::None, vec![leaf(VdevState::Healthy, Aux::None)]);
         one.compatibility = Some("no-such-set".into());
         assert_eq!(of(&one, None), Reason::CompatibilityErr);
         one.compatibility = Some("../passwd".into());

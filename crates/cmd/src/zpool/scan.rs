@@ -11,7 +11,7 @@ use protocol::pool_report::{Activity, PoolReport, Progress, VdevReport};
 use protocol::wire::{Reply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::pools;
 use super::pools::Timestamp;
 use crate::getopt::{self, Opt};
@@ -25,7 +25,7 @@ const ACTIVITIES: [&str; 9] =
 const SCRUB: usize = 6;
 
 /// `zpool scrub`.
-pub fn scrub(args: &[OsString]) -> Done {
+pub fn scrub(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "aspweC", &[]);
     let (mut all, mut waits) = (false, false);
     let mut actions: Vec<char> = Vec::new();
@@ -103,7 +103,7 @@ fn ask_scrub(name: &str, action: ScrubAction, args: &[OsString]) -> Result<(), S
 }
 
 /// `zpool resilver`.
-pub fn resilver(args: &[OsString]) -> Done {
+pub fn resilver(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "", &[]);
     if let Some(opt) = parsed.opts.first() {
         return Err(Stop::bad_option(opt));
@@ -126,7 +126,7 @@ pub fn resilver(args: &[OsString]) -> Done {
 }
 
 /// `zpool wait`.
-pub fn wait(args: &[OsString]) -> Done {
+pub fn wait(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "HpT:t:", &[]);
     let (mut scripted, mut exact, mut timestamp) = (false, false, Timestamp::None);
     let mut wanted: Vec<usize> = (0..ACTIVITIES.len()).collect();
@@ -160,7 +160,7 @@ pub fn wait(args: &[OsString]) -> Done {
 }
 
 /// Waits until an activity of a pool is over.
-pub fn wait_for_activity(pool: &str, activity: &str) -> Done {
+pub fn wait_for_activity(pool: &str, activity: &str) -> CommandResult {
     wait_for(pool, &activities(activity)?, &mut |_| ())?;
     Ok(true)
 }

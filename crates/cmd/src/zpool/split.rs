@@ -9,7 +9,7 @@ use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::startup;
 use protocol::wire::Request;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::import::ImportArgs;
 use super::leaves::{connect, find, report_of};
 use super::names::NameStyle;
@@ -27,7 +27,7 @@ struct SplitOptions {
 }
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "gLR:lno:P", &[]);
     let mut asked = SplitOptions::default();
     for opt in &parsed.opts {
@@ -75,7 +75,7 @@ pub fn run(args: &[OsString]) -> Done {
     if asked.altroot.is_some() { import(new, &chosen, asked) } else { Ok(true) }
 }
 
-fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> Done {
+fn import(new: &str, chosen: &[&VdevReport], asked: SplitOptions) -> CommandResult {
     let is_for_import = |(name, _): &(String, String)| ["cachefile", "readonly"].contains(&name.as_str());
     let mut props: Vec<(String, String)> = asked.properties.into_iter().filter(is_for_import).collect();
     props.extend(asked.altroot.map(|root| ("altroot".to_owned(), root)));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use base::ShownLines;
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::names::NameStyle;
 use super::pools::{self, Repeat, Timestamp};
 use super::status_options::{PoolStatus, StatusOptions};
@@ -13,7 +13,7 @@ use super::{reason, status_json};
 use crate::getopt::{self, Long, Opt};
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 5] = [
         Long { name: "power", takes_value: false, code: '4' },
         Long { name: "json", takes_value: false, code: 'j' },
@@ -59,7 +59,7 @@ pub fn run(args: &[OsString]) -> Done {
     repeat.run(|| once(&names, &options, timestamp))
 }
 
-fn once(names: &[String], options: &StatusOptions, timestamp: Timestamp) -> Done {
+fn once(names: &[String], options: &StatusOptions, timestamp: Timestamp) -> CommandResult {
     let mut failed = false;
     let mut subjects = Vec::new();
     for mut open in pools::open(names, &mut failed)? {

@@ -4,7 +4,7 @@ use daemon::import::features;
 use protocol::pool_report::*;
 use serde_json::{Map, Value};
 
-use super::json::{self, Numbers};
+use super::json::{self, NumberStyle};
 use super::pools::Timestamp;
 use super::status_options::{PoolStatus, StatusOptions, article, is_healthy};
 use super::{names::NameStyle, reason, reason::Reason};
@@ -25,7 +25,7 @@ pub fn all(subjects: &[PoolStatus], options: &StatusOptions, timestamp: Timestam
 
 fn one(subject: &PoolStatus, options: &StatusOptions) -> Value {
     let pool = &subject.pool;
-    let numbers = Numbers::of(options.json_int, options.literal);
+    let numbers = NumberStyle::of(options.json_int, options.literal);
     let mut out = json::pool(pool, false, options.json_int);
     add_reason(pool, &mut out);
     let scan = scan(pool, numbers);
@@ -74,10 +74,10 @@ fn add_reason(pool: &PoolReport, out: &mut Map<String, Value>) {
     }
 }
 
-fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: Numbers, out: &mut Map<String, Value>) {
+fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: NumberStyle, out: &mut Map<String, Value>) {
     let vdevs = Vdevs { pool: &pool.name, is_resilvering: pool.is_resilvering(), options, numbers };
     let mut tree = Map::new();
-    vdevs.add(&pool.root, Position { depth: 0, is_spare: false, class: "normal", parent: None }, &mut tree);
+    vdevs.add(&pool.root, VdevPosition { depth: 0, is_spare: false, class: "normal", parent: None }, &mut tree);
     let mut groups: Vec<(&str, Vec<(&VdevReport, &str)>)> = Vec::new();
     for (key, class) in [("dedup", "dedup"), ("special", "special"), ("logs", "log")] {
         let tops = pool.root.children.iter().filter(|top| json::class_of(top) == class && !top.is_indirect());
@@ -85,7 +85,7 @@ fn add_vdevs(pool: &PoolReport, options: &StatusOptions, numbers: Numbers, out: 
     }
     groups.push(("l2cache", pool.caches.iter().map(|vdev| (vdev, "l2cache")).collect()));
     groups.push(("spares", pool.spares.iter().map(|vdev| (vdev, "spare")).collect()));
-    let position = |class| Position { depth: 2, is_spare: class == "spare", class, parent: None };
+    let position = |class| VdevPosition { depth: 2, is_spare: class == "spare", class, parent: None };
     if options.json_flat {
         let members = groups.iter().flat_map(|(_, members)| members);
         members.for_each(|(vdev, class)| vdevs.add(vdev, position(class), &mut tree));
@@ -106,11 +106,11 @@ struct Vdevs<'a> {
     pool: &'a str,
     is_resilvering: bool,
     options: &'a StatusOptions,
-    numbers: Numbers,
+    numbers: NumberStyle,
 }
 
 #[derive(Clone, Copy)]
-struct Position<'a> {
+struct VdevPosition<'a> {
     depth: usize,
     is_spare: bool,
     class: &'a str,
@@ -119,7 +119,7 @@ struct Position<'a> {
 }
 
 impl Vdevs<'_> {
-    fn add(&self, vdev: &VdevReport, at: Position, out: &mut Map<String, Value>) {
+    fn add(&self, vdev: &VdevReport, at: VdevPosition, out: &mut Map<String, Value>) {
         if vdev.is_indirect() || self.options.only_unhealthy && at.depth > 0 && is_healthy(vdev) {
             return;
         }
@@ -136,11 +136,11 @@ impl Vdevs<'_> {
         let mut below = Map::new();
         for child in vdev.children.iter().filter(|child| child.is_normal()) {
             let class = if at.depth == 0 { json::class_of(child) } else { at.class };
-            let position = Position { depth: at.depth + 2, class, parent: None, ..at };
+            let position = VdevPosition { depth: at.depth + 2, class, parent: None, ..at };
             if self.options.json_flat {
-                self.add(child, Position { parent: Some(&name), ..position }, out);
+                self.add(child, VdevPosition { parent: Some(&name), ..position }, out);
             }
-            self.add(child, Position { parent: self.options.json_flat.then_some(&*name), ..position }, &mut below);
+            self.add(child, VdevPosition { parent: self.options.json_flat.then_some(&*name), ..position }, &mut below);
         }
         if !below.is_empty() {
             map.insert("vdevs".into(), below.into());
@@ -208,7 +208,7 @@ impl Vdevs<'_> {
 fn spare_state(vdev: &VdevReport, map: &mut Map<String, Value>) {
     let state = match (vdev.aux, vdev.state) {
         (Aux::Spared, _) => "INUSE",
-        (_, State::Healthy) => "AVAIL",
+        (_, VdevState::Healthy) => "AVAIL",
         _ => return,
     };
     map.shift_remove("state");
@@ -219,7 +219,7 @@ fn add_activity(
     activity: Option<(Activity, u64, u64)>,
     vdev: &VdevReport,
     keys: [&str; 6],
-    numbers: Numbers,
+    numbers: NumberStyle,
     map: &mut Map<String, Value>,
 ) {
     let [state, done, total, time, errors, never] = keys;
@@ -248,7 +248,7 @@ fn progress_word(progress: Progress) -> &'static str {
     }
 }
 
-fn scan(pool: &PoolReport, numbers: Numbers) -> Map<String, Value> {
+fn scan(pool: &PoolReport, numbers: NumberStyle) -> Map<String, Value> {
     let mut map = Map::new();
     if let Some(scan) = &pool.scan {
         map.insert("function".into(), if scan.is_resilver { "RESILVER" } else { "SCRUB" }.into());
@@ -291,8 +291,8 @@ fn scan(pool: &PoolReport, numbers: Numbers) -> Map<String, Value> {
     map
 }
 
-fn rebuild_json(rebuild: &Rebuild, top: &VdevReport, pool: &PoolReport, numbers: Numbers) -> Value {
-    let int = numbers == Numbers::Int;
+fn rebuild_json(rebuild: &Rebuild, top: &VdevReport, pool: &PoolReport, numbers: NumberStyle) -> Value {
+    let int = numbers == NumberStyle::Int;
     let mut map = json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), int);
     let state = match rebuild.progress {
         Progress::Running => "ACTIVE",
@@ -316,7 +316,12 @@ fn rebuild_json(rebuild: &Rebuild, top: &VdevReport, pool: &PoolReport, numbers:
     map.into()
 }
 
-fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
+fn expansion_json(
+    expansion: &ExpansionReport,
+    pool: &PoolReport,
+    options: &StatusOptions,
+    numbers: NumberStyle,
+) -> Value {
     let mut map = match pool.root.children.iter().find(|top| top.id == expansion.vdev) {
         Some(top) => json::vdev(top, &pool.name, NameStyle::default(), json::class_of(top), options.json_int),
         None => Map::new(),
@@ -332,7 +337,7 @@ fn expansion_json(expansion: &ExpansionReport, pool: &PoolReport, options: &Stat
     map.into()
 }
 
-fn removal_json(removal: &Removal, pool: &PoolReport, options: &StatusOptions, numbers: Numbers) -> Value {
+fn removal_json(removal: &Removal, pool: &PoolReport, options: &StatusOptions, numbers: NumberStyle) -> Value {
     let style = NameStyle { whole_paths: true, ..NameStyle::default() };
     let mut map = match pool.root.children.iter().find(|top| top.id == removal.vdev) {
         Some(top) => json::vdev(top, &pool.name, style, json::class_of(top), options.json_int),
@@ -349,7 +354,7 @@ fn removal_json(removal: &Removal, pool: &PoolReport, options: &StatusOptions, n
     map.into()
 }
 
-fn dedup_json(dedup: &DedupReport, numbers: Numbers) -> Value {
+fn dedup_json(dedup: &DedupReport, numbers: NumberStyle) -> Value {
     let mut map = Map::new();
     map.insert("obj_count".into(), numbers.count(dedup.entries));
     if dedup.entries == 0 {

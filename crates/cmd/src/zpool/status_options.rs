@@ -55,7 +55,7 @@ pub fn article(id: &str) -> String {
 /// Whether no vdev below has anything wrong with it.
 pub fn is_healthy(vdev: &VdevReport) -> bool {
     let is_well = |vdev: &&VdevReport| {
-        vdev.state == State::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
+        vdev.state == VdevState::Healthy && vdev.errors == [0; 3] && !vdev.is_removing && !vdev.awaits_resilver
     };
     vdev.all().iter().all(is_well)
 }

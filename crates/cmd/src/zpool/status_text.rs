@@ -54,7 +54,7 @@ fn config(pool: &PoolReport, options: &StatusOptions) -> String {
     text += if options.slow { "  SLOW" } else { "" };
     text += if options.direct { "   DIO" } else { "" };
     text += "\n";
-    let lines = Lines { pool, options, width };
+    let lines = StatusLines { pool, options, width };
     lines.vdev(&pool.root, 0, false, &mut text);
     for class in ["dedup", "special", "logs"] {
         let is_of_class = |top: &&VdevReport| match class {
@@ -76,20 +76,20 @@ fn config(pool: &PoolReport, options: &StatusOptions) -> String {
     text
 }
 
-struct Lines<'a> {
+struct StatusLines<'a> {
     pool: &'a PoolReport,
     options: &'a StatusOptions,
     width: usize,
 }
 
-impl Lines<'_> {
+impl StatusLines<'_> {
     fn vdev(&self, vdev: &VdevReport, depth: usize, is_spare: bool, out: &mut String) {
         if vdev.is_indirect() || self.options.only_unhealthy && depth > 0 && is_healthy(vdev) {
             return;
         }
         let state = match (is_spare, vdev.aux, vdev.state) {
             (true, Aux::Spared, _) => "INUSE",
-            (true, _, State::Healthy) => "AVAIL",
+            (true, _, VdevState::Healthy) => "AVAIL",
             _ => vdev.word(),
         };
         let name = self.options.style.name(vdev, &self.pool.name);
@@ -132,16 +132,16 @@ impl Lines<'_> {
     }
 }
 
-struct Words {
+struct ScanWords {
     done: &'static str,
     doing: &'static str,
     not_done: &'static str,
 }
 
-const INITIALIZE: Words = Words { done: "initialized", doing: "initializing", not_done: "uninitialized" };
-const TRIM: Words = Words { done: "trimmed", doing: "trimming", not_done: "untrimmed" };
+const INITIALIZE: ScanWords = ScanWords { done: "initialized", doing: "initializing", not_done: "uninitialized" };
+const TRIM: ScanWords = ScanWords { done: "trimmed", doing: "trimming", not_done: "untrimmed" };
 
-fn progress(activity: Option<(Activity, u64, u64)>, vdev: &VdevReport, verbose: bool, words: &Words) -> String {
+fn progress(activity: Option<(Activity, u64, u64)>, vdev: &VdevReport, verbose: bool, words: &ScanWords) -> String {
     let (activity, time_s, bytes) = match activity {
         Some(some) if verbose && some.0 != Activity::Canceled && !vdev.is_removing => some,
         Some((Activity::Active, ..)) if !verbose => return format!("  ({})", words.doing),
@@ -200,16 +200,16 @@ mod tests {
     use super::*;
 
     fn leaf(path: &str) -> VdevReport {
-        VdevReport { kind: "disk".into(), path: Some(path.into()), state: State::Healthy, ..VdevReport::default() }
+        VdevReport { kind: "disk".into(), path: Some(path.into()), state: VdevState::Healthy, ..VdevReport::default() }
     }
 
     fn pool() -> PoolReport {
         let mirror = VdevReport {
             kind: "mirror".into(),
-            state: State::Degraded,
+            state: VdevState::Degraded,
             children: vec![
                 leaf("/dev/sda"),
-                VdevReport { state: State::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb") },
+                VdevReport { state: VdevState::Unavail, aux: Aux::OpenFailed, ..leaf("/dev/sdb") },
             ],
             ..VdevReport::default()
         };
@@ -221,7 +221,7 @@ mod tests {
             features,
             root: VdevReport {
                 kind: "root".into(),
-                state: State::Degraded,
+                state: VdevState::Degraded,
                 children: vec![mirror, log],
                 ..VdevReport::default()
             },

@@ -7,7 +7,7 @@ use pool::{SweepAction, SweepKind};
 use protocol::pool_report::{PoolReport, VdevReport};
 use protocol::wire::{Reply, Request};
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::leaves::{connect, find, report_of};
 use super::names::NameStyle;
 use super::pools;
@@ -41,7 +41,7 @@ struct SweepOptions {
 }
 
 /// `zpool initialize`.
-pub fn initialize(args: &[OsString]) -> Done {
+pub fn initialize(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "acsuw", &INITIALIZE_LONG);
     let (mut action, mut wait, mut all) = (START, false, false);
     for opt in &parsed.opts {
@@ -78,7 +78,7 @@ pub fn initialize(args: &[OsString]) -> Done {
 }
 
 /// `zpool trim`.
-pub fn trim(args: &[OsString]) -> Done {
+pub fn trim(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "acdr:sw", &TRIM_LONG);
     let (mut action, mut wait, mut all) = (START, false, false);
     let (mut rate, mut secure) = (0, false);
@@ -130,7 +130,7 @@ pub fn trim(args: &[OsString]) -> Done {
     run(&SweepOptions { kind: SweepKind::Trim, action, wait, operands: parsed.operands, history })
 }
 
-fn run(asked: &SweepOptions) -> Done {
+fn run(asked: &SweepOptions) -> CommandResult {
     let (names, devices) = match asked.operands.split_first() {
         None => (pools::imported()?.into_iter().map(|hello| hello.pool).collect(), &[][..]),
         Some((name, devices)) => (vec![name.clone()], devices),
@@ -148,7 +148,7 @@ fn run(asked: &SweepOptions) -> Done {
     Ok(is_well)
 }
 
-fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> Done {
+fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult {
     let verb = if asked.kind == SweepKind::Trim { "trim" } else { "initialize" };
     let Some(report) = report_of(name)? else { return Ok(false) };
     let mut is_well = true;

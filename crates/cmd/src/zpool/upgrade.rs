@@ -7,14 +7,14 @@ use protocol::pool_properties::VERSION;
 use protocol::pool_report::PoolReport;
 use protocol::wire::Request;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::pools::{self, OpenPool};
 use crate::getopt::{self, Opt};
 
 const HEAD: &str = "This system supports ZFS pool feature flags.\n\n";
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "avV:", &[]);
     let (mut all, mut versions, mut version) = (false, false, None);
     for opt in &parsed.opts {

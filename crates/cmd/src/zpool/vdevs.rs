@@ -8,15 +8,15 @@
 use std::ffi::OsString;
 
 use base::{Error, Kind};
-use pool::{NewDevices, NewLeaf, NewVdev, Shape};
+use pool::{NewDevices, NewLeaf, NewVdev, NewVdevShape};
 use protocol::pool_report::{PoolReport, PropertyValue, VdevReport};
 use protocol::wire::Request;
 use protocol::words::nicenum::nicebytes;
 use vdev::spec::Bias;
 
-use super::command::{Done, Stop, history_line};
+use super::command::{CommandResult, Stop, history_line};
 use super::create::in_use;
-use super::create::spec::Spec;
+use super::create::spec::NewPoolSpec;
 use super::create::{DEVICE_BYTES_MIN, Forced, check_devices, replication};
 use super::leaves::{NO_SUCH_DEVICE, connect, find, find_any, report_of, words};
 use super::names::{NameStyle, type_name};
@@ -24,7 +24,7 @@ use super::{pools, scan};
 use crate::getopt::{self, Long, Opt};
 
 /// `zpool add`.
-pub fn add(args: &[OsString]) -> Done {
+pub fn add(args: &[OsString]) -> CommandResult {
     const LONG: [Long; 3] = [
         Long { name: "allow-in-use", takes_value: false, code: 'u' },
         Long { name: "allow-replication-mismatch", takes_value: false, code: 'r' },
@@ -53,7 +53,7 @@ pub fn add(args: &[OsString]) -> Done {
         [name, vdevs @ ..] => (name, vdevs),
     };
     let Some(report) = report_of(name)? else { return Ok(false) };
-    let spec = Spec::parse_more(vdevs).map_err(Stop::Failed)?;
+    let spec = NewPoolSpec::parse_more(vdevs).map_err(Stop::Failed)?;
     let uneven = || replication::mismatches(&tops_of(&report), &spec.vdevs, &replication::size);
     check_devices(&spec, &pools::imported()?, forced, &uneven).map_err(Stop::Failed)?;
     if dry_run {
@@ -77,7 +77,7 @@ pub fn add(args: &[OsString]) -> Done {
 }
 
 /// `zpool remove`.
-pub fn remove(args: &[OsString]) -> Done {
+pub fn remove(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "npsw", &[]);
     let (mut dry_run, mut parsable, mut stop) = (false, false, false);
     for opt in &parsed.opts {
@@ -126,7 +126,7 @@ pub fn remove(args: &[OsString]) -> Done {
 }
 
 /// `zpool attach`.
-pub fn attach(args: &[OsString]) -> Done {
+pub fn attach(args: &[OsString]) -> CommandResult {
     let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
     let (name, old, new) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
@@ -152,7 +152,7 @@ pub fn attach(args: &[OsString]) -> Done {
 }
 
 /// `zpool replace`.
-pub fn replace(args: &[OsString]) -> Done {
+pub fn replace(args: &[OsString]) -> CommandResult {
     let BesideOptions { force, wait, ashift, operands } = BesideOptions::parse(args)?;
     let (name, old, new) = match &operands[..] {
         [] => return Err(Stop::usage("missing pool name argument")),
@@ -223,7 +223,7 @@ fn devices_of(
     force: bool,
     failed: &dyn Fn(&str) -> Stop,
 ) -> Result<(u64, NewLeaf), Stop> {
-    let spec = Spec::parse_more(&[new.to_owned()]).map_err(Stop::Failed)?;
+    let spec = NewPoolSpec::parse_more(&[new.to_owned()]).map_err(Stop::Failed)?;
     check_devices(&spec, &pools::imported()?, Forced::all(force), &Vec::new).map_err(Stop::Failed)?;
     let vdev = find(report, old).map_err(failed)?;
     let leaf = spec.leaves().next().cloned();
@@ -239,7 +239,7 @@ fn put_beside(pool: &str, new: &str, request: &Request, failed: &dyn Fn(&str) ->
 }
 
 /// `zpool detach`.
-pub fn detach(args: &[OsString]) -> Done {
+pub fn detach(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "", &[]);
     if let Some(opt) = parsed.opts.first() {
         return Err(Stop::bad_option(opt));
@@ -295,9 +295,9 @@ fn tops_of(report: &PoolReport) -> Vec<NewVdev> {
     let wished = |vdev: &VdevReport| {
         let leaf = |leaf: &&VdevReport| Some(NewLeaf { path: leaf.path.clone()?, is_file: leaf.kind == "file" });
         let shape = match vdev.kind.as_str() {
-            "mirror" => Shape::Mirror,
-            "raidz" => Shape::Raidz(vdev.nparity as usize),
-            "disk" | "file" => Shape::Single,
+            "mirror" => NewVdevShape::Mirror,
+            "raidz" => NewVdevShape::Raidz(vdev.nparity as usize),
+            "disk" | "file" => NewVdevShape::Single,
             _ => return None,
         };
         let bias = if vdev.is_log { Some(Bias::Log) } else { None };
@@ -307,7 +307,7 @@ fn tops_of(report: &PoolReport) -> Vec<NewVdev> {
 }
 
 /// What `-n` prints.
-fn would_be(report: &PoolReport, spec: &Spec, style: NameStyle) -> String {
+fn would_be(report: &PoolReport, spec: &NewPoolSpec, style: NameStyle) -> String {
     let pool = &report.name;
     let mut text = format!("would update '{pool}' to the following configuration:\n\n");
     let new: Vec<VdevReport> = spec.vdevs.iter().map(new_vdev).collect();
@@ -353,10 +353,10 @@ fn new_leaf(leaf: &NewLeaf) -> VdevReport {
 
 fn new_vdev(vdev: &NewVdev) -> VdevReport {
     let mut report = match (vdev.shape, &vdev.leaves[..]) {
-        (Shape::Single, [leaf]) => new_leaf(leaf),
+        (NewVdevShape::Single, [leaf]) => new_leaf(leaf),
         (shape, leaves) => VdevReport {
-            kind: if shape == Shape::Mirror { "mirror" } else { "raidz" }.to_owned(),
-            nparity: if let Shape::Raidz(parity) = shape { parity as u64 } else { 0 },
+            kind: if shape == NewVdevShape::Mirror { "mirror" } else { "raidz" }.to_owned(),
+            nparity: if let NewVdevShape::Raidz(parity) = shape { parity as u64 } else { 0 },
             children: leaves.iter().map(new_leaf).collect(),
             ..VdevReport::default()
         },

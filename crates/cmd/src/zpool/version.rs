@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use serde_json::json;
 
-use super::command::{Done, Stop};
+use super::command::{CommandResult, Stop};
 use super::json;
 use super::pools::Timestamp;
 use crate::getopt::{self, Long, Opt};
@@ -13,7 +13,7 @@ use crate::getopt::{self, Long, Opt};
 const VERSION: &str = concat!("cenote-", env!("CARGO_PKG_VERSION"));
 
 /// Runs the command.
-pub fn run(args: &[OsString]) -> Done {
+pub fn run(args: &[OsString]) -> CommandResult {
     let parsed = getopt::parse(args, "j", &[Long { name: "json", takes_value: false, code: 'j' }]);
     if let Some(other) = parsed.opts.iter().find(|opt| **opt != Opt::Flag('j')) {
         return Err(Stop::bad_option(other));

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use format::zap::{Header, LeafMut, Position, Record, hash_name};
+use format::zap::{LeafMut, NewLeafEntry, ZapHeader, ZapPosition, hash_name};
 
-use testkit::seal::{MOS, Place};
+use testkit::seal::{AtlasPlace, MOS};
 
 use super::world::{World, object_of};
 
@@ -23,7 +23,7 @@ fn a_directory_does_not_grow_without_end() {
     world.forge(|forge, pool, atlas| {
         let (set, object) = object_of(pool, "/dir");
         let first = atlas.block(set, object, 0, 0).unwrap();
-        let mut header = Header::parse(forge.contents(first)).unwrap();
+        let mut header = ZapHeader::parse(forge.contents(first)).unwrap();
         header.leaves = 1 << 62;
         header.store(forge.contents_mut(first));
         let leaf = forge.contents_mut(atlas.block(set, object, 0, 1).unwrap());
@@ -31,9 +31,10 @@ fn a_directory_does_not_grow_without_end() {
         LeafMut::init(leaf, 0, 0, false);
         for cd in 0.. {
             let key = format!("{cd}\0");
-            let position = Position { hash, cd };
+            let position = ZapPosition { hash, cd };
             let value = (object | 4 << 60).to_be_bytes();
-            let record = Record { position, key: key.as_bytes(), key_len: key.len() as u16, width: 8, value: &value };
+            let record =
+                NewLeafEntry { position, key: key.as_bytes(), key_len: key.len() as u16, width: 8, value: &value };
             if !LeafMut::parse(leaf).unwrap().insert(&record).unwrap() {
                 break;
             }
@@ -58,7 +59,7 @@ fn what_is_appended_to_has_an_end() {
         world.forge(|forge, pool, atlas| {
             let directory = dmu::zap::Zap::open(pool.dsl().mos().object(1).unwrap()).unwrap();
             let history = atlas.bonus_place(MOS, directory.require_u64("history").unwrap()).unwrap();
-            forge.put_u64(Place { at: history.at + offset, ..history }, word);
+            forge.put_u64(AtlasPlace { at: history.at + offset, ..history }, word);
         });
         let imported = world.run("zpool import -f -d DIR/img -R DIR/in ev");
         assert_eq!(imported.code, Some(0), "{}", imported.err);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use format::znode::Znode;
-use testkit::seal::Place;
+use testkit::seal::AtlasPlace;
 
 use super::world::{Done, World};
 
@@ -169,8 +169,8 @@ fn old_file_systems_are_mounted_to_be_read() {
             }
             forge.put(atlas.bonus_place(set, root).unwrap(), &znode);
             let dnode = atlas.dnode_place(set, root).unwrap();
-            forge.put(Place { at: dnode.at + 4, ..dnode }, &[17]);
-            forge.put(Place { at: dnode.at + 10, ..dnode }, &(Znode::SIZE as u16).to_le_bytes());
+            forge.put(AtlasPlace { at: dnode.at + 4, ..dnode }, &[17]);
+            forge.put(AtlasPlace { at: dnode.at + 10, ..dnode }, &(Znode::SIZE as u16).to_le_bytes());
         }
     });
     let note = "mounted read-only, as file systems of versions below 5 can only be read here: ";

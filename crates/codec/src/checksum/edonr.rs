@@ -30,25 +30,25 @@ const BLOCK_LEN: usize = 128;
 /// for a key as short as the salt, so the first block is made of the salt's digest and that one's.
 pub(super) fn edonr_512_256(salt: &[u8; 32], data: &[u8]) -> [u8; 32] {
     let mut key = [0; BLOCK_LEN];
-    let once = State::new().finish(salt);
+    let once = EdonrState::new().finish(salt);
     key[..64].copy_from_slice(&once);
-    key[64..].copy_from_slice(&State::new().finish(&once));
-    let mut state = State::new();
+    key[64..].copy_from_slice(&EdonrState::new().finish(&once));
+    let mut state = EdonrState::new();
     state.absorb(&key);
     *state.finish(data).first_chunk().expect("a digest has 64 bytes")
 }
 
-struct State {
+struct EdonrState {
     h: [Words; 2],
     /// Bytes taken in.
     len: u64,
 }
 
-impl State {
-    fn new() -> State {
+impl EdonrState {
+    fn new() -> EdonrState {
         // the bytes 0x80 to 0xff, in big-endian words
         let word = |n: usize| u64::from_be_bytes(std::array::from_fn(|i| 0x80 + (8 * n + i) as u8));
-        State { h: [std::array::from_fn(word), std::array::from_fn(|n| word(n + 8))], len: 0 }
+        EdonrState { h: [std::array::from_fn(word), std::array::from_fn(|n| word(n + 8))], len: 0 }
     }
 
     /// Takes in the rest of the message, and returns its digest.
@@ -161,7 +161,7 @@ mod tests {
 
     #[track_caller]
     fn check(message: &[u8], expect: &str) {
-        let hex: String = State::new().finish(message).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = EdonrState::new().finish(message).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, expect);
     }
 

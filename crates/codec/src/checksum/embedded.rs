@@ -38,7 +38,7 @@ const ZILOG2_UNIT: u64 = 4096;
 
 /// What [`inspect`] finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sums {
+pub struct EmbeddedSums {
     /// The byte order of the machine that wrote the block.
     pub endian: Endian,
     /// The sum in the block.
@@ -59,13 +59,13 @@ pub fn verify(kind: Checksum, verifier: &Sum, block: &[u8]) -> Result<Endian> {
 /// (an encrypted log block's last two are its MAC, see [`Checksum::cut_for_mac`]).
 ///
 /// Errors: `Checksum` if there is no sum to be found. Panics if `kind` is not embedded.
-pub fn inspect(kind: Checksum, verifier: &Sum, block: &[u8]) -> Result<Sums> {
-    let Shape { endian, tail_at, len } = Shape::of(kind, None, block)?;
+pub fn inspect(kind: Checksum, verifier: &Sum, block: &[u8]) -> Result<EmbeddedSums> {
+    let EmbeddedLayout { endian, tail_at, len } = EmbeddedLayout::of(kind, None, block)?;
     let (head, rest) = block[..len].split_at(tail_at + 8);
     let (stored, rest) = rest.split_at(32);
     let stored = words(endian, stored.first_chunk().expect("split off as 32 bytes"));
     let computed = sum(kind, endian, [head, &to_bytes(endian, verifier), rest]);
-    Ok(Sums { endian, stored, computed })
+    Ok(EmbeddedSums { endian, stored, computed })
 }
 
 /// Completes `block` as a machine of byte order `endian` would: writes the magic number and the sum
@@ -74,8 +74,8 @@ pub fn inspect(kind: Checksum, verifier: &Sum, block: &[u8]) -> Result<Sums> {
 /// A zilog2 block's used length must be in its place. Errors: `Invalid` if the block is too short
 /// for its kind or for that length. Panics if `kind` is not embedded.
 pub fn seal(kind: Checksum, endian: Endian, verifier: &Sum, block: &mut [u8]) -> Result<Sum> {
-    let Shape { tail_at, len, .. } =
-        Shape::of(kind, Some(endian), block).map_err(|e| Error::new(Kind::Invalid, "no room").with_source(e))?;
+    let EmbeddedLayout { tail_at, len, .. } = EmbeddedLayout::of(kind, Some(endian), block)
+        .map_err(|e| Error::new(Kind::Invalid, "no room").with_source(e))?;
     let tail = &mut block[tail_at..tail_at + TAIL_LEN];
     tail[..8].copy_from_slice(&match endian {
         Endian::Little => MAGIC.to_le_bytes(),
@@ -88,16 +88,16 @@ pub fn seal(kind: Checksum, endian: Endian, verifier: &Sum, block: &mut [u8]) ->
 }
 
 /// Where things are in a block.
-struct Shape {
+struct EmbeddedLayout {
     endian: Endian,
     tail_at: usize,
     /// How much is summed; the tail is within.
     len: usize,
 }
 
-impl Shape {
+impl EmbeddedLayout {
     /// The shape of a block that is in byte order `endian`, or else tells its byte order.
-    fn of(kind: Checksum, endian: Option<Endian>, block: &[u8]) -> Result<Shape> {
+    fn of(kind: Checksum, endian: Option<Endian>, block: &[u8]) -> Result<EmbeddedLayout> {
         assert!(kind.is_embedded(), "{} is not in the block", kind.name());
         let too_short = || mismatch(kind, "has no room in the block");
         let tail_at = match kind {
@@ -111,7 +111,7 @@ impl Shape {
             Checksum::Zilog2 => zilog2_len(endian, block).ok_or_else(too_short)?,
             _ => block.len(),
         };
-        Ok(Shape { endian, tail_at, len })
+        Ok(EmbeddedLayout { endian, tail_at, len })
     }
 }
 
@@ -176,7 +176,7 @@ mod tests {
             let mut block = block(kind, endian, 8192, 4000);
             let sum = seal(kind, endian, &VERIFIER, &mut block).unwrap();
             assert_eq!(verify(kind, &VERIFIER, &block).unwrap(), endian);
-            assert_eq!(inspect(kind, &VERIFIER, &block).unwrap(), Sums { endian, stored: sum, computed: sum });
+            assert_eq!(inspect(kind, &VERIFIER, &block).unwrap(), EmbeddedSums { endian, stored: sum, computed: sum });
             assert_eq!(verify(kind, &[0; 4], &block).unwrap_err().kind(), Kind::Checksum);
             let summed = if kind == Checksum::Zilog2 { 4096 } else { 8192 };
             for at in (0..summed).step_by(if cfg!(miri) { 1021 } else { 61 }).chain([

@@ -13,7 +13,7 @@
 //! which is two encryptions beside the 64 that even 4 KiB take.
 
 /// Words of a state, key or block.
-type Words = [u64; 8];
+type SkeinWords = [u64; 8];
 
 /// Length of a block in bytes.
 const BLOCK_LEN: usize = 64;
@@ -34,7 +34,7 @@ pub(super) fn skein_512_256(key: &[u8], data: &[u8]) -> [u8; 32] {
 }
 
 /// The first 512 bits of output, for a digest declared as `digest_bits` long; no key if it is empty.
-fn hash(key: &[u8], digest_bits: u64, data: &[u8]) -> Words {
+fn hash(key: &[u8], digest_bits: u64, data: &[u8]) -> SkeinWords {
     let mut state = [0; 8];
     if !key.is_empty() {
         state = chain(state, TYPE_KEY, key);
@@ -50,7 +50,7 @@ fn hash(key: &[u8], digest_bits: u64, data: &[u8]) -> Words {
 
 /// Takes all of `data`, as blocks of type `kind`, into the state. The last block is filled up with
 /// zeros; there is one even if `data` is empty.
-fn chain(mut state: Words, kind: u64, data: &[u8]) -> Words {
+fn chain(mut state: SkeinWords, kind: u64, data: &[u8]) -> SkeinWords {
     const FIRST: u64 = 1 << 62;
     const LAST: u64 = 1 << 63;
     let split_at = data.len().saturating_sub(1) / BLOCK_LEN * BLOCK_LEN;
@@ -68,9 +68,9 @@ fn chain(mut state: Words, kind: u64, data: &[u8]) -> Words {
 }
 
 #[inline(always)]
-fn absorb(state: Words, tweak: [u64; 2], block: &[u8; BLOCK_LEN]) -> Words {
+fn absorb(state: SkeinWords, tweak: [u64; 2], block: &[u8; BLOCK_LEN]) -> SkeinWords {
     let words = block.as_chunks::<8>().0;
-    let block: Words = std::array::from_fn(|i| u64::from_le_bytes(words[i]));
+    let block: SkeinWords = std::array::from_fn(|i| u64::from_le_bytes(words[i]));
     let out = threefish_512(&state, tweak, block);
     std::array::from_fn(|i| out[i] ^ block[i])
 }
@@ -98,7 +98,7 @@ const PAIRS: [[(usize, usize); 4]; 4] = [
 
 /// Encrypts `block`.
 #[inline(always)]
-fn threefish_512(key: &Words, tweak: [u64; 2], block: Words) -> Words {
+fn threefish_512(key: &SkeinWords, tweak: [u64; 2], block: SkeinWords) -> SkeinWords {
     let parity = key.iter().fold(0x1bd1_1bda_a9fc_1a22, |parity, word| parity ^ word);
     let mut keys = [parity; 9];
     keys[..8].copy_from_slice(key);
@@ -115,7 +115,7 @@ fn threefish_512(key: &Words, tweak: [u64; 2], block: Words) -> Words {
 /// Adds subkey `S`. What it is made of is known at compile time, so that the key and the state can
 /// stay in registers.
 #[inline(always)]
-fn add_subkey<const S: usize>(v: &mut Words, keys: &[u64; 9], tweaks: &[u64; 3]) {
+fn add_subkey<const S: usize>(v: &mut SkeinWords, keys: &[u64; 9], tweaks: &[u64; 3]) {
     for (i, word) in v.iter_mut().enumerate() {
         *word = word.wrapping_add(keys[(S + i) % 9]);
     }
@@ -126,7 +126,7 @@ fn add_subkey<const S: usize>(v: &mut Words, keys: &[u64; 9], tweaks: &[u64; 3])
 
 /// The rounds between subkeys `S` and `S + 1`.
 #[inline(always)]
-fn four_rounds<const S: usize>(v: &mut Words) {
+fn four_rounds<const S: usize>(v: &mut SkeinWords) {
     for (round, pairs) in PAIRS.into_iter().enumerate() {
         for (mix, (a, b)) in pairs.into_iter().enumerate() {
             v[a] = v[a].wrapping_add(v[b]);

@@ -8,11 +8,11 @@
 #![allow(clippy::needless_range_loop)]
 
 use super::field::Matrix;
-use super::lane::{Lane, Words};
+use super::lane::{Lane, PortableLane};
 
 /// A piece of a row. Pointers are to `len` bytes each, those that the set of rows makes use of.
 /// Outputs overlap nothing that is read.
-pub(super) struct Job<'a> {
+pub(super) struct KernelJob<'a> {
     /// The data columns. For one that is missing there are zeros.
     pub(super) columns: &'a [*const u8],
     pub(super) len: usize,
@@ -24,7 +24,7 @@ pub(super) struct Job<'a> {
 
 /// What to do with it.
 #[derive(Clone, Copy)]
-pub(super) enum Task {
+pub(super) enum KernelTask {
     /// Compute this number of parity columns.
     Generate(usize),
     /// Rebuild as many columns as there are bits set, from these parity columns (bit 0 for P). The
@@ -35,8 +35,8 @@ pub(super) enum Task {
 /// Does the task.
 ///
 /// # Safety
-/// The job's pointers are as [`Job`] says, and the machine has the instructions.
-pub(super) type Kernel = unsafe fn(&Job, Task);
+/// The job's pointers are as [`KernelJob`] says, and the machine has the instructions.
+pub(super) type Kernel = unsafe fn(&KernelJob, KernelTask);
 
 /// The fastest that this machine has the instructions for.
 pub(super) fn best() -> Kernel {
@@ -75,16 +75,16 @@ fn has_gfni() -> bool {
 
 /// # Safety
 /// As [`Kernel`].
-unsafe fn run_portable(job: &Job, task: Task) {
+unsafe fn run_portable(job: &KernelJob, task: KernelTask) {
     // SAFETY: the caller's promise.
-    unsafe { run_with::<Words>(job, task) }
+    unsafe { run_with::<PortableLane>(job, task) }
 }
 
 /// # Safety
 /// As [`Kernel`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,gfni")]
-unsafe fn run_gfni(job: &Job, task: Task) {
+unsafe fn run_gfni(job: &KernelJob, task: KernelTask) {
     // SAFETY: the caller's promise.
     unsafe { run_with::<std::arch::x86_64::__m512i>(job, task) }
 }
@@ -93,7 +93,7 @@ unsafe fn run_gfni(job: &Job, task: Task) {
 /// As [`Kernel`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
-unsafe fn run_avx2(job: &Job, task: Task) {
+unsafe fn run_avx2(job: &KernelJob, task: KernelTask) {
     // SAFETY: the caller's promise.
     unsafe { run_with::<std::arch::x86_64::__m256i>(job, task) }
 }
@@ -110,14 +110,14 @@ const PQR: u8 = P | Q | R;
 /// # Safety
 /// As [`Kernel`], for V's instructions.
 #[inline(always)]
-unsafe fn run_with<V: Lane>(job: &Job, task: Task) {
+unsafe fn run_with<V: Lane>(job: &KernelJob, task: KernelTask) {
     // SAFETY: the caller's promise.
     unsafe {
         match task {
-            Task::Generate(1) => generate::<V, P>(job),
-            Task::Generate(2) => generate::<V, PQ>(job),
-            Task::Generate(_) => generate::<V, PQR>(job),
-            Task::Rebuild(rows, solution) => match rows {
+            KernelTask::Generate(1) => generate::<V, P>(job),
+            KernelTask::Generate(2) => generate::<V, PQ>(job),
+            KernelTask::Generate(_) => generate::<V, PQR>(job),
+            KernelTask::Rebuild(rows, solution) => match rows {
                 P => rebuild::<V, P>(job, &solution),
                 Q => rebuild::<V, Q>(job, &solution),
                 R => rebuild::<V, R>(job, &solution),
@@ -133,7 +133,7 @@ unsafe fn run_with<V: Lane>(job: &Job, task: Task) {
 /// # Safety
 /// As [`Kernel`], for V's instructions.
 #[inline(always)]
-unsafe fn generate<V: Lane, const ROWS: u8>(job: &Job) {
+unsafe fn generate<V: Lane, const ROWS: u8>(job: &KernelJob) {
     // SAFETY: the caller's promise.
     unsafe {
         let at = generate_from::<V, ROWS, 2>(job, 0);
@@ -143,7 +143,7 @@ unsafe fn generate<V: Lane, const ROWS: u8>(job: &Job) {
 
 /// Goes on at `at`, `K` registers at a time, as far as that goes; returns where it stopped.
 #[inline(always)]
-unsafe fn generate_from<V: Lane, const ROWS: u8, const K: usize>(job: &Job, mut at: usize) -> usize {
+unsafe fn generate_from<V: Lane, const ROWS: u8, const K: usize>(job: &KernelJob, mut at: usize) -> usize {
     while at + K * V::LEN <= job.len {
         // SAFETY: the caller's promise; there are that many bytes left.
         unsafe {
@@ -162,7 +162,7 @@ unsafe fn generate_from<V: Lane, const ROWS: u8, const K: usize>(job: &Job, mut 
 /// # Safety
 /// As [`Kernel`], for V's instructions.
 #[inline(always)]
-unsafe fn rebuild<V: Lane, const ROWS: u8>(job: &Job, solution: &Matrix) {
+unsafe fn rebuild<V: Lane, const ROWS: u8>(job: &KernelJob, solution: &Matrix) {
     // SAFETY: the caller's promise.
     unsafe {
         let at = rebuild_from::<V, ROWS, 2>(job, solution, 0);
@@ -172,7 +172,11 @@ unsafe fn rebuild<V: Lane, const ROWS: u8>(job: &Job, solution: &Matrix) {
 
 /// Goes on at `at`, `K` registers at a time, as far as that goes; returns where it stopped.
 #[inline(always)]
-unsafe fn rebuild_from<V: Lane, const ROWS: u8, const K: usize>(job: &Job, solution: &Matrix, mut at: usize) -> usize {
+unsafe fn rebuild_from<V: Lane, const ROWS: u8, const K: usize>(
+    job: &KernelJob,
+    solution: &Matrix,
+    mut at: usize,
+) -> usize {
     let count = ROWS.count_ones() as usize;
     let has_p = ROWS & P != 0;
     let factors = solution.map(|row| row.map(V::factor));

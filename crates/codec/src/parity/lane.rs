@@ -66,7 +66,7 @@ impl Lane for u8 {
 }
 
 /// The portable lane: two of the registers that most machines have.
-pub(super) type Words = [u64; 4];
+pub(super) type PortableLane = [u64; 4];
 
 /// Every byte of a word.
 const fn each(byte: u8) -> u64 {
@@ -74,10 +74,10 @@ const fn each(byte: u8) -> u64 {
 }
 
 /// Plain integers, eight bytes to each; compilers find vector instructions for these.
-impl Lane for Words {
+impl Lane for PortableLane {
     /// For each bit of the constant all ones, if it is set.
     type Factor = [u64; 8];
-    const LEN: usize = size_of::<Words>();
+    const LEN: usize = size_of::<PortableLane>();
 
     #[inline(always)]
     fn zero() -> Self {

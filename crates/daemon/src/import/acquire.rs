@@ -12,14 +12,14 @@ use protocol::{pool_names, pool_properties};
 use super::{ImportOptions, features, find};
 use crate::hostid;
 use crate::live::{self, ServedPool};
-use crate::locks::{Locks, refuse_pool_of_module};
+use crate::locks::{DeviceLocks, refuse_pool_of_module};
 
 /// A pool that is open, and nobody else's.
 pub struct Acquired {
     /// The pool.
     pub pool: ServedPool,
     /// Locks on its devices.
-    pub locks: Locks,
+    pub locks: DeviceLocks,
     /// This machine had it last, as far as its labels tell.
     pub is_own: bool,
 }
@@ -50,7 +50,7 @@ pub fn acquire(env: &Env, args: &ImportOptions, notify: &Notify) -> Result<Optio
     // looks, even if the pool is to be written: nothing is changed if something is wrong
     let read_only = {
         refuse_pool_of_module(&candidate.name, candidate.guid).map_err(|e| failed(e.what()))?;
-        let locks = Locks::of(&candidate).map_err(|e| match e.kind() {
+        let locks = DeviceLocks::of(&candidate).map_err(|e| match e.kind() {
             Kind::Busy => failed(&format!("one or more devices are already in use\n\t{e}")),
             _ => failed(&e.to_string()),
         })?;

@@ -9,7 +9,7 @@ use super::mount::mount_one;
 use crate::mount_plan::{Refusal, plan};
 
 /// What a change says: on standard output, and what went wrong.
-pub(super) type Said = (String, Vec<Failure>);
+pub(super) type ChangeOutput = (String, Vec<Failure>);
 
 /// Makes a file system and those above it, as far as they are not there, for `about` to be made below.
 pub(super) fn make_with_parents(host: &dyn Host, name: &str, about: &str) -> Result<Vec<Failure>> {

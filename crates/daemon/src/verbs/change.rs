@@ -16,10 +16,12 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, needs, rules};
 use dsl::write::NESTING_MAX;
 use dsl::{Property, PropertySource, Subject};
-use protocol::datasets::{Change, CreateChange, Failure, MountRequest, Mounted, RenameChange, SnapshotRequest, Types};
+use protocol::datasets::{
+    ChangeRequest, CreateChange, Failure, MountRequest, Mounted, RenameChange, SnapshotRequest, Types,
+};
 
 use super::around::{
-    Said, exists, failure, make_with_parents, mount_again, mount_again_with, mount_new, unmount, words,
+    ChangeOutput, exists, failure, make_with_parents, mount_again, mount_again_with, mount_new, unmount, words,
 };
 use super::destroy::{self, gather_dependents};
 use super::host::{DatasetChange, Host};
@@ -30,21 +32,23 @@ use super::{snapshots, volumes};
 use crate::mount_plan::{path_order, plan_below, with_property};
 
 /// Makes a change, and records `history` if all went well and there is such a line.
-pub(super) fn change(host: &dyn Host, change: &Change, history: Option<&str>) -> Result<Said> {
+pub(super) fn change(host: &dyn Host, change: &ChangeRequest, history: Option<&str>) -> Result<ChangeOutput> {
     let (out, failures) = match change {
-        Change::Create(create) => self::create(host, create)?,
-        Change::Destroy(destroy) => destroy::destroy(host, destroy)?,
-        Change::Set { dataset, properties, no_mount } => (String::new(), set(host, dataset, properties, *no_mount)?),
-        Change::Inherit { dataset, property, received, recursive } => {
+        ChangeRequest::Create(create) => self::create(host, create)?,
+        ChangeRequest::Destroy(destroy) => destroy::destroy(host, destroy)?,
+        ChangeRequest::Set { dataset, properties, no_mount } => {
+            (String::new(), set(host, dataset, properties, *no_mount)?)
+        }
+        ChangeRequest::Inherit { dataset, property, received, recursive } => {
             (String::new(), inherit(host, dataset, property, *received, *recursive)?)
         }
-        Change::Rename(rename) => (String::new(), self::rename(host, rename)?),
-        Change::Snapshots(request) => snapshots::change(host, request)?,
+        ChangeRequest::Rename(rename) => (String::new(), self::rename(host, rename)?),
+        ChangeRequest::Snapshots(request) => snapshots::change(host, request)?,
     };
     let is_dry = match change {
-        Change::Create(create) => create.dry_run,
-        Change::Destroy(destroy) => destroy.dry_run,
-        Change::Snapshots(SnapshotRequest::Destroy(destroy)) => destroy.dry_run,
+        ChangeRequest::Create(create) => create.dry_run,
+        ChangeRequest::Destroy(destroy) => destroy.dry_run,
+        ChangeRequest::Snapshots(SnapshotRequest::Destroy(destroy)) => destroy.dry_run,
         _ => false,
     };
     if let Some(line) = history.filter(|_| failures.is_empty() && !is_dry) {
@@ -53,7 +57,7 @@ pub(super) fn change(host: &dyn Host, change: &Change, history: Option<&str>) ->
     Ok((out, failures))
 }
 
-fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
+fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
     let name = &create.dataset;
     let failed = |why: &str| Ok((String::new(), vec![failure(name, format!("cannot create '{name}': {why}"))]));
     if !name.contains('/') {
@@ -65,7 +69,7 @@ fn create(host: &dyn Host, create: &CreateChange) -> Result<Said> {
     let ancestors: Vec<&str> = name.match_indices('/').map(|(at, _)| &name[..at]).collect();
     let missing: Vec<&str> = ancestors.into_iter().filter(|above| !exists(host, above)).collect();
     if exists(host, name) {
-        return if create.parents { Ok(Said::default()) } else { failed("dataset already exists") };
+        return if create.parents { Ok(ChangeOutput::default()) } else { failed("dataset already exists") };
     }
     if !missing.is_empty() && !create.parents {
         return failed("parent does not exist");

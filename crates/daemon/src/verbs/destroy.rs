@@ -15,7 +15,7 @@ use dsl::{DEPTH_MAX, Dataset, Subject};
 use protocol::datasets::{DatasetType, DestroyChange, DestroySnapshots, Failure, Types};
 use protocol::words::nicenum::nicebytes;
 
-use super::around::{Said, failure, unmount, words};
+use super::around::{ChangeOutput, failure, unmount, words};
 use super::host::{DatasetChange, Host, SnapshotChange};
 use super::query::{open, type_of};
 
@@ -31,7 +31,7 @@ pub(super) struct Manner {
 }
 
 /// Destroys a file system or volume, and what it says is to go with it.
-pub(super) fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<Said> {
+pub(super) fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<ChangeOutput> {
     let name = &destroy.dataset;
     let only = |line: String| Ok((String::new(), vec![failure(name, line)]));
     let subject = match open(host, name, Types { snapshots: false, ..Types::DATASETS }) {
@@ -79,7 +79,7 @@ pub(super) fn destroy(host: &dyn Host, destroy: &DestroyChange) -> Result<Said> 
 }
 
 /// Destroys datasets and snapshots, in that order.
-pub(super) fn destroy_all(host: &dyn Host, all: &[Subject], manner: Manner) -> Result<Said> {
+pub(super) fn destroy_all(host: &dyn Host, all: &[Subject], manner: Manner) -> Result<ChangeOutput> {
     let (mut out, mut failures) = (String::new(), Vec::new());
     let mut batch: Vec<String> = Vec::new();
     for one in all {
@@ -144,7 +144,7 @@ pub(super) fn destroy_snapshots(host: &dyn Host, names: &[String], defer: bool) 
 }
 
 /// Destroys the snapshots that a request names.
-pub(super) fn destroy_named(host: &dyn Host, destroy: &DestroySnapshots) -> Result<Said> {
+pub(super) fn destroy_named(host: &dyn Host, destroy: &DestroySnapshots) -> Result<ChangeOutput> {
     let top = match open(host, &destroy.dataset, Types { snapshots: false, ..Types::DATASETS }) {
         Ok(top) => top,
         Err(failure) => return Ok((String::new(), vec![failure])),

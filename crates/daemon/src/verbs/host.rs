@@ -13,7 +13,7 @@ use pool::{Pool, Receiving, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
-use crate::mount_plan::{Bounds, PlannedMount};
+use crate::mount_plan::{MountBounds, PlannedMount};
 
 /// Snapshots that are not destroyed as long as this lives.
 pub type SnapshotGuard = Box<dyn std::any::Any>;
@@ -23,7 +23,7 @@ pub trait Host {
     /// The pool as of its last transaction group. Each call may give a later one, so an answer asks once.
     fn pool(&self) -> Arc<Pool>;
     /// What its import lets the properties of its file systems say.
-    fn bounds(&self) -> &Bounds;
+    fn bounds(&self) -> &MountBounds;
     /// The folder that all its mountpoints are below, if it was imported with one.
     fn altroot(&self) -> Option<&str> {
         self.bounds().altroot.as_deref()

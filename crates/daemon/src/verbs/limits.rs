@@ -3,7 +3,7 @@
 use base::{Error, Kind, Result};
 use dsl::accounting::{Counted, Owner, OwnerId};
 use dsl::property::{DatasetKind, rules};
-use protocol::datasets::Wanted;
+use protocol::datasets::WantedProperty;
 use protocol::owners;
 
 /// The limit of a user, group or project.
@@ -46,7 +46,7 @@ fn limit(name: &str, value: &str, kind: DatasetKind, (owner, counted): (Owner, C
     if kind != DatasetKind::FileSystem {
         return Err(invalid(format!("'{name}' does not apply to datasets of this type")));
     }
-    let Wanted::Account { id, domain, .. } = owners::wanted(name) else {
+    let WantedProperty::Account { id, domain, .. } = owners::wanted(name) else {
         return Err(invalid(format!("'{name}' has an invalid user/group name")));
     };
     let limit = if value == "none" { 0 } else { rules::parse_number(value)? };

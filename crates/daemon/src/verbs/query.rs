@@ -11,24 +11,26 @@ use dsl::accounting::{self, Accounts};
 use dsl::property::DatasetKind;
 use dsl::{DEPTH_MAX, PropertyValue, Subject};
 use pool::Pool;
-use protocol::datasets::{DatasetType, Failure, Found, Owner, Row, Select, SnapshotHolds, Types, Usage};
+use protocol::datasets::{
+    DatasetRow, DatasetType, Failure, FoundDatasets, Owner, OwnerUsage, Select, SnapshotHolds, Types,
+};
 
 use super::host::Host;
 use super::values::Values;
 
 /// The datasets that were asked for.
-pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<Found> {
+pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<FoundDatasets> {
     let values = Values::new(host, select.received)?;
     let snapshots = match select.ask_listsnapshots {
         true => lists_snapshots(host)?,
         false => select.types.snapshots,
     };
-    let mut walk = Walk {
+    let mut walk = DatasetWalk {
         pool: host.pool(),
         values,
         select,
         snapshots,
-        found: Found::default(),
+        found: FoundDatasets::default(),
         seen: HashSet::new(),
         entered: HashSet::new(),
     };
@@ -47,7 +49,7 @@ pub(super) fn datasets(host: &dyn Host, select: &Select) -> Result<Found> {
 }
 
 /// What users, groups or projects use.
-pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<Usage>> {
+pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<OwnerUsage>> {
     let pool = host.pool();
     let dsl = pool.dsl();
     let dataset = dsl.find(name)?;
@@ -57,7 +59,7 @@ pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<Usa
         Owner::Group => accounting::Owner::Group,
         Owner::Project => accounting::Owner::Project,
     };
-    let all = accounts.all(owner)?.into_iter().map(|((domain, id), usage)| Usage {
+    let all = accounts.all(owner)?.into_iter().map(|((domain, id), usage)| OwnerUsage {
         domain,
         id,
         used_bytes: usage.used_bytes,
@@ -145,20 +147,20 @@ fn lists_snapshots(host: &dyn Host) -> Result<bool> {
     Ok(matches!(value, Some(PropertyValue::Number(1..))))
 }
 
-struct Walk<'a> {
+struct DatasetWalk<'a> {
     pool: Arc<Pool>,
     values: Values<'a>,
     select: &'a Select,
     /// Whether snapshots below are wanted.
     snapshots: bool,
-    found: Found,
+    found: FoundDatasets,
     /// Names of all that was taken down.
     seen: HashSet<String>,
     /// Directories below the present root that were entered: each is once, or the tree is damaged.
     entered: HashSet<u64>,
 }
 
-impl Walk<'_> {
+impl DatasetWalk<'_> {
     /// Takes down a dataset and what is below it; errors are for those who come later to see.
     fn visit(&mut self, subject: &Subject, depth: u32) {
         let types = self.select.types;
@@ -212,7 +214,7 @@ impl Walk<'_> {
         }
         let cells = self.select.properties.iter().map(|wanted| self.values.cell(subject, wanted)).collect();
         let user = if self.select.user_properties { self.values.all_user(subject) } else { Vec::new() };
-        self.found.rows.push(Row {
+        self.found.rows.push(DatasetRow {
             name: subject.name().to_owned(),
             kind: type_of(subject.kind()),
             createtxg: subject.creation_txg(),

@@ -5,7 +5,7 @@ use base::{Error, Kind, Result};
 use dsl::{Property, PropertyValue, Subject};
 use protocol::datasets::{Failure, Mounted, SnapshotRequest, Types};
 
-use super::around::{Said, exists, failure, make_with_parents, mount_again, mount_new, unmount, words};
+use super::around::{ChangeOutput, exists, failure, make_with_parents, mount_again, mount_new, unmount, words};
 use super::destroy::{Manner, destroy_all, destroy_named, gather_dependents};
 use super::host::{Host, SnapshotChange};
 use super::query::open;
@@ -18,7 +18,7 @@ const NAMED_MAX: usize = 32;
 const HEADS: Types = Types { snapshots: false, ..Types::DATASETS };
 
 /// Makes a change.
-pub(super) fn change(host: &dyn Host, request: &SnapshotRequest) -> Result<Said> {
+pub(super) fn change(host: &dyn Host, request: &SnapshotRequest) -> Result<ChangeOutput> {
     let failures = match request {
         SnapshotRequest::Take { names, recursive, properties } => take(host, names, *recursive, properties)?,
         SnapshotRequest::Destroy(destroy) => return destroy_named(host, destroy),

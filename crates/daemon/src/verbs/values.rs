@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use base::Result;
 use dsl::accounting::Accounts;
-use dsl::property::{DatasetKind, From};
+use dsl::property::{DatasetKind, ValueOrigin};
 use dsl::{Property, PropertySource, PropertyValue, Sourced, Subject};
 use pool::Pool;
-use protocol::datasets::{Cell, CellValue, Mounted, Source, Wanted};
+use protocol::datasets::{Cell, CellValue, Mounted, ValueSource, WantedProperty};
 
 use super::host::Host;
 use super::limits::account_of;
@@ -48,16 +48,16 @@ impl<'a> Values<'a> {
     }
 
     /// A property. One that cannot be read, as its block is damaged, has no value; that is logged.
-    pub(super) fn cell(&self, subject: &Subject, wanted: &Wanted) -> Option<Cell> {
+    pub(super) fn cell(&self, subject: &Subject, wanted: &WantedProperty) -> Option<Cell> {
         let cell = match wanted {
-            Wanted::Native(name) => match Property::find(name) {
+            WantedProperty::Native(name) => match Property::find(name) {
                 Some(property) => self.native(subject, property),
                 None => Ok(None),
             },
-            Wanted::User(name) => Ok(self.user(subject, name)),
-            Wanted::Account { property, id, domain } => self.account(subject, property, &(domain.clone(), *id)),
-            Wanted::Written(since) => self.written(subject, since),
-            Wanted::Nothing => Ok(None),
+            WantedProperty::User(name) => Ok(self.user(subject, name)),
+            WantedProperty::Account { property, id, domain } => self.account(subject, property, &(domain.clone(), *id)),
+            WantedProperty::Written(since) => self.written(subject, since),
+            WantedProperty::Nothing => Ok(None),
         };
         cell.unwrap_or_else(|error| {
             tracing::warn!(dataset = subject.name(), ?wanted, "{error}");
@@ -75,7 +75,7 @@ impl<'a> Values<'a> {
     }
 
     fn native(&self, subject: &Subject, property: Property) -> Result<Option<Cell>> {
-        if property.info().from == From::System {
+        if property.info().from == ValueOrigin::System {
             return Ok(self.mounted(subject, property));
         }
         let dsl = self.pool.dsl();
@@ -109,7 +109,7 @@ impl<'a> Values<'a> {
     fn mounted(&self, subject: &Subject, property: Property) -> Option<Cell> {
         let is_mounted = self.mounts.contains_key(subject.name());
         let applies = property == Property::Mounted && subject.kind() == DatasetKind::FileSystem;
-        applies.then(|| Cell { value: CellValue::Number(is_mounted.into()), source: Source::None, received: None })
+        applies.then(|| Cell { value: CellValue::Number(is_mounted.into()), source: ValueSource::None, received: None })
     }
 
     fn apply_mount_options(&self, subject: &Subject, property: Property, cell: &mut Cell) {
@@ -123,7 +123,7 @@ impl<'a> Values<'a> {
         };
         if let Some(number) = overridden {
             cell.value = CellValue::Number(number);
-            cell.source = Source::Temporary;
+            cell.source = ValueSource::Temporary;
         }
     }
 
@@ -175,7 +175,7 @@ impl<'a> Values<'a> {
 }
 
 fn local(number: u64) -> Cell {
-    Cell { value: CellValue::Number(number), source: Source::Local, received: None }
+    Cell { value: CellValue::Number(number), source: ValueSource::Local, received: None }
 }
 
 fn cell_of(sourced: Sourced) -> Cell {
@@ -189,12 +189,12 @@ fn value_of(value: PropertyValue) -> CellValue {
     }
 }
 
-fn source_of(source: PropertySource) -> Source {
+fn source_of(source: PropertySource) -> ValueSource {
     match source {
-        PropertySource::None => Source::None,
-        PropertySource::Default => Source::Default,
-        PropertySource::Local => Source::Local,
-        PropertySource::Received => Source::Received,
-        PropertySource::Inherited(from) => Source::Inherited(from),
+        PropertySource::None => ValueSource::None,
+        PropertySource::Default => ValueSource::Default,
+        PropertySource::Local => ValueSource::Local,
+        PropertySource::Received => ValueSource::Received,
+        PropertySource::Inherited(from) => ValueSource::Inherited(from),
     }
 }

@@ -11,7 +11,7 @@ use dsl::property::DatasetKind;
 use dsl::property::rules::{self, REFRESERVATION_AUTO};
 use dsl::{Property, PropertyValue, Subject};
 use pool::Pool;
-use protocol::datasets::{Change, NewVolumeSpace};
+use protocol::datasets::{ChangeRequest, NewVolumeSpace};
 use protocol::words::nicenum::nicebytes;
 
 use super::host::Host;
@@ -98,8 +98,8 @@ pub(super) fn settings(pool: &Pool, subject: &Subject, properties: &[(String, St
 }
 
 /// What there is to say of a new volume that wastes room.
-pub(super) fn warnings(host: &dyn Host, change: &Change) -> Vec<String> {
-    let Change::Create(create) = change else { return Vec::new() };
+pub(super) fn warnings(host: &dyn Host, change: &ChangeRequest) -> Vec<String> {
+    let ChangeRequest::Create(create) = change else { return Vec::new() };
     let Ok(Some(block_size)) = number(&create.properties, Property::Volblocksize) else { return Vec::new() };
     if create.volume.is_none() || !block_size.is_power_of_two() {
         return Vec::new();

@@ -26,9 +26,9 @@ use crate::{Object, Objset, Tx};
 const DNODE_BYTES: i64 = 512;
 /// Sums of a group: by table and owner, bytes and objects.
 #[derive(Default)]
-pub(super) struct Sums(BTreeMap<(usize, u64), (i64, i64)>);
+pub(super) struct AccountingSums(BTreeMap<(usize, u64), (i64, i64)>);
 
-impl Sums {
+impl AccountingSums {
     /// Counts a dnode that changed, and gives it the flags of what was counted.
     pub(super) fn count(&mut self, owners_of: &OwnersOf, flags: u64, before: &Dnode, after: Option<&mut Dnode>) {
         if flags & BYTES_COUNTED == 0 {

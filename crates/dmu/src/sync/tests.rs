@@ -16,16 +16,16 @@ use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use proptest::prelude::*;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 use zio::{BlockWrite, DedupMode, Mode, OnFailure, Zio};
 
 use super::Owners;
-use super::tree::Job;
-use super::writer::Writer;
+use super::tree::ObjectJob;
+use super::writer::BlockWriter;
 use crate::node::Layer;
 use crate::traverse::{Descend, Visit, Visitor, traverse};
-use crate::{Ledger, Object, Objset, Policy, Redundant, Throttle, Txgs};
+use crate::{Ledger, Object, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -76,7 +76,7 @@ fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
     root.set("children", Value::Lists(vec![top]));
     let disk = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("disk", vec![0; SIZE as usize])), 0));
     let device: Arc<dyn Device> = disk.clone();
-    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
@@ -85,8 +85,8 @@ fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
     (Arc::new(Cache::new(zio, 1 << 20)), disk)
 }
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> ObjsetPolicy {
+    ObjsetPolicy {
         checksum: Checksum::Fletcher4,
         dedup: DedupMode::Off,
         dedup_checksum: Checksum::Sha256,
@@ -347,7 +347,7 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     let World { cache, txgs, set, .. } = World::new();
     let txg = txgs.close();
     let mut number = Number(0);
-    let mut writer = Writer::new(&set, txg, policy(), &mut number);
+    let mut writer = BlockWriter::new(&set, txg, policy(), &mut number);
     let mut write = |bytes: Vec<u8>, level: u8| {
         let bookmark = base::Bookmark { objset: 9, object: 1, level: level.into(), blkid: 0 };
         let (object_type, previous) = (ObjectType::PLAIN_FILE_CONTENTS, BlkPtr::HOLE);
@@ -370,7 +370,7 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     assert_eq!(found.kind(), base::Kind::Corrupt);
     let portion = Object::new(set.clone(), 1, dnode.clone()).last_portion(0..u64::MAX).unwrap();
     assert!(portion.from > 0 && portion.blocks <= crate::PORTION_BLOCKS, "{portion:?}");
-    let mut job = Job::new(&set, 1, dnode, Arc::new(Layer::default()));
+    let mut job = ObjectJob::new(&set, 1, dnode, Arc::new(Layer::default()));
     let error = job.free_first(&mut writer).unwrap_err();
     assert_eq!(error.kind(), base::Kind::Corrupt);
     assert_eq!(number.0, 32 + 1, "it ends at the second pointer to what is freed");
@@ -387,13 +387,13 @@ fn a_block_is_written_below_more_levels_than_there_are_bits_in_its_number() {
     }
     let World { cache, txgs, set, .. } = World::new();
     let mut nothing = Nothing;
-    let mut writer = Writer::new(&set, txgs.close(), policy(), &mut nothing);
+    let mut writer = BlockWriter::new(&set, txgs.close(), policy(), &mut nothing);
     // ten bits of the number a level
     let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
     dnode.levels = 10;
     let mut block = Block::zeroed(512);
     block.make_mut().fill(7);
-    let mut job = Job::of_blocks(Object::new(set.clone(), 1, Arc::new(dnode)), [(0, block.clone())].into());
+    let mut job = ObjectJob::of_blocks(Object::new(set.clone(), 1, Arc::new(dnode)), [(0, block.clone())].into());
     job.free_first(&mut writer).unwrap();
     let write = job.data_write(0, block, &writer).unwrap();
     let bp = writer.write(vec![write]).unwrap()[0];

@@ -18,12 +18,12 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use zio::BlockWrite;
 
-use super::writer::Writer;
+use super::writer::BlockWriter;
 use crate::node::{Layer, SPILL_BLKID};
 use crate::{Object, Objset};
 
 /// One object on its way to disk.
-pub(super) struct Job {
+pub(super) struct ObjectJob {
     object: Object,
     object_type: ObjectType,
     tree: Arc<Dnode>,
@@ -40,23 +40,23 @@ pub(super) struct Job {
     used_bytes: u64,
 }
 
-impl Job {
-    pub(super) fn new(objset: &Arc<Objset>, id: u64, tree: Arc<Dnode>, layer: Arc<Layer>) -> Job {
+impl ObjectJob {
+    pub(super) fn new(objset: &Arc<Objset>, id: u64, tree: Arc<Dnode>, layer: Arc<Layer>) -> ObjectJob {
         let object = Object::new(objset.clone(), id, tree.clone());
-        Job::start(object, tree, layer.dnode.as_deref().cloned(), layer)
+        ObjectJob::start(object, tree, layer.dnode.as_deref().cloned(), layer)
     }
 
     /// The job of replacing some blocks of an object.
-    pub(super) fn of_blocks(object: Object, blocks: BTreeMap<u64, Block>) -> Job {
+    pub(super) fn of_blocks(object: Object, blocks: BTreeMap<u64, Block>) -> ObjectJob {
         let tree = Arc::new(object.dnode().clone());
         let mut after = object.dnode().clone();
         after.block_max = after.block_max.max(blocks.keys().next_back().copied().unwrap_or(0));
-        Job::start(object, tree, Some(after), Arc::new(Layer { blocks, ..Layer::default() }))
+        ObjectJob::start(object, tree, Some(after), Arc::new(Layer { blocks, ..Layer::default() }))
     }
 
-    fn start(object: Object, tree: Arc<Dnode>, after: Option<Dnode>, layer: Arc<Layer>) -> Job {
+    fn start(object: Object, tree: Arc<Dnode>, after: Option<Dnode>, layer: Arc<Layer>) -> ObjectJob {
         let levels = after.as_ref().map_or(1, levels_for).max(tree.levels).into();
-        Job {
+        ObjectJob {
             object,
             object_type: after.as_ref().map_or(tree.object_type, |dnode| dnode.object_type),
             spill: tree.spill,
@@ -94,7 +94,7 @@ impl Job {
     }
 
     /// Frees what was freed, before anything is written.
-    pub(super) fn free_first(&mut self, writer: &mut Writer<'_>) -> Result<()> {
+    pub(super) fn free_first(&mut self, writer: &mut BlockWriter<'_>) -> Result<()> {
         writer.free_outdated(&self.layer.outdated)?;
         if self.after.is_none() {
             for (index, bp) in self.tree.clone().blkptrs.iter().enumerate() {
@@ -116,7 +116,7 @@ impl Job {
     }
 
     /// The request to write a changed block.
-    pub(super) fn data_write(&self, blkid: u64, block: Block, writer: &Writer<'_>) -> Result<BlockWrite> {
+    pub(super) fn data_write(&self, blkid: u64, block: Block, writer: &BlockWriter<'_>) -> Result<BlockWrite> {
         let dnode = self.after.as_ref().unwrap_or(&self.tree);
         let (previous, object_type) = match blkid {
             SPILL_BLKID => (self.spill.unwrap_or(BlkPtr::HOLE), dnode.bonus_type),
@@ -136,7 +136,7 @@ impl Job {
         blkid: u64,
         previous: &BlkPtr,
         bp: BlkPtr,
-        writer: &mut Writer<'_>,
+        writer: &mut BlockWriter<'_>,
     ) -> Result<()> {
         let (gone, new) = writer.replace(previous, &bp)?;
         self.used_bytes = self.used_bytes.saturating_add(new).saturating_sub(gone);
@@ -149,7 +149,7 @@ impl Job {
     }
 
     /// Writes the indirect blocks, and returns the new dnode.
-    pub(super) fn finish(mut self, writer: &mut Writer<'_>) -> Result<Option<Dnode>> {
+    pub(super) fn finish(mut self, writer: &mut BlockWriter<'_>) -> Result<Option<Dnode>> {
         let Some(mut dnode) = self.after.take() else { return Ok(None) };
         let levels = self.changes.len() as u8;
         if levels > self.tree.levels {
@@ -175,7 +175,7 @@ impl Job {
     }
 
     /// Writes the blocks of `level` below which something has changed.
-    fn write_level(&mut self, level: u8, indirect_shift: u8, writer: &mut Writer<'_>) -> Result<()> {
+    fn write_level(&mut self, level: u8, indirect_shift: u8, writer: &mut BlockWriter<'_>) -> Result<()> {
         let shift = u32::from(indirect_shift) - BlkPtr::SIZE.trailing_zeros();
         let mut parents: BTreeMap<u64, Vec<(usize, BlkPtr)>> = BTreeMap::new();
         for (&index, bp) in &self.changes[usize::from(level - 1)] {
@@ -225,7 +225,14 @@ impl Job {
     }
 
     /// Frees the part of a subtree that lies in a range of data blocks.
-    fn punch(&mut self, bp: &BlkPtr, level: u8, number: u64, range: (u64, u64), writer: &mut Writer<'_>) -> Result<()> {
+    fn punch(
+        &mut self,
+        bp: &BlkPtr,
+        level: u8,
+        number: u64,
+        range: (u64, u64),
+        writer: &mut BlockWriter<'_>,
+    ) -> Result<()> {
         let shift = if self.tree.levels == 1 { 0 } else { self.tree.pointers_shift() };
         let span = shift * u32::from(level);
         let first = number.checked_shl(span).unwrap_or(u64::MAX);
@@ -249,7 +256,7 @@ impl Job {
     }
 
     /// Frees a block and all below it.
-    fn kill_tree(&mut self, bp: &BlkPtr, level: u8, number: u64, writer: &mut Writer<'_>) -> Result<()> {
+    fn kill_tree(&mut self, bp: &BlkPtr, level: u8, number: u64, writer: &mut BlockWriter<'_>) -> Result<()> {
         if bp.is_hole() {
             return Ok(());
         }
@@ -268,7 +275,7 @@ impl Job {
         self.forget(bp, writer)
     }
 
-    fn forget(&mut self, bp: &BlkPtr, writer: &mut Writer<'_>) -> Result<()> {
+    fn forget(&mut self, bp: &BlkPtr, writer: &mut BlockWriter<'_>) -> Result<()> {
         let (gone, _) = writer.replace(bp, &BlkPtr::HOLE)?;
         self.used_bytes = self.used_bytes.saturating_sub(gone);
         Ok(())

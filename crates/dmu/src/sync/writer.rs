@@ -6,14 +6,14 @@ use arc::Cache;
 use base::Result;
 use codec::checksum::Checksum;
 use codec::compress::Compress;
-use format::blkptr::{BlkPtr, BlkPtrBuilder, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape};
 use format::object_type::ObjectType;
 use zio::alloc::Class;
-use zio::{BlockWrite, DedupMode, WritePolicy, Written};
+use zio::{BlockWrite, DedupMode, WritePolicy, WrittenBlock};
 
 use super::ledger::Ledger;
 use crate::policy::Redundant;
-use crate::{Keep, Objset, Policy};
+use crate::{Keep, Objset, ObjsetPolicy};
 
 /// Blocks of new data that are so large come in floods, when files are copied.
 const FLOOD_BLOCK_SIZE: usize = 64 << 10;
@@ -24,19 +24,19 @@ const FLOOD_CACHED_BYTES: usize = 16 << 20;
 /// With `redundant_metadata=most`, indirect blocks from this level on have an extra copy.
 const DITTO_LEVEL: u8 = 2;
 
-pub(super) struct Writer<'a> {
+pub(super) struct BlockWriter<'a> {
     cache: Arc<Cache>,
     keep: Keep,
     txg: u64,
-    policy: Policy,
+    policy: ObjsetPolicy,
     ledger: &'a mut dyn Ledger,
     /// Bytes of large new blocks so far.
     flood_bytes: usize,
 }
 
-impl<'a> Writer<'a> {
-    pub(super) fn new(objset: &Objset, txg: u64, policy: Policy, ledger: &'a mut dyn Ledger) -> Writer<'a> {
-        Writer { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
+impl<'a> BlockWriter<'a> {
+    pub(super) fn new(objset: &Objset, txg: u64, policy: ObjsetPolicy, ledger: &'a mut dyn Ledger) -> BlockWriter<'a> {
+        BlockWriter { cache: objset.cache().clone(), keep: objset.keep(), txg, policy, ledger, flood_bytes: 0 }
     }
 
     /// The group.
@@ -70,7 +70,7 @@ impl<'a> Writer<'a> {
         let mut results = Vec::with_capacity(batch.len());
         for (write, done) in batch.into_iter().zip(pointers) {
             let written = match done {
-                Some(bp) => Written { bp, packed: None },
+                Some(bp) => WrittenBlock { bp, packed: None },
                 None => written.next().expect("a pointer for each request")?,
             };
             results.push(self.remember(written, write));
@@ -86,7 +86,7 @@ impl<'a> Writer<'a> {
             // the log may lead to it yet
             zio.free_log_block(self.txg, bp)?;
         }
-        Ok(self.remember(Written { bp: adopted, packed: None }, write))
+        Ok(self.remember(WrittenBlock { bp: adopted, packed: None }, write))
     }
 
     /// Frees blocks that were written early in this group, and are outdated.
@@ -96,7 +96,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Lets the cache have a block; its pointer.
-    fn remember(&mut self, written: Written, write: BlockWrite) -> BlkPtr {
+    fn remember(&mut self, written: WrittenBlock, write: BlockWrite) -> BlkPtr {
         let bp = written.bp;
         match self.is_flood(&write) {
             true => self.cache.renew(written, write.data),
@@ -135,14 +135,14 @@ impl<'a> Writer<'a> {
     /// What is left of a block that is gone.
     pub(super) fn hole(&self, previous: &BlkPtr, lsize: u64, object_type: ObjectType, level: u8) -> BlkPtr {
         match self.policy.hole_birth && previous.birth() != 0 {
-            true => BlkPtrBuilder::new(Shape::of_hole(lsize, object_type, level), self.txg).hole(),
+            true => BlkPtrBuilder::new(BlockShape::of_hole(lsize, object_type, level), self.txg).hole(),
             false => BlkPtr::HOLE,
         }
     }
 }
 
 /// How a block of a set is written; `own` are the numbers of checksum and compression that its object asks for.
-pub(crate) fn write_policy(set: &Policy, level: u8, object_type: ObjectType, own: (u8, u8)) -> WritePolicy {
+pub(crate) fn write_policy(set: &ObjsetPolicy, level: u8, object_type: ObjectType, own: (u8, u8)) -> WritePolicy {
     let is_meta = set.is_meta || level > 0 || object_type.is_metadata();
     let embed = set.embed;
     if is_meta {
@@ -161,7 +161,7 @@ pub(crate) fn write_policy(set: &Policy, level: u8, object_type: ObjectType, own
         _ => set.dedup_checksum,
     };
     let compress = Compress::from_u8(own.1).filter(|kind| kind.is_concrete()).unwrap_or(set.compress);
-    let Policy { compress_level, copies, special_up_to, dedup, .. } = *set;
+    let ObjsetPolicy { compress_level, copies, special_up_to, dedup, .. } = *set;
     WritePolicy { checksum, dedup, compress, compress_level, copies, class: Class::Normal, special_up_to, embed }
 }
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::Env;
 use device::MemDevice;
 use format::nvlist::{NvList, Value};
-use vdev::{Health, Spec, Tree};
+use vdev::{Health, Tree, VdevSpec};
 use zio::Zio;
 
 use super::*;
@@ -60,7 +60,7 @@ impl Disk {
         let spec =
             set(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("disk", self.bytes));
-        let tree = Tree::open(Spec::parse_root(&spec).unwrap(), &[(GUID, device)].into()).unwrap();
+        let tree = Tree::open(VdevSpec::parse_root(&spec).unwrap(), &[(GUID, device)].into()).unwrap();
         tree.leaf(GUID).unwrap().state().set_health(Health::HEALTHY);
         let cache = Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20));
         let mut seen = Seen { past, ..Seen::default() };
@@ -186,7 +186,7 @@ fn only_what_is_younger() {
 fn from_a_place_on() {
     let from = |object, blkid| {
         let (disk, root) = sample(|_, _| {});
-        let from = Some(Position { object, blkid });
+        let from = Some(VisitPosition { object, blkid });
         disk.read(&root, Range { since_txg: 0, from }, None).blocks
     };
     let tail = [(0, 0, 1), (5, 0, 0)];

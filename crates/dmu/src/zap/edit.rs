@@ -24,12 +24,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use base::{Block, Bookmark, Error, Kind, Result};
-use format::zap::{BlockKind, Micro, MicroEntry, MicroMut, NAME_MAX, TextPrep, hash_name};
+use format::zap::{Micro, MicroEntry, MicroMut, NAME_MAX, TextPrep, ZapBlockKind, hash_name};
 
-use super::store::{How, Store};
-use super::value::Value;
-use super::wanted::{Match, Wanted, refuse_doubtful};
-use fat::{Fat, Target};
+use super::store::{PutMode, ZapStore};
+use super::value::ZapValue;
+use super::wanted::{Match, WantedName, refuse_doubtful};
+use fat::{Fat, ZapTarget};
 
 /// Most bytes of a small table's block: it is searched from end to end for each change. OpenZFS lets it grow to
 /// 128 KiB, and so may come tables that are larger.
@@ -44,20 +44,20 @@ const SAME_HASH_MAX: usize = 120;
 /// Changes one table.
 #[derive(Clone, Copy)]
 pub struct Editor<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn ZapStore,
 }
 
 impl<'a> Editor<'a> {
     /// For the table that is in `store`.
-    pub fn new(store: &'a dyn Store) -> Editor<'a> {
+    pub fn new(store: &'a dyn ZapStore) -> Editor<'a> {
         Editor { store }
     }
 
     /// Makes an empty table in `store`, which has no blocks yet but a block size.
     ///
-    /// `flags` are those of [`Header`](format::zap::Header); with any of them the table is a large one from the start, and the block
+    /// `flags` are those of [`ZapHeader`](format::zap::ZapHeader); with any of them the table is a large one from the start, and the block
     /// size has to be a power of two. `normflags` say how names are compared. `salt` is to be random.
-    pub fn create(store: &'a dyn Store, flags: u64, normflags: u64, salt: u64) -> Result<Editor<'a>> {
+    pub fn create(store: &'a dyn ZapStore, flags: u64, normflags: u64, salt: u64) -> Result<Editor<'a>> {
         let salt = salt | 1;
         if flags == 0 {
             store.modify(0, &mut |block| {
@@ -73,21 +73,21 @@ impl<'a> Editor<'a> {
     /// Adds an entry. Errors: `Exists` if there is one of exactly that name; `TooLong`, `TooBig`, `Invalid` for a
     /// name or value that no table can hold; `Unsupported` for names that OpenZFS would not find; `NoSpace` if too
     /// many names have one hash.
-    pub fn add(&self, name: &[u8], value: &Value) -> Result<()> {
-        self.put(name, value, How::Add)
+    pub fn add(&self, name: &[u8], value: &ZapValue) -> Result<()> {
+        self.put(name, value, PutMode::Add)
     }
 
     /// Adds an entry, or changes the value of the one of exactly that name. Errors: as of [`Editor::add`].
-    pub fn set(&self, name: &[u8], value: &Value) -> Result<()> {
-        self.put(name, value, How::Set)
+    pub fn set(&self, name: &[u8], value: &ZapValue) -> Result<()> {
+        self.put(name, value, PutMode::Set)
     }
 
     /// The value of exactly that name.
-    pub fn lookup(&self, name: &[u8]) -> Result<Option<Value>> {
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapValue>> {
         let head = self.store.block(0)?;
         match self.micro(&head)? {
-            Some(micro) => Ok(find_slot(&micro, &exact(name)).map(|(_, entry)| Value::one(entry.value))),
-            None => self.fat(&head)?.lookup(&Target::Name(exact(name))),
+            Some(micro) => Ok(find_slot(&micro, &exact(name)).map(|(_, entry)| ZapValue::one(entry.value))),
+            None => self.fat(&head)?.lookup(&ZapTarget::Name(exact(name))),
         }
     }
 
@@ -95,11 +95,11 @@ impl<'a> Editor<'a> {
     /// comes to 0 is removed. The sum wraps.
     pub fn increment(&self, name: &[u8], delta: i64) -> Result<u64> {
         let old = self.lookup(name)?;
-        let sum = old.as_ref().and_then(Value::first_u64).unwrap_or(0).wrapping_add_signed(delta);
+        let sum = old.as_ref().and_then(ZapValue::first_u64).unwrap_or(0).wrapping_add_signed(delta);
         match (sum, old) {
             (0, Some(_)) => self.remove(name)?,
             (0, None) => {}
-            _ => self.set(name, &Value::one(sum))?,
+            _ => self.set(name, &ZapValue::one(sum))?,
         }
         Ok(sum)
     }
@@ -114,11 +114,11 @@ impl<'a> Editor<'a> {
         let head = self.store.block(0)?;
         let Some(micro) = self.micro(&head)? else {
             let mut fat = self.fat(&head)?;
-            let wanted = Wanted::new(name, how, fat.prep());
+            let wanted = WantedName::new(name, how, fat.prep());
             drop(head);
-            return fat.remove(&Target::Name(wanted));
+            return fat.remove(&ZapTarget::Name(wanted));
         };
-        let found = find_slot(&micro, &Wanted::new(name, how, micro.prep()));
+        let found = find_slot(&micro, &WantedName::new(name, how, micro.prep()));
         let (slot, name) = found.map(|(slot, entry)| (slot, entry.name.to_vec())).ok_or_else(|| self.absent())?;
         drop(head);
         self.modify_micro(&mut |micro| micro.clear(slot))?;
@@ -126,23 +126,23 @@ impl<'a> Editor<'a> {
     }
 
     /// As [`Editor::add`], in a table of integer keys.
-    pub fn add_u64_key(&self, key: &[u64], value: &Value) -> Result<()> {
-        self.put_u64_key(key, value, How::Add)
+    pub fn add_u64_key(&self, key: &[u64], value: &ZapValue) -> Result<()> {
+        self.put_u64_key(key, value, PutMode::Add)
     }
 
     /// As [`Editor::set`], in a table of integer keys.
-    pub fn set_u64_key(&self, key: &[u64], value: &Value) -> Result<()> {
-        self.put_u64_key(key, value, How::Set)
+    pub fn set_u64_key(&self, key: &[u64], value: &ZapValue) -> Result<()> {
+        self.put_u64_key(key, value, PutMode::Set)
     }
 
     /// As [`Editor::remove`], in a table of integer keys.
     pub fn remove_u64_key(&self, key: &[u64]) -> Result<()> {
-        self.fat_of_keys()?.remove(&Target::Ints(key)).map(drop)
+        self.fat_of_keys()?.remove(&ZapTarget::Ints(key)).map(drop)
     }
 
     /// As [`Editor::lookup`], in a table of integer keys.
-    pub fn lookup_u64_key(&self, key: &[u64]) -> Result<Option<Value>> {
-        self.fat_of_keys()?.lookup(&Target::Ints(key))
+    pub fn lookup_u64_key(&self, key: &[u64]) -> Result<Option<ZapValue>> {
+        self.fat_of_keys()?.lookup(&ZapTarget::Ints(key))
     }
 
     /// Number of entries.
@@ -159,7 +159,7 @@ impl<'a> Editor<'a> {
         Ok(self.len()? == 0)
     }
 
-    fn put(&self, name: &[u8], value: &Value, how: How) -> Result<()> {
+    fn put(&self, name: &[u8], value: &ZapValue, how: PutMode) -> Result<()> {
         if name.is_empty() || name.contains(&0) {
             return Err(Error::new(Kind::Invalid, "a table entry has an empty name, or one with a NUL in it"));
         }
@@ -176,19 +176,19 @@ impl<'a> Editor<'a> {
             drop(head);
         }
         let mut fat = self.fat(&self.store.block(0)?)?;
-        let wanted = Wanted::new(name, Match::Exact, fat.prep());
-        fat.put(&Target::Name(wanted), value, how)
+        let wanted = WantedName::new(name, Match::Exact, fat.prep());
+        fat.put(&ZapTarget::Name(wanted), value, how)
     }
 
-    fn put_u64_key(&self, key: &[u64], value: &Value, how: How) -> Result<()> {
-        self.fat_of_keys()?.put(&Target::Ints(key), value, how)
+    fn put_u64_key(&self, key: &[u64], value: &ZapValue, how: PutMode) -> Result<()> {
+        self.fat_of_keys()?.put(&ZapTarget::Ints(key), value, how)
     }
 
     /// Puts an entry in a small table; `false` if that cannot hold it.
-    fn put_in_micro(&self, head: Block, name: &[u8], value: &Value, how: How) -> Result<bool> {
+    fn put_in_micro(&self, head: Block, name: &[u8], value: &ZapValue, how: PutMode) -> Result<bool> {
         let micro = Micro::parse(&head).map_err(|e| self.at(e))?;
         match (find_slot(&micro, &exact(name)), value.single()) {
-            (Some(_), _) if how == How::Add => Err(self.exists()),
+            (Some(_), _) if how == PutMode::Add => Err(self.exists()),
             (Some((slot, _)), Some(number)) => {
                 drop(head);
                 self.modify_micro(&mut |micro| micro.set_value(slot, number))?;
@@ -246,11 +246,11 @@ impl<'a> Editor<'a> {
     fn upgrade(&self) -> Result<()> {
         let head = self.store.block(0)?;
         let micro = Micro::parse(&head).map_err(|e| self.at(e))?;
-        let memory = Memory { size: FAT_BLOCK_SIZE, blocks: RefCell::default(), of: self.store };
+        let memory = MemoryStore { size: FAT_BLOCK_SIZE, blocks: RefCell::default(), of: self.store };
         let mut fat = Fat::create(&memory, 0, micro.normflags(), micro.salt())?;
         for entry in micro.entries() {
-            let wanted = Wanted::new(entry.name, Match::Exact, micro.prep());
-            fat.put_with_cd(&Target::Name(wanted), &Value::one(entry.value), entry.cd)?;
+            let wanted = WantedName::new(entry.name, Match::Exact, micro.prep());
+            fat.put_with_cd(&ZapTarget::Name(wanted), &ZapValue::one(entry.value), entry.cd)?;
         }
         drop(head);
         self.store.set_block_size(FAT_BLOCK_SIZE)?;
@@ -265,8 +265,8 @@ impl<'a> Editor<'a> {
 
     /// The small table in block 0, if it is one.
     fn micro<'b>(&self, head: &'b [u8]) -> Result<Option<Micro<'b>>> {
-        match BlockKind::of(head) {
-            BlockKind::Micro => Micro::parse(head).map(Some).map_err(|e| self.at(e)),
+        match ZapBlockKind::of(head) {
+            ZapBlockKind::Micro => Micro::parse(head).map(Some).map_err(|e| self.at(e)),
             _ => Ok(None),
         }
     }
@@ -304,12 +304,12 @@ impl<'a> Editor<'a> {
 }
 
 /// Looks for a name as it is, for tables whose form does not matter to the search.
-fn exact(name: &[u8]) -> Wanted<'_> {
-    Wanted::new(name, Match::Exact, TextPrep::default())
+fn exact(name: &[u8]) -> WantedName<'_> {
+    WantedName::new(name, Match::Exact, TextPrep::default())
 }
 
 /// The matching entry that comes first in the order of cd, which is that of look-ups, and its slot.
-fn find_slot<'b>(micro: &Micro<'b>, wanted: &Wanted<'_>) -> Option<(usize, MicroEntry<'b>)> {
+fn find_slot<'b>(micro: &Micro<'b>, wanted: &WantedName<'_>) -> Option<(usize, MicroEntry<'b>)> {
     if let Some(name) = wanted.exact() {
         return micro.find(name).and_then(|slot| Some((slot, micro.entry(slot)?)));
     }
@@ -318,13 +318,13 @@ fn find_slot<'b>(micro: &Micro<'b>, wanted: &Wanted<'_>) -> Option<(usize, Micro
 }
 
 /// Blocks that a table is made in before any goes to its place.
-struct Memory<'a> {
+struct MemoryStore<'a> {
     size: usize,
     blocks: RefCell<BTreeMap<u64, Block>>,
-    of: &'a dyn Store,
+    of: &'a dyn ZapStore,
 }
 
-impl Store for Memory<'_> {
+impl ZapStore for MemoryStore<'_> {
     fn block_size(&self) -> usize {
         self.size
     }

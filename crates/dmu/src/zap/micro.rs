@@ -7,10 +7,10 @@
 use std::sync::OnceLock;
 
 use base::Result;
-use format::zap::{Micro, MicroEntry, Position, TextPrep, hash_name};
+use format::zap::{Micro, MicroEntry, TextPrep, ZapPosition, hash_name};
 
-use super::value::{Entry, Name, Value};
-use super::wanted::Wanted;
+use super::value::{ZapEntry, ZapKey, ZapValue};
+use super::wanted::WantedName;
 use crate::Block;
 
 /// Micro tables have no flags.
@@ -23,7 +23,7 @@ pub(super) struct MicroZap {
 
 /// Where an entry stands in the listing, and its slot in the block.
 struct Indexed {
-    position: Position,
+    position: ZapPosition,
     slot: usize,
 }
 
@@ -50,7 +50,7 @@ impl MicroZap {
         self.micro().entries().count() as u64
     }
 
-    pub(super) fn find(&self, wanted: &Wanted<'_>) -> Option<(Vec<u8>, Value)> {
+    pub(super) fn find(&self, wanted: &WantedName<'_>) -> Option<(Vec<u8>, ZapValue)> {
         let micro = self.micro();
         let found = if micro.prep().is_exact() {
             micro.entries().find(|entry| wanted.name == entry.name)
@@ -61,18 +61,18 @@ impl MicroZap {
             let same_hash = index[first..].iter().take_while(|indexed| indexed.position.hash == hash);
             same_hash.filter_map(|indexed| micro.entry(indexed.slot)).find(|entry| wanted.is(entry.name))
         };
-        found.map(|entry| (entry.name.to_vec(), Value::one(entry.value)))
+        found.map(|entry| (entry.name.to_vec(), ZapValue::one(entry.value)))
     }
 
-    pub(super) fn entries_from(&self, cookie: u64) -> impl Iterator<Item = Entry> {
-        let from = Position::from_cookie(cookie, FLAGS);
+    pub(super) fn entries_from(&self, cookie: u64) -> impl Iterator<Item = ZapEntry> {
+        let from = ZapPosition::from_cookie(cookie, FLAGS);
         let index = self.index();
         let first = index.partition_point(|indexed| indexed.position < from);
         let micro = self.micro();
         index[first..].iter().filter_map(move |indexed| {
             let MicroEntry { name, value, .. } = micro.entry(indexed.slot)?;
             let cookie = indexed.position.cookie_after(FLAGS);
-            Some(Entry { name: Name::Bytes(name.to_vec()), value: Value::one(value), cookie })
+            Some(ZapEntry { name: ZapKey::Bytes(name.to_vec()), value: ZapValue::one(value), cookie })
         })
     }
 
@@ -90,7 +90,7 @@ impl MicroZap {
                     true => hash_name(salt, FLAGS, entry.name),
                     false => hash_name(salt, FLAGS, &prep.apply(entry.name)),
                 };
-                Some(Indexed { position: Position { hash, cd: entry.cd }, slot })
+                Some(Indexed { position: ZapPosition { hash, cd: entry.cd }, slot })
             };
             let mut index: Vec<Indexed> = (0..micro.slots()).filter_map(indexed).collect();
             index.sort_by_key(|indexed| indexed.position);

@@ -3,7 +3,7 @@
 use base::{Block, Bookmark, Result};
 
 /// Where the blocks of a table are kept while it is changed.
-pub trait Store {
+pub trait ZapStore {
     /// Bytes of a block.
     fn block_size(&self) -> usize;
     /// The contents of a block as they are now.
@@ -22,7 +22,7 @@ pub trait Store {
 
 /// What is to happen if the name is there already.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum How {
+pub(super) enum PutMode {
     Add,
     Set,
 }

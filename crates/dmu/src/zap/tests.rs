@@ -12,7 +12,7 @@ const UPPER_C: u64 = 0x52;
 
 struct Blocks(Vec<Vec<u8>>);
 
-impl Source for Blocks {
+impl ZapSource for Blocks {
     fn block(&self, blkid: u64) -> Result<Block> {
         let zeros = vec![0; self.0[0].len()];
         Ok(AlignedBuf::from(&self.0.get(blkid as usize).unwrap_or(&zeros)[..]).into())
@@ -147,8 +147,8 @@ fn as_fat(flags: u64, norm: u64, entries: &[(String, u64)]) -> Vec<Fat> {
 }
 
 /// Lists in portions of `step` entries, resuming by cookie.
-fn list(zap: &Zap, step: usize) -> Vec<Entry> {
-    let mut all: Vec<Entry> = Vec::new();
+fn list(zap: &Zap, step: usize) -> Vec<ZapEntry> {
+    let mut all: Vec<ZapEntry> = Vec::new();
     loop {
         let before = all.len();
         let cookie = all.last().map_or(0, |entry| entry.cookie);
@@ -171,7 +171,7 @@ fn every_kind_finds_and_lists_the_same() {
         vec![micro(0, &entries)],
         vec![micro(UPPER_C, &entries)],
         fat(0, 0, 3, false, &as_fat(0, 0, &entries)),
-        fat(Header::FLAG_HASH64, 0, 4, true, &as_fat(Header::FLAG_HASH64, 0, &entries)),
+        fat(ZapHeader::FLAG_HASH64, 0, 4, true, &as_fat(ZapHeader::FLAG_HASH64, 0, &entries)),
         fat(0, UPPER_C, 2, true, &as_fat(0, UPPER_C, &entries)),
     ];
     for (i, table) in tables.into_iter().enumerate() {
@@ -203,7 +203,7 @@ fn micro_and_fat_list_in_the_same_order() {
 
 #[test]
 fn integer_keys_that_collide() {
-    let flags = Header::FLAG_HASH64 | Header::FLAG_UINT64_KEY | Header::FLAG_PRE_HASHED_KEY;
+    let flags = ZapHeader::FLAG_HASH64 | ZapHeader::FLAG_UINT64_KEY | ZapHeader::FLAG_PRE_HASHED_KEY;
     let keys = [[0xabcd_0000_0000_1111, 1], [0xabcd_0000_0000_2222, 2], [0xabcd_0000_0000_1111, 3]];
     let entries: Vec<Fat> =
         keys.iter().enumerate().map(|(i, key)| Fat::keyed(flags, key, i as u32, &[i as u8; 50])).collect();
@@ -213,8 +213,8 @@ fn integer_keys_that_collide() {
     }
     assert_eq!(zap.lookup_u64_key(&[0xabcd_0000_0000_1111]).unwrap(), None);
     assert_eq!(zap.lookup(b"abcd").unwrap_err().kind(), Kind::Invalid);
-    let listed: Vec<Name> = list(&zap, 1).into_iter().map(|entry| entry.name).collect();
-    assert_eq!(listed, keys.map(|key| Name::U64s(key.to_vec())));
+    let listed: Vec<ZapKey> = list(&zap, 1).into_iter().map(|entry| entry.name).collect();
+    assert_eq!(listed, keys.map(|key| ZapKey::U64s(key.to_vec())));
     assert_eq!(listed[0].to_string(), "abcd000000001111:1");
 }
 

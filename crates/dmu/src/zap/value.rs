@@ -3,11 +3,11 @@
 use std::fmt;
 
 use base::Result;
-use format::zap::{self, Leaf};
+use format::zap::{self, ZapLeaf};
 
 /// An array of numbers of one width.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct ZapValue {
     width: u8,
     /// The numbers, big-endian.
     raw: Vec<u8>,
@@ -15,7 +15,7 @@ pub struct Value {
 
 /// The key of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum ZapKey {
     /// A name; any bytes but NUL.
     Bytes(Vec<u8>),
     /// An integer key.
@@ -24,31 +24,31 @@ pub enum Name {
 
 /// An entry of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ZapEntry {
     /// Its key.
-    pub name: Name,
+    pub name: ZapKey,
     /// Its value.
-    pub value: Value,
+    pub value: ZapValue,
     /// Stands for the place behind it in the listing.
     pub cookie: u64,
 }
 
-impl Value {
+impl ZapValue {
     /// Numbers of `width` bytes each, which is 1, 2, 4 or 8; what does not fit in that is cut off.
-    pub fn new(width: u8, numbers: &[u64]) -> Value {
+    pub fn new(width: u8, numbers: &[u64]) -> ZapValue {
         assert!(matches!(width, 1 | 2 | 4 | 8), "numbers of {width} bytes");
         let raw = numbers.iter().flat_map(|number| number.to_be_bytes().into_iter().skip(8 - usize::from(width)));
-        Value { width, raw: raw.collect() }
+        ZapValue { width, raw: raw.collect() }
     }
 
     /// Bytes.
-    pub fn of_bytes(bytes: &[u8]) -> Value {
-        Value { width: 1, raw: bytes.to_vec() }
+    pub fn of_bytes(bytes: &[u8]) -> ZapValue {
+        ZapValue { width: 1, raw: bytes.to_vec() }
     }
 
     /// A text, with a NUL at its end.
-    pub fn of_text(text: &str) -> Value {
-        Value { width: 1, raw: [text.as_bytes(), b"\0"].concat() }
+    pub fn of_text(text: &str) -> ZapValue {
+        ZapValue { width: 1, raw: [text.as_bytes(), b"\0"].concat() }
     }
 
     /// The number, if that is all, and one of 64 bits.
@@ -57,12 +57,12 @@ impl Value {
     }
 
     /// A single 64-bit number.
-    pub fn one(number: u64) -> Value {
-        Value { width: 8, raw: number.to_be_bytes().to_vec() }
+    pub fn one(number: u64) -> ZapValue {
+        ZapValue { width: 8, raw: number.to_be_bytes().to_vec() }
     }
 
-    pub(super) fn of_leaf(leaf: &Leaf<'_>, entry: &zap::Entry) -> Result<Value> {
-        Ok(Value { width: entry.value_width, raw: leaf.value(entry)? })
+    pub(super) fn of_leaf(leaf: &ZapLeaf<'_>, entry: &zap::LeafEntry) -> Result<ZapValue> {
+        Ok(ZapValue { width: entry.value_width, raw: leaf.value(entry)? })
     }
 
     /// Bytes of each number: 1, 2, 4 or 8.
@@ -107,21 +107,21 @@ impl Value {
     }
 }
 
-impl Name {
+impl ZapKey {
     /// The bytes of a name; none of an integer key.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Name::Bytes(bytes) => bytes,
-            Name::U64s(_) => &[],
+            ZapKey::Bytes(bytes) => bytes,
+            ZapKey::U64s(_) => &[],
         }
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for ZapKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Name::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
-            Name::U64s(numbers) => {
+            ZapKey::Bytes(bytes) => f.write_str(&String::from_utf8_lossy(bytes)),
+            ZapKey::U64s(numbers) => {
                 let digits: Vec<String> = numbers.iter().map(|n| format!("{n:x}")).collect();
                 f.write_str(&digits.join(":"))
             }

@@ -17,7 +17,7 @@ pub enum Match {
 }
 
 /// A name that is looked for, in the forms that are hashed and compared.
-pub(super) struct Wanted<'a> {
+pub(super) struct WantedName<'a> {
     pub(super) name: &'a [u8],
     pub(super) hashed: Vec<u8>,
     /// How names of the table are to be brought into form before they are compared with `compared`.
@@ -25,14 +25,14 @@ pub(super) struct Wanted<'a> {
     compared: Vec<u8>,
 }
 
-impl<'a> Wanted<'a> {
-    pub(super) fn new(name: &'a [u8], how: Match, table: TextPrep) -> Wanted<'a> {
+impl<'a> WantedName<'a> {
+    pub(super) fn new(name: &'a [u8], how: Match, table: TextPrep) -> WantedName<'a> {
         let prep = match how {
             Match::Exact => TextPrep::default(),
             Match::Normalized => table,
             Match::NormalizedCase => TextPrep { upper: false, ..table },
         };
-        Wanted { name, hashed: table.apply(name), prep, compared: prep.apply(name) }
+        WantedName { name, hashed: table.apply(name), prep, compared: prep.apply(name) }
     }
 
     /// The name if it is compared as it is.

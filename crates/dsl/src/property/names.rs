@@ -3,7 +3,7 @@
 //! The first name of a value is the one that is shown; the others are older spellings of it.
 
 /// Names and what they stand for.
-pub type Names = &'static [(&'static str, u64)];
+pub type ValueNames = &'static [(&'static str, u64)];
 
 /// Bits of a compression value below the level.
 const COMPRESSION_BITS: u32 = 7;
@@ -13,9 +13,9 @@ const fn zstd(level: u64) -> u64 {
     ZSTD | level << COMPRESSION_BITS
 }
 
-pub(super) const SWITCH: Names = &[("off", 0), ("on", 1)];
+pub(super) const SWITCH: ValueNames = &[("off", 0), ("on", 1)];
 
-pub(super) const CHECKSUM: Names = &[
+pub(super) const CHECKSUM: ValueNames = &[
     ("on", 1),
     ("off", 2),
     ("fletcher2", 6),
@@ -31,7 +31,7 @@ pub(super) const CHECKSUM: Names = &[
 /// Added to a checksum: compare the bytes, too.
 const VERIFY: u64 = 1 << 8;
 
-pub(super) const DEDUP: Names = &[
+pub(super) const DEDUP: ValueNames = &[
     ("on", 1),
     ("off", 2),
     ("verify", 1 | VERIFY),
@@ -46,7 +46,7 @@ pub(super) const DEDUP: Names = &[
     ("blake3,verify", 14 | VERIFY),
 ];
 
-pub(super) const COMPRESSION: Names = &[
+pub(super) const COMPRESSION: ValueNames = &[
     ("on", 1),
     ("off", 2),
     ("lzjb", 3),
@@ -106,7 +106,7 @@ pub(super) const COMPRESSION: Names = &[
     ("zstd-fast-1000", zstd(123)),
 ];
 
-pub(super) const ENCRYPTION: Names = &[
+pub(super) const ENCRYPTION: ValueNames = &[
     ("on", 1),
     ("off", 2),
     ("aes-128-ccm", 3),
@@ -117,27 +117,27 @@ pub(super) const ENCRYPTION: Names = &[
     ("aes-256-gcm", 8),
 ];
 
-pub(super) const KEY_FORMAT: Names = &[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)];
-pub(super) const KEY_STATUS: Names = &[("none", 0), ("unavailable", 1), ("available", 2)];
-pub(super) const SNAPDIR: Names = &[("hidden", 0), ("visible", 1), ("disabled", 2)];
-pub(super) const SNAPDEV: Names = &[("hidden", 0), ("visible", 1)];
-pub(super) const ACLMODE: Names = &[("discard", 0), ("groupmask", 2), ("passthrough", 3), ("restricted", 4)];
-pub(super) const ACLTYPE: Names =
+pub(super) const KEY_FORMAT: ValueNames = &[("none", 0), ("raw", 1), ("hex", 2), ("passphrase", 3)];
+pub(super) const KEY_STATUS: ValueNames = &[("none", 0), ("unavailable", 1), ("available", 2)];
+pub(super) const SNAPDIR: ValueNames = &[("hidden", 0), ("visible", 1), ("disabled", 2)];
+pub(super) const SNAPDEV: ValueNames = &[("hidden", 0), ("visible", 1)];
+pub(super) const ACLMODE: ValueNames = &[("discard", 0), ("groupmask", 2), ("passthrough", 3), ("restricted", 4)];
+pub(super) const ACLTYPE: ValueNames =
     &[("off", 0), ("posix", 1), ("nfsv4", 2), ("disabled", 0), ("noacl", 0), ("posixacl", 1)];
-pub(super) const ACLINHERIT: Names =
+pub(super) const ACLINHERIT: ValueNames =
     &[("discard", 0), ("noallow", 1), ("restricted", 4), ("passthrough", 3), ("secure", 4), ("passthrough-x", 5)];
-pub(super) const CASE: Names = &[("sensitive", 0), ("insensitive", 1), ("mixed", 2)];
-pub(super) const COPIES: Names = &[("1", 1), ("2", 2), ("3", 3)];
-pub(super) const NORMALIZATION: Names =
+pub(super) const CASE: ValueNames = &[("sensitive", 0), ("insensitive", 1), ("mixed", 2)];
+pub(super) const COPIES: ValueNames = &[("1", 1), ("2", 2), ("3", 3)];
+pub(super) const NORMALIZATION: ValueNames =
     &[("none", 0), ("formD", 0x10), ("formKC", 0x60), ("formC", 0x50), ("formKD", 0x20)];
-pub(super) const VERSION: Names = &[("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 5), ("current", 5)];
-pub(super) const LOGBIAS: Names = &[("latency", 0), ("throughput", 1)];
-pub(super) const CANMOUNT: Names = &[("off", 0), ("on", 1), ("noauto", 2)];
-pub(super) const CACHE: Names = &[("none", 0), ("metadata", 1), ("all", 2)];
-pub(super) const SYNC: Names = &[("standard", 0), ("always", 1), ("disabled", 2)];
-pub(super) const XATTR: Names = &[("off", 0), ("sa", 2), ("on", 2), ("dir", 1)];
-pub(super) const DNODE_SIZE: Names =
+pub(super) const VERSION: ValueNames = &[("1", 1), ("2", 2), ("3", 3), ("4", 4), ("5", 5), ("current", 5)];
+pub(super) const LOGBIAS: ValueNames = &[("latency", 0), ("throughput", 1)];
+pub(super) const CANMOUNT: ValueNames = &[("off", 0), ("on", 1), ("noauto", 2)];
+pub(super) const CACHE: ValueNames = &[("none", 0), ("metadata", 1), ("all", 2)];
+pub(super) const SYNC: ValueNames = &[("standard", 0), ("always", 1), ("disabled", 2)];
+pub(super) const XATTR: ValueNames = &[("off", 0), ("sa", 2), ("on", 2), ("dir", 1)];
+pub(super) const DNODE_SIZE: ValueNames =
     &[("legacy", 0), ("auto", 1), ("1k", 1024), ("2k", 2048), ("4k", 4096), ("8k", 8192), ("16k", 16384)];
-pub(super) const REDUNDANT_METADATA: Names = &[("all", 0), ("most", 1), ("some", 2), ("none", 3)];
-pub(super) const VOLMODE: Names = &[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)];
-pub(super) const DIRECT: Names = &[("disabled", 0), ("standard", 1), ("always", 2)];
+pub(super) const REDUNDANT_METADATA: ValueNames = &[("all", 0), ("most", 1), ("some", 2), ("none", 3)];
+pub(super) const VOLMODE: ValueNames = &[("default", 0), ("full", 1), ("geom", 1), ("dev", 2), ("none", 3)];
+pub(super) const DIRECT: ValueNames = &[("disabled", 0), ("standard", 1), ("always", 2)];

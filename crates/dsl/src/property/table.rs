@@ -3,12 +3,12 @@
 //! A row: property, name, column header, type and default, who can set it, what it applies to, where
 //! its value comes from, and its values for the usage text (`-` for those that are not shown unasked).
 
-use super::From::*;
 use super::Setting::*;
 use super::ValueKind::{Choice, Number, Text};
-use super::{Applies, Form, Info, names};
+use super::ValueOrigin::*;
+use super::{Applies, NumberForm, PropertyInfo, names};
 
-use Form::*;
+use NumberForm::*;
 
 const FS: Applies = Applies::FILE_SYSTEM;
 const VOL: Applies = Applies::VOLUME;
@@ -37,7 +37,7 @@ macro_rules! properties {
             $($property,)*
         }
 
-        pub(super) static TABLE: &[Info] = &[$(Info {
+        pub(super) static TABLE: &[PropertyInfo] = &[$(PropertyInfo {
             property: Property::$property,
             name: $name,
             column: $column,

@@ -11,7 +11,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
-use dmu::zap::{Value, Zap};
+use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 
@@ -192,7 +192,7 @@ impl<'a> Bookmarks<'a> {
     }
 
     fn put(&self, one: &BookmarkRecord) -> Result<()> {
-        self.change.set(self.table, &one.name, &Value::new(8, &one.words))
+        self.change.set(self.table, &one.name, &ZapValue::new(8, &one.words))
     }
 
     fn make_table(&mut self) -> Result<()> {

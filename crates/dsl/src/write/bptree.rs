@@ -17,13 +17,13 @@ use base::{Bookmark, Endian, Error, Reader, Result};
 use dmu::INDIRECT_SHIFT;
 use dmu::Object;
 use dmu::bpobj::{Bpobj, Totals};
-use dmu::traverse::{Descend, Position, Range, Visit, Visitor, traverse};
+use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 
 use super::feature::ASYNC_DESTROY;
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, DIRECTORY};
 
 const QUEUE: &str = "bptree_obj";
@@ -56,14 +56,14 @@ pub enum Destroyed {
 
 /// The head of the queue.
 #[derive(Clone, Copy, Default)]
-struct Queue {
+struct BptreeHead {
     begin: u64,
     end: u64,
     totals: Totals,
 }
 
-impl Queue {
-    fn of(object: &Object) -> Result<Queue> {
+impl BptreeHead {
+    fn of(object: &Object) -> Result<BptreeHead> {
         let mut r = Reader::new(object.bonus(), Endian::Little);
         let (begin, end) = (r.u64()?, r.u64()?);
         let totals = Totals { used: r.u64()?, compressed: r.u64()?, uncompressed: r.u64()? };
@@ -71,7 +71,7 @@ impl Queue {
             let what = format!("queue of destroyed file systems from {begin} to {end}");
             return Err(Error::corrupt(what).at_block(object.bookmark(0, 0)));
         }
-        Ok(Queue { begin, end, totals })
+        Ok(BptreeHead { begin, end, totals })
     }
 
     fn bonus(self) -> Vec<u8> {
@@ -87,7 +87,7 @@ impl Change<'_> {
             Some(id) => id,
             None => {
                 let mut dnode = Dnode::new(ObjectType::U64_METADATA, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-                (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, Queue::default().bonus());
+                (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, BptreeHead::default().bonus());
                 let id = self.mos.allocate(self.tx, dnode)?.id();
                 self.add(DIRECTORY, QUEUE, id)?;
                 self.count_feature(ASYNC_DESTROY, 1)?;
@@ -95,7 +95,7 @@ impl Change<'_> {
             }
         };
         let object = self.mos.object(id)?;
-        let mut queue = Queue::of(&object)?;
+        let mut queue = BptreeHead::of(&object)?;
         self.put_entry(&object, queue.end, root, since_txg, None)?;
         queue.end += 1;
         queue.totals = queue.totals.plus(totals);
@@ -108,10 +108,10 @@ impl Change<'_> {
         index: u64,
         root: &BlkPtr,
         since_txg: u64,
-        from: Option<Position>,
+        from: Option<VisitPosition>,
     ) -> Result<()> {
         let place = match from {
-            Some(Position { object, blkid }) => [since_txg, DESTROYED, object, 0, blkid],
+            Some(VisitPosition { object, blkid }) => [since_txg, DESTROYED, object, 0, blkid],
             None => [since_txg, 0, 0, 0, 0],
         };
         let mut bytes = root.raw().to_vec();
@@ -150,7 +150,7 @@ impl Change<'_> {
             Ok(())
         })?;
         if done > 0 {
-            self.charge(self.own_dir("$FREE")?, Column::Head, Delta::between(before, list.totals()?))?;
+            self.charge(self.own_dir("$FREE")?, UsedColumn::Head, Delta::between(before, list.totals()?))?;
         }
         Ok(done)
     }
@@ -159,7 +159,7 @@ impl Change<'_> {
     fn free_queued(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
         let Some(id) = self.number(DIRECTORY, QUEUE)? else { return Ok(false) };
         let object = self.mos.object(id)?;
-        let mut queue = Queue::of(&object)?;
+        let mut queue = BptreeHead::of(&object)?;
         let mut left = count;
         while queue.begin < queue.end {
             let mut entry = [0; ENTRY_SIZE as usize];
@@ -169,12 +169,12 @@ impl Change<'_> {
             let mut r = Reader::new(rest, Endian::Little);
             let (since_txg, _objset, number, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
             let from = (number, blkid) != (0, 0);
-            let range = Range { since_txg, from: from.then_some(Position { object: number, blkid }) };
+            let range = Range { since_txg, from: from.then_some(VisitPosition { object: number, blkid }) };
             let freed = self.walk_tree(&root, range, left, free);
             left = left.saturating_sub(freed.count);
             queue.totals = queue.totals.minus(freed.totals);
             let delta = Delta::between(freed.totals, Totals::default());
-            self.charge(self.own_dir("$FREE")?, Column::Head, delta)?;
+            self.charge(self.own_dir("$FREE")?, UsedColumn::Head, delta)?;
             match freed.stopped {
                 None => {
                     object.free_range(self.tx, queue.begin * ENTRY_SIZE, ENTRY_SIZE)?;
@@ -217,7 +217,7 @@ struct Freed {
     count: u64,
     totals: Totals,
     /// It stopped before the end: there, or if that is not known, before anything was freed.
-    stopped: Option<Option<Position>>,
+    stopped: Option<Option<VisitPosition>>,
     error: Option<Error>,
 }
 
@@ -226,7 +226,7 @@ struct Above {
     bp: BlkPtr,
     bookmark: Bookmark,
     /// The first place below it.
-    first: Option<Position>,
+    first: Option<VisitPosition>,
 }
 
 /// Frees blocks in the order in which a walk leaves them.
@@ -272,7 +272,7 @@ impl Visitor for Freeing<'_> {
             return ControlFlow::Continue(Descend::Below);
         }
         if self.left == 0 {
-            self.freed.stopped = Some(Some(Position { object, blkid }));
+            self.freed.stopped = Some(Some(VisitPosition { object, blkid }));
             return ControlFlow::Break(());
         }
         self.free(visit.bp);
@@ -297,7 +297,7 @@ fn is_above(a: &Bookmark, b: &Bookmark) -> bool {
 }
 
 /// The first place below a block.
-fn first_below(visit: &Visit<'_>) -> Option<Position> {
+fn first_below(visit: &Visit<'_>) -> Option<VisitPosition> {
     let dnode = visit.dnode?;
     let Bookmark { object, level, blkid, .. } = visit.bookmark;
     let level = u32::try_from(level).ok()?;
@@ -305,7 +305,7 @@ fn first_below(visit: &Visit<'_>) -> Option<Position> {
     let blkid = blkid.checked_shl(shift)?;
     match object {
         // of the blocks of dnodes, the first object in it
-        0 => Some(Position { object: (blkid * (dnode.block_size / SLOT_SIZE as u64)).max(1), blkid: 0 }),
-        object => Some(Position { object, blkid }),
+        0 => Some(VisitPosition { object: (blkid * (dnode.block_size / SLOT_SIZE as u64)).max(1), blkid: 0 }),
+        object => Some(VisitPosition { object, blkid }),
     }
 }

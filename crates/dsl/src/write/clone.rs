@@ -17,11 +17,11 @@ use super::create::{Created, refuse_encrypted};
 use super::deadlist::Deadlist;
 use super::name::LEN_MAX;
 use super::rollback::{TXG_INITIAL, sizes};
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, check_name};
 use crate::Dsl;
 use crate::property::rules;
-use crate::property::{DatasetKind, From, needs};
+use crate::property::{DatasetKind, ValueOrigin, needs};
 
 /// Datasets of one directory, each with its object, the latest first.
 type SnapshotChain = Vec<(u64, DatasetPhys)>;
@@ -80,7 +80,7 @@ impl Change<'_> {
         let mut given = Vec::new();
         for (name, text) in properties {
             let one = rules::check(name, text, source.head_kind(), true)?;
-            if one.property.is_some_and(|property| property.info().from == From::Contents) {
+            if one.property.is_some_and(|property| property.info().from == ValueOrigin::Contents) {
                 let what = format!("'{name}': a clone has it from its origin");
                 return Err(Error::new(Kind::Invalid, what));
             }
@@ -293,7 +293,7 @@ impl Change<'_> {
             0 => 0,
             older => self.dataset(older)?.creation_txg,
         };
-        let in_snapshots = |phys: &DirPhys| phys.used_breakdown[Column::Snapshots as usize] as i64;
+        let in_snapshots = |phys: &DirPhys| phys.used_breakdown[UsedColumn::Snapshots as usize] as i64;
         let has_columns = |phys: &DirPhys| phys.flags & DirPhys::FLAG_USED_BREAKDOWN != 0;
         let (mut to_clone, mut to_origin) = (0, 0);
         if has_columns(clone_phys) {
@@ -306,11 +306,11 @@ impl Change<'_> {
             to_origin = dead.wrapping_sub(in_snapshots(origin_phys));
         }
         let all = Delta::between(Totals::default(), moved);
-        self.charge(*clone_dir, Column::Snapshots, Delta::used(to_clone))?;
-        self.charge(*clone_dir, Column::Head, Delta { used: all.used.wrapping_sub(to_clone), ..all })?;
-        self.charge(*origin_dir, Column::Snapshots, Delta::used(to_origin))?;
+        self.charge(*clone_dir, UsedColumn::Snapshots, Delta::used(to_clone))?;
+        self.charge(*clone_dir, UsedColumn::Head, Delta { used: all.used.wrapping_sub(to_clone), ..all })?;
+        self.charge(*origin_dir, UsedColumn::Snapshots, Delta::used(to_origin))?;
         let less = all.negative();
-        self.charge(*origin_dir, Column::Head, Delta { used: less.used.wrapping_sub(to_origin), ..less })?;
+        self.charge(*origin_dir, UsedColumn::Head, Delta { used: less.used.wrapping_sub(to_origin), ..less })?;
         let next = promotion.of_clone.last().map_or(promotion.clone, |(id, _)| *id);
         let next = Deadlist::open(self, self.dataset(next)?.deadlist)?;
         let unique = next.totals_born(origin.prev_snap_txg, u64::MAX)?.used;

@@ -11,7 +11,7 @@
 //! to whom `zfs allow` gave some rights. All that change a pool here are its administrators.
 
 use base::{Error, Result};
-use dmu::zap::{Value, Zap};
+use dmu::zap::{Zap, ZapValue};
 use format::object_type::ObjectType;
 
 use super::Change;
@@ -50,7 +50,7 @@ impl Change<'_> {
             }
             for (name, delta) in [(FILE_SYSTEM_COUNT, file_systems), (SNAPSHOT_COUNT, snapshots)] {
                 if let Some(count) = self.number(dir, name)? {
-                    self.set(dir, name, &Value::one(count.saturating_add_signed(delta)))?;
+                    self.set(dir, name, &ZapValue::one(count.saturating_add_signed(delta)))?;
                 }
             }
         }
@@ -106,8 +106,8 @@ impl Change<'_> {
     }
 
     fn store_counts(&self, dir: u64, counts: CountsBelow) -> Result<()> {
-        self.set(dir, FILE_SYSTEM_COUNT, &Value::one(counts.file_systems))?;
-        self.set(dir, SNAPSHOT_COUNT, &Value::one(counts.snapshots))
+        self.set(dir, FILE_SYSTEM_COUNT, &ZapValue::one(counts.file_systems))?;
+        self.set(dir, SNAPSHOT_COUNT, &ZapValue::one(counts.snapshots))
     }
 
     /// The names and objects of a table; none if there is no table.
@@ -116,7 +116,7 @@ impl Change<'_> {
             return Ok(Vec::new());
         }
         let entries = Zap::open(self.mos.object(table)?)?.entries()?;
-        let object = |value: &Value| value.first_u64().ok_or_else(|| Error::corrupt("a name leads to no object"));
+        let object = |value: &ZapValue| value.first_u64().ok_or_else(|| Error::corrupt("a name leads to no object"));
         entries.iter().map(|entry| Ok((entry.name.to_string(), object(&entry.value)?))).collect()
     }
 }

@@ -20,7 +20,7 @@ use format::object_type::ObjectType;
 use super::deadlist::Deadlist;
 use super::{Change, DIRECTORY, check_name};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, From, needs};
+use crate::property::{DatasetKind, ValueOrigin, needs};
 use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
 
 /// Names of snapshots can be compared without case.
@@ -287,7 +287,7 @@ fn own_contents(
     }
     let mut contents = vec![(Property::Version, given(Property::Version).unwrap_or(rules::ZPL_VERSION))];
     for property in [Property::Normalization, Property::Utf8only, Property::Casesensitivity] {
-        debug_assert_eq!(property.info().from, From::Contents);
+        debug_assert_eq!(property.info().from, ValueOrigin::Contents);
         let number = match given(property) {
             Some(number) => number,
             None => inherited(property)?.unwrap_or(property.default_number()),

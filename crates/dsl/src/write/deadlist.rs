@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
 use dmu::bpobj::{self, Bpobj, Totals};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 
@@ -197,7 +197,7 @@ impl<'a> Deadlist<'a> {
             if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
                 part = Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?;
                 self.change.leave_empty_list()?;
-                self.change.set(self.id, &format!("{key:x}"), &Value::one(part))?;
+                self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
             }
             Bpobj::open(mos, part)?.append(tx, &bps, size_of)?;
         }
@@ -217,7 +217,7 @@ impl<'a> Deadlist<'a> {
         }
         if Some(to) == empty {
             self.change.leave_empty_list()?;
-            return self.change.set(self.id, &format!("{key:x}"), &Value::one(part));
+            return self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part));
         }
         Bpobj::open(self.change.mos, to)?.append_list(self.change.tx, part)
     }

@@ -15,7 +15,7 @@ use super::bptree::Destroyed;
 use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
 use super::feature::ASYNC_DESTROY;
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use crate::Dsl;
 
 impl Change<'_> {
@@ -67,7 +67,7 @@ impl Change<'_> {
         let unique = self.dataset(head)?.unique_bytes;
         match reserved.saturating_sub(unique) as i64 {
             0 => Ok(()),
-            rest => self.charge(dir, Column::Refreservation, Delta::used(rest.wrapping_neg())),
+            rest => self.charge(dir, UsedColumn::Refreservation, Delta::used(rest.wrapping_neg())),
         }
     }
 
@@ -97,7 +97,7 @@ impl Change<'_> {
         };
         let totals =
             Totals { used: phys.used_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes };
-        self.charge(dir, Column::Head, all.negative())?;
+        self.charge(dir, UsedColumn::Head, all.negative())?;
         self.discard(&head.bp, head.prev_snap_txg, totals)
     }
 
@@ -109,7 +109,7 @@ impl Change<'_> {
         if !self.has_feature(ASYNC_DESTROY)? {
             return Ok(Destroyed::Blocks { root: *root, since_txg });
         }
-        self.charge(self.own_dir("$FREE")?, Column::Head, Delta::between(Totals::default(), totals))?;
+        self.charge(self.own_dir("$FREE")?, UsedColumn::Head, Delta::between(Totals::default(), totals))?;
         self.queue_destroyed(root, since_txg, totals)?;
         Ok(Destroyed::Queued)
     }

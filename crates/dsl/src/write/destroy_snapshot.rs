@@ -16,7 +16,7 @@ use format::dsl::DatasetPhys;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::snapshot::split_snapshot;
-use super::space::{Column, Delta, charged};
+use super::space::{Delta, UsedColumn, charged};
 use super::{Change, DIRECTORY, RefusedChanges};
 use crate::Dsl;
 
@@ -181,10 +181,10 @@ impl Change<'_> {
     fn release_blocks(&self, phys: &DatasetPhys, next_dead: &Deadlist<'_>) -> Result<()> {
         let freed = next_dead.totals_born(phys.prev_snap_txg, u64::MAX)?;
         let delta = Delta::between(Totals::default(), freed);
-        self.charge(phys.dir, Column::Snapshots, delta.negative())?;
+        self.charge(phys.dir, UsedColumn::Snapshots, delta.negative())?;
         let list = Bpobj::open(self.mos, self.in_directory(FREE_LIST)?)?;
         next_dead.move_since(phys.prev_snap_txg, &list)?;
-        self.charge(self.own_dir("$FREE")?, Column::Head, delta)
+        self.charge(self.own_dir("$FREE")?, UsedColumn::Head, delta)
     }
 
     /// The heads of all clones of later snapshots, and of these clones', need no part of their own any more for blocks
@@ -227,7 +227,7 @@ impl Change<'_> {
         let unused = used.wrapping_sub(unique.wrapping_sub(head.unique_bytes) as i64);
         match unused {
             0 => Ok(()),
-            unused => self.charge(head.dir, Column::Refreservation, Delta::used(unused)),
+            unused => self.charge(head.dir, UsedColumn::Refreservation, Delta::used(unused)),
         }
     }
 

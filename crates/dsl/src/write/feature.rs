@@ -4,7 +4,7 @@
 //! the things.
 
 use base::Result;
-use dmu::zap::{Value, Zap};
+use dmu::zap::{Zap, ZapValue};
 use format::feature::FeatureSet;
 
 use super::{Change, DIRECTORY};
@@ -48,7 +48,7 @@ impl Change<'_> {
     pub fn count_feature(&self, guid: &str, delta: i64) -> Result<u64> {
         let Some((table, count)) = self.find_feature(guid)? else { return Ok(0) };
         let count = count.saturating_add_signed(delta);
-        self.set(table, guid, &Value::one(count))?;
+        self.set(table, guid, &ZapValue::one(count))?;
         Ok(count)
     }
 
@@ -88,7 +88,7 @@ impl Change<'_> {
     }
 
     /// The features that a dataset uses, with what is known of each.
-    pub(super) fn features_of(&self, dataset: u64) -> Result<Vec<(String, Value)>> {
+    pub(super) fn features_of(&self, dataset: u64) -> Result<Vec<(String, ZapValue)>> {
         let object = self.mos.object(dataset)?;
         if object.dnode().object_type.0 != 0xc4 {
             return Ok(Vec::new());

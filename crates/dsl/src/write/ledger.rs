@@ -23,7 +23,7 @@ use super::Change;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::feature::LIVELIST;
-use super::space::{Column, Delta, charged};
+use super::space::{Delta, UsedColumn, charged};
 
 const LIVELIST_FIELD: &str = "com.delphix:livelist";
 
@@ -80,7 +80,7 @@ impl<'a> DatasetLedger<'a> {
             phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(referenced.uncompressed);
             phys.unique_bytes = phys.unique_bytes.wrapping_add_signed(unique.used);
         })?;
-        change.charge_and_move(before.dir, delta, unique.used, Column::Refreservation, Column::Head)?;
+        change.charge_and_move(before.dir, delta, unique.used, UsedColumn::Refreservation, UsedColumn::Head)?;
         change.drop_livelist(before.dir)?;
         self.finish_dead(change, &before)
     }
@@ -104,7 +104,7 @@ impl<'a> DatasetLedger<'a> {
             0 => 0,
             origin => change.dataset(origin)?.creation_txg,
         };
-        change.move_space(head.dir, used_after(origin_txg) as i64, Column::Head, Column::Snapshots)?;
+        change.move_space(head.dir, used_after(origin_txg) as i64, UsedColumn::Head, UsedColumn::Snapshots)?;
         Bookmarks::open(change, self.dataset)?.tell_dead(self.prev_snap_txg, &self.to_deadlist)
     }
 }

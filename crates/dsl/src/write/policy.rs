@@ -2,7 +2,7 @@
 
 use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
-use dmu::{DedupMode, Keep, Objset, Policy, Redundant, Which};
+use dmu::{DedupMode, Keep, Objset, ObjsetPolicy, Redundant, Which};
 use format::blkptr::BLOCK_SIZE_MAX;
 use format::feature::FeatureSet;
 
@@ -45,7 +45,7 @@ fn number(levels: &Level, property: Property) -> u64 {
 /// How the blocks of a head with these properties are written in a pool with those features.
 ///
 /// Values that no version has defined count as the default, and so do those that need another feature.
-pub fn write_policy(levels: &Level, enabled: FeatureSet) -> Policy {
+pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
     let allowed = |feature: Option<&str>| feature.is_none_or(|feature| enabled.has(feature));
     let standard = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
     let compression = number(levels, Property::Compression);
@@ -57,7 +57,7 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> Policy {
     let is_allowed = allowed(needs::feature_for_checksum(checksum));
     let checksum = u8::try_from(checksum).ok().and_then(Checksum::from_u8).filter(|_| is_allowed);
     let (dedup, dedup_checksum) = dedup(levels, &allowed);
-    Policy {
+    ObjsetPolicy {
         dedup,
         dedup_checksum,
         checksum: checksum.filter(|checksum| checksum.is_concrete()).unwrap_or(Checksum::Fletcher4),

@@ -7,25 +7,25 @@
 //! ```
 //!
 //! Some values are also elsewhere: `quota` and `reservation` in the directory's record, where they are in force.
-//! Others only there: default quotas are inside of the object set, for whose owner they are returned as [`Contents`].
+//! Others only there: default quotas are inside of the object set, for whose owner they are returned as [`ObjsetProperty`].
 
 use std::cmp::Ordering;
 
 use base::{Error, Kind, Result, ResultExt};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::object_type::ObjectType;
 
 use super::Change;
 use super::create::refuse_encrypted;
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, From, needs};
+use crate::property::{DatasetKind, ValueOrigin, needs};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
 const HAS_RECEIVED: &str = "$hasrecvd";
 
 /// A property that belongs inside of the object set, and is not stored anywhere yet.
-pub type Contents = (Property, u64);
+pub type ObjsetProperty = (Property, u64);
 
 impl Change<'_> {
     /// Sets a property of a file system, volume or snapshot, as `zfs set` does. `dsl` is that of the MOS that is
@@ -41,13 +41,13 @@ impl Change<'_> {
         name: &str,
         text: &str,
         usable_bytes: u64,
-    ) -> Result<Option<Contents>> {
+    ) -> Result<Option<ObjsetProperty>> {
         let subject = dsl.subject(dataset)?;
         let given = rules::check(name, text, subject.kind(), false)?;
         needs::check(std::slice::from_ref(&given), self.features()?, false)?;
         let head = subject.dataset().ok_or_else(not_for_bookmarks)?.id;
         if let Given { property: Some(property), value: PropertyValue::Number(number), .. } = given
-            && property.info().from == From::Contents
+            && property.info().from == ValueOrigin::Contents
         {
             return self.in_contents(dsl, &subject, property, number);
         }
@@ -105,7 +105,7 @@ impl Change<'_> {
         } else {
             self.remove(table, &format!("{name}$iuv"))?;
             if self.number(table, HAS_RECEIVED)?.is_some() {
-                self.set(table, &format!("{name}$inherit"), &Value::one(0))?;
+                self.set(table, &format!("{name}$inherit"), &ZapValue::one(0))?;
             }
         }
         if subject.kind() == DatasetKind::Snapshot && self.entries_of(table)? == 0 {
@@ -118,10 +118,11 @@ impl Change<'_> {
     /// Stores the properties of a new dataset.
     pub(super) fn store_given(&self, dir: u64, given: &[Given]) -> Result<()> {
         let table = self.dir(dir)?.props_zap;
-        let mut limits = Limits::default();
+        let mut limits = DatasetLimits::default();
         for given in given {
             // of what belongs to keys, only "none" is possible
-            let is_elsewhere = |property: Property| matches!(property.info().from, From::Contents | From::Key);
+            let is_elsewhere =
+                |property: Property| matches!(property.info().from, ValueOrigin::Contents | ValueOrigin::Key);
             if given.property.is_some_and(|p| is_elsewhere(p) || p == Property::Keylocation) {
                 continue;
             }
@@ -131,7 +132,7 @@ impl Change<'_> {
         }
         self.update_dir(dir, |phys| phys.quota = limits.quota)?;
         if limits.refreservation > 0 {
-            self.charge(dir, Column::Refreservation, Delta::used(limits.refreservation as i64))?;
+            self.charge(dir, UsedColumn::Refreservation, Delta::used(limits.refreservation as i64))?;
         }
         self.reserve(dir, limits.reservation)
     }
@@ -150,8 +151,8 @@ impl Change<'_> {
 
     pub(super) fn put_value(&self, table: u64, given: &Given) -> Result<()> {
         let value = match &given.value {
-            PropertyValue::Number(number) => Value::one(*number),
-            PropertyValue::Text(text) => Value::of_text(text),
+            PropertyValue::Number(number) => ZapValue::one(*number),
+            PropertyValue::Text(text) => ZapValue::of_text(text),
         };
         self.remove(table, &format!("{}$inherit", given.name))?;
         self.remove(table, &format!("{}$iuv", given.name))?;
@@ -159,7 +160,13 @@ impl Change<'_> {
     }
 
     /// A property of the object set's own. The version of a file system stays as it is.
-    fn in_contents(&self, dsl: &Dsl, subject: &Subject, property: Property, number: u64) -> Result<Option<Contents>> {
+    fn in_contents(
+        &self,
+        dsl: &Dsl,
+        subject: &Subject,
+        property: Property,
+        number: u64,
+    ) -> Result<Option<ObjsetProperty>> {
         if property != Property::Version {
             return Ok(Some((property, number)));
         }
@@ -179,22 +186,22 @@ impl Change<'_> {
         }
     }
 
-    fn limits(&self, subject: &Subject) -> Result<Limits> {
+    fn limits(&self, subject: &Subject) -> Result<DatasetLimits> {
         let dir = &subject.dir().phys;
         let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
             Some(PropertyValue::Number(number)) => number,
             _ => 0,
         };
         let refreservation = self.refreservation_of(subject.dir().id)?;
-        Ok(Limits { quota: dir.quota, reservation: dir.reserved, refquota, refreservation })
+        Ok(DatasetLimits { quota: dir.quota, reservation: dir.reserved, refquota, refreservation })
     }
 
     fn check_limits(
         &self,
         dsl: &Dsl,
         subject: &Subject,
-        before: Limits,
-        after: Limits,
+        before: DatasetLimits,
+        after: DatasetLimits,
         usable_bytes: u64,
     ) -> Result<()> {
         if before == after || subject.kind() == DatasetKind::Snapshot {
@@ -236,7 +243,7 @@ impl Change<'_> {
     }
 
     /// Puts limits in force.
-    fn put_limits(&self, subject: &Subject, before: Limits, after: Limits) -> Result<()> {
+    fn put_limits(&self, subject: &Subject, before: DatasetLimits, after: DatasetLimits) -> Result<()> {
         let dir = subject.dir().id;
         if after.quota != before.quota {
             self.update_dir(dir, |phys| phys.quota = after.quota)?;
@@ -247,7 +254,7 @@ impl Change<'_> {
         if after.refreservation != before.refreservation {
             let unique = subject.dataset().map_or(0, |head| head.phys.unique_bytes);
             let delta = unique.max(after.refreservation).wrapping_sub(unique.max(before.refreservation)) as i64;
-            self.charge(dir, Column::Refreservation, Delta::used(delta))?;
+            self.charge(dir, UsedColumn::Refreservation, Delta::used(delta))?;
         }
         Ok(())
     }
@@ -255,15 +262,15 @@ impl Change<'_> {
 
 /// The limits that a dataset can have; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Limits {
+struct DatasetLimits {
     quota: u64,
     reservation: u64,
     refquota: u64,
     refreservation: u64,
 }
 
-impl Limits {
-    fn with(mut self, given: &Given) -> Limits {
+impl DatasetLimits {
+    fn with(mut self, given: &Given) -> DatasetLimits {
         if let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) {
             match property {
                 Property::Quota => self.quota = *number,

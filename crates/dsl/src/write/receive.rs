@@ -10,7 +10,7 @@
 //! kept, in the form of OpenZFS, which can go on with it.
 
 use base::{Error, Kind, Result, ResultExt};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
@@ -20,7 +20,7 @@ use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
 use super::rollback::sizes;
 use super::snapshot::{Planned, split_snapshot};
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, SnapshotFate, check_name};
 use crate::property::DatasetKind;
 use crate::resume::RECEIVE_CHILD;
@@ -280,10 +280,10 @@ impl Change<'_> {
         self.zapify(id)?;
         let begin = &new.begin;
         if begin.from_guid != 0 {
-            self.set(id, "com.delphix:resume_fromguid", &Value::one(begin.from_guid))?;
+            self.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid))?;
         }
-        self.set(id, "com.delphix:resume_toguid", &Value::one(new.to_guid))?;
-        self.set(id, "com.delphix:resume_toname", &Value::of_text(&begin.name))?;
+        self.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid))?;
+        self.set(id, "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
         self.save_receive_point(id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
         for (feature, name) in [
             (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
@@ -291,7 +291,7 @@ impl Change<'_> {
             (StreamFeatures::COMPRESSED, "com.delphix:resume_compressok"),
         ] {
             if begin.features.has(feature) {
-                self.set(id, name, &Value::one(1))?;
+                self.set(id, name, &ZapValue::one(1))?;
             }
         }
         Ok(())
@@ -299,9 +299,9 @@ impl Change<'_> {
 
     /// Notes how far a resumable receive has come.
     pub fn save_receive_point(&self, id: u64, point: ReceivePoint) -> Result<()> {
-        self.set(id, "com.delphix:resume_object", &Value::one(point.object))?;
-        self.set(id, "com.delphix:resume_offset", &Value::one(point.offset))?;
-        self.set(id, "com.delphix:resume_bytes", &Value::one(point.bytes))
+        self.set(id, "com.delphix:resume_object", &ZapValue::one(point.object))?;
+        self.set(id, "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
+        self.set(id, "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
     }
 
     /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
@@ -407,10 +407,10 @@ impl Change<'_> {
         let reserved = self.refreservation_of(head.dir)?;
         let unused = reserved.min(head.unique_bytes) as i64 - reserved.min(received.unique_bytes) as i64;
         let delta = Delta::between(before, after);
-        self.charge(head.dir, Column::Head, delta)?;
-        self.charge(received.dir, Column::Head, delta.negative())?;
-        self.move_space(head.dir, moved, Column::Head, Column::Snapshots)?;
-        self.charge(head.dir, Column::Refreservation, Delta::used(unused))?;
+        self.charge(head.dir, UsedColumn::Head, delta)?;
+        self.charge(received.dir, UsedColumn::Head, delta.negative())?;
+        self.move_space(head.dir, moved, UsedColumn::Head, UsedColumn::Snapshots)?;
+        self.charge(head.dir, UsedColumn::Refreservation, Delta::used(unused))?;
         self.update_dataset(head.prev_snap, |phys| phys.unique_bytes = unique)?;
         let put = |id: u64, from: &DatasetPhys| {
             self.update_dataset(id, |phys| {

@@ -3,13 +3,13 @@
 //! They count where nothing was set by hand; `zfs inherit -S` goes back to them.
 
 use base::{Error, Kind, Result};
-use dmu::zap::{Value, Zap};
+use dmu::zap::{Zap, ZapValue};
 use format::nvlist;
 use format::object_type::ObjectType;
 
 use super::{Change, RefusedChanges};
 use crate::property::rules::{self, Given};
-use crate::property::{DatasetKind, From, ValueKind, needs};
+use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
 use crate::{Dsl, Property, PropertyValue, Subject};
 
 const HAS_RECEIVED: &str = "$hasrecvd";
@@ -30,7 +30,7 @@ impl Change<'_> {
         let subject = dsl.subject(dataset)?;
         let table = self.table_of(&subject)?;
         self.forget_received(table)?;
-        self.set(table, HAS_RECEIVED, &Value::one(0))?;
+        self.set(table, HAS_RECEIVED, &ZapValue::one(0))?;
         let mut refused = RefusedChanges::new();
         for (name, value) in values.iter().take(COUNT_MAX) {
             match self.check_received(&subject, name, value) {
@@ -76,7 +76,7 @@ impl Change<'_> {
     /// A value as it is stored; `None` for what is known from elsewhere.
     fn check_received(&self, subject: &Subject, name: &str, value: &nvlist::Value) -> Result<Option<Given>> {
         let property = Property::find(name);
-        if property.is_some_and(|property| property.is_read_only() || property.info().from == From::Contents) {
+        if property.is_some_and(|property| property.is_read_only() || property.info().from == ValueOrigin::Contents) {
             return Ok(None);
         }
         let text = match (value, property.map(|property| (property, property.info().kind))) {
@@ -85,7 +85,7 @@ impl Change<'_> {
                 let unknown = || Error::new(Kind::Invalid, format!("'{name}': {number} is no choice"));
                 property.name_of(*number).ok_or_else(unknown)?.to_owned()
             }
-            (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::Form::Limit))))
+            (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::NumberForm::Limit))))
                 if *number == u64::MAX =>
             {
                 "none".to_owned()
@@ -100,8 +100,8 @@ impl Change<'_> {
 
     fn put_received(&self, dsl: &Dsl, dataset: &str, table: u64, given: &Given, usable_bytes: u64) -> Result<()> {
         let value = match &given.value {
-            PropertyValue::Number(number) => Value::one(*number),
-            PropertyValue::Text(text) => Value::of_text(text),
+            PropertyValue::Number(number) => ZapValue::one(*number),
+            PropertyValue::Text(text) => ZapValue::of_text(text),
         };
         self.set(table, &format!("{}{RECEIVED}", given.name), &value)?;
         self.count_if_limited(dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;

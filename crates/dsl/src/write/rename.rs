@@ -7,7 +7,7 @@ use base::{Error, Kind, Result};
 
 use super::create::refuse_encrypted;
 use super::name::{LEN_MAX, NESTING_MAX, level};
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
 use crate::{Dir, Dsl};
@@ -67,10 +67,10 @@ impl Change<'_> {
             uncompressed: phys.uncompressed_bytes as i64,
         };
         let rest = Delta::used(phys.reserved.saturating_sub(phys.used_bytes) as i64);
-        self.charge(phys.parent, Column::Children, own.negative())?;
-        self.charge(phys.parent, Column::ChildReservations, rest.negative())?;
-        self.charge(to, Column::Children, own)?;
-        self.charge(to, Column::ChildReservations, rest)?;
+        self.charge(phys.parent, UsedColumn::Children, own.negative())?;
+        self.charge(phys.parent, UsedColumn::ChildReservations, rest.negative())?;
+        self.charge(to, UsedColumn::Children, own)?;
+        self.charge(to, UsedColumn::ChildReservations, rest)?;
         self.adjust_counts(phys.parent, (file_systems as i64).wrapping_neg(), (snapshots as i64).wrapping_neg())?;
         self.adjust_counts(to, file_systems as i64, snapshots as i64)
     }

@@ -16,7 +16,7 @@ use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
 use super::name::LEN_MAX;
 use super::snapshot::split_snapshot;
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, check_name};
 use crate::{Dsl, Property, PropertyValue};
 
@@ -83,10 +83,10 @@ impl Change<'_> {
         let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, u64::MAX)?);
         let all = sizes(head).plus(revived);
         let reserved = self.refreservation_of(head.dir)?.min(head.unique_bytes);
-        self.charge(head.dir, Column::Head, Delta::between(all, sizes(target)))?;
-        self.move_space(head.dir, (of_snapshots.used as i64).wrapping_neg(), Column::Head, Column::Snapshots)?;
+        self.charge(head.dir, UsedColumn::Head, Delta::between(all, sizes(target)))?;
+        self.move_space(head.dir, (of_snapshots.used as i64).wrapping_neg(), UsedColumn::Head, UsedColumn::Snapshots)?;
         if reserved > 0 {
-            self.charge(head.dir, Column::Refreservation, Delta::used(reserved as i64))?;
+            self.charge(head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
         }
         let new = dead.clone_parts(u64::MAX)?;
         dead.free()?;

@@ -8,7 +8,7 @@ use crate::{Dataset, Dir, Dsl, Property, PropertyValue, Subject};
 
 /// What may still be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct RoomLeft {
     /// Bytes.
     pub bytes: u64,
     /// What more is refused with: `Quota` if a quota is the tightest limit, else `NoSpace`.
@@ -19,12 +19,12 @@ impl Dsl {
     /// What may still be written to a head, by all limits: the pool, quotas and reservations of all directories on
     /// the way, and the head's own. `usable_bytes` is the size of the pool without parity, and without what ZFS
     /// keeps for itself.
-    pub fn room(&self, dir: &Dir, head: &Dataset, usable_bytes: u64) -> Result<Room> {
+    pub fn room(&self, dir: &Dir, head: &Dataset, usable_bytes: u64) -> Result<RoomLeft> {
         let own = self.own_limits(dir)?;
         let bytes = self.available(dir, head, own.0, own.1, usable_bytes)?;
         let by_refquota = own.0 != 0 && own.0.saturating_sub(head.phys.referenced_bytes) <= bytes;
         let by_quota = by_refquota || self.is_at_quota(dir, bytes, own.1.saturating_sub(head.phys.unique_bytes))?;
-        Ok(Room { bytes, refusal: if by_quota { Kind::Quota } else { Kind::NoSpace } })
+        Ok(RoomLeft { bytes, refusal: if by_quota { Kind::Quota } else { Kind::NoSpace } })
     }
 
     /// `refquota` and `refreservation`.

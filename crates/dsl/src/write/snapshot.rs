@@ -12,7 +12,7 @@
 //! and no second snapshot is.
 
 use base::{Error, Kind, Result, ResultExt};
-use dmu::zap::{Match, Value, Zap};
+use dmu::zap::{Match, Zap, ZapValue};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
@@ -21,7 +21,7 @@ use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
 use super::feature::EXTENSIBLE_DATASET;
 use super::name::{LEN_MAX, check_component};
-use super::space::{Column, Delta};
+use super::space::{Delta, UsedColumn};
 use super::{Change, RefusedChanges, check_name};
 use crate::property::DatasetKind;
 use crate::property::rules::{self, Given};
@@ -148,7 +148,7 @@ impl Change<'_> {
         self.put_between(head, head_id, id)?;
         let reserved = self.refreservation_of(head.dir)?.min(head.unique_bytes);
         if reserved > 0 {
-            self.charge(head.dir, Column::Refreservation, Delta::used(reserved as i64))?;
+            self.charge(head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
         }
         let dead = Deadlist::open(self, head.deadlist)?.clone_parts(u64::MAX)?;
         dead.add_key(head.prev_snap_txg)?;
@@ -194,7 +194,7 @@ impl Change<'_> {
         }
         self.zapify(dir)?;
         let (now_s, now_ns) = self.env.now();
-        self.set(dir, SNAPSHOTS_CHANGED, &Value::new(8, &[now_s, u64::from(now_ns)]))
+        self.set(dir, SNAPSHOTS_CHANGED, &ZapValue::new(8, &[now_s, u64::from(now_ns)]))
     }
 
     /// Stores properties of users on a snapshot.

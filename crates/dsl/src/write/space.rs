@@ -21,7 +21,7 @@ use super::Change;
 
 /// A directory's columns of used space, by their place in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Column {
+pub(super) enum UsedColumn {
     Head = 0,
     Snapshots = 1,
     Children = 2,
@@ -61,13 +61,20 @@ pub(super) fn charged(used: u64, reserved: u64, delta: i64) -> i64 {
 
 impl Change<'_> {
     /// Charges a directory's column, and all directories above it.
-    pub(super) fn charge(&self, dir: u64, column: Column, delta: Delta) -> Result<()> {
-        self.charge_and_move(dir, delta, delta.used, Column::Refreservation, column)
+    pub(super) fn charge(&self, dir: u64, column: UsedColumn, delta: Delta) -> Result<()> {
+        self.charge_and_move(dir, delta, delta.used, UsedColumn::Refreservation, column)
     }
 
     /// Charges a directory `delta`, of which its column `to` gets `share`, and its column `from` what is left
     /// (less than nothing, if `share` is more); and all directories above it.
-    pub(super) fn charge_and_move(&self, dir: u64, delta: Delta, share: i64, from: Column, to: Column) -> Result<()> {
+    pub(super) fn charge_and_move(
+        &self,
+        dir: u64,
+        delta: Delta,
+        share: i64,
+        from: UsedColumn,
+        to: UsedColumn,
+    ) -> Result<()> {
         let (mut dir, mut delta, mut share, mut from, mut to) = (dir, delta, share, from, to);
         for _ in 0..crate::dir::DEPTH_MAX + 2 {
             let mut above = (0, 0);
@@ -81,14 +88,14 @@ impl Change<'_> {
             if above.0 == 0 {
                 return Ok(());
             }
-            (dir, share, from, to) = (above.0, delta.used, Column::ChildReservations, Column::Children);
+            (dir, share, from, to) = (above.0, delta.used, UsedColumn::ChildReservations, UsedColumn::Children);
             delta.used = above.1;
         }
         Err(Error::corrupt("dataset tree is no tree"))
     }
 
     /// Moves bytes from one column of a directory to another.
-    pub(super) fn move_space(&self, dir: u64, bytes: i64, from: Column, to: Column) -> Result<()> {
+    pub(super) fn move_space(&self, dir: u64, bytes: i64, from: UsedColumn, to: UsedColumn) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -106,14 +113,14 @@ impl Change<'_> {
         match parent {
             0 => Ok(()),
             _ if delta == 0 => Ok(()),
-            parent => self.charge(parent, Column::ChildReservations, Delta::used(delta)),
+            parent => self.charge(parent, UsedColumn::ChildReservations, Delta::used(delta)),
         }
     }
 
     /// Charges the pool's own objects, which are in no dataset, by how much they changed in a group.
     pub fn charge_mos(&self, born: Totals, killed: Totals) -> Result<()> {
         let dir = self.own_dir("$MOS")?;
-        self.charge(dir, Column::Head, Delta::between(killed, born))
+        self.charge(dir, UsedColumn::Head, Delta::between(killed, born))
     }
 
     /// A directory of the pool itself, which is right below the root.
@@ -124,7 +131,7 @@ impl Change<'_> {
     }
 }
 
-fn move_columns(phys: &mut DirPhys, from_bytes: i64, to_bytes: i64, from: Column, to: Column) {
+fn move_columns(phys: &mut DirPhys, from_bytes: i64, to_bytes: i64, from: UsedColumn, to: UsedColumn) {
     if phys.flags & DirPhys::FLAG_USED_BREAKDOWN != 0 {
         for (column, bytes) in [(from, from_bytes), (to, to_bytes)] {
             let place = &mut phys.used_breakdown[column as usize];

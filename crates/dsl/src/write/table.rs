@@ -3,7 +3,7 @@
 use base::{Error, Kind, Result};
 use dmu::INDIRECT_SHIFT;
 use dmu::Object;
-use dmu::zap::{Editor, Value, Zap};
+use dmu::zap::{Editor, Zap, ZapValue};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
 
@@ -53,7 +53,7 @@ impl Change<'_> {
     /// Adds an entry to a table. Errors: `Exists`.
     pub fn add(&self, table: u64, name: &str, number: u64) -> Result<()> {
         let object = self.mos.object(table)?;
-        Editor::new(&object.changing(self.tx)).add(name.as_bytes(), &Value::one(number))
+        Editor::new(&object.changing(self.tx)).add(name.as_bytes(), &ZapValue::one(number))
     }
 
     /// Adds an entry to a table that is a set of numbers.
@@ -62,7 +62,7 @@ impl Change<'_> {
     }
 
     /// Adds an entry, or changes its value.
-    pub fn set(&self, table: u64, name: &str, value: &Value) -> Result<()> {
+    pub fn set(&self, table: u64, name: &str, value: &ZapValue) -> Result<()> {
         let object = self.mos.object(table)?;
         Editor::new(&object.changing(self.tx)).set(name.as_bytes(), value)
     }

@@ -10,15 +10,15 @@ use base::{Env, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::zap::Value;
-use dmu::{Cache, DedupMode, Ledger, Objset, Policy, Redundant, Throttle, Txgs};
+use dmu::zap::ZapValue;
+use dmu::{Cache, DedupMode, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{FEATURES, FeatureSet};
 use format::nvlist::{self, NvList};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 
@@ -54,7 +54,7 @@ fn cache() -> Arc<Cache> {
     root.set("guid", number(1));
     root.set("children", nvlist::Value::Lists(vec![top]));
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
-    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
@@ -63,8 +63,8 @@ fn cache() -> Arc<Cache> {
     Arc::new(Cache::new(zio, 1 << 20))
 }
 
-fn policy() -> Policy {
-    Policy {
+fn policy() -> ObjsetPolicy {
+    ObjsetPolicy {
         checksum: Checksum::Fletcher4,
         dedup: DedupMode::Off,
         dedup_checksum: Checksum::Sha256,
@@ -121,7 +121,7 @@ impl World {
             let table = change.create_table(ObjectType::ZAP_METADATA).unwrap();
             change.add(DIRECTORY, "features_for_write", table).unwrap();
             for feature in features {
-                change.set(table, feature, &Value::one(0)).unwrap();
+                change.set(table, feature, &ZapValue::one(0)).unwrap();
             }
             change.create_pool_dsl(&[("compression".into(), "gzip-9".into())]).unwrap().0
         });
@@ -154,7 +154,7 @@ impl World {
         self.change(|change| change.create_dataset(&self.dsl(), name, &new, USABLE))
     }
 
-    fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Option<Contents>> {
+    fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Option<ObjsetProperty>> {
         self.change(|change| change.set_property(&self.dsl(), dataset, name, text, USABLE))
     }
 
@@ -327,8 +327,8 @@ fn properties_are_set_inherited_and_reverted() {
     // what was received hides behind what is set, and can be hidden itself
     let table = world.dsl().find_dir("tank/a").unwrap().phys.props_zap;
     world.change(|change| {
-        change.set(table, "$hasrecvd", &Value::one(0)).unwrap();
-        change.set(table, "copies$recvd", &Value::one(1)).unwrap();
+        change.set(table, "$hasrecvd", &ZapValue::one(0)).unwrap();
+        change.set(table, "copies$recvd", &ZapValue::one(1)).unwrap();
     });
     assert_eq!(world.value("tank/a", Property::Copies), (number(1), PropertySource::Received));
     world.inherit("tank/a", "copies", false).unwrap();
@@ -349,7 +349,7 @@ fn properties_are_set_inherited_and_reverted() {
 fn limits_are_kept() {
     let (world, _) = World::new(&[]);
     world.create("tank/a", &[("reservation", "10M")]).unwrap();
-    let error = |result: Result<Option<Contents>>| result.unwrap_err().what().to_owned();
+    let error = |result: Result<Option<ObjsetProperty>>| result.unwrap_err().what().to_owned();
     let small = "size is less than current used or reserved space";
     let large = "size is greater than available space";
     assert_eq!(error(world.set("tank/a", "quota", "5M")), small);
@@ -368,10 +368,10 @@ fn limits_are_kept() {
         let dir = dsl.find_dir(name).unwrap();
         dsl.room(&dir, &dsl.head(&dir).unwrap(), USABLE).unwrap()
     };
-    assert_eq!(room("tank/a"), Room { bytes: 3 << 20, refusal: Kind::Quota });
-    assert_eq!(room("tank"), Room { bytes: USABLE - (10 << 20), refusal: Kind::NoSpace });
+    assert_eq!(room("tank/a"), RoomLeft { bytes: 3 << 20, refusal: Kind::Quota });
+    assert_eq!(room("tank"), RoomLeft { bytes: USABLE - (10 << 20), refusal: Kind::NoSpace });
     world.set("tank/a", "refquota", "none").unwrap();
-    assert_eq!(room("tank/a"), Room { bytes: 20 << 20, refusal: Kind::Quota });
+    assert_eq!(room("tank/a"), RoomLeft { bytes: 20 << 20, refusal: Kind::Quota });
 }
 
 #[test]
@@ -432,13 +432,13 @@ fn values_that_need_a_feature() {
         world.change(|change| {
             let given = rules::check(name, value, DatasetKind::FileSystem, false).unwrap();
             let PropertyValue::Number(number) = given.value else { panic!("{name}") };
-            change.set(table, "$hasrecvd", &Value::one(0)).unwrap();
-            change.set(table, &format!("{name}$recvd"), &Value::one(number)).unwrap();
+            change.set(table, "$hasrecvd", &ZapValue::one(0)).unwrap();
+            change.set(table, &format!("{name}$recvd"), &ZapValue::one(number)).unwrap();
         });
         assert_eq!(error(world.inherit("tank", name, true)), expect("pool and or dataset"), "{value}");
         world.change(|change| {
             let features = change.number(DIRECTORY, "features_for_write").unwrap().unwrap();
-            change.set(features, guid, &Value::one(0)).unwrap();
+            change.set(features, guid, &ZapValue::one(0)).unwrap();
         });
         world.set("tank", name, value).unwrap();
     }

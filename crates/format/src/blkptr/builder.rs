@@ -2,7 +2,7 @@
 
 use zerocopy::little_endian::U64;
 
-use super::{BLOCK_SIZE_MIN, BlkPtr, Dva, LITTLE_ENDIAN, Shape};
+use super::{BLOCK_SIZE_MIN, BlkPtr, BlockShape, Dva, LITTLE_ENDIAN};
 
 /// That of blocks in the dedup table.
 const DEDUP: u64 = 1 << 62;
@@ -25,7 +25,7 @@ pub struct Seal {
 /// Makes block pointers: nothing else does.
 #[derive(Clone, Copy, Debug)]
 pub struct BlkPtrBuilder {
-    shape: Shape,
+    shape: BlockShape,
     birth: u64,
     dvas: [Dva; 3],
     checksum: [u64; 4],
@@ -37,7 +37,7 @@ pub struct BlkPtrBuilder {
 
 impl BlkPtrBuilder {
     /// For a block that is written in group `txg`.
-    pub fn new(shape: Shape, txg: u64) -> BlkPtrBuilder {
+    pub fn new(shape: BlockShape, txg: u64) -> BlkPtrBuilder {
         BlkPtrBuilder {
             shape,
             birth: txg,
@@ -108,7 +108,7 @@ impl BlkPtrBuilder {
     /// A pointer that carries the block: `payload` is at most 112 bytes that decompress to `lsize`.
     pub fn embed(self, payload: &[u8]) -> BlkPtr {
         assert!((1..=BlkPtr::EMBEDDED_SIZE_MAX).contains(&payload.len()), "{} bytes embedded", payload.len());
-        let Shape { lsize, compress, .. } = self.shape;
+        let BlockShape { lsize, compress, .. } = self.shape;
         let sizes = (payload.len() as u64 - 1) << 25 | (lsize - 1);
         let prop = LITTLE_ENDIAN | self.shape.type_and_level() | 1 << 39 | u64::from(compress) << 32 | sizes;
         let mut bytes = [0; BlkPtr::SIZE];
@@ -125,7 +125,7 @@ impl BlkPtrBuilder {
 
     /// A hole where the block was until its group, so that an incremental send knows since when.
     pub fn hole(self) -> BlkPtr {
-        let shape = Shape { psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, ..self.shape };
+        let shape = BlockShape { psize: BLOCK_SIZE_MIN, compress: 0, checksum: 0, ..self.shape };
         BlkPtr { prop: (shape.prop() & !LITTLE_ENDIAN).into(), birth: self.birth.into(), ..BlkPtr::HOLE }
     }
 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn what_is_built_reads_back() {
         let object_type = ObjectType::PLAIN_FILE_CONTENTS;
-        let shape = Shape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
+        let shape = BlockShape { lsize: 128 << 10, psize: 4096, compress: 15, checksum: 7, object_type, level: 0 };
         let dvas = [Dva::new(1, 1 << 20, 4096, false), Dva::new(2, 1 << 21, 8192, false)];
         let builder = BlkPtrBuilder::new(shape, 77).at(&dvas).checksum([1, 2, 3, 4]);
         let bp = builder.build().with_fill(9);
@@ -152,11 +152,11 @@ mod tests {
         assert_eq!(bp.endian(), Endian::Little);
         for len in [1, 47, 48, 49, 72, 73, 112] {
             let payload: Vec<u8> = (1..=len).collect();
-            let bp = BlkPtrBuilder::new(Shape { psize: 512, ..shape }, 5).embed(&payload);
+            let bp = BlkPtrBuilder::new(BlockShape { psize: 512, ..shape }, 5).embed(&payload);
             assert_eq!((bp.payload(), bp.lsize(), bp.birth(), bp.compress()), (payload, 128 << 10, 5, 15));
             assert!(bp.is_embedded() && !bp.is_hole() && bp.object_type() == object_type);
         }
-        let hole = BlkPtrBuilder::new(Shape::of_hole(16 << 10, object_type, 1), 6).hole();
+        let hole = BlkPtrBuilder::new(BlockShape::of_hole(16 << 10, object_type, 1), 6).hole();
         assert!(hole.is_hole() && (hole.lsize(), hole.birth(), hole.level()) == (16 << 10, 6, 1));
         let old = builder.allocated_in(70).dedup().build();
         assert_eq!((old.birth(), old.physical_birth(), old.is_dedup(), bp.is_dedup()), (77, 70, true, false));

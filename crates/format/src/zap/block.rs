@@ -12,7 +12,7 @@ pub const NAME_MAX: usize = 1023;
 
 /// What a ZAP block is, by its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockKind {
+pub enum ZapBlockKind {
     /// A whole micro ZAP.
     Micro,
     /// The first block of a fat ZAP.
@@ -24,14 +24,14 @@ pub enum BlockKind {
     Table,
 }
 
-impl BlockKind {
+impl ZapBlockKind {
     /// The kind of a little-endian block.
-    pub fn of(block: &[u8]) -> BlockKind {
+    pub fn of(block: &[u8]) -> ZapBlockKind {
         match word(block, 0) {
-            MICRO => BlockKind::Micro,
-            HEADER => BlockKind::Header,
-            LEAF => BlockKind::Leaf,
-            _ => BlockKind::Table,
+            MICRO => ZapBlockKind::Micro,
+            HEADER => ZapBlockKind::Header,
+            LEAF => ZapBlockKind::Leaf,
+            _ => ZapBlockKind::Table,
         }
     }
 }

@@ -13,7 +13,7 @@
 
 use base::{Error, Result};
 
-use super::block::{BlockKind, HEADER, upper_bits, word};
+use super::block::{HEADER, ZapBlockKind, upper_bits, word};
 use super::text::TextPrep;
 
 const MAGIC: u64 = 0x2_f52a_b2ab;
@@ -23,11 +23,11 @@ const BLOCK_SHIFT: std::ops::RangeInclusive<u32> = 9..=20;
 
 /// The checked header of a fat ZAP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ZapHeader {
     /// log2 of the block size in bytes.
     pub block_shift: u32,
     /// The pointer table.
-    pub table: Table,
+    pub table: PointerTable,
     /// Number of the first block never used.
     pub free_block: u64,
     /// Number of leaves.
@@ -44,7 +44,7 @@ pub struct Header {
 
 /// Where a pointer table is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub struct PointerTable {
     /// Number of its first block.
     pub block: u64,
     /// Number of its blocks; 0 if it is in the header.
@@ -57,7 +57,7 @@ pub struct Table {
     pub blocks_copied: u64,
 }
 
-impl Header {
+impl ZapHeader {
     /// 48 bits of the hash count, not 28.
     pub const FLAG_HASH64: u64 = 1 << 0;
     /// Keys are arrays of 64-bit integers, not strings.
@@ -66,10 +66,10 @@ impl Header {
     pub const FLAG_PRE_HASHED_KEY: u64 = 1 << 2;
 
     /// Reads block 0 of a fat ZAP.
-    pub fn parse(block: &[u8]) -> Result<Header> {
+    pub fn parse(block: &[u8]) -> Result<ZapHeader> {
         let bad = |what: String| Err(Error::corrupt(format!("ZAP header: {what}")));
         let at = |index: usize| word(block, index * 8);
-        if BlockKind::of(block) != BlockKind::Header || at(1) != MAGIC {
+        if ZapBlockKind::of(block) != ZapBlockKind::Header || at(1) != MAGIC {
             return bad(format!("type {:#x}, magic {:#x}", at(0), at(1)));
         }
         let block_shift = block.len().trailing_zeros();
@@ -86,8 +86,8 @@ impl Header {
         if !fits {
             return bad(format!("pointer table of {blocks} blocks is indexed by {shift} bits"));
         }
-        let table = Table { block: at(2), blocks, shift: shift as u32, next_block: at(5), blocks_copied: at(6) };
-        Ok(Header {
+        let table = PointerTable { block: at(2), blocks, shift: shift as u32, next_block: at(5), blocks_copied: at(6) };
+        Ok(ZapHeader {
             block_shift,
             table,
             free_block: at(7),
@@ -101,7 +101,7 @@ impl Header {
 
     /// Whether keys are arrays of 64-bit integers.
     pub fn has_u64_keys(&self) -> bool {
-        self.flags & Header::FLAG_UINT64_KEY != 0
+        self.flags & ZapHeader::FLAG_UINT64_KEY != 0
     }
 
     /// The index in the pointer table for a hash.
@@ -126,20 +126,20 @@ impl Header {
     }
 
     /// Makes `block` the header of a table that has one empty leaf, in block 1. Panics if the size of the
-    /// block is not one that [`Header::parse`] takes.
-    pub fn init(block: &mut [u8], salt: u64, normflags: u64, flags: u64) -> Header {
+    /// block is not one that [`ZapHeader::parse`] takes.
+    pub fn init(block: &mut [u8], salt: u64, normflags: u64, flags: u64) -> ZapHeader {
         block.fill(0);
         let table_shift = block.len().trailing_zeros() - 4;
         let words = [HEADER, MAGIC, 0, 0, table_shift.into(), 0, 0, 2, 1, 0, salt, normflags, flags];
         words.iter().enumerate().for_each(|(index, &word)| put(block, index, word));
         let half = block.len() / 2;
         (0..half / 8).for_each(|index| put(&mut block[half..], index, 1));
-        Header::parse(block).expect("made as parsed")
+        ZapHeader::parse(block).expect("made as parsed")
     }
 
     /// Writes back to block 0 what changes: where the table is, and the counts.
     pub fn store(&self, block: &mut [u8]) {
-        let Table { block: first, blocks, shift, next_block, blocks_copied } = self.table;
+        let PointerTable { block: first, blocks, shift, next_block, blocks_copied } = self.table;
         let counts = [self.free_block, self.leaves, self.entries];
         let words = [&[first, blocks, shift.into(), next_block, blocks_copied][..], &counts].concat();
         words.iter().enumerate().for_each(|(i, &word)| put(block, 2 + i, word));
@@ -164,7 +164,7 @@ impl Header {
 
 /// How many bits of a hash count in a table with such flags.
 pub(super) fn hash_bits(flags: u64) -> u32 {
-    if flags & Header::FLAG_HASH64 != 0 { 48 } else { 28 }
+    if flags & ZapHeader::FLAG_HASH64 != 0 { 48 } else { 28 }
 }
 
 fn put(block: &mut [u8], index: usize, word: u64) {

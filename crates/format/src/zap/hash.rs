@@ -3,7 +3,7 @@
 //! The hash is a reflected CRC-64 (ECMA-182 polynomial) that starts from the table's random salt. Only
 //! its upper 28 bits count, or 48 in tables with the wide hash; the rest is zero.
 
-use super::fat::{Header, hash_bits};
+use super::fat::{ZapHeader, hash_bits};
 
 /// ECMA-182, reflected.
 const POLYNOMIAL: u64 = 0xc96c_5795_d787_0f42;
@@ -31,7 +31,7 @@ pub fn hash_name(salt: u64, flags: u64, name: &[u8]) -> u64 {
 
 /// The hash of an integer key.
 pub fn hash_u64s(salt: u64, flags: u64, key: &[u64]) -> u64 {
-    let hash = if flags & Header::FLAG_PRE_HASHED_KEY != 0 {
+    let hash = if flags & ZapHeader::FLAG_PRE_HASHED_KEY != 0 {
         key.first().copied().unwrap_or(0)
     } else {
         key.iter().fold(salt, |hash, word| crc(hash, &word.to_le_bytes()))
@@ -87,8 +87,8 @@ mod tests {
     #[test]
     fn only_the_upper_bits_count() {
         assert_eq!(hash_name(0x1234_5678_9abc_def1, 0, b"name").trailing_zeros() / 36, 1);
-        assert_eq!(hash_u64s(5, Header::FLAG_HASH64 | Header::FLAG_PRE_HASHED_KEY, &[u64::MAX, 1]), !0xffff);
-        let whole = hash_u64s(5, Header::FLAG_HASH64, &[0x0102_0304_0506_0708]);
-        assert_eq!(whole, hash_name(5, Header::FLAG_HASH64, &[8, 7, 6, 5, 4, 3, 2, 1]));
+        assert_eq!(hash_u64s(5, ZapHeader::FLAG_HASH64 | ZapHeader::FLAG_PRE_HASHED_KEY, &[u64::MAX, 1]), !0xffff);
+        let whole = hash_u64s(5, ZapHeader::FLAG_HASH64, &[0x0102_0304_0506_0708]);
+        assert_eq!(whole, hash_name(5, ZapHeader::FLAG_HASH64, &[8, 7, 6, 5, 4, 3, 2, 1]));
     }
 }

@@ -22,9 +22,9 @@ mod edit;
 
 use base::{Error, Result};
 
-use super::block::{BlockKind, NAME_MAX, turn, upper_bits, word};
-use super::position::Position;
-pub use edit::{LeafMut, Record, check};
+use super::block::{NAME_MAX, ZapBlockKind, turn, upper_bits, word};
+use super::position::ZapPosition;
+pub use edit::{LeafMut, NewLeafEntry, check};
 
 const MAGIC: u32 = 0x02ab_1eaf;
 const HEADER_SIZE: usize = 48;
@@ -43,7 +43,7 @@ const FREE: u8 = 253;
 
 /// A leaf block whose header has been checked.
 #[derive(Clone, Copy, Debug)]
-pub struct Leaf<'a> {
+pub struct ZapLeaf<'a> {
     heads: &'a [u8],
     chunks: &'a [u8],
     prefix: u64,
@@ -52,11 +52,11 @@ pub struct Leaf<'a> {
     free: u16,
 }
 
-/// One entry of a leaf; its name and value are read through the [`Leaf`].
+/// One entry of a leaf; its name and value are read through the [`ZapLeaf`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct LeafEntry {
     /// Hash and collision differentiator.
-    pub position: Position,
+    pub position: ZapPosition,
     /// Bytes of each number of the value: 1, 2, 4 or 8.
     pub value_width: u8,
     /// Numbers in the value.
@@ -70,12 +70,12 @@ pub struct Entry {
     chunk: u16,
 }
 
-impl<'a> Leaf<'a> {
+impl<'a> ZapLeaf<'a> {
     /// Takes `block` as a leaf.
-    pub fn parse(block: &'a [u8]) -> Result<Leaf<'a>> {
+    pub fn parse(block: &'a [u8]) -> Result<ZapLeaf<'a>> {
         let bad = |what: String| Err(Error::corrupt(format!("ZAP leaf: {what}")));
         let magic = word(block, 24) as u32;
-        if BlockKind::of(block) != BlockKind::Leaf || magic != MAGIC {
+        if ZapBlockKind::of(block) != ZapBlockKind::Leaf || magic != MAGIC {
             return bad(format!("type {:#x}, magic {magic:#x}", word(block, 0)));
         }
         let Some((heads, chunks)) = parts(block) else {
@@ -86,7 +86,7 @@ impl<'a> Leaf<'a> {
         if u32::from(prefix_bits) + head_bits > 64 || prefix.checked_shr(prefix_bits.into()).unwrap_or(0) != 0 {
             return bad(format!("prefix {prefix:#x} of {prefix_bits} bits"));
         }
-        Ok(Leaf { heads, chunks, prefix, prefix_bits: prefix_bits.into(), entries, free })
+        Ok(ZapLeaf { heads, chunks, prefix, prefix_bits: prefix_bits.into(), entries, free })
     }
 
     /// The upper bits that all hashes in this leaf share.
@@ -129,7 +129,7 @@ impl<'a> Leaf<'a> {
 
     /// The first entry of that hash that `matches` accepts. Those of one hash come in the order of their
     /// cd in tables that normalize names.
-    pub fn find(&self, hash: u64, mut matches: impl FnMut(&Entry) -> Result<bool>) -> Result<Option<Entry>> {
+    pub fn find(&self, hash: u64, mut matches: impl FnMut(&LeafEntry) -> Result<bool>) -> Result<Option<LeafEntry>> {
         for entry in self.chain(self.head(hash)) {
             let entry = entry?;
             if entry.position.hash == hash && matches(&entry)? {
@@ -140,7 +140,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// All entries, in listing order.
-    pub fn entries(&self) -> Result<Vec<Entry>> {
+    pub fn entries(&self) -> Result<Vec<LeafEntry>> {
         // Chunks used so far: those that belong to two entries give away a damaged leaf, and keep the
         // work on it within the size of the block.
         let mut used = 0;
@@ -160,7 +160,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// The name of an entry, without its terminating NUL.
-    pub fn name(&self, entry: &Entry) -> Result<Vec<u8>> {
+    pub fn name(&self, entry: &LeafEntry) -> Result<Vec<u8>> {
         if usize::from(entry.name_len) > NAME_MAX + 1 {
             return Err(Error::corrupt(format!("ZAP leaf: a name of {} bytes", entry.name_len)));
         }
@@ -170,12 +170,12 @@ impl<'a> Leaf<'a> {
     }
 
     /// Whether an entry has exactly that name.
-    pub fn is_named(&self, entry: &Entry, name: &[u8]) -> Result<bool> {
+    pub fn is_named(&self, entry: &LeafEntry, name: &[u8]) -> Result<bool> {
         Ok(usize::from(entry.name_len) == name.len() + 1 && self.name(entry)? == name)
     }
 
     /// The key of an entry in a table of integer keys.
-    pub fn key(&self, entry: &Entry) -> Result<Vec<u64>> {
+    pub fn key(&self, entry: &LeafEntry) -> Result<Vec<u64>> {
         if usize::from(entry.name_len) > KEY_LEN_MAX {
             return Err(Error::corrupt(format!("ZAP leaf: a key of {} integers", entry.name_len)));
         }
@@ -184,7 +184,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// The numbers of an entry's value, big-endian.
-    pub fn value(&self, entry: &Entry) -> Result<Vec<u8>> {
+    pub fn value(&self, entry: &LeafEntry) -> Result<Vec<u8>> {
         self.array(entry.value_chunk, entry.value_bytes())
     }
 
@@ -199,7 +199,7 @@ impl<'a> Leaf<'a> {
         chunk.ok_or_else(|| Error::corrupt(format!("ZAP leaf: link to chunk {index} of {}", self.chunk_count())))
     }
 
-    fn entry(&self, index: u16) -> Result<Entry> {
+    fn entry(&self, index: u16) -> Result<LeafEntry> {
         let chunk = self.chunk(index)?;
         let [kind, value_width] = [chunk[0], chunk[1]];
         if kind != ENTRY || !matches!(value_width, 1 | 2 | 4 | 8) {
@@ -208,7 +208,7 @@ impl<'a> Leaf<'a> {
             )));
         }
         let u16_at = |at| word(chunk, at) as u16;
-        Ok(Entry {
+        Ok(LeafEntry {
             chunk: index,
             next: u16_at(2),
             name_chunk: u16_at(4),
@@ -216,12 +216,12 @@ impl<'a> Leaf<'a> {
             value_width,
             value_chunk: u16_at(8),
             value_len: u16_at(10),
-            position: Position { hash: word(chunk, 16), cd: word(chunk, 12) as u32 },
+            position: ZapPosition { hash: word(chunk, 16), cd: word(chunk, 12) as u32 },
         })
     }
 
     /// The entries of one hash chain. A chain that is longer than the leaf has chunks ends in an error.
-    fn chain(&self, head: usize) -> impl Iterator<Item = Result<Entry>> + use<'a> {
+    fn chain(&self, head: usize) -> impl Iterator<Item = Result<LeafEntry>> + use<'a> {
         let leaf = *self;
         let mut index = leaf.heads.as_chunks().0.get(head).map_or(CHAIN_END, |raw| u16::from_le_bytes(*raw));
         let mut left = leaf.chunk_count();
@@ -271,7 +271,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Whether the leaf has room for a value of that many bytes in the place of that of `entry`.
-    pub fn has_room_for_value(&self, entry: &Entry, bytes: usize) -> bool {
+    pub fn has_room_for_value(&self, entry: &LeafEntry, bytes: usize) -> bool {
         let old = entry.value_bytes().div_ceil(ARRAY_SIZE);
         bytes.div_ceil(ARRAY_SIZE) <= usize::from(self.free) + old
     }
@@ -312,7 +312,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// The bytes of an entry's name, or of its key of integers.
-    pub(super) fn key_bytes(&self, entry: &Entry, u64_keys: bool) -> Result<Vec<u8>> {
+    pub(super) fn key_bytes(&self, entry: &LeafEntry, u64_keys: bool) -> Result<Vec<u8>> {
         self.array(entry.name_chunk, entry.key_len_bytes(u64_keys))
     }
 
@@ -327,7 +327,7 @@ impl<'a> Leaf<'a> {
     }
 }
 
-impl Entry {
+impl LeafEntry {
     /// Bytes of the name, or of the key of integers.
     pub(super) fn key_len_bytes(&self, u64_keys: bool) -> usize {
         usize::from(self.name_len) * if u64_keys { 8 } else { 1 }

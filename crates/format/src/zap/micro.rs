@@ -11,7 +11,7 @@
 
 use base::{Error, Result};
 
-use super::block::{BlockKind, MICRO, turn, word};
+use super::block::{MICRO, ZapBlockKind, turn, word};
 use super::text::TextPrep;
 
 const SLOT_SIZE: usize = 64;
@@ -37,7 +37,7 @@ pub struct MicroEntry<'a> {
 impl<'a> Micro<'a> {
     /// Takes `block` as a micro ZAP.
     pub fn parse(block: &'a [u8]) -> Result<Micro<'a>> {
-        if BlockKind::of(block) != BlockKind::Micro || block.len() < SLOT_SIZE {
+        if ZapBlockKind::of(block) != ZapBlockKind::Micro || block.len() < SLOT_SIZE {
             return Err(Error::corrupt(format!("not a micro ZAP block: type {:#x}", word(block, 0))));
         }
         Ok(Micro { block })

@@ -126,7 +126,7 @@ fn micro_entries() {
         (Some(1), Some(2), None, None, None)
     );
     assert_eq!((zap.entry(0), zap.entry(7), zap.entry(usize::MAX)), (None, None, None));
-    assert!(Leaf::parse(&block).is_err() && Header::parse(&block).is_err());
+    assert!(ZapLeaf::parse(&block).is_err() && ZapHeader::parse(&block).is_err());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_micro_name_may_fill_its_slot() {
 #[test]
 fn leaf_entries() {
     let block = sample_leaf(false);
-    let leaf = Leaf::parse(&block).unwrap();
+    let leaf = ZapLeaf::parse(&block).unwrap();
     assert_eq!((leaf.prefix(), leaf.prefix_bits(), leaf.chunk_count(), leaf.free_chunks()), (2, 2, 38, 5));
     assert!(leaf.covers(0xbfff << 48) && !leaf.covers(0xc000 << 48));
     assert_eq!(leaf.next_hash(), Some(0xc000 << 48));
@@ -157,18 +157,18 @@ fn leaf_entries() {
 fn the_last_leaf_has_no_next() {
     let mut block = sample_leaf(false);
     block[16] = 3;
-    assert_eq!(Leaf::parse(&block).unwrap().next_hash(), None);
+    assert_eq!(ZapLeaf::parse(&block).unwrap().next_hash(), None);
     block[16] = 0;
     block[32] = 0;
-    assert_eq!(Leaf::parse(&block).unwrap().next_hash(), None);
+    assert_eq!(ZapLeaf::parse(&block).unwrap().next_hash(), None);
 }
 
 #[test]
 fn header_fields() {
     let block = header(false);
-    let header = Header::parse(&block).unwrap();
+    let header = ZapHeader::parse(&block).unwrap();
     assert_eq!((header.entries, header.leaves, header.salt, header.block_shift), (4, 2, 0xabcd, 10));
-    assert_eq!(header.prep.form, Some(Form::D));
+    assert_eq!(header.prep.form, Some(NormalizationForm::D));
     assert_eq!((header.leaf_index(u64::MAX), header.embedded(&block, 63), header.embedded(&block, 31)), (63, 2, 1));
 }
 
@@ -176,10 +176,10 @@ fn header_fields() {
 fn an_external_table() {
     let mut block = header(false);
     (block[16], block[24], block[32]) = (9, 2, 8); // two blocks from block 9, 256 entries
-    let header = Header::parse(&block).unwrap();
+    let header = ZapHeader::parse(&block).unwrap();
     assert_eq!(header.external(255), (10, 127));
     block[32] = 9;
-    assert!(Header::parse(&block).is_err());
+    assert!(ZapHeader::parse(&block).is_err());
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_chain_that_loops_is_an_error() {
     let mut block = sample_leaf(false);
     // "second" (chunk 37) follows "first" (chunk 36); let it lead back.
     block[112 + 24 * 37 + 2..][..2].copy_from_slice(&36u16.to_le_bytes());
-    let leaf = Leaf::parse(&block).unwrap();
+    let leaf = ZapLeaf::parse(&block).unwrap();
     assert!(leaf.entries().is_err());
     assert!(leaf.find(0xb000_0010_0000_0000, |_| Ok(false)).is_err());
 }
@@ -219,7 +219,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn check_block(block: &[u8], u64_keys: bool) {
-    check_leaf(&Leaf::parse(block).unwrap(), block, u64_keys).unwrap();
+    check_leaf(&ZapLeaf::parse(block).unwrap(), block, u64_keys).unwrap();
 }
 
 #[test]
@@ -240,17 +240,17 @@ fn micro_slots_are_changed_in_place() {
 #[test]
 fn headers_are_changed_in_place() {
     let mut block = vec![0xee; 1024];
-    let made = Header::init(&mut block, 0xabcd, 0x10, 1);
+    let made = ZapHeader::init(&mut block, 0xabcd, 0x10, 1);
     assert_eq!((made.table.shift, made.free_block, made.leaves, made.entries), (6, 2, 1, 0));
     assert!((0..64).all(|index| made.embedded(&block, index) == 1));
-    let changed = Header { free_block: 3, leaves: 2, entries: 4, ..made };
+    let changed = ZapHeader { free_block: 3, leaves: 2, entries: 4, ..made };
     changed.store(&mut block);
-    (32..64).for_each(|index| Header::set_embedded(&mut block, index, 2));
+    (32..64).for_each(|index| ZapHeader::set_embedded(&mut block, index, 2));
     assert_eq!(block, header(false));
-    let table = Table { block: 9, blocks: 2, shift: 8, next_block: 11, blocks_copied: 1 };
-    let external = Header { table, ..changed };
+    let table = PointerTable { block: 9, blocks: 2, shift: 8, next_block: 11, blocks_copied: 1 };
+    let external = ZapHeader { table, ..changed };
     external.store(&mut block);
-    assert_eq!(Header::parse(&block).unwrap(), external);
+    assert_eq!(ZapHeader::parse(&block).unwrap(), external);
 }
 
 #[test]
@@ -264,8 +264,9 @@ fn a_leaf_keeps_its_chunks() {
     for _ in 0..20_000 {
         let (n, len) = (random(&mut state) % 9, random(&mut state) as usize % 90);
         let (name, value) = (format!("name {n} {}\0", "x".repeat(n as usize * 6)), vec![n as u8; len]);
-        let found = Leaf::parse(&block).unwrap().find(hash(n / 2), |_| Ok(true)).unwrap();
-        let named = |leaf: &Leaf<'_>| leaf.find(hash(n / 2), |e| leaf.is_named(e, &name.as_bytes()[..name.len() - 1]));
+        let found = ZapLeaf::parse(&block).unwrap().find(hash(n / 2), |_| Ok(true)).unwrap();
+        let named =
+            |leaf: &ZapLeaf<'_>| leaf.find(hash(n / 2), |e| leaf.is_named(e, &name.as_bytes()[..name.len() - 1]));
         let mut leaf = LeafMut::parse(&mut block).unwrap();
         let old = named(&leaf.as_leaf()).unwrap();
         assert_eq!(old.is_some(), entries.contains_key(&n));
@@ -281,9 +282,9 @@ fn a_leaf_keeps_its_chunks() {
             None => {
                 let cd = leaf.as_leaf().unused_cd(hash(n / 2)).unwrap();
                 assert!(cd <= u32::from(found.is_some()));
-                let position = Position { hash: hash(n / 2), cd };
+                let position = ZapPosition { hash: hash(n / 2), cd };
                 let (key, key_len) = (name.as_bytes(), name.len() as u16);
-                match leaf.insert(&Record { position, key, key_len, width: 1, value: &value }).unwrap() {
+                match leaf.insert(&NewLeafEntry { position, key, key_len, width: 1, value: &value }).unwrap() {
                     true => drop(entries.insert(n, value)),
                     false => full += 1,
                 }
@@ -292,7 +293,7 @@ fn a_leaf_keeps_its_chunks() {
         check_block(&block, false);
     }
     assert!(full > 100, "{full}");
-    let leaf = Leaf::parse(&block).unwrap();
+    let leaf = ZapLeaf::parse(&block).unwrap();
     let values: Vec<_> = leaf.entries().unwrap().iter().map(|entry| leaf.value(entry).unwrap()).collect();
     assert_eq!(values.len(), entries.len());
     assert!(values.iter().all(|value| entries.values().any(|other| other == value)));
@@ -304,19 +305,19 @@ fn a_leaf_splits_by_the_next_bit() {
         let mut block = vec![0; 1024];
         let mut leaf = LeafMut::init(&mut block, 0b10, 2, true);
         for n in 0..5u64 {
-            let position = Position { hash: 0b10 << 62 | n << 60, cd: 1 };
+            let position = ZapPosition { hash: 0b10 << 62 | n << 60, cd: 1 };
             let (key, key_len) = if u64_keys { ([n as u8; 16], 2) } else { (*b"sixteen bytes ..", 16) };
-            let position = if n == 4 { Position { cd: 0, hash: 0b10 << 62 } } else { position };
-            let record = Record { position, key: &key, key_len, width: 2, value: &[n as u8; 30] };
+            let position = if n == 4 { ZapPosition { cd: 0, hash: 0b10 << 62 } } else { position };
+            let record = NewLeafEntry { position, key: &key, key_len, width: 2, value: &[n as u8; 30] };
             assert!(leaf.insert(&record).unwrap());
         }
-        let leaf = Leaf::parse(&block).unwrap();
+        let leaf = ZapLeaf::parse(&block).unwrap();
         let halves = leaf.split(true, u64_keys).unwrap();
         halves.iter().for_each(|half| check_block(half, u64_keys));
-        let [low, high] = halves.each_ref().map(|half| Leaf::parse(half).unwrap());
+        let [low, high] = halves.each_ref().map(|half| ZapLeaf::parse(half).unwrap());
         assert_eq!((low.prefix(), high.prefix(), low.prefix_bits()), (0b100, 0b101, 3));
         let listed =
-            |leaf: &Leaf<'_>| leaf.entries().unwrap().iter().map(|e| leaf.value(e).unwrap()[0]).collect::<Vec<_>>();
+            |leaf: &ZapLeaf<'_>| leaf.entries().unwrap().iter().map(|e| leaf.value(e).unwrap()[0]).collect::<Vec<_>>();
         assert_eq!((listed(&low), listed(&high)), (vec![4, 0, 1], vec![2, 3]));
         assert_eq!(halves[0][36], 1, "sorted by cd");
     }
@@ -325,8 +326,8 @@ fn a_leaf_splits_by_the_next_bit() {
 #[test]
 fn a_damaged_leaf_is_not_changed() {
     let mut state = 3;
-    let (position, key) = (Position { hash: 0b10 << 62, cd: 0 }, b"new\0");
-    let record = Record { position, key, key_len: 4, width: 1, value: &[1; 60] };
+    let (position, key) = (ZapPosition { hash: 0b10 << 62, cd: 0 }, b"new\0");
+    let record = NewLeafEntry { position, key, key_len: 4, width: 1, value: &[1; 60] };
     let mut sound = vec![0; 1024];
     let mut leaf = LeafMut::init(&mut sound, 0b10, 2, false);
     assert!(leaf.insert(&record).unwrap());
@@ -349,7 +350,7 @@ fn a_damaged_leaf_is_not_changed() {
         if LeafMut::parse(&mut block).unwrap().remove(&entry, false).is_err() {
             assert_eq!(block, before, "byte {at}");
         }
-        let _ = Leaf::parse(&before).unwrap().split(false, at % 2 == 0);
+        let _ = ZapLeaf::parse(&before).unwrap().split(false, at % 2 == 0);
     }
 }
 

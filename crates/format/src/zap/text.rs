@@ -22,12 +22,12 @@ pub struct TextPrep {
     /// Case does not count.
     pub upper: bool,
     /// The Unicode form names are compared in, if not as they are.
-    pub form: Option<Form>,
+    pub form: Option<NormalizationForm>,
 }
 
 /// A Unicode normalization form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum NormalizationForm {
     /// Canonical composition.
     C,
     /// Canonical decomposition.
@@ -47,10 +47,10 @@ impl TextPrep {
     /// From the `normflags` of a table, or of the master node's `normalization`. Unknown bits are ignored.
     pub fn from_flags(flags: u64) -> TextPrep {
         let form = match (flags & COMPATIBLE != 0, flags & CANONICAL != 0, flags & COMPOSE != 0) {
-            (true, _, true) => Some(Form::Kc),
-            (true, _, false) => Some(Form::Kd),
-            (false, true, true) => Some(Form::C),
-            (false, true, false) => Some(Form::D),
+            (true, _, true) => Some(NormalizationForm::Kc),
+            (true, _, false) => Some(NormalizationForm::Kd),
+            (false, true, true) => Some(NormalizationForm::C),
+            (false, true, false) => Some(NormalizationForm::D),
             (false, false, _) => None,
         };
         TextPrep { upper: flags & UPPER != 0, form }
@@ -113,10 +113,10 @@ impl TextPrep {
         let mut put = |c: char| out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         match self.form {
             None => chars.for_each(&mut put),
-            Some(Form::C) => chars.nfc().for_each(&mut put),
-            Some(Form::D) => chars.nfd().for_each(&mut put),
-            Some(Form::Kc) => chars.nfkc().for_each(&mut put),
-            Some(Form::Kd) => chars.nfkd().for_each(&mut put),
+            Some(NormalizationForm::C) => chars.nfc().for_each(&mut put),
+            Some(NormalizationForm::D) => chars.nfd().for_each(&mut put),
+            Some(NormalizationForm::Kc) => chars.nfkc().for_each(&mut put),
+            Some(NormalizationForm::Kd) => chars.nfkd().for_each(&mut put),
         }
     }
 }
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn doubtful_names() {
-        let prep = TextPrep { upper: true, form: Some(Form::C) };
+        let prep = TextPrep { upper: true, form: Some(NormalizationForm::C) };
         for name in ["plain", "Ärger", "e\u{301}tage", "각하", "日本語", "\u{1f600}"] {
             assert!(!prep.is_doubtful(name.as_bytes()), "{name}");
             assert!(!TextPrep::default().is_doubtful(name.as_bytes()), "{name}");
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_copied() {
-        let prep = TextPrep { upper: true, form: Some(Form::D) };
+        let prep = TextPrep { upper: true, form: Some(NormalizationForm::D) };
         assert_eq!(prep.apply(b"a\xff\xc3\xa9\xe2\x82"), b"A\xffE\xcc\x81\xe2\x82");
     }
 }

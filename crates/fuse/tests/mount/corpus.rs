@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Env, Kind, Result};
 use dmu::Mode;
 use dsl::{Property, PropertyValue};
-use fuse::{MountOptions, SnapDir, Snapshot, Source, Space};
+use fuse::{DatasetSpace, MountOptions, SnapDir, Snapshot, Source};
 use pool::Pool;
 use serde_json::{Map, Value};
 use testkit::corpus::{Case, as_devices, cases};
@@ -44,8 +44,8 @@ impl Source for FileSystem {
         self.live.clone()
     }
 
-    fn space(&self) -> Result<Space> {
-        Ok(Space::default())
+    fn space(&self) -> Result<DatasetSpace> {
+        Ok(DatasetSpace::default())
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {

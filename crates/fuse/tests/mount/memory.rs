@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use base::{Error, Kind, Mutex, Result, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use fuse::{Allocate, New, RenameMode, SetAttr, Snapshot, Source, Space, Tree, TreeFile, XattrMode};
+use fuse::{Allocate, DatasetSpace, FileTree, New, RenameMode, SetAttr, Snapshot, Source, TreeFile, XattrMode};
 use zpl::{DirEntry, FileKind, Stat};
 
 pub use data::{Content, Data, fill};
@@ -196,7 +196,7 @@ fn fresh_stat(object: u64, kind: FileKind, mode: u32) -> Stat {
     }
 }
 
-impl Tree for Memory {
+impl FileTree for Memory {
     type File = MemoryFile;
 
     fn root(&self) -> u64 {
@@ -422,7 +422,7 @@ impl TreeFile for MemoryFile {
 pub struct MemorySource {
     pub live: Arc<Memory>,
     pub snapshots: RwLock<Vec<(Snapshot, Arc<Memory>)>>,
-    pub space: Space,
+    pub space: DatasetSpace,
     pub lists: AtomicU64,
     pub opens: AtomicU64,
     pub syncs: AtomicU64,
@@ -436,7 +436,7 @@ pub struct MemorySource {
 
 impl MemorySource {
     pub fn new(live: Memory) -> MemorySource {
-        let space = Space {
+        let space = DatasetSpace {
             referenced_bytes: 10 << 20,
             available_bytes: 30 << 20,
             objects_used: 1000,
@@ -479,9 +479,9 @@ impl Source for MemorySource {
         }
     }
 
-    fn space(&self) -> Result<Space> {
+    fn space(&self) -> Result<DatasetSpace> {
         let objects_used = self.space.objects_used + self.live.read().nodes.len() as u64 - 1;
-        Ok(Space { objects_used, ..self.space })
+        Ok(DatasetSpace { objects_used, ..self.space })
     }
 
     fn sync(&self) -> Result<()> {

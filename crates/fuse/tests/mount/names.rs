@@ -223,8 +223,8 @@ fn somebody_else_changes_it() {
     assert_eq!(errno(fs::metadata(p("new"))), libc::ENOENT);
     fs::write(p("old"), "text").unwrap();
     let object = fs::metadata(p("old")).unwrap().ino();
-    fuse::Tree::rename(m.live(), (ROOT, b"old"), (ROOT, b"new"), fuse::RenameMode::Replace).unwrap();
-    let file = fuse::Tree::open_file(m.live(), object).unwrap();
+    fuse::FileTree::rename(m.live(), (ROOT, b"old"), (ROOT, b"new"), fuse::RenameMode::Replace).unwrap();
+    let file = fuse::FileTree::open_file(m.live(), object).unwrap();
     fuse::TreeFile::write(&file, 0, b"longer text".into()).unwrap();
     for name in ["old", "new"] {
         m.mount.invalidate_name(ROOT, name.as_bytes()).unwrap();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Result, RwLock};
-use fuse::{MountOptions, Snapshot, Source, Space};
+use fuse::{DatasetSpace, MountOptions, Snapshot, Source};
 use pool::LivePool;
 use zpl::{NewFs, Zpl, create_fs};
 
@@ -253,8 +253,13 @@ impl Source for PoolFiles {
         Ok(Some(zpl))
     }
 
-    fn space(&self) -> Result<Space> {
-        Ok(Space { available_bytes: 1 << 30, record_bytes: 128 << 10, name_bytes_max: 255, ..Space::default() })
+    fn space(&self) -> Result<DatasetSpace> {
+        Ok(DatasetSpace {
+            available_bytes: 1 << 30,
+            record_bytes: 128 << 10,
+            name_bytes_max: 255,
+            ..DatasetSpace::default()
+        })
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {

@@ -22,8 +22,8 @@ use std::{fs, io};
 
 use base::{Env, Error, Kind, Result};
 use device::Device;
-use fuse::{Mount, MountOptions, Snapshot, Source, Space};
-use pool::{LivePool, NewLeaf, NewPool, NewVdev, Shape};
+use fuse::{DatasetSpace, Mount, MountOptions, Snapshot, Source};
+use pool::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::FEATURES;
@@ -50,7 +50,7 @@ pub fn new_pool() -> Arc<LivePool> {
     let new = NewPool {
         name: "rules".into(),
         temporary_name: None,
-        vdevs: vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf] }],
+        vdevs: vec![NewVdev { shape: NewVdevShape::Single, bias: None, leaves: vec![leaf] }],
         spares: Vec::new(),
         caches: Vec::new(),
         ashift: Some(12),
@@ -86,8 +86,13 @@ impl Source for FileSystem {
         self.zpl.clone()
     }
 
-    fn space(&self) -> Result<Space> {
-        Ok(Space { available_bytes: DEVICE_SIZE, record_bytes: 128 << 10, name_bytes_max: 255, ..Space::default() })
+    fn space(&self) -> Result<DatasetSpace> {
+        Ok(DatasetSpace {
+            available_bytes: DEVICE_SIZE,
+            record_bytes: 128 << 10,
+            name_bytes_max: 255,
+            ..DatasetSpace::default()
+        })
     }
 
     fn snapshots(&self) -> Result<Vec<Snapshot>> {

@@ -14,7 +14,7 @@ use base::{Error, Result};
 use dmu::zap::Zap;
 use format::blkptr::Dva;
 use vdev::spec::Bias;
-use vdev::{Kind, MapEntry, Vdev};
+use vdev::{MapEntry, Vdev, VdevKind};
 
 use super::segments::Segments;
 use crate::metaslabs::{self, MetaslabRecord};
@@ -26,7 +26,7 @@ const HOPS_MAX: usize = 64;
 
 /// What vdevs are set aside for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
+pub enum SpaceClass {
     /// Everything that has no class of its own.
     Normal,
     /// The intent log, on vdevs of its own.
@@ -69,7 +69,7 @@ pub struct Removed {
 }
 
 pub(super) struct Claims {
-    tops: Vec<Top>,
+    tops: Vec<ClaimedTop>,
     classes: [ClassSpace; 5],
     /// What the logs add to the space maps.
     unflushed: i64,
@@ -78,16 +78,16 @@ pub(super) struct Claims {
 }
 
 #[derive(Default)]
-struct Top {
+struct ClaimedTop {
     shift: u32,
     /// Whether it has metaslabs of its own.
     is_concrete: bool,
-    parts: Vec<Part>,
+    parts: Vec<SpacePart>,
     table: Option<Arc<Vec<MapEntry>>>,
 }
 
 /// A metaslab, or all of a removed vdev.
-struct Part {
+struct SpacePart {
     unflushed_since: Option<u64>,
     left: Segments,
 }
@@ -101,7 +101,7 @@ impl Claims {
         for top in pool.tree().tops() {
             let metaslabs = metaslabs::read(pool, top)?;
             claims.add_to_classes(top, &metaslabs, whole);
-            let entry = if whole { load(pool, top, metaslabs)? } else { Top::default() };
+            let entry = if whole { load(pool, top, metaslabs)? } else { ClaimedTop::default() };
             claims.tops.push(entry);
         }
         if whole {
@@ -113,38 +113,38 @@ impl Claims {
 
     fn add_to_classes(&mut self, top: &Vdev, metaslabs: &[MetaslabRecord], whole: bool) {
         let Some(spec) = top.top_spec() else { return };
-        if whole && top.kind() == Kind::Indirect {
+        if whole && top.kind() == VdevKind::Indirect {
             // zdb counts the addresses of removed vdevs as space if it looks for leaks, and so do we, to
             // be comparable
-            let sum = &mut self.classes[Class::Normal as usize];
+            let sum = &mut self.classes[SpaceClass::Normal as usize];
             sum.space = sum.space.saturating_add(spec.metaslabs() << spec.metaslab_shift);
         }
         if metaslabs.is_empty() {
             return;
         }
         let class = match spec.bias {
-            _ if spec.is_log => Class::Log,
-            Some(Bias::Log) => Class::Log,
-            Some(Bias::Special) => Class::Special,
-            Some(Bias::Dedup) => Class::Dedup,
-            None => Class::Normal,
+            _ if spec.is_log => SpaceClass::Log,
+            Some(Bias::Log) => SpaceClass::Log,
+            Some(Bias::Special) => SpaceClass::Special,
+            Some(Bias::Dedup) => SpaceClass::Dedup,
+            None => SpaceClass::Normal,
         };
         // of a vdev with many, the emptiest metaslab is kept for the log
         let kept = match class {
-            Class::Normal if metaslabs.len() > EMBEDDED_LOG_SLABS_MIN => {
+            SpaceClass::Normal if metaslabs.len() > EMBEDDED_LOG_SLABS_MIN => {
                 (0..metaslabs.len()).min_by_key(|&i| metaslabs[i].allocated)
             }
             _ => None,
         };
         for (i, metaslab) in metaslabs.iter().enumerate() {
-            let class = if kept == Some(i) { Class::EmbeddedLog } else { class };
+            let class = if kept == Some(i) { SpaceClass::EmbeddedLog } else { class };
             let sum = &mut self.classes[class as usize];
             sum.allocated = sum.allocated.saturating_add_signed(metaslab.allocated);
             sum.space = sum.space.saturating_add(metaslab.range.end - metaslab.range.start);
         }
         if !spec.removing {
             self.classes[class as usize].exists = true;
-            self.classes[Class::EmbeddedLog as usize].exists |= class != Class::Log;
+            self.classes[SpaceClass::EmbeddedLog as usize].exists |= class != SpaceClass::Log;
         }
     }
 
@@ -232,7 +232,7 @@ impl Claims {
     }
 
     /// The metaslab that an offset is in.
-    fn part(&mut self, vdev: u64, offset: u64) -> Option<&mut Part> {
+    fn part(&mut self, vdev: u64, offset: u64) -> Option<&mut SpacePart> {
         let top = usize::try_from(vdev).ok().and_then(|vdev| self.tops.get_mut(vdev))?;
         let metaslab = if top.is_concrete { offset.checked_shr(top.shift)? } else { 0 };
         top.parts.get_mut(usize::try_from(metaslab).ok()?)
@@ -285,16 +285,16 @@ impl Claims {
     }
 }
 
-fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<Top> {
-    let Some(spec) = top.top_spec() else { return Ok(Top::default()) };
-    if let (Kind::Indirect, Some(indirect)) = (top.kind(), spec.indirect) {
+fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<ClaimedTop> {
+    let Some(spec) = top.top_spec() else { return Ok(ClaimedTop::default()) };
+    if let (VdevKind::Indirect, Some(indirect)) = (top.kind(), spec.indirect) {
         let table = mos::indirect_mapping(pool.mos(), indirect.mapping_object)?;
         let mut left = Segments::default();
         for entry in &table {
             left.add(entry.src_offset..entry.src_offset.saturating_add(entry.asize));
         }
-        let whole = Part { unflushed_since: None, left };
-        return Ok(Top { shift: 0, is_concrete: false, parts: vec![whole], table: Some(Arc::new(table)) });
+        let whole = SpacePart { unflushed_since: None, left };
+        return Ok(ClaimedTop { shift: 0, is_concrete: false, parts: vec![whole], table: Some(Arc::new(table)) });
     }
     let mut parts = Vec::new();
     for metaslab in metaslabs {
@@ -308,9 +308,9 @@ fn load(pool: &Pool, top: &Vdev, metaslabs: Vec<MetaslabRecord>) -> Result<Top> 
                 return Err(contradiction(top.number(), &range, run.allocated));
             }
         }
-        parts.push(Part { unflushed_since: metaslab.unflushed_since, left });
+        parts.push(SpacePart { unflushed_since: metaslab.unflushed_since, left });
     }
-    Ok(Top { shift: spec.metaslab_shift, is_concrete: true, parts, table: None })
+    Ok(ClaimedTop { shift: spec.metaslab_shift, is_concrete: true, parts, table: None })
 }
 
 /// Where the parts of a range of a removed vdev are now; those that no entry has are left out.
@@ -342,13 +342,13 @@ mod tests {
         let part = |range: Range<u64>| {
             let mut left = Segments::default();
             assert!(left.add(range));
-            Part { unflushed_since: None, left }
+            SpacePart { unflushed_since: None, left }
         };
         let parts = vec![part(0..4096), part(0x1_0000..0x1_2000)];
-        let kept = Top { shift: 16, is_concrete: true, parts, table: None };
+        let kept = ClaimedTop { shift: 16, is_concrete: true, parts, table: None };
         let entry = MapEntry { src_offset: 0, dst_top: 0, dst_offset: 0x1_0000, asize: 8192 };
         let table = Some(Arc::new(vec![entry]));
-        let removed = Top { shift: 0, is_concrete: false, parts: vec![part(0..8192)], table };
+        let removed = ClaimedTop { shift: 0, is_concrete: false, parts: vec![part(0..8192)], table };
         Claims {
             tops: vec![kept, removed],
             classes: [ClassSpace::default(); 5],

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 
 use base::{Endian, Error, Reader, Result};
 use dmu::bpobj;
-use dmu::traverse::{Descend, Position, Range, Visit, Visitor, traverse};
+use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
 
@@ -74,19 +74,19 @@ fn destroyed(pool: &Pool, queue: u64, f: &mut dyn FnMut(&BlkPtr), lost: &mut dyn
         let mut r = Reader::new(rest, Endian::Little);
         let (since_txg, _objset, object, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let from = (object, blkid) != (0, 0);
-        let range = Range { since_txg, from: from.then_some(Position { object, blkid }) };
-        let mut all = All { f: &mut *f, lost: &mut *lost };
+        let range = Range { since_txg, from: from.then_some(VisitPosition { object, blkid }) };
+        let mut all = EachBlock { f: &mut *f, lost: &mut *lost };
         let _ = traverse(pool.cache(), DESTROYED, &root, range, &mut all);
     }
     Ok(())
 }
 
-struct All<'a> {
+struct EachBlock<'a> {
     f: &'a mut dyn FnMut(&BlkPtr),
     lost: &'a mut dyn FnMut(Error),
 }
 
-impl Visitor for All<'_> {
+impl Visitor for EachBlock<'_> {
     fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
         (self.f)(visit.bp);
         ControlFlow::Continue(Descend::Below)

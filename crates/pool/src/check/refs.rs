@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use base::{Endian, Error, Result};
-use dmu::zap::{Entry, Name, Zap};
+use dmu::zap::{Zap, ZapEntry, ZapKey};
 use format::blkptr::{BlkPtr, Dva};
 use format::ddt;
 
@@ -38,9 +38,9 @@ pub(super) enum Reference {
 #[derive(Default)]
 pub(super) struct Refs {
     /// Further pointers that are expected, and whether that is the clone table's word.
-    further: HashMap<Key, (u64, bool)>,
+    further: HashMap<CopyPlace, (u64, bool)>,
     /// Deduplicated blocks that were found and are in no table.
-    unlisted: HashSet<Key>,
+    unlisted: HashSet<CopyPlace>,
     /// Bytes that dedup saves.
     pub(super) dedup_bytes: u64,
     /// Deduplicated blocks with several pointers.
@@ -50,7 +50,7 @@ pub(super) struct Refs {
 }
 
 /// Vdev and offset of a block's first copy.
-type Key = (u64, u64);
+type CopyPlace = (u64, u64);
 
 impl Refs {
     pub(super) fn read(pool: &Pool) -> Result<Refs> {
@@ -109,15 +109,15 @@ impl Refs {
         result
     }
 
-    fn add_entry(&mut self, entry: &Entry) -> Result<()> {
-        let Name::U64s(words) = &entry.name else { return Err(Error::corrupt("dedup table with names")) };
+    fn add_entry(&mut self, entry: &ZapEntry) -> Result<()> {
+        let ZapKey::U64s(words) = &entry.name else { return Err(Error::corrupt("dedup table with names")) };
         let Ok(words) = words[..].try_into() else { return Err(Error::corrupt("key of a dedup table is not 5 words")) };
         self.add_blocks(words, &unpack(entry.value.bytes())?);
         Ok(())
     }
 
-    fn add_blocks(&mut self, words: [u64; 5], blocks: &[ddt::Block]) {
-        let block_key = ddt::Key::from_words(words);
+    fn add_blocks(&mut self, words: [u64; 5], blocks: &[ddt::DdtPhys]) {
+        let block_key = ddt::DdtKey::from_words(words);
         for (which, block) in blocks.iter().enumerate().filter(|(_, block)| !block.is_none()) {
             let asize: u64 = block_key.dvas(block).map(Dva::asize).sum();
             if which == ddt::EXTRA {
@@ -136,7 +136,7 @@ impl Refs {
 
     fn add_clones(&mut self, vdev: u64, table: &Zap, endian: Endian) -> Result<()> {
         for entry in table.entries()? {
-            let Name::U64s(words) = &entry.name else { return Err(Error::corrupt("clone table with names")) };
+            let ZapKey::U64s(words) = &entry.name else { return Err(Error::corrupt("clone table with names")) };
             let Some(&offset) = words.first() else {
                 return Err(Error::corrupt("entry of a clone table without offset"));
             };
@@ -146,7 +146,7 @@ impl Refs {
     }
 }
 
-fn key(dva: &Dva) -> Key {
+fn key(dva: &Dva) -> CopyPlace {
     (dva.vdev(), dva.offset())
 }
 
@@ -163,8 +163,8 @@ mod tests {
     fn the_last_pointer_is_the_owner() {
         let mut refs = Refs::default();
         let block =
-            ddt::Block { dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 3, birth: 9 };
-        let mut raw = ddt::Key::from_words([1, 2, 3, 4, 7 << 16 | 7]).pointer(&block).raw().to_vec();
+            ddt::DdtPhys { dvas: [Dva::new(0, 512, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 3, birth: 9 };
+        let mut raw = ddt::DdtKey::from_words([1, 2, 3, 4, 7 << 16 | 7]).pointer(&block).raw().to_vec();
         raw[55] |= 0x40;
         let bp = BlkPtr::parse(&raw).unwrap();
         assert!(bp.is_dedup());

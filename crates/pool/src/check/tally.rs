@@ -25,7 +25,7 @@ pub enum BlockKind {
 
 /// Sums over blocks, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sums {
+pub struct SpaceSums {
     /// Block pointers.
     pub count: u64,
     /// Bytes before compression.
@@ -51,7 +51,7 @@ pub struct Bin {
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// By kind, then by level.
-    table: Vec<[Sums; LEVELS]>,
+    table: Vec<[SpaceSums; LEVELS]>,
     /// Embedded blocks by what they carry: data, nothing that is known, redaction markers.
     pub embedded: [u64; 3],
     /// Embedded blocks with data, by their compressed size.
@@ -101,8 +101,8 @@ impl BlockKind {
     }
 }
 
-impl Sums {
-    fn add(&mut self, other: &Sums) {
+impl SpaceSums {
+    fn add(&mut self, other: &SpaceSums) {
         self.count += other.count;
         self.lsize = self.lsize.saturating_add(other.lsize);
         self.psize = self.psize.saturating_add(other.psize);
@@ -114,7 +114,7 @@ impl Sums {
 impl Default for Tally {
     fn default() -> Tally {
         Tally {
-            table: vec![[Sums::default(); LEVELS]; TYPES + 3],
+            table: vec![[SpaceSums::default(); LEVELS]; TYPES + 3],
             embedded: [0; 3],
             embedded_sizes: [0; BlkPtr::EMBEDDED_SIZE_MAX + 1],
             same_vdev: 0,
@@ -130,7 +130,7 @@ impl Tally {
     /// Counts a block. `slab` tells the metaslab of an offset on a vdev.
     pub(super) fn count(&mut self, bp: &BlkPtr, kind: BlockKind, slab: &dyn Fn(u64, u64) -> u64) {
         let is_embedded = bp.is_embedded();
-        let sums = Sums {
+        let sums = SpaceSums {
             count: 1,
             lsize: if is_embedded && bp.embedded() != Embedded::Data { 0 } else { bp.lsize() },
             psize: if is_embedded { 0 } else { bp.psize() },
@@ -177,28 +177,28 @@ impl Tally {
     }
 
     /// Sums of one kind at one level.
-    pub fn at(&self, kind: BlockKind, level: usize) -> Sums {
+    pub fn at(&self, kind: BlockKind, level: usize) -> SpaceSums {
         self.table[kind.index()].get(level).copied().unwrap_or_default()
     }
 
     /// Sums of one kind at all levels.
-    pub fn of(&self, kind: BlockKind) -> Sums {
+    pub fn of(&self, kind: BlockKind) -> SpaceSums {
         total(&self.table[kind.index()])
     }
 
     /// Sums of all kinds at one level.
-    pub fn level(&self, level: usize) -> Sums {
+    pub fn level(&self, level: usize) -> SpaceSums {
         total(self.table.iter().filter_map(|levels| levels.get(level)))
     }
 
     /// Sums of everything.
-    pub fn total(&self) -> Sums {
+    pub fn total(&self) -> SpaceSums {
         total(self.table.iter().flatten())
     }
 }
 
-fn total<'a>(sums: impl IntoIterator<Item = &'a Sums>) -> Sums {
-    sums.into_iter().fold(Sums::default(), |mut total, sums| {
+fn total<'a>(sums: impl IntoIterator<Item = &'a SpaceSums>) -> SpaceSums {
+    sums.into_iter().fold(SpaceSums::default(), |mut total, sums| {
         total.add(sums);
         total
     })
@@ -244,7 +244,7 @@ mod tests {
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let mut tally = Tally::default();
         tally.count(&BlkPtr::parse(&bytes).unwrap(), BlockKind::Of(ObjectType::PLAIN_FILE_CONTENTS), &|_, _| 0);
-        assert_eq!(tally.total(), Sums { count: 1, lsize: 512, psize: 0, asize: 0, gangs: 0 });
+        assert_eq!(tally.total(), SpaceSums { count: 1, lsize: 512, psize: 0, asize: 0, gangs: 0 });
         assert_eq!((tally.embedded, tally.psizes), ([1, 0, 0], [Bin::default(); BINS]));
         assert_eq!(tally.embedded_sizes[51], 1);
     }

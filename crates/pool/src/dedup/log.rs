@@ -39,7 +39,7 @@ pub(crate) fn is_log(name: &str) -> bool {
 /// Calls `f` with what the logs of a checksum hold: keys, and values as words in little-endian order. `salt` is a
 /// random number. Errors: those of `f` and of reading; `Corrupt`.
 pub(crate) fn for_each(logs: &[Object], salt: u64, f: &mut dyn FnMut(EntryKey, &[u8]) -> Result<()>) -> Result<()> {
-    let mut heads = logs.iter().map(|log| Ok((Head::read(log.bonus())?, log))).collect::<Result<Vec<_>>>()?;
+    let mut heads = logs.iter().map(|log| Ok((DedupLogHead::read(log.bonus())?, log))).collect::<Result<Vec<_>>>()?;
     heads.sort_by_key(|(head, _)| !head.is_flushing);
     let bytes = heads.iter().fold(0u64, |sum, (head, _)| sum.saturating_add(head.len));
     if let Some((_, log)) = heads.first().filter(|_| bytes > LOGS_BYTES_MAX) {
@@ -63,7 +63,7 @@ struct LogPart {
 }
 
 impl LogPart {
-    fn read(&mut self, head: &Head, log: &Object) -> Result<()> {
+    fn read(&mut self, head: &DedupLogHead, log: &Object) -> Result<()> {
         let size = log.dnode().block_size;
         let mut block = vec![0; size as usize];
         for number in 0..head.len.div_ceil(size.max(1)) {
@@ -80,7 +80,7 @@ impl LogPart {
         (mixed ^ mixed >> 32) % self.parts == self.number
     }
 
-    fn add_block(&mut self, block: &[u8], head: &Head) -> Result<()> {
+    fn add_block(&mut self, block: &[u8], head: &DedupLogHead) -> Result<()> {
         let mut rest = block;
         while let Some(info) = Endian::Little.u64(rest.get(..8).unwrap_or_default()) {
             let (kind, len) = (info & 0xff, (info >> 8 & 0xffff) as usize);
@@ -104,14 +104,14 @@ impl LogPart {
     }
 }
 
-struct Head {
+struct DedupLogHead {
     is_flushing: bool,
     len: u64,
     checkpoint: Option<EntryKey>,
 }
 
-impl Head {
-    fn read(bonus: &[u8]) -> Result<Head> {
+impl DedupLogHead {
+    fn read(bonus: &[u8]) -> Result<DedupLogHead> {
         let mut r = Reader::new(bonus, Endian::Little);
         let (info, len, _first_txg) = (r.u64()?, r.u64()?, r.u64()?);
         let flags = info >> 8 & 0xff;
@@ -119,7 +119,7 @@ impl Head {
             return Err(Error::corrupt(format!("log of a dedup table of version {}", info & 0xff)));
         }
         let checkpoint = if flags & CHECKPOINT != 0 { Some(key(&mut r)?) } else { None };
-        Ok(Head { is_flushing: flags & FLUSHING != 0, len, checkpoint })
+        Ok(DedupLogHead { is_flushing: flags & FLUSHING != 0, len, checkpoint })
     }
 }
 
@@ -143,7 +143,7 @@ mod tests {
     fn later_records_count_and_flushed_ones_do_not() {
         let mut block = [record(1, 10), record(2, 20), record(3, 30), record(2, 21)].concat();
         block.resize(4096, 0);
-        let head = Head { is_flushing: true, len: 4096, checkpoint: Some([1, 0, 0, 0, 7]) };
+        let head = DedupLogHead { is_flushing: true, len: 4096, checkpoint: Some([1, 0, 0, 0, 7]) };
         let mut part = whole();
         part.add_block(&block, &head).unwrap();
         let found: Vec<(u64, u8)> = part.entries.iter().map(|(key, value)| (key[0], value[0])).collect();
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn parts_have_each_key_once_and_about_as_many() {
         let blocks: Vec<Vec<u8>> = (0..1000).map(|n| record(n, n)).collect();
-        let head = Head { is_flushing: false, len: 4096, checkpoint: None };
+        let head = DedupLogHead { is_flushing: false, len: 4096, checkpoint: None };
         let mut counts = Vec::new();
         for number in 0..8 {
             let mut part = LogPart { number, parts: 8, salt: 77, entries: BTreeMap::new() };
@@ -169,9 +169,9 @@ mod tests {
         for info in [2, ENTRY, ENTRY | 47 << 8, ENTRY | 4097 << 8] {
             let mut block = info.to_le_bytes().to_vec();
             block.resize(4096, 0);
-            let head = Head { is_flushing: false, len: 4096, checkpoint: None };
+            let head = DedupLogHead { is_flushing: false, len: 4096, checkpoint: None };
             assert!(whole().add_block(&block, &head).is_err());
         }
-        assert!(Head::read(&[2; 64]).is_err() && Head::read(&[1]).is_err());
+        assert!(DedupLogHead::read(&[2; 64]).is_err() && DedupLogHead::read(&[1]).is_err());
     }
 }

@@ -6,7 +6,7 @@
 
 use base::{Endian, Error, Reader, Result};
 use codec::compress::{self, Compress};
-use format::ddt::{BLOCKS, Block, VALUE_SIZE};
+use format::ddt::{BLOCKS, DdtPhys, VALUE_SIZE};
 
 /// Bytes of a value of feature fast_dedup.
 const FLAT_SIZE: usize = 72;
@@ -14,7 +14,7 @@ const LITTLE_ENDIAN: u8 = 0x80;
 
 /// The blocks of a stored value. One of feature fast_dedup has one block, whose number of copies it does not tell: it
 /// stands for one with a single copy.
-pub(crate) fn unpack(stored: &[u8]) -> Result<[Block; BLOCKS]> {
+pub(crate) fn unpack(stored: &[u8]) -> Result<[DdtPhys; BLOCKS]> {
     let (&form, packed) = stored.split_first().ok_or_else(|| Error::corrupt("empty entry of a dedup table"))?;
     let endian = if form & LITTLE_ENDIAN != 0 { Endian::Little } else { Endian::Big };
     let kind = Compress::from_u8(form & !LITTLE_ENDIAN).filter(|kind| kind.is_concrete());
@@ -30,14 +30,14 @@ pub(crate) fn unpack(stored: &[u8]) -> Result<[Block; BLOCKS]> {
 }
 
 /// The blocks of a value of either form that is not packed.
-pub(crate) fn blocks_of(value: &[u8], endian: Endian) -> Result<[Block; BLOCKS]> {
-    let mut blocks = [Block::NONE; BLOCKS];
+pub(crate) fn blocks_of(value: &[u8], endian: Endian) -> Result<[DdtPhys; BLOCKS]> {
+    let mut blocks = [DdtPhys::NONE; BLOCKS];
     let mut reader = Reader::new(value, endian);
     match value.len() {
-        FLAT_SIZE => blocks[1] = Block::read(&mut reader)?,
+        FLAT_SIZE => blocks[1] = DdtPhys::read(&mut reader)?,
         VALUE_SIZE => {
             for block in &mut blocks {
-                *block = Block::read(&mut reader)?;
+                *block = DdtPhys::read(&mut reader)?;
             }
         }
         len => return Err(Error::corrupt(format!("value of a dedup table of {len} bytes"))),
@@ -46,8 +46,8 @@ pub(crate) fn blocks_of(value: &[u8], endian: Endian) -> Result<[Block; BLOCKS]>
 }
 
 /// A value as it was before feature fast_dedup, to be stored.
-pub(crate) fn pack(blocks: &[Block; BLOCKS]) -> Vec<u8> {
-    let bytes: Vec<u8> = blocks.iter().flat_map(Block::to_bytes).collect();
+pub(crate) fn pack(blocks: &[DdtPhys; BLOCKS]) -> Vec<u8> {
+    let bytes: Vec<u8> = blocks.iter().flat_map(DdtPhys::to_bytes).collect();
     let mut stored = vec![0; 1 + VALUE_SIZE];
     let (kind, len) = match compress::compress(Compress::Zle, 0, &bytes, &mut stored[1..]) {
         Some(len) if len < VALUE_SIZE => (Compress::Zle, len),
@@ -82,8 +82,8 @@ mod tests {
             words[8..16].copy_from_slice(&[3 << 32 | 8, 77, 0, 0, 0, 0, 5, 9]);
             let four = unpack(&stored(endian, &words)).unwrap();
             let one =
-                Block { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
-            assert_eq!(four, [Block::NONE, one, Block::NONE, Block::NONE]);
+                DdtPhys { dvas: [Dva::new(3, 77 << 9, 4096, false), Dva::EMPTY, Dva::EMPTY], references: 5, birth: 9 };
+            assert_eq!(four, [DdtPhys::NONE, one, DdtPhys::NONE, DdtPhys::NONE]);
             assert_eq!(unpack(&stored(endian, &words[8..17])).unwrap(), four);
             assert_eq!(unpack(&pack(&four)).unwrap(), four);
         }
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn what_zle_makes_no_smaller_is_stored_as_it_is() {
-        let full = Block { dvas: [Dva::from_words([u64::MAX; 2]); 3], references: u64::MAX, birth: u64::MAX };
+        let full = DdtPhys { dvas: [Dva::from_words([u64::MAX; 2]); 3], references: u64::MAX, birth: u64::MAX };
         let stored = pack(&[full; BLOCKS]);
         assert_eq!((stored.len(), stored[0]), (1 + VALUE_SIZE, LITTLE_ENDIAN | Compress::Off as u8));
         assert_eq!(unpack(&stored).unwrap(), [full; BLOCKS]);

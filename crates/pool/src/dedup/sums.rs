@@ -1,7 +1,7 @@
 //! What dedup and clone tables hold, in sums.
 
 use format::blkptr::Dva;
-use format::ddt::{Block, Key};
+use format::ddt::{DdtKey, DdtPhys};
 use vdev::Tree;
 
 /// Buckets of [`Dedup::histogram`].
@@ -56,7 +56,7 @@ impl DedupSums {
     }
 
     /// Of one entry of a table, by the devices that its blocks are on.
-    pub(crate) fn of_entry(tree: &Tree, key: &Key, blocks: &[Block]) -> DedupSums {
+    pub(crate) fn of_entry(tree: &Tree, key: &DdtKey, blocks: &[DdtPhys]) -> DedupSums {
         let deflated = |dva: &Dva| tree.deflate(dva.vdev(), dva.asize()).unwrap_or(dva.asize());
         let mut sums = DedupSums::default();
         for block in blocks.iter().filter(|block| !block.is_none()) {

@@ -18,7 +18,7 @@ use device::Device;
 use vdev::{Edit, LeafVdev, VdevId, geometry, label};
 use zio::alloc::Serving;
 
-use super::aux_devices::Aux;
+use super::aux_devices::AuxKind;
 use super::create::{TXG_INITIAL, leaf_spec};
 use super::vdevs::no_such_device;
 use super::{LivePool, NewLeaf, SyncContext};
@@ -39,11 +39,11 @@ pub enum AttachAs {
 
 impl AttachAs {
     /// The kind of the vdev above both.
-    fn above(self) -> vdev::Kind {
+    fn above(self) -> vdev::VdevKind {
         match self {
-            AttachAs::Side => vdev::Kind::Mirror,
-            AttachAs::Replacement => vdev::Kind::Replacing,
-            AttachAs::Spare(_) => vdev::Kind::Spare,
+            AttachAs::Side => vdev::VdevKind::Mirror,
+            AttachAs::Replacement => vdev::VdevKind::Replacing,
+            AttachAs::Spare(_) => vdev::VdevKind::Spare,
         }
     }
 
@@ -77,7 +77,7 @@ impl LivePool {
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         let top = self.tree().top_of(leaf.vdev());
         let is_alone = leaf.id() == top.id();
-        let is_in_mirror = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
+        let is_in_mirror = top.kind() == vdev::VdevKind::Mirror && leaf.parent() == Some(top.id());
         if how == AttachAs::Side && !is_alone && !is_in_mirror {
             return Err(Error::new(Kind::Unsupported, "can only attach to mirrors and top-level disks"));
         }
@@ -148,7 +148,7 @@ impl LivePool {
                 let about = format!("vdev={}", leaf.name());
                 self.run(move |context| {
                     context.detach(guid)?;
-                    permanent.map_or(Ok(true), |spare| context.remove_aux(Aux::Spare, spare))?;
+                    permanent.map_or(Ok(true), |spare| context.remove_aux(AuxKind::Spare, spare))?;
                     context.log_event("detach", &about);
                     context.write_config()
                 })
@@ -192,7 +192,7 @@ impl LivePool {
     fn replaced_leaf(&self) -> Option<LeafVdev<'_>> {
         let tree = self.tree();
         self.refuse_with_checkpoint().ok()?;
-        tree.iter().filter(|vdev| vdev.kind() == vdev::Kind::Replacing).find_map(|vdev| {
+        tree.iter().filter(|vdev| vdev.kind() == vdev::VdevKind::Replacing).find_map(|vdev| {
             let leaf = |id: Option<&VdevId>| tree.vdev(*id?).as_leaf();
             let (old, new) = (leaf(vdev.children().first())?, leaf(vdev.children().last())?);
             let has_everything = new.state().health().is_readable() && new.state().dtl().is_empty();

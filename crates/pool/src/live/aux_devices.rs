@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use dmu::INDIRECT_SHIFT;
-use dmu::zap::Value as ZapValue;
+use dmu::zap::ZapValue;
 use format::dnode::Dnode;
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
@@ -28,31 +28,31 @@ const BLOCK_SIZE: u64 = 16 << 10;
 
 /// What an auxiliary device is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aux {
+pub(super) enum AuxKind {
     Spare,
     Cache,
 }
 
-impl Aux {
+impl AuxKind {
     fn state(self) -> u64 {
         match self {
-            Aux::Spare => 3,
-            Aux::Cache => 4,
+            AuxKind::Spare => 3,
+            AuxKind::Cache => 4,
         }
     }
 
     /// The name of the list.
     fn list(self) -> &'static str {
         match self {
-            Aux::Spare => "spares",
-            Aux::Cache => "l2cache",
+            AuxKind::Spare => "spares",
+            AuxKind::Cache => "l2cache",
         }
     }
 }
 
 /// Labels devices, and returns the configuration of each. `guid` draws one.
 pub(super) fn label_all(
-    aux: Aux,
+    aux: AuxKind,
     leaves: &[NewLeaf],
     devices: &HashMap<PathBuf, Arc<dyn Device>>,
     guid: &dyn Fn() -> u64,
@@ -62,7 +62,7 @@ pub(super) fn label_all(
         let path = leaf.path.clone();
         let missing = || Error::new(Kind::Missing, "device is not open").at_vdev(path.clone());
         let device = devices.get(Path::new(&leaf.path)).ok_or_else(missing)?;
-        let shared = if aux == Aux::Spare { spare_guid(device)? } else { None };
+        let shared = if aux == AuxKind::Spare { spare_guid(device)? } else { None };
         let guid = shared.unwrap_or_else(guid);
         if shared.is_none() {
             label_as(aux, guid, &**device)?;
@@ -71,7 +71,7 @@ pub(super) fn label_all(
         config.set("type", Value::Str(if leaf.is_file { "file" } else { "disk" }.to_owned()));
         config.set("guid", Value::U64(guid));
         config.set("path", Value::Str(path));
-        if aux == Aux::Spare {
+        if aux == AuxKind::Spare {
             config.set("is_spare", Value::U64(1));
         }
         config.set("whole_disk", Value::U64(0));
@@ -81,7 +81,7 @@ pub(super) fn label_all(
 }
 
 /// Writes the label of an auxiliary device.
-pub(super) fn label_as(aux: Aux, guid: u64, device: &dyn Device) -> Result<()> {
+pub(super) fn label_as(aux: AuxKind, guid: u64, device: &dyn Device) -> Result<()> {
     let mut mark = NvList::new();
     mark.set("version", Value::U64(5000));
     mark.set("state", Value::U64(aux.state()));
@@ -99,7 +99,7 @@ fn spare_guid(device: &Arc<dyn Device>) -> Result<Option<u64>> {
 
 impl SyncContext<'_> {
     /// Puts devices into the list in the MOS, which is made if there is none.
-    pub(super) fn add_aux(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
+    pub(super) fn add_aux(&self, aux: AuxKind, configs: Vec<NvList>) -> Result<()> {
         if configs.is_empty() {
             return Ok(());
         }
@@ -109,7 +109,7 @@ impl SyncContext<'_> {
     }
 
     /// Takes the device with that guid off the list. False if it is not there.
-    pub(super) fn remove_aux(&self, aux: Aux, guid: u64) -> Result<bool> {
+    pub(super) fn remove_aux(&self, aux: AuxKind, guid: u64) -> Result<bool> {
         let mut all = self.aux_list(aux)?;
         let count = all.len();
         all.retain(|config| config.opt_u64("guid") != Some(guid));
@@ -120,19 +120,19 @@ impl SyncContext<'_> {
     }
 
     /// Changes the configuration of a device on the list, if it is there.
-    pub(super) fn change_aux(&self, aux: Aux, guid: u64, change: impl Fn(&mut NvList)) -> Result<()> {
+    pub(super) fn change_aux(&self, aux: AuxKind, guid: u64, change: impl Fn(&mut NvList)) -> Result<()> {
         let mut all = self.aux_list(aux)?;
         all.iter_mut().filter(|config| config.opt_u64("guid") == Some(guid)).for_each(change);
         self.write_aux_list(aux, all)
     }
 
-    fn aux_list(&self, aux: Aux) -> Result<Vec<NvList>> {
+    fn aux_list(&self, aux: AuxKind) -> Result<Vec<NvList>> {
         let Some(object) = self.change.number(DIRECTORY, aux.list())? else { return Ok(Vec::new()) };
         let list = crate::packed_nvlist(self.change.mos, object)?;
         Ok(list.opt_lists(aux.list()).unwrap_or_default().to_vec())
     }
 
-    fn write_aux_list(&self, aux: Aux, configs: Vec<NvList>) -> Result<()> {
+    fn write_aux_list(&self, aux: AuxKind, configs: Vec<NvList>) -> Result<()> {
         let mut list = NvList::new();
         list.set(aux.list(), Value::Lists(configs));
         let packed = list.pack();

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::nvlist::{NvList, Value};
-use vdev::{Aux as Why, Health, OfflineReason, State};
+use vdev::{Aux as Why, Health, OfflineReason, VdevState};
 
-use super::aux_devices::Aux;
+use super::aux_devices::AuxKind;
 use super::{DeviceOpener, LivePool};
 use crate::FoundDevice;
 
@@ -82,7 +82,9 @@ impl LivePool {
     pub(super) fn online_cache(&self, config: &NvList, open: DeviceOpener<'_>) -> Result<Health> {
         let guid = config.u64("guid")?;
         if config.opt_u64(OFFLINE) == Some(1) {
-            self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(0))))?;
+            self.run(move |context| {
+                context.change_aux(AuxKind::Cache, guid, |config| config.set(OFFLINE, Value::U64(0)))
+            })?;
         }
         if self.cache().l2arc().clear(guid) {
             return Ok(Health::HEALTHY);
@@ -91,7 +93,7 @@ impl LivePool {
             Ok(()) => Ok(Health::HEALTHY),
             Err(error) => {
                 tracing::warn!(pool = self.name(), guid, "the cache device is not back: {error}");
-                Ok(Health::new(State::Unavail, Why::OpenFailed))
+                Ok(Health::new(VdevState::Unavail, Why::OpenFailed))
             }
         }
     }
@@ -100,7 +102,9 @@ impl LivePool {
     pub(super) fn take_cache_off(&self, guid: u64, how: OfflineReason, temporary: bool) -> Result<()> {
         self.cache().l2arc().remove(guid);
         if how == OfflineReason::Offline && !temporary {
-            self.run(move |context| context.change_aux(Aux::Cache, guid, |config| config.set(OFFLINE, Value::U64(1))))?;
+            self.run(move |context| {
+                context.change_aux(AuxKind::Cache, guid, |config| config.set(OFFLINE, Value::U64(1)))
+            })?;
         }
         Ok(())
     }

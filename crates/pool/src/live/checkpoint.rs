@@ -14,7 +14,7 @@
 //! Source: the behaviour of OpenZFS, and what its pools have on disk.
 
 use base::{Error, Kind, Result};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::uberblock::Uberblock;
 
 use super::checkpoint_stage::{CheckpointStage, POOL_CHECKPOINT};
@@ -80,7 +80,7 @@ impl SyncContext<'_> {
         if self.change.feature(RAIDZ_EXPANSION)?.is_none() {
             words.truncate(Uberblock::WORDS_BEFORE_EXPANSION);
         }
-        self.change.set(DIRECTORY, CHECKPOINT, &Value::new(8, &words))?;
+        self.change.set(DIRECTORY, CHECKPOINT, &ZapValue::new(8, &words))?;
         self.change.count_feature(POOL_CHECKPOINT, 1)?;
         pool.cache().zio().allocator()?.set_checkpoint(Some(txg));
         pool.checkpoint_state().replace(CheckpointStage::Of(txg));

@@ -155,7 +155,7 @@ fn without_tables(config: &NvList) -> NvList {
 
 /// How many top-level vdevs there are, and which of them are holes.
 fn put_shape(list: &mut NvList, tree: &Tree) {
-    let holes = tree.tops().filter(|top| top.kind() == vdev::Kind::Hole).map(Vdev::number);
+    let holes = tree.tops().filter(|top| top.kind() == vdev::VdevKind::Hole).map(Vdev::number);
     let holes: Vec<u64> = holes.collect();
     list.remove("hole_array");
     if !holes.is_empty() {

@@ -19,8 +19,8 @@ use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::Device;
 use dmu::INDIRECT_SHIFT;
-use dmu::zap::Value;
-use dmu::{DedupMode, Objset, Policy, Redundant};
+use dmu::zap::ZapValue;
+use dmu::{DedupMode, Objset, ObjsetPolicy, Redundant};
 use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
@@ -29,14 +29,14 @@ use format::feature::FeatureSet;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
-use vdev::{Spec, Tree, geometry, label};
+use vdev::{Tree, VdevSpec, geometry, label};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, TopShape};
 
-use super::aux_devices::{Aux, label_all};
+use super::aux_devices::{AuxKind, label_all};
 use super::config::Config;
-use super::space_maps::{MapsOfTop, Source, SpaceMaps};
-use super::{LivePool, NewLeaf, NewPool, NewVdev, Shape, SyncContext};
+use super::space_maps::{MapsOfTop, SpaceMapReader, SpaceMaps};
+use super::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, SyncContext};
 use crate::import::cache_for;
 use crate::mos::DIRECTORY;
 use crate::{Pool, metaslabs};
@@ -49,7 +49,7 @@ const VDEV_TABLES: u64 = 2;
 const CONFIG: u64 = 3;
 
 /// Devices by guid of the leaf.
-pub(super) type Devices = HashMap<u64, Arc<dyn Device>>;
+pub(super) type DevicesByGuid = HashMap<u64, Arc<dyn Device>>;
 
 impl LivePool {
     /// Makes a pool on `devices`, by path: those that `new` names, open for writing. Their labels are
@@ -74,8 +74,8 @@ impl LivePool {
             label::initialize(&**device)?;
         }
         let guid = || env.random() | 1;
-        let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
-        let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
+        let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let tree = Arc::new(Tree::open(spec, &by_guid)?);
         let name = new.temporary_name.as_ref().unwrap_or(&new.name);
         let (cache, mos, maps) = open_empty(env, &tree, name, enabled)?;
@@ -100,8 +100,8 @@ impl LivePool {
         let used = caches.clone();
         pool.run(move |context| {
             context.make_pool(&new, make_root)?;
-            context.add_aux(Aux::Spare, spares)?;
-            context.add_aux(Aux::Cache, caches)
+            context.add_aux(AuxKind::Spare, spares)?;
+            context.add_aux(AuxKind::Cache, caches)
         })?;
         pool.use_caches(&used, devices);
         pool.notify("pool_create", None);
@@ -194,7 +194,7 @@ impl SyncContext<'_> {
             Some(Bias::Special) => "special",
             Some(Bias::Dedup) => "dedup",
         };
-        self.change.set(top.zap, "org.zfsonlinux:allocation_bias", &Value::of_text(name))
+        self.change.set(top.zap, "org.zfsonlinux:allocation_bias", &ZapValue::of_text(name))
     }
 
     /// The features that the pool has from the start.
@@ -215,7 +215,7 @@ pub(super) const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
 const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
 const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
 /// The vdev tree of a new pool, and its devices.
-fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(Spec, Devices)> {
+fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(VdevSpec, DevicesByGuid)> {
     let mut next = CONFIG + 1;
     let mut number = || {
         next += 1;
@@ -223,8 +223,8 @@ fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -
     };
     let (children, by_guid) = plan_tops(env, &new.vdevs, (0, new.ashift), devices, &mut number)?;
     let guid = env.random() | 1;
-    let kind = vdev::Kind::Root;
-    Ok((Spec { kind, id: 0, guid, create_txg: TXG_INITIAL, top: None, leaf: None, children }, by_guid))
+    let kind = vdev::VdevKind::Root;
+    Ok((VdevSpec { kind, id: 0, guid, create_txg: TXG_INITIAL, top: None, leaf: None, children }, by_guid))
 }
 
 /// New top-level vdevs from number `first` on, with that ashift or what their devices say, and their devices.
@@ -235,9 +235,9 @@ pub(super) fn plan_tops(
     (first, ashift): (u64, Option<u32>),
     devices: &HashMap<PathBuf, Arc<dyn Device>>,
     number: &mut dyn FnMut() -> u64,
-) -> Result<(Vec<Spec>, Devices)> {
+) -> Result<(Vec<VdevSpec>, DevicesByGuid)> {
     let guid = || env.random() | 1;
-    let mut by_guid = Devices::new();
+    let mut by_guid = DevicesByGuid::new();
     let mut tops = Vec::new();
     for (id, vdev) in (first..).zip(vdevs) {
         let mut leaves = Vec::new();
@@ -259,9 +259,9 @@ fn device_of(leaf: &NewLeaf, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Res
 }
 
 /// A new leaf. `zap` is the number of its table.
-pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> Spec {
-    Spec {
-        kind: if leaf.is_file { vdev::Kind::File } else { vdev::Kind::Disk },
+pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> VdevSpec {
+    VdevSpec {
+        kind: if leaf.is_file { vdev::VdevKind::File } else { vdev::VdevKind::Disk },
         id,
         guid,
         create_txg: TXG_INITIAL,
@@ -275,18 +275,18 @@ pub(super) fn leaf_spec(leaf: &NewLeaf, id: u64, guid: u64, zap: u64) -> Spec {
 fn top_of(
     id: u64,
     vdev: &NewVdev,
-    mut leaves: Vec<Spec>,
+    mut leaves: Vec<VdevSpec>,
     guid: u64,
     ashift: Option<u32>,
-    devices: &Devices,
+    devices: &DevicesByGuid,
     number: &mut dyn FnMut() -> u64,
-) -> Result<Spec> {
+) -> Result<VdevSpec> {
     let mut spec = match vdev.shape {
-        Shape::Single => leaves.remove(0),
-        Shape::Mirror | Shape::Raidz(_) => Spec {
+        NewVdevShape::Single => leaves.remove(0),
+        NewVdevShape::Mirror | NewVdevShape::Raidz(_) => VdevSpec {
             kind: match vdev.shape {
-                Shape::Raidz(nparity) => vdev::Kind::Raidz { nparity },
-                _ => vdev::Kind::Mirror,
+                NewVdevShape::Raidz(nparity) => vdev::VdevKind::Raidz { nparity },
+                _ => vdev::VdevKind::Mirror,
             },
             id,
             guid,
@@ -358,7 +358,7 @@ pub(super) fn cache_over(
     cache_bytes: Option<u64>,
 ) -> Result<Arc<Cache>> {
     let zio = Arc::new(Zio::new(tree.clone(), env.clone()));
-    let allocator = Allocator::new(tree.clone(), Box::new(Source(maps.clone())));
+    let allocator = Allocator::new(tree.clone(), Box::new(SpaceMapReader(maps.clone())));
     for shape in shapes {
         allocator.add_top(shape)?;
     }
@@ -389,9 +389,9 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 }
 
 /// How the MOS is written.
-pub(super) fn mos_policy(enabled: FeatureSet) -> Policy {
+pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
     let compress = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
-    Policy {
+    ObjsetPolicy {
         checksum: Checksum::Fletcher4,
         dedup: DedupMode::Off,
         dedup_checksum: Checksum::Sha256,

@@ -13,14 +13,14 @@
 //! Format of the log: [`crate::errlog`].
 
 use base::{Bookmark, Result};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
 use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
 use crate::Pool;
-use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, Places};
+use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, PointerFinder};
 use crate::mos::DIRECTORY;
 
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
@@ -37,7 +37,7 @@ impl LivePool {
     pub(super) fn mend(&self) {
         let zio = self.cache().zio();
         let view = self.view();
-        let mut places = Places::of(&view);
+        let mut places = PointerFinder::of(&view);
         let mut bytes = 0;
         while bytes < MEND_BYTES {
             let wounded = zio.damage().take_wounded(BLOCKS_AT_ONCE);
@@ -65,7 +65,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         let view = self.pool.view().reading(self.change.mos.cache().on_failure())?;
-        let mut places = Places::of(&view);
+        let mut places = PointerFinder::of(&view);
         let lost: Vec<(Bookmark, BlkPtr)> = lost.into_iter().filter(|(place, bp)| places.has(place, bp)).collect();
         if lost.is_empty() {
             return Ok(());
@@ -80,7 +80,7 @@ impl SyncContext<'_> {
         for (place, bp) in lost {
             tracing::error!(pool = self.pool.name(), %place, "no copy is right");
             let Bookmark { objset, object, level, blkid } = place;
-            let nothing = Value::of_text("");
+            let nothing = ZapValue::of_text("");
             if is_by_head {
                 let of_head = self.log_of_head(log, self.head_of(&view, objset))?;
                 let birth = bp.physical_birth();
@@ -92,7 +92,7 @@ impl SyncContext<'_> {
         Ok(())
     }
 
-    fn log_entry(&self, log: u64, key: &str, value: &Value) -> Result<()> {
+    fn log_entry(&self, log: u64, key: &str, value: &ZapValue) -> Result<()> {
         match self.change.entries_of(log)? < ENTRIES_MAX as u64 {
             true => self.change.set(log, key, value),
             false => Ok(()),
@@ -106,7 +106,7 @@ impl SyncContext<'_> {
                 self.change.add(DIRECTORY, other, 0)?;
             }
         }
-        self.change.set(DIRECTORY, name, &Value::one(log))?;
+        self.change.set(DIRECTORY, name, &ZapValue::one(log))?;
         Ok(log)
     }
 
@@ -124,8 +124,8 @@ impl SyncContext<'_> {
             change.free_object(last)?;
         }
         if last != 0 || scrub != 0 {
-            change.set(DIRECTORY, LOGS[0], &Value::one(scrub))?;
-            change.set(DIRECTORY, LOGS[1], &Value::one(0))?;
+            change.set(DIRECTORY, LOGS[0], &ZapValue::one(scrub))?;
+            change.set(DIRECTORY, LOGS[1], &ZapValue::one(0))?;
         }
         Ok(())
     }

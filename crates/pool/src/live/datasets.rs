@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Result};
-use dmu::{Cache, Growth, Objset, OnFailure, Policy, Tx};
+use dmu::{Cache, Growth, Objset, ObjsetPolicy, OnFailure, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::write::{Created, Destroyed, NewDataset, RefusedChanges};
@@ -55,7 +55,7 @@ impl LivePool {
     }
 
     /// How the blocks of a head are written, as its properties say.
-    pub(super) fn policy_of(&self, levels: &Level) -> Policy {
+    pub(super) fn policy_of(&self, levels: &Level) -> ObjsetPolicy {
         dsl::write::write_policy(levels, self.config().enabled)
     }
 

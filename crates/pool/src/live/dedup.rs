@@ -19,12 +19,12 @@ use std::collections::BTreeMap;
 
 use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
-use dmu::zap::{Editor, Value, Zap};
+use dmu::zap::{Editor, Zap, ZapValue};
 use format::blkptr::BlkPtr;
-use format::ddt::{BLOCKS, Block, EXTRA, Key};
+use format::ddt::{BLOCKS, DdtKey, DdtPhys, EXTRA};
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
-use format::zap::Header;
+use format::zap::ZapHeader;
 
 use super::SyncContext;
 use super::dedup_changes::DedupGroup;
@@ -43,7 +43,7 @@ impl SyncContext<'_> {
     /// Brings what the group has changed into the tables, and frees the blocks that nobody refers to any more.
     pub(super) fn write_dedup_tables(&self) -> Result<()> {
         let DedupGroup { released, made, put_off, .. } = self.pool.dedup_changes().take();
-        let mut entries: BTreeMap<(u8, Key), EntryChange> = BTreeMap::new();
+        let mut entries: BTreeMap<(u8, DdtKey), EntryChange> = BTreeMap::new();
         for (entry, released) in released {
             entries.entry(entry).or_default().released = released;
         }
@@ -79,7 +79,7 @@ struct EntryChange {
     /// Pointers that are gone, and how many of each.
     released: Vec<(BlkPtr, u64)>,
     /// Numbers of copies, and blocks with the number of new pointers to each.
-    made: Vec<(u8, Block)>,
+    made: Vec<(u8, DdtPhys)>,
 }
 
 /// The tables of one checksum while entries are changed.
@@ -88,10 +88,10 @@ struct Tables<'a> {
     kind: u8,
     checksum: Checksum,
     /// Objects of the tables that are there, and their sums.
-    tables: [Option<Table>; CLASSES.len()],
+    tables: [Option<DedupTable>; CLASSES.len()],
 }
 
-struct Table {
+struct DedupTable {
     object: u64,
     sums: Vec<u64>,
 }
@@ -104,7 +104,7 @@ impl<'a> Tables<'a> {
         for class in 0..CLASSES.len() {
             let name = opened.name(class);
             let Some(object) = context.change.number(DIRECTORY, &name)? else { continue };
-            opened.tables[class] = Some(Table { object, sums: opened.stored_sums(&name)? });
+            opened.tables[class] = Some(DedupTable { object, sums: opened.stored_sums(&name)? });
         }
         Ok(opened)
     }
@@ -123,10 +123,10 @@ impl<'a> Tables<'a> {
     }
 
     /// Adds references to an entry, and takes some off; the blocks that have none left.
-    fn change(&mut self, key: &Key, change: &EntryChange) -> Result<Vec<BlkPtr>> {
+    fn change(&mut self, key: &DdtKey, change: &EntryChange) -> Result<Vec<BlkPtr>> {
         let (class, mut blocks) = match self.find(key) {
             Ok(Some((class, blocks))) => (Some(class), blocks),
-            Ok(None) if !change.made.is_empty() => (None, [Block::NONE; BLOCKS]),
+            Ok(None) if !change.made.is_empty() => (None, [DdtPhys::NONE; BLOCKS]),
             Ok(None) => {
                 tracing::error!(
                     pool = self.context.pool.name(),
@@ -161,14 +161,14 @@ impl<'a> Tables<'a> {
         }
         if references > 0 {
             self.make(class_now)?;
-            self.edit(class_now, |editor| editor.set_u64_key(&key.words(), &Value::of_bytes(&pack(&blocks))))?;
+            self.edit(class_now, |editor| editor.set_u64_key(&key.words(), &ZapValue::of_bytes(&pack(&blocks))))?;
             self.count(class_now, key, &blocks, u64::wrapping_add);
         }
         Ok(freed)
     }
 
     /// Takes references off the blocks of an entry.
-    fn take_off(&self, blocks: &mut [Block; BLOCKS], released: &[(BlkPtr, u64)]) {
+    fn take_off(&self, blocks: &mut [DdtPhys; BLOCKS], released: &[(BlkPtr, u64)]) {
         for (bp, count) in released {
             match blocks.iter_mut().find(|block| block.is_that_of(bp)) {
                 Some(block) if block.references >= *count => block.references -= count,
@@ -182,7 +182,7 @@ impl<'a> Tables<'a> {
     }
 
     /// The table that has an entry, and its blocks.
-    fn find(&self, key: &Key) -> Result<Option<(usize, [Block; BLOCKS])>> {
+    fn find(&self, key: &DdtKey) -> Result<Option<(usize, [DdtPhys; BLOCKS])>> {
         for class in (0..CLASSES.len()).filter(|&class| self.tables[class].is_some()) {
             if let Some(value) = self.edit(class, |editor| editor.lookup_u64_key(&key.words()))? {
                 return Ok(Some((class, unpack(value.bytes())?)));
@@ -206,16 +206,16 @@ impl<'a> Tables<'a> {
         let change = &self.context.change;
         let object =
             change.mos.allocate(change.tx, Dnode::new(ObjectType::DDT_ZAP, 1 << TABLE_SHIFT, TABLE_SHIFT, 1, 1))?;
-        let is_hash = if self.checksum.is_dedup_strong() { Header::FLAG_PRE_HASHED_KEY } else { 0 };
-        let flags = Header::FLAG_HASH64 | Header::FLAG_UINT64_KEY | is_hash;
+        let is_hash = if self.checksum.is_dedup_strong() { ZapHeader::FLAG_PRE_HASHED_KEY } else { 0 };
+        let flags = ZapHeader::FLAG_HASH64 | ZapHeader::FLAG_UINT64_KEY | is_hash;
         Editor::create(&object.changing(change.tx), flags, 0, change.env.random())?;
         change.add(DIRECTORY, &self.name(class), object.id())?;
-        self.tables[class] = Some(Table { object: object.id(), sums: vec![0; BUCKETS * SUMS] });
+        self.tables[class] = Some(DedupTable { object: object.id(), sums: vec![0; BUCKETS * SUMS] });
         Ok(())
     }
 
     /// Adds an entry to the sums of its table, or takes it off.
-    fn count(&mut self, class: usize, key: &Key, blocks: &[Block; BLOCKS], with: fn(u64, u64) -> u64) {
+    fn count(&mut self, class: usize, key: &DdtKey, blocks: &[DdtPhys; BLOCKS], with: fn(u64, u64) -> u64) {
         let sums = DedupSums::of_entry(self.context.pool.tree(), key, blocks);
         let Some(bucket) = sums.ref_blocks.checked_ilog2() else { return };
         let table = self.tables[class].as_mut().expect("the table was found or made");
@@ -242,7 +242,7 @@ impl<'a> Tables<'a> {
             let Some(table) = table else { continue };
             let name = self.name(class);
             if entries > 0 {
-                change.set(statistics, &name, &Value::new(8, &table.sums))?;
+                change.set(statistics, &name, &ZapValue::new(8, &table.sums))?;
             } else {
                 change.remove(DIRECTORY, &name)?;
                 change.remove(statistics, &name)?;
@@ -254,12 +254,12 @@ impl<'a> Tables<'a> {
 }
 
 /// Takes the blocks out of an entry that no pointer refers to.
-fn take_unused(key: &Key, blocks: &mut [Block; BLOCKS]) -> Vec<BlkPtr> {
+fn take_unused(key: &DdtKey, blocks: &mut [DdtPhys; BLOCKS]) -> Vec<BlkPtr> {
     let mut unused = Vec::new();
     for (which, block) in blocks.iter_mut().enumerate().filter(|(_, block)| !block.is_none()) {
         if which == EXTRA || block.references == 0 {
             unused.push(key.pointer(block));
-            *block = Block::NONE;
+            *block = DdtPhys::NONE;
         }
     }
     unused

@@ -20,7 +20,7 @@ use dmu::zap::Zap;
 use dmu::{Objset, OnFailure};
 use dsl::PropertyValue;
 use format::blkptr::BlkPtr;
-use format::ddt::{Block, Key};
+use format::ddt::{DdtKey, DdtPhys};
 use zio::{Class, RefTable, Twin};
 
 use crate::dedup::packed::unpack;
@@ -60,9 +60,9 @@ impl Default for Quota {
 #[derive(Default)]
 pub(super) struct DedupGroup {
     /// By number of the checksum, and key: pointers that are gone, and how many of each.
-    pub(super) released: BTreeMap<(u8, Key), Vec<(BlkPtr, u64)>>,
+    pub(super) released: BTreeMap<(u8, DdtKey), Vec<(BlkPtr, u64)>>,
     /// By number of the checksum, key, and number of copies: blocks, each with the number of new pointers to it.
-    pub(super) made: BTreeMap<(u8, Key, u8), Block>,
+    pub(super) made: BTreeMap<(u8, DdtKey, u8), DdtPhys>,
     /// Pointers that are gone, and more than a group takes.
     pub(super) put_off: Vec<BlkPtr>,
     /// Objects of the tables, by number of the checksum.
@@ -77,7 +77,7 @@ impl RefTable for DedupChanges {
             return false;
         }
         let changes = &mut *self.changes.lock();
-        let key = (bp.checksum_kind(), Key::of(bp));
+        let key = (bp.checksum_kind(), DdtKey::of(bp));
         if changes.released.len() >= ENTRIES_MAX && !changes.released.contains_key(&key) {
             changes.put_off.push(*bp);
             return true;
@@ -91,7 +91,7 @@ impl RefTable for DedupChanges {
         true
     }
 
-    fn find(&self, txg: u64, checksum: u8, key: &Key, copies: u8) -> Result<Twin> {
+    fn find(&self, txg: u64, checksum: u8, key: &DdtKey, copies: u8) -> Result<Twin> {
         if let Some(block) = self.changes.lock().made.get(&(checksum, *key, copies)) {
             return Ok(Twin::There(*block));
         }
@@ -113,9 +113,9 @@ impl RefTable for DedupChanges {
         Ok(if self.is_full(&mos)? { Twin::Refused } else { Twin::First })
     }
 
-    fn add(&self, checksum: u8, key: &Key, copies: u8, block: &Block) {
+    fn add(&self, checksum: u8, key: &DdtKey, copies: u8, block: &DdtPhys) {
         let changes = &mut *self.changes.lock();
-        let none = Block { references: 0, ..*block };
+        let none = DdtPhys { references: 0, ..*block };
         changes.made.entry((checksum, *key, copies)).or_insert(none).references += 1;
     }
 }

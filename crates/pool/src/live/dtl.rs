@@ -7,7 +7,7 @@
 
 use base::Result;
 use dmu::Object;
-use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run};
+use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader};
 use vdev::TxgRanges;
 
 use super::SyncContext;
@@ -51,7 +51,7 @@ impl SyncContext<'_> {
     fn make_dtl_map(&self) -> Result<Object> {
         let has_histogram = self.change.feature(SPACEMAP_HISTOGRAM)?.is_some();
         let mut dnode = new_map(BLOCK_SIZE, has_histogram);
-        let empty = Header { length: 0, allocated: 0 };
+        let empty = SpaceMapHeader { length: 0, allocated: 0 };
         dnode.bonus = empty.bonus(0, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         self.change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
         self.change.mos.allocate(self.change.tx, dnode)
@@ -59,7 +59,7 @@ impl SyncContext<'_> {
 
     /// Writes the map anew.
     fn write_dtl_map(&self, object: &Object, missing: &TxgRanges) -> Result<()> {
-        let before = Header::parse(object.bonus())?;
+        let before = SpaceMapHeader::parse(object.bonus())?;
         let mut encoder = Encoder::new(0, BLOCK_SIZE, false);
         let mut sum = 0;
         for range in missing.iter() {
@@ -71,10 +71,10 @@ impl SyncContext<'_> {
             encoder.push(&Run { allocated: true, offset: range.start, len, vdev: None });
             sum += len;
         }
-        let header = Header { length: encoder.length(), allocated: sum as i64 };
+        let header = SpaceMapHeader { length: encoder.length(), allocated: sum as i64 };
         object.free_range(self.change.tx, 0, before.length)?;
         object.write(self.change.tx, 0, &encoder.finish())?;
-        let has_histogram = object.bonus().len() >= Header::SIZES[0];
+        let has_histogram = object.bonus().len() >= SpaceMapHeader::SIZES[0];
         let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
         object.update(self.change.tx, |dnode| dnode.bonus = bonus)
     }

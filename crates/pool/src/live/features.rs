@@ -10,7 +10,7 @@
 //! there already is changed, and datasets that are there keep what they do without.
 
 use base::Result;
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use format::feature::{FEATURES, Feature, FeatureSet};
 use format::object_type::ObjectType;
 
@@ -63,7 +63,7 @@ impl SyncContext<'_> {
         for feature in &new {
             let uses = u64::from(ACTIVE_FROM_THE_START.contains(&feature.guid));
             change.add(if feature.readonly_compatible { write } else { read }, feature.guid, uses)?;
-            change.set(texts, feature.guid, &Value::of_text(feature.name))?;
+            change.set(texts, feature.guid, &ZapValue::of_text(feature.name))?;
         }
         if change.feature(ENABLED_TXG)?.is_some() {
             let since = self.feature_table("feature_enabled_txg")?;
@@ -94,7 +94,7 @@ impl SyncContext<'_> {
             return Ok(());
         }
         let salt: Vec<u8> = (0..4).flat_map(|_| change.env.random().to_le_bytes()).collect();
-        change.set(DIRECTORY, SALT, &Value::of_bytes(&salt))?;
+        change.set(DIRECTORY, SALT, &ZapValue::of_bytes(&salt))?;
         change.mos.cache().zio().set_salt(*salt.first_chunk().expect("32 bytes"));
         Ok(())
     }

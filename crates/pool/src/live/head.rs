@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::Result;
-use dmu::{Objset, Policy};
+use dmu::{Objset, ObjsetPolicy};
 use dsl::Level;
 use dsl::accounting::{Counted, Owner};
 use format::objset::ObjsetType;
@@ -88,7 +88,7 @@ impl Head {
     }
 
     /// Is written and read as properties say from now on. Errors: `ReadOnly`.
-    pub(super) fn set_policy(&self, policy: Policy, levels: &Level) -> Result<()> {
+    pub(super) fn set_policy(&self, policy: ObjsetPolicy, levels: &Level) -> Result<()> {
         self.objset.set_policy(policy)?;
         dsl::write::set_reads(&self.objset, levels);
         self.log.set_throughput(dsl::write::log_throughput(levels));

@@ -7,7 +7,7 @@ use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 
 use super::SyncContext;
-use crate::history::Bounds;
+use crate::history::HistoryOffsets;
 use crate::mos::DIRECTORY;
 
 const BLOCK_SIZE: u64 = 128 << 10;
@@ -94,8 +94,8 @@ impl SyncContext<'_> {
         bytes.extend(packed);
 
         let object = self.change.mos.object(id)?;
-        let bounds = Bounds::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
-        let Bounds { mut creation_end, physical_end, mut begin, mut end } = bounds;
+        let bounds = HistoryOffsets::parse(object.bonus()).map_err(|e| e.at_block(object.bookmark(0, 0)))?;
+        let HistoryOffsets { mut creation_end, physical_end, mut begin, mut end } = bounds;
         let mut lost: u64 = object.bonus().get(32..40).and_then(|raw| Endian::Little.u64(raw)).unwrap_or(0);
         let ring = physical_end - creation_end;
         begin = begin.max(creation_end.min(end));

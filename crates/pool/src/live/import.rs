@@ -16,7 +16,7 @@ use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
-use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, Pending, SPACEMAP_HISTOGRAM, SpaceMaps};
+use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, PendingRuns, SPACEMAP_HISTOGRAM, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
 use crate::mos::DIRECTORY;
@@ -194,8 +194,8 @@ impl SyncContext<'_> {
 }
 
 /// Where the space maps are, what the allocator starts with, and what is only in logs of space maps.
-fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, Pending)> {
-    let (mut tops, mut shapes, mut pending) = (HashMap::new(), Vec::new(), Pending::new());
+fn space_of(pool: &Pool) -> Result<(HashMap<u64, MapsOfTop>, Vec<TopShape>, PendingRuns)> {
+    let (mut tops, mut shapes, mut pending) = (HashMap::new(), Vec::new(), PendingRuns::new());
     let logs = metaslabs::logs(pool)?;
     for top in pool.tree().tops() {
         let Some(spec) = top.top_spec().filter(|_| top.kind().is_concrete()) else { continue };
@@ -251,7 +251,10 @@ fn check_writable(pool: &Pool) -> Result<()> {
     let is_fixed = |vdev: &vdev::Vdev| {
         matches!(
             vdev.kind(),
-            vdev::Kind::Indirect | vdev::Kind::Draid(_) | vdev::Kind::DraidSpare { .. } | vdev::Kind::Missing
+            vdev::VdevKind::Indirect
+                | vdev::VdevKind::Draid(_)
+                | vdev::VdevKind::DraidSpare { .. }
+                | vdev::VdevKind::Missing
         )
     };
     if pool.tree().iter().any(is_fixed) {

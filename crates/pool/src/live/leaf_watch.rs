@@ -11,7 +11,7 @@ use base::{Env, Error, Kind, Result, tunables};
 use device::Device;
 use dmu::Txgs;
 use format::uberblock::Uberblock;
-use vdev::{Aux, Health, LeafVdev, State, TooMany, Tree};
+use vdev::{Aux, Health, LeafVdev, TooMany, Tree, VdevState};
 
 use crate::FoundDevice;
 
@@ -77,7 +77,7 @@ impl LeafWatch {
     /// A leaf that is used is used no more if its device does not answer, or is not at its path any more. Whether it
     /// is used still.
     pub(super) fn look_again(&self, leaf: LeafVdev<'_>, pool_guid: u64, open: DeviceOpener<'_>) -> bool {
-        let refuse = |aux| leaf.state().set_health(Health::new(State::Unavail, aux));
+        let refuse = |aux| leaf.state().set_health(Health::new(VdevState::Unavail, aux));
         match open(leaf.name()) {
             // another one is there
             Ok(device) if recognize(leaf, pool_guid, device.clone()).is_err() => refuse(Aux::CorruptData),
@@ -101,7 +101,7 @@ impl LeafWatch {
         let found = match answers {
             Ok(found) => found,
             Err(_) => {
-                let refuse = |aux| state.set_health(Health::new(State::Unavail, aux));
+                let refuse = |aux| state.set_health(Health::new(VdevState::Unavail, aux));
                 let device = open(leaf.name()).inspect_err(|_| refuse(Aux::OpenFailed))?;
                 recognize(leaf, pool_guid, device).inspect_err(|_| refuse(Aux::CorruptData))?
             }
@@ -124,8 +124,8 @@ impl LeafWatch {
             leaf.stats().meter.set_slow_ms(slow_ms);
             let TooMany { io, checksum, slow_io } = leaf.state().too_many_errors(now_s);
             let new = match leaf.state().health().state {
-                State::Healthy | State::Degraded if io && is_spared(leaf) => State::Faulted,
-                State::Healthy if io || checksum || slow_io => State::Degraded,
+                VdevState::Healthy | VdevState::Degraded if io && is_spared(leaf) => VdevState::Faulted,
+                VdevState::Healthy if io || checksum || slow_io => VdevState::Degraded,
                 _ => continue,
             };
             let new = Health::new(new, Aux::ErrExceeded);

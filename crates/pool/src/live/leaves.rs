@@ -8,7 +8,7 @@
 //! A leaf that comes back is not trusted with what it has missed, until a resilver has given it that.
 
 use base::{Error, Kind, Result};
-use vdev::{Aux, Health, LeafVdev, OfflineReason, State};
+use vdev::{Aux, Health, LeafVdev, OfflineReason, VdevState};
 use zio::alloc::Serving;
 
 use super::{DeviceOpener, LivePool};
@@ -32,7 +32,7 @@ impl LivePool {
         let (mut changed, pool_guid) = (false, self.config().guid);
         for leaf in tree.leaves_of(id) {
             let health = leaf.state().health();
-            if matches!(health.state, State::Healthy | State::Offline) {
+            if matches!(health.state, VdevState::Healthy | VdevState::Offline) {
                 continue;
             }
             self.leaf_watch().bring_back(leaf, pool_guid, open);
@@ -64,7 +64,7 @@ impl LivePool {
         let leaf = self.tree().leaf(guid).ok_or_else(no_such_device)?;
         self.suspension().check_running()?;
         let health = leaf.state().health();
-        if health.state == State::Healthy {
+        if health.state == VdevState::Healthy {
             self.expect_spare_home(leaf);
             return Ok(health);
         }
@@ -110,7 +110,7 @@ impl LivePool {
             (OfflineReason::Offline, false) => return Err(Error::new(Kind::Busy, "no valid replicas")),
             (OfflineReason::Faulted, false) => {
                 leaf.state().put_online();
-                leaf.state().set_health(Health::new(State::Degraded, Aux::External));
+                leaf.state().set_health(Health::new(VdevState::Degraded, Aux::External));
             }
             (_, true) => leaf.state().take_offline(how, temporary),
         }

@@ -15,7 +15,7 @@ use dmu::{Mode, Objset};
 use dsl::write::Change;
 use format::blkptr::BlkPtr;
 use format::object_type::ObjectType;
-use zil::{Claim, Header, Log, Update};
+use zil::{Claim, Log, Update, ZilHeader};
 use zio::alloc::Serving;
 
 use super::head::Head;
@@ -126,7 +126,7 @@ impl SyncContext<'_> {
 pub(super) fn find_claims(pool: &Pool, is_given_up: bool) -> Result<Vec<(u64, Claim)>> {
     let mut claims = Vec::new();
     for (head, objset) in logged_heads(pool)? {
-        let header = Header::parse(&objset.phys().log_header)?;
+        let header = ZilHeader::parse(&objset.phys().log_header)?;
         let (zio, synced_txg) = (pool.cache().zio(), pool.uberblock().txg);
         let claim = match pool.uberblock().checkpoint_txg {
             // what was written to the log after the checkpoint may have been overwritten
@@ -161,7 +161,7 @@ fn logged_heads(pool: &Pool) -> Result<Vec<(dsl::Dataset, Arc<Objset>)>> {
             continue;
         }
         let objset = Objset::open(pool.cache().clone(), head.id, head.phys.bp, Mode::Raw, &head.name)?;
-        if !Header::parse(&objset.phys().log_header)?.first.is_hole() {
+        if !ZilHeader::parse(&objset.phys().log_header)?.first.is_hole() {
             heads.push((head, objset));
         }
     }

@@ -68,7 +68,7 @@ impl NewDevices {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewVdev {
     /// How its leaves hang together.
-    pub shape: Shape,
+    pub shape: NewVdevShape,
     /// What it is set aside for.
     pub bias: Option<Bias>,
     /// Its leaves; one, if it is single.
@@ -84,7 +84,7 @@ impl NewVdev {
 
 /// How the leaves of a new vdev hang together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Shape {
+pub enum NewVdevShape {
     /// One leaf.
     Single,
     /// The same on each.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::Bookmark;
 use format::nvlist::{NvList, Value};
-use vdev::{Aux, Health, LeafVdev, State, Vdev};
+use vdev::{Aux, Health, LeafVdev, Vdev, VdevState};
 
 use super::events::{Events, LeafSeen};
 use super::{LivePool, SyncContext};
@@ -61,7 +61,7 @@ impl LivePool {
             if last == now.health {
                 continue;
             }
-            if now.health.state == State::Unavail {
+            if now.health.state == VdevState::Unavail {
                 self.report(&format!("vdev.{}", why_unavailable(now.health.aux)), leaf, Some(last));
             }
             if before.is_some() && last.state != now.health.state {
@@ -75,7 +75,7 @@ impl LivePool {
         payload.set("vdev_guid", Value::U64(leaf.guid()));
         payload.set("vdev_state", Value::U64(state_number(leaf.state().health())));
         put_paths(&mut payload, leaf.vdev());
-        let is_removed = leaf.state().health().state == State::Removed;
+        let is_removed = leaf.state().health().state == VdevState::Removed;
         if is_removed {
             self.events().post("resource.fs.zfs.removed", payload.clone());
         }
@@ -172,12 +172,12 @@ fn put_paths(payload: &mut NvList, vdev: &Vdev) {
 /// The number by which events know a state.
 fn state_number(health: Health) -> u64 {
     match health.state {
-        State::Offline => 2,
-        State::Removed => 3,
-        State::Unavail => 4,
-        State::Faulted => 5,
-        State::Degraded => 6,
-        State::Healthy => 7,
+        VdevState::Offline => 2,
+        VdevState::Removed => 3,
+        VdevState::Unavail => 4,
+        VdevState::Faulted => 5,
+        VdevState::Degraded => 6,
+        VdevState::Healthy => 7,
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```
 
 use base::Result;
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use dsl::PropertyValue;
 use format::object_type::ObjectType;
 
@@ -75,8 +75,8 @@ impl SyncContext<'_> {
             }
         };
         match value {
-            PropertyValue::Number(number) => change.set(table, name, &Value::one(*number)),
-            PropertyValue::Text(text) => change.set(table, name, &Value::of_text(text)),
+            PropertyValue::Number(number) => change.set(table, name, &ZapValue::one(*number)),
+            PropertyValue::Text(text) => change.set(table, name, &ZapValue::of_text(text)),
         }
     }
 }

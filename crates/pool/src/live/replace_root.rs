@@ -13,7 +13,7 @@
 use base::{Error, Kind, Result};
 use dmu::{Objset, OnFailure};
 use format::objset::ObjsetType;
-use zil::Header;
+use zil::ZilHeader;
 
 use super::{LivePool, SyncContext};
 
@@ -64,7 +64,7 @@ impl SyncContext<'_> {
         let head = self.pool.add_head(objset.reading(OnFailure::Fail))?;
         self.pool.renew_policy(&head, subject.levels())?;
         // what the root says of a log is of the time when it was written
-        head.log().claim(self.change.tx.txg(), Header::EMPTY);
+        head.log().claim(self.change.tx.txg(), ZilHeader::EMPTY);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::Result;
 use device::Device;
-use vdev::{LeafVdev, State};
+use vdev::{LeafVdev, VdevState};
 
 use super::{DeviceOpener, LivePool};
 
@@ -25,12 +25,14 @@ impl LivePool {
         let (mut back, mut lost) = (Vec::new(), false);
         for leaf in self.tree().leaves() {
             match leaf.state().health().state {
-                State::Healthy | State::Degraded => lost |= !self.leaf_watch().look_again(leaf, pool_guid, open),
-                State::Unavail | State::Removed if self.leaf_watch().is_back(leaf, pool_guid, open) => {
+                VdevState::Healthy | VdevState::Degraded => {
+                    lost |= !self.leaf_watch().look_again(leaf, pool_guid, open)
+                }
+                VdevState::Unavail | VdevState::Removed if self.leaf_watch().is_back(leaf, pool_guid, open) => {
                     back.push(leaf.guid());
                 }
-                State::Unavail | State::Removed => {}
-                State::Faulted | State::Offline => {}
+                VdevState::Unavail | VdevState::Removed => {}
+                VdevState::Faulted | VdevState::Offline => {}
             }
         }
         let was_under_way = !self.scan().lock().covers.is_empty();
@@ -74,7 +76,9 @@ impl LivePool {
     }
 
     fn away(&self) -> impl Iterator<Item = LeafVdev<'_>> {
-        self.tree().leaves().filter(|leaf| matches!(leaf.state().health().state, State::Unavail | State::Removed))
+        self.tree()
+            .leaves()
+            .filter(|leaf| matches!(leaf.state().health().state, VdevState::Unavail | VdevState::Removed))
     }
 
     /// Uses devices again that are back.

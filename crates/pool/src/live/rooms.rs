@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use base::Mutex;
 use dmu::Growth;
-use dsl::write::Room;
+use dsl::write::RoomLeft;
 
 /// What was known of a head's room, and as of which group.
 #[derive(Clone, Copy)]
 pub(super) struct KnownRoom {
     pub(super) txg: u64,
-    pub(super) room: Room,
+    pub(super) room: RoomLeft,
     /// How many bytes on disk changes may come to take.
     pub(super) growth: Growth,
 }

@@ -10,8 +10,8 @@ use std::ops::ControlFlow;
 
 use base::{Bookmark, Env, Error, Kind, Result, tunables};
 use dmu::traverse::{Descend, Range, Visit, Visitor};
-use dmu::zap::Value;
 use dmu::zap::Zap;
+use dmu::zap::ZapValue;
 use dsl::scan::position_of;
 use dsl::traverse::LOG_LEVEL;
 use format::blkptr::BlkPtr;
@@ -246,7 +246,7 @@ impl SyncContext<'_> {
         change.free_object(phys.queue)?;
         match (phys.is_resilver, end) {
             (true, _) => self.end_resilver((phys.min_txg, phys.max_txg))?,
-            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &Value::one(phys.max_txg))?,
+            (false, ScanState::Finished) => change.set(DIRECTORY, LAST_SCRUBBED, &ZapValue::one(phys.max_txg))?,
             (false, _) => {}
         }
         if !phys.is_resilver {
@@ -488,10 +488,10 @@ impl SyncContext<'_> {
                 change.remove(stage.phys.queue, &format!("{id:x}"))?;
             }
             for (id, txg) in stage.queue.iter().filter(|(id, txg)| on_disk.get(id) != Some(txg)) {
-                change.set(stage.phys.queue, &format!("{id:x}"), &Value::one(*txg))?;
+                change.set(stage.phys.queue, &format!("{id:x}"), &ZapValue::one(*txg))?;
             }
         }
-        change.set(DIRECTORY, SCAN, &Value::new(8, &stage.phys.words()))
+        change.set(DIRECTORY, SCAN, &ZapValue::new(8, &stage.phys.words()))
     }
 }
 

@@ -17,7 +17,7 @@ use dmu::{Object, Objset};
 use dsl::write::Change;
 use format::dnode::Dnode;
 use format::object_type::ObjectType;
-use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Header, Run, runs};
+use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader, runs};
 use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
 
 use crate::mos::map_size_max;
@@ -56,27 +56,27 @@ pub(super) struct MapsOfTop {
 }
 
 /// Changes of metaslabs, by vdev and number, that their maps do not have yet: in bytes, in order.
-pub(super) type Pending = HashMap<(u64, u64), Vec<Run>>;
+pub(super) type PendingRuns = HashMap<(u64, u64), Vec<Run>>;
 
 /// The space maps of a pool.
 pub(super) struct SpaceMaps {
     /// Weak, as what allocates for the MOS holds this.
     mos: Mutex<Weak<Objset>>,
     tops: Mutex<HashMap<u64, MapsOfTop>>,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingRuns>,
 }
 
 /// What the allocator gets.
-pub(super) struct Source(pub(super) Arc<SpaceMaps>);
+pub(super) struct SpaceMapReader(pub(super) Arc<SpaceMaps>);
 
-impl SpaceMapSource for Source {
+impl SpaceMapSource for SpaceMapReader {
     fn runs(&self, top: u64, metaslab: u64) -> Result<Vec<Run>> {
         self.0.runs(top, metaslab)
     }
 }
 
 impl SpaceMaps {
-    pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: Pending) -> SpaceMaps {
+    pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: PendingRuns) -> SpaceMaps {
         SpaceMaps { mos: Mutex::default(), tops: Mutex::new(tops), pending: Mutex::new(pending) }
     }
 
@@ -108,7 +108,7 @@ impl SpaceMaps {
         let gone = || Error::new(Kind::Missing, "the pool is being closed");
         let mos = self.mos.lock().upgrade().ok_or_else(gone)?;
         let object = mos.object(map)?;
-        let header = Header::parse(object.bonus())?;
+        let header = SpaceMapHeader::parse(object.bonus())?;
         let bytes = object.read_whole(header.length, map_size_max(range.end - range.start, ashift))?;
         let in_bytes = |run: Result<Run>| {
             let run = run.map_err(|e| e.at_block(object.bookmark(0, 0)))?;
@@ -171,7 +171,7 @@ impl SpaceMaps {
             (maps.kept, maps.ashift)
         };
         let object = change.mos.object(map)?;
-        let before = Header::parse(object.bonus())?;
+        let before = SpaceMapHeader::parse(object.bonus())?;
         let two_words = change.feature(SPACEMAP_V2)?.is_some();
         let mut encoder = Encoder::new(before.length, object.dnode().block_size, two_words);
         encoder.begin(false, pass.into(), change.tx.txg());
@@ -183,8 +183,8 @@ impl SpaceMaps {
         }
         let length = encoder.length();
         object.write(change.tx, before.length, &encoder.finish())?;
-        let header = Header { length, allocated: before.allocated.saturating_sub_unsigned(bytes) };
-        set_header(change, &object, header, object.bonus().len() >= Header::SIZES[0])
+        let header = SpaceMapHeader { length, allocated: before.allocated.saturating_sub_unsigned(bytes) };
+        set_header(change, &object, header, object.bonus().len() >= SpaceMapHeader::SIZES[0])
     }
 
     /// The top-level vdevs that have something for a checkpoint.
@@ -203,7 +203,7 @@ impl SpaceMaps {
         let found = self.tops.lock().get(&top).map(|maps| (maps.zap, maps.kept, maps.ashift));
         let Some((zap, map, ashift)) = found.filter(|(_, map, _)| *map != 0) else { return Ok(Vec::new()) };
         let object = change.mos.object(map)?;
-        let before = Header::parse(object.bonus())?;
+        let before = SpaceMapHeader::parse(object.bonus())?;
         // no entry is in two blocks
         let size = object.dnode().block_size;
         let start = before.length.div_ceil(size).saturating_sub((KEPT_BYTES / size).max(1)) * size;
@@ -230,7 +230,12 @@ impl SpaceMaps {
         }
         object.free_range(change.tx, start, before.length - start)?;
         let allocated = before.allocated.saturating_add_unsigned(taken);
-        set_header(change, &object, Header { length: start, allocated }, object.bonus().len() >= Header::SIZES[0])?;
+        set_header(
+            change,
+            &object,
+            SpaceMapHeader { length: start, allocated },
+            object.bonus().len() >= SpaceMapHeader::SIZES[0],
+        )?;
         Ok(kept)
     }
 
@@ -246,7 +251,7 @@ impl SpaceMaps {
             0 => self.create_map(change, one)?,
             map => change.mos.object(map)?,
         };
-        let before = Header::parse(object.bonus())?;
+        let before = SpaceMapHeader::parse(object.bonus())?;
         let txg = change.tx.txg();
         let allocated = allocator.condensed(one.top, one.metaslab, txg)?;
         let is_long = before.length > CONDENSE_BYTES_MIN
@@ -277,8 +282,8 @@ impl SpaceMaps {
             object.free_range(change.tx, 0, before.length)?;
         }
         object.write(change.tx, start, &encoder.finish())?;
-        let header = Header { length, allocated: allocated.total() as i64 };
-        let has_histogram = object.bonus().len() >= Header::SIZES[0];
+        let header = SpaceMapHeader { length, allocated: allocated.total() as i64 };
+        let has_histogram = object.bonus().len() >= SpaceMapHeader::SIZES[0];
         let histogram = has_histogram.then(|| histogram(&allocated, &range, ashift));
         let bonus = header.bonus(object.id(), histogram.as_ref());
         object.update(change.tx, |dnode| dnode.bonus = bonus)
@@ -300,12 +305,12 @@ fn new_map_object(change: &Change<'_>) -> Result<Object> {
     let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
     let object = change.mos.allocate(change.tx, new_map(BLOCK_SIZE, has_histogram))?;
     change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
-    set_header(change, &object, Header { length: 0, allocated: 0 }, has_histogram)?;
+    set_header(change, &object, SpaceMapHeader { length: 0, allocated: 0 }, has_histogram)?;
     object.fresh()
 }
 
 /// Sets the header of a map without marks of free runs.
-fn set_header(change: &Change<'_>, object: &Object, header: Header, has_histogram: bool) -> Result<()> {
+fn set_header(change: &Change<'_>, object: &Object, header: SpaceMapHeader, has_histogram: bool) -> Result<()> {
     let bonus = header.bonus(object.id(), has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
     object.update(change.tx, |dnode| dnode.bonus = bonus)
 }

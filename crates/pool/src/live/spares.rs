@@ -13,7 +13,7 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::nvlist::NvList;
-use vdev::{Aux, LeafVdev, State};
+use vdev::{Aux, LeafVdev, VdevState};
 
 use super::aux_devices::{self, label_as};
 use super::device_watch::SpareNeed;
@@ -123,16 +123,16 @@ impl LivePool {
     fn needs_spare(&self, leaf: LeafVdev<'_>) -> bool {
         let health = leaf.state().health();
         let has_failed = match health.state {
-            State::Faulted | State::Unavail | State::Removed => true,
-            State::Degraded => matches!(health.aux, Aux::ErrExceeded | Aux::External),
-            State::Healthy | State::Offline => false,
+            VdevState::Faulted | VdevState::Unavail | VdevState::Removed => true,
+            VdevState::Degraded => matches!(health.aux, Aux::ErrExceeded | Aux::External),
+            VdevState::Healthy | VdevState::Offline => false,
         };
         let tree = self.tree();
         let above = leaf.parent().map(|id| tree.vdev(id));
         let may_have_one = match above {
-            Some(above) if above.kind() == vdev::Kind::Replacing => false,
+            Some(above) if above.kind() == vdev::VdevKind::Replacing => false,
             // the spare itself has failed, and nothing else is there
-            Some(above) if above.kind() == vdev::Kind::Spare => {
+            Some(above) if above.kind() == vdev::VdevKind::Spare => {
                 let others = tree.leaves_of(above.id());
                 leaf.is_spare() && others.iter().all(|other| !other.state().health().is_readable())
             }
@@ -146,8 +146,8 @@ impl LivePool {
     fn idle_spare(&self) -> Option<u64> {
         let tree = self.tree();
         let is_whole =
-            |leaf: LeafVdev<'_>| leaf.state().health().state == State::Healthy && leaf.state().dtl().is_empty();
-        tree.iter().filter(|vdev| vdev.kind() == vdev::Kind::Spare).find_map(|above| {
+            |leaf: LeafVdev<'_>| leaf.state().health().state == VdevState::Healthy && leaf.state().dtl().is_empty();
+        tree.iter().filter(|vdev| vdev.kind() == vdev::VdevKind::Spare).find_map(|above| {
             let children: Vec<LeafVdev<'_>> =
                 above.children().iter().filter_map(|&id| tree.vdev(id).as_leaf()).collect();
             let (first, last) = (*children.first()?, *children.last()?);
@@ -166,7 +166,7 @@ impl LivePool {
     /// Refuses what is not to be attached beside a leaf that a spare stands in for, or is.
     pub(super) fn check_spares(&self, leaf: LeafVdev<'_>, how: AttachAs) -> Result<()> {
         let new_is_spare = matches!(how, AttachAs::Spare(_));
-        let has_spare = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::Kind::Spare);
+        let has_spare = leaf.parent().is_some_and(|id| self.tree().vdev(id).kind() == vdev::VdevKind::Spare);
         if new_is_spare && self.tree().top_of(leaf.vdev()).is_log() {
             return Err(Error::new(Kind::Unsupported, "cannot replace a log with a spare"));
         }
@@ -183,7 +183,7 @@ impl LivePool {
     /// The spare that takes the place of a leaf for good if this is detached.
     pub(super) fn spare_for_good(&self, leaf: LeafVdev<'_>) -> Option<u64> {
         let above = self.tree().vdev(leaf.parent()?);
-        let is_first = above.kind() == vdev::Kind::Spare && above.children().first() == Some(&leaf.id());
+        let is_first = above.kind() == vdev::VdevKind::Spare && above.children().first() == Some(&leaf.id());
         let last = self.tree().vdev(*above.children().last()?).as_leaf()?;
         (is_first && last.is_spare()).then(|| last.guid())
     }
@@ -193,8 +193,8 @@ impl LivePool {
         let tree = self.tree();
         let replacing = tree.vdev(tree.leaf(guid)?.parent()?);
         let above = tree.vdev(replacing.parent()?);
-        let is_spared = replacing.kind() == vdev::Kind::Replacing
-            && above.kind() == vdev::Kind::Spare
+        let is_spared = replacing.kind() == vdev::VdevKind::Replacing
+            && above.kind() == vdev::VdevKind::Spare
             && above.children().first() == Some(&replacing.id());
         let heir = tree.vdev(*replacing.children().last()?);
         (is_spared && heir.guid() != guid).then(|| heir.guid())
@@ -203,7 +203,7 @@ impl LivePool {
     /// A spare has left the tree: its label is that of a spare again. That this fails harms no pool.
     pub(super) fn send_home(&self, leaf: LeafVdev<'_>) {
         let Some(device) = leaf.device() else { return };
-        if let Err(error) = label_as(aux_devices::Aux::Spare, leaf.guid(), device) {
+        if let Err(error) = label_as(aux_devices::AuxKind::Spare, leaf.guid(), device) {
             tracing::warn!(pool = self.name(), vdev = leaf.name(), "it is not labelled as a spare: {error}");
         }
     }
@@ -211,7 +211,7 @@ impl LivePool {
     /// A leaf is used again: a spare that stands in for it is to go, sooner or later.
     pub(super) fn expect_spare_home(&self, leaf: LeafVdev<'_>) {
         let is_first =
-            |above: &vdev::Vdev| above.kind() == vdev::Kind::Spare && above.children().first() == Some(&leaf.id());
+            |above: &vdev::Vdev| above.kind() == vdev::VdevKind::Spare && above.children().first() == Some(&leaf.id());
         if leaf.state().health().is_readable() && leaf.parent().is_some_and(|id| is_first(self.tree().vdev(id))) {
             leaf.state().set_unspare(true);
         }

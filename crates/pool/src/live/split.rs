@@ -64,7 +64,7 @@ impl LivePool {
     fn check_split(&self, leaves: &[u64]) -> Result<()> {
         let tree = self.tree();
         let invalid = |what: &str| Err(Error::new(Kind::Invalid, what.to_owned()));
-        if tree.tops().any(|top| top.kind() == vdev::Kind::Indirect) {
+        if tree.tops().any(|top| top.kind() == vdev::VdevKind::Indirect) {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
         let tops: Vec<&vdev::Vdev> = tree.tops().filter(|top| top.kind().is_concrete() && !top.is_log()).collect();
@@ -75,7 +75,7 @@ impl LivePool {
             let below: Vec<LeafVdev<'_>> = tree.leaves_of(top.id());
             let chosen: Vec<&LeafVdev<'_>> = below.iter().filter(|leaf| leaves.contains(&leaf.guid())).collect();
             let [leaf] = chosen[..] else { return invalid("invalid vdev configuration") };
-            let is_side = top.kind() == vdev::Kind::Mirror && leaf.parent() == Some(top.id());
+            let is_side = top.kind() == vdev::VdevKind::Mirror && leaf.parent() == Some(top.id());
             if !is_side || leaf.is_spare() || leaf.state().health() != Health::HEALTHY {
                 return invalid("invalid vdev configuration");
             }

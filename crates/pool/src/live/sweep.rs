@@ -250,7 +250,7 @@ impl SyncContext<'_> {
             let leaves = tree.top(top).map(|top| tree.leaves_of(top.id())).unwrap_or_default();
             let is_settled = |leaf: &LeafVdev<'_>| {
                 let above = leaf.parent().map(|id| tree.vdev(id).kind());
-                !matches!(above, Some(vdev::Kind::Replacing | vdev::Kind::Spare))
+                !matches!(above, Some(vdev::VdevKind::Replacing | vdev::VdevKind::Spare))
             };
             for leaf in leaves.into_iter().filter(is_settled) {
                 for range in &ranges {

@@ -167,6 +167,6 @@ impl Sweep {
         if kind == SweepKind::Trim {
             entries.extend([(RATE, self.rate), (PARTIAL, 0), (SECURE, self.secure.into())]);
         }
-        entries.into_iter().try_for_each(|(name, number)| change.set(table, name, &dmu::zap::Value::one(number)))
+        entries.into_iter().try_for_each(|(name, number)| change.set(table, name, &dmu::zap::ZapValue::one(number)))
     }
 }

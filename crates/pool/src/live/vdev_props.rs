@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use base::{Error, Kind, Result};
-use dmu::zap::Value;
+use dmu::zap::ZapValue;
 use dsl::PropertyValue;
 use vdev::{ErrorRate, ErrorRates, Vdev};
 
@@ -47,8 +47,8 @@ impl SyncContext<'_> {
         }
         match value {
             None => self.change.remove(table, name).map(drop),
-            Some(PropertyValue::Number(number)) => self.change.set(table, name, &Value::one(*number)),
-            Some(PropertyValue::Text(text)) => self.change.set(table, name, &Value::of_text(text)),
+            Some(PropertyValue::Number(number)) => self.change.set(table, name, &ZapValue::one(*number)),
+            Some(PropertyValue::Text(text)) => self.change.set(table, name, &ZapValue::of_text(text)),
         }
     }
 }

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use base::{Error, Kind, Result};
 use device::Device;
 use format::object_type::ObjectType;
-use vdev::{Edit, LeafVdev, Spec, label};
+use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
 
-use super::aux_devices::{Aux, label_all};
-use super::create::{ALLOCATION_CLASSES, Devices, empty_top, new_array, plan_tops};
+use super::aux_devices::{AuxKind, label_all};
+use super::create::{ALLOCATION_CLASSES, DevicesByGuid, empty_top, new_array, plan_tops};
 use super::space_maps::SPACEMAP_HISTOGRAM;
 use super::{LivePool, NewDevices, SyncContext};
 use crate::mos::DIRECTORY;
@@ -51,16 +51,16 @@ impl LivePool {
             device.flush()?;
         }
         let guid = || self.env().random() | 1;
-        let spares = label_all(Aux::Spare, &new.spares, devices, &guid)?;
-        let caches = label_all(Aux::Cache, &new.caches, devices, &guid)?;
+        let spares = label_all(AuxKind::Spare, &new.spares, devices, &guid)?;
+        let caches = label_all(AuxKind::Cache, &new.caches, devices, &guid)?;
         let used = caches.clone();
         self.run(move |context| {
             if !tops.is_empty() {
                 context.add_tops(tops, &by_guid)?;
                 context.change.count_feature(ALLOCATION_CLASSES, set_aside as i64)?;
             }
-            context.add_aux(Aux::Spare, spares)?;
-            context.add_aux(Aux::Cache, caches)?;
+            context.add_aux(AuxKind::Spare, spares)?;
+            context.add_aux(AuxKind::Cache, caches)?;
             context.write_config()
         })?;
         self.use_caches(&used, devices);
@@ -76,7 +76,7 @@ impl LivePool {
         let _alone = self.change_vdevs_alone();
         self.suspension().check_running()?;
         self.check_removable(guid)?;
-        for (aux, known) in [(Aux::Spare, self.view().spares()), (Aux::Cache, self.view().caches())] {
+        for (aux, known) in [(AuxKind::Spare, self.view().spares()), (AuxKind::Cache, self.view().caches())] {
             let Some(config) = known.iter().find(|config| config.opt_u64("guid") == Some(guid)) else { continue };
             self.run(move |context| context.remove_aux(aux, guid))?;
             self.cache().l2arc().remove(guid);
@@ -138,7 +138,7 @@ impl LivePool {
 
 impl SyncContext<'_> {
     /// Adds top-level vdevs, whose objects have no numbers yet.
-    fn add_tops(&self, mut tops: Vec<Spec>, devices: &Devices) -> Result<()> {
+    fn add_tops(&self, mut tops: Vec<VdevSpec>, devices: &DevicesByGuid) -> Result<()> {
         let pool = self.pool;
         tops.iter_mut().try_for_each(|top| self.make_objects(top))?;
         let numbers: Vec<u64> = tops.iter().map(|top| top.id).collect();
@@ -152,7 +152,7 @@ impl SyncContext<'_> {
     }
 
     /// Makes the objects of a vdev that is new in this group, and of those below it.
-    pub(super) fn make_objects(&self, spec: &mut Spec) -> Result<()> {
+    pub(super) fn make_objects(&self, spec: &mut VdevSpec) -> Result<()> {
         let change = &self.change;
         spec.create_txg = change.tx.txg();
         if let Some(leaf) = &mut spec.leaf {
@@ -180,7 +180,7 @@ impl SyncContext<'_> {
     }
 
     /// Frees the objects of a vdev that goes, but for its space maps.
-    pub(super) fn free_objects(&self, spec: &Spec) -> Result<()> {
+    pub(super) fn free_objects(&self, spec: &VdevSpec) -> Result<()> {
         let change = &self.change;
         let zaps = [spec.leaf.as_ref().map_or(0, |leaf| leaf.zap), spec.top.as_ref().map_or(0, |top| top.zap)];
         for zap in zaps.into_iter().filter(|&zap| zap != 0) {
@@ -207,7 +207,7 @@ impl SyncContext<'_> {
     }
 }
 
-fn check_config(top: &Spec) -> Result<()> {
+fn check_config(top: &VdevSpec) -> Result<()> {
     match top.to_nvlist().pack().len() {
         0..=TOP_CONFIG_BYTES_MAX => Ok(()),
         _ => Err(Error::new(Kind::TooBig, "too many devices in one vdev")),

@@ -11,7 +11,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A table of counters as it was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Table {
+pub struct KstatTable {
     /// Its file.
     pub name: String,
     /// When it was written, in nanoseconds after its process began.
@@ -22,7 +22,7 @@ pub struct Table {
     pub values: Vec<(String, u64)>,
 }
 
-impl Table {
+impl KstatTable {
     /// The value of that name; 0 if there is none.
     pub fn get(&self, name: &str) -> u64 {
         self.values.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| *value)
@@ -30,7 +30,7 @@ impl Table {
 }
 
 /// The tables of all pools whose processes write them, by the pools' names.
-pub fn read_all(run: &Path) -> BTreeMap<String, Vec<Table>> {
+pub fn read_all(run: &Path) -> BTreeMap<String, Vec<KstatTable>> {
     let entries = std::fs::read_dir(run.join(ZFS)).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let tables = names.filter_map(|name| {
@@ -43,7 +43,7 @@ pub fn read_all(run: &Path) -> BTreeMap<String, Vec<Table>> {
 }
 
 /// The tables of a pool, in the order of their names, as far as its process still writes them.
-pub fn read(run: &Path, pool: &str) -> io::Result<Vec<Table>> {
+pub fn read(run: &Path, pool: &str) -> io::Result<Vec<KstatTable>> {
     let mut tables = Vec::new();
     for entry in std::fs::read_dir(folder(run, pool))? {
         let entry = entry?;
@@ -68,7 +68,7 @@ pub fn read(run: &Path, pool: &str) -> io::Result<Vec<Table>> {
 }
 
 /// A table of names and values, or one of reads and writes; others are none.
-pub fn parse(name: String, file: &str) -> Option<Table> {
+pub fn parse(name: String, file: &str) -> Option<KstatTable> {
     let mut lines = file.lines();
     let head: Vec<&str> = lines.next()?.split_whitespace().collect();
     let columns = lines.next()?.split_whitespace();
@@ -76,30 +76,30 @@ pub fn parse(name: String, file: &str) -> Option<Table> {
     if head.get(1) == Some(&"3") {
         let cells = columns.zip(lines.next()?.split_whitespace());
         let values = cells.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect();
-        return Some(Table { name, at_ns, dataset: None, values });
+        return Some(KstatTable { name, at_ns, dataset: None, values });
     }
     columns.eq(["name", "type", "data"]).then_some(())?;
     let text = file.lines().skip(2).find_map(|line| line.strip_prefix("dataset_name "));
     let dataset = text.and_then(|rest| Some(rest.trim_start().split_once(' ')?.1.trim_start().to_owned()));
     let values = Kstat::numbers(file).map(|(name, value)| (name.to_owned(), value)).collect();
-    Some(Table { name, at_ns, dataset, values })
+    Some(KstatTable { name, at_ns, dataset, values })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Files;
+    use super::super::KstatFiles;
     use super::*;
 
     #[test]
     fn what_was_written_is_read() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files::new(dir.path(), "zil").unwrap();
+        let files = KstatFiles::new(dir.path(), "zil").unwrap();
         let set =
             Kstat { text: Some(("dataset_name", "zil/a b".into())), ..Kstat::new("objset-0x36", [("n", u64::MAX)]) };
         files.write(&[set], &[Kstat::new("zil", [("zil_commit_count", 5)])], 9).unwrap();
         std::fs::write(folder(dir.path(), "zil").join(".zil.1"), "half").unwrap();
         std::fs::write(folder(dir.path(), "zil").join("io"), Kstat::io(&[("rcnt", 7)]).file(9)).unwrap();
-        let table = |name: &str, dataset: Option<&str>, value: (&str, u64)| Table {
+        let table = |name: &str, dataset: Option<&str>, value: (&str, u64)| KstatTable {
             name: name.into(),
             at_ns: 9,
             dataset: dataset.map(str::to_owned),

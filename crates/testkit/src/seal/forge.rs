@@ -8,11 +8,11 @@ use device::Device;
 use format::blkptr::BlkPtr;
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
-use format::zap::{Leaf, LeafMut, Micro, MicroEntry, MicroMut, Record};
+use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapLeaf};
 use vdev::Tree;
 use vdev::label::{COUNT, write_config};
 
-use super::{Atlas, Parent, Place, physical};
+use super::{Atlas, AtlasPlace, Parent, physical};
 
 /// Other contents for some blocks of a pool; nothing is written before [`Forge::seal`].
 pub struct Forge<'a> {
@@ -39,12 +39,12 @@ impl<'a> Forge<'a> {
     }
 
     /// Puts bytes at a place.
-    pub fn put(&mut self, place: Place, bytes: &[u8]) {
+    pub fn put(&mut self, place: AtlasPlace, bytes: &[u8]) {
         self.contents_mut(place.block)[place.at..place.at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Puts a word at a place.
-    pub fn put_u64(&mut self, place: Place, word: u64) {
+    pub fn put_u64(&mut self, place: AtlasPlace, word: u64) {
         self.put(place, &word.to_le_bytes());
     }
 
@@ -81,7 +81,7 @@ impl<'a> Forge<'a> {
                 MicroMut::parse(contents)?.put(slot, &MicroEntry { name: new, value, cd });
                 return Ok(());
             }
-            let Ok(leaf) = Leaf::parse(contents) else { continue };
+            let Ok(leaf) = ZapLeaf::parse(contents) else { continue };
             let entries = leaf.entries()?;
             let Some(entry) = entries.iter().find(|entry| leaf.is_named(entry, old).unwrap_or(false)) else { continue };
             let (entry, value) = (*entry, leaf.value(entry)?);
@@ -89,7 +89,7 @@ impl<'a> Forge<'a> {
             let (position, width, key_len) = (entry.position, entry.value_width, key.len() as u16);
             let mut leaf = LeafMut::parse(contents)?;
             leaf.remove(&entry, false)?;
-            let record = Record { position, key: &key, key_len, width, value: &value };
+            let record = NewLeafEntry { position, key: &key, key_len, width, value: &value };
             return if leaf.insert(&record)? { Ok(()) } else { Err(no_room()) };
         }
         Err(not_found())
@@ -108,7 +108,7 @@ impl<'a> Forge<'a> {
                 MicroMut::parse(contents)?.set_value(slot, number);
                 return Ok(());
             }
-            let Ok(leaf) = Leaf::parse(contents) else { continue };
+            let Ok(leaf) = ZapLeaf::parse(contents) else { continue };
             let entries = leaf.entries()?;
             let Some(hash) = entries.iter().find(|entry| leaf.is_named(entry, name).unwrap_or(false)) else { continue };
             let entry = leaf.find(hash.position.hash, |entry| leaf.is_named(entry, name))?.ok_or_else(not_found)?;

@@ -3,10 +3,10 @@
 use base::{Endian, Error, Kind, Result};
 use codec::checksum::{self, Checksum};
 use codec::compress::{self, Compress};
-use format::blkptr::{BlkPtr, BlkPtrBuilder, SECTOR_SHIFT, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, SECTOR_SHIFT};
 use vdev::{Extent, Tree};
 
-use super::{Block, Role};
+use super::{FoundBlock, Role};
 
 /// The words of a block pointer that sealing changes: sizes and kinds, and the sum.
 const PROP: std::ops::Range<usize> = 48..56;
@@ -26,7 +26,7 @@ pub(super) fn patched(old: &BlkPtr, new: &BlkPtr) -> BlkPtr {
 /// Writes `contents` in the place of `block`, and returns the pointer to them.
 ///
 /// Errors: `NoSpace` if they do not fit there however they are compressed; as of [`Tree::write_batch`].
-pub(super) fn write(tree: &Tree, block: &Block, contents: &[u8]) -> Result<BlkPtr> {
+pub(super) fn write(tree: &Tree, block: &FoundBlock, contents: &[u8]) -> Result<BlkPtr> {
     let bp = &block.bp;
     if block.role == Role::Log {
         let mut bytes = contents.to_vec();
@@ -39,7 +39,7 @@ pub(super) fn write(tree: &Tree, block: &Block, contents: &[u8]) -> Result<BlkPt
     let was = Compress::from_u8(bp.compress()).ok_or_else(unknown)?;
     if bp.is_embedded() {
         let (kind, bytes) = shrunk(was, contents, BlkPtr::EMBEDDED_SIZE_MAX).ok_or_else(no_room)?;
-        let shape = Shape { psize: 512, ..shape_of(bp, kind, 512, 2) };
+        let shape = BlockShape { psize: 512, ..shape_of(bp, kind, 512, 2) };
         return Ok(BlkPtrBuilder::new(shape, bp.birth()).embed(&bytes));
     }
     let room = room(tree, bp)?;
@@ -61,8 +61,8 @@ pub(super) fn write(tree: &Tree, block: &Block, contents: &[u8]) -> Result<BlkPt
     Ok(BlkPtr::parse(&raw).expect("128 bytes"))
 }
 
-fn shape_of(bp: &BlkPtr, compress: Compress, psize: u64, checksum: u8) -> Shape {
-    Shape {
+fn shape_of(bp: &BlkPtr, compress: Compress, psize: u64, checksum: u8) -> BlockShape {
+    BlockShape {
         lsize: bp.lsize(),
         psize,
         compress: compress as u8,

@@ -8,10 +8,10 @@ use super::*;
 use crate::corpus;
 use crate::sparse::SparseDevice;
 use crate::survey::{self, Survey};
-use crate::workload::{Layout, Workload};
+use crate::workload::{PoolLayout, Workload};
 
 /// A pool with some files, exported.
-fn pool(layout: Layout) -> Vec<Arc<dyn Device>> {
+fn pool(layout: PoolLayout) -> Vec<Arc<dyn Device>> {
     let devices: Vec<Arc<dyn Device>> = (0..layout.devices())
         .map(|n| Arc::new(SparseDevice::new(format!("/d{n}"), 64 << 20)) as Arc<dyn Device>)
         .collect();
@@ -41,7 +41,7 @@ fn seal_all(devices: &[Arc<dyn Device>]) -> usize {
 
 #[test]
 fn a_pool_whose_blocks_are_all_sealed_again_is_the_same() {
-    for layout in Layout::ALL {
+    for layout in PoolLayout::ALL {
         let devices = pool(layout);
         let truth = Survey::of(&survey::open(&devices, &Env::fixed(0)).unwrap());
         assert!(seal_all(&devices) > 50);
@@ -68,7 +68,7 @@ fn pools_of_others_are_sealed() {
 
 #[test]
 fn one_field_is_changed_and_nothing_else() {
-    for layout in Layout::ALL {
+    for layout in PoolLayout::ALL {
         let devices = pool(layout);
         let atlas = Atlas::of(&devices).unwrap();
         let view = survey::open(&devices, &Env::fixed(0)).unwrap();
@@ -91,7 +91,7 @@ fn one_field_is_changed_and_nothing_else() {
         forge.rename_entry(dataset.id, zpl.root(), &old, b"../x").unwrap();
         assert!(forge.rename_entry(dataset.id, zpl.root(), &old, b"../x").is_err());
         // and the log's header, which nothing reads here
-        forge.put_u64(Place { block: atlas.head(dataset.id).unwrap(), at: 512 + 160 }, 77);
+        forge.put_u64(AtlasPlace { block: atlas.head(dataset.id).unwrap(), at: 512 + 160 }, 77);
         forge.seal(&devices).unwrap();
 
         let view = survey::open(&devices, &Env::fixed(0)).unwrap();

@@ -8,7 +8,7 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use zio::{Mode, ReadRequest, Zio};
 
-use super::{Atlas, Block, META, MOS, Parent, Place, Role};
+use super::{Atlas, AtlasPlace, FoundBlock, META, MOS, Parent, Role};
 
 /// Most blocks of a pool: an atlas keeps the contents of all.
 const BLOCKS_MAX: usize = 200_000;
@@ -68,7 +68,7 @@ impl Atlas {
                 seen.insert(address, id);
             }
             self.note_name(&step, id);
-            self.blocks.push(Block {
+            self.blocks.push(FoundBlock {
                 role: step.role,
                 objset: step.objset,
                 object: step.object,
@@ -102,10 +102,10 @@ impl Atlas {
         let contents = self.blocks[id].contents.clone();
         match step.role {
             Role::Objset => {
-                self.dnode_steps(step.objset, META, Place { block: id, at: 0 }, steps);
+                self.dnode_steps(step.objset, META, AtlasPlace { block: id, at: 0 }, steps);
                 let accounting = contents.len().saturating_sub(ACCOUNTING_AT) / SLOT_SIZE;
                 for number in 0..accounting.min(3) {
-                    let place = Place { block: id, at: ACCOUNTING_AT + number * SLOT_SIZE };
+                    let place = AtlasPlace { block: id, at: ACCOUNTING_AT + number * SLOT_SIZE };
                     self.dnode_steps(step.objset, u64::MAX - number as u64, place, steps);
                 }
                 self.log_step(step, id, LOG_BP_AT, steps);
@@ -114,7 +114,7 @@ impl Atlas {
                 let first = step.blkid * (contents.len() / SLOT_SIZE) as u64;
                 let mut slot = 0;
                 while slot * SLOT_SIZE < contents.len() {
-                    let place = Place { block: id, at: slot * SLOT_SIZE };
+                    let place = AtlasPlace { block: id, at: slot * SLOT_SIZE };
                     self.dnode_steps(step.objset, first + slot as u64, place, steps);
                     slot += Dnode::slots_at(&contents[slot * SLOT_SIZE..]).unwrap_or(1);
                 }
@@ -149,7 +149,7 @@ impl Atlas {
     }
 
     /// Adds what a dnode points to, and an object set that begins in it.
-    fn dnode_steps(&mut self, objset: u64, object: u64, place: Place, steps: &mut Vec<Step>) {
+    fn dnode_steps(&mut self, objset: u64, object: u64, place: AtlasPlace, steps: &mut Vec<Step>) {
         let contents = self.blocks[place.block].contents.clone();
         let Some(dnode) = contents.get(place.at..).and_then(|bytes| Dnode::parse(bytes).ok()?) else { return };
         self.dnodes.insert((objset, object), place);

@@ -42,7 +42,7 @@ impl Workload {
         }
         let txgs = self.pool.txgs().clone();
         let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id % 3) as usize];
-        let options = zpl::Options { xattr_sa: id % 2 == 0, record_bytes, ..zpl::Options::default() };
+        let options = zpl::ZplOptions { xattr_sa: id % 2 == 0, record_bytes, ..zpl::ZplOptions::default() };
         let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
         zpl.replay_log()?;
         let cleaned = zpl.clean_unlinked()?;

@@ -7,11 +7,11 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::nvlist::{NvList, Value};
 use format::object_type::{ObjectType, SwapClass};
 use format::scan::ScanPhys;
-use format::zap::{Header, Leaf, LeafMut, Micro, MicroEntry, MicroMut, Position, Record, hash_name};
+use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapHeader, ZapLeaf, ZapPosition, hash_name};
 use testkit::rng::Rng;
-use testkit::seal::{Forge, MOS, Place, Role};
+use testkit::seal::{AtlasPlace, Forge, MOS, Role};
 
-use super::base_pools::Base;
+use super::base_pools::BasePool;
 use super::finding::Reach;
 use super::work;
 
@@ -37,7 +37,7 @@ const MOUNTPOINTS: [&str; 9] =
     ["/../../../../victim", "/..", "/a/../../b", "..", "/", "/srv/./x", "legacy", "/kid/../../../x", "/\u{1b}[2J"];
 
 /// Changes some fields. Tells how far that may reach, and what it was.
-pub(super) fn alter(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> (Reach, Vec<String>) {
+pub(super) fn alter(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> (Reach, Vec<String>) {
     let mut reach = Reach::Nothing;
     let mut told = Vec::new();
     let count = [0, 1, 1, 1, 1, 1, 1, 2, 2, 2, 3, 5][rng.below(12) as usize];
@@ -50,7 +50,7 @@ pub(super) fn alter(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> (Reach
     (reach, told)
 }
 
-fn one(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn one(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     match rng.below(21) {
         20 => scan(base, forge, rng),
         0 => uberblock(base, forge, rng),
@@ -69,7 +69,7 @@ fn one(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, Stri
 }
 
 /// How far a change of the contents of a block reaches.
-fn reach_of(base: &Base, block: usize) -> Reach {
+fn reach_of(base: &BasePool, block: usize) -> Reach {
     let block = &base.atlas.blocks()[block];
     let is_plain = block.objset != MOS && Some(block.objset) != base.witness && block.object != 0;
     // the table knows a deduplicated block by its checksum, and with other contents no more
@@ -79,7 +79,7 @@ fn reach_of(base: &Base, block: usize) -> Reach {
 }
 
 /// A value that is at a border of something, or nearly what was there.
-fn odd(base: &Base, rng: &mut Rng, old: u64) -> u64 {
+fn odd(base: &BasePool, rng: &mut Rng, old: u64) -> u64 {
     let power = 1u64 << rng.below(64);
     match rng.below(16) {
         0 => 0,
@@ -100,7 +100,7 @@ fn odd(base: &Base, rng: &mut Rng, old: u64) -> u64 {
     }
 }
 
-fn uberblock(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn uberblock(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let value = odd(base, rng, forge.uberblock_mut().txg);
     let uberblock = forge.uberblock_mut();
     let field = rng.below(7);
@@ -121,7 +121,7 @@ fn uberblock(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach
     Some((Reach::Anything, format!("uberblock field {field} = {value:#x}")))
 }
 
-fn label(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn label(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let devices: Vec<usize> = base.atlas.labels().map(|(number, _)| number).collect();
     let device = *rng.pick(&devices);
     let mut told = String::new();
@@ -130,7 +130,7 @@ fn label(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
 }
 
 /// Changes a value somewhere in a list.
-fn in_list(base: &Base, list: &mut NvList, rng: &mut Rng, depth: usize) -> String {
+fn in_list(base: &BasePool, list: &mut NvList, rng: &mut Rng, depth: usize) -> String {
     let names: Vec<(String, Value)> = list.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
     if names.is_empty() {
         return "nothing".into();
@@ -177,7 +177,7 @@ fn in_list(base: &Base, list: &mut NvList, rng: &mut Rng, depth: usize) -> Strin
 }
 
 /// A name or a mountpoint of a dataset.
-fn dataset_text(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn dataset_text(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let atlas = &base.atlas;
     let dirs: Vec<u64> = base.objects.iter().filter(|(set, _)| *set == MOS).map(|(_, object)| *object).collect();
     let dir = |object: &u64| {
@@ -209,13 +209,13 @@ fn dataset_text(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Re
 }
 
 /// The names in a ZAP.
-fn names_in(base: &Base, forge: &Forge<'_>, objset: u64, object: u64) -> Vec<Vec<u8>> {
+fn names_in(base: &BasePool, forge: &Forge<'_>, objset: u64, object: u64) -> Vec<Vec<u8>> {
     let mut names = Vec::new();
     for block in base.atlas.data(objset, object) {
         let contents = forge.contents(block);
         if let Ok(micro) = Micro::parse(contents) {
             names.extend(micro.entries().map(|entry| entry.name.to_vec()));
-        } else if let Ok(leaf) = Leaf::parse(contents) {
+        } else if let Ok(leaf) = ZapLeaf::parse(contents) {
             let entries = leaf.entries().unwrap_or_default();
             names.extend(entries.iter().filter_map(|entry| leaf.name(entry).ok()));
         }
@@ -224,7 +224,7 @@ fn names_in(base: &Base, forge: &Forge<'_>, objset: u64, object: u64) -> Vec<Vec
 }
 
 /// The objects of a kind that are worked on: not those of the witness.
-fn objects_of(base: &Base, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(u64, u64)> {
+fn objects_of(base: &BasePool, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(u64, u64)> {
     let others = base.objects.iter().filter(|(set, _)| Some(*set) != base.witness);
     others
         .filter(|(set, object)| base.atlas.dnode(*set, *object).is_some_and(|dnode| is_wanted(&dnode)))
@@ -233,7 +233,7 @@ fn objects_of(base: &Base, is_wanted: &dyn Fn(&Dnode) -> bool) -> Vec<(u64, u64)
 }
 
 /// An entry of a directory.
-fn directory(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn directory(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let dirs = objects_of(base, &|dnode| dnode.object_type == ObjectType::DIRECTORY_CONTENTS);
     if dirs.is_empty() {
         return None;
@@ -268,11 +268,11 @@ fn directory(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach
 
 /// Fills a leaf of a directory with nothing but entries whose hash is that of a name that will be made, so that no split parts
 /// them, and lets the header say that such a table may be large.
-fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn crowd(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let dirs = objects_of(base, &|dnode| dnode.object_type == ObjectType::DIRECTORY_CONTENTS);
     let is_fat = |place: &&(u64, u64)| {
         let first = base.atlas.block(place.0, place.1, 0, 0);
-        first.is_some_and(|block| Header::parse(&base.atlas.blocks()[block].contents).is_ok())
+        first.is_some_and(|block| ZapHeader::parse(&base.atlas.blocks()[block].contents).is_ok())
     };
     let fat: Vec<_> = dirs.iter().filter(is_fat).copied().collect();
     if fat.is_empty() {
@@ -280,14 +280,14 @@ fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
     }
     let (set, dir) = *rng.pick(&fat);
     let head = base.atlas.block(set, dir, 0, 0)?;
-    let header = Header::parse(forge.contents(head)).ok()?;
+    let header = ZapHeader::parse(forge.contents(head)).ok()?;
     let name = work::long_name(rng);
     let hash = hash_name(header.salt, header.flags, &name);
     let leaves = *rng.pick(&[header.leaves, 1 << 62, 1 << 20, u64::MAX, 0]);
-    forge.put_u64(Place { block: head, at: 64 }, leaves);
+    forge.put_u64(AtlasPlace { block: head, at: 64 }, leaves);
     if rng.below(2) == 0 {
         // 48 bits of hashes count from now on
-        forge.put_u64(Place { block: head, at: 96 }, header.flags | Header::FLAG_HASH64);
+        forge.put_u64(AtlasPlace { block: head, at: 96 }, header.flags | ZapHeader::FLAG_HASH64);
     }
     for block in base.atlas.data(set, dir) {
         let Ok(leaf) = LeafMut::parse(forge.contents_mut(block)) else { continue };
@@ -299,9 +299,9 @@ fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
         let mut leaf = LeafMut::init(forge.contents_mut(block), prefix, bits, false);
         let key = [&b"c".repeat(120)[..], &[0]].concat();
         for cd in 1000.. {
-            let position = Position { hash, cd };
+            let position = ZapPosition { hash, cd };
             let record =
-                Record { position, key: &key, key_len: key.len() as u16, width: 8, value: &7u64.to_be_bytes() };
+                NewLeafEntry { position, key: &key, key_len: key.len() as u16, width: 8, value: &7u64.to_be_bytes() };
             if cd == 5000 || !leaf.insert(&record).ok()? {
                 break;
             }
@@ -311,7 +311,7 @@ fn crowd(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
 }
 
 /// A scan is under way, and is where it cannot be.
-fn scan(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn scan(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let txg = base.atlas.uberblock().txg;
     let mut words = [0; ScanPhys::WORDS];
     (words[0], words[1], words[4], words[6]) = (1 + rng.below(2), 1, txg, txg);
@@ -327,13 +327,13 @@ fn scan(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, Str
 }
 
 /// A field of a dnode.
-fn dnode(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn dnode(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let (set, object) = *rng.pick(&base.objects);
     let place = base.atlas.dnode_place(set, object)?;
     let dnode = base.atlas.dnode(set, object)?;
     let field = rng.below(14);
     let put = |forge: &mut Forge<'_>, at: usize, bytes: &[u8]| {
-        forge.put(Place { block: place.block, at: place.at + at }, bytes);
+        forge.put(AtlasPlace { block: place.block, at: place.at + at }, bytes);
         format!("{bytes:?} at {at}")
     };
     let byte = *rng.pick(&[0, 1, 2, 3, 4, 5, 8, 9, 10, 19, 20, 24, 31, 44, 63, 64, 127, 128, 196, 255]);
@@ -359,7 +359,7 @@ fn dnode(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
 }
 
 /// A word of a bonus buffer.
-fn bonus(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
+fn bonus(base: &BasePool, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, String)> {
     let with = base.with_bonus.iter().nth(rng.below(base.with_bonus.len() as u64) as usize)?.1;
     let (set, object) = *rng.pick(with);
     let place = base.atlas.bonus_place(set, object)?;
@@ -369,7 +369,7 @@ fn bonus(base: &Base, forge: &mut Forge<'_>, rng: &mut Rng) -> Option<(Reach, St
     let value = odd(base, rng, old);
     let len = *rng.pick(&[1, 2, 4, 8, 8, 8]);
     let len = len.min(place.at + dnode.bonus.len() - at);
-    forge.put(Place { block: place.block, at }, &value.to_le_bytes()[..len]);
+    forge.put(AtlasPlace { block: place.block, at }, &value.to_le_bytes()[..len]);
     let is_contents = set != MOS && Some(set) != base.witness && dnode.bonus_type == ObjectType::SA;
     let reach = if is_contents { Reach::Contents } else { Reach::Anything };
     Some((reach, format!("bonus of set {set} object {object} {}: {value:#x} at {}", dnode.bonus_type, at - place.at)))
@@ -380,7 +380,7 @@ fn word_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Something in a block, by what it is.
-fn in_block(base: &Base, forge: &mut Forge<'_>, number: usize, rng: &mut Rng) -> Option<(Reach, String)> {
+fn in_block(base: &BasePool, forge: &mut Forge<'_>, number: usize, rng: &mut Rng) -> Option<(Reach, String)> {
     let block = &base.atlas.blocks()[number];
     let reach = reach_of(base, number);
     let is_zap = block.role == Role::Data && block.object_type().swap_class() == Some(SwapClass::Zap);
@@ -415,7 +415,7 @@ fn in_block(base: &Base, forge: &mut Forge<'_>, number: usize, rng: &mut Rng) ->
 }
 
 /// One or a few words of which nothing is known, rather those that are not zero.
-fn words(base: &Base, bytes: &mut [u8], rng: &mut Rng) -> String {
+fn words(base: &BasePool, bytes: &mut [u8], rng: &mut Rng) -> String {
     let used: Vec<usize> = (0..bytes.len() / 8).filter(|&at| word_at(bytes, at * 8) != 0).collect();
     let mut told = Vec::new();
     for _ in 0..*rng.pick(&[1, 1, 1, 2, 8]) {
@@ -442,7 +442,7 @@ fn braid(contents: &mut [u8]) -> String {
 }
 
 /// A block pointer, in its 128 bytes.
-fn pointer(base: &Base, raw: &mut [u8], rng: &mut Rng) -> String {
+fn pointer(base: &BasePool, raw: &mut [u8], rng: &mut Rng) -> String {
     let blocks = base.atlas.blocks();
     let other = blocks[rng.below(blocks.len() as u64) as usize].bp;
     let old = BlkPtr::parse(raw).expect("128 bytes");
@@ -507,8 +507,8 @@ fn pointer(base: &Base, raw: &mut [u8], rng: &mut Rng) -> String {
 }
 
 /// A field of a ZAP's block.
-fn zap(base: &Base, contents: &mut [u8], rng: &mut Rng) -> Option<String> {
-    if Header::parse(contents).is_ok() {
+fn zap(base: &BasePool, contents: &mut [u8], rng: &mut Rng) -> Option<String> {
+    if ZapHeader::parse(contents).is_ok() {
         let half = contents.len() / 2;
         let at = if rng.below(3) == 0 {
             half + rng.below((half / 8) as u64) as usize * 8
@@ -519,7 +519,7 @@ fn zap(base: &Base, contents: &mut [u8], rng: &mut Rng) -> Option<String> {
         contents[at..at + 8].copy_from_slice(&value.to_le_bytes());
         return Some(format!("header word {} = {value:#x}", at / 8));
     }
-    if Leaf::parse(contents).is_ok() {
+    if ZapLeaf::parse(contents).is_ok() {
         let chunks = 48 + contents.len() / 16;
         let at = match rng.below(3) {
             0 => rng.below(48),

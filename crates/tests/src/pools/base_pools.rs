@@ -14,7 +14,7 @@ use testkit::rng::Rng;
 use testkit::seal::{Atlas, MOS};
 use testkit::sparse::SparseDevice;
 use testkit::survey::{self, Survey};
-use testkit::workload::{self, FEATURES, Layout};
+use testkit::workload::{self, FEATURES, PoolLayout};
 use zpl::{New, NewFs, NewKind, XattrMode, Zpl, create_fs};
 
 /// The dataset of our pools that nobody changes.
@@ -41,7 +41,7 @@ const CORPUS: [&str; 16] = [
 ];
 
 /// A pool to begin with.
-pub struct Base {
+pub struct BasePool {
     /// What it is.
     pub name: String,
     devices: Vec<SparseDevice>,
@@ -62,8 +62,8 @@ pub struct Base {
     pub(super) with_bonus: BTreeMap<ObjectType, Vec<(u64, u64)>>,
 }
 
-impl Base {
-    fn of(name: String, devices: Vec<SparseDevice>) -> Result<Base> {
+impl BasePool {
+    fn of(name: String, devices: Vec<SparseDevice>) -> Result<BasePool> {
         let shared: Vec<Arc<dyn Device>> = devices.iter().map(|device| Arc::new(device.copy()) as _).collect();
         let atlas = Atlas::of(&shared)?;
         let view = survey::open(&shared, &Env::fixed(0))?;
@@ -86,7 +86,7 @@ impl Base {
         }
         let witness = view.dsl().find(WITNESS).ok().map(|dataset| dataset.id);
         let groups = groups.into_values().collect();
-        Ok(Base { name, devices, atlas, truth, worked_in, is_writable, witness, groups, objects, with_bonus })
+        Ok(BasePool { name, devices, atlas, truth, worked_in, is_writable, witness, groups, objects, with_bonus })
     }
 
     /// Its devices, to be changed.
@@ -96,20 +96,20 @@ impl Base {
 }
 
 /// All bases; a few of each kind only, if they have to be there soon.
-pub fn bases(is_quick: bool) -> Vec<Base> {
-    let layouts: &[Layout] = if is_quick { &[Layout::Single, Layout::Raidz1] } else { &Layout::ALL };
+pub fn bases(is_quick: bool) -> Vec<BasePool> {
+    let layouts: &[PoolLayout] = if is_quick { &[PoolLayout::Single, PoolLayout::Raidz1] } else { &PoolLayout::ALL };
     let mut bases = Vec::new();
     for (number, &layout) in layouts.iter().enumerate() {
         for exported in [true, false] {
             let devices = make(layout, number as u64, exported).expect("a pool can be made");
             let how = if exported { "exported" } else { "crashed" };
-            bases.push(Base::of(format!("{layout:?} {how}"), devices).expect("the pool is whole"));
+            bases.push(BasePool::of(format!("{layout:?} {how}"), devices).expect("the pool is whole"));
         }
     }
     let cases = CORPUS.iter().take(if is_quick { 3 } else { CORPUS.len() });
     for case in cases.map(|name| corpus::case(name)) {
         let devices = case.load().iter().map(|device| sparse(&**device)).collect::<Result<Vec<_>>>();
-        let base = devices.and_then(|devices| Base::of(case.name.clone(), devices));
+        let base = devices.and_then(|devices| BasePool::of(case.name.clone(), devices));
         bases.push(base.unwrap_or_else(|e| panic!("{}: {e}", case.name)));
     }
     bases
@@ -129,7 +129,7 @@ fn sparse(device: &dyn Device) -> Result<SparseDevice> {
 }
 
 /// Opens a head to be changed, as after a crash.
-pub(super) fn open(env: &Env, pool: &LivePool, name: &str, options: zpl::Options) -> Result<Zpl> {
+pub(super) fn open(env: &Env, pool: &LivePool, name: &str, options: zpl::ZplOptions) -> Result<Zpl> {
     let id = pool.view().dsl().find(name)?.id;
     let zpl = Zpl::open_writable(pool.head(id)?, pool.txgs().clone(), env.clone(), options, Some(pool.log(id)?))?;
     zpl.replay_log()?;
@@ -146,7 +146,7 @@ pub(super) fn make_fs(pool: &LivePool, name: &str, properties: &[(&str, &str)]) 
 }
 
 /// A pool with a few file systems. One that is not exported has a log to be replayed.
-fn make(layout: Layout, seed: u64, is_exported: bool) -> Result<Vec<SparseDevice>> {
+fn make(layout: PoolLayout, seed: u64, is_exported: bool) -> Result<Vec<SparseDevice>> {
     let env = &Env::fixed(1000);
     let own: Vec<Arc<SparseDevice>> =
         (0..layout.devices()).map(|n| Arc::new(SparseDevice::new(format!("/d{n}"), DEVICE_BYTES))).collect();
@@ -176,7 +176,7 @@ fn make(layout: Layout, seed: u64, is_exported: bool) -> Result<Vec<SparseDevice
     pool.set_pool_properties(vec![("comment".into(), PropertyValue::Text("a pool".into()))])?;
     let rng = &mut Rng::new(seed);
     for (name, xattr_sa) in [("p/fs", true), ("p/fs/kid", false), ("p/other", true), (WITNESS, true)] {
-        let options = zpl::Options { xattr_sa, record_bytes: 16 << 10, ..zpl::Options::default() };
+        let options = zpl::ZplOptions { xattr_sa, record_bytes: 16 << 10, ..zpl::ZplOptions::default() };
         let zpl = open(env, &pool, name, options)?;
         fill(&zpl, rng)?;
         pool.sync()?;

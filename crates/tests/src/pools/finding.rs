@@ -17,7 +17,7 @@ impl Finding {
 
 /// How a case ended.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct CaseOutcome {
     /// The base, and what was changed in it.
     pub story: String,
     /// Whether it could be imported for writing.

@@ -8,12 +8,12 @@ use base::Env;
 use device::Device;
 use dmu::Mode;
 use pool::Pool;
-use pool::check::{Observer, Options, Verify};
+use pool::check::{CheckOptions, Observer, Verify};
 use testkit::survey::{self, Survey};
 use zpl::{FileKind, Zpl};
 
-use super::base_pools::{Base, WITNESS};
-use super::finding::{Finding, Outcome, Reach};
+use super::base_pools::{BasePool, WITNESS};
+use super::finding::{CaseOutcome, Finding, Reach};
 
 /// Where pools are imported, as far as the plan of mounts goes.
 const ROOT: &str = "/fuzz-root";
@@ -25,7 +25,7 @@ const DIRS_MAX: usize = 30;
 struct Deaf;
 impl Observer for Deaf {}
 
-pub(super) fn judge(env: &Env, base: &Base, devices: &[Arc<dyn Device>], reach: Reach, outcome: &mut Outcome) {
+pub(super) fn judge(env: &Env, base: &BasePool, devices: &[Arc<dyn Device>], reach: Reach, outcome: &mut CaseOutcome) {
     let mut wrong = |key: &str, what: String| outcome.findings.push(Finding::new(key, what));
     let pool = match survey::open(devices, env) {
         Ok(pool) => pool,
@@ -59,7 +59,7 @@ pub(super) fn judge(env: &Env, base: &Base, devices: &[Arc<dyn Device>], reach: 
         wrong(key, what);
     }
     told_of_the_pool(&pool);
-    let options = Options { verify: Verify::Metadata, space: true };
+    let options = CheckOptions { verify: Verify::Metadata, space: true };
     match pool.check(options, &mut Deaf) {
         Ok(report) if reach < Reach::Anything && base.is_writable => {
             if !report.leaks.is_empty() || report.unallocated_blocks > 0 {

@@ -11,7 +11,7 @@ use testkit::rng::Rng;
 use testkit::workload::{candidate, options};
 use zpl::{Allocate, FileKind, NewKind, RenameMode, SetAttr, SetTime, XattrMode, Zpl};
 
-use super::base_pools::{Base, make_fs, new_file, noise, open};
+use super::base_pools::{BasePool, make_fs, new_file, noise, open};
 use super::finding::{Finding, Reach};
 
 /// Operations of a case.
@@ -20,7 +20,7 @@ const STEPS_MAX: u64 = 40;
 const KNOWN_MAX: usize = 200;
 
 /// Why work came to an end early.
-pub(super) enum Stopped {
+pub(super) enum WorkStopped {
     /// The pool cannot be written to.
     Refused,
     /// Something was wrong.
@@ -41,18 +41,18 @@ pub(super) fn long_name(rng: &mut Rng) -> Vec<u8> {
 /// Imports the pool, works in it, and exports it or lets it crash.
 pub(super) fn work(
     env: &Env,
-    base: &Base,
+    base: &BasePool,
     devices: &[Arc<dyn Device>],
     reach: Reach,
     rng: &mut Rng,
-) -> std::result::Result<(), Stopped> {
+) -> std::result::Result<(), WorkStopped> {
     let opened = candidate(devices).and_then(|found| LivePool::import(env, &found, &options(), (7, "here".into())));
     let pool = match opened {
         Ok(pool) => pool,
         Err(error) if reach == Reach::Nothing && base.is_writable => {
-            return Err(Stopped::Wrong(Finding::new("a whole pool is refused", error.to_string())));
+            return Err(WorkStopped::Wrong(Finding::new("a whole pool is refused", error.to_string())));
         }
-        Err(_) => return Err(Stopped::Refused),
+        Err(_) => return Err(WorkStopped::Refused),
     };
     let mut worker = Worker { env, base, pool, known: HashMap::new(), damage: None };
     for _ in 0..rng.below(STEPS_MAX) {
@@ -63,7 +63,7 @@ pub(super) fn work(
     worker.end(rng);
     match worker.damage {
         Some(error) if reach == Reach::Nothing => {
-            Err(Stopped::Wrong(Finding::new("damage in a whole pool", error.to_string())))
+            Err(WorkStopped::Wrong(Finding::new("damage in a whole pool", error.to_string())))
         }
         _ => Ok(()),
     }
@@ -71,7 +71,7 @@ pub(super) fn work(
 
 struct Worker<'a> {
     env: &'a Env,
-    base: &'a Base,
+    base: &'a BasePool,
     pool: Arc<LivePool>,
     known: HashMap<String, Known>,
     /// The first error that only damage can explain.
@@ -161,7 +161,7 @@ impl Worker<'_> {
     fn known(&mut self, name: &str, rng: &mut Rng) -> Result<&mut Known> {
         if !self.known.contains_key(name) {
             let record_bytes = *rng.pick(&[4 << 10, 16 << 10, 128 << 10]);
-            let options = zpl::Options { xattr_sa: rng.below(2) == 0, record_bytes, ..zpl::Options::default() };
+            let options = zpl::ZplOptions { xattr_sa: rng.below(2) == 0, record_bytes, ..zpl::ZplOptions::default() };
             let zpl = open(self.env, &self.pool, name, options)?;
             let mut files = vec![(zpl.root(), Some(FileKind::Directory), zpl.root(), b".".to_vec())];
             let mut at = 0;

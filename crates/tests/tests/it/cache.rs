@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use base::Env;
 use device::{Device, FaultyDevice, FileDevice, OpenMode};
-use pool::{Candidate, LivePool, NewDevices, NewLeaf, OfflineReason, OpenOptions, PoolState, Shape, discover};
+use pool::{Candidate, LivePool, NewDevices, NewLeaf, NewVdevShape, OfflineReason, OpenOptions, PoolState, discover};
 use zpl::{New, NewKind, Zpl};
 
 use super::live::{make_fs, new_pool};
@@ -51,7 +51,7 @@ struct Bed {
 
 impl Bed {
     fn create(env: &Env, dir: &Path) -> Bed {
-        let (new, devices) = new_pool(dir, Shape::Single, 1);
+        let (new, devices) = new_pool(dir, NewVdevShape::Single, 1);
         let pool = LivePool::create(env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
         pool.start();
         pool.create_dataset("live/fs", vec![("compression".into(), "lz4".into())], |set, tx, _| make_fs(set, tx, 8))
@@ -256,7 +256,7 @@ fn whatever_becomes_of_the_device_reads_are_right() {
         bed.pool.take_off(guid, OfflineReason::Offline, false).unwrap();
         assert_eq!(bed.stat("l2_size"), 0);
         step("is offline", &|| (), "misses");
-        assert_eq!(bed.pool.online(guid, &|_| Ok(same.clone())).unwrap().state, vdev::State::Healthy);
+        assert_eq!(bed.pool.online(guid, &|_| Ok(same.clone())).unwrap().state, vdev::VdevState::Healthy);
         step("is online", &|| (), "l2_hits");
         let broken = || {
             faulty.broken(everywhere());

@@ -6,10 +6,10 @@ use base::{Bookmark, Env, Kind};
 use device::MemDevice;
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
-use pool::check::{BlockKind, Damaged, Observer, Options, Report, Verify};
+use pool::check::{BlockKind, CheckOptions, CheckReport, Damaged, Observer, Verify};
 use testkit::{corpus, survey};
 
-const EVERYTHING: Options = Options { verify: Verify::All, space: true };
+const EVERYTHING: CheckOptions = CheckOptions { verify: Verify::All, space: true };
 /// Bytes of a device in front of what addresses count from.
 const FRONT: u64 = 4 << 20;
 
@@ -35,7 +35,7 @@ impl Observer for Seen {
     }
 }
 
-fn check(devices: &[Arc<MemDevice>], options: Options) -> (Report, Seen) {
+fn check(devices: &[Arc<MemDevice>], options: CheckOptions) -> (CheckReport, Seen) {
     let mut seen = Seen::default();
     let pool = survey::open(&corpus::as_devices(devices), &Env::real()).unwrap();
     let report = pool.check(options, &mut seen).unwrap();
@@ -86,9 +86,9 @@ fn spoiled_blocks_are_found() {
     assert_eq!((report.found_bytes, report.lost_parts), (whole.found_bytes, 0));
 
     // metadata are looked at alone, too
-    let metadata = Options { verify: Verify::Metadata, space: false };
+    let metadata = CheckOptions { verify: Verify::Metadata, space: false };
     assert_eq!(check(&devices, metadata).1.damaged, [(indirect.0, vec![true, false])]);
-    assert!(check(&devices, Options { verify: Verify::Nothing, space: false }).1.damaged.is_empty());
+    assert!(check(&devices, CheckOptions { verify: Verify::Nothing, space: false }).1.damaged.is_empty());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
-use pool::{AttachAs, LivePool, NewLeaf, OpenOptions, Pool, PoolState, Rewind, Shape};
+use pool::{AttachAs, LivePool, NewLeaf, NewVdevShape, OpenOptions, Pool, PoolState, Rewind};
 use testkit::workload::{candidate, options};
 
 use crate::heal::{FILE_BYTES, contents, file_of, import_disks, make, open, read};
@@ -42,7 +42,7 @@ fn zdb(dir: &Path, args: &[&str]) {
 
 #[test]
 fn a_pool_returns_to_its_checkpoint() {
-    for (shape, leaves) in [(Shape::Single, 1), (Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+    for (shape, leaves) in [(NewVdevShape::Single, 1), (NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3)] {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), shape, leaves, "1", &[FEATURE]);
         let pool = import_disks(dir.path(), leaves);
@@ -96,7 +96,7 @@ fn a_checkpoint_is_given_up() {
     // as the pools of 2.3 and later have it, with a longer uberblock
     for features in [&[FEATURE][..], &[FEATURE, RAIDZ_EXPANSION]] {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), Shape::Mirror, 2, "1", features);
+        make(dir.path(), NewVdevShape::Mirror, 2, "1", features);
         let mut pool = import_disks(dir.path(), 2);
         pool.checkpoint().unwrap();
         churn(&pool);
@@ -134,7 +134,7 @@ fn a_checkpoint_is_given_up() {
 #[test]
 fn a_pool_without_the_feature_keeps_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Single, 1, "1", &[]);
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
     let pool = import_disks(dir.path(), 1);
     assert_eq!(pool.checkpoint().unwrap_err().kind(), Kind::Unsupported);
 }

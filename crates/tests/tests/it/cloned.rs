@@ -7,14 +7,14 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
-use pool::check::{BlockKind, Observer, Options, Verify};
+use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{Clones, LivePool, Pool, PoolState};
 use testkit::corpus;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload, candidate, options};
-use zil::{Body, Entry, Intent, Scope};
+use testkit::workload::{PoolLayout, Workload, candidate, options};
+use zil::{Intent, Itx, ItxBody, Scope};
 use zpl::{FileKind, Zpl};
 
 use crate::dedup::{empty, names_in, sparse};
@@ -40,7 +40,7 @@ impl Observer for Pointers {
 /// The tables are what a walk through the pool finds, and all that is allocated is some block's.
 fn check(view: &Pool) -> Clones {
     let mut pointers = Pointers { tree: Some(view.tree().clone()), ..Pointers::default() };
-    let report = view.check(Options { verify: Verify::All, space: true }, &mut pointers).unwrap();
+    let report = view.check(CheckOptions { verify: Verify::All, space: true }, &mut pointers).unwrap();
     assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
     assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
     let cloned = pointers.found.values().filter(|(_, count)| *count > 1);
@@ -152,7 +152,7 @@ fn a_power_cut_while_clones_are_freed() {
 fn a_log_that_tells_of_clones() {
     let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
     let disks: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
-    let mut load = Workload::create(&Env::fixed(1000), Layout::Single, &disks, 1).unwrap();
+    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks, 1).unwrap();
     load.create_fs("live/home", &[]).unwrap();
     let id = load.pool.view().dsl().find("live/home").unwrap().id;
     let (head, log, txgs) = (load.pool.head(id).unwrap(), load.pool.log(id).unwrap(), load.pool.txgs().clone());
@@ -176,8 +176,8 @@ fn a_log_that_tells_of_clones() {
     };
     assert!(import().is_ok());
     let clone = Intent::Clone { object: 2, offset: 0, len: 4096, block_size: 4096, blocks: vec![BlkPtr::HOLE] };
-    let body = Body::Record { kind: clone.kind(), bytes: clone.bytes() };
-    log.push(&txgs.begin().unwrap(), Entry { scope: Scope::Names, body });
+    let body = ItxBody::Record { kind: clone.kind(), bytes: clone.bytes() };
+    log.push(&txgs.begin().unwrap(), Itx { scope: Scope::Names, body });
     create(b"third");
     let error = import().err().expect("the pool was imported for writing");
     assert_eq!(error.kind(), base::Kind::ReadOnly, "{error}");

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 use base::Env;
 use device::Device;
-use pool::check::{Observer, Options, Verify};
+use pool::check::{CheckOptions, Observer, Verify};
 use pool::{OpenOptions, Pool, Rewind};
 use testkit::model::Model;
 use testkit::recording::{Loss, Recording};
@@ -36,7 +36,7 @@ use testkit::rng::Rng;
 use testkit::snapshots;
 use testkit::sparse::SparseDevice;
 use testkit::streams;
-use testkit::workload::{Layout, Workload, candidate, options};
+use testkit::workload::{PoolLayout, Workload, candidate, options};
 
 const DEVICE_BYTES: u64 = 64 << 20;
 /// Groups that a workload writes, if it is cut a few times, or often.
@@ -68,12 +68,12 @@ fn devices(recording: &Arc<Recording>) -> Vec<Arc<dyn Device>> {
     recording.devices().into_iter().map(|device| device as Arc<dyn Device>).collect()
 }
 
-pub(super) fn blank(layout: Layout) -> Vec<SparseDevice> {
+pub(super) fn blank(layout: PoolLayout) -> Vec<SparseDevice> {
     (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES)).collect()
 }
 
 /// Makes a pool and changes it.
-fn record(layout: Layout, seed: u64, groups: usize) -> History {
+fn record(layout: PoolLayout, seed: u64, groups: usize) -> History {
     let recording = Recording::new(blank(layout));
     let mut rng = Rng::new(seed);
     let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), rng.number()).unwrap();
@@ -125,7 +125,8 @@ impl Observer for Wrong {
 /// Walks through the whole pool. `damage` may be there if a device has failed to write: in copies, never in all.
 pub(crate) fn check(pool: &Pool, may_have_damage: bool) -> Result<(), String> {
     let mut wrong = Wrong::default();
-    let report = pool.check(Options { verify: Verify::All, space: true }, &mut wrong).map_err(|e| format!("{e:#?}"))?;
+    let report =
+        pool.check(CheckOptions { verify: Verify::All, space: true }, &mut wrong).map_err(|e| format!("{e:#?}"))?;
     let is_whole = report.leaks.is_empty()
         && report.unallocated_blocks == 0
         && report.lost_parts == 0
@@ -205,7 +206,7 @@ impl History {
 #[derive(Debug)]
 #[allow(dead_code, reason = "it is printed")]
 struct Cut {
-    layout: Layout,
+    layout: PoolLayout,
     seed: u64,
     at: usize,
     loss: Loss,
@@ -224,19 +225,24 @@ struct Tally {
 }
 
 /// The number of a device that is lost, now and then, where the layout bears that.
-fn lost_device(layout: Layout, rng: &mut Rng) -> Option<usize> {
+fn lost_device(layout: PoolLayout, rng: &mut Rng) -> Option<usize> {
     let may_go = layout.expendable();
     (!may_go.is_empty() && rng.below(3) == 0).then(|| may_go.start + rng.below(may_go.len() as u64) as usize)
 }
 
 /// Records a workload and cuts it at many moments.
-fn cut_workload(layout: Layout, seed: u64, cuts: usize, tally: &mut Tally) {
+fn cut_workload(layout: PoolLayout, seed: u64, cuts: usize, tally: &mut Tally) {
     let history = record(layout, seed, GROUPS[usize::from(cuts > CUTS_QUICK)]);
     cut_history(&history, (layout, seed), (cuts, CUTS_A_SEQUEL), tally);
 }
 
 /// Cuts a history at many moments; every so many of these go on from there.
-fn cut_history(history: &History, (layout, seed): (Layout, u64), (cuts, a_sequel): (usize, usize), tally: &mut Tally) {
+fn cut_history(
+    history: &History,
+    (layout, seed): (PoolLayout, u64),
+    (cuts, a_sequel): (usize, usize),
+    tally: &mut Tally,
+) {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let mut player = history.recording.play();
     for (number, at) in history.moments(cuts, &mut rng).into_iter().enumerate() {
@@ -332,7 +338,7 @@ fn go_on(base: Vec<SparseDevice>, lost: Option<SparseDevice>, model: &Model, see
 }
 
 /// A pool is made where another one was: it is there as a whole, or cannot be opened.
-fn cut_while_made(layout: Layout, seed: u64) -> Result<(), String> {
+fn cut_while_made(layout: PoolLayout, seed: u64) -> Result<(), String> {
     let old = Env::fixed(500);
     // other numbers than those that the new pool gets
     (0..1000).for_each(|_| _ = old.random());
@@ -369,7 +375,7 @@ fn cuts_while_pools_are_made() {
     let first = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let rounds = number_from("CENOTE_CRASH_CUTS").map_or(1, |cuts| cuts.div_ceil(1000));
     for seed in first..first + rounds {
-        Layout::ALL.into_iter().try_for_each(|layout| cut_while_made(layout, seed)).unwrap();
+        PoolLayout::ALL.into_iter().try_for_each(|layout| cut_while_made(layout, seed)).unwrap();
     }
 }
 
@@ -378,8 +384,8 @@ fn number_from(variable: &str) -> Option<u64> {
 }
 
 /// As many cuts of pools of that layout as are wanted.
-fn cut(layout: Layout) {
-    let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / Layout::ALL.len());
+fn cut(layout: PoolLayout) {
+    let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| cuts as usize / PoolLayout::ALL.len());
     let mut left = wanted.unwrap_or(CUTS_QUICK).max(1);
     let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let (mut tally, began) = (Tally::default(), Instant::now());
@@ -399,40 +405,40 @@ fn cut(layout: Layout) {
 
 #[test]
 fn cuts_of_a_single_device() {
-    cut(Layout::Single);
+    cut(PoolLayout::Single);
 }
 
 #[test]
 fn cuts_of_a_mirror() {
-    cut(Layout::Mirror);
+    cut(PoolLayout::Mirror);
 }
 
 #[test]
 fn cuts_of_raidz1() {
-    cut(Layout::Raidz1);
+    cut(PoolLayout::Raidz1);
 }
 
 #[test]
 fn cuts_of_an_uneven_stripe() {
-    cut(Layout::Uneven);
+    cut(PoolLayout::Uneven);
 }
 
 #[test]
 fn cuts_of_raidz2() {
-    cut(Layout::Raidz2);
+    cut(PoolLayout::Raidz2);
 }
 
 #[test]
 fn cuts_of_a_pool_with_log_device() {
-    cut(Layout::Logged);
+    cut(PoolLayout::Logged);
 }
 
 #[test]
 fn cuts_of_a_pool_with_a_mirror_of_log_devices() {
-    cut(Layout::LogMirror);
+    cut(PoolLayout::LogMirror);
 }
 
 #[test]
 fn cuts_of_a_pool_with_special_device() {
-    cut(Layout::Special);
+    cut(PoolLayout::Special);
 }

@@ -12,8 +12,8 @@ use base::{AlignedBuf, Env};
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
-use format::ddt::Key;
-use pool::check::{BlockKind, Observer, Options, Verify};
+use format::ddt::DdtKey;
+use pool::check::{BlockKind, CheckOptions, Observer, Verify};
 use pool::{DedupSums, LivePool, Pool, PoolState};
 use testkit::corpus;
 use testkit::recording::{Loss, Recording};
@@ -67,14 +67,14 @@ pub(crate) fn empty(zpl: &Zpl, dir: u64) {
 /// The deduplicated blocks that a walk finds, by what an entry tells apart: of each place a pointer, and how many there
 /// are of it.
 #[derive(Default)]
-struct Found(HashMap<(u8, Key), Places>);
+struct Found(HashMap<(u8, DdtKey), Places>);
 
 type Places = HashMap<[u64; 2], (BlkPtr, u64)>;
 
 impl Observer for Found {
     fn block(&mut self, visit: &Visit<'_>, _kind: BlockKind) {
         if visit.bp.is_dedup() {
-            let entry = self.0.entry((visit.bp.checksum_kind(), Key::of(visit.bp))).or_default();
+            let entry = self.0.entry((visit.bp.checksum_kind(), DdtKey::of(visit.bp))).or_default();
             entry.entry(visit.bp.dvas()[0].words()).or_insert((*visit.bp, 0)).1 += 1;
         }
     }
@@ -90,7 +90,7 @@ fn check(pool: &LivePool) -> u64 {
 
 fn check_view(view: &Pool) -> u64 {
     let mut found = Found::default();
-    let report = view.check(Options { verify: Verify::All, space: true }, &mut found).unwrap();
+    let report = view.check(CheckOptions { verify: Verify::All, space: true }, &mut found).unwrap();
     assert_eq!((report.leaks, report.unallocated_blocks, report.lost_parts), (Vec::new(), 0, 0));
     assert_eq!((report.found_bytes, report.lost_blocks), (report.allocated_bytes, Vec::new()));
     let mut expect = vec![DedupSums::default(); pool::DEDUP_BUCKETS];

@@ -11,8 +11,8 @@ use base::{Bookmark, Env};
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
 use format::blkptr::BlkPtr;
-use pool::check::{BlockKind, Observer, Options, Verify};
-use pool::{DamagedObject, LivePool, Pool, PoolState, Shape};
+use pool::check::{BlockKind, CheckOptions, Observer, Verify};
+use pool::{DamagedObject, LivePool, NewVdevShape, Pool, PoolState};
 use testkit::corpus;
 use testkit::workload::{candidate, options};
 use zpl::{File, New, NewKind, Zpl};
@@ -35,7 +35,7 @@ pub(crate) fn contents() -> Vec<u8> {
 }
 
 /// A pool with a file, exported.
-pub(crate) fn make(dir: &Path, shape: Shape, leaves: usize, copies: &str, features: &[&str]) {
+pub(crate) fn make(dir: &Path, shape: NewVdevShape, leaves: usize, copies: &str, features: &[&str]) {
     let (mut new, devices) = new_pool(dir, shape, leaves);
     new.fs_properties = vec![("copies".into(), copies.into())];
     new.features.extend(features.iter().map(|guid| (*guid).to_owned()));
@@ -97,7 +97,7 @@ pub(crate) fn sums(pool: &LivePool) -> (u64, u64) {
 
 #[test]
 fn what_was_read_in_another_way_is_mended() {
-    for (shape, leaves) in [(Shape::Mirror, 2), (Shape::Raidz(1), 3), (Shape::Raidz(2), 5)] {
+    for (shape, leaves) in [(NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3), (NewVdevShape::Raidz(2), 5)] {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), shape, leaves, "1", &[]);
         // all that the pool has on a device, but its labels
@@ -127,7 +127,7 @@ fn what_was_read_in_another_way_is_mended() {
 #[test]
 fn one_copy_is_mended_from_another() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Single, 1, "2", &[]);
+    make(dir.path(), NewVdevShape::Single, 1, "2", &[]);
     let pool = import_disks(dir.path(), 1);
     let bp = file_of(&open(&pool)).object().data_pointer(3).unwrap();
     assert_eq!(bp.copies().count(), 2);
@@ -163,7 +163,7 @@ fn the_header_of_a_gang_block_is_mended() {
     let paths = corpus::case("gang").extract(dir.path()).unwrap();
     let pool = import_paths(paths.iter().cloned());
     let mut gangs = Gangs::default();
-    pool.view().check(Options { verify: Verify::Nothing, space: false }, &mut gangs).unwrap();
+    pool.view().check(CheckOptions { verify: Verify::Nothing, space: false }, &mut gangs).unwrap();
     let (place, bp) = gangs.0.into_iter().next().expect("gang blocks have several headers");
     let dva = bp.dvas()[0];
     spoil(&paths[dva.vdev() as usize], FRONT + dva.offset(), 512);
@@ -186,7 +186,7 @@ fn the_header_of_a_gang_block_is_mended() {
 fn what_is_lost_is_in_the_error_log() {
     for features in [&[][..], &["com.delphix:head_errlog"]] {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), Shape::Mirror, 2, "1", features);
+        make(dir.path(), NewVdevShape::Mirror, 2, "1", features);
         let pool = import_disks(dir.path(), 2);
         let file = file_of(&open(&pool));
         let (bp, ino) = (file.object().data_pointer(3).unwrap(), file.object().id());

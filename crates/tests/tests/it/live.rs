@@ -9,14 +9,14 @@ use base::Env;
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
 use dsl::accounting::{Counted, Owner};
-use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, OpenOptions, Pool, PoolState, Shape, discover};
+use pool::{Candidate, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool, PoolState, discover};
 use testkit::workload::FEATURES;
 use zpl::{Allocate, New, NewFs, NewKind, Room, Zpl, create_fs};
 
 /// Features beside those of every test: objects are counted by owner and project.
 const ACCOUNTING: [&str; 2] = ["org.zfsonlinux:userobj_accounting", "org.zfsonlinux:project_quota"];
 
-pub(super) fn new_pool(dir: &Path, shape: Shape, leaves: usize) -> (NewPool, HashMap<PathBuf, Arc<dyn Device>>) {
+pub(super) fn new_pool(dir: &Path, shape: NewVdevShape, leaves: usize) -> (NewPool, HashMap<PathBuf, Arc<dyn Device>>) {
     let paths: Vec<PathBuf> = (0..leaves).map(|i| dir.join(format!("disk{i}"))).collect();
     let mut devices: HashMap<PathBuf, Arc<dyn Device>> = HashMap::new();
     for path in &paths {
@@ -82,7 +82,7 @@ pub(super) fn make_fs(objset: &Arc<Objset>, tx: &Tx<'_>, now_s: u64) -> base::Re
 
 #[test]
 fn files_are_there_after_export() {
-    for (shape, leaves) in [(Shape::Single, 1), (Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+    for (shape, leaves) in [(NewVdevShape::Single, 1), (NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3)] {
         let dir = tempfile::tempdir().unwrap();
         let (new, devices) = new_pool(dir.path(), shape, leaves);
         let env = Env::real();
@@ -135,7 +135,7 @@ fn files_are_there_after_export() {
 #[test]
 fn features_and_guid_change_while_files_do() {
     let dir = tempfile::tempdir().unwrap();
-    let (with_features, devices) = new_pool(dir.path(), Shape::Mirror, 2);
+    let (with_features, devices) = new_pool(dir.path(), NewVdevShape::Mirror, 2);
     let new = NewPool { features: Vec::new(), temporary_name: Some("other".into()), ..with_features.clone() };
     let env = Env::real();
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
@@ -209,13 +209,13 @@ impl Room for Limits {
 #[test]
 fn owners_have_limits() {
     let dir = tempfile::tempdir().unwrap();
-    let (new, devices) = new_pool(dir.path(), Shape::Single, 1);
+    let (new, devices) = new_pool(dir.path(), NewVdevShape::Single, 1);
     let env = Env::real();
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
     pool.set_property("live", "compression", "off").unwrap();
     let id = pool.view().dsl().find("live").unwrap().id;
-    let options = zpl::Options { room: Arc::new(Limits(pool.clone(), id)), ..zpl::Options::default() };
+    let options = zpl::ZplOptions { room: Arc::new(Limits(pool.clone(), id)), ..zpl::ZplOptions::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env.clone(), options, None).unwrap();
     let create = |name: &str, uid| {
         let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid, gid: 100 };

@@ -19,14 +19,14 @@ use base::{Bookmark, Env, Mutex, Result};
 use device::Device;
 use dmu::{Mode, Objset, OpenBlock, ReadRequest, Tx};
 use format::blkptr::BlkPtr;
-use pool::check::{Observer, Options, Verify};
-use pool::{LivePool, NewLeaf, NewPool, NewVdev, Pool, PoolState, Shape};
+use pool::check::{CheckOptions, Observer, Verify};
+use pool::{LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{FEATURES, candidate, options};
 use vdev::spec::Bias;
-use zil::{Body, Contents, Data, Entry, Intent, Log, Scope};
+use zil::{Intent, Itx, ItxBody, Log, LoggedContents, Scope, WrittenData};
 use zpl::{NewFs, create_fs};
 
 /// Distance between writes.
@@ -39,7 +39,7 @@ const WRITES: u64 = 60;
 /// The object's contents as the log fetches them.
 struct Whole(Arc<Objset>);
 
-impl Contents for Whole {
+impl LoggedContents for Whole {
     fn read(&self, object: u64, generation: u64, offset: u64, buf: &mut [u8]) -> Result<bool> {
         assert_eq!(generation, 7);
         self.0.object(object)?.read(offset, buf).map(|_| true)
@@ -78,11 +78,14 @@ impl Layout {
             leaves: devices.iter().map(leaf).collect(),
         };
         let vdevs = match self {
-            Layout::Single => vec![vdev(Shape::Single, None, &devices[..1])],
-            Layout::Mirror => vec![vdev(Shape::Mirror, None, &devices[..2])],
-            Layout::Raidz => vec![vdev(Shape::Raidz(1), None, devices)],
+            Layout::Single => vec![vdev(NewVdevShape::Single, None, &devices[..1])],
+            Layout::Mirror => vec![vdev(NewVdevShape::Mirror, None, &devices[..2])],
+            Layout::Raidz => vec![vdev(NewVdevShape::Raidz(1), None, devices)],
             Layout::LogVdev => {
-                vec![vdev(Shape::Single, None, &devices[..1]), vdev(Shape::Single, Some(Bias::Log), &devices[1..2])]
+                vec![
+                    vdev(NewVdevShape::Single, None, &devices[..1]),
+                    vdev(NewVdevShape::Single, Some(Bias::Log), &devices[1..2]),
+                ]
             }
         };
         NewPool {
@@ -152,9 +155,9 @@ impl Bed {
         self.set.object(OBJECT)?.write(&tx, n * SLOT, &bytes)?;
         let len = bytes.len() as u64;
         let data = n.is_multiple_of(3).then_some(bytes);
-        let body = Body::Write { object: OBJECT, generation: 7, offset: n * SLOT, len, data };
+        let body = ItxBody::Write { object: OBJECT, generation: 7, offset: n * SLOT, len, data };
         let scope = if n.is_multiple_of(4) { Scope::Object(OBJECT) } else { Scope::Names };
-        self.log.push(&tx, Entry { scope, body });
+        self.log.push(&tx, Itx { scope, body });
         Ok(())
     }
 
@@ -166,13 +169,13 @@ impl Bed {
                 panic!("{record:?} was never told")
             };
             let (at, data) = match data {
-                Data::Here(data) => (offset, data.to_vec()),
-                Data::Block(bp) => (offset - offset % BLOCK, self.read_block(bp)?),
+                WrittenData::Here(data) => (offset, data.to_vec()),
+                WrittenData::Block(bp) => (offset - offset % BLOCK, self.read_block(bp)?),
             };
             let tx = self.pool.txgs().begin()?;
             self.set.object(object)?.write(&tx, at, &data)?;
-            let body = Body::Record { kind: 9, bytes: Vec::new() };
-            self.log.push(&tx, Entry { scope: Scope::Names, body });
+            let body = ItxBody::Record { kind: 9, bytes: Vec::new() };
+            self.log.push(&tx, Itx { scope: Scope::Names, body });
             drop(tx);
             let n = offset / SLOT;
             if replayed.last() != Some(&n) {
@@ -227,7 +230,7 @@ impl Observer for Wrong {
 fn check(devices: &[Arc<dyn Device>]) {
     let pool = Pool::open(&Env::fixed(2000), &candidate(devices).unwrap(), &options()).unwrap();
     let mut wrong = Wrong(Vec::new());
-    let report = pool.check(Options { verify: Verify::All, space: true }, &mut wrong).unwrap();
+    let report = pool.check(CheckOptions { verify: Verify::All, space: true }, &mut wrong).unwrap();
     assert!(report.leaks.is_empty() && report.unallocated_blocks == 0, "{:?} {:?}", report.leaks, wrong.0);
     assert!(wrong.0.is_empty(), "{:?}", wrong.0);
     assert_eq!(report.found_bytes, report.allocated_bytes);
@@ -315,8 +318,8 @@ fn a_commit_is_one_write_and_one_flush() {
     let small = |n: u64| {
         let tx = bed.pool.txgs().begin().unwrap();
         bed.set.object(OBJECT).unwrap().write(&tx, n * 100, &[7; 100]).unwrap();
-        let body = Body::Write { object: OBJECT, generation: 7, offset: n * 100, len: 100, data: None };
-        bed.log.push(&tx, Entry { scope: Scope::Object(OBJECT), body });
+        let body = ItxBody::Write { object: OBJECT, generation: 7, offset: n * 100, len: 100, data: None };
+        bed.log.push(&tx, Itx { scope: Scope::Object(OBJECT), body });
     };
     small(0);
     bed.log.commit(OBJECT).unwrap();
@@ -342,14 +345,14 @@ fn what_cannot_be_logged_waits_for_its_group() {
     let tx = bed.pool.txgs().begin().unwrap();
     let txg = tx.txg();
     bed.set.object(OBJECT).unwrap().write(&tx, 1 << 30, &[1]).unwrap();
-    bed.log.push(&tx, Entry { scope: Scope::Names, body: Body::Unloggable });
+    bed.log.push(&tx, Itx { scope: Scope::Names, body: ItxBody::Unloggable });
     drop(tx);
     bed.log.commit(0).unwrap();
     assert!(bed.pool.txgs().synced_txg() >= txg);
     let tx = bed.pool.txgs().begin().unwrap();
     let txg = tx.txg();
     bed.set.object(OBJECT).unwrap().write(&tx, 1 << 30, &[2]).unwrap();
-    bed.log.push(&tx, Entry { scope: Scope::Names, body: Body::Record { kind: 1, bytes: vec![1; 200 << 10] } });
+    bed.log.push(&tx, Itx { scope: Scope::Names, body: ItxBody::Record { kind: 1, bytes: vec![1; 200 << 10] } });
     drop(tx);
     bed.log.commit(0).unwrap();
     assert!(bed.pool.txgs().synced_txg() >= txg, "a record that is longer than any block");

@@ -8,8 +8,8 @@ use base::{Env, Kind};
 use device::Device;
 use dsl::PropertyValue;
 use format::uberblock::Uberblock;
-use pool::{Candidate, LivePool, PoolState, Shape, discover};
-use testkit::workload::{self, Layout, Workload};
+use pool::{Candidate, LivePool, NewVdevShape, PoolState, discover};
+use testkit::workload::{self, PoolLayout, Workload};
 
 use super::live::{judge, make_fs, new_pool};
 
@@ -40,7 +40,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 /// A guarded pool in use, in memory.
-fn guarded(env: &Env, layout: Layout) -> (Vec<Arc<dyn Device>>, Arc<LivePool>) {
+fn guarded(env: &Env, layout: PoolLayout) -> (Vec<Arc<dyn Device>>, Arc<LivePool>) {
     let blank = super::crash::blank(layout).into_iter();
     let devices: Vec<Arc<dyn Device>> = blank.map(|device| Arc::new(device) as Arc<dyn Device>).collect();
     let pool = Workload::create(env, layout, &devices, 1).unwrap().pool;
@@ -53,7 +53,7 @@ fn guarded(env: &Env, layout: Layout) -> (Vec<Arc<dyn Device>>, Arc<LivePool>) {
 fn what_another_host_uses_is_not_imported() {
     let env = host(0, 25);
     let dir = tempfile::tempdir().unwrap();
-    let (new, devices) = new_pool(dir.path(), Shape::Mirror, 2);
+    let (new, devices) = new_pool(dir.path(), NewVdevShape::Mirror, 2);
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
     let look = || {
@@ -97,7 +97,7 @@ fn what_another_host_uses_is_not_imported() {
 #[test]
 fn two_hosts_import_at_the_same_time() {
     let env = host(0, 10);
-    let (devices, pool) = guarded(&env, Layout::Raidz1);
+    let (devices, pool) = guarded(&env, PoolLayout::Raidz1);
     pool.abandon();
     drop(pool);
     let import = |id: u64| {
@@ -117,7 +117,7 @@ fn two_hosts_import_at_the_same_time() {
 #[test]
 fn a_side_of_a_mirror_is_not_claimed_without_the_other() {
     let env = host(0, 10);
-    let (devices, pool) = guarded(&env, Layout::Mirror);
+    let (devices, pool) = guarded(&env, PoolLayout::Mirror);
     pool.abandon();
     drop(pool);
     let import = |env: &Env, devices: &[Arc<dyn Device>]| {
@@ -158,7 +158,7 @@ fn a_side_of_a_mirror_is_not_claimed_without_the_other() {
 #[test]
 fn who_sees_another_hosts_heartbeat_stops() {
     let env = host(0, 2);
-    let (devices, pool) = guarded(&env, Layout::Mirror);
+    let (devices, pool) = guarded(&env, PoolLayout::Mirror);
     let theirs = Uberblock { timestamp_s: env.now_s() + 100, ..newest(&devices) };
     let theirs = Uberblock { txg: theirs.txg + 50, guid_sum: 1, ..theirs };
     wait_until("suspended", || {
@@ -182,7 +182,7 @@ fn who_was_away_for_too_long_stops() {
     let late_ns = Arc::new(AtomicU64::new(0));
     let (began, late) = (Instant::now(), late_ns.clone());
     let env = host(20, 2).with_ticks(move || began.elapsed().as_nanos() as u64 + late.load(Ordering::Relaxed));
-    let (devices, pool) = guarded(&env, Layout::Single);
+    let (devices, pool) = guarded(&env, PoolLayout::Single);
     late_ns.store(3_600_000_000_000, Ordering::Relaxed);
     let (setting, comment) = (pool.clone(), PropertyValue::Text("late".into()));
     let waiter = std::thread::spawn(move || setting.set_pool_properties(vec![("comment".into(), comment)]));

@@ -15,7 +15,7 @@ use dsl::accounting::{Counted, Owner, OwnerId};
 use dsl::write::file_system_options;
 use format::dnode::SLOT_SIZE;
 use format::object_type::ObjectType;
-use pool::{LivePool, NewLeaf, NewVdev, PoolState, Shape};
+use pool::{LivePool, NewLeaf, NewVdev, NewVdevShape, PoolState};
 use vdev::spec::Bias;
 use zpl::{New, NewKind, Zpl};
 
@@ -34,13 +34,13 @@ impl World {
     /// A pool on one disk, and on one for special contents.
     fn new() -> World {
         let dir = tempfile::tempdir().unwrap();
-        let (mut new, mut devices) = new_pool(dir.path(), Shape::Single, 1);
+        let (mut new, mut devices) = new_pool(dir.path(), NewVdevShape::Single, 1);
         let path = dir.path().join("special");
         std::fs::File::create(&path).unwrap().set_len(128 << 20).unwrap();
         let device = FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
         devices.insert(path.clone(), Arc::new(device));
         let leaves = vec![NewLeaf { path: path.display().to_string(), is_file: true }];
-        new.vdevs.push(NewVdev { shape: Shape::Single, bias: Some(Bias::Special), leaves });
+        new.vdevs.push(NewVdev { shape: NewVdevShape::Single, bias: Some(Bias::Special), leaves });
         new.features.push(LARGE_DNODE.to_owned());
         let env = Env::real();
         let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
@@ -61,11 +61,11 @@ impl World {
     fn open(&self, name: &str) -> Zpl {
         let (view, id) = (self.pool.view(), self.id(name));
         let settings = file_system_options(view.dsl().subject(name).unwrap().levels(), view.features().enabled());
-        let options = zpl::Options {
+        let options = zpl::ZplOptions {
             record_bytes: settings.record_size,
             dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
             room: Arc::new(Limits(self.pool.clone(), id)),
-            ..zpl::Options::default()
+            ..zpl::ZplOptions::default()
         };
         let set = self.pool.head(id).unwrap();
         Zpl::open_writable(set, self.pool.txgs().clone(), self.env.clone(), options, None).unwrap()

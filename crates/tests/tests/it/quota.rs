@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use base::{Env, Kind, Result};
-use pool::{LivePool, PoolState, Shape};
+use pool::{LivePool, NewVdevShape, PoolState};
 use testkit::rng::Rng;
-use zpl::{New, NewKind, Options, Room, Zpl};
+use zpl::{New, NewKind, Room, Zpl, ZplOptions};
 
 use crate::live::{judge, make_fs, new_pool};
 
@@ -23,14 +23,14 @@ impl Room for Left {
 /// Writes `step` random bytes again and again, `gap` apart, until the quota refuses: bytes written, bytes used, groups.
 fn fill(record_bytes: u64, step: usize, gap: u64) -> (u64, u64, u64) {
     let dir = tempfile::tempdir().unwrap();
-    let (new, devices) = new_pool(dir.path(), Shape::Mirror, 2);
+    let (new, devices) = new_pool(dir.path(), NewVdevShape::Mirror, 2);
     let env = Env::real();
     let pool = LivePool::create(&env, &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
     let properties = [("quota", QUOTA.to_string()), ("compression", "off".into())].map(|(n, v)| (n.to_owned(), v));
     pool.create_dataset("live/q", properties.into(), |set, tx, _| make_fs(set, tx, 8)).unwrap();
     let id = pool.view().dsl().find("live/q").unwrap().id;
-    let options = Options { record_bytes, room: Arc::new(Left(pool.clone(), id)), ..Options::default() };
+    let options = ZplOptions { record_bytes, room: Arc::new(Left(pool.clone(), id)), ..ZplOptions::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), env, options, None).unwrap();
     let new_file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
     let file = zpl.open_file(zpl.create(zpl.root(), b"file", &new_file).unwrap().ino).unwrap();

@@ -9,7 +9,7 @@ use base::{Env, Kind, Mutex};
 use dsl::receive::StreamReader;
 use dsl::send::{SendFlags, StreamWriter};
 use format::stream::{RecordFields, StreamEmbedded, StreamFeatures, StreamRecord};
-use pool::{LivePool, Shape};
+use pool::{LivePool, NewVdevShape};
 use testkit::streams::{ReceiveFlags, begin, receive, send};
 
 use super::live::{make_fs, new_pool};
@@ -65,7 +65,7 @@ impl Beside {
 /// A pool without a thread of its own, which has a file system with two snapshots, and what is done beside its groups.
 fn pool_with_snapshots(dir: &std::path::Path) -> (Arc<LivePool>, Arc<Beside>) {
     let beside = Arc::new(Beside::default());
-    let (new, devices) = new_pool(dir, Shape::Single, 1);
+    let (new, devices) = new_pool(dir, NewVdevShape::Single, 1);
     let pool = LivePool::create(&beside.env(), &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     beside.pool.set(Arc::downgrade(&pool)).unwrap();
     pool.create_dataset("live/a", Vec::new(), |set, tx, _| make_fs(set, tx, 8)).unwrap();

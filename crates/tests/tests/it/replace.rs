@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
-use pool::{AttachAs, LivePool, NewLeaf, OfflineReason, PoolState, Progress, ScanFunction, Shape};
+use pool::{AttachAs, LivePool, NewLeaf, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
 
 use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_paths, import_with, make, open, read, spoil, sums,
@@ -28,7 +28,7 @@ fn put_beside(pool: &LivePool, old: &Path, new: &Path, bytes: u64, how: AttachAs
 fn finish(pool: &LivePool) {
     for _ in 0..100_000 {
         let is_stale = pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty());
-        let is_replacing = pool.tree().iter().any(|vdev| vdev.kind() == vdev::Kind::Replacing);
+        let is_replacing = pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Replacing);
         if !is_stale && !is_replacing && status(pool).progress != Progress::Running {
             return;
         }
@@ -61,9 +61,12 @@ fn check_without(pool: Arc<LivePool>, dir: &Path, lost: &str, expect: &[u8]) {
 
 #[test]
 fn a_leaf_of_any_vdev_is_replaced() {
-    for (shape, leaves, is_there) in
-        [(Shape::Single, 1, true), (Shape::Mirror, 2, false), (Shape::Raidz(1), 3, true), (Shape::Raidz(2), 5, false)]
-    {
+    for (shape, leaves, is_there) in [
+        (NewVdevShape::Single, 1, true),
+        (NewVdevShape::Mirror, 2, false),
+        (NewVdevShape::Raidz(1), 3, true),
+        (NewVdevShape::Raidz(2), 5, false),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let old = format!("disk{}", leaves - 1);
@@ -91,7 +94,7 @@ fn a_leaf_of_any_vdev_is_replaced() {
 fn a_disk_becomes_a_mirror() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    make(dir.path(), Shape::Single, 1, "1", &[]);
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
     let pool = import_with(&Env::real(), dir.path(), 1);
     let small = put_beside(&pool, &path("disk0"), &path("small"), DEVICE_BYTES / 2, AttachAs::Side).unwrap_err();
     assert_eq!(small.kind(), Kind::TooBig);
@@ -116,7 +119,7 @@ fn a_disk_becomes_a_mirror() {
 fn a_replacement_goes_on_whatever_happens() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    make(dir.path(), Shape::Raidz(1), 3, "1", &[]);
+    make(dir.path(), NewVdevShape::Raidz(1), 3, "1", &[]);
     let mut pool = import_with(&hasty(), dir.path(), 3);
     put_beside(&pool, &path("disk1"), &path("never"), DEVICE_BYTES, AttachAs::Replacement).unwrap();
     pool.detach(guid_at(&pool, &path("never"))).unwrap();

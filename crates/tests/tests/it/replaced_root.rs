@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind, Result};
 use format::blkptr::BlkPtr;
-use pool::{HeadKind, LivePool, Shape, SyncContext};
+use pool::{HeadKind, LivePool, NewVdevShape, SyncContext};
 use zpl::{New, NewKind, Zpl};
 
 use super::live::{make_fs, new_pool};
@@ -47,7 +47,7 @@ fn set_root(context: &SyncContext<'_>, id: u64, root: &BlkPtr) -> Result<()> {
 #[test]
 fn a_head_is_opened_anew_under_another_root() {
     let dir = tempfile::tempdir().unwrap();
-    let (new, devices) = new_pool(dir.path(), Shape::Single, 1);
+    let (new, devices) = new_pool(dir.path(), NewVdevShape::Single, 1);
     let pool = LivePool::create(&Env::real(), &new, &devices, |set, tx, _| make_fs(set, tx, 7)).unwrap();
     pool.start();
     pool.create_dataset("live/other", Vec::new(), |set, tx, _| make_fs(set, tx, 8)).unwrap();

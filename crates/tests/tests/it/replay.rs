@@ -18,7 +18,7 @@ use testkit::program;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload, candidate, options};
+use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zpl::{Allocate, FileKind, New, NewKind, RenameMode, SetAttr, SetTime, SyncMode, XattrMode, Zpl};
 
 use crate::live::Limits;
@@ -107,7 +107,7 @@ impl Logged {
         let recording = Recording::new(vec![SparseDevice::new("disk0", 64 << 20)]);
         let devices: Vec<Arc<dyn Device>> =
             recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
-        let mut load = Workload::create(&Env::fixed(1000), Layout::Single, &devices, 1).unwrap();
+        let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &devices, 1).unwrap();
         load.create_fs(FILE_SYSTEM, &[]).unwrap();
         let zpl = open(&load.pool, 1000);
         zpl.create(zpl.root(), b"first", &new(NewKind::File)).unwrap();
@@ -143,7 +143,7 @@ fn open(pool: &Arc<LivePool>, now_s: u64) -> Zpl {
     open_with(pool, now_s, Default::default())
 }
 
-fn open_with(pool: &Arc<LivePool>, now_s: u64, options: zpl::Options) -> Zpl {
+fn open_with(pool: &Arc<LivePool>, now_s: u64, options: zpl::ZplOptions) -> Zpl {
     let id = pool.view().dsl().find(FILE_SYSTEM).unwrap().id;
     let (head, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
     Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(now_s), options, Some(log)).unwrap()
@@ -265,7 +265,7 @@ fn what_cannot_be_logged_waits_for_its_group() {
 fn the_property_says_what_syncing_means() {
     let logged = Logged::new();
     let (zpl, root) = (&logged.zpl, logged.zpl.root());
-    let with = |sync| zpl.set_options(zpl::Options { sync, ..zpl::Options::default() }).unwrap();
+    let with = |sync| zpl.set_options(zpl::ZplOptions { sync, ..zpl::ZplOptions::default() }).unwrap();
     with(SyncMode::Always);
     let txg = logged.synced_txg();
     let ino = zpl.create(root, b"always", &new(NewKind::File)).unwrap().ino;
@@ -309,7 +309,7 @@ fn limits_of_owners_keep_nothing_from_being_replayed() {
     let after = logged.cut();
     let id = after.view().dsl().find(FILE_SYSTEM).unwrap().id;
     let room = Arc::new(Limits(after.clone(), id));
-    let zpl = open_with(&after, 5000, zpl::Options { room, ..Default::default() });
+    let zpl = open_with(&after, 5000, zpl::ZplOptions { room, ..Default::default() });
     assert!(create(&zpl, b"early", 10).is_err_and(|e| e.kind() == Kind::Quota), "the limit is there before replay");
     assert_eq!(zpl.replay_log().unwrap().unwrap().records, 6);
     assert_eq!(facts(&zpl), expect);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::Env;
 use device::{Device, FileDevice, OpenMode};
-use pool::{LivePool, OfflineReason, PoolState, Progress, ScanFunction, Shape};
+use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
 
 use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_with, make, open, read, spoil, sums,
@@ -57,7 +57,7 @@ fn expected(seed: u8) -> Vec<u8> {
 
 #[test]
 fn only_what_was_missed_is_copied() {
-    for (shape, leaves) in [(Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+    for (shape, leaves) in [(NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3)] {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), shape, leaves, "1", &[]);
         let disk = dir.path().join("disk1");
@@ -89,7 +89,7 @@ fn only_what_was_missed_is_copied() {
 #[test]
 fn it_goes_on_whatever_happens() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
     let disk = dir.path().join("disk1");
     let mut pool = import_with(&hasty(), dir.path(), 2);
     for round in 0..6u8 {
@@ -120,7 +120,7 @@ fn it_goes_on_whatever_happens() {
 #[test]
 fn what_is_lost_is_lacked() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
     let disk = dir.path().join("disk1");
     let pool = import_with(&Env::real(), dir.path(), 2);
     take_off(&pool, &disk);
@@ -141,7 +141,7 @@ fn what_is_lost_is_lacked() {
 #[test]
 fn it_goes_on_after_an_import() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
     let disk = dir.path().join("disk1");
     let mut pool = import_with(&hasty(), dir.path(), 2);
     take_off(&pool, &disk);

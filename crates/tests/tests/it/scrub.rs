@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use base::{Env, Kind};
-use pool::{DamagedObject, LivePool, PoolState, Progress, ScanStatus, Shape};
+use pool::{DamagedObject, LivePool, NewVdevShape, PoolState, Progress, ScanStatus};
 
 use crate::heal::{BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_disks, import_with, make, open};
 use crate::heal::{read, spoil, sums};
@@ -49,7 +49,7 @@ pub(crate) fn judge_by_zdb(dir: &Path) {
 
 #[test]
 fn rot_is_mended_on_all_sides() {
-    for (shape, leaves) in [(Shape::Mirror, 3), (Shape::Raidz(1), 3), (Shape::Raidz(2), 5)] {
+    for (shape, leaves) in [(NewVdevShape::Mirror, 3), (NewVdevShape::Raidz(1), 3), (NewVdevShape::Raidz(2), 5)] {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), shape, leaves, "1", &[]);
         spoil(&dir.path().join("disk1"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
@@ -79,7 +79,7 @@ fn rot_is_mended_on_all_sides() {
 fn what_cannot_be_mended_is_listed_until_it_is_gone() {
     for features in [&[][..], &["com.delphix:head_errlog"]] {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), Shape::Mirror, 2, "1", features);
+        make(dir.path(), NewVdevShape::Mirror, 2, "1", features);
         let pool = import_disks(dir.path(), 2);
         let file = file_of(&open(&pool));
         let (bp, ino) = (file.object().data_pointer(3).unwrap(), file.object().id());
@@ -123,7 +123,7 @@ fn places(pool: &LivePool) -> (u64, u64) {
 #[test]
 fn it_pauses_goes_on_and_is_cancelled() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
     let pool = import_with(&hasty(), dir.path(), 2);
     let kind = |outcome: base::Result<()>| outcome.unwrap_err().kind();
     assert_eq!(kind(pool.pause_scrub()), Kind::NotFound);
@@ -159,7 +159,7 @@ fn it_pauses_goes_on_and_is_cancelled() {
 #[test]
 fn it_goes_on_after_exports_and_power_cuts() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 2, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
     spoil(&dir.path().join("disk1"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
     let mut pool = import_with(&hasty(), dir.path(), 2);
     pool.scrub(false).unwrap();
@@ -195,7 +195,7 @@ fn it_goes_on_after_exports_and_power_cuts() {
 #[test]
 fn it_runs_beside_changes() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Raidz(1), 3, "1", &[]);
+    make(dir.path(), NewVdevShape::Raidz(1), 3, "1", &[]);
     let pool: Arc<LivePool> = import_with(&hasty(), dir.path(), 3);
     let zpl = open(&pool);
     pool.scrub(false).unwrap();

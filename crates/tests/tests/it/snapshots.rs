@@ -14,7 +14,7 @@ use pool::Pool;
 use testkit::rng::Rng;
 use testkit::snapshots;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload};
+use testkit::workload::{PoolLayout, Workload};
 
 use crate::crash::{blank, check, judge_by_zdb};
 
@@ -77,7 +77,7 @@ fn check_books(pool: &Pool, at: &str) {
     }
 }
 
-fn history(layout: Layout, seed: u64) {
+fn history(layout: PoolLayout, seed: u64) {
     let disks: Vec<Arc<SparseDevice>> = blank(layout).into_iter().map(Arc::new).collect();
     let devices: Vec<Arc<dyn Device>> = disks.iter().map(|disk| disk.clone() as Arc<dyn Device>).collect();
     let mut rng = Rng::new(seed);
@@ -111,6 +111,6 @@ fn history(layout: Layout, seed: u64) {
 #[test]
 fn snapshots_keep_what_their_heads_held() {
     for seed in 0..5 {
-        history(Layout::ALL[seed % Layout::ALL.len()], seed as u64);
+        history(PoolLayout::ALL[seed % PoolLayout::ALL.len()], seed as u64);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind};
 use device::{Device, FileDevice, OpenMode};
-use pool::{LivePool, PoolState, Shape};
+use pool::{LivePool, NewVdevShape, PoolState};
 use testkit::workload::{candidate, options};
 
 use crate::heal::{contents, file_of, import_disks, make, open, read};
@@ -24,7 +24,7 @@ fn import(dir: &Path, disks: &[usize]) -> Arc<LivePool> {
 #[test]
 fn a_mirror_becomes_two_pools() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Mirror, 3, "1", &[]);
+    make(dir.path(), NewVdevShape::Mirror, 3, "1", &[]);
     let pool = import_disks(dir.path(), 3);
     let guids: Vec<u64> = pool.tree().leaves().map(|leaf| leaf.guid()).collect();
     let comment = || vec![("comment".to_owned(), dsl::PropertyValue::Text("half".into()))];

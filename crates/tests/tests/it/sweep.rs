@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base::{Env, Kind};
 use dmu::zap::Zap;
-use pool::{LivePool, PoolState, Shape, SweepAction, SweepKind};
+use pool::{LivePool, NewVdevShape, PoolState, SweepAction, SweepKind};
 use zpl::{New, NewKind};
 
 use crate::heal::{self, DEVICE_BYTES, FILE_BYTES, import_with, make, open, read, sums};
@@ -51,7 +51,7 @@ fn allocated(disk: &Path) -> u64 {
 
 #[test]
 fn leaves_are_initialized_and_trimmed() {
-    for (shape, leaves) in [(Shape::Single, 1), (Shape::Mirror, 2), (Shape::Raidz(1), 3)] {
+    for (shape, leaves) in [(NewVdevShape::Single, 1), (NewVdevShape::Mirror, 2), (NewVdevShape::Raidz(1), 3)] {
         let dir = tempfile::tempdir().unwrap();
         let disk = |number: usize| dir.path().join(format!("disk{number}"));
         make(dir.path(), shape, leaves, "1", &[]);
@@ -113,7 +113,7 @@ fn leaves_are_initialized_and_trimmed() {
 #[test]
 fn a_slow_trim_takes_its_time() {
     let dir = tempfile::tempdir().unwrap();
-    make(dir.path(), Shape::Single, 1, "1", &[]);
+    make(dir.path(), NewVdevShape::Single, 1, "1", &[]);
     let pool = import_with(&hasty(), dir.path(), 1);
     let slow = SweepAction::Start { rate: 1 << 20, secure: false };
     assert!(pool.sweep(SweepKind::Trim, slow, guids(&pool)).unwrap().is_empty());
@@ -128,7 +128,7 @@ fn a_slow_trim_takes_its_time() {
 fn what_becomes_free_is_trimmed_by_itself() {
     for is_on in [false, true] {
         let dir = tempfile::tempdir().unwrap();
-        make(dir.path(), Shape::Mirror, 2, "1", &[]);
+        make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
         let pool = import_with(&Env::real(), dir.path(), 2);
         if is_on {
             pool.set_pool_properties(vec![("autotrim".into(), pool_number(1))]).unwrap();

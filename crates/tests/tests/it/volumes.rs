@@ -17,7 +17,7 @@ use pool::{LivePool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload, candidate, options};
+use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zvol::{NewVolume, Zvol, create_volume};
 
 use crate::crash::check;
@@ -57,7 +57,7 @@ fn open(pool: &Arc<LivePool>) -> Zvol {
     Zvol::open_writable(head.objset(), pool.txgs().clone(), head.log().clone(), admit).unwrap()
 }
 
-fn record(layout: Layout, seed: u64, block_size: u64) -> VolumeHistory {
+fn record(layout: PoolLayout, seed: u64, block_size: u64) -> VolumeHistory {
     let disks = (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES));
     let recording = Recording::new(disks.collect());
     let devices: Vec<Arc<dyn Device>> = recording.devices().into_iter().map(|disk| disk as Arc<dyn Device>).collect();
@@ -158,7 +158,7 @@ fn volumes_survive_power_cuts() {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (cuts, seed) = (number("CENOTE_CRASH_CUTS", CUTS_QUICK), number("CENOTE_CRASH_SEED", 1));
     let mut replayed = 0;
-    let cases = [(Layout::Single, 8 << 10), (Layout::Single, 64 << 10), (Layout::Mirror, 512)];
+    let cases = [(PoolLayout::Single, 8 << 10), (PoolLayout::Single, 64 << 10), (PoolLayout::Mirror, 512)];
     for (case, (layout, block_size)) in (0u64..).zip(cases) {
         let history = record(layout, seed + case, block_size);
         let mut rng = Rng::new(seed ^ case << 32);

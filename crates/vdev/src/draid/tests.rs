@@ -2,10 +2,10 @@ use std::collections::HashMap;
 
 use super::*;
 
-const DRAWING: Shape = Shape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
+const DRAWING: DraidShape = DraidShape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
 
-fn shapes() -> Vec<Shape> {
-    let shape = |children, ndata, nparity, nspares, ngroups| Shape { children, ndata, nparity, nspares, ngroups };
+fn shapes() -> Vec<DraidShape> {
+    let shape = |children, ndata, nparity, nspares, ngroups| DraidShape { children, ndata, nparity, nspares, ngroups };
     vec![
         DRAWING,
         shape(2, 1, 1, 0, 1),
@@ -19,31 +19,31 @@ fn shapes() -> Vec<Shape> {
 
 #[test]
 fn impossible_shapes_are_refused() {
-    assert!(Layout::new(12, DRAWING).is_ok());
+    assert!(DraidLayout::new(12, DRAWING).is_ok());
     let bad = [
-        Shape { children: 0, ..DRAWING },
-        Shape { children: 256, ..DRAWING },
-        Shape { children: u64::MAX, ..DRAWING },
-        Shape { ndata: 0, ..DRAWING },
-        Shape { ndata: 5, ..DRAWING },
-        Shape { ndata: u64::MAX, ..DRAWING },
-        Shape { nparity: 0, ..DRAWING },
-        Shape { nparity: 4, ..DRAWING },
-        Shape { nspares: 4, ..DRAWING },
-        Shape { nspares: u64::MAX, ..DRAWING },
-        Shape { ngroups: 0, ..DRAWING },
-        Shape { ngroups: 4, ..DRAWING },
-        Shape { ngroups: u64::MAX, ..DRAWING },
+        DraidShape { children: 0, ..DRAWING },
+        DraidShape { children: 256, ..DRAWING },
+        DraidShape { children: u64::MAX, ..DRAWING },
+        DraidShape { ndata: 0, ..DRAWING },
+        DraidShape { ndata: 5, ..DRAWING },
+        DraidShape { ndata: u64::MAX, ..DRAWING },
+        DraidShape { nparity: 0, ..DRAWING },
+        DraidShape { nparity: 4, ..DRAWING },
+        DraidShape { nspares: 4, ..DRAWING },
+        DraidShape { nspares: u64::MAX, ..DRAWING },
+        DraidShape { ngroups: 0, ..DRAWING },
+        DraidShape { ngroups: 4, ..DRAWING },
+        DraidShape { ngroups: u64::MAX, ..DRAWING },
     ];
     for shape in bad {
-        assert_eq!(Layout::new(12, shape).unwrap_err().kind(), Kind::Corrupt, "{shape:?}");
+        assert_eq!(DraidLayout::new(12, shape).unwrap_err().kind(), Kind::Corrupt, "{shape:?}");
     }
 }
 
 /// In the drawing, group 1 of the second slice wraps from its first row to its second.
 #[test]
 fn the_drawing() {
-    let draid = Layout::new(12, DRAWING).unwrap();
+    let draid = DraidLayout::new(12, DRAWING).unwrap();
     let group = 4 * ROW_BYTES;
     let at = 4 * group + 4 * 5 * 4096; // fifth line of the group
     let [row] = &draid.map(at, 8192).unwrap()[..] else { panic!("one row") };
@@ -64,7 +64,7 @@ fn the_drawing() {
 #[test]
 fn blocks_and_spares_are_apart() {
     for shape in shapes() {
-        let draid = Layout::new(16, shape).unwrap();
+        let draid = DraidLayout::new(16, shape).unwrap();
         let mut owner: HashMap<(usize, u64), usize> = HashMap::new();
         let slices = 3;
         let mut claim = |child, offset, who| {
@@ -92,7 +92,7 @@ fn blocks_and_spares_are_apart() {
 #[test]
 fn small_blocks_and_blocks_that_cross_groups() {
     for shape in shapes() {
-        let draid = Layout::new(12, shape).unwrap();
+        let draid = DraidLayout::new(12, shape).unwrap();
         let (ndata, width) = (shape.ndata as usize, draid.group_width());
         for sectors in [1usize, 2, 3, 5, 8, 31, 32, 256] {
             let size = sectors << 12;

@@ -28,13 +28,13 @@ fn metaslabs_by_size() {
     }
 }
 
-fn leaf(guid: u64) -> Spec {
+fn leaf(guid: u64) -> VdevSpec {
     let leaf = Some(LeafSpec::default());
-    Spec { kind: Kind::File, id: guid, guid, create_txg: 0, top: None, leaf, children: vec![] }
+    VdevSpec { kind: VdevKind::File, id: guid, guid, create_txg: 0, top: None, leaf, children: vec![] }
 }
 
-fn above(kind: Kind, count: u64) -> Spec {
-    Spec { kind, guid: 99, leaf: None, children: (0..count).map(leaf).collect(), ..leaf(0) }
+fn above(kind: VdevKind, count: u64) -> VdevSpec {
+    VdevSpec { kind, guid: 99, leaf: None, children: (0..count).map(leaf).collect(), ..leaf(0) }
 }
 
 /// Devices of so many MiB, and some bytes more.
@@ -45,20 +45,21 @@ fn devices(mib: &[u64]) -> HashMap<u64, Arc<dyn Device>> {
 
 #[test]
 fn sizes_of_each_kind() {
-    let mib = |spec: &Spec, sizes: &[u64]| plan(spec, &devices(sizes), None).map(|plan| plan.asize as f64 / 1048576.0);
+    let mib =
+        |spec: &VdevSpec, sizes: &[u64]| plan(spec, &devices(sizes), None).map(|plan| plan.asize as f64 / 1048576.0);
     assert_eq!(mib(&leaf(0), &[100]).unwrap(), 95.5);
-    assert_eq!(mib(&above(Kind::Mirror, 3), &[100, 65, 70]).unwrap(), 60.5);
-    assert_eq!(mib(&above(Kind::Raidz { nparity: 2 }, 4), &[64, 100, 100, 100]).unwrap(), 4.0 * 59.5);
-    let shape = draid::Shape { children: 4, ndata: 1, nparity: 1, nspares: 1, ngroups: 3 };
+    assert_eq!(mib(&above(VdevKind::Mirror, 3), &[100, 65, 70]).unwrap(), 60.5);
+    assert_eq!(mib(&above(VdevKind::Raidz { nparity: 2 }, 4), &[64, 100, 100, 100]).unwrap(), 4.0 * 59.5);
+    let shape = draid::DraidShape { children: 4, ndata: 1, nparity: 1, nspares: 1, ngroups: 3 };
     // 4 rows of which 2 are kept back, on 3 children, make 3 groups of 2 columns
-    assert_eq!(mib(&above(Kind::Draid(shape), 4), &[80; 4]).unwrap(), 96.0);
+    assert_eq!(mib(&above(VdevKind::Draid(shape), 4), &[80; 4]).unwrap(), 96.0);
     for (spec, sizes, kind) in [
         (leaf(0), &[63][..], ErrorKind::Invalid),
         (leaf(0), &[], ErrorKind::Missing),
-        (above(Kind::Mirror, 2), &[64], ErrorKind::Missing),
-        (above(Kind::Mirror, 0), &[], ErrorKind::Invalid),
-        (above(Kind::Raidz { nparity: 1 }, 1), &[64], ErrorKind::Invalid),
-        (above(Kind::Hole, 0), &[], ErrorKind::Invalid),
+        (above(VdevKind::Mirror, 2), &[64], ErrorKind::Missing),
+        (above(VdevKind::Mirror, 0), &[], ErrorKind::Invalid),
+        (above(VdevKind::Raidz { nparity: 1 }, 1), &[64], ErrorKind::Invalid),
+        (above(VdevKind::Hole, 0), &[], ErrorKind::Invalid),
     ] {
         assert_eq!(mib(&spec, sizes).unwrap_err().kind(), kind, "{spec:?}");
     }
@@ -90,7 +91,7 @@ impl Device for Disk {
 fn the_largest_sector_counts() {
     let ashift = |sectors: &[u64], given| {
         let disks = (0..).zip(sectors.iter().map(|&bytes| Arc::new(Disk(bytes)) as Arc<dyn Device>)).collect();
-        plan(&above(Kind::Mirror, sectors.len() as u64), &disks, given).map(|plan| plan.ashift)
+        plan(&above(VdevKind::Mirror, sectors.len() as u64), &disks, given).map(|plan| plan.ashift)
     };
     assert_eq!(ashift(&[512, 512], None).unwrap(), 9);
     assert_eq!(ashift(&[512, 4096], None).unwrap(), 12);

@@ -25,7 +25,7 @@ pub struct Label {
 
 /// A slot of the uberblock ring that holds one.
 #[derive(Debug)]
-pub struct Slot<'a> {
+pub struct UberblockSlot<'a> {
     /// Number of the label.
     pub label: usize,
     /// Number of the slot.
@@ -88,13 +88,13 @@ impl Label {
 
     /// The uberblocks of the ring on a vdev of that ashift; slots that were never written are left
     /// out.
-    pub fn uberblocks(&self, ashift: u32) -> impl Iterator<Item = Slot<'_>> {
+    pub fn uberblocks(&self, ashift: u32) -> impl Iterator<Item = UberblockSlot<'_>> {
         let size = slot_bytes(ashift);
         self.bytes[RING_AT..].chunks_exact(size).enumerate().filter_map(move |(slot, bytes)| {
             let at = RING_AT + slot * size;
             let checked = self.verify(bytes, at);
             let written = [Endian::Little, Endian::Big].iter().any(|e| e.u64(bytes) == Some(UBERBLOCK_MAGIC));
-            (written || checked.is_ok()).then(|| Slot {
+            (written || checked.is_ok()).then(|| UberblockSlot {
                 label: self.number,
                 slot,
                 offset: self.offset + at as u64,

@@ -11,7 +11,7 @@ use super::layout::{BOOT_ENV_AT, CONFIG_AT, COUNT, LABEL_BYTES, RING_AT, offset_
 use super::read::read_label;
 
 /// A part of a label that is to be written.
-pub(crate) struct Part {
+pub(crate) struct LabelPart {
     label: usize,
     /// Offset on the device, in bytes.
     pub(crate) offset: u64,
@@ -44,7 +44,7 @@ pub fn clear_sound(device: &dyn Device) -> Result<()> {
 fn clear_those(device: &dyn Device, which: impl Iterator<Item = usize>) -> Result<()> {
     let zeros = |label| {
         let bytes = AlignedBuf::zeroed(LABEL_BYTES as usize);
-        Ok(Part { label, offset: offset_of(device, label)?, bytes })
+        Ok(LabelPart { label, offset: offset_of(device, label)?, bytes })
     };
     put(device, &which.map(zeros).collect::<Result<Vec<_>>>()?)
 }
@@ -69,7 +69,7 @@ pub fn write_heartbeat(device: &dyn Device, number: usize, uberblock: &Uberblock
     put(device, &[heartbeat_part(device, number, uberblock, ashift)?])
 }
 
-pub(crate) fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<Vec<Part>> {
+pub(crate) fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) -> Result<Vec<LabelPart>> {
     let room = RING_AT - CONFIG_AT;
     if packed.len() > room - embedded::TAIL_LEN {
         let what = format!("the configuration's {} bytes do not fit into a label", packed.len());
@@ -79,7 +79,7 @@ pub(crate) fn config_parts(device: &dyn Device, which: &[usize], packed: &[u8]) 
     which.iter().map(|&label| sealed(device, label, CONFIG_AT, room, Endian::Little, fill)).collect()
 }
 
-pub(crate) fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift: u32) -> Result<Vec<Part>> {
+pub(crate) fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift: u32) -> Result<Vec<LabelPart>> {
     let size = slot_bytes(ashift);
     // the last one is kept for heartbeats
     let slots = slot_count(ashift) - usize::from(uberblock.is_guarded());
@@ -87,7 +87,7 @@ pub(crate) fn uberblock_parts(device: &dyn Device, uberblock: &Uberblock, ashift
     (0..COUNT).map(|label| sealed(device, label, at, size, uberblock.endian, |slot| uberblock.write(slot))).collect()
 }
 
-fn heartbeat_part(device: &dyn Device, label: usize, uberblock: &Uberblock, ashift: u32) -> Result<Part> {
+fn heartbeat_part(device: &dyn Device, label: usize, uberblock: &Uberblock, ashift: u32) -> Result<LabelPart> {
     let size = slot_bytes(ashift);
     let at = RING_AT + (slot_count(ashift) - 1) * size;
     sealed(device, label, at, size, uberblock.endian, |slot| uberblock.write(slot))
@@ -101,24 +101,24 @@ fn sealed(
     len: usize,
     endian: Endian,
     fill: impl Fn(&mut [u8]),
-) -> Result<Part> {
+) -> Result<LabelPart> {
     assert!(label < COUNT, "there is no label {label}");
     let offset = offset_of(device, label)? + at as u64;
     let mut bytes = AlignedBuf::zeroed(len);
     fill(&mut bytes);
     embedded::seal(Checksum::Label, endian, &[offset, 0, 0, 0], &mut bytes)?;
-    Ok(Part { label, offset, bytes })
+    Ok(LabelPart { label, offset, bytes })
 }
 
 /// Writes all `parts`; the first error, if there is one.
-fn put(device: &dyn Device, parts: &[Part]) -> Result<()> {
+fn put(device: &dyn Device, parts: &[LabelPart]) -> Result<()> {
     let mut writes: Vec<Write<'_>> = parts.iter().map(|part| Write::new(device, part.offset, &part.bytes)).collect();
     write_batch(&mut writes);
     writes.into_iter().zip(parts).try_for_each(|(write, part)| write.result.map_err(|e| naming(e, part)))
 }
 
 /// Tells which label the error is about.
-pub(crate) fn naming(error: Error, part: &Part) -> Error {
+pub(crate) fn naming(error: Error, part: &LabelPart) -> Error {
     let vdev = error.place().vdev.clone().unwrap_or_default();
     let what = format!("label {} could not be written", part.label);
     Error::new(error.kind(), what).at_vdev(vdev).at_offset(part.offset).with_source(error)

@@ -38,24 +38,24 @@ fn with(mut list: NvList, name: &str, value: Value) -> NvList {
 #[test]
 fn a_tree() {
     let root = nv(&[("type", Value::Str("root".into())), ("children", Value::Lists(vec![raidz()]))]);
-    let root = Spec::parse_root(&root).unwrap();
+    let root = VdevSpec::parse_root(&root).unwrap();
     let [top] = &root.children[..] else { panic!("one top-level vdev") };
-    assert_eq!((top.kind, top.guid), (Kind::Raidz { nparity: 2 }, 7));
+    assert_eq!((top.kind, top.guid), (VdevKind::Raidz { nparity: 2 }, 7));
     assert_eq!(top.top.as_ref().map(|t| (t.ashift, t.asize)), Some((12, 1 << 30)));
     let leaf = top.children[3].leaf.as_ref().unwrap();
     assert_eq!((leaf.path.as_deref(), leaf.offline), (Some("/dev/3"), true));
-    assert_eq!(Spec::parse_top(&raidz()).unwrap(), *top);
-    assert_eq!(Spec::root_of(0, vec![top.clone()], 1).unwrap().children, root.children);
+    assert_eq!(VdevSpec::parse_top(&raidz()).unwrap(), *top);
+    assert_eq!(VdevSpec::root_of(0, vec![top.clone()], 1).unwrap().children, root.children);
 }
 
 #[test]
 fn missing_numbers_are_filled() {
-    let three = Spec { id: 3, ..Spec::parse_top(&raidz()).unwrap() };
-    let root = Spec::root_of(1, vec![three.clone()], 5).unwrap();
-    let kinds: Vec<bool> = root.children.iter().map(|c| c.kind == Kind::Missing).collect();
+    let three = VdevSpec { id: 3, ..VdevSpec::parse_top(&raidz()).unwrap() };
+    let root = VdevSpec::root_of(1, vec![three.clone()], 5).unwrap();
+    let kinds: Vec<bool> = root.children.iter().map(|c| c.kind == VdevKind::Missing).collect();
     assert_eq!(kinds, [true, true, true, false, true]);
-    assert!(Spec::root_of(1, vec![three.clone(), three], 1).is_err());
-    assert!(Spec::root_of(1, vec![], usize::MAX).is_err());
+    assert!(VdevSpec::root_of(1, vec![three.clone(), three], 1).is_err());
+    assert!(VdevSpec::root_of(1, vec![], usize::MAX).is_err());
 }
 
 #[test]
@@ -81,10 +81,10 @@ fn wrong_values_are_errors() {
         with(leaf(0), "children", children(1)),
     ];
     for list in bad {
-        assert_eq!(Spec::parse_top(&list).unwrap_err().kind(), ErrorKind::Corrupt, "{list:?}");
+        assert_eq!(VdevSpec::parse_top(&list).unwrap_err().kind(), ErrorKind::Corrupt, "{list:?}");
     }
-    assert!(Spec::parse_root(&raidz()).is_err() && Spec::parse_leaf(&raidz()).is_err());
-    assert!(Spec::parse_leaf(&leaf(3)).is_ok());
+    assert!(VdevSpec::parse_root(&raidz()).is_err() && VdevSpec::parse_leaf(&raidz()).is_err());
+    assert!(VdevSpec::parse_leaf(&leaf(3)).is_ok());
 }
 
 #[test]
@@ -95,13 +95,13 @@ fn trees_that_nest_too_deep() {
             [("type", Value::Str("mirror".into())), ("ashift", Value::U64(9)), ("children", Value::Lists(vec![list]))];
         list = nv(&mirror);
         list.set("id", Value::U64(0));
-        assert_eq!(Spec::parse_top(&list).is_ok(), depth < 7, "{depth}");
+        assert_eq!(VdevSpec::parse_top(&list).is_ok(), depth < 7, "{depth}");
     }
 }
 
 #[test]
 fn expansions_are_told_and_leave_enough_children() {
-    let expanded = |txgs: &[u64]| Spec::parse_top(&with(raidz(), "raidz_expand_txgs", Value::U64s(txgs.to_vec())));
+    let expanded = |txgs: &[u64]| VdevSpec::parse_top(&with(raidz(), "raidz_expand_txgs", Value::U64s(txgs.to_vec())));
     let spare = raidz().opt_lists("children").unwrap().len() - 3;
     let most: Vec<u64> = (0..spare as u64).collect();
     assert_eq!(expanded(&most).unwrap().top.unwrap().expansion.unwrap().txgs, most);
@@ -110,5 +110,5 @@ fn expansions_are_told_and_leave_enough_children() {
     }
     let mirror =
         with(nv(&[("type", Value::Str("mirror".into())), ("ashift", Value::U64(9))]), "raidz_expanding", Value::Flag);
-    assert!(Spec::parse_top(&mirror).is_err());
+    assert!(VdevSpec::parse_top(&mirror).is_err());
 }

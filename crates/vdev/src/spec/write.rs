@@ -1,4 +1,4 @@
-//! From a [`Spec`] to the name-value list that [`Spec::parse_root`] and its like take it from.
+//! From a [`VdevSpec`] to the name-value list that [`VdevSpec::parse_root`] and its like take it from.
 //!
 //! Names, order and presence of the pairs are those of OpenZFS: a label that it writes over one of
 //! ours differs in nothing that both know of.
@@ -10,9 +10,9 @@
 
 use format::nvlist::{NvList, Value};
 
-use super::{Kind, LeafSpec, Spec, TopSpec};
+use super::{LeafSpec, TopSpec, VdevKind, VdevSpec};
 
-impl Spec {
+impl VdevSpec {
     /// The list that stands for it in labels and in the MOS configuration, with all below it.
     ///
     /// What a top-level vdev was set aside for is not in it but in the vdev's ZAP.
@@ -26,8 +26,8 @@ impl Spec {
         }
         self.put_shape(&mut nv);
         match (&self.leaf, self.kind) {
-            (Some(leaf), Kind::Disk) => number(&mut nv, "whole_disk", leaf.whole_disk.into()),
-            (Some(_), Kind::DraidSpare { .. }) => number(&mut nv, "whole_disk", 1),
+            (Some(leaf), VdevKind::Disk) => number(&mut nv, "whole_disk", leaf.whole_disk.into()),
+            (Some(_), VdevKind::DraidSpare { .. }) => number(&mut nv, "whole_disk", 1),
             _ => {}
         }
         some_number(&mut nv, "not_present", self.leaf.as_ref().map_or(0, |leaf| leaf.not_present.into()));
@@ -47,17 +47,17 @@ impl Spec {
         some_number(&mut nv, "com.delphix:vdev_zap_top", self.top.as_ref().map_or(0, |top| top.zap));
         if let Some(leaf) = &self.leaf {
             leaf.put_states(&mut nv);
-        } else if self.kind == Kind::Hole {
+        } else if self.kind == VdevKind::Hole {
             number(&mut nv, "is_hole", 1);
         } else if !self.children.is_empty() {
-            nv.set("children", Value::Lists(self.children.iter().map(Spec::to_nvlist).collect()));
+            nv.set("children", Value::Lists(self.children.iter().map(VdevSpec::to_nvlist).collect()));
         }
         nv
     }
 
     fn put_shape(&self, nv: &mut NvList) {
         match self.kind {
-            Kind::Raidz { nparity } => {
+            VdevKind::Raidz { nparity } => {
                 number(nv, "nparity", nparity as u64);
                 if let Some(expansion) = self.top.as_ref().and_then(|top| top.expansion.as_ref()) {
                     if expansion.is_running {
@@ -68,13 +68,13 @@ impl Spec {
                     }
                 }
             }
-            Kind::Draid(shape) => {
+            VdevKind::Draid(shape) => {
                 number(nv, "nparity", shape.nparity);
                 number(nv, "draid_ndata", shape.ndata);
                 number(nv, "draid_nspares", shape.nspares);
                 number(nv, "draid_ngroups", shape.ngroups);
             }
-            Kind::DraidSpare { draid_guid, spare } => {
+            VdevKind::DraidSpare { draid_guid, spare } => {
                 number(nv, "top_guid", draid_guid);
                 number(nv, "spare_id", spare);
             }

@@ -3,7 +3,7 @@
 use base::Kind as ErrorKind;
 
 use super::*;
-use crate::{Aux, Health, Lacking, State, TxgRanges};
+use crate::{Aux, Health, Lacking, TxgRanges, VdevState};
 
 /// `count` leaves from guid 100 on that all hold `block` at `offset`.
 fn images(count: u64, offset: u64, block: &[u8]) -> Images {
@@ -12,8 +12,8 @@ fn images(count: u64, offset: u64, block: &[u8]) -> Images {
     images
 }
 
-fn mirror(count: u64) -> Spec {
-    top(vdev(Kind::Mirror, 0, 9, disks(100..100 + count)), 9)
+fn mirror(count: u64) -> VdevSpec {
+    top(vdev(VdevKind::Mirror, 0, 9, disks(100..100 + count)), 9)
 }
 
 const OFFSET: u64 = 5 << 20;
@@ -40,7 +40,7 @@ fn a_single_device() {
     let pool = images.open(spec, &[100]);
     assert_eq!(pool.read_fast(place).unwrap_err().kind(), ErrorKind::Missing);
     assert_eq!(pool.read_slow(place, &block).unwrap_err().kind(), ErrorKind::Missing);
-    assert_eq!(pool.tree.health(pool.tree.root().id()), Health::new(State::Unavail, Aux::NoReplicas));
+    assert_eq!(pool.tree.health(pool.tree.root().id()), Health::new(VdevState::Unavail, Aux::NoReplicas));
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn any_side_that_is_right_will_do() {
             let others = (100..103).filter(|&guid| guid != right);
             let pool = images.open(vec![mirror(3)], &others.clone().collect::<Vec<_>>());
             assert!(pool.read_fast(place).unwrap() == block);
-            assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+            assert_eq!(pool.tree.health(pool.tree.root().id()).state, VdevState::Degraded);
 
             let pool = images.open(vec![mirror(3)], &[]);
             others.clone().for_each(|guid| pool.noise(guid));
@@ -83,7 +83,7 @@ fn any_side_that_is_right_will_do() {
 fn a_new_side_is_not_asked_for_what_it_has_not_got() {
     let block = pattern(3, 4096);
     let images = images(2, OFFSET, &block);
-    let spec = top(vdev(Kind::Replacing, 0, 9, disks(100..102)), 9);
+    let spec = top(vdev(VdevKind::Replacing, 0, 9, disks(100..102)), 9);
     let pool = images.open(vec![spec.clone()], &[]);
     pool.noise(101);
     pool.leaf(101).state().dtl().load([0..8, 9..20].into_iter().collect());
@@ -137,7 +137,7 @@ fn a_side_that_was_away_is_given_what_it_lacks() {
 fn states_of_leaves() {
     let images = images(4, 0, &[]);
     let mut spec = mirror(4);
-    let leaf = |spec: &mut Spec, i: usize| spec.children[i].leaf.take().unwrap();
+    let leaf = |spec: &mut VdevSpec, i: usize| spec.children[i].leaf.take().unwrap();
     for (i, change) in [
         |l: LeafSpec| LeafSpec { offline: true, ..l },
         |l: LeafSpec| LeafSpec { faulted: true, ..l },
@@ -160,31 +160,31 @@ fn states_of_leaves() {
     let pool = images.open(vec![spec], &[]);
     assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()), Health::HEALTHY);
     assert_eq!(pool.tree.health(pool.tree.root().id()).name(), "DEGRADED");
-    pool.leaf(102).state().set_health(Health::new(State::Unavail, Aux::CorruptData));
+    pool.leaf(102).state().set_health(Health::new(VdevState::Unavail, Aux::CorruptData));
     assert_eq!(pool.tree.health(pool.tree.leaf(102).unwrap().id()).name(), "FAULTED");
 
     let mut offline = mirror(2);
     offline.children.iter_mut().for_each(|c| c.leaf.as_mut().unwrap().offline = true);
     let pool = images.open(vec![offline], &[]);
     let top = pool.tree.tops().next().unwrap().id();
-    assert_eq!(pool.tree.health(top), Health::new(State::Offline, Aux::ChildrenOffline));
+    assert_eq!(pool.tree.health(top), Health::new(VdevState::Offline, Aux::ChildrenOffline));
 }
 
 #[test]
 fn a_missing_log_degrades_and_a_missing_top_is_fatal() {
     let images = images(2, 0, &[]);
     let mut tops = vec![top(disk(0, 100), 9), top(disk(1, 101), 9)];
-    let state = |tops: &[Spec]| {
+    let state = |tops: &[VdevSpec]| {
         let pool = images.open(tops.to_vec(), &[101]);
         pool.tree.health(pool.tree.root().id()).state
     };
-    assert_eq!(state(&tops), State::Unavail);
+    assert_eq!(state(&tops), VdevState::Unavail);
     tops[1].top.as_mut().unwrap().is_log = true;
-    assert_eq!(state(&tops), State::Degraded);
-    tops[1] = top(vdev(Kind::Hole, 1, 0, vec![]), 9);
-    assert_eq!(state(&tops), State::Healthy);
-    tops[1] = top(vdev(Kind::Missing, 1, 0, vec![]), 9);
-    assert_eq!(state(&tops), State::Unavail);
+    assert_eq!(state(&tops), VdevState::Degraded);
+    tops[1] = top(vdev(VdevKind::Hole, 1, 0, vec![]), 9);
+    assert_eq!(state(&tops), VdevState::Healthy);
+    tops[1] = top(vdev(VdevKind::Missing, 1, 0, vec![]), 9);
+    assert_eq!(state(&tops), VdevState::Unavail);
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn a_device_that_has_shrunk_is_not_used() {
 
 #[test]
 fn two_leaves_of_one_guid_are_refused() {
-    let root = Spec {
-        children: vec![top(vdev(Kind::Mirror, 0, 9, vec![disk(0, 5), disk(1, 5)]), 9)],
-        ..vdev(Kind::Root, 0, 1, vec![])
+    let root = VdevSpec {
+        children: vec![top(vdev(VdevKind::Mirror, 0, 9, vec![disk(0, 5), disk(1, 5)]), 9)],
+        ..vdev(VdevKind::Root, 0, 1, vec![])
     };
     assert_eq!(Tree::open(root, &HashMap::new()).unwrap_err().kind(), ErrorKind::Corrupt);
 }

@@ -72,7 +72,7 @@ fn images() -> Vec<Image> {
     images
 }
 
-/// Takes out what [`Spec`] does not know.
+/// Takes out what [`VdevSpec`] does not know.
 fn known(list: &NvList) -> NvList {
     let skip = ["vdev_enc_sysfs_path", "min_alloc", "rotational", "top_guid", "msgid", "fru", "expansion_time"];
     let pairs = list.iter().filter(|(name, _)| !skip.contains(name));
@@ -87,12 +87,12 @@ fn known(list: &NvList) -> NvList {
 fn configurations_come_back_as_they_were() {
     for image in IMAGES.iter() {
         let tree = image.config.list("vdev_tree").unwrap();
-        let Ok(spec) = Spec::parse_top(tree) else { continue };
+        let Ok(spec) = VdevSpec::parse_top(tree) else { continue };
         let ours = spec.to_nvlist();
-        assert_eq!(Spec::parse_top(&ours).unwrap(), spec, "{}", image.case);
+        assert_eq!(VdevSpec::parse_top(&ours).unwrap(), spec, "{}", image.case);
         // those of other byte order were made by the library
         // without its tools, which leaves whole_disk out; a removed disk keeps its own to no purpose
-        if image.maker == "openzfs" && !image.case.starts_with("be-") && spec.kind != Kind::Indirect {
+        if image.maker == "openzfs" && !image.case.starts_with("be-") && spec.kind != VdevKind::Indirect {
             assert_eq!(ours, known(tree), "{}", image.case);
         }
     }
@@ -103,7 +103,7 @@ fn measures_are_those_of_real_pools() {
     let images = &*IMAGES;
     let mut compared = 0;
     for image in images {
-        let Ok(spec) = Spec::parse_top(image.config.list("vdev_tree").unwrap()) else { continue };
+        let Ok(spec) = VdevSpec::parse_top(image.config.list("vdev_tree").unwrap()) else { continue };
         // the space of a child that is being added comes when it is filled
         if spec.top.as_ref().is_some_and(|top| top.expansion.as_ref().is_some_and(|expansion| expansion.is_running)) {
             continue;

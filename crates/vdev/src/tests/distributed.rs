@@ -4,15 +4,15 @@ use base::Kind as ErrorKind;
 
 use super::parity::{Raidz, lines, parity_sector};
 use super::*;
-use crate::State;
-use crate::draid::{Layout, Shape};
+use crate::VdevState;
+use crate::draid::{DraidLayout, DraidShape};
 
-const SHAPE: Shape = Shape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
+const SHAPE: DraidShape = DraidShape { children: 7, ndata: 2, nparity: 2, nspares: 1, ngroups: 3 };
 
 /// A draid of leaves 100 to 106, with blocks before and across the end of a group; `spared` is the
 /// number of a child whose contents are also on the distributed spare.
 fn draid(spared: Option<usize>) -> (Images, Vec<(Extent, Vec<u8>)>) {
-    let layout = Layout::new(12, SHAPE).unwrap();
+    let layout = DraidLayout::new(12, SHAPE).unwrap();
     let (mut images, mut blocks) = (Images::default(), vec![]);
     (100..107).for_each(|guid| images.write(guid, 0, &[]));
     let group = 4 * (16 << 20);
@@ -29,7 +29,7 @@ fn draid(spared: Option<usize>) -> (Images, Vec<(Extent, Vec<u8>)>) {
     (images, blocks)
 }
 
-fn write_draid(layout: &Layout, images: &mut Images, spared: Option<usize>, offset: u64, block: &[u8]) {
+fn write_draid(layout: &DraidLayout, images: &mut Images, spared: Option<usize>, offset: u64, block: &[u8]) {
     let padded = block.len().next_multiple_of(4096);
     let mut block = block.to_vec();
     block.resize(padded, 0);
@@ -48,8 +48,8 @@ fn write_draid(layout: &Layout, images: &mut Images, spared: Option<usize>, offs
     }
 }
 
-fn draid_spec() -> Spec {
-    top(vdev(Kind::Draid(SHAPE), 0, 9, disks(100..107)), 12)
+fn draid_spec() -> VdevSpec {
+    top(vdev(VdevKind::Draid(SHAPE), 0, 9, disks(100..107)), 12)
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn draid_bears_what_its_parity_allows() {
         }
     }
     let pool = images.open(vec![draid_spec()], &[100, 101, 102]);
-    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Unavail);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, VdevState::Unavail);
 }
 
 /// A leaf is gone, and its contents are on the distributed spare: two more may go.
@@ -79,9 +79,9 @@ fn draid_bears_what_its_parity_allows() {
 fn a_distributed_spare_stands_in() {
     let (images, blocks) = draid(Some(3));
     let mut spec = draid_spec();
-    let spare = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 60, vec![]);
-    spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), spare]);
-    let layout = Layout::new(12, SHAPE).unwrap();
+    let spare = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 60, vec![]);
+    spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), spare]);
+    let layout = DraidLayout::new(12, SHAPE).unwrap();
     let pool = images.open(vec![spec.clone()], &[103]);
     let mut spare_used = 0;
     for (extent, block) in &blocks {
@@ -117,10 +117,10 @@ fn a_distributed_spare_stands_in() {
 fn a_maze_of_spares_has_an_end() {
     let mut spec = draid_spec();
     let spares = |i: u64| {
-        (0..20).map(|n| vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, n, 1000 + i * 100 + n, vec![])).collect()
+        (0..20).map(|n| vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, n, 1000 + i * 100 + n, vec![])).collect()
     };
     for i in 0..7 {
-        spec.children[i as usize] = vdev(Kind::Spare, i, 50 + i, spares(i));
+        spec.children[i as usize] = vdev(VdevKind::Spare, i, 50 + i, spares(i));
     }
     let pool = Images::default().open(vec![spec], &[]);
     assert_eq!(pool.read_fast(extent(0, 0, 4096)).unwrap_err().kind(), ErrorKind::Missing);
@@ -129,10 +129,10 @@ fn a_maze_of_spares_has_an_end() {
 
 #[test]
 fn a_spare_of_no_draid_is_refused() {
-    for kind in [Kind::DraidSpare { draid_guid: 8, spare: 0 }, Kind::DraidSpare { draid_guid: 9, spare: 1 }] {
+    for kind in [VdevKind::DraidSpare { draid_guid: 8, spare: 0 }, VdevKind::DraidSpare { draid_guid: 9, spare: 1 }] {
         let mut spec = draid_spec();
-        spec.children[3] = vdev(Kind::Spare, 3, 50, vec![disk(0, 103), vdev(kind, 1, 60, vec![])]);
-        let root = Spec { children: vec![spec], ..vdev(Kind::Root, 0, 1, vec![]) };
+        spec.children[3] = vdev(VdevKind::Spare, 3, 50, vec![disk(0, 103), vdev(kind, 1, 60, vec![])]);
+        let root = VdevSpec { children: vec![spec], ..vdev(VdevKind::Root, 0, 1, vec![]) };
         assert_eq!(Tree::open(root, &HashMap::new()).unwrap_err().kind(), ErrorKind::Corrupt);
     }
 }

@@ -7,7 +7,7 @@ use format::uberblock::Uberblock;
 
 use super::*;
 use crate::label::{LABEL_BYTES, clear, clear_sound, initialize, read_labels, write_config, write_uberblock};
-use crate::{State, Vdev};
+use crate::{Vdev, VdevState};
 
 /// Where the block of the boot environment begins and ends in a label.
 const BOOT_ENV_AT: usize = 8 << 10;
@@ -37,7 +37,7 @@ fn uberblock(txg: u64) -> Uberblock {
 /// The txgs in the ring of each label.
 fn txgs(device: &dyn Device, ashift: u32) -> Vec<Vec<(usize, u64)>> {
     let slots = |label: crate::label::Label| {
-        let txg = |slot: crate::label::Slot| {
+        let txg = |slot: crate::label::UberblockSlot| {
             (slot.slot, Uberblock::parse(slot.bytes.unwrap()).unwrap().map_or(0, |uberblock| uberblock.txg))
         };
         label.uberblocks(ashift).map(txg).collect()
@@ -116,7 +116,7 @@ fn errors_name_the_label() {
 
 /// A mirror of 1 and 2, the device 3, and the log 4.
 fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
-    let spec = |kind: Kind, id, guid, is_log, children| {
+    let spec = |kind: VdevKind, id, guid, is_log, children| {
         let top = TopSpec {
             ashift: 12,
             asize: 0,
@@ -130,18 +130,18 @@ fn tree(absent: &[u64]) -> (Tree, HashMap<u64, Arc<FaultyDevice>>) {
             expansion: None,
         };
         let leaf = kind.is_leaf().then(LeafSpec::default);
-        Spec { kind, id, guid, create_txg: 0, top: Some(top), leaf, children }
+        VdevSpec { kind, id, guid, create_txg: 0, top: Some(top), leaf, children }
     };
-    let below = |id, guid| Spec { top: None, ..spec(Kind::File, id, guid, false, vec![]) };
+    let below = |id, guid| VdevSpec { top: None, ..spec(VdevKind::File, id, guid, false, vec![]) };
     let tops = vec![
-        spec(Kind::Mirror, 0, 10, false, vec![below(0, 1), below(1, 2)]),
-        spec(Kind::File, 1, 3, false, vec![]),
-        spec(Kind::File, 2, 4, true, vec![]),
+        spec(VdevKind::Mirror, 0, 10, false, vec![below(0, 1), below(1, 2)]),
+        spec(VdevKind::File, 1, 3, false, vec![]),
+        spec(VdevKind::File, 2, 4, true, vec![]),
     ];
     let devices: HashMap<u64, Arc<FaultyDevice>> = (1..5).map(|guid| (guid, disk())).collect();
     let given = devices.iter().filter(|(guid, _)| !absent.contains(guid));
     let given: HashMap<u64, Arc<dyn Device>> = given.map(|(&guid, d)| (guid, d.clone() as Arc<dyn Device>)).collect();
-    (Tree::open(Spec::root_of(99, tops, 3).unwrap(), &given).unwrap(), devices)
+    (Tree::open(VdevSpec::root_of(99, tops, 3).unwrap(), &given).unwrap(), devices)
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn how_many_must_take_it() {
     tree.write_uberblock(&uberblock(7)).unwrap();
     devices[&3].vanish(true);
     assert_eq!(tree.write_uberblock(&uberblock(8)).unwrap_err().kind(), ErrorKind::Io);
-    assert_eq!(tree.health(tree.leaf(3).unwrap().id()).state, State::Unavail);
+    assert_eq!(tree.health(tree.leaf(3).unwrap().id()).state, VdevState::Unavail);
     let big = |_: &Vdev| vec![1; 112 << 10];
     assert_eq!(tree.write_labels(&[0], &big).unwrap_err().kind(), ErrorKind::TooBig);
     let (empty, _) = super::labels::tree(&[1, 2, 3, 4]);

@@ -5,7 +5,7 @@ use base::Kind as ErrorKind;
 use super::*;
 use crate::Lacking;
 use crate::expansion::Expansion;
-use crate::{Aux, Health, State, TxgRanges};
+use crate::{Aux, Health, TxgRanges, VdevState};
 
 /// Product in GF(2^8) with 0x11d, one bit at a time.
 fn mul(mut a: u8, mut b: u8) -> u8 {
@@ -101,9 +101,9 @@ impl Raidz {
         self.sectors(block.len())
     }
 
-    fn spec(&self) -> Spec {
+    fn spec(&self) -> VdevSpec {
         let children = disks(100..100 + self.width as u64);
-        top(vdev(Kind::Raidz { nparity: self.nparity }, 0, 9, children), self.ashift)
+        top(vdev(VdevKind::Raidz { nparity: self.nparity }, 0, 9, children), self.ashift)
     }
 
     pub(super) fn open(&self, absent: &[u64]) -> Pool {
@@ -171,9 +171,9 @@ fn absent_leaves_are_made_up_for_in_the_first_read() {
                     assert_eq!(slow, if readable { Ok(block.clone()) } else { Err(ErrorKind::Missing) });
                 }
                 let expect = if count > raidz.nparity {
-                    Health::new(State::Unavail, Aux::NoReplicas)
+                    Health::new(VdevState::Unavail, Aux::NoReplicas)
                 } else {
-                    Health::new(State::Degraded, Aux::None)
+                    Health::new(VdevState::Degraded, Aux::None)
                 };
                 assert_eq!(pool.tree.health(pool.tree.root().id()), expect);
             }
@@ -282,7 +282,7 @@ fn a_device_that_vanishes_degrades_the_pool() {
         assert!(pool.read_slow(*extent, block).unwrap() == *block);
     }
     assert_eq!(pool.errors(102).0, 1, "nobody asks it again");
-    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, VdevState::Degraded);
     for (extent, block) in &raidz.blocks {
         assert!(pool.read_fast(*extent).unwrap() == *block);
     }
@@ -324,7 +324,7 @@ fn a_replacement_is_filled() {
         let mut images = Images(raidz.images.0.clone());
         images.write(201, 0, &pattern(77, 64 << 10));
         let mut spec = raidz.spec();
-        spec.children[1] = vdev(Kind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
+        spec.children[1] = vdev(VdevKind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
         let pool = images.open(vec![spec], &[101]);
         let dtl = pool.leaf(201).state().dtl();
         dtl.load(std::iter::once(0..11).collect());
@@ -356,7 +356,7 @@ fn copies_within_columns_help_out() {
     let mut images = Images(raidz.images.0.clone());
     images.0.insert(201, raidz.images.0[&101].clone());
     let mut spec = raidz.spec();
-    spec.children[1] = vdev(Kind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
+    spec.children[1] = vdev(VdevKind::Replacing, 1, 50, vec![disk(0, 101), disk(1, 201)]);
     let (extent, block) = &raidz.blocks[0];
     for bad in [[101, 102], [201, 102], [201, 103]] {
         let pool = images.open(vec![spec.clone()], &[]);
@@ -365,7 +365,7 @@ fn copies_within_columns_help_out() {
     }
     let pool = images.open(vec![spec.clone()], &[101, 100]);
     assert!(pool.read_fast(*extent).unwrap() == *block);
-    assert_eq!(pool.tree.health(pool.tree.root().id()).state, State::Degraded);
+    assert_eq!(pool.tree.health(pool.tree.root().id()).state, VdevState::Degraded);
     let pool = images.open(vec![spec], &[101, 201, 100]);
     assert_eq!(pool.read_fast(*extent).unwrap_err().kind(), ErrorKind::Missing);
 }
@@ -378,8 +378,8 @@ fn a_mirror_of_raidz() {
     for i in 0..4 {
         images.0.insert(200 + i, raidz.images.0[&(100 + i)].clone());
     }
-    let side = |id, first| vdev(Kind::Raidz { nparity: 1 }, id, 20 + id, disks(first..first + 4));
-    let spec = || vec![top(vdev(Kind::Mirror, 0, 9, vec![side(0, 100), side(1, 200)]), 12)];
+    let side = |id, first| vdev(VdevKind::Raidz { nparity: 1 }, id, 20 + id, disks(first..first + 4));
+    let spec = || vec![top(vdev(VdevKind::Mirror, 0, 9, vec![side(0, 100), side(1, 200)]), 12)];
     let check = |pool: &Pool, fast: bool| {
         for (extent, block) in &raidz.blocks {
             assert!(!fast || pool.read_fast(*extent).unwrap() == *block);
@@ -403,7 +403,7 @@ fn a_mirror_of_raidz() {
 }
 
 /// The raidz with a child more: every sector below `moved` has come to where that puts it.
-fn expanded(raidz: &Raidz, moved: u64, running: bool) -> (Spec, Images) {
+fn expanded(raidz: &Raidz, moved: u64, running: bool) -> (VdevSpec, Images) {
     let (width, sector) = (raidz.width as u64, 1usize << raidz.ashift);
     let last = (raidz.blocks.iter().map(|(extent, _)| extent.offset).max().unwrap() + (64 << 10)) >> raidz.ashift;
     let place = |n: u64, width: u64| (100 + n % width, (n / width) << raidz.ashift);

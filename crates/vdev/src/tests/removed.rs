@@ -10,12 +10,12 @@ fn entry(src_offset: u64, dst_top: u64, dst_offset: u64, asize: u64) -> MapEntry
 }
 
 /// Vdev 0 is a mirror of 100 and 101, vdev 1 one of 102 and 103; 2 and 3 have been removed.
-fn tops() -> Vec<Spec> {
+fn tops() -> Vec<VdevSpec> {
     vec![
-        top(vdev(Kind::Mirror, 0, 8, disks(100..102)), 9),
-        top(vdev(Kind::Mirror, 1, 9, disks(102..104)), 9),
-        top(vdev(Kind::Indirect, 2, 10, vec![]), 9),
-        top(vdev(Kind::Indirect, 3, 11, vec![]), 9),
+        top(vdev(VdevKind::Mirror, 0, 8, disks(100..102)), 9),
+        top(vdev(VdevKind::Mirror, 1, 9, disks(102..104)), 9),
+        top(vdev(VdevKind::Indirect, 2, 10, vec![]), 9),
+        top(vdev(VdevKind::Indirect, 3, 11, vec![]), 9),
     ]
 }
 

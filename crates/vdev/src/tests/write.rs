@@ -3,20 +3,20 @@
 use base::Kind as ErrorKind;
 
 use super::*;
-use crate::draid::Shape;
-use crate::{Aux, Health, State, TxgRanges};
+use crate::draid::DraidShape;
+use crate::{Aux, Health, TxgRanges, VdevState};
 
 const WHOLE: std::ops::Range<u64> = 0..DEVICE_BYTES_MIN;
 const SIZES: [usize; 8] = [512, 1024, 1536, 2560, 4096, 6656, 20_480, 131_072];
 
 /// Empty leaves, and a tree on them.
-fn pool(tops: Vec<Spec>) -> Pool {
+fn pool(tops: Vec<VdevSpec>) -> Pool {
     images_of(&tops).open(tops, &[])
 }
 
-fn images_of(tops: &[Spec]) -> Images {
-    fn visit(spec: &Spec, images: &mut Images) {
-        if matches!(spec.kind, Kind::Disk) {
+fn images_of(tops: &[VdevSpec]) -> Images {
+    fn visit(spec: &VdevSpec, images: &mut Images) {
+        if matches!(spec.kind, VdevKind::Disk) {
             images.write(spec.guid, 0, &[]);
         }
         spec.children.iter().for_each(|child| visit(child, images));
@@ -26,18 +26,18 @@ fn images_of(tops: &[Spec]) -> Images {
     images
 }
 
-fn mirror(count: u64, ashift: u32) -> Spec {
-    top(vdev(Kind::Mirror, 0, 9, disks(100..100 + count)), ashift)
+fn mirror(count: u64, ashift: u32) -> VdevSpec {
+    top(vdev(VdevKind::Mirror, 0, 9, disks(100..100 + count)), ashift)
 }
 
-fn raidz(nparity: usize, width: u64, ashift: u32) -> Spec {
-    top(vdev(Kind::Raidz { nparity }, 0, 9, disks(100..100 + width)), ashift)
+fn raidz(nparity: usize, width: u64, ashift: u32) -> VdevSpec {
+    top(vdev(VdevKind::Raidz { nparity }, 0, 9, disks(100..100 + width)), ashift)
 }
 
 /// 7 children, 1 spare, 3 groups of 2 data columns and as many of parity.
-fn draid(nparity: u64, ashift: u32) -> Spec {
-    let shape = Shape { children: 7, ndata: 4 - nparity, nparity, nspares: 1, ngroups: 3 };
-    top(vdev(Kind::Draid(shape), 0, 9, disks(100..107)), ashift)
+fn draid(nparity: u64, ashift: u32) -> VdevSpec {
+    let shape = DraidShape { children: 7, ndata: 4 - nparity, nparity, nspares: 1, ngroups: 3 };
+    top(vdev(VdevKind::Draid(shape), 0, 9, disks(100..107)), ashift)
 }
 
 /// Extents of blocks of all sizes, one behind the other from `start` on, and the blocks.
@@ -57,7 +57,7 @@ fn write(tree: &Tree, blocks: &[(Extent, Vec<u8>)]) -> Vec<Result<()>> {
 }
 
 /// Writes blocks, and reads them with any `losses` leaves of `width` gone.
-fn bears(spec: Spec, start: u64, width: usize, losses: usize) {
+fn bears(spec: VdevSpec, start: u64, width: usize, losses: usize) {
     let images = images_of(std::slice::from_ref(&spec));
     let pool = images.open(vec![spec.clone()], &[]);
     let blocks = blocks(&pool.tree, start);
@@ -191,7 +191,7 @@ fn failures_within_the_redundancy() {
 
 #[test]
 fn one_write_that_fails_is_one_block() {
-    let pool = pool(vec![top(disk(0, 100), 9), Spec { id: 1, ..top(disk(1, 101), 9) }]);
+    let pool = pool(vec![top(disk(0, 100), 9), VdevSpec { id: 1, ..top(disk(1, 101), 9) }]);
     pool.devices[&101].fail_write(1);
     let blocks: Vec<_> = (0..6).map(|i| (extent(i % 2, i << 20, 4096), pattern(i, 4096))).collect();
     let good: Vec<bool> = write(&pool.tree, &blocks).iter().map(Result::is_ok).collect();
@@ -219,19 +219,21 @@ fn a_leaf_that_is_away_misses_what_is_written() {
         assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.place().vdev.is_some());
         assert_eq!(leaf(100).stats().errors()[1], expect);
-        assert_eq!(pool.tree.health(leaf(100).id()).state, State::Unavail);
+        assert_eq!(pool.tree.health(leaf(100).id()).state, VdevState::Unavail);
     }
     assert!(leaf(100).state().dtl().contains(10));
 }
 
 #[test]
 fn both_sides_of_a_replacement_and_a_distributed_spare() {
-    let shape = Shape { children: 5, ndata: 2, nparity: 1, nspares: 2, ngroups: 1 };
-    let stand_in = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50, vec![]);
+    let shape = DraidShape { children: 5, ndata: 2, nparity: 1, nspares: 2, ngroups: 1 };
+    let stand_in = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50, vec![]);
     let mut children = disks(100..105);
-    children[0] = vdev(Kind::Spare, 0, 60, vec![disk(0, 100), stand_in]);
-    let specs =
-        [top(vdev(Kind::Draid(shape), 0, 9, children), 9), top(vdev(Kind::Replacing, 0, 9, disks(100..102)), 9)];
+    children[0] = vdev(VdevKind::Spare, 0, 60, vec![disk(0, 100), stand_in]);
+    let specs = [
+        top(vdev(VdevKind::Draid(shape), 0, 9, children), 9),
+        top(vdev(VdevKind::Replacing, 0, 9, disks(100..102)), 9),
+    ];
     for spec in specs {
         let images = images_of(std::slice::from_ref(&spec));
         let pool = images.open(vec![spec.clone()], &[]);
@@ -251,18 +253,18 @@ fn both_sides_of_a_replacement_and_a_distributed_spare() {
 /// A configuration in which distributed spares stand in for each other ends in an error, not never.
 #[test]
 fn spares_that_lead_in_a_circle() {
-    let shape = Shape { children: 3, ndata: 1, nparity: 1, nspares: 1, ngroups: 1 };
+    let shape = DraidShape { children: 3, ndata: 1, nparity: 1, nspares: 1, ngroups: 1 };
     let child = |id: u64| {
-        let stand_in = vdev(Kind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50 + id, vec![]);
-        vdev(Kind::Spare, id, 60 + id, vec![disk(0, 100 + id), stand_in])
+        let stand_in = vdev(VdevKind::DraidSpare { draid_guid: 9, spare: 0 }, 1, 50 + id, vec![]);
+        vdev(VdevKind::Spare, id, 60 + id, vec![disk(0, 100 + id), stand_in])
     };
-    let pool = pool(vec![top(vdev(Kind::Draid(shape), 0, 9, (0..3).map(child).collect()), 9)]);
+    let pool = pool(vec![top(vdev(VdevKind::Draid(shape), 0, 9, (0..3).map(child).collect()), 9)]);
     let _ = write(&pool.tree, &[(extent(0, 0, 512), pattern(1, 512))]);
 }
 
 #[test]
 fn flushes_go_where_something_was_written() {
-    let pool = pool(vec![mirror(2, 9), Spec { id: 1, ..top(disk(1, 102), 9) }]);
+    let pool = pool(vec![mirror(2, 9), VdevSpec { id: 1, ..top(disk(1, 102), 9) }]);
     let flushes = || [100, 101, 102].map(|guid| pool.devices[&guid].flushes());
     let leaf = |guid| pool.tree.leaf(guid).unwrap();
     pool.tree.flush().unwrap();
@@ -312,7 +314,7 @@ fn flushes_go_where_something_was_written() {
 
 #[test]
 fn what_a_pool_can_do_without() {
-    let single = Spec { id: 1, ..top(disk(1, 110), 9) };
+    let single = VdevSpec { id: 1, ..top(disk(1, 110), 9) };
     let pool = pool(vec![raidz(1, 3, 12), single]);
     let can = |guid| pool.tree.can_do_without(pool.leaf(guid));
     assert_eq!([100, 101, 102, 110].map(can), [true, true, true, false]);
@@ -323,7 +325,7 @@ fn what_a_pool_can_do_without() {
     assert_eq!([100, 101, 102].map(can), [false, false, false]);
     pool.leaf(101).state().dtl().load(TxgRanges::new());
     pool.leaf(102).state().dtl().load(TxgRanges::new());
-    pool.leaf(100).state().set_health(Health::new(State::Faulted, Aux::ErrExceeded));
+    pool.leaf(100).state().set_health(Health::new(VdevState::Faulted, Aux::ErrExceeded));
     assert_eq!([100, 101, 102].map(can), [true, false, false]);
     assert!(pool.leaf(100).state().reopen(None));
     assert_eq!([100, 101, 102].map(can), [true, true, true]);
@@ -339,7 +341,8 @@ fn what_a_pool_can_do_without() {
 fn what_cannot_be_written() {
     let mut small = top(disk(0, 100), 12);
     small.top.as_mut().unwrap().asize = 1 << 20;
-    let pool = pool(vec![small, top(vdev(Kind::Indirect, 1, 7, vec![]), 9), top(vdev(Kind::Hole, 2, 0, vec![]), 9)]);
+    let pool =
+        pool(vec![small, top(vdev(VdevKind::Indirect, 1, 7, vec![]), 9), top(vdev(VdevKind::Hole, 2, 0, vec![]), 9)]);
     let kind = |top, offset, size| {
         let result = write(&pool.tree, &[(extent(top, offset, size), vec![1; size])]).remove(0);
         result.map_err(|e| e.kind())
@@ -355,7 +358,7 @@ fn what_cannot_be_written() {
 
 #[test]
 fn accounts_leave_parity_out() {
-    let pool = pool(vec![raidz(1, 3, 12), Spec { id: 1, ..top(disk(1, 110), 9) }]);
+    let pool = pool(vec![raidz(1, 3, 12), VdevSpec { id: 1, ..top(disk(1, 110), 9) }]);
     // 128 KiB take 192 KiB: 341 of 512 bytes are data
     assert_eq!(pool.tree.deflate(0, 192 << 10).unwrap(), 384 * 341);
     assert_eq!(pool.tree.deflate(1, 192 << 10).unwrap(), 192 << 10);
@@ -378,7 +381,7 @@ fn what_is_done_is_counted() {
     assert!(pool.read_fast(place).unwrap() == block && pool.read_slow(place, &block).unwrap() == block);
     pool.devices[&101].vanish(true);
     assert!(pool.read_fast(place).is_err());
-    let counts = |stats: &crate::Stats| {
+    let counts = |stats: &crate::VdevStats| {
         [&stats.reads, &stats.read_bytes, &stats.writes, &stats.write_bytes].map(|n| n.load(Relaxed))
     };
     assert_eq!(counts(pool.tree.top(0).unwrap().stats()), [2, 8192, 2, 4608]);

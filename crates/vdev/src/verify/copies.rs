@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::copy::{Copy, load};
+use super::copy::{LeafCopy, load};
 use crate::tree::Tree;
 use crate::vdev::VdevId;
 
@@ -10,7 +10,7 @@ use crate::vdev::VdevId;
 pub(super) struct Copies {
     range: Range<usize>,
     /// In the order in which they are tried.
-    copies: Vec<Copy>,
+    copies: Vec<LeafCopy>,
     /// How many of them have been tried.
     tried: usize,
     /// Numbers of those that differ from all before them.
@@ -18,7 +18,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    pub(super) fn new(range: Range<usize>, copies: Vec<Copy>) -> Copies {
+    pub(super) fn new(range: Range<usize>, copies: Vec<LeafCopy>) -> Copies {
         Copies { range, copies, tried: 0, versions: Vec::new() }
     }
 
@@ -26,7 +26,7 @@ impl Copies {
         self.range.clone()
     }
 
-    pub(super) fn copies(&self) -> impl Iterator<Item = &Copy> {
+    pub(super) fn copies(&self) -> impl Iterator<Item = &LeafCopy> {
         self.copies.iter()
     }
 

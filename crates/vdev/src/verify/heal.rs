@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use base::{AlignedBuf, Error, Kind, Result};
 use device::meter::Purpose;
 
-use super::copy::Copy;
+use super::copy::LeafCopy;
 use super::search;
-use super::source::Source;
-use crate::health::Stats;
+use super::source::VersionSource;
+use crate::health::VdevStats;
 use crate::locate::{Choice, Extent};
 use crate::tree::Tree;
 
@@ -43,7 +43,7 @@ impl Tree {
         search::search(self, &mut sources, &mut block, &mut |block| good(&block[..wanted]))?;
         // what fills up the last sector has no checksum
         block[wanted..].fill(0);
-        self.count_block(&extent, Stats::count_read);
+        self.count_block(&extent, VdevStats::count_read);
         self.mend(&extent, lacking, &mut sources, &block)
     }
 
@@ -63,13 +63,13 @@ impl Tree {
         if outcome.is_ok() {
             sources.iter_mut().for_each(|source| source.load_all(self));
         }
-        sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge_failure(self));
+        sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge_failure(self));
         if let Err(error) = outcome {
-            sources.iter().flat_map(Source::copies).for_each(|copy| copy.charge(self, None));
+            sources.iter().flat_map(VersionSource::copies).for_each(|copy| copy.charge(self, None));
             return Err(self.naming(error, &sources));
         }
         block[wanted..].fill(0);
-        self.count_block(&extent, Stats::count_read);
+        self.count_block(&extent, VdevStats::count_read);
         let mut is_wounded = false;
         for source in &sources {
             source.compare(&block[source.range()], &mut |copy, right| {
@@ -89,19 +89,19 @@ impl Tree {
         self.mend(&extent, lacking, &mut self.sources_to_mend(&extent, size)?, &block)
     }
 
-    fn sources_to_mend(&self, extent: &Extent, size: usize) -> Result<Vec<Source>> {
+    fn sources_to_mend(&self, extent: &Extent, size: usize) -> Result<Vec<VersionSource>> {
         match self.sources(extent, size)? {
             (sources, None) => Ok(sources),
             (_, Some(_)) => Err(Error::new(Kind::Unsupported, "blocks of before a raidz was expanded are not mended")),
         }
     }
 
-    fn mend(&self, extent: &Extent, lacking: Lacking, sources: &mut [Source], block: &[u8]) -> Result<u64> {
+    fn mend(&self, extent: &Extent, lacking: Lacking, sources: &mut [VersionSource], block: &[u8]) -> Result<u64> {
         let sector = 1usize << self.top(extent.top)?.ashift();
         let mut wounds: Vec<(Choice, AlignedBuf)> = Vec::new();
         for source in sources {
             source.load_all(self);
-            source.compare(&block[source.range()], &mut |copy: &Copy, right| {
+            source.compare(&block[source.range()], &mut |copy: &LeafCopy, right| {
                 if copy.is_wounded(right) || lacking == Lacking::Fill && copy.is_to_be_filled(right) {
                     let mut bytes = AlignedBuf::zeroed(right.len().next_multiple_of(sector));
                     bytes[..right.len()].copy_from_slice(right);

@@ -17,7 +17,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::copy::{Bytes, Copy, load};
+use super::copy::{CopyState, LeafCopy, load};
 use crate::raidz::{Row, split_columns};
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -31,7 +31,7 @@ pub(super) struct RowVersions {
     /// The row's bytes of the extent.
     range: Range<usize>,
     /// For each column, parity first, its copies in the order in which they are tried.
-    cells: Vec<Vec<Copy>>,
+    cells: Vec<Vec<LeafCopy>>,
     views: Vec<View>,
     ways: Vec<Way>,
     /// How many views have been turned into ways.
@@ -73,7 +73,7 @@ impl Lost {
 
 impl RowVersions {
     /// `base` is the offset in the extent of the block that the row is of.
-    pub(super) fn new(row: Row, base: usize, cells: Vec<Vec<Copy>>) -> RowVersions {
+    pub(super) fn new(row: Row, base: usize, cells: Vec<Vec<LeafCopy>>) -> RowVersions {
         let start = base + row.start;
         let range = start..start + row.len();
         RowVersions { row, range, cells, views: Vec::new(), ways: Vec::new(), expanded: 0, exhausted: false }
@@ -83,7 +83,7 @@ impl RowVersions {
         self.range.clone()
     }
 
-    pub(super) fn copies(&self) -> impl Iterator<Item = &Copy> {
+    pub(super) fn copies(&self) -> impl Iterator<Item = &LeafCopy> {
         self.cells.iter().flatten()
     }
 
@@ -126,7 +126,7 @@ impl RowVersions {
         self.ways.iter().position(innocent)
     }
 
-    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&LeafCopy, &[u8])) {
         let mut rest = right;
         let mut columns = Vec::with_capacity(self.row.data().len());
         for column in self.row.data() {
@@ -175,10 +175,10 @@ impl RowVersions {
     /// Reads of every column copies that have missed nothing, until one succeeds.
     fn read_trusted(&mut self, tree: &Tree) {
         loop {
-            let mut next: Vec<(usize, &mut Copy)> = Vec::new();
+            let mut next: Vec<(usize, &mut LeafCopy)> = Vec::new();
             for (column, cell) in self.cells.iter_mut().enumerate() {
                 let wanted = self.row.columns[column].size > 0 && cell.iter().all(|copy| copy.get().is_none());
-                let unread = |copy: &&mut Copy| copy.from.trusted && matches!(copy.bytes, Bytes::Unread);
+                let unread = |copy: &&mut LeafCopy| copy.from.trusted && matches!(copy.bytes, CopyState::Unread);
                 next.extend(cell.iter_mut().find(unread).filter(|_| wanted).map(|copy| (column, copy)));
             }
             if next.is_empty() {
@@ -192,13 +192,13 @@ impl RowVersions {
     pub(super) fn load_all(&mut self, tree: &Tree) {
         let row = &self.row;
         let cells = self.cells.iter_mut().enumerate().filter(|(column, _)| row.columns[*column].size > 0);
-        let (sizes, copies): (Vec<usize>, Vec<&mut Copy>) =
+        let (sizes, copies): (Vec<usize>, Vec<&mut LeafCopy>) =
             cells.flat_map(|(column, cell)| cell.iter_mut().map(move |copy| (row.columns[column].size, copy))).unzip();
         load(tree, copies.into_iter(), |i| sizes[i]);
     }
 
     /// The first copy of each column that was read and that `fits`.
-    fn view_of(&self, fits: impl Fn(&Copy) -> bool) -> View {
+    fn view_of(&self, fits: impl Fn(&LeafCopy) -> bool) -> View {
         self.cells.iter().map(|cell| cell.iter().position(|copy| copy.get().is_some() && fits(copy))).collect()
     }
 

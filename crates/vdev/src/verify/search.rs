@@ -2,7 +2,7 @@
 
 use base::{Error, Kind as ErrorKind, Result};
 
-use super::source::Source;
+use super::source::VersionSource;
 use crate::locate::nothing_left;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
@@ -20,7 +20,7 @@ const SUSPECTS_MAX: usize = 3;
 /// Fills `block` with combinations of the versions of `sources` until one is good.
 pub(super) fn search(
     tree: &Tree,
-    sources: &mut [Source],
+    sources: &mut [VersionSource],
     block: &mut [u8],
     good: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<()> {
@@ -50,9 +50,9 @@ pub(super) fn search(
     while state.attempts > 0 {
         let mut wanted = zero.clone();
         match state.all_of_sum(sources, block, &mut wanted, 0, sum) {
-            Step::Good => return Ok(()),
-            Step::None => break,
-            Step::Some => sum += 1,
+            SearchStep::Good => return Ok(()),
+            SearchStep::None => break,
+            SearchStep::Some => sum += 1,
         }
     }
     Err(Error::new(ErrorKind::Checksum, "checksum mismatch in every copy and combination of parity"))
@@ -69,7 +69,7 @@ struct Search<'a> {
 
 /// What came of a set of combinations.
 #[derive(PartialEq)]
-enum Step {
+enum SearchStep {
     /// One was good.
     Good,
     /// Some were tried, none was good.
@@ -80,12 +80,12 @@ enum Step {
 
 impl Search<'_> {
     /// Fills in first versions; the number of the first source that has none.
-    fn first_without_version(&mut self, sources: &mut [Source], block: &mut [u8]) -> Option<usize> {
+    fn first_without_version(&mut self, sources: &mut [VersionSource], block: &mut [u8]) -> Option<usize> {
         (0..sources.len()).find(|&i| !self.fill(sources, block, i, 0))
     }
 
     /// Whether source `i` has a version `n`, which is then in the block.
-    fn fill(&mut self, sources: &mut [Source], block: &mut [u8], i: usize, n: usize) -> bool {
+    fn fill(&mut self, sources: &mut [VersionSource], block: &mut [u8], i: usize, n: usize) -> bool {
         if self.now[i] != n {
             let range = sources[i].range();
             if !sources[i].fill(self.tree, n, &mut block[range]) {
@@ -97,7 +97,7 @@ impl Search<'_> {
     }
 
     /// Whether this combination exists and is good.
-    fn attempt(&mut self, sources: &mut [Source], block: &mut [u8], wanted: &[usize]) -> bool {
+    fn attempt(&mut self, sources: &mut [VersionSource], block: &mut [u8], wanted: &[usize]) -> bool {
         if self.attempts == 0 || !(0..sources.len()).all(|i| self.fill(sources, block, i, wanted[i])) {
             return false;
         }
@@ -108,7 +108,7 @@ impl Search<'_> {
     /// Tries the versions that owe nothing to `guilty` and any `more` of `leaves`.
     fn any_without(
         &mut self,
-        sources: &mut [Source],
+        sources: &mut [VersionSource],
         block: &mut [u8],
         leaves: &[VdevId],
         guilty: &mut Vec<VdevId>,
@@ -133,29 +133,29 @@ impl Search<'_> {
     /// those before are as in `wanted`.
     fn all_of_sum(
         &mut self,
-        sources: &mut [Source],
+        sources: &mut [VersionSource],
         block: &mut [u8],
         wanted: &mut [usize],
         i: usize,
         sum: usize,
-    ) -> Step {
+    ) -> SearchStep {
         if i + 1 == sources.len() {
             if self.attempts == 0 || !self.fill(sources, block, i, sum) {
-                return Step::None;
+                return SearchStep::None;
             }
             wanted[i] = sum;
-            return if self.attempt(sources, block, wanted) { Step::Good } else { Step::Some };
+            return if self.attempt(sources, block, wanted) { SearchStep::Good } else { SearchStep::Some };
         }
-        let mut step = Step::None;
+        let mut step = SearchStep::None;
         for n in 0..=sum {
             if self.attempts == 0 || !self.fill(sources, block, i, n) {
                 break;
             }
             wanted[i] = n;
             match self.all_of_sum(sources, block, wanted, i + 1, sum - n) {
-                Step::Good => return Step::Good,
-                Step::Some => step = Step::Some,
-                Step::None => {}
+                SearchStep::Good => return SearchStep::Good,
+                SearchStep::Some => step = SearchStep::Some,
+                SearchStep::None => {}
             }
         }
         step
@@ -163,7 +163,7 @@ impl Search<'_> {
 }
 
 /// Why a source has no version at all.
-fn reason(source: &Source) -> Error {
+fn reason(source: &VersionSource) -> Error {
     let mut errors = source.copies().filter_map(|copy| copy.error());
     let Some(first) = errors.next() else { return nothing_left("not enough of it") };
     let what = "no way to read it: too many devices fail";

@@ -4,82 +4,82 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::copies::Copies;
-use super::copy::{Bytes, Copy};
+use super::copy::{CopyState, LeafCopy};
 use super::rows::RowVersions;
 use crate::tree::Tree;
 use crate::vdev::VdevId;
 
 /// A range of an extent, in versions.
-pub(super) enum Source {
+pub(super) enum VersionSource {
     Copies(Copies),
     Row(RowVersions),
     Any(Any),
 }
 
-impl Source {
+impl VersionSource {
     /// The bytes of the extent that it gives.
     pub(super) fn range(&self) -> Range<usize> {
         match self {
-            Source::Copies(s) => s.range(),
-            Source::Row(s) => s.range(),
-            Source::Any(s) => s.range(),
+            VersionSource::Copies(s) => s.range(),
+            VersionSource::Row(s) => s.range(),
+            VersionSource::Any(s) => s.range(),
         }
     }
 
     /// Puts version `n` into `out`, which is as long as the range; false if there are not so many.
     pub(super) fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
         match self {
-            Source::Copies(s) => s.fill(tree, n, out),
-            Source::Row(s) => s.fill(tree, n, out),
-            Source::Any(s) => s.fill(tree, n, out),
+            VersionSource::Copies(s) => s.fill(tree, n, out),
+            VersionSource::Row(s) => s.fill(tree, n, out),
+            VersionSource::Any(s) => s.fill(tree, n, out),
         }
     }
 
     /// The number of the first version that owes nothing to any of `leaves`, if there is one.
     pub(super) fn without(&mut self, tree: &Tree, leaves: &[VdevId]) -> Option<usize> {
         match self {
-            Source::Copies(s) => s.without(tree, leaves),
-            Source::Row(s) => s.without(tree, leaves),
-            Source::Any(s) => s.without(tree, leaves),
+            VersionSource::Copies(s) => s.without(tree, leaves),
+            VersionSource::Row(s) => s.without(tree, leaves),
+            VersionSource::Any(s) => s.without(tree, leaves),
         }
     }
 
     /// Calls `f` with each copy and the bytes that it should have, by the right bytes of the range.
-    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+    pub(super) fn compare(&self, right: &[u8], f: &mut dyn FnMut(&LeafCopy, &[u8])) {
         match self {
-            Source::Copies(s) => s.copies().for_each(|copy| f(copy, right)),
-            Source::Row(s) => s.compare(right, f),
-            Source::Any(s) => s.compare(right, f),
+            VersionSource::Copies(s) => s.copies().for_each(|copy| f(copy, right)),
+            VersionSource::Row(s) => s.compare(right, f),
+            VersionSource::Any(s) => s.compare(right, f),
         }
     }
 
     /// Reads all copies that have not been read.
     pub(super) fn load_all(&mut self, tree: &Tree) {
         match self {
-            Source::Copies(s) => s.load_all(tree),
-            Source::Row(s) => s.load_all(tree),
-            Source::Any(s) => s.load_all(tree),
+            VersionSource::Copies(s) => s.load_all(tree),
+            VersionSource::Row(s) => s.load_all(tree),
+            VersionSource::Any(s) => s.load_all(tree),
         }
     }
 
-    pub(super) fn copies(&self) -> Box<dyn Iterator<Item = &Copy> + '_> {
+    pub(super) fn copies(&self) -> Box<dyn Iterator<Item = &LeafCopy> + '_> {
         match self {
-            Source::Copies(s) => Box::new(s.copies()),
-            Source::Row(s) => Box::new(s.copies()),
-            Source::Any(s) => Box::new(s.copies()),
+            VersionSource::Copies(s) => Box::new(s.copies()),
+            VersionSource::Row(s) => Box::new(s.copies()),
+            VersionSource::Any(s) => Box::new(s.copies()),
         }
     }
 
     /// The leaves that were read.
     pub(super) fn tried(&self) -> impl Iterator<Item = VdevId> {
-        self.copies().filter(|copy| !matches!(copy.bytes, Bytes::Unread)).map(|copy| copy.from.leaf)
+        self.copies().filter(|copy| !matches!(copy.bytes, CopyState::Unread)).map(|copy| copy.from.leaf)
     }
 }
 
 /// Several sources of the same range, each with its own versions: sides of a mirror of which at least one is a raidz.
 pub(super) struct Any {
     range: Range<usize>,
-    branches: Vec<Source>,
+    branches: Vec<VersionSource>,
     /// Versions found so far: number of the branch, and of its version.
     versions: Vec<(usize, usize)>,
     /// For each branch that may have more, in turn: its number, and how many versions were found.
@@ -87,7 +87,7 @@ pub(super) struct Any {
 }
 
 impl Any {
-    pub(super) fn new(range: Range<usize>, branches: Vec<Source>) -> Any {
+    pub(super) fn new(range: Range<usize>, branches: Vec<VersionSource>) -> Any {
         let open = (0..branches.len()).map(|i| (i, 0)).collect();
         Any { range, branches, versions: Vec::new(), open }
     }
@@ -96,8 +96,8 @@ impl Any {
         self.range.clone()
     }
 
-    fn copies(&self) -> impl Iterator<Item = &Copy> {
-        self.branches.iter().flat_map(Source::copies)
+    fn copies(&self) -> impl Iterator<Item = &LeafCopy> {
+        self.branches.iter().flat_map(VersionSource::copies)
     }
 
     fn fill(&mut self, tree: &Tree, n: usize, out: &mut [u8]) -> bool {
@@ -118,7 +118,7 @@ impl Any {
         None
     }
 
-    fn compare(&self, right: &[u8], f: &mut dyn FnMut(&Copy, &[u8])) {
+    fn compare(&self, right: &[u8], f: &mut dyn FnMut(&LeafCopy, &[u8])) {
         self.branches.iter().for_each(|branch| branch.compare(right, f));
     }
 

@@ -5,21 +5,21 @@ use std::ops::Range;
 use base::Result;
 
 use super::copies::Copies;
-use super::copy::{Bytes, Copy};
+use super::copy::{CopyState, LeafCopy};
 use super::rows::RowVersions;
-use super::source::{Any, Source};
-use crate::expansion::Order;
-use crate::locate::{Branch, Extent, Segment};
+use super::source::{Any, VersionSource};
+use crate::expansion::SectorOrder;
+use crate::locate::{Branch, Extent, ExtentSegment};
 use crate::raidz::Row;
 use crate::tree::Tree;
 use crate::vdev::{Vdev, VdevId};
 
 impl Tree {
     /// The sources of an extent, and the order of their sectors if it is not that of the block.
-    pub(super) fn sources(&self, extent: &Extent, size: usize) -> Result<(Vec<Source>, Option<Order>)> {
+    pub(super) fn sources(&self, extent: &Extent, size: usize) -> Result<(Vec<VersionSource>, Option<SectorOrder>)> {
         let mut out = Vec::with_capacity(1);
         let mut order = None;
-        for Segment { vdev, offset, range } in self.segments(extent, size)? {
+        for ExtentSegment { vdev, offset, range } in self.segments(extent, size)? {
             let (copies, parity) = self.branches(vdev, offset, extent.birth_txg);
             if let [only] = parity[..]
                 && copies.is_empty()
@@ -30,22 +30,26 @@ impl Tree {
                 order = order.or(of_rows);
                 continue;
             }
-            let mut branches = vec![Source::Copies(Copies::new(range.clone(), copies))];
+            let mut branches = vec![VersionSource::Copies(Copies::new(range.clone(), copies))];
             for vdev in parity {
                 // a raidz that is mirrored has one row; a draid is never mirrored
                 branches.extend(self.row_sources(vdev, offset, &range, extent.birth_txg)?.0);
             }
-            out.push(if branches.len() == 1 { branches.remove(0) } else { Source::Any(Any::new(range, branches)) });
+            out.push(if branches.len() == 1 {
+                branches.remove(0)
+            } else {
+                VersionSource::Any(Any::new(range, branches))
+            });
         }
         Ok((out, order))
     }
 
     /// What holds the same as `vdev` does at `offset`: leaves, those to be tried first in front,
     /// and vdevs with parity.
-    fn branches(&self, vdev: &Vdev, offset: u64, txg: u64) -> (Vec<Copy>, Vec<VdevId>) {
+    fn branches(&self, vdev: &Vdev, offset: u64, txg: u64) -> (Vec<LeafCopy>, Vec<VdevId>) {
         let (mut copies, mut parity) = (Vec::new(), Vec::new());
         self.each_branch(vdev, offset, txg, &mut |branch| match branch {
-            Branch::Leaf(from) => copies.push(Copy { from, bytes: Bytes::Unread }),
+            Branch::Leaf(from) => copies.push(LeafCopy { from, bytes: CopyState::Unread }),
             Branch::Rows { vdev, .. } => parity.push(vdev),
         });
         let first = match self.first_branch(vdev, offset, txg) {
@@ -63,12 +67,12 @@ impl Tree {
         offset: u64,
         range: &Range<usize>,
         txg: u64,
-    ) -> Result<(Vec<Source>, Option<Order>)> {
+    ) -> Result<(Vec<VersionSource>, Option<SectorOrder>)> {
         let vdev = self.vdev(vdev);
         let source = |row: Row| {
             let cells = row.columns.iter().map(|c| self.branches(self.child(vdev, c.child), c.offset, txg).0);
             let cells = cells.collect();
-            Source::Row(RowVersions::new(row, range.start, cells))
+            VersionSource::Row(RowVersions::new(row, range.start, cells))
         };
         let (rows, order) = self.rows(vdev, offset, range.len(), txg)?;
         Ok((rows.into_iter().map(source).collect(), order))

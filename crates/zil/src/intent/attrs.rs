@@ -20,7 +20,7 @@
 
 use base::{Endian, Error, Reader, Result};
 
-use super::fields::{Writer, domains};
+use super::fields::{RecordWriter, domains};
 
 const MODE: u64 = 1 << 0;
 const UID: u64 = 1 << 1;
@@ -38,7 +38,7 @@ const OBJECT_TYPES: std::ops::RangeInclusive<u16> = 5..=8;
 
 /// Attributes that were set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SetAttr<'a> {
+pub struct LoggedSetAttr<'a> {
     /// Of which object.
     pub object: u64,
     /// Permissions; the type bits, if any, mean nothing.
@@ -120,7 +120,7 @@ impl Extra {
         }
     }
 
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(super) fn write(&self, out: &mut RecordWriter) {
         let mut mask = [0; MASK_WORDS];
         mask[0] = self.which;
         out.raw(&(MASK_WORDS as u32).to_le_bytes());
@@ -133,8 +133,8 @@ impl Extra {
     }
 }
 
-impl<'a> SetAttr<'a> {
-    pub(super) fn parse(r: &mut Reader<'a>, endian: Endian) -> Result<SetAttr<'a>> {
+impl<'a> LoggedSetAttr<'a> {
+    pub(super) fn parse(r: &mut Reader<'a>, endian: Endian) -> Result<LoggedSetAttr<'a>> {
         let (object, which) = (r.u64()?, r.u64()?);
         let (mode, uid, gid, size) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
         let (atime, mtime) = ([r.u64()?, r.u64()?], [r.u64()?, r.u64()?]);
@@ -142,7 +142,7 @@ impl<'a> SetAttr<'a> {
         let extra = if has(EXTRA) { Some(Extra::parse(r, endian)?) } else { None };
         let (uid, gid) = (has(UID).then_some(uid), has(GID).then_some(gid));
         let domains = domains(r, domain_count(uid.unwrap_or(0), gid.unwrap_or(0)))?;
-        Ok(SetAttr {
+        Ok(LoggedSetAttr {
             object,
             mode: has(MODE).then_some(mode),
             uid,
@@ -155,7 +155,7 @@ impl<'a> SetAttr<'a> {
         })
     }
 
-    pub(super) fn write<'o>(&self, out: &'o mut Writer) -> &'o mut Writer {
+    pub(super) fn write<'o>(&self, out: &'o mut RecordWriter) -> &'o mut RecordWriter {
         let bit = |bit: u64, is_set: bool| if is_set { bit } else { 0 };
         let which = bit(MODE, self.mode.is_some())
             | bit(UID, self.uid.is_some())
@@ -180,7 +180,7 @@ pub(super) fn domain_count(uid: u64, gid: u64) -> u64 {
 
 /// An access control list, as programs have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Acl {
+pub struct LoggedAcl {
     /// Its flags.
     pub flags: u64,
     /// Its entries.
@@ -219,7 +219,7 @@ impl AclHead {
     }
 
     /// What follows the head: the list, and names of domains.
-    pub(super) fn rest<'a>(&self, r: &mut Reader<'a>) -> Result<(Acl, Vec<&'a [u8]>)> {
+    pub(super) fn rest<'a>(&self, r: &mut Reader<'a>) -> Result<(LoggedAcl, Vec<&'a [u8]>)> {
         let end = (r.rest().len() as u64).checked_sub(self.bytes);
         let end = end.ok_or_else(|| Error::corrupt("an ACL in a log record does not end"))?;
         let mut entries = Vec::new();
@@ -233,7 +233,7 @@ impl AclHead {
         // each takes 8 bytes
         let count = self.owners.min(r.rest().len() as u64 / 8 + 1);
         let owners = (0..count).map(|_| r.u64()).collect::<Result<_>>()?;
-        Ok((Acl { flags: self.flags, entries, owners }, domains(r, self.domains)?))
+        Ok((LoggedAcl { flags: self.flags, entries, owners }, domains(r, self.domains)?))
     }
 }
 
@@ -244,27 +244,32 @@ impl AclEntry {
         Ok(AclEntry { who, mask, flags, kind, guids })
     }
 
-    fn write(&self, out: &mut Writer) {
+    fn write(&self, out: &mut RecordWriter) {
         out.raw(&self.who.to_le_bytes()).raw(&self.mask.to_le_bytes());
         out.raw(&self.flags.to_le_bytes()).raw(&self.kind.to_le_bytes());
         out.raw(self.guids.as_ref().map_or(&[], |guids| guids));
     }
 }
 
-impl Acl {
-    pub(super) fn parse<'a>(r: &mut Reader<'a>) -> Result<(Acl, Vec<&'a [u8]>)> {
+impl LoggedAcl {
+    pub(super) fn parse<'a>(r: &mut Reader<'a>) -> Result<(LoggedAcl, Vec<&'a [u8]>)> {
         AclHead::parse(r)?.rest(r)
     }
 
-    pub(super) fn parse_v0(r: &mut Reader<'_>) -> Result<Acl> {
+    pub(super) fn parse_v0(r: &mut Reader<'_>) -> Result<LoggedAcl> {
         let count = r.u64()?.min(r.rest().len() as u64 / 12 + 1);
         let entries = (0..count).map(|_| AclEntry::parse(r)).collect::<Result<_>>()?;
-        Ok(Acl { flags: 0, entries, owners: Vec::new() })
+        Ok(LoggedAcl { flags: 0, entries, owners: Vec::new() })
     }
 
     /// The list, with other attributes behind its head.
-    pub(super) fn write<'o>(&self, domains: &[&[u8]], extra: Option<&Extra>, out: &'o mut Writer) -> &'o mut Writer {
-        let mut entries = Writer(Vec::new());
+    pub(super) fn write<'o>(
+        &self,
+        domains: &[&[u8]],
+        extra: Option<&Extra>,
+        out: &'o mut RecordWriter,
+    ) -> &'o mut RecordWriter {
+        let mut entries = RecordWriter(Vec::new());
         self.entries.iter().for_each(|entry| entry.write(&mut entries));
         let counts = [self.entries.len(), domains.len(), self.owners.len(), entries.0.len()];
         out.u64s(&counts.map(|count| count as u64)).u64s(&[self.flags]);

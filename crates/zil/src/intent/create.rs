@@ -21,9 +21,9 @@
 
 use base::{Endian, Reader, Result};
 
-use super::attrs::{Acl, Extra};
 use super::attrs::{AclHead, domain_count};
-use super::fields::{self, Writer, domains, name};
+use super::attrs::{Extra, LoggedAcl};
+use super::fields::{self, RecordWriter, domains, name};
 
 /// Bits of an object's number.
 const OBJECT_BITS: u32 = 48;
@@ -43,7 +43,7 @@ pub struct Create<'a> {
     /// Attributes that it got beside the usual ones.
     pub extra: Option<Extra>,
     /// The access control list that it was made with.
-    pub acl: Option<Acl>,
+    pub acl: Option<LoggedAcl>,
     /// Names of the domains that its owners are of.
     pub domains: Vec<&'a [u8]>,
 }
@@ -84,7 +84,7 @@ pub struct Born {
 
 /// What a type of record holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct CreateShape {
     base: Base,
     has_extra: bool,
     has_acl: bool,
@@ -98,7 +98,7 @@ enum Base {
     Symlink,
 }
 
-const SHAPES: [(u64, Shape); 10] = [
+const SHAPES: [(u64, CreateShape); 10] = [
     shape(1, Base::File, false, false),
     shape(2, Base::Directory, false, false),
     shape(3, Base::XattrDirectory, false, false),
@@ -111,19 +111,19 @@ const SHAPES: [(u64, Shape); 10] = [
     shape(19, Base::Directory, true, true),
 ];
 
-const fn shape(kind: u64, base: Base, has_extra: bool, has_acl: bool) -> (u64, Shape) {
-    (kind, Shape { base, has_extra, has_acl })
+const fn shape(kind: u64, base: Base, has_extra: bool, has_acl: bool) -> (u64, CreateShape) {
+    (kind, CreateShape { base, has_extra, has_acl })
 }
 
-impl Shape {
-    pub(super) fn of_kind(kind: u64) -> Option<Shape> {
+impl CreateShape {
+    pub(super) fn of_kind(kind: u64) -> Option<CreateShape> {
         SHAPES.iter().find(|(number, _)| *number == kind).map(|(_, shape)| *shape)
     }
 
     /// The type of record. What only files and directories can have is not kept for others.
     pub(super) fn kind(self) -> u64 {
         let is_plain = matches!(self.base, Base::XattrDirectory | Base::Symlink);
-        let wanted = if is_plain { Shape { has_extra: false, has_acl: false, ..self } } else { self };
+        let wanted = if is_plain { CreateShape { has_extra: false, has_acl: false, ..self } } else { self };
         SHAPES.iter().find(|(_, shape)| *shape == wanted).map_or(0, |(number, _)| *number)
     }
 }
@@ -143,7 +143,7 @@ impl Born {
         })
     }
 
-    pub(super) fn write(&self, out: &mut Writer) {
+    pub(super) fn write(&self, out: &mut RecordWriter) {
         let id = self.object | u64::from(self.slots.saturating_sub(1)) << SLOTS_SHIFT;
         let Born { mode, uid, gid, generation, crtime, rdev, .. } = *self;
         out.u64s(&[id, mode, uid, gid, generation, crtime[0], crtime[1], rdev]);
@@ -151,7 +151,7 @@ impl Born {
 }
 
 impl<'a> Create<'a> {
-    pub(super) fn parse(shape: Shape, r: &mut Reader<'a>, endian: Endian) -> Result<Create<'a>> {
+    pub(super) fn parse(shape: CreateShape, r: &mut Reader<'a>, endian: Endian) -> Result<Create<'a>> {
         let (dir, born) = (r.u64()?, Born::parse(r)?);
         let head = if shape.has_acl { Some(AclHead::parse(r)?) } else { None };
         let extra = if shape.has_extra { Some(Extra::parse(r, endian)?) } else { None };
@@ -175,17 +175,17 @@ impl<'a> Create<'a> {
         Ok(Create { made, dir, born, name, extra, acl, domains })
     }
 
-    pub(super) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> CreateShape {
         let base = match self.made {
             Made::File => Base::File,
             Made::Directory => Base::Directory,
             Made::XattrDirectory => Base::XattrDirectory,
             Made::Symlink(_) => Base::Symlink,
         };
-        Shape { base, has_extra: self.extra.is_some(), has_acl: self.acl.is_some() }
+        CreateShape { base, has_extra: self.extra.is_some(), has_acl: self.acl.is_some() }
     }
 
-    pub(super) fn write<'o>(&self, out: &'o mut Writer) -> &'o mut Writer {
+    pub(super) fn write<'o>(&self, out: &'o mut RecordWriter) -> &'o mut RecordWriter {
         out.u64s(&[self.dir]);
         self.born.write(out);
         if matches!(self.made, Made::File | Made::Directory) {

@@ -29,23 +29,23 @@ pub(super) fn domains<'a>(r: &mut Reader<'a>, count: u64) -> Result<Vec<&'a [u8]
 }
 
 /// A record that is being written.
-pub(super) struct Writer(pub(super) Vec<u8>);
+pub(super) struct RecordWriter(pub(super) Vec<u8>);
 
-impl Writer {
-    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Writer {
+impl RecordWriter {
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut RecordWriter {
         self.0.extend_from_slice(bytes);
         self
     }
 
-    pub(super) fn u64s(&mut self, words: &[u64]) -> &mut Writer {
+    pub(super) fn u64s(&mut self, words: &[u64]) -> &mut RecordWriter {
         words.iter().fold(self, |out, word| out.raw(&word.to_le_bytes()))
     }
 
-    pub(super) fn name(&mut self, name: &[u8]) -> &mut Writer {
+    pub(super) fn name(&mut self, name: &[u8]) -> &mut RecordWriter {
         self.raw(name).raw(&[0])
     }
 
-    pub(super) fn pointer(&mut self, bp: &BlkPtr) -> &mut Writer {
+    pub(super) fn pointer(&mut self, bp: &BlkPtr) -> &mut RecordWriter {
         self.raw(bp.raw())
     }
 }

@@ -14,7 +14,7 @@ struct Parts {
     domains: Vec<Vec<u8>>,
     born: Born,
     extra: Option<Extra>,
-    acl: Acl,
+    acl: LoggedAcl,
     options: [bool; 8],
 }
 
@@ -48,14 +48,14 @@ fn extras() -> impl Strategy<Value = Extra> {
     })
 }
 
-fn acls() -> impl Strategy<Value = Acl> {
+fn acls() -> impl Strategy<Value = LoggedAcl> {
     let entry =
         (any::<[u32; 2]>(), any::<u16>(), 0..10u16, any::<[u8; 32]>()).prop_map(|(words, flags, kind, guids)| {
             let guids = (5..=8).contains(&kind).then_some(guids);
             AclEntry { who: words[0], mask: words[1], flags, kind, guids }
         });
     let parts = (any::<u64>(), vec(entry, 0..5), vec(any::<u64>(), 0..4));
-    parts.prop_map(|(flags, entries, owners)| Acl { flags, entries, owners })
+    parts.prop_map(|(flags, entries, owners)| LoggedAcl { flags, entries, owners })
 }
 
 fn parts() -> impl Strategy<Value = Parts> {
@@ -80,7 +80,7 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
     let w = words.map(|word| word >> 1);
     let (name, other) = (&names[0][..], &names[1][..]);
     let domains: Vec<&[u8]> = domains.iter().map(Vec::as_slice).collect();
-    let shape = format::blkptr::Shape::of_hole(512, format::object_type::ObjectType::OBJECT_DIRECTORY, 0);
+    let shape = format::blkptr::BlockShape::of_hole(512, format::object_type::ObjectType::OBJECT_DIRECTORY, 0);
     let bp = format::blkptr::BlkPtrBuilder::new(shape, w[3]).hole();
     // owners say how many domains there are, if there is no list that does
     let of_domain = [0, 1, 2].map(|domain| if domain < domains.len() as u64 { (domain + 1) << 32 } else { 0 });
@@ -107,11 +107,11 @@ fn intents(parts: &Parts) -> Vec<Intent<'_>> {
         rename(Renamed::Replaced),
         rename(Renamed::Exchanged),
         rename(Renamed::Whiteout(*born)),
-        Intent::Write { object: w[0], offset: w[1], len: data.len() as u64, data: Data::Here(data) },
-        Intent::Write { object: w[0], offset: w[1], len: w[2], data: Data::Block(bp) },
+        Intent::Write { object: w[0], offset: w[1], len: data.len() as u64, data: WrittenData::Here(data) },
+        Intent::Write { object: w[0], offset: w[1], len: w[2], data: WrittenData::Block(bp) },
         Intent::Extend { object: w[0], offset: w[1], len: w[2] },
         Intent::Truncate { object: w[0], offset: w[1], len: w[2] },
-        Intent::SetAttr(SetAttr {
+        Intent::SetAttr(LoggedSetAttr {
             object: w[0],
             mode: option(0, w[1]),
             uid: (!domains.is_empty()).then_some(owned.uid).or(option(1, owned.uid)),
@@ -168,7 +168,7 @@ fn every_type_has_its_number() {
         domains: Vec::new(),
         born: Born { object: 9, slots: 2, ..Born::default() },
         extra: None,
-        acl: Acl::default(),
+        acl: LoggedAcl::default(),
         options: [true; 8],
     };
     let mut kinds: Vec<u64> = intents(&parts).iter().map(Intent::kind).collect();
@@ -190,7 +190,7 @@ fn foreign_byte_order_and_old_lists() {
     let mut old = be(&[5, 1]);
     old.extend([0, 0, 0, 7, 0, 0, 0, 3, 0x10, 0, 0, 1]);
     let entry = AclEntry { who: 7, mask: 3, flags: 0x1000, kind: 1, guids: None };
-    let acl = Acl { entries: vec![entry], ..Acl::default() };
+    let acl = LoggedAcl { entries: vec![entry], ..LoggedAcl::default() };
     assert_eq!(Intent::parse(ACL_V0, &old, Endian::Big).unwrap(), Intent::SetAcl { object: 5, acl, domains: vec![] });
 
     let mut set = be(&[5, 1 << 31 | 2, 0, 77, 0, 0, 0, 0, 0, 0]);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Create, Data, Extra, Intent, Made, Rename, Renamed, SetAttr};
+use super::{Create, Extra, Intent, LoggedSetAttr, Made, Rename, Renamed, WrittenData};
 
 impl fmt::Display for Intent<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -10,18 +10,18 @@ impl fmt::Display for Intent<'_> {
             Intent::Create(create) => write_create(create, f),
             Intent::Remove { dir, name, is_rmdir } => {
                 let what = if *is_rmdir { "rmdir" } else { "remove" };
-                write!(f, "{what} {} from directory {dir}", Name(name))
+                write!(f, "{what} {} from directory {dir}", ShownName(name))
             }
             Intent::Link { dir, object, name } => {
-                write!(f, "link object {object} as {} in directory {dir}", Name(name))
+                write!(f, "link object {object} as {} in directory {dir}", ShownName(name))
             }
             Intent::Rename(rename) => write_rename(rename, f),
             Intent::Write { object, offset, len, data } => {
                 write!(f, "write object {object}, offset {offset}, length {len}, ")?;
                 match data {
-                    Data::Here(_) => write!(f, "data in the log"),
-                    Data::Block(bp) if bp.is_hole() => write!(f, "a hole"),
-                    Data::Block(bp) => write!(f, "data in a block of txg {}: {bp:?}", bp.birth()),
+                    WrittenData::Here(_) => write!(f, "data in the log"),
+                    WrittenData::Block(bp) if bp.is_hole() => write!(f, "a hole"),
+                    WrittenData::Block(bp) => write!(f, "data in a block of txg {}: {bp:?}", bp.birth()),
                 }
             }
             Intent::Extend { object, offset, len } => {
@@ -36,10 +36,10 @@ impl fmt::Display for Intent<'_> {
                 write!(f, "set ACL of object {object}, {} entries, flags 0x{:x}", acl.entries.len(), acl.flags)
             }
             Intent::SetXattr { object, name, value: Some(value) } => {
-                write!(f, "set xattr {} of object {object}, {} bytes", Name(name), value.len())
+                write!(f, "set xattr {} of object {object}, {} bytes", ShownName(name), value.len())
             }
             Intent::SetXattr { object, name, value: None } => {
-                write!(f, "remove xattr {} of object {object}", Name(name))
+                write!(f, "remove xattr {} of object {object}", ShownName(name))
             }
             Intent::Clone { object, offset, len, block_size, blocks } => write!(
                 f,
@@ -51,9 +51,9 @@ impl fmt::Display for Intent<'_> {
 }
 
 /// A name from a disk, which may hold anything.
-struct Name<'a>(&'a [u8]);
+struct ShownName<'a>(&'a [u8]);
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for ShownName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"", self.0.escape_ascii())
     }
@@ -71,12 +71,12 @@ impl fmt::Display for Time {
 fn write_create(create: &Create<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Create { made, dir, born, name, extra, acl, domains } = create;
     match made {
-        Made::File => write!(f, "create {} as object {} in directory {dir}", Name(name), born.object)?,
-        Made::Directory => write!(f, "mkdir {} as object {} in directory {dir}", Name(name), born.object)?,
+        Made::File => write!(f, "create {} as object {} in directory {dir}", ShownName(name), born.object)?,
+        Made::Directory => write!(f, "mkdir {} as object {} in directory {dir}", ShownName(name), born.object)?,
         Made::XattrDirectory => write!(f, "mkxattr: object {} for object {dir}", born.object)?,
         Made::Symlink(target) => {
-            write!(f, "symlink {} as object {} in directory {dir}", Name(name), born.object)?;
-            write!(f, ", target {}", Name(target))?;
+            write!(f, "symlink {} as object {} in directory {dir}", ShownName(name), born.object)?;
+            write!(f, ", target {}", ShownName(target))?;
         }
     }
     write!(f, ", mode {:o}, uid {}, gid {}, gen {}", born.mode, born.uid, born.gid, born.generation)?;
@@ -87,7 +87,7 @@ fn write_create(create: &Create<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
     if let Some(acl) = acl {
         write!(f, ", ACL of {} entries", acl.entries.len())?;
     }
-    domains.iter().try_for_each(|domain| write!(f, ", domain {}", Name(domain)))?;
+    domains.iter().try_for_each(|domain| write!(f, ", domain {}", ShownName(domain)))?;
     extra.iter().try_for_each(|extra| write_extra(extra, f))
 }
 
@@ -98,16 +98,16 @@ fn write_rename(rename: &Rename<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result 
         Renamed::Exchanged => "exchange",
         Renamed::Whiteout(_) => "rename with whiteout",
     };
-    write!(f, "{how} {} of directory {} to {} of directory {}", Name(from.1), from.0, Name(to.1), to.0)?;
+    write!(f, "{how} {} of directory {} to {} of directory {}", ShownName(from.1), from.0, ShownName(to.1), to.0)?;
     match rename.how {
         Renamed::Whiteout(born) => write!(f, ", whiteout is object {}", born.object),
         _ => Ok(()),
     }
 }
 
-fn write_attributes(set: &SetAttr<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_attributes(set: &LoggedSetAttr<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "setattr of object {}", set.object)?;
-    let SetAttr { mode, uid, gid, size, atime, mtime, extra, .. } = set;
+    let LoggedSetAttr { mode, uid, gid, size, atime, mtime, extra, .. } = set;
     mode.iter().try_for_each(|mode| write!(f, ", mode {mode:o}"))?;
     for (what, value) in [("uid", uid), ("gid", gid), ("size", size)] {
         value.iter().try_for_each(|value| write!(f, ", {what} {value}"))?;
@@ -115,7 +115,7 @@ fn write_attributes(set: &SetAttr<'_>, f: &mut fmt::Formatter<'_>) -> fmt::Resul
     for (what, time) in [("atime", atime), ("mtime", mtime)] {
         time.iter().try_for_each(|time| write!(f, ", {what} {}", Time(*time)))?;
     }
-    set.domains.iter().try_for_each(|domain| write!(f, ", domain {}", Name(domain)))?;
+    set.domains.iter().try_for_each(|domain| write!(f, ", domain {}", ShownName(domain)))?;
     extra.iter().try_for_each(|extra| write_extra(extra, f))
 }
 

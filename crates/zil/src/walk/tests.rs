@@ -6,7 +6,7 @@ use base::Env;
 use codec::checksum::embedded;
 use device::MemDevice;
 use format::nvlist::{NvList, Value};
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 
 use super::*;
 
@@ -70,7 +70,7 @@ impl Log {
     }
 
     /// Sequence numbers of the blocks and of the records that a walk visits.
-    fn walk(&self, header: &Header) -> (Vec<u64>, Vec<u64>, End) {
+    fn walk(&self, header: &ZilHeader) -> (Vec<u64>, Vec<u64>, WalkEnd) {
         let set = |pairs: &[(&str, Value)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect::<NvList>();
         let text = |text: &str| Value::Str(text.to_owned());
         let leaf = set(&[
@@ -90,7 +90,7 @@ impl Log {
             ("children", Value::Lists(vec![leaf])),
         ]);
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("log", self.disk.clone()));
-        let tree = Tree::open(Spec::parse_root(&tree).unwrap(), &[(GUID, device)].into()).unwrap();
+        let tree = Tree::open(VdevSpec::parse_root(&tree).unwrap(), &[(GUID, device)].into()).unwrap();
         let leaf = tree.leaf(GUID).unwrap().guid();
         tree.leaf(leaf).unwrap().state().set_health(vdev::Health::HEALTHY);
         let zio = Zio::new(Arc::new(tree), Env::fixed(0));
@@ -108,7 +108,7 @@ struct Seen {
     records: Vec<u64>,
 }
 
-impl Visitor for Seen {
+impl LogVisitor for Seen {
     fn block(&mut self, bp: &BlkPtr, bookmark: Bookmark) -> ControlFlow<()> {
         assert_eq!((bookmark.objset, bookmark.level, bookmark.blkid), (54, LEVEL, bp.checksum()[SEQ_WORD]));
         self.blocks.push(bookmark.blkid);
@@ -121,8 +121,8 @@ impl Visitor for Seen {
     }
 }
 
-fn header(first: BlkPtr) -> Header {
-    Header { claim_txg: 0, replay_seq: 0, first, claim_block_seq: 0, flags: 0, claim_record_seq: 0 }
+fn header(first: BlkPtr) -> ZilHeader {
+    ZilHeader { claim_txg: 0, replay_seq: 0, first, claim_block_seq: 0, flags: 0, claim_record_seq: 0 }
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn both_kinds_and_both_byte_orders() {
             log.write(1, 2, &[log.record(12)]);
             let (blocks, records, end) = log.walk(&header(log.pointer(0)));
             assert_eq!((blocks, records), (vec![1, 2, 3], vec![10, 11, 12]), "{kind:?} {endian:?}");
-            assert!(matches!(end, End::Unreadable(_)), "{end:?}");
+            assert!(matches!(end, WalkEnd::Unreadable(_)), "{end:?}");
         }
     }
 }
@@ -145,12 +145,12 @@ fn a_claimed_log_ends_where_it_was_claimed() {
     log.write(0, 1, &[log.record(10), log.record(11)]);
     log.write(1, 2, &[log.record(12), log.record(13)]);
     log.write(2, 3, &[]);
-    let flags = Header::FLAG_CLAIM_RECORD_SEQ_VALID;
-    let claimed = Header { claim_txg: 8, claim_block_seq: 2, claim_record_seq: 12, flags, ..header(log.pointer(0)) };
+    let flags = ZilHeader::FLAG_CLAIM_RECORD_SEQ_VALID;
+    let claimed = ZilHeader { claim_txg: 8, claim_block_seq: 2, claim_record_seq: 12, flags, ..header(log.pointer(0)) };
     let (blocks, records, end) = log.walk(&claimed);
     assert_eq!((blocks, records), (vec![1, 2], vec![10, 11, 12]));
-    assert!(matches!(end, End::Complete));
-    let (blocks, records, _) = log.walk(&Header { flags: 0, ..claimed });
+    assert!(matches!(end, WalkEnd::Complete));
+    let (blocks, records, _) = log.walk(&ZilHeader { flags: 0, ..claimed });
     assert_eq!((blocks, records), (vec![1, 2], vec![10, 11, 12, 13]));
 }
 
@@ -161,11 +161,11 @@ fn damaged_blocks_end_the_walk() {
     log.write(1, 0, &[log.record(11)]);
     let (blocks, records, end) = log.walk(&header(log.pointer(0)));
     assert_eq!((blocks, records), (vec![1, 2], vec![10]), "block 1 leads back to block 0");
-    assert!(matches!(end, End::Unreadable(_)));
+    assert!(matches!(end, WalkEnd::Unreadable(_)));
     let bad_record = log.words(&[1, 480, 7, 12, 0, 0]);
     log.write(1, 2, &[log.record(11), bad_record]);
     let (_, records, end) = log.walk(&header(log.pointer(0)));
     assert_eq!(records, [10, 11]);
-    assert!(matches!(end, End::Unreadable(_)));
+    assert!(matches!(end, WalkEnd::Unreadable(_)));
     assert!(log.walk(&header(BlkPtr::HOLE)).0.is_empty());
 }

@@ -34,7 +34,7 @@ pub(super) struct Metaslab {
     shift: u32,
     /// Bytes in use, with all that open txgs did.
     allocated: u64,
-    space: Space,
+    space: MetaslabSpace,
     /// What was freed in which txg and may not be used yet.
     deferred: Vec<(u64, RangeTree)>,
     open: Vec<Open>,
@@ -52,7 +52,7 @@ pub(super) struct Metaslab {
 }
 
 #[derive(Debug)]
-enum Space {
+enum MetaslabSpace {
     Unloaded,
     /// Bytes that may be allocated.
     Free(RangeTree),
@@ -82,7 +82,7 @@ impl Metaslab {
             allocated: allocated.min(region.end - region.start),
             region,
             shift,
-            space: Space::Unloaded,
+            space: MetaslabSpace::Unloaded,
             deferred: Vec::new(),
             open: Vec::new(),
             epoch: 0,
@@ -105,26 +105,26 @@ impl Metaslab {
     /// Bytes that may be allocated, whether or not they are loaded; 0 if the space map is no good.
     pub(super) fn room(&self) -> u64 {
         match &self.space {
-            Space::Free(free) => free.total() + self.borrowed.total(),
-            Space::Unloaded => self.size().saturating_sub(self.allocated).saturating_sub(self.deferred()),
-            Space::Bad => 0,
+            MetaslabSpace::Free(free) => free.total() + self.borrowed.total(),
+            MetaslabSpace::Unloaded => self.size().saturating_sub(self.allocated).saturating_sub(self.deferred()),
+            MetaslabSpace::Bad => 0,
         }
     }
 
     /// Whether `len` bytes may be found here; the answer is certain if it is loaded.
     pub(super) fn may_hold(&self, len: u64) -> bool {
         match &self.space {
-            Space::Free(free) => free.largest() >= len,
+            MetaslabSpace::Free(free) => free.largest() >= len,
             _ => self.room() >= len,
         }
     }
 
     pub(super) fn is_unloaded(&self) -> bool {
-        matches!(self.space, Space::Unloaded)
+        matches!(self.space, MetaslabSpace::Unloaded)
     }
 
     pub(super) fn is_bad(&self) -> bool {
-        matches!(self.space, Space::Bad)
+        matches!(self.space, MetaslabSpace::Bad)
     }
 
     pub(super) fn epoch(&self) -> u64 {
@@ -153,26 +153,26 @@ impl Metaslab {
             freed.iter().for_each(|range| drop(free.take(range)));
         }
         self.allocated = self.size() - free.total() - self.deferred();
-        self.space = Space::Free(free);
+        self.space = MetaslabSpace::Free(free);
         Ok(true)
     }
 
     pub(super) fn set_aside(&mut self) {
-        self.space = Space::Bad;
+        self.space = MetaslabSpace::Bad;
     }
 
     /// Forgets the free bytes if nothing has been allocated for `txgs`, nor is anything under way.
     pub(super) fn unload_if_idle(&mut self, txg: u64, txgs: u64) {
         let is_idle = self.open.is_empty() && self.borrowed.is_empty();
-        if matches!(self.space, Space::Free(_)) && is_idle && self.last_used + txgs < txg {
-            self.space = Space::Unloaded;
+        if matches!(self.space, MetaslabSpace::Free(_)) && is_idle && self.last_used + txgs < txg {
+            self.space = MetaslabSpace::Unloaded;
         }
     }
 
     /// Allocates `len` bytes; `None` if there is no such run, or it is not loaded.
     pub(super) fn allocate(&mut self, len: u64, txg: u64) -> Option<u64> {
         let size = self.size();
-        let Space::Free(free) = &mut self.space else { return None };
+        let MetaslabSpace::Free(free) = &mut self.space else { return None };
         let largest = free.largest();
         if largest < len {
             return None;
@@ -197,9 +197,9 @@ impl Metaslab {
     pub(super) fn claim(&mut self, txg: u64, range: Range<u64>) -> Result<()> {
         let taken = || Error::corrupt(format!("block from {:#x} to {:#x} is in use", range.start, range.end));
         let free = match &mut self.space {
-            Space::Free(free) => free,
-            Space::Unloaded => panic!("claiming in a metaslab that is not loaded"),
-            Space::Bad => return Err(Error::corrupt("the space map of its metaslab is no good")),
+            MetaslabSpace::Free(free) => free,
+            MetaslabSpace::Unloaded => panic!("claiming in a metaslab that is not loaded"),
+            MetaslabSpace::Bad => return Err(Error::corrupt("the space map of its metaslab is no good")),
         };
         let inside = range.start < range.end && range.start >= self.region.start && range.end <= self.region.end;
         if !inside || !free.contains(range.clone()) {
@@ -226,7 +226,7 @@ impl Metaslab {
         if let Some(untrimmed) = &mut self.untrimmed {
             untrimmed.add(range.clone())?;
         }
-        if let Space::Free(free) = &mut self.space {
+        if let MetaslabSpace::Free(free) = &mut self.space {
             free.add(range)?;
         }
         Ok(())
@@ -235,7 +235,7 @@ impl Metaslab {
     /// Lends free bytes from `cursor` on, some `bytes_max` of them, and not all there are if they are many: nothing is
     /// allocated there until they are given back. None if nothing is free behind, or it is not loaded.
     pub(super) fn lend(&mut self, cursor: u64, bytes_max: u64) -> Vec<Range<u64>> {
-        let Space::Free(free) = &mut self.space else { return Vec::new() };
+        let MetaslabSpace::Free(free) = &mut self.space else { return Vec::new() };
         let mut left = bytes_max.min((free.total() / 4).max(LENT_BYTES_MIN)) >> self.shift << self.shift;
         let mut lent = Vec::new();
         for part in free.within(cursor.max(self.region.start)..self.region.end) {
@@ -252,7 +252,7 @@ impl Metaslab {
 
     /// Lends what devices have not been told of, in runs of so many bytes at least; shorter ones go on waiting.
     pub(super) fn lend_untrimmed(&mut self, run_min: u64) -> Vec<Range<u64>> {
-        let (Space::Free(_), Some(untrimmed)) = (&self.space, &mut self.untrimmed) else { return Vec::new() };
+        let (MetaslabSpace::Free(_), Some(untrimmed)) = (&self.space, &mut self.untrimmed) else { return Vec::new() };
         let lent: Vec<Range<u64>> = untrimmed.iter().filter(|part| part.end - part.start >= run_min).collect();
         lent.iter().for_each(|part| drop(untrimmed.take(part.clone())));
         self.lend_out(&lent);
@@ -260,7 +260,7 @@ impl Metaslab {
     }
 
     fn lend_out(&mut self, lent: &[Range<u64>]) {
-        let Space::Free(free) = &mut self.space else { return };
+        let MetaslabSpace::Free(free) = &mut self.space else { return };
         for part in lent {
             free.remove(part.clone()).expect("what is lent is free");
             self.borrowed.add(part.clone()).expect("what is free is not lent");
@@ -271,7 +271,7 @@ impl Metaslab {
     pub(super) fn take_back(&mut self, lent: &[Range<u64>]) {
         for part in lent {
             self.borrowed.remove(part.clone()).expect("it was lent");
-            if let Space::Free(free) = &mut self.space {
+            if let MetaslabSpace::Free(free) = &mut self.space {
                 free.add(part.clone()).expect("what was lent is not free");
             }
         }
@@ -333,7 +333,7 @@ impl Metaslab {
             if let Some(untrimmed) = &mut self.untrimmed {
                 freed.iter().for_each(|range| untrimmed.add(range).expect("deferred bytes are not free"));
             }
-            if let Space::Free(free) = &mut self.space {
+            if let MetaslabSpace::Free(free) = &mut self.space {
                 freed.iter().for_each(|range| free.add(range).expect("deferred bytes are not free"));
             }
         }
@@ -341,7 +341,7 @@ impl Metaslab {
 
     /// What is allocated on disk once `txg` is there; `None` if not loaded.
     pub(super) fn allocated_on_disk(&self, txg: u64) -> Option<RangeTree> {
-        let Space::Free(free) = &self.space else { return None };
+        let MetaslabSpace::Free(free) = &self.space else { return None };
         let mut used = self.whole();
         let free = free.iter().chain(self.borrowed.iter());
         free.for_each(|range| used.remove(range).expect("free bytes are within the metaslab"));
@@ -361,7 +361,7 @@ impl Metaslab {
 
     fn check_not_free(&self, range: &Range<u64>) -> Result<()> {
         let within = range.start >= self.region.start && range.end <= self.region.end && range.start < range.end;
-        let free = matches!(&self.space, Space::Free(free) if free.overlaps(range.clone()))
+        let free = matches!(&self.space, MetaslabSpace::Free(free) if free.overlaps(range.clone()))
             || self.borrowed.overlaps(range.clone());
         let freed = self.deferred.iter().map(|(_, freed)| freed);
         let gone = freed.chain(self.open.iter().map(|open| &open.kept)).any(|gone| gone.overlaps(range.clone()));

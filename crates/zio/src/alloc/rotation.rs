@@ -9,11 +9,11 @@ use format::blkptr::Dva;
 use vdev::Tree;
 
 use super::class::{Class, Space};
-use super::top::{Found, Top};
+use super::top::{FoundRun, Top};
 
 /// Everything behind the allocator's lock.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct AllocatorState {
     pub(super) tops: Vec<Top>,
     rotors: [Rotor; 4],
 }
@@ -28,7 +28,7 @@ struct Rotor {
 }
 
 /// What came of an attempt to allocate all copies of a block.
-pub(super) enum Attempt {
+pub(super) enum AllocAttempt {
     /// The copies' addresses.
     Done(Vec<Dva>),
     /// That metaslab of that vdev (an index) must be loaded first.
@@ -38,7 +38,7 @@ pub(super) enum Attempt {
 }
 
 /// A copy that has been allocated.
-struct Placed {
+struct AllocatedCopy {
     /// Index of the vdev.
     top: usize,
     metaslab: usize,
@@ -46,17 +46,24 @@ struct Placed {
     len: u64,
 }
 
-impl State {
+impl AllocatorState {
     /// Allocates all copies of a block, or nothing.
-    pub(super) fn allocate(&mut self, tree: &Tree, class: Class, size: u64, copies: u8, txg: u64) -> Result<Attempt> {
+    pub(super) fn allocate(
+        &mut self,
+        tree: &Tree,
+        class: Class,
+        size: u64,
+        copies: u8,
+        txg: u64,
+    ) -> Result<AllocAttempt> {
         let serves = |top: &Top| top.class == class && top.serves(tree, txg);
         let members: Vec<usize> = (0..self.tops.len()).filter(|&i| serves(&self.tops[i])).collect();
         if members.is_empty() {
-            return Ok(Attempt::Full);
+            return Ok(AllocAttempt::Full);
         }
         let turn = self.rotors[class as usize].turn % members.len();
         let order: Vec<usize> = members[turn..].iter().chain(&members[..turn]).copied().collect();
-        let mut placed: Vec<Placed> = Vec::with_capacity(copies.into());
+        let mut placed: Vec<AllocatedCopy> = Vec::with_capacity(copies.into());
         for copy in 0..copies.into() {
             let outcome = self.place(tree, &order, copy, size, txg, &placed);
             match outcome {
@@ -72,8 +79,8 @@ impl State {
             }
         }
         self.turn(class, &members, placed[0].len);
-        let dva = |p: &Placed| Dva::new(self.tops[p.top].number, p.offset, p.len, false);
-        Ok(Attempt::Done(placed.iter().map(dva).collect()))
+        let dva = |p: &AllocatedCopy| Dva::new(self.tops[p.top].number, p.offset, p.len, false);
+        Ok(AllocAttempt::Done(placed.iter().map(dva).collect()))
     }
 
     /// Allocates a copy as far from those in `placed` as it can be.
@@ -84,8 +91,8 @@ impl State {
         copy: usize,
         size: u64,
         txg: u64,
-        placed: &[Placed],
-    ) -> Result<Result<Placed, Attempt>> {
+        placed: &[AllocatedCopy],
+    ) -> Result<Result<AllocatedCopy, AllocAttempt>> {
         let is_used = |top: usize| placed.iter().any(|p| p.top == top);
         let fresh = order.iter().filter(|&&top| !is_used(top)).map(|&top| (top, Vec::new()));
         let other_metaslab = order
@@ -96,16 +103,16 @@ impl State {
         for (top, but) in fresh.chain(other_metaslab).chain(anywhere) {
             let len = tree.asize(self.tops[top].number, size)?;
             match self.tops[top].allocate(copy, len, txg, &but) {
-                Found::At(metaslab, offset) => return Ok(Ok(Placed { top, metaslab, offset, len })),
-                Found::Load(metaslab) => return Ok(Err(Attempt::Load(top, metaslab))),
-                Found::None => {}
+                FoundRun::At(metaslab, offset) => return Ok(Ok(AllocatedCopy { top, metaslab, offset, len })),
+                FoundRun::Load(metaslab) => return Ok(Err(AllocAttempt::Load(top, metaslab))),
+                FoundRun::None => {}
             }
         }
-        Ok(Err(Attempt::Full))
+        Ok(Err(AllocAttempt::Full))
     }
 
-    fn undo(&mut self, txg: u64, placed: Vec<Placed>) {
-        for Placed { top, metaslab, offset, len } in placed {
+    fn undo(&mut self, txg: u64, placed: Vec<AllocatedCopy>) {
+        for AllocatedCopy { top, metaslab, offset, len } in placed {
             let undone = self.tops[top].metaslabs[metaslab].unallocate(txg, offset..offset + len);
             undone.expect("allocated a moment ago");
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use format::nvlist::{NvList, Value};
-use vdev::Spec;
+use vdev::VdevSpec;
 
 use super::*;
 
@@ -69,7 +69,7 @@ fn tree(tops: &[(u64, u64)]) -> Arc<Tree> {
     root.set("id", Value::U64(0));
     root.set("guid", Value::U64(1));
     root.set("children", Value::Lists(tops.iter().enumerate().map(top).collect()));
-    Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &HashMap::new()).unwrap())
+    Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::new()).unwrap())
 }
 
 fn metaslabs(count: u64, allocated: impl Fn(u64) -> u64) -> Vec<(Range<u64>, u64)> {

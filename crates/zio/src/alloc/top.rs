@@ -29,7 +29,7 @@ pub(super) struct Top {
 }
 
 /// What came of looking for a run.
-pub(super) enum Found {
+pub(super) enum FoundRun {
     /// Allocated in that metaslab at that offset.
     At(usize, u64),
     /// That metaslab must be loaded first.
@@ -40,11 +40,11 @@ pub(super) enum Found {
 
 impl Top {
     /// Allocates `len` bytes for copy number `copy`, in none of the metaslabs `but`.
-    pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: u64, but: &[usize]) -> Found {
+    pub(super) fn allocate(&mut self, copy: usize, len: u64, txg: u64, but: &[usize]) -> FoundRun {
         if let Some(active) = self.active[copy].filter(|active| !but.contains(active))
             && let Some(offset) = self.metaslabs[active].allocate(len, txg)
         {
-            return Found::At(active, offset);
+            return FoundRun::At(active, offset);
         }
         let others = |i: usize| self.active.iter().enumerate().any(|(c, a)| c != copy && *a == Some(i));
         let candidates = self.metaslabs.iter().enumerate().filter(|(i, m)| !but.contains(i) && m.may_hold(len));
@@ -53,13 +53,13 @@ impl Top {
             let sixteenths = u128::from(metaslab.room()) * 16 / u128::from(metaslab.size().max(1));
             (!others(i), sixteenths, Reverse(i))
         });
-        let Some(best) = best else { return Found::None };
+        let Some(best) = best else { return FoundRun::None };
         if self.metaslabs[best].is_unloaded() {
-            return Found::Load(best);
+            return FoundRun::Load(best);
         }
         let offset = self.metaslabs[best].allocate(len, txg).expect("a loaded metaslab knows its largest run");
         self.active[copy] = Some(best);
-        Found::At(best, offset)
+        FoundRun::At(best, offset)
     }
 
     /// Whether blocks of group `txg` may go here. What is there for logs only has to work.

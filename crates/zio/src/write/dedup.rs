@@ -11,11 +11,11 @@
 
 use base::{Kind, Result};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva};
-use format::ddt::{Block, Key};
+use format::ddt::{DdtKey, DdtPhys};
 
 use super::request::{BlockWrite, DedupMode};
 use super::transform::{owned, shape};
-use crate::issue::Bytes;
+use crate::issue::BlockSlice;
 use crate::pointer::compress_kind;
 use crate::refs::Twin;
 use crate::zio::Zio;
@@ -33,11 +33,16 @@ pub(super) enum TwinSearch {
 impl Zio {
     /// Looks for a block, and counts the pointer if it is there. `builder` has all but addresses. Errors: those of
     /// devices without which the table cannot be read.
-    pub(super) fn find_twin(&self, request: &BlockWrite, builder: BlkPtrBuilder, bytes: &Bytes) -> Result<TwinSearch> {
+    pub(super) fn find_twin(
+        &self,
+        request: &BlockWrite,
+        builder: BlkPtrBuilder,
+        bytes: &BlockSlice,
+    ) -> Result<TwinSearch> {
         let mode = request.policy.dedup;
         let Some(refs) = self.refs().filter(|_| mode != DedupMode::Off) else { return Ok(TwinSearch::Alone) };
         let new = builder.dedup().build();
-        let (kind, copies, key) = (new.checksum_kind(), request.policy.copies, Key::of(&new));
+        let (kind, copies, key) = (new.checksum_kind(), request.policy.copies, DdtKey::of(&new));
         let block = match refs.find(new.birth(), kind, &key, copies) {
             Ok(Twin::There(block)) => block,
             Ok(Twin::First) => return Ok(TwinSearch::New),
@@ -61,8 +66,8 @@ impl Zio {
         let bp = placed.build();
         match self.refs() {
             Some(refs) if matches!(search, TwinSearch::New) => {
-                let block = Block { dvas: *bp.dvas(), references: 0, birth: bp.birth() };
-                refs.add(bp.checksum_kind(), &Key::of(&bp), copies, &block);
+                let block = DdtPhys { dvas: *bp.dvas(), references: 0, birth: bp.birth() };
+                refs.add(bp.checksum_kind(), &DdtKey::of(&bp), copies, &block);
                 placed.dedup().build()
             }
             _ => bp,
@@ -80,7 +85,7 @@ impl Zio {
             return Ok(*placed);
         }
         let bytes = match is_verified(request) {
-            false => Bytes::new(request.data.clone(), 0..0),
+            false => BlockSlice::new(request.data.clone(), 0..0),
             true => match self.read_physical(placed, request.bookmark) {
                 Ok(physical) => owned(physical),
                 Err(_) => return Ok(*placed),
@@ -98,7 +103,7 @@ impl Zio {
     }
 
     /// Whether a block on disk has these bytes.
-    fn has_bytes(&self, request: &BlockWrite, bp: &BlkPtr, bytes: &Bytes) -> bool {
+    fn has_bytes(&self, request: &BlockWrite, bp: &BlkPtr, bytes: &BlockSlice) -> bool {
         // it may be one of this group, that is on its way
         let _ = self.queue().finish();
         self.read_physical(bp, request.bookmark).is_ok_and(|physical| *physical == **bytes)
@@ -111,7 +116,7 @@ fn is_verified(request: &BlockWrite) -> bool {
 }
 
 /// The pointer to a block of a table.
-fn at(builder: BlkPtrBuilder, key: &Key, block: &Block) -> BlkPtr {
+fn at(builder: BlkPtrBuilder, key: &DdtKey, block: &DdtPhys) -> BlkPtr {
     let dvas: Vec<Dva> = key.dvas(block).copied().collect();
     builder.at(&dvas).allocated_in(block.birth).dedup().build()
 }

@@ -7,7 +7,7 @@
 use base::{AlignedBuf, Endian, Error, Kind, Result};
 use codec::checksum::{Checksum, embedded};
 use codec::compress::Compress;
-use format::blkptr::{BlkPtr, BlkPtrBuilder, Dva, Shape};
+use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, Dva};
 use format::object_type::ObjectType;
 use zerocopy::IntoBytes;
 
@@ -15,7 +15,7 @@ use super::request::BlockWrite;
 use super::transform::owned;
 use crate::alloc::Allocator;
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, MEMBERS};
-use crate::issue::{Bytes, ExtentWrite};
+use crate::issue::{BlockSlice, ExtentWrite};
 use crate::sums::BlockSums;
 
 /// A gang block in the making.
@@ -36,7 +36,7 @@ pub(super) fn place_gang(
     allocator: &Allocator,
     txg: u64,
     request: &BlockWrite,
-    bytes: &Bytes,
+    bytes: &BlockSlice,
 ) -> Result<(Vec<Dva>, Vec<ExtentWrite>)> {
     let sector = allocator.sector(request.policy.class) as usize;
     let mut gang = Gang { sums, allocator, request, txg, sector, placed: Vec::new(), writes: Vec::new() };
@@ -52,7 +52,7 @@ pub(super) fn place_gang(
 }
 
 impl Gang<'_> {
-    fn place(&mut self, bytes: &Bytes, depth: usize) -> Result<Vec<Dva>> {
+    fn place(&mut self, bytes: &BlockSlice, depth: usize) -> Result<Vec<Dva>> {
         if bytes.len() <= self.sector || depth > DEPTH_MAX {
             return Err(Error::new(Kind::NoSpace, "no room for the members of a gang block"));
         }
@@ -86,7 +86,7 @@ impl Gang<'_> {
         Ok(headers.iter().zip(asizes).map(|(dva, asize)| as_gang(dva, asize)).collect())
     }
 
-    fn member(&mut self, bytes: &Bytes, depth: usize) -> Result<BlkPtr> {
+    fn member(&mut self, bytes: &BlockSlice, depth: usize) -> Result<BlkPtr> {
         let dvas = match self.allocate(bytes.len(), self.request.policy.copies) {
             Ok(dvas) => {
                 self.placed.extend(&dvas);
@@ -106,7 +106,7 @@ impl Gang<'_> {
         };
         let kind = self.request.policy.checksum;
         let size = bytes.len() as u64;
-        let shape = Shape {
+        let shape = BlockShape {
             lsize: size,
             psize: size,
             compress: Compress::Off as u8,

@@ -10,7 +10,7 @@ use device::{Device, FaultyDevice, MemDevice};
 use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::space_map::Run;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 
 use super::*;
 use crate::alloc::{SpaceMapSource, TopShape};
@@ -90,7 +90,7 @@ fn pool(tops: &[Layout], ashift: u64, metaslabs: u64, env: Env) -> Pool {
     root.set("id", Value::U64(0));
     root.set("guid", Value::U64(1));
     root.set("children", Value::Lists(spec));
-    let tree = Arc::new(Tree::open(Spec::parse_root(&root).unwrap(), &devices).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &devices).unwrap());
     let allocator = Allocator::new(tree.clone(), Box::new(Empty));
     for top in 0..tops.len() as u64 {
         let metaslabs = (0..metaslabs).map(|i| (i << 20..(i + 1) << 20, 0)).collect();
@@ -168,10 +168,10 @@ fn everything_reads_back() {
             for checksum in Checksum::ALL.into_iter().filter(|kind| kind.is_concrete() && !kind.is_embedded()) {
                 let policy = WritePolicy { compress, checksum, ..POLICY };
                 let requests: Vec<_> = data.iter().map(|data| request(data, policy, BlkPtr::HOLE)).collect();
-                let written: Vec<Written> =
+                let written: Vec<WrittenBlock> =
                     pool.zio.write_batch(TXG, &requests).into_iter().map(|written| written.unwrap()).collect();
                 pool.zio.finish_writes().unwrap();
-                for (Written { bp, packed }, data) in written.iter().zip(&data) {
+                for (WrittenBlock { bp, packed }, data) in written.iter().zip(&data) {
                     let Some(packed) = packed.clone().map(Packed::into_block) else { continue };
                     assert_eq!((packed.len() as u64, bp.is_embedded()), (bp.psize(), false));
                     assert_eq!(&*pool.zio.unpack(bp, &packed).unwrap(), &**data);

@@ -7,12 +7,12 @@
 use base::{AlignedBuf, Block, Endian, Error, Kind, Result};
 use codec::checksum::Sum;
 use codec::compress::{self, Compress, zstd};
-use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, Shape};
+use format::blkptr::{BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BlkPtr, BlkPtrBuilder, BlockShape};
 use format::object_type::ObjectType;
 use vdev::Tree;
 
 use super::request::{BlockWrite, DedupMode, WritePolicy};
-use crate::issue::Bytes;
+use crate::issue::BlockSlice;
 use crate::sums::BlockSums;
 
 /// The smallest block for which others try before zstd does.
@@ -25,7 +25,7 @@ pub(super) enum Transformed {
     /// It is in the pointer, or where it was: the write is done.
     InPointer(BlkPtr),
     /// Bytes that must be placed, their compression, and their sum.
-    Bytes(Bytes, Compress, Sum),
+    Bytes(BlockSlice, Compress, Sum),
 }
 
 /// What a block becomes on disk, written in `txg`; `sector` is what its size is rounded up to.
@@ -44,7 +44,7 @@ pub(super) fn transform(
         if compress::is_zero(data) {
             return Ok(Transformed::InPointer(match previous.birth() {
                 0 => BlkPtr::HOLE,
-                _ => BlkPtrBuilder::new(Shape::of_hole(len as u64, *object_type, *level), txg).hole(),
+                _ => BlkPtrBuilder::new(BlockShape::of_hole(len as u64, *object_type, *level), txg).hole(),
             }));
         }
         let embed = policy.embed && policy.dedup == DedupMode::Off && is_embeddable(*object_type, *level);
@@ -64,19 +64,23 @@ pub(super) fn transform(
             }
         }
     }
-    let whole = Bytes::new(data.clone(), 0..len);
+    let whole = BlockSlice::new(data.clone(), 0..len);
     let sum = sums.compute(policy.checksum, Endian::Little, &whole);
     Ok(Transformed::Bytes(whole, Compress::Off, sum))
 }
 
 /// The bytes for a block that must be exactly `psize` long, with their compression; `None` if it cannot be.
 /// Errors: as from [`transform`].
-pub(super) fn transform_to(request: &BlockWrite, psize: u64, sums: &BlockSums) -> Result<Option<(Bytes, Compress)>> {
+pub(super) fn transform_to(
+    request: &BlockWrite,
+    psize: u64,
+    sums: &BlockSums,
+) -> Result<Option<(BlockSlice, Compress)>> {
     check(request, sums)?;
     let BlockWrite { data, policy, .. } = request;
     let psize = psize as usize;
     if data.len() == psize {
-        let whole = Bytes::new(data.clone(), 0..psize);
+        let whole = BlockSlice::new(data.clone(), 0..psize);
         return Ok(Some((whole, Compress::Off)));
     }
     if data.len() < psize || policy.compress == Compress::Off || compress::is_zero(data) {
@@ -87,8 +91,8 @@ pub(super) fn transform_to(request: &BlockWrite, psize: u64, sums: &BlockSums) -
 }
 
 /// What the pointer to a block will say of it.
-pub(super) fn shape(request: &BlockWrite, psize: u64, compress: Compress) -> Shape {
-    Shape {
+pub(super) fn shape(request: &BlockWrite, psize: u64, compress: Compress) -> BlockShape {
+    BlockShape {
         lsize: request.data.len() as u64,
         psize,
         compress: compress as u8,
@@ -149,10 +153,10 @@ fn shrink(policy: &WritePolicy, data: &[u8], most: usize) -> Option<(AlignedBuf,
 
 /// The first `n` bytes of `buf`, and zeros up to `psize`. A buffer that would be mostly unused while
 /// it waits to be written is changed for a smaller one.
-fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> Bytes {
+fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> BlockSlice {
     buf[n..psize].fill(0);
     let buf = if psize <= buf.len() / 2 { AlignedBuf::from(&buf[..psize]) } else { buf };
-    Bytes::new(buf.into(), 0..psize)
+    BlockSlice::new(buf.into(), 0..psize)
 }
 
 /// Whether the block is as it was, by a checksum that can be trusted. Blocks that are not compressed are always
@@ -170,13 +174,13 @@ fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compr
         && previous.endian() == Endian::Little
         && previous.copies().count() == usize::from(policy.copies)
         && previous.checksum() == sum
-        && !previous.copies().any(|dva| tree.top(dva.vdev()).is_ok_and(|top| top.kind() == vdev::Kind::Indirect))
+        && !previous.copies().any(|dva| tree.top(dva.vdev()).is_ok_and(|top| top.kind() == vdev::VdevKind::Indirect))
         && previous.prop() == BlkPtrBuilder::new(shape(request, psize, compress), 0).build().prop()
 }
 
 /// A block that somebody made of one piece.
-pub(super) fn owned(buf: AlignedBuf) -> Bytes {
+pub(super) fn owned(buf: AlignedBuf) -> BlockSlice {
     let block = Block::from(buf);
     let len = block.len();
-    Bytes::new(block, 0..len)
+    BlockSlice::new(block, 0..len)
 }

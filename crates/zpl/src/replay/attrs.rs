@@ -5,9 +5,9 @@ use format::sa::Attr;
 use format::znode::FLAG_PROJID;
 use zil::Extra;
 
-use crate::attr_tables::{Change, time, word};
+use crate::attr_tables::{AttrChange, time, word};
 use crate::flags::LOGGED;
-use crate::nodes::Node;
+use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::set_xattr::unpacked;
 use crate::{SetAttr, SetTime, Zpl};
@@ -15,7 +15,7 @@ use crate::{SetAttr, SetTime, Zpl};
 use super::RECORD_BYTES;
 
 impl Zpl {
-    pub(super) fn replay_attributes(&self, set: &zil::SetAttr<'_>) -> Result<()> {
+    pub(super) fn replay_attributes(&self, set: &zil::LoggedSetAttr<'_>) -> Result<()> {
         if let Some(size) = set.size {
             self.free_most(set.object, size..u64::MAX, &|_, _| Ok(()))?;
         }
@@ -67,7 +67,7 @@ impl Zpl {
 
 impl Op<'_> {
     /// Adds what a record says of more attributes.
-    fn extra_changes(&self, node: &Node, extra: &Extra, changes: &mut Vec<Change>) -> Result<()> {
+    fn extra_changes(&self, node: &FileNode, extra: &Extra, changes: &mut Vec<AttrChange>) -> Result<()> {
         let known = LOGGED.iter().fold(Extra::CRTIME | Extra::PROJECT, |known, (bit, _)| known | bit);
         if extra.which & !known != 0 {
             return Err(Error::new(Kind::Unsupported, format!("attributes 0x{:x}", extra.which & !known)));

@@ -29,7 +29,7 @@ fn blocks_of_small_files_grow() {
     // made when records were larger, and not of a size that many blocks can have
     let third = fs.file(fs.root, "h");
     fs.zpl.open_file(third).unwrap().write(0, &[3; 70_000]).unwrap();
-    fs.zpl.set_options(Options { record_bytes: 4096, ..Options::default() }).unwrap();
+    fs.zpl.set_options(ZplOptions { record_bytes: 4096, ..ZplOptions::default() }).unwrap();
     fs.zpl.open_file(third).unwrap().append(&[4; 200_000]).unwrap();
     assert_eq!((fs.stat(third).block_size, fs.contents(third)[70_000]), (128 << 10, 4));
     let fourth = fs.file(fs.root, "i");

@@ -100,7 +100,7 @@ fn a_project_is_handed_on() {
 
 #[test]
 fn files_of_before_get_room_for_a_project() {
-    let fs = fs_counting(NewFs::default(), Options { xattr_sa: false, ..Options::default() }, false);
+    let fs = fs_counting(NewFs::default(), ZplOptions { xattr_sa: false, ..ZplOptions::default() }, false);
     let zpl = &fs.zpl;
     let (plain, full, dir) = (fs.file(fs.root, "plain"), fs.file(fs.root, "full"), fs.dir(fs.root, "dir"));
     zpl.set_xattr(plain, b"user.hidden", &[1; 20_000], XattrMode::Any).unwrap();
@@ -166,7 +166,7 @@ impl Room for Full {
 #[test]
 fn projects_have_limits() {
     let room = Arc::new(Full(Mutex::default()));
-    let fs = fs_with(NewFs::default(), Options { room: room.clone(), ..Options::default() });
+    let fs = fs_with(NewFs::default(), ZplOptions { room: room.clone(), ..ZplOptions::default() });
     let (dir, file) = (fs.dir(fs.root, "d"), fs.file(fs.root, "f"));
     room.0.lock().clear();
     set(&fs, dir, FLAG_PROJINHERIT, Some(12)).unwrap();

@@ -365,6 +365,6 @@ proptest! {
     #[test]
     fn as_the_model(steps in prop::collection::vec(step(), 1..120), xattr_sa: bool, small: bool) {
         let record_bytes = if small { 4096 } else { 128 << 10 };
-        run(&fs_with(NewFs::default(), Options { xattr_sa, record_bytes, ..Options::default() }), steps);
+        run(&fs_with(NewFs::default(), ZplOptions { xattr_sa, record_bytes, ..ZplOptions::default() }), steps);
     }
 }

@@ -5,7 +5,7 @@ use format::znode::FLAG_PROJID;
 
 #[test]
 fn a_new_file_system() {
-    let fs = fs_with(NewFs { uid: 3, gid: 4, ..NewFs::default() }, Options::default());
+    let fs = fs_with(NewFs { uid: 3, gid: 4, ..NewFs::default() }, ZplOptions::default());
     let stat = fs.stat(fs.root);
     assert_eq!((stat.kind, stat.mode, stat.nlink, stat.size), (FileKind::Directory, 0o755, 2, 2));
     assert_eq!((stat.uid, stat.gid, stat.parent, stat.mtime), (3, 4, fs.root, (NOW_S as i64 - 1, 5)));
@@ -23,7 +23,7 @@ fn a_new_file_system() {
 
 #[test]
 fn attributes_lie_where_space_accounting_reads_them() {
-    let fs = fs_with(NewFs::default(), Options::default());
+    let fs = fs_with(NewFs::default(), ZplOptions::default());
     let ino = fs.file(fs.root, "f");
     let object = fs.zpl.objset().object(ino).unwrap();
     let header = usize::from(u16::from_le_bytes([object.bonus()[4], object.bonus()[5]]) >> 10) * 8;
@@ -87,14 +87,14 @@ fn names_that_can_be() {
     let file = make(b"f").unwrap();
     assert_eq!(kind(fs.zpl.create(file, b"x", &new(NewKind::File, 0))), Kind::NotDirectory);
 
-    let strict = fs_with(NewFs { utf8only: true, ..NewFs::default() }, Options::default());
+    let strict = fs_with(NewFs { utf8only: true, ..NewFs::default() }, ZplOptions::default());
     assert_eq!(kind(strict.zpl.create(strict.root, b"\xff", &new(NewKind::File, 0))), Kind::Invalid);
     strict.file(strict.root, "ü");
 }
 
 #[test]
 fn case_and_forms_of_names() {
-    let insensitive = fs_with(NewFs { case: CaseMode::Insensitive, ..NewFs::default() }, Options::default());
+    let insensitive = fs_with(NewFs { case: CaseMode::Insensitive, ..NewFs::default() }, ZplOptions::default());
     let (fs, root) = (&insensitive.zpl, insensitive.root);
     let ino = insensitive.file(root, "File");
     assert_eq!(kind(fs.create(root, b"fILE", &new(NewKind::File, 0))), Kind::Exists);
@@ -103,12 +103,12 @@ fn case_and_forms_of_names() {
     assert_eq!((insensitive.names(root), insensitive.stat(root).size), (vec!["FiLe".to_owned()], 3));
     assert_eq!(fs.unlink(root, b"file").unwrap(), Some(ino));
 
-    let mixed = fs_with(NewFs { case: CaseMode::Mixed, ..NewFs::default() }, Options::default());
+    let mixed = fs_with(NewFs { case: CaseMode::Mixed, ..NewFs::default() }, ZplOptions::default());
     let (small, large) = (mixed.file(mixed.root, "a"), mixed.file(mixed.root, "A"));
     assert_eq!(mixed.zpl.lookup(mixed.root, b"A").unwrap(), large);
     assert_eq!(mixed.zpl.unlink(mixed.root, b"a").unwrap(), Some(small));
 
-    let forms = fs_with(NewFs { normalization: 0x10, ..NewFs::default() }, Options::default());
+    let forms = fs_with(NewFs { normalization: 0x10, ..NewFs::default() }, ZplOptions::default());
     let ino = forms.file(forms.root, "é");
     assert_eq!(forms.zpl.lookup(forms.root, "e\u{301}".as_bytes()).unwrap(), ino);
     assert!(forms.zpl.has_aliases() && !super::fs().zpl.has_aliases());
@@ -274,7 +274,7 @@ fn who_is_asked_for_room() {
     let ino = fs.file(fs.root, "f");
     let file = fs.zpl.open_file(ino).unwrap();
     file.write(0, &[1; 1000]).unwrap();
-    fs.zpl.set_options(Options { room: Arc::new(Full), ..Options::default() }).unwrap();
+    fs.zpl.set_options(ZplOptions { room: Arc::new(Full), ..ZplOptions::default() }).unwrap();
     assert_eq!(kind(fs.zpl.create(fs.root, b"g", &new(NewKind::File, 0))), Kind::NoSpace);
     assert_eq!(kind(file.write(0, &[1])), Kind::NoSpace);
     let size = |size| fs.zpl.set_attr(ino, &SetAttr { size: Some(size), ..SetAttr::default() });

@@ -69,8 +69,8 @@ fn in_groups(fs: &Fs, work: impl FnOnce() + Send) -> Vec<usize> {
     })
 }
 
-fn options() -> Options {
-    Options { record_bytes: 512, ..Options::default() }
+fn options() -> ZplOptions {
+    ZplOptions { record_bytes: 512, ..ZplOptions::default() }
 }
 
 fn check(freed: &[usize]) {

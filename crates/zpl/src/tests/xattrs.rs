@@ -4,7 +4,7 @@ use super::*;
 use crate::posix_acl::tests::packed;
 
 fn systems() -> [Fs; 2] {
-    [true, false].map(|xattr_sa| fs_with(NewFs::default(), Options { xattr_sa, ..Options::default() }))
+    [true, false].map(|xattr_sa| fs_with(NewFs::default(), ZplOptions { xattr_sa, ..ZplOptions::default() }))
 }
 
 #[test]
@@ -58,11 +58,11 @@ fn a_value_moves_to_the_place_that_the_property_names() {
     let set = |value: &[u8]| fs.zpl.set_xattr(ino, b"user.a", value, XattrMode::Any).unwrap();
     let in_directory = || fs.zpl.xattr_dir(ino).unwrap().map_or(0, |dir| fs.names(dir).len());
     set(b"1");
-    fs.zpl.set_options(Options { xattr_sa: false, ..Options::default() }).unwrap();
+    fs.zpl.set_options(ZplOptions { xattr_sa: false, ..ZplOptions::default() }).unwrap();
     set(b"2");
     assert_eq!((fs.zpl.xattr(ino, b"user.a").unwrap(), in_directory()), (b"2".to_vec(), 1));
     assert_eq!(fs.zpl.xattr_names(ino).unwrap().len(), 1);
-    fs.zpl.set_options(Options::default()).unwrap();
+    fs.zpl.set_options(ZplOptions::default()).unwrap();
     set(b"3");
     assert_eq!((fs.zpl.xattr(ino, b"user.a").unwrap(), in_directory()), (b"3".to_vec(), 0));
     assert_eq!(fs.zpl.xattr_names(ino).unwrap().len(), 1);

@@ -21,7 +21,7 @@ impl Climb {
 }
 
 /// One size.
-pub(super) struct Row {
+pub(super) struct SizeRow {
     pub(super) size: u64,
     /// Of each target; `None` if it cannot read this size.
     pub(super) climbs: Vec<Option<Climb>>,

@@ -4,17 +4,17 @@ use protocol::words::nicenum::nicebytes;
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
-use super::super::plot::{Chart, Line};
-use super::climb::{Climb, Row};
-use super::target::Target;
+use super::super::plot::{Chart, Curve};
+use super::climb::{Climb, SizeRow};
+use super::target::ReadTarget;
 use crate::bench::measure::Measured;
 
 /// Characters of a target's columns.
 const WIDTH: usize = 47;
 
 /// Above the rows.
-pub fn heading(targets: &[Target]) -> String {
-    let name = |target: &Target| {
+pub fn heading(targets: &[ReadTarget]) -> String {
+    let name = |target: &ReadTarget| {
         let (path, short) = (target.path(), last_part(target.path()));
         format!("{:>WIDTH$}", if path.chars().count() < WIDTH { path } else { short })
     };
@@ -37,7 +37,7 @@ pub fn heading(targets: &[Target]) -> String {
 }
 
 /// A size.
-pub fn row(row: &Row) -> String {
+pub fn row(row: &SizeRow) -> String {
     let mut line = format!("{:>6}", nicebytes(row.size));
     for climb in &row.climbs {
         line += &match climb.as_ref().and_then(|climb| climb.alone().zip(climb.best())) {
@@ -56,7 +56,7 @@ pub fn row(row: &Row) -> String {
 }
 
 /// How many times as fast the second target is as the first: alone, and at their best.
-fn factors(row: &Row) -> Option<[f64; 2]> {
+fn factors(row: &SizeRow) -> Option<[f64; 2]> {
     let [Some(one), Some(other)] = row.climbs.as_slice() else { return None };
     let [one, other] =
         [one, other].map(|climb| [climb.alone(), climb.best()].map(|row| row.map_or(0.0, Measured::rate)));
@@ -64,16 +64,16 @@ fn factors(row: &Row) -> Option<[f64; 2]> {
 }
 
 /// What is to be known of each target, to read its figures rightly.
-pub fn notes(targets: &[Target], rows: &[Row]) -> Vec<String> {
+pub fn notes(targets: &[ReadTarget], rows: &[SizeRow]) -> Vec<String> {
     targets.iter().enumerate().flat_map(|(number, target)| notes_on(target, number, rows)).collect()
 }
 
-fn notes_on(target: &Target, number: usize, rows: &[Row]) -> Vec<String> {
-    let sizes = |is_meant: &dyn Fn(&Row) -> bool| {
+fn notes_on(target: &ReadTarget, number: usize, rows: &[SizeRow]) -> Vec<String> {
+    let sizes = |is_meant: &dyn Fn(&SizeRow) -> bool| {
         let meant: Vec<String> = rows.iter().filter(|row| is_meant(row)).map(|row| nicebytes(row.size)).collect();
         (!meant.is_empty()).then(|| meant.join(", "))
     };
-    let has_repeated = |row: &Row| row.climbs[number].as_ref().is_some_and(|climb| climb.has_repeated);
+    let has_repeated = |row: &SizeRow| row.climbs[number].as_ref().is_some_and(|climb| climb.has_repeated);
     let found = [
         sizes(&|row| row.size < target.unit())
             .map(|sizes| format!("{sizes}: less than the {} that are read at least", nicebytes(target.unit()))),
@@ -86,19 +86,19 @@ fn notes_on(target: &Target, number: usize, rows: &[Row]) -> Vec<String> {
 }
 
 /// Everything.
-pub fn json(targets: &[Target], rows: &[Row], is_interrupted: bool) -> Value {
+pub fn json(targets: &[ReadTarget], rows: &[SizeRow], is_interrupted: bool) -> Value {
     let tried = |number: usize| {
         let of = move |climb: &Climb| climb.tried.iter().map(|measured| measured.json("reads")).collect::<Vec<_>>();
         rows.iter().filter_map(|row| row.climbs[number].as_ref()).flat_map(of).collect::<Vec<_>>()
     };
     let best = |number: usize| {
-        let of = |row: &Row| {
+        let of = |row: &SizeRow| {
             let best = row.climbs[number].as_ref()?.best()?;
             Some(json!({ "size": row.size, "threads": best.threads, "reads_per_s": best.rate() }))
         };
         rows.iter().filter_map(of).collect::<Vec<_>>()
     };
-    let target = |(number, target): (usize, &Target)| {
+    let target = |(number, target): (usize, &ReadTarget)| {
         json!({
             "path": target.path(), "bytes": target.size(), "direct": target.is_direct(), "unit": target.unit(),
             "notes": notes_on(target, number, rows), "best": best(number), "results": tried(number),
@@ -106,7 +106,7 @@ pub fn json(targets: &[Target], rows: &[Row], is_interrupted: bool) -> Value {
     };
     let mut all = json!({ "targets": targets.iter().enumerate().map(target).collect::<Vec<_>>() });
     if targets.len() == 2 {
-        let of = |row: &Row| {
+        let of = |row: &SizeRow| {
             let [alone, best] = factors(row)?;
             Some(json!({ "size": row.size, "one_thread": alone, "best": best }))
         };
@@ -117,12 +117,12 @@ pub fn json(targets: &[Target], rows: &[Row], is_interrupted: bool) -> Value {
 }
 
 /// Kilobytes a second over sizes: two lines for each target.
-pub fn chart(targets: &[Target], rows: &[Row]) -> Chart {
+pub fn chart(targets: &[ReadTarget], rows: &[SizeRow]) -> Chart {
     type Pick = fn(&Climb) -> Option<&Measured>;
     let line = |number: usize, name: &str, pick: Pick| {
-        let point = |row: &Row| Some((row.size, pick(row.climbs[number].as_ref()?)?.bytes_rate() / 1024.0));
+        let point = |row: &SizeRow| Some((row.size, pick(row.climbs[number].as_ref()?)?.bytes_rate() / 1024.0));
         let name = format!("{}, {name}", last_part(targets[number].path()));
-        Line { name, points: rows.iter().filter_map(point).collect() }
+        Curve { name, points: rows.iter().filter_map(point).collect() }
     };
     Chart {
         title: "Random reads, by device and threads".into(),
@@ -148,18 +148,18 @@ mod tests {
         Some(Climb { tried: (0..).zip(rates).map(measured).collect(), has_repeated })
     }
 
-    fn rows() -> Vec<Row> {
+    fn rows() -> Vec<SizeRow> {
         vec![
-            Row { size: 256, climbs: vec![None, None] },
-            Row { size: 4096, climbs: vec![climb(&[100, 250, 200], false), climb(&[8000, 16_000, 75_000], true)] },
-            Row { size: 8192, climbs: vec![climb(&[99], false), None] },
+            SizeRow { size: 256, climbs: vec![None, None] },
+            SizeRow { size: 4096, climbs: vec![climb(&[100, 250, 200], false), climb(&[8000, 16_000, 75_000], true)] },
+            SizeRow { size: 8192, climbs: vec![climb(&[99], false), None] },
         ]
     }
 
-    fn targets(dir: &std::path::Path) -> Vec<Target> {
+    fn targets(dir: &std::path::Path) -> Vec<ReadTarget> {
         let names = ["disk", "ssd"].map(|name| dir.join(name));
         names.iter().for_each(|path| file(path, 1 << 20));
-        names.iter().map(|path| Target::open(path).unwrap()).collect()
+        names.iter().map(|path| ReadTarget::open(path).unwrap()).collect()
     }
 
     #[test]

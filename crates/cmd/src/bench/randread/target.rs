@@ -17,7 +17,7 @@ pub(super) const SIZES: std::ops::RangeInclusive<u32> = 9..=20;
 const IN_MEMORY: [u32; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// See the top of the file.
-pub struct Target {
+pub struct ReadTarget {
     device: FileDevice,
     /// What is read through the page cache, if it cannot be read past it.
     cached: Option<File>,
@@ -27,9 +27,9 @@ pub struct Target {
     doubts: Vec<&'static str>,
 }
 
-impl Target {
+impl ReadTarget {
     /// Opens it for reading.
-    pub fn open(path: &Path) -> std::result::Result<Target, String> {
+    pub fn open(path: &Path) -> std::result::Result<ReadTarget, String> {
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
         let path_of = path.canonicalize().map_err(|e| failed(&e))?;
         let text = path_of.to_str().ok_or_else(|| failed(&"the path is not UTF-8"))?;
@@ -52,7 +52,7 @@ impl Target {
             let advised = fadvise(file, 0, None, Advice::Random).and(fadvise(file, 0, None, Advice::DontNeed));
             advised.map_err(|e| failed(&e))?;
         }
-        Ok(Target { device, cached, unit, doubts })
+        Ok(ReadTarget { device, cached, unit, doubts })
     }
 
     pub fn path(&self) -> &str {
@@ -83,7 +83,7 @@ impl Target {
         (self.unit..=self.size()).contains(&size)
     }
 
-    /// Fills `buf`, whose length [`Target::can_read`] has admitted, from a multiple of that length.
+    /// Fills `buf`, whose length [`ReadTarget::can_read`] has admitted, from a multiple of that length.
     pub fn read(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         let Some(file) = &self.cached else { return self.device.read_at(at, buf) };
         file.read_exact_at(buf, at)?;
@@ -129,13 +129,13 @@ mod tests {
     fn what_cannot_be_read_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
-        let open = |path: &Path| Target::open(path).err().unwrap_or_default();
+        let open = |path: &Path| ReadTarget::open(path).err().unwrap_or_default();
         assert!(open(dir.path()).contains("neither a regular file nor a disk"), "{}", open(dir.path()));
         assert!(open(&path).contains("file"));
         file(&path, 100);
         assert!(open(&path).contains("too small"));
         file(&path, 10_000);
-        let target = Target::open(&path).unwrap();
+        let target = ReadTarget::open(&path).unwrap();
         assert!(target.can_read(8192) && !target.can_read(16_384) && !target.can_read(target.unit() / 2));
     }
 
@@ -145,7 +145,7 @@ mod tests {
         let path = dir.path().join("file");
         let bytes: Vec<u8> = (0..1u32 << 18).flat_map(u32::to_le_bytes).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let mut target = Target::open(&path).unwrap();
+        let mut target = ReadTarget::open(&path).unwrap();
         for _ in 0..2 {
             for (size, at) in [(8192, 16_384), (8192, 0), (1 << 16, 1 << 19)] {
                 let mut buf = base::AlignedBuf::zeroed(size);
@@ -164,7 +164,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         File::create(&path).unwrap().set_len(10 << 20).unwrap();
-        let doubts = |path: &Path| Target::open(path).unwrap().doubts().join(", ");
+        let doubts = |path: &Path| ReadTarget::open(path).unwrap().doubts().join(", ");
         assert!(doubts(&path).contains("holes"));
         file(&path, 10 << 20);
         File::open(&path).unwrap().sync_all().unwrap();

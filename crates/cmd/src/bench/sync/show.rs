@@ -4,14 +4,14 @@ use protocol::words::nicenum::{nicebytes, nicenum, nicetime};
 use serde_json::{Value, json};
 
 use super::super::options::{last_part, rate_text};
-use super::super::plot::{Chart, Line};
-use super::survey::Survey;
-use super::target::Target;
-use super::verdict::Verdict;
+use super::super::plot::{Chart, Curve};
+use super::survey::TargetSurvey;
+use super::target::WriteTarget;
+use super::verdict::LogDeviceVerdict;
 use crate::bench::measure::Measured;
 
 /// Above the rows of a target.
-pub fn heading(target: &Target, threads: u32) -> String {
+pub fn heading(target: &WriteTarget, threads: u32) -> String {
     let how = match target.kind() {
         "device" => "write past caches, flush",
         _ => "write, fsync",
@@ -35,8 +35,8 @@ pub fn row(measured: &[Measured]) -> String {
 }
 
 /// Everything.
-pub fn json(surveys: &[Survey], verdict: Option<&Verdict>) -> Value {
-    let survey = |survey: &Survey| json!({ "path": survey.path, "kind": survey.kind, "results": survey.rows.iter().map(|row| row.json("writes")).collect::<Vec<_>>() });
+pub fn json(surveys: &[TargetSurvey], verdict: Option<&LogDeviceVerdict>) -> Value {
+    let survey = |survey: &TargetSurvey| json!({ "path": survey.path, "kind": survey.kind, "results": survey.rows.iter().map(|row| row.json("writes")).collect::<Vec<_>>() });
     let mut all = json!({ "targets": surveys.iter().map(survey).collect::<Vec<_>>() });
     if let Some(verdict) = verdict {
         let factor = |(threads, factor): &(u32, f64)| json!({ "threads": threads, "factor": factor });
@@ -50,7 +50,7 @@ pub fn json(surveys: &[Survey], verdict: Option<&Verdict>) -> Value {
 }
 
 /// Writes a second over sizes: a line for each target and number of threads.
-pub fn chart(surveys: &[Survey]) -> Chart {
+pub fn chart(surveys: &[TargetSurvey]) -> Chart {
     let mut lines = Vec::new();
     for survey in surveys {
         let mut threads: Vec<u32> = survey.rows.iter().map(|row| row.threads).collect();
@@ -61,7 +61,7 @@ pub fn chart(surveys: &[Survey]) -> Chart {
         lines.extend(
             threads
                 .into_iter()
-                .map(|n| Line { name: format!("{name}, {}", nicenum(n.into())), points: of(n).collect() }),
+                .map(|n| Curve { name: format!("{name}, {}", nicenum(n.into())), points: of(n).collect() }),
         );
     }
     Chart {
@@ -76,7 +76,7 @@ pub fn chart(surveys: &[Survey]) -> Chart {
 mod tests {
     use super::*;
 
-    fn surveys() -> Vec<Survey> {
+    fn surveys() -> Vec<TargetSurvey> {
         let measured = |size, threads| Measured {
             size,
             threads,
@@ -85,14 +85,14 @@ mod tests {
             percentiles_ns: [1_000_000, 2_000_000, 30_000_000],
         };
         let rows = [1, 2, 4].iter().flat_map(|size| [measured(*size, 1), measured(*size, 16)]).collect();
-        vec![Survey { path: "/mnt/pool".into(), kind: "folder", rows }]
+        vec![TargetSurvey { path: "/mnt/pool".into(), kind: "folder", rows }]
     }
 
     #[test]
     fn rows_stand_below_their_heading() {
         let surveys = surveys();
         let dir = tempfile::tempdir().unwrap();
-        let target = Target::open(dir.path(), false, false).unwrap();
+        let target = WriteTarget::open(dir.path(), false, false).unwrap();
         let heading = heading(&target, 16);
         let names = heading.lines().last().unwrap();
         let line = row(&surveys[0].rows[..2]);

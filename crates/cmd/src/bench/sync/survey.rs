@@ -3,7 +3,7 @@
 use crate::bench::measure::Measured;
 
 /// All that was measured of one target.
-pub(super) struct Survey {
+pub(super) struct TargetSurvey {
     pub(super) path: String,
     /// `folder` or `device`.
     pub(super) kind: &'static str,

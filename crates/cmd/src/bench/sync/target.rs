@@ -18,27 +18,27 @@ const FILE_SIZES: [u32; 2] = [0, 21];
 const DEVICE_SIZES: [u32; 2] = [9, 24];
 
 /// See the top of the file.
-pub enum Target {
+pub enum WriteTarget {
     Folder { path: String },
     Device { device: FileDevice, is_file: bool },
 }
 
 /// Where one thread writes.
-pub enum Lane<'a> {
+pub enum ThreadTarget<'a> {
     File { file: File, path: PathBuf },
     Part { device: &'a FileDevice, start: u64, len: u64 },
 }
 
-impl Target {
+impl WriteTarget {
     /// Finds out what it is. A device is not touched yet, but its use refused if somebody needs it, or would lose
     /// what is in it without having said `force`.
-    pub fn open(path: &Path, as_device: bool, force: bool) -> std::result::Result<Target, String> {
+    pub fn open(path: &Path, as_device: bool, force: bool) -> std::result::Result<WriteTarget, String> {
         let failed = |what: &dyn std::fmt::Display| format!("{}: {what}", path.display());
         let path_of = path.canonicalize().map_err(|e| failed(&e))?;
         let text = path_of.to_str().ok_or_else(|| failed(&"the path is not UTF-8"))?.to_owned();
         let metadata = std::fs::metadata(&path_of).map_err(|e| failed(&e))?;
         if metadata.is_dir() {
-            return Ok(Target::Folder { path: text });
+            return Ok(WriteTarget::Folder { path: text });
         }
         if metadata.is_file() && !as_device {
             return Err(failed(&"neither a folder nor a disk; with --as-device a file is measured as one"));
@@ -49,28 +49,28 @@ impl Target {
         }
         let device = FileDevice::open(&text, OpenMode::ReadWrite).map_err(|e| failed(&e))?;
         device.lock(true).map_err(|e| failed(&e))?;
-        Ok(Target::Device { device, is_file: metadata.is_file() })
+        Ok(WriteTarget::Device { device, is_file: metadata.is_file() })
     }
 
     pub fn path(&self) -> &str {
         match self {
-            Target::Folder { path } => path,
-            Target::Device { device, .. } => device.path(),
+            WriteTarget::Folder { path } => path,
+            WriteTarget::Device { device, .. } => device.path(),
         }
     }
 
     pub fn kind(&self) -> &'static str {
         match self {
-            Target::Folder { .. } => "folder",
-            Target::Device { .. } => "device",
+            WriteTarget::Folder { .. } => "folder",
+            WriteTarget::Device { .. } => "device",
         }
     }
 
     /// What is to be measured: powers of two that the device takes without help of the page cache.
     pub fn sizes(&self) -> Vec<u64> {
         let ([from, to], unit) = match self {
-            Target::Folder { .. } => (FILE_SIZES, 1),
-            Target::Device { device, .. } => {
+            WriteTarget::Folder { .. } => (FILE_SIZES, 1),
+            WriteTarget::Device { device, .. } => {
                 (DEVICE_SIZES, device.raw().and_then(|raw| raw.direct).map_or(1, |direct| direct.offset_align))
             }
         };
@@ -79,7 +79,7 @@ impl Target {
 
     /// Sees to it that a file has all its blocks, as a disk has.
     pub fn prepare(&self) -> Result<()> {
-        let Target::Device { device, is_file: true } = self else { return Ok(()) };
+        let WriteTarget::Device { device, is_file: true } = self else { return Ok(()) };
         let bytes = AlignedBuf::zeroed(1 << 20);
         for at in (0..device.size().min(DEVICE_BYTES)).step_by(bytes.len()) {
             let len = (device.size() - at).min(bytes.len() as u64) as usize;
@@ -89,37 +89,37 @@ impl Target {
     }
 
     /// The place of one of so many threads that write `size` bytes at a time.
-    pub fn lane(&self, thread: u32, threads: u32, size: u64) -> Result<Lane<'_>> {
+    pub fn lane(&self, thread: u32, threads: u32, size: u64) -> Result<ThreadTarget<'_>> {
         match self {
-            Target::Folder { path } => {
+            WriteTarget::Folder { path } => {
                 let name = format!("cenote-bench-sync-{}-{thread}", std::process::id());
                 let path = Path::new(path).join(name);
                 let file = File::options().write(true).create_new(true).open(&path);
-                Ok(Lane::File { file: file?, path })
+                Ok(ThreadTarget::File { file: file?, path })
             }
-            Target::Device { device, .. } => {
+            WriteTarget::Device { device, .. } => {
                 let len = device.size().min(DEVICE_BYTES) / u64::from(threads);
                 let len = len - len % size;
                 if len == 0 {
                     let what = format!("too small for {threads} threads that write {size} bytes each");
                     return Err(Error::new(Kind::Invalid, what));
                 }
-                Ok(Lane::Part { device, start: u64::from(thread) * len, len })
+                Ok(ThreadTarget::Part { device, start: u64::from(thread) * len, len })
             }
         }
     }
 }
 
-impl Lane<'_> {
+impl ThreadTarget<'_> {
     /// Makes write number `n` last.
     pub fn put(&self, n: u64, bytes: &[u8]) -> Result<()> {
         let at = |len: u64| n * bytes.len() as u64 % len;
         match self {
-            Lane::File { file, .. } => {
+            ThreadTarget::File { file, .. } => {
                 file.write_all_at(bytes, at(FILE_BYTES))?;
                 Ok(file.sync_all()?)
             }
-            Lane::Part { device, start, len } => {
+            ThreadTarget::Part { device, start, len } => {
                 device.write_at(start + at(*len), bytes)?;
                 device.flush()
             }
@@ -127,9 +127,9 @@ impl Lane<'_> {
     }
 }
 
-impl Drop for Lane<'_> {
+impl Drop for ThreadTarget<'_> {
     fn drop(&mut self) {
-        if let Lane::File { file, path } = self {
+        if let ThreadTarget::File { file, path } = self {
             // only what it made itself
             let is_same = std::fs::metadata(&*path).ok().zip(file.metadata().ok());
             if is_same.is_some_and(|(one, other)| (one.dev(), one.ino()) == (other.dev(), other.ino())) {
@@ -144,8 +144,8 @@ impl Drop for Lane<'_> {
 mod tests {
     use super::*;
 
-    fn open(path: &Path, as_device: bool, force: bool) -> std::result::Result<Target, String> {
-        Target::open(path, as_device, force)
+    fn open(path: &Path, as_device: bool, force: bool) -> std::result::Result<WriteTarget, String> {
+        WriteTarget::open(path, as_device, force)
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("disk");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
-        let why = |outcome: std::result::Result<Target, String>| outcome.err().unwrap();
+        let why = |outcome: std::result::Result<WriteTarget, String>| outcome.err().unwrap();
         assert!(why(open(&path, false, true)).contains("--as-device"));
         assert!(why(open(&path, true, false)).contains("-f"));
         assert!(why(open(&dir.path().join("none"), true, true)).contains("none"));

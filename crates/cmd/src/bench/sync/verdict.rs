@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::survey::Survey;
+use super::survey::TargetSurvey;
 
 /// Sizes that most synchronous writes have: those of databases and mail servers.
 const SIZES: [u64; 2] = [4 << 10, 128 << 10];
@@ -14,7 +14,7 @@ const SLOW_NS: u64 = 1_000_000;
 const DISK_NS: u64 = 4_000_000;
 
 /// See the top of the file.
-pub struct Verdict {
+pub struct LogDeviceVerdict {
     device: String,
     other: String,
     /// How many times as fast the device is with one thread, and with many: geometric means over sizes.
@@ -22,13 +22,13 @@ pub struct Verdict {
 }
 
 /// Compares a device with what it is to make faster.
-pub fn judge(device: &Survey, other: &Survey) -> Verdict {
+pub fn judge(device: &TargetSurvey, other: &TargetSurvey) -> LogDeviceVerdict {
     let mut threads: Vec<u32> = device.rows.iter().map(|row| row.threads).collect();
     threads.sort_unstable();
     threads.dedup();
     let factor = |threads: u32| {
         let is_usual = |size: u64| (SIZES[0]..=SIZES[1]).contains(&size);
-        let rate = |survey: &Survey, size: u64| {
+        let rate = |survey: &TargetSurvey, size: u64| {
             let row = survey.rows.iter().find(|row| row.threads == threads && row.size == size);
             row.map(super::Measured::rate).filter(|rate| *rate > 0.0)
         };
@@ -37,17 +37,17 @@ pub fn judge(device: &Survey, other: &Survey) -> Verdict {
         (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
     };
     let factors = threads.into_iter().map(|threads| (threads, factor(threads))).collect();
-    Verdict { device: device.path.clone(), other: other.path.clone(), factors }
+    LogDeviceVerdict { device: device.path.clone(), other: other.path.clone(), factors }
 }
 
-impl Verdict {
+impl LogDeviceVerdict {
     /// Whether it is worth it.
     pub fn is_worth_it(&self) -> bool {
         self.factors.iter().all(|(_, factor)| *factor >= WORTH)
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for LogDeviceVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let factors: Vec<String> = self
             .factors
@@ -67,7 +67,7 @@ impl fmt::Display for Verdict {
 }
 
 /// What is suspicious of a device.
-pub fn warning(survey: &Survey) -> Option<String> {
+pub fn warning(survey: &TargetSurvey) -> Option<String> {
     let row = survey.rows.iter().find(|row| survey.kind == "device" && row.threads == 1 && row.size == SIZES[0])?;
     let [median_ns, _, worst_ns] = row.percentiles_ns;
     let path = &survey.path;
@@ -89,12 +89,12 @@ mod tests {
     use super::*;
     use crate::bench::measure::Measured;
 
-    fn survey(path: &str, kind: &'static str, rates: [u64; 2], took_ns: [u64; 3]) -> Survey {
+    fn survey(path: &str, kind: &'static str, rates: [u64; 2], took_ns: [u64; 3]) -> TargetSurvey {
         let row =
             |size: u64, threads: u32, count| Measured { size, threads, count, seconds: 1.0, percentiles_ns: took_ns };
         let sizes = [512, 4096, 65_536, 1 << 20];
         let rows = sizes.iter().flat_map(|size| [row(*size, 1, rates[0]), row(*size, 16, rates[1])]).collect();
-        Survey { path: path.into(), kind, rows }
+        TargetSurvey { path: path.into(), kind, rows }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Every name is made in an open folder, new, and no link in the way is ever followed: the tree that is
 //! copied may come from a stranger, and must not lead out of the folder that it is copied to. Only for what
-//! the user named himself there is [`Folder::enter`] and [`Folder::open_file`], which take what is there.
+//! the user named himself there is [`TargetFolder::enter`] and [`TargetFolder::open_file`], which take what is there.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use zpl::{FileKind, Stat};
 const WRITING: OFlags = OFlags::WRONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
 /// What a copy shall have beside its contents.
-pub struct Attributes {
+pub struct FileMetadata {
     /// Permission bits.
     pub mode: u32,
     /// Owner.
@@ -42,7 +42,7 @@ pub struct LeftOut {
 }
 
 /// An open folder.
-pub struct Folder {
+pub struct TargetFolder {
     fd: OwnedFd,
     path: PathBuf,
 }
@@ -79,16 +79,16 @@ impl LeftOut {
     }
 }
 
-impl Folder {
+impl TargetFolder {
     /// A folder that the user named.
-    pub fn open(path: &Path) -> Result<Folder> {
+    pub fn open(path: &Path) -> Result<TargetFolder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = fs::open(path, flags, Mode::empty()).map_err(|e| failed("open", path, e))?;
-        Ok(Folder { fd, path: path.to_owned() })
+        Ok(TargetFolder { fd, path: path.to_owned() })
     }
 
     /// The folder of that name in this one, made if it is not there.
-    pub fn enter(&self, name: &[u8]) -> Result<Folder> {
+    pub fn enter(&self, name: &[u8]) -> Result<TargetFolder> {
         match fs::mkdirat(&self.fd, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => self.enter_there(name),
             Err(e) => Err(failed("make folder", &self.path(name), e)),
@@ -96,16 +96,16 @@ impl Folder {
     }
 
     /// A new folder.
-    pub fn create_folder(&self, name: &[u8]) -> Result<Folder> {
+    pub fn create_folder(&self, name: &[u8]) -> Result<TargetFolder> {
         fs::mkdirat(&self.fd, name, Mode::RWXU).map_err(|e| failed("make folder", &self.path(name), e))?;
         self.enter_there(name)
     }
 
-    fn enter_there(&self, name: &[u8]) -> Result<Folder> {
+    fn enter_there(&self, name: &[u8]) -> Result<TargetFolder> {
         let path = self.path(name);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = fs::openat(&self.fd, name, flags, Mode::empty()).map_err(|e| failed("enter", &path, e))?;
-        Ok(Folder { fd, path })
+        Ok(TargetFolder { fd, path })
     }
 
     /// The path of a name in it.
@@ -141,7 +141,7 @@ impl Folder {
     }
 
     /// Another name of a file copied before, which has that path below that folder.
-    pub fn link(&self, (top, first): (&Folder, &[u8]), name: &[u8]) -> Result<()> {
+    pub fn link(&self, (top, first): (&TargetFolder, &[u8]), name: &[u8]) -> Result<()> {
         let at = first.iter().rposition(|&byte| byte == b'/');
         let (above, last) = at.map_or((&b"."[..], first), |at| (&first[..at], &first[at + 1..]));
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -182,7 +182,7 @@ impl Folder {
     }
 
     /// Gives a link or special file in it what it shall have.
-    pub fn set_attributes(&self, name: &[u8], attributes: &Attributes, left_out: &mut LeftOut) -> Result<()> {
+    pub fn set_attributes(&self, name: &[u8], attributes: &FileMetadata, left_out: &mut LeftOut) -> Result<()> {
         let path = self.path(name);
         let (uid, gid) = owner(attributes);
         let owned = match fs::chownat(&self.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
@@ -204,7 +204,7 @@ impl Folder {
     }
 
     /// Gives the folder itself what it shall have.
-    pub fn set_own_attributes(&self, attributes: &Attributes, left_out: &mut LeftOut) -> Result<()> {
+    pub fn set_own_attributes(&self, attributes: &FileMetadata, left_out: &mut LeftOut) -> Result<()> {
         set_by_fd(&self.fd, &self.path, attributes, left_out)
     }
 }
@@ -246,12 +246,12 @@ impl Sink {
     }
 
     /// Gives the file what it shall have.
-    pub fn set_attributes(&self, attributes: &Attributes, left_out: &mut LeftOut) -> Result<()> {
+    pub fn set_attributes(&self, attributes: &FileMetadata, left_out: &mut LeftOut) -> Result<()> {
         if self.is_regular { set_by_fd(&self.fd, &self.path, attributes, left_out) } else { Ok(()) }
     }
 }
 
-fn set_by_fd(fd: &OwnedFd, path: &Path, attributes: &Attributes, left_out: &mut LeftOut) -> Result<()> {
+fn set_by_fd(fd: &OwnedFd, path: &Path, attributes: &FileMetadata, left_out: &mut LeftOut) -> Result<()> {
     // in this order: a change of owner takes away set-id bits and capabilities
     let (uid, gid) = owner(attributes);
     let owned = match fs::fchown(fd, Some(uid), Some(gid)) {
@@ -265,12 +265,12 @@ fn set_by_fd(fd: &OwnedFd, path: &Path, attributes: &Attributes, left_out: &mut 
     fs::futimens(fd, &times(attributes)).map_err(|e| failed("set times of", path, e))
 }
 
-fn owner(attributes: &Attributes) -> (fs::Uid, fs::Gid) {
+fn owner(attributes: &FileMetadata) -> (fs::Uid, fs::Gid) {
     (fs::Uid::from_raw(attributes.uid), fs::Gid::from_raw(attributes.gid))
 }
 
 /// Counts an owner that cannot be set, unless the copier's own ids are right anyway.
-fn note_owner(e: Errno, attributes: &Attributes, left_out: &mut LeftOut, path: &Path) -> Result<bool> {
+fn note_owner(e: Errno, attributes: &FileMetadata, left_out: &mut LeftOut, path: &Path) -> Result<bool> {
     if !matches!(e, Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) {
         return Err(failed("set owner of", path, e));
     }
@@ -296,11 +296,11 @@ fn note_xattr(result: rustix::io::Result<()>, left_out: &mut LeftOut, path: &Pat
 }
 
 /// Permission bits; the right to act as the owner only if the owner is right.
-fn mode(attributes: &Attributes, owned: bool) -> Mode {
+fn mode(attributes: &FileMetadata, owned: bool) -> Mode {
     Mode::from_raw_mode(if owned { attributes.mode & 0o7777 } else { attributes.mode & 0o1777 })
 }
 
-fn times(attributes: &Attributes) -> Timestamps {
+fn times(attributes: &FileMetadata) -> Timestamps {
     let time = |(s, ns): (i64, u32)| Timespec { tv_sec: s, tv_nsec: i64::from(ns.min(999_999_999)) };
     Timestamps { last_access: time(attributes.atime), last_modification: time(attributes.mtime) }
 }

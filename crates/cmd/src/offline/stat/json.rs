@@ -18,26 +18,26 @@ const WHOLE_SIZE_MAX: u64 = 64 << 20;
 const CHUNK: usize = 1 << 20;
 
 /// What the line tells.
-pub struct Line {
+pub struct StatLine {
     path: Vec<u8>,
     stat: Stat,
-    content: Option<Sums>,
+    content: Option<ContentSums>,
     target: Option<Vec<u8>>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-enum Sums {
+enum ContentSums {
     Whole(String),
     /// First byte, length, checksum.
     Extents(Vec<(u64, u64, String)>),
 }
 
-impl Line {
+impl StatLine {
     /// Describes a file, as far as it can be read; and what could not be.
-    pub fn of(zpl: &Zpl, path: &[u8], stat: &Stat, sha256: bool) -> (Line, Vec<Error>) {
+    pub fn of(zpl: &Zpl, path: &[u8], stat: &Stat, sha256: bool) -> (StatLine, Vec<Error>) {
         let mut errors = Vec::new();
         let mut line =
-            Line { path: path.to_vec(), stat: stat.clone(), content: None, target: None, xattrs: Vec::new() };
+            StatLine { path: path.to_vec(), stat: stat.clone(), content: None, target: None, xattrs: Vec::new() };
         let mut note = |result: Result<()>| errors.extend(result.err());
         if stat.kind == FileKind::File && sha256 {
             note(sums(zpl, stat.ino).map(|sums| line.content = Some(sums)));
@@ -63,18 +63,18 @@ impl Line {
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for StatLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Stat { ino, nlink, mode, uid, gid, size, kind, rdev, .. } = &self.stat;
-        write!(f, "{{\"path\":\"{}\",\"type\":\"{}\",\"ino\":{ino},", Quoted(&self.path), Line::kind_name(*kind))?;
+        write!(f, "{{\"path\":\"{}\",\"type\":\"{}\",\"ino\":{ino},", Quoted(&self.path), StatLine::kind_name(*kind))?;
         write!(f, "\"nlink\":{nlink},\"mode\":\"{mode:04o}\",\"uid\":{uid},\"gid\":{gid},\"size\":{size}")?;
         let Stat { atime, mtime, ctime, btime, .. } = &self.stat;
         for (name, (s, ns)) in [("atime", atime), ("mtime", mtime), ("ctime", ctime), ("btime", btime)] {
             write!(f, ",\"{name}\":[{s},{ns}]")?;
         }
         match &self.content {
-            Some(Sums::Whole(sum)) => write!(f, ",\"sha256\":\"{sum}\"")?,
-            Some(Sums::Extents(extents)) => {
+            Some(ContentSums::Whole(sum)) => write!(f, ",\"sha256\":\"{sum}\"")?,
+            Some(ContentSums::Extents(extents)) => {
                 let extents: Vec<String> =
                     extents.iter().map(|(start, len, sum)| format!("[{start},{len},\"{sum}\"]")).collect();
                 write!(f, ",\"extents\":[{}]", extents.join(","))?;
@@ -109,10 +109,10 @@ fn xattrs(zpl: &Zpl, ino: u64, out: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<()> 
     Ok(())
 }
 
-fn sums(zpl: &Zpl, ino: u64) -> Result<Sums> {
+fn sums(zpl: &Zpl, ino: u64) -> Result<ContentSums> {
     let content = Content::File(zpl.open_file(ino)?);
     if content.size() <= WHOLE_SIZE_MAX {
-        return sha256(&content, 0, content.size()).map(Sums::Whole);
+        return sha256(&content, 0, content.size()).map(ContentSums::Whole);
     }
     let mut extents = Vec::new();
     let mut at = 0;
@@ -120,7 +120,7 @@ fn sums(zpl: &Zpl, ino: u64) -> Result<Sums> {
         extents.push((start, end - start, sha256(&content, start, end)?));
         at = end;
     }
-    Ok(Sums::Extents(extents))
+    Ok(ContentSums::Extents(extents))
 }
 
 /// The checksum of the bytes from `start` to before `end`, in hex.
@@ -169,18 +169,19 @@ mod tests {
 
     #[test]
     fn keys_and_their_order() {
-        let line = |kind| Line { path: b"a\n".to_vec(), stat: stat(kind), content: None, target: None, xattrs: vec![] };
+        let line =
+            |kind| StatLine { path: b"a\n".to_vec(), stat: stat(kind), content: None, target: None, xattrs: vec![] };
         let common = r#""ino":7,"nlink":1,"mode":"0640","uid":10,"gid":20,"size":3,"atime":[1,2],"mtime":[3,4],"ctime":[5,6],"btime":[-7,8]"#;
-        let check = |line: Line, kind: &str, rest: &str| {
+        let check = |line: StatLine, kind: &str, rest: &str| {
             assert_eq!(line.to_string(), format!(r#"{{"path":"a%0A","type":"{kind}",{common}{rest}}}"#));
         };
         check(line(FileKind::Directory), "dir", "");
         check(line(FileKind::BlockDevice), "block", r#","rdev":[8,1]"#);
         let target = Some(b"x\"y".to_vec());
-        check(Line { target, ..line(FileKind::Symlink) }, "link", r#","target":"x%22y""#);
-        let content = Some(Sums::Extents(vec![(0, 5, "ab".into()), (9, 1, "cd".into())]));
+        check(StatLine { target, ..line(FileKind::Symlink) }, "link", r#","target":"x%22y""#);
+        let content = Some(ContentSums::Extents(vec![(0, 5, "ab".into()), (9, 1, "cd".into())]));
         let xattrs = vec![(b"user.a".to_vec(), vec![1, 0xff]), (b"user.b".to_vec(), vec![])];
         let rest = r#","extents":[[0,5,"ab"],[9,1,"cd"]],"xattrs":{"user.a":"01ff","user.b":""}"#;
-        check(Line { content, xattrs, ..line(FileKind::File) }, "file", rest);
+        check(StatLine { content, xattrs, ..line(FileKind::File) }, "file", rest);
     }
 }

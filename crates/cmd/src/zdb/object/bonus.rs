@@ -9,11 +9,11 @@ use format::object_type::ObjectType;
 use format::space_map;
 use protocol::words::time;
 
-use crate::zdb::args::Args;
+use crate::zdb::args::ZdbArgs;
 use crate::zdb::text::Pointer;
 
 /// Prints a bonus buffer whose type is known here; nothing of others.
-pub fn print(args: &Args, kind: ObjectType, object: &Object, out: &mut dyn Write) -> Result<()> {
+pub fn print(args: &ZdbArgs, kind: ObjectType, object: &Object, out: &mut dyn Write) -> Result<()> {
     let place = |e: base::Error| e.at_block(object.bookmark(0, 0));
     match kind {
         ObjectType::DSL_DIR => dir(args, object.bonus(), out).map_err(place),
@@ -22,7 +22,7 @@ pub fn print(args: &Args, kind: ObjectType, object: &Object, out: &mut dyn Write
         ObjectType::BPOBJ_HEADER => numbers(object, &BPOBJ_FIELDS, out),
         ObjectType::SPA_HISTORY_OFFSETS => numbers(object, &HISTORY_FIELDS, out),
         ObjectType::SPACE_MAP_HEADER => {
-            let header = space_map::Header::parse(object.bonus()).map_err(place)?;
+            let header = space_map::SpaceMapHeader::parse(object.bonus()).map_err(place)?;
             Ok(writeln!(out, "\t\tsmp_length = {}\n\t\tsmp_alloc = {}", header.length, header.allocated)?)
         }
         _ => Ok(()),
@@ -50,7 +50,7 @@ fn nvlist(object: &Object, out: &mut dyn Write) -> Result<()> {
     Ok(crate::zdb::text::print_nvlist(&list, 8, out)?)
 }
 
-fn dir(args: &Args, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
+fn dir(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     let phys = DirPhys::parse(bonus)?;
     let created = Endian::Little.u64(bonus).unwrap_or(0);
     writeln!(out, "\t\tcreation_time = {}", time::ctime(created))?;
@@ -81,7 +81,7 @@ fn dir(args: &Args, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     Ok(writeln!(out, "\t\tclones = {}", phys.clones_zap)?)
 }
 
-fn dataset(args: &Args, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
+fn dataset(args: &ZdbArgs, bonus: &[u8], out: &mut dyn Write) -> Result<()> {
     let phys = DatasetPhys::parse(bonus)?;
     let links = [
         ("dir_obj", phys.dir),

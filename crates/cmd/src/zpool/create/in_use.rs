@@ -12,7 +12,7 @@ use pool::FoundDevice;
 use protocol::wire::Hello;
 use protocol::words::one_line;
 
-use super::spec::Spec;
+use super::spec::NewPoolSpec;
 
 /// What a label says of the pool that its device belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub enum Complaint {
 }
 
 /// What stands in the way of using the devices. With `force`, only what no force can put aside.
-pub fn complaints(spec: &Spec, imported: &[Hello], force: bool) -> Vec<Complaint> {
+pub fn complaints(spec: &NewPoolSpec, imported: &[Hello], force: bool) -> Vec<Complaint> {
     let mut lines = Vec::new();
     for leaf in spec.leaves() {
         let path = &leaf.path;
@@ -108,7 +108,7 @@ fn member_line(path: &str, member: &Membership, force: bool) -> Option<String> {
 }
 
 /// Whether a device is named twice, under whatever names.
-pub fn has_twins(spec: &Spec) -> bool {
+pub fn has_twins(spec: &NewPoolSpec) -> bool {
     let mut seen = std::collections::HashSet::new();
     let identity = |path: &str| {
         let metadata = std::fs::metadata(path).ok()?;

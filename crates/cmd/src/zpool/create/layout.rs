@@ -1,13 +1,13 @@
 //! What `zpool create -n` prints: the vdevs of the pool that would be made.
 
-use pool::{NewLeaf, NewVdev, Shape};
+use pool::{NewLeaf, NewVdev, NewVdevShape};
 use vdev::spec::Bias;
 
 use super::super::names::DEVICE_FOLDERS;
-use super::spec::Spec;
+use super::spec::NewPoolSpec;
 
 /// The text.
-pub fn text(pool: &str, spec: &Spec) -> String {
+pub fn text(pool: &str, spec: &NewPoolSpec) -> String {
     let mut text = format!("would create '{pool}' with the following layout:\n\n");
     let biases =
         [(None, pool), (Some(Bias::Dedup), "dedup"), (Some(Bias::Special), "special"), (Some(Bias::Log), "logs")];
@@ -29,9 +29,9 @@ pub fn text(pool: &str, spec: &Spec) -> String {
 
 fn vdev_lines(vdev: &NewVdev) -> String {
     let (title, indent) = match vdev.shape {
-        Shape::Single => (String::new(), "  "),
-        Shape::Mirror => ("\t  mirror\n".to_owned(), "    "),
-        Shape::Raidz(parity) => (format!("\t  raidz{parity}\n"), "    "),
+        NewVdevShape::Single => (String::new(), "  "),
+        NewVdevShape::Mirror => ("\t  mirror\n".to_owned(), "    "),
+        NewVdevShape::Raidz(parity) => (format!("\t  raidz{parity}\n"), "    "),
     };
     let leaves = vdev.leaves.iter().map(|leaf| format!("\t{indent}{}\n", leaf_name(leaf)));
     title + &leaves.collect::<String>()

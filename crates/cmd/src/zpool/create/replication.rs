@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 
-use pool::{NewVdev, Shape};
+use pool::{NewVdev, NewVdevShape};
 use vdev::spec::Bias;
 
 /// Differences in size that do not count, in bytes.
@@ -12,7 +12,7 @@ const FUZZ_BYTES: u64 = 16 << 20;
 
 /// How redundant a vdev is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Level {
+struct ReplicationLevel {
     kind: &'static str,
     leaves: usize,
     parity: usize,
@@ -24,7 +24,7 @@ pub fn complaints(vdevs: &[NewVdev], size_of: &dyn Fn(&str) -> Option<u64>) -> V
     let mut last = None;
     for vdev in vdevs.iter().filter(|vdev| vdev.bias != Some(Bias::Log)) {
         let level = level(vdev);
-        if vdev.shape != Shape::Single {
+        if vdev.shape != NewVdevShape::Single {
             lines.extend(uneven_leaves(vdev, level.kind, size_of));
         }
         if let Some(last) = last {
@@ -73,12 +73,14 @@ pub fn size(path: &str) -> Option<u64> {
     File::open(path).ok()?.seek(SeekFrom::End(0)).ok().filter(|size| *size != 0)
 }
 
-fn level(vdev: &NewVdev) -> Level {
+fn level(vdev: &NewVdev) -> ReplicationLevel {
     let leaves = vdev.leaves.len();
     match vdev.shape {
-        Shape::Mirror => Level { kind: "mirror", leaves, parity: 0 },
-        Shape::Raidz(parity) => Level { kind: "raidz", leaves, parity },
-        Shape::Single => Level { kind: kind_of(vdev.leaves.iter().all(|leaf| leaf.is_file)), leaves, parity: 0 },
+        NewVdevShape::Mirror => ReplicationLevel { kind: "mirror", leaves, parity: 0 },
+        NewVdevShape::Raidz(parity) => ReplicationLevel { kind: "raidz", leaves, parity },
+        NewVdevShape::Single => {
+            ReplicationLevel { kind: kind_of(vdev.leaves.iter().all(|leaf| leaf.is_file)), leaves, parity: 0 }
+        }
     }
 }
 
@@ -101,7 +103,7 @@ fn uneven_leaves(vdev: &NewVdev, kind: &str, size_of: &dyn Fn(&str) -> Option<u6
     None
 }
 
-fn difference(last: Level, level: Level) -> Option<String> {
+fn difference(last: ReplicationLevel, level: ReplicationLevel) -> Option<String> {
     let by_kind = |kind| [last, level].into_iter().find(|level| level.kind == kind);
     let what = match (by_kind("raidz"), by_kind("mirror")) {
         (Some(raidz), Some(mirror)) if raidz.parity == mirror.leaves - 1 => return None,

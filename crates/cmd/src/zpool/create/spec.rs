@@ -10,7 +10,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use pool::{NewLeaf, NewVdev, Shape};
+use pool::{NewLeaf, NewVdev, NewVdevShape};
 use protocol::words::of_system;
 use vdev::spec::Bias;
 
@@ -21,7 +21,7 @@ const RAIDZ_DEVICES_MAX: usize = 255;
 
 /// The vdevs that a command line speaks of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Spec {
+pub struct NewPoolSpec {
     /// Top-level vdevs, in order.
     pub vdevs: Vec<NewVdev>,
     /// Spares.
@@ -32,27 +32,27 @@ pub struct Spec {
 
 /// What a word means.
 enum Word {
-    Group(Group),
+    Group(SpecGroup),
     Bias(Bias),
     Draid,
     Device,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Group {
-    Vdev(Shape),
+enum SpecGroup {
+    Vdev(NewVdevShape),
     Spare,
     Cache,
 }
 
 fn meaning(word: &str) -> Word {
     match word {
-        "mirror" => Word::Group(Group::Vdev(Shape::Mirror)),
-        "raidz" | "raidz1" => Word::Group(Group::Vdev(Shape::Raidz(1))),
-        "raidz2" => Word::Group(Group::Vdev(Shape::Raidz(2))),
-        "raidz3" => Word::Group(Group::Vdev(Shape::Raidz(3))),
-        "spare" => Word::Group(Group::Spare),
-        "cache" => Word::Group(Group::Cache),
+        "mirror" => Word::Group(SpecGroup::Vdev(NewVdevShape::Mirror)),
+        "raidz" | "raidz1" => Word::Group(SpecGroup::Vdev(NewVdevShape::Raidz(1))),
+        "raidz2" => Word::Group(SpecGroup::Vdev(NewVdevShape::Raidz(2))),
+        "raidz3" => Word::Group(SpecGroup::Vdev(NewVdevShape::Raidz(3))),
+        "spare" => Word::Group(SpecGroup::Spare),
+        "cache" => Word::Group(SpecGroup::Cache),
         "log" => Word::Bias(Bias::Log),
         "special" => Word::Bias(Bias::Special),
         "dedup" => Word::Bias(Bias::Dedup),
@@ -68,10 +68,10 @@ fn is_draid(word: &str) -> bool {
     rest.is_empty() || rest.starts_with(':')
 }
 
-impl Spec {
+impl NewPoolSpec {
     /// Reads the words for a new pool, and finds the devices. Errors: what is wrong, for the user.
-    pub fn parse(words: &[String]) -> Result<Spec, String> {
-        let spec = Spec::parse_more(words)?;
+    pub fn parse(words: &[String]) -> Result<NewPoolSpec, String> {
+        let spec = NewPoolSpec::parse_more(words)?;
         match spec.vdevs.iter().any(|vdev| vdev.bias != Some(Bias::Log)) {
             true => Ok(spec),
             false => Err("invalid vdev specification: at least one toplevel vdev must be specified".to_owned()),
@@ -79,9 +79,9 @@ impl Spec {
     }
 
     /// The same for a pool that is there already.
-    pub fn parse_more(words: &[String]) -> Result<Spec, String> {
+    pub fn parse_more(words: &[String]) -> Result<NewPoolSpec, String> {
         let wrong = |why: String| format!("invalid vdev specification: {why}");
-        let mut spec = Spec::default();
+        let mut spec = NewPoolSpec::default();
         let mut bias = None;
         let (mut has_log, mut words) = (false, words);
         while let Some((word, rest)) = words.split_first() {
@@ -96,34 +96,34 @@ impl Spec {
                 }
                 Word::Draid => return Err(wrong(format!("{word}: this version of Cenote cannot make dRAID vdevs"))),
                 Word::Device => {
-                    spec.vdevs.push(NewVdev { shape: Shape::Single, bias, leaves: vec![leaf(word)?] });
+                    spec.vdevs.push(NewVdev { shape: NewVdevShape::Single, bias, leaves: vec![leaf(word)?] });
                     words = rest;
                     continue;
                 }
                 Word::Group(group) => group,
             };
             match group {
-                Group::Spare | Group::Cache => {
-                    let is_second = !(if group == Group::Spare { &spec.spares } else { &spec.caches }).is_empty();
+                SpecGroup::Spare | SpecGroup::Cache => {
+                    let is_second = !(if group == SpecGroup::Spare { &spec.spares } else { &spec.caches }).is_empty();
                     if is_second {
                         return Err(wrong(format!("'{word}' can be specified only once")));
                     }
                     bias = None;
                 }
-                Group::Vdev(Shape::Mirror) => {}
-                Group::Vdev(_) if bias == Some(Bias::Log) => {
+                SpecGroup::Vdev(NewVdevShape::Mirror) => {}
+                SpecGroup::Vdev(_) if bias == Some(Bias::Log) => {
                     return Err(wrong("unsupported 'log' device: raidz".to_owned()));
                 }
-                Group::Vdev(_) => {}
+                SpecGroup::Vdev(_) => {}
             }
             let count = rest.iter().position(|word| !matches!(meaning(word), Word::Device)).unwrap_or(rest.len());
             let leaves = rest[..count].iter().map(|word| leaf(word)).collect::<Result<Vec<_>, _>>()?;
             check_count(word, group, count).map_err(wrong)?;
             words = &rest[count..];
             match group {
-                Group::Vdev(shape) => spec.vdevs.push(NewVdev { shape, bias, leaves }),
-                Group::Spare => spec.spares = leaves,
-                Group::Cache => spec.caches = leaves,
+                SpecGroup::Vdev(shape) => spec.vdevs.push(NewVdev { shape, bias, leaves }),
+                SpecGroup::Spare => spec.spares = leaves,
+                SpecGroup::Cache => spec.caches = leaves,
             }
         }
         if has_log && !spec.vdevs.iter().any(|vdev| vdev.bias == Some(Bias::Log)) {
@@ -141,10 +141,10 @@ impl Spec {
     }
 }
 
-fn check_count(word: &str, group: Group, count: usize) -> Result<(), String> {
+fn check_count(word: &str, group: SpecGroup, count: usize) -> Result<(), String> {
     let (least, most) = match group {
-        Group::Vdev(Shape::Mirror) => (2, usize::MAX),
-        Group::Vdev(Shape::Raidz(parity)) => (parity + 1, RAIDZ_DEVICES_MAX),
+        SpecGroup::Vdev(NewVdevShape::Mirror) => (2, usize::MAX),
+        SpecGroup::Vdev(NewVdevShape::Raidz(parity)) => (parity + 1, RAIDZ_DEVICES_MAX),
         _ => (1, usize::MAX),
     };
     if count < least {

@@ -4,12 +4,12 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use format::nvlist::{NvList, Value};
-use pool::{NewLeaf, NewVdev, Shape};
+use pool::{NewLeaf, NewVdev, NewVdevShape};
 use protocol::wire::Hello;
 use vdev::spec::Bias;
 
 use super::in_use::{MemberState, Membership};
-use super::spec::Spec;
+use super::spec::NewPoolSpec;
 use super::{CreateArgs, check, check_pool, layout, new_pool, replication};
 
 /// A folder with sparse files.
@@ -37,7 +37,7 @@ impl Files {
         CreateArgs::parse(&args).unwrap()
     }
 
-    fn spec(&self, line: &str) -> Result<Spec, String> {
+    fn spec(&self, line: &str) -> Result<NewPoolSpec, String> {
         check(&self.args(line), &[]).map_err(|why| why.replace(self.folder.to_str().unwrap(), "%"))
     }
 
@@ -61,16 +61,16 @@ fn words_become_vdevs() {
     let line = "tank mirror %/a %/b %/c mirror %/d %/e %/f log mirror %/a %/b special %/c dedup raidz2 %/d %/e %/f \
                 cache %/g spare %/h";
     let spec = files.spec(&format!("-f {line}")).unwrap();
-    let shapes: Vec<(Shape, Option<Bias>, usize)> =
+    let shapes: Vec<(NewVdevShape, Option<Bias>, usize)> =
         spec.vdevs.iter().map(|v| (v.shape, v.bias, v.leaves.len())).collect();
     assert_eq!(
         shapes,
         [
-            (Shape::Mirror, None, 3),
-            (Shape::Mirror, None, 3),
-            (Shape::Mirror, Some(Bias::Log), 2),
-            (Shape::Single, Some(Bias::Special), 1),
-            (Shape::Raidz(2), Some(Bias::Dedup), 3),
+            (NewVdevShape::Mirror, None, 3),
+            (NewVdevShape::Mirror, None, 3),
+            (NewVdevShape::Mirror, Some(Bias::Log), 2),
+            (NewVdevShape::Single, Some(Bias::Special), 1),
+            (NewVdevShape::Raidz(2), Some(Bias::Dedup), 3),
         ]
     );
     assert_eq!((spec.caches.len(), spec.spares.len()), (1, 1));
@@ -162,8 +162,9 @@ fn uneven_vdevs_are_refused() {
 #[test]
 fn files_and_disks_do_not_mix() {
     let leaf = |path: &str, is_file| NewLeaf { path: path.into(), is_file };
-    let mirror = NewVdev { shape: Shape::Mirror, bias: None, leaves: vec![leaf("/a", true), leaf("/dev/b", false)] };
-    let single = |is_file| NewVdev { shape: Shape::Single, bias: None, leaves: vec![leaf("/c", is_file)] };
+    let mirror =
+        NewVdev { shape: NewVdevShape::Mirror, bias: None, leaves: vec![leaf("/a", true), leaf("/dev/b", false)] };
+    let single = |is_file| NewVdev { shape: NewVdevShape::Single, bias: None, leaves: vec![leaf("/c", is_file)] };
     let check = |vdevs: &[NewVdev]| replication::complaints(vdevs, &|_| Some(1 << 30));
     assert_eq!(check(&[mirror]), ["mismatched replication level: mirror contains both files and devices"]);
     let both = "mismatched replication level: both file and disk vdevs are present";
@@ -176,10 +177,10 @@ fn new_vdevs_are_as_redundant_as_those_that_are_there() {
         let leaf = |n: usize| NewLeaf { path: format!("/{n}"), is_file: true };
         NewVdev { shape, bias, leaves: (0..leaves).map(leaf).collect() }
     };
-    let mirror = |leaves| vdev(Shape::Mirror, None, leaves);
-    let raidz = |parity, leaves| vdev(Shape::Raidz(parity), None, leaves);
-    let single = vdev(Shape::Single, None, 1);
-    let log = vdev(Shape::Single, Some(Bias::Log), 1);
+    let mirror = |leaves| vdev(NewVdevShape::Mirror, None, leaves);
+    let raidz = |parity, leaves| vdev(NewVdevShape::Raidz(parity), None, leaves);
+    let single = vdev(NewVdevShape::Single, None, 1);
+    let log = vdev(NewVdevShape::Single, Some(Bias::Log), 1);
     let check = |pool: &[NewVdev], new: &[NewVdev]| {
         let lines = replication::mismatches(pool, new, &|_| Some(1 << 30));
         lines.concat().replace("mismatched replication level: ", "")
@@ -215,8 +216,8 @@ fn layouts() {
                   \tcache\n\t  %/g\n\tspares\n\t  %/h\n\t  %/a\n";
     assert_eq!(text.replace(files.folder.to_str().unwrap(), "%"), expect);
     let disk = NewLeaf { path: "/dev/disk/by-id/wwn-1".into(), is_file: false };
-    let vdevs = vec![NewVdev { shape: Shape::Single, bias: None, leaves: vec![disk] }];
-    assert!(layout::text("tank", &Spec { vdevs, ..Spec::default() }).ends_with("\ttank\n\t  wwn-1\n"));
+    let vdevs = vec![NewVdev { shape: NewVdevShape::Single, bias: None, leaves: vec![disk] }];
+    assert!(layout::text("tank", &NewPoolSpec { vdevs, ..NewPoolSpec::default() }).ends_with("\ttank\n\t  wwn-1\n"));
 }
 
 #[test]

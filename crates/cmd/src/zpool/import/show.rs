@@ -7,7 +7,7 @@ use format::uberblock::Uberblock;
 use pool::{Candidate, OpenOptions, Pool, PoolState, Rewind};
 use protocol::pool_report::*;
 use protocol::words::one_line;
-use vdev::{Spec, Tree};
+use vdev::{Tree, VdevSpec};
 
 use super::super::names::NameStyle;
 use super::super::reason::{self, Importing, Reason};
@@ -58,7 +58,7 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watche
                 features = pool.features().unwritable();
                 is_readable = true;
                 if !features.is_empty() {
-                    (report.root.state, report.root.aux) = (State::Unavail, Aux::UnsupFeat);
+                    (report.root.state, report.root.aux) = (VdevState::Unavail, Aux::UnsupFeat);
                 }
             }
             Err(e) => {
@@ -70,12 +70,12 @@ fn look(env: &Env, candidate: &Candidate, args: &ImportOptions, watched: &Watche
     } else {
         let tree = labels_tree(candidate);
         report.root = tree.as_ref().map_or_else(VdevReport::default, |tree| gather::tree(tree, candidate, &[]));
-        (report.root.state, report.root.aux) = (State::Unavail, Aux::VersionNewer);
+        (report.root.state, report.root.aux) = (VdevState::Unavail, Aux::VersionNewer);
     }
     report.root.kind = "root".to_owned();
     let is_refused = watched.is_err();
     if is_refused {
-        (report.root.state, report.root.aux) = (State::Unavail, Aux::Active);
+        (report.root.state, report.root.aux) = (VdevState::Unavail, Aux::Active);
     }
     let lacks_hostid = is_refused && hostid::system() == 0;
     let is_elsewhere = is_elsewhere(candidate);
@@ -92,7 +92,7 @@ fn is_elsewhere(candidate: &Candidate) -> bool {
 
 fn labels_tree(candidate: &Candidate) -> Option<std::sync::Arc<Tree>> {
     let devices = candidate.devices.iter().filter_map(|found| Some((found.guid()?, found.device.clone())));
-    let tree = Tree::open(Spec::parse_root(&candidate.vdev_tree).ok()?, &devices.collect()).ok()?;
+    let tree = Tree::open(VdevSpec::parse_root(&candidate.vdev_tree).ok()?, &devices.collect()).ok()?;
     Some(std::sync::Arc::new(tree))
 }
 
@@ -100,11 +100,11 @@ fn labels_tree(candidate: &Candidate) -> Option<std::sync::Arc<Tree>> {
 fn fail(root: &mut VdevReport, error: &base::Error) {
     let lacks_top = root.children.iter().any(|top| top.kind == "missing");
     (root.state, root.aux) = match error.kind() {
-        Kind::Unsupported => (State::Unavail, Aux::UnsupFeat),
-        _ if lacks_top => (State::Unavail, Aux::BadGuidSum),
-        _ if root.state == State::Unavail && root.aux != Aux::None => return,
-        Kind::Missing => (State::Unavail, Aux::NoReplicas),
-        _ => (State::Unavail, Aux::CorruptData),
+        Kind::Unsupported => (VdevState::Unavail, Aux::UnsupFeat),
+        _ if lacks_top => (VdevState::Unavail, Aux::BadGuidSum),
+        _ if root.state == VdevState::Unavail && root.aux != Aux::None => return,
+        Kind::Missing => (VdevState::Unavail, Aux::NoReplicas),
+        _ => (VdevState::Unavail, Aux::CorruptData),
     };
 }
 
@@ -133,7 +133,7 @@ fn lines(look: &Look, candidate: &Candidate, comment: Option<&str>) -> String {
     if let Some(comment) = comment {
         text += &format!("comment: {}\n", one_line(comment));
     }
-    if root.state == State::Unavail && root.aux == Aux::CorruptData {
+    if root.state == VdevState::Unavail && root.aux == Aux::CorruptData {
         text += &match candidate.state {
             PoolState::Destroyed => {
                 format!("\t{indent}The pool was destroyed, but can be imported using the '-Df' flags.\n")
@@ -208,23 +208,23 @@ fn status(reason: Reason, indent: &str) -> Option<String> {
     })
 }
 
-fn action(reason: Reason, state: State, indent: &str) -> String {
+fn action(reason: Reason, state: VdevState, indent: &str) -> String {
     match (state, reason) {
-        (State::Healthy, Reason::VersionOlder | Reason::FeatDisabled) => format!(
+        (VdevState::Healthy, Reason::VersionOlder | Reason::FeatDisabled) => format!(
             "The pool can be imported using its name or numeric identifier, though\n\
              \t{indent}some features will not be available without an explicit 'zpool upgrade'."
         ),
-        (State::Healthy, Reason::CompatibilityErr) => format!(
+        (VdevState::Healthy, Reason::CompatibilityErr) => format!(
             "The pool can be imported using its name or numeric\n\
              \t{indent}identifier, though the file(s) indicated by its 'compatibility'\n\
              \t{indent}property cannot be parsed at this time."
         ),
-        (State::Healthy, Reason::HostidMismatch) => {
+        (VdevState::Healthy, Reason::HostidMismatch) => {
             format!("The pool can be imported using its name or numeric identifier and\n\t{indent}the '-f' flag.")
         }
-        (State::Healthy, Reason::Errata(number)) => errata_action(number, indent),
-        (State::Healthy, _) => "The pool can be imported using its name or numeric identifier.".to_owned(),
-        (State::Degraded, _) => format!(
+        (VdevState::Healthy, Reason::Errata(number)) => errata_action(number, indent),
+        (VdevState::Healthy, _) => "The pool can be imported using its name or numeric identifier.".to_owned(),
+        (VdevState::Degraded, _) => format!(
             "The pool can be imported despite missing or damaged devices.  The\n\
              \t{indent}fault tolerance of the pool may be compromised if imported."
         ),

@@ -12,7 +12,7 @@ use protocol::words::nicenum::{nicenum, nicetime};
 
 /// A group of columns, or the table of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
+pub enum ColumnGroup {
     /// Space, operations and bytes.
     Usage,
     /// `-l`: average times.
@@ -30,20 +30,20 @@ type Heading = (&'static str, usize);
 
 const READ_WRITE: [&str; 2] = ["read", "write"];
 
-impl Group {
+impl ColumnGroup {
     /// Whether it is a table of its own for each vdev.
     pub fn is_histogram(self) -> bool {
-        matches!(self, Group::TimeHistogram | Group::SizeHistogram)
+        matches!(self, ColumnGroup::TimeHistogram | ColumnGroup::SizeHistogram)
     }
 
     fn headings(self) -> &'static [Heading] {
         const WAITS: [Heading; 4] = [("total_wait", 2), ("disk_wait", 2), ("syncq_wait", 2), ("asyncq_wait", 2)];
         match self {
-            Group::Usage => &[("capacity", 2), ("operations", 2), ("bandwidth", 2)],
-            Group::Latency => {
+            ColumnGroup::Usage => &[("capacity", 2), ("operations", 2), ("bandwidth", 2)],
+            ColumnGroup::Latency => {
                 const { &[WAITS[0], WAITS[1], WAITS[2], WAITS[3], ("scrub", 1), ("trim", 1), ("rebuild", 1)] }
             }
-            Group::Queues => &[
+            ColumnGroup::Queues => &[
                 ("syncq_read", 2),
                 ("syncq_write", 2),
                 ("asyncq_read", 2),
@@ -52,8 +52,8 @@ impl Group {
                 ("trimq_write", 2),
                 ("rebuildq_write", 2),
             ],
-            Group::TimeHistogram => const { &WAITS },
-            Group::SizeHistogram => &[
+            ColumnGroup::TimeHistogram => const { &WAITS },
+            ColumnGroup::SizeHistogram => &[
                 ("sync_read", 2),
                 ("sync_write", 2),
                 ("async_read", 2),
@@ -67,11 +67,13 @@ impl Group {
 
     fn columns(self) -> Vec<&'static str> {
         match self {
-            Group::Usage => ["alloc", "free"].into_iter().chain(READ_WRITE.repeat(2)).collect(),
-            Group::Latency => READ_WRITE.repeat(4).into_iter().chain(["wait"; 3]).collect(),
-            Group::Queues => ["pend", "activ"].repeat(7),
-            Group::TimeHistogram => READ_WRITE.repeat(4).into_iter().chain(["scrub", "trim", "rebuild"]).collect(),
-            Group::SizeHistogram => ["ind", "agg"].repeat(7),
+            ColumnGroup::Usage => ["alloc", "free"].into_iter().chain(READ_WRITE.repeat(2)).collect(),
+            ColumnGroup::Latency => READ_WRITE.repeat(4).into_iter().chain(["wait"; 3]).collect(),
+            ColumnGroup::Queues => ["pend", "activ"].repeat(7),
+            ColumnGroup::TimeHistogram => {
+                READ_WRITE.repeat(4).into_iter().chain(["scrub", "trim", "rebuild"]).collect()
+            }
+            ColumnGroup::SizeHistogram => ["ind", "agg"].repeat(7),
         }
     }
 
@@ -79,22 +81,22 @@ impl Group {
     fn width(self, literal: bool) -> usize {
         match self {
             _ if !literal => 5,
-            Group::Usage => 15,
-            Group::Latency | Group::TimeHistogram => 10,
-            Group::Queues | Group::SizeHistogram => 6,
+            ColumnGroup::Usage => 15,
+            ColumnGroup::Latency | ColumnGroup::TimeHistogram => 10,
+            ColumnGroup::Queues | ColumnGroup::SizeHistogram => 6,
         }
     }
 
     /// What the first column of a histogram is called.
     fn title(self) -> &'static str {
-        if self == Group::TimeHistogram { "latency" } else { "req_size" }
+        if self == ColumnGroup::TimeHistogram { "latency" } else { "req_size" }
     }
 }
 
 /// How everything is laid out.
-pub struct Table {
+pub struct IostatTable {
     /// The groups of columns; if the first is a histogram, it is the only one.
-    pub groups: Vec<Group>,
+    pub groups: Vec<ColumnGroup>,
     /// `-p`: exact numbers.
     pub literal: bool,
     /// `-H`: tabs, and no headings.
@@ -105,13 +107,13 @@ pub struct Table {
     pub title: &'static str,
 }
 
-impl Table {
+impl IostatTable {
     fn title(&self) -> &'static str {
         if self.groups[0].is_histogram() { self.groups[0].title() } else { self.title }
     }
 
     fn columns(&self, forced: Option<usize>) -> impl Iterator<Item = (usize, &'static str)> {
-        let of_group = move |group: &Group| {
+        let of_group = move |group: &ColumnGroup| {
             let width = forced.unwrap_or(group.width(self.literal));
             group.columns().into_iter().map(move |name| (width, name))
         };
@@ -161,8 +163,8 @@ impl Table {
         };
         for &group in &self.groups {
             let cells = match group {
-                Group::Usage => self.usage(space, io, scale),
-                Group::Latency => self.latencies(io),
+                ColumnGroup::Usage => self.usage(space, io, scale),
+                ColumnGroup::Latency => self.latencies(io),
                 _ => self.queues(io),
             };
             cells.iter().for_each(|cell| text += &self.cell(cell, group.width(self.literal)));
@@ -202,7 +204,7 @@ impl Table {
     /// The table of a vdev's histogram, `scale` times what was counted.
     pub fn histogram(&self, name: &str, io: &IoCounters, scale: f64) -> String {
         let group = self.groups[0];
-        let is_time = group == Group::TimeHistogram;
+        let is_time = group == ColumnGroup::TimeHistogram;
         let columns: Vec<Vec<u64>> = match is_time {
             true => columns_of_times(io).into_iter().map(|h| IoCounters::times(h.unwrap_or(&[])).to_vec()).collect(),
             false => {

@@ -1,12 +1,12 @@
 //! The layout of OpenZFS, with numbers of our own.
 
-use protocol::pool_report::{State, TopSpace};
+use protocol::pool_report::{TopSpace, VdevState};
 
 use super::*;
 
 fn leaf(name: &str, guid: u64) -> VdevReport {
     let path = Some(format!("/dev/{name}"));
-    VdevReport { kind: "disk".into(), path, guid, state: State::Healthy, ..VdevReport::default() }
+    VdevReport { kind: "disk".into(), path, guid, state: VdevState::Healthy, ..VdevReport::default() }
 }
 
 fn space(allocated_bytes: u64, size_bytes: u64) -> Option<TopSpace> {
@@ -14,7 +14,7 @@ fn space(allocated_bytes: u64, size_bytes: u64) -> Option<TopSpace> {
 }
 
 /// A mirror, a log and a cache device; the mirror has done this.
-fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> Subject {
+fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> PoolIo {
     let mirror = VdevReport {
         kind: "mirror".into(),
         guid: 2,
@@ -46,19 +46,19 @@ fn subject(open_ns: u64, operations: [u64; 2], bytes: [u64; 2]) -> Subject {
         sizes: [vec![0; 25], vec![0; 25], vec![0; 25], sizes],
     };
     let vdevs = [1, 2, 3].map(|guid| (guid, io.clone())).into();
-    Subject { pool, io: IoReport { open_ns, vdevs } }
+    PoolIo { pool, io: IoReport { open_ns, vdevs } }
 }
 
-fn options(line: &str) -> Options {
+fn options(line: &str) -> IostatOptions {
     let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     let (mut options, _) = options_of(&getopt::parse(&args, "gLPT:vyhplqrwnH", &[]).opts).unwrap();
     if !options.groups.iter().any(|group| group.is_histogram()) {
-        options.groups.insert(0, Group::Usage);
+        options.groups.insert(0, ColumnGroup::Usage);
     }
     options
 }
 
-fn shown(line: &str, subjects: &[Subject], before: &HashMap<u64, IoReport>) -> String {
+fn shown(line: &str, subjects: &[PoolIo], before: &HashMap<u64, IoReport>) -> String {
     let options = options(line);
     heading(subjects, &options) + &report(subjects, before, &options)
 }

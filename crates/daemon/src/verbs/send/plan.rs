@@ -15,7 +15,7 @@ use base::{Error, Result};
 use dsl::property::{DatasetKind, Setting};
 use dsl::resume::{RECEIVE_CHILD, ResumeState};
 use dsl::send::{SavedPart, SendFlags, SendFrom, SendRequest};
-use dsl::{Bookmark, Dataset, Dir, Property, PropertySource, PropertyValue, Subject};
+use dsl::{Dataset, DatasetBookmark, Dir, Property, PropertySource, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::StreamFeatures;
 use pool::Pool;
@@ -139,7 +139,7 @@ fn find_from(pool: &Pool, to: &Dataset, dir: &Dir, name: &str) -> PlanOutcome<Se
         (found.phys.guid, found.phys.creation_txg)
     } else {
         let bookmarks = dsl.bookmarks(&dsl.head(&from_dir)?)?;
-        let found: Option<Bookmark> = bookmarks.into_iter().find(|bookmark| bookmark.name == name);
+        let found: Option<DatasetBookmark> = bookmarks.into_iter().find(|bookmark| bookmark.name == name);
         let Some(found) = found else {
             return Ok(Err(failure(name, format!("cannot open '{name}': no such pool or dataset"))));
         };

@@ -13,12 +13,12 @@
 use std::ops::Range;
 
 use base::{Block, Error, Kind, Result};
-use format::zap::{self, Header, Leaf, LeafMut, Position, Record, TextPrep, hash_name, hash_u64s};
+use format::zap::{self, LeafMut, NewLeafEntry, TextPrep, ZapHeader, ZapLeaf, ZapPosition, hash_name, hash_u64s};
 
 use crate::zap::leaves::{leaf_blkid, leaf_in};
-use crate::zap::store::{How, Store};
-use crate::zap::value::Value;
-use crate::zap::wanted::{Wanted, refuse_doubtful};
+use crate::zap::store::{PutMode, ZapStore};
+use crate::zap::value::ZapValue;
+use crate::zap::wanted::{WantedName, refuse_doubtful};
 
 /// Most bytes of a value.
 const VALUE_MAX: usize = 8 << 10;
@@ -36,28 +36,28 @@ const SPARE_HASH_BITS: u32 = 2;
 
 /// A large table, and its header as it is in block 0.
 pub(super) struct Fat<'a> {
-    store: &'a dyn Store,
-    header: Header,
+    store: &'a dyn ZapStore,
+    header: ZapHeader,
 }
 
 /// What is looked for, or put.
-pub(super) enum Target<'k> {
-    Name(Wanted<'k>),
+pub(super) enum ZapTarget<'k> {
+    Name(WantedName<'k>),
     Ints(&'k [u64]),
 }
 
-impl Target<'_> {
-    fn hash(&self, header: &Header) -> u64 {
+impl ZapTarget<'_> {
+    fn hash(&self, header: &ZapHeader) -> u64 {
         match self {
-            Target::Name(wanted) => hash_name(header.salt, header.flags, &header.prep.apply(wanted.name)),
-            Target::Ints(key) => hash_u64s(header.salt, header.flags, key),
+            ZapTarget::Name(wanted) => hash_name(header.salt, header.flags, &header.prep.apply(wanted.name)),
+            ZapTarget::Ints(key) => hash_u64s(header.salt, header.flags, key),
         }
     }
 
-    fn is(&self, leaf: &Leaf<'_>, entry: &zap::Entry) -> Result<bool> {
+    fn is(&self, leaf: &ZapLeaf<'_>, entry: &zap::LeafEntry) -> Result<bool> {
         match self {
-            Target::Ints(key) => Ok(leaf.key(entry)? == *key),
-            Target::Name(wanted) => match wanted.exact() {
+            ZapTarget::Ints(key) => Ok(leaf.key(entry)? == *key),
+            ZapTarget::Name(wanted) => match wanted.exact() {
                 Some(name) => leaf.is_named(entry, name),
                 None => Ok(wanted.is(&leaf.name(entry)?)),
             },
@@ -67,21 +67,21 @@ impl Target<'_> {
     /// The key as it is stored, and the number of its bytes or integers.
     fn stored(&self) -> (Vec<u8>, u16) {
         match self {
-            Target::Name(wanted) => ([wanted.name, b"\0"].concat(), wanted.name.len() as u16 + 1),
-            Target::Ints(key) => (key.iter().flat_map(|word| word.to_be_bytes()).collect(), key.len() as u16),
+            ZapTarget::Name(wanted) => ([wanted.name, b"\0"].concat(), wanted.name.len() as u16 + 1),
+            ZapTarget::Ints(key) => (key.iter().flat_map(|word| word.to_be_bytes()).collect(), key.len() as u16),
         }
     }
 }
 
 impl<'a> Fat<'a> {
     /// Makes an empty table in `store`, which has blocks of its size.
-    pub(super) fn create(store: &'a dyn Store, flags: u64, normflags: u64, salt: u64) -> Result<Fat<'a>> {
+    pub(super) fn create(store: &'a dyn ZapStore, flags: u64, normflags: u64, salt: u64) -> Result<Fat<'a>> {
         let size = store.block_size();
         if !size.is_power_of_two() || !(512..=1 << 20).contains(&size) {
             return Err(Error::new(Kind::Invalid, format!("a large table in blocks of {size} bytes")));
         }
         store.modify(0, &mut |block| {
-            Header::init(block, salt, normflags, flags);
+            ZapHeader::init(block, salt, normflags, flags);
             Ok(())
         })?;
         store.modify(1, &mut |block| {
@@ -91,8 +91,8 @@ impl<'a> Fat<'a> {
         Fat::of_head(store, &store.block(0)?)
     }
 
-    pub(super) fn of_head(store: &'a dyn Store, head: &Block) -> Result<Fat<'a>> {
-        let header = Header::parse(head).map_err(|e| e.at_block(store.bookmark(0)))?;
+    pub(super) fn of_head(store: &'a dyn ZapStore, head: &Block) -> Result<Fat<'a>> {
+        let header = ZapHeader::parse(head).map_err(|e| e.at_block(store.bookmark(0)))?;
         Ok(Fat { store, header })
     }
 
@@ -108,53 +108,54 @@ impl<'a> Fat<'a> {
         self.header.entries
     }
 
-    pub(super) fn lookup(&self, target: &Target<'_>) -> Result<Option<Value>> {
+    pub(super) fn lookup(&self, target: &ZapTarget<'_>) -> Result<Option<ZapValue>> {
         let hash = self.hash_of(target)?;
         self.in_leaf(hash, |_, leaf| {
             let found = leaf.find(hash, |entry| target.is(leaf, entry))?;
-            found.map(|entry| Value::of_leaf(leaf, &entry)).transpose()
+            found.map(|entry| ZapValue::of_leaf(leaf, &entry)).transpose()
         })
     }
 
-    pub(super) fn put(&mut self, target: &Target<'_>, value: &Value, how: How) -> Result<()> {
+    pub(super) fn put(&mut self, target: &ZapTarget<'_>, value: &ZapValue, how: PutMode) -> Result<()> {
         self.put_entry(target, value, how, None)
     }
 
     /// Adds an entry that is not there, with that collision differentiator.
-    pub(super) fn put_with_cd(&mut self, target: &Target<'_>, value: &Value, cd: u32) -> Result<()> {
-        self.put_entry(target, value, How::Add, Some(cd))
+    pub(super) fn put_with_cd(&mut self, target: &ZapTarget<'_>, value: &ZapValue, cd: u32) -> Result<()> {
+        self.put_entry(target, value, PutMode::Add, Some(cd))
     }
 
-    fn put_entry(&mut self, target: &Target<'_>, value: &Value, how: How, cd: Option<u32>) -> Result<()> {
+    fn put_entry(&mut self, target: &ZapTarget<'_>, value: &ZapValue, how: PutMode, cd: Option<u32>) -> Result<()> {
         let hash = self.hash_of(target)?;
         let (key, key_len) = target.stored();
         let (width, bytes) = (value.width(), value.bytes());
-        let mut record = Record { position: Position { hash, cd: 0 }, key: &key, key_len, width, value: bytes };
+        let mut record =
+            NewLeafEntry { position: ZapPosition { hash, cd: 0 }, key: &key, key_len, width, value: bytes };
         loop {
             let (blkid, step) = self.in_leaf(hash, |blkid, leaf| {
                 if bytes.len() > VALUE_MAX || record.chunks() > leaf.chunk_count() {
                     return Err(Error::new(Kind::TooBig, format!("a table entry's value of {} bytes", bytes.len())));
                 }
                 let step = match leaf.find(hash, |entry| target.is(leaf, entry))? {
-                    Some(_) if how == How::Add => {
+                    Some(_) if how == PutMode::Add => {
                         return Err(Error::new(Kind::Exists, "the table has an entry of that name"));
                     }
-                    Some(entry) if leaf.has_room_for_value(&entry, bytes.len()) => Step::SetValue(entry),
+                    Some(entry) if leaf.has_room_for_value(&entry, bytes.len()) => PutStep::SetValue(entry),
                     None if record.chunks() <= usize::from(leaf.free_chunks()) => {
                         record.position.cd = cd.map_or_else(|| leaf.unused_cd(hash), Ok)?;
-                        Step::Insert
+                        PutStep::Insert
                     }
-                    _ => Step::Split,
+                    _ => PutStep::Split,
                 };
                 Ok((blkid, step))
             })?;
             match step {
-                Step::Split => self.split(blkid, hash)?,
-                Step::SetValue(entry) => {
+                PutStep::Split => self.split(blkid, hash)?,
+                PutStep::SetValue(entry) => {
                     return self.modify_leaf(blkid, &mut |leaf| leaf.set_value(&entry, width, bytes));
                 }
-                Step::Insert => {
-                    if let Target::Name(wanted) = target
+                PutStep::Insert => {
+                    if let ZapTarget::Name(wanted) = target
                         && cd.is_none()
                     {
                         refuse_doubtful(self.header.prep, wanted.name)?;
@@ -168,7 +169,7 @@ impl<'a> Fat<'a> {
     }
 
     /// Removes the first entry that matches, and returns its name.
-    pub(super) fn remove(&mut self, target: &Target<'_>) -> Result<Vec<u8>> {
+    pub(super) fn remove(&mut self, target: &ZapTarget<'_>) -> Result<Vec<u8>> {
         let hash = self.hash_of(target)?;
         let u64_keys = self.has_u64_keys();
         let (blkid, entry, name) = self.in_leaf(hash, |blkid, leaf| {
@@ -184,9 +185,9 @@ impl<'a> Fat<'a> {
     }
 
     /// The hash under which the target is, or would be. A name whose form is doubtful is looked for everywhere.
-    fn hash_of(&self, target: &Target<'_>) -> Result<u64> {
+    fn hash_of(&self, target: &ZapTarget<'_>) -> Result<u64> {
         let hash = target.hash(&self.header);
-        let Target::Name(wanted) = target else { return Ok(hash) };
+        let ZapTarget::Name(wanted) = target else { return Ok(hash) };
         if !self.header.prep.is_doubtful(wanted.name)
             || self.in_leaf(hash, |_, leaf| leaf.find(hash, |entry| target.is(leaf, entry)))?.is_some()
         {
@@ -250,7 +251,7 @@ impl<'a> Fat<'a> {
             let in_head = table.blocks == 0;
             let read = |index: usize| match in_head {
                 true => self.header.embedded(&source, index as u64),
-                false => Header::pointer(&source, index),
+                false => ZapHeader::pointer(&source, index),
             };
             if pointers.clone().any(|index| read(index) == 0) {
                 return Err(Error::corrupt("ZAP pointer table with an empty place").at_block(self.store.bookmark(old)));
@@ -259,8 +260,8 @@ impl<'a> Fat<'a> {
             let target = first + if in_head { 0 } else { 2 * (old - table.block) + half as u64 };
             self.store.modify(target, &mut |block| {
                 for (place, index) in pointers.clone().enumerate() {
-                    Header::set_pointer(block, 2 * place, read(index));
-                    Header::set_pointer(block, 2 * place + 1, read(index));
+                    ZapHeader::set_pointer(block, 2 * place, read(index));
+                    ZapHeader::set_pointer(block, 2 * place + 1, read(index));
                 }
                 Ok(())
             })
@@ -277,7 +278,7 @@ impl<'a> Fat<'a> {
             self.store.discard(table.block, table.blocks)?;
         }
         self.header.table =
-            zap::Table { block: first, blocks, shift: table.shift + 1, next_block: 0, blocks_copied: 0 };
+            zap::PointerTable { block: first, blocks, shift: table.shift + 1, next_block: 0, blocks_copied: 0 };
         self.store_header()
     }
 
@@ -311,7 +312,7 @@ impl<'a> Fat<'a> {
             let block = self.store.block(table_blkid)?;
             let read = |index| match self.header.table.blocks {
                 0 => self.header.embedded(&block, index as u64),
-                _ => Header::pointer(&block, index),
+                _ => ZapHeader::pointer(&block, index),
             };
             match { indices }.all(|index| read(index) == blkid) {
                 true => Ok(()),
@@ -325,8 +326,8 @@ impl<'a> Fat<'a> {
 
     fn set_pointers(&self, pointers: Range<u64>, blkid: u64) -> Result<()> {
         let set = match self.header.table.blocks {
-            0 => Header::set_embedded,
-            _ => Header::set_pointer,
+            0 => ZapHeader::set_embedded,
+            _ => ZapHeader::set_pointer,
         };
         self.for_each_table_block(pointers, &mut |table_blkid, indices| {
             self.store.modify(table_blkid, &mut |block| {
@@ -356,7 +357,7 @@ impl<'a> Fat<'a> {
     }
 
     /// Gives `f` the leaf for a hash and its block number, and adds the place to its errors.
-    fn in_leaf<T>(&self, hash: u64, f: impl FnOnce(u64, &Leaf<'_>) -> Result<T>) -> Result<T> {
+    fn in_leaf<T>(&self, hash: u64, f: impl FnOnce(u64, &ZapLeaf<'_>) -> Result<T>) -> Result<T> {
         let head = self.store.block(0)?;
         let (table_blkid, blkid) = leaf_blkid(&self.header, &head, hash, |blkid| self.store.block(blkid))?;
         drop(head);
@@ -387,8 +388,8 @@ impl<'a> Fat<'a> {
 }
 
 /// What is done next to put an entry.
-enum Step {
-    SetValue(zap::Entry),
+enum PutStep {
+    SetValue(zap::LeafEntry),
     Insert,
     Split,
 }

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::Mutex;
-use format::zap::{Header, Leaf, check_leaf};
+use format::zap::{ZapHeader, ZapLeaf, check_leaf};
 
-use super::super::{Name, Zap};
+use super::super::{Zap, ZapKey};
 use super::*;
 
 const SALT: u64 = 0x1234_5678_9abc_def1;
 const UPPER: u64 = 0x02;
 const UPPER_C: u64 = 0x52;
-const KEYED: u64 = Header::FLAG_HASH64 | Header::FLAG_UINT64_KEY;
+const KEYED: u64 = ZapHeader::FLAG_HASH64 | ZapHeader::FLAG_UINT64_KEY;
 
 /// Blocks in memory.
 #[derive(Clone, Default)]
@@ -43,7 +43,7 @@ impl Ram {
     }
 }
 
-impl Store for Ram {
+impl ZapStore for Ram {
     fn block_size(&self) -> usize {
         self.0.size.load(Ordering::Relaxed)
     }
@@ -99,20 +99,20 @@ impl Random {
 /// Checks every block of a large table, and the counts in its header.
 fn check(ram: &Ram) {
     let blocks = ram.blocks();
-    if BlockKind::of(&blocks[0]) == BlockKind::Micro {
+    if ZapBlockKind::of(&blocks[0]) == ZapBlockKind::Micro {
         return;
     }
-    let header = Header::parse(&blocks[0]).unwrap();
+    let header = ZapHeader::parse(&blocks[0]).unwrap();
     let pointer = |index: u64| match header.table.blocks {
         0 => header.embedded(&blocks[0], index),
-        _ => Header::pointer(&blocks[header.external(index).0 as usize], header.external(index).1),
+        _ => ZapHeader::pointer(&blocks[header.external(index).0 as usize], header.external(index).1),
     };
     let (mut entries, mut leaves, mut at) = (0, 0, 0);
     while at < 1 << header.table.shift {
         let blkid = pointer(at);
         assert!(blkid < header.free_block && header.free_block <= blocks.len() as u64);
         let block = &blocks[blkid as usize];
-        let leaf = Leaf::parse(block).unwrap();
+        let leaf = ZapLeaf::parse(block).unwrap();
         check_leaf(&leaf, block, header.has_u64_keys()).unwrap();
         let pointers = 1 << (header.table.shift - leaf.prefix_bits());
         assert_eq!(at, leaf.prefix() * pointers, "leaf {blkid}");
@@ -125,7 +125,7 @@ fn check(ram: &Ram) {
     assert_eq!((header.table.next_block, header.table.blocks_copied), (0, 0));
 }
 
-fn listed(ram: &Ram) -> BTreeMap<Vec<u8>, Value> {
+fn listed(ram: &Ram) -> BTreeMap<Vec<u8>, ZapValue> {
     let entries = ram.zap().entries().unwrap();
     let count = entries.len();
     let map: BTreeMap<_, _> = entries.into_iter().map(|entry| (entry.name.bytes().to_vec(), entry.value)).collect();
@@ -138,16 +138,16 @@ fn model(normflags: u64, names: u64, steps: usize, wide: bool, name: impl Fn(u64
     let ram = Ram::new(512);
     let editor = Editor::create(&ram, 0, normflags, SALT).unwrap();
     let mut random = Random(names);
-    let mut map: BTreeMap<Vec<u8>, Value> = BTreeMap::new();
+    let mut map: BTreeMap<Vec<u8>, ZapValue> = BTreeMap::new();
     for step in 0..steps {
         let name = name(random.below(names)).into_bytes();
         let value = match random.below(if wide { 6 } else { 1 }) {
-            0 => Value::one(step as u64),
-            1 => Value::of_text(&"text ".repeat(random.below(50) as usize)),
-            2 => Value::new(2, &[1, 2, 3, step as u64 & 0xffff]),
-            3 => Value::new(4, &vec![step as u64; random.below(40) as usize]),
-            4 => Value::new(8, &vec![step as u64; random.below(60) as usize]),
-            _ => Value::of_bytes(&[]),
+            0 => ZapValue::one(step as u64),
+            1 => ZapValue::of_text(&"text ".repeat(random.below(50) as usize)),
+            2 => ZapValue::new(2, &[1, 2, 3, step as u64 & 0xffff]),
+            3 => ZapValue::new(4, &vec![step as u64; random.below(40) as usize]),
+            4 => ZapValue::new(8, &vec![step as u64; random.below(60) as usize]),
+            _ => ZapValue::of_bytes(&[]),
         };
         match random.below(8) {
             0..4 => match editor.add(&name, &value) {
@@ -202,16 +202,16 @@ fn a_small_table_grows_to_its_end() {
     let ram = Ram::new(512);
     let editor = Editor::create(&ram, 0, 0, 6).unwrap();
     for n in 0..(MICRO_SIZE_MAX / 64 - 1) as u64 {
-        editor.add(n.to_string().as_bytes(), &Value::one(n)).unwrap();
+        editor.add(n.to_string().as_bytes(), &ZapValue::one(n)).unwrap();
     }
     assert_eq!((ram.block_size(), ram.blocks().len()), (MICRO_SIZE_MAX, 1));
     assert_eq!(ram.zap().info().salt, 7);
     let before = listed(&ram);
     let order = |ram: &Ram| ram.zap().entries().unwrap();
     let small = order(&ram);
-    editor.set(b"5", &Value::one(5)).unwrap();
+    editor.set(b"5", &ZapValue::one(5)).unwrap();
     assert_eq!(ram.blocks().len(), 1);
-    editor.add(b"one more", &Value::one(0)).unwrap();
+    editor.add(b"one more", &ZapValue::one(0)).unwrap();
     assert_eq!((ram.block_size(), ram.zap().info().salt), (FAT_BLOCK_SIZE, 7));
     editor.remove(b"one more").unwrap();
     assert_eq!((order(&ram), listed(&ram)), (small, before), "the order and all cookies stay");
@@ -221,10 +221,12 @@ fn a_small_table_grows_to_its_end() {
 #[test]
 fn what_a_small_table_cannot_hold() {
     let long = "n".repeat(50);
-    for (name, value) in [(&long[..], Value::one(1)), ("a", Value::new(4, &[1])), ("a", Value::new(8, &[1, 2]))] {
+    for (name, value) in
+        [(&long[..], ZapValue::one(1)), ("a", ZapValue::new(4, &[1])), ("a", ZapValue::new(8, &[1, 2]))]
+    {
         let ram = Ram::new(512);
         let editor = Editor::create(&ram, 0, 0, SALT).unwrap();
-        editor.add(&long.as_bytes()[1..], &Value::one(7)).unwrap();
+        editor.add(&long.as_bytes()[1..], &ZapValue::one(7)).unwrap();
         assert_eq!(ram.blocks().len(), 1);
         editor.set(name.as_bytes(), &value).unwrap();
         assert_eq!(ram.blocks().len(), 2);
@@ -238,12 +240,12 @@ fn what_a_small_table_cannot_hold() {
 fn what_no_table_can_hold() {
     let ram = Ram::new(512);
     let editor = Editor::create(&ram, 0, 0, SALT).unwrap();
-    let kind = |name: &[u8], value: &Value| editor.set(name, value).unwrap_err().kind();
-    let one = Value::one(1);
+    let kind = |name: &[u8], value: &ZapValue| editor.set(name, value).unwrap_err().kind();
+    let one = ZapValue::one(1);
     assert_eq!((kind(b"", &one), kind(b"a\0", &one)), (Kind::Invalid, Kind::Invalid));
     assert_eq!(kind(&[b'x'; 1024], &one), Kind::TooLong);
-    assert_eq!(kind(b"a", &Value::of_bytes(&[0; 8193])), Kind::TooBig);
-    editor.set(&[b'x'; 1023], &Value::of_bytes(&[0; 8192])).unwrap();
+    assert_eq!(kind(b"a", &ZapValue::of_bytes(&[0; 8193])), Kind::TooBig);
+    editor.set(&[b'x'; 1023], &ZapValue::of_bytes(&[0; 8192])).unwrap();
     assert_eq!(editor.add_u64_key(&[1], &one).unwrap_err().kind(), Kind::Invalid);
     check(&ram);
 }
@@ -264,7 +266,7 @@ fn a_hundred_thousand_names() {
     let editor = Editor::create(&ram, 0, 0, SALT).unwrap();
     let name = |n: u64| format!("{}-{n:06}", "long-name".repeat(9));
     for n in 0..100_000 {
-        editor.add(name(n).as_bytes(), &Value::one(n)).unwrap();
+        editor.add(name(n).as_bytes(), &ZapValue::one(n)).unwrap();
     }
     check(&ram);
     let touched = ram.0.modified.load(Ordering::Relaxed);
@@ -281,7 +283,7 @@ fn a_hundred_thousand_names() {
 
 #[test]
 fn integer_keys() {
-    for flags in [KEYED, KEYED | Header::FLAG_PRE_HASHED_KEY] {
+    for flags in [KEYED, KEYED | ZapHeader::FLAG_PRE_HASHED_KEY] {
         let ram = Ram::new(4096);
         let editor = Editor::create(&ram, flags, 0, SALT).unwrap();
         let mut random = Random(flags);
@@ -292,8 +294,8 @@ fn integer_keys() {
             let key = vec![(n / 2).wrapping_mul(0x9e37_79b9_7f4a_7c15), n, 3];
             match random.below(3) {
                 0 => assert_eq!(editor.remove_u64_key(&key).is_ok(), map.remove(&key).is_some()),
-                1 => assert_eq!(editor.add_u64_key(&key, &Value::one(step)).is_ok(), !map.contains_key(&key)),
-                _ => editor.set_u64_key(&key, &Value::one(step)).unwrap(),
+                1 => assert_eq!(editor.add_u64_key(&key, &ZapValue::one(step)).is_ok(), !map.contains_key(&key)),
+                _ => editor.set_u64_key(&key, &ZapValue::one(step)).unwrap(),
             }
             match editor.lookup_u64_key(&key).unwrap() {
                 Some(value) => drop(map.insert(key, value)),
@@ -305,12 +307,12 @@ fn integer_keys() {
         let listed: BTreeMap<_, _> = entries
             .into_iter()
             .map(|entry| match entry.name {
-                Name::U64s(key) => (key, entry.value),
-                Name::Bytes(_) => panic!("a name"),
+                ZapKey::U64s(key) => (key, entry.value),
+                ZapKey::Bytes(_) => panic!("a name"),
             })
             .collect();
         assert_eq!(listed, map);
-        assert_eq!(editor.add(b"name", &Value::one(1)).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(editor.add(b"name", &ZapValue::one(1)).unwrap_err().kind(), Kind::Invalid);
     }
 }
 
@@ -320,11 +322,11 @@ fn names_that_differ_in_case_only() {
         let ram = Ram::new(512);
         let editor = Editor::create(&ram, 0, UPPER_C, SALT).unwrap();
         for n in 0..fill {
-            editor.add(format!("other {n}").as_bytes(), &Value::one(0)).unwrap();
+            editor.add(format!("other {n}").as_bytes(), &ZapValue::one(0)).unwrap();
         }
         for (n, name) in ["README", "readme", "ReadMe", "e\u{301}tage", "\u{e9}tage"].iter().enumerate() {
-            editor.add(name.as_bytes(), &Value::one(n as u64)).unwrap();
-            assert_eq!(editor.add(name.as_bytes(), &Value::one(9)).unwrap_err().kind(), Kind::Exists);
+            editor.add(name.as_bytes(), &ZapValue::one(n as u64)).unwrap();
+            assert_eq!(editor.add(name.as_bytes(), &ZapValue::one(9)).unwrap_err().kind(), Kind::Exists);
         }
         let find =
             |name: &str| ram.zap().lookup_match(name.as_bytes(), Match::Normalized).unwrap().map(|(name, _)| name);
@@ -332,7 +334,7 @@ fn names_that_differ_in_case_only() {
         assert_eq!(editor.remove_match(b"rEADME", Match::Normalized).unwrap(), b"README");
         assert_eq!(find("readme").unwrap(), b"readme");
         // the first place is free again, and taken first
-        editor.add(b"README", &Value::one(5)).unwrap();
+        editor.add(b"README", &ZapValue::one(5)).unwrap();
         assert_eq!(find("readme").unwrap(), b"README");
         editor.remove(b"readme").unwrap();
         assert_eq!(editor.remove_match(b"readme", Match::NormalizedCase).unwrap_err().kind(), Kind::NotFound);
@@ -348,10 +350,10 @@ fn names_of_doubtful_form() {
         let ram = Ram::new(512);
         let editor = Editor::create(&ram, 0, 0x10, SALT).unwrap();
         for n in 0..fill {
-            editor.add(format!("other {n}").as_bytes(), &Value::one(0)).unwrap();
+            editor.add(format!("other {n}").as_bytes(), &ZapValue::one(0)).unwrap();
         }
         let name = "Vie\u{323}\u{302}t".as_bytes();
-        assert_eq!(editor.add(name, &Value::one(1)).unwrap_err().kind(), Kind::Unsupported);
+        assert_eq!(editor.add(name, &ZapValue::one(1)).unwrap_err().kind(), Kind::Unsupported);
         assert_eq!(editor.remove(name).unwrap_err().kind(), Kind::NotFound);
         assert_eq!(editor.len().unwrap(), fill);
     }
@@ -363,15 +365,15 @@ fn a_doubtful_name_is_changed_where_it_is() {
     let ram = Ram::new(512);
     let editor = Editor::create(&ram, 0, 0, SALT).unwrap();
     let name = "Vie\u{323}\u{302}t".as_bytes();
-    editor.add(name, &Value::new(1, &[1])).unwrap();
+    editor.add(name, &ZapValue::new(1, &[1])).unwrap();
     ram.modify(0, &mut |block| {
         block[88] = 0x50; // normflags
         Ok(())
     })
     .unwrap();
-    editor.set(name, &Value::new(1, &[2])).unwrap();
-    assert_eq!(editor.add(name, &Value::one(1)).unwrap_err().kind(), Kind::Exists);
-    assert_eq!((editor.lookup(name).unwrap(), editor.len().unwrap()), (Some(Value::new(1, &[2])), 1));
+    editor.set(name, &ZapValue::new(1, &[2])).unwrap();
+    assert_eq!(editor.add(name, &ZapValue::one(1)).unwrap_err().kind(), Kind::Exists);
+    assert_eq!((editor.lookup(name).unwrap(), editor.len().unwrap()), (Some(ZapValue::new(1, &[2])), 1));
     editor.remove(name).unwrap();
     assert!(editor.is_empty().unwrap());
 }
@@ -379,11 +381,11 @@ fn a_doubtful_name_is_changed_where_it_is() {
 #[test]
 fn hashes_that_cannot_be_told_apart() {
     let ram = Ram::new(4096);
-    let flags = KEYED | Header::FLAG_PRE_HASHED_KEY;
+    let flags = KEYED | ZapHeader::FLAG_PRE_HASHED_KEY;
     let editor = Editor::create(&ram, flags, 0, SALT).unwrap();
     let mut added = 0;
     let error = loop {
-        match editor.add_u64_key(&[0xabcd << 48, added], &Value::one(added)) {
+        match editor.add_u64_key(&[0xabcd << 48, added], &ZapValue::one(added)) {
             Ok(()) => added += 1,
             Err(e) => break e,
         }
@@ -391,7 +393,7 @@ fn hashes_that_cannot_be_told_apart() {
     assert_eq!((error.kind(), added > 30, ram.blocks().len() < 600), (Kind::NoSpace, true, true));
     check(&ram);
     assert_eq!(ram.zap().entries().unwrap().len() as u64, added);
-    editor.add_u64_key(&[0x1234 << 48], &Value::one(1)).unwrap();
+    editor.add_u64_key(&[0x1234 << 48], &ZapValue::one(1)).unwrap();
 }
 
 #[test]
@@ -401,7 +403,7 @@ fn growth_that_another_writer_began() {
     let editor = Editor::create(&ram, flags, 0, SALT).unwrap();
     let mut n = 0;
     let mut add = || {
-        editor.add_u64_key(&[n], &Value::one(n)).unwrap();
+        editor.add_u64_key(&[n], &ZapValue::one(n)).unwrap();
         n += 1;
     };
     let header = || ram.zap().info().fat.unwrap();
@@ -431,8 +433,8 @@ fn growth_that_another_writer_began() {
 #[test]
 fn damage_is_an_error() {
     let sound = Ram::new(512);
-    let editor = Editor::create(&sound, Header::FLAG_HASH64, 0, SALT).unwrap();
-    (0..300u64).for_each(|n| editor.add(n.to_string().as_bytes(), &Value::one(n)).unwrap());
+    let editor = Editor::create(&sound, ZapHeader::FLAG_HASH64, 0, SALT).unwrap();
+    (0..300u64).for_each(|n| editor.add(n.to_string().as_bytes(), &ZapValue::one(n)).unwrap());
     let mut random = Random(1);
     let mut failed = 0;
     for _ in 0..1500 {
@@ -452,8 +454,8 @@ fn damage_is_an_error() {
         for n in 0..40u64 {
             let (old, new) = (random.below(300).to_string(), (1000 + n).to_string());
             let results = [
-                editor.add(new.as_bytes(), &Value::one(n)),
-                editor.set(old.as_bytes(), &Value::new(8, &vec![n; n as usize % 20])),
+                editor.add(new.as_bytes(), &ZapValue::one(n)),
+                editor.set(old.as_bytes(), &ZapValue::new(8, &vec![n; n as usize % 20])),
                 editor.remove(old.as_bytes()),
             ];
             failed += results.iter().filter(|result| result.is_err()).count();

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use dmu::Ledger;
 use dmu::bpobj::{self, Totals};
 use dmu::zap::Zap;
-use format::blkptr::{BlkPtrBuilder, Dva, Shape};
+use format::blkptr::{BlkPtrBuilder, BlockShape, Dva};
 use proptest::prelude::*;
 
-use super::super::space::{Column, Delta};
+use super::super::space::{Delta, UsedColumn};
 use super::*;
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// A block of `sectors` somewhere.
 pub(super) fn block(at: u64, sectors: u64, txg: u64) -> BlkPtr {
-    let shape = Shape {
+    let shape = BlockShape {
         lsize: 2 * sectors * 512,
         psize: sectors * 512,
         compress: Compress::Lz4 as u8,
@@ -206,21 +206,21 @@ fn sums_of_what_makes_no_sense_wrap() {
         let before = change.dir(dir).unwrap();
         let worst = Delta { used: i64::MIN, compressed: i64::MIN, uncompressed: i64::MIN };
         for delta in [worst, worst.negative()] {
-            change.charge(dir, Column::Head, delta).unwrap();
+            change.charge(dir, UsedColumn::Head, delta).unwrap();
         }
         for (share, bytes) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
-            change.charge_and_move(dir, Delta::used(bytes), share, Column::Head, Column::Snapshots).unwrap();
+            change.charge_and_move(dir, Delta::used(bytes), share, UsedColumn::Head, UsedColumn::Snapshots).unwrap();
             change
                 .charge_and_move(
                     dir,
                     Delta::used(bytes).negative(),
                     share.wrapping_neg(),
-                    Column::Head,
-                    Column::Snapshots,
+                    UsedColumn::Head,
+                    UsedColumn::Snapshots,
                 )
                 .unwrap();
         }
-        for (from, to) in [(Column::Head, Column::Snapshots), (Column::Snapshots, Column::Head)] {
+        for (from, to) in [(UsedColumn::Head, UsedColumn::Snapshots), (UsedColumn::Snapshots, UsedColumn::Head)] {
             change.move_space(dir, i64::MIN, from, to).unwrap();
         }
         assert_eq!(change.dir(dir).unwrap(), before);

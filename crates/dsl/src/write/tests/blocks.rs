@@ -62,7 +62,7 @@ impl World {
         self.change(|change| {
             Bpobj::open(&self.mos, list).unwrap().append(change.tx, &[bp], &size_of).unwrap();
             let delta = space::Delta::between(Totals::default(), Totals::of(&bp, size_of(&bp)));
-            change.charge(change.own_dir("$FREE").unwrap(), space::Column::Head, delta).unwrap();
+            change.charge(change.own_dir("$FREE").unwrap(), space::UsedColumn::Head, delta).unwrap();
         });
         bp
     }

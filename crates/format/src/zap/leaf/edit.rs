@@ -14,8 +14,8 @@
 
 use base::{Error, Result};
 
-use super::super::{LEAF, Position};
-use super::{ARRAY, ARRAY_SIZE, CHAIN_END, CHUNK_SIZE, ENTRY, Entry, FREE, HEADER_SIZE, LINK_AT, Leaf, MAGIC};
+use super::super::{LEAF, ZapPosition};
+use super::{ARRAY, ARRAY_SIZE, CHAIN_END, CHUNK_SIZE, ENTRY, FREE, HEADER_SIZE, LINK_AT, LeafEntry, MAGIC, ZapLeaf};
 
 const FREE_COUNT_AT: usize = 28;
 const ENTRY_COUNT_AT: usize = 30;
@@ -27,9 +27,9 @@ const NEXT_AT: usize = 2;
 
 /// An entry to be put into a leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record<'a> {
+pub struct NewLeafEntry<'a> {
     /// Hash and collision differentiator.
-    pub position: Position,
+    pub position: ZapPosition,
     /// The name with its NUL, or the integers of a key, big-endian.
     pub key: &'a [u8],
     /// Bytes of the name, or number of integers.
@@ -40,14 +40,14 @@ pub struct Record<'a> {
     pub value: &'a [u8],
 }
 
-impl Record<'_> {
+impl NewLeafEntry<'_> {
     /// Chunks that it takes.
     pub fn chunks(&self) -> usize {
         1 + self.key.len().div_ceil(ARRAY_SIZE) + self.value.len().div_ceil(ARRAY_SIZE)
     }
 }
 
-impl Leaf<'_> {
+impl ZapLeaf<'_> {
     /// The two leaves that this one is split into, by the first bit of the hash behind the prefix. `sorted` is
     /// for tables that normalize names, `u64_keys` for those of integer keys.
     pub fn split(&self, sorted: bool, u64_keys: bool) -> Result<[Vec<u8>; 2]> {
@@ -70,7 +70,7 @@ impl Leaf<'_> {
             let half = (super::upper_bits(entry.position.hash, bits) & 1) as usize;
             let key = self.key_bytes(&entry, u64_keys)?;
             let value = self.value(&entry)?;
-            let record = Record {
+            let record = NewLeafEntry {
                 position: entry.position,
                 key: &key,
                 key_len: entry.name_len,
@@ -93,7 +93,7 @@ pub struct LeafMut<'a> {
 
 impl<'a> LeafMut<'a> {
     /// Makes `block` an empty leaf for hashes that start with the `bits` bits of `prefix`. Panics if the size
-    /// of the block is not one that [`Leaf::parse`] takes.
+    /// of the block is not one that [`ZapLeaf::parse`] takes.
     pub fn init(block: &'a mut [u8], prefix: u64, bits: u32, sorted: bool) -> LeafMut<'a> {
         block.fill(0);
         block[..8].copy_from_slice(&LEAF.to_le_bytes());
@@ -101,7 +101,7 @@ impl<'a> LeafMut<'a> {
         block[24..28].copy_from_slice(&MAGIC.to_le_bytes());
         block[32..34].copy_from_slice(&(bits as u16).to_le_bytes());
         block[FLAGS_AT] = if sorted { FLAG_SORTED } else { 0 };
-        let count = Leaf::parse(block).expect("made as parsed").chunk_count() as u16;
+        let count = ZapLeaf::parse(block).expect("made as parsed").chunk_count() as u16;
         let mut leaf = LeafMut { block };
         leaf.put16(FREE_COUNT_AT, count);
         let chunks_at = leaf.chunks_at();
@@ -116,18 +116,18 @@ impl<'a> LeafMut<'a> {
 
     /// Takes `block` as a leaf.
     pub fn parse(block: &'a mut [u8]) -> Result<LeafMut<'a>> {
-        Leaf::parse(block)?;
+        ZapLeaf::parse(block)?;
         Ok(LeafMut { block })
     }
 
     /// The leaf as it is now.
-    pub fn as_leaf(&self) -> Leaf<'_> {
-        Leaf::parse(self.block).expect("parsed when it was taken, and kept so")
+    pub fn as_leaf(&self) -> ZapLeaf<'_> {
+        ZapLeaf::parse(self.block).expect("parsed when it was taken, and kept so")
     }
 
     /// Adds an entry; `false` if there is no room for it. Its position must not be taken, and its hash must
     /// start with the prefix of the leaf.
-    pub fn insert(&mut self, record: &Record<'_>) -> Result<bool> {
+    pub fn insert(&mut self, record: &NewLeafEntry<'_>) -> Result<bool> {
         let leaf = self.as_leaf();
         assert!(leaf.covers(record.position.hash), "{:?} goes to another leaf", record.position);
         let count = record.chunks();
@@ -165,8 +165,8 @@ impl<'a> LeafMut<'a> {
         Ok(true)
     }
 
-    /// Removes an entry that [`Leaf::find`] found in this leaf.
-    pub fn remove(&mut self, entry: &Entry, u64_keys: bool) -> Result<()> {
+    /// Removes an entry that [`ZapLeaf::find`] found in this leaf.
+    pub fn remove(&mut self, entry: &LeafEntry, u64_keys: bool) -> Result<()> {
         let leaf = self.as_leaf();
         let head = leaf.head(entry.position.hash);
         let mut before = None;
@@ -188,8 +188,8 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Changes the value of an entry that [`Leaf::find`] found in this leaf; `false` if there is no room.
-    pub fn set_value(&mut self, entry: &Entry, width: u8, value: &[u8]) -> Result<bool> {
+    /// Changes the value of an entry that [`ZapLeaf::find`] found in this leaf; `false` if there is no room.
+    pub fn set_value(&mut self, entry: &LeafEntry, width: u8, value: &[u8]) -> Result<bool> {
         let leaf = self.as_leaf();
         if !leaf.has_room_for_value(entry, value.len()) {
             return Ok(false);
@@ -284,7 +284,7 @@ fn first(chunks: &[u16]) -> u16 {
 }
 
 /// Checks that every chunk has one place and the counts are those of the header; for tests.
-pub fn check(leaf: &Leaf<'_>, block: &[u8], u64_keys: bool) -> Result<()> {
+pub fn check(leaf: &ZapLeaf<'_>, block: &[u8], u64_keys: bool) -> Result<()> {
     let mut chunks =
         leaf.free_list(u16::from_le_bytes([block[FREE_LIST_AT], block[FREE_LIST_AT + 1]]), leaf.free.into())?;
     let entries = leaf.entries()?;

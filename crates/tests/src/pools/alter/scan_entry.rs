@@ -1,10 +1,10 @@
 //! The entry by which a pool says how far its scrub or resilver is.
 
 use format::scan::ScanPhys;
-use format::zap::{Header, LeafMut, Position, Record, hash_name};
-use testkit::seal::{Forge, MOS, Place};
+use format::zap::{LeafMut, NewLeafEntry, ZapHeader, ZapPosition, hash_name};
+use testkit::seal::{AtlasPlace, Forge, MOS};
 
-use super::super::base_pools::Base;
+use super::super::base_pools::BasePool;
 
 /// The object directory of the MOS.
 const DIRECTORY: u64 = 1;
@@ -13,13 +13,13 @@ const NAME: &[u8] = b"scan";
 const ENTRIES_AT: usize = 72;
 
 /// Lets the pool say that its scan is so. False if its directory has no room for that, or is of the small kind.
-pub(super) fn put(base: &Base, forge: &mut Forge<'_>, words: &[u64; ScanPhys::WORDS]) -> bool {
+pub(super) fn put(base: &BasePool, forge: &mut Forge<'_>, words: &[u64; ScanPhys::WORDS]) -> bool {
     put_entry(base, forge, words).unwrap_or(false)
 }
 
-fn put_entry(base: &Base, forge: &mut Forge<'_>, words: &[u64; ScanPhys::WORDS]) -> Option<bool> {
+fn put_entry(base: &BasePool, forge: &mut Forge<'_>, words: &[u64; ScanPhys::WORDS]) -> Option<bool> {
     let head = base.atlas.block(MOS, DIRECTORY, 0, 0)?;
-    let header = Header::parse(forge.contents(head)).ok()?;
+    let header = ZapHeader::parse(forge.contents(head)).ok()?;
     let hash = hash_name(header.salt, header.flags, NAME);
     let value: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     for block in base.atlas.data(MOS, DIRECTORY).into_iter().filter(|&block| block != head) {
@@ -28,16 +28,16 @@ fn put_entry(base: &Base, forge: &mut Forge<'_>, words: &[u64; ScanPhys::WORDS])
             continue;
         }
         let known = leaf.as_leaf().entries().ok()?;
-        let is_it = |entry: &&format::zap::Entry| leaf.as_leaf().is_named(entry, NAME).unwrap_or(false);
+        let is_it = |entry: &&format::zap::LeafEntry| leaf.as_leaf().is_named(entry, NAME).unwrap_or(false);
         if let Some(entry) = known.iter().find(is_it) {
             return leaf.set_value(entry, 8, &value).ok();
         }
         let key = [NAME, &[0]].concat();
-        let position = Position { hash, cd: 0 };
-        let record = Record { position, key: &key, key_len: key.len() as u16, width: 8, value: &value };
+        let position = ZapPosition { hash, cd: 0 };
+        let record = NewLeafEntry { position, key: &key, key_len: key.len() as u16, width: 8, value: &value };
         let is_in = leaf.insert(&record).ok()?;
         if is_in {
-            let entries_at = Place { block: head, at: ENTRIES_AT };
+            let entries_at = AtlasPlace { block: head, at: ENTRIES_AT };
             let count = u64::from_le_bytes(forge.contents(head)[ENTRIES_AT..][..8].try_into().ok()?);
             forge.put_u64(entries_at, count + 1);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::{Env, Kind};
 use device::{Device, FaultyDevice};
-use testkit::workload::{Layout, Workload};
+use testkit::workload::{PoolLayout, Workload};
 
 use super::{FAILURES_MAX, blank, guarded, judge, number_from, shared};
 
@@ -32,7 +32,7 @@ enum Outcome {
 }
 
 /// Changes a pool while one of its devices fails, and then opens it with devices that work again.
-fn fail(layout: Layout, number: usize, fault: Fault, seed: u64) -> Result<Outcome, String> {
+fn fail(layout: PoolLayout, number: usize, fault: Fault, seed: u64) -> Result<Outcome, String> {
     let text = |error: base::Error| format!("{error:#?}");
     let below: Vec<Arc<dyn Device>> = shared(blank(layout));
     let faulty = |device: &Arc<dyn Device>| Arc::new(FaultyDevice::new(device.clone(), 0));
@@ -96,7 +96,7 @@ fn judge_suspended(load: &Workload, error: &base::Error) -> Result<(), String> {
 }
 
 /// Lets every write and flush fail in turn, or only every so many of them.
-fn fail_each(layout: Layout, stride: u64) {
+fn fail_each(layout: PoolLayout, stride: u64) {
     let seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let stride = if number_from("CENOTE_CRASH_CUTS").is_some() { 1 } else { stride };
     let (mut failures, mut counts) = (Vec::new(), [0; 3]);
@@ -135,20 +135,20 @@ fn fail_each(layout: Layout, stride: u64) {
 
 #[test]
 fn faults_of_a_single_device() {
-    fail_each(Layout::Single, 17);
+    fail_each(PoolLayout::Single, 17);
 }
 
 #[test]
 fn faults_of_a_mirror() {
-    fail_each(Layout::Mirror, 41);
+    fail_each(PoolLayout::Mirror, 41);
 }
 
 #[test]
 fn faults_of_raidz1() {
-    fail_each(Layout::Raidz1, 67);
+    fail_each(PoolLayout::Raidz1, 67);
 }
 
 #[test]
 fn faults_of_a_pool_with_special_device() {
-    fail_each(Layout::Special, 41);
+    fail_each(PoolLayout::Special, 41);
 }

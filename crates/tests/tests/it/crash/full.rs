@@ -8,8 +8,8 @@ use device::Device;
 use pool::LivePool;
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload};
-use zpl::{New, NewKind, Options, Room, Zpl};
+use testkit::workload::{PoolLayout, Workload};
+use zpl::{New, NewKind, Room, Zpl, ZplOptions};
 
 use super::{blank, check, shared};
 
@@ -59,14 +59,14 @@ fn fill(pool: &LivePool, zpl: &Zpl, round: usize, len: usize) -> Vec<String> {
 }
 
 /// Fills disks with files of `len` bytes in records of `record_bytes`, empties them, and so on.
-fn fill_and_empty(layout: Layout, disks: Vec<SparseDevice>, len: usize, (record_bytes, copies): (u64, &str)) {
+fn fill_and_empty(layout: PoolLayout, disks: Vec<SparseDevice>, len: usize, (record_bytes, copies): (u64, &str)) {
     let disks: Vec<Arc<dyn Device>> = shared(disks);
     let mut load = Workload::create(&Env::fixed(1000), layout, &disks, 1).unwrap();
     load.create_fs("live/full", &[("compression", "off"), ("copies", copies)]).unwrap();
     let pool = load.pool.clone();
     let id = pool.view().dsl().find("live/full").unwrap().id;
     let room = Arc::new(Left { pool: pool.clone(), id });
-    let options = Options { room, record_bytes, ..Options::default() };
+    let options = ZplOptions { room, record_bytes, ..ZplOptions::default() };
     let zpl = Zpl::open_writable(pool.head(id).unwrap(), pool.txgs().clone(), Env::fixed(1000), options, None).unwrap();
     let mut counts = Vec::new();
     for round in 0..3 {
@@ -92,7 +92,7 @@ fn fill_and_empty(layout: Layout, disks: Vec<SparseDevice>, len: usize, (record_
 
 #[test]
 fn full_pools_refuse_and_recover() {
-    for (layout, len) in [(Layout::Single, 300_000), (Layout::Raidz1, 100_000), (Layout::Special, 3_000)] {
+    for (layout, len) in [(PoolLayout::Single, 300_000), (PoolLayout::Raidz1, 100_000), (PoolLayout::Special, 3_000)] {
         fill_and_empty(layout, blank(layout), len, (128 << 10, "1"));
     }
 }
@@ -101,5 +101,5 @@ fn full_pools_refuse_and_recover() {
 #[test]
 fn small_records_on_large_sectors() {
     let disks = vec![SparseDevice::new("disk0".to_owned(), 512 << 20)];
-    fill_and_empty(Layout::Coarse, disks, 1_200_000, (512, "3"));
+    fill_and_empty(PoolLayout::Coarse, disks, 1_200_000, (512, "3"));
 }

@@ -17,7 +17,7 @@ use super::*;
 const PLACES_QUICK: u64 = 24;
 /// Every so many places, the pool is also changed further.
 const PLACES_A_SEQUEL: u64 = 8;
-const LAYOUTS: [Layout; 3] = [Layout::Single, Layout::Mirror, Layout::Logged];
+const LAYOUTS: [PoolLayout; 3] = [PoolLayout::Single, PoolLayout::Mirror, PoolLayout::Logged];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
@@ -95,7 +95,7 @@ impl Device for Fragile {
 
 /// A pool that a run begins with.
 struct Start {
-    layout: Layout,
+    layout: PoolLayout,
     seed: u64,
     devices: Vec<SparseDevice>,
     model: Model,
@@ -103,7 +103,7 @@ struct Start {
 }
 
 impl Start {
-    fn new(layout: Layout, seed: u64) -> Start {
+    fn new(layout: PoolLayout, seed: u64) -> Start {
         let recording = Recording::new(blank(layout));
         let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), seed).unwrap();
         load.create_fs("live/home", &[("compression", "lz4")]).unwrap();

@@ -22,10 +22,10 @@ use base::Env;
 use device::Device;
 use pool::{LivePool, Pool, PoolState};
 use testkit::files::{FileModel, Files};
-use testkit::model::Contents;
+use testkit::model::DatasetContents;
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
-use testkit::workload::{Layout, Workload, candidate, options};
+use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zpl::Zpl;
 
 use super::{Cut, FAILURES_MAX, History, blank, check, devices, guarded, judge, lost_device, number_from, shared};
@@ -69,7 +69,7 @@ struct Story {
 }
 
 /// Makes the pool and its file systems: in one of them all writes are led to.
-fn begin(env: &Env, layout: Layout, seed: u64) -> (Workload, History) {
+fn begin(env: &Env, layout: PoolLayout, seed: u64) -> (Workload, History) {
     let recording = Recording::new(blank(layout));
     let mut load = Workload::create(env, layout, &devices(&recording), seed).unwrap();
     let made = FILE_SYSTEMS.map(|name| {
@@ -80,7 +80,7 @@ fn begin(env: &Env, layout: Layout, seed: u64) -> (Workload, History) {
     (load, History { recording, acknowledged, groups: BTreeMap::new() })
 }
 
-fn record(layout: Layout, seed: u64) -> Story {
+fn record(layout: PoolLayout, seed: u64) -> Story {
     let mut rng = Rng::new(seed);
     let (mut load, mut history) = begin(&Env::fixed(1000), layout, rng.number());
     let mut told: BTreeMap<&str, Told> = FILE_SYSTEMS.map(|name| (name, Told::new(&load, name))).into();
@@ -107,8 +107,8 @@ fn record(layout: Layout, seed: u64) -> Story {
 /// The files of a file system as the model has them.
 fn files_of<'a>(load: &'a Workload, name: &str) -> &'a Files {
     match &load.model.sets[name] {
-        Contents::Files(files) => files,
-        Contents::Objects(_) => panic!("{name} has files"),
+        DatasetContents::Files(files) => files,
+        DatasetContents::Objects(_) => panic!("{name} has files"),
     }
 }
 
@@ -237,7 +237,7 @@ struct Counts {
 }
 
 /// Cuts a story, and looks what is left. Whether enough is wrong.
-fn cut_story(layout: Layout, seed: u64, story: &Story, cuts: usize, counts: &mut Counts) -> bool {
+fn cut_story(layout: PoolLayout, seed: u64, story: &Story, cuts: usize, counts: &mut Counts) -> bool {
     let (mut rng, mut player) = (Rng::new(seed ^ 0xf5), story.history.recording.play());
     for at in story.history.moments(cuts, &mut rng) {
         player.advance(at);
@@ -280,7 +280,7 @@ fn newest(devices: &[Arc<dyn Device>], oldest: u64) -> Result<u64, String> {
 }
 
 /// Cuts as many of the stories that `record` tells of that layout as are wanted of one of `kinds`.
-fn cut(layout: Layout, kinds: usize, record: fn(Layout, u64) -> Story) {
+fn cut(layout: PoolLayout, kinds: usize, record: fn(PoolLayout, u64) -> Story) {
     let wanted = number_from("CENOTE_CRASH_CUTS").map(|cuts| (cuts as usize).div_ceil(kinds));
     let mut left = wanted.unwrap_or(CUTS_QUICK).max(1);
     let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
@@ -297,25 +297,25 @@ fn cut(layout: Layout, kinds: usize, record: fn(Layout, u64) -> Story) {
 
 #[test]
 fn promises_of_a_single_device() {
-    cut(Layout::Single, KINDS, record);
+    cut(PoolLayout::Single, KINDS, record);
 }
 
 #[test]
 fn promises_of_a_mirror() {
-    cut(Layout::Mirror, KINDS, record);
+    cut(PoolLayout::Mirror, KINDS, record);
 }
 
 #[test]
 fn promises_of_raidz1() {
-    cut(Layout::Raidz1, KINDS, record);
+    cut(PoolLayout::Raidz1, KINDS, record);
 }
 
 #[test]
 fn promises_of_a_pool_with_log_device() {
-    cut(Layout::Logged, KINDS, record);
+    cut(PoolLayout::Logged, KINDS, record);
 }
 
 #[test]
 fn promises_of_a_pool_with_a_mirror_of_log_devices() {
-    cut(Layout::LogMirror, KINDS, record);
+    cut(PoolLayout::LogMirror, KINDS, record);
 }

@@ -5,7 +5,7 @@ use testkit::recording::Recording;
 use testkit::rng::Rng;
 use testkit::snapshots;
 use testkit::streams::{self, Came};
-use testkit::workload::{Layout, Workload};
+use testkit::workload::{PoolLayout, Workload};
 
 use super::{FAILURES_MAX, History, Tally, blank, cut_history, devices, number_from};
 
@@ -17,7 +17,7 @@ const CUTS_QUICK: usize = 30;
 const CUTS_A_SEQUEL: usize = 2;
 
 /// Makes a pool, and receives in it what it sends. Counts parts and whole ones.
-fn record(layout: Layout, seed: u64) -> (History, [usize; 2]) {
+fn record(layout: PoolLayout, seed: u64) -> (History, [usize; 2]) {
     let recording = Recording::new(blank(layout));
     let mut rng = Rng::new(seed);
     let mut load = Workload::create(&Env::fixed(1000), layout, &devices(&recording), rng.number()).unwrap();
@@ -44,11 +44,12 @@ fn record(layout: Layout, seed: u64) -> (History, [usize; 2]) {
 
 #[test]
 fn cuts_of_receives() {
-    let mut left = number_from("CENOTE_CRASH_CUTS").map_or(CUTS_QUICK, |cuts| cuts as usize / Layout::ALL.len()).max(1);
+    let mut left =
+        number_from("CENOTE_CRASH_CUTS").map_or(CUTS_QUICK, |cuts| cuts as usize / PoolLayout::ALL.len()).max(1);
     let mut seed = number_from("CENOTE_CRASH_SEED").unwrap_or(1);
     let (mut tally, mut came, mut cuts) = (Tally::default(), [0; 2], 0);
     while left > 0 && tally.failures.len() < FAILURES_MAX {
-        let layout = [Layout::Single, Layout::Raidz1, Layout::Mirror][(seed % 3) as usize];
+        let layout = [PoolLayout::Single, PoolLayout::Raidz1, PoolLayout::Mirror][(seed % 3) as usize];
         let (history, counts) = record(layout, seed);
         came = [came[0] + counts[0], came[1] + counts[1]];
         let now = left.min(if left <= CUTS_QUICK { CUTS_QUICK / 3 } else { CUTS });

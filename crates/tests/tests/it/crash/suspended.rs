@@ -10,7 +10,7 @@ use device::{Device, FaultyDevice};
 use dsl::PropertyValue;
 use pool::LivePool;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload};
+use testkit::workload::{PoolLayout, Workload};
 
 use super::{blank, guarded, judge};
 
@@ -35,7 +35,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(layout: Layout, victims: usize) -> Bed {
+    fn new(layout: PoolLayout, victims: usize) -> Bed {
         let below: Vec<Arc<SparseDevice>> = blank(layout).into_iter().map(Arc::new).collect();
         let faulty = below.iter().map(|device| Arc::new(FaultyDevice::new(device.clone(), 0))).collect();
         Bed { below, faulty, victims }
@@ -96,7 +96,7 @@ fn wait_suspended(pool: &LivePool, has_ended: impl Fn() -> bool) -> bool {
 }
 
 /// Changes a pool, lets devices fail while that is brought to disk, and resumes it. Whether it was suspended.
-fn suspend(layout: Layout, victims: usize, fault: Fault, seed: u64) -> Result<bool, String> {
+fn suspend(layout: PoolLayout, victims: usize, fault: Fault, seed: u64) -> Result<bool, String> {
     let text = |error: Error| format!("{error:#?}");
     let bed = Bed::new(layout, victims);
     let mut load = Workload::create(&Env::real(), layout, &bed.disks(), seed).map_err(text)?;
@@ -117,7 +117,7 @@ fn suspend(layout: Layout, victims: usize, fault: Fault, seed: u64) -> Result<bo
         if (begun, asked) != (Some(Kind::Suspended), Some(Kind::Suspended)) {
             return Err(format!("changes are not refused: {begun:?}, {asked:?}"));
         }
-        if layout == Layout::Single {
+        if layout == PoolLayout::Single {
             // an uberblock of the new group may be there: then the group is whole
             judge(&bed.copies(), &load.groups, acknowledged, false).map_err(|what| format!("suspended: {what}"))?;
         }
@@ -143,7 +143,7 @@ fn suspend(layout: Layout, victims: usize, fault: Fault, seed: u64) -> Result<bo
     Ok(was_suspended)
 }
 
-fn suspend_each(layout: Layout, victims: usize, is_expected: bool, stride: u64) {
+fn suspend_each(layout: PoolLayout, victims: usize, is_expected: bool, stride: u64) {
     let mut counts = [0; 2];
     let mut run = |fault| {
         let outcome = guarded(|| suspend(layout, victims, fault, 1));
@@ -171,22 +171,22 @@ fn suspend_each(layout: Layout, victims: usize, is_expected: bool, stride: u64) 
 
 #[test]
 fn a_single_device_comes_back() {
-    suspend_each(Layout::Single, 1, true, 7);
+    suspend_each(PoolLayout::Single, 1, true, 7);
 }
 
 #[test]
 fn both_sides_of_a_mirror_come_back() {
-    suspend_each(Layout::Mirror, 2, true, 29);
+    suspend_each(PoolLayout::Mirror, 2, true, 29);
 }
 
 #[test]
 fn one_side_of_a_mirror_is_not_needed() {
-    suspend_each(Layout::Mirror, 1, false, 29);
+    suspend_each(PoolLayout::Mirror, 1, false, 29);
 }
 
 #[test]
 fn two_devices_of_raidz1_come_back() {
-    suspend_each(Layout::Raidz1, 2, true, 41);
+    suspend_each(PoolLayout::Raidz1, 2, true, 41);
 }
 
 fn set_failmode(pool: &LivePool, mode: u64) {
@@ -196,8 +196,8 @@ fn set_failmode(pool: &LivePool, mode: u64) {
 /// With failmode=continue those who want something get an error, and what they did is there all the same.
 #[test]
 fn failmode_continue() {
-    let bed = Bed::new(Layout::Single, 1);
-    let mut load = Workload::create(&Env::real(), Layout::Single, &bed.disks(), 1).unwrap();
+    let bed = Bed::new(PoolLayout::Single, 1);
+    let mut load = Workload::create(&Env::real(), PoolLayout::Single, &bed.disks(), 1).unwrap();
     load.create_fs("live/a", &[]).unwrap();
     load.pool.start();
     set_failmode(&load.pool, 1);
@@ -234,8 +234,8 @@ fn failmode_panic() {
         assert_eq!(output.status.signal(), Some(6), "it is aborted: {:?}, {said}", output.status);
         return;
     }
-    let bed = Bed::new(Layout::Single, 1);
-    let load = Workload::create(&Env::real(), Layout::Single, &bed.disks(), 1).unwrap();
+    let bed = Bed::new(PoolLayout::Single, 1);
+    let load = Workload::create(&Env::real(), PoolLayout::Single, &bed.disks(), 1).unwrap();
     load.pool.start();
     set_failmode(&load.pool, 2);
     bed.inject(Fault::Gone);
@@ -245,8 +245,8 @@ fn failmode_panic() {
 /// Whoever waits goes on when the pool is given up, and nobody can resume it then.
 #[test]
 fn a_suspended_pool_is_given_up() {
-    let bed = Bed::new(Layout::Single, 1);
-    let mut load = Workload::create(&Env::real(), Layout::Single, &bed.disks(), 1).unwrap();
+    let bed = Bed::new(PoolLayout::Single, 1);
+    let mut load = Workload::create(&Env::real(), PoolLayout::Single, &bed.disks(), 1).unwrap();
     let acknowledged = load.create_fs("live/a", &[]).unwrap();
     let (pool, groups) = (load.pool.clone(), load.groups.clone());
     pool.start();
@@ -263,10 +263,10 @@ fn a_suspended_pool_is_given_up() {
 /// Leaves that fail too often are not used any more, as long as others have everything; then they come back.
 #[test]
 fn leaves_are_faulted_and_come_back() {
-    let bed = Bed::new(Layout::Mirror, 1);
+    let bed = Bed::new(PoolLayout::Mirror, 1);
     // what a leaf lacks it lacks until the pool is imported again
     let held = Env::real().with_tunables(|name| (name == "zfs_scan_suspend_progress").then_some(1));
-    let mut load = Workload::create(&held, Layout::Mirror, &bed.disks(), 1).unwrap();
+    let mut load = Workload::create(&held, PoolLayout::Mirror, &bed.disks(), 1).unwrap();
     load.create_fs("live/a", &[]).unwrap();
     let pool = load.pool.clone();
     pool.start();

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::Env;
-use testkit::model::{Contents, Model};
+use testkit::model::{DatasetContents, Model};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
-use testkit::workload::{Layout, Workload};
+use testkit::workload::{PoolLayout, Workload};
 
 use super::{FAILURES_MAX, History, blank, devices, guarded, judge, number_from, shared};
 
@@ -24,7 +24,7 @@ const STEPS_A_GROUP: u64 = 25;
 const CUTS: usize = 25;
 
 /// Changes one dataset until it `ends`. What it held as of each group.
-fn change(mut load: Workload, seed: u64, ends: &AtomicBool) -> BTreeMap<u64, Contents> {
+fn change(mut load: Workload, seed: u64, ends: &AtomicBool) -> BTreeMap<u64, DatasetContents> {
     let (mut groups, mut rng) = (BTreeMap::new(), Rng::new(seed));
     while !ends.load(Ordering::Relaxed) {
         for _ in 0..rng.below(STEPS_A_GROUP) {
@@ -41,7 +41,7 @@ fn change(mut load: Workload, seed: u64, ends: &AtomicBool) -> BTreeMap<u64, Con
 }
 
 /// Makes a pool and changes it with several threads.
-fn record(layout: Layout, seed: u64) -> History {
+fn record(layout: PoolLayout, seed: u64) -> History {
     let recording = Recording::new(blank(layout));
     let mut load = Workload::create(&Env::real(), layout, &devices(&recording), seed).unwrap();
     let mut acknowledged = vec![(recording.len(), load.pool.view().uberblock().txg)];
@@ -52,7 +52,7 @@ fn record(layout: Layout, seed: u64) -> History {
     }
     load.pool.start();
     let (first, ends) = (load.pool.txgs().open_txg(), AtomicBool::new(false));
-    let changed: Vec<BTreeMap<u64, Contents>> = std::thread::scope(|scope| {
+    let changed: Vec<BTreeMap<u64, DatasetContents>> = std::thread::scope(|scope| {
         let ends = &ends;
         let start = |(number, name): (usize, &String)| {
             let seed = seed.wrapping_mul(100) + number as u64;
@@ -93,7 +93,7 @@ fn cuts_while_threads_write() {
     let rounds = number_from("CENOTE_CRASH_CUTS").map_or(1, |cuts| cuts.div_ceil(500));
     let mut failures = Vec::new();
     for seed in first..first + rounds {
-        let layout = Layout::ALL[seed as usize % Layout::ALL.len()];
+        let layout = PoolLayout::ALL[seed as usize % PoolLayout::ALL.len()];
         let history = record(layout, seed);
         let (mut rng, mut player) = (Rng::new(seed), history.recording.play());
         for at in history.moments(CUTS, &mut rng) {

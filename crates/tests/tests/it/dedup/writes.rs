@@ -8,8 +8,8 @@ use pool::{LivePool, Pool, PoolState};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
-use testkit::workload::{Layout, Workload};
-use zpl::{New, NewKind, Options, Zpl};
+use testkit::workload::{PoolLayout, Workload};
+use zpl::{New, NewKind, Zpl, ZplOptions};
 
 use super::{candidate, check, check_view, import_device, options};
 use crate::crash::judge_by_zdb;
@@ -26,7 +26,7 @@ struct Made {
 }
 
 impl Made {
-    fn new(layout: Layout) -> Made {
+    fn new(layout: PoolLayout) -> Made {
         let disks = (0..layout.devices()).map(|number| SparseDevice::new(format!("disk{number}"), DEVICE_BYTES));
         let recording = Recording::new(disks.collect());
         let devices: Vec<Arc<dyn Device>> =
@@ -52,7 +52,7 @@ impl Made {
 fn open(pool: &Arc<LivePool>, name: &str) -> Zpl {
     let id = pool.view().dsl().find(name).unwrap().id;
     let (objset, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
-    let options = Options { record_bytes: BLOCK, ..Options::default() };
+    let options = ZplOptions { record_bytes: BLOCK, ..ZplOptions::default() };
     Zpl::open_writable(objset, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap()
 }
 
@@ -99,11 +99,11 @@ fn counts(view: &Pool) -> (u64, u64) {
 #[test]
 fn the_same_block_is_there_once() {
     for (layout, dedup) in [
-        (Layout::Single, "on"),
-        (Layout::Special, "verify"),
-        (Layout::Raidz1, "sha512"),
-        (Layout::Mirror, "skein,verify"),
-        (Layout::Single, "edonr,verify"),
+        (PoolLayout::Single, "on"),
+        (PoolLayout::Special, "verify"),
+        (PoolLayout::Raidz1, "sha512"),
+        (PoolLayout::Mirror, "skein,verify"),
+        (PoolLayout::Single, "edonr,verify"),
     ] {
         let mut made = Made::new(layout);
         let pool = made.load.pool.clone();
@@ -155,7 +155,7 @@ fn the_same_block_is_there_once() {
 /// while.
 #[test]
 fn through_the_log() {
-    let mut made = Made::new(Layout::Single);
+    let mut made = Made::new(PoolLayout::Single);
     let pool = made.load.pool.clone();
     let zpl = made.fs("live/first", &[("dedup", "on"), ("logbias", "throughput")]);
     put(&zpl, "old", 0..8);
@@ -186,7 +186,7 @@ fn through_the_log() {
 #[test]
 fn a_damaged_block_has_no_twins() {
     for (dedup, expect) in [("on", (4, 8)), ("verify", (4, 4))] {
-        let mut made = Made::new(Layout::Single);
+        let mut made = Made::new(PoolLayout::Single);
         let pool = made.load.pool.clone();
         let zpl = made.fs("live/first", &[("dedup", dedup), ("compression", "off")]);
         put(&zpl, "a", 0..4);
@@ -220,7 +220,7 @@ fn a_damaged_block_has_no_twins() {
 /// Whenever the power is cut, the tables are what the pool has.
 #[test]
 fn a_power_cut_between_writes() {
-    let mut made = Made::new(Layout::Mirror);
+    let mut made = Made::new(PoolLayout::Mirror);
     let pool = made.load.pool.clone();
     let zpl = made.fs("live/first", &[("dedup", "on")]);
     let begin = made.recording.len();
@@ -257,7 +257,7 @@ fn a_power_cut_between_writes() {
 
 #[test]
 fn a_table_that_is_full_takes_no_more() {
-    let mut made = Made::new(Layout::Single);
+    let mut made = Made::new(PoolLayout::Single);
     let pool = made.load.pool.clone();
     let zpl = made.fs("live/first", &[("dedup", "on")]);
     put(&zpl, "a", 0..4);

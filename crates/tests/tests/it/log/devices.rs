@@ -8,7 +8,7 @@
 
 use device::FaultyDevice;
 use pool::{AttachAs, NewDevices, OfflineReason};
-use vdev::State;
+use vdev::VdevState;
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn by_path(devices: &[Arc<dyn Device>]) -> HashMap<PathBuf, Arc<dyn Device>> {
 
 /// A top-level vdev of those devices: a mirror if there are two.
 fn one_vdev(bias: Option<Bias>, devices: &[Arc<dyn Device>]) -> NewDevices {
-    let shape = if devices.len() > 1 { Shape::Mirror } else { Shape::Single };
+    let shape = if devices.len() > 1 { NewVdevShape::Mirror } else { NewVdevShape::Single };
     let vdev = NewVdev { shape, bias, leaves: devices.iter().map(leaf).collect() };
     NewDevices { vdevs: vec![vdev], ashift: Some(12), ..NewDevices::default() }
 }
@@ -52,7 +52,7 @@ impl Bed {
         self.pool.tree().tops().find(|top| top.is_log()).map(|top| top.guid())
     }
 
-    fn state(&self, guid: u64) -> State {
+    fn state(&self, guid: u64) -> VdevState {
         let tree = self.pool.tree();
         tree.health(tree.iter().find(|vdev| vdev.guid() == guid).unwrap().id()).state
     }
@@ -247,7 +247,7 @@ fn a_suspended_pool_needs_its_log_no_more() {
         bed.pool.clear(None, &|_| Err(base::Error::new(base::Kind::NotFound, "nothing else"))).unwrap();
         writer.join().unwrap().unwrap();
     });
-    assert_eq!(bed.state(bed.log_vdev().unwrap()), State::Unavail);
+    assert_eq!(bed.state(bed.log_vdev().unwrap()), VdevState::Unavail);
     let left = shared(copies(&disks));
     check(&left);
     let after = Bed::import(&Env::fixed(2000), &left).unwrap();
@@ -288,12 +288,12 @@ fn a_log_device_is_faulted_offlined_and_cleared() {
     let no_other = |_: &str| Err(base::Error::new(base::Kind::NotFound, "nothing else"));
     // taken off and brought back, a log device without any other
     bed.pool.take_off(log, OfflineReason::Offline, false).unwrap();
-    assert_eq!(bed.state(log), State::Offline);
+    assert_eq!(bed.state(log), VdevState::Offline);
     let before = bed.blocks();
     bed.commit_all(5..10);
     assert_eq!(bed.blocks().0, before.0, "it is not used");
     assert!(bed.blocks().1 > before.1, "the log is in the pool");
-    assert_eq!(bed.pool.online(log, &no_other).unwrap().state, State::Healthy);
+    assert_eq!(bed.pool.online(log, &no_other).unwrap().state, VdevState::Healthy);
     assert!(bed.pool.tree().leaf(log).unwrap().state().dtl().is_empty(), "it lacks nothing of a log that was nowhere");
     bed.log.retire();
     bed.commit_all(10..15);
@@ -305,14 +305,14 @@ fn a_log_device_is_faulted_offlined_and_cleared() {
         bed.pool.sync().unwrap();
     }
     bed.pool.diagnose();
-    assert_eq!(bed.state(log), State::Faulted);
+    assert_eq!(bed.state(log), VdevState::Faulted);
     let errors = bed.pool.tree().leaf(log).unwrap().stats().errors()[1];
     bed.commit_all(45..50);
     assert_eq!(bed.pool.tree().leaf(log).unwrap().stats().errors()[1], errors, "nobody writes to it any more");
     faulty.heal();
     bed.pool.clear(Some(log), &no_other).unwrap();
     bed.pool.sync().unwrap();
-    assert_eq!(bed.state(log), State::Healthy);
+    assert_eq!(bed.state(log), VdevState::Healthy);
     let before = bed.blocks();
     bed.log.retire();
     bed.commit_all(50..55);
@@ -346,7 +346,7 @@ fn a_log_that_is_gone_is_given_up() {
         let found = again.writes();
         assert!((3..9).contains(&found), "{found} writes");
         let log = again.log_vdev().unwrap();
-        assert_eq!(again.state(log), State::Unavail);
+        assert_eq!(again.state(log), VdevState::Unavail);
         again.commit_all(found..found + 5);
         again.pool.remove(log).unwrap();
         again.pool.sync().unwrap();

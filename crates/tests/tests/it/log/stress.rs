@@ -36,8 +36,8 @@ fn a_log_device_that_is_full_is_no_limit() {
         let tx = bed.pool.txgs().begin().unwrap();
         // the same bytes of the file, so that little waits for the group
         bed.set.object(OBJECT).unwrap().write(&tx, 0, &bytes).unwrap();
-        let body = Body::Write { object: OBJECT, generation: 7, offset: 0, len: bytes.len() as u64, data: None };
-        bed.log.push(&tx, Entry { scope: Scope::Object(OBJECT), body });
+        let body = ItxBody::Write { object: OBJECT, generation: 7, offset: 0, len: bytes.len() as u64, data: None };
+        bed.log.push(&tx, Itx { scope: Scope::Object(OBJECT), body });
         drop(tx);
         bed.log.commit(OBJECT).unwrap();
         if n == 80 {

@@ -145,7 +145,7 @@ fn blocks_of_all_kinds_are_led_to() {
         let logged = Logged::new();
         logged.set(property, value);
         let record = if property == "recordsize" { 8 * RECORD } else { RECORD };
-        logged.zpl.set_options(zpl::Options { record_bytes: record, ..zpl::Options::default() }).unwrap();
+        logged.zpl.set_options(zpl::ZplOptions { record_bytes: record, ..zpl::ZplOptions::default() }).unwrap();
         logged.large(b"zeros", &vec![0; 1_200_000]);
         let again = logged.large(b"text", &text);
         logged.large(b"one block", &noise(1, 50 << 10));

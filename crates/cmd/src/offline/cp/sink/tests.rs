@@ -21,15 +21,15 @@ impl Drop for Temp {
     }
 }
 
-fn attributes() -> Attributes {
+fn attributes() -> FileMetadata {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Attributes { mode: 0o640, uid, gid, atime: (1, 2), mtime: (3, 4), xattrs: Vec::new() }
+    FileMetadata { mode: 0o640, uid, gid, atime: (1, 2), mtime: (3, 4), xattrs: Vec::new() }
 }
 
 #[test]
 fn files_with_holes_and_their_times() {
     let temp = Temp::new("files");
-    let folder = Folder::open(&temp.0).unwrap();
+    let folder = TargetFolder::open(&temp.0).unwrap();
     for _ in 0..2 {
         let mut sink = folder.open_file(b"f").unwrap();
         sink.skip_to(1 << 20).unwrap();
@@ -50,12 +50,12 @@ fn no_link_leads_out_of_the_folder() {
     let temp = Temp::new("links");
     let outside = Temp::new("outside");
     std::fs::write(outside.0.join("file"), "kept").unwrap();
-    let folder = Folder::open(&temp.0).unwrap();
+    let folder = TargetFolder::open(&temp.0).unwrap();
     folder.create_link(b"dir", outside.0.as_os_str().as_bytes()).unwrap();
     assert!(folder.enter(b"dir").is_err() && folder.create_folder(b"dir").is_err());
     folder.create_link(b"file", outside.0.join("file").as_os_str().as_bytes()).unwrap();
     assert!(folder.create_file(b"file").is_err() && folder.open_file(b"file").is_err());
-    folder.set_attributes(b"file", &Attributes { mode: 0o777, ..attributes() }, &mut LeftOut::default()).unwrap();
+    folder.set_attributes(b"file", &FileMetadata { mode: 0o777, ..attributes() }, &mut LeftOut::default()).unwrap();
     let meta = std::fs::metadata(outside.0.join("file")).unwrap();
     assert_ne!((meta.mtime(), meta.mode() & 0o777), (3, 0o777));
 }
@@ -63,7 +63,7 @@ fn no_link_leads_out_of_the_folder() {
 #[test]
 fn what_is_there_stays_as_it_is() {
     let temp = Temp::new("there");
-    let folder = Folder::open(&temp.0).unwrap();
+    let folder = TargetFolder::open(&temp.0).unwrap();
     std::fs::write(temp.0.join("file"), "kept").unwrap();
     let sub = folder.create_folder(b"sub").unwrap();
     assert!(folder.create_file(b"file").is_err() && folder.create_link(b"file", b"x").is_err());
@@ -79,5 +79,5 @@ fn what_is_left_out_is_told() {
     left_out.count("owners");
     left_out.count("owners");
     assert!(left_out.to_text().unwrap().ends_with(": owners (2)"));
-    assert_eq!(mode(&Attributes { mode: 0o6755, ..attributes() }, false).as_raw_mode(), 0o755);
+    assert_eq!(mode(&FileMetadata { mode: 0o6755, ..attributes() }, false).as_raw_mode(), 0o755);
 }

@@ -24,7 +24,7 @@ fn change(mut load: Workload, name: &'static str, seed: u64, recording: &Recordi
     told
 }
 
-fn record(layout: Layout, seed: u64) -> Story {
+fn record(layout: PoolLayout, seed: u64) -> Story {
     let (load, mut history) = begin(&Env::real(), layout, seed);
     load.pool.start();
     let (recording, running) = (history.recording.clone(), AtomicUsize::new(FILE_SYSTEMS.len()));
@@ -54,15 +54,15 @@ fn record(layout: Layout, seed: u64) -> Story {
 
 #[test]
 fn promises_to_threads() {
-    cut(Layout::Mirror, KINDS, record);
+    cut(PoolLayout::Mirror, KINDS, record);
 }
 
 #[test]
 fn promises_to_threads_with_a_log_device() {
-    cut(Layout::Logged, KINDS, record);
+    cut(PoolLayout::Logged, KINDS, record);
 }
 
 #[test]
 fn promises_to_threads_with_a_mirror_of_log_devices() {
-    cut(Layout::LogMirror, KINDS, record);
+    cut(PoolLayout::LogMirror, KINDS, record);
 }
