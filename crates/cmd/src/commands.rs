@@ -18,7 +18,7 @@ struct Command {
     run: fn(&[OsString]) -> ExitCode,
     /// Whether the program is this command when it is called by this name.
     is_link: bool,
-    /// Whether it ends quietly when whoever reads its output has gone.
+    /// Whether it ends quietly when the reader of its output has gone.
     ends_with_reader: bool,
 }
 

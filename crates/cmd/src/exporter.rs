@@ -8,7 +8,7 @@
 //!
 //! Nothing listens unless this command runs, and then only where nobody but this machine gets: a socket in the file
 //! system, or, if it is asked for, a loopback address. Any user of this machine can connect to that, and so can a
-//! web page in a browser of his: who calls it by another machine's name (DNS rebinding) is refused. Nothing can be
+//! web page in a browser of his: a call by another machine's name (DNS rebinding) is refused. Nothing can be
 //! changed through it.
 
 mod clients;
@@ -40,8 +40,8 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Serve counters of all pools in use to Prometheus
 ///
-/// They are at /metrics, in the text format of Prometheus. Only this machine is served: at a socket, which those can use
-/// who may write to it, or at a loopback address, which every user of this machine can. It runs until it is interrupted.
+/// They are at /metrics, in the text format of Prometheus. Only this machine is served: at a socket, for users that may
+/// write to it, or at a loopback address, which every user of this machine can use. It runs until it is interrupted.
 #[derive(clap::Parser)]
 #[command(name = "cenote exporter", no_binary_name = true)]
 struct ExporterArgs {
@@ -91,7 +91,7 @@ fn default_place() -> Result<ListenAddress, String> {
 fn listen(place: ListenAddress) -> Result<(), String> {
     let say = |where_to: &str| {
         use std::io::Write;
-        // whoever started it may not read
+        // nothing may read it
         let _ = writeln!(std::io::stdout(), "listening at {where_to}");
     };
     match place {
@@ -179,7 +179,7 @@ fn answer(method: Method, path: &str) -> HttpResponse {
     }
 }
 
-/// A page that is no older than the question. Pools are asked once for all who ask at the same time.
+/// A page that is no older than the question. Pools are asked once for all that ask at the same time.
 fn latest_page() -> Result<String, String> {
     static LATEST: Mutex<Option<(Instant, Result<String, String>)>> = Mutex::new(None);
     let asked = Instant::now();

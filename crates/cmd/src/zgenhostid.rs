@@ -1,4 +1,4 @@
-//! `zgenhostid`: gives this machine the id by which pools know who has them.
+//! `zgenhostid`: gives this machine the id by which pools know where they are in use.
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -117,7 +117,8 @@ const REFUSED: &[libc::c_long] = &[
 /// Gives up what this thread, and those that it will start, need not have. Errors: which of it cannot be given up.
 pub fn confine() -> Result<(), String> {
     let failed = |what: &'static str| move |errno: Errno| format!("cannot give up {what}: {errno}");
-    // how memory is found for who writes back what others need to find memory. Only root may; and a kernel may lack it
+    // how memory is found for a process that writes back what others need to find memory. Only root may;
+    // and a kernel may lack it
     let _ = configure_io_flusher_behavior(true);
     let had = capabilities(None).map_err(failed("capabilities"))?;
     if had.effective.contains(CapabilitySet::SETPCAP) {

@@ -1,4 +1,4 @@
-//! The id of this machine, by which pools know who had them last.
+//! The id of this machine, by which pools know where they were in use last.
 
 use std::io::Read;
 
@@ -24,7 +24,7 @@ pub fn system() -> u64 {
     of_module.map_or_else(|| from_file().unwrap_or(0), |id| id & MASK)
 }
 
-/// Id and name of this machine, as pools note who has them.
+/// Id and name of this machine, as pools note where they are in use.
 pub fn host() -> (u64, String) {
     let name = nix::sys::utsname::uname().map(|uname| uname.nodename().to_string_lossy().into_owned());
     (system(), name.unwrap_or_default())

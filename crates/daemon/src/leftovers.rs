@@ -41,11 +41,11 @@ pub fn clear_all() -> Result<()> {
 
 /// Removes a socket that nobody listens at.
 fn clear_socket(dir: &RunDir, stem: &str) -> Result<bool> {
-    // who refuses to talk, or is too busy, is somebody too
+    // a process that refuses to talk, or is too busy, is there too
     if !dir.sockets()?.iter().any(|socket| socket == stem) || !matches!(client::greet(dir, stem), Ok(None)) {
         return Ok(false);
     }
-    // who dies gives up its lock a moment after its socket
+    // a process that dies gives up its lock a moment after its socket
     for _ in 0..CLAIM_TRIES {
         match dir.claim(stem) {
             Err(e) if e.kind() == Kind::Exists => std::thread::sleep(CLAIM_PAUSE),

@@ -121,7 +121,7 @@ impl ServedPool {
         self.live().ok().map(|live| live.events().clone())
     }
 
-    /// Whether it is suspended, and if so, whether those who want to change something wait.
+    /// Whether it is suspended, and if so, whether operations that change something wait.
     pub fn suspended(&self) -> Option<bool> {
         self.live().ok()?.suspended()
     }
@@ -131,7 +131,7 @@ impl ServedPool {
         self.live().is_ok_and(|live| live.is_lost())
     }
 
-    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    /// Waits until changes can be made. Errors: `Suspended` if operations that make some are not to wait.
     pub fn wait_resumed(&self) -> Result<()> {
         self.live()?.wait_resumed()
     }

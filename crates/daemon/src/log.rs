@@ -1,4 +1,4 @@
-//! What a pool's process logs before it has its log: nobody's terminal is told of it, as whoever waits is told what matters.
+//! What a pool's process logs before it has its log. No terminal shows it: the command that waits says what matters.
 
 use std::io::{self, Write};
 

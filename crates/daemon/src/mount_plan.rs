@@ -13,7 +13,7 @@
 //! by a zone, encrypted, redacted, and received in part.
 //!
 //! A pool may be a stranger's: one that was imported below another folder, or that another host had last. Then
-//! set-id bits and devices do not count in its mounts, whatever the properties say, unless whoever imports or
+//! set-id bits and devices do not count in its mounts, whatever the properties say, unless the user that imports or
 //! mounts it says so ([`MountBounds`]).
 //!
 //! Invariant: the order is that of the mountpoints, so that each directory is there before something

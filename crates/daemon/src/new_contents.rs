@@ -9,7 +9,7 @@ use dsl::write::Created;
 use zpl::{CaseMode, NewFs};
 use zvol::{NewVolume, create_volume};
 
-/// What makes the first objects of a new file system, owned by whoever this process is of.
+/// What makes the first objects of a new file system, owned by the user of this process.
 pub fn of_file_system(env: &Env) -> impl FnOnce(&Arc<Objset>, &Tx<'_>, &Created) -> Result<()> + Send + 'static {
     let (now, salt) = ((env.now_s(), 0), env.random());
     let (uid, gid) = (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw());

@@ -281,7 +281,7 @@ fn finish(served: &Served, why: ProcessEnd, claim: RunDirClaim) {
     {
         tracing::error!("the last changes are lost: {e}");
     }
-    // in this order: who waits for the pool's place may open the devices next
+    // in this order: a process that waits for the pool's place may open the devices next
     served.release_devices();
     drop(claim);
     tracing::info!("ended");

@@ -293,7 +293,7 @@ impl Served {
         let suspended = self.pool.suspended();
         let has_lost = !pool.cache().zio().damage().lost().is_empty();
         let mut report = match known {
-            // who reads may wait for who brings the group to disk, and that one for devices
+            // a reader may wait for the thread that brings the group to disk, and that one for devices
             Some(known) if known.txg == txg && !has_lost || suspended.is_some() => known,
             None if suspended.is_some() => report::bare(&pool, &self.session),
             _ => {

@@ -3,7 +3,7 @@
 //! The user whose process this is, and root, may ask for everything. Others may ask what OpenZFS lets everybody ask,
 //! if the folder of the socket lets them in.
 //!
-//! Everybody has a share of the connections. Whoever wants one more than that loses the one that has been silent for
+//! Each user has a share of the connections. One more than that takes the place of the one that has been silent for
 //! longest, or that has sent half a request; only if all are being answered is the new one closed. So nobody is kept
 //! out by connections that do nothing, their own or others'.
 
@@ -21,7 +21,7 @@ use protocol::wire::{self, Answer, Hello, Reply, Request};
 
 use crate::served::Served;
 
-/// Most connections of those who may do everything, of one other user, and of all others.
+/// Most connections of users that may do everything, of one other user, and of all others.
 const OF_OWNER_MAX: usize = 128;
 const OF_STRANGER_MAX: usize = 16;
 const OF_STRANGERS_MAX: usize = 64;
@@ -65,7 +65,7 @@ pub fn listen(listener: &UnixListener, served: &Arc<Served>, hello: &Hello) {
     }
 }
 
-/// Who is connected.
+/// The connections.
 #[derive(Default)]
 struct Guests {
     seats: Mutex<Vec<ClientSeat>>,
@@ -75,7 +75,7 @@ struct Guests {
 struct ClientSeat {
     number: usize,
     stream: UnixStream,
-    /// The user; `None` for those who may do everything.
+    /// The user; `None` for those that may do everything.
     stranger: Option<u32>,
     /// Since when nothing is to be answered.
     silent_since: Option<Instant>,
@@ -89,7 +89,7 @@ struct Guest {
 }
 
 impl Guests {
-    /// A place for a connection; `None` if there is none, and nobody who could lose it.
+    /// A place for a connection; `None` if there is none, and none that could be closed for it.
     fn seat(self: &Arc<Self>, stream: &UnixStream, stranger: Option<u32>) -> Option<Guest> {
         let mut seats = self.seats.lock();
         let is_alike = |seat: &ClientSeat| seat.stranger == stranger;

@@ -1,7 +1,7 @@
 //! The native properties of datasets: one table of all that is known about each.
 //!
 //! ```text
-//!   name ──▶ Property ──▶ its row: column header, type and default, who sets it, what it applies to,
+//!   name ──▶ Property ──▶ its row: column header, type and default, what sets it, what it applies to,
 //!                                  how it is shown, where its value comes from
 //! ```
 //!
@@ -29,7 +29,7 @@ pub struct PropertyInfo {
     pub column: &'static str,
     /// Type and default of its value.
     pub kind: ValueKind,
-    /// Who can set it.
+    /// Whether and when it can be set.
     pub setting: Setting,
     /// What it applies to.
     pub applies: Applies,
@@ -71,18 +71,18 @@ pub enum NumberForm {
     DateOrNothing,
 }
 
-/// Who can set a property.
+/// Whether and when a property can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// Nobody.
+    /// Never.
     ReadOnly,
-    /// The user, for one dataset.
+    /// For one dataset.
     Own,
-    /// The user, for a dataset and all below it that have no value of their own.
+    /// For a dataset and all below it that have no value of their own.
     Inherited,
-    /// The user, when the dataset is made; datasets below are made alike.
+    /// When the dataset is made; datasets below are made alike.
     Once,
-    /// The user, when the dataset is made.
+    /// When the dataset is made.
     OnceOwn,
 }
 

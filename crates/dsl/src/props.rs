@@ -61,7 +61,7 @@ pub enum PropertySource {
 pub struct Sourced {
     /// The value.
     pub value: PropertyValue,
-    /// Who set it.
+    /// Where it was set.
     pub source: PropertySource,
 }
 

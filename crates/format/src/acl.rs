@@ -1,14 +1,14 @@
 //! NFSv4 access control lists as file systems store them, and their compact text.
 //!
 //! ```text
-//!  version 0, 12 bytes:  who u32 | mask u32 | flags u16 | type u16
+//!  version 0, 12 bytes:  a_who u32 | mask u32 | flags u16 | type u16
 //!
 //!  version 1:            type u16 | flags u16 | mask u32          of owner@, group@ and everyone@
-//!                        ... and who u64                          of users and groups
+//!                        ... and a_who u64                        of users and groups
 //!                        ... and 32 bytes of two GUIDs            of the object types 5 to 8
 //! ```
 //!
-//! The text is that of `ls -V` and `getfacl`: who, the permissions `rwxpdDaARWcCos`, the inheritance
+//! The text is that of `ls -V` and `getfacl`: the user or group, the permissions `rwxpdDaARWcCos`, the inheritance
 //! flags `fdinSFI`, and the type.
 //!
 //! Source: the published ZFS on-disk specification, chapter 6, RFC 7530, and the behaviour of OpenZFS.
@@ -40,7 +40,7 @@ pub struct Acl {
 pub struct Ace {
     /// 0 allow, 1 deny, 2 audit, 3 alarm; others are seen only by SMB servers.
     pub kind: u16,
-    /// Inheritance and audit flags, and the bits that [`Ace::who`] is made of.
+    /// Inheritance and audit flags, and the bits that say for which kind of owner it is.
     pub flags: u16,
     /// The permissions that are allowed or denied.
     pub mask: u32,

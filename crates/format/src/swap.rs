@@ -101,7 +101,7 @@ fn znode(bytes: &mut [u8]) {
     if version == 0 { aces.chunks_exact_mut(12).for_each(old_ace) } else { acl(aces) }
 }
 
-/// who u32 | mask u32 | flags u16 | type u16
+/// a_who u32 | mask u32 | flags u16 | type u16
 fn old_ace(bytes: &mut [u8]) {
     number::<4>(bytes, 0);
     number::<4>(bytes, 4);
@@ -109,7 +109,7 @@ fn old_ace(bytes: &mut [u8]) {
     number::<2>(bytes, 10);
 }
 
-/// type u16 | flags u16 | mask u32 | who u64 unless the flags say owner, group or everyone | 32 bytes
+/// type u16 | flags u16 | mask u32 | a_who u64 unless the flags say owner, group or everyone | 32 bytes
 /// more for the object types.
 fn acl(mut bytes: &mut [u8]) {
     const OWNER: u16 = 0x1000;

@@ -2,8 +2,8 @@
 //! import it at the same time.
 //!
 //! ```text
-//!   whoever has the pool     heartbeat ─ heartbeat ─ heartbeat ─ ...     `live/multihost`
-//!   whoever imports it       look ──── look ──── look ─▶ nothing changed for long enough
+//!   the pool's process       heartbeat ─ heartbeat ─ heartbeat ─ ...     `live/multihost`
+//!   an import of it          look ──── look ──── look ─▶ nothing changed for long enough
 //!                            write a number ─ wait ─ is it still there? ─ ten times ─▶ it is ours
 //! ```
 //!
@@ -27,7 +27,7 @@ const CLAIMS: usize = 10;
 const SAFETY: u64 = 2;
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Whoever asks to be watched for longer does not mean it.
+/// An uberblock that asks to be watched for longer does not mean it.
 const WATCH_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Why a pool cannot be claimed: [`Kind::Missing`].
@@ -92,7 +92,7 @@ impl Candidate {
             if now.is_some_and(|now| now.rank() != ours.rank()) { Err(elsewhere()) } else { Ok(()) }
         };
         let claimed = (0..CLAIMS).try_for_each(|_| attempt());
-        // whoever comes next finds it as it was
+        // the next import finds it as it was
         let restored = self.write_heartbeats(env, watched);
         claimed.and(restored)
     }

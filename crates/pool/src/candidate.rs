@@ -95,7 +95,7 @@ impl Candidate {
         let is_it = |c: &&Candidate| c.guid.to_string() == which || c.name == which;
         let mut matching: Vec<&Candidate> = candidates.iter().filter(is_it).collect();
         if matching.iter().any(|c| c.state != PoolState::Destroyed) {
-            // destroyed ones are there only for whoever asks for their guid
+            // destroyed ones are found by their guid only
             matching.retain(|c| c.state != PoolState::Destroyed || c.guid.to_string() == which);
         }
         match matching[..] {

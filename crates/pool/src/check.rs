@@ -65,7 +65,7 @@ pub struct CheckOptions {
     pub space: bool,
 }
 
-/// Who is told while the check goes on.
+/// Is told while the check goes on.
 pub trait Observer {
     /// A block that was found.
     fn block(&mut self, _visit: &Visit<'_>, _kind: BlockKind) {}

@@ -72,7 +72,7 @@ pub(crate) fn cache_for(zio: Arc<Zio>, bytes: Option<u64>) -> Arc<Cache> {
     let Some(bytes) = bytes else {
         let env = zio.env().clone();
         let (cache, worker) = Cache::of_system(zio, Gauge::new("/"));
-        // without threads, who keeps a block makes all the room for it
+        // without threads, the thread that keeps a block makes all the room for it
         env.spawn("arc_reclaim", move || worker.run());
         return Arc::new(cache);
     };
@@ -118,7 +118,7 @@ impl Pool {
         Pool::attempt(env, candidate, options).pool
     }
 
-    /// As [`Pool::open`], for whoever wants to show what is there of a pool that cannot be opened.
+    /// As [`Pool::open`], to show what is there of a pool that cannot be opened.
     pub fn attempt(env: &Env, candidate: &Candidate, options: &OpenOptions) -> ImportAttempt {
         let name = options.name.clone().unwrap_or_else(|| candidate.name.clone());
         let mut tree = None;

@@ -12,7 +12,7 @@
 //! suspension, heartbeats, the watch over leaves, space maps, changes of dedup and clone tables. No part knows the pool; what
 //! needs several of them is a verb of the pool, in a file for its subject.
 //!
-//! The MOS is changed only by the thread that syncs a group. Everybody who only looks at datasets, properties or
+//! The MOS is changed only by the thread that syncs a group. What only looks at datasets, properties or
 //! space uses a [`Pool`] of the latest group on disk, the view, as one that is open for reading does.
 //!
 //! Invariant: an uberblock is written when all that it leads to is on the devices, and flushed. What a
@@ -412,7 +412,7 @@ impl LivePool {
             }
             Err(error) => {
                 self.txgs().stop(&error.to_string());
-                // all who wait for a change wait in vain
+                // all threads that wait for a change wait in vain
                 self.first_tasks.lock().clear();
                 self.tasks.lock().clear();
                 self.last_tasks.lock().clear();
@@ -580,7 +580,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Gives up what is not on disk: all who wait get an error.
+    /// Gives up what is not on disk: all threads that wait get an error.
     pub fn abandon(&self) {
         tracing::error!(pool = self.name, "what is not on disk is given up");
         self.multihost.stop();

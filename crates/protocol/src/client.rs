@@ -95,7 +95,7 @@ pub fn connect(name: &str) -> Result<Option<Connection>> {
     Ok(None)
 }
 
-/// Connects to a socket of `dir`; `None` if nobody is there, or somebody who just dies.
+/// Connects to a socket of `dir`; `None` if no process is there, or one that just dies.
 pub fn greet(dir: &RunDir, stem: &str) -> Result<Option<Connection>> {
     greet_within(HELLO_TIME, dir, stem)
 }

@@ -43,7 +43,7 @@ enum ValueForm {
     Index(&'static [&'static str]),
 }
 
-/// A value, and who set it.
+/// A value, and where it was set.
 enum SourcedValue {
     Number(u64, PoolPropertySource),
     Text(String, PoolPropertySource),
@@ -51,14 +51,14 @@ enum SourcedValue {
     Nothing(PoolPropertySource),
 }
 
-/// Who set a value.
+/// Where a value was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolPropertySource {
-    /// Nobody can.
+    /// It cannot be set.
     None,
-    /// Nobody did.
+    /// Nowhere: it is the default.
     Default,
-    /// Somebody did.
+    /// On the pool.
     Local,
 }
 
@@ -189,7 +189,7 @@ impl Property {
         PROPERTIES.iter().find(|p| p.name == name || p.column.to_ascii_lowercase() == name)
     }
 
-    /// Its value as text: exact if `literal`, otherwise for people; and who set it.
+    /// Its value as text: exact if `literal`, otherwise for people; and where it was set.
     pub fn text(&self, pool: &PoolReport, literal: bool) -> (String, PoolPropertySource) {
         match (self.value)(pool) {
             SourcedValue::Text(text, source) => (text, source),

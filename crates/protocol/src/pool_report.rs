@@ -22,7 +22,7 @@ pub struct PoolReport {
     /// Whether it is open for writing.
     #[serde(default)]
     pub is_writable: bool,
-    /// Whether nothing is written to it at present, and what becomes of those who want to.
+    /// Whether nothing is written to it at present, and what becomes of operations that want to.
     #[serde(default)]
     pub suspended: Option<Suspended>,
     /// Pool version.
@@ -89,7 +89,7 @@ pub struct PoolReport {
 /// How a pool is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Suspended {
-    /// Whoever wants to change something waits.
+    /// Operations that change something wait.
     Wait,
     /// It is an I/O error.
     Continue,

@@ -5,7 +5,7 @@
 //!   $XDG_RUNTIME_DIR/cenote     an ordinary user's, or
 //!   /run/user/UID/cenote        if the variable is lost, or
 //!   /tmp/cenote-UID             where there is no such folder
-//!   $CENOTE_RUN                 whoever sets it
+//!   $CENOTE_RUN                 if it is set
 //!     tank.sock                 the control socket of pool "tank"
 //!     tank.lock                 locked for as long as that process lives
 //!     tank.log                  what it has to tell
@@ -15,7 +15,7 @@
 //! Everybody may connect to root's sockets, to ask: what others may do, the process decides (`server`).
 //!
 //! Invariants: the folder belongs to the user, or to root, and nobody else can write in it; an ordinary user's nobody
-//! else can enter. Whoever holds the lock may remove the socket.
+//! else can enter. The process that holds the lock may remove the socket.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::fd::AsRawFd;
@@ -132,7 +132,7 @@ impl RunDir {
             _ => {}
         }
         let listener = UnixListener::bind(self.short(&stem, "sock"))?;
-        // who may enter the folder may ask
+        // a user that may enter the folder may ask
         std::fs::set_permissions(self.short(&stem, "sock"), Permissions::from_mode(0o666))?;
         let files = ["sock", "lock"].map(|extension| self.long(&stem, extension));
         Ok((listener, RunDirClaim { files, _lock: lock }))
@@ -170,7 +170,7 @@ impl RunDir {
             let file = options.open(&path).map_err(|e| unusable(&path, &e.to_string()))?;
             let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock)
                 .map_err(|_| Error::new(Kind::Exists, "a pool with that name already exists"))?;
-            // whoever had it before may have removed it after it was opened here
+            // the process that had it before may have removed it after it was opened here
             let is_same = |there: std::fs::Metadata| lock.metadata().is_ok_and(|ours| ours.ino() == there.ino());
             if path.metadata().is_ok_and(is_same) {
                 return Ok(lock);

@@ -1,4 +1,4 @@
-//! Becoming a process of its own, and telling whoever started it how that went.
+//! Becoming a process of its own, and telling the command that started it how that went.
 //!
 //! ```text
 //!   zpool import                       cenote serve --notify
@@ -19,7 +19,7 @@ use base::{Error, Kind, Result, ShownLines};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
 use serde::{Deserialize, Serialize};
 
-/// What a pool process tells whoever started it, one a line.
+/// What a pool process tells the command that started it, one a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Notice {
     /// For standard output.
@@ -62,7 +62,7 @@ impl Notify {
         self.tell(&Notice::Failed);
     }
 
-    /// That the pool is imported, or could be if that was all that was asked. From then on, whoever started the process
+    /// That the pool is imported, or could be if that was all that was asked. From then on, the command that started it
     /// is gone.
     pub fn ready(&self) -> Result<()> {
         let null = File::options().read(true).write(true).open("/dev/null")?;

@@ -101,7 +101,7 @@ impl Case {
             .collect()
     }
 
-    /// The folder of manifests that a reader sees who leaves the intent log alone.
+    /// The folder of manifests that a reader sees if the intent log is left alone.
     pub fn manifest_dir(&self) -> PathBuf {
         let synced = self.dir.join("synced");
         if synced.is_dir() { synced } else { self.dir.join("manifest") }

@@ -1,7 +1,7 @@
 //! Pools that lie under a good seal: a field is changed, and every checksum above it is made right again.
 //!
 //! ```text
-//!   devices ─▶ Atlas: every block, found from the uberblock, and who points to it
+//!   devices ─▶ Atlas: every block, found from the uberblock, and what points to it
 //!                │
 //!              Forge: other contents for some of them
 //!                │ seal: children first │ compress │ sum │ pointer in each parent │

@@ -1,6 +1,6 @@
 //! A device in memory that keeps only what was written, and of which a copy costs next to nothing.
 //!
-//! Bytes are kept in pages that copies share; who writes to a page that is shared gets one of its own.
+//! Bytes are kept in pages that copies share; a write to a page that is shared goes to a page of its own.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -176,7 +176,7 @@ fn worker(seconds: u64, seed: u64, first: u64, stride: u64) {
     let (mut writable, mut told) = (0u64, Instant::now());
     for index in (first..).step_by(stride as usize) {
         let number = case_number(seed, index);
-        // so that whoever is left knows of which case this process died
+        // so that it can be told of which case this process died
         println!("case\t{index}\t{number}");
         begin(number);
         let outcome = pools::run(&bases, number);

@@ -16,9 +16,9 @@ pub fn find(sources: &[SourceFile]) -> Exceptions {
                 places.entry(name).or_default().insert(&source.path);
             }
         }
-        let about_who = source.text.lines().filter(|line| is_about_who(line)).count();
-        if about_who > 0 {
-            *found.entry(format!("who {}", source.krate)).or_default() += about_who;
+        let of_persons = source.text.lines().filter(|line| is_of_person(line)).count();
+        if of_persons > 0 {
+            *found.entry(format!("person {}", source.krate)).or_default() += of_persons;
         }
     }
     let reused = places.into_iter().filter(|(_, files)| files.len() > 1);
@@ -38,7 +38,7 @@ fn type_name(item: &Item) -> Option<String> {
     (!is_of_tests(attributes)).then(|| ident.to_string())
 }
 
-fn is_about_who(line: &str) -> bool {
+fn is_of_person(line: &str) -> bool {
     let Some((_, comment)) = line.split_once("//") else { return false };
     let words = comment.split(|c: char| !c.is_alphanumeric() && c != '_');
     words.map(str::to_lowercase).any(|word| matches!(word.as_str(), "who" | "whoever"))

@@ -16,7 +16,7 @@ use protocol::words::nicenum::nicenum;
 /// Size of the picture, and what is left free around the lines: above, right of, below and left of them.
 const SIZE: [f64; 2] = [860.0, 480.0];
 const MARGINS: [f64; 4] = [48.0, 150.0, 56.0, 70.0];
-/// Colours that can also be told apart by who is colour-blind: those of Okabe and Ito.
+/// Colours that colour-blind people can tell apart, too: those of Okabe and Ito.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 /// Distance between names of lines at least.
 const LABEL_HEIGHT: f64 = 15.0;

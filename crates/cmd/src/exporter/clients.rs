@@ -1,4 +1,4 @@
-//! Who is served, and who is hung up on when too many want to be.
+//! The clients that are served, and which is hung up on when there are too many.
 //!
 //! ```text
 //!   connected ──▶ asking ──▶ answered ──▶ taking it ──▶ gone
@@ -6,7 +6,7 @@
 //!                   └──── hung up on, the oldest first ────  when all places are taken
 //! ```
 //!
-//! So whoever sends half a request, or does not take his answer, keeps nobody out. Who is being answered is left in
+//! So a client that sends half a request, or does not take its answer, keeps none out. One that is answered is left in
 //! peace: the answer costs something, and comes to an end by itself.
 
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Clients {
 
     /// Takes one more, in the place of another if need be. `None` if all are being answered.
     pub fn admit(&self, conn: &dyn Conn) -> Option<ClientSlot> {
-        // two handles, or none: who cannot be hung up on is not served
+        // two handles, or none: a client that cannot be hung up on is not served
         let conn = conn.another().ok()?;
         let mut all = self.lock();
         if all.clients.len() >= self.max {

@@ -1,7 +1,7 @@
 //! What is told, and how it is named.
 //!
 //! Names begin with `cenote_`, not with `node_zfs_` as those of node_exporter's collector: that one can read the same
-//! files, and who runs both would count everything twice. Behind that they are the same: `arc` for the table
+//! files, and with both everything would be counted twice. Behind that they are the same: `arc` for the table
 //! `arcstats`, `zfetch`, `dmu_tx`, `zil`, then the name of the value. As Prometheus wants it, counters end with
 //! `_total`, sizes and counts are labelled with their pool (`sum` has that of all), and a dataset is a label.
 //!

@@ -14,7 +14,7 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const FIELDS_MAX: usize = 64;
 /// How long a request, and the way of its answer, may take each.
 const TIME_MAX: Duration = Duration::from_secs(10);
-/// What is still read of those who send more than they should, so that they get the answer.
+/// What is still read of clients that send more than they should, so that they get the answer.
 const REST_BYTES_MAX: u64 = 64 << 10;
 
 /// A connection.
@@ -25,7 +25,7 @@ pub trait Conn: Read + Write + Send {
     fn end(&self) -> io::Result<()>;
     /// Another handle of the same connection.
     fn another(&self) -> io::Result<Box<dyn Conn>>;
-    /// Ends it, whoever reads or writes.
+    /// Ends it, also while another thread reads or writes.
     fn hang_up(&self) -> io::Result<()>;
 }
 

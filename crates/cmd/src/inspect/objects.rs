@@ -26,7 +26,7 @@ pub fn print(args: &ObjectArgs, of_mos: bool, opener: &mut Opener, out: &mut dyn
     };
     let verbosity = match (args.verbose, args.objects.is_empty()) {
         (0, true) => LINES,
-        // who asks for one object wants to see it
+        // one object is asked for to be seen
         (more, empty) => CONTENTS + u32::from(more).saturating_sub(u32::from(empty)),
     };
     let style = zdb::ZdbArgs { parseable: args.parseable, ..zdb::ZdbArgs::default() };

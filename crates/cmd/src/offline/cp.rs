@@ -27,7 +27,7 @@ use crate::progress::ProgressDisplay;
 
 /// Bytes that are read at once.
 const CHUNK: usize = 1 << 20;
-/// Bits of the mode that give who runs a file the rights of another.
+/// Bits of the mode by which a file runs with the rights of another user.
 const SET_ID: u32 = 0o6000;
 /// The extended attribute that gives rights of root.
 const CAPABILITIES: &[u8] = b"security.capability";

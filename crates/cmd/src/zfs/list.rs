@@ -105,8 +105,8 @@ pub(super) struct SearchReach {
 }
 
 impl SearchReach {
-    /// As flags `-r` and `-d` and the types say. Without roots, all of each pool is meant; who names a
-    /// file system and wants only snapshots, or only bookmarks, means those of it.
+    /// As flags `-r` and `-d` and the types say. Without roots, all of each pool is meant; a root that is a
+    /// file system, with types that are only snapshots or only bookmarks, means those of it.
     pub(super) fn new(types: Types, recursive: bool, depth: Option<u32>, roots: &[String]) -> SearchReach {
         let is_plain = !recursive && depth.is_none();
         let depth = match depth {

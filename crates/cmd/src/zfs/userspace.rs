@@ -1,4 +1,4 @@
-//! `zfs userspace`, `groupspace` and `projectspace`: who uses how much of a file system.
+//! `zfs userspace`, `groupspace` and `projectspace`: how much of a file system each owner uses.
 
 use std::cmp::Ordering;
 use std::ffi::OsString;

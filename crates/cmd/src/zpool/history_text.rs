@@ -10,7 +10,7 @@ use protocol::words::time;
 /// How much is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detail {
-    /// Who, and on which host.
+    /// The user and the host.
     pub long: bool,
     /// Events beside commands.
     pub internal: bool,

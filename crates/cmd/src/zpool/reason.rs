@@ -236,14 +236,15 @@ impl Reason {
         let (status, action) = match self {
             Reason::Errata(number) => return Some(errata_words(number)),
             Reason::Ok => return None,
-            _ => self.fixed_words(),
+            _ => self.device_words().or(self.feature_words()).or(self.pool_words()).unwrap_or_default(),
         };
         Some((format!("{status}\n"), format!("{action}\n")))
     }
 
+    /// Status and action where devices are the reason.
     #[rustfmt::skip]
-    fn fixed_words(self) -> (&'static str, &'static str) {
-        match self {
+    fn device_words(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
             Reason::MissingDevR => (
                 "One or more devices could not be opened.  Sufficient replicas exist for\n\tthe pool to continue functioning in a degraded state.",
                 "Attach the missing device and online it using 'zpool online'.",
@@ -259,6 +260,14 @@ impl Reason {
             Reason::CorruptLabelNr => (
                 "One or more devices could not be used because the label is missing \n\tor invalid.  There are insufficient replicas for the pool to continue\n\tfunctioning.",
                 "Destroy and re-create the pool from\n\ta backup source.",
+            ),
+            Reason::FaultedDevR => (
+                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
+                "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+            ),
+            Reason::FaultedDevNr => (
+                "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
+                "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
             ),
             Reason::StaleDev => (
                 "One or more devices were away and lack what was written meanwhile.  Only\n\tthe other devices of the same vdev have it.",
@@ -280,22 +289,18 @@ impl Reason {
                 "One or more devices have been removed.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
                 "Online the device using 'zpool online' or replace the device with\n\t'zpool replace'.",
             ),
-            Reason::Resilvering => (
-                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
-                "Wait for the resilver to complete.",
+            Reason::BadGuidSum => (
+                "One or more devices are missing from the system.",
+                "Attach the missing device and online it using 'zpool online'.",
             ),
-            Reason::RebuildScrub => (
-                "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.",
-                "Verify all data checksums with 'zdb -c'.",
-            ),
-            Reason::CorruptData => (
-                "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
-                "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
-            ),
-            Reason::CorruptPool => (
-                "The pool metadata is corrupted and the pool cannot be opened.",
-                "Destroy and re-create the pool from\n\ta backup source.",
-            ),
+            _ => return None,
+        })
+    }
+
+    /// The same where versions or features are.
+    #[rustfmt::skip]
+    fn feature_words(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
             Reason::VersionOlder => (
                 "The pool is formatted using a legacy on-disk format.  The pool can\n\tstill be used, but some features are unavailable.",
                 "Upgrade the pool using 'zpool upgrade'.  Once this is done, the\n\tpool will no longer be accessible on software that does not support\n\tfeature flags.",
@@ -324,13 +329,29 @@ impl Reason {
                 "The pool can only be accessed in read-only mode on this system. It\n\tcannot be accessed in read-write mode because it uses the following\n\tfeature(s) not supported on this system:",
                 "The pool cannot be accessed in read-write mode. Import the pool with\n\t\"-o readonly=on\", access the pool from a system that supports the\n\trequired feature(s), or restore the pool from backup.",
             ),
-            Reason::FaultedDevR => (
-                "One or more devices are faulted in response to persistent errors.\n\tSufficient replicas exist for the pool to continue functioning in a\n\tdegraded state.",
-                "Replace the faulted device, or use 'zpool clear' to mark the device\n\trepaired.",
+            _ => return None,
+        })
+    }
+
+    /// The same of other reasons.
+    #[rustfmt::skip]
+    fn pool_words(self) -> Option<(&'static str, &'static str)> {
+        Some(match self {
+            Reason::Resilvering => (
+                "One or more devices is currently being resilvered.  The pool will\n\tcontinue to function, possibly in a degraded state.",
+                "Wait for the resilver to complete.",
             ),
-            Reason::FaultedDevNr => (
-                "One or more devices are faulted in response to persistent errors.  There are insufficient replicas for the pool to\n\tcontinue functioning.",
-                "Destroy and re-create the pool from a backup source.  Manually marking the device\n\trepaired using 'zpool clear' may allow some data to be recovered.",
+            Reason::RebuildScrub => (
+                "One or more devices have been sequentially resilvered, scrubbing\n\tthe pool is recommended.",
+                "Verify all data checksums with 'zdb -c'.",
+            ),
+            Reason::CorruptData => (
+                "One or more devices has experienced an error resulting in data\n\tcorruption.  Applications may be affected.",
+                "Restore the file in question if possible.  Otherwise restore the\n\tentire pool from backup.",
+            ),
+            Reason::CorruptPool => (
+                "The pool metadata is corrupted and the pool cannot be opened.",
+                "Destroy and re-create the pool from\n\ta backup source.",
             ),
             Reason::IoFailure(Suspended::Multihost) => (
                 "The pool is suspended because multihost writes failed or were delayed;\n\tanother system could import the pool undetected.",
@@ -348,12 +369,8 @@ impl Reason {
                 "Mismatch between pool hostid and system hostid on imported pool.\n\tThis pool was previously imported into a system with a different hostid,\n\tand then was verbatim imported into this system.",
                 "Export this pool on all systems on which it is imported.\n\tThen import it to correct the mismatch.",
             ),
-            Reason::BadGuidSum => (
-                "One or more devices are missing from the system.",
-                "Attach the missing device and online it using 'zpool online'.",
-            ),
-            Reason::HostidActive | Reason::HostidRequired | Reason::Ok | Reason::Errata(_) => ("", ""),
-        }
+            _ => return None,
+        })
     }
 }
 

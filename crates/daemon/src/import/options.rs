@@ -74,7 +74,7 @@ impl ImportOptions {
         self.prop("altroot")
     }
 
-    /// The property `cachefile`: whoever says where or how the pool is to be used for now wants no file.
+    /// The property `cachefile`: an import that says where or how the pool is to be used for now wants no file.
     pub fn cachefile_property(&self) -> Option<&str> {
         let is_passing = self.temporary || self.altroot().is_some();
         self.prop("cachefile").or(is_passing.then_some("none"))

@@ -13,7 +13,7 @@ pub struct Limit {
     pub owner: Owner,
     /// What is limited.
     pub counted: Counted,
-    /// Who.
+    /// The user, group or project.
     pub who: OwnerId,
     /// Bytes or objects; 0 is no limit.
     pub limit: u64,

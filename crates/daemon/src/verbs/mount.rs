@@ -1,7 +1,7 @@
 //! `zfs mount` and `zfs unmount`, on the pool process's side.
 //!
 //! What goes wrong with one file system is a line in the answer and does not keep the others from
-//! being mounted. `-a` passes over what is not mounted by itself; who asks for one file system is told
+//! being mounted. `-a` passes over what is not mounted by itself; a request for one file system is told
 //! why not.
 
 use base::{Error, Kind, Result};

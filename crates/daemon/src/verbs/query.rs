@@ -161,7 +161,7 @@ struct DatasetWalk<'a> {
 }
 
 impl DatasetWalk<'_> {
-    /// Takes down a dataset and what is below it; errors are for those who come later to see.
+    /// Takes down a dataset and what is below it; errors are left for later requests to see.
     fn visit(&mut self, subject: &Subject, depth: u32) {
         let types = self.select.types;
         let kind = type_of(subject.kind());

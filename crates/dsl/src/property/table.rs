@@ -1,6 +1,6 @@
 //! The rows of the table of native properties.
 //!
-//! A row: property, name, column header, type and default, who can set it, what it applies to, where
+//! A row: property, name, column header, type and default, whether it can be set, what it applies to, where
 //! its value comes from, and its values for the usage text (`-` for those that are not shown unasked).
 
 use super::Setting::*;

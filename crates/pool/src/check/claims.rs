@@ -386,7 +386,7 @@ mod tests {
         let mut claims = claims();
         claims.claim_dva(&dva(1, 4096, 4096), 4096).unwrap();
         assert_eq!(claims.leaks().last().unwrap().range, 0x1_0000..0x1_1000);
-        // the place is taken, whoever asks for it
+        // the place is taken, by whatever name
         assert!(claims.claim_dva(&dva(0, 0x1_1000, 512), 512).is_err());
         assert!(claims.claim_dva(&dva(1, 4096, 512), 512).is_err());
     }

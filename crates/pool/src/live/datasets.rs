@@ -215,7 +215,7 @@ impl LivePool {
     ///
     /// Nobody knows what changes will take on disk before they are there, but what they take at most: blocks without
     /// compression, with their copies and parity, and what leads to them. As long as that may be more than there is room
-    /// for, whoever wants to write waits for a group to be synced. Only what is on disk by then decides; what one more
+    /// for, an operation that writes waits for a group to be synced. Only what is on disk by then decides; what one more
     /// operation takes beyond the limit, the pool's slop has room for. Errors: `NoSpace`, `Quota`; `Suspended`, as from
     /// [`dmu::Txgs::begin`].
     pub fn admit(&self, id: u64, bytes: u64, frees: bool) -> Result<()> {

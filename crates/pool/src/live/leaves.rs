@@ -121,7 +121,7 @@ impl LivePool {
         done
     }
 
-    /// Whether it is suspended, and if so, whether those who want to change something wait.
+    /// Whether it is suspended, and if so, whether operations that change something wait.
     pub fn suspended(&self) -> Option<bool> {
         self.suspension().suspended()
     }
@@ -131,7 +131,7 @@ impl LivePool {
         self.suspended().is_some() && self.multihost().lost().is_some()
     }
 
-    /// Waits until changes can be made. Errors: `Suspended` if those who want to make some are not to wait.
+    /// Waits until changes can be made. Errors: `Suspended` if operations that make some are not to wait.
     pub fn wait_resumed(&self) -> Result<()> {
         self.txgs().wait_resumed()
     }

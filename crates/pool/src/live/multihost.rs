@@ -3,12 +3,12 @@
 //! ```text
 //!   thread `mmp`   one leaf after the other: is the last heartbeat still there? ─▶ the next one
 //!                     └── another host's   └── none got through for too long ──▶ lost
-//!   whoever syncs  before a group, and before its uberblock: lost, or overdue? ──▶ suspended
+//!   the syncer     before a group, and before its uberblock: lost, or overdue? ──▶ suspended
 //!   zpool clear    does another host use it? ──▶ goes on
 //! ```
 //!
 //! A heartbeat is the uberblock in force with the time of day and a number that grows within the second, in the last
-//! slot of a ring. How long the pool may be without one is in every uberblock: whoever wants to import it waits for
+//! slot of a ring. How long the pool may be without one is in every uberblock: an import of it waits for
 //! longer ([`crate::activity`]). So a process that was stopped for longer must not write an uberblock when it goes on,
 //! and does not: it looks at its clock first.
 
@@ -114,7 +114,7 @@ impl Multihost {
         }
     }
 
-    /// For who is about to write an uberblock. Errors: `Io` if the pool may be another host's by now.
+    /// Asked before an uberblock is written. Errors: `Io` if the pool may be another host's by now.
     pub(super) fn allow(&self, uberblock: &Uberblock) -> Result<()> {
         self.check()?;
         self.heart.lock().tries(uberblock);
@@ -133,7 +133,7 @@ impl Multihost {
         self.heart.lock().lost
     }
 
-    /// For who is about to sync a group. Errors: `Io` if the pool may be another host's by now.
+    /// Asked before a group is synced. Errors: `Io` if the pool may be another host's by now.
     pub(super) fn check(&self) -> Result<()> {
         let mut heart = self.heart.lock();
         if self.is_on()
@@ -187,7 +187,7 @@ impl Multihost {
         let (number, next, before) = {
             let mut heart = self.heart.lock();
             if is_suspended && heart.lost.is_none() {
-                // devices have failed: whoever resumes it looks whether anybody else has it
+                // devices have failed: when it is resumed, it is looked whether another host has it
                 heart.last_ns = self.env.ticks_ns();
                 return;
             }
@@ -330,7 +330,7 @@ fn beat_on(multihost: &Weak<Multihost>) {
         if heart.ends {
             return;
         }
-        // whoever turns it on wakes it; that a pool is dropped it finds out in time
+        // turning it on wakes it; that a pool is dropped it finds out in time
         let pause = if is_on { pause } else { Duration::from_secs(1) };
         drop(multihost.changed.wait_timeout(heart, pause));
     }

@@ -6,7 +6,7 @@
 //!   write, create, chown ──▶ admit_owner ─▶ limits and books of the latest group on disk
 //! ```
 //!
-//! Only what is on disk counts, as it does in OpenZFS: who is quick may write more than the limit before
+//! Only what is on disk counts, as it does in OpenZFS: a quick user may write more than the limit before
 //! the next group tells.
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl LivePool {
         self.change_limits(id, |change| accounting::set_limit(change, owner, counted, key, limit))
     }
 
-    /// Sets the limit of all who have none of their own, by its property; 0 is none. Errors: `Unsupported` if the
+    /// Sets the limit of all owners that have none of their own, by its property; 0 is none. Errors: `Unsupported` if the
     /// file system keeps no such accounts; those of writing.
     pub(super) fn set_default_limit(&self, name: &str, property: Property, limit: u64) -> Result<()> {
         let id = self.view().dsl().find(name)?.id;

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Nothing in memory changes meanwhile: the step is made again with what it was made with. What property
-//! `failmode` says decides for those who want to change something. Without a thread that could wait, whoever
+//! `failmode` says decides for operations that change something. Without a thread that could wait, what
 //! syncs gets the error, and the groups are stopped.
 
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Suspension {
         self.can_wait.load(Ordering::Relaxed)
     }
 
-    /// Whether the pool is suspended, and if so, whether those who want to change something wait.
+    /// Whether the pool is suspended, and if so, whether operations that change something wait.
     pub(super) fn suspended(&self) -> Option<bool> {
         let stopped = self.txgs.stopped().map(|_| false);
         stopped.or_else(|| self.txgs.suspended().map(|suspended| suspended.waits))
@@ -106,7 +106,7 @@ impl Suspension {
         outcome
     }
 
-    /// Suspends the pool, for who does not sync: who does waits before its next step.
+    /// Suspends the pool, for threads that do not sync: the one that does waits before its next step.
     pub(super) fn raise(&self, why: &str) {
         let mode = self.failmode.load(Ordering::Relaxed);
         self.end_if_panic(mode, why);

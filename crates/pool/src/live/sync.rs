@@ -150,7 +150,7 @@ impl LivePool {
         let allocator = self.cache().zio().allocator()?;
         for pass in 1..PASSES_MAX {
             if pass == 2 {
-                // who could not take the first pass has missed the group
+                // a leaf that could not take the first pass has missed the group
                 context.write_dtls()?;
             }
             if pass > 1 {

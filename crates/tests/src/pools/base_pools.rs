@@ -247,7 +247,7 @@ fn fill(zpl: &Zpl, rng: &mut Rng) -> Result<()> {
     zpl.set_xattr(sparse, b"user.small", b"blue", XattrMode::Any)?;
     zpl.set_xattr(sparse, b"user.medium", &noise(rng, 700), XattrMode::Any)?;
     zpl.set_xattr(fat, b"user.large", &noise(rng, 9000), XattrMode::Any)?;
-    // lost its name while in use: the next who opens the file system frees it
+    // lost its name while in use: the next that opens the file system frees it
     let orphan = zpl.create(root, b"orphan", &new_file(NewKind::File))?.ino;
     zpl.open_file(orphan)?.write(0, &noise(rng, 40_000)[..])?;
     zpl.unlink(root, b"orphan")?;

@@ -12,7 +12,7 @@
 //!
 //!       list         number of entries | of domains | of owners | bytes of the entries | flags
 //!                    | entries, up to a multiple of 8 bytes | owners u64 each | domains
-//!       entry        who u32 | mask u32 | flags u16 | type u16 | GUIDs (32), of types 5 to 8
+//!       entry        a_who u32 | mask u32 | flags u16 | type u16 | GUIDs (32), of types 5 to 8
 //! ```
 //!
 //! Which attributes: the bits that Linux has for them; FreeBSD has others, so its records of this type make
