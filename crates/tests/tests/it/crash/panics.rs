@@ -155,7 +155,11 @@ impl Start {
         let load = load.insert(Workload::import(env, disks, &self.model, self.seed)?);
         for group in 0..3 {
             (0..4).try_for_each(|_| load.step())?;
-            load.sync_file("live/home", 0)?;
+            // which file systems there are, the history decides
+            let files = load.model.sets.iter().find(|(_, contents)| matches!(contents, Contents::Files(_)));
+            if let Some(name) = files.map(|(name, _)| name.clone()) {
+                load.sync_file(&name, 0)?;
+            }
             (0..2).try_for_each(|_| load.step())?;
             *acknowledged = if group == 1 { load.step_datasets() } else { load.sync() }?;
         }
