@@ -35,5 +35,5 @@ pub use dataset::{Dataset, DatasetBookmark};
 pub use dir::{DEPTH_MAX, Dir, Dsl};
 pub use key::KeyInfo;
 pub use property::Property;
-pub use props::{Level, PropertySource, PropertyValue, Sourced};
+pub use props::{Level, PropertySource, PropertyValue, RECEIVED_SUFFIX, Sourced};
 pub use subject::Subject;

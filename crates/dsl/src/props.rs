@@ -26,7 +26,8 @@ use crate::dir::DEPTH_MAX;
 use crate::property::is_user_property;
 use crate::{Dataset, Dir, Dsl, Property};
 
-const RECEIVED: &str = "$recvd";
+/// What the names of received values end in, where properties are stored.
+pub const RECEIVED_SUFFIX: &str = "$recvd";
 const INHERIT: &str = "$inherit";
 const IF_KNOWN: &str = "$iuv";
 /// Set once a dataset has received properties. Before, nobody can tell received ones from others.
@@ -149,7 +150,7 @@ impl Level {
         let mut level = Some(self);
         while let Some(at) = level {
             for (name, _) in &at.stored {
-                let name = name.strip_suffix(RECEIVED).unwrap_or(name);
+                let name = name.strip_suffix(RECEIVED_SUFFIX).unwrap_or(name);
                 let is_new = is_user_property(name) && !found.iter().any(|(known, _)| known == name);
                 if let Some(sourced) = is_new.then(|| self.find_user(name)).flatten() {
                     found.push((name.to_owned(), sourced));
@@ -163,7 +164,7 @@ impl Level {
     /// The value of `name` that was received here, whether it counts or not.
     pub fn received(&self, name: &str) -> Option<PropertyValue> {
         self.get(HAS_RECEIVED, "")?;
-        self.get(name, RECEIVED).cloned()
+        self.get(name, RECEIVED_SUFFIX).cloned()
     }
 
     fn find_name(&self, name: &str, inherited: bool, is_known: &dyn Fn(&PropertyValue) -> bool) -> Option<Sourced> {
@@ -185,7 +186,7 @@ impl Level {
         if let Some(value) = local {
             return Some((value.clone(), PropertySource::Local));
         }
-        let received = self.get(name, RECEIVED).filter(|_| self.get(name, INHERIT).is_none());
+        let received = self.get(name, RECEIVED_SUFFIX).filter(|_| self.get(name, INHERIT).is_none());
         received.map(|value| (value.clone(), PropertySource::Received))
     }
 

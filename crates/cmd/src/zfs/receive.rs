@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
+use dsl::Property;
 use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::{ReceiveOrder, StreamNote};
 
@@ -38,6 +39,10 @@ pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
         return abort(pools, target, args);
     }
     let order = order_of(command, &parsed, target, args)?;
+    if let Some(flag) = ['d', 'e'].into_iter().find(|flag| target.contains('@') && has(*flag)) {
+        let why = format!("invalid argument - snapshot not allowed with -{flag}");
+        return Ok(Outcome::failed(format!("cannot receive: {why}\n")));
+    }
     if std::io::stdin().is_terminal() {
         return Ok(Outcome::failed(FROM_TERMINAL.to_owned()));
     }
@@ -74,16 +79,26 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
             _ => None,
         })
     };
-    let mut set = properties(values('o'))?;
+    let twice = |name: &str| misuse(command, &format!("property '{name}' specified multiple times\n"));
+    let mut set: Vec<(String, String)> = Vec::new();
+    for (name, value) in properties(values('o'))? {
+        let full = full_name(&name);
+        match set.iter().any(|(other, _)| *other == full) {
+            true => return Err(twice(&name)),
+            false => set.push((full, value)),
+        }
+    }
     let origin = set.iter().position(|(name, _)| name == "origin").map(|at| set.remove(at).1);
-    let exclude: Vec<String> = values('x').map(str::to_owned).collect();
-    for name in &exclude {
+    let mut exclude: Vec<String> = Vec::new();
+    for name in values('x') {
+        let full = full_name(name);
         if name.contains('=') {
             return Err(misuse(command, &format!("invalid property name '{name}'\n")));
         }
-        if set.iter().any(|(other, _)| other == name) {
-            return Err(misuse(command, &format!("property '{name}' specified multiple times\n")));
+        if exclude.contains(&full) || set.iter().any(|(other, _)| *other == full) {
+            return Err(twice(name));
         }
+        exclude.push(full);
     }
     Ok(ReceiveOrder {
         target: target.to_owned(),
@@ -102,6 +117,11 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
         verbose: has('v'),
         history: history_line("receive", args),
     })
+}
+
+/// The name that a property is stored by; `compress` is `compression`.
+fn full_name(name: &str) -> String {
+    Property::find(name).map_or_else(|| name.to_owned(), |property| property.name().to_owned())
 }
 
 fn abort(pools: &dyn Pools, target: &str, args: &[OsString]) -> Result<Outcome, Stopped> {

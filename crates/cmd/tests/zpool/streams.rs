@@ -185,6 +185,62 @@ fn an_interrupted_receive_goes_on() {
     assert_eq!(from.differences(&to), None);
 }
 
+/// What a stream says of properties counts when it has come to its end.
+#[test]
+fn properties_of_a_stream_that_was_cut_short_do_not_count() {
+    let world = World::with_pool("cut_short");
+    let done = |line: &str| assert_eq!(world.zfs(line), (String::new(), 0), "{line}");
+    world.receives("-u fresh/from", &corpus::case("send").zstd("streams/full.zst"));
+    done("set compression=gzip-1 fresh/from");
+    done("set a:note=first fresh/from");
+    done("snapshot fresh/from@one");
+    world.receives("-u -o copies=2 fresh/to", &world.cenote("zfs send -p fresh/from@one").stdout);
+    done("set compression=gzip-2 fresh/from");
+    done("inherit a:note fresh/from");
+    done("snapshot fresh/from@two");
+    let next = world.cenote("zfs send -p -i @one fresh/from@two").stdout;
+    let properties = || world.zfs("get -H -o property,value,source compression,a:note,copies,atime fresh/to").0;
+    let first = "compression\tgzip-1\treceived\na:note\tfirst\treceived\ncopies\t2\tlocal\natime\ton\tdefault\n";
+    assert_eq!(properties(), first);
+    let cut = &next[..next.len() - 500];
+    let (text, code) = world.zfs_with("receive -u -o copies=3 -o atime=off fresh/to", cut);
+    assert!(code == 1 && text.starts_with("cannot receive incremental stream"), "{text}");
+    assert_eq!(properties(), first, "after {text}");
+    world.receives("-u fresh/to", &next);
+    let second = "compression\tgzip-2\treceived\na:note\t-\t-\ncopies\t2\tlocal\natime\ton\tdefault\n";
+    assert_eq!(properties(), second);
+}
+
+/// Names that do not fit the options, and what an interrupted receive keeps to itself.
+#[test]
+fn what_cannot_be_received_to() {
+    let world = World::with_pool("targets");
+    let whole = corpus::case("send").zstd("streams/full.zst");
+    let refuses = |line: &str, why: &str| {
+        let (text, code) = world.zfs_with(&format!("receive -u {line}"), &whole);
+        assert!(code != 0 && text.starts_with(why), "{line}: {code} {text}");
+    };
+    refuses("-e fresh@one", "cannot receive: invalid argument - snapshot not allowed with -e\n");
+    refuses("-d fresh@one", "cannot receive: invalid argument - snapshot not allowed with -d\n");
+    refuses("-d fresh/none", "cannot receive new filesystem stream: unable to restore to destination\n");
+    assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\n");
+    refuses("-x compress -x compression fresh/a", "property 'compression' specified multiple times\n");
+    refuses("-x atime -o atime=on fresh/a", "property 'atime' specified multiple times\n");
+    refuses("-o compress=on -o compression=off fresh/a", "property 'compression' specified multiple times\n");
+
+    world.receives("-u fresh/fs", &whole);
+    assert_eq!(world.zfs_with("receive -s -u fresh/part", &whole[..whole.len() / 2]).1, 1);
+    let next = corpus::case("send").zstd("streams/incremental-1-2.zst");
+    assert_eq!(world.zfs_with("receive -s -u fresh/fs", &next[..next.len() / 2]).1, 1);
+    let internal = "invalid character % in name\n";
+    for line in ["promote fresh/fs/%recv", "rename fresh/fs/%recv fresh/other"] {
+        let (text, code) = world.zfs(line);
+        assert!(code == 1 && text.ends_with(internal), "{line}: {text}");
+    }
+    assert_eq!(world.zfs("destroy -r fresh/fs"), (String::new(), 0));
+    assert_eq!(world.zfs("list -H -o name -r fresh").0, "fresh\nfresh/part\n");
+}
+
 #[test]
 fn damaged_streams_cost_nothing_but_themselves() {
     let world = World::with_pool("damaged");

@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 
 use base::{Error, Kind, Result};
-use dsl::Subject;
 use dsl::receive::StreamReader;
 use dsl::write::{NewReceive, SNAPSHOT_EXISTS};
+use dsl::{Property, PropertyValue, Subject};
 use format::nvlist::{NvList, Value};
 use format::stream::{StreamBegin, StreamFeatures};
 use protocol::datasets::{Failure, Response};
@@ -291,7 +291,11 @@ impl StreamReceiver<'_> {
             && let Some((above, _)) = new.target.rsplit_once('/')
             && !exists(self.host, above)
         {
-            make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
+            if !exists(self.host, &self.order.target) {
+                return Err(failure(&new.target, format!("{what}: unable to restore to destination")));
+            }
+            let failures = make_with_parents(self.host, above, &new.target).map_err(|e| self.cannot(what, &e))?;
+            failures.into_iter().next().map_or(Ok(()), Err)?;
         }
         let failed = |receiver: &StreamReceiver<'_>, e: Error| receiver.cannot(what, &e);
         let receiving = self.host.begin_receive(new).map_err(|e| match e.what() {
@@ -299,10 +303,19 @@ impl StreamReceiver<'_> {
             _ => failed(self, e),
         })?;
         let listed = self.listed(new.to_guid);
+        // what a stream that does not come to its end says does not count
+        let before = PropertiesBefore::of(self.host, &new.target).map_err(|e| failed(self, e))?;
         let notes = self.set_properties(new, &listed, is_new);
+        let applied = receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e));
+        let finished = applied.and_then(|()| self.host.finish_receive(receiving).map_err(|e| failed(self, e)));
+        if let Err(failure) = finished {
+            if let Some(before) = before.filter(|_| !is_new) {
+                let by_hand = self.changed_by_hand(new, is_new);
+                before.restore(self.host, &new.target, listed.properties.is_some(), by_hand);
+            }
+            return Err(failure);
+        }
         self.notes.extend(notes);
-        receiving.apply_all(reader).map_err(|e| self.interrupted(new, what, &e))?;
-        self.host.finish_receive(receiving).map_err(|e| failed(self, e))?;
         self.after(new, &listed);
         if is_new {
             self.made.push(new.target.clone());
@@ -347,7 +360,9 @@ impl StreamReceiver<'_> {
         let overridden = |name: &str| self.order.set.iter().any(|(one, _)| one == name);
         if let Some(list) = &listed.properties {
             let pairs = values_of(list).filter(|(name, _)| !excluded(name)).collect();
-            for (name, error) in self.host.set_received(&new.target, pairs).unwrap_or_default() {
+            let refused = self.host.set_received(&new.target, pairs);
+            let refused = refused.unwrap_or_else(|error| vec![("any".to_owned(), error)]);
+            for (name, error) in refused {
                 // a value of the command line counts anyway
                 if !overridden(&name) {
                     let why = error.what();
@@ -355,9 +370,7 @@ impl StreamReceiver<'_> {
                 }
             }
         }
-        // of a package, only the first dataset gets what is set; those below inherit it
-        let is_top = self.package.as_ref().is_none_or(|(_, top)| new.begin.name.split('@').next() == Some(top));
-        if is_top && (is_new || self.package.is_some() || !self.order.set.is_empty()) {
+        if self.changes_by_hand(new, is_new) {
             for (property, value) in &self.order.set {
                 let (property, value) = (property.clone(), value.clone());
                 let change = DatasetChange::Set { name: new.target.clone(), property: property.clone(), value };
@@ -373,6 +386,20 @@ impl StreamReceiver<'_> {
             }
         }
         notes
+    }
+
+    /// Whether what the command line says of properties is for this stream: of a package, only the first dataset gets
+    /// what is set; those below inherit it.
+    fn changes_by_hand(&self, new: &NewReceive, is_new: bool) -> bool {
+        let is_top = self.package.as_ref().is_none_or(|(_, top)| new.begin.name.split('@').next() == Some(top));
+        is_top && (is_new || self.package.is_some() || !self.order.set.is_empty())
+    }
+
+    /// The properties that the command line changes with this stream.
+    fn changed_by_hand(&self, new: &NewReceive, is_new: bool) -> Vec<String> {
+        let set = self.order.set.iter().map(|(name, _)| name);
+        let all = set.chain(&self.order.exclude).filter(|_| self.changes_by_hand(new, is_new));
+        all.cloned().collect()
     }
 
     /// Properties and holds of the new snapshot.
@@ -391,6 +418,60 @@ impl StreamReceiver<'_> {
             if let Err(error) = self.host.change_snapshots(&SnapshotChange::Hold(tags)) {
                 self.notes.push(format!("cannot hold snapshot '{name}': {}", error.what()));
             }
+        }
+    }
+}
+
+/// What was stored of properties before a stream.
+struct PropertiesBefore(Vec<(String, PropertyValue)>);
+
+impl PropertiesBefore {
+    /// Of a dataset, if it is there.
+    fn of(host: &dyn Host, dataset: &str) -> Result<Option<PropertiesBefore>> {
+        let pool = host.pool();
+        match pool.dsl().subject(dataset) {
+            Ok(subject) => pool.dsl().stored_props(subject.dir()).map(|stored| Some(PropertiesBefore(stored))),
+            Err(e) if e.kind() == Kind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Stores again what was received before, if that has changed, and what the command line has changed. What cannot
+    /// be is logged: the receive has failed anyway.
+    fn restore(self, host: &dyn Host, dataset: &str, received: bool, by_hand: Vec<String>) {
+        let name = dataset.to_owned();
+        let log = |error: Error| tracing::warn!(dataset, "a property is not as it was before the receive: {error}");
+        let suffixed = |(name, value): &(String, PropertyValue)| {
+            let value = match value {
+                PropertyValue::Number(number) => Value::U64(*number),
+                PropertyValue::Text(text) => Value::Str(text.clone()),
+            };
+            Some((name.strip_suffix(dsl::RECEIVED_SUFFIX)?.to_owned(), value))
+        };
+        if received {
+            match host.set_received(dataset, self.0.iter().filter_map(suffixed).collect()) {
+                Ok(refused) => refused.into_iter().for_each(|(_, error)| log(error)),
+                Err(error) => log(error),
+            }
+        }
+        for property in by_hand {
+            let value = self.0.iter().find(|(one, _)| *one == property).map(|(_, value)| text_of(&property, value));
+            let change = match value {
+                Some(value) => DatasetChange::Set { name: name.clone(), property, value },
+                None => DatasetChange::Inherit { name: name.clone(), property, received: false },
+            };
+            host.change(&change).unwrap_or_else(log);
+        }
+    }
+}
+
+/// A stored value as people give it.
+fn text_of(property: &str, value: &PropertyValue) -> String {
+    match value {
+        PropertyValue::Text(text) => text.clone(),
+        PropertyValue::Number(number) => {
+            let named = Property::find(property).and_then(|property| property.name_of(*number));
+            named.map_or_else(|| number.to_string(), str::to_owned)
         }
     }
 }

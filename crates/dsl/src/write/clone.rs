@@ -15,7 +15,7 @@ use format::object_type::ObjectType;
 use super::bookmark::Bookmarks;
 use super::create::{Created, refuse_encrypted};
 use super::deadlist::Deadlist;
-use super::name::LEN_MAX;
+use super::name::{LEN_MAX, refuse_internal};
 use super::rollback::{TXG_INITIAL, sizes};
 use super::space::{Delta, UsedColumn};
 use super::{Change, check_name};
@@ -105,6 +105,7 @@ impl Change<'_> {
     ///
     /// Errors: `NotFound`, `Invalid` if it is no clone, `TooLong`, `NoSpace` for a quota, `Encrypted`.
     pub fn promote(&self, dsl: &Dsl, name: &str) -> Result<Vec<String>> {
+        refuse_internal(name)?;
         let dir = dsl.find_dir(name)?;
         refuse_encrypted(dsl, &dir)?;
         let head = dsl.head(&dir)?;

@@ -26,9 +26,7 @@ pub fn check_name(name: &str) -> Result<()> {
     if name.contains('#') {
         return invalid("bookmark delimiter '#' is not expected here");
     }
-    if name.contains('%') {
-        return invalid("invalid character % in name");
-    }
+    refuse_internal(name)?;
     if name.len() > LEN_MAX {
         return Err(Error::new(Kind::TooLong, "name is too long"));
     }
@@ -49,6 +47,14 @@ pub fn check_name(name: &str) -> Result<()> {
         return Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded"));
     }
     Ok(())
+}
+
+/// Refuses what ZFS keeps for itself below a dataset, such as a receive that was interrupted.
+pub(super) fn refuse_internal(name: &str) -> Result<()> {
+    match name.contains('%') {
+        true => Err(Error::new(Kind::Invalid, "invalid character % in name")),
+        false => Ok(()),
+    }
 }
 
 /// Whether a part of a name between slashes can be. Errors: as of [`check_name`].

@@ -10,10 +10,10 @@ use format::object_type::ObjectType;
 use super::{Change, RefusedChanges};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
+use crate::props::RECEIVED_SUFFIX;
 use crate::{Dsl, Property, PropertyValue, Subject};
 
 const HAS_RECEIVED: &str = "$hasrecvd";
-const RECEIVED: &str = "$recvd";
 /// Properties of one dataset at most.
 const COUNT_MAX: usize = 4096;
 
@@ -66,7 +66,7 @@ impl Change<'_> {
     fn forget_received(&self, table: u64) -> Result<()> {
         for entry in Zap::open(self.mos.object(table)?)?.entries()? {
             let name = entry.name.to_string();
-            if name.ends_with(RECEIVED) {
+            if name.ends_with(RECEIVED_SUFFIX) {
                 self.remove(table, &name)?;
             }
         }
@@ -103,7 +103,7 @@ impl Change<'_> {
             PropertyValue::Number(number) => ZapValue::one(*number),
             PropertyValue::Text(text) => ZapValue::of_text(text),
         };
-        self.set(table, &format!("{}{RECEIVED}", given.name), &value)?;
+        self.set(table, &format!("{}{RECEIVED_SUFFIX}", given.name), &value)?;
         self.count_if_limited(dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;
         let is_limit =
             matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));

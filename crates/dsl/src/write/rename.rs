@@ -6,7 +6,7 @@
 use base::{Error, Kind, Result};
 
 use super::create::refuse_encrypted;
-use super::name::{LEN_MAX, NESTING_MAX, level};
+use super::name::{LEN_MAX, NESTING_MAX, level, refuse_internal};
 use super::space::{Delta, UsedColumn};
 use super::{Change, check_name};
 use crate::property::DatasetKind;
@@ -20,6 +20,7 @@ impl Change<'_> {
     pub fn rename(&self, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
         let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
         check_name(new)?;
+        refuse_internal(old)?;
         let dir = dsl.find_dir(old)?;
         let Some((above, own_name)) = new.rsplit_once('/') else {
             return invalid("missing dataset name");

@@ -236,6 +236,12 @@ fn what_has_not_changed_is_not_written() {
     for policy in others {
         assert_ne!(pool.write(TXG + 1, &data, policy, bp).unwrap().dvas(), bp.dvas(), "{policy:?}");
     }
+    // what would be compressed, but does not shrink
+    let dense = noise(2, 16_384);
+    let bp = pool.write(TXG, &dense, strong, BlkPtr::HOLE).unwrap();
+    assert_eq!((bp.psize(), pool.write(TXG + 1, &dense, strong, bp).unwrap()), (16_384, bp));
+    let plain = WritePolicy { compress: Compress::Off, ..strong };
+    assert_ne!(pool.write(TXG + 1, &dense, plain, bp).unwrap().dvas(), bp.dvas(), "somebody moves it");
     let weak = WritePolicy { checksum: Checksum::Fletcher4, ..strong };
     let bp = pool.write(TXG, &data, weak, BlkPtr::HOLE).unwrap();
     assert_eq!(pool.write(TXG + 1, &data, weak, bp).unwrap().birth(), TXG + 1);

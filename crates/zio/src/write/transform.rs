@@ -57,16 +57,25 @@ pub(super) fn transform(
             if psize < len {
                 let bytes = pad(small, n, psize);
                 let sum = sums.compute(policy.checksum, Endian::Little, &bytes);
-                return Ok(match same_as_before(request, tree, psize as u64, kind, sum) {
-                    true => Transformed::InPointer(previous.with_fill(request.fill)),
-                    false => Transformed::Bytes(bytes, kind, sum),
-                });
+                return Ok(unless_same(request, tree, bytes, kind, sum));
             }
         }
     }
     let whole = BlockSlice::new(data.clone(), 0..len);
     let sum = sums.compute(policy.checksum, Endian::Little, &whole);
-    Ok(Transformed::Bytes(whole, Compress::Off, sum))
+    Ok(match kind {
+        // ZFS users rewrite what they do not compress to move it
+        Compress::Off => Transformed::Bytes(whole, Compress::Off, sum),
+        _ => unless_same(request, tree, whole, Compress::Off, sum),
+    })
+}
+
+/// The bytes that are to be written, or the pointer to those that are there already.
+fn unless_same(request: &BlockWrite, tree: &Tree, bytes: Bytes, compress: Compress, sum: Sum) -> Transformed {
+    match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
+        true => Transformed::InPointer(request.previous.with_fill(request.fill)),
+        false => Transformed::Bytes(bytes, compress, sum),
+    }
 }
 
 /// The bytes for a block that must be exactly `psize` long, with their compression; `None` if it cannot be.
@@ -159,8 +168,8 @@ fn pad(mut buf: AlignedBuf, n: usize, psize: usize) -> BlockSlice {
     BlockSlice::new(buf.into(), 0..psize)
 }
 
-/// Whether the block is as it was, by a checksum that can be trusted. Blocks that are not compressed are always
-/// written, as ZFS users rewrite them to move them; so is what is on a removed vdev, to get rid of it.
+/// Whether the block is as it was, by a checksum that can be trusted. What is on a removed vdev is always written, to
+/// get rid of it.
 fn same_as_before(request: &BlockWrite, tree: &Tree, psize: u64, compress: Compress, sum: Sum) -> bool {
     let BlockWrite { policy, previous, .. } = request;
     policy.checksum.is_nopwrite_strong()
