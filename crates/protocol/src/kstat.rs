@@ -7,7 +7,7 @@
 //!   RUN/spl/kstat/zfs/POOL/zil                   what the process of this pool adds to it
 //!   RUN/spl/kstat/zfs/POOL/io                    reads and writes of its vdevs
 //!   RUN/spl/kstat/zfs/POOL/objset-0x36           of one mounted file system
-//!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are; RUN/module stands in for /sys/module
+//!   RUN/module/zfs/parameters/zfs_arc_max, ...   what tunables are, to be read; RUN/module stands in for /sys/module
 //! ```
 //!
 //! The process of each pool writes its own files every second, and adds up what those of all pools say. What no
@@ -20,9 +20,9 @@
 mod read;
 
 use std::collections::BTreeMap;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -166,6 +166,8 @@ impl KstatFiles {
         let folder = self.module.join("zfs/parameters");
         for (name, value) in tunables.iter().filter(|tunable| !self.tunables.contains(tunable)) {
             replace(&folder.join(name), &format!("{value}\n"))?;
+            // they are set elsewhere: what is written here would do nothing
+            std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o444))?;
         }
         self.tunables = tunables;
         Ok(())

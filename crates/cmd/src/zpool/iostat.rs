@@ -109,6 +109,16 @@ fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
     Ok(subjects)
 }
 
+/// The same, without those that have been exported meanwhile.
+fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<Subject>, Stop> {
+    if names.is_empty() {
+        return subjects(names, failed);
+    }
+    let imported = pools::all(failed)?;
+    let there: Vec<String> = names.iter().filter(|name| imported.contains(name)).cloned().collect();
+    if there.is_empty() { Ok(Vec::new()) } else { subjects(&there, failed) }
+}
+
 /// Takes interval and count off the end. With `-g`, a number may be a vdev.
 fn interval(operands: Vec<String>, options: &IostatOptions, here: &[PoolIo]) -> Result<(Vec<String>, Repeat), Stop> {
     let is_guid = |word: &String| word.parse().is_ok_and(|guid: u64| here.iter().any(|s| has_guid(&s.pool, guid)));
@@ -190,7 +200,7 @@ fn watch(names: &[String], options: &IostatOptions, timestamp: Timestamp, repeat
         repeat.pause();
     }
     repeat.run(|| {
-        let now = subjects(names, &mut failed)?;
+        let now = subjects_there(names, &mut failed)?;
         if now.is_empty() {
             eprintln!("no pools available");
             pool_count = 0;

@@ -88,6 +88,28 @@ fn tunables_are_there_and_have_their_effect() {
     world.check("export tuned", 0, "");
 }
 
+/// A pool that is exported and comes back is shown again, below new headings.
+#[test]
+fn iostat_waits_for_its_pool() {
+    let world = World::new("watched", &[]);
+    world.disks(&["a"]);
+    world.check("create -O mountpoint=none watched DIR/a", 0, "");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.args(["zpool", "iostat", "watched", "0.1"]).env("CENOTE_RUN", world.dir.join("run"));
+    let [out, err] = ["out", "err"].map(|name| world.dir.join(name));
+    command.stdout(std::fs::File::create(&out).unwrap()).stderr(std::fs::File::create(&err).unwrap());
+    let mut child = command.spawn().unwrap();
+    let count = |file: &Path, text: &str| std::fs::read_to_string(file).unwrap().matches(text).count();
+    wait_for("a row", || count(&out, "\nwatched") > 0);
+    world.check("export watched", 0, "");
+    wait_for("that there is none", || count(&err, "no pools available\n") > 1);
+    world.check("import -d DIR watched", 0, "");
+    wait_for("new headings", || count(&out, "capacity") == 2);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    world.check("export watched", 0, "");
+}
+
 /// `cenote top`, two looks, and one at a pool that is not there.
 fn live_view(world: &World) {
     let top = |line: &str| {

@@ -36,7 +36,8 @@ pub fn find(env: &Env, args: &ImportOptions) -> Result<Vec<Candidate>, String> {
     candidates.retain(is_free);
     let is_forbidden = |(_, e): &(String, base::Error)| e.kind() == Kind::Permission;
     if candidates.is_empty() && !nix::unistd::geteuid().is_root() && found.failed.iter().any(is_forbidden) {
-        eprintln!("no pools found: some devices require root privileges");
+        // there may be pools
+        return Err("cannot discover pools: permission denied".to_owned());
     }
     Ok(candidates)
 }
