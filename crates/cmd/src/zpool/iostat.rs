@@ -110,7 +110,7 @@ fn subjects(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
 }
 
 /// The same, without those that have been exported meanwhile.
-fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<Subject>, Stop> {
+fn subjects_there(names: &[String], failed: &mut bool) -> Result<Vec<PoolIo>, Stop> {
     if names.is_empty() {
         return subjects(names, failed);
     }

@@ -71,7 +71,7 @@ pub(super) fn transform(
 }
 
 /// The bytes that are to be written, or the pointer to those that are there already.
-fn unless_same(request: &BlockWrite, tree: &Tree, bytes: Bytes, compress: Compress, sum: Sum) -> Transformed {
+fn unless_same(request: &BlockWrite, tree: &Tree, bytes: BlockSlice, compress: Compress, sum: Sum) -> Transformed {
     match same_as_before(request, tree, bytes.len() as u64, compress, sum) {
         true => Transformed::InPointer(request.previous.with_fill(request.fill)),
         false => Transformed::Bytes(bytes, compress, sum),
