@@ -30,7 +30,7 @@ use base::Env;
 use device::Device;
 use pool::check::{CheckOptions, Observer, Verify};
 use pool::{OpenOptions, Pool, Rewind};
-use testkit::model::{Contents, Model};
+use testkit::model::{DatasetContents, Model};
 use testkit::recording::{Loss, Recording};
 use testkit::rng::Rng;
 use testkit::snapshots;

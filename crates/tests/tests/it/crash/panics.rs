@@ -156,7 +156,7 @@ impl Start {
         for group in 0..3 {
             (0..4).try_for_each(|_| load.step())?;
             // which file systems there are, the history decides
-            let files = load.model.sets.iter().find(|(_, contents)| matches!(contents, Contents::Files(_)));
+            let files = load.model.sets.iter().find(|(_, contents)| matches!(contents, DatasetContents::Files(_)));
             if let Some(name) = files.map(|(name, _)| name.clone()) {
                 load.sync_file(&name, 0)?;
             }
