@@ -491,12 +491,7 @@ impl Room for FileRoom {
         self.0.has_owner_limits().unwrap_or(true)
     }
 
-    fn admit_owner(&self, owner: zpl::Owner, id: u64, is_new: bool) -> Result<()> {
-        let owner = match owner {
-            zpl::Owner::User => Owner::User,
-            zpl::Owner::Group => Owner::Group,
-            zpl::Owner::Project => Owner::Project,
-        };
+    fn admit_owner(&self, owner: Owner, id: u64, is_new: bool) -> Result<()> {
         self.0.admit_owner(owner, Counted::Bytes, id)?;
         if is_new { self.0.admit_owner(owner, Counted::Objects, id) } else { Ok(()) }
     }

@@ -20,21 +20,11 @@ use dmu::{Object, Objset};
 use format::nvlist::NvList;
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
+pub use format::objset::Owner;
 
 use crate::Property;
 use crate::contents::MASTER_NODE;
 use crate::write::Change;
-
-/// By whom space is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
-    /// A user.
-    User,
-    /// A group.
-    Group,
-    /// A project.
-    Project,
-}
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

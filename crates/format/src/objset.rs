@@ -11,7 +11,20 @@
 
 use base::{Error, Result};
 
+use serde::{Deserialize, Serialize};
+
 use crate::dnode::{Dnode, SLOT_SIZE};
+
+/// By whom space is used. The head of an object set has a dnode of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Owner {
+    /// A user.
+    User,
+    /// A group.
+    Group,
+    /// A project.
+    Project,
+}
 
 /// What an object set is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

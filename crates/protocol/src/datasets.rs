@@ -10,6 +10,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use format::objset::Owner;
+
 use crate::diff::DiffOrder;
 use crate::streams::{ReceiveOrder, SendOrder, StreamNote};
 
@@ -412,15 +414,6 @@ pub enum ValueSource {
     Temporary,
     /// Set on the dataset of that name.
     Inherited(String),
-}
-
-/// By whom space is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs)] // the names are the documentation
-pub enum Owner {
-    User,
-    Group,
-    Project,
 }
 
 /// What one user, group or project uses and may use.

@@ -14,13 +14,13 @@
 //!
 //! What another byte order, encryption or a gang block keeps from being sealed again is not in the atlas.
 
+mod blocks;
 mod forge;
 mod physical;
 #[cfg(test)]
 mod tests;
 mod walk;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use base::{Endian, Env, Error, Kind, Result};
@@ -28,90 +28,21 @@ use device::Device;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::nvlist::NvList;
-use format::object_type::ObjectType;
 use format::uberblock::Uberblock;
 use pool::FoundDevice;
 use vdev::VdevSpec;
 
+use walk::BlockMap;
+
+pub use blocks::{AtlasPlace, FoundBlock, META, MOS, Role};
 pub use forge::Forge;
-
-/// The number of the MOS among object sets; a dataset's is that of its object there.
-pub const MOS: u64 = 0;
-/// The number of the object whose data are a set's dnodes.
-pub const META: u64 = 0;
-
-/// What a block is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Role {
-    /// The head of an object set.
-    Objset,
-    /// A block of dnodes.
-    Dnodes,
-    /// Pointers to blocks one level below.
-    Indirect,
-    /// An object's data.
-    Data,
-    /// What did not fit into an object's bonus buffer.
-    Spill,
-    /// A block of an intent log.
-    Log,
-}
-
-/// A block of a pool, as it was found.
-#[derive(Clone, Debug)]
-pub struct FoundBlock {
-    /// What it is for.
-    pub role: Role,
-    /// The object set that it was first found in.
-    pub objset: u64,
-    /// The object there.
-    pub object: u64,
-    /// Its level; 0 is data.
-    pub level: u8,
-    /// Its number on that level.
-    pub blkid: u64,
-    /// What leads to it.
-    pub bp: BlkPtr,
-    /// Its contents; of a log block, its bytes on disk.
-    pub contents: Arc<[u8]>,
-    parents: Vec<Parent>,
-}
-
-impl FoundBlock {
-    /// Type of the object that it belongs to.
-    pub fn object_type(&self) -> ObjectType {
-        self.bp.object_type()
-    }
-}
-
-/// What points to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Parent {
-    Uberblock,
-    /// A block, and the pointer's offset in its contents.
-    Block(usize, usize),
-}
-
-/// A place in a block of an [`Atlas`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtlasPlace {
-    /// Number of the block.
-    pub block: usize,
-    /// Offset in its contents, bytes.
-    pub at: usize,
-}
 
 /// All blocks of a pool, and what its labels say.
 pub struct Atlas {
     /// Name of the pool.
     pub name: String,
     uberblock: Uberblock,
-    blocks: Vec<FoundBlock>,
-    by_name: HashMap<(u64, u64, u8, u64), usize>,
-    spills: HashMap<(u64, u64), usize>,
-    dnodes: HashMap<(u64, u64), AtlasPlace>,
-    /// The heads of datasets, by object.
-    heads: HashMap<u64, usize>,
+    map: BlockMap,
     spec: VdevSpec,
     /// Of each device: guid of the leaf and its label's configuration, if it has any.
     labels: Vec<Option<(u64, NvList)>>,
@@ -133,19 +64,14 @@ impl Atlas {
             let found = FoundDevice::examine(device.path(), device.clone()).ok()?.into_iter().next()?;
             Some((found.guid()?, found.config))
         });
-        let mut atlas = Atlas {
+        let root = uberblock.rootbp;
+        Ok(Atlas {
             name: pool.name().to_owned(),
             uberblock,
-            blocks: Vec::new(),
-            by_name: HashMap::new(),
-            spills: HashMap::new(),
-            dnodes: HashMap::new(),
-            heads: HashMap::new(),
+            map: BlockMap::of(pool.cache().zio(), root),
             spec,
             labels: labels.collect(),
-        };
-        atlas.walk(pool.cache().zio());
-        Ok(atlas)
+        })
     }
 
     /// The root that it was found from.
@@ -155,41 +81,42 @@ impl Atlas {
 
     /// All blocks; others speak of them by their numbers here.
     pub fn blocks(&self) -> &[FoundBlock] {
-        &self.blocks
+        &self.map.blocks
     }
 
     /// The head of an object set.
     pub fn head(&self, objset: u64) -> Option<usize> {
-        if objset == MOS { Some(0) } else { self.heads.get(&objset).copied() }
+        if objset == MOS { Some(0) } else { self.map.heads.get(&objset).copied() }
     }
 
     /// A block of an object.
     pub fn block(&self, objset: u64, object: u64, level: u8, blkid: u64) -> Option<usize> {
-        self.by_name.get(&(objset, object, level, blkid)).copied()
+        self.map.by_name.get(&(objset, object, level, blkid)).copied()
     }
 
     /// The data blocks of an object, in order.
     pub fn data(&self, objset: u64, object: u64) -> Vec<usize> {
         let is_its = |(name, _): &(&(u64, u64, u8, u64), &usize)| (name.0, name.1, name.2) == (objset, object, 0);
-        let mut found: Vec<(u64, usize)> = self.by_name.iter().filter(is_its).map(|(name, &id)| (name.3, id)).collect();
+        let mut found: Vec<(u64, usize)> =
+            self.map.by_name.iter().filter(is_its).map(|(name, &id)| (name.3, id)).collect();
         found.sort_unstable();
         found.into_iter().map(|(_, id)| id).collect()
     }
 
     /// An object's spill block.
     pub fn spill(&self, objset: u64, object: u64) -> Option<usize> {
-        self.spills.get(&(objset, object)).copied()
+        self.map.spills.get(&(objset, object)).copied()
     }
 
     /// Where an object's dnode begins.
     pub fn dnode_place(&self, objset: u64, object: u64) -> Option<AtlasPlace> {
-        self.dnodes.get(&(objset, object)).copied()
+        self.map.dnodes.get(&(objset, object)).copied()
     }
 
     /// An object's dnode.
     pub fn dnode(&self, objset: u64, object: u64) -> Option<Dnode> {
         let place = self.dnode_place(objset, object)?;
-        Dnode::parse(&self.blocks[place.block].contents[place.at..]).ok()?
+        Dnode::parse(&self.map.blocks[place.block].contents[place.at..]).ok()?
     }
 
     /// Where an object's bonus buffer begins.
@@ -201,7 +128,7 @@ impl Atlas {
 
     /// All objects that were found, with their object sets, in order.
     pub fn objects(&self) -> Vec<(u64, u64)> {
-        let mut all: Vec<(u64, u64)> = self.dnodes.keys().copied().collect();
+        let mut all: Vec<(u64, u64)> = self.map.dnodes.keys().copied().collect();
         all.sort_unstable();
         all
     }

@@ -1,5 +1,6 @@
 //! Pools that tests make, and changes at random beside a [`Model`] of what they hold.
 
+mod bytes;
 mod files;
 
 use std::collections::{BTreeMap, HashMap};
@@ -14,6 +15,9 @@ use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVde
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
 
+use bytes::bytes;
+use files::FileStep;
+
 use crate::files::Files;
 use crate::model::{DatasetContents, Model, ObjectModel, Objects, SIZE_MAX};
 use crate::rng::Rng;
@@ -22,8 +26,7 @@ use crate::rng::Rng;
 pub const NAME: &str = "live";
 /// Objects of a dataset.
 const OBJECTS_MAX: usize = 16;
-/// Sectors that are written again and again, and how datasets deduplicate them.
-const TWINS: u64 = 3;
+/// How datasets deduplicate.
 const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edonr,verify"];
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
@@ -403,10 +406,10 @@ impl Workload {
         let slots = *self.rng.pick(&[1, 1, 1, 2, 4]);
         let indirect_shift = *self.rng.pick(&[17, 17, 12]);
         let mut model = ObjectModel::new(block_size, slots, indirect_shift);
-        model.bonus = self.bytes(64);
+        model.bonus = bytes(&mut self.rng, 64);
         let object = set.allocate(tx, model.dnode())?;
         let len = self.rng.below(20_000) as usize;
-        let bytes = self.bytes(len);
+        let bytes = bytes(&mut self.rng, len);
         object.write(tx, 0, &bytes)?;
         model.write(0, &bytes);
         objects.insert(object.id(), Arc::new(model));
@@ -423,13 +426,13 @@ impl Workload {
             }
             30..40 => {
                 let len = self.rng.below(190) as usize;
-                let bytes = self.bytes(len);
+                let bytes = bytes(&mut self.rng, len);
                 object.update(tx, |dnode| dnode.bonus.clone_from(&bytes))?;
                 model.bonus = bytes;
             }
             40..45 => {
                 let len = self.rng.below(2000) as usize + 1;
-                let mut bytes = self.bytes(len);
+                let mut bytes = bytes(&mut self.rng, len);
                 // one of zeros only would not be there when it has been written
                 bytes[0] = 1;
                 object.set_spill(tx, Some(&bytes))?;
@@ -441,7 +444,7 @@ impl Workload {
                 model.spill = None;
             }
             _ => {
-                let bytes = self.bytes(len);
+                let bytes = bytes(&mut self.rng, len);
                 object.write(tx, offset as u64, &bytes)?;
                 model.write(offset, &bytes);
             }
@@ -449,20 +452,28 @@ impl Workload {
         Ok(())
     }
 
-    /// Noise, text that shrinks, one of few sectors again and again, or zeros.
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        let kind = self.rng.below(8);
-        let word = self.rng.number();
-        for (number, chunk) in bytes.chunks_mut(8).enumerate() {
-            let number = match kind {
-                0 => 0,
-                1 => word.wrapping_add(number as u64 / 9),
-                2 => Rng::new(word % TWINS << 32 | number as u64 % 64).number(),
-                _ => self.rng.number(),
-            };
-            chunk.copy_from_slice(&number.to_le_bytes()[..chunk.len()]);
+    fn step_files(&mut self, name: &str, files: &mut Files) -> Result<()> {
+        let zpl = self.zpl(name, files)?;
+        FileStep { zpl: &zpl, files, rng: &mut self.rng }.run()
+    }
+
+    /// The file system of that dataset, opened as after a crash when it is asked for the first time.
+    fn zpl(&mut self, name: &str, files: &mut Files) -> Result<Zpl> {
+        let id = self.pool.view().dsl().find(name)?.id;
+        if let Some(zpl) = self.zpls.get(&id) {
+            return Ok(zpl.clone());
         }
-        bytes
+        let txgs = self.pool.txgs().clone();
+        let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id % 3) as usize];
+        let options = zpl::ZplOptions { xattr_sa: id % 2 == 0, record_bytes, ..zpl::ZplOptions::default() };
+        let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
+        zpl.replay_log()?;
+        let cleaned = zpl.clean_unlinked()?;
+        if cleaned != files.orphans.len() as u64 {
+            return Err(Error::corrupt(format!("{cleaned} files without a name were freed, not {:?}", files.orphans)));
+        }
+        files.orphans.clear();
+        self.zpls.insert(id, zpl.clone());
+        Ok(zpl)
     }
 }

@@ -21,10 +21,10 @@ use zil::{Extra, Intent};
 
 use crate::attr_tables::{AttrChange, time, word};
 use crate::dir::dirent;
-use crate::live::Owner;
 use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::{FileKind, SetFlags, Zpl};
+use format::objset::Owner;
 
 /// Bytes that changed flags take, roughly.
 const FLAGS_BYTES: u64 = 1 << 10;

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use base::{Env, Error, Kind, Mutex, MutexGuard, Result, RwLock};
 use dmu::Txgs;
 use dmu::sync::Owners;
+use format::objset::Owner;
 use zil::{Log, SyncMode};
 
 use crate::attr_tables::AttrTables;
@@ -38,17 +39,6 @@ pub trait Room: Send + Sync {
     fn admit_owner(&self, _owner: Owner, _id: u64, _is_new: bool) -> Result<()> {
         Ok(())
     }
-}
-
-/// What files are charged to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
-    /// A user.
-    User,
-    /// A group.
-    Group,
-    /// A project.
-    Project,
 }
 
 /// There is always room.

@@ -7,12 +7,12 @@ use zil::Intent;
 
 use crate::attr_tables::{AttrChange, time, word};
 use crate::contents::SIZE_MAX;
-use crate::live::Owner;
 use crate::nodes::FileNode;
 use crate::op::Op;
 use crate::posix_acl;
 use crate::set_xattr::mode_changes;
 use crate::{FileKind, SetAttr, SetTime, Stat, Zpl};
+use format::objset::Owner;
 
 /// Bytes that changed attributes take, roughly.
 const ATTR_BYTES: u64 = 1 << 10;

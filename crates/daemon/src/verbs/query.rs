@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result};
-use dsl::accounting::{self, Accounts};
+use dsl::accounting::Accounts;
 use dsl::property::DatasetKind;
 use dsl::{DEPTH_MAX, PropertyValue, Subject};
 use pool::Pool;
@@ -54,11 +54,6 @@ pub(super) fn space(host: &dyn Host, name: &str, owner: Owner) -> Result<Vec<Own
     let dsl = pool.dsl();
     let dataset = dsl.find(name)?;
     let accounts = Accounts::open(dsl.raw_objset(&dataset)?)?;
-    let owner = match owner {
-        Owner::User => accounting::Owner::User,
-        Owner::Group => accounting::Owner::Group,
-        Owner::Project => accounting::Owner::Project,
-    };
     let all = accounts.all(owner)?.into_iter().map(|((domain, id), usage)| OwnerUsage {
         domain,
         id,

@@ -12,7 +12,8 @@ use format::zap::{LeafMut, Micro, MicroEntry, MicroMut, NewLeafEntry, ZapLeaf};
 use vdev::Tree;
 use vdev::label::{COUNT, write_config};
 
-use super::{Atlas, AtlasPlace, Parent, physical};
+use super::blocks::{AtlasPlace, Parent};
+use super::{Atlas, physical};
 
 /// Other contents for some blocks of a pool; nothing is written before [`Forge::seal`].
 pub struct Forge<'a> {
@@ -30,12 +31,12 @@ impl<'a> Forge<'a> {
 
     /// The contents of a block as they are to be.
     pub fn contents(&self, block: usize) -> &[u8] {
-        self.changed.get(&block).map_or(&self.atlas.blocks[block].contents, |bytes| bytes)
+        self.changed.get(&block).map_or(&self.atlas.blocks()[block].contents, |bytes| bytes)
     }
 
     /// The same, to be changed.
     pub fn contents_mut(&mut self, block: usize) -> &mut [u8] {
-        self.changed.entry(block).or_insert_with(|| self.atlas.blocks[block].contents.to_vec())
+        self.changed.entry(block).or_insert_with(|| self.atlas.blocks()[block].contents.to_vec())
     }
 
     /// Puts bytes at a place.
@@ -144,7 +145,7 @@ impl<'a> Forge<'a> {
         }
         let mut ready: Vec<usize> = affected.iter().copied().filter(|block| !waiting.contains_key(block)).collect();
         while let Some(number) = ready.pop() {
-            let block = &self.atlas.blocks[number];
+            let block = &self.atlas.blocks()[number];
             let sealed = physical::write(&tree, block, self.contents(number))?;
             for parent in &block.parents {
                 self.lead_to(*parent, &sealed);
@@ -165,7 +166,7 @@ impl<'a> Forge<'a> {
 
     /// The blocks whose pointers to `block` carry its sum; those to log blocks carry none.
     fn above(&self, block: usize) -> Vec<usize> {
-        let block = &self.atlas.blocks[block];
+        let block = &self.atlas.blocks()[block];
         let above = |parent: &Parent| match parent {
             Parent::Block(number, _) if block.role != super::Role::Log => Some(*number),
             _ => None,
@@ -181,7 +182,7 @@ impl<'a> Forge<'a> {
             Parent::Uberblock => {}
             Parent::Block(number, at) => {
                 let range = at..at + BlkPtr::SIZE;
-                let old = self.atlas.blocks[number].contents[range.clone()].to_vec();
+                let old = self.atlas.blocks()[number].contents[range.clone()].to_vec();
                 let bytes = &mut self.contents_mut(number)[range];
                 if bytes == old {
                     let old = BlkPtr::parse(&old).expect("128 bytes");

@@ -6,7 +6,7 @@ use codec::compress::{self, Compress};
 use format::blkptr::{BlkPtr, BlkPtrBuilder, BlockShape, SECTOR_SHIFT};
 use vdev::{Extent, Tree};
 
-use super::{FoundBlock, Role};
+use super::blocks::{FoundBlock, Role};
 
 /// The words of a block pointer that sealing changes: sizes and kinds, and the sum.
 const PROP: std::ops::Range<usize> = 48..56;

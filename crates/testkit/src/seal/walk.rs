@@ -8,7 +8,7 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::object_type::ObjectType;
 use zio::{Mode, ReadRequest, Zio};
 
-use super::{Atlas, AtlasPlace, FoundBlock, META, MOS, Parent, Role};
+use super::blocks::{AtlasPlace, FoundBlock, META, MOS, Parent, Role};
 
 /// Most blocks of a pool: an atlas keeps the contents of all.
 const BLOCKS_MAX: usize = 200_000;
@@ -34,10 +34,27 @@ struct Step {
     pointers_shift: u32,
 }
 
-impl Atlas {
-    /// Follows every pointer. What cannot be read is left out, with all below.
-    pub(super) fn walk(&mut self, zio: &Zio) {
-        let root = self.uberblock.rootbp;
+/// The blocks that were found, and how they are called.
+#[derive(Default)]
+pub(super) struct BlockMap {
+    pub(super) blocks: Vec<FoundBlock>,
+    /// By object set, object, level and number.
+    pub(super) by_name: HashMap<(u64, u64, u8, u64), usize>,
+    pub(super) spills: HashMap<(u64, u64), usize>,
+    pub(super) dnodes: HashMap<(u64, u64), AtlasPlace>,
+    /// The heads of datasets, by object.
+    pub(super) heads: HashMap<u64, usize>,
+}
+
+impl BlockMap {
+    /// Follows every pointer from the root. What cannot be read is left out, with all below.
+    pub(super) fn of(zio: &Zio, root: BlkPtr) -> BlockMap {
+        let mut map = BlockMap::default();
+        map.walk(zio, root);
+        map
+    }
+
+    fn walk(&mut self, zio: &Zio, root: BlkPtr) {
         let mut steps = vec![Step::head(Parent::Uberblock, root, MOS)];
         let mut seen: HashMap<Dva, usize> = HashMap::new();
         while let Some(step) = steps.pop() {

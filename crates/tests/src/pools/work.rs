@@ -27,10 +27,13 @@ pub(super) enum WorkStopped {
     Wrong(Finding),
 }
 
-/// A file system that is open, and the files in it that are known: number, kind, directory, name.
+/// A file that is known: number, kind, directory, name.
+type KnownFile = (u64, Option<FileKind>, u64, Vec<u8>);
+
+/// A file system that is open, and the files in it that are known.
 struct Known {
     zpl: Zpl,
-    files: Vec<(u64, Option<FileKind>, u64, Vec<u8>)>,
+    files: Vec<KnownFile>,
 }
 
 /// A name too long for a micro ZAP, of two.
@@ -202,97 +205,13 @@ impl Worker<'_> {
         let fat = files.iter().find(|file| file.3 == b"fat").filter(|_| new.len() > 50).map(|file| file.0);
         let dir = fat.unwrap_or(dir);
         let user = *rng.pick(&[0, 1000, 1001]);
-        match rng.below(19) {
-            0..4 => {
-                let kinds = [
-                    (NewKind::File, FileKind::File),
-                    (NewKind::Directory, FileKind::Directory),
-                    (NewKind::Symlink(b"../../../outside"), FileKind::Symlink),
-                    (NewKind::Fifo, FileKind::Fifo),
-                ];
-                let (kind, known) = *rng.pick(&kinds);
-                let made = zpl.create(dir, &new, &zpl::New { uid: user, ..new_file(kind) })?;
-                files.push((made.ino, Some(known), dir, new));
-            }
-            4 => {
-                zpl.link(ino, dir, &new)?;
-                files.push((ino, None, dir, new));
-            }
-            5 => {
-                if let Some(lost) = zpl.unlink(parent, &old)? {
-                    zpl.reclaim(lost)?;
-                }
-            }
-            6 => {
-                let lost = zpl.rmdir(parent, &old)?;
-                zpl.reclaim(lost)?;
-            }
-            7 | 8 => {
-                let mode = *rng.pick(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
-                if let Some(lost) = zpl.rename((parent, &old), (dir, &new), mode)? {
-                    zpl.reclaim(lost)?;
-                }
-            }
-            9 => {
-                let size = *rng.pick(&[0, 100, 20_000, 3 << 20, 1 << 40]);
-                let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                zpl.set_attr(ino, &set)?;
-            }
-            10 => {
-                let set = SetAttr {
-                    mode: Some(rng.below(0o10000) as u32),
-                    uid: Some(user),
-                    gid: (user == 0).then_some(5),
-                    mtime: Some(SetTime::At(-5, 3)),
-                    ..SetAttr::default()
-                };
-                zpl.set_attr(ino, &set)?;
-            }
-            11 | 12 => {
-                let name = format!("user.{}", rng.below(3));
-                let len = *rng.pick(&[1, 60, 700, 9000]);
-                let value = noise(rng, len);
-                if rng.below(3) == 0 {
-                    let mut names = zpl.xattr_names(ino)?;
-                    names.push(name.into_bytes());
-                    zpl.remove_xattr(ino, rng.pick::<Vec<u8>>(&names))?;
-                } else {
-                    zpl.set_xattr(ino, name.as_bytes(), &value, XattrMode::Any)?;
-                }
-            }
-            13 => {
-                let (offset, len) = (rng.below(60_000), rng.below(100_000) + 1);
-                let how = *rng.pick(&[
-                    Allocate::Reserve { keep_size: false },
-                    Allocate::PunchHole,
-                    Allocate::ZeroRange { keep_size: true },
-                ]);
-                zpl.open_file(ino)?.allocate(how, offset, len)?;
-            }
-            14 => zpl.sync_object(ino)?,
-            15 => {
-                let file = zpl.open_file(ino)?;
-                let mut buf = vec![0; 20_000];
-                let at = *rng.pick(&[0, 3 << 20, 50 << 20]);
-                file.read(at, &mut buf)?;
-                zpl.stat(ino)?;
-                zpl.acl(ino)?;
-                zpl.path_of(ino)?;
-                zpl.readlink(ino)?;
-            }
-            16 => {
-                zpl.lookup(dir, &new)?;
-                for name in zpl.xattr_names(ino)? {
-                    zpl.xattr(ino, &name)?;
-                }
-            }
-            _ => {
-                let len = rng.below(40_000) as usize + 1;
-                let offset = *rng.pick(&[0, 100, 16 << 10, 3 << 20, 50 << 20]);
-                zpl.open_file(ino)?.write(offset, &noise(rng, len)[..])?;
-            }
+        let choice = rng.below(19);
+        let target = FileTarget { ino, parent, old, dir, new, user };
+        match choice {
+            0..9 => change_names(zpl, files, target, choice, rng),
+            9..13 => change_attributes(zpl, &target, choice, rng),
+            _ => use_contents(zpl, &target, choice, rng),
         }
-        Ok(())
     }
 
     fn end(&mut self, rng: &mut Rng) {
@@ -303,4 +222,128 @@ impl Worker<'_> {
             self.note(error);
         }
     }
+}
+
+/// What a change of files is about.
+struct FileTarget {
+    /// A file that is known.
+    ino: u64,
+    /// The directory that it is in, and its name there.
+    parent: u64,
+    old: Vec<u8>,
+    /// Another directory, and a name for it.
+    dir: u64,
+    new: Vec<u8>,
+    user: u32,
+}
+
+/// Makes, links, unlinks or moves a file.
+fn change_names(zpl: &Zpl, files: &mut Vec<KnownFile>, target: FileTarget, choice: u64, rng: &mut Rng) -> Result<()> {
+    let FileTarget { ino, parent, old, dir, new, user } = target;
+    match choice {
+        0..4 => {
+            let kinds = [
+                (NewKind::File, FileKind::File),
+                (NewKind::Directory, FileKind::Directory),
+                (NewKind::Symlink(b"../../../outside"), FileKind::Symlink),
+                (NewKind::Fifo, FileKind::Fifo),
+            ];
+            let (kind, known) = *rng.pick(&kinds);
+            let made = zpl.create(dir, &new, &zpl::New { uid: user, ..new_file(kind) })?;
+            files.push((made.ino, Some(known), dir, new));
+        }
+        4 => {
+            zpl.link(ino, dir, &new)?;
+            files.push((ino, None, dir, new));
+        }
+        5 => {
+            if let Some(lost) = zpl.unlink(parent, &old)? {
+                zpl.reclaim(lost)?;
+            }
+        }
+        6 => {
+            let lost = zpl.rmdir(parent, &old)?;
+            zpl.reclaim(lost)?;
+        }
+        _ => {
+            let mode = *rng.pick(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
+            if let Some(lost) = zpl.rename((parent, &old), (dir, &new), mode)? {
+                zpl.reclaim(lost)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn change_attributes(zpl: &Zpl, target: &FileTarget, choice: u64, rng: &mut Rng) -> Result<()> {
+    let &FileTarget { ino, user, .. } = target;
+    match choice {
+        9 => {
+            let size = *rng.pick(&[0, 100, 20_000, 3 << 20, 1 << 40]);
+            let set = SetAttr { size: Some(size), ..SetAttr::default() };
+            zpl.set_attr(ino, &set)?;
+        }
+        10 => {
+            let set = SetAttr {
+                mode: Some(rng.below(0o10000) as u32),
+                uid: Some(user),
+                gid: (user == 0).then_some(5),
+                mtime: Some(SetTime::At(-5, 3)),
+                ..SetAttr::default()
+            };
+            zpl.set_attr(ino, &set)?;
+        }
+        _ => {
+            let name = format!("user.{}", rng.below(3));
+            let len = *rng.pick(&[1, 60, 700, 9000]);
+            let value = noise(rng, len);
+            if rng.below(3) == 0 {
+                let mut names = zpl.xattr_names(ino)?;
+                names.push(name.into_bytes());
+                zpl.remove_xattr(ino, rng.pick::<Vec<u8>>(&names))?;
+            } else {
+                zpl.set_xattr(ino, name.as_bytes(), &value, XattrMode::Any)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes, reads, or brings to disk.
+fn use_contents(zpl: &Zpl, target: &FileTarget, choice: u64, rng: &mut Rng) -> Result<()> {
+    let &FileTarget { ino, dir, .. } = target;
+    match choice {
+        13 => {
+            let (offset, len) = (rng.below(60_000), rng.below(100_000) + 1);
+            let how = *rng.pick(&[
+                Allocate::Reserve { keep_size: false },
+                Allocate::PunchHole,
+                Allocate::ZeroRange { keep_size: true },
+            ]);
+            zpl.open_file(ino)?.allocate(how, offset, len)?;
+        }
+        14 => zpl.sync_object(ino)?,
+        15 => {
+            let file = zpl.open_file(ino)?;
+            let mut buf = vec![0; 20_000];
+            let at = *rng.pick(&[0, 3 << 20, 50 << 20]);
+            file.read(at, &mut buf)?;
+            zpl.stat(ino)?;
+            zpl.acl(ino)?;
+            zpl.path_of(ino)?;
+            zpl.readlink(ino)?;
+        }
+        16 => {
+            zpl.lookup(dir, &target.new)?;
+            for name in zpl.xattr_names(ino)? {
+                zpl.xattr(ino, &name)?;
+            }
+        }
+        _ => {
+            let len = rng.below(40_000) as usize + 1;
+            let offset = *rng.pick(&[0, 100, 16 << 10, 3 << 20, 50 << 20]);
+            zpl.open_file(ino)?.write(offset, &noise(rng, len)[..])?;
+        }
+    }
+    Ok(())
 }

@@ -218,6 +218,30 @@ fn apply(fs: &Fs, model: &mut Model, step: &Step) -> Option<usize> {
                 }
             }
         }
+        Step::Unlink(..) | Step::Rmdir(..) => return apply_removal(fs, model, step),
+        Step::Rename(from, a, to, b, how) => {
+            let (from, to) = (model.dir(from), model.dir(to));
+            let mode = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange][usize::from(how)];
+            let (a, b) = (name(a), name(b));
+            let ends = ((model.inos[from], a.as_bytes()), (model.inos[to], b.as_bytes()));
+            let done = zpl.rename(ends.0, ends.1, mode);
+            match model.rename((from, &a), (to, &b), mode) {
+                Err(expect) => assert_eq!(kind(done), expect, "{step:?}"),
+                Ok(orphan) => {
+                    assert_eq!(done.unwrap(), orphan.map(|at| model.inos[at]));
+                    return orphan;
+                }
+            }
+        }
+        _ => apply_to_contents(fs, model, step),
+    }
+    None
+}
+
+/// The same of a step that takes a name away.
+fn apply_removal(fs: &Fs, model: &mut Model, step: &Step) -> Option<usize> {
+    let zpl = &fs.zpl;
+    match *step {
         Step::Unlink(dir, pick) => {
             let (dir, name) = (model.dir(dir), name(pick));
             let done = zpl.unlink(model.inos[dir], name.as_bytes());
@@ -246,21 +270,7 @@ fn apply(fs: &Fs, model: &mut Model, step: &Step) -> Option<usize> {
                 }
             }
         }
-        Step::Rename(from, a, to, b, how) => {
-            let (from, to) = (model.dir(from), model.dir(to));
-            let mode = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange][usize::from(how)];
-            let (a, b) = (name(a), name(b));
-            let ends = ((model.inos[from], a.as_bytes()), (model.inos[to], b.as_bytes()));
-            let done = zpl.rename(ends.0, ends.1, mode);
-            match model.rename((from, &a), (to, &b), mode) {
-                Err(expect) => assert_eq!(kind(done), expect, "{step:?}"),
-                Ok(orphan) => {
-                    assert_eq!(done.unwrap(), orphan.map(|at| model.inos[at]));
-                    return orphan;
-                }
-            }
-        }
-        _ => apply_to_contents(fs, model, step),
+        _ => unreachable!("a step that takes no name away"),
     }
     None
 }
