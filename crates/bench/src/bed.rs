@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 use base::{Env, Error, Kind, Result};
 use device::{Device, FileDevice, OpenMode};
 use dmu::{Objset, Tx};
+use format::feature::{
+    ALLOCATION_CLASSES, ASYNC_DESTROY, EMBEDDED_DATA, EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH,
+    LARGE_BLOCKS, LZ4_COMPRESS, SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
+};
 use pool::{
     Candidate, Discovery, FoundDevice, LivePool, NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions,
     Pool, PoolState,
@@ -28,18 +32,18 @@ pub(crate) const FS: &str = "peerbench/fs";
 const RELEASE_MAX: Duration = Duration::from_secs(10);
 /// Features of OpenZFS 2.1 that what is measured may use.
 const FEATURES: [&str; 12] = [
-    "com.delphix:async_destroy",
-    "com.delphix:empty_bpobj",
-    "org.illumos:lz4_compress",
-    "com.delphix:spacemap_histogram",
-    "com.delphix:enabled_txg",
-    "com.delphix:hole_birth",
-    "com.delphix:extensible_dataset",
-    "com.delphix:embedded_data",
-    "org.open-zfs:large_blocks",
-    "com.delphix:spacemap_v2",
-    "org.zfsonlinux:allocation_classes",
-    "org.freebsd:zstd_compress",
+    ASYNC_DESTROY,
+    EMPTY_BPOBJ,
+    LZ4_COMPRESS,
+    SPACEMAP_HISTOGRAM,
+    ENABLED_TXG,
+    HOLE_BIRTH,
+    EXTENSIBLE_DATASET,
+    EMBEDDED_DATA,
+    LARGE_BLOCKS,
+    SPACEMAP_V2,
+    ALLOCATION_CLASSES,
+    ZSTD_COMPRESS,
 ];
 
 /// The vdev, and what pools on it need.

@@ -12,6 +12,7 @@ use base::Result;
 use device::{Device, FileDevice, OpenMode};
 use dmu::zap::Zap;
 use dsl::PropertyValue;
+use format::feature::{BOOKMARK_V2, ENCRYPTION};
 use pool::{Candidate, FeatureState, FoundDevice, LabelKind, Pool, TopSpace, class_fragmentation};
 use protocol::pool_report::*;
 use protocol::words::one_line;
@@ -379,7 +380,7 @@ fn errata(pool: &Pool) -> u64 {
     let is_off = |guid| pool.features().state(guid) == FeatureState::Disabled;
     match pool.config().opt_u64("errata") {
         Some(number) if number != 0 => number,
-        _ if !is_off("com.datto:encryption") && is_off("com.datto:bookmark_v2") => ENCRYPTED_BOOKMARKS,
+        _ if !is_off(ENCRYPTION) && is_off(BOOKMARK_V2) => ENCRYPTED_BOOKMARKS,
         _ => 0,
     }
 }

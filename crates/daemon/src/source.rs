@@ -8,6 +8,7 @@ use dmu::{Mode, Objset};
 use dsl::accounting::{Accounts, Counted, Owner};
 use dsl::property::DatasetKind;
 use dsl::{Dataset, Property, PropertyValue, Subject};
+use format::feature::LONGNAME;
 use fuse::{DatasetSpace, MountOptions, ProjectSpace, Snapshot, SnapshotEdit, Source};
 use pool::{FeatureState, Pool};
 use zpl::{Counters, Visible, Zpl};
@@ -123,7 +124,7 @@ impl FileSystem {
         let head = subject.dataset().unwrap_or(&self.head);
         let usable_bytes = pool.usable_bytes()?;
         let objects_used = head.phys.bp.fill();
-        let has_long_names = pool.features().state("org.zfsonlinux:longname") == FeatureState::Active;
+        let has_long_names = pool.features().state(LONGNAME) == FeatureState::Active;
         Ok(DatasetSpace {
             referenced_bytes: head.phys.referenced_bytes,
             available_bytes: number(pool, &subject, Property::Available, usable_bytes)?,

@@ -19,6 +19,9 @@ use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dmu::{Mode, Objset};
 use format::dsl::DatasetPhys;
+use format::feature::{
+    EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, REDACTED_DATASETS, ZSTD_COMPRESS,
+};
 use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::stream::{RecordFields, StreamBegin, StreamFeatures, StreamRecord};
@@ -27,13 +30,6 @@ use crate::property::rules::ZPL_VERSION;
 use crate::{Dataset, Dsl, Property, contents};
 use walk::{SendRange, SendWalk};
 pub use writer::StreamWriter;
-
-const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
-const LARGE_DNODE: &str = "org.zfsonlinux:large_dnode";
-const ZSTD: &str = "org.freebsd:zstd_compress";
-const LONGNAME: &str = "org.zfsonlinux:longname";
-const LARGE_MICROZAP: &str = "com.klarasystems:large_microzap";
-const REDACTED: &str = "com.delphix:redacted_datasets";
 
 /// What an incremental stream begins from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +133,7 @@ impl Dsl {
         use StreamFeatures as Features;
         let SendRequest { snapshot, flags, .. } = request;
         let has = |guid: &str| Ok::<bool, Error>(self.dataset_field(snapshot, guid)?.is_some());
-        if has(REDACTED)? {
+        if has(REDACTED_DATASETS)? {
             return Err(Error::new(Kind::Unsupported, "sending a redacted dataset is not supported"));
         }
         let mut features = Features::default();
@@ -152,12 +148,12 @@ impl Dsl {
         }
         let with_large = flags.large_blocks && has(LARGE_BLOCKS)?;
         set(with_large, Features::LARGE_BLOCKS);
-        let with_embedded = flags.embedded && self.is_feature_active("com.delphix:embedded_data")?;
+        let with_embedded = flags.embedded && self.is_feature_active(EMBEDDED_DATA)?;
         set(with_embedded, Features::EMBED_DATA);
         set(flags.compressed, Features::COMPRESSED);
         let is_packed = with_embedded || flags.compressed;
-        set(is_packed && self.is_feature_active("org.illumos:lz4_compress")?, Features::LZ4);
-        set(flags.compressed && has(ZSTD)?, Features::ZSTD);
+        set(is_packed && self.is_feature_active(LZ4_COMPRESS)?, Features::LZ4);
+        set(flags.compressed && has(ZSTD_COMPRESS)?, Features::ZSTD);
         set(request.resume.is_some(), Features::RESUMING);
         set(has(LARGE_DNODE)?, Features::LARGE_DNODE);
         set(has(LONGNAME)?, Features::LONGNAME);

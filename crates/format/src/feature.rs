@@ -56,62 +56,75 @@ pub fn is_baseline(feature: &Feature) -> bool {
     FEATURES.iter().position(|row| row.guid == feature.guid) <= last
 }
 
-const fn row(guid: &'static str, name: &'static str, readonly_compatible: bool, readable: bool) -> Feature {
-    Feature { guid, name, readonly_compatible, readable }
+/// Makes a constant and a row of the table of each feature.
+macro_rules! features {
+    ($($constant:ident = $guid:literal $name:literal, $readonly_compatible:literal, $readable:literal;)*) => {
+        $(
+            #[doc = concat!("The guid of `feature@", $name, "`.")]
+            pub const $constant: &str = $guid;
+        )*
+
+        /// Features in the order in which commands list them, which is roughly that of their age.
+        pub const FEATURES: &[Feature] = &[$(Feature {
+            guid: $guid,
+            name: $name,
+            readonly_compatible: $readonly_compatible,
+            readable: $readable,
+        },)*];
+    };
 }
 
-/// Features in the order in which commands list them, which is roughly that of their age.
 #[rustfmt::skip]
-pub const FEATURES: &[Feature] = &[
-    row("com.delphix:async_destroy", "async_destroy", true, true),
-    row("com.delphix:empty_bpobj", "empty_bpobj", true, true),
-    row("org.illumos:lz4_compress", "lz4_compress", false, true),
-    row("com.joyent:multi_vdev_crash_dump", "multi_vdev_crash_dump", false, true),
-    row("com.delphix:spacemap_histogram", "spacemap_histogram", true, true),
-    row("com.delphix:enabled_txg", "enabled_txg", true, true),
-    row("com.delphix:hole_birth", "hole_birth", false, true),
-    row("com.delphix:extensible_dataset", "extensible_dataset", false, true),
-    row("com.delphix:embedded_data", "embedded_data", false, true),
-    row("com.delphix:bookmarks", "bookmarks", true, true),
-    row("com.joyent:filesystem_limits", "filesystem_limits", true, true),
-    row("org.open-zfs:large_blocks", "large_blocks", false, true),
-    row("org.zfsonlinux:large_dnode", "large_dnode", false, true),
-    row("org.illumos:sha512", "sha512", false, true),
-    row("org.illumos:skein", "skein", false, true),
-    row("org.illumos:edonr", "edonr", false, true),
-    row("org.zfsonlinux:userobj_accounting", "userobj_accounting", true, true),
-    row("com.datto:encryption", "encryption", false, true),
-    row("org.zfsonlinux:project_quota", "project_quota", true, true),
-    row("com.delphix:device_removal", "device_removal", false, true),
-    row("com.delphix:obsolete_counts", "obsolete_counts", true, true),
-    row("com.delphix:zpool_checkpoint", "zpool_checkpoint", true, true),
-    row("com.delphix:spacemap_v2", "spacemap_v2", true, true),
-    row("org.zfsonlinux:allocation_classes", "allocation_classes", true, true),
-    row("com.datto:resilver_defer", "resilver_defer", true, true),
-    row("com.datto:bookmark_v2", "bookmark_v2", false, true),
-    row("com.delphix:redaction_bookmarks", "redaction_bookmarks", false, true),
-    row("com.delphix:redacted_datasets", "redacted_datasets", false, true),
-    row("com.delphix:bookmark_written", "bookmark_written", false, true),
-    row("com.delphix:log_spacemap", "log_spacemap", true, true),
-    row("com.delphix:livelist", "livelist", true, true),
-    row("org.openzfs:device_rebuild", "device_rebuild", true, true),
-    row("org.freebsd:zstd_compress", "zstd_compress", false, true),
-    row("org.openzfs:draid", "draid", false, true),
-    row("org.openzfs:zilsaxattr", "zilsaxattr", true, true),
-    row("com.delphix:head_errlog", "head_errlog", false, true),
-    row("org.openzfs:blake3", "blake3", false, true),
-    row("com.fudosecurity:block_cloning", "block_cloning", true, true),
-    row("com.klarasystems:vdev_zaps_v2", "vdev_zaps_v2", false, true),
-    row("com.delphix:redaction_list_spill", "redaction_list_spill", false, true),
-    row("org.openzfs:raidz_expansion", "raidz_expansion", false, true),
-    row("com.klarasystems:fast_dedup", "fast_dedup", true, true),
-    row("org.zfsonlinux:longname", "longname", false, true),
-    row("com.klarasystems:large_microzap", "large_microzap", true, true),
-    row("com.klarasystems:dynamic_gang_header", "dynamic_gang_header", false, true),
-    row("com.truenas:block_cloning_endian", "block_cloning_endian", true, true),
-    row("com.truenas:physical_rewrite", "physical_rewrite", true, true),
-    row("com.seagate:draid_failure_domains", "draid_failure_domains", false, false),
-];
+features! {
+    ASYNC_DESTROY = "com.delphix:async_destroy" "async_destroy", true, true;
+    EMPTY_BPOBJ = "com.delphix:empty_bpobj" "empty_bpobj", true, true;
+    LZ4_COMPRESS = "org.illumos:lz4_compress" "lz4_compress", false, true;
+    MULTI_VDEV_CRASH_DUMP = "com.joyent:multi_vdev_crash_dump" "multi_vdev_crash_dump", false, true;
+    SPACEMAP_HISTOGRAM = "com.delphix:spacemap_histogram" "spacemap_histogram", true, true;
+    ENABLED_TXG = "com.delphix:enabled_txg" "enabled_txg", true, true;
+    HOLE_BIRTH = "com.delphix:hole_birth" "hole_birth", false, true;
+    EXTENSIBLE_DATASET = "com.delphix:extensible_dataset" "extensible_dataset", false, true;
+    EMBEDDED_DATA = "com.delphix:embedded_data" "embedded_data", false, true;
+    BOOKMARKS = "com.delphix:bookmarks" "bookmarks", true, true;
+    FILESYSTEM_LIMITS = "com.joyent:filesystem_limits" "filesystem_limits", true, true;
+    LARGE_BLOCKS = "org.open-zfs:large_blocks" "large_blocks", false, true;
+    LARGE_DNODE = "org.zfsonlinux:large_dnode" "large_dnode", false, true;
+    SHA512 = "org.illumos:sha512" "sha512", false, true;
+    SKEIN = "org.illumos:skein" "skein", false, true;
+    EDONR = "org.illumos:edonr" "edonr", false, true;
+    USEROBJ_ACCOUNTING = "org.zfsonlinux:userobj_accounting" "userobj_accounting", true, true;
+    ENCRYPTION = "com.datto:encryption" "encryption", false, true;
+    PROJECT_QUOTA = "org.zfsonlinux:project_quota" "project_quota", true, true;
+    DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, true;
+    OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, true;
+    ZPOOL_CHECKPOINT = "com.delphix:zpool_checkpoint" "zpool_checkpoint", true, true;
+    SPACEMAP_V2 = "com.delphix:spacemap_v2" "spacemap_v2", true, true;
+    ALLOCATION_CLASSES = "org.zfsonlinux:allocation_classes" "allocation_classes", true, true;
+    RESILVER_DEFER = "com.datto:resilver_defer" "resilver_defer", true, true;
+    BOOKMARK_V2 = "com.datto:bookmark_v2" "bookmark_v2", false, true;
+    REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, true;
+    REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, true;
+    BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, true;
+    LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, true;
+    LIVELIST = "com.delphix:livelist" "livelist", true, true;
+    DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, true;
+    ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, true;
+    DRAID = "org.openzfs:draid" "draid", false, true;
+    ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, true;
+    HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, true;
+    BLAKE3 = "org.openzfs:blake3" "blake3", false, true;
+    BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, true;
+    VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, true;
+    REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, true;
+    RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, true;
+    FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, true;
+    LONGNAME = "org.zfsonlinux:longname" "longname", false, true;
+    LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, true;
+    DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, true;
+    BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, true;
+    PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, true;
+    DRAID_FAILURE_DOMAINS = "com.seagate:draid_failure_domains" "draid_failure_domains", false, false;
+}
 
 #[cfg(test)]
 mod tests {

@@ -19,13 +19,12 @@ use base::{Bookmark, Error, Result, ResultExt};
 use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
+use format::feature::HEAD_ERRLOG;
 
 use crate::{FeatureState, Pool, object_directory};
 
 /// The directory's entries for the log of the time since the last scrub, and for that of the scrub.
 pub(crate) const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
-/// The feature that sorts entries by head.
-pub(crate) const BY_HEAD: &str = "com.delphix:head_errlog";
 /// Most entries that are looked at; a pool with more damage than that is past listing.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
 /// Most datasets that are opened to look for damaged blocks.
@@ -84,7 +83,7 @@ impl Pool {
 
     fn read_entries(&self) -> Result<Vec<ErrlogEntry>> {
         let directory = object_directory(self.mos())?;
-        let by_head = self.features().state(BY_HEAD) != FeatureState::Disabled;
+        let by_head = self.features().state(HEAD_ERRLOG) != FeatureState::Disabled;
         let mut entries = Vec::new();
         for log in LOGS {
             let Some(id) = directory.u64(log)?.filter(|id| *id != 0) else { continue };

@@ -202,7 +202,7 @@ impl Pool {
             status.rebuilds.extend(rebuild.map(|rebuild| (top.number(), rebuild)));
         }
         status.removal.iter_mut().for_each(|removal| removal.mapping_bytes = mapping_bytes);
-        if created.is_some() || self.features().state("com.delphix:zpool_checkpoint") == FeatureState::Active {
+        if created.is_some() || self.features().state(format::feature::ZPOOL_CHECKPOINT) == FeatureState::Active {
             status.checkpoint = Some(Checkpoint { created_s: created, bytes: checkpoint_bytes });
         }
         Ok(status)

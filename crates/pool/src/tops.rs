@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use base::{Result, ResultExt};
 use device::Device;
+use format::feature::SPACEMAP_HISTOGRAM;
 use format::space_map::{HISTOGRAM_BUCKETS, histogram};
 use serde::{Deserialize, Serialize};
 use vdev::geometry::{BACK_BYTES, FRONT_BYTES};
@@ -83,7 +84,7 @@ impl Pool {
     }
 
     fn top_fragmentation(&self, top: &Vdev, count: u64) -> Result<Option<u64>> {
-        if self.features().state("com.delphix:spacemap_histogram") == FeatureState::Disabled {
+        if self.features().state(SPACEMAP_HISTOGRAM) == FeatureState::Disabled {
             return Ok(None);
         }
         let Some(spec) = top.top_spec().filter(|spec| spec.metaslab_array != 0) else { return Ok(None) };

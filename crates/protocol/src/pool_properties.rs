@@ -5,6 +5,7 @@
 //! (their name has a colon).
 
 use format::feature;
+use format::feature::{LARGE_BLOCKS, LARGE_DNODE};
 
 use crate::pool_report::{PoolReport, PropertyValue};
 use crate::words::nicenum::{nicebytes, nicenum};
@@ -114,8 +115,8 @@ pub const PROPERTIES: &[Property] = &[
         None => SourcedValue::Nothing(PoolPropertySource::None),
     }).fixed(),
     prop("leaked", "LEAKED", "<size>", ValueForm::Size, |p| number(p.leaked_bytes)).fixed(),
-    prop("maxblocksize", "MAXBLOCKSIZE", "", ValueForm::Size, |p| number(if has_feature(p, "org.open-zfs:large_blocks") { 16 << 20 } else { 128 << 10 })).fixed(),
-    prop("maxdnodesize", "MAXDNODESIZE", "", ValueForm::Size, |p| number(if has_feature(p, "org.zfsonlinux:large_dnode") { 16 << 10 } else { 512 })).fixed(),
+    prop("maxblocksize", "MAXBLOCKSIZE", "", ValueForm::Size, |p| number(if has_feature(p, LARGE_BLOCKS) { 16 << 20 } else { 128 << 10 })).fixed(),
+    prop("maxdnodesize", "MAXDNODESIZE", "", ValueForm::Size, |p| number(if has_feature(p, LARGE_DNODE) { 16 << 10 } else { 512 })).fixed(),
     prop("multihost", "MULTIHOST", "on | off", ValueForm::Index(ON_OFF), |p| stored(p, "multihost", 0)),
     prop("checkpoint", "CKPOINT", "<size>", ValueForm::SizeOrDash, |p| number(p.space.checkpoint_bytes)).fixed(),
     prop("load_guid", "LOAD_GUID", "<load_guid>", ValueForm::Number, |p| number(p.load_guid)).fixed(),

@@ -11,6 +11,11 @@ use std::sync::Arc;
 use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
+use format::feature::{
+    ALLOCATION_CLASSES, ASYNC_DESTROY, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ,
+    ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS, LZ4_COMPRESS, SHA512, SKEIN, SPACEMAP_HISTOGRAM,
+    SPACEMAP_V2, ZSTD_COMPRESS,
+};
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::spec::Bias;
 use zpl::{NewFs, Zpl, create_fs};
@@ -32,24 +37,24 @@ const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edon
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
 pub const FEATURES: [&str; 18] = [
-    "com.delphix:async_destroy",
-    "com.delphix:empty_bpobj",
-    "org.illumos:lz4_compress",
-    "com.delphix:spacemap_histogram",
-    "com.delphix:enabled_txg",
-    "com.delphix:hole_birth",
-    "com.delphix:extensible_dataset",
-    "com.delphix:bookmarks",
-    "com.datto:bookmark_v2",
-    "com.delphix:bookmark_written",
-    "com.delphix:embedded_data",
-    "org.open-zfs:large_blocks",
-    "org.illumos:sha512",
-    "org.illumos:skein",
-    "org.illumos:edonr",
-    "com.delphix:spacemap_v2",
-    "org.zfsonlinux:allocation_classes",
-    "org.freebsd:zstd_compress",
+    ASYNC_DESTROY,
+    EMPTY_BPOBJ,
+    LZ4_COMPRESS,
+    SPACEMAP_HISTOGRAM,
+    ENABLED_TXG,
+    HOLE_BIRTH,
+    EXTENSIBLE_DATASET,
+    BOOKMARKS,
+    BOOKMARK_V2,
+    BOOKMARK_WRITTEN,
+    EMBEDDED_DATA,
+    LARGE_BLOCKS,
+    SHA512,
+    SKEIN,
+    EDONR,
+    SPACEMAP_V2,
+    ALLOCATION_CLASSES,
+    ZSTD_COMPRESS,
 ];
 
 /// How a pool is laid out.

@@ -7,6 +7,7 @@
 mod write;
 
 use base::{Error, Kind as ErrorKind, Result};
+use format::feature::DRAID_FAILURE_DOMAINS;
 use format::nvlist::NvList;
 
 use serde::{Deserialize, Serialize};
@@ -450,7 +451,7 @@ fn parse_expansion(nv: &NvList, kind: VdevKind) -> Result<Option<Expansion>> {
 
 fn parse_draid(nv: &NvList, count: usize) -> Result<DraidShape> {
     if nv.opt_u64("draid_nchildren").is_some_and(|n| n != count as u64) {
-        return Err(unsupported("com.seagate:draid_failure_domains"));
+        return Err(unsupported(DRAID_FAILURE_DOMAINS));
     }
     Ok(DraidShape {
         children: count as u64,

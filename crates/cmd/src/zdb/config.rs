@@ -28,7 +28,7 @@ pub fn print_uberblock(args: &ZdbArgs, pool: &Pool, out: &mut dyn Write) -> Resu
 
 /// The root of the checkpoint, if there is one.
 pub fn print_checkpoint(args: &ZdbArgs, pool: &Pool, out: &mut dyn Write) -> Result<()> {
-    if pool.features().state("com.delphix:zpool_checkpoint") != FeatureState::Active {
+    if pool.features().state(format::feature::ZPOOL_CHECKPOINT) != FeatureState::Active {
         return Ok(());
     }
     let Some(words) = pool::directory_u64s(pool.mos(), "com.delphix:zpool_checkpoint")? else {

@@ -13,17 +13,15 @@ use base::{Error, Kind, Result};
 use dmu::bpobj::Totals;
 use dmu::zap::{Zap, ZapValue};
 use format::blkptr::BlkPtr;
+use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS, REDACTION_BOOKMARKS};
 use format::object_type::ObjectType;
 
 use super::Change;
 use super::deadlist::Deadlist;
-use super::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS};
 use super::name::{LEN_MAX, check_component};
 use crate::{Dsl, Subject};
 
 const FIELD: &str = "com.delphix:bookmarks";
-const REDACTION_BOOKMARKS: &str = "com.delphix:redaction_bookmarks";
-const REDACTED: &str = "com.delphix:redacted_datasets";
 /// It tells how much was freed before the next snapshot.
 const FLAG_FREED_BEFORE_NEXT: u64 = 1;
 /// Its snapshot is there still.
@@ -288,7 +286,7 @@ impl Change<'_> {
             return Ok(words);
         };
         let phys = &snapshot.phys;
-        if self.features_of(snapshot.id)?.iter().any(|(guid, _)| guid == REDACTED) {
+        if self.features_of(snapshot.id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
             return Err(Error::new(Kind::Unsupported, "bookmarks of redacted snapshots are not supported"));
         }
         words[..3].copy_from_slice(&[phys.guid, phys.creation_txg, phys.creation_time_s]);

@@ -20,9 +20,9 @@ use dmu::bpobj::{Bpobj, Totals};
 use dmu::traverse::{Descend, Range, Visit, VisitPosition, Visitor, traverse};
 use format::blkptr::BlkPtr;
 use format::dnode::{Dnode, SLOT_SIZE};
+use format::feature::ASYNC_DESTROY;
 use format::object_type::ObjectType;
 
-use super::feature::ASYNC_DESTROY;
 use super::space::{Delta, UsedColumn};
 use super::{Change, DIRECTORY};
 

@@ -12,13 +12,13 @@
 
 use base::{Error, Result};
 use dmu::zap::{Zap, ZapValue};
+use format::feature::FILESYSTEM_LIMITS;
 use format::object_type::ObjectType;
 
 use super::Change;
 use crate::property::rules::Given;
 use crate::{Property, PropertyValue};
 
-const FEATURE: &str = "com.joyent:filesystem_limits";
 const FILE_SYSTEM_COUNT: &str = "com.joyent:filesystem_count";
 const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
 
@@ -69,14 +69,14 @@ impl Change<'_> {
             return Ok(());
         }
         if !self.counts()? {
-            self.count_feature(FEATURE, 1)?;
+            self.count_feature(FILESYSTEM_LIMITS, 1)?;
         }
         self.begin_counting(dir, 0).map(drop)
     }
 
     /// Whether anything in the pool is counted.
     fn counts(&self) -> Result<bool> {
-        Ok(self.feature(FEATURE)?.is_some_and(|count| count > 0))
+        Ok(self.feature(FILESYSTEM_LIMITS)?.is_some_and(|count| count > 0))
     }
 
     fn begin_counting(&self, dir: u64, depth: usize) -> Result<CountsBelow> {

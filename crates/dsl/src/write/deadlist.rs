@@ -19,9 +19,9 @@ use base::{Error, Kind, Result};
 use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
+use format::feature::EMPTY_BPOBJ;
 use format::object_type::ObjectType;
 
-use super::feature::EMPTY_BPOBJ;
 use super::{Change, DIRECTORY};
 
 const HEADER_SIZE: usize = 320;

@@ -8,13 +8,13 @@ use dmu::bpobj::Totals;
 use dmu::zap::Zap;
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
+use format::feature::ASYNC_DESTROY;
 
 use super::Change;
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
-use super::feature::ASYNC_DESTROY;
 use super::space::{Delta, UsedColumn};
 use crate::Dsl;
 

@@ -5,17 +5,9 @@
 
 use base::Result;
 use dmu::zap::{Zap, ZapValue};
-use format::feature::FeatureSet;
+use format::feature::{BOOKMARKS, FeatureSet};
 
 use super::{Change, DIRECTORY};
-
-pub(super) const ASYNC_DESTROY: &str = "com.delphix:async_destroy";
-pub(super) const EMPTY_BPOBJ: &str = "com.delphix:empty_bpobj";
-pub(super) const LIVELIST: &str = "com.delphix:livelist";
-pub(super) const BOOKMARKS: &str = "com.delphix:bookmarks";
-pub(super) const EXTENSIBLE_DATASET: &str = "com.delphix:extensible_dataset";
-pub(super) const BOOKMARK_V2: &str = "com.datto:bookmark_v2";
-pub(super) const BOOKMARK_WRITTEN: &str = "com.delphix:bookmark_written";
 
 /// The tables, by their names in the object directory.
 const TABLES: [&str; 2] = ["features_for_write", "features_for_read"];

@@ -18,11 +18,11 @@ use dmu::zap::Zap;
 use dmu::{Ledger, Objset};
 use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
+use format::feature::LIVELIST;
 
 use super::Change;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
-use super::feature::LIVELIST;
 use super::space::{Delta, UsedColumn, charged};
 
 const LIVELIST_FIELD: &str = "com.delphix:livelist";

@@ -12,6 +12,7 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
+use format::feature::{LARGE_BLOCKS, LARGE_MICROZAP, LONGNAME};
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -26,12 +27,11 @@ use crate::property::DatasetKind;
 use crate::resume::RECEIVE_CHILD;
 use crate::{Dataset, Dsl};
 
-const LARGE_BLOCKS: &str = "org.open-zfs:large_blocks";
 /// Features of datasets that streams tell of.
 const FEATURES: [(StreamFeatures, &str); 3] = [
     (StreamFeatures::LARGE_BLOCKS, LARGE_BLOCKS),
-    (StreamFeatures::LONGNAME, "org.zfsonlinux:longname"),
-    (StreamFeatures::LARGE_MICROZAP, "com.klarasystems:large_microzap"),
+    (StreamFeatures::LONGNAME, LONGNAME),
+    (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
 ];
 /// Features that the pool has to have for a stream's.
 const NEEDED: [(StreamFeatures, &str); 7] = [

@@ -14,12 +14,12 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::{Match, Zap, ZapValue};
 use format::dsl::DatasetPhys;
+use format::feature::EXTENSIBLE_DATASET;
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
 use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
-use super::feature::EXTENSIBLE_DATASET;
 use super::name::{LEN_MAX, check_component};
 use super::space::{Delta, UsedColumn};
 use super::{Change, RefusedChanges, check_name};

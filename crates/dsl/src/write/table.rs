@@ -5,10 +5,10 @@ use dmu::INDIRECT_SHIFT;
 use dmu::Object;
 use dmu::zap::{Editor, Zap, ZapValue};
 use format::dnode::Dnode;
+use format::feature::EXTENSIBLE_DATASET;
 use format::object_type::ObjectType;
 
 use super::Change;
-use super::feature::EXTENSIBLE_DATASET;
 
 /// Bytes of a block of a new object or table.
 const BLOCK_SIZE: u64 = 512;

@@ -13,7 +13,7 @@ use device::{Device, MemDevice};
 use dmu::zap::ZapValue;
 use dmu::{Cache, DedupMode, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::feature::{FEATURES, FeatureSet};
+use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
 use format::nvlist::{self, NvList};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
@@ -22,7 +22,6 @@ use vdev::{Tree, VdevSpec};
 use zio::Zio;
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
 
-use super::feature::{ASYNC_DESTROY, EMPTY_BPOBJ};
 use super::*;
 use crate::property::{DatasetKind, rules};
 use crate::{Dsl, Property, PropertySource, PropertyValue};

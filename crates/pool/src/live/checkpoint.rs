@@ -15,15 +15,14 @@
 
 use base::{Error, Kind, Result};
 use dmu::zap::ZapValue;
+use format::feature::{RAIDZ_EXPANSION, ZPOOL_CHECKPOINT};
 use format::uberblock::Uberblock;
 
-use super::checkpoint_stage::{CheckpointStage, POOL_CHECKPOINT};
+use super::checkpoint_stage::CheckpointStage;
 use super::{LivePool, SyncContext};
 use crate::FeatureState;
 use crate::mos::{CHECKPOINT, DIRECTORY};
 
-/// With it uberblocks have a word more.
-const RAIDZ_EXPANSION: &str = "org.openzfs:raidz_expansion";
 /// Maps of a discarded checkpoint are cut so many times in one group at most.
 const CUTS_PER_TXG: usize = 4;
 
@@ -33,7 +32,7 @@ impl LivePool {
     pub fn checkpoint(&self) -> Result<()> {
         let _alone = self.change_vdevs_alone();
         self.refuse_with_checkpoint()?;
-        if self.view().features().state(POOL_CHECKPOINT) == FeatureState::Disabled || !self.maps().can_keep() {
+        if self.view().features().state(ZPOOL_CHECKPOINT) == FeatureState::Disabled || !self.maps().can_keep() {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
         // what waits now shall be in it
@@ -81,7 +80,7 @@ impl SyncContext<'_> {
             words.truncate(Uberblock::WORDS_BEFORE_EXPANSION);
         }
         self.change.set(DIRECTORY, CHECKPOINT, &ZapValue::new(8, &words))?;
-        self.change.count_feature(POOL_CHECKPOINT, 1)?;
+        self.change.count_feature(ZPOOL_CHECKPOINT, 1)?;
         pool.cache().zio().allocator()?.set_checkpoint(Some(txg));
         pool.checkpoint_state().replace(CheckpointStage::Of(txg));
         self.log_event("spa checkpoint", &format!("checkpointed uberblock txg={txg}"));
@@ -93,7 +92,7 @@ impl SyncContext<'_> {
         let (maps, allocator) = (self.pool.maps(), self.pool.cache().zio().allocator()?);
         for _ in 0..CUTS_PER_TXG {
             let Some(top) = maps.tops_with_kept().first().copied() else {
-                self.change.count_feature(POOL_CHECKPOINT, -1)?;
+                self.change.count_feature(ZPOOL_CHECKPOINT, -1)?;
                 self.pool.checkpoint_state().replace(CheckpointStage::None);
                 self.log_event("spa discard checkpoint", "finished discarding checkpointed state from the pool");
                 return Ok(());

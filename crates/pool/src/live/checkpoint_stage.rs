@@ -1,12 +1,10 @@
 //! What there is of a pool's checkpoint; see [`super::checkpoint`].
 
 use base::{Mutex, Result};
+use format::feature::ZPOOL_CHECKPOINT;
 
 use crate::mos::checkpointed;
 use crate::{FeatureState, Pool};
-
-/// The feature that is in use as long as there is something of a checkpoint.
-pub(super) const POOL_CHECKPOINT: &str = "com.delphix:zpool_checkpoint";
 
 /// What there is of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +25,7 @@ pub(super) struct CheckpointState(Mutex<(CheckpointStage, bool)>);
 impl CheckpointStage {
     /// That of a pool that is being opened.
     pub(super) fn of(pool: &Pool) -> Result<CheckpointStage> {
-        if pool.features().state(POOL_CHECKPOINT) != FeatureState::Active {
+        if pool.features().state(ZPOOL_CHECKPOINT) != FeatureState::Active {
             return Ok(CheckpointStage::None);
         }
         Ok(match checkpointed(pool.mos(), pool.uberblock().txg)? {

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use base::{Endian, Error, Result};
 use dmu::zap::Editor;
+use format::feature::{BLOCK_CLONING, BLOCK_CLONING_ENDIAN};
 
 use super::SyncContext;
 use super::clone_releases::{CloneEntry, ReleasedClones};
 use crate::clones::{CloneHeader, count_of, header_name, value_like};
 use crate::mos::DIRECTORY;
-
-/// Features that count the tables: the second one if the entries are numbers.
-const BLOCK_CLONING: &str = "com.fudosecurity:block_cloning";
-const BLOCK_CLONING_ENDIAN: &str = "com.truenas:block_cloning_endian";
 
 impl SyncContext<'_> {
     /// Brings what the group has released of cloned blocks into the tables.

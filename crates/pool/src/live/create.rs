@@ -25,7 +25,7 @@ use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::feature::FeatureSet;
+use format::feature::{ALLOCATION_CLASSES, FeatureSet, PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -152,12 +152,12 @@ impl SyncContext<'_> {
         let kind = if is_volume { ObjsetType::Zvol } else { ObjsetType::Zfs };
         let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, kind, &name, policy)?;
         // the objects of a volume are nobody's
-        if !is_volume && change.feature(OBJECTS_COUNTED)?.is_some() {
-            let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
+        if !is_volume && change.feature(USEROBJ_ACCOUNTING)?.is_some() {
+            let by_project = change.feature(PROJECT_QUOTA)?.is_some();
             objset.count_objects(by_project);
-            change.use_feature(created.dataset, OBJECTS_COUNTED)?;
+            change.use_feature(created.dataset, USEROBJ_ACCOUNTING)?;
             if by_project {
-                change.use_feature(created.dataset, PROJECTS_COUNTED)?;
+                change.use_feature(created.dataset, PROJECT_QUOTA)?;
             }
         }
         make(&objset, change.tx, created)?;
@@ -209,11 +209,6 @@ impl SyncContext<'_> {
     }
 }
 
-/// The feature that counts vdevs for special contents.
-pub(super) const ALLOCATION_CLASSES: &str = "org.zfsonlinux:allocation_classes";
-/// Features of datasets whose objects are counted by user and group, and by project.
-const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
-const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
 /// The vdev tree of a new pool, and its devices.
 fn plan(env: &Env, new: &NewPool, devices: &HashMap<PathBuf, Arc<dyn Device>>) -> Result<(VdevSpec, DevicesByGuid)> {
     let mut next = CONFIG + 1;

@@ -15,12 +15,13 @@
 use base::{Bookmark, Result};
 use dmu::zap::ZapValue;
 use format::blkptr::BlkPtr;
+use format::feature::HEAD_ERRLOG;
 use format::object_type::ObjectType;
 use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
 use crate::Pool;
-use crate::errlog::{BY_HEAD, ENTRIES_MAX, LOGS, PointerFinder};
+use crate::errlog::{ENTRIES_MAX, LOGS, PointerFinder};
 use crate::mos::DIRECTORY;
 
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
@@ -76,7 +77,7 @@ impl SyncContext<'_> {
             None => self.make_log(name)?,
         };
         self.notify_of_lost(lost.iter().map(|(place, _)| *place));
-        let is_by_head = self.change.feature(BY_HEAD)?.is_some();
+        let is_by_head = self.change.feature(HEAD_ERRLOG)?.is_some();
         for (place, bp) in lost {
             tracing::error!(pool = self.pool.name(), %place, "no copy is right");
             let Bookmark { objset, object, level, blkid } = place;
@@ -116,7 +117,7 @@ impl SyncContext<'_> {
         let [last, scrub] = LOGS.map(|name| change.number(DIRECTORY, name).map(Option::unwrap_or_default));
         let (last, scrub) = (last?, scrub?);
         if last != 0 {
-            if change.feature(BY_HEAD)?.is_some() {
+            if change.feature(HEAD_ERRLOG)?.is_some() {
                 for (_, of_head) in change.by_number(last)? {
                     change.free_object(of_head)?;
                 }

@@ -7,11 +7,12 @@
 
 use base::Result;
 use dmu::Object;
+use format::feature::SPACEMAP_HISTOGRAM;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader};
 use vdev::TxgRanges;
 
 use super::SyncContext;
-use super::space_maps::{SPACEMAP_HISTOGRAM, new_map};
+use super::space_maps::new_map;
 
 /// Bytes of a block of such a map.
 const BLOCK_SIZE: u64 = 4 << 10;

@@ -11,21 +11,21 @@
 
 use base::Result;
 use dmu::zap::ZapValue;
-use format::feature::{FEATURES, Feature, FeatureSet};
+use format::feature::{
+    EMBEDDED_DATA, ENABLED_TXG, FEATURES, Feature, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, SPACEMAP_V2,
+};
 use format::object_type::ObjectType;
 
 use super::create::mos_policy;
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
 
-const ENABLED_TXG: &str = "com.delphix:enabled_txg";
 /// The directory's entry for the salt of keyed checksums.
 const SALT: &str = "org.illumos:checksum_salt";
 /// Features that are in use as soon as a pool has them.
-const ACTIVE_FROM_THE_START: [&str; 4] =
-    ["org.illumos:lz4_compress", "com.delphix:hole_birth", "com.delphix:embedded_data", "com.delphix:spacemap_v2"];
+const ACTIVE_FROM_THE_START: [&str; 4] = [LZ4_COMPRESS, HOLE_BIRTH, EMBEDDED_DATA, SPACEMAP_V2];
 /// Of these, those without which the MOS cannot be read: labels name them.
-const NEEDED_FOR_MOS: [&str; 2] = ["com.delphix:hole_birth", "com.delphix:embedded_data"];
+const NEEDED_FOR_MOS: [&str; 2] = [HOLE_BIRTH, EMBEDDED_DATA];
 
 impl LivePool {
     /// Enables features, by guid; those that are enabled already stay as they are, and ones that nobody

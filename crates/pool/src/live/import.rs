@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use format::feature;
+use format::feature::{LOG_SPACEMAP, SPACEMAP_HISTOGRAM};
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -16,7 +17,7 @@ use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
-use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, PendingRuns, SPACEMAP_HISTOGRAM, SpaceMaps};
+use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, PendingRuns, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
 use crate::mos::DIRECTORY;
@@ -62,7 +63,6 @@ pub const WRITABLE_FEATURES: &[&str] = &[
     "block_cloning_endian",
 ];
 
-const LOG_SPACEMAP: &str = "com.delphix:log_spacemap";
 const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
 const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
 

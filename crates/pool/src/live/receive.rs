@@ -16,6 +16,7 @@ use dsl::receive::{Applier, ApplyHost, StreamReader, owners_by_place};
 use dsl::resume::RECEIVE_CHILD;
 use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate};
 use format::blkptr::BlkPtr;
+use format::feature::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use format::objset::ObjsetType;
 use format::stream::StreamFeatures;
 
@@ -23,9 +24,6 @@ use zio::OnFailure;
 
 use super::head::Head;
 use super::{LivePool, SyncContext};
-
-const OBJECTS_COUNTED: &str = "org.zfsonlinux:userobj_accounting";
-const PROJECTS_COUNTED: &str = "org.zfsonlinux:project_quota";
 
 /// A receive that has begun. What it brought is given up when it is dropped, unless it was finished.
 pub struct Receiving {
@@ -129,12 +127,12 @@ impl SyncContext<'_> {
         if objset.kind() != kind {
             return Err(Error::new(Kind::Invalid, "the stream is of another type than the destination"));
         }
-        if root.is_hole() && kind == ObjsetType::Zfs && change.feature(OBJECTS_COUNTED)?.is_some() {
-            let by_project = change.feature(PROJECTS_COUNTED)?.is_some();
+        if root.is_hole() && kind == ObjsetType::Zfs && change.feature(USEROBJ_ACCOUNTING)?.is_some() {
+            let by_project = change.feature(PROJECT_QUOTA)?.is_some();
             objset.count_objects(by_project);
-            change.use_feature(begun.dataset, OBJECTS_COUNTED)?;
+            change.use_feature(begun.dataset, USEROBJ_ACCOUNTING)?;
             if by_project {
-                change.use_feature(begun.dataset, PROJECTS_COUNTED)?;
+                change.use_feature(begun.dataset, PROJECT_QUOTA)?;
             }
         }
         // also what has no objects yet is written

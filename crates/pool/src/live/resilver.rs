@@ -14,14 +14,12 @@
 //! What a leaf has by then is read, and not written again.
 
 use base::{Error, Kind, Result};
+use format::feature::RESILVER_DEFER;
 use format::scan::ScanState;
 use vdev::{LeafVdev, TxgRanges};
 
 use super::scan::Lacked;
 use super::{LivePool, SyncContext};
-
-/// The feature without which nobody restarts a resilver.
-const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 
 impl LivePool {
     /// Whether a leaf lacks something that no resilver was begun for.

@@ -16,6 +16,7 @@ use base::{Error, Kind, Mutex, RangeTree, Result};
 use dmu::{Object, Objset};
 use dsl::write::Change;
 use format::dnode::Dnode;
+use format::feature::{SPACEMAP_HISTOGRAM, SPACEMAP_V2};
 use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader, runs};
 use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
@@ -26,10 +27,6 @@ use crate::mos::map_size_max;
 const INDIRECT_SHIFT: u8 = 14;
 /// Bytes of a block of a space map: zfs_metaslab_sm_blksz_no_log.
 const BLOCK_SIZE: u64 = 16 << 10;
-/// The feature that counts maps with a histogram.
-pub(super) const SPACEMAP_HISTOGRAM: &str = "com.delphix:spacemap_histogram";
-/// The feature of entries of two words.
-const SPACEMAP_V2: &str = "com.delphix:spacemap_v2";
 /// Per cent of what it would be written anew that a map may grow to: zfs_condense_pct.
 const CONDENSE_PERCENT: u64 = 200;
 /// Shorter maps are not written anew.

@@ -23,6 +23,7 @@ use dmu::bpobj::{Bpobj, Totals};
 use dmu::{Ledger, Mode, Objset, OnFailure};
 use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
+use format::feature::{BLAKE3, EDONR, LARGE_BLOCKS, LARGE_DNODE, SHA512, SKEIN, ZSTD_COMPRESS};
 use format::uberblock::Uberblock;
 
 use super::head::Head;
@@ -71,16 +72,16 @@ impl<'a> HeadLedger<'a> {
 impl Ledger for HeadLedger<'_> {
     fn born(&mut self, bp: &BlkPtr) {
         if bp.lsize() > LARGE_BLOCK && !bp.is_embedded() {
-            self.features.insert("org.open-zfs:large_blocks");
+            self.features.insert(LARGE_BLOCKS);
         }
         if Compress::from_u8(bp.compress()) == Some(Compress::Zstd) {
-            self.features.insert("org.freebsd:zstd_compress");
+            self.features.insert(ZSTD_COMPRESS);
         }
         let by_checksum = match Checksum::from_u8(bp.checksum_kind()) {
-            Some(Checksum::Sha512) => Some("org.illumos:sha512"),
-            Some(Checksum::Skein) => Some("org.illumos:skein"),
-            Some(Checksum::Edonr) => Some("org.illumos:edonr"),
-            Some(Checksum::Blake3) => Some("org.openzfs:blake3"),
+            Some(Checksum::Sha512) => Some(SHA512),
+            Some(Checksum::Skein) => Some(SKEIN),
+            Some(Checksum::Edonr) => Some(EDONR),
+            Some(Checksum::Blake3) => Some(BLAKE3),
             _ => None,
         };
         self.features.extend(by_checksum.filter(|_| !bp.is_embedded()));
@@ -119,7 +120,7 @@ impl LivePool {
         let Some(synced) = objset.sync(change.tx, &mut ledger)? else { return Ok(()) };
         self.finish_writes(txg)?;
         if synced.has_large_dnodes() {
-            ledger.features.insert("org.zfsonlinux:large_dnode");
+            ledger.features.insert(LARGE_DNODE);
         }
         for guid in ledger.features {
             change.use_feature(id, guid)?;

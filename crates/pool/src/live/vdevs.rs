@@ -16,13 +16,13 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
+use format::feature::{ALLOCATION_CLASSES, SPACEMAP_HISTOGRAM};
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
 use zio::alloc::Serving;
 
 use super::aux_devices::{AuxKind, label_all};
-use super::create::{ALLOCATION_CLASSES, DevicesByGuid, empty_top, new_array, plan_tops};
-use super::space_maps::SPACEMAP_HISTOGRAM;
+use super::create::{DevicesByGuid, empty_top, new_array, plan_tops};
 use super::{LivePool, NewDevices, SyncContext};
 use crate::mos::DIRECTORY;
 
