@@ -11,49 +11,12 @@
 
 use std::path::Path;
 
-use format::feature::{FEATURES, Feature};
+use format::feature::{FEATURES, Feature, Support};
 
 /// Where the files are; the administrator's go before those of the distribution.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 /// Longer files are no sets of features.
 const FILE_BYTES_MAX: u64 = 16 << 10;
-
-/// Features that Cenote can write, but gives to no pool: it would not use them itself, and does not make what
-/// some of them want from the start.
-const NOT_GIVEN: &[&str] = &[
-    "multi_vdev_crash_dump",
-    "redaction_bookmarks",
-    "redacted_datasets",
-    "log_spacemap",
-    "livelist",
-    "device_rebuild",
-    "zilsaxattr",
-    "head_errlog",
-    "vdev_zaps_v2",
-    "block_cloning",
-    "block_cloning_endian",
-];
-
-/// What a feature needs to be enabled, too.
-const NEEDS: &[(&str, &str)] = &[
-    ("hole_birth", "enabled_txg"),
-    ("bookmarks", "extensible_dataset"),
-    ("bookmark_v2", "bookmarks"),
-    ("bookmark_v2", "extensible_dataset"),
-    ("bookmark_written", "bookmark_v2"),
-    ("bookmark_written", "bookmarks"),
-    ("bookmark_written", "extensible_dataset"),
-    ("blake3", "extensible_dataset"),
-    ("filesystem_limits", "extensible_dataset"),
-    ("large_blocks", "extensible_dataset"),
-    ("large_dnode", "extensible_dataset"),
-    ("sha512", "extensible_dataset"),
-    ("skein", "extensible_dataset"),
-    ("edonr", "extensible_dataset"),
-    ("userobj_accounting", "extensible_dataset"),
-    ("project_quota", "extensible_dataset"),
-    ("zstd_compress", "extensible_dataset"),
-];
 
 /// The usual sets: all features up to one, in the order of the table, or just these.
 const USUAL: &[(&str, Usual)] = &[
@@ -195,23 +158,25 @@ fn is_known(name: &str) -> bool {
 
 /// Whether a pool can get the feature of that name from Cenote.
 pub fn is_given(name: &str) -> bool {
-    pool::WRITABLE_FEATURES.contains(&name) && !NOT_GIVEN.contains(&name)
+    given().any(|feature| feature.name == name)
 }
 
 /// The features that pools can get from Cenote, in the order of the table.
 pub fn given() -> impl Iterator<Item = &'static Feature> {
-    FEATURES.iter().filter(|feature| is_given(feature.name))
+    FEATURES.iter().filter(|feature| feature.support == Support::Give)
 }
 
 /// Guids of the features of a new pool. `none` is flag `-d`; `wishes` are the properties `feature@NAME`,
 /// whose values have been checked.
 pub fn features_for(allowed: &Allowed, none: bool, wishes: &[(&str, bool)]) -> Vec<String> {
     let wished = |name: &str| wishes.iter().find(|(wish, _)| *wish == name).map(|(_, is_on)| *is_on);
-    let mut names: Vec<&str> =
-        given().map(|feature| feature.name).filter(|name| wished(name).unwrap_or(!none && allowed.has(name))).collect();
-    let needed: Vec<&str> = NEEDS.iter().filter(|(name, _)| names.contains(name)).map(|(_, needed)| *needed).collect();
-    names.extend(needed);
-    given().filter(|feature| names.contains(&feature.name)).map(|feature| feature.guid.to_owned()).collect()
+    let is_wanted = |feature: &&Feature| wished(feature.name).unwrap_or(!none && allowed.has(feature.name));
+    let wanted: Vec<&Feature> = given().filter(is_wanted).collect();
+    let is_needed = |feature: &Feature| wanted.iter().any(|other| other.needs.contains(&feature.guid));
+    given()
+        .filter(|feature| wanted.contains(feature) || is_needed(feature))
+        .map(|feature| feature.guid.to_owned())
+        .collect()
 }
 
 #[cfg(test)]
@@ -261,9 +226,6 @@ mod tests {
 
     #[test]
     fn the_tables_know_only_features() {
-        let mut needed = NEEDS.iter().flat_map(|(a, b)| [a, b]);
-        assert!(needed.all(|name| is_known(name) && is_given(name)));
-        assert!(NOT_GIVEN.iter().all(|name| is_known(name) && pool::WRITABLE_FEATURES.contains(name)));
         for (set, usual) in USUAL {
             let names = usual.names();
             assert!(names.len() > 10 && names.iter().all(|name| is_known(name)), "{set}");

@@ -15,8 +15,24 @@ pub struct Feature {
     pub name: &'static str,
     /// Whether software that does not know it may read a pool in which it is active.
     pub readonly_compatible: bool,
-    /// Whether Cenote can read a pool in which it is active.
-    pub readable: bool,
+    /// What Cenote can do with a pool in which it is active.
+    pub support: Support,
+    /// Guids of the features that have to be enabled with it.
+    pub needs: &'static [&'static str],
+}
+
+/// What Cenote can do with a feature; each includes those before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Support {
+    /// Nothing.
+    None,
+    /// Read a pool in which it is active.
+    Read,
+    /// Write to such a pool. It gives the feature to no pool: it would not use it itself, or does not make what it
+    /// wants from the start.
+    Write,
+    /// Make pools that have it.
+    Give,
 }
 
 /// The feature of that guid.
@@ -35,9 +51,9 @@ impl FeatureSet {
         FeatureSet(bits.sum())
     }
 
-    /// Whether the feature of that name, as in `feature@NAME`, is in it.
-    pub fn has(self, name: &str) -> bool {
-        FEATURES.iter().position(|feature| feature.name == name).is_some_and(|at| self.0 & 1 << at != 0)
+    /// Whether the feature of that guid is in it.
+    pub fn has(self, guid: &str) -> bool {
+        FEATURES.iter().position(|feature| feature.guid == guid).is_some_and(|at| self.0 & 1 << at != 0)
     }
 
     /// Those of both sets.
@@ -58,7 +74,7 @@ pub fn is_baseline(feature: &Feature) -> bool {
 
 /// Makes a constant and a row of the table of each feature.
 macro_rules! features {
-    ($($constant:ident = $guid:literal $name:literal, $readonly_compatible:literal, $readable:literal;)*) => {
+    ($($constant:ident = $guid:literal $name:literal, $readonly_compatible:literal, $support:ident, [$($needed:ident),*];)*) => {
         $(
             #[doc = concat!("The guid of `feature@", $name, "`.")]
             pub const $constant: &str = $guid;
@@ -69,61 +85,62 @@ macro_rules! features {
             guid: $guid,
             name: $name,
             readonly_compatible: $readonly_compatible,
-            readable: $readable,
+            support: Support::$support,
+            needs: &[$($needed),*],
         },)*];
     };
 }
 
 #[rustfmt::skip]
 features! {
-    ASYNC_DESTROY = "com.delphix:async_destroy" "async_destroy", true, true;
-    EMPTY_BPOBJ = "com.delphix:empty_bpobj" "empty_bpobj", true, true;
-    LZ4_COMPRESS = "org.illumos:lz4_compress" "lz4_compress", false, true;
-    MULTI_VDEV_CRASH_DUMP = "com.joyent:multi_vdev_crash_dump" "multi_vdev_crash_dump", false, true;
-    SPACEMAP_HISTOGRAM = "com.delphix:spacemap_histogram" "spacemap_histogram", true, true;
-    ENABLED_TXG = "com.delphix:enabled_txg" "enabled_txg", true, true;
-    HOLE_BIRTH = "com.delphix:hole_birth" "hole_birth", false, true;
-    EXTENSIBLE_DATASET = "com.delphix:extensible_dataset" "extensible_dataset", false, true;
-    EMBEDDED_DATA = "com.delphix:embedded_data" "embedded_data", false, true;
-    BOOKMARKS = "com.delphix:bookmarks" "bookmarks", true, true;
-    FILESYSTEM_LIMITS = "com.joyent:filesystem_limits" "filesystem_limits", true, true;
-    LARGE_BLOCKS = "org.open-zfs:large_blocks" "large_blocks", false, true;
-    LARGE_DNODE = "org.zfsonlinux:large_dnode" "large_dnode", false, true;
-    SHA512 = "org.illumos:sha512" "sha512", false, true;
-    SKEIN = "org.illumos:skein" "skein", false, true;
-    EDONR = "org.illumos:edonr" "edonr", false, true;
-    USEROBJ_ACCOUNTING = "org.zfsonlinux:userobj_accounting" "userobj_accounting", true, true;
-    ENCRYPTION = "com.datto:encryption" "encryption", false, true;
-    PROJECT_QUOTA = "org.zfsonlinux:project_quota" "project_quota", true, true;
-    DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, true;
-    OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, true;
-    ZPOOL_CHECKPOINT = "com.delphix:zpool_checkpoint" "zpool_checkpoint", true, true;
-    SPACEMAP_V2 = "com.delphix:spacemap_v2" "spacemap_v2", true, true;
-    ALLOCATION_CLASSES = "org.zfsonlinux:allocation_classes" "allocation_classes", true, true;
-    RESILVER_DEFER = "com.datto:resilver_defer" "resilver_defer", true, true;
-    BOOKMARK_V2 = "com.datto:bookmark_v2" "bookmark_v2", false, true;
-    REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, true;
-    REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, true;
-    BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, true;
-    LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, true;
-    LIVELIST = "com.delphix:livelist" "livelist", true, true;
-    DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, true;
-    ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, true;
-    DRAID = "org.openzfs:draid" "draid", false, true;
-    ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, true;
-    HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, true;
-    BLAKE3 = "org.openzfs:blake3" "blake3", false, true;
-    BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, true;
-    VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, true;
-    REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, true;
-    RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, true;
-    FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, true;
-    LONGNAME = "org.zfsonlinux:longname" "longname", false, true;
-    LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, true;
-    DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, true;
-    BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, true;
-    PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, true;
-    DRAID_FAILURE_DOMAINS = "com.seagate:draid_failure_domains" "draid_failure_domains", false, false;
+    ASYNC_DESTROY = "com.delphix:async_destroy" "async_destroy", true, Give, [];
+    EMPTY_BPOBJ = "com.delphix:empty_bpobj" "empty_bpobj", true, Give, [];
+    LZ4_COMPRESS = "org.illumos:lz4_compress" "lz4_compress", false, Give, [];
+    MULTI_VDEV_CRASH_DUMP = "com.joyent:multi_vdev_crash_dump" "multi_vdev_crash_dump", false, Write, [];
+    SPACEMAP_HISTOGRAM = "com.delphix:spacemap_histogram" "spacemap_histogram", true, Give, [];
+    ENABLED_TXG = "com.delphix:enabled_txg" "enabled_txg", true, Give, [];
+    HOLE_BIRTH = "com.delphix:hole_birth" "hole_birth", false, Give, [ENABLED_TXG];
+    EXTENSIBLE_DATASET = "com.delphix:extensible_dataset" "extensible_dataset", false, Give, [];
+    EMBEDDED_DATA = "com.delphix:embedded_data" "embedded_data", false, Give, [];
+    BOOKMARKS = "com.delphix:bookmarks" "bookmarks", true, Give, [EXTENSIBLE_DATASET];
+    FILESYSTEM_LIMITS = "com.joyent:filesystem_limits" "filesystem_limits", true, Give, [EXTENSIBLE_DATASET];
+    LARGE_BLOCKS = "org.open-zfs:large_blocks" "large_blocks", false, Give, [EXTENSIBLE_DATASET];
+    LARGE_DNODE = "org.zfsonlinux:large_dnode" "large_dnode", false, Give, [EXTENSIBLE_DATASET];
+    SHA512 = "org.illumos:sha512" "sha512", false, Give, [EXTENSIBLE_DATASET];
+    SKEIN = "org.illumos:skein" "skein", false, Give, [EXTENSIBLE_DATASET];
+    EDONR = "org.illumos:edonr" "edonr", false, Give, [EXTENSIBLE_DATASET];
+    USEROBJ_ACCOUNTING = "org.zfsonlinux:userobj_accounting" "userobj_accounting", true, Give, [EXTENSIBLE_DATASET];
+    ENCRYPTION = "com.datto:encryption" "encryption", false, Read, [];
+    PROJECT_QUOTA = "org.zfsonlinux:project_quota" "project_quota", true, Give, [EXTENSIBLE_DATASET];
+    DEVICE_REMOVAL = "com.delphix:device_removal" "device_removal", false, Read, [];
+    OBSOLETE_COUNTS = "com.delphix:obsolete_counts" "obsolete_counts", true, Read, [];
+    ZPOOL_CHECKPOINT = "com.delphix:zpool_checkpoint" "zpool_checkpoint", true, Give, [];
+    SPACEMAP_V2 = "com.delphix:spacemap_v2" "spacemap_v2", true, Give, [];
+    ALLOCATION_CLASSES = "org.zfsonlinux:allocation_classes" "allocation_classes", true, Give, [];
+    RESILVER_DEFER = "com.datto:resilver_defer" "resilver_defer", true, Give, [];
+    BOOKMARK_V2 = "com.datto:bookmark_v2" "bookmark_v2", false, Give, [BOOKMARKS, EXTENSIBLE_DATASET];
+    REDACTION_BOOKMARKS = "com.delphix:redaction_bookmarks" "redaction_bookmarks", false, Write, [];
+    REDACTED_DATASETS = "com.delphix:redacted_datasets" "redacted_datasets", false, Write, [];
+    BOOKMARK_WRITTEN = "com.delphix:bookmark_written" "bookmark_written", false, Give, [BOOKMARK_V2, BOOKMARKS, EXTENSIBLE_DATASET];
+    LOG_SPACEMAP = "com.delphix:log_spacemap" "log_spacemap", true, Write, [];
+    LIVELIST = "com.delphix:livelist" "livelist", true, Write, [];
+    DEVICE_REBUILD = "org.openzfs:device_rebuild" "device_rebuild", true, Write, [];
+    ZSTD_COMPRESS = "org.freebsd:zstd_compress" "zstd_compress", false, Give, [EXTENSIBLE_DATASET];
+    DRAID = "org.openzfs:draid" "draid", false, Read, [];
+    ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];
+    HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Write, [];
+    BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
+    BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Write, [];
+    VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];
+    REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Read, [];
+    RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Read, [];
+    FAST_DEDUP = "com.klarasystems:fast_dedup" "fast_dedup", true, Read, [];
+    LONGNAME = "org.zfsonlinux:longname" "longname", false, Read, [];
+    LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Read, [];
+    DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, Read, [];
+    BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, Write, [];
+    PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, Read, [];
+    DRAID_FAILURE_DOMAINS = "com.seagate:draid_failure_domains" "draid_failure_domains", false, None, [];
 }
 
 #[cfg(test)]
@@ -138,13 +155,16 @@ mod tests {
                 "{}",
                 feature.name
             );
-            assert!(!feature.readonly_compatible || feature.readable, "{}", feature.name);
+            assert!(!feature.readonly_compatible || feature.support >= Support::Read, "{}", feature.name);
+            // what is given comes with all that it needs
+            let is_given = |guid: &&str| find(guid).is_some_and(|needed| needed.support == Support::Give);
+            assert!(feature.support < Support::Give || feature.needs.iter().all(is_given), "{}", feature.name);
             assert_eq!(FEATURES.iter().position(|f| f.guid == feature.guid), Some(i));
         }
         assert_eq!(find("org.illumos:lz4_compress").unwrap().name, "lz4_compress");
         let set = FeatureSet::of(|feature| feature.readonly_compatible);
-        assert!(set.has("async_destroy") && !set.has("lz4_compress") && !set.has("nonsense"));
-        assert!(set.and(FeatureSet::of(|_| true)).has("lz4_compress"));
+        assert!(set.has(ASYNC_DESTROY) && !set.has(LZ4_COMPRESS) && !set.has("nonsense"));
+        assert!(set.and(FeatureSet::of(|_| true)).has(LZ4_COMPRESS));
         let baseline = |name| is_baseline(FEATURES.iter().find(|feature| feature.name == name).unwrap());
         assert!(baseline("async_destroy") && baseline("draid") && !baseline("blake3"));
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{Result, ResultExt};
 use dmu::Objset;
 use dmu::zap::Zap;
-use format::feature::{self, FeatureSet};
+use format::feature::{self, FeatureSet, Support};
 
 use crate::object_directory;
 
@@ -77,7 +77,7 @@ impl Features {
     /// The active features that forbid reading the pool, each with its description as the pool has it.
     pub fn unreadable(&self) -> Vec<(String, String)> {
         self.active_where(|guid, for_reading| match feature::find(guid) {
-            Some(known) => !known.readable,
+            Some(known) => known.support < Support::Read,
             None => for_reading,
         })
     }
@@ -96,7 +96,8 @@ impl Features {
 /// The features that a label says are needed for reading: all there is to go by before the MOS is open.
 pub(crate) fn unreadable_by_label(label: &format::nvlist::NvList) -> Vec<String> {
     let Some(listed) = label.opt_list("features_for_read") else { return Vec::new() };
-    let unknown = listed.iter().filter(|(guid, _)| feature::find(guid).is_none_or(|known| !known.readable));
+    let unknown =
+        listed.iter().filter(|(guid, _)| feature::find(guid).is_none_or(|known| known.support < Support::Read));
     unknown.map(|(guid, _)| guid.to_owned()).collect()
 }
 

@@ -94,7 +94,6 @@ use groups::Groups;
 pub use head::{Head, HeadKind};
 use heads::Heads;
 pub use heads::{LogMoment, LogTotals};
-pub use import::WRITABLE_FEATURES;
 pub use kept_snapshots::KeepsSnapshots;
 use kept_snapshots::KeptSnapshots;
 pub use leaf_watch::DeviceOpener;

@@ -5,7 +5,10 @@
 use base::{Error, Kind, Result};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
-use format::feature::FeatureSet;
+use format::feature::{
+    BLAKE3, EDONR, FILESYSTEM_LIMITS, FeatureSet, LARGE_BLOCKS, LARGE_DNODE, LONGNAME, LZ4_COMPRESS, SHA512, SKEIN,
+    ZSTD_COMPRESS,
+};
 
 use super::rules::Given;
 use crate::{Property, PropertyValue};
@@ -23,7 +26,7 @@ pub fn check(given: &[Given], enabled: FeatureSet, is_new: bool) -> Result<()> {
     for one in given {
         match feature_for(one).filter(|feature| !enabled.has(feature)) {
             None => {}
-            Some("large_blocks") => {
+            Some(LARGE_BLOCKS) => {
                 let what = format!("'{}' must be power of 2 from 512B to 128K", one.name);
                 return Err(Error::new(Kind::Invalid, what));
             }
@@ -37,16 +40,16 @@ pub fn check(given: &[Given], enabled: FeatureSet, is_new: bool) -> Result<()> {
     Ok(())
 }
 
-/// The name of the feature that a value needs; `None` if all pools have what it takes.
+/// The guid of the feature that a value needs; `None` if all pools have what it takes.
 pub fn feature_for(given: &Given) -> Option<&'static str> {
     let (Some(property), PropertyValue::Number(number)) = (given.property, &given.value) else { return None };
     match property {
         Property::Compression => feature_for_compression(number & COMPRESSION_MASK),
         Property::Checksum | Property::Dedup => feature_for_checksum(number & CHECKSUM_MASK),
-        Property::Recordsize | Property::Volblocksize => (*number > OLD_BLOCK_SIZE_MAX).then_some("large_blocks"),
-        Property::Dnodesize => (*number != 0).then_some("large_dnode"),
-        Property::FilesystemLimit | Property::SnapshotLimit => (*number != u64::MAX).then_some("filesystem_limits"),
-        Property::Longname => (*number != 0).then_some("longname"),
+        Property::Recordsize | Property::Volblocksize => (*number > OLD_BLOCK_SIZE_MAX).then_some(LARGE_BLOCKS),
+        Property::Dnodesize => (*number != 0).then_some(LARGE_DNODE),
+        Property::FilesystemLimit | Property::SnapshotLimit => (*number != u64::MAX).then_some(FILESYSTEM_LIMITS),
+        Property::Longname => (*number != 0).then_some(LONGNAME),
         _ => None,
     }
 }
@@ -54,8 +57,8 @@ pub fn feature_for(given: &Given) -> Option<&'static str> {
 /// The same for a number in block pointers.
 pub fn feature_for_compression(number: u64) -> Option<&'static str> {
     match u8::try_from(number).ok().and_then(Compress::from_u8) {
-        Some(Compress::Lz4) => Some("lz4_compress"),
-        Some(Compress::Zstd) => Some("zstd_compress"),
+        Some(Compress::Lz4) => Some(LZ4_COMPRESS),
+        Some(Compress::Zstd) => Some(ZSTD_COMPRESS),
         _ => None,
     }
 }
@@ -63,10 +66,10 @@ pub fn feature_for_compression(number: u64) -> Option<&'static str> {
 /// The same for a number in block pointers.
 pub fn feature_for_checksum(number: u64) -> Option<&'static str> {
     match u8::try_from(number).ok().and_then(Checksum::from_u8) {
-        Some(Checksum::Sha512) => Some("sha512"),
-        Some(Checksum::Skein) => Some("skein"),
-        Some(Checksum::Edonr) => Some("edonr"),
-        Some(Checksum::Blake3) => Some("blake3"),
+        Some(Checksum::Sha512) => Some(SHA512),
+        Some(Checksum::Skein) => Some(SKEIN),
+        Some(Checksum::Edonr) => Some(EDONR),
+        Some(Checksum::Blake3) => Some(BLAKE3),
         _ => None,
     }
 }

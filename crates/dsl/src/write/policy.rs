@@ -4,7 +4,7 @@ use codec::checksum::Checksum;
 use codec::compress::{Compress, zstd};
 use dmu::{DedupMode, Keep, Objset, ObjsetPolicy, Redundant, Which};
 use format::blkptr::BLOCK_SIZE_MAX;
-use format::feature::FeatureSet;
+use format::feature::{EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LARGE_BLOCKS, LARGE_DNODE, LZ4_COMPRESS};
 
 use crate::property::needs;
 use crate::{Level, Property, PropertyValue};
@@ -47,7 +47,7 @@ fn number(levels: &Level, property: Property) -> u64 {
 /// Values that no version has defined count as the default, and so do those that need another feature.
 pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
     let allowed = |feature: Option<&str>| feature.is_none_or(|feature| enabled.has(feature));
-    let standard = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
+    let standard = if enabled.has(LZ4_COMPRESS) { Compress::Lz4 } else { Compress::Lzjb };
     let compression = number(levels, Property::Compression);
     let (kind, level) = (compression & ((1 << COMPRESSION_BITS) - 1), compression >> COMPRESSION_BITS);
     let is_allowed = allowed(needs::feature_for_compression(kind));
@@ -77,8 +77,8 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
         },
         special_up_to: number(levels, Property::SpecialSmallBlocks),
         is_meta: false,
-        embed: enabled.has("embedded_data"),
-        hole_birth: enabled.has("hole_birth"),
+        embed: enabled.has(EMBEDDED_DATA),
+        hole_birth: enabled.has(HOLE_BIRTH),
     }
 }
 
@@ -127,11 +127,11 @@ pub fn log_throughput(levels: &Level) -> bool {
 /// How files of a file system with these properties are written in a pool with those features.
 pub fn file_system_options(levels: &Level, enabled: FeatureSet) -> FileSystemOptions {
     let number = |property| number(levels, property);
-    let block_size_max = if enabled.has("large_blocks") { BLOCK_SIZE_MAX } else { needs::OLD_BLOCK_SIZE_MAX };
+    let block_size_max = if enabled.has(LARGE_BLOCKS) { BLOCK_SIZE_MAX } else { needs::OLD_BLOCK_SIZE_MAX };
     FileSystemOptions {
         record_size: number(Property::Recordsize).min(block_size_max),
         dnode_size: match number(Property::Dnodesize) {
-            _ if !enabled.has("large_dnode") => DNODE_SIZE_MIN,
+            _ if !enabled.has(LARGE_DNODE) => DNODE_SIZE_MIN,
             DNODE_SIZE_AUTO => 2 * DNODE_SIZE_MIN,
             bytes => bytes.clamp(DNODE_SIZE_MIN, DNODE_SIZE_MAX),
         },

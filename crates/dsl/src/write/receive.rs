@@ -12,7 +12,9 @@
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
 use format::dsl::DatasetPhys;
-use format::feature::{LARGE_BLOCKS, LARGE_MICROZAP, LONGNAME};
+use format::feature::{
+    EMBEDDED_DATA, LARGE_BLOCKS, LARGE_DNODE, LARGE_MICROZAP, LONGNAME, LZ4_COMPRESS, ZSTD_COMPRESS,
+};
 use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
@@ -35,13 +37,13 @@ const FEATURES: [(StreamFeatures, &str); 3] = [
 ];
 /// Features that the pool has to have for a stream's.
 const NEEDED: [(StreamFeatures, &str); 7] = [
-    (StreamFeatures::EMBED_DATA, "embedded_data"),
-    (StreamFeatures::LZ4, "lz4_compress"),
-    (StreamFeatures::ZSTD, "zstd_compress"),
-    (StreamFeatures::LARGE_BLOCKS, "large_blocks"),
-    (StreamFeatures::LARGE_DNODE, "large_dnode"),
-    (StreamFeatures::LONGNAME, "longname"),
-    (StreamFeatures::LARGE_MICROZAP, "large_microzap"),
+    (StreamFeatures::EMBED_DATA, EMBEDDED_DATA),
+    (StreamFeatures::LZ4, LZ4_COMPRESS),
+    (StreamFeatures::ZSTD, ZSTD_COMPRESS),
+    (StreamFeatures::LARGE_BLOCKS, LARGE_BLOCKS),
+    (StreamFeatures::LARGE_DNODE, LARGE_DNODE),
+    (StreamFeatures::LONGNAME, LONGNAME),
+    (StreamFeatures::LARGE_MICROZAP, LARGE_MICROZAP),
 ];
 const RESUME: [&str; 11] = [
     "com.delphix:resume_fromguid",
@@ -149,7 +151,7 @@ impl Change<'_> {
 
     fn check_enabled(&self, features: StreamFeatures) -> Result<()> {
         let enabled = self.features()?;
-        match NEEDED.iter().any(|(one, name)| features.has(*one) && !enabled.has(name)) {
+        match NEEDED.iter().any(|(one, guid)| features.has(*one) && !enabled.has(guid)) {
             true => refused(Kind::Unsupported, "pool must be upgraded to receive this stream."),
             false => Ok(()),
         }

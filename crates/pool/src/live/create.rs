@@ -25,7 +25,9 @@ use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::feature::{ALLOCATION_CLASSES, FeatureSet, PROJECT_QUOTA, USEROBJ_ACCOUNTING};
+use format::feature::{
+    ALLOCATION_CLASSES, EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, PROJECT_QUOTA, USEROBJ_ACCOUNTING,
+};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use vdev::spec::{Bias, LeafSpec, TopSpec};
@@ -385,7 +387,7 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 
 /// How the MOS is written.
 pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
-    let compress = if enabled.has("lz4_compress") { Compress::Lz4 } else { Compress::Lzjb };
+    let compress = if enabled.has(LZ4_COMPRESS) { Compress::Lz4 } else { Compress::Lzjb };
     ObjsetPolicy {
         checksum: Checksum::Fletcher4,
         dedup: DedupMode::Off,
@@ -397,7 +399,7 @@ pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
         redundant: Redundant::All,
         special_up_to: 0,
         is_meta: true,
-        embed: enabled.has("embedded_data"),
-        hole_birth: enabled.has("hole_birth"),
+        embed: enabled.has(EMBEDDED_DATA),
+        hole_birth: enabled.has(HOLE_BIRTH),
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use format::feature;
-use format::feature::{LOG_SPACEMAP, SPACEMAP_HISTOGRAM};
+use format::feature::{LOG_SPACEMAP, SPACEMAP_HISTOGRAM, Support};
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -22,46 +22,6 @@ use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
 use crate::mos::DIRECTORY;
 use crate::{Candidate, FeatureState, OpenOptions, Pool, Rewind, metaslabs, object_directory};
-
-/// Features, by name, that may be in use in a pool that Cenote writes to.
-pub const WRITABLE_FEATURES: &[&str] = &[
-    "async_destroy",
-    "empty_bpobj",
-    "lz4_compress",
-    "multi_vdev_crash_dump",
-    "spacemap_histogram",
-    "enabled_txg",
-    "hole_birth",
-    "extensible_dataset",
-    "embedded_data",
-    "bookmarks",
-    "filesystem_limits",
-    "large_blocks",
-    "large_dnode",
-    "sha512",
-    "skein",
-    "edonr",
-    "userobj_accounting",
-    "project_quota",
-    "spacemap_v2",
-    "allocation_classes",
-    "resilver_defer",
-    "bookmark_v2",
-    "redaction_bookmarks",
-    "redacted_datasets",
-    "bookmark_written",
-    "log_spacemap",
-    "livelist",
-    "device_rebuild",
-    "zpool_checkpoint",
-    "zstd_compress",
-    "zilsaxattr",
-    "head_errlog",
-    "blake3",
-    "vdev_zaps_v2",
-    "block_cloning",
-    "block_cloning_endian",
-];
 
 const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
 const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
@@ -241,7 +201,7 @@ fn check_writable(pool: &Pool) -> Result<()> {
     }
     let is_foreign = |guid: &&str| {
         pool.features().state(guid) == FeatureState::Active
-            && feature::find(guid).is_none_or(|feature| !WRITABLE_FEATURES.contains(&feature.name))
+            && feature::find(guid).is_none_or(|feature| feature.support < Support::Write)
     };
     let foreign: Vec<&str> = pool.features().guids().filter(is_foreign).collect();
     if !foreign.is_empty() {

@@ -17,13 +17,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{Error, Kind, Result, ResultExt};
-use codec::checksum::Checksum;
 use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
 use dmu::{Ledger, Mode, Objset, OnFailure};
+use dsl::property::needs;
 use dsl::write::{Change, DatasetLedger};
 use format::blkptr::BlkPtr;
-use format::feature::{BLAKE3, EDONR, LARGE_BLOCKS, LARGE_DNODE, SHA512, SKEIN, ZSTD_COMPRESS};
+use format::feature::{LARGE_BLOCKS, LARGE_DNODE, ZSTD_COMPRESS};
 use format::uberblock::Uberblock;
 
 use super::head::Head;
@@ -77,13 +77,7 @@ impl Ledger for HeadLedger<'_> {
         if Compress::from_u8(bp.compress()) == Some(Compress::Zstd) {
             self.features.insert(ZSTD_COMPRESS);
         }
-        let by_checksum = match Checksum::from_u8(bp.checksum_kind()) {
-            Some(Checksum::Sha512) => Some(SHA512),
-            Some(Checksum::Skein) => Some(SKEIN),
-            Some(Checksum::Edonr) => Some(EDONR),
-            Some(Checksum::Blake3) => Some(BLAKE3),
-            _ => None,
-        };
+        let by_checksum = needs::feature_for_checksum(bp.checksum_kind().into());
         self.features.extend(by_checksum.filter(|_| !bp.is_embedded()));
         self.inner.born(bp);
     }
