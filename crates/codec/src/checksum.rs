@@ -17,6 +17,8 @@
 use base::Endian;
 use sha2::{Digest, Sha256, Sha512_256};
 
+use crate::numbered::numbered;
+
 mod edonr;
 pub mod embedded;
 pub mod fletcher;
@@ -25,88 +27,43 @@ mod sum;
 
 pub use sum::Sum;
 
-/// The checksum function named by a block pointer or property; the number is the one on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Checksum {
-    /// Property value: as the parent. Never in a block pointer.
-    Inherit = 0,
-    /// Property value: the default, fletcher4. Never in a block pointer.
-    On = 1,
-    /// None; the words are 0.
-    Off = 2,
-    /// Labels and uberblocks: SHA-256 in the block's own tail, seeded with the block's offset.
-    Label = 3,
-    /// Gang headers: SHA-256 in the block's own tail, seeded with the block's address and birth.
-    GangHeader = 4,
-    /// Old log blocks: fletcher2 in the block's own tail, seeded from the block pointer.
-    Zilog = 5,
-    /// Two pairs of sums over 64-bit words.
-    Fletcher2 = 6,
-    /// Four nested sums over 32-bit words; the default.
-    Fletcher4 = 7,
-    /// SHA-256.
-    Sha256 = 8,
-    /// Log blocks: fletcher4 over the used part, kept in the block's head.
-    Zilog2 = 9,
-    /// None, for data that is rebuilt from elsewhere; the words are 0.
-    NoParity = 10,
-    /// SHA-512/256.
-    Sha512 = 11,
-    /// Skein-512-256, keyed with the salt.
-    Skein = 12,
-    /// Edon-R-512 cut to 256 bits, keyed with the salt.
-    Edonr = 13,
-    /// BLAKE3, keyed with the salt.
-    Blake3 = 14,
+numbered! {
+    /// The checksum function named by a block pointer or property; the number is the one on disk.
+    pub enum Checksum {
+        /// Property value: as the parent. Never in a block pointer.
+        Inherit = 0 "inherit",
+        /// Property value: the default, fletcher4. Never in a block pointer.
+        On = 1 "on",
+        /// None; the words are 0.
+        Off = 2 "off",
+        /// Labels and uberblocks: SHA-256 in the block's own tail, seeded with the block's offset.
+        Label = 3 "label",
+        /// Gang headers: SHA-256 in the block's own tail, seeded with the block's address and birth.
+        GangHeader = 4 "gang_header",
+        /// Old log blocks: fletcher2 in the block's own tail, seeded from the block pointer.
+        Zilog = 5 "zilog",
+        /// Two pairs of sums over 64-bit words.
+        Fletcher2 = 6 "fletcher2",
+        /// Four nested sums over 32-bit words; the default.
+        Fletcher4 = 7 "fletcher4",
+        /// SHA-256.
+        Sha256 = 8 "sha256",
+        /// Log blocks: fletcher4 over the used part, kept in the block's head.
+        Zilog2 = 9 "zilog2",
+        /// None, for data that is rebuilt from elsewhere; the words are 0.
+        NoParity = 10 "noparity",
+        /// SHA-512/256.
+        Sha512 = 11 "sha512",
+        /// Skein-512-256, keyed with the salt.
+        Skein = 12 "skein",
+        /// Edon-R-512 cut to 256 bits, keyed with the salt.
+        Edonr = 13 "edonr",
+        /// BLAKE3, keyed with the salt.
+        Blake3 = 14 "blake3",
+    }
 }
 
 impl Checksum {
-    /// All kinds, each at the index that is its number on disk.
-    pub const ALL: [Checksum; 15] = [
-        Checksum::Inherit,
-        Checksum::On,
-        Checksum::Off,
-        Checksum::Label,
-        Checksum::GangHeader,
-        Checksum::Zilog,
-        Checksum::Fletcher2,
-        Checksum::Fletcher4,
-        Checksum::Sha256,
-        Checksum::Zilog2,
-        Checksum::NoParity,
-        Checksum::Sha512,
-        Checksum::Skein,
-        Checksum::Edonr,
-        Checksum::Blake3,
-    ];
-
-    /// The kind with this number on disk.
-    pub fn from_u8(n: u8) -> Option<Checksum> {
-        Checksum::ALL.get(n as usize).copied()
-    }
-
-    /// The name that ZFS prints and that names deduplication tables on disk.
-    pub fn name(self) -> &'static str {
-        match self {
-            Checksum::Inherit => "inherit",
-            Checksum::On => "on",
-            Checksum::Off => "off",
-            Checksum::Label => "label",
-            Checksum::GangHeader => "gang_header",
-            Checksum::Zilog => "zilog",
-            Checksum::Fletcher2 => "fletcher2",
-            Checksum::Fletcher4 => "fletcher4",
-            Checksum::Sha256 => "sha256",
-            Checksum::Zilog2 => "zilog2",
-            Checksum::NoParity => "noparity",
-            Checksum::Sha512 => "sha512",
-            Checksum::Skein => "skein",
-            Checksum::Edonr => "edonr",
-            Checksum::Blake3 => "blake3",
-        }
-    }
-
     /// Whether a block pointer may name it: all but the two property values.
     pub fn is_concrete(self) -> bool {
         !matches!(self, Checksum::Inherit | Checksum::On)

@@ -17,102 +17,55 @@
 
 use base::{Error, Kind, Result};
 
+use crate::numbered::numbered;
+
 mod gzip;
 mod lz4;
 mod lzjb;
 mod zle;
 pub mod zstd;
 
-/// The compression named by a block pointer or property; the number is the one on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Compress {
-    /// Property value: as the parent. Never in a block pointer.
-    Inherit = 0,
-    /// Property value: the default. Never in a block pointer.
-    On = 1,
-    /// The data as it is.
-    Off = 2,
-    /// Jeff Bonwick's LZ variant, the first default.
-    Lzjb = 3,
-    /// A block of zeros, of which nothing is stored.
-    Empty = 4,
-    /// zlib level 1, fast.
-    Gzip1 = 5,
-    /// zlib level 2.
-    Gzip2 = 6,
-    /// zlib level 3.
-    Gzip3 = 7,
-    /// zlib level 4.
-    Gzip4 = 8,
-    /// zlib level 5.
-    Gzip5 = 9,
-    /// zlib level 6, what the property value `gzip` means.
-    Gzip6 = 10,
-    /// zlib level 7.
-    Gzip7 = 11,
-    /// zlib level 8.
-    Gzip8 = 12,
-    /// zlib level 9, small.
-    Gzip9 = 13,
-    /// Zero-length encoding.
-    Zle = 14,
-    /// LZ4, the default.
-    Lz4 = 15,
-    /// Zstandard.
-    Zstd = 16,
+numbered! {
+    /// The compression named by a block pointer or property; the number is the one on disk.
+    pub enum Compress {
+        /// Property value: as the parent. Never in a block pointer.
+        Inherit = 0 "inherit",
+        /// Property value: the default. Never in a block pointer.
+        On = 1 "on",
+        /// The data as it is.
+        Off = 2 "uncompressed",
+        /// Jeff Bonwick's LZ variant, the first default.
+        Lzjb = 3 "lzjb",
+        /// A block of zeros, of which nothing is stored.
+        Empty = 4 "empty",
+        /// zlib level 1, fast.
+        Gzip1 = 5 "gzip-1",
+        /// zlib level 2.
+        Gzip2 = 6 "gzip-2",
+        /// zlib level 3.
+        Gzip3 = 7 "gzip-3",
+        /// zlib level 4.
+        Gzip4 = 8 "gzip-4",
+        /// zlib level 5.
+        Gzip5 = 9 "gzip-5",
+        /// zlib level 6, what the property value `gzip` means.
+        Gzip6 = 10 "gzip-6",
+        /// zlib level 7.
+        Gzip7 = 11 "gzip-7",
+        /// zlib level 8.
+        Gzip8 = 12 "gzip-8",
+        /// zlib level 9, small.
+        Gzip9 = 13 "gzip-9",
+        /// Zero-length encoding.
+        Zle = 14 "zle",
+        /// LZ4, the default.
+        Lz4 = 15 "lz4",
+        /// Zstandard.
+        Zstd = 16 "zstd",
+    }
 }
 
 impl Compress {
-    /// All kinds, each at the index that is its number on disk.
-    pub const ALL: [Compress; 17] = [
-        Compress::Inherit,
-        Compress::On,
-        Compress::Off,
-        Compress::Lzjb,
-        Compress::Empty,
-        Compress::Gzip1,
-        Compress::Gzip2,
-        Compress::Gzip3,
-        Compress::Gzip4,
-        Compress::Gzip5,
-        Compress::Gzip6,
-        Compress::Gzip7,
-        Compress::Gzip8,
-        Compress::Gzip9,
-        Compress::Zle,
-        Compress::Lz4,
-        Compress::Zstd,
-    ];
-
-    /// The kind with this number on disk.
-    pub fn from_u8(n: u8) -> Option<Compress> {
-        Compress::ALL.get(n as usize).copied()
-    }
-
-    /// The name that zdb prints for a block pointer's compression.
-    pub fn name(self) -> &'static str {
-        match self {
-            Compress::Inherit => "inherit",
-            Compress::On => "on",
-            Compress::Off => "uncompressed",
-            Compress::Lzjb => "lzjb",
-            Compress::Empty => "empty",
-            Compress::Gzip1 => "gzip-1",
-            Compress::Gzip2 => "gzip-2",
-            Compress::Gzip3 => "gzip-3",
-            Compress::Gzip4 => "gzip-4",
-            Compress::Gzip5 => "gzip-5",
-            Compress::Gzip6 => "gzip-6",
-            Compress::Gzip7 => "gzip-7",
-            Compress::Gzip8 => "gzip-8",
-            Compress::Gzip9 => "gzip-9",
-            Compress::Zle => "zle",
-            Compress::Lz4 => "lz4",
-            Compress::Zstd => "zstd",
-        }
-    }
-
     /// Whether a block pointer may name it: all but the two property values.
     pub fn is_concrete(self) -> bool {
         !matches!(self, Compress::Inherit | Compress::On)

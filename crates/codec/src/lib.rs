@@ -7,6 +7,8 @@
 //! loops or allocates by what those bytes say. Where a faster instruction set is worth having, it
 //! is chosen at run time, and the portable code computes the same result.
 
+mod numbered;
+
 pub mod checksum;
 pub mod compress;
 pub mod parity;

@@ -10,7 +10,7 @@
 //!
 //! Source: the manual page zfsprops(7), and the behaviour of `zfs`.
 
-mod names;
+pub(crate) mod names;
 pub mod needs;
 pub mod rules;
 mod table;

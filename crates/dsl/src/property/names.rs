@@ -2,67 +2,77 @@
 //!
 //! The first name of a value is the one that is shown; the others are older spellings of it.
 
+use codec::checksum::Checksum;
+use codec::compress::Compress;
+
 /// Names and what they stand for.
 pub type ValueNames = &'static [(&'static str, u64)];
 
 /// Bits of a compression value below the level.
-const COMPRESSION_BITS: u32 = 7;
-const ZSTD: u64 = 16;
+pub(crate) const COMPRESSION_BITS: u32 = 7;
 
 const fn zstd(level: u64) -> u64 {
-    ZSTD | level << COMPRESSION_BITS
+    Compress::Zstd as u64 | level << COMPRESSION_BITS
+}
+
+const fn compression(kind: Compress) -> (&'static str, u64) {
+    (kind.name(), kind as u64)
+}
+
+const fn sum(kind: Checksum) -> (&'static str, u64) {
+    (kind.name(), kind as u64)
 }
 
 pub(super) const SWITCH: ValueNames = &[("off", 0), ("on", 1)];
 
 pub(super) const CHECKSUM: ValueNames = &[
-    ("on", 1),
-    ("off", 2),
-    ("fletcher2", 6),
-    ("fletcher4", 7),
-    ("sha256", 8),
-    ("noparity", 10),
-    ("sha512", 11),
-    ("skein", 12),
-    ("edonr", 13),
-    ("blake3", 14),
+    sum(Checksum::On),
+    sum(Checksum::Off),
+    sum(Checksum::Fletcher2),
+    sum(Checksum::Fletcher4),
+    sum(Checksum::Sha256),
+    sum(Checksum::NoParity),
+    sum(Checksum::Sha512),
+    sum(Checksum::Skein),
+    sum(Checksum::Edonr),
+    sum(Checksum::Blake3),
 ];
 
 /// Added to a checksum: compare the bytes, too.
-const VERIFY: u64 = 1 << 8;
+pub(crate) const VERIFY: u64 = 1 << 8;
 
 pub(super) const DEDUP: ValueNames = &[
-    ("on", 1),
-    ("off", 2),
-    ("verify", 1 | VERIFY),
-    ("sha256", 8),
-    ("sha256,verify", 8 | VERIFY),
-    ("sha512", 11),
-    ("sha512,verify", 11 | VERIFY),
-    ("skein", 12),
-    ("skein,verify", 12 | VERIFY),
-    ("edonr,verify", 13 | VERIFY),
-    ("blake3", 14),
-    ("blake3,verify", 14 | VERIFY),
+    sum(Checksum::On),
+    sum(Checksum::Off),
+    ("verify", Checksum::On as u64 | VERIFY),
+    sum(Checksum::Sha256),
+    ("sha256,verify", Checksum::Sha256 as u64 | VERIFY),
+    sum(Checksum::Sha512),
+    ("sha512,verify", Checksum::Sha512 as u64 | VERIFY),
+    sum(Checksum::Skein),
+    ("skein,verify", Checksum::Skein as u64 | VERIFY),
+    ("edonr,verify", Checksum::Edonr as u64 | VERIFY),
+    sum(Checksum::Blake3),
+    ("blake3,verify", Checksum::Blake3 as u64 | VERIFY),
 ];
 
 pub(super) const COMPRESSION: ValueNames = &[
-    ("on", 1),
-    ("off", 2),
-    ("lzjb", 3),
-    ("gzip", 10),
-    ("gzip-1", 5),
-    ("gzip-2", 6),
-    ("gzip-3", 7),
-    ("gzip-4", 8),
-    ("gzip-5", 9),
-    ("gzip-6", 10),
-    ("gzip-7", 11),
-    ("gzip-8", 12),
-    ("gzip-9", 13),
-    ("zle", 14),
-    ("lz4", 15),
-    ("zstd", ZSTD),
+    compression(Compress::On),
+    ("off", Compress::Off as u64),
+    compression(Compress::Lzjb),
+    ("gzip", Compress::Gzip6 as u64),
+    compression(Compress::Gzip1),
+    compression(Compress::Gzip2),
+    compression(Compress::Gzip3),
+    compression(Compress::Gzip4),
+    compression(Compress::Gzip5),
+    compression(Compress::Gzip6),
+    compression(Compress::Gzip7),
+    compression(Compress::Gzip8),
+    compression(Compress::Gzip9),
+    compression(Compress::Zle),
+    compression(Compress::Lz4),
+    compression(Compress::Zstd),
     ("zstd-fast", zstd(103)),
     ("zstd-1", zstd(1)),
     ("zstd-2", zstd(2)),

@@ -10,15 +10,16 @@ use format::feature::{
     ZSTD_COMPRESS,
 };
 
+use super::names::{COMPRESSION_BITS, VERIFY};
 use super::rules::Given;
 use crate::{Property, PropertyValue};
 
 /// Bytes of the largest block that needs no feature.
 pub(crate) const OLD_BLOCK_SIZE_MAX: u64 = 128 << 10;
 /// Bits of a checksum value below those for options.
-const CHECKSUM_MASK: u64 = 0xff;
+const CHECKSUM_MASK: u64 = VERIFY - 1;
 /// Bits of a compression value below the level.
-const COMPRESSION_MASK: u64 = 0x7f;
+const COMPRESSION_MASK: u64 = (1 << COMPRESSION_BITS) - 1;
 
 /// Refuses values that need a feature which is not enabled. `is_new`: they are those of a new dataset.
 /// Errors: `Unsupported`, `Invalid`, with what `zfs` prints.

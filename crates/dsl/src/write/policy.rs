@@ -6,18 +6,16 @@ use dmu::{DedupMode, Keep, Objset, ObjsetPolicy, Redundant, Which};
 use format::blkptr::BLOCK_SIZE_MAX;
 use format::feature::{EMBEDDED_DATA, FeatureSet, HOLE_BIRTH, LARGE_BLOCKS, LARGE_DNODE, LZ4_COMPRESS};
 
+use crate::property::names::{COMPRESSION_BITS, VERIFY};
 use crate::property::needs;
 use crate::{Level, Property, PropertyValue};
 
-/// Bits of a compression value below the level.
-const COMPRESSION_BITS: u32 = 7;
 /// Bytes of the smallest and of the largest dnode, and the value of `dnodesize` for a size that suits most.
 const DNODE_SIZE_MIN: u64 = 512;
 const DNODE_SIZE_MAX: u64 = 16 << 10;
 const DNODE_SIZE_AUTO: u64 = 1;
-/// Values of `dedup`: that for the standard checksum, and what is added to ask for a comparison of the bytes.
+/// The value of `dedup` for the standard checksum.
 const DEDUP_ON: u64 = 1;
-const DEDUP_VERIFY: u64 = 1 << 8;
 /// The value of `direct` with which data goes past the cache.
 const DIRECT_ALWAYS: u64 = 2;
 
@@ -85,14 +83,14 @@ pub fn write_policy(levels: &Level, enabled: FeatureSet) -> ObjsetPolicy {
 /// Whether data is deduplicated, and by which checksum. One that needs another feature stands for none.
 fn dedup(levels: &Level, allowed: &dyn Fn(Option<&str>) -> bool) -> (DedupMode, Checksum) {
     let value = number(levels, Property::Dedup);
-    let checksum = match value & !DEDUP_VERIFY {
+    let checksum = match value & !VERIFY {
         DEDUP_ON => Some(Checksum::Sha256),
         kind => u8::try_from(kind).ok().and_then(Checksum::from_u8),
     };
     let is_possible = |sum: &Checksum| sum.is_nopwrite_strong() && allowed(needs::feature_for_checksum(*sum as u64));
     match checksum.filter(is_possible) {
         None => (DedupMode::Off, Checksum::Sha256),
-        Some(checksum) if value & DEDUP_VERIFY == 0 => (DedupMode::BySum, checksum),
+        Some(checksum) if value & VERIFY == 0 => (DedupMode::BySum, checksum),
         Some(checksum) => (DedupMode::ByBytes, checksum),
     }
 }
