@@ -7,34 +7,13 @@ use std::sync::{Arc, LazyLock};
 use base::{Bookmark, Env};
 use device::{Device, MemDevice};
 use format::blkptr::BlkPtr;
-use format::nvlist::{NvList, Value};
-use vdev::{VdevSpec, Tree};
+use vdev::{Tree, VdevSpec};
 use zio::{Mode, ReadRequest, Zio};
 
 static ZIO: LazyLock<Zio> = LazyLock::new(|| {
-    let leaf: NvList = [
-        ("type", Value::Str("disk".into())),
-        ("path", Value::Str("disk".into())),
-        ("id", Value::U64(0)),
-        ("guid", Value::U64(11)),
-        ("ashift", Value::U64(9)),
-        ("asize", Value::U64(59 << 20)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
-    let root: NvList = [
-        ("type", Value::Str("root".into())),
-        ("id", Value::U64(0)),
-        ("guid", Value::U64(1)),
-        ("children", Value::Lists(vec![leaf])),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect();
     let bytes = (0..64u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", bytes));
-    let tree = Tree::open(VdevSpec::parse_root(&root).unwrap(), &HashMap::from([(11, device)])).unwrap();
+    let tree = Tree::open(VdevSpec::of_file(11, 59 << 20, 24), &HashMap::from([(11, device)])).unwrap();
     Zio::new(Arc::new(tree), Env::fixed(0))
 });
 

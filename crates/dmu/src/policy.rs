@@ -36,6 +36,26 @@ pub struct ObjsetPolicy {
     pub hole_birth: bool,
 }
 
+impl Default for ObjsetPolicy {
+    /// By properties that have their default values, in a pool that has the features for them.
+    fn default() -> ObjsetPolicy {
+        ObjsetPolicy {
+            checksum: Checksum::Fletcher4,
+            dedup: DedupMode::Off,
+            dedup_checksum: Checksum::Sha256,
+            compress: Compress::Lz4,
+            compress_level: 0,
+            compress_meta: Compress::Lz4,
+            copies: 1,
+            redundant: Redundant::All,
+            special_up_to: 0,
+            is_meta: false,
+            embed: true,
+            hole_birth: true,
+        }
+    }
+}
+
 /// Which metadata of a set has a copy more than its data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redundant {

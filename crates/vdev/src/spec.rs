@@ -142,6 +142,24 @@ pub struct TopSpec {
     pub expansion: Option<Expansion>,
 }
 
+impl TopSpec {
+    /// One of which nothing but its measures is known.
+    fn of(ashift: u32, asize: u64, metaslab_shift: u32) -> TopSpec {
+        TopSpec {
+            ashift,
+            asize,
+            metaslab_array: 0,
+            metaslab_shift,
+            is_log: false,
+            bias: None,
+            removing: false,
+            zap: 0,
+            indirect: None,
+            expansion: None,
+        }
+    }
+}
+
 /// Allocation classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Bias {
@@ -244,19 +262,15 @@ impl VdevSpec {
 
     /// What is left of a log device with that number.
     pub fn hole(number: u64) -> VdevSpec {
-        let top = TopSpec {
-            ashift: 0,
-            asize: 0,
-            metaslab_array: 0,
-            metaslab_shift: 0,
-            is_log: false,
-            bias: None,
-            removing: false,
-            zap: 0,
-            indirect: None,
-            expansion: None,
-        };
-        VdevSpec { top: Some(top), ..VdevSpec::empty(VdevKind::Hole, number) }
+        VdevSpec { top: Some(TopSpec::of(0, 0, 0)), ..VdevSpec::empty(VdevKind::Hole, number) }
+    }
+
+    /// A root, of guid 1, over one file with sectors of 512 bytes and `asize` bytes of space, as tests use it.
+    pub fn of_file(guid: u64, asize: u64, metaslab_shift: u32) -> VdevSpec {
+        let top = TopSpec::of(9, asize, metaslab_shift);
+        let leaf = LeafSpec { path: Some("disk".to_owned()), ..LeafSpec::default() };
+        let file = VdevSpec { guid, top: Some(top), leaf: Some(leaf), ..VdevSpec::empty(VdevKind::File, 0) };
+        VdevSpec { guid: 1, children: vec![file], ..VdevSpec::empty(VdevKind::Root, 0) }
     }
 
     /// Name for messages: of a leaf the path by which it was last open, type and number of others (`raidz1-0`).

@@ -12,12 +12,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use base::{Env, Kind, Result};
-use codec::checksum::Checksum;
-use codec::compress::Compress;
 use device::{Device, MemDevice};
-use dmu::{Cache, DedupMode, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
+use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Throttle, Txgs};
 use format::blkptr::BlkPtr;
-use format::nvlist::{NvList, Value};
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -52,49 +49,14 @@ impl Ledger for Frees<'_> {
 
 /// A pool of one disk.
 fn cache() -> Arc<Cache> {
-    let list = |pairs: &[(&str, Value)]| {
-        let mut list = NvList::new();
-        pairs.iter().for_each(|(name, value)| list.set(name, value.clone()));
-        list
-    };
-    let text = |text: &str| Value::Str(text.to_owned());
-    let leaf = list(&[
-        ("type", text("file")),
-        ("id", Value::U64(0)),
-        ("guid", Value::U64(9)),
-        ("path", text("disk")),
-        ("ashift", Value::U64(9)),
-        ("asize", Value::U64(DISK_BYTES)),
-        ("metaslab_array", Value::U64(0)),
-        ("metaslab_shift", Value::U64(24)),
-    ]);
-    let children = Value::Lists(vec![leaf]);
-    let root = list(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; DISK_BYTES as usize + (5 << 20)]));
-    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(9, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::of_file(9, DISK_BYTES, 24), &[(9, device)].into()).unwrap());
     let zio = Zio::new(tree.clone(), Env::fixed(0));
     let allocator = Allocator::new(tree, Box::new(Empty));
     let metaslabs = (0..DISK_BYTES >> 24).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
     allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
     zio.set_allocator(Arc::new(allocator));
     Arc::new(Cache::new(Arc::new(zio), 4 << 20))
-}
-
-fn policy() -> ObjsetPolicy {
-    ObjsetPolicy {
-        checksum: Checksum::Fletcher4,
-        dedup: DedupMode::Off,
-        dedup_checksum: Checksum::Sha256,
-        compress: Compress::Lz4,
-        compress_level: 0,
-        compress_meta: Compress::Lz4,
-        copies: 1,
-        redundant: Redundant::All,
-        special_up_to: 0,
-        is_meta: false,
-        embed: true,
-        hole_birth: true,
-    }
 }
 
 struct Fs {
@@ -109,7 +71,8 @@ fn fs_with(new: NewFs, options: ZplOptions) -> Fs {
 
 /// With objects counted by user and group, and all by project or not.
 fn fs_counting(new: NewFs, options: ZplOptions, by_project: bool) -> Fs {
-    let objset = Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
+    let objset =
+        Objset::open_live(cache(), 54, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default()).unwrap();
     objset.count_objects(by_project);
     let txgs = Arc::new(Txgs::new(4, Throttle::of(&Env::fixed(0), 8 << 30)));
     let new = NewFs { now: (NOW_S - 1, 5), ..new };
@@ -147,7 +110,7 @@ impl Fs {
     fn reopened(&self) -> Fs {
         let set = self.zpl.objset();
         let cache = Arc::new(Cache::new(set.cache().zio().clone(), 1 << 20));
-        let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", policy()).unwrap();
+        let set = Objset::open_live(cache, 54, set.rootbp(), ObjsetType::Zfs, "t/fs", ObjsetPolicy::default()).unwrap();
         let options = self.zpl.live().unwrap().options();
         let zpl = Zpl::open_writable(set, self.txgs.clone(), Env::fixed(NOW_S), options, None).unwrap();
         Fs { root: zpl.root(), zpl, txgs: self.txgs.clone() }

@@ -5,7 +5,6 @@ use base::{Bookmark, Env};
 use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
-use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::space_map::Run;
 use vdev::{Tree, VdevSpec};
@@ -29,19 +28,8 @@ impl SpaceMapSource for Nothing {
 }
 
 pub(crate) fn pipeline(env: Env) -> Arc<Zio> {
-    let mut top = NvList::new();
-    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
-    {
-        top.set(name, Value::U64(value));
-    }
-    top.set("type", Value::Str("file".into()));
-    let mut root = NvList::new();
-    root.set("type", Value::Str("root".into()));
-    root.set("id", Value::U64(0));
-    root.set("guid", Value::U64(1));
-    root.set("children", Value::Lists(vec![top]));
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
-    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::of_file(GUID, SIZE - (5 << 20), 24), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), env));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();

@@ -6,26 +6,23 @@ use std::sync::Arc;
 
 use arc::Cache;
 use base::{Block, Env};
-use codec::checksum::Checksum;
-use codec::compress::Compress;
 use device::{Device, FaultyDevice, MemDevice};
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
-use format::nvlist::{NvList, Value};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
 use proptest::prelude::*;
 use vdev::{Tree, VdevSpec};
 use zio::alloc::{Allocator, Class, SpaceMapSource, TopShape};
-use zio::{BlockWrite, DedupMode, Mode, OnFailure, Zio};
+use zio::{BlockWrite, Mode, OnFailure, Zio};
 
 use super::Owners;
 use super::tree::ObjectJob;
 use super::writer::BlockWriter;
 use crate::node::Layer;
 use crate::traverse::{Descend, Visit, Visitor, traverse};
-use crate::{Ledger, Object, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
+use crate::{Ledger, Object, Objset, ObjsetPolicy, Throttle, Txgs};
 
 const GUID: u64 = 5;
 const SIZE: u64 = 64 << 20;
@@ -63,43 +60,15 @@ impl Ledger for Count<'_> {
 }
 
 fn pool() -> (Arc<Cache>, Arc<FaultyDevice>) {
-    let mut top = NvList::new();
-    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
-    {
-        top.set(name, Value::U64(value));
-    }
-    top.set("type", Value::Str("file".into()));
-    let mut root = NvList::new();
-    root.set("type", Value::Str("root".into()));
-    root.set("id", Value::U64(0));
-    root.set("guid", Value::U64(1));
-    root.set("children", Value::Lists(vec![top]));
     let disk = Arc::new(FaultyDevice::new(Arc::new(MemDevice::new("disk", vec![0; SIZE as usize])), 0));
     let device: Arc<dyn Device> = disk.clone();
-    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::of_file(GUID, SIZE - (5 << 20), 24), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
     allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
     zio.set_allocator(allocator);
     (Arc::new(Cache::new(zio, 1 << 20)), disk)
-}
-
-fn policy() -> ObjsetPolicy {
-    ObjsetPolicy {
-        checksum: Checksum::Fletcher4,
-        dedup: DedupMode::Off,
-        dedup_checksum: Checksum::Sha256,
-        compress: Compress::Lz4,
-        compress_level: 0,
-        compress_meta: Compress::Lz4,
-        copies: 1,
-        redundant: Redundant::All,
-        special_up_to: 0,
-        is_meta: false,
-        embed: true,
-        hole_birth: true,
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -149,7 +118,8 @@ struct World {
 impl World {
     fn new() -> World {
         let (cache, disk) = pool();
-        let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", policy()).unwrap();
+        let set = Objset::open_live(cache.clone(), 9, BlkPtr::HOLE, ObjsetType::Zfs, "t/fs", ObjsetPolicy::default())
+            .unwrap();
         World {
             disk,
             cache,
@@ -347,7 +317,7 @@ fn a_tree_that_is_wider_than_its_blocks_is_not_searched_or_freed_for_ever() {
     let World { cache, txgs, set, .. } = World::new();
     let txg = txgs.close();
     let mut number = Number(0);
-    let mut writer = BlockWriter::new(&set, txg, policy(), &mut number);
+    let mut writer = BlockWriter::new(&set, txg, ObjsetPolicy::default(), &mut number);
     let mut write = |bytes: Vec<u8>, level: u8| {
         let bookmark = base::Bookmark { objset: 9, object: 1, level: level.into(), blkid: 0 };
         let (object_type, previous) = (ObjectType::PLAIN_FILE_CONTENTS, BlkPtr::HOLE);
@@ -387,7 +357,7 @@ fn a_block_is_written_below_more_levels_than_there_are_bits_in_its_number() {
     }
     let World { cache, txgs, set, .. } = World::new();
     let mut nothing = Nothing;
-    let mut writer = BlockWriter::new(&set, txgs.close(), policy(), &mut nothing);
+    let mut writer = BlockWriter::new(&set, txgs.close(), ObjsetPolicy::default(), &mut nothing);
     // ten bits of the number a level
     let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 17, 1, 1);
     dnode.levels = 10;

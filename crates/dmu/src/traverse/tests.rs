@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use base::Env;
 use device::MemDevice;
-use format::nvlist::{NvList, Value};
 use vdev::{Health, Tree, VdevSpec};
 use zio::Zio;
 
@@ -44,23 +43,8 @@ impl Disk {
     }
 
     fn read(self, root: &BlkPtr, range: Range, past: Option<Bookmark>) -> Seen {
-        let set = |pairs: &[(&str, Value)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect::<NvList>();
-        let text = |text: &str| Value::Str(text.to_owned());
-        let leaf = set(&[
-            ("type", text("file")),
-            ("id", Value::U64(0)),
-            ("guid", Value::U64(GUID)),
-            ("path", text("disk")),
-            ("ashift", Value::U64(9)),
-            ("asize", Value::U64(1 << 20)),
-            ("metaslab_array", Value::U64(0)),
-            ("metaslab_shift", Value::U64(18)),
-        ]);
-        let children = Value::Lists(vec![leaf]);
-        let spec =
-            set(&[("type", text("root")), ("id", Value::U64(0)), ("guid", Value::U64(1)), ("children", children)]);
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("disk", self.bytes));
-        let tree = Tree::open(VdevSpec::parse_root(&spec).unwrap(), &[(GUID, device)].into()).unwrap();
+        let tree = Tree::open(VdevSpec::of_file(GUID, 1 << 20, 18), &[(GUID, device)].into()).unwrap();
         tree.leaf(GUID).unwrap().state().set_health(Health::HEALTHY);
         let cache = Arc::new(Cache::new(Arc::new(Zio::new(Arc::new(tree), Env::fixed(0))), 1 << 20));
         let mut seen = Seen { past, ..Seen::default() };

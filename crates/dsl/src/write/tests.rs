@@ -11,10 +11,9 @@ use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::{Device, MemDevice};
 use dmu::zap::ZapValue;
-use dmu::{Cache, DedupMode, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
+use dmu::{Cache, Ledger, Objset, ObjsetPolicy, Redundant, Throttle, Txgs};
 use format::blkptr::BlkPtr;
 use format::feature::{ASYNC_DESTROY, EMPTY_BPOBJ, FEATURES, FeatureSet};
-use format::nvlist::{self, NvList};
 use format::object_type::ObjectType;
 use format::objset::ObjsetType;
 use format::space_map::Run;
@@ -40,43 +39,14 @@ impl SpaceMapSource for Nothing {
 }
 
 fn cache() -> Arc<Cache> {
-    let number = nvlist::Value::U64;
-    let mut top = NvList::new();
-    for (name, value) in [("id", 0), ("guid", GUID), ("ashift", 9), ("asize", SIZE - (5 << 20)), ("metaslab_shift", 24)]
-    {
-        top.set(name, number(value));
-    }
-    top.set("type", nvlist::Value::Str("file".into()));
-    let mut root = NvList::new();
-    root.set("type", nvlist::Value::Str("root".into()));
-    root.set("id", number(0));
-    root.set("guid", number(1));
-    root.set("children", nvlist::Value::Lists(vec![top]));
     let device: Arc<dyn Device> = Arc::new(MemDevice::new("disk", vec![0; SIZE as usize]));
-    let tree = Arc::new(Tree::open(VdevSpec::parse_root(&root).unwrap(), &[(GUID, device)].into()).unwrap());
+    let tree = Arc::new(Tree::open(VdevSpec::of_file(GUID, SIZE - (5 << 20), 24), &[(GUID, device)].into()).unwrap());
     let zio = Arc::new(Zio::new(tree.clone(), Env::fixed(0)));
     let allocator = Arc::new(Allocator::new(tree, Box::new(Nothing)));
     let metaslabs = (0..3).map(|i| (i << 24..(i + 1) << 24, 0)).collect();
     allocator.add_top(TopShape { top: 0, class: Class::Normal, metaslab_shift: 24, metaslabs }).unwrap();
     zio.set_allocator(allocator);
     Arc::new(Cache::new(zio, 1 << 20))
-}
-
-fn policy() -> ObjsetPolicy {
-    ObjsetPolicy {
-        checksum: Checksum::Fletcher4,
-        dedup: DedupMode::Off,
-        dedup_checksum: Checksum::Sha256,
-        compress: Compress::Lz4,
-        compress_level: 0,
-        compress_meta: Compress::Lz4,
-        copies: 1,
-        redundant: Redundant::All,
-        special_up_to: 0,
-        is_meta: false,
-        embed: true,
-        hole_birth: true,
-    }
 }
 
 fn size_of(bp: &BlkPtr) -> u64 {
@@ -107,7 +77,8 @@ impl World {
     /// With a dataset layer, and the features `features`.
     fn new(features: &[&str]) -> (World, PoolDsl) {
         let cache = cache();
-        let mos = Objset::open_live(cache.clone(), 0, BlkPtr::HOLE, ObjsetType::Meta, "tank", policy()).unwrap();
+        let mos = Objset::open_live(cache.clone(), 0, BlkPtr::HOLE, ObjsetType::Meta, "tank", ObjsetPolicy::default())
+            .unwrap();
         let world = World {
             cache,
             mos,

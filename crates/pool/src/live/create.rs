@@ -15,12 +15,11 @@ use std::sync::Arc;
 
 use arc::Cache;
 use base::{Env, Error, Kind, Result};
-use codec::checksum::Checksum;
 use codec::compress::Compress;
 use device::Device;
 use dmu::INDIRECT_SHIFT;
 use dmu::zap::ZapValue;
-use dmu::{DedupMode, Objset, ObjsetPolicy, Redundant};
+use dmu::{Objset, ObjsetPolicy};
 use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
 use format::blkptr::BlkPtr;
@@ -389,17 +388,12 @@ pub(super) fn class_of(top: &vdev::Vdev) -> Class {
 pub(super) fn mos_policy(enabled: FeatureSet) -> ObjsetPolicy {
     let compress = if enabled.has(LZ4_COMPRESS) { Compress::Lz4 } else { Compress::Lzjb };
     ObjsetPolicy {
-        checksum: Checksum::Fletcher4,
-        dedup: DedupMode::Off,
-        dedup_checksum: Checksum::Sha256,
         compress,
-        compress_level: 0,
         compress_meta: compress,
         copies: 3,
-        redundant: Redundant::All,
-        special_up_to: 0,
         is_meta: true,
         embed: enabled.has(EMBEDDED_DATA),
         hole_birth: enabled.has(HOLE_BIRTH),
+        ..ObjsetPolicy::default()
     }
 }

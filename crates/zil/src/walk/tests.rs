@@ -5,7 +5,6 @@ use std::sync::Arc;
 use base::Env;
 use codec::checksum::embedded;
 use device::MemDevice;
-use format::nvlist::{NvList, Value};
 use vdev::{Tree, VdevSpec};
 
 use super::*;
@@ -71,26 +70,8 @@ impl Log {
 
     /// Sequence numbers of the blocks and of the records that a walk visits.
     fn walk(&self, header: &ZilHeader) -> (Vec<u64>, Vec<u64>, WalkEnd) {
-        let set = |pairs: &[(&str, Value)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect::<NvList>();
-        let text = |text: &str| Value::Str(text.to_owned());
-        let leaf = set(&[
-            ("type", text("file")),
-            ("id", Value::U64(0)),
-            ("guid", Value::U64(GUID)),
-            ("path", text("log")),
-            ("ashift", Value::U64(9)),
-            ("asize", Value::U64(1 << 20)),
-            ("metaslab_array", Value::U64(0)),
-            ("metaslab_shift", Value::U64(18)),
-        ]);
-        let tree = set(&[
-            ("type", text("root")),
-            ("id", Value::U64(0)),
-            ("guid", Value::U64(1)),
-            ("children", Value::Lists(vec![leaf])),
-        ]);
         let device: Arc<dyn device::Device> = Arc::new(MemDevice::new("log", self.disk.clone()));
-        let tree = Tree::open(VdevSpec::parse_root(&tree).unwrap(), &[(GUID, device)].into()).unwrap();
+        let tree = Tree::open(VdevSpec::of_file(GUID, 1 << 20, 18), &[(GUID, device)].into()).unwrap();
         let leaf = tree.leaf(GUID).unwrap().guid();
         tree.leaf(leaf).unwrap().state().set_health(vdev::Health::HEALTHY);
         let zio = Zio::new(Arc::new(tree), Env::fixed(0));

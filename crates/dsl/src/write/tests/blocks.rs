@@ -41,7 +41,8 @@ impl World {
     /// Changes a head by `f`, and writes it.
     fn write(&mut self, dataset: u64, f: impl FnOnce(&Arc<Objset>, &Tx<'_>)) {
         let bp = self.change(|change| change.dataset(dataset).unwrap().bp);
-        let set = Objset::open_live(self.cache.clone(), dataset, bp, ObjsetType::Zfs, "fs", policy()).unwrap();
+        let set =
+            Objset::open_live(self.cache.clone(), dataset, bp, ObjsetType::Zfs, "fs", ObjsetPolicy::default()).unwrap();
         let tx = self.txgs.in_sync(self.txg);
         f(&set, &tx);
         let mut ledger = DatasetLedger::open(&self.mos, dataset, &size_of).unwrap();
