@@ -57,6 +57,16 @@ impl Purpose {
     /// All there are, in the order of their numbers.
     pub const ALL: [Purpose; 4] = [Purpose::SyncRead, Purpose::SyncWrite, Purpose::AsyncRead, Purpose::AsyncWrite];
 
+    /// Its name, as OpenZFS has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Purpose::SyncRead => "sync_read",
+            Purpose::SyncWrite => "sync_write",
+            Purpose::AsyncRead => "async_read",
+            Purpose::AsyncWrite => "async_write",
+        }
+    }
+
     fn is_write(self) -> bool {
         matches!(self, Purpose::SyncWrite | Purpose::AsyncWrite)
     }

@@ -118,6 +118,18 @@ impl Health {
 }
 
 impl VdevState {
+    /// Its number in events. OpenZFS has two states below: unknown, and closed, which is called as offline is.
+    pub fn number(self) -> u64 {
+        2 + self as u64
+    }
+
+    /// The word for a number in an event.
+    pub fn word_of(number: u64) -> &'static str {
+        let number = if number == 1 { VdevState::Offline.number() } else { number };
+        let known = Health::STATES.iter().find(|state| state.number() == number);
+        known.map_or("UNKNOWN", |state| state.word(Aux::None))
+    }
+
     /// The word in the STATE column.
     pub fn word(self, aux: Aux) -> &'static str {
         match (self, aux) {
@@ -272,6 +284,15 @@ impl VdevStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_number_states_as_openzfs_does() {
+        let words = (0..9).map(VdevState::word_of).collect::<Vec<_>>();
+        let expected =
+            ["UNKNOWN", "OFFLINE", "OFFLINE", "REMOVED", "UNAVAIL", "FAULTED", "DEGRADED", "ONLINE", "UNKNOWN"];
+        assert_eq!(words, expected);
+        assert_eq!((VdevState::Offline.number(), VdevState::Healthy.number()), (2, 7));
+    }
 
     #[test]
     fn cells_keep_every_state() {

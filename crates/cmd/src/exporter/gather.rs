@@ -10,6 +10,7 @@
 use std::time::Duration;
 
 use base::Result;
+use device::meter::Purpose;
 use protocol::client::{self, Connection};
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::kstat::{self, KstatTable};
@@ -26,8 +27,6 @@ const STATES: [&str; 7] = ["online", "degraded", "faulted", "offline", "removed"
 const SUSPENDED: &str = "suspended";
 /// Tables of what Cenote does not have, which other tools want to read, and one that is told by vdevs.
 const LEFT_OUT: [&str; 3] = ["vdev_cache_stats", "dbufstats", "io"];
-/// By the numbers of `device::meter::Purpose`.
-const QUEUES: [&str; 4] = ["sync_read", "sync_write", "async_read", "async_write"];
 
 /// What one pool tells.
 struct Told {
@@ -119,10 +118,10 @@ impl Told {
         }
         if let Some(counters) = self.io.vdevs.get(&vdev.guid) {
             add_io(page, "vdev", "of the vdev", &labels, counters);
-            for (number, queue) in QUEUES.iter().enumerate() {
-                let labels = [&labels[..], &[("queue", *queue)]].concat();
+            for purpose in Purpose::ALL {
+                let labels = [&labels[..], &[("queue", purpose.name())]].concat();
                 let mut gauge =
-                    |name, help, of: &[u64; 4]| page.add(name, MetricKind::Gauge, help, &labels, of[number]);
+                    |name, help, of: &[u64; 4]| page.add(name, MetricKind::Gauge, help, &labels, of[purpose as usize]);
                 gauge("vdev_requests_waiting", "Requests that wait for the device, now.", &counters.pending);
                 gauge("vdev_requests_active", "Requests that the device works on, now.", &counters.active);
             }

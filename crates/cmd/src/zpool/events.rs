@@ -10,6 +10,7 @@ use format::nvlist::{NvList, Value};
 use protocol::wire::{Reply, Request};
 use protocol::words::time;
 use protocol::{client, pool_names};
+use vdev::VdevState;
 
 use super::command::{CommandResult, Stop};
 use super::history::unpack;
@@ -150,7 +151,7 @@ fn pairs(list: &NvList, depth: usize, out: &mut String) {
             Value::U32(number) => format!("{number:#x}"),
             Value::I64(number) | Value::Hrtime(number) => format!("{number:#x}"),
             Value::U64(state) if matches!(name, "vdev_state" | "vdev_laststate") => {
-                format!("\"{}\" ({state:#x})", state_name(*state))
+                format!("\"{}\" ({state:#x})", VdevState::word_of(*state))
             }
             Value::U64(number) => format!("{number:#x}"),
             Value::Str(text) => format!("\"{text}\""),
@@ -172,18 +173,6 @@ fn pairs(list: &NvList, depth: usize, out: &mut String) {
         };
         *out += &shown;
         out.push('\n');
-    }
-}
-
-fn state_name(state: u64) -> &'static str {
-    match state {
-        1 | 2 => "OFFLINE",
-        3 => "REMOVED",
-        4 => "UNAVAIL",
-        5 => "FAULTED",
-        6 => "DEGRADED",
-        7 => "ONLINE",
-        _ => "UNKNOWN",
     }
 }
 

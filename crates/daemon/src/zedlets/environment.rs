@@ -2,6 +2,7 @@
 
 use format::nvlist::{NvList, Value};
 use protocol::words::time;
+use vdev::VdevState;
 
 /// The variables of an event.
 pub(super) fn of(event: &NvList) -> Vec<(String, String)> {
@@ -15,7 +16,9 @@ pub(super) fn of(event: &NvList) -> Vec<(String, String)> {
             put(name, text);
         }
         match (name, value) {
-            ("vdev_state" | "vdev_laststate", Value::U64(state)) => put(&format!("{name}_str"), state_name(*state)),
+            ("vdev_state" | "vdev_laststate", Value::U64(state)) => {
+                put(&format!("{name}_str"), VdevState::word_of(*state).to_owned())
+            }
             ("pool_state", Value::U64(state)) => put("pool_state_str", pool_state_name(*state).to_owned()),
             ("time", Value::I64s(time)) => {
                 let [seconds, nanoseconds] = [0, 1].map(|at| time.get(at).copied().unwrap_or(0));
@@ -69,19 +72,6 @@ fn text_of(name: &str, value: &Value) -> Option<String> {
         Value::Strs(texts) => list(texts).replace('\0', ""),
         Value::List(_) | Value::Lists(_) | Value::Bytes(_) | Value::Bools(_) => return None,
     })
-}
-
-fn state_name(state: u64) -> String {
-    let name = match state {
-        1 | 2 => "OFFLINE",
-        3 => "REMOVED",
-        4 => "UNAVAIL",
-        5 => "FAULTED",
-        6 => "DEGRADED",
-        7 => "ONLINE",
-        _ => "UNKNOWN",
-    };
-    name.to_owned()
 }
 
 fn pool_state_name(state: u64) -> &'static str {

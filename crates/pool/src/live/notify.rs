@@ -36,7 +36,7 @@ impl LivePool {
         let mut payload = self.about_pool();
         if let Some(vdev) = vdev {
             payload.set("vdev_guid", Value::U64(vdev.guid()));
-            payload.set("vdev_state", Value::U64(state_number(self.tree().health(vdev.id()))));
+            payload.set("vdev_state", Value::U64(self.tree().health(vdev.id()).state.number()));
             put_paths(&mut payload, vdev);
         }
         more.iter().for_each(|(name, value)| payload.set(name, value.clone()));
@@ -73,13 +73,13 @@ impl LivePool {
     fn tell_state(&self, leaf: LeafVdev<'_>, last: Health) {
         let mut payload = self.about_pool();
         payload.set("vdev_guid", Value::U64(leaf.guid()));
-        payload.set("vdev_state", Value::U64(state_number(leaf.state().health())));
+        payload.set("vdev_state", Value::U64(leaf.state().health().state.number()));
         put_paths(&mut payload, leaf.vdev());
         let is_removed = leaf.state().health().state == VdevState::Removed;
         if is_removed {
             self.events().post("resource.fs.zfs.removed", payload.clone());
         }
-        payload.set("vdev_laststate", Value::U64(state_number(last)));
+        payload.set("vdev_laststate", Value::U64(last.state.number()));
         self.events().post("resource.fs.zfs.statechange", payload);
     }
 
@@ -107,7 +107,7 @@ impl LivePool {
         let guids = view.spares().iter().filter_map(|spare| spare.opt_u64("guid")).collect();
         payload.set("vdev_spare_guids", Value::U64s(guids));
         match (class, before) {
-            (_, Some(before)) => payload.set("prev_state", Value::U64(state_number(before))),
+            (_, Some(before)) => payload.set("prev_state", Value::U64(before.state.number())),
             ("checksum", _) => payload.set("zio_err", Value::I32(EBADE)),
             ("io", _) => payload.set("zio_err", Value::I32(EIO)),
             _ => payload.set("zio_err", Value::I32(0)),
@@ -166,18 +166,6 @@ fn put_paths(payload: &mut NvList, vdev: &Vdev) {
         if let Some(text) = text {
             payload.set(name, Value::Str(text.clone()));
         }
-    }
-}
-
-/// The number by which events know a state.
-fn state_number(health: Health) -> u64 {
-    match health.state {
-        VdevState::Offline => 2,
-        VdevState::Removed => 3,
-        VdevState::Unavail => 4,
-        VdevState::Faulted => 5,
-        VdevState::Degraded => 6,
-        VdevState::Healthy => 7,
     }
 }
 
