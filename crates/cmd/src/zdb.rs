@@ -30,7 +30,7 @@ pub use self::dataset::accounting_or_object;
 pub use self::object::ObjectPrinter;
 use crate::output;
 use protocol::client;
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 /// Exit code: the pool could not be opened, or the command line makes no sense.
 const FAILED: u8 = 1;
@@ -115,7 +115,7 @@ fn open(args: &ZdbArgs, target: &str) -> Result<Arc<Pool>> {
 fn known_places(pool: &str) -> Vec<PathBuf> {
     let told = client::connect(pool).ok().flatten().and_then(|mut process| process.ask(&Request::Report).ok());
     let paths: Vec<PathBuf> = match told {
-        Some(Reply::Report(report)) => {
+        Some(PoolReply::Report(report)) => {
             report.root.all().into_iter().filter_map(|vdev| vdev.path.as_ref()).map(PathBuf::from).collect()
         }
         _ => Vec::new(),

@@ -108,7 +108,7 @@ fn look(args: &ZilstatArgs, heaviest: &Mutex<Option<u64>>) -> Result<Vec<LogRepo
     let mut reports = Vec::new();
     for mut open in pools::open(&names, &mut failed)? {
         match open.ask(&wire::Request::Logs) {
-            Ok(wire::Reply::Logs(report)) => reports.push(report),
+            Ok(wire::PoolReply::Logs(report)) => reports.push(report),
             // it is read-only
             Ok(_) => {}
             Err(why) => return Err(why),

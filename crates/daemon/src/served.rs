@@ -15,7 +15,7 @@ use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
 use protocol::volumes::{NBD_PROPERTY, folder};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use crate::cachefile;
 use crate::exports::Exports;
@@ -160,41 +160,40 @@ impl Served {
         &self,
         request: &Request,
         descriptors: Vec<OwnedFd>,
-        part: &mut dyn FnMut(Reply) -> Result<()>,
-    ) -> Result<Reply> {
+        part: &mut dyn FnMut(PoolReply) -> Result<()>,
+    ) -> Result<PoolReply> {
         self.env.failpoint("answer");
         match request {
-            Request::Report => self.report().map(|report| Reply::Report(Box::new(report))),
-            Request::Io => Ok(Reply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
-            Request::Logs => match self.pool.log_report(self.env.ticks_ns()) {
-                Some(report) => Ok(Reply::Logs(report)),
-                // nothing is logged where nothing is written
-                None => Ok(Reply::Done),
-            },
-            Request::Damaged => report::damaged::damaged(&self.pool.view(), &self.mounts.list()).map(Reply::Damaged),
-            Request::Dedup => report::dedup(&self.pool.view()).map(Reply::Dedup),
+            Request::Report => self.report().map(|report| PoolReply::Report(Box::new(report))),
+            Request::Io => Ok(PoolReply::Io(report::io::gather(&self.pool.view(), self.env.ticks_ns()))),
+            // nothing is logged where nothing is written
+            Request::Logs => Ok(self.pool.log_report(self.env.ticks_ns()).map_or(PoolReply::Done, PoolReply::Logs)),
+            Request::Damaged => {
+                report::damaged::damaged(&self.pool.view(), &self.mounts.list()).map(PoolReply::Damaged)
+            }
+            Request::Dedup => report::dedup(&self.pool.view()).map(PoolReply::Dedup),
             Request::History => self.history(part),
             Request::Events { after } => Ok(self.events_since(*after)),
-            Request::ClearEvents => Ok(Reply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
+            Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
             Request::Export { force } => self.export(*force),
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => {
                 self.pool.clear(*vdev)?;
                 self.pool.record_later(history);
-                Ok(Reply::Done)
+                Ok(PoolReply::Done)
             }
             Request::Online { vdev, history } => {
                 let health = self.pool.online(*vdev)?;
                 self.renew_cachefile();
                 self.pool.record(history)?;
-                Ok(Reply::Onlined(health.state))
+                Ok(PoolReply::Onlined(health.state))
             }
             Request::Offline { vdev, fault, temporary, history } => {
                 let how = if *fault { OfflineReason::Faulted } else { OfflineReason::Offline };
                 self.change_pool(history, |pool| pool.take_off(*vdev, how, *temporary, &self.locks))
             }
             Request::Add { devices, history } => self.change_pool(history, |pool| pool.add(devices)),
-            Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| Reply::Done),
+            Request::MayRemove { vdev } => self.pool.check_removable(*vdev).map(|()| PoolReply::Done),
             Request::Remove { vdev, history } => self.change_pool(history, |pool| pool.remove(*vdev, &self.locks)),
             Request::Attach { vdev, new, replaces, ashift, history } => {
                 let how = if *replaces { AttachAs::Replacement } else { AttachAs::Side };
@@ -209,8 +208,10 @@ impl Served {
             Request::Sweep { kind, action, vdevs, history } => self.sweep((*kind, *action), vdevs, history),
             Request::Reopen { restart } => self.change_pool("", |pool| pool.reopen(*restart)),
             Request::Resilver { history } => self.change_pool(history, |pool| pool.restart_resilver()),
-            Request::Sync { force } => self.pool.sync(*force).map(|()| Reply::Done),
-            Request::Set { name, value, .. } if name == "cachefile" => self.set_cachefile(value).map(|()| Reply::Done),
+            Request::Sync { force } => self.pool.sync(*force).map(|()| PoolReply::Done),
+            Request::Set { name, value, .. } if name == "cachefile" => {
+                self.set_cachefile(value).map(|()| PoolReply::Done)
+            }
             Request::Set { name, value, history } => self.change_pool(history, |pool| pool.set_property(name, value)),
             Request::SetVdev { vdev, name, value, history } => {
                 self.change_pool(history, |pool| pool.set_vdev_property(*vdev, name, value.as_ref()))
@@ -218,25 +219,25 @@ impl Served {
             Request::Enable { features, history } => self.change_pool(history, |pool| pool.enable_features(features)),
             Request::Reguid { guid, history } => self.change_pool(history, |pool| pool.change_guid(*guid)),
             Request::Zfs(request) => {
-                let note = &mut |told| part(Reply::Zfs(Response::Note(told)));
-                verbs::answer(self, request, descriptors, note).map(Reply::Zfs)
+                let note = &mut |told| part(PoolReply::Zfs(Response::Note(told)));
+                verbs::answer(self, request, descriptors, note).map(PoolReply::Zfs)
             }
         }
     }
 
     /// Begins, halts or ends sweeps of devices.
-    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[u64], history: &str) -> Result<Reply> {
+    fn sweep(&self, (kind, action): (SweepKind, SweepAction), vdevs: &[u64], history: &str) -> Result<PoolReply> {
         let refused = self.pool.live()?.sweep(kind, action, vdevs.to_vec())?;
         self.pool.record(history)?;
-        Ok(Reply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
+        Ok(PoolReply::RefusedVdevs(refused.into_iter().map(|(vdev, why)| (vdev, why.what().to_owned())).collect()))
     }
 
     /// Changes the pool, and tells its history, unless the line is empty.
-    fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<Reply> {
+    fn change_pool(&self, history: &str, change: impl FnOnce(&ServedPool) -> Result<()>) -> Result<PoolReply> {
         change(&self.pool)?;
         self.renew_cachefile();
         let record = if history.is_empty() { Ok(()) } else { self.pool.record(history) };
-        record.map(|()| Reply::Done)
+        record.map(|()| PoolReply::Done)
     }
 
     /// Sets the property `cachefile`: the pool leaves the file that it was in, and is in the new one.
@@ -327,27 +328,27 @@ impl Served {
         self.pool.events()
     }
 
-    fn events_since(&self, after: u64) -> Reply {
+    fn events_since(&self, after: u64) -> PoolReply {
         let since = self.pool.events().map(|events| events.since(after, Duration::ZERO)).unwrap_or_default();
         let events = since.events.iter().map(|event| hex(&event.pack())).collect();
-        Reply::Events { events, last: since.last, dropped: since.dropped }
+        PoolReply::Events { events, last: since.last, dropped: since.dropped }
     }
 
-    fn history(&self, part: &mut dyn FnMut(Reply) -> Result<()>) -> Result<Reply> {
+    fn history(&self, part: &mut dyn FnMut(PoolReply) -> Result<()>) -> Result<PoolReply> {
         let (mut records, mut bytes) = (Vec::new(), 0);
         for record in self.pool.view().history()? {
             let hex = hex(&record?.pack());
             bytes += hex.len();
             records.push(hex);
             if bytes >= HISTORY_PART_BYTES {
-                part(Reply::History(std::mem::take(&mut records)))?;
+                part(PoolReply::History(std::mem::take(&mut records)))?;
                 bytes = 0;
             }
         }
-        Ok(Reply::History(records))
+        Ok(PoolReply::History(records))
     }
 
-    fn export(&self, force: bool) -> Result<Reply> {
+    fn export(&self, force: bool) -> Result<PoolReply> {
         let name = self.pool.view().name().to_owned();
         let failed = |e: Error| Error::new(e.kind(), format!("cannot export '{name}': {}", e.what()));
         if self.pool.suspended().is_some() {
@@ -357,15 +358,15 @@ impl Served {
             self.pool.abandon();
             self.stop_exports(force)?;
             self.leave_for_good();
-            return Ok(Reply::Exported);
+            return Ok(PoolReply::Exported);
         }
         self.stop_exports(force)?;
         self.pool.close(PoolState::Exported).map_err(failed)?;
         self.leave_for_good();
-        Ok(Reply::Exported)
+        Ok(PoolReply::Exported)
     }
 
-    fn destroy(&self, force: bool, history: &str) -> Result<Reply> {
+    fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {
         if !self.pool.is_writable() {
             return Err(Error::new(Kind::ReadOnly, "pool is read-only"));
         }
@@ -380,7 +381,7 @@ impl Served {
         self.pool.record(history)?;
         self.pool.close(PoolState::Destroyed)?;
         self.leave_for_good();
-        Ok(Reply::Exported)
+        Ok(PoolReply::Exported)
     }
 
     /// The pool is no longer in use here.

@@ -17,7 +17,7 @@ use base::{Error, Kind, Mutex, Result};
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use nix::unistd::geteuid;
 use protocol::beside;
-use protocol::wire::{self, Answer, Hello, Reply, Request};
+use protocol::wire::{self, Answer, Hello, PoolReply, Request};
 
 use crate::served::Served;
 
@@ -159,8 +159,8 @@ fn talk(mut stream: UnixStream, guest: &Guest, idle_time: Duration, served: &Ser
         let checked = check(&request, descriptors.len(), guest.is_stranger);
         let result = checked.and_then(|()| served.answer(&request, descriptors, part));
         match result {
-            Ok(Reply::Exported) => {
-                wire::send(&mut stream, &Answer::Done(Reply::Exported))?;
+            Ok(PoolReply::Exported) => {
+                wire::send(&mut stream, &Answer::Done(PoolReply::Exported))?;
                 served.end();
             }
             Ok(reply) => wire::send(&mut stream, &Answer::Done(reply))?,

@@ -11,7 +11,7 @@ use crate::attr::FuseEntry;
 use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::opened::OpenFiles;
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
 use crate::statfs::Statfs;
 use crate::tree::{FileTree, Source};
@@ -30,7 +30,7 @@ pub(crate) struct AttributeRequests<S: Source> {
 
 impl<S: Source> AttributeRequests<S> {
     /// GETATTR.
-    pub(crate) fn getattr(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn getattr(&self, header: &InHeader, reply: Reply) -> Result<()> {
         let entry = self.entries.of_node(header.node);
         self.faults.answer("getattr", header.node, entry, reply, |reply, entry| reply.attr(&entry));
         Ok(())
@@ -38,19 +38,14 @@ impl<S: Source> AttributeRequests<S> {
 
     /// STATX. What is asked for besides is the birth time, so all is told. The kernel asks so only if a program asks it
     /// for that.
-    pub(crate) fn statx(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn statx(&self, header: &InHeader, reply: Reply) -> Result<()> {
         let entry = self.entries.of_node(header.node);
         self.faults.answer("statx", header.node, entry, reply, |reply, entry| reply.statx(&entry));
         Ok(())
     }
 
     /// SETATTR.
-    pub(crate) fn setattr(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn setattr(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         let (set, drop_set_ids) = wire::set_attr(&mut body)?;
         let work = move |attributes: &Self| match set == SetAttr::default() {
@@ -64,7 +59,7 @@ impl<S: Source> AttributeRequests<S> {
     }
 
     /// STATFS.
-    pub(crate) fn statfs(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn statfs(&self, header: &InHeader, reply: Reply) -> Result<()> {
         let space = self.space(header.node);
         self.faults.answer("statfs", header.node, space, reply, |reply, space| reply.statfs(&space));
         Ok(())

@@ -14,7 +14,7 @@ use crate::node::NodeId;
 use crate::notifier::Notifier;
 use crate::opened::{OpenFiles, Opened};
 use crate::options::Direct;
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::set_ids::{Asker, drop_capability, has_set_ids, without_set_ids};
 use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
@@ -36,7 +36,7 @@ pub(crate) struct ContentRequests<S: Source> {
 
 impl<S: Source> ContentRequests<S> {
     /// READLINK.
-    pub(crate) fn readlink(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn readlink(&self, header: &InHeader, reply: Reply) -> Result<()> {
         let target = self.trees.place(header.node).and_then(|place| match place {
             NodePlace::Object(branch, object) => {
                 let target = branch.tree.readlink(object)?;
@@ -53,7 +53,7 @@ impl<S: Source> ContentRequests<S> {
 
     /// OPEN. "Not implemented" is the kernel's sign that it need not ask again, neither here nor at close,
     /// and that it may keep the file's pages.
-    pub(crate) fn open(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn open(&self, header: &InHeader, reply: Reply) -> Result<()> {
         if self.negotiated.has_no_open() {
             reply.error(libc::ENOSYS);
             return Ok(());
@@ -68,7 +68,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// RELEASE: the last user of an open file is gone.
-    pub(crate) fn release(&self, header: &InHeader, reply: ReplySender) -> Result<()> {
+    pub(crate) fn release(&self, header: &InHeader, reply: Reply) -> Result<()> {
         if let NodeId::InTree { tree: 0, object } = NodeId::parse(header.node) {
             let live = self.trees.live();
             live.tree.closed(live.object(object));
@@ -77,7 +77,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// OPENDIR, likewise; the kernel may keep the listing.
-    pub(crate) fn opendir(&self, reply: ReplySender) -> Result<()> {
+    pub(crate) fn opendir(&self, reply: Reply) -> Result<()> {
         match self.negotiated.has_no_opendir() {
             true => reply.error(libc::ENOSYS),
             false => reply.opened(fopen::KEEP_CACHE | fopen::CACHE_DIR),
@@ -86,7 +86,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// READ.
-    pub(crate) fn read(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn read(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         body.skip(8)?;
         let (offset, len) = (body.offset()?, body.u32()?.min(IO_BYTES_MAX));
         body.skip(4 + 8)?;
@@ -108,7 +108,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// LSEEK. What the kernel has not sent yet looks like a hole from here; so with its write-back cache, all is data.
-    pub(crate) fn lseek(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn lseek(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         if self.negotiated.keeps_written() {
             return reply.refuse(libc::ENOSYS);
         }
@@ -124,12 +124,7 @@ impl<S: Source> ContentRequests<S> {
     }
 
     /// FSYNC, and FSYNCDIR.
-    pub(crate) fn fsync(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn fsync(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         body.skip(8)?;
         let (node, data_only) = (header.node, body.u32()? & FSYNC_FDATASYNC != 0);
         let work = move |contents: &Self| contents.sync(node, data_only);
@@ -143,7 +138,7 @@ impl<S: Source> ContentRequests<S> {
         header: &InHeader,
         mut body: RequestBody<'_>,
         data: Data<'_>,
-        reply: ReplySender,
+        reply: Reply,
     ) -> Result<()> {
         body.skip(8)?;
         let (node, offset, size, flags) = (header.node, body.offset()?, body.u32()?, body.u32()?);
@@ -172,7 +167,7 @@ impl<S: Source> ContentRequests<S> {
         self: &Arc<Self>,
         header: &InHeader,
         mut body: RequestBody<'_>,
-        reply: ReplySender,
+        reply: Reply,
     ) -> Result<()> {
         body.skip(8)?;
         let (offset, len, mode) = (body.offset()?, body.offset()?, body.u32()?.cast_signed());
@@ -188,7 +183,7 @@ impl<S: Source> ContentRequests<S> {
         self: &Arc<Self>,
         header: &InHeader,
         mut body: RequestBody<'_>,
-        reply: ReplySender,
+        reply: Reply,
     ) -> Result<()> {
         body.skip(8)?;
         let (from, to) = ((header.node, body.offset()?), body.u64()?);

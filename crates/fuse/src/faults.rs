@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Mutex, Result};
 
 use crate::node::NodeId;
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::tree::Source;
 use crate::trees::Trees;
 
@@ -86,8 +86,8 @@ impl<S: Source> FaultLog<S> {
         request: &'static str,
         node: u64,
         done: Result<T>,
-        reply: ReplySender,
-        answer: impl FnOnce(ReplySender, T),
+        reply: Reply,
+        answer: impl FnOnce(Reply, T),
     ) {
         match done {
             Ok(done) => answer(reply, done),
@@ -96,7 +96,7 @@ impl<S: Source> FaultLog<S> {
     }
 
     /// Answers a request whose answer says nothing but that it is done.
-    pub(crate) fn answer_done(&self, request: &'static str, node: u64, done: Result<()>, reply: ReplySender) {
+    pub(crate) fn answer_done(&self, request: &'static str, node: u64, done: Result<()>, reply: Reply) {
         self.answer(request, node, done, reply, |reply, ()| reply.ok());
     }
 }

@@ -21,7 +21,7 @@ use zpl::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_NODUMP, FLAG_PROJINHERIT, SetFla
 use crate::faults::FaultLog;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::set_ids::{Asker, CAP_FOWNER, CAP_LINUX_IMMUTABLE};
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
@@ -160,12 +160,7 @@ pub(crate) struct FlagRequests<S: Source> {
 
 impl<S: Source> FlagRequests<S> {
     /// IOCTL.
-    pub(crate) fn ioctl(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn ioctl(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (node, asker) = (header.node, Asker::of(header));
         body.skip(8 + 4)?;
         let number = body.u32()?;
@@ -177,7 +172,7 @@ impl<S: Source> FlagRequests<S> {
             Ok(Ioctl::Set(set)) => {
                 let work = move |flags: &Self| flags.set_flags(node, &set, asker);
                 self.parking.change(self, work, move |flags, done| {
-                    let answer = |reply: ReplySender, ()| reply.bytes(&answered(Out::default()));
+                    let answer = |reply: Reply, ()| reply.bytes(&answered(Out::default()));
                     flags.faults.answer("ioctl", node, done, reply, answer);
                 });
             }

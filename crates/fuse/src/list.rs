@@ -17,7 +17,7 @@ use crate::entries::Entries;
 use crate::faults::FaultLog;
 use crate::known::KnownNodes;
 use crate::node::{CONTROL, CONTROL_NAME, OpenTree, SHARES, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, root_node};
-use crate::reply::{Listing, ReplySender};
+use crate::reply::{Listing, Reply};
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{IO_BYTES_MAX, InHeader, RequestBody};
@@ -84,7 +84,7 @@ impl<S: Source> ListRequests<S> {
     }
 
     /// READDIR.
-    pub(crate) fn readdir(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn readdir(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (cookie, room) = listing(&mut body)?;
         let names = self.names(header.node, cookie, room);
         self.faults.answer("readdir", header.node, names, reply, |reply, names| reply.bytes(&names));
@@ -92,7 +92,7 @@ impl<S: Source> ListRequests<S> {
     }
 
     /// READDIRPLUS.
-    pub(crate) fn readdirplus(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn readdirplus(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (cookie, room) = listing(&mut body)?;
         let entries = self.names_and_attributes(header.node, cookie, room);
         self.faults.answer("readdir", header.node, entries, reply, |reply, entries| reply.bytes(&entries));

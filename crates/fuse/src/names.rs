@@ -13,7 +13,7 @@ use crate::faults::FaultLog;
 use crate::known::KnownNodes;
 use crate::negotiated::Negotiated;
 use crate::node::{CONTROL_NAME, SHARES_NAME, SNAPSHOTS, SNAPSHOTS_NAME, are_together, root_node};
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{InHeader, OPEN_KILL_SUIDGID, RequestBody};
@@ -31,7 +31,7 @@ pub(crate) struct NameRequests<S: Source> {
 
 impl<S: Source> NameRequests<S> {
     /// LOOKUP.
-    pub(crate) fn lookup(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn lookup(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let parent = header.node;
         match self.find(parent, body.name()?) {
             Err(error) if error.kind() == Kind::NotFound => reply.no_entry(self.entries.name_ttl(parent)),
@@ -41,12 +41,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// MKNOD.
-    pub(crate) fn mknod(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn mknod(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, rdev, umask) = (body.u32()?, body.u32()?, body.u32()?);
         body.skip(4)?;
@@ -58,12 +53,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// MKDIR.
-    pub(crate) fn mkdir(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn mkdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (mode, umask, name) = (body.u32()?, body.u32()?, body.name()?.to_vec());
         let work = move |names: &Self| match parent {
@@ -75,12 +65,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// SYMLINK.
-    pub(crate) fn symlink(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn symlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         let (name, target) = (body.name()?.to_vec(), body.name()?.to_vec());
         let work =
@@ -91,12 +76,7 @@ impl<S: Source> NameRequests<S> {
 
     /// CREATE. Where files need no opening, "not implemented" makes the kernel use MKNOD from now on: that leaves
     /// nothing to be released at close, and tells it for how long the name holds, not only the attributes.
-    pub(crate) fn create(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn create(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         if self.negotiated.has_no_open() && !self.trees.live().tree.has_aliases() {
             return reply.refuse(libc::ENOSYS);
         }
@@ -118,12 +98,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// TMPFILE: an orphan, once the kernel is told of it.
-    pub(crate) fn tmpfile(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn tmpfile(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, asker) = (header.node, (header.uid, header.gid));
         body.skip(4)?;
         let (mode, umask) = (body.u32()?, body.u32()?);
@@ -139,12 +114,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// LINK.
-    pub(crate) fn link(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn link(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, node, name) = (header.node, body.u64()?, body.name()?.to_vec());
         if self.trees.is_writable() && !are_together(node, parent) {
             return reply.refuse(libc::EXDEV);
@@ -155,12 +125,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// UNLINK.
-    pub(crate) fn unlink(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn unlink(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, name) = (header.node, body.name()?.to_vec());
         let work = move |names: &Self| names.unlink_name(parent, &name);
         self.parking.change(self, work, move |names, done| names.faults.answer_done("unlink", parent, done, reply));
@@ -168,12 +133,7 @@ impl<S: Source> NameRequests<S> {
     }
 
     /// RMDIR.
-    pub(crate) fn rmdir(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn rmdir(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (parent, user, name) = (header.node, header.uid, body.name()?.to_vec());
         let work = move |names: &Self| match parent {
             SNAPSHOTS => names.trees.snapshots().destroy(&name, user),
@@ -189,7 +149,7 @@ impl<S: Source> NameRequests<S> {
         header: &InHeader,
         mut body: RequestBody<'_>,
         has_flags: bool,
-        reply: ReplySender,
+        reply: Reply,
     ) -> Result<()> {
         let (parent, user, new_parent) = (header.node, header.uid, body.u64()?);
         // and four bytes that say nothing
@@ -210,7 +170,7 @@ impl<S: Source> NameRequests<S> {
         Ok(())
     }
 
-    fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<FuseEntry>, reply: ReplySender) {
+    fn answer_entry(&self, request: &'static str, parent: u64, entry: Result<FuseEntry>, reply: Reply) {
         self.faults.answer(request, parent, entry, reply, |reply, entry| {
             self.known.told(entry.attr.ino, entry.generation);
             reply.entry(&entry, self.entries.name_ttl(parent));

@@ -22,15 +22,15 @@ const NANOS_MAX: u32 = 999_999_999;
 const PIECES_MAX: usize = 256;
 
 /// The answer that is still to be given to a request.
-pub(crate) struct ReplySender {
+pub(crate) struct Reply {
     unique: u64,
     /// `None` when it has been given, or if none is due.
     channel: Option<Arc<Channel>>,
 }
 
-impl ReplySender {
-    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> ReplySender {
-        ReplySender { unique, channel: Some(channel) }
+impl Reply {
+    pub(crate) fn new(unique: u64, channel: Arc<Channel>) -> Reply {
+        Reply { unique, channel: Some(channel) }
     }
 
     /// The request is one that gets no answer.
@@ -42,13 +42,13 @@ impl ReplySender {
         self.send(errno, &[]);
     }
 
-    /// [`ReplySender::error`], as the end of a request that is as it has to be.
+    /// [`Reply::error`], as the end of a request that is as it has to be.
     pub(crate) fn refuse(self, errno: i32) -> Result<()> {
         self.error(errno);
         Ok(())
     }
 
-    /// [`ReplySender::ok`], likewise.
+    /// [`Reply::ok`], likewise.
     pub(crate) fn done(self) -> Result<()> {
         self.ok();
         Ok(())
@@ -138,7 +138,7 @@ impl ReplySender {
     }
 }
 
-impl Drop for ReplySender {
+impl Drop for Reply {
     fn drop(&mut self) {
         self.send(libc::EIO, &[]);
     }

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 
 use crate::channel::{Channel, Inbox};
 use crate::follow::{Follower, Looks};
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::session::Session;
 use crate::tree::Source;
 use crate::wire::{self, INIT_OUT_BYTES, IO_BYTES_MAX, Out, init, opcode};
@@ -30,7 +30,7 @@ pub(crate) fn shake_hands<S: Source>(session: &Session<S>, channel: &Arc<Channel
     loop {
         inbox.receive(channel).map_err(std::io::Error::from)?;
         let mut request = inbox.request()?;
-        let reply = ReplySender::new(request.header.unique, channel.clone());
+        let reply = Reply::new(request.header.unique, channel.clone());
         if request.header.opcode != opcode::INIT {
             return Err(Error::corrupt(format!("request {} before the first one", request.header.opcode)));
         }
@@ -134,7 +134,7 @@ impl<S: Source> Taker<S> {
                 };
                 let request = inbox.request()?;
                 let header = request.header;
-                let reply = ReplySender::new(header.unique, channel.clone());
+                let reply = Reply::new(header.unique, channel.clone());
                 if header.opcode == opcode::DESTROY {
                     return reply.done();
                 }

@@ -24,7 +24,7 @@ use crate::negotiated::Negotiated;
 use crate::notifier::Notifier;
 use crate::opened::OpenFiles;
 use crate::options::{MountOptions, Remountable};
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::tree::Source;
 use crate::trees::Trees;
 use crate::wire::{FuseRequest, InHeader, RequestBody, opcode};
@@ -121,7 +121,7 @@ impl<S: Source> Session<S> {
     }
 
     /// Answers one request.
-    pub(crate) fn answer(&self, request: FuseRequest<'_>, reply: ReplySender) {
+    pub(crate) fn answer(&self, request: FuseRequest<'_>, reply: Reply) {
         let FuseRequest { header, body, data } = request;
         self.env.failpoint("request");
         let _passage = self.gate.pass();
@@ -131,7 +131,7 @@ impl<S: Source> Session<S> {
     }
 
     /// The table of requests. Errors: `Corrupt` for one that is not what it has to be.
-    fn answer_one(&self, header: &InHeader, body: RequestBody<'_>, data: Data<'_>, reply: ReplySender) -> Result<()> {
+    fn answer_one(&self, header: &InHeader, body: RequestBody<'_>, data: Data<'_>, reply: Reply) -> Result<()> {
         match header.opcode {
             opcode::FORGET => {
                 reply.none();

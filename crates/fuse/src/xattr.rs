@@ -9,7 +9,7 @@ use zpl::XattrMode;
 use crate::faults::FaultLog;
 use crate::negotiated::Negotiated;
 use crate::opened::OpenFiles;
-use crate::reply::ReplySender;
+use crate::reply::Reply;
 use crate::tree::{FileTree, Source};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{InHeader, RequestBody, SETXATTR_ACL_KILL_SGID};
@@ -30,7 +30,7 @@ pub(crate) struct XattrRequests<S: Source> {
 
 impl<S: Source> XattrRequests<S> {
     /// GETXATTR.
-    pub(crate) fn getxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn getxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let size = body.u32()?;
         body.skip(4)?;
         self.answer_bytes("getxattr", header.node, size, self.xattr(header.node, body.name()?), reply);
@@ -38,19 +38,14 @@ impl<S: Source> XattrRequests<S> {
     }
 
     /// LISTXATTR.
-    pub(crate) fn listxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: ReplySender) -> Result<()> {
+    pub(crate) fn listxattr(&self, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let list = self.xattr_list(header.node, header.uid == 0);
         self.answer_bytes("listxattr", header.node, body.u32()?, list, reply);
         Ok(())
     }
 
     /// SETXATTR.
-    pub(crate) fn setxattr(
-        self: &Arc<Self>,
-        header: &InHeader,
-        mut body: RequestBody<'_>,
-        reply: ReplySender,
-    ) -> Result<()> {
+    pub(crate) fn setxattr(self: &Arc<Self>, header: &InHeader, mut body: RequestBody<'_>, reply: Reply) -> Result<()> {
         let (node, size, flags) = (header.node, body.u32()?, body.u32()?.cast_signed());
         let mut more_flags = 0;
         if self.negotiated.has_setxattr_ext() {
@@ -69,7 +64,7 @@ impl<S: Source> XattrRequests<S> {
         self: &Arc<Self>,
         header: &InHeader,
         mut body: RequestBody<'_>,
-        reply: ReplySender,
+        reply: Reply,
     ) -> Result<()> {
         let (node, name) = (header.node, body.name()?.to_vec());
         let work = move |xattrs: &Self| xattrs.remove_xattr(node, &name);
@@ -145,7 +140,7 @@ impl<S: Source> XattrRequests<S> {
     }
 
     /// The reply to a request for an attribute or for their names: a size, or the bytes if they fit.
-    fn answer_bytes(&self, request: &'static str, node: u64, size: u32, value: Result<Vec<u8>>, reply: ReplySender) {
+    fn answer_bytes(&self, request: &'static str, node: u64, size: u32, value: Result<Vec<u8>>, reply: Reply) {
         match value {
             Ok(value) if size == 0 => reply.count(u32::try_from(value.len()).unwrap_or(u32::MAX)),
             Ok(value) if value.len() > size as usize => reply.error(libc::ERANGE),

@@ -10,7 +10,7 @@ use base::{Error, Kind, Result};
 
 use crate::rundir::{RunDir, stem};
 use crate::streams::StreamNote;
-use crate::wire::{self, Answer, Hello, Reply, Request};
+use crate::wire::{self, Answer, Hello, PoolReply, Request};
 use crate::{beside, datasets};
 
 /// How long a process may take to greet: it does so before anything else.
@@ -143,23 +143,23 @@ impl Connection {
     }
 
     /// Asks for what is answered at once.
-    pub fn ask(&mut self, request: &Request) -> Result<Reply> {
+    pub fn ask(&mut self, request: &Request) -> Result<PoolReply> {
         self.ask_in_parts(request, |_| {})
     }
 
     /// Asks, and gives the process copies of `descriptors`, as many as [`Request::descriptors`] says.
-    pub fn ask_with(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<Reply> {
+    pub fn ask_with(&mut self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> Result<PoolReply> {
         beside::send(&self.stream, request, descriptors)?;
         self.answer(|_| {})
     }
 
     /// Asks, and calls `part` with each part of the answer but the last, which is returned.
-    pub fn ask_in_parts(&mut self, request: &Request, part: impl FnMut(Reply)) -> Result<Reply> {
+    pub fn ask_in_parts(&mut self, request: &Request, part: impl FnMut(PoolReply)) -> Result<PoolReply> {
         wire::send(&mut self.stream, request)?;
         self.answer(part)
     }
 
-    fn answer(&mut self, mut part: impl FnMut(Reply)) -> Result<Reply> {
+    fn answer(&mut self, mut part: impl FnMut(PoolReply)) -> Result<PoolReply> {
         loop {
             match wire::receive(&mut self.stream, wire::REPLY_BYTES_MAX)? {
                 Some(Answer::Part(reply)) => part(reply),
@@ -182,7 +182,7 @@ impl Connection {
     /// Asks about datasets.
     pub fn zfs(&mut self, request: &datasets::DatasetRequest) -> Result<datasets::Response> {
         match self.ask(&Request::Zfs(request.clone()))? {
-            Reply::Zfs(response) => Ok(response),
+            PoolReply::Zfs(response) => Ok(response),
             _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
         }
     }
@@ -196,12 +196,12 @@ impl Connection {
     ) -> Result<datasets::Response> {
         beside::send(&self.stream, &Request::Zfs(request.clone()), descriptors)?;
         let reply = self.answer(|reply| {
-            if let Reply::Zfs(datasets::Response::Note(told)) = reply {
+            if let PoolReply::Zfs(datasets::Response::Note(told)) = reply {
                 note(told);
             }
         })?;
         match reply {
-            Reply::Zfs(response) => Ok(response),
+            PoolReply::Zfs(response) => Ok(response),
             _ => Err(Error::new(Kind::Unsupported, "the pool's process answers another question")),
         }
     }

@@ -265,7 +265,7 @@ impl Request {
 /// What is answered, in the order of the requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[allow(missing_docs)] // see `Request`
-pub enum Reply {
+pub enum PoolReply {
     Report(Box<PoolReport>),
     Io(IoReport),
     Logs(LogReport),
@@ -294,9 +294,9 @@ pub enum Reply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
     /// More follows.
-    Part(Reply),
+    Part(PoolReply),
     /// The last one.
-    Done(Reply),
+    Done(PoolReply),
     /// What was asked could not be done.
     Failed {
         /// Errno.

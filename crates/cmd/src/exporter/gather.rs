@@ -15,7 +15,7 @@ use protocol::client::{self, Connection};
 use protocol::io_report::{IoCounters, IoReport};
 use protocol::kstat::{self, KstatTable};
 use protocol::pool_report::{PoolReport, VdevReport};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use super::page::{MetricKind, MetricsPage};
 use crate::zpool::names::NameStyle;
@@ -57,8 +57,8 @@ pub fn page() -> Result<MetricsPage> {
 
 fn ask(mut connection: Connection) -> Result<Told> {
     let off_topic = || base::Error::new(base::Kind::Unsupported, "the pool's process answers another question");
-    let Reply::Report(report) = connection.ask(&Request::Report)? else { return Err(off_topic()) };
-    let Reply::Io(io) = connection.ask(&Request::Io)? else { return Err(off_topic()) };
+    let PoolReply::Report(report) = connection.ask(&Request::Report)? else { return Err(off_topic()) };
+    let PoolReply::Io(io) = connection.ask(&Request::Io)? else { return Err(off_topic()) };
     // there are none when its process could not write any
     let tables = client::folder()?.map_or(Vec::new(), |run| kstat::read(&run, &report.name).unwrap_or_default());
     Ok(Told { report: *report, io, tables })

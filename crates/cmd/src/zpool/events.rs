@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base::ShownLines;
 use format::nvlist::{NvList, Value};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 use protocol::words::time;
 use protocol::{client, pool_names};
 use vdev::VdevState;
@@ -65,7 +65,7 @@ pub fn run(args: &[OsString]) -> CommandResult {
 fn clear() -> CommandResult {
     let (mut failed, mut sum) = (false, 0);
     for mut pool in pools::open(&[], &mut failed)? {
-        if let Reply::Cleared(count) = pool.ask(&Request::ClearEvents)? {
+        if let PoolReply::Cleared(count) = pool.ask(&Request::ClearEvents)? {
             sum += count;
         }
     }
@@ -87,7 +87,7 @@ fn show(wanted: &[String], options: &EventOptions) -> CommandResult {
             let Ok(Some(mut connection)) = client::connect(&hello.pool) else { continue };
             let known = last.entry((hello.pool, hello.pid)).or_default();
             match connection.ask(&Request::Events { after: *known }) {
-                Ok(Reply::Events { events, last, dropped }) => {
+                Ok(PoolReply::Events { events, last, dropped }) => {
                     if dropped > 0 && *known > 0 {
                         println!("dropped {dropped} events");
                     }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use daemon::leftovers;
 use protocol::client;
 use protocol::pool_report::PoolReport;
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use super::command::{CommandResult, Stop};
 use super::pools;
@@ -80,7 +80,7 @@ fn export(name: &str, force: bool) -> Result<(), String> {
         asked = connection.ask(&Request::Export { force });
     }
     match asked {
-        Ok(Reply::Exported) => {
+        Ok(PoolReply::Exported) => {
             connection.wait_for_end();
             Ok(())
         }

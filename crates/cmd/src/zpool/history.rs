@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use base::{Error, Result, ShownLines};
 use format::nvlist::NvList;
 use protocol::client;
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use super::command::{CommandResult, Stop};
 use super::history_text::{Detail, record_text};
@@ -48,7 +48,7 @@ fn show(pool: &str, detail: Detail) -> Result<()> {
     };
     let mut result = Ok(());
     let mut part = |reply| {
-        if let (Reply::History(records), Ok(())) = (reply, &result) {
+        if let (PoolReply::History(records), Ok(())) = (reply, &result) {
             result = print_records(&records, detail);
         }
     };

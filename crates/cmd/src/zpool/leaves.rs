@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use base::{Error, Kind};
 use protocol::client;
 use protocol::pool_report::{PoolReport, VdevReport, VdevState};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use super::command::{CommandResult, Stop, history_line};
 use super::names::NameStyle;
@@ -77,7 +77,7 @@ pub fn online(args: &[OsString]) -> CommandResult {
         let vdev = find_used(report, device).map_err(failed)?;
         let mut connection = client::connect(&report.name).map_err(|e| failed(words(&e)))?.ok_or("no such pool")?;
         let answer = connection.ask(&Request::Online { vdev, history: history_line("online", args) });
-        let Reply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
+        let PoolReply::Onlined(state) = answer.map_err(|e| failed(words(&e)))? else { return Ok(()) };
         if state != VdevState::Healthy {
             println!("warning: device '{device}' onlined, but remains in faulted state");
             if state == VdevState::Faulted {

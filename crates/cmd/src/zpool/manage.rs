@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use base::Kind;
 use daemon::compat::Allowed;
 use daemon::pool_props::{self, When};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 use protocol::{client, pool_names};
 
 use super::command::{CommandResult, Stop, history_line};
@@ -84,7 +84,7 @@ pub fn set(args: &[OsString]) -> CommandResult {
     let request =
         Request::Set { name: property.to_owned(), value: value.to_owned(), history: history_line("set", args) };
     match connection.ask(&request) {
-        Ok(Reply::Done) => Ok(true),
+        Ok(PoolReply::Done) => Ok(true),
         Ok(_) => Err(failed("its process answers another question")),
         Err(e) => Err(failed(e.what())),
     }

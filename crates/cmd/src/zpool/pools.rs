@@ -24,7 +24,7 @@ impl OpenPool {
     /// Everything about the pool.
     pub fn report(&mut self) -> Result<PoolReport, Stop> {
         match self.ask(&wire::Request::Report)? {
-            wire::Reply::Report(report) => Ok(*report),
+            wire::PoolReply::Report(report) => Ok(*report),
             _ => Err(self.off_topic()),
         }
     }
@@ -32,7 +32,7 @@ impl OpenPool {
     /// Names of the files that are damaged.
     pub fn damaged(&mut self) -> Result<Vec<String>, Stop> {
         match self.ask(&wire::Request::Damaged)? {
-            wire::Reply::Damaged(paths) => Ok(paths),
+            wire::PoolReply::Damaged(paths) => Ok(paths),
             _ => Err(self.off_topic()),
         }
     }
@@ -40,7 +40,7 @@ impl OpenPool {
     /// The dedup tables.
     pub fn dedup(&mut self) -> Result<DedupReport, Stop> {
         match self.ask(&wire::Request::Dedup)? {
-            wire::Reply::Dedup(dedup) => Ok(dedup),
+            wire::PoolReply::Dedup(dedup) => Ok(dedup),
             _ => Err(self.off_topic()),
         }
     }
@@ -48,13 +48,13 @@ impl OpenPool {
     /// What its vdevs have read and written.
     pub fn io(&mut self) -> Result<IoReport, Stop> {
         match self.ask(&wire::Request::Io)? {
-            wire::Reply::Io(io) => Ok(io),
+            wire::PoolReply::Io(io) => Ok(io),
             _ => Err(self.off_topic()),
         }
     }
 
     /// Sends a request to the pool's process.
-    pub fn ask(&mut self, request: &wire::Request) -> Result<wire::Reply, Stop> {
+    pub fn ask(&mut self, request: &wire::Request) -> Result<wire::PoolReply, Stop> {
         let failed = |e: base::Error| Stop::Failed(format!("cannot open '{}': {}", self.name, e.what()));
         self.connection.ask(request).map_err(failed)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use base::{Error, Kind};
 use protocol::client;
 use protocol::pool_report::{Activity, PoolReport, Progress, VdevReport};
-use protocol::wire::{Reply, Request, ScrubAction};
+use protocol::wire::{PoolReply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
 
 use super::command::{CommandResult, Stop, history_line};
@@ -190,7 +190,7 @@ fn wait_for(name: &str, wanted: &[usize], look: &mut dyn FnMut(&PoolReport)) -> 
         };
         is_first = false;
         // a connection is kept as long as it works: a pool may be exported meanwhile
-        while let Ok(Reply::Report(report)) = connection.ask(&Request::Report) {
+        while let Ok(PoolReply::Report(report)) = connection.ask(&Request::Report) {
             look(&report);
             if wanted.iter().all(|&activity| remaining(&report, activity).is_none()) {
                 return Ok(());

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use dsl::property::rules::parse_number;
 use pool::{SweepAction, SweepKind};
 use protocol::pool_report::{PoolReport, VdevReport};
-use protocol::wire::{Reply, Request};
+use protocol::wire::{PoolReply, Request};
 
 use super::command::{CommandResult, Stop, history_line};
 use super::leaves::{connect, find, report_of};
@@ -172,7 +172,7 @@ fn run_in(asked: &SweepOptions, name: &str, devices: &[String]) -> CommandResult
     let request =
         Request::Sweep { kind: asked.kind, action: asked.action, vdevs: guids, history: asked.history.clone() };
     let reply = connect(name)?.ask(&request).map_err(|e| Stop::Failed(format!("operation failed: {}", e.what())))?;
-    let Reply::RefusedVdevs(refused) = reply else {
+    let PoolReply::RefusedVdevs(refused) = reply else {
         return Err(Stop::Failed(format!("cannot {verb} '{name}': its process answers another question")));
     };
     // that some devices cannot is to be expected, if all were asked

@@ -4,7 +4,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use protocol::wire::{self, Answer, Hello, Reply, Request};
+use protocol::wire::{self, Answer, Hello, PoolReply, Request};
 use protocol::{beside, wire::REPLY_BYTES_MAX};
 
 use super::World;
@@ -26,6 +26,6 @@ fn what_nobody_expects_is_closed() {
     // and the connection goes on
     wire::send(&mut stream, &Request::Io).unwrap();
     let answer: Answer = wire::receive(&mut stream, REPLY_BYTES_MAX).unwrap().unwrap();
-    assert!(matches!(answer, Answer::Done(Reply::Io(_))), "{answer:?}");
+    assert!(matches!(answer, Answer::Done(PoolReply::Io(_))), "{answer:?}");
     world.check("export t_single", 0, "");
 }
