@@ -179,7 +179,11 @@ impl Served {
             Request::Destroy { force, history } => self.destroy(*force, history),
             Request::Clear { vdev, history } => {
                 self.pool.clear(*vdev)?;
-                self.pool.record_later(history);
+                match self.pool.suspended() {
+                    None => self.pool.record(history)?,
+                    // it may wait for long again
+                    Some(_) => self.pool.record_later(history),
+                }
                 Ok(PoolReply::Done)
             }
             Request::Online { vdev, history } => {

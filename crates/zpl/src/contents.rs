@@ -121,6 +121,8 @@ impl File {
         let grows = !keep_size && end > size;
         match grows {
             true => op.set_size(&object, end, &times)?,
+            // nothing has changed
+            false if matches!(how, Allocate::Reserve { .. }) => {}
             false => op.change(&object, &times)?,
         }
         let truncated = match how {

@@ -51,6 +51,7 @@ fn events_are_told_and_scripts_are_run() {
         assert!(change.contains(line), "{line}: {change}");
     }
     world.check("clear tank DIR/b", 0, "");
+    assert!(world.text("history tank").contains(" zpool clear tank "), "{}", world.text("history tank"));
     let home = "tank ONLINE\nmirror-0 ONLINE\nDIR/a ONLINE\nDIR/b ONLINE\nspares\nDIR/s AVAIL\n";
     world.becomes("tank", home);
     assert!(classes().iter().any(|class| class == "sysevent.fs.zfs.vdev_clear"));

@@ -186,6 +186,13 @@ fn times_and_owners() {
     assert_eq!((fs.stat(ino).atime, fs.stat(ino).ctime), ((10, 11), (8, 9)));
     fs.zpl.open_file(ino).unwrap().write(0, b"x").unwrap();
     assert_eq!((fs.stat(ino).mtime, fs.stat(ino).ctime), ((NOW_S as i64, 0), (NOW_S as i64, 0)));
+    // room that is asked for changes nothing, unless the file grows
+    fs.zpl.set_attr(ino, &SetAttr { mtime: Some(SetTime::At(6, 7)), ..SetAttr::default() }).unwrap();
+    let file = fs.zpl.open_file(ino).unwrap();
+    file.allocate(Allocate::Reserve { keep_size: true }, 0, 1 << 20).unwrap();
+    assert_eq!(fs.stat(ino).mtime, (6, 7));
+    file.allocate(Allocate::Reserve { keep_size: false }, 0, 1 << 20).unwrap();
+    assert_eq!(fs.stat(ino).mtime, (NOW_S as i64, 0));
     let stat = |atime, mtime| Stat { atime: (atime, 0), mtime: (mtime, 0), ctime: (0, 0), ..fs.stat(ino) };
     assert!(is_atime_due(&stat(5, 5), 6) && !is_atime_due(&stat(6, 5), 7) && is_atime_due(&stat(6, 5), 90_000));
 }
