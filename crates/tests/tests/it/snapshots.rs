@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use base::Env;
+use base::{Bookmark, Env};
 use device::Device;
 use dmu::dsize;
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
@@ -21,16 +21,19 @@ use crate::crash::{blank, check, judge_by_zdb};
 /// Changes of datasets in one history.
 const ROUNDS: usize = 40;
 
+/// A pointer of a dataset: where it is, and its birth. With deduplication, several have one address, and each counts.
+type Pointer = (Bookmark, u64);
+
 /// The blocks of a dataset that were born after a group, and what each counts for.
 struct Blocks<'a> {
     pool: &'a Pool,
-    sizes: HashMap<[u64; 2], u64>,
+    sizes: HashMap<Pointer, u64>,
 }
 
 impl Visitor for Blocks<'_> {
     fn block(&mut self, visit: &Visit<'_>) -> ControlFlow<(), Descend> {
         if !visit.bp.is_embedded() {
-            self.sizes.insert(visit.bp.dvas()[0].words(), dsize(self.pool.cache(), visit.bp));
+            self.sizes.insert((visit.bookmark, visit.bp.birth()), dsize(self.pool.cache(), visit.bp));
         }
         ControlFlow::Continue(Descend::Below)
     }
@@ -40,7 +43,7 @@ impl Visitor for Blocks<'_> {
     }
 }
 
-fn blocks(pool: &Pool, phys: &DatasetPhys, since_txg: u64) -> HashMap<[u64; 2], u64> {
+fn blocks(pool: &Pool, phys: &DatasetPhys, since_txg: u64) -> HashMap<Pointer, u64> {
     let mut blocks = Blocks { pool, sizes: HashMap::new() };
     let range = Range { since_txg, from: None };
     assert!(traverse(pool.cache(), 1, &phys.bp, range, &mut blocks).is_continue());
@@ -65,7 +68,7 @@ fn check_books(pool: &Pool, at: &str) {
                 0 => young.values().sum(),
                 next => {
                     let next = blocks(pool, &dsl.dataset(next, "next").unwrap().phys, 0);
-                    young.iter().filter(|(place, _)| !next.contains_key(*place)).map(|(_, size)| size).sum()
+                    young.iter().filter(|(pointer, _)| !next.contains_key(*pointer)).map(|(_, size)| size).sum()
                 }
             };
             assert_eq!(phys.unique_bytes, unique, "{at}: unique of {name}");
