@@ -177,15 +177,7 @@ impl Served {
             Request::ClearEvents => Ok(PoolReply::Cleared(self.pool.events().map_or(0, |events| events.clear()))),
             Request::Export { force } => self.export(*force),
             Request::Destroy { force, history } => self.destroy(*force, history),
-            Request::Clear { vdev, history } => {
-                self.pool.clear(*vdev)?;
-                match self.pool.suspended() {
-                    None => self.pool.record(history)?,
-                    // it may wait for long again
-                    Some(_) => self.pool.record_later(history),
-                }
-                Ok(PoolReply::Done)
-            }
+            Request::Clear { vdev, history } => self.clear(*vdev, history),
             Request::Online { vdev, history } => {
                 let health = self.pool.online(*vdev)?;
                 self.renew_cachefile();
@@ -368,6 +360,16 @@ impl Served {
         self.pool.close(PoolState::Exported).map_err(failed)?;
         self.leave_for_good();
         Ok(PoolReply::Exported)
+    }
+
+    fn clear(&self, vdev: Option<u64>, history: &str) -> Result<PoolReply> {
+        self.pool.clear(vdev)?;
+        match self.pool.suspended() {
+            None => self.pool.record(history)?,
+            // it may wait for long again
+            Some(_) => self.pool.record_later(history),
+        }
+        Ok(PoolReply::Done)
     }
 
     fn destroy(&self, force: bool, history: &str) -> Result<PoolReply> {

@@ -26,8 +26,9 @@ const INTERVAL_MS_MAX: u64 = 0xff_ffff;
 pub const SEQ_MAX: u64 = 0xffff;
 /// The most intervals without a heartbeat.
 const FAIL_INTERVALS_MAX: u64 = 0xffff;
-/// The last transaction group that is believed; no pool lives to see it.
-pub const TXG_MAX: u64 = 1 << 60;
+/// The last transaction group that is believed: space maps that count groups hold numbers twice as high. No pool lives
+/// to see it.
+pub const TXG_MAX: u64 = 1 << 46;
 
 /// A checked uberblock.
 #[derive(Clone, Debug, PartialEq)]
