@@ -9,7 +9,8 @@ use dmu::zap::Zap;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
-use crate::{Dataset, DatasetBookmark, write};
+use crate::name::check_component;
+use crate::{Dataset, DatasetBookmark};
 
 /// How deep the tree may be; ZFS limits names to 255 bytes, so 128 levels.
 pub const DEPTH_MAX: usize = 128;
@@ -225,7 +226,7 @@ impl Dsl {
 /// Checks one part of a name that is on disk, as those are checked that people give: it becomes part of paths.
 /// A mark at its beginning makes it one of ZFS's own.
 fn check_part(part: &str) -> Result<()> {
-    match write::check_component(part.strip_prefix(['$', '%']).unwrap_or(part)) {
+    match check_component(part.strip_prefix(['$', '%']).unwrap_or(part)) {
         Ok(()) => Ok(()),
         Err(e) => Err(Error::corrupt(format!("impossible name '{part}' below it")).with_source(e)),
     }

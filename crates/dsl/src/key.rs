@@ -3,7 +3,7 @@
 //! The directories of one encryption root share its wrapping key. Each has a ZAP that holds its own
 //! master key, wrapped, and how to get at the wrapping key.
 
-use base::{Result, ResultExt};
+use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 
 use crate::{Dir, Dsl};
@@ -46,5 +46,15 @@ impl Dsl {
             })
         };
         read().map(Some).in_dataset(&dir.name)
+    }
+
+    /// Refuses to change what would have to change keys, too.
+    pub(crate) fn refuse_encrypted(&self, dir: &Dir) -> Result<()> {
+        match self.key_object(dir)? {
+            None => Ok(()),
+            Some(_) => {
+                Err(Error::new(Kind::Encrypted, "the dataset is encrypted, and changing those is not supported"))
+            }
+        }
     }
 }

@@ -20,6 +20,7 @@ mod datasets;
 mod dir;
 mod key;
 mod lineage;
+mod name;
 pub mod property;
 mod props;
 pub mod receive;

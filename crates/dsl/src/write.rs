@@ -2,16 +2,20 @@
 //! accounts of the use of space.
 //!
 //! ```text
-//!   Change { MOS being changed, group, time, chance }
-//!     ├─ create, destroy, rename   directories, heads, the pool's first objects
-//!     ├─ snapshot, destroy_snapshot, rollback, clone, hold, bookmark
-//!     ├─ props                     values, checked by `crate::property::rules`
-//!     ├─ counts                    of file systems and snapshots below directories, which limits are about
-//!     ├─ ledger ─▶ space           what a head wrote and killed in a group, up the tree of directories
-//!     │        └▶ deadlist         blocks that snapshots still refer to
-//!     └─ bptree                    blocks of destroyed heads and snapshots, freed little by little
-//!   table, feature                 ZAPs in the MOS
+//!   create, destroy, rename            file systems and volumes, the pool's first objects
+//!   snapshot, destroy_snapshot, rollback, clone, promote, hold, bookmark, receive
+//!   props ─▶ limits                    values, checked by `crate::property::rules`; which of them are in force elsewhere
+//!     │
+//!   ledger ─▶ space                    what a head wrote and killed in a group, up the tree of directories
+//!     │   └─▶ deadlist                 blocks that snapshots still refer to
+//!   bptree                             blocks of destroyed heads and snapshots, freed little by little
+//!   counts                             of file systems and snapshots below directories, which limits are about
+//!   feature                            how many things use a feature
+//!     ▼
+//!   Change { MOS, group, time, chance }   objects, tables and records of the MOS
 //! ```
+//!
+//! Each is functions on a [`Change`]; what has state of its own is a type that holds one.
 //!
 //! All of it runs in one thread, that which syncs a group: readers use a MOS of a group that is on disk.
 //! What fails half way leaves the MOS in memory half changed, so whatever can be refused is checked before
@@ -27,11 +31,12 @@ mod create;
 mod deadlist;
 mod destroy;
 mod destroy_snapshot;
-mod feature;
+pub mod feature;
 mod hold;
 mod ledger;
-mod name;
+mod limits;
 mod policy;
+mod promote;
 mod props;
 mod receive;
 mod received;
@@ -40,37 +45,50 @@ mod rollback;
 mod room;
 mod snapshot;
 mod space;
-mod table;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use base::{Env, Error, Result};
+use base::{Env, Error, Kind, Result};
 use dmu::bpobj::Totals;
-use dmu::{Objset, Tx};
+use dmu::zap::{Editor, Zap, ZapValue};
+use dmu::{INDIRECT_SHIFT, Object, Objset, Tx};
 use format::blkptr::BlkPtr;
+use format::dnode::Dnode;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
-pub use bptree::Destroyed;
-pub use create::{Created, NewDataset, PoolDsl};
-pub use destroy_snapshot::SnapshotFate;
+pub use crate::name::{NESTING_MAX, check_name};
+pub use bookmark::{create_bookmark, destroy_bookmark};
+pub use bptree::{Destroyed, free_destroyed, free_tree};
+pub use clone::clone_snapshot;
+pub use create::{Created, NewDataset, PoolDsl, create_dataset, create_pool_dsl};
+pub use destroy::destroy_dataset;
+pub use destroy_snapshot::{SnapshotFate, destroy_snapshots};
+pub use hold::{hold, release};
 pub use ledger::DatasetLedger;
-pub(crate) use name::check_component;
-pub use name::{NESTING_MAX, check_name};
 pub use policy::{FileSystemOptions, file_system_options, log_throughput, set_reads, write_policy};
-pub use props::ObjsetProperty;
+pub use promote::promote;
+pub use props::{ObjsetProperty, inherit_property, set_property};
 pub use receive::{BegunReceive, NewReceive, ReceivePoint, SNAPSHOT_EXISTS};
-pub use rollback::RolledBack;
+pub use receive::{
+    begin_receive, end_receive, end_take_over, receive_point, resume_receive, save_receive_point, take_over,
+};
+pub use received::set_received;
+pub use rename::rename_dataset;
+pub use rollback::{RolledBack, rename_snapshot, rollback};
 pub use room::RoomLeft;
-pub use snapshot::Taken;
+pub use snapshot::{Taken, take_snapshots};
+pub use space::charge_mos;
 
 /// What was refused of a change of several things, which then was not made: each thing, and why.
 pub type RefusedChanges = Vec<(String, Error)>;
 
 /// The object directory.
 const DIRECTORY: u64 = 1;
+/// Bytes of a block of a new object or table.
+const BLOCK_SIZE: u64 = 512;
 
 /// What a change of the dataset layer needs: the MOS, the group that is being synced, time and chance.
 #[derive(Clone, Copy)]
@@ -104,6 +122,27 @@ impl Change<'_> {
         DatasetPhys::parse(object.bonus())
     }
 
+    /// A directory and all above it.
+    fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
+        let mut path = vec![dir];
+        let mut at = dir;
+        while path.len() <= crate::dir::DEPTH_MAX + 2 {
+            at = self.dir(at)?.parent;
+            if at == 0 {
+                return Ok(path);
+            }
+            path.push(at);
+        }
+        Err(Error::corrupt("dataset tree is no tree"))
+    }
+
+    /// A directory of the pool itself, which is right below the root.
+    fn own_dir(&self, name: &str) -> Result<u64> {
+        let root = self.dir(self.in_directory("root_dataset")?)?;
+        let absent = || Error::corrupt(format!("pool without a directory {name}"));
+        self.number(root.child_zap, name)?.ok_or_else(absent)
+    }
+
     fn update_dir(&self, id: u64, f: impl FnOnce(&mut DirPhys)) -> Result<()> {
         let mut phys = self.dir(id)?;
         f(&mut phys);
@@ -114,6 +153,99 @@ impl Change<'_> {
         let mut phys = self.dataset(id)?;
         f(&mut phys);
         self.mos.object(id)?.update(self.tx, |dnode| dnode.bonus = phys.bonus())
+    }
+
+    /// Makes an object without contents.
+    fn create_object(&self, kind: ObjectType, bonus: (ObjectType, Vec<u8>)) -> Result<Object> {
+        let mut dnode = Dnode::new(kind, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+        (dnode.bonus_type, dnode.bonus) = bonus;
+        self.mos.allocate(self.tx, dnode)
+    }
+
+    /// Makes an empty table, and returns its object number.
+    pub fn create_table(&self, kind: ObjectType) -> Result<u64> {
+        self.create_table_with(kind, (ObjectType::NONE, Vec::new()), 0)
+    }
+
+    /// The same, with a bonus buffer, and flags of how names are compared.
+    fn create_table_with(&self, kind: ObjectType, bonus: (ObjectType, Vec<u8>), normflags: u64) -> Result<u64> {
+        let object = self.create_object(kind, bonus)?;
+        Editor::create(&object.changing(self.tx), 0, normflags, self.env.random())?;
+        Ok(object.id())
+    }
+
+    /// Makes the table with the number of the caller's choice, if there is no such object.
+    pub fn create_table_at(&self, id: u64, kind: ObjectType) -> Result<()> {
+        match self.mos.object(id) {
+            Err(e) if e.kind() == Kind::NotFound => {
+                let dnode = Dnode::new(kind, BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+                let object = self.mos.allocate_at(self.tx, id, dnode)?;
+                Editor::create(&object.changing(self.tx), 0, 0, self.env.random()).map(drop)
+            }
+            result => result.map(drop),
+        }
+    }
+
+    /// Adds an entry to a table. Errors: `Exists`.
+    pub fn add(&self, table: u64, name: &str, number: u64) -> Result<()> {
+        let object = self.mos.object(table)?;
+        Editor::new(&object.changing(self.tx)).add(name.as_bytes(), &ZapValue::one(number))
+    }
+
+    /// Adds an entry to a table that is a set of numbers.
+    pub fn add_number(&self, table: u64, number: u64) -> Result<()> {
+        self.add(table, &format!("{number:x}"), number)
+    }
+
+    /// Adds an entry, or changes its value.
+    pub fn set(&self, table: u64, name: &str, value: &ZapValue) -> Result<()> {
+        let object = self.mos.object(table)?;
+        Editor::new(&object.changing(self.tx)).set(name.as_bytes(), value)
+    }
+
+    /// Removes an entry, if it is there; whether it was.
+    pub fn remove(&self, table: u64, name: &str) -> Result<bool> {
+        let object = self.mos.object(table)?;
+        match Editor::new(&object.changing(self.tx)).remove(name.as_bytes()) {
+            Err(e) if e.kind() == Kind::NotFound => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
+    /// Number of entries of a table.
+    pub fn entries_of(&self, table: u64) -> Result<u64> {
+        let object = self.mos.object(table)?;
+        Editor::new(&object.changing(self.tx)).len()
+    }
+
+    /// The number of that name in a table; in one with number 0 there is none.
+    pub fn number(&self, table: u64, name: &str) -> Result<Option<u64>> {
+        if table == 0 { Ok(None) } else { Zap::open(self.mos.object(table)?)?.u64(name) }
+    }
+
+    /// The number of that name in the object directory. Errors: `Corrupt` if there is none.
+    pub fn in_directory(&self, name: &str) -> Result<u64> {
+        let absent = || Error::corrupt(format!("no '{name}' in the object directory"));
+        self.number(DIRECTORY, name)?.ok_or_else(absent)
+    }
+
+    /// All entries of a table whose names are numbers in hex.
+    pub fn by_number(&self, table: u64) -> Result<Vec<(u64, u64)>> {
+        let mut entries = Vec::new();
+        for entry in Zap::open(self.mos.object(table)?)?.entries()? {
+            let key = u64::from_str_radix(&entry.name.to_string(), 16);
+            let (Ok(key), Some(number)) = (key, entry.value.first_u64()) else {
+                return Err(Error::corrupt(format!("entry '{}' of table {table} is no number", entry.name)));
+            };
+            entries.push((key, number));
+        }
+        entries.sort_unstable();
+        Ok(entries)
+    }
+
+    /// Frees an object or table; number 0 is none.
+    pub fn free_object(&self, id: u64) -> Result<()> {
+        if id == 0 { Ok(()) } else { self.mos.free_object(self.tx, id) }
     }
 
     /// What a block counts for.

@@ -16,9 +16,9 @@ use format::blkptr::BlkPtr;
 use format::feature::{BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, REDACTED_DATASETS, REDACTION_BOOKMARKS};
 use format::object_type::ObjectType;
 
-use super::Change;
 use super::deadlist::Deadlist;
-use super::name::{LEN_MAX, check_component};
+use super::{Change, deadlist, feature};
+use crate::name::{LEN_MAX, check_component};
 use crate::{Dsl, Subject};
 
 const FIELD: &str = "com.delphix:bookmarks";
@@ -147,20 +147,20 @@ impl<'a> Bookmarks<'a> {
         }
         self.change.free_object(self.table)?;
         self.change.remove(self.head, FIELD)?;
-        self.change.count_feature(BOOKMARKS, -1).map(drop)
+        feature::count(self.change, BOOKMARKS, -1).map(drop)
     }
 
     fn forget(&self, one: &BookmarkRecord) -> Result<()> {
         let change = self.change;
         if one.words[3] != 0 {
             change.free_object(one.words[3])?;
-            change.count_feature(REDACTION_BOOKMARKS, -1)?;
+            feature::count(change, REDACTION_BOOKMARKS, -1)?;
         }
         if one.words.len() > WORDS_MIN {
-            change.count_feature(BOOKMARK_V2, -1)?;
+            feature::count(change, BOOKMARK_V2, -1)?;
         }
         if one.words[4] & FLAG_FREED_BEFORE_NEXT != 0 {
-            change.count_feature(BOOKMARK_WRITTEN, -1)?;
+            feature::count(change, BOOKMARK_WRITTEN, -1)?;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl<'a> Bookmarks<'a> {
 
     /// Those that tell how much was freed before the next snapshot.
     fn telling(&self) -> Result<Vec<BookmarkRecord>> {
-        if self.table == 0 || self.change.feature(BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
+        if self.table == 0 || feature::uses(self.change, BOOKMARK_WRITTEN)?.is_none_or(|count| count == 0) {
             return Ok(Vec::new());
         }
         Ok(self.all()?.into_iter().filter(BookmarkRecord::tells_freed).collect())
@@ -199,8 +199,8 @@ impl<'a> Bookmarks<'a> {
         }
         self.table =
             self.change.create_table_with(ObjectType::ZAP_METADATA, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
-        self.change.count_feature(BOOKMARKS, 1)?;
-        self.change.zapify(self.head)?;
+        feature::count(self.change, BOOKMARKS, 1)?;
+        feature::zapify(self.change, self.head)?;
         self.change.add(self.head, FIELD, self.table)
     }
 
@@ -208,97 +208,95 @@ impl<'a> Bookmarks<'a> {
     fn add(&mut self, mut one: BookmarkRecord) -> Result<()> {
         self.make_table()?;
         let needs_all = one.words[WORDS_MIN..].iter().any(|word| *word != 0) || one.words[3..5] != [0, 0];
-        if needs_all && self.change.has_feature(BOOKMARK_V2)? {
-            self.change.count_feature(BOOKMARK_V2, 1)?;
+        if needs_all && feature::is_enabled(self.change, BOOKMARK_V2)? {
+            feature::count(self.change, BOOKMARK_V2, 1)?;
         } else {
             one.words.truncate(WORDS_MIN);
         }
         if one.words[4] & FLAG_FREED_BEFORE_NEXT != 0 {
-            self.change.count_feature(BOOKMARK_WRITTEN, 1)?;
+            feature::count(self.change, BOOKMARK_WRITTEN, 1)?;
         }
         self.put(&one)
     }
 }
 
-impl Change<'_> {
-    /// Makes a bookmark, `tank/home#name`, of a snapshot or of another bookmark. `dsl` is that of the MOS that is being
-    /// changed. Errors, as `zfs bookmark` words them: `NotFound`, `Exists`; `Invalid` for names, and for a snapshot that
-    /// the file system does not come from; `Unsupported` without the feature.
-    pub fn create_bookmark(&self, dsl: &Dsl, new: &str, source: &str) -> Result<()> {
-        let (fs, own) = split_bookmark(new)?;
-        if !self.has_feature(BOOKMARKS)? {
-            return Err(Error::new(Kind::Unsupported, "bookmark feature not enabled"));
-        }
-        let dir = dsl.find_dir(fs)?;
-        let head = dsl.head(&dir)?;
-        super::create::refuse_encrypted(dsl, &dir)?;
-        let mut bookmarks = Bookmarks::open(self, head.id)?;
-        if bookmarks.all()?.iter().any(|one| one.name == own) {
-            return Err(Error::new(Kind::Exists, "bookmark exists"));
-        }
-        let source = dsl.subject(source)?;
-        let foreign = || Error::new(Kind::Invalid, "source is not an ancestor of the new bookmark's dataset");
-        if !dsl.comes_before(&head, source.dir().id, source.creation_txg())? {
-            return Err(foreign());
-        }
-        let words = self.words_of(&source)?;
-        bookmarks.add(BookmarkRecord { name: own.to_owned(), words })
+/// Makes a bookmark, `tank/home#name`, of a snapshot or of another bookmark. `dsl` is that of the MOS that is being
+/// changed. Errors, as `zfs bookmark` words them: `NotFound`, `Exists`; `Invalid` for names, and for a snapshot that
+/// the file system does not come from; `Unsupported` without the feature.
+pub fn create_bookmark(change: &Change<'_>, dsl: &Dsl, new: &str, source: &str) -> Result<()> {
+    let (fs, own) = split_bookmark(new)?;
+    if !feature::is_enabled(change, BOOKMARKS)? {
+        return Err(Error::new(Kind::Unsupported, "bookmark feature not enabled"));
     }
+    let dir = dsl.find_dir(fs)?;
+    let head = dsl.head(&dir)?;
+    dsl.refuse_encrypted(&dir)?;
+    let mut bookmarks = Bookmarks::open(change, head.id)?;
+    if bookmarks.all()?.iter().any(|one| one.name == own) {
+        return Err(Error::new(Kind::Exists, "bookmark exists"));
+    }
+    let source = dsl.subject(source)?;
+    let foreign = || Error::new(Kind::Invalid, "source is not an ancestor of the new bookmark's dataset");
+    if !dsl.comes_before(&head, source.dir().id, source.creation_txg())? {
+        return Err(foreign());
+    }
+    let words = words_of(change, &source)?;
+    bookmarks.add(BookmarkRecord { name: own.to_owned(), words })
+}
 
-    /// Destroys a bookmark. Errors: `NotFound`.
-    pub fn destroy_bookmark(&self, dsl: &Dsl, name: &str) -> Result<()> {
-        let (fs, own) = split_bookmark(name)?;
-        let dir = dsl.find_dir(fs)?;
-        let head = dsl.head(&dir)?;
-        let bookmarks = Bookmarks::open(self, head.id)?;
-        let all = bookmarks.all()?;
-        let absent = || Error::new(Kind::NotFound, format!("bookmark '{name}' does not exist."));
-        let one = all.iter().find(|one| one.name == own).ok_or_else(absent)?;
-        bookmarks.forget(one)?;
-        let is_key = one.tells_freed()
-            && one.words[4] & FLAG_SNAPSHOT_EXISTS == 0
-            && one.txg() < head.phys.prev_snap_txg
-            && !all.iter().any(|other| other.name != one.name && other.tells_freed() && other.txg() == one.txg());
-        if is_key {
-            self.remove_clones_key(dir.id, one.txg())?;
-            Deadlist::open(self, head.phys.deadlist)?.remove_key(one.txg())?;
-        }
-        self.remove(bookmarks.table, own)?;
-        if all.len() == 1 {
-            self.free_object(bookmarks.table)?;
-            self.remove(head.id, FIELD)?;
-            self.count_feature(BOOKMARKS, -1)?;
-        }
-        Ok(())
+/// Destroys a bookmark. Errors: `NotFound`.
+pub fn destroy_bookmark(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<()> {
+    let (fs, own) = split_bookmark(name)?;
+    let dir = dsl.find_dir(fs)?;
+    let head = dsl.head(&dir)?;
+    let bookmarks = Bookmarks::open(change, head.id)?;
+    let all = bookmarks.all()?;
+    let absent = || Error::new(Kind::NotFound, format!("bookmark '{name}' does not exist."));
+    let one = all.iter().find(|one| one.name == own).ok_or_else(absent)?;
+    bookmarks.forget(one)?;
+    let is_key = one.tells_freed()
+        && one.words[4] & FLAG_SNAPSHOT_EXISTS == 0
+        && one.txg() < head.phys.prev_snap_txg
+        && !all.iter().any(|other| other.name != one.name && other.tells_freed() && other.txg() == one.txg());
+    if is_key {
+        deadlist::remove_key_of_clones(change, dir.id, one.txg())?;
+        Deadlist::open(change, head.phys.deadlist)?.remove_key(one.txg())?;
     }
+    change.remove(bookmarks.table, own)?;
+    if all.len() == 1 {
+        change.free_object(bookmarks.table)?;
+        change.remove(head.id, FIELD)?;
+        feature::count(change, BOOKMARKS, -1)?;
+    }
+    Ok(())
+}
 
-    /// What a new bookmark of that snapshot or bookmark says.
-    fn words_of(&self, source: &Subject) -> Result<Vec<u64>> {
-        let mut words = vec![0; WORDS];
-        let Some(snapshot) = source.dataset() else {
-            let head = self.dir(source.dir().id)?.head_dataset;
-            let own = source.name().split_once('#').map_or("", |(_, own)| own);
-            let of = Bookmarks::open(self, head)?.all()?.into_iter().find(|one| one.name == own);
-            let of = of.ok_or_else(|| Error::new(Kind::NotFound, "bookmark does not exist"))?;
-            words[..of.words.len().min(WORDS)].copy_from_slice(&of.words[..of.words.len().min(WORDS)]);
-            // a list of what was redacted belongs to one bookmark only
-            words[3] = 0;
-            return Ok(words);
-        };
-        let phys = &snapshot.phys;
-        if self.features_of(snapshot.id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
-            return Err(Error::new(Kind::Unsupported, "bookmarks of redacted snapshots are not supported"));
-        }
-        words[..3].copy_from_slice(&[phys.guid, phys.creation_txg, phys.creation_time_s]);
-        if self.has_feature(BOOKMARK_WRITTEN)? {
-            let next = self.dataset(phys.next_snap)?;
-            let freed = Deadlist::open(self, next.deadlist)?.totals()?;
-            words[4] = FLAG_FREED_BEFORE_NEXT | FLAG_SNAPSHOT_EXISTS;
-            words[5..8].copy_from_slice(&[phys.referenced_bytes, phys.compressed_bytes, phys.uncompressed_bytes]);
-            words[8..11].copy_from_slice(&[freed.used, freed.compressed, freed.uncompressed]);
-        }
-        Ok(words)
+/// What a new bookmark of that snapshot or bookmark says.
+fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
+    let mut words = vec![0; WORDS];
+    let Some(snapshot) = source.dataset() else {
+        let head = change.dir(source.dir().id)?.head_dataset;
+        let own = source.name().split_once('#').map_or("", |(_, own)| own);
+        let of = Bookmarks::open(change, head)?.all()?.into_iter().find(|one| one.name == own);
+        let of = of.ok_or_else(|| Error::new(Kind::NotFound, "bookmark does not exist"))?;
+        words[..of.words.len().min(WORDS)].copy_from_slice(&of.words[..of.words.len().min(WORDS)]);
+        // a list of what was redacted belongs to one bookmark only
+        words[3] = 0;
+        return Ok(words);
+    };
+    let phys = &snapshot.phys;
+    if feature::used_by(change, snapshot.id)?.iter().any(|(guid, _)| guid == REDACTED_DATASETS) {
+        return Err(Error::new(Kind::Unsupported, "bookmarks of redacted snapshots are not supported"));
     }
+    words[..3].copy_from_slice(&[phys.guid, phys.creation_txg, phys.creation_time_s]);
+    if feature::is_enabled(change, BOOKMARK_WRITTEN)? {
+        let next = change.dataset(phys.next_snap)?;
+        let freed = Deadlist::open(change, next.deadlist)?.totals()?;
+        words[4] = FLAG_FREED_BEFORE_NEXT | FLAG_SNAPSHOT_EXISTS;
+        words[5..8].copy_from_slice(&[phys.referenced_bytes, phys.compressed_bytes, phys.uncompressed_bytes]);
+        words[8..11].copy_from_slice(&[freed.used, freed.compressed, freed.uncompressed]);
+    }
+    Ok(words)
 }
 
 /// The two parts of the full name of a bookmark.

@@ -24,7 +24,7 @@ use format::feature::ASYNC_DESTROY;
 use format::object_type::ObjectType;
 
 use super::space::{Delta, UsedColumn};
-use super::{Change, DIRECTORY};
+use super::{Change, DIRECTORY, feature, space};
 
 const QUEUE: &str = "bptree_obj";
 const LIST: &str = "free_bpobj";
@@ -43,9 +43,9 @@ const ACCOUNTING_MIN: u64 = u64::MAX - 2;
 pub enum Destroyed {
     /// It had none of its own.
     Nothing,
-    /// They are in the queue: [`Change::free_destroyed`] frees them bit by bit.
+    /// They are in the queue: [`free_destroyed`] frees them bit by bit.
     Queued,
-    /// The caller frees them now, with [`Change::free_tree`].
+    /// The caller frees them now, with [`free_tree`].
     Blocks {
         /// The root pointer.
         root: BlkPtr,
@@ -80,135 +80,133 @@ impl BptreeHead {
     }
 }
 
-impl Change<'_> {
-    /// Puts a head's blocks into the queue.
-    pub(super) fn queue_destroyed(&self, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<()> {
-        let id = match self.number(DIRECTORY, QUEUE)? {
-            Some(id) => id,
+/// Puts a head's blocks into the queue.
+pub(super) fn queue(change: &Change<'_>, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<()> {
+    let id = match change.number(DIRECTORY, QUEUE)? {
+        Some(id) => id,
+        None => {
+            let mut dnode = Dnode::new(ObjectType::U64_METADATA, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
+            (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, BptreeHead::default().bonus());
+            let id = change.mos.allocate(change.tx, dnode)?.id();
+            change.add(DIRECTORY, QUEUE, id)?;
+            feature::count(change, ASYNC_DESTROY, 1)?;
+            id
+        }
+    };
+    let object = change.mos.object(id)?;
+    let mut queue = BptreeHead::of(&object)?;
+    put_entry(change, &object, queue.end, root, since_txg, None)?;
+    queue.end += 1;
+    queue.totals = queue.totals.plus(totals);
+    object.update(change.tx, |dnode| dnode.bonus = queue.bonus())
+}
+
+fn put_entry(
+    change: &Change<'_>,
+    object: &Object,
+    index: u64,
+    root: &BlkPtr,
+    since_txg: u64,
+    from: Option<VisitPosition>,
+) -> Result<()> {
+    let place = match from {
+        Some(VisitPosition { object, blkid }) => [since_txg, DESTROYED, object, 0, blkid],
+        None => [since_txg, 0, 0, 0, 0],
+    };
+    let mut bytes = root.raw().to_vec();
+    bytes.extend(place.iter().flat_map(|word| word.to_le_bytes()));
+    object.write(change.tx, index * ENTRY_SIZE, &bytes)
+}
+
+/// Whether blocks of what was destroyed wait to be freed.
+pub(super) fn has_destroyed(change: &Change<'_>) -> Result<bool> {
+    if change.number(DIRECTORY, QUEUE)?.is_some() {
+        return Ok(true);
+    }
+    match change.number(DIRECTORY, LIST)? {
+        Some(list) => Ok(!Bpobj::open(change.mos, list)?.is_empty()?),
+        None => Ok(false),
+    }
+}
+
+/// Frees up to about `count` blocks of what was destroyed: calls `free` with each. False if there are none left.
+///
+/// Errors: those of reading the blocks; what was freed before is noted, and the rest stays where it is.
+pub fn free_destroyed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
+    let listed = free_listed(change, count, free)?;
+    if listed < count { free_queued(change, count - listed, free) } else { has_destroyed(change) }
+}
+
+/// Frees up to `count` blocks of the list of what is left of snapshots. Returns how many.
+fn free_listed(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<u64> {
+    let Some(id) = change.number(DIRECTORY, LIST)? else { return Ok(0) };
+    let list = Bpobj::open(change.mos, id)?;
+    let before = list.totals()?;
+    let done = list.drain(change.tx, count, change.size_of, &mut |bp| {
+        if !bp.is_embedded() {
+            free(bp);
+        }
+        Ok(())
+    })?;
+    if done > 0 {
+        space::charge(change, change.own_dir("$FREE")?, UsedColumn::Head, Delta::between(before, list.totals()?))?;
+    }
+    Ok(done)
+}
+
+/// Frees up to about `count` blocks of heads in the queue. False if there are none left.
+fn free_queued(change: &Change<'_>, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
+    let Some(id) = change.number(DIRECTORY, QUEUE)? else { return Ok(false) };
+    let object = change.mos.object(id)?;
+    let mut queue = BptreeHead::of(&object)?;
+    let mut left = count;
+    while queue.begin < queue.end {
+        let mut entry = [0; ENTRY_SIZE as usize];
+        object.read(queue.begin * ENTRY_SIZE, &mut entry)?;
+        let (root, rest) = entry.split_at(BlkPtr::SIZE);
+        let root = BlkPtr::parse(root).expect("split off as a pointer");
+        let mut r = Reader::new(rest, Endian::Little);
+        let (since_txg, _objset, number, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let from = (number, blkid) != (0, 0);
+        let range = Range { since_txg, from: from.then_some(VisitPosition { object: number, blkid }) };
+        let freed = walk_tree(change, &root, range, left, free);
+        left = left.saturating_sub(freed.count);
+        queue.totals = queue.totals.minus(freed.totals);
+        let delta = Delta::between(freed.totals, Totals::default());
+        space::charge(change, change.own_dir("$FREE")?, UsedColumn::Head, delta)?;
+        match freed.stopped {
             None => {
-                let mut dnode = Dnode::new(ObjectType::U64_METADATA, QUEUE_BLOCK_SIZE, INDIRECT_SHIFT, 1, 1);
-                (dnode.bonus_type, dnode.bonus) = (ObjectType::U64_METADATA, BptreeHead::default().bonus());
-                let id = self.mos.allocate(self.tx, dnode)?.id();
-                self.add(DIRECTORY, QUEUE, id)?;
-                self.count_feature(ASYNC_DESTROY, 1)?;
-                id
+                object.free_range(change.tx, queue.begin * ENTRY_SIZE, ENTRY_SIZE)?;
+                queue.begin += 1;
             }
-        };
-        let object = self.mos.object(id)?;
-        let mut queue = BptreeHead::of(&object)?;
-        self.put_entry(&object, queue.end, root, since_txg, None)?;
-        queue.end += 1;
-        queue.totals = queue.totals.plus(totals);
-        object.update(self.tx, |dnode| dnode.bonus = queue.bonus())
-    }
-
-    fn put_entry(
-        &self,
-        object: &Object,
-        index: u64,
-        root: &BlkPtr,
-        since_txg: u64,
-        from: Option<VisitPosition>,
-    ) -> Result<()> {
-        let place = match from {
-            Some(VisitPosition { object, blkid }) => [since_txg, DESTROYED, object, 0, blkid],
-            None => [since_txg, 0, 0, 0, 0],
-        };
-        let mut bytes = root.raw().to_vec();
-        bytes.extend(place.iter().flat_map(|word| word.to_le_bytes()));
-        object.write(self.tx, index * ENTRY_SIZE, &bytes)
-    }
-
-    /// Whether blocks of what was destroyed wait to be freed.
-    pub fn has_destroyed(&self) -> Result<bool> {
-        if self.number(DIRECTORY, QUEUE)?.is_some() {
-            return Ok(true);
+            Some(at) => put_entry(change, &object, queue.begin, &root, since_txg, at.or(range.from))?,
         }
-        match self.number(DIRECTORY, LIST)? {
-            Some(list) => Ok(!Bpobj::open(self.mos, list)?.is_empty()?),
-            None => Ok(false),
+        object.update(change.tx, |dnode| dnode.bonus = queue.bonus())?;
+        match freed.error {
+            Some(e) => return Err(e),
+            None if freed.stopped.is_some() => return Ok(true),
+            None => {}
         }
     }
+    change.remove(DIRECTORY, QUEUE)?;
+    change.free_object(id)?;
+    feature::count(change, ASYNC_DESTROY, -1)?;
+    Ok(false)
+}
 
-    /// Frees up to about `count` blocks of what was destroyed: calls `free` with each. False if there are none left.
-    ///
-    /// Errors: those of reading the blocks; what was freed before is noted, and the rest stays where it is.
-    pub fn free_destroyed(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
-        let listed = self.free_listed(count, free)?;
-        if listed < count { self.free_queued(count - listed, free) } else { self.has_destroyed() }
-    }
+/// Frees all blocks of a destroyed head at once. Errors: those of reading them.
+pub fn free_tree(change: &Change<'_>, root: &BlkPtr, since_txg: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
+    let freed = walk_tree(change, root, Range { since_txg, from: None }, u64::MAX, free);
+    freed.error.map_or(Ok(()), Err)
+}
 
-    /// Frees up to `count` blocks of the list of what is left of snapshots. Returns how many.
-    fn free_listed(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<u64> {
-        let Some(id) = self.number(DIRECTORY, LIST)? else { return Ok(0) };
-        let list = Bpobj::open(self.mos, id)?;
-        let before = list.totals()?;
-        let done = list.drain(self.tx, count, self.size_of, &mut |bp| {
-            if !bp.is_embedded() {
-                free(bp);
-            }
-            Ok(())
-        })?;
-        if done > 0 {
-            self.charge(self.own_dir("$FREE")?, UsedColumn::Head, Delta::between(before, list.totals()?))?;
-        }
-        Ok(done)
+fn walk_tree(change: &Change<'_>, root: &BlkPtr, range: Range, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Freed {
+    let mut freeing = Freeing { change, free, left: count, path: Vec::new(), freed: Freed::default() };
+    let _ = traverse(change.mos.cache(), DESTROYED, root, range, &mut freeing);
+    if freeing.freed.stopped.is_none() {
+        freeing.leave(0);
     }
-
-    /// Frees up to about `count` blocks of heads in the queue. False if there are none left.
-    fn free_queued(&self, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<bool> {
-        let Some(id) = self.number(DIRECTORY, QUEUE)? else { return Ok(false) };
-        let object = self.mos.object(id)?;
-        let mut queue = BptreeHead::of(&object)?;
-        let mut left = count;
-        while queue.begin < queue.end {
-            let mut entry = [0; ENTRY_SIZE as usize];
-            object.read(queue.begin * ENTRY_SIZE, &mut entry)?;
-            let (root, rest) = entry.split_at(BlkPtr::SIZE);
-            let root = BlkPtr::parse(root).expect("split off as a pointer");
-            let mut r = Reader::new(rest, Endian::Little);
-            let (since_txg, _objset, number, _level, blkid) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-            let from = (number, blkid) != (0, 0);
-            let range = Range { since_txg, from: from.then_some(VisitPosition { object: number, blkid }) };
-            let freed = self.walk_tree(&root, range, left, free);
-            left = left.saturating_sub(freed.count);
-            queue.totals = queue.totals.minus(freed.totals);
-            let delta = Delta::between(freed.totals, Totals::default());
-            self.charge(self.own_dir("$FREE")?, UsedColumn::Head, delta)?;
-            match freed.stopped {
-                None => {
-                    object.free_range(self.tx, queue.begin * ENTRY_SIZE, ENTRY_SIZE)?;
-                    queue.begin += 1;
-                }
-                Some(at) => self.put_entry(&object, queue.begin, &root, since_txg, at.or(range.from))?,
-            }
-            object.update(self.tx, |dnode| dnode.bonus = queue.bonus())?;
-            match freed.error {
-                Some(e) => return Err(e),
-                None if freed.stopped.is_some() => return Ok(true),
-                None => {}
-            }
-        }
-        self.remove(DIRECTORY, QUEUE)?;
-        self.free_object(id)?;
-        self.count_feature(ASYNC_DESTROY, -1)?;
-        Ok(false)
-    }
-
-    /// Frees all blocks of a destroyed head at once. Errors: those of reading them.
-    pub fn free_tree(&self, root: &BlkPtr, since_txg: u64, free: &mut dyn FnMut(&BlkPtr)) -> Result<()> {
-        let freed = self.walk_tree(root, Range { since_txg, from: None }, u64::MAX, free);
-        freed.error.map_or(Ok(()), Err)
-    }
-
-    fn walk_tree(&self, root: &BlkPtr, range: Range, count: u64, free: &mut dyn FnMut(&BlkPtr)) -> Freed {
-        let mut freeing = Freeing { change: self, free, left: count, path: Vec::new(), freed: Freed::default() };
-        let _ = traverse(self.mos.cache(), DESTROYED, root, range, &mut freeing);
-        if freeing.freed.stopped.is_none() {
-            freeing.leave(0);
-        }
-        freeing.freed
-    }
+    freeing.freed
 }
 
 /// What a walk has freed.

@@ -18,10 +18,10 @@ use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
-use super::{Change, DIRECTORY, check_name};
+use super::{Change, DIRECTORY, check_name, counts, feature, props, room};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueOrigin, needs};
-use crate::{Dir, Dsl, Property, PropertyValue, accounting, contents};
+use crate::{Dsl, Property, PropertyValue, accounting, contents};
 
 /// Names of snapshots can be compared without case.
 const TO_UPPER: u64 = 2;
@@ -71,195 +71,185 @@ pub struct Created {
     pub contents: Vec<(Property, u64)>,
 }
 
-impl Change<'_> {
-    /// Makes the first objects of a new pool's dataset layer; `properties` are those of the root file system.
-    ///
-    /// Makes the object directory, too, if there is none. Tables of features should be there already, as datasets
-    /// count what they use. Errors: those of wrong properties.
-    pub fn create_pool_dsl(&self, properties: &[(String, String)]) -> Result<(PoolDsl, Created)> {
-        let kind = DatasetKind::FileSystem;
-        let given = rules::check_all(properties, kind)?;
-        needs::check(&given, self.features()?, true)?;
-        self.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
-        let root_dir = self.create_dir(None)?;
-        self.add(DIRECTORY, "root_dataset", root_dir)?;
-        self.create_dir(Some((root_dir, "$MOS")))?;
-        self.create_dir(Some((root_dir, "$FREE")))?;
-        let free_list = Bpobj::create(self.mos, self.tx, bpobj::BLOCK_SIZE, true)?;
-        self.add(DIRECTORY, "free_bpobj", free_list)?;
-        let origin = self.create_origin(root_dir)?;
-        let root_dataset = self.create_head(root_dir, origin)?;
-        let deferred_list = Bpobj::create(self.mos, self.tx, DEFERRED_BLOCK_SIZE, false)?;
-        self.add(DIRECTORY, "sync_bplist", deferred_list)?;
-        self.store_given(root_dir, &given)?;
-        let contents = own_contents(kind, &given, &|_| Ok(None))?;
-        let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
-        Ok((pool, Created { kind, dir: root_dir, dataset: root_dataset, contents }))
+/// Makes the first objects of a new pool's dataset layer; `properties` are those of the root file system.
+///
+/// Makes the object directory, too, if there is none. Tables of features should be there already, as datasets
+/// count what they use. Errors: those of wrong properties.
+pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> Result<(PoolDsl, Created)> {
+    let kind = DatasetKind::FileSystem;
+    let given = rules::check_all(properties, kind)?;
+    needs::check(&given, feature::enabled(change)?, true)?;
+    change.create_table_at(DIRECTORY, ObjectType::OBJECT_DIRECTORY)?;
+    let root_dir = create_dir(change, None)?;
+    change.add(DIRECTORY, "root_dataset", root_dir)?;
+    create_dir(change, Some((root_dir, "$MOS")))?;
+    create_dir(change, Some((root_dir, "$FREE")))?;
+    let free_list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
+    change.add(DIRECTORY, "free_bpobj", free_list)?;
+    let origin = create_origin(change, root_dir)?;
+    let root_dataset = create_head(change, root_dir, origin)?;
+    let deferred_list = Bpobj::create(change.mos, change.tx, DEFERRED_BLOCK_SIZE, false)?;
+    change.add(DIRECTORY, "sync_bplist", deferred_list)?;
+    props::store_given(change, root_dir, &given)?;
+    let contents = own_contents(kind, &given, &|_| Ok(None))?;
+    let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
+    Ok((pool, Created { kind, dir: root_dir, dataset: root_dataset, contents }))
+}
+
+/// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
+/// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
+///
+/// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_name`], those
+/// of wrong properties, `NoSpace` for a reservation.
+pub fn create_dataset(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    name: &str,
+    new: &NewDataset<'_>,
+    usable_bytes: u64,
+) -> Result<Created> {
+    check_name(name)?;
+    let missing = || Error::new(Kind::Invalid, "missing dataset name");
+    let (above, own_name) = name.rsplit_once('/').ok_or_else(missing)?;
+    let parent = match dsl.subject(above) {
+        Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
+        parent => parent?,
+    };
+    if parent.kind() != DatasetKind::FileSystem {
+        return Err(Error::new(Kind::Invalid, "parent is not a filesystem"));
     }
-
-    /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
-    /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
-    ///
-    /// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_name`], those
-    /// of wrong properties, `NoSpace` for a reservation.
-    pub fn create_dataset(&self, dsl: &Dsl, name: &str, new: &NewDataset<'_>, usable_bytes: u64) -> Result<Created> {
-        check_name(name)?;
-        let missing = || Error::new(Kind::Invalid, "missing dataset name");
-        let (above, own_name) = name.rsplit_once('/').ok_or_else(missing)?;
-        let parent = match dsl.subject(above) {
-            Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
-            parent => parent?,
-        };
-        if parent.kind() != DatasetKind::FileSystem {
-            return Err(Error::new(Kind::Invalid, "parent is not a filesystem"));
-        }
-        refuse_encrypted(dsl, parent.dir())?;
-        let parent_dir = self.dir(parent.dir().id)?;
-        if self.number(parent_dir.child_zap, own_name)?.is_some() {
-            return Err(Error::new(Kind::Exists, "dataset already exists"));
-        }
-        let given = rules::check_all(new.properties, new.kind)?;
-        needs::check(&given, self.features()?, true)?;
-        let inherited = |property| match parent.dataset() {
-            Some(dataset) if !dataset.phys.bp.is_hole() => {
-                contents::of_file_system(&dsl.raw_objset(dataset)?, property)
-            }
-            _ => Ok(None),
-        };
-        let contents = own_contents(new.kind, &given, &inherited)?;
-        self.check_room_for(dsl, &parent, &given, usable_bytes)?;
-
-        let origin_head = self.dir(self.own_dir(ORIGIN)?)?.head_dataset;
-        let origin = self.dataset(origin_head)?.prev_snap;
-        let dir = self.create_dir(Some((parent.dir().id, own_name)))?;
-        let dataset = self.create_head(dir, origin)?;
-        self.count_file_systems(parent.dir().id, dir)?;
-        self.store_given(dir, &given).in_dataset(name)?;
-        Ok(Created { kind: new.kind, dir, dataset, contents })
+    dsl.refuse_encrypted(parent.dir())?;
+    let parent_dir = change.dir(parent.dir().id)?;
+    if change.number(parent_dir.child_zap, own_name)?.is_some() {
+        return Err(Error::new(Kind::Exists, "dataset already exists"));
     }
+    let given = rules::check_all(new.properties, new.kind)?;
+    needs::check(&given, feature::enabled(change)?, true)?;
+    let inherited = |property| match parent.dataset() {
+        Some(dataset) if !dataset.phys.bp.is_hole() => contents::of_file_system(&dsl.raw_objset(dataset)?, property),
+        _ => Ok(None),
+    };
+    let contents = own_contents(new.kind, &given, &inherited)?;
+    room::check_for_new(dsl, &parent, &given, usable_bytes)?;
 
-    /// Makes a directory, and links it to its parent.
-    pub(super) fn create_dir(&self, parent: Option<(u64, &str)>) -> Result<u64> {
-        let object = self.create_object(ObjectType::DSL_DIR, (ObjectType::DSL_DIR, DirPhys::default().bonus()))?;
-        let phys = DirPhys {
-            creation_time_s: self.env.now_s(),
-            parent: parent.map_or(0, |(id, _)| id),
-            props_zap: self.create_table(ObjectType::DSL_PROPS)?,
-            child_zap: self.create_table(ObjectType::DSL_DIR_CHILD_MAP)?,
-            flags: DirPhys::FLAG_USED_BREAKDOWN,
-            ..DirPhys::default()
-        };
-        object.update(self.tx, |dnode| dnode.bonus = phys.bonus())?;
-        if let Some((parent, name)) = parent {
-            self.add(self.dir(parent)?.child_zap, name, object.id())?;
-        }
-        Ok(object.id())
+    let origin_head = change.dir(change.own_dir(ORIGIN)?)?.head_dataset;
+    let origin = change.dataset(origin_head)?.prev_snap;
+    let dir = create_dir(change, Some((parent.dir().id, own_name)))?;
+    let dataset = create_head(change, dir, origin)?;
+    counts::count_new(change, parent.dir().id, dir)?;
+    props::store_given(change, dir, &given).in_dataset(name)?;
+    Ok(Created { kind: new.kind, dir, dataset, contents })
+}
+
+/// Makes a directory, and links it to its parent.
+pub(super) fn create_dir(change: &Change<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
+    let object = change.create_object(ObjectType::DSL_DIR, (ObjectType::DSL_DIR, DirPhys::default().bonus()))?;
+    let phys = DirPhys {
+        creation_time_s: change.env.now_s(),
+        parent: parent.map_or(0, |(id, _)| id),
+        props_zap: change.create_table(ObjectType::DSL_PROPS)?,
+        child_zap: change.create_table(ObjectType::DSL_DIR_CHILD_MAP)?,
+        flags: DirPhys::FLAG_USED_BREAKDOWN,
+        ..DirPhys::default()
+    };
+    object.update(change.tx, |dnode| dnode.bonus = phys.bonus())?;
+    if let Some((parent, name)) = parent {
+        change.add(change.dir(parent)?.child_zap, name, object.id())?;
     }
+    Ok(object.id())
+}
 
-    pub(super) fn blank_dataset(&self, dir: u64) -> DatasetPhys {
-        let txg = self.tx.txg();
-        DatasetPhys {
-            dir,
-            prev_snap: 0,
-            prev_snap_txg: 0,
-            next_snap: 0,
-            snapnames_zap: 0,
-            num_children: 0,
-            creation_time_s: self.env.now_s(),
-            creation_txg: if txg == TXG_INITIAL { ORIGIN_TXG } else { txg },
-            deadlist: 0,
-            referenced_bytes: 0,
-            compressed_bytes: 0,
-            uncompressed_bytes: 0,
-            unique_bytes: 0,
-            fsid_guid: self.new_fsid(),
-            guid: self.new_guid(),
-            flags: DatasetPhys::FLAG_UNIQUE_ACCURATE,
-            bp: format::blkptr::BlkPtr::HOLE,
-            next_clones_zap: 0,
-            props_zap: 0,
-            userrefs_zap: 0,
-        }
-    }
-
-    pub(super) fn put_dataset(&self, phys: &DatasetPhys) -> Result<u64> {
-        Ok(self.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?.id())
-    }
-
-    /// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
-    fn create_origin(&self, root_dir: u64) -> Result<u64> {
-        let dir = self.create_dir(Some((root_dir, ORIGIN)))?;
-        let mut head = self.blank_dataset(dir);
-        head.snapnames_zap =
-            self.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
-        let head_id = self.put_dataset(&head)?;
-        let dead = Deadlist::create(self)?;
-        let snapshot = DatasetPhys {
-            next_snap: head_id,
-            num_children: 1,
-            creation_txg: ORIGIN_TXG,
-            deadlist: dead.id(),
-            ..self.blank_dataset(dir)
-        };
-        let snapshot_id = self.put_dataset(&snapshot)?;
-        let dead = dead.clone_parts(u64::MAX)?;
-        dead.add_key(0)?;
-        head.deadlist = dead.id();
-        (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
-        self.update_dataset(head_id, |phys| *phys = head.clone())?;
-        self.add(head.snapnames_zap, ORIGIN, snapshot_id)?;
-        self.update_dir(dir, |phys| phys.head_dataset = head_id)?;
-        Ok(snapshot_id)
-    }
-
-    /// Makes the head of a directory, a clone of `origin`.
-    pub(super) fn create_head(&self, dir: u64, origin: u64) -> Result<u64> {
-        let from = self.dataset(origin)?;
-        let inherited = DatasetPhys::FLAG_INCONSISTENT | DatasetPhys::FLAG_CASE_INSENSITIVE;
-        let mut head = DatasetPhys {
-            prev_snap: origin,
-            prev_snap_txg: from.creation_txg,
-            referenced_bytes: from.referenced_bytes,
-            compressed_bytes: from.compressed_bytes,
-            uncompressed_bytes: from.uncompressed_bytes,
-            bp: from.bp,
-            snapnames_zap: self.create_table_with(
-                ObjectType::DSL_SNAP_MAP,
-                (ObjectType::NONE, Vec::new()),
-                TO_UPPER,
-            )?,
-            ..self.blank_dataset(dir)
-        };
-        head.flags |= from.flags & inherited;
-        let origin_head = self.dataset(self.dir(from.dir)?.head_dataset)?;
-        head.deadlist = Deadlist::open(self, origin_head.deadlist)?.clone_parts(head.prev_snap_txg)?.id();
-        let id = self.put_dataset(&head)?;
-        self.copy_features(origin, id)?;
-        let clones = match from.next_clones_zap {
-            0 => self.create_table(ObjectType::NEXT_CLONES)?,
-            table => table,
-        };
-        self.add_number(clones, id)?;
-        self.update_dataset(origin, |phys| {
-            phys.num_children += 1;
-            phys.next_clones_zap = clones;
-        })?;
-        if self.dir(from.dir)?.clones_zap == 0 {
-            let table = self.create_table(ObjectType::DSL_CLONES)?;
-            self.update_dir(from.dir, |phys| phys.clones_zap = table)?;
-        }
-        self.add_number(self.dir(from.dir)?.clones_zap, id)?;
-        self.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
-        Ok(id)
+pub(super) fn blank_dataset(change: &Change<'_>, dir: u64) -> DatasetPhys {
+    let txg = change.tx.txg();
+    DatasetPhys {
+        dir,
+        prev_snap: 0,
+        prev_snap_txg: 0,
+        next_snap: 0,
+        snapnames_zap: 0,
+        num_children: 0,
+        creation_time_s: change.env.now_s(),
+        creation_txg: if txg == TXG_INITIAL { ORIGIN_TXG } else { txg },
+        deadlist: 0,
+        referenced_bytes: 0,
+        compressed_bytes: 0,
+        uncompressed_bytes: 0,
+        unique_bytes: 0,
+        fsid_guid: change.new_fsid(),
+        guid: change.new_guid(),
+        flags: DatasetPhys::FLAG_UNIQUE_ACCURATE,
+        bp: format::blkptr::BlkPtr::HOLE,
+        next_clones_zap: 0,
+        props_zap: 0,
+        userrefs_zap: 0,
     }
 }
 
-/// Refuses to change what would have to change keys, too.
-pub(super) fn refuse_encrypted(dsl: &Dsl, dir: &Dir) -> Result<()> {
-    match dsl.key_object(dir)? {
-        None => Ok(()),
-        Some(_) => Err(Error::new(Kind::Encrypted, "the dataset is encrypted, and changing those is not supported")),
+pub(super) fn put_dataset(change: &Change<'_>, phys: &DatasetPhys) -> Result<u64> {
+    Ok(change.create_object(ObjectType::DSL_DATASET, (ObjectType::DSL_DATASET, phys.bonus()))?.id())
+}
+
+/// The directory `$ORIGIN` with its empty head and snapshot. Returns the snapshot.
+fn create_origin(change: &Change<'_>, root_dir: u64) -> Result<u64> {
+    let dir = create_dir(change, Some((root_dir, ORIGIN)))?;
+    let mut head = blank_dataset(change, dir);
+    head.snapnames_zap =
+        change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?;
+    let head_id = put_dataset(change, &head)?;
+    let dead = Deadlist::create(change)?;
+    let snapshot = DatasetPhys {
+        next_snap: head_id,
+        num_children: 1,
+        creation_txg: ORIGIN_TXG,
+        deadlist: dead.id(),
+        ..blank_dataset(change, dir)
+    };
+    let snapshot_id = put_dataset(change, &snapshot)?;
+    let dead = dead.clone_parts(u64::MAX)?;
+    dead.add_key(0)?;
+    head.deadlist = dead.id();
+    (head.prev_snap, head.prev_snap_txg) = (snapshot_id, ORIGIN_TXG);
+    change.update_dataset(head_id, |phys| *phys = head.clone())?;
+    change.add(head.snapnames_zap, ORIGIN, snapshot_id)?;
+    change.update_dir(dir, |phys| phys.head_dataset = head_id)?;
+    Ok(snapshot_id)
+}
+
+/// Makes the head of a directory, a clone of `origin`.
+pub(super) fn create_head(change: &Change<'_>, dir: u64, origin: u64) -> Result<u64> {
+    let from = change.dataset(origin)?;
+    let inherited = DatasetPhys::FLAG_INCONSISTENT | DatasetPhys::FLAG_CASE_INSENSITIVE;
+    let mut head = DatasetPhys {
+        prev_snap: origin,
+        prev_snap_txg: from.creation_txg,
+        referenced_bytes: from.referenced_bytes,
+        compressed_bytes: from.compressed_bytes,
+        uncompressed_bytes: from.uncompressed_bytes,
+        bp: from.bp,
+        snapnames_zap: change.create_table_with(ObjectType::DSL_SNAP_MAP, (ObjectType::NONE, Vec::new()), TO_UPPER)?,
+        ..blank_dataset(change, dir)
+    };
+    head.flags |= from.flags & inherited;
+    let origin_head = change.dataset(change.dir(from.dir)?.head_dataset)?;
+    head.deadlist = Deadlist::open(change, origin_head.deadlist)?.clone_parts(head.prev_snap_txg)?.id();
+    let id = put_dataset(change, &head)?;
+    feature::copy_all(change, origin, id)?;
+    let clones = match from.next_clones_zap {
+        0 => change.create_table(ObjectType::NEXT_CLONES)?,
+        table => table,
+    };
+    change.add_number(clones, id)?;
+    change.update_dataset(origin, |phys| {
+        phys.num_children += 1;
+        phys.next_clones_zap = clones;
+    })?;
+    if change.dir(from.dir)?.clones_zap == 0 {
+        let table = change.create_table(ObjectType::DSL_CLONES)?;
+        change.update_dir(from.dir, |phys| phys.clones_zap = table)?;
     }
+    change.add_number(change.dir(from.dir)?.clones_zap, id)?;
+    change.update_dir(dir, |phys| (phys.origin, phys.head_dataset) = (origin, id))?;
+    Ok(id)
 }
 
 /// What is given, or the parent has, or is the default, of all that belongs inside of an object set.

@@ -22,10 +22,12 @@ use format::blkptr::BlkPtr;
 use format::feature::EMPTY_BPOBJ;
 use format::object_type::ObjectType;
 
-use super::{Change, DIRECTORY};
+use super::{Change, DIRECTORY, feature};
 
 const HEADER_SIZE: usize = 320;
 const EMPTY: &str = "empty_bpobj";
+/// More clones of clones than are there.
+const CLONES_MAX: usize = 1 << 20;
 
 /// A dead list of the MOS that is being changed.
 pub(super) struct Deadlist<'a> {
@@ -74,7 +76,7 @@ impl<'a> Deadlist<'a> {
 
     /// Adds a part for blocks born after `key`.
     pub(super) fn add_key(&self, key: u64) -> Result<()> {
-        let part = self.change.create_empty_list()?;
+        let part = create_empty_list(self.change)?;
         self.change.add(self.id, &format!("{key:x}"), part)
     }
 
@@ -148,7 +150,7 @@ impl<'a> Deadlist<'a> {
         for (key, part) in self.parts()?.into_iter().filter(|(key, _)| *key >= since_txg) {
             self.change.remove(self.id, &format!("{key:x}"))?;
             if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-                self.change.leave_empty_list()?;
+                leave_empty_list(self.change)?;
                 continue;
             }
             self.count(Bpobj::open(self.change.mos, part)?.totals()?, true)?;
@@ -165,7 +167,7 @@ impl<'a> Deadlist<'a> {
         }
         for (_, part) in self.parts()? {
             if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
-                self.change.leave_empty_list()?;
+                leave_empty_list(self.change)?;
             } else {
                 Bpobj::free(mos, tx, part)?;
             }
@@ -196,7 +198,7 @@ impl<'a> Deadlist<'a> {
             let mut part = part;
             if Some(part) == self.change.number(DIRECTORY, EMPTY)? {
                 part = Bpobj::create(mos, tx, bpobj::BLOCK_SIZE, true)?;
-                self.change.leave_empty_list()?;
+                leave_empty_list(self.change)?;
                 self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part))?;
             }
             Bpobj::open(mos, part)?.append(tx, &bps, size_of)?;
@@ -213,10 +215,10 @@ impl<'a> Deadlist<'a> {
     fn append_to(&self, (key, to): (u64, u64), part: u64) -> Result<()> {
         let empty = self.change.number(DIRECTORY, EMPTY)?;
         if Some(part) == empty {
-            return self.change.leave_empty_list();
+            return leave_empty_list(self.change);
         }
         if Some(to) == empty {
-            self.change.leave_empty_list()?;
+            leave_empty_list(self.change)?;
             return self.change.set(self.id, &format!("{key:x}"), &ZapValue::one(part));
         }
         Bpobj::open(self.change.mos, to)?.append_list(self.change.tx, part)
@@ -234,27 +236,50 @@ impl<'a> Deadlist<'a> {
     }
 }
 
-impl Change<'_> {
-    /// An empty list: one that all share, if the pool has that.
-    fn create_empty_list(&self) -> Result<u64> {
-        let Some(count) = self.feature(EMPTY_BPOBJ)? else {
-            return Bpobj::create(self.mos, self.tx, bpobj::BLOCK_SIZE, true);
-        };
-        if count == 0 {
-            let list = Bpobj::create(self.mos, self.tx, bpobj::BLOCK_SIZE, true)?;
-            self.add(DIRECTORY, EMPTY, list)?;
-        }
-        self.count_feature(EMPTY_BPOBJ, 1)?;
-        self.in_directory(EMPTY)
+/// An empty list: one that all share, if the pool has that.
+fn create_empty_list(change: &Change<'_>) -> Result<u64> {
+    let Some(count) = feature::uses(change, EMPTY_BPOBJ)? else {
+        return Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true);
+    };
+    if count == 0 {
+        let list = Bpobj::create(change.mos, change.tx, bpobj::BLOCK_SIZE, true)?;
+        change.add(DIRECTORY, EMPTY, list)?;
     }
+    feature::count(change, EMPTY_BPOBJ, 1)?;
+    change.in_directory(EMPTY)
+}
 
-    /// One user less of the empty list.
-    fn leave_empty_list(&self) -> Result<()> {
-        if self.count_feature(EMPTY_BPOBJ, -1)? == 0 {
-            let list = self.in_directory(EMPTY)?;
-            self.remove(DIRECTORY, EMPTY)?;
-            self.free_object(list)?;
-        }
-        Ok(())
+/// One user less of the empty list.
+fn leave_empty_list(change: &Change<'_>) -> Result<()> {
+    if feature::count(change, EMPTY_BPOBJ, -1)? == 0 {
+        let list = change.in_directory(EMPTY)?;
+        change.remove(DIRECTORY, EMPTY)?;
+        change.free_object(list)?;
     }
+    Ok(())
+}
+
+/// The heads of all clones of later snapshots, and of these clones', need no part of their own any more for blocks
+/// born after `txg`.
+pub(super) fn remove_key_of_clones(change: &Change<'_>, dir: u64, txg: u64) -> Result<()> {
+    let (mut left, mut seen) = (vec![dir], 0);
+    while let Some(dir) = left.pop() {
+        seen += 1;
+        if seen > CLONES_MAX {
+            return Err(Error::corrupt("clones of each other"));
+        }
+        let table = change.dir(dir)?.clones_zap;
+        if table == 0 {
+            continue;
+        }
+        for (_, clone) in change.by_number(table)? {
+            let clone = change.dataset(clone)?;
+            let origin = change.dir(clone.dir)?.origin;
+            if origin != 0 && change.dataset(origin)?.creation_txg > txg {
+                Deadlist::open(change, clone.deadlist)?.remove_key(txg)?;
+                left.push(clone.dir);
+            }
+        }
+    }
+    Ok(())
 }

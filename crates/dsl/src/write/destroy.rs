@@ -10,129 +10,126 @@ use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::ASYNC_DESTROY;
 
-use super::Change;
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
-use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn};
+use super::{Change, bptree, counts, destroy_snapshot, feature, hold, ledger, room, space};
 use crate::Dsl;
 
-impl Change<'_> {
-    /// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
-    ///
-    /// Returns what to do with its blocks. Nobody may have it open. An origin whose destruction has waited for that goes,
-    /// too. Errors: `NotFound`; `NotEmpty` if it has snapshots or children; `Encrypted`.
-    pub fn destroy(&self, dsl: &Dsl, name: &str) -> Result<Destroyed> {
-        let dir = dsl.find_dir(name)?;
-        let head = dsl.head(&dir)?;
-        if dir.phys.parent == 0 {
-            return Err(Error::new(Kind::Invalid, "operation does not apply to pools"));
-        }
-        let has_snapshots = self.entries_of(head.phys.snapnames_zap)? > 0;
-        if has_snapshots || self.entries_of(dir.phys.child_zap)? > 0 {
-            return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
-        }
-        refuse_encrypted(dsl, &dir)?;
-        let origin = match head.phys.prev_snap {
-            0 => None,
-            origin => Some((origin, dsl.name_of(origin)?)),
-        };
-        let destroyed = self.destroy_head(dir.id, head.id, name).in_dataset(name)?;
-        if let Some((origin, name)) = origin {
-            let own = name.split_once('@').map_or("", |(_, own)| own);
-            self.remove_if_deferred(origin, own)?;
-        }
-        Ok(destroyed)
+/// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
+///
+/// Returns what to do with its blocks. Nobody may have it open. An origin whose destruction has waited for that goes,
+/// too. Errors: `NotFound`; `NotEmpty` if it has snapshots or children; `Encrypted`.
+pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Destroyed> {
+    let dir = dsl.find_dir(name)?;
+    let head = dsl.head(&dir)?;
+    if dir.phys.parent == 0 {
+        return Err(Error::new(Kind::Invalid, "operation does not apply to pools"));
     }
+    let has_snapshots = change.entries_of(head.phys.snapnames_zap)? > 0;
+    if has_snapshots || change.entries_of(dir.phys.child_zap)? > 0 {
+        return Err(Error::new(Kind::NotEmpty, "filesystem has children"));
+    }
+    dsl.refuse_encrypted(&dir)?;
+    let origin = match head.phys.prev_snap {
+        0 => None,
+        origin => Some((origin, dsl.name_of(origin)?)),
+    };
+    let destroyed = destroy_head(change, dir.id, head.id, name).in_dataset(name)?;
+    if let Some((origin, name)) = origin {
+        let own = name.split_once('@').map_or("", |(_, own)| own);
+        hold::remove_if_deferred(change, origin, own)?;
+    }
+    Ok(destroyed)
+}
 
-    fn destroy_head(&self, dir: u64, id: u64, name: &str) -> Result<Destroyed> {
-        self.forget_refreservation(dir, id)?;
-        self.drop_livelist(dir)?;
-        let head = self.dataset(id)?;
-        self.leave_origin(&head, id)?;
-        Deadlist::open(self, head.deadlist)?.free()?;
-        let destroyed = self.give_up_blocks(dir, &head)?;
-        Bookmarks::open(self, id)?.free()?;
-        self.leave_features(id)?;
-        self.forget_boot_file_system(id)?;
-        self.free_object(head.snapnames_zap)?;
-        self.free_record(id)?;
-        self.destroy_dir(dir, name.rsplit_once('/').map_or(name, |(_, name)| name))?;
-        Ok(destroyed)
-    }
+fn destroy_head(change: &Change<'_>, dir: u64, id: u64, name: &str) -> Result<Destroyed> {
+    forget_refreservation(change, dir, id)?;
+    ledger::drop_livelist(change, dir)?;
+    let head = change.dataset(id)?;
+    leave_origin(change, &head, id)?;
+    Deadlist::open(change, head.deadlist)?.free()?;
+    let destroyed = give_up_blocks(change, dir, &head)?;
+    Bookmarks::open(change, id)?.free()?;
+    feature::leave_all(change, id)?;
+    destroy_snapshot::forget_boot_file_system(change, id)?;
+    change.free_object(head.snapnames_zap)?;
+    feature::free_record(change, id)?;
+    destroy_dir(change, dir, name.rsplit_once('/').map_or(name, |(_, name)| name))?;
+    Ok(destroyed)
+}
 
-    fn forget_refreservation(&self, dir: u64, head: u64) -> Result<()> {
-        let reserved = self.refreservation_of(dir)?;
-        let unique = self.dataset(head)?.unique_bytes;
-        match reserved.saturating_sub(unique) as i64 {
-            0 => Ok(()),
-            rest => self.charge(dir, UsedColumn::Refreservation, Delta::used(rest.wrapping_neg())),
-        }
+fn forget_refreservation(change: &Change<'_>, dir: u64, head: u64) -> Result<()> {
+    let reserved = room::refreservation_of(change, dir)?;
+    let unique = change.dataset(head)?.unique_bytes;
+    match reserved.saturating_sub(unique) as i64 {
+        0 => Ok(()),
+        rest => space::charge(change, dir, UsedColumn::Refreservation, Delta::used(rest.wrapping_neg())),
     }
+}
 
-    fn leave_origin(&self, head: &DatasetPhys, id: u64) -> Result<()> {
-        if head.prev_snap == 0 {
-            return Ok(());
-        }
-        let origin = self.dataset(head.prev_snap)?;
-        let key = format!("{id:x}");
-        if origin.next_clones_zap != 0 {
-            self.remove(origin.next_clones_zap, &key)?;
-        }
-        self.update_dataset(head.prev_snap, |phys| phys.num_children = phys.num_children.saturating_sub(1))?;
-        match self.dir(origin.dir)?.clones_zap {
-            0 => Ok(()),
-            clones => self.remove(clones, &key).map(drop),
-        }
+fn leave_origin(change: &Change<'_>, head: &DatasetPhys, id: u64) -> Result<()> {
+    if head.prev_snap == 0 {
+        return Ok(());
     }
+    let origin = change.dataset(head.prev_snap)?;
+    let key = format!("{id:x}");
+    if origin.next_clones_zap != 0 {
+        change.remove(origin.next_clones_zap, &key)?;
+    }
+    change.update_dataset(head.prev_snap, |phys| phys.num_children = phys.num_children.saturating_sub(1))?;
+    match change.dir(origin.dir)?.clones_zap {
+        0 => Ok(()),
+        clones => change.remove(clones, &key).map(drop),
+    }
+}
 
-    /// Takes the head's blocks from its directory's accounts, and into the queue.
-    fn give_up_blocks(&self, dir: u64, head: &DatasetPhys) -> Result<Destroyed> {
-        let phys = self.dir(dir)?;
-        let all = Delta {
-            used: phys.used_bytes as i64,
-            compressed: phys.compressed_bytes as i64,
-            uncompressed: phys.uncompressed_bytes as i64,
-        };
-        let totals =
-            Totals { used: phys.used_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes };
-        self.charge(dir, UsedColumn::Head, all.negative())?;
-        self.discard(&head.bp, head.prev_snap_txg, totals)
-    }
+/// Takes the head's blocks from its directory's accounts, and into the queue.
+fn give_up_blocks(change: &Change<'_>, dir: u64, head: &DatasetPhys) -> Result<Destroyed> {
+    let phys = change.dir(dir)?;
+    let all = Delta {
+        used: phys.used_bytes as i64,
+        compressed: phys.compressed_bytes as i64,
+        uncompressed: phys.uncompressed_bytes as i64,
+    };
+    let totals =
+        Totals { used: phys.used_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes };
+    space::charge(change, dir, UsedColumn::Head, all.negative())?;
+    discard(change, &head.bp, head.prev_snap_txg, totals)
+}
 
-    /// Gives up the blocks below a root that were born after `since_txg`, and which nothing refers to any more.
-    pub(super) fn discard(&self, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<Destroyed> {
-        if root.is_hole() || root.reference_birth() <= since_txg {
-            return Ok(Destroyed::Nothing);
-        }
-        if !self.has_feature(ASYNC_DESTROY)? {
-            return Ok(Destroyed::Blocks { root: *root, since_txg });
-        }
-        self.charge(self.own_dir("$FREE")?, UsedColumn::Head, Delta::between(Totals::default(), totals))?;
-        self.queue_destroyed(root, since_txg, totals)?;
-        Ok(Destroyed::Queued)
+/// Gives up the blocks below a root that were born after `since_txg`, and which nothing refers to any more.
+pub(super) fn discard(change: &Change<'_>, root: &BlkPtr, since_txg: u64, totals: Totals) -> Result<Destroyed> {
+    if root.is_hole() || root.reference_birth() <= since_txg {
+        return Ok(Destroyed::Nothing);
     }
+    if !feature::is_enabled(change, ASYNC_DESTROY)? {
+        return Ok(Destroyed::Blocks { root: *root, since_txg });
+    }
+    space::charge(change, change.own_dir("$FREE")?, UsedColumn::Head, Delta::between(Totals::default(), totals))?;
+    bptree::queue(change, root, since_txg, totals)?;
+    Ok(Destroyed::Queued)
+}
 
-    fn destroy_dir(&self, id: u64, name: &str) -> Result<()> {
-        self.reserve(id, 0)?;
-        let dir = self.dir(id)?;
-        // what receives is not counted
-        if !name.starts_with('%') {
-            self.adjust_counts(dir.parent, -1, 0)?;
-        }
-        for table in [dir.child_zap, dir.props_zap, dir.clones_zap] {
-            self.free_object(table)?;
-        }
-        if dir.deleg_zap != 0 {
-            // one table of permissions for each user, group or set
-            for entry in Zap::open(self.mos.object(dir.deleg_zap)?)?.entries()? {
-                self.free_object(entry.value.first_u64().unwrap_or(0))?;
-            }
-            self.free_object(dir.deleg_zap)?;
-        }
-        let parent = self.dir(dir.parent)?;
-        self.remove(parent.child_zap, name)?;
-        self.free_record(id)
+fn destroy_dir(change: &Change<'_>, id: u64, name: &str) -> Result<()> {
+    space::reserve(change, id, 0)?;
+    let dir = change.dir(id)?;
+    // what receives is not counted
+    if !name.starts_with('%') {
+        counts::adjust(change, dir.parent, -1, 0)?;
     }
+    for table in [dir.child_zap, dir.props_zap, dir.clones_zap] {
+        change.free_object(table)?;
+    }
+    if dir.deleg_zap != 0 {
+        // one table of permissions for each user, group or set
+        for entry in Zap::open(change.mos.object(dir.deleg_zap)?)?.entries()? {
+            change.free_object(entry.value.first_u64().unwrap_or(0))?;
+        }
+        change.free_object(dir.deleg_zap)?;
+    }
+    let parent = change.dir(dir.parent)?;
+    change.remove(parent.child_zap, name)?;
+    feature::free_record(change, id)
 }

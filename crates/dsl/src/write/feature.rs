@@ -4,105 +4,123 @@
 //! the things.
 
 use base::Result;
-use dmu::zap::{Zap, ZapValue};
-use format::feature::{BOOKMARKS, FeatureSet};
+use dmu::zap::{Editor, Zap, ZapValue};
+use format::feature::{BOOKMARKS, EXTENSIBLE_DATASET, FeatureSet};
+use format::object_type::ObjectType;
 
 use super::{Change, DIRECTORY};
 
 /// The tables, by their names in the object directory.
 const TABLES: [&str; 2] = ["features_for_write", "features_for_read"];
 
-impl Change<'_> {
-    /// How many things use a feature; `None` if it is not enabled.
-    pub fn feature(&self, guid: &str) -> Result<Option<u64>> {
-        Ok(self.find_feature(guid)?.map(|(_, count)| count))
-    }
+/// How many things use a feature; `None` if it is not enabled.
+pub fn uses(change: &Change<'_>, guid: &str) -> Result<Option<u64>> {
+    Ok(find(change, guid)?.map(|(_, count)| count))
+}
 
-    /// The features that are enabled.
-    pub(super) fn features(&self) -> Result<FeatureSet> {
-        let mut guids = Vec::new();
-        for name in TABLES {
-            if let Some(table) = self.number(DIRECTORY, name)? {
-                let entries = Zap::open(self.mos.object(table)?)?.entries()?;
-                guids.extend(entries.into_iter().map(|entry| entry.name.to_string()));
-            }
+/// The features that are enabled.
+pub(super) fn enabled(change: &Change<'_>) -> Result<FeatureSet> {
+    let mut guids = Vec::new();
+    for name in TABLES {
+        if let Some(table) = change.number(DIRECTORY, name)? {
+            let entries = Zap::open(change.mos.object(table)?)?.entries()?;
+            guids.extend(entries.into_iter().map(|entry| entry.name.to_string()));
         }
-        Ok(FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid)))
     }
+    Ok(FeatureSet::of(|feature| guids.iter().any(|guid| guid == feature.guid)))
+}
 
-    /// Whether a feature is enabled.
-    pub(super) fn has_feature(&self, guid: &str) -> Result<bool> {
-        Ok(self.feature(guid)?.is_some())
+/// Whether a feature is enabled.
+pub(super) fn is_enabled(change: &Change<'_>, guid: &str) -> Result<bool> {
+    Ok(uses(change, guid)?.is_some())
+}
+
+/// Adds `delta` to how many things use a feature, and returns the sum. One that is not enabled is left
+/// alone, and counts 0.
+pub fn count(change: &Change<'_>, guid: &str, delta: i64) -> Result<u64> {
+    let Some((table, count)) = find(change, guid)? else { return Ok(0) };
+    let count = count.saturating_add_signed(delta);
+    change.set(table, guid, &ZapValue::one(count))?;
+    Ok(count)
+}
+
+/// Notes that a dataset uses a feature, if that is not noted yet: it has blocks that only versions with
+/// the feature can read.
+pub fn use_in(change: &Change<'_>, dataset: u64, guid: &str) -> Result<()> {
+    zapify(change, dataset)?;
+    if change.number(dataset, guid)?.is_some() {
+        return Ok(());
     }
+    change.add(dataset, guid, 0)?;
+    count(change, guid, 1).map(drop)
+}
 
-    /// Adds `delta` to how many things use a feature, and returns the sum. One that is not enabled is left
-    /// alone, and counts 0.
-    pub fn count_feature(&self, guid: &str, delta: i64) -> Result<u64> {
-        let Some((table, count)) = self.find_feature(guid)? else { return Ok(0) };
-        let count = count.saturating_add_signed(delta);
-        self.set(table, guid, &ZapValue::one(count))?;
-        Ok(count)
+/// Notes that a dataset uses no feature any more.
+pub(super) fn leave_all(change: &Change<'_>, dataset: u64) -> Result<()> {
+    used_by(change, dataset)?.iter().try_for_each(|(guid, _)| count(change, guid, -1).map(drop))
+}
+
+/// As [`leave_all`], of a dataset that stays.
+pub(super) fn drop_all(change: &Change<'_>, dataset: u64) -> Result<()> {
+    for (guid, _) in used_by(change, dataset)? {
+        count(change, &guid, -1)?;
+        change.remove(dataset, &guid)?;
     }
+    Ok(())
+}
 
-    /// Notes that a dataset uses a feature, if that is not noted yet: it has blocks that only versions with
-    /// the feature can read.
-    pub fn use_feature(&self, dataset: u64, guid: &str) -> Result<()> {
-        self.zapify(dataset)?;
-        if self.number(dataset, guid)?.is_some() {
-            return Ok(());
+/// Notes that a dataset uses all features that another one does, with what is known of each.
+pub(super) fn copy_all(change: &Change<'_>, from: u64, to: u64) -> Result<()> {
+    for (guid, value) in used_by(change, from)? {
+        zapify(change, to)?;
+        change.set(to, &guid, &value)?;
+        count(change, &guid, 1)?;
+    }
+    Ok(())
+}
+
+/// The features that a dataset uses, with what is known of each.
+pub(super) fn used_by(change: &Change<'_>, dataset: u64) -> Result<Vec<(String, ZapValue)>> {
+    let object = change.mos.object(dataset)?;
+    if object.dnode().object_type.0 != 0xc4 {
+        return Ok(Vec::new());
+    }
+    let mut features = Vec::new();
+    for entry in Zap::open(object)?.entries()? {
+        let guid = entry.name.to_string();
+        // that entry is the table of the dataset's bookmarks, which is called as the feature is
+        if guid != BOOKMARKS && is_enabled(change, &guid)? {
+            features.push((guid, entry.value));
         }
-        self.add(dataset, guid, 0)?;
-        self.count_feature(guid, 1).map(drop)
     }
+    Ok(features)
+}
 
-    /// Notes that a dataset uses no feature any more.
-    pub(super) fn leave_features(&self, dataset: u64) -> Result<()> {
-        self.features_of(dataset)?.iter().try_for_each(|(guid, _)| self.count_feature(guid, -1).map(drop))
+fn find(change: &Change<'_>, guid: &str) -> Result<Option<(u64, u64)>> {
+    for name in TABLES {
+        let Some(table) = change.number(DIRECTORY, name)? else { continue };
+        if let Some(count) = change.number(table, guid)? {
+            return Ok(Some((table, count)));
+        }
     }
+    Ok(None)
+}
 
-    /// As [`Change::leave_features`], of a dataset that stays.
-    pub(super) fn drop_features(&self, dataset: u64) -> Result<()> {
-        for (guid, _) in self.features_of(dataset)? {
-            self.count_feature(&guid, -1)?;
-            self.remove(dataset, &guid)?;
-        }
-        Ok(())
+/// Frees the object of a directory or dataset, which may be a table, too.
+pub(super) fn free_record(change: &Change<'_>, id: u64) -> Result<()> {
+    if change.mos.object(id)?.dnode().object_type == ObjectType::ZAP_METADATA {
+        count(change, EXTENSIBLE_DATASET, -1)?;
     }
+    change.free_object(id)
+}
 
-    /// Notes that a dataset uses all features that another one does, with what is known of each.
-    pub(super) fn copy_features(&self, from: u64, to: u64) -> Result<()> {
-        for (guid, value) in self.features_of(from)? {
-            self.zapify(to)?;
-            self.set(to, &guid, &value)?;
-            self.count_feature(&guid, 1)?;
-        }
-        Ok(())
+/// Makes the object of a directory or dataset a table too, for later additions to it.
+pub(super) fn zapify(change: &Change<'_>, id: u64) -> Result<()> {
+    let object = change.mos.object(id)?;
+    if object.dnode().object_type == ObjectType::ZAP_METADATA {
+        return Ok(());
     }
-
-    /// The features that a dataset uses, with what is known of each.
-    pub(super) fn features_of(&self, dataset: u64) -> Result<Vec<(String, ZapValue)>> {
-        let object = self.mos.object(dataset)?;
-        if object.dnode().object_type.0 != 0xc4 {
-            return Ok(Vec::new());
-        }
-        let mut features = Vec::new();
-        for entry in Zap::open(object)?.entries()? {
-            let guid = entry.name.to_string();
-            // that entry is the table of the dataset's bookmarks, which is called as the feature is
-            if guid != BOOKMARKS && self.has_feature(&guid)? {
-                features.push((guid, entry.value));
-            }
-        }
-        Ok(features)
-    }
-
-    fn find_feature(&self, guid: &str) -> Result<Option<(u64, u64)>> {
-        for name in TABLES {
-            let Some(table) = self.number(DIRECTORY, name)? else { continue };
-            if let Some(count) = self.number(table, guid)? {
-                return Ok(Some((table, count)));
-            }
-        }
-        Ok(None)
-    }
+    object.update(change.tx, |dnode| dnode.object_type = ObjectType::ZAP_METADATA)?;
+    count(change, EXTENSIBLE_DATASET, 1)?;
+    Editor::create(&change.mos.object(id)?.changing(change.tx), 0, 0, change.env.random()).map(drop)
 }

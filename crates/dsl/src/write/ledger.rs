@@ -20,10 +20,10 @@ use format::blkptr::BlkPtr;
 use format::dsl::DatasetPhys;
 use format::feature::LIVELIST;
 
-use super::Change;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn, charged};
+use super::{Change, feature, room, space};
 
 const LIVELIST_FIELD: &str = "com.delphix:livelist";
 
@@ -69,7 +69,7 @@ impl<'a> DatasetLedger<'a> {
     fn finish_records(&self, change: &Change<'_>, rootbp: BlkPtr) -> Result<()> {
         let id = self.dataset;
         let before = change.dataset(id)?;
-        let reserved = change.refreservation_of(before.dir)?;
+        let reserved = room::refreservation_of(change, before.dir)?;
         let unique = Delta::between(self.freed, self.born);
         let delta = Delta { used: charged(before.unique_bytes, reserved, unique.used), ..unique };
         let referenced = Delta::between(self.freed.plus(self.dead), self.born);
@@ -80,8 +80,8 @@ impl<'a> DatasetLedger<'a> {
             phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(referenced.uncompressed);
             phys.unique_bytes = phys.unique_bytes.wrapping_add_signed(unique.used);
         })?;
-        change.charge_and_move(before.dir, delta, unique.used, UsedColumn::Refreservation, UsedColumn::Head)?;
-        change.drop_livelist(before.dir)?;
+        space::charge_and_move(change, before.dir, delta, unique.used, UsedColumn::Refreservation, UsedColumn::Head)?;
+        drop_livelist(change, before.dir)?;
         self.finish_dead(change, &before)
     }
 
@@ -104,7 +104,7 @@ impl<'a> DatasetLedger<'a> {
             0 => 0,
             origin => change.dataset(origin)?.creation_txg,
         };
-        change.move_space(head.dir, used_after(origin_txg) as i64, UsedColumn::Head, UsedColumn::Snapshots)?;
+        space::move_space(change, head.dir, used_after(origin_txg) as i64, UsedColumn::Head, UsedColumn::Snapshots)?;
         Bookmarks::open(change, self.dataset)?.tell_dead(self.prev_snap_txg, &self.to_deadlist)
     }
 }
@@ -134,17 +134,15 @@ impl Ledger for DatasetLedger<'_> {
     }
 }
 
-impl Change<'_> {
-    /// Clones may keep a list of all that they wrote and freed, which makes destroying them quick. It would be
-    /// wrong from now on, and a wrong one frees what is in use: so it goes.
-    pub(super) fn drop_livelist(&self, dir: u64) -> Result<()> {
-        let object = self.mos.object(dir)?;
-        if object.dnode().object_type.0 != 0xc4 {
-            return Ok(());
-        }
-        let Some(list) = Zap::open(object)?.u64(LIVELIST_FIELD)? else { return Ok(()) };
-        Deadlist::open(self, list)?.free()?;
-        self.remove(dir, LIVELIST_FIELD)?;
-        self.count_feature(LIVELIST, -1).map(drop)
+/// Clones may keep a list of all that they wrote and freed, which makes destroying them quick. It would be
+/// wrong from now on, and a wrong one frees what is in use: so it goes.
+pub(super) fn drop_livelist(change: &Change<'_>, dir: u64) -> Result<()> {
+    let object = change.mos.object(dir)?;
+    if object.dnode().object_type.0 != 0xc4 {
+        return Ok(());
     }
+    let Some(list) = Zap::open(object)?.u64(LIVELIST_FIELD)? else { return Ok(()) };
+    Deadlist::open(change, list)?.free()?;
+    change.remove(dir, LIVELIST_FIELD)?;
+    feature::count(change, LIVELIST, -1).map(drop)
 }

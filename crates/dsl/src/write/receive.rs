@@ -19,12 +19,13 @@ use format::objset::ObjsetType;
 use format::stream::{StreamBegin, StreamFeatures};
 
 use super::bookmark::Bookmarks;
-use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
 use super::rollback::sizes;
 use super::snapshot::{Planned, split_snapshot};
 use super::space::{Delta, UsedColumn};
-use super::{Change, SnapshotFate, check_name};
+use super::{
+    Change, SnapshotFate, check_name, counts, create, destroy_snapshot, feature, ledger, room, snapshot, space,
+};
 use crate::property::DatasetKind;
 use crate::resume::RECEIVE_CHILD;
 use crate::{Dataset, Dsl};
@@ -111,387 +112,381 @@ fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
     Err(Error::new(kind, what.into()))
 }
 
-impl Change<'_> {
-    /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
-    /// if the target has been changed since, those of [`check_name`], `Encrypted`, `Unsupported` if the pool lacks a
-    /// feature of the stream.
-    pub fn begin_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-        self.check_enabled(new.begin.features)?;
-        super::check_component(&new.snapshot)?;
-        let begun = match dsl.find_dir(&new.target) {
-            Err(e) if e.kind() == Kind::NotFound => self.begin_new(dsl, new)?,
-            dir => {
-                let dir = dir?;
-                refuse_encrypted(dsl, &dir)?;
-                let head = dsl.head(&dir)?;
-                let origin = self.origin_in(dsl, new, &head)?;
-                let child = self.create_dir(Some((dir.id, RECEIVE_CHILD)))?;
-                let dataset = self.create_head(child, origin)?;
-                let name = format!("{}/{RECEIVE_CHILD}", new.target);
-                BegunReceive { dataset, name, head: head.id, is_empty: self.dataset(dataset)?.bp.is_hole() }
-            }
-        };
-        let is_folded = new.begin.flags & StreamBegin::FLAG_CASE_INSENSITIVE != 0;
-        self.update_dataset(begun.dataset, |phys| {
-            phys.flags |= DatasetPhys::FLAG_INCONSISTENT;
-            if is_folded {
-                phys.flags |= DatasetPhys::FLAG_CASE_INSENSITIVE;
-            }
-        })?;
-        for (feature, guid) in FEATURES {
-            if new.begin.features.has(feature) {
-                self.use_feature(begun.dataset, guid)?;
-            }
+/// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
+/// if the target has been changed since, those of [`check_name`], `Encrypted`, `Unsupported` if the pool lacks a
+/// feature of the stream.
+pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+    check_enabled(change, new.begin.features)?;
+    crate::name::check_component(&new.snapshot)?;
+    let begun = match dsl.find_dir(&new.target) {
+        Err(e) if e.kind() == Kind::NotFound => begin_new(change, dsl, new)?,
+        dir => {
+            let dir = dir?;
+            dsl.refuse_encrypted(&dir)?;
+            let head = dsl.head(&dir)?;
+            let origin = origin_in(change, dsl, new, &head)?;
+            let child = create::create_dir(change, Some((dir.id, RECEIVE_CHILD)))?;
+            let dataset = create::create_head(change, child, origin)?;
+            let name = format!("{}/{RECEIVE_CHILD}", new.target);
+            BegunReceive { dataset, name, head: head.id, is_empty: change.dataset(dataset)?.bp.is_hole() }
         }
-        if new.resumable {
-            self.put_resume_state(begun.dataset, new)?;
+    };
+    let is_folded = new.begin.flags & StreamBegin::FLAG_CASE_INSENSITIVE != 0;
+    change.update_dataset(begun.dataset, |phys| {
+        phys.flags |= DatasetPhys::FLAG_INCONSISTENT;
+        if is_folded {
+            phys.flags |= DatasetPhys::FLAG_CASE_INSENSITIVE;
         }
-        Ok(begun)
-    }
-
-    fn check_enabled(&self, features: StreamFeatures) -> Result<()> {
-        let enabled = self.features()?;
-        match NEEDED.iter().any(|(one, guid)| features.has(*one) && !enabled.has(guid)) {
-            true => refused(Kind::Unsupported, "pool must be upgraded to receive this stream."),
-            false => Ok(()),
+    })?;
+    for (feature, guid) in FEATURES {
+        if new.begin.features.has(feature) {
+            feature::use_in(change, begun.dataset, guid)?;
         }
     }
-
-    fn begin_new(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-        check_name(&new.target)?;
-        let Some((above, own)) = new.target.rsplit_once('/') else {
-            return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
-        };
-        let is_clone = new.begin.flags & StreamBegin::FLAG_CLONE != 0;
-        if new.begin.from_guid != 0 && !is_clone && new.origin.is_none() {
-            return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
-        }
-        if is_clone && new.origin.is_none() {
-            return refused(Kind::NotFound, "local origin for clone does not exist");
-        }
-        let parent = dsl.subject(above)?;
-        refuse_encrypted(dsl, parent.dir())?;
-        if parent.kind() != DatasetKind::FileSystem {
-            return refused(Kind::Invalid, format!("parent of '{}' is not a filesystem", new.target));
-        }
-        let origin = match &new.origin {
-            None => {
-                let head = self.dir(self.own_dir("$ORIGIN")?)?.head_dataset;
-                self.dataset(head)?.prev_snap
-            }
-            Some(name) => {
-                let origin = dsl.find(name)?;
-                if !origin.is_snapshot() {
-                    return refused(Kind::Invalid, "invalid backup stream");
-                }
-                if new.begin.from_guid != 0 && origin.phys.guid != new.begin.from_guid {
-                    return refused(Kind::NotFound, "local origin for clone does not exist");
-                }
-                if new.begin.from_guid == 0 && new.begin.flags & StreamBegin::FLAG_FREE_RECORDS == 0 {
-                    return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
-                }
-                refuse_encrypted(dsl, &dsl.find_dir(origin.file_system())?)?;
-                self.check_large_blocks(&origin, new)?;
-                origin.id
-            }
-        };
-        let origin_head = self.dataset(self.dir(self.dataset(origin)?.dir)?.head_dataset)?;
-        Deadlist::open(self, origin_head.deadlist)?.check_parts()?;
-        let dir = self.create_dir(Some((parent.dir().id, own)))?;
-        let dataset = self.create_head(dir, origin)?;
-        self.count_file_systems(parent.dir().id, dir)?;
-        let is_empty = self.dataset(dataset)?.bp.is_hole();
-        Ok(BegunReceive { dataset, name: new.target.clone(), head: dataset, is_empty })
+    if new.resumable {
+        put_resume_state(change, begun.dataset, new)?;
     }
+    Ok(begun)
+}
 
-    /// The snapshot that a stream into a head that is there begins from.
-    fn origin_in(&self, dsl: &Dsl, new: &NewReceive, head: &Dataset) -> Result<u64> {
-        let fs = &new.target;
-        if new.begin.flags & StreamBegin::FLAG_CLONE != 0 || new.origin.is_some() {
-            return refused(Kind::Exists, format!("destination '{fs}' exists\nmust not exist to receive a clone"));
+fn check_enabled(change: &Change<'_>, features: StreamFeatures) -> Result<()> {
+    let enabled = feature::enabled(change)?;
+    match NEEDED.iter().any(|(one, guid)| features.has(*one) && !enabled.has(guid)) {
+        true => refused(Kind::Unsupported, "pool must be upgraded to receive this stream."),
+        false => Ok(()),
+    }
+}
+
+fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+    check_name(&new.target)?;
+    let Some((above, own)) = new.target.rsplit_once('/') else {
+        return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
+    };
+    let is_clone = new.begin.flags & StreamBegin::FLAG_CLONE != 0;
+    if new.begin.from_guid != 0 && !is_clone && new.origin.is_none() {
+        return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
+    }
+    if is_clone && new.origin.is_none() {
+        return refused(Kind::NotFound, "local origin for clone does not exist");
+    }
+    let parent = dsl.subject(above)?;
+    dsl.refuse_encrypted(parent.dir())?;
+    if parent.kind() != DatasetKind::FileSystem {
+        return refused(Kind::Invalid, format!("parent of '{}' is not a filesystem", new.target));
+    }
+    let origin = match &new.origin {
+        None => {
+            let head = change.dir(change.own_dir("$ORIGIN")?)?.head_dataset;
+            change.dataset(head)?.prev_snap
         }
-        if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
-            return refused(
-                Kind::Busy,
-                format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
-            );
-        }
-        if self.number(self.dir(head.phys.dir)?.child_zap, RECEIVE_CHILD)?.is_some() {
-            return refused(
-                Kind::Busy,
-                format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
-            );
-        }
-        if self.snapshot_named(&head.phys, &new.snapshot)?.is_some() {
-            return refused(Kind::Exists, SNAPSHOT_EXISTS);
-        }
-        let is_volume = ObjsetType::of_number(new.begin.objset_type.into()) == ObjsetType::Zvol;
-        if is_volume && self.entries_of(self.dir(head.phys.dir)?.child_zap)? > 0 {
-            return refused(Kind::Exists, format!("destination has children: {fs}"));
-        }
-        Deadlist::open(self, head.phys.deadlist)?.check_parts()?;
-        if new.begin.from_guid == 0 {
-            if !new.force {
-                return refused(Kind::Exists, format!("destination '{fs}' exists\nmust specify -F to overwrite it"));
+        Some(name) => {
+            let origin = dsl.find(name)?;
+            if !origin.is_snapshot() {
+                return refused(Kind::Invalid, "invalid backup stream");
             }
-            let origin = self.dir(self.own_dir("$ORIGIN")?)?.head_dataset;
-            return Ok(self.dataset(origin)?.prev_snap);
-        }
-        let no_source =
-            || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
-        let mut at = head.phys.prev_snap;
-        let mut txg = u64::MAX;
-        while at != 0 {
-            let snapshot = self.dataset(at)?;
-            if snapshot.dir != head.phys.dir || snapshot.prev_snap_txg >= txg {
-                return no_source();
+            if new.begin.from_guid != 0 && origin.phys.guid != new.begin.from_guid {
+                return refused(Kind::NotFound, "local origin for clone does not exist");
             }
-            if snapshot.guid == new.begin.from_guid {
-                break;
+            if new.begin.from_guid == 0 && new.begin.flags & StreamBegin::FLAG_FREE_RECORDS == 0 {
+                return refused(Kind::Invalid, "the stream does not tell what is free: it cannot be a clone");
             }
-            (at, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);
+            dsl.refuse_encrypted(&dsl.find_dir(origin.file_system())?)?;
+            check_large_blocks(change, &origin, new)?;
+            origin.id
         }
-        if at == 0 {
+    };
+    let origin_head = change.dataset(change.dir(change.dataset(origin)?.dir)?.head_dataset)?;
+    Deadlist::open(change, origin_head.deadlist)?.check_parts()?;
+    let dir = create::create_dir(change, Some((parent.dir().id, own)))?;
+    let dataset = create::create_head(change, dir, origin)?;
+    counts::count_new(change, parent.dir().id, dir)?;
+    let is_empty = change.dataset(dataset)?.bp.is_hole();
+    Ok(BegunReceive { dataset, name: new.target.clone(), head: dataset, is_empty })
+}
+
+/// The snapshot that a stream into a head that is there begins from.
+fn origin_in(change: &Change<'_>, dsl: &Dsl, new: &NewReceive, head: &Dataset) -> Result<u64> {
+    let fs = &new.target;
+    if new.begin.flags & StreamBegin::FLAG_CLONE != 0 || new.origin.is_some() {
+        return refused(Kind::Exists, format!("destination '{fs}' exists\nmust not exist to receive a clone"));
+    }
+    if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
+        return refused(
+            Kind::Busy,
+            format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
+        );
+    }
+    if change.number(change.dir(head.phys.dir)?.child_zap, RECEIVE_CHILD)?.is_some() {
+        return refused(
+            Kind::Busy,
+            format!("destination {fs} contains partially-complete state from \"zfs receive -s\"."),
+        );
+    }
+    if snapshot::find_named(change, &head.phys, &new.snapshot)?.is_some() {
+        return refused(Kind::Exists, SNAPSHOT_EXISTS);
+    }
+    let is_volume = ObjsetType::of_number(new.begin.objset_type.into()) == ObjsetType::Zvol;
+    if is_volume && change.entries_of(change.dir(head.phys.dir)?.child_zap)? > 0 {
+        return refused(Kind::Exists, format!("destination has children: {fs}"));
+    }
+    Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
+    if new.begin.from_guid == 0 {
+        if !new.force {
+            return refused(Kind::Exists, format!("destination '{fs}' exists\nmust specify -F to overwrite it"));
+        }
+        let origin = change.dir(change.own_dir("$ORIGIN")?)?.head_dataset;
+        return Ok(change.dataset(origin)?.prev_snap);
+    }
+    let no_source = || refused(Kind::NotFound, "most recent snapshot of destination does not match incremental source");
+    let mut at = head.phys.prev_snap;
+    let mut txg = u64::MAX;
+    while at != 0 {
+        let snapshot = change.dataset(at)?;
+        if snapshot.dir != head.phys.dir || snapshot.prev_snap_txg >= txg {
             return no_source();
         }
-        let from = Dataset { id: at, name: fs.clone(), phys: self.dataset(at)? };
-        self.check_large_blocks(&from, new)?;
-        if new.force {
-            return Ok(at);
+        if snapshot.guid == new.begin.from_guid {
+            break;
         }
-        if is_modified_since(dsl, head, &from)? {
-            return refused(
-                Kind::Permission,
-                format!("destination '{fs}' has been modified\nsince most recent snapshot"),
-            );
-        }
-        Ok(head.phys.prev_snap)
+        (at, txg) = (snapshot.prev_snap, snapshot.prev_snap_txg);
     }
-
-    /// Refuses a stream whose large blocks were cut, if those that are there are not.
-    fn check_large_blocks(&self, from: &Dataset, new: &NewReceive) -> Result<()> {
-        let has_large = self.features_of(from.id)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
-        if new.begin.from_guid != 0 && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
-            let what = "incremental send stream requires -L (--large-block), to match previous receive.";
-            return refused(Kind::Invalid, what);
-        }
-        Ok(())
+    if at == 0 {
+        return no_source();
     }
+    let from = Dataset { id: at, name: fs.clone(), phys: change.dataset(at)? };
+    check_large_blocks(change, &from, new)?;
+    if new.force {
+        return Ok(at);
+    }
+    if is_modified_since(dsl, head, &from)? {
+        return refused(Kind::Permission, format!("destination '{fs}' has been modified\nsince most recent snapshot"));
+    }
+    Ok(head.phys.prev_snap)
+}
 
-    fn put_resume_state(&self, id: u64, new: &NewReceive) -> Result<()> {
-        self.zapify(id)?;
-        let begin = &new.begin;
-        if begin.from_guid != 0 {
-            self.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid))?;
+/// Refuses a stream whose large blocks were cut, if those that are there are not.
+fn check_large_blocks(change: &Change<'_>, from: &Dataset, new: &NewReceive) -> Result<()> {
+    let has_large = feature::used_by(change, from.id)?.iter().any(|(guid, _)| guid == LARGE_BLOCKS);
+    if new.begin.from_guid != 0 && has_large && !new.begin.features.has(StreamFeatures::LARGE_BLOCKS) {
+        let what = "incremental send stream requires -L (--large-block), to match previous receive.";
+        return refused(Kind::Invalid, what);
+    }
+    Ok(())
+}
+
+fn put_resume_state(change: &Change<'_>, id: u64, new: &NewReceive) -> Result<()> {
+    feature::zapify(change, id)?;
+    let begin = &new.begin;
+    if begin.from_guid != 0 {
+        change.set(id, "com.delphix:resume_fromguid", &ZapValue::one(begin.from_guid))?;
+    }
+    change.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid))?;
+    change.set(id, "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
+    save_receive_point(change, id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
+    for (feature, name) in [
+        (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
+        (StreamFeatures::EMBED_DATA, "com.delphix:resume_embedok"),
+        (StreamFeatures::COMPRESSED, "com.delphix:resume_compressok"),
+    ] {
+        if begin.features.has(feature) {
+            change.set(id, name, &ZapValue::one(1))?;
         }
-        self.set(id, "com.delphix:resume_toguid", &ZapValue::one(new.to_guid))?;
-        self.set(id, "com.delphix:resume_toname", &ZapValue::of_text(&begin.name))?;
-        self.save_receive_point(id, ReceivePoint { object: 1, ..ReceivePoint::default() })?;
-        for (feature, name) in [
-            (StreamFeatures::LARGE_BLOCKS, "com.delphix:resume_largeblockok"),
-            (StreamFeatures::EMBED_DATA, "com.delphix:resume_embedok"),
-            (StreamFeatures::COMPRESSED, "com.delphix:resume_compressok"),
-        ] {
-            if begin.features.has(feature) {
-                self.set(id, name, &ZapValue::one(1))?;
+    }
+    Ok(())
+}
+
+/// Notes how far a resumable receive has come.
+pub fn save_receive_point(change: &Change<'_>, id: u64, point: ReceivePoint) -> Result<()> {
+    change.set(id, "com.delphix:resume_object", &ZapValue::one(point.object))?;
+    change.set(id, "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
+    change.set(id, "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
+}
+
+/// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
+/// `Unsupported` as from [`begin_receive`].
+pub fn resume_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
+    check_enabled(change, new.begin.features)?;
+    let dir = dsl.find_dir(&new.target)?;
+    let head = dsl.head(&dir)?;
+    let below = format!("{}/{RECEIVE_CHILD}", new.target);
+    let (dataset, name) = match dsl.find_dir(&below) {
+        Ok(child) => (dsl.head(&child)?, below),
+        Err(_) => (head.clone(), new.target.clone()),
+    };
+    let mismatch = || refused(Kind::Invalid, "the stream does not go on where the interrupted receive ended");
+    let number = |field: &str| {
+        Ok::<u64, Error>(dsl.dataset_field(&dataset, field)?.and_then(|value| value.first_u64()).unwrap_or(0))
+    };
+    if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT == 0
+        || number("com.delphix:resume_toguid")? != new.to_guid
+        || number("com.delphix:resume_fromguid")? != new.begin.from_guid
+        || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
+    {
+        return mismatch();
+    }
+    if dataset.id != head.id && new.begin.from_guid == 0 && !new.force {
+        let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
+        return refused(Kind::Exists, what);
+    }
+    let is_empty = dataset.phys.bp.is_hole();
+    Ok(BegunReceive { dataset: dataset.id, name, head: head.id, is_empty })
+}
+
+/// How far an interrupted receive came.
+pub fn receive_point(change: &Change<'_>, id: u64) -> Result<ReceivePoint> {
+    let number = |name: &str| Ok::<u64, Error>(change.number(id, name)?.unwrap_or(0));
+    Ok(ReceivePoint {
+        object: number("com.delphix:resume_object")?,
+        offset: number("com.delphix:resume_offset")?,
+        bytes: number("com.delphix:resume_bytes")?,
+    })
+}
+
+/// Gives a head that was there what was received for it: afterwards the dataset of the receive has what the head had
+/// before, and is to be destroyed. With `force`, snapshots behind the one that the stream began from are destroyed,
+/// whose objects are returned with those of the datasets behind them. What is open of either is of the old root.
+///
+/// Errors: `Busy` if one of them is held, `Exists` if it has clones, `Permission` if the head has other snapshots
+/// now, `Quota`; then nothing is changed.
+pub fn take_over(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    begun: &BegunReceive,
+    new: &NewReceive,
+    usable_bytes: u64,
+) -> Result<Vec<SnapshotFate>> {
+    let (received, head) = (change.dataset(begun.dataset)?, change.dataset(begun.head)?);
+    // it may have got another name since
+    let own = Dataset { id: begun.head, name: dsl.name_of(begun.head)?, phys: head };
+    snapshot::plan(change, dsl, &format!("{}@{}", own.name, new.snapshot), usable_bytes)?;
+    let modified = || {
+        let what = format!("destination '{}' has been modified\nsince most recent snapshot", own.name);
+        Error::new(Kind::Permission, what)
+    };
+    let mut fates = Vec::new();
+    if new.force {
+        let since = received.prev_snap_txg;
+        let later = dsl.snapshots(&own)?.into_iter().filter(|one| one.phys.creation_txg > since);
+        let names: Vec<String> = later.map(|one| one.name).collect();
+        match destroy_snapshot::destroy_snapshots(change, dsl, &names, false)? {
+            Ok(done) => fates = done,
+            Err(mut refused) => {
+                let (name, error) = refused.swap_remove(0);
+                return Err(Error::new(error.kind(), format!("{name}: {}", error.what())));
             }
         }
-        Ok(())
+    } else if is_modified_since(
+        dsl,
+        &own,
+        &Dataset { id: own.phys.prev_snap, name: own.name.clone(), phys: change.dataset(own.phys.prev_snap)? },
+    )? {
+        return Err(modified());
     }
-
-    /// Notes how far a resumable receive has come.
-    pub fn save_receive_point(&self, id: u64, point: ReceivePoint) -> Result<()> {
-        self.set(id, "com.delphix:resume_object", &ZapValue::one(point.object))?;
-        self.set(id, "com.delphix:resume_offset", &ZapValue::one(point.offset))?;
-        self.set(id, "com.delphix:resume_bytes", &ZapValue::one(point.bytes))
+    let head = change.dataset(begun.head)?;
+    if head.prev_snap != received.prev_snap {
+        return Err(modified());
     }
+    exchange(change, begun, &received, &head).in_dataset(&own.name)?;
+    Ok(fates)
+}
 
-    /// Goes on with a receive that was interrupted. Errors: `Invalid` if the stream is not the rest of what came;
-    /// `Unsupported` as from [`Change::begin_receive`].
-    pub fn resume_receive(&self, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-        self.check_enabled(new.begin.features)?;
-        let dir = dsl.find_dir(&new.target)?;
-        let head = dsl.head(&dir)?;
-        let below = format!("{}/{RECEIVE_CHILD}", new.target);
-        let (dataset, name) = match dsl.find_dir(&below) {
-            Ok(child) => (dsl.head(&child)?, below),
-            Err(_) => (head.clone(), new.target.clone()),
-        };
-        let mismatch = || refused(Kind::Invalid, "the stream does not go on where the interrupted receive ended");
-        let number = |field: &str| {
-            Ok::<u64, Error>(dsl.dataset_field(&dataset, field)?.and_then(|value| value.first_u64()).unwrap_or(0))
-        };
-        if dataset.phys.flags & DatasetPhys::FLAG_INCONSISTENT == 0
-            || number("com.delphix:resume_toguid")? != new.to_guid
-            || number("com.delphix:resume_fromguid")? != new.begin.from_guid
-            || new.resume != Some((number("com.delphix:resume_object")?, number("com.delphix:resume_offset")?))
-        {
-            return mismatch();
-        }
-        if dataset.id != head.id && new.begin.from_guid == 0 && !new.force {
-            let what = format!("destination '{}' exists\nmust specify -F to overwrite it", new.target);
-            return refused(Kind::Exists, what);
-        }
-        let is_empty = dataset.phys.bp.is_hole();
-        Ok(BegunReceive { dataset: dataset.id, name, head: head.id, is_empty })
-    }
-
-    /// How far an interrupted receive came.
-    pub fn receive_point(&self, id: u64) -> Result<ReceivePoint> {
-        let number = |name: &str| Ok::<u64, Error>(self.number(id, name)?.unwrap_or(0));
-        Ok(ReceivePoint {
-            object: number("com.delphix:resume_object")?,
-            offset: number("com.delphix:resume_offset")?,
-            bytes: number("com.delphix:resume_bytes")?,
+/// A head and what was received for it exchange what they hold.
+fn exchange(change: &Change<'_>, begun: &BegunReceive, received: &DatasetPhys, head: &DatasetPhys) -> Result<()> {
+    let (new, old) = (Deadlist::open(change, received.deadlist)?, Deadlist::open(change, head.deadlist)?);
+    let origin_txg = match change.dir(head.dir)?.origin {
+        0 => 0,
+        origin => change.dataset(origin)?.creation_txg,
+    };
+    let previous = change.dataset(head.prev_snap)?;
+    let unique = new.totals_born(previous.prev_snap_txg, u64::MAX)?.used;
+    let (after, before) = (sizes(received).plus(new.totals()?), sizes(head).plus(old.totals()?));
+    let in_snapshots = |list: &Deadlist<'_>| Ok::<i64, Error>(list.totals_born(origin_txg, u64::MAX)?.used as i64);
+    let moved = in_snapshots(&new)? - in_snapshots(&old)?;
+    let reserved = room::refreservation_of(change, head.dir)?;
+    let unused = reserved.min(head.unique_bytes) as i64 - reserved.min(received.unique_bytes) as i64;
+    let delta = Delta::between(before, after);
+    space::charge(change, head.dir, UsedColumn::Head, delta)?;
+    space::charge(change, received.dir, UsedColumn::Head, delta.negative())?;
+    space::move_space(change, head.dir, moved, UsedColumn::Head, UsedColumn::Snapshots)?;
+    space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(unused))?;
+    change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = unique)?;
+    let put = |id: u64, from: &DatasetPhys| {
+        change.update_dataset(id, |phys| {
+            phys.bp = from.bp;
+            phys.deadlist = from.deadlist;
+            phys.referenced_bytes = from.referenced_bytes;
+            phys.compressed_bytes = from.compressed_bytes;
+            phys.uncompressed_bytes = from.uncompressed_bytes;
+            phys.unique_bytes = from.unique_bytes;
         })
-    }
+    };
+    put(begun.head, received)?;
+    put(begun.dataset, head)?;
+    exchange_features(change, begun.dataset, begun.head)?;
+    Bookmarks::open(change, begun.head)?.next_changed(head.prev_snap_txg, &new)?;
+    ledger::drop_livelist(change, head.dir)?;
+    ledger::drop_livelist(change, received.dir)
+}
 
-    /// Gives a head that was there what was received for it: afterwards the dataset of the receive has what the head had
-    /// before, and is to be destroyed. With `force`, snapshots behind the one that the stream began from are destroyed,
-    /// whose objects are returned with those of the datasets behind them. What is open of either is of the old root.
-    ///
-    /// Errors: `Busy` if one of them is held, `Exists` if it has clones, `Permission` if the head has other snapshots
-    /// now, `Quota`; then nothing is changed.
-    pub fn take_over(
-        &self,
-        dsl: &Dsl,
-        begun: &BegunReceive,
-        new: &NewReceive,
-        usable_bytes: u64,
-    ) -> Result<Vec<SnapshotFate>> {
-        let (received, head) = (self.dataset(begun.dataset)?, self.dataset(begun.head)?);
-        // it may have got another name since
-        let own = Dataset { id: begun.head, name: dsl.name_of(begun.head)?, phys: head };
-        self.plan_snapshot(dsl, &format!("{}@{}", own.name, new.snapshot), usable_bytes)?;
-        let modified = || {
-            let what = format!("destination '{}' has been modified\nsince most recent snapshot", own.name);
-            Error::new(Kind::Permission, what)
-        };
-        let mut fates = Vec::new();
-        if new.force {
-            let since = received.prev_snap_txg;
-            let later = dsl.snapshots(&own)?.into_iter().filter(|one| one.phys.creation_txg > since);
-            let names: Vec<String> = later.map(|one| one.name).collect();
-            match self.destroy_snapshots(dsl, &names, false)? {
-                Ok(done) => fates = done,
-                Err(mut refused) => {
-                    let (name, error) = refused.swap_remove(0);
-                    return Err(Error::new(error.kind(), format!("{name}: {}", error.what())));
-                }
-            }
-        } else if is_modified_since(
-            dsl,
-            &own,
-            &Dataset { id: own.phys.prev_snap, name: own.name.clone(), phys: self.dataset(own.phys.prev_snap)? },
-        )? {
-            return Err(modified());
-        }
-        let head = self.dataset(begun.head)?;
-        if head.prev_snap != received.prev_snap {
-            return Err(modified());
-        }
-        self.exchange(begun, &received, &head).in_dataset(&own.name)?;
-        Ok(fates)
-    }
-
-    /// A head and what was received for it exchange what they hold.
-    fn exchange(&self, begun: &BegunReceive, received: &DatasetPhys, head: &DatasetPhys) -> Result<()> {
-        let (new, old) = (Deadlist::open(self, received.deadlist)?, Deadlist::open(self, head.deadlist)?);
-        let origin_txg = match self.dir(head.dir)?.origin {
-            0 => 0,
-            origin => self.dataset(origin)?.creation_txg,
-        };
-        let previous = self.dataset(head.prev_snap)?;
-        let unique = new.totals_born(previous.prev_snap_txg, u64::MAX)?.used;
-        let (after, before) = (sizes(received).plus(new.totals()?), sizes(head).plus(old.totals()?));
-        let in_snapshots = |list: &Deadlist<'_>| Ok::<i64, Error>(list.totals_born(origin_txg, u64::MAX)?.used as i64);
-        let moved = in_snapshots(&new)? - in_snapshots(&old)?;
-        let reserved = self.refreservation_of(head.dir)?;
-        let unused = reserved.min(head.unique_bytes) as i64 - reserved.min(received.unique_bytes) as i64;
-        let delta = Delta::between(before, after);
-        self.charge(head.dir, UsedColumn::Head, delta)?;
-        self.charge(received.dir, UsedColumn::Head, delta.negative())?;
-        self.move_space(head.dir, moved, UsedColumn::Head, UsedColumn::Snapshots)?;
-        self.charge(head.dir, UsedColumn::Refreservation, Delta::used(unused))?;
-        self.update_dataset(head.prev_snap, |phys| phys.unique_bytes = unique)?;
-        let put = |id: u64, from: &DatasetPhys| {
-            self.update_dataset(id, |phys| {
-                phys.bp = from.bp;
-                phys.deadlist = from.deadlist;
-                phys.referenced_bytes = from.referenced_bytes;
-                phys.compressed_bytes = from.compressed_bytes;
-                phys.uncompressed_bytes = from.uncompressed_bytes;
-                phys.unique_bytes = from.unique_bytes;
-            })
-        };
-        put(begun.head, received)?;
-        put(begun.dataset, head)?;
-        self.exchange_features(begun.dataset, begun.head)?;
-        Bookmarks::open(self, begun.head)?.next_changed(head.prev_snap_txg, &new)?;
-        self.drop_livelist(head.dir)?;
-        self.drop_livelist(received.dir)
-    }
-
-    fn exchange_features(&self, one: u64, other: u64) -> Result<()> {
-        let (of_one, of_other) = (self.features_of(one)?, self.features_of(other)?);
-        self.drop_features(one)?;
-        self.drop_features(other)?;
-        for (to, features) in [(one, of_other), (other, of_one)] {
-            for (guid, value) in features {
-                self.zapify(to)?;
-                self.set(to, &guid, &value)?;
-                self.count_feature(&guid, 1)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Ends a receive of a new dataset with its snapshot, which is returned. `None` if the head has a snapshot of this
-    /// group: the next one can have another. Errors: those of taking snapshots.
-    pub fn end_receive(
-        &self,
-        dsl: &Dsl,
-        begun: &BegunReceive,
-        new: &NewReceive,
-        usable_bytes: u64,
-    ) -> Result<Option<u64>> {
-        let before = self.dataset(begun.head)?.flags;
-        self.update_dataset(begun.head, |phys| phys.flags &= !DatasetPhys::FLAG_INCONSISTENT)?;
-        let name = format!("{}@{}", dsl.name_of(begun.head)?, new.snapshot);
-        split_snapshot(&name)?;
-        match self.plan_snapshot(dsl, &name, usable_bytes) {
-            Ok(planned) if planned.head.phys.prev_snap_txg < self.tx.txg() => {
-                self.take_received(&planned, new).map(Some)
-            }
-            planned => {
-                self.update_dataset(begun.head, |phys| phys.flags = before)?;
-                planned.map(|_: Planned| None)
-            }
+fn exchange_features(change: &Change<'_>, one: u64, other: u64) -> Result<()> {
+    let (of_one, of_other) = (feature::used_by(change, one)?, feature::used_by(change, other)?);
+    feature::drop_all(change, one)?;
+    feature::drop_all(change, other)?;
+    for (to, features) in [(one, of_other), (other, of_one)] {
+        for (guid, value) in features {
+            feature::zapify(change, to)?;
+            change.set(to, &guid, &value)?;
+            feature::count(change, &guid, 1)?;
         }
     }
+    Ok(())
+}
 
-    /// Ends a receive in the group of [`Change::take_over`], which has found that nothing is in the way of the snapshot
-    /// that is taken and returned here. Errors: those of reading; what this group has done is to be given up then.
-    pub fn end_take_over(&self, dsl: &Dsl, begun: &BegunReceive, new: &NewReceive) -> Result<u64> {
-        let name = dsl.name_of(begun.head)?;
-        let head = dsl.dataset(begun.head, &name)?;
-        self.take_received(&Planned::new(format!("{name}@{}", new.snapshot), head), new)
-    }
-
-    fn take_received(&self, planned: &Planned, new: &NewReceive) -> Result<u64> {
-        let id = self.take(planned, &[])?;
-        self.update_dataset(id, |phys| {
-            phys.guid = new.to_guid;
-            phys.creation_time_s = new.begin.creation_time_s;
-        })?;
-        let head = planned.head.id;
-        for name in RESUME {
-            if self.mos.object(head)?.dnode().object_type.0 == 0xc4 {
-                self.remove(head, name)?;
-            }
+/// Ends a receive of a new dataset with its snapshot, which is returned. `None` if the head has a snapshot of this
+/// group: the next one can have another. Errors: those of taking snapshots.
+pub fn end_receive(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    begun: &BegunReceive,
+    new: &NewReceive,
+    usable_bytes: u64,
+) -> Result<Option<u64>> {
+    let before = change.dataset(begun.head)?.flags;
+    change.update_dataset(begun.head, |phys| phys.flags &= !DatasetPhys::FLAG_INCONSISTENT)?;
+    let name = format!("{}@{}", dsl.name_of(begun.head)?, new.snapshot);
+    split_snapshot(&name)?;
+    match snapshot::plan(change, dsl, &name, usable_bytes) {
+        Ok(planned) if planned.head.phys.prev_snap_txg < change.tx.txg() => {
+            take_received(change, &planned, new).map(Some)
         }
-        Ok(id)
+        planned => {
+            change.update_dataset(begun.head, |phys| phys.flags = before)?;
+            planned.map(|_: Planned| None)
+        }
     }
+}
+
+/// Ends a receive in the group of [`take_over`], which has found that nothing is in the way of the snapshot
+/// that is taken and returned here. Errors: those of reading; what this group has done is to be given up then.
+pub fn end_take_over(change: &Change<'_>, dsl: &Dsl, begun: &BegunReceive, new: &NewReceive) -> Result<u64> {
+    let name = dsl.name_of(begun.head)?;
+    let head = dsl.dataset(begun.head, &name)?;
+    take_received(change, &Planned::new(format!("{name}@{}", new.snapshot), head), new)
+}
+
+fn take_received(change: &Change<'_>, planned: &Planned, new: &NewReceive) -> Result<u64> {
+    let id = snapshot::take(change, planned, &[])?;
+    change.update_dataset(id, |phys| {
+        phys.guid = new.to_guid;
+        phys.creation_time_s = new.begin.creation_time_s;
+    })?;
+    let head = planned.head.id;
+    for name in RESUME {
+        if change.mos.object(head)?.dnode().object_type.0 == 0xc4 {
+            change.remove(head, name)?;
+        }
+    }
+    Ok(id)
 }
 
 /// Whether a head has changed since a snapshot of it: its log, and what is unmounted, do not count.

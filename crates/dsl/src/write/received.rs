@@ -7,7 +7,7 @@ use dmu::zap::{Zap, ZapValue};
 use format::nvlist;
 use format::object_type::ObjectType;
 
-use super::{Change, RefusedChanges};
+use super::{Change, RefusedChanges, counts, feature, props};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueKind, ValueOrigin, needs};
 use crate::props::RECEIVED_SUFFIX;
@@ -17,100 +17,104 @@ const HAS_RECEIVED: &str = "$hasrecvd";
 /// Properties of one dataset at most.
 const COUNT_MAX: usize = 4096;
 
-impl Change<'_> {
-    /// Stores the properties of a dataset that a stream says, instead of those of earlier streams. They are checked as
-    /// those that people give: what was refused, and why. Errors: `NotFound`; those of reading.
-    pub fn set_received(
-        &self,
-        dsl: &Dsl,
-        dataset: &str,
-        values: &[(String, nvlist::Value)],
-        usable_bytes: u64,
-    ) -> Result<RefusedChanges> {
-        let subject = dsl.subject(dataset)?;
-        let table = self.table_of(&subject)?;
-        self.forget_received(table)?;
-        self.set(table, HAS_RECEIVED, &ZapValue::one(0))?;
-        let mut refused = RefusedChanges::new();
-        for (name, value) in values.iter().take(COUNT_MAX) {
-            match self.check_received(&subject, name, value) {
-                Err(error) => refused.push((name.clone(), error)),
-                Ok(None) => {}
-                Ok(Some(given)) => {
-                    if let Err(error) = self.put_received(dsl, dataset, table, &given, usable_bytes) {
-                        refused.push((name.clone(), error));
-                    }
+/// Stores the properties of a dataset that a stream says, instead of those of earlier streams. They are checked as
+/// those that people give: what was refused, and why. Errors: `NotFound`; those of reading.
+pub fn set_received(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    dataset: &str,
+    values: &[(String, nvlist::Value)],
+    usable_bytes: u64,
+) -> Result<RefusedChanges> {
+    let subject = dsl.subject(dataset)?;
+    let table = table_of(change, &subject)?;
+    forget_received(change, table)?;
+    change.set(table, HAS_RECEIVED, &ZapValue::one(0))?;
+    let mut refused = RefusedChanges::new();
+    for (name, value) in values.iter().take(COUNT_MAX) {
+        match check_received(change, &subject, name, value) {
+            Err(error) => refused.push((name.clone(), error)),
+            Ok(None) => {}
+            Ok(Some(given)) => {
+                if let Err(error) = put_received(change, dsl, dataset, table, &given, usable_bytes) {
+                    refused.push((name.clone(), error));
                 }
             }
         }
-        let too_many =
-            |(name, _): &(String, nvlist::Value)| (name.clone(), Error::new(Kind::TooBig, "too many properties"));
-        refused.extend(values.iter().skip(COUNT_MAX).map(too_many));
-        Ok(refused)
     }
+    let too_many =
+        |(name, _): &(String, nvlist::Value)| (name.clone(), Error::new(Kind::TooBig, "too many properties"));
+    refused.extend(values.iter().skip(COUNT_MAX).map(too_many));
+    Ok(refused)
+}
 
-    fn table_of(&self, subject: &Subject) -> Result<u64> {
-        let Some(dataset) = subject.dataset().filter(|_| subject.kind() == DatasetKind::Snapshot) else {
-            return Ok(subject.dir().phys.props_zap);
-        };
-        match self.dataset(dataset.id)?.props_zap {
-            0 => {
-                let table = self.create_table(ObjectType::DSL_PROPS)?;
-                self.update_dataset(dataset.id, |phys| phys.props_zap = table)?;
-                Ok(table)
-            }
-            table => Ok(table),
+fn table_of(change: &Change<'_>, subject: &Subject) -> Result<u64> {
+    let Some(dataset) = subject.dataset().filter(|_| subject.kind() == DatasetKind::Snapshot) else {
+        return Ok(subject.dir().phys.props_zap);
+    };
+    match change.dataset(dataset.id)?.props_zap {
+        0 => {
+            let table = change.create_table(ObjectType::DSL_PROPS)?;
+            change.update_dataset(dataset.id, |phys| phys.props_zap = table)?;
+            Ok(table)
+        }
+        table => Ok(table),
+    }
+}
+
+fn forget_received(change: &Change<'_>, table: u64) -> Result<()> {
+    for entry in Zap::open(change.mos.object(table)?)?.entries()? {
+        let name = entry.name.to_string();
+        if name.ends_with(RECEIVED_SUFFIX) {
+            change.remove(table, &name)?;
         }
     }
+    Ok(())
+}
 
-    fn forget_received(&self, table: u64) -> Result<()> {
-        for entry in Zap::open(self.mos.object(table)?)?.entries()? {
-            let name = entry.name.to_string();
-            if name.ends_with(RECEIVED_SUFFIX) {
-                self.remove(table, &name)?;
-            }
-        }
-        Ok(())
+/// A value as it is stored; `None` for what is known from elsewhere.
+fn check_received(change: &Change<'_>, subject: &Subject, name: &str, value: &nvlist::Value) -> Result<Option<Given>> {
+    let property = Property::find(name);
+    if property.is_some_and(|property| property.is_read_only() || property.info().from == ValueOrigin::Contents) {
+        return Ok(None);
     }
+    let text = match (value, property.map(|property| (property, property.info().kind))) {
+        (nvlist::Value::Str(text), _) => text.clone(),
+        (nvlist::Value::U64(number), Some((property, ValueKind::Choice(..)))) => {
+            let unknown = || Error::new(Kind::Invalid, format!("'{name}': {number} is no choice"));
+            property.name_of(*number).ok_or_else(unknown)?.to_owned()
+        }
+        (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::NumberForm::Limit))))
+            if *number == u64::MAX =>
+        {
+            "none".to_owned()
+        }
+        (nvlist::Value::U64(number), _) => number.to_string(),
+        _ => return Err(Error::new(Kind::Invalid, format!("'{name}' is neither a number nor a text"))),
+    };
+    let given = rules::check(name, &text, subject.kind(), false)?;
+    needs::check(std::slice::from_ref(&given), feature::enabled(change)?, false)?;
+    Ok(Some(given))
+}
 
-    /// A value as it is stored; `None` for what is known from elsewhere.
-    fn check_received(&self, subject: &Subject, name: &str, value: &nvlist::Value) -> Result<Option<Given>> {
-        let property = Property::find(name);
-        if property.is_some_and(|property| property.is_read_only() || property.info().from == ValueOrigin::Contents) {
-            return Ok(None);
-        }
-        let text = match (value, property.map(|property| (property, property.info().kind))) {
-            (nvlist::Value::Str(text), _) => text.clone(),
-            (nvlist::Value::U64(number), Some((property, ValueKind::Choice(..)))) => {
-                let unknown = || Error::new(Kind::Invalid, format!("'{name}': {number} is no choice"));
-                property.name_of(*number).ok_or_else(unknown)?.to_owned()
-            }
-            (nvlist::Value::U64(number), Some((_, ValueKind::Number(_, crate::property::NumberForm::Limit))))
-                if *number == u64::MAX =>
-            {
-                "none".to_owned()
-            }
-            (nvlist::Value::U64(number), _) => number.to_string(),
-            _ => return Err(Error::new(Kind::Invalid, format!("'{name}' is neither a number nor a text"))),
-        };
-        let given = rules::check(name, &text, subject.kind(), false)?;
-        needs::check(std::slice::from_ref(&given), self.features()?, false)?;
-        Ok(Some(given))
+fn put_received(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    dataset: &str,
+    table: u64,
+    given: &Given,
+    usable_bytes: u64,
+) -> Result<()> {
+    let value = match &given.value {
+        PropertyValue::Number(number) => ZapValue::one(*number),
+        PropertyValue::Text(text) => ZapValue::of_text(text),
+    };
+    change.set(table, &format!("{}{RECEIVED_SUFFIX}", given.name), &value)?;
+    counts::begin_if_limited(change, dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;
+    let is_limit = matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));
+    // limits are in force elsewhere, too
+    if is_limit && change.number(table, &given.name)?.is_none() {
+        props::inherit_property(change, dsl, dataset, &given.name, true, usable_bytes)?;
     }
-
-    fn put_received(&self, dsl: &Dsl, dataset: &str, table: u64, given: &Given, usable_bytes: u64) -> Result<()> {
-        let value = match &given.value {
-            PropertyValue::Number(number) => ZapValue::one(*number),
-            PropertyValue::Text(text) => ZapValue::of_text(text),
-        };
-        self.set(table, &format!("{}{RECEIVED_SUFFIX}", given.name), &value)?;
-        self.count_if_limited(dsl.find_dir(dataset.split('@').next().unwrap_or(dataset))?.id, given)?;
-        let is_limit =
-            matches!(given.property, Some(Property::Quota | Property::Reservation | Property::Refreservation));
-        // limits are in force elsewhere, too
-        if is_limit && self.number(table, &given.name)?.is_none() {
-            self.inherit_property(dsl, dataset, &given.name, true, usable_bytes)?;
-        }
-        Ok(())
-    }
+    Ok(())
 }

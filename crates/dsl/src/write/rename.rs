@@ -5,103 +5,86 @@
 
 use base::{Error, Kind, Result};
 
-use super::create::refuse_encrypted;
-use super::name::{LEN_MAX, NESTING_MAX, level, refuse_internal};
 use super::space::{Delta, UsedColumn};
-use super::{Change, check_name};
+use super::{Change, check_name, counts, space};
+use crate::name::{LEN_MAX, NESTING_MAX, level, refuse_internal};
 use crate::property::DatasetKind;
 use crate::{Dir, Dsl};
 
-impl Change<'_> {
-    /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
-    ///
-    /// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_name`],
-    /// `Quota` if one of a new parent does not allow it, `Encrypted` if a key would have to go along.
-    pub fn rename(&self, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
-        let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
-        check_name(new)?;
-        refuse_internal(old)?;
-        let dir = dsl.find_dir(old)?;
-        let Some((above, own_name)) = new.rsplit_once('/') else {
-            return invalid("missing dataset name");
-        };
-        if dir.phys.parent == 0 {
-            return invalid("operation does not apply to pools");
-        }
-        if new.split('/').next() != old.split('/').next() {
-            return invalid("datasets must be within same pool");
-        }
-        if new.strip_prefix(old).is_some_and(|rest| rest.starts_with('/')) {
-            return invalid("New dataset name cannot be a descendant of current dataset name");
-        }
-        let parent = match dsl.subject(above) {
-            Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
-            parent => parent?,
-        };
-        if parent.kind() != DatasetKind::FileSystem {
-            return invalid("parent is not a filesystem");
-        }
-        if self.number(parent.dir().phys.child_zap, own_name)?.is_some() {
-            return Err(Error::new(Kind::Exists, "dataset already exists"));
-        }
-        check_names_below(dsl, &dir, old, new)?;
-        let old_parent = dir.phys.parent;
-        if parent.dir().id != old_parent {
-            refuse_encrypted(dsl, &dir)?;
-            refuse_encrypted(dsl, parent.dir())?;
-            self.check_quotas(&dir, parent.dir().id)?;
-            self.move_accounts(&dir, parent.dir().id)?;
-        }
-        let old_name = old.rsplit_once('/').map_or(old, |(_, name)| name);
-        self.remove(self.dir(old_parent)?.child_zap, old_name)?;
-        self.update_dir(dir.id, |phys| phys.parent = parent.dir().id)?;
-        self.add(self.dir(parent.dir().id)?.child_zap, own_name, dir.id)
+/// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
+///
+/// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_name`],
+/// `Quota` if one of a new parent does not allow it, `Encrypted` if a key would have to go along.
+pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
+    let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
+    check_name(new)?;
+    refuse_internal(old)?;
+    let dir = dsl.find_dir(old)?;
+    let Some((above, own_name)) = new.rsplit_once('/') else {
+        return invalid("missing dataset name");
+    };
+    if dir.phys.parent == 0 {
+        return invalid("operation does not apply to pools");
     }
+    if new.split('/').next() != old.split('/').next() {
+        return invalid("datasets must be within same pool");
+    }
+    if new.strip_prefix(old).is_some_and(|rest| rest.starts_with('/')) {
+        return invalid("New dataset name cannot be a descendant of current dataset name");
+    }
+    let parent = match dsl.subject(above) {
+        Err(e) if e.kind() == Kind::NotFound => return Err(Error::new(Kind::NotFound, "parent does not exist")),
+        parent => parent?,
+    };
+    if parent.kind() != DatasetKind::FileSystem {
+        return invalid("parent is not a filesystem");
+    }
+    if change.number(parent.dir().phys.child_zap, own_name)?.is_some() {
+        return Err(Error::new(Kind::Exists, "dataset already exists"));
+    }
+    check_names_below(dsl, &dir, old, new)?;
+    let old_parent = dir.phys.parent;
+    if parent.dir().id != old_parent {
+        dsl.refuse_encrypted(&dir)?;
+        dsl.refuse_encrypted(parent.dir())?;
+        check_quotas(change, &dir, parent.dir().id)?;
+        move_accounts(change, &dir, parent.dir().id)?;
+    }
+    let old_name = old.rsplit_once('/').map_or(old, |(_, name)| name);
+    change.remove(change.dir(old_parent)?.child_zap, old_name)?;
+    change.update_dir(dir.id, |phys| phys.parent = parent.dir().id)?;
+    change.add(change.dir(parent.dir().id)?.child_zap, own_name, dir.id)
+}
 
-    fn move_accounts(&self, dir: &Dir, to: u64) -> Result<()> {
-        let phys = &dir.phys;
-        let below = self.counts_below(dir.id)?;
-        let (file_systems, snapshots) = (below.file_systems.saturating_add(1), below.snapshots);
-        let own = Delta {
-            used: phys.used_bytes as i64,
-            compressed: phys.compressed_bytes as i64,
-            uncompressed: phys.uncompressed_bytes as i64,
-        };
-        let rest = Delta::used(phys.reserved.saturating_sub(phys.used_bytes) as i64);
-        self.charge(phys.parent, UsedColumn::Children, own.negative())?;
-        self.charge(phys.parent, UsedColumn::ChildReservations, rest.negative())?;
-        self.charge(to, UsedColumn::Children, own)?;
-        self.charge(to, UsedColumn::ChildReservations, rest)?;
-        self.adjust_counts(phys.parent, (file_systems as i64).wrapping_neg(), (snapshots as i64).wrapping_neg())?;
-        self.adjust_counts(to, file_systems as i64, snapshots as i64)
-    }
+fn move_accounts(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
+    let phys = &dir.phys;
+    let below = counts::below(change, dir.id)?;
+    let (file_systems, snapshots) = (below.file_systems.saturating_add(1), below.snapshots);
+    let own = Delta {
+        used: phys.used_bytes as i64,
+        compressed: phys.compressed_bytes as i64,
+        uncompressed: phys.uncompressed_bytes as i64,
+    };
+    let rest = Delta::used(phys.reserved.saturating_sub(phys.used_bytes) as i64);
+    space::charge(change, phys.parent, UsedColumn::Children, own.negative())?;
+    space::charge(change, phys.parent, UsedColumn::ChildReservations, rest.negative())?;
+    space::charge(change, to, UsedColumn::Children, own)?;
+    space::charge(change, to, UsedColumn::ChildReservations, rest)?;
+    counts::adjust(change, phys.parent, (file_systems as i64).wrapping_neg(), (snapshots as i64).wrapping_neg())?;
+    counts::adjust(change, to, file_systems as i64, snapshots as i64)
+}
 
-    /// Quotas of the directories that come to be above, and were not.
-    fn check_quotas(&self, dir: &Dir, to: u64) -> Result<()> {
-        let bytes = dir.phys.used_bytes.max(dir.phys.reserved);
-        let before = self.path_up(dir.phys.parent)?;
-        for above in self.path_up(to)?.into_iter().filter(|above| !before.contains(above)) {
-            let phys = self.dir(above)?;
-            if phys.quota != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota {
-                return Err(Error::new(Kind::Quota, "disk quota exceeded"));
-            }
+/// Quotas of the directories that come to be above, and were not.
+fn check_quotas(change: &Change<'_>, dir: &Dir, to: u64) -> Result<()> {
+    let bytes = dir.phys.used_bytes.max(dir.phys.reserved);
+    let before = change.path_up(dir.phys.parent)?;
+    for above in change.path_up(to)?.into_iter().filter(|above| !before.contains(above)) {
+        let phys = change.dir(above)?;
+        if phys.quota != 0 && phys.used_bytes.saturating_add(bytes) > phys.quota {
+            return Err(Error::new(Kind::Quota, "disk quota exceeded"));
         }
-        Ok(())
     }
-
-    /// A directory and all above it.
-    pub(super) fn path_up(&self, dir: u64) -> Result<Vec<u64>> {
-        let mut path = vec![dir];
-        let mut at = dir;
-        while path.len() <= crate::dir::DEPTH_MAX + 2 {
-            at = self.dir(at)?.parent;
-            if at == 0 {
-                return Ok(path);
-            }
-            path.push(at);
-        }
-        Err(Error::corrupt("dataset tree is no tree"))
-    }
+    Ok(())
 }
 
 /// Whether all names below are still short enough, and not too deep if they become deeper.

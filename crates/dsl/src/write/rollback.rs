@@ -14,10 +14,10 @@ use format::dsl::DatasetPhys;
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
-use super::name::LEN_MAX;
 use super::snapshot::split_snapshot;
 use super::space::{Delta, UsedColumn};
-use super::{Change, check_name};
+use super::{Change, check_name, destroy, feature, ledger, room, snapshot, space};
+use crate::name::LEN_MAX;
 use crate::{Dsl, Property, PropertyValue};
 
 /// The groups before that one make the pool: its empty snapshot is of one of them.
@@ -34,108 +34,112 @@ pub(super) fn sizes(phys: &DatasetPhys) -> Totals {
     Totals { used: phys.referenced_bytes, compressed: phys.compressed_bytes, uncompressed: phys.uncompressed_bytes }
 }
 
-impl Change<'_> {
-    /// Lets the head of a file system or volume go back to snapshot `to`, which has to be its latest. What is open of the
-    /// head is of the old root. The log in the snapshot's object set is stale: the caller writes the head without it. `None` if the
-    /// snapshot is of this group: the next one can go back to it.
-    ///
-    /// Errors: `NotFound` if it is none of its snapshots, `Exists` if there are later ones or later bookmarks, `Quota`,
-    /// `NoSpace` for what is reserved, `Encrypted`, `Unsupported` for dead lists of versions before 26.
-    pub fn rollback(&self, dsl: &Dsl, to: &str, usable_bytes: u64) -> Result<Option<RolledBack>> {
-        let (fs, own) = split_snapshot(to)?;
-        let subject = dsl.subject(fs)?;
-        let dir = subject.dir();
-        let head = dsl.head(dir)?;
-        super::create::refuse_encrypted(dsl, dir)?;
-        let snapshot = self.snapshot_named(&head.phys, own)?;
-        let missing = || Error::new(Kind::NotFound, format!("'{to}' is not found among snapshots of '{fs}'"));
-        let snapshot = snapshot.ok_or_else(missing)?;
-        let bookmarks = Bookmarks::open(self, head.id)?;
-        if snapshot != head.phys.prev_snap || bookmarks.latest_txg()? > head.phys.prev_snap_txg {
-            let what = format!("there is a snapshot or bookmark more recent than '{to}'");
-            return Err(Error::new(Kind::Exists, what));
-        }
-        let target = self.dataset(snapshot)?;
-        let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
-            Some(PropertyValue::Number(number)) => number,
-            _ => 0,
-        };
-        if refquota != 0 && target.referenced_bytes > refquota {
-            return Err(Error::new(Kind::Quota, "disk quota exceeded"));
-        }
-        let reserved = self.refreservation_of(dir.id)?.min(head.phys.unique_bytes);
-        if reserved > 0 && reserved > dsl.available_in_dir(dir, usable_bytes)? {
-            return Err(Error::new(Kind::NoSpace, "out of space"));
-        }
-        Deadlist::open(self, head.phys.deadlist)?.check_parts()?;
-        if head.phys.prev_snap_txg >= self.tx.txg() {
-            return Ok(None);
-        }
-        self.go_back(head.id, &head.phys, &target).in_dataset(fs).map(Some)
+/// Lets the head of a file system or volume go back to snapshot `to`, which has to be its latest. What is open of the
+/// head is of the old root. The log in the snapshot's object set is stale: the caller writes the head without it. `None` if the
+/// snapshot is of this group: the next one can go back to it.
+///
+/// Errors: `NotFound` if it is none of its snapshots, `Exists` if there are later ones or later bookmarks, `Quota`,
+/// `NoSpace` for what is reserved, `Encrypted`, `Unsupported` for dead lists of versions before 26.
+pub fn rollback(change: &Change<'_>, dsl: &Dsl, to: &str, usable_bytes: u64) -> Result<Option<RolledBack>> {
+    let (fs, own) = split_snapshot(to)?;
+    let subject = dsl.subject(fs)?;
+    let dir = subject.dir();
+    let head = dsl.head(dir)?;
+    dsl.refuse_encrypted(dir)?;
+    let snapshot = snapshot::find_named(change, &head.phys, own)?;
+    let missing = || Error::new(Kind::NotFound, format!("'{to}' is not found among snapshots of '{fs}'"));
+    let snapshot = snapshot.ok_or_else(missing)?;
+    let bookmarks = Bookmarks::open(change, head.id)?;
+    if snapshot != head.phys.prev_snap || bookmarks.latest_txg()? > head.phys.prev_snap_txg {
+        let what = format!("there is a snapshot or bookmark more recent than '{to}'");
+        return Err(Error::new(Kind::Exists, what));
     }
+    let target = change.dataset(snapshot)?;
+    let refquota = match subject.levels().find(Property::Refquota).map(|sourced| sourced.value) {
+        Some(PropertyValue::Number(number)) => number,
+        _ => 0,
+    };
+    if refquota != 0 && target.referenced_bytes > refquota {
+        return Err(Error::new(Kind::Quota, "disk quota exceeded"));
+    }
+    let reserved = room::refreservation_of(change, dir.id)?.min(head.phys.unique_bytes);
+    if reserved > 0 && reserved > dsl.available_in_dir(dir, usable_bytes)? {
+        return Err(Error::new(Kind::NoSpace, "out of space"));
+    }
+    Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
+    if head.phys.prev_snap_txg >= change.tx.txg() {
+        return Ok(None);
+    }
+    go_back(change, head.id, &head.phys, &target).in_dataset(fs).map(Some)
+}
 
-    fn go_back(&self, id: u64, head: &DatasetPhys, target: &DatasetPhys) -> Result<RolledBack> {
-        let dead = Deadlist::open(self, head.deadlist)?;
-        let origin_txg = match self.dir(head.dir)?.origin {
-            0 => 0,
-            origin => self.dataset(origin)?.creation_txg,
-        };
-        let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, u64::MAX)?);
-        let all = sizes(head).plus(revived);
-        let reserved = self.refreservation_of(head.dir)?.min(head.unique_bytes);
-        self.charge(head.dir, UsedColumn::Head, Delta::between(all, sizes(target)))?;
-        self.move_space(head.dir, (of_snapshots.used as i64).wrapping_neg(), UsedColumn::Head, UsedColumn::Snapshots)?;
-        if reserved > 0 {
-            self.charge(head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
-        }
-        let new = dead.clone_parts(u64::MAX)?;
-        dead.free()?;
-        Bookmarks::open(self, id)?.next_changed(head.prev_snap_txg, &new)?;
-        self.update_dataset(head.prev_snap, |phys| phys.unique_bytes = 0)?;
-        self.drop_features(id)?;
-        self.copy_features(head.prev_snap, id)?;
-        self.drop_livelist(head.dir)?;
-        self.update_dataset(id, |phys| {
-            phys.bp = target.bp;
-            phys.deadlist = new.id();
-            phys.referenced_bytes = target.referenced_bytes;
-            phys.compressed_bytes = target.compressed_bytes;
-            phys.uncompressed_bytes = target.uncompressed_bytes;
-            phys.unique_bytes = 0;
-        })?;
-        let discarded = self.discard(&head.bp, head.prev_snap_txg, all.minus(sizes(target)))?;
-        Ok(RolledBack { discarded })
+fn go_back(change: &Change<'_>, id: u64, head: &DatasetPhys, target: &DatasetPhys) -> Result<RolledBack> {
+    let dead = Deadlist::open(change, head.deadlist)?;
+    let origin_txg = match change.dir(head.dir)?.origin {
+        0 => 0,
+        origin => change.dataset(origin)?.creation_txg,
+    };
+    let (revived, of_snapshots) = (dead.totals()?, dead.totals_born(origin_txg, u64::MAX)?);
+    let all = sizes(head).plus(revived);
+    let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);
+    space::charge(change, head.dir, UsedColumn::Head, Delta::between(all, sizes(target)))?;
+    space::move_space(
+        change,
+        head.dir,
+        (of_snapshots.used as i64).wrapping_neg(),
+        UsedColumn::Head,
+        UsedColumn::Snapshots,
+    )?;
+    if reserved > 0 {
+        space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
+    let new = dead.clone_parts(u64::MAX)?;
+    dead.free()?;
+    Bookmarks::open(change, id)?.next_changed(head.prev_snap_txg, &new)?;
+    change.update_dataset(head.prev_snap, |phys| phys.unique_bytes = 0)?;
+    feature::drop_all(change, id)?;
+    feature::copy_all(change, head.prev_snap, id)?;
+    ledger::drop_livelist(change, head.dir)?;
+    change.update_dataset(id, |phys| {
+        phys.bp = target.bp;
+        phys.deadlist = new.id();
+        phys.referenced_bytes = target.referenced_bytes;
+        phys.compressed_bytes = target.compressed_bytes;
+        phys.uncompressed_bytes = target.uncompressed_bytes;
+        phys.unique_bytes = 0;
+    })?;
+    let discarded = destroy::discard(change, &head.bp, head.prev_snap_txg, all.minus(sizes(target)))?;
+    Ok(RolledBack { discarded })
+}
 
-    /// Gives a snapshot another name; with `recursive`, also those of the same name of all datasets below, where there
-    /// are such. `old` and `new` are full names of the same dataset's.
-    ///
-    /// Errors: `NotFound`, `Exists`, `TooLong`, `Invalid`, `Encrypted`.
-    pub fn rename_snapshot(&self, dsl: &Dsl, old: &str, new: &str, recursive: bool) -> Result<()> {
-        let ((fs, from), (_, to)) = (split_snapshot(old)?, split_snapshot(new)?);
-        let top = dsl.find_dir(fs)?;
-        let dirs = if recursive { dsl.walk_from(top)? } else { vec![top] };
-        let mut found = Vec::new();
-        for dir in dirs {
-            check_name(&dir.name)?;
-            let head = dsl.head(&dir)?;
-            let Some(id) = self.snapshot_named(&head.phys, from)? else { continue };
-            if self.snapshot_named(&head.phys, to)?.is_some_and(|other| other != id) {
-                return Err(Error::new(Kind::Exists, "dataset already exists"));
-            }
-            if dir.name.len() + 1 + to.len() > LEN_MAX {
-                return Err(Error::new(Kind::TooLong, "name is too long"));
-            }
-            found.push((dir.id, head.phys.snapnames_zap, id));
+/// Gives a snapshot another name; with `recursive`, also those of the same name of all datasets below, where there
+/// are such. `old` and `new` are full names of the same dataset's.
+///
+/// Errors: `NotFound`, `Exists`, `TooLong`, `Invalid`, `Encrypted`.
+pub fn rename_snapshot(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str, recursive: bool) -> Result<()> {
+    let ((fs, from), (_, to)) = (split_snapshot(old)?, split_snapshot(new)?);
+    let top = dsl.find_dir(fs)?;
+    let dirs = if recursive { dsl.walk_from(top)? } else { vec![top] };
+    let mut found = Vec::new();
+    for dir in dirs {
+        check_name(&dir.name)?;
+        let head = dsl.head(&dir)?;
+        let Some(id) = snapshot::find_named(change, &head.phys, from)? else { continue };
+        if snapshot::find_named(change, &head.phys, to)?.is_some_and(|other| other != id) {
+            return Err(Error::new(Kind::Exists, "dataset already exists"));
         }
-        if found.is_empty() {
-            return Err(Error::new(Kind::NotFound, "dataset does not exist"));
+        if dir.name.len() + 1 + to.len() > LEN_MAX {
+            return Err(Error::new(Kind::TooLong, "name is too long"));
         }
-        for (dir, names, id) in found {
-            self.remove(names, from)?;
-            self.add(names, to, id)?;
-            self.note_snapshots_changed(dir)?;
-        }
-        Ok(())
+        found.push((dir.id, head.phys.snapnames_zap, id));
     }
+    if found.is_empty() {
+        return Err(Error::new(Kind::NotFound, "dataset does not exist"));
+    }
+    for (dir, names, id) in found {
+        change.remove(names, from)?;
+        change.add(names, to, id)?;
+        snapshot::note_snapshots_changed(change, dir)?;
+    }
+    Ok(())
 }

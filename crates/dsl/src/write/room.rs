@@ -55,33 +55,31 @@ impl Dsl {
     }
 }
 
-impl Change<'_> {
-    /// What is reserved for a directory's head: the property `refreservation`.
-    pub(super) fn refreservation_of(&self, dir: u64) -> Result<u64> {
-        let props = self.dir(dir)?.props_zap;
-        let name = Property::Refreservation.name();
-        if let Some(number) = self.number(props, name)? {
-            return Ok(number);
-        }
-        let is_hidden = self.number(props, &format!("{name}$inherit"))?.is_some();
-        Ok(if is_hidden { 0 } else { self.number(props, &format!("{name}$recvd"))?.unwrap_or(0) })
+/// What is reserved for a directory's head: the property `refreservation`.
+pub(super) fn refreservation_of(change: &Change<'_>, dir: u64) -> Result<u64> {
+    let props = change.dir(dir)?.props_zap;
+    let name = Property::Refreservation.name();
+    if let Some(number) = change.number(props, name)? {
+        return Ok(number);
     }
+    let is_hidden = change.number(props, &format!("{name}$inherit"))?.is_some();
+    Ok(if is_hidden { 0 } else { change.number(props, &format!("{name}$recvd"))?.unwrap_or(0) })
+}
 
-    /// Whether the limits given for a new dataset are possible.
-    pub(super) fn check_room_for(&self, dsl: &Dsl, parent: &Subject, given: &[Given], usable_bytes: u64) -> Result<()> {
-        let number = |property| {
-            let found = given.iter().find(|given| given.property == Some(property));
-            found.map_or(0, |given| if let PropertyValue::Number(number) = given.value { number } else { 0 })
-        };
-        let reserved = number(Property::Reservation).max(number(Property::Refreservation));
-        let quota = number(Property::Quota);
-        let refquota = number(Property::Refquota);
-        let is_too_much = reserved > 0 && reserved > dsl.available_in_dir(parent.dir(), usable_bytes)?
-            || quota != 0 && reserved > quota
-            || refquota != 0 && number(Property::Refreservation) > refquota;
-        if is_too_much {
-            return Err(Error::new(Kind::NoSpace, "out of space"));
-        }
-        Ok(())
+/// Whether the limits given for a new dataset are possible.
+pub(super) fn check_for_new(dsl: &Dsl, parent: &Subject, given: &[Given], usable_bytes: u64) -> Result<()> {
+    let number = |property| {
+        let found = given.iter().find(|given| given.property == Some(property));
+        found.map_or(0, |given| if let PropertyValue::Number(number) = given.value { number } else { 0 })
+    };
+    let reserved = number(Property::Reservation).max(number(Property::Refreservation));
+    let quota = number(Property::Quota);
+    let refquota = number(Property::Refquota);
+    let is_too_much = reserved > 0 && reserved > dsl.available_in_dir(parent.dir(), usable_bytes)?
+        || quota != 0 && reserved > quota
+        || refquota != 0 && number(Property::Refreservation) > refquota;
+    if is_too_much {
+        return Err(Error::new(Kind::NoSpace, "out of space"));
     }
+    Ok(())
 }

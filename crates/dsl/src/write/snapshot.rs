@@ -18,11 +18,10 @@ use format::feature::EXTENSIBLE_DATASET;
 use format::object_type::ObjectType;
 
 use super::bookmark::Bookmarks;
-use super::create::refuse_encrypted;
 use super::deadlist::Deadlist;
-use super::name::{LEN_MAX, check_component};
 use super::space::{Delta, UsedColumn};
-use super::{Change, RefusedChanges, check_name};
+use super::{Change, RefusedChanges, check_name, counts, create, feature, props, room, space};
+use crate::name::{LEN_MAX, check_component};
 use crate::property::DatasetKind;
 use crate::property::rules::{self, Given};
 use crate::{Dataset, Dsl};
@@ -53,159 +52,157 @@ impl Planned {
     }
 }
 
-impl Change<'_> {
-    /// Takes snapshots, all or none; each name is a full one, such as `tank/home@monday`. `properties` are those of
-    /// users; all snapshots get them. `dsl` is that of the MOS that is being changed, whose heads have been written.
-    ///
-    /// Errors: `Invalid` for a property that snapshots cannot get; those of reading.
-    pub fn snapshot(
-        &self,
-        dsl: &Dsl,
-        names: &[String],
-        properties: &[(String, String)],
-        usable_bytes: u64,
-    ) -> Result<Taken> {
-        let given = rules::check_all(properties, DatasetKind::Snapshot)?;
-        if let Some(given) = given.iter().find(|given| given.property.is_some()) {
-            let what = format!("'{}': only user properties can be set as a snapshot is taken", given.name);
-            return Err(Error::new(Kind::Invalid, what));
-        }
-        let (mut planned, mut refused) = (Vec::new(), Vec::new());
-        for name in names {
-            match self.plan_snapshot(dsl, name, usable_bytes) {
-                Ok(plan) => planned.push(plan),
-                Err(e) => refused.push((name.clone(), e)),
-            }
-        }
-        if !refused.is_empty() {
-            return Ok(Taken::Refused(refused));
-        }
-        let mut heads: Vec<u64> = planned.iter().map(|plan| plan.head.id).collect();
-        heads.sort_unstable();
-        heads.dedup();
-        if heads.len() != planned.len() {
-            return Err(Error::new(Kind::Invalid, "multiple snapshots of same fs not allowed"));
-        }
-        if planned.iter().any(|plan| plan.head.phys.prev_snap_txg >= self.tx.txg()) {
-            return Ok(Taken::NextGroup);
-        }
-        let mut taken = Vec::new();
-        for plan in planned {
-            let id = self.take(&plan, &given).in_dataset(&plan.name)?;
-            taken.push((plan.name, id));
-        }
-        Ok(Taken::All(taken))
+/// Takes snapshots, all or none; each name is a full one, such as `tank/home@monday`. `properties` are those of
+/// users; all snapshots get them. `dsl` is that of the MOS that is being changed, whose heads have been written.
+///
+/// Errors: `Invalid` for a property that snapshots cannot get; those of reading.
+pub fn take_snapshots(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    names: &[String],
+    properties: &[(String, String)],
+    usable_bytes: u64,
+) -> Result<Taken> {
+    let given = rules::check_all(properties, DatasetKind::Snapshot)?;
+    if let Some(given) = given.iter().find(|given| given.property.is_some()) {
+        let what = format!("'{}': only user properties can be set as a snapshot is taken", given.name);
+        return Err(Error::new(Kind::Invalid, what));
     }
+    let (mut planned, mut refused) = (Vec::new(), Vec::new());
+    for name in names {
+        match plan(change, dsl, name, usable_bytes) {
+            Ok(plan) => planned.push(plan),
+            Err(e) => refused.push((name.clone(), e)),
+        }
+    }
+    if !refused.is_empty() {
+        return Ok(Taken::Refused(refused));
+    }
+    let mut heads: Vec<u64> = planned.iter().map(|plan| plan.head.id).collect();
+    heads.sort_unstable();
+    heads.dedup();
+    if heads.len() != planned.len() {
+        return Err(Error::new(Kind::Invalid, "multiple snapshots of same fs not allowed"));
+    }
+    if planned.iter().any(|plan| plan.head.phys.prev_snap_txg >= change.tx.txg()) {
+        return Ok(Taken::NextGroup);
+    }
+    let mut taken = Vec::new();
+    for plan in planned {
+        let id = take(change, &plan, &given).in_dataset(&plan.name)?;
+        taken.push((plan.name, id));
+    }
+    Ok(Taken::All(taken))
+}
 
-    pub(super) fn plan_snapshot(&self, dsl: &Dsl, name: &str, usable_bytes: u64) -> Result<Planned> {
-        let (fs, own) = split_snapshot(name)?;
-        let dir = dsl.find_dir(fs)?;
-        let head = dsl.head(&dir)?;
-        refuse_encrypted(dsl, &dir)?;
-        if self.snapshot_named(&head.phys, own)?.is_some() {
-            return Err(Error::new(Kind::Exists, "dataset already exists"));
-        }
-        if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
-            return Err(Error::new(Kind::Busy, "dataset is busy"));
-        }
-        Deadlist::open(self, head.phys.deadlist)?.check_parts()?;
-        let reserved = self.refreservation_of(dir.id)?.min(head.phys.unique_bytes);
-        if reserved > 0 && reserved > dsl.available_in_dir(&dir, usable_bytes)? {
-            return Err(Error::new(Kind::NoSpace, "out of space"));
-        }
-        Ok(Planned { name: name.to_owned(), head })
+pub(super) fn plan(change: &Change<'_>, dsl: &Dsl, name: &str, usable_bytes: u64) -> Result<Planned> {
+    let (fs, own) = split_snapshot(name)?;
+    let dir = dsl.find_dir(fs)?;
+    let head = dsl.head(&dir)?;
+    dsl.refuse_encrypted(&dir)?;
+    if find_named(change, &head.phys, own)?.is_some() {
+        return Err(Error::new(Kind::Exists, "dataset already exists"));
     }
+    if head.phys.flags & DatasetPhys::FLAG_INCONSISTENT != 0 {
+        return Err(Error::new(Kind::Busy, "dataset is busy"));
+    }
+    Deadlist::open(change, head.phys.deadlist)?.check_parts()?;
+    let reserved = room::refreservation_of(change, dir.id)?.min(head.phys.unique_bytes);
+    if reserved > 0 && reserved > dsl.available_in_dir(&dir, usable_bytes)? {
+        return Err(Error::new(Kind::NoSpace, "out of space"));
+    }
+    Ok(Planned { name: name.to_owned(), head })
+}
 
-    /// Object of a head's snapshot of that name.
-    pub(super) fn snapshot_named(&self, head: &DatasetPhys, name: &str) -> Result<Option<u64>> {
-        let names = Zap::open(self.mos.object(head.snapnames_zap)?)?;
-        match head.flags & DatasetPhys::FLAG_CASE_INSENSITIVE {
-            0 => names.u64(name),
-            _ => Ok(names.lookup_match(name.as_bytes(), Match::Normalized)?.and_then(|(_, id)| id.first_u64())),
-        }
+/// Object of a head's snapshot of that name.
+pub(super) fn find_named(change: &Change<'_>, head: &DatasetPhys, name: &str) -> Result<Option<u64>> {
+    let names = Zap::open(change.mos.object(head.snapnames_zap)?)?;
+    match head.flags & DatasetPhys::FLAG_CASE_INSENSITIVE {
+        0 => names.u64(name),
+        _ => Ok(names.lookup_match(name.as_bytes(), Match::Normalized)?.and_then(|(_, id)| id.first_u64())),
     }
+}
 
-    pub(super) fn take(&self, plan: &Planned, given: &[Given]) -> Result<u64> {
-        let (head_id, head) = (plan.head.id, &plan.head.phys);
-        let (_, own) = split_snapshot(&plan.name)?;
-        self.adjust_counts(head.dir, 0, 1)?;
-        let snapshot = DatasetPhys {
-            prev_snap: head.prev_snap,
-            prev_snap_txg: head.prev_snap_txg,
-            next_snap: head_id,
-            num_children: 1,
-            deadlist: head.deadlist,
-            referenced_bytes: head.referenced_bytes,
-            compressed_bytes: head.compressed_bytes,
-            uncompressed_bytes: head.uncompressed_bytes,
-            flags: head.flags,
-            bp: head.bp,
-            ..self.blank_dataset(head.dir)
-        };
-        let txg = snapshot.creation_txg;
-        let id = self.put_dataset(&snapshot)?;
-        self.copy_features(head_id, id)?;
-        self.put_between(head, head_id, id)?;
-        let reserved = self.refreservation_of(head.dir)?.min(head.unique_bytes);
-        if reserved > 0 {
-            self.charge(head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
-        }
-        let dead = Deadlist::open(self, head.deadlist)?.clone_parts(u64::MAX)?;
-        dead.add_key(head.prev_snap_txg)?;
-        for key in Bookmarks::open(self, head_id)?.keys_after(head.prev_snap_txg)? {
-            dead.add_key(key)?;
-        }
-        self.update_dataset(head_id, |phys| {
-            phys.deadlist = dead.id();
-            (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, txg, 0);
-            phys.flags |= DatasetPhys::FLAG_UNIQUE_ACCURATE;
-        })?;
-        self.add(head.snapnames_zap, own, id)?;
-        self.note_snapshots_changed(head.dir)?;
-        self.store_on_snapshot(id, given)?;
-        Ok(id)
+pub(super) fn take(change: &Change<'_>, plan: &Planned, given: &[Given]) -> Result<u64> {
+    let (head_id, head) = (plan.head.id, &plan.head.phys);
+    let (_, own) = split_snapshot(&plan.name)?;
+    counts::adjust(change, head.dir, 0, 1)?;
+    let snapshot = DatasetPhys {
+        prev_snap: head.prev_snap,
+        prev_snap_txg: head.prev_snap_txg,
+        next_snap: head_id,
+        num_children: 1,
+        deadlist: head.deadlist,
+        referenced_bytes: head.referenced_bytes,
+        compressed_bytes: head.compressed_bytes,
+        uncompressed_bytes: head.uncompressed_bytes,
+        flags: head.flags,
+        bp: head.bp,
+        ..create::blank_dataset(change, head.dir)
+    };
+    let txg = snapshot.creation_txg;
+    let id = create::put_dataset(change, &snapshot)?;
+    feature::copy_all(change, head_id, id)?;
+    put_between(change, head, head_id, id)?;
+    let reserved = room::refreservation_of(change, head.dir)?.min(head.unique_bytes);
+    if reserved > 0 {
+        space::charge(change, head.dir, UsedColumn::Refreservation, Delta::used(reserved as i64))?;
     }
+    let dead = Deadlist::open(change, head.deadlist)?.clone_parts(u64::MAX)?;
+    dead.add_key(head.prev_snap_txg)?;
+    for key in Bookmarks::open(change, head_id)?.keys_after(head.prev_snap_txg)? {
+        dead.add_key(key)?;
+    }
+    change.update_dataset(head_id, |phys| {
+        phys.deadlist = dead.id();
+        (phys.prev_snap, phys.prev_snap_txg, phys.unique_bytes) = (id, txg, 0);
+        phys.flags |= DatasetPhys::FLAG_UNIQUE_ACCURATE;
+    })?;
+    change.add(head.snapnames_zap, own, id)?;
+    note_snapshots_changed(change, head.dir)?;
+    store_on_snapshot(change, id, given)?;
+    Ok(id)
+}
 
-    /// Makes a new snapshot the next one of the snapshot before it.
-    fn put_between(&self, head: &DatasetPhys, head_id: u64, id: u64) -> Result<()> {
-        if head.prev_snap == 0 {
-            return Ok(());
-        }
-        let before = self.dataset(head.prev_snap)?;
-        if before.next_snap == head_id {
-            return self.update_dataset(head.prev_snap, |phys| phys.next_snap = id);
-        }
-        self.replace_next_clone(&before, head_id, Some(id))
+/// Makes a new snapshot the next one of the snapshot before it.
+fn put_between(change: &Change<'_>, head: &DatasetPhys, head_id: u64, id: u64) -> Result<()> {
+    if head.prev_snap == 0 {
+        return Ok(());
     }
+    let before = change.dataset(head.prev_snap)?;
+    if before.next_snap == head_id {
+        return change.update_dataset(head.prev_snap, |phys| phys.next_snap = id);
+    }
+    replace_next_clone(change, &before, head_id, Some(id))
+}
 
-    /// A snapshot has another clone instead of one: the oldest dataset after it there.
-    pub(super) fn replace_next_clone(&self, of: &DatasetPhys, old: u64, new: Option<u64>) -> Result<()> {
-        if of.next_clones_zap == 0 {
-            return Ok(());
-        }
-        self.remove(of.next_clones_zap, &format!("{old:x}"))?;
-        new.map_or(Ok(()), |new| self.add_number(of.next_clones_zap, new))
+/// A snapshot has another clone instead of one: the oldest dataset after it there.
+pub(super) fn replace_next_clone(change: &Change<'_>, of: &DatasetPhys, old: u64, new: Option<u64>) -> Result<()> {
+    if of.next_clones_zap == 0 {
+        return Ok(());
     }
+    change.remove(of.next_clones_zap, &format!("{old:x}"))?;
+    new.map_or(Ok(()), |new| change.add_number(of.next_clones_zap, new))
+}
 
-    /// Notes when snapshots of a directory were last made or destroyed.
-    pub(super) fn note_snapshots_changed(&self, dir: u64) -> Result<()> {
-        if !self.has_feature(EXTENSIBLE_DATASET)? {
-            return Ok(());
-        }
-        self.zapify(dir)?;
-        let (now_s, now_ns) = self.env.now();
-        self.set(dir, SNAPSHOTS_CHANGED, &ZapValue::new(8, &[now_s, u64::from(now_ns)]))
+/// Notes when snapshots of a directory were last made or destroyed.
+pub(super) fn note_snapshots_changed(change: &Change<'_>, dir: u64) -> Result<()> {
+    if !feature::is_enabled(change, EXTENSIBLE_DATASET)? {
+        return Ok(());
     }
+    feature::zapify(change, dir)?;
+    let (now_s, now_ns) = change.env.now();
+    change.set(dir, SNAPSHOTS_CHANGED, &ZapValue::new(8, &[now_s, u64::from(now_ns)]))
+}
 
-    /// Stores properties of users on a snapshot.
-    fn store_on_snapshot(&self, id: u64, given: &[Given]) -> Result<()> {
-        if given.is_empty() {
-            return Ok(());
-        }
-        let table = self.create_table(ObjectType::DSL_PROPS)?;
-        self.update_dataset(id, |phys| phys.props_zap = table)?;
-        given.iter().try_for_each(|given| self.put_value(table, given))
+/// Stores properties of users on a snapshot.
+fn store_on_snapshot(change: &Change<'_>, id: u64, given: &[Given]) -> Result<()> {
+    if given.is_empty() {
+        return Ok(());
     }
+    let table = change.create_table(ObjectType::DSL_PROPS)?;
+    change.update_dataset(id, |phys| phys.props_zap = table)?;
+    given.iter().try_for_each(|given| props::put_value(change, table, given))
 }
 
 /// The two parts of the full name of a snapshot. Errors: `Invalid`, `TooLong`, as `zfs` words them.

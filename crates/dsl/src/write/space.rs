@@ -59,76 +59,67 @@ pub(super) fn charged(used: u64, reserved: u64, delta: i64) -> i64 {
     used.wrapping_add_signed(delta).max(reserved).wrapping_sub(used.max(reserved)) as i64
 }
 
-impl Change<'_> {
-    /// Charges a directory's column, and all directories above it.
-    pub(super) fn charge(&self, dir: u64, column: UsedColumn, delta: Delta) -> Result<()> {
-        self.charge_and_move(dir, delta, delta.used, UsedColumn::Refreservation, column)
-    }
+/// Charges a directory's column, and all directories above it.
+pub(super) fn charge(change: &Change<'_>, dir: u64, column: UsedColumn, delta: Delta) -> Result<()> {
+    charge_and_move(change, dir, delta, delta.used, UsedColumn::Refreservation, column)
+}
 
-    /// Charges a directory `delta`, of which its column `to` gets `share`, and its column `from` what is left
-    /// (less than nothing, if `share` is more); and all directories above it.
-    pub(super) fn charge_and_move(
-        &self,
-        dir: u64,
-        delta: Delta,
-        share: i64,
-        from: UsedColumn,
-        to: UsedColumn,
-    ) -> Result<()> {
-        let (mut dir, mut delta, mut share, mut from, mut to) = (dir, delta, share, from, to);
-        for _ in 0..crate::dir::DEPTH_MAX + 2 {
-            let mut above = (0, 0);
-            self.update_dir(dir, |phys| {
-                above = (phys.parent, charged(phys.used_bytes, phys.reserved, delta.used));
-                phys.used_bytes = phys.used_bytes.wrapping_add_signed(delta.used);
-                phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(delta.compressed);
-                phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
-                move_columns(phys, delta.used.wrapping_sub(share), share, from, to);
-            })?;
-            if above.0 == 0 {
-                return Ok(());
-            }
-            (dir, share, from, to) = (above.0, delta.used, UsedColumn::ChildReservations, UsedColumn::Children);
-            delta.used = above.1;
-        }
-        Err(Error::corrupt("dataset tree is no tree"))
-    }
-
-    /// Moves bytes from one column of a directory to another.
-    pub(super) fn move_space(&self, dir: u64, bytes: i64, from: UsedColumn, to: UsedColumn) -> Result<()> {
-        if bytes == 0 {
+/// Charges a directory `delta`, of which its column `to` gets `share`, and its column `from` what is left
+/// (less than nothing, if `share` is more); and all directories above it.
+pub(super) fn charge_and_move(
+    change: &Change<'_>,
+    dir: u64,
+    delta: Delta,
+    share: i64,
+    from: UsedColumn,
+    to: UsedColumn,
+) -> Result<()> {
+    let (mut dir, mut delta, mut share, mut from, mut to) = (dir, delta, share, from, to);
+    for _ in 0..crate::dir::DEPTH_MAX + 2 {
+        let mut above = (0, 0);
+        change.update_dir(dir, |phys| {
+            above = (phys.parent, charged(phys.used_bytes, phys.reserved, delta.used));
+            phys.used_bytes = phys.used_bytes.wrapping_add_signed(delta.used);
+            phys.compressed_bytes = phys.compressed_bytes.wrapping_add_signed(delta.compressed);
+            phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
+            move_columns(phys, delta.used.wrapping_sub(share), share, from, to);
+        })?;
+        if above.0 == 0 {
             return Ok(());
         }
-        self.update_dir(dir, |phys| move_columns(phys, bytes.wrapping_neg(), bytes, from, to))
+        (dir, share, from, to) = (above.0, delta.used, UsedColumn::ChildReservations, UsedColumn::Children);
+        delta.used = above.1;
     }
+    Err(Error::corrupt("dataset tree is no tree"))
+}
 
-    /// Changes what is reserved for a directory.
-    pub(super) fn reserve(&self, dir: u64, bytes: u64) -> Result<()> {
-        let (mut parent, mut delta) = (0, 0);
-        self.update_dir(dir, |phys| {
-            delta = phys.used_bytes.max(bytes).wrapping_sub(phys.used_bytes.max(phys.reserved)) as i64;
-            parent = phys.parent;
-            phys.reserved = bytes;
-        })?;
-        match parent {
-            0 => Ok(()),
-            _ if delta == 0 => Ok(()),
-            parent => self.charge(parent, UsedColumn::ChildReservations, Delta::used(delta)),
-        }
+/// Moves bytes from one column of a directory to another.
+pub(super) fn move_space(change: &Change<'_>, dir: u64, bytes: i64, from: UsedColumn, to: UsedColumn) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
     }
+    change.update_dir(dir, |phys| move_columns(phys, bytes.wrapping_neg(), bytes, from, to))
+}
 
-    /// Charges the pool's own objects, which are in no dataset, by how much they changed in a group.
-    pub fn charge_mos(&self, born: Totals, killed: Totals) -> Result<()> {
-        let dir = self.own_dir("$MOS")?;
-        self.charge(dir, UsedColumn::Head, Delta::between(killed, born))
+/// Changes what is reserved for a directory.
+pub(super) fn reserve(change: &Change<'_>, dir: u64, bytes: u64) -> Result<()> {
+    let (mut parent, mut delta) = (0, 0);
+    change.update_dir(dir, |phys| {
+        delta = phys.used_bytes.max(bytes).wrapping_sub(phys.used_bytes.max(phys.reserved)) as i64;
+        parent = phys.parent;
+        phys.reserved = bytes;
+    })?;
+    match parent {
+        0 => Ok(()),
+        _ if delta == 0 => Ok(()),
+        parent => charge(change, parent, UsedColumn::ChildReservations, Delta::used(delta)),
     }
+}
 
-    /// A directory of the pool itself, which is right below the root.
-    pub(super) fn own_dir(&self, name: &str) -> Result<u64> {
-        let root = self.dir(self.in_directory("root_dataset")?)?;
-        let absent = || Error::corrupt(format!("pool without a directory {name}"));
-        self.number(root.child_zap, name)?.ok_or_else(absent)
-    }
+/// Charges the pool's own objects, which are in no dataset, by how much they changed in a group.
+pub fn charge_mos(change: &Change<'_>, born: Totals, killed: Totals) -> Result<()> {
+    let dir = change.own_dir("$MOS")?;
+    charge(change, dir, UsedColumn::Head, Delta::between(killed, born))
 }
 
 fn move_columns(phys: &mut DirPhys, from_bytes: i64, to_bytes: i64, from: UsedColumn, to: UsedColumn) {

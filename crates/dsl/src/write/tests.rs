@@ -93,7 +93,7 @@ impl World {
             for feature in features {
                 change.set(table, feature, &ZapValue::one(0)).unwrap();
             }
-            change.create_pool_dsl(&[("compression".into(), "gzip-9".into())]).unwrap().0
+            create_pool_dsl(change, &[("compression".into(), "gzip-9".into())]).unwrap().0
         });
         (world, pool)
     }
@@ -121,23 +121,23 @@ impl World {
         let properties: Vec<(String, String)> =
             properties.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
         let new = NewDataset { kind: DatasetKind::FileSystem, properties: &properties };
-        self.change(|change| change.create_dataset(&self.dsl(), name, &new, USABLE))
+        self.change(|change| create_dataset(change, &self.dsl(), name, &new, USABLE))
     }
 
     fn set(&self, dataset: &str, name: &str, text: &str) -> Result<Option<ObjsetProperty>> {
-        self.change(|change| change.set_property(&self.dsl(), dataset, name, text, USABLE))
+        self.change(|change| set_property(change, &self.dsl(), dataset, name, text, USABLE))
     }
 
     fn inherit(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
-        self.change(|change| change.inherit_property(&self.dsl(), dataset, name, received, USABLE))
+        self.change(|change| inherit_property(change, &self.dsl(), dataset, name, received, USABLE))
     }
 
     fn rename(&self, old: &str, new: &str) -> Result<()> {
-        self.change(|change| change.rename(&self.dsl(), old, new))
+        self.change(|change| rename_dataset(change, &self.dsl(), old, new))
     }
 
     fn destroy(&self, name: &str) -> Result<Destroyed> {
-        self.change(|change| change.destroy(&self.dsl(), name))
+        self.change(|change| destroy_dataset(change, &self.dsl(), name))
     }
 
     fn names(&self) -> Vec<String> {
@@ -152,7 +152,7 @@ impl World {
     }
 
     fn snapshot(&self, name: &str) -> u64 {
-        match self.change(|change| change.snapshot(&self.dsl(), &[name.to_owned()], &[], USABLE)).unwrap() {
+        match self.change(|change| take_snapshots(change, &self.dsl(), &[name.to_owned()], &[], USABLE)).unwrap() {
             Taken::All(taken) => taken[0].1,
             taken => panic!("{taken:?}"),
         }
@@ -190,7 +190,7 @@ fn a_new_pool_reads_back() {
     let gzip_9 = PropertyValue::Number(13);
     assert_eq!(world.value("tank", Property::Compression), (gzip_9, PropertySource::Local));
     // of the origin's head and the root's: one part each
-    world.change(|change| assert_eq!(change.feature(EMPTY_BPOBJ).unwrap(), Some(2)));
+    world.change(|change| assert_eq!(feature::uses(change, EMPTY_BPOBJ).unwrap(), Some(2)));
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn volumes_have_sizes() {
         let properties: Vec<(String, String)> =
             properties.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
         let new = NewDataset { kind: DatasetKind::Volume, properties: &properties };
-        world.change(|change| change.create_dataset(&world.dsl(), name, &new, USABLE))
+        world.change(|change| create_dataset(change, &world.dsl(), name, &new, USABLE))
     };
     let created = create("tank/v", &[("volsize", "1M"), ("volblocksize", "4K"), ("copies", "2")]).unwrap();
     assert_eq!(created.contents, [(Property::Volsize, 1 << 20), (Property::Volblocksize, 4096)]);

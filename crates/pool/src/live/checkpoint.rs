@@ -15,6 +15,7 @@
 
 use base::{Error, Kind, Result};
 use dmu::zap::ZapValue;
+use dsl::write::feature;
 use format::feature::{RAIDZ_EXPANSION, ZPOOL_CHECKPOINT};
 use format::uberblock::Uberblock;
 
@@ -76,11 +77,11 @@ impl SyncContext<'_> {
         let newest = newest.ok_or_else(|| Error::new(Kind::Invalid, "the pool has no state yet"))?;
         let txg = newest.txg;
         let mut words = Uberblock { checkpoint_txg: txg, ..newest }.words();
-        if self.change.feature(RAIDZ_EXPANSION)?.is_none() {
+        if feature::uses(&self.change, RAIDZ_EXPANSION)?.is_none() {
             words.truncate(Uberblock::WORDS_BEFORE_EXPANSION);
         }
         self.change.set(DIRECTORY, CHECKPOINT, &ZapValue::new(8, &words))?;
-        self.change.count_feature(ZPOOL_CHECKPOINT, 1)?;
+        feature::count(&self.change, ZPOOL_CHECKPOINT, 1)?;
         pool.cache().zio().allocator()?.set_checkpoint(Some(txg));
         pool.checkpoint_state().replace(CheckpointStage::Of(txg));
         self.log_event("spa checkpoint", &format!("checkpointed uberblock txg={txg}"));
@@ -92,7 +93,7 @@ impl SyncContext<'_> {
         let (maps, allocator) = (self.pool.maps(), self.pool.cache().zio().allocator()?);
         for _ in 0..CUTS_PER_TXG {
             let Some(top) = maps.tops_with_kept().first().copied() else {
-                self.change.count_feature(ZPOOL_CHECKPOINT, -1)?;
+                feature::count(&self.change, ZPOOL_CHECKPOINT, -1)?;
                 self.pool.checkpoint_state().replace(CheckpointStage::None);
                 self.log_event("spa discard checkpoint", "finished discarding checkpointed state from the pool");
                 return Ok(());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base::{Endian, Error, Result};
 use dmu::zap::Editor;
+use dsl::write::feature;
 use format::feature::{BLOCK_CLONING, BLOCK_CLONING_ENDIAN};
 
 use super::SyncContext;
@@ -66,9 +67,9 @@ impl SyncContext<'_> {
         change.remove(DIRECTORY, &name)?;
         change.free_object(header.entries)?;
         change.free_object(id)?;
-        change.count_feature(BLOCK_CLONING, -1)?;
-        if change.feature(BLOCK_CLONING_ENDIAN)?.is_some_and(|uses| uses > 0) {
-            change.count_feature(BLOCK_CLONING_ENDIAN, -1)?;
+        feature::count(change, BLOCK_CLONING, -1)?;
+        if feature::uses(change, BLOCK_CLONING_ENDIAN)?.is_some_and(|uses| uses > 0) {
+            feature::count(change, BLOCK_CLONING_ENDIAN, -1)?;
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use dmu::zap::ZapValue;
 use dmu::{Objset, ObjsetPolicy};
 use dsl::Dsl;
 use dsl::property::{DatasetKind, needs, rules};
+use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::dnode::Dnode;
 use format::feature::{
@@ -129,7 +130,7 @@ impl SyncContext<'_> {
         change.add(DIRECTORY, "creation_version", 5000)?;
         change.add(DIRECTORY, "deflate", 1)?;
         self.make_salt()?;
-        let (_, created) = change.create_pool_dsl(&new.fs_properties)?;
+        let (_, created) = dsl::write::create_pool_dsl(change, &new.fs_properties)?;
         self.make_history()?;
         self.make_head(&created, make_root)?;
         self.log_history(&new.history)?;
@@ -153,12 +154,12 @@ impl SyncContext<'_> {
         let kind = if is_volume { ObjsetType::Zvol } else { ObjsetType::Zfs };
         let objset = Objset::open_live(cache, created.dataset, BlkPtr::HOLE, kind, &name, policy)?;
         // the objects of a volume are nobody's
-        if !is_volume && change.feature(USEROBJ_ACCOUNTING)?.is_some() {
-            let by_project = change.feature(PROJECT_QUOTA)?.is_some();
+        if !is_volume && feature::uses(change, USEROBJ_ACCOUNTING)?.is_some() {
+            let by_project = feature::uses(change, PROJECT_QUOTA)?.is_some();
             objset.count_objects(by_project);
-            change.use_feature(created.dataset, USEROBJ_ACCOUNTING)?;
+            feature::use_in(change, created.dataset, USEROBJ_ACCOUNTING)?;
             if by_project {
-                change.use_feature(created.dataset, PROJECT_QUOTA)?;
+                feature::use_in(change, created.dataset, PROJECT_QUOTA)?;
             }
         }
         make(&objset, change.tx, created)?;
@@ -204,7 +205,7 @@ impl SyncContext<'_> {
         self.enable_features(&new.features)?;
         let classes = new.vdevs.iter().filter(|vdev| vdev.is_set_aside()).count();
         if classes > 0 {
-            change.count_feature(ALLOCATION_CLASSES, classes as i64)?;
+            feature::count(change, ALLOCATION_CLASSES, classes as i64)?;
         }
         Ok(())
     }

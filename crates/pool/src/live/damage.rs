@@ -14,6 +14,7 @@
 
 use base::{Bookmark, Result};
 use dmu::zap::ZapValue;
+use dsl::write::feature;
 use format::blkptr::BlkPtr;
 use format::feature::HEAD_ERRLOG;
 use format::object_type::ObjectType;
@@ -77,7 +78,7 @@ impl SyncContext<'_> {
             None => self.make_log(name)?,
         };
         self.notify_of_lost(lost.iter().map(|(place, _)| *place));
-        let is_by_head = self.change.feature(HEAD_ERRLOG)?.is_some();
+        let is_by_head = feature::uses(&self.change, HEAD_ERRLOG)?.is_some();
         for (place, bp) in lost {
             tracing::error!(pool = self.pool.name(), %place, "no copy is right");
             let Bookmark { objset, object, level, blkid } = place;
@@ -117,7 +118,7 @@ impl SyncContext<'_> {
         let [last, scrub] = LOGS.map(|name| change.number(DIRECTORY, name).map(Option::unwrap_or_default));
         let (last, scrub) = (last?, scrub?);
         if last != 0 {
-            if change.feature(HEAD_ERRLOG)?.is_some() {
+            if feature::uses(change, HEAD_ERRLOG)?.is_some() {
                 for (_, of_head) in change.by_number(last)? {
                     change.free_object(of_head)?;
                 }

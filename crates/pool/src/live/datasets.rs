@@ -60,7 +60,7 @@ impl LivePool {
     }
 
     /// Makes a file system, whose parent is there. `make` makes its contents; if it fails, there is no file system.
-    /// Errors: as from [`dsl::write::Change::create_dataset`].
+    /// Errors: as from [`dsl::write::create_dataset`].
     pub fn create_dataset(
         &self,
         name: &str,
@@ -90,11 +90,11 @@ impl LivePool {
         let (name, usable) = (name.to_owned(), self.view().usable_bytes()?);
         self.run(move |context| {
             let new = NewDataset { kind, properties: &properties };
-            let created = context.change.create_dataset(&context.dsl()?, &name, &new, usable)?;
+            let created = dsl::write::create_dataset(&context.change, &context.dsl()?, &name, &new, usable)?;
             let made = context.make_head(&created, make);
             if made.is_err() {
                 context.pool.heads().remove(created.dataset);
-                context.change.destroy(&context.dsl()?, &name)?;
+                dsl::write::destroy_dataset(&context.change, &context.dsl()?, &name)?;
                 return made;
             }
             let dataset = (name.as_str(), created.dataset);
@@ -107,7 +107,7 @@ impl LivePool {
     }
 
     /// Destroys a file system or volume without snapshots and children, which nobody may have open. Errors: as from
-    /// [`dsl::write::Change::destroy`].
+    /// [`dsl::write::destroy_dataset`].
     pub fn destroy_dataset(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.run(move |context| {
@@ -117,7 +117,7 @@ impl LivePool {
                 return Err(Error::new(Kind::Busy, "dataset is busy"));
             }
             let head = context.open_head(id);
-            let destroyed = context.change.destroy(&dsl, &name)?;
+            let destroyed = dsl::write::destroy_dataset(&context.change, &dsl, &name)?;
             // it has no changes: the heads were synced before
             context.pool.heads().remove(id);
             context.pool.scan().destroyed(id, None);
@@ -133,26 +133,26 @@ impl LivePool {
         })
     }
 
-    /// Renames a file system or volume and all below it. Errors: as from [`dsl::write::Change::rename`].
+    /// Renames a file system or volume and all below it. Errors: as from [`dsl::write::rename_dataset`].
     pub fn rename_dataset(&self, old: &str, new: &str) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&old).map_or(0, |dataset| dataset.id);
-            context.change.rename(&dsl, &old, &new)?;
+            dsl::write::rename_dataset(&context.change, &dsl, &old, &new)?;
             context.log_dataset_event((&old, id), "rename", &format!("-> {new}"));
             Ok(())
         })
     }
 
-    /// Sets a property. Errors: as from [`dsl::write::Change::set_property`]; `Unsupported` for a default quota
+    /// Sets a property. Errors: as from [`dsl::write::set_property`]; `Unsupported` for a default quota
     /// if the file system keeps no accounts.
     pub fn set_property(&self, dataset: &str, name: &str, value: &str) -> Result<()> {
         let (of, name, value) = (dataset.to_owned(), name.to_owned(), value.to_owned());
         let usable = self.view().usable_bytes()?;
         let in_contents = self.run(move |context| {
             let dsl = context.dsl()?;
-            let in_contents = context.change.set_property(&dsl, &of, &name, &value, usable)?;
+            let in_contents = dsl::write::set_property(&context.change, &dsl, &of, &name, &value, usable)?;
             let id = dsl.find(&of).map_or(0, |dataset| dataset.id);
             context.log_dataset_event((&of, id), "set", &format!("{name}={value}"));
             Ok(in_contents)
@@ -175,23 +175,24 @@ impl LivePool {
     }
 
     /// Stores the properties that a stream says; what was refused of it. Errors: as from
-    /// [`dsl::write::Change::set_received`].
+    /// [`dsl::write::set_received`].
     pub fn set_received(&self, dataset: &str, values: Vec<(String, nvlist::Value)>) -> Result<RefusedChanges> {
         let (dataset, usable) = (dataset.to_owned(), self.view().usable_bytes()?);
-        let refused =
-            self.run(move |context| context.change.set_received(&context.dsl()?, &dataset, &values, usable))?;
+        let refused = self.run(move |context| {
+            dsl::write::set_received(&context.change, &context.dsl()?, &dataset, &values, usable)
+        })?;
         self.renew_policies()?;
         Ok(refused)
     }
 
     /// Makes a property inherited, or with `received` what was received. Errors: as from
-    /// [`dsl::write::Change::inherit_property`].
+    /// [`dsl::write::inherit_property`].
     pub fn inherit_property(&self, dataset: &str, name: &str, received: bool) -> Result<()> {
         let (dataset, name) = (dataset.to_owned(), name.to_owned());
         let usable = self.view().usable_bytes()?;
         self.run(move |context| {
             let dsl = context.dsl()?;
-            context.change.inherit_property(&dsl, &dataset, &name, received, usable)?;
+            dsl::write::inherit_property(&context.change, &dsl, &dataset, &name, received, usable)?;
             let id = dsl.find(&dataset).map_or(0, |dataset| dataset.id);
             context.log_dataset_event((&dataset, id), "inherit", &format!("{name}="));
             Ok(())
@@ -342,7 +343,7 @@ impl SyncContext<'_> {
             Destroyed::Nothing => {}
             Destroyed::Queued => self.pool.frees().wake(),
             Destroyed::Blocks { root, since_txg } => {
-                self.change.free_tree(&root, since_txg, &mut |bp| self.pool.free(&self.change, bp))?;
+                dsl::write::free_tree(&self.change, &root, since_txg, &mut |bp| self.pool.free(&self.change, bp))?;
             }
         }
         Ok(())

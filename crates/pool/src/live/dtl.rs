@@ -7,6 +7,7 @@
 
 use base::Result;
 use dmu::Object;
+use dsl::write::feature;
 use format::feature::SPACEMAP_HISTOGRAM;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader};
 use vdev::TxgRanges;
@@ -50,11 +51,11 @@ impl SyncContext<'_> {
     }
 
     fn make_dtl_map(&self) -> Result<Object> {
-        let has_histogram = self.change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+        let has_histogram = feature::uses(&self.change, SPACEMAP_HISTOGRAM)?.is_some();
         let mut dnode = new_map(BLOCK_SIZE, has_histogram);
         let empty = SpaceMapHeader { length: 0, allocated: 0 };
         dnode.bonus = empty.bonus(0, has_histogram.then_some(&[0; HISTOGRAM_BUCKETS]));
-        self.change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
+        feature::count(&self.change, SPACEMAP_HISTOGRAM, 1)?;
         self.change.mos.allocate(self.change.tx, dnode)
     }
 

@@ -11,6 +11,7 @@
 
 use base::Result;
 use dmu::zap::ZapValue;
+use dsl::write::feature;
 use format::feature::{
     EMBEDDED_DATA, ENABLED_TXG, FEATURES, Feature, FeatureSet, HOLE_BIRTH, LZ4_COMPRESS, SPACEMAP_V2,
 };
@@ -49,7 +50,7 @@ impl SyncContext<'_> {
         let change = &self.change;
         let mut new: Vec<&Feature> = Vec::new();
         for feature in FEATURES.iter().filter(|feature| guids.iter().any(|guid| guid == feature.guid)) {
-            if change.feature(feature.guid)?.is_none() {
+            if feature::uses(change, feature.guid)?.is_none() {
                 new.push(feature);
             }
         }
@@ -65,11 +66,11 @@ impl SyncContext<'_> {
             change.add(if feature.readonly_compatible { write } else { read }, feature.guid, uses)?;
             change.set(texts, feature.guid, &ZapValue::of_text(feature.name))?;
         }
-        if change.feature(ENABLED_TXG)?.is_some() {
+        if feature::uses(change, ENABLED_TXG)?.is_some() {
             let since = self.feature_table("feature_enabled_txg")?;
             let dated = || new.iter().filter(|feature| feature.guid != ENABLED_TXG);
             dated().try_for_each(|feature| change.add(since, feature.guid, change.tx.txg()))?;
-            change.count_feature(ENABLED_TXG, dated().count() as i64)?;
+            feature::count(change, ENABLED_TXG, dated().count() as i64)?;
         }
         self.make_salt()?;
         self.take_up(&new)

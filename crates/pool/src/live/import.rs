@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
-use format::feature;
+use dsl::write::feature;
 use format::feature::{LOG_SPACEMAP, SPACEMAP_HISTOGRAM, Support};
 use format::space_map::Run;
 use zio::alloc::TopShape;
@@ -138,7 +138,7 @@ impl SyncContext<'_> {
             for (_, log) in &all {
                 change.free_object(*log)?;
             }
-            change.count_feature(SPACEMAP_HISTOGRAM, -(all.len() as i64))?;
+            feature::count(change, SPACEMAP_HISTOGRAM, -(all.len() as i64))?;
             change.free_object(logs)?;
             change.remove(DIRECTORY, LOG_SPACEMAP_ZAP)?;
         }
@@ -148,8 +148,8 @@ impl SyncContext<'_> {
                 change.remove(top.zap, UNFLUSHED)?;
             }
         }
-        let uses = change.feature(LOG_SPACEMAP)?.unwrap_or(0) as i64;
-        change.count_feature(LOG_SPACEMAP, -uses).map(drop)
+        let uses = feature::uses(change, LOG_SPACEMAP)?.unwrap_or(0) as i64;
+        feature::count(change, LOG_SPACEMAP, -uses).map(drop)
     }
 }
 
@@ -201,7 +201,7 @@ fn check_writable(pool: &Pool) -> Result<()> {
     }
     let is_foreign = |guid: &&str| {
         pool.features().state(guid) == FeatureState::Active
-            && feature::find(guid).is_none_or(|feature| feature.support < Support::Write)
+            && format::feature::find(guid).is_none_or(|feature| feature.support < Support::Write)
     };
     let foreign: Vec<&str> = pool.features().guids().filter(is_foreign).collect();
     if !foreign.is_empty() {

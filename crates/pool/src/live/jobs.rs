@@ -99,8 +99,9 @@ impl SyncContext<'_> {
 
     /// Frees some of what was destroyed.
     fn free_destroyed(&self) -> Result<()> {
-        let is_left =
-            self.change.free_destroyed(freed_per_group(self.pool), &mut |bp| self.pool.free(&self.change, bp))?;
+        let is_left = dsl::write::free_destroyed(&self.change, freed_per_group(self.pool), &mut |bp| {
+            self.pool.free(&self.change, bp)
+        })?;
         self.pool.frees().went_on(is_left);
         Ok(())
     }

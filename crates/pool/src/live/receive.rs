@@ -14,7 +14,7 @@ use base::{Error, Kind, Result};
 use dmu::Objset;
 use dsl::receive::{Applier, ApplyHost, StreamReader, owners_by_place};
 use dsl::resume::RECEIVE_CHILD;
-use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate};
+use dsl::write::{BegunReceive, NewReceive, ReceivePoint, SnapshotFate, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{PROJECT_QUOTA, USEROBJ_ACCOUNTING};
 use format::objset::ObjsetType;
@@ -37,7 +37,7 @@ pub struct Receiving {
 
 impl LivePool {
     /// Begins to receive a stream, or goes on with one that was interrupted. Errors: as from
-    /// [`dsl::write::Change::begin_receive`]; `Busy` if it is received already.
+    /// [`dsl::write::begin_receive`]; `Busy` if it is received already.
     pub fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {
         let pool = self.weak().upgrade().ok_or_else(|| Error::new(Kind::Suspended, "the pool is closed"))?;
         self.remove_leftover(&format!("{}/{RECEIVE_CHILD}", new.target))?;
@@ -46,13 +46,13 @@ impl LivePool {
         let (begun, resume) = self.run(move |context| {
             let (dsl, change) = (context.dsl()?, &context.change);
             let begun = match is_resumed {
-                true => change.resume_receive(&dsl, &wanted)?,
-                false => change.begin_receive(&dsl, &wanted)?,
+                true => dsl::write::resume_receive(change, &dsl, &wanted)?,
+                false => dsl::write::begin_receive(change, &dsl, &wanted)?,
             };
             if context.pool.receives().is_active(begun.dataset) {
                 return Err(Error::new(Kind::Busy, "destination is being received"));
             }
-            let resume = if is_resumed { Some(change.receive_point(begun.dataset)?) } else { None };
+            let resume = if is_resumed { Some(dsl::write::receive_point(change, begun.dataset)?) } else { None };
             context.open_received(&begun, ObjsetType::of_number(wanted.begin.objset_type.into()))?;
             context.pool.receives().begin(begun.dataset);
             let event = if is_resumed { "resume receive" } else { "receive" };
@@ -127,12 +127,12 @@ impl SyncContext<'_> {
         if objset.kind() != kind {
             return Err(Error::new(Kind::Invalid, "the stream is of another type than the destination"));
         }
-        if root.is_hole() && kind == ObjsetType::Zfs && change.feature(USEROBJ_ACCOUNTING)?.is_some() {
-            let by_project = change.feature(PROJECT_QUOTA)?.is_some();
+        if root.is_hole() && kind == ObjsetType::Zfs && feature::uses(change, USEROBJ_ACCOUNTING)?.is_some() {
+            let by_project = feature::uses(change, PROJECT_QUOTA)?.is_some();
             objset.count_objects(by_project);
-            change.use_feature(begun.dataset, USEROBJ_ACCOUNTING)?;
+            feature::use_in(change, begun.dataset, USEROBJ_ACCOUNTING)?;
             if by_project {
-                change.use_feature(begun.dataset, PROJECT_QUOTA)?;
+                feature::use_in(change, begun.dataset, PROJECT_QUOTA)?;
             }
         }
         // also what has no objects yet is written
@@ -171,7 +171,7 @@ impl Receiving {
     }
 
     /// Ends the receive: the snapshot is there, and the head has what it has. What serves a head that is replaced
-    /// ([`Receiving::replaces`]) has to be frozen. Errors: as from [`dsl::write::Change::take_over`] and taking snapshots.
+    /// ([`Receiving::replaces`]) has to be frozen. Errors: as from [`dsl::write::take_over`] and taking snapshots.
     pub fn finish(mut self) -> Result<()> {
         let pool = self.pool.clone();
         // all that came is on disk, and nothing more will
@@ -198,7 +198,7 @@ impl Receiving {
                 return Err(Error::new(Kind::Busy, format!("{name}: dataset is busy")));
             }
             context.pool.heads().remove(begun.dataset);
-            let fates = context.change.take_over(&context.dsl()?, &begun, &new, usable)?;
+            let fates = dsl::write::take_over(&context.change, &context.dsl()?, &begun, &new, usable)?;
             for fate in fates {
                 if let SnapshotFate::Destroyed { id, next } = fate {
                     context.pool.scan().destroyed(id, Some(next));
@@ -227,16 +227,18 @@ impl SyncContext<'_> {
 
     /// Takes the snapshot of a head that got another root, and destroys what had that.
     fn end_replaced(&self, begun: &BegunReceive, new: &NewReceive) -> Result<()> {
-        let id = self.change.end_take_over(&self.dsl()?, begun, new)?;
+        let id = dsl::write::end_take_over(&self.change, &self.dsl()?, begun, new)?;
         self.note_received(begun, new, id)?;
         let dsl = self.dsl()?;
-        let destroyed = self.change.destroy(&dsl, &dsl.name_of(begun.dataset)?)?;
+        let destroyed = dsl::write::destroy_dataset(&self.change, &dsl, &dsl.name_of(begun.dataset)?)?;
         self.pool.scan().destroyed(begun.dataset, None);
         self.finish_destroyed(destroyed)
     }
 
     fn end_receive(&self, begun: &BegunReceive, new: &NewReceive, usable: u64) -> Result<Option<()>> {
-        let Some(id) = self.change.end_receive(&self.dsl()?, begun, new, usable)? else { return Ok(None) };
+        let Some(id) = dsl::write::end_receive(&self.change, &self.dsl()?, begun, new, usable)? else {
+            return Ok(None);
+        };
         // it is opened with its properties when it is used
         self.pool.heads().remove(begun.head);
         self.note_received(begun, new, id).map(Some)

@@ -33,7 +33,7 @@ impl Receives {
         let txg = change.tx.txg();
         let point = self.points.lock().get_mut(&id).and_then(|points| points[txg as usize & 1].take());
         match point {
-            Some((of, point)) if of == txg => change.save_receive_point(id, point),
+            Some((of, point)) if of == txg => dsl::write::save_receive_point(change, id, point),
             _ => Ok(()),
         }
     }

@@ -15,16 +15,17 @@ use super::{KeepsSnapshots, LivePool, SyncContext};
 const ATTEMPTS_MAX: usize = 64;
 
 impl LivePool {
-    /// Takes snapshots of all that was written so far, all or none. Errors: as from [`dsl::write::Change::snapshot`].
+    /// Takes snapshots of all that was written so far, all or none. Errors: as from [`dsl::write::take_snapshots`].
     pub fn snapshot(&self, names: &[String], properties: &[(String, String)]) -> Result<RefusedChanges> {
         self.in_some_group(|pool, usable| {
             let (names, properties) = (names.to_vec(), properties.to_vec());
             pool.run_last(move |context| {
-                let snapshots = match context.change.snapshot(&context.dsl()?, &names, &properties, usable)? {
-                    Taken::All(snapshots) => snapshots,
-                    Taken::Refused(refused) => return Ok(Some(refused)),
-                    Taken::NextGroup => return Ok(None),
-                };
+                let snapshots =
+                    match dsl::write::take_snapshots(&context.change, &context.dsl()?, &names, &properties, usable)? {
+                        Taken::All(snapshots) => snapshots,
+                        Taken::Refused(refused) => return Ok(Some(refused)),
+                        Taken::NextGroup => return Ok(None),
+                    };
                 for (name, id) in snapshots {
                     let next = context.change.dataset(id)?.next_snap;
                     context.pool.scan().snapshotted(next, id);
@@ -35,7 +36,7 @@ impl LivePool {
         })
     }
 
-    /// Destroys snapshots, all or none. Errors: as from [`dsl::write::Change::destroy_snapshots`].
+    /// Destroys snapshots, all or none. Errors: as from [`dsl::write::destroy_snapshots`].
     pub fn destroy_snapshots(&self, names: &[String], defer: bool) -> Result<RefusedChanges> {
         let names = names.to_vec();
         self.run_last(move |context| {
@@ -46,7 +47,7 @@ impl LivePool {
             if !kept.is_empty() {
                 return Ok(kept);
             }
-            let fates = match context.change.destroy_snapshots(&context.dsl()?, &names, defer)? {
+            let fates = match dsl::write::destroy_snapshots(&context.change, &context.dsl()?, &names, defer)? {
                 Ok(fates) => fates,
                 Err(refused) => return Ok(refused),
             };
@@ -74,12 +75,12 @@ impl LivePool {
         kept
     }
 
-    /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::Change::hold`].
+    /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::hold`].
     pub fn hold(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
         let holds = holds.to_vec();
         self.run_last(move |context| {
             let dsl = context.dsl()?;
-            let refused = context.change.hold(&dsl, &holds)?;
+            let refused = dsl::write::hold(&context.change, &dsl, &holds)?;
             if refused.is_empty() {
                 for (name, tag) in &holds {
                     let id = dsl.find(name)?.id;
@@ -90,11 +91,11 @@ impl LivePool {
         })
     }
 
-    /// Takes holds away, all or none. Errors: as from [`dsl::write::Change::release`].
+    /// Takes holds away, all or none. Errors: as from [`dsl::write::release`].
     pub fn release(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
         let holds = holds.to_vec();
         self.run_last(move |context| {
-            let refused = context.change.release(&context.dsl()?, &holds)?;
+            let refused = dsl::write::release(&context.change, &context.dsl()?, &holds)?;
             if refused.is_empty() {
                 for (name, tag) in &holds {
                     context.log_event("release", &format!("{name} tag={tag}"));
@@ -105,46 +106,48 @@ impl LivePool {
         })
     }
 
-    /// Makes a bookmark of a snapshot or bookmark. Errors: as from [`dsl::write::Change::create_bookmark`].
+    /// Makes a bookmark of a snapshot or bookmark. Errors: as from [`dsl::write::create_bookmark`].
     pub fn bookmark(&self, new: &str, source: &str) -> Result<()> {
         let (new, source) = (new.to_owned(), source.to_owned());
         self.run_last(move |context| {
-            context.change.create_bookmark(&context.dsl()?, &new, &source)?;
+            dsl::write::create_bookmark(&context.change, &context.dsl()?, &new, &source)?;
             context.log_event("bookmark", &format!("name={new} source={source}"));
             Ok(())
         })
     }
 
-    /// Destroys a bookmark. Errors: as from [`dsl::write::Change::destroy_bookmark`].
+    /// Destroys a bookmark. Errors: as from [`dsl::write::destroy_bookmark`].
     pub fn destroy_bookmark(&self, name: &str) -> Result<()> {
         let name = name.to_owned();
         self.run_last(move |context| {
-            context.change.destroy_bookmark(&context.dsl()?, &name)?;
+            dsl::write::destroy_bookmark(&context.change, &context.dsl()?, &name)?;
             context.log_event("remove bookmark", &format!("name={name}"));
             Ok(())
         })
     }
 
     /// Gives a snapshot another name, with `recursive` also those of all datasets below. Errors: as from
-    /// [`dsl::write::Change::rename_snapshot`].
+    /// [`dsl::write::rename_snapshot`].
     pub fn rename_snapshot(&self, old: &str, new: &str, recursive: bool) -> Result<()> {
         let (old, new) = (old.to_owned(), new.to_owned());
         self.run_last(move |context| {
-            context.change.rename_snapshot(&context.dsl()?, &old, &new, recursive)?;
+            dsl::write::rename_snapshot(&context.change, &context.dsl()?, &old, &new, recursive)?;
             context.log_event("rename", &format!("{old} -> {new}"));
             Ok(())
         })
     }
 
     /// Lets a file system or volume go back to its latest snapshot. What serves it has to be frozen. Errors: as from
-    /// [`dsl::write::Change::rollback`] and [`LivePool::replace_root`].
+    /// [`dsl::write::rollback`] and [`LivePool::replace_root`].
     pub fn rollback(&self, to: &str) -> Result<()> {
         let fs = to.split('@').next().unwrap_or_default();
         let id = self.view().dsl().find(fs)?.id;
         self.in_some_group(|pool, usable| {
             let (fs, to) = (fs.to_owned(), to.to_owned());
             pool.replace_root(id, move |context| {
-                let Some(done) = context.change.rollback(&context.dsl()?, &to, usable)? else { return Ok(None) };
+                let Some(done) = dsl::write::rollback(&context.change, &context.dsl()?, &to, usable)? else {
+                    return Ok(None);
+                };
                 context.finish_destroyed(done.discarded)?;
                 context.log_dataset_event((&fs, id), "rollback", &format!("to {to}"));
                 Ok(Some(()))
@@ -152,13 +155,13 @@ impl LivePool {
         })
     }
 
-    /// Makes a file system or volume of what a snapshot holds. Errors: as from [`dsl::write::Change::clone_snapshot`].
+    /// Makes a file system or volume of what a snapshot holds. Errors: as from [`dsl::write::clone_snapshot`].
     pub fn clone_snapshot(&self, snapshot: &str, target: &str, properties: &[(String, String)]) -> Result<()> {
         self.in_some_group(|pool, usable| {
             let (snapshot, target, properties) = (snapshot.to_owned(), target.to_owned(), properties.to_vec());
             pool.run_last(move |context| {
                 let dsl = context.dsl()?;
-                let made = context.change.clone_snapshot(&dsl, &snapshot, &target, &properties, usable)?;
+                let made = dsl::write::clone_snapshot(&context.change, &dsl, &snapshot, &target, &properties, usable)?;
                 let Some(made) = made else { return Ok(None) };
                 context.write_without_log(made.dataset, &target)?;
                 context.log_dataset_event((&target, made.dataset), "clone", &format!("origin={snapshot}"));
@@ -168,13 +171,13 @@ impl LivePool {
     }
 
     /// Makes a clone the origin of what it was cloned from. Returns the names of snapshots and bookmarks that both have;
-    /// then nothing is changed. Errors: as from [`dsl::write::Change::promote`].
+    /// then nothing is changed. Errors: as from [`dsl::write::promote`].
     pub fn promote(&self, name: &str) -> Result<Vec<String>> {
         let name = name.to_owned();
         self.run_last(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
-            let conflicts = context.change.promote(&dsl, &name)?;
+            let conflicts = dsl::write::promote(&context.change, &dsl, &name)?;
             if conflicts.is_empty() {
                 context.log_dataset_event((&name, id), "promote", " ");
             }

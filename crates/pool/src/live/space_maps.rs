@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 
 use base::{Error, Kind, Mutex, RangeTree, Result};
 use dmu::{Object, Objset};
-use dsl::write::Change;
+use dsl::write::{Change, feature};
 use format::dnode::Dnode;
 use format::feature::{SPACEMAP_HISTOGRAM, SPACEMAP_V2};
 use format::object_type::ObjectType;
@@ -92,7 +92,7 @@ impl SpaceMaps {
         let Some(MapsOfTop { array, maps, .. }) = self.tops.lock().remove(&top) else { return Ok(()) };
         let maps: Vec<u64> = maps.into_iter().map(|(map, _)| map).filter(|&map| map != 0).collect();
         maps.iter().try_for_each(|&map| change.free_object(map))?;
-        change.count_feature(SPACEMAP_HISTOGRAM, -(maps.len() as i64))?;
+        feature::count(change, SPACEMAP_HISTOGRAM, -(maps.len() as i64))?;
         change.free_object(array)
     }
 
@@ -169,7 +169,7 @@ impl SpaceMaps {
         };
         let object = change.mos.object(map)?;
         let before = SpaceMapHeader::parse(object.bonus())?;
-        let two_words = change.feature(SPACEMAP_V2)?.is_some();
+        let two_words = feature::uses(change, SPACEMAP_V2)?.is_some();
         let mut encoder = Encoder::new(before.length, object.dnode().block_size, two_words);
         encoder.begin(false, pass.into(), change.tx.txg());
         let mut bytes = 0;
@@ -220,7 +220,7 @@ impl SpaceMaps {
         }
         if start == 0 {
             change.free_object(map)?;
-            change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
+            feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
             change.remove(zap, CHECKPOINT_MAP)?;
             self.tops.lock().get_mut(&top).expect("found before").kept = 0;
             return Ok(kept);
@@ -256,7 +256,7 @@ impl SpaceMaps {
         // written anew at most once in a group, or it would not converge
         let anew = lacks_changes || is_long && pass == 2;
         let start = if anew { 0 } else { before.length };
-        let two_words = change.feature(SPACEMAP_V2)?.is_some();
+        let two_words = feature::uses(change, SPACEMAP_V2)?.is_some();
         let mut encoder = Encoder::new(start, object.dnode().block_size, two_words);
         let mut push = |is_allocated: bool, ranges: &mut dyn Iterator<Item = Range<u64>>| {
             let mut begun = false;
@@ -299,9 +299,9 @@ impl SpaceMaps {
 
 /// An empty map.
 fn new_map_object(change: &Change<'_>) -> Result<Object> {
-    let has_histogram = change.feature(SPACEMAP_HISTOGRAM)?.is_some();
+    let has_histogram = feature::uses(change, SPACEMAP_HISTOGRAM)?.is_some();
     let object = change.mos.allocate(change.tx, new_map(BLOCK_SIZE, has_histogram))?;
-    change.count_feature(SPACEMAP_HISTOGRAM, 1)?;
+    feature::count(change, SPACEMAP_HISTOGRAM, 1)?;
     set_header(change, &object, SpaceMapHeader { length: 0, allocated: 0 }, has_histogram)?;
     object.fresh()
 }

@@ -21,7 +21,7 @@ use codec::compress::Compress;
 use dmu::bpobj::{Bpobj, Totals};
 use dmu::{Ledger, Mode, Objset, OnFailure};
 use dsl::property::needs;
-use dsl::write::{Change, DatasetLedger};
+use dsl::write::{Change, DatasetLedger, feature};
 use format::blkptr::BlkPtr;
 use format::feature::{LARGE_BLOCKS, LARGE_DNODE, ZSTD_COMPRESS};
 use format::uberblock::Uberblock;
@@ -117,7 +117,7 @@ impl LivePool {
             ledger.features.insert(LARGE_DNODE);
         }
         for guid in ledger.features {
-            change.use_feature(id, guid)?;
+            feature::use_in(change, id, guid)?;
         }
         let freed = ledger.inner.finish(change, synced.rootbp())?;
         objset.commit(synced);
@@ -167,7 +167,7 @@ impl LivePool {
             };
             let (born, killed) = (sum(&ledger.born), sum(&ledger.killed));
             if born != killed {
-                change.charge_mos(born, killed)?;
+                dsl::write::charge_mos(change, born, killed)?;
             }
             let is_real = |bp: &&BlkPtr| !bp.is_hole() && !bp.is_embedded();
             let (now, later): (Vec<BlkPtr>, Vec<BlkPtr>) =

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use base::{Error, Kind, Result};
 use device::Device;
+use dsl::write::feature;
 use format::feature::{ALLOCATION_CLASSES, SPACEMAP_HISTOGRAM};
 use format::object_type::ObjectType;
 use vdev::{Edit, LeafVdev, VdevSpec, label};
@@ -57,7 +58,7 @@ impl LivePool {
         self.run(move |context| {
             if !tops.is_empty() {
                 context.add_tops(tops, &by_guid)?;
-                context.change.count_feature(ALLOCATION_CLASSES, set_aside as i64)?;
+                feature::count(&context.change, ALLOCATION_CLASSES, set_aside as i64)?;
             }
             context.add_aux(AuxKind::Spare, spares)?;
             context.add_aux(AuxKind::Cache, caches)?;
@@ -192,7 +193,7 @@ impl SyncContext<'_> {
         let missed = spec.leaf.as_ref().map_or(0, |leaf| leaf.dtl_object);
         if missed != 0 {
             change.free_object(missed)?;
-            change.count_feature(SPACEMAP_HISTOGRAM, -1)?;
+            feature::count(change, SPACEMAP_HISTOGRAM, -1)?;
         }
         spec.children.iter().try_for_each(|child| self.free_objects(child))
     }

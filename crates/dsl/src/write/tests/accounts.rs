@@ -123,7 +123,7 @@ fn check(world: &World, heads: &Heads) {
                 assert_eq!(snapshot.phys.unique_bytes, young, "{}", snapshot.name);
             }
         }
-        let refreservation = world.change(|change| change.refreservation_of(dir.id).unwrap());
+        let refreservation = world.change(|change| room::refreservation_of(change, dir.id).unwrap());
         let below: Vec<_> = dsl.child_ids(&dir).unwrap();
         let below: Vec<DirPhys> = below.iter().map(|(name, id)| dsl.dir(*id, name).unwrap().phys).collect();
         let columns = [
@@ -155,7 +155,7 @@ fn check_empty_list(world: &World) {
             count += parts.iter().filter(|(_, part)| *part == empty).count() as u64;
         }
     }
-    assert_eq!(world.change(|change| change.feature(EMPTY_BPOBJ).unwrap()), Some(count));
+    assert_eq!(world.change(|change| feature::uses(change, EMPTY_BPOBJ).unwrap()), Some(count));
 }
 
 proptest! {
@@ -206,22 +206,23 @@ fn sums_of_what_makes_no_sense_wrap() {
         let before = change.dir(dir).unwrap();
         let worst = Delta { used: i64::MIN, compressed: i64::MIN, uncompressed: i64::MIN };
         for delta in [worst, worst.negative()] {
-            change.charge(dir, UsedColumn::Head, delta).unwrap();
+            space::charge(change, dir, UsedColumn::Head, delta).unwrap();
         }
         for (share, bytes) in [(i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
-            change.charge_and_move(dir, Delta::used(bytes), share, UsedColumn::Head, UsedColumn::Snapshots).unwrap();
-            change
-                .charge_and_move(
-                    dir,
-                    Delta::used(bytes).negative(),
-                    share.wrapping_neg(),
-                    UsedColumn::Head,
-                    UsedColumn::Snapshots,
-                )
+            space::charge_and_move(change, dir, Delta::used(bytes), share, UsedColumn::Head, UsedColumn::Snapshots)
                 .unwrap();
+            space::charge_and_move(
+                change,
+                dir,
+                Delta::used(bytes).negative(),
+                share.wrapping_neg(),
+                UsedColumn::Head,
+                UsedColumn::Snapshots,
+            )
+            .unwrap();
         }
         for (from, to) in [(UsedColumn::Head, UsedColumn::Snapshots), (UsedColumn::Snapshots, UsedColumn::Head)] {
-            change.move_space(dir, i64::MIN, from, to).unwrap();
+            space::move_space(change, dir, i64::MIN, from, to).unwrap();
         }
         assert_eq!(change.dir(dir).unwrap(), before);
     });

@@ -8,6 +8,7 @@ use dmu::bpobj::{self, Bpobj, Totals};
 use dmu::traverse::{Descend, Range, Visit, Visitor, traverse};
 use format::dnode::Dnode;
 
+use super::bptree::has_destroyed;
 use super::*;
 
 /// Sizes of all blocks below a root, and the blocks with addresses.
@@ -63,7 +64,7 @@ impl World {
         self.change(|change| {
             Bpobj::open(&self.mos, list).unwrap().append(change.tx, &[bp], &size_of).unwrap();
             let delta = space::Delta::between(Totals::default(), Totals::of(&bp, size_of(&bp)));
-            change.charge(change.own_dir("$FREE").unwrap(), space::UsedColumn::Head, delta).unwrap();
+            space::charge(change, change.own_dir("$FREE").unwrap(), space::UsedColumn::Head, delta).unwrap();
         });
         bp
     }
@@ -138,11 +139,11 @@ fn destroyed_heads_are_freed_bit_by_bit_each_block_once() {
         left.extend(listed.iter().map(|bp| (bp.dvas()[0].words(), bp.birth())));
         let used = used + listed.iter().map(size_of).sum::<u64>();
         assert_eq!(world.dsl().root().unwrap().phys.used_bytes, used);
-        assert_eq!(world.change(|change| change.feature(ASYNC_DESTROY).unwrap()), Some(1));
+        assert_eq!(world.change(|change| feature::uses(change, ASYNC_DESTROY).unwrap()), Some(1));
         let (mut rounds, mut go_on) = (0, true);
         while go_on {
             let mut freed = Vec::new();
-            go_on = world.change(|change| change.free_destroyed(budget, &mut |bp| freed.push(*bp)).unwrap());
+            go_on = world.change(|change| free_destroyed(change, budget, &mut |bp| freed.push(*bp)).unwrap());
             for bp in &freed {
                 assert_eq!(left.remove(&bp.dvas()[0].words()), Some(bp.birth()), "{bp:?} is freed twice");
                 if bp.birth() > 2 {
@@ -156,8 +157,8 @@ fn destroyed_heads_are_freed_bit_by_bit_each_block_once() {
         }
         assert!(left.is_empty() && (rounds > 1) == (budget < 1_000_000), "{} left", left.len());
         world.change(|change| {
-            assert!(!change.has_destroyed().unwrap());
-            assert_eq!(change.feature(ASYNC_DESTROY).unwrap(), Some(0));
+            assert!(!has_destroyed(change).unwrap());
+            assert_eq!(feature::uses(change, ASYNC_DESTROY).unwrap(), Some(0));
             let free = change.dir(change.own_dir("$FREE").unwrap()).unwrap();
             assert_eq!((free.used_bytes, free.compressed_bytes, free.uncompressed_bytes), (0, 0, 0));
         });
@@ -176,7 +177,7 @@ fn without_the_feature_blocks_are_freed_at_once() {
     let Destroyed::Blocks { root, since_txg } = world.destroy("tank/a").unwrap() else { panic!("blocks are lost") };
     world.change(|change| {
         let free = &mut |bp: &BlkPtr| assert!(left.remove(&bp.dvas()[0].words()).is_some());
-        change.free_tree(&root, since_txg, free).unwrap();
+        free_tree(change, &root, since_txg, free).unwrap();
     });
     assert!(left.is_empty());
     assert_eq!(world.dsl().root().unwrap().phys.used_bytes, 0);

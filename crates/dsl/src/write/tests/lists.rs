@@ -66,7 +66,7 @@ fn a_list_takes_others_in_and_has_each_block_once() {
 #[test]
 fn parts_of_dead_lists_move_as_they_are() {
     let (mut world, _) = World::new(&[EMPTY_BPOBJ]);
-    let users = |world: &World| world.change(|change| change.feature(EMPTY_BPOBJ).unwrap().unwrap());
+    let users = |world: &World| world.change(|change| feature::uses(change, EMPTY_BPOBJ).unwrap().unwrap());
     let before = users(&world);
     let (older, newer, free) = world.change(|change| {
         let older = Deadlist::create(change).unwrap();

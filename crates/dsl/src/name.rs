@@ -8,12 +8,12 @@
 use base::{Error, Kind, Result};
 
 /// Most bytes of a full name.
-pub(super) const LEN_MAX: usize = 255;
+pub(crate) const LEN_MAX: usize = 255;
 /// Most levels below the pool: zfs_max_dataset_nesting.
 pub const NESTING_MAX: usize = 50;
 
 /// How far below the pool a file system or volume of that name is.
-pub(super) fn level(name: &str) -> usize {
+pub(crate) fn level(name: &str) -> usize {
     name.matches('/').count()
 }
 
@@ -50,7 +50,7 @@ pub fn check_name(name: &str) -> Result<()> {
 }
 
 /// Refuses what ZFS keeps for itself below a dataset, such as a receive that was interrupted.
-pub(super) fn refuse_internal(name: &str) -> Result<()> {
+pub(crate) fn refuse_internal(name: &str) -> Result<()> {
     match name.contains('%') {
         true => Err(Error::new(Kind::Invalid, "invalid character % in name")),
         false => Ok(()),
