@@ -1,8 +1,9 @@
-//! Names that file systems and volumes can have.
+//! Names that datasets can have.
 //!
 //! ```text
 //!   tank/home/user-1      components of letters, digits and "-_.: ", with slashes between; 255 bytes in all,
 //!                         50 levels; no component is "." or ".."
+//!   tank/home@monday      a snapshot, tank/home#monday a bookmark: one component more
 //! ```
 
 use base::{Error, Kind, Result};
@@ -10,43 +11,97 @@ use base::{Error, Kind, Result};
 /// Most bytes of a full name.
 pub(crate) const LEN_MAX: usize = 255;
 /// Most levels below the pool: zfs_max_dataset_nesting.
-pub const NESTING_MAX: usize = 50;
+pub(crate) const NESTING_MAX: usize = 50;
 
 /// How far below the pool a file system or volume of that name is.
 pub(crate) fn level(name: &str) -> usize {
     name.matches('/').count()
 }
 
-/// Whether a new file system or volume may be called so. Errors: `TooLong`, or `Invalid` with what `zfs` says.
-pub fn check_name(name: &str) -> Result<()> {
+/// What a name may be that of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameKinds {
+    /// A file system or volume.
+    pub heads: bool,
+    /// A snapshot.
+    pub snapshots: bool,
+    /// A bookmark.
+    pub bookmarks: bool,
+}
+
+impl NameKinds {
+    const NONE: NameKinds = NameKinds { heads: false, snapshots: false, bookmarks: false };
+    /// File systems and volumes.
+    pub const HEADS: NameKinds = NameKinds { heads: true, ..NameKinds::NONE };
+    /// Snapshots.
+    pub const SNAPSHOTS: NameKinds = NameKinds { snapshots: true, ..NameKinds::NONE };
+    /// Bookmarks.
+    pub const BOOKMARKS: NameKinds = NameKinds { bookmarks: true, ..NameKinds::NONE };
+}
+
+/// Whether a dataset of one of some kinds can be called so. Errors: `TooLong`, or `Invalid` with what `zfs` says.
+pub fn check_name(name: &str, kinds: NameKinds) -> Result<()> {
+    check(name, kinds, false)
+}
+
+/// Whether a new dataset of one of some kinds may be called so. Errors: as of [`check_name`].
+pub fn check_new_name(name: &str, kinds: NameKinds) -> Result<()> {
+    check(name, kinds, true)
+}
+
+fn check(name: &str, kinds: NameKinds, is_new: bool) -> Result<()> {
     let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
-    if name.contains('@') {
+    if !kinds.snapshots && name.contains('@') {
         return invalid("snapshot delimiter '@' is not expected here");
     }
-    if name.contains('#') {
+    if kinds == NameKinds::SNAPSHOTS && !name.contains('@') {
+        return invalid("missing '@' delimiter in snapshot name");
+    }
+    if !kinds.bookmarks && name.contains('#') {
         return invalid("bookmark delimiter '#' is not expected here");
     }
-    refuse_internal(name)?;
+    if kinds == NameKinds::BOOKMARKS && !name.contains('#') {
+        return invalid("missing '#' delimiter in bookmark name");
+    }
+    if is_new {
+        refuse_internal(name)?;
+    }
     if name.len() > LEN_MAX {
         return Err(Error::new(Kind::TooLong, "name is too long"));
     }
     if name.starts_with('/') {
         return invalid("leading slash in name");
     }
-    if name.is_empty() {
-        return invalid("empty component or misplaced '@' or '#' delimiter in name");
+    let (head, point) = match name.split_once(['@', '#']) {
+        Some((head, point)) => (head, Some(point)),
+        None => (name, None),
+    };
+    if point.is_none() && name.ends_with('/') {
+        return invalid("trailing slash in name");
     }
-    let mut components = name.split('/').peekable();
-    while let Some(component) = components.next() {
-        if component.is_empty() && components.peek().is_none() {
-            return invalid("trailing slash in name");
+    head.split('/').try_for_each(|component| check_with(component, "%"))?;
+    if let Some(point) = point {
+        check_with(point, if is_new { "@#" } else { "%@#/" })?;
+        if point.contains(['@', '#']) {
+            return invalid("multiple '@' and/or '#' delimiters in name");
         }
-        check_component(component)?;
     }
-    if level(name) >= NESTING_MAX {
+    if is_new && level(head) >= NESTING_MAX {
         return Err(Error::new(Kind::TooLong, "maximum name nesting depth exceeded"));
     }
     Ok(())
+}
+
+/// The two parts of the full name of a snapshot. Errors: as of [`check_new_name`].
+pub(crate) fn split_snapshot(name: &str) -> Result<(&str, &str)> {
+    check_new_name(name, NameKinds::SNAPSHOTS)?;
+    Ok(name.split_once('@').unwrap_or((name, "")))
+}
+
+/// The two parts of the full name of a bookmark. Errors: as of [`check_new_name`].
+pub(crate) fn split_bookmark(name: &str) -> Result<(&str, &str)> {
+    check_new_name(name, NameKinds::BOOKMARKS)?;
+    Ok(name.split_once('#').unwrap_or((name, "")))
 }
 
 /// Refuses what ZFS keeps for itself below a dataset, such as a receive that was interrupted.
@@ -57,9 +112,14 @@ pub(crate) fn refuse_internal(name: &str) -> Result<()> {
     }
 }
 
-/// Whether a part of a name between slashes can be. Errors: as of [`check_name`].
+/// Whether a part of a name between delimiters can be. Errors: as of [`check_name`].
 pub(crate) fn check_component(component: &str) -> Result<()> {
-    if let Some(bad) = component.chars().find(|c| !c.is_ascii_alphanumeric() && !"-_.: ".contains(*c)) {
+    check_with(component, "")
+}
+
+fn check_with(component: &str, allowed: &str) -> Result<()> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c) || allowed.contains(c);
+    if let Some(bad) = component.chars().find(|c| !is_good(*c)) {
         return Err(Error::new(Kind::Invalid, format!("invalid character '{bad}' in name")));
     }
     let what = match component {
@@ -78,7 +138,7 @@ mod tests {
     #[test]
     fn names_and_what_is_wrong_with_them() {
         for good in ["tank/a", "tank/a b", "tank/A-1_.:x", "tank/...", &format!("tank/{}", "n".repeat(250))] {
-            check_name(good).unwrap();
+            check_new_name(good, NameKinds::HEADS).unwrap();
         }
         let nested = format!("t{}", "/a".repeat(50));
         for (bad, why) in [
@@ -95,8 +155,49 @@ mod tests {
             (&format!("tank/{}", "n".repeat(251)), "name is too long"),
             (&nested, "maximum name nesting depth exceeded"),
         ] {
-            assert_eq!(check_name(bad).unwrap_err().what(), why, "{bad}");
+            assert_eq!(check_new_name(bad, NameKinds::HEADS).unwrap_err().what(), why, "{bad}");
         }
-        check_name(&nested[2..]).unwrap();
+        check_new_name(&nested[2..], NameKinds::HEADS).unwrap();
+    }
+
+    #[test]
+    fn names_by_kind() {
+        let (any, heads) = (NameKinds { snapshots: true, ..NameKinds::HEADS }, NameKinds::HEADS);
+        let (snapshots, bookmarks) = (NameKinds::SNAPSHOTS, NameKinds::BOOKMARKS);
+        let nested = format!("t{}@s", "/a".repeat(50));
+        for (name, kinds) in [
+            ("tank/a b.c-d_e:f", any),
+            ("tank@s", any),
+            ("tank#b", bookmarks),
+            ("tank/%recv", heads),
+            ("tank@a/b", snapshots),
+            (&nested, snapshots),
+        ] {
+            check_name(name, kinds).unwrap();
+        }
+        for (name, kinds, why) in [
+            ("tank@s", heads, "snapshot delimiter '@' is not expected here"),
+            ("tank#s", any, "bookmark delimiter '#' is not expected here"),
+            ("tank", snapshots, "missing '@' delimiter in snapshot name"),
+            ("tank", bookmarks, "missing '#' delimiter in bookmark name"),
+            ("/tank", any, "leading slash in name"),
+            ("tank/", any, "trailing slash in name"),
+            ("tank//a", any, "empty component or misplaced '@' or '#' delimiter in name"),
+            ("tank@", any, "empty component or misplaced '@' or '#' delimiter in name"),
+            ("tank@a@b", any, "multiple '@' and/or '#' delimiters in name"),
+            ("tank/a*", any, "invalid character '*' in name"),
+            ("tank/..", any, "parent reference, '..' is found in name"),
+            (&"a".repeat(256), any, "name is too long"),
+        ] {
+            assert_eq!(check_name(name, kinds).unwrap_err().what(), why, "{name}");
+            assert_eq!(check_new_name(name, kinds).unwrap_err().what(), why, "new {name}");
+        }
+        for (name, why) in [
+            ("tank@a/b", "invalid character '/' in name"),
+            ("tank@a%b", "invalid character % in name"),
+            (&nested, "maximum name nesting depth exceeded"),
+        ] {
+            assert_eq!(check_new_name(name, snapshots).unwrap_err().what(), why, "{name}");
+        }
     }
 }

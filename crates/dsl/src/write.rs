@@ -59,7 +59,6 @@ use format::dnode::Dnode;
 use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
-pub use crate::name::{NESTING_MAX, check_name};
 pub use bookmark::{create_bookmark, destroy_bookmark};
 pub use bptree::{Destroyed, free_destroyed, free_tree};
 pub use clone::clone_snapshot;

@@ -36,7 +36,7 @@ pub(super) fn create(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
     };
     let failed = |why: &str| Ok(Outcome::failed(format!("cannot create '{name}': {why}\n")));
     let types = if is_volume { Types::VOLUMES } else { Types::FILE_SYSTEMS };
-    if let Err(why) = client::check_name(name, types) {
+    if let Err(why) = client::check_new_name(name, types) {
         return failed(&why);
     }
     if !name.contains('/') {
@@ -212,7 +212,7 @@ pub(super) fn rename(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString])
         Err(line) => return Ok(Outcome::failed(line)),
     };
     let refused = |why: &str| Ok(Outcome::failed(format!("cannot rename to '{to}': {why}\n")));
-    if let Err(why) = client::check_name(to, Types { snapshots: false, ..Types::DATASETS }) {
+    if let Err(why) = client::check_new_name(to, Types { snapshots: false, ..Types::DATASETS }) {
         return refused(&why);
     }
     if client::pool_of(to) != pool {

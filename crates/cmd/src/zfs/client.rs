@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use base::{Error, Kind, Result};
+use dsl::NameKinds;
 use protocol::client;
 use protocol::datasets::{
     DatasetRequest, DatasetRow, DatasetType, Failure, FoundDatasets, Mounted, Response, Select, Types,
@@ -136,47 +137,17 @@ pub(super) fn pool_of(name: &str) -> &str {
 
 /// Whether `name` could be that of one of `types`; or else what is wrong with it.
 pub(super) fn check_name(name: &str, types: Types) -> Result<(), String> {
-    let wrong = |why: &str| Err(why.to_owned());
-    if !types.snapshots && name.contains('@') {
-        return wrong("snapshot delimiter '@' is not expected here");
-    }
-    if types == Types::SNAPSHOTS && !name.contains('@') {
-        return wrong("missing '@' delimiter in snapshot name");
-    }
-    if !types.bookmarks && name.contains('#') {
-        return wrong("bookmark delimiter '#' is not expected here");
-    }
-    if types == Types::BOOKMARKS && !name.contains('#') {
-        return wrong("missing '#' delimiter in bookmark name");
-    }
-    if name.len() >= 256 {
-        return wrong("name is too long");
-    }
-    if name.starts_with('/') {
-        return wrong("leading slash in name");
-    }
-    let (parts, points): (Vec<&str>, Vec<&str>) = match name.find(['@', '#']) {
-        Some(at) => (name[..at].split('/').collect(), vec![&name[at + 1..]]),
-        None => (name.split('/').collect(), Vec::new()),
-    };
-    if points.is_empty() && name.ends_with('/') {
-        return wrong("trailing slash in name");
-    }
-    for part in parts.iter().chain(&points) {
-        if let Some(c) = part.chars().find(|c| !(c.is_ascii_alphanumeric() || "-_.: %@#/".contains(*c))) {
-            return Err(format!("invalid character '{c}' in name"));
-        }
-        if part.contains(['@', '#']) {
-            return wrong("multiple '@' and/or '#' delimiters in name");
-        }
-        match *part {
-            "" => return wrong("empty component or misplaced '@' or '#' delimiter in name"),
-            "." => return wrong("self reference, '.' is found in name"),
-            ".." => return wrong("parent reference, '..' is found in name"),
-            _ => {}
-        }
-    }
-    Ok(())
+    dsl::check_name(name, kinds(types)).map_err(|e| e.what().to_owned())
+}
+
+/// Whether something new of one of `types` may be called so; or else what is wrong with that.
+pub(super) fn check_new_name(name: &str, types: Types) -> Result<(), String> {
+    dsl::check_new_name(name, kinds(types)).map_err(|e| e.what().to_owned())
+}
+
+fn kinds(types: Types) -> NameKinds {
+    let Types { file_systems, volumes, snapshots, bookmarks } = types;
+    NameKinds { heads: file_systems || volumes, snapshots, bookmarks }
 }
 
 /// A system error in the system's words, without its number.
@@ -224,27 +195,6 @@ fn add(found: &mut FoundDatasets, more: FoundDatasets) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_cannot_be() {
-        let check = |name: &str, types, expect: &str| {
-            assert_eq!(check_name(name, types).err().unwrap_or_default(), expect, "{name}");
-        };
-        check("tank/a b.c-d_e:f", Types::DATASETS, "");
-        check("tank@s", Types::DATASETS, "");
-        check("tank@s", Types::FILE_SYSTEMS, "snapshot delimiter '@' is not expected here");
-        check("tank#s", Types::DATASETS, "bookmark delimiter '#' is not expected here");
-        check("tank", Types::SNAPSHOTS, "missing '@' delimiter in snapshot name");
-        check("tank", Types::BOOKMARKS, "missing '#' delimiter in bookmark name");
-        check("/tank", Types::DATASETS, "leading slash in name");
-        check("tank/", Types::DATASETS, "trailing slash in name");
-        check("tank//a", Types::DATASETS, "empty component or misplaced '@' or '#' delimiter in name");
-        check("tank@", Types::DATASETS, "empty component or misplaced '@' or '#' delimiter in name");
-        check("tank@a@b", Types::DATASETS, "multiple '@' and/or '#' delimiters in name");
-        check("tank/a*", Types::DATASETS, "invalid character '*' in name");
-        check("tank/..", Types::DATASETS, "parent reference, '..' is found in name");
-        check(&"a".repeat(256), Types::DATASETS, "name is too long");
-    }
 
     #[test]
     fn pools_by_name() {

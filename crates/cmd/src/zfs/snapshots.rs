@@ -54,11 +54,8 @@ pub(super) fn snapshot(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString
         Ok(Outcome::failed(format!("{line}\n{tail}")))
     };
     for name in names {
-        if let Err(why) = client::check_name(name, Types::SNAPSHOTS) {
+        if let Err(why) = client::check_new_name(name, Types::SNAPSHOTS) {
             return refused(format!("cannot create snapshot '{name}': {why}"));
-        }
-        if let Some(c) = name.split_once('@').and_then(|(_, own)| own.chars().find(|c| "%/".contains(*c))) {
-            return refused(format!("cannot create snapshot '{name}': invalid character '{c}' in name"));
         }
     }
     let pool = client::pool_of(&names[0]).to_owned();
@@ -142,7 +139,7 @@ pub(super) fn rename(
     } else {
         to.to_owned()
     };
-    if let Err(why) = client::check_name(&full, Types::SNAPSHOTS) {
+    if let Err(why) = client::check_new_name(&full, Types::SNAPSHOTS) {
         return refused(&why);
     }
     if full.split_once('@').is_none_or(|(of, _)| of != fs) {
@@ -188,7 +185,7 @@ pub(super) fn clone(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) 
         Err(line) => return Ok(Outcome::failed(line)),
     };
     let failed = |why: &str| Ok(Outcome::failed(format!("cannot create '{target}': {why}\n")));
-    if let Err(why) = client::check_name(target, HEADS) {
+    if let Err(why) = client::check_new_name(target, HEADS) {
         return failed(&why);
     }
     if client::pool_of(target) != pool {

@@ -14,8 +14,7 @@
 
 use base::{Error, Result};
 use dsl::property::{DatasetKind, needs, rules};
-use dsl::write::NESTING_MAX;
-use dsl::{Property, PropertySource, Subject};
+use dsl::{NameKinds, Property, PropertySource, Subject};
 use protocol::datasets::{
     ChangeRequest, CreateChange, Failure, MountRequest, Mounted, RenameChange, SnapshotRequest, Types,
 };
@@ -60,11 +59,9 @@ pub(super) fn change(host: &dyn Host, change: &ChangeRequest, history: Option<&s
 fn create(host: &dyn Host, create: &CreateChange) -> Result<ChangeOutput> {
     let name = &create.dataset;
     let failed = |why: &str| Ok((String::new(), vec![failure(name, format!("cannot create '{name}': {why}"))]));
-    if !name.contains('/') {
-        return failed("missing dataset name");
-    }
-    if name.matches('/').count() >= NESTING_MAX {
-        return failed("maximum name nesting depth exceeded");
+    // ancestors are made for no name that cannot be
+    if let Err(e) = dsl::check_new_name(name, NameKinds::HEADS) {
+        return failed(e.what());
     }
     let ancestors: Vec<&str> = name.match_indices('/').map(|(at, _)| &name[..at]).collect();
     let missing: Vec<&str> = ancestors.into_iter().filter(|above| !exists(host, above)).collect();

@@ -18,7 +18,7 @@ use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
 use super::{Change, deadlist, feature};
-use crate::name::{LEN_MAX, check_component};
+use crate::name::split_bookmark;
 use crate::{Dsl, Subject};
 
 const FIELD: &str = "com.delphix:bookmarks";
@@ -297,16 +297,4 @@ fn words_of(change: &Change<'_>, source: &Subject) -> Result<Vec<u64>> {
         words[8..11].copy_from_slice(&[freed.used, freed.compressed, freed.uncompressed]);
     }
     Ok(words)
-}
-
-/// The two parts of the full name of a bookmark.
-fn split_bookmark(name: &str) -> Result<(&str, &str)> {
-    let missing = || Error::new(Kind::Invalid, "missing '#' delimiter in bookmark name");
-    let (fs, own) = name.split_once('#').ok_or_else(missing)?;
-    super::check_name(fs)?;
-    check_component(own)?;
-    if name.len() > LEN_MAX {
-        return Err(Error::new(Kind::TooLong, "name is too long"));
-    }
-    Ok((fs, own))
 }

@@ -4,8 +4,9 @@ use base::{Error, Kind, Result, ResultExt};
 
 use super::create::Created;
 use super::deadlist::Deadlist;
-use super::{Change, check_name, counts, create, feature, props, room};
+use super::{Change, counts, create, feature, props, room};
 use crate::Dsl;
+use crate::name::{NameKinds, check_new_name};
 use crate::property::rules;
 use crate::property::{DatasetKind, ValueOrigin, needs};
 
@@ -13,7 +14,7 @@ use crate::property::{DatasetKind, ValueOrigin, needs};
 /// is the snapshot's, whose log is stale: the caller writes the head without it. `None` if the snapshot is of this
 /// group: the next one can clone it.
 ///
-/// Errors: `NotFound` for the snapshot or the parent, `Exists`, those of [`check_name`], those of wrong properties,
+/// Errors: `NotFound` for the snapshot or the parent, `Exists`, those of [`check_new_name`], those of wrong properties,
 /// `NoSpace` for a reservation, `Encrypted`.
 pub fn clone_snapshot(
     change: &Change<'_>,
@@ -23,7 +24,7 @@ pub fn clone_snapshot(
     properties: &[(String, String)],
     usable_bytes: u64,
 ) -> Result<Option<Created>> {
-    check_name(target)?;
+    check_new_name(target, NameKinds::HEADS)?;
     let source = dsl.subject(snapshot)?;
     let of = source.dataset().filter(|dataset| dataset.is_snapshot());
     let of = of.ok_or_else(|| Error::new(Kind::Invalid, "the source is no snapshot"))?;

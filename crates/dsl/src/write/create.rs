@@ -18,7 +18,8 @@ use format::dsl::{DatasetPhys, DirPhys};
 use format::object_type::ObjectType;
 
 use super::deadlist::Deadlist;
-use super::{Change, DIRECTORY, check_name, counts, feature, props, room};
+use super::{Change, DIRECTORY, counts, feature, props, room};
+use crate::name::{NameKinds, check_new_name};
 use crate::property::rules::{self, Given};
 use crate::property::{DatasetKind, ValueOrigin, needs};
 use crate::{Dsl, Property, PropertyValue, accounting, contents};
@@ -99,7 +100,7 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
 /// Makes the file system or volume of that full name, whose parent is there. `dsl` is that of the MOS that is
 /// being changed; `usable_bytes` is the size of the pool without parity and without what ZFS keeps for itself.
 ///
-/// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_name`], those
+/// Errors, as `zfs create` words them: `Encrypted` below an encrypted one, `Exists`, `NotFound` without a parent, those of [`check_new_name`], those
 /// of wrong properties, `NoSpace` for a reservation.
 pub fn create_dataset(
     change: &Change<'_>,
@@ -108,7 +109,7 @@ pub fn create_dataset(
     new: &NewDataset<'_>,
     usable_bytes: u64,
 ) -> Result<Created> {
-    check_name(name)?;
+    check_new_name(name, NameKinds::HEADS)?;
     let missing = || Error::new(Kind::Invalid, "missing dataset name");
     let (above, own_name) = name.rsplit_once('/').ok_or_else(missing)?;
     let parent = match dsl.subject(above) {

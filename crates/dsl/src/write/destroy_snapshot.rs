@@ -15,10 +15,10 @@ use format::dsl::DatasetPhys;
 
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
-use super::snapshot::split_snapshot;
 use super::space::{Delta, UsedColumn, charged};
 use super::{Change, DIRECTORY, RefusedChanges, counts, deadlist, feature, room, snapshot, space};
 use crate::Dsl;
+use crate::name::split_snapshot;
 
 const FREE_LIST: &str = "free_bpobj";
 

@@ -4,8 +4,8 @@ use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 
-use super::snapshot::split_snapshot;
 use super::{Change, RefusedChanges, destroy_snapshot};
+use crate::name::split_snapshot;
 use crate::{Dataset, Dsl};
 
 /// Most bytes of a tag, and of that and the object's number, which temporary holds are named after.

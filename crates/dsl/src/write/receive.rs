@@ -21,11 +21,10 @@ use format::stream::{StreamBegin, StreamFeatures};
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::rollback::sizes;
-use super::snapshot::{Planned, split_snapshot};
+use super::snapshot::Planned;
 use super::space::{Delta, UsedColumn};
-use super::{
-    Change, SnapshotFate, check_name, counts, create, destroy_snapshot, feature, ledger, room, snapshot, space,
-};
+use super::{Change, SnapshotFate, counts, create, destroy_snapshot, feature, ledger, room, snapshot, space};
+use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::property::DatasetKind;
 use crate::resume::RECEIVE_CHILD;
 use crate::{Dataset, Dsl};
@@ -113,7 +112,7 @@ fn refused<T>(kind: Kind, what: impl Into<String>) -> Result<T> {
 }
 
 /// Begins a receive. Errors, worded as `zfs receive` words them: `NotFound`, `Exists`, `Busy`, `Invalid`, `Permission`
-/// if the target has been changed since, those of [`check_name`], `Encrypted`, `Unsupported` if the pool lacks a
+/// if the target has been changed since, those of [`check_new_name`], `Encrypted`, `Unsupported` if the pool lacks a
 /// feature of the stream.
 pub fn begin_receive(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
     check_enabled(change, new.begin.features)?;
@@ -158,7 +157,7 @@ fn check_enabled(change: &Change<'_>, features: StreamFeatures) -> Result<()> {
 }
 
 fn begin_new(change: &Change<'_>, dsl: &Dsl, new: &NewReceive) -> Result<BegunReceive> {
-    check_name(&new.target)?;
+    check_new_name(&new.target, NameKinds::HEADS)?;
     let Some((above, own)) = new.target.rsplit_once('/') else {
         return refused(Kind::NotFound, format!("destination '{}' does not exist", new.target));
     };

@@ -6,18 +6,18 @@
 use base::{Error, Kind, Result};
 
 use super::space::{Delta, UsedColumn};
-use super::{Change, check_name, counts, space};
-use crate::name::{LEN_MAX, NESTING_MAX, level, refuse_internal};
+use super::{Change, counts, space};
+use crate::name::{LEN_MAX, NESTING_MAX, NameKinds, check_new_name, level, refuse_internal};
 use crate::property::DatasetKind;
 use crate::{Dir, Dsl};
 
 /// Renames the file system or volume `old`, with all below it. `dsl` is that of the MOS that is being changed.
 ///
-/// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_name`],
+/// Errors: `NotFound`, `Exists`, `Invalid` for what is no new place for it, those of [`check_new_name`],
 /// `Quota` if one of a new parent does not allow it, `Encrypted` if a key would have to go along.
 pub fn rename_dataset(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str) -> Result<()> {
     let invalid = |what: &'static str| Err(Error::new(Kind::Invalid, what));
-    check_name(new)?;
+    check_new_name(new, NameKinds::HEADS)?;
     refuse_internal(old)?;
     let dir = dsl.find_dir(old)?;
     let Some((above, own_name)) = new.rsplit_once('/') else {

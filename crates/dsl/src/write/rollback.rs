@@ -14,10 +14,10 @@ use format::dsl::DatasetPhys;
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
-use super::snapshot::split_snapshot;
 use super::space::{Delta, UsedColumn};
-use super::{Change, check_name, destroy, feature, ledger, room, snapshot, space};
+use super::{Change, destroy, feature, ledger, room, snapshot, space};
 use crate::name::LEN_MAX;
+use crate::name::{NameKinds, check_new_name, split_snapshot};
 use crate::{Dsl, Property, PropertyValue};
 
 /// The groups before that one make the pool: its empty snapshot is of one of them.
@@ -122,7 +122,7 @@ pub fn rename_snapshot(change: &Change<'_>, dsl: &Dsl, old: &str, new: &str, rec
     let dirs = if recursive { dsl.walk_from(top)? } else { vec![top] };
     let mut found = Vec::new();
     for dir in dirs {
-        check_name(&dir.name)?;
+        check_new_name(&dir.name, NameKinds::HEADS)?;
         let head = dsl.head(&dir)?;
         let Some(id) = snapshot::find_named(change, &head.phys, from)? else { continue };
         if snapshot::find_named(change, &head.phys, to)?.is_some_and(|other| other != id) {

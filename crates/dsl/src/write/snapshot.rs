@@ -20,8 +20,8 @@ use format::object_type::ObjectType;
 use super::bookmark::Bookmarks;
 use super::deadlist::Deadlist;
 use super::space::{Delta, UsedColumn};
-use super::{Change, RefusedChanges, check_name, counts, create, feature, props, room, space};
-use crate::name::{LEN_MAX, check_component};
+use super::{Change, RefusedChanges, counts, create, feature, props, room, space};
+use crate::name::split_snapshot;
 use crate::property::DatasetKind;
 use crate::property::rules::{self, Given};
 use crate::{Dataset, Dsl};
@@ -203,16 +203,4 @@ fn store_on_snapshot(change: &Change<'_>, id: u64, given: &[Given]) -> Result<()
     let table = change.create_table(ObjectType::DSL_PROPS)?;
     change.update_dataset(id, |phys| phys.props_zap = table)?;
     given.iter().try_for_each(|given| props::put_value(change, table, given))
-}
-
-/// The two parts of the full name of a snapshot. Errors: `Invalid`, `TooLong`, as `zfs` words them.
-pub(super) fn split_snapshot(name: &str) -> Result<(&str, &str)> {
-    let missing = || Error::new(Kind::Invalid, "missing '@' delimiter in snapshot name");
-    let (fs, own) = name.split_once('@').ok_or_else(missing)?;
-    check_name(fs)?;
-    check_component(own)?;
-    if name.len() > LEN_MAX {
-        return Err(Error::new(Kind::TooLong, "name is too long"));
-    }
-    Ok((fs, own))
 }
