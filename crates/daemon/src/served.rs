@@ -7,10 +7,13 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use base::{Env, Error, Kind, Mutex, Result};
+use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::nvlist::Value;
 use fuse::{Helper, MountOptions};
-use pool::{AttachAs, Events, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind};
+use pool::{
+    AttachAs, Events, HealedSnapshot, OfflineReason, Pool, PoolState, Receiving, RefusedChanges, SweepAction, SweepKind,
+};
 use protocol::datasets::{Mounted, Response};
 use protocol::kstat::Kstat;
 use protocol::pool_report::{PoolReport, Suspended};
@@ -521,6 +524,10 @@ impl Host for Served {
         self.give_out_volumes();
         self.exports.properties_changed();
         Ok(())
+    }
+
+    fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
+        self.pool.live()?.heal_snapshot(name, to_guid, reader)
     }
 
     fn abort_receive(&self, target: &str) -> Result<()> {

@@ -8,9 +8,11 @@
 //! the end has come with the right sum.
 
 mod apply;
+mod corrective;
 mod owners;
 mod reader;
 
 pub use apply::{Applier, ApplyHost};
+pub use corrective::physical_bytes;
 pub use owners::owners_by_place;
 pub use reader::{StreamPart, StreamReader};

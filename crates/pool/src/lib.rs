@@ -40,8 +40,8 @@ pub use features::{FeatureState, Features};
 pub use history::History;
 pub use import::{ImportAttempt, OpenOptions, Pool, Rewind};
 pub use live::{
-    AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, LivePool, LogMoment, LogTotals, NewDevices, NewLeaf,
-    NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext,
+    AttachAs, DeviceOpener, Events, EventsSince, Head, HeadKind, HealedSnapshot, LivePool, LogMoment, LogTotals,
+    NewDevices, NewLeaf, NewPool, NewVdev, NewVdevShape, Receiving, ScanPass, SweepAction, SweepKind, SyncContext,
 };
 pub use mos::{directory_u64s, object_directory, packed_nvlist};
 pub use space::SpaceByVdev;

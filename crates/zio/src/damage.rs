@@ -46,6 +46,11 @@ impl Damage {
         std::mem::take(&mut self.lock().lost).into_iter().collect()
     }
 
+    /// Forgets a block without a right copy, wherever it was found: it has been mended.
+    pub fn forget_lost(&self, mended: &BlkPtr) {
+        self.lock().lost.retain(|_, bp| bp != mended);
+    }
+
     /// Takes up to `count` blocks that can be mended.
     pub fn take_wounded(&self, count: usize) -> Vec<(Bookmark, BlkPtr)> {
         let wounded = &mut self.lock().wounded;

@@ -1,11 +1,12 @@
 //! Mending blocks: the right bytes are written to every place that has others.
 
 use base::{Bookmark, Error, Kind, Result, ResultExt};
+use codec::checksum::Checksum;
 use format::blkptr::BlkPtr;
 use vdev::Lacking;
 
 use crate::gang::{DEPTH_MAX, HEADER_SIZE, header_extent, is_good_header, members_in};
-use crate::pointer::{check_shape, extent};
+use crate::pointer::{check_shape, checksum_kind, extent};
 use crate::zio::Zio;
 
 /// How a block is mended.
@@ -22,7 +23,25 @@ impl Zio {
     /// mended from each other.
     pub fn heal(&self, bp: &BlkPtr, lacking: Lacking) -> Result<u64> {
         let mut healed = 0;
-        self.heal_at(bp, 0, Mending { is_scrub: false, lacking }, &mut healed).map(|()| healed)
+        self.heal_at(bp, (0, None), Mending { is_scrub: false, lacking }, &mut healed).map(|()| healed)
+    }
+
+    /// As [`Zio::heal`], with the bytes of the block, `psize` of them, which come from elsewhere. Errors: `Checksum` if
+    /// these are not what the pointer was made for, by a sum that tells; nothing is written then.
+    pub fn heal_with(&self, bp: &BlkPtr, right: &[u8]) -> Result<u64> {
+        check_shape(bp)?;
+        if !self.is_right_for(bp, right) {
+            return Err(Error::new(Kind::Checksum, "bytes that are not those of the block"));
+        }
+        let mut healed = 0;
+        let how = Mending { is_scrub: false, lacking: Lacking::Leave };
+        self.heal_at(bp, (0, Some(right)), how, &mut healed).map(|()| healed)
+    }
+
+    /// Whether these are the bytes of the block, by a sum that tells.
+    pub fn is_right_for(&self, bp: &BlkPtr, bytes: &[u8]) -> bool {
+        let tells = checksum_kind(bp).is_ok_and(|kind| !matches!(kind, Checksum::Off | Checksum::NoParity));
+        tells && bytes.len() as u64 == bp.psize() && self.sums().is_good(bp, bytes)
     }
 
     /// As [`Zio::heal`], to see whether all is right: leaves are charged with what is wrong, and a block of
@@ -32,22 +51,31 @@ impl Zio {
             return Ok(0);
         }
         let mut healed = 0;
-        let outcome =
-            self.heal_at(bp, 0, Mending { is_scrub: true, lacking }, &mut healed).map(|()| healed).at_block(bookmark);
+        let outcome = self
+            .heal_at(bp, (0, None), Mending { is_scrub: true, lacking }, &mut healed)
+            .map(|()| healed)
+            .at_block(bookmark);
         if outcome.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Checksum | Kind::Io)) {
             self.damage().note_lost(bookmark, bp);
         }
         outcome
     }
 
-    fn heal_at(&self, bp: &BlkPtr, depth: usize, how: Mending, healed: &mut u64) -> Result<()> {
+    /// Mends a block, or a member of one; `known` are its bytes, if they came from elsewhere.
+    fn heal_at(
+        &self,
+        bp: &BlkPtr,
+        (depth, known): (usize, Option<&[u8]>),
+        how: Mending,
+        healed: &mut u64,
+    ) -> Result<()> {
         let Mending { is_scrub, lacking } = how;
         check_shape(bp)?;
         if depth > DEPTH_MAX {
             return Err(Error::corrupt("gang blocks nested too deep"));
         }
         // the right bytes, which all copies of a kind share
-        let (mut header, mut contents) = (None, None);
+        let (mut header, mut contents) = (None, known.map(<[u8]>::to_vec));
         let (mut wrong, mut gone, mut outcome) = (Vec::new(), None, Ok(()));
         for dva in bp.copies() {
             let (right, extent) = match dva.is_gang() {
@@ -88,8 +116,12 @@ impl Zio {
         }
         if let Some(header) = header {
             debug_assert_eq!(header.len(), HEADER_SIZE);
+            let mut rest = known.unwrap_or_default();
             for member in members_in(bp, &header)? {
-                outcome = outcome.and(self.heal_at(&member, depth + 1, how, healed));
+                let (part, behind) = rest.split_at_checked(member.psize() as usize).unwrap_or_default();
+                let part = Some(part).filter(|part| known.is_some() && self.is_right_for(&member, part));
+                outcome = outcome.and(self.heal_at(&member, (depth + 1, part), how, healed));
+                rest = behind;
             }
         }
         outcome

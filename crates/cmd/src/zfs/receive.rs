@@ -29,9 +29,6 @@ pub(super) fn receive(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
         [target] => target,
         _ => return Err(Outcome::misused(command, "too many arguments")),
     };
-    if has('c') {
-        return Ok(unsupported("option -c"));
-    }
     if has('A') {
         if ['d', 'e', 'n', 's', 'u'].into_iter().any(has) {
             return Err(misuse(command, "invalid option\n"));
@@ -112,7 +109,7 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed, target: &str, args: &[OsStrin
         set,
         exclude,
         origin,
-        corrective: false,
+        corrective: has('c'),
         dry_run: has('n'),
         verbose: has('v'),
         history: history_line("receive", args),
@@ -152,8 +149,4 @@ fn with_token(pools: &dyn Pools, text: &str) -> String {
 
 fn misuse(command: &ZfsCommand, why: &str) -> Outcome {
     Outcome { err: format!("{why}{}", usage(command)), code: USAGE, ..Outcome::default() }
-}
-
-fn unsupported(what: &str) -> Outcome {
-    Outcome::failed(format!("cannot receive: {what}: this version of Cenote does not support that\n"))
 }

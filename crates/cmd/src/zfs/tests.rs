@@ -8,9 +8,10 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Mutex, Result};
 use daemon::mount_plan::{MountBounds, PlannedMount};
 use daemon::verbs::{DatasetChange, Host, SnapshotChange, SnapshotGuard, answer};
+use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use fuse::{MountOptions, NO_MOUNTPOINT};
-use pool::{Candidate, Discovery, FoundDevice, OpenOptions, Pool, Receiving, RefusedChanges};
+use pool::{Candidate, Discovery, FoundDevice, HealedSnapshot, OpenOptions, Pool, Receiving, RefusedChanges};
 use protocol::datasets::{DatasetRequest, Mounted, Response};
 use testkit::corpus::{self, Case};
 
@@ -112,11 +113,9 @@ impl Host for Local {
         let mounted = self.mounts().into_iter().find(|mounted| mounted.dataset == dataset)?;
         Some(MountOptions::new(mounted.dataset, mounted.path))
     }
-
     fn remount(&self, _: &MountOptions) -> Result<bool> {
         Ok(false)
     }
-
     fn unmount(&self, dataset: &str, force: bool) -> Result<()> {
         if self.is_busy && !force {
             return Err(Error::new(Kind::Busy, "in use"));
@@ -141,19 +140,19 @@ impl Host for Local {
         self.changes.lock().push(format!("{change:?}"));
         Ok(RefusedChanges::new())
     }
-
     fn keep_snapshots(&self, _: &[u64]) -> SnapshotGuard {
         Box::new(())
     }
-
     fn now_ns(&self) -> u64 {
         0
     }
-
     fn begin_receive(&self, _: &NewReceive) -> Result<Receiving> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
     fn finish_receive(&self, _: Receiving) -> Result<()> {
+        Err(Error::new(Kind::ReadOnly, "pool is read-only"))
+    }
+    fn heal_snapshot(&self, _: &str, _: u64, _: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
     fn abort_receive(&self, _: &str) -> Result<()> {
@@ -162,7 +161,6 @@ impl Host for Local {
     fn set_received(&self, _: &str, _: Vec<(String, format::nvlist::Value)>) -> Result<RefusedChanges> {
         Err(Error::new(Kind::ReadOnly, "pool is read-only"))
     }
-
     fn record(&self, line: &str) -> Result<()> {
         self.changes.lock().push(line.to_owned());
         Ok(())

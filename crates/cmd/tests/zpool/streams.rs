@@ -290,3 +290,33 @@ fn a_stream_asks_only_for_what_the_pool_has() {
     world.receives("-u fresh/fs", &large);
     world.judged();
 }
+
+#[test]
+fn a_healing_receive_is_for_a_snapshot_that_is_there() {
+    let world = World::with_pool("corrective");
+    for line in ["create fresh/a", "snapshot fresh/a@one", "snapshot fresh/a@two"] {
+        assert_eq!(world.zfs(line), (String::new(), 0));
+    }
+    let one = world.cenote("zfs send fresh/a@one").stdout;
+    let refused = |line: &str, why: &str| {
+        let why = format!("cannot receive: {why}\n");
+        assert_eq!(world.zfs_with(&format!("receive {line}"), &one), (why, 1), "{line}");
+    };
+    refused("-c fresh/a@none", "corrective recv must specify an existing snapshot to heal");
+    refused("-c fresh/none@one", "corrective recv must specify an existing snapshot to heal");
+    refused("-c fresh/a@two", "local snapshot doesn't match the snapshot in the provided stream");
+    for flag in ["-F", "-s", "-u", "-h", "-o atime=off", "-x atime"] {
+        let why = "corrective recv can not be used when combined with this flag";
+        refused(&format!("-c {flag} fresh/a@one"), why);
+    }
+    let would = "would receive corrective full stream of fresh/a@one into fresh/a@one\n";
+    assert_eq!(world.zfs_with("receive -cn fresh/a@one", &one), (would.to_owned(), 0));
+    world.receives("-c fresh/a@one", &one);
+    let (told, code) = world.zfs_with("receive -cv fresh/a", &one);
+    assert!(code == 0 && told.contains("receiving corrective full stream of fresh/a@one"), "{told}");
+    assert!(told.contains("healed 0 blocks of fresh/a@one\n") && told.contains("\nreceived "), "{told}");
+    let cut = &one[..one.len() - 100];
+    let why = "cannot receive: corrective receive was not able to reconstruct the data needed for healing.\n";
+    assert_eq!(world.zfs_with("receive -c fresh/a@one", cut), (why.to_owned(), 1));
+    world.judged();
+}

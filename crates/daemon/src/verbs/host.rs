@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use base::Result;
+use dsl::receive::StreamReader;
 use dsl::write::NewReceive;
 use format::nvlist::Value;
 use fuse::MountOptions;
-use pool::{Pool, Receiving, RefusedChanges};
+use pool::{HealedSnapshot, Pool, Receiving, RefusedChanges};
 use protocol::datasets::Mounted;
 
 use super::limits::Limit;
@@ -52,6 +53,9 @@ pub trait Host {
     fn begin_receive(&self, new: &NewReceive) -> Result<Receiving>;
     /// Ends a receive; exports of the dataset are frozen meanwhile. Errors: as of [`Host::change`].
     fn finish_receive(&self, receiving: Receiving) -> Result<()>;
+    /// Mends a snapshot from a stream of it, whose BEGIN has been read, by its guid. Errors: as of
+    /// [`pool::LivePool::heal_snapshot`] and [`Host::change`].
+    fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot>;
     /// Destroys what an interrupted receive has left. Errors: `NotFound` if there is nothing; as of [`Host::change`].
     fn abort_receive(&self, target: &str) -> Result<()>;
     /// Stores properties that a stream says; what was refused. Errors: as of [`Host::change`].

@@ -187,6 +187,9 @@ impl StreamReceiver<'_> {
         }
         let target = self.target_of(fs, &top);
         let own = self.order.target.split_once('@').map_or(own, |(_, own)| own).to_owned();
+        if self.order.corrective {
+            return self.heal(reader, &format!("{target}@{own}"), (&begin, to_guid));
+        }
         let pool = self.host.pool();
         let is_there = pool.dsl().find(&format!("{target}@{own}"));
         let is_in_package = self.package.is_some();
@@ -207,6 +210,52 @@ impl StreamReceiver<'_> {
             begin,
         };
         self.receive(reader, &new, what)
+    }
+
+    /// Mends a snapshot that is there with the stream's data.
+    fn heal(
+        &mut self,
+        reader: &mut StreamReader<'_>,
+        name: &str,
+        (begin, to_guid): (&StreamBegin, u64),
+    ) -> Result<(), Failure> {
+        const WHAT: &str = "cannot receive";
+        const NOT_HEALED: &str = "corrective receive was not able to reconstruct the data needed for healing.";
+        let refused = |why: &str| Err(failure(name, format!("{WHAT}: {why}")));
+        let ReceiveOrder { append_path, append_name, force, resumable, no_mount, skip_holds, .. } = *self.order;
+        let is_changed = self.order.origin.is_some() || !self.order.set.is_empty() || !self.order.exclude.is_empty();
+        if append_path || append_name || force || resumable || no_mount || skip_holds || is_changed {
+            return refused("corrective recv can not be used when combined with this flag");
+        }
+        let Ok(snapshot) = self.host.pool().dsl().find(name) else {
+            return refused("corrective recv must specify an existing snapshot to heal");
+        };
+        if snapshot.phys.guid != to_guid {
+            return refused("local snapshot doesn't match the snapshot in the provided stream");
+        }
+        let kind = if begin.from_guid == 0 { "full" } else { "incremental" };
+        if self.order.dry_run || self.order.verbose {
+            let verb = if self.order.dry_run { "would receive" } else { "receiving" };
+            let line = format!("{verb} corrective {kind} stream of {} into {name}", begin.name);
+            self.note.tell(StreamNote::Line(line)).map_err(|e| failure("", e.to_string()))?;
+        }
+        if self.order.dry_run {
+            return self.skip(reader, WHAT);
+        }
+        if begin.flags & StreamBegin::FLAG_CLONE != 0 {
+            return refused("invalid backup stream");
+        }
+        let began_ns = self.host.now_ns();
+        let healed = self.host.heal_snapshot(name, to_guid, reader).map_err(|error| match error.kind() {
+            Kind::Checksum => failure(name, format!("{WHAT}: {NOT_HEALED}")),
+            Kind::Io if error.what().contains("stream") => failure(name, format!("{WHAT}: {NOT_HEALED}")),
+            _ => self.cannot(WHAT, &error),
+        })?;
+        self.say(format!("healed {} blocks of {name}", healed.healed))?;
+        if healed.left > 0 {
+            return refused(NOT_HEALED);
+        }
+        self.say_rate(reader, began_ns)
     }
 
     /// The snapshot here that a clone begins from.
@@ -320,6 +369,11 @@ impl StreamReceiver<'_> {
         if is_new {
             self.made.push(new.target.clone());
         }
+        self.say_rate(reader, began_ns)
+    }
+
+    /// Says how much came, and how fast.
+    fn say_rate(&mut self, reader: &StreamReader<'_>, began_ns: u64) -> Result<(), Failure> {
         let seconds = (self.host.now_ns() - began_ns).max(1) as f64 / 1e9;
         let rate = nicebytes((reader.bytes() as f64 / seconds) as u64);
         self.say(format!("received {} stream in {seconds:.2} seconds, {rate}/sec", nicebytes(reader.bytes())))

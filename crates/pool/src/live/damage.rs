@@ -94,6 +94,30 @@ impl SyncContext<'_> {
         Ok(())
     }
 
+    /// A block that no copy of was right has been mended: it is in no log any more.
+    pub(super) fn unlog(&self, view: &Pool, place: &Bookmark, bp: &BlkPtr) -> Result<()> {
+        self.pool.cache().zio().damage().forget_lost(bp);
+        let Bookmark { objset, object, level, blkid } = *place;
+        let is_by_head = feature::uses(&self.change, HEAD_ERRLOG)?.is_some();
+        for name in LOGS {
+            let Some(log) = self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) else { continue };
+            if !is_by_head {
+                self.change.remove(log, &format!("{objset:x}:{object:x}:{level:x}:{blkid:x}"))?;
+                continue;
+            }
+            let head = format!("{:x}", self.head_of(view, objset));
+            let Some(of_head) = self.change.number(log, &head)? else { continue };
+            for birth in [bp.physical_birth(), bp.birth()] {
+                self.change.remove(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"))?;
+            }
+            if self.change.entries_of(of_head)? == 0 {
+                self.change.remove(log, &head)?;
+                self.change.free_object(of_head)?;
+            }
+        }
+        Ok(())
+    }
+
     fn log_entry(&self, log: u64, key: &str, value: &ZapValue) -> Result<()> {
         match self.change.entries_of(log)? < ENTRIES_MAX as u64 {
             true => self.change.set(log, key, value),

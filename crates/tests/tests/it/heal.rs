@@ -10,9 +10,11 @@ use std::sync::atomic::Ordering;
 use base::{Bookmark, Env};
 use device::{Device, FileDevice, OpenMode};
 use dmu::traverse::Visit;
+use dsl::receive::StreamReader;
+use dsl::send::SendFlags;
 use format::blkptr::BlkPtr;
 use pool::check::{BlockKind, CheckOptions, Observer, Verify};
-use pool::{DamagedObject, LivePool, NewVdevShape, Pool, PoolState};
+use pool::{DamagedObject, HealedSnapshot, LivePool, NewVdevShape, Pool, PoolState};
 use testkit::corpus;
 use testkit::workload::{candidate, options};
 use zpl::{File, New, NewKind, Zpl};
@@ -220,5 +222,79 @@ fn what_is_lost_is_in_the_error_log() {
         assert_eq!(failed.count(), 2);
         assert_eq!(pool.error_count().unwrap(), 2);
         assert_eq!(pool.damaged_objects().unwrap(), expect);
+    }
+}
+
+/// Heals the snapshot with a stream. Errors: as of [`LivePool::heal_snapshot`].
+fn heal_from(pool: &LivePool, name: &str, stream: &[u8]) -> base::Result<HealedSnapshot> {
+    let mut from = stream;
+    let mut reader = StreamReader::new(&mut from);
+    let (_, to_guid, _) = reader.begin()?.expect("a stream begins");
+    pool.heal_snapshot(name, to_guid, &mut reader)
+}
+
+#[test]
+fn a_snapshot_is_healed_from_its_stream() {
+    let packed = SendFlags { compressed: true, ..SendFlags::default() };
+    for (shape, leaves, features, flags) in [
+        (NewVdevShape::Single, 1, &[][..], SendFlags::default()),
+        (NewVdevShape::Mirror, 2, &["com.delphix:head_errlog"][..], packed),
+        (NewVdevShape::Raidz(1), 3, &[][..], packed),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), shape, leaves, "1", features);
+        let pool = import_disks(dir.path(), leaves);
+        pool.snapshot(&["live@one".to_owned()], &[]).unwrap();
+        let stream = testkit::streams::send(&pool, "live@one", None, flags).unwrap();
+        let other = {
+            let zpl = open(&pool);
+            file_of(&zpl).write(3 * (128 << 10), &vec![7; 1 << 20]).unwrap();
+            drop(zpl);
+            pool.snapshot(&["live@two".to_owned()], &[]).unwrap();
+            testkit::streams::send(&pool, "live@two", None, flags).unwrap()
+        };
+        let snapshot = pool.view().dsl().find("live@one").unwrap();
+        let block = |blkid| {
+            let zpl = Zpl::open(pool.view().dsl().objset(&snapshot, dmu::Mode::Plain).unwrap()).unwrap();
+            file_of(&zpl).object().data_pointer(blkid).unwrap()
+        };
+        let damaged = [block(3), block(4), block(20)];
+        // nothing is damaged yet
+        assert_eq!(heal_from(&pool, "live@one", &stream).unwrap(), HealedSnapshot::default());
+        pool.close(PoolState::Exported).unwrap();
+        for (bp, disk) in damaged.iter().flat_map(|bp| (0..leaves).map(move |disk| (bp, disk))) {
+            // of raidz, each column; what is beside belongs to no block that is looked at
+            let (at, len) = match shape {
+                NewVdevShape::Raidz(_) => (bp.dvas()[0].offset() / leaves as u64 / 4096 * 4096 + 4096, 16 << 10),
+                _ => (bp.dvas()[0].offset(), 4096),
+            };
+            spoil(&dir.path().join(format!("disk{disk}")), FRONT + at, len);
+        }
+        let pool = import_disks(dir.path(), leaves);
+        // a stream of another snapshot heals nothing, and neither does one whose guid lies
+        assert!(heal_from(&pool, "live@one", &other).is_err());
+        let guid = |stream: &[u8]| StreamReader::new(&mut &*stream).begin().unwrap().unwrap().1;
+        let mut lies = other.clone();
+        let (own, wanted) = (guid(&other).to_le_bytes(), guid(&stream).to_le_bytes());
+        let at = lies[..312].windows(8).position(|bytes| bytes == own).expect("the guid is in BEGIN");
+        lies[at..at + 8].copy_from_slice(&wanted);
+        assert!(heal_from(&pool, "live@one", &lies).is_err(), "its sums are wrong then");
+        // what is found damaged is in the log, and in no log when it is mended
+        let found = |pool: &LivePool| {
+            let zpl = Zpl::open(pool.view().dsl().objset(&snapshot, dmu::Mode::Plain).unwrap()).unwrap();
+            read(&zpl)
+        };
+        assert!(found(&pool).is_err());
+        pool.sync().unwrap();
+        assert!(pool.view().error_count().unwrap() > 0, "{shape:?}");
+        let healed = heal_from(&pool, "live@one", &stream).unwrap();
+        assert!(healed.healed >= 3 && healed.left == 0, "{shape:?}: {healed:?}");
+        assert_eq!(pool.view().error_count().unwrap(), 0, "{shape:?}");
+        pool.close(PoolState::Exported).unwrap();
+        drop(pool);
+        judge(dir.path());
+        let pool = import_disks(dir.path(), leaves);
+        assert!(found(&pool).unwrap() == contents());
+        assert_eq!((sums(&pool), pool.view().error_count().unwrap()), ((0, 0), 0), "{shape:?}: all sides are right");
     }
 }
