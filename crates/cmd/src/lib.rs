@@ -19,6 +19,28 @@
 //!   lines.
 //! - [`fuzzing`]: what fuzzers ask for.
 
+/// In the place of the standard library's, which panics if standard output cannot be written.
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::output::print(format_args!($($arg)*)) };
+}
+
+/// The same, with the end of a line.
+macro_rules! println {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
+/// In the place of the standard library's, which panics if standard error cannot be written.
+macro_rules! eprint {
+    ($($arg:tt)*) => { $crate::output::eprint(format_args!($($arg)*)) };
+}
+
+/// The same, with the end of a line.
+macro_rules! eprintln {
+    () => { $crate::output::eprint(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::output::eprint(format_args!("{}\n", format_args!($($arg)*))) };
+}
+
 mod bench;
 mod commands;
 mod exporter;

@@ -50,6 +50,19 @@ pub fn complain(command: &str, what: impl fmt::Display) {
     eprintln!("cenote {command}: {}", Shown(what.to_string()));
 }
 
+/// Prints to standard output. If that cannot be written, as on a full disk, the program says so, and ends.
+pub fn print(text: fmt::Arguments<'_>) {
+    if let Err(error) = io::stdout().write_fmt(text).and_then(|()| io::stdout().flush()) {
+        eprintln!("cannot write to standard output: {error}");
+        std::process::exit(FAILED.into());
+    }
+}
+
+/// Prints to standard error. Nothing can be told if that cannot be written.
+pub fn eprint(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_fmt(text);
+}
+
 /// Tells that standard output failed, and returns false.
 pub fn written(command: &str, result: io::Result<()>) -> bool {
     result.map_err(|e| complain(command, format_args!("writing output: {e}"))).is_ok()

@@ -212,6 +212,22 @@ fn a_pool_comes_and_goes() {
     world.check("export -a", 0, "");
 }
 
+/// Standard output on a full disk is an error that is told, and not a bug.
+#[test]
+fn nowhere_to_print_to() {
+    let full = || std::fs::File::create("/dev/full").unwrap();
+    for command in ["--version", "zpool list", "zpool version", "zfs version"] {
+        let mut cenote = std::process::Command::new(env!("CARGO_BIN_EXE_cenote"));
+        cenote.args(command.split(' ')).env("CENOTE_RUN", "/nonexistent");
+        let ended = cenote.stdout(full()).output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{command}: {said}");
+        assert!(said.contains("cannot write to standard output: No space left on device"), "{command}: {said}");
+        let silent = cenote.stderr(full()).status().unwrap();
+        assert_eq!(silent.code(), Some(1), "{command}");
+    }
+}
+
 #[test]
 fn a_killed_process_is_a_power_cut() {
     let world = World::new("kill", &["single"]);
