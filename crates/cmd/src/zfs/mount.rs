@@ -59,7 +59,7 @@ pub(super) fn unmount(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]
     let has = |flag| parsed.opts.contains(&Opt::Flag(flag));
     let request = |what| DatasetRequest::Unmount(UnmountRequest { what, force: has('f') });
     match &parsed.operands[..] {
-        [] if has('a') => all(pools, &request(UnmountWhat::All)),
+        [] if has('a') => unmount_all(pools, &request(UnmountWhat::All)),
         [] => Err(Outcome::misused(command, "missing filesystem argument")),
         [path] if !has('a') && path.starts_with('/') => match mounted_at(pools, path)? {
             Ok(dataset) => one(pools, &dataset, request(UnmountWhat::Dataset(dataset.clone()))),
@@ -102,6 +102,20 @@ fn all(pools: &dyn Pools, request: &DatasetRequest) -> Result<Outcome, Stopped> 
         outcome.join(done(pools, &pool, request)?);
     }
     Ok(outcome)
+}
+
+/// Unmounts what all pools have mounted. A file system can be below or on that of another pool, and goes first:
+/// what is busy is tried again as long as others go.
+fn unmount_all(pools: &dyn Pools, request: &DatasetRequest) -> Result<Outcome, Stopped> {
+    let mut mounted = client::mounts(pools)?.len();
+    loop {
+        let outcome = all(pools, request)?;
+        let left = client::mounts(pools)?.len();
+        if outcome.code == 0 || left >= mounted {
+            return Ok(outcome);
+        }
+        mounted = left;
+    }
 }
 
 /// Mounts what is mounted by itself, one after the other, and says how far that is: to a terminal all the time.

@@ -74,6 +74,22 @@ fn what_keeps_file_systems_unmounted() {
 }
 
 #[test]
+fn unmounting_all_goes_from_pool_to_pool() {
+    let world = World::new("below", &[]);
+    for name in ["a", "b"] {
+        std::fs::File::create(world.dir.join(name)).unwrap().set_len(128 << 20).unwrap();
+    }
+    world.check("create -R DIR/mnt one DIR/a", 0, "");
+    assert_eq!(world.zfs("create one/x"), (String::new(), 0));
+    world.check("create -R DIR/mnt -O mountpoint=/one/x/y two DIR/b", 0, "");
+    assert!(world.zfs("mount").0.contains("two "), "the file system of one pool is below that of another");
+    assert_eq!(world.zfs("unmount -a"), (String::new(), 0));
+    assert_eq!(world.zfs("mount"), (String::new(), 0));
+    world.check("export one", 0, "");
+    world.check("export two", 0, "");
+}
+
+#[test]
 fn a_file_system_of_an_old_version_stays_one() {
     let world = World::new("old", &[]);
     let disk = world.dir.join("a");
