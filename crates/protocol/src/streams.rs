@@ -40,8 +40,8 @@ pub struct SendOrder {
     pub dry_run: bool,
     /// Tell what is sent, and how large it is; from 1 on.
     pub verbosity: u32,
-    /// Tell every second how much was sent.
-    pub progress: bool,
+    /// Find out beforehand how large each stream is: `StreamNote::Progress` tells it.
+    pub sized: bool,
     /// Tell it for programs.
     pub parsable: bool,
 }
@@ -92,6 +92,8 @@ pub enum StreamNote {
         snapshot: String,
         /// Bytes of its stream.
         bytes: u64,
+        /// How many there will be, if that was asked for.
+        size: u64,
     },
     /// Nothing: it cannot be told when the command has gone.
     Alive,

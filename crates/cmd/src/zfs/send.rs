@@ -1,19 +1,21 @@
 //! `zfs send`: its command line. The pool's process writes the stream to this one's standard output.
 
+mod progress;
+mod title;
+
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 
 use protocol::datasets::{DatasetRequest, Response, Types};
 use protocol::streams::{SendOrder, StreamNote};
-use protocol::words::nicenum::nicebytes;
-use protocol::words::time;
 
 use super::client::{self, Pools};
 use super::command::{Outcome, Stopped, ZfsCommand, lines, parse, usage};
 use super::request::pool_for;
 use crate::getopt::{Long, Opt, Parsed};
 use crate::output::{FAILED, USAGE};
+use progress::{SendProgress, SendShown};
 
 const LONG: [Long; 18] = [
     Long { name: "replicate", takes_value: false, code: 'R' },
@@ -45,7 +47,7 @@ const TO_TERMINAL: &str = "Error: Stream can not be written to a terminal.\nYou 
 /// `zfs send`.
 pub(super) fn send(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -> Result<Outcome, Stopped> {
     let parsed = parse(command, args, ":i:I:RsDpVvnPLeht:cwbd:SX:", &LONG)?;
-    let mut order = order_of(command, &parsed)?;
+    let (mut order, shown) = order_of(command, &parsed)?;
     let mut early = String::new();
     if parsed.opts.contains(&Opt::Flag('D')) {
         early += NO_DEDUP;
@@ -57,20 +59,20 @@ pub(super) fn send(pools: &dyn Pools, command: &ZfsCommand, args: &[OsString]) -
     eprint!("{early}");
     let named = match &order.token {
         // the receiver's token names the snapshot
-        Some(_) => return send_by_token(pools, &order),
+        Some(_) => return send_by_token(pools, &order, shown),
         None => order.to.clone(),
     };
     let types = Types { bookmarks: false, ..Types::DATASETS };
     match pool_for(pools, &named, types)? {
-        Ok(pool) => run(pools, &pool, &order),
+        Ok(pool) => run(pools, &pool, &order, shown),
         Err(line) => Ok(Outcome::failed(line)),
     }
 }
 
-/// What the flags say.
-fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<SendOrder, Stopped> {
+/// What the flags say, and what is shown meanwhile.
+fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<(SendOrder, SendShown), Stopped> {
     let mut order = SendOrder::default();
-    let mut shows_title = false;
+    let mut shown = SendShown::default();
     for opt in &parsed.opts {
         match opt {
             Opt::Value('i' | 'I', _) if order.from.is_some() => return Err(misuse(command, "")),
@@ -91,9 +93,9 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<SendOrder, Stopped>
             Opt::Flag('p') => order.properties = true,
             Opt::Flag('b') => order.backup = true,
             Opt::Flag('h') => order.holds = true,
-            Opt::Flag('P') => order.parsable = true,
-            Opt::Flag('V') => shows_title = true,
-            Opt::Flag('v') => (order.verbosity, order.progress) = (order.verbosity + 1, true),
+            Opt::Flag('P') => (order.parsable, shown.parsable) = (true, true),
+            Opt::Flag('V') => (order.sized, shown.title) = (true, true),
+            Opt::Flag('v') => (order.verbosity, shown.lines) = (order.verbosity + 1, true),
             Opt::Flag('n') => order.dry_run = true,
             Opt::Flag('L') => order.large_blocks = true,
             Opt::Flag('e') => order.embedded = true,
@@ -105,9 +107,6 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<SendOrder, Stopped>
             _ => {}
         }
     }
-    if shows_title {
-        return Err(unsupported("option -V"));
-    }
     if order.parsable && order.verbosity == 0 {
         order.verbosity = 1;
     }
@@ -116,7 +115,7 @@ fn order_of(command: &ZfsCommand, parsed: &Parsed) -> Result<SendOrder, Stopped>
         return Err(Outcome::failed(line.to_owned()));
     }
     check_operands(command, parsed, &mut order)?;
-    Ok(order)
+    Ok((order, shown))
 }
 
 fn check_operands(command: &ZfsCommand, parsed: &Parsed, order: &mut SendOrder) -> Result<(), Stopped> {
@@ -177,8 +176,8 @@ fn check_from(command: &ZfsCommand, order: &mut SendOrder, early: &mut String) -
 const RESUME_FAILED: u8 = 255;
 
 /// Sends what is left of a stream.
-fn send_by_token(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
-    let mut outcome = resume(pools, order)?;
+fn send_by_token(pools: &dyn Pools, order: &SendOrder, shown: SendShown) -> Result<Outcome, Stopped> {
+    let mut outcome = resume(pools, order, shown)?;
     if outcome.code == FAILED {
         outcome.code = RESUME_FAILED;
     }
@@ -186,7 +185,7 @@ fn send_by_token(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stoppe
 }
 
 /// Sends what is left of a stream, by the pool that has the snapshot.
-fn resume(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
+fn resume(pools: &dyn Pools, order: &SendOrder, shown: SendShown) -> Result<Outcome, Stopped> {
     let corrupt = |why: &str| Ok(Outcome::failed(format!("cannot resume send: {why}\n")));
     let token = order.token.as_deref().unwrap_or_default();
     let Ok(state) = dsl::resume::ResumeState::parse(token) else {
@@ -198,27 +197,21 @@ fn resume(pools: &dyn Pools, order: &SendOrder) -> Result<Outcome, Stopped> {
         if order.dry_run { print!("{text}") } else { eprint!("{text}") }
     }
     match pool_for(pools, &name, Types::DATASETS)? {
-        Ok(pool) => run(pools, &pool, order),
+        Ok(pool) => run(pools, &pool, order, shown),
         Err(_) => corrupt(&format!("'{name}' used in the initial send no longer exists")),
     }
 }
 
-fn run(pools: &dyn Pools, pool: &str, order: &SendOrder) -> Result<Outcome, Stopped> {
-    let mut is_first = true;
+fn run(pools: &dyn Pools, pool: &str, order: &SendOrder, shown: SendShown) -> Result<Outcome, Stopped> {
+    let mut progress = match SendProgress::begin(shown) {
+        Ok(progress) => progress,
+        Err(error) => return Ok(Outcome::failed(format!("cannot show progress: {error}\n"))),
+    };
     let mut note = |told: StreamNote| match told {
         StreamNote::Alive => {}
         StreamNote::Line(line) if order.dry_run => println!("{}", base::ShownLines(line)),
         StreamNote::Line(line) => eprintln!("{}", base::ShownLines(line)),
-        StreamNote::Progress { snapshot, bytes } => {
-            if std::mem::take(&mut is_first) && !order.parsable {
-                eprintln!("TIME        SENT   SNAPSHOT {snapshot}");
-            }
-            let clock = time::local(time::now(), c"%H:%M:%S");
-            match order.parsable {
-                true => eprintln!("{clock}\t{bytes}\t{snapshot}"),
-                false => eprintln!("{clock}   {:>5}   {snapshot}", nicebytes(bytes)),
-            }
-        }
+        StreamNote::Progress { snapshot, bytes, size } => progress.tell(&snapshot, bytes, size),
     };
     let request = DatasetRequest::Send(order.clone());
     match pools.stream(pool, &request, std::io::stdout().as_fd(), &mut note)? {

@@ -140,8 +140,8 @@ impl Host for Local {
         self.changes.lock().push(format!("{change:?}"));
         Ok(RefusedChanges::new())
     }
-    fn keep_snapshots(&self, _: &[u64]) -> SnapshotGuard {
-        Box::new(())
+    fn keep_snapshots(&self, _: &[u64]) -> Result<SnapshotGuard> {
+        Ok(Box::new(()))
     }
     fn now_ns(&self) -> u64 {
         0

@@ -1,7 +1,8 @@
 //! Streams as a user meets them.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::World;
 use testkit::corpus;
@@ -318,5 +319,38 @@ fn a_healing_receive_is_for_a_snapshot_that_is_there() {
     let cut = &one[..one.len() - 100];
     let why = "cannot receive: corrective receive was not able to reconstruct the data needed for healing.\n";
     assert_eq!(world.zfs_with("receive -c fresh/a@one", cut), (why.to_owned(), 1));
+    world.judged();
+}
+
+#[test]
+fn a_send_tells_how_far_it_is() {
+    let world = World::with_pool("told");
+    world.receives("-u fresh/v", &corpus::case("send").zstd("streams/full.zst"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    command.args(["zfs", "send", "-V", "fresh/v@1"]).env("CENOTE_RUN", world.dir.join("run"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut stream = command.spawn().unwrap();
+    let mut out = stream.stdout.take().unwrap();
+    let read_some = |out: &mut std::process::ChildStdout| {
+        let mut some = vec![0; 40 << 10];
+        out.read_exact(&mut some).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    let pid = stream.id();
+    let signal = || Command::new("kill").args(["-USR1", &pid.to_string()]).status().unwrap();
+    let title = || std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    let begun = Instant::now();
+    while !title().starts_with("zfs: sending fresh/v@1 (") && begun.elapsed() < Duration::from_secs(9) {
+        read_some(&mut out);
+    }
+    assert!(title().contains("%: ") && title().trim_end_matches('\0').ends_with("M)"), "{}", title());
+    assert!(signal().success());
+    for _ in 0..6 {
+        read_some(&mut out);
+    }
+    std::io::copy(&mut out, &mut std::io::sink()).unwrap();
+    let output = stream.wait_with_output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && told.ends_with("   fresh/v@1\n") && told.lines().count() == 1, "{told}");
     world.judged();
 }

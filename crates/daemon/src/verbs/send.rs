@@ -20,7 +20,7 @@ use protocol::streams::{SendOrder, StreamNote};
 use protocol::words::nicenum::{nicebytes, nicenum};
 
 use super::host::Host;
-use plan::{SendPlan, plan};
+use plan::{PlannedStream, SendPlan, plan};
 
 /// How often it is told how much has been sent.
 const PROGRESS_NS: u64 = 1_000_000_000;
@@ -38,39 +38,53 @@ pub(super) fn send(
         Err(failure) => return done(vec![failure]),
     };
     let ids: Vec<u64> = plan.streams.iter().map(|stream| stream.snapshot.id).collect();
-    let _kept = host.keep_snapshots(&ids);
+    let _kept = match host.keep_snapshots(&ids) {
+        Ok(kept) => kept,
+        Err(error) => {
+            let first = plan.streams.first().map_or(order.to.as_str(), |stream| &stream.snapshot.name);
+            return done(vec![cannot_send(first, &error)]);
+        }
+    };
     // as it is now that nothing of it is destroyed any more
     let pool = host.pool();
     if let Some(gone) = plan.gone(&pool) {
         return done(vec![gone]);
     }
-    if order.verbosity > 0
-        && let Err(failure) = tell_sizes(&pool, order, &plan, note)?
-    {
-        return done(vec![failure]);
+    let sizes = match order.verbosity > 0 || order.sized {
+        true => match sizes(&pool, &plan) {
+            Ok(sizes) => sizes,
+            Err(failure) => return done(vec![failure]),
+        },
+        false => vec![0; plan.streams.len()],
+    };
+    if order.verbosity > 0 {
+        tell_sizes(order, &plan, &sizes, note)?;
     }
     let mut failures = plan.failures.clone();
     if !order.dry_run {
-        let mut out = ToldStream { out, host, note, sent: 0, at_ns: host.now_ns(), snapshot: None };
-        out.snapshot = order.progress.then(String::new);
-        failures.extend(send_all(&pool, &plan, &mut out).err());
+        let mut out = ToldStream { out, host, note, sent: 0, size: 0, at_ns: host.now_ns(), snapshot: String::new() };
+        failures.extend(send_all(&pool, &plan, &sizes, &mut out).err());
     }
     done(failures)
 }
 
+/// How many bytes each stream will have.
+fn sizes(pool: &Pool, plan: &SendPlan) -> Result<Vec<u64>, Failure> {
+    let size = |stream: &PlannedStream| {
+        pool.dsl().send_size(&stream.request()).map_err(|error| cannot_send(&stream.snapshot.name, &error))
+    };
+    plan.streams.iter().map(size).collect()
+}
+
 /// Tells what is to be sent, and how many bytes that is.
 fn tell_sizes(
-    pool: &Pool,
     order: &SendOrder,
     plan: &SendPlan,
+    sizes: &[u64],
     note: &mut dyn FnMut(StreamNote) -> Result<()>,
-) -> Result<Result<(), Failure>> {
+) -> Result<()> {
     let mut total = 0;
-    for stream in &plan.streams {
-        let size = match pool.dsl().send_size(&stream.request()) {
-            Ok(size) => size,
-            Err(error) => return Ok(Err(cannot_send(&stream.snapshot.name, &error))),
-        };
+    for (stream, &size) in plan.streams.iter().zip(sizes) {
         total = u64::saturating_add(total, size);
         let to = &stream.snapshot.name;
         let line = match (&stream.from_name, order.parsable) {
@@ -89,19 +103,18 @@ fn tell_sizes(
     }
     let words = if plan.package.is_some() { nicebytes(total) } else { nicenum(total) };
     let line = if order.parsable { format!("size\t{total}") } else { format!("total estimated size is {words}") };
-    note(StreamNote::Line(line))?;
-    Ok(Ok(()))
+    note(StreamNote::Line(line))
 }
 
-fn send_all(pool: &Pool, plan: &SendPlan, out: &mut ToldStream<'_>) -> Result<(), Failure> {
+fn send_all(pool: &Pool, plan: &SendPlan, sizes: &[u64], out: &mut ToldStream<'_>) -> Result<(), Failure> {
     let sent = AtomicU64::new(0);
     let mut failed = None;
     if let Some((name, features, list)) = &plan.package {
         write_package_head(out, name, *features, list.as_ref()).map_err(|e| cannot_send(name, &e))?;
     }
-    for stream in &plan.streams {
+    for (stream, &size) in plan.streams.iter().zip(sizes) {
         let name = &stream.snapshot.name;
-        out.begin(name);
+        out.begin(name, size);
         if let Err(error) = pool.dsl().send(&stream.request(), out, &sent) {
             failed = Some(cannot_send(name, &error));
             break;
@@ -153,18 +166,17 @@ struct ToldStream<'a> {
     host: &'a dyn Host,
     note: &'a mut dyn FnMut(StreamNote) -> Result<()>,
     sent: u64,
+    size: u64,
     at_ns: u64,
-    /// What is sent; `None` if nothing is to be told.
-    snapshot: Option<String>,
+    /// What is sent; empty while that is the head of a package, of which nothing is told.
+    snapshot: String,
 }
 
 impl ToldStream<'_> {
-    fn begin(&mut self, snapshot: &str) {
-        self.sent = 0;
+    fn begin(&mut self, snapshot: &str, size: u64) {
+        (self.sent, self.size) = (0, size);
         self.at_ns = self.host.now_ns();
-        if let Some(told) = &mut self.snapshot {
-            snapshot.clone_into(told);
-        }
+        snapshot.clone_into(&mut self.snapshot);
     }
 }
 
@@ -172,12 +184,9 @@ impl Write for ToldStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let written = self.out.write(bytes)?;
         self.sent += written as u64;
-        if let Some(snapshot) = &self.snapshot
-            && !snapshot.is_empty()
-            && self.host.now_ns() >= self.at_ns + PROGRESS_NS
-        {
+        if !self.snapshot.is_empty() && self.host.now_ns() >= self.at_ns + PROGRESS_NS {
             self.at_ns = self.host.now_ns();
-            let progress = StreamNote::Progress { snapshot: snapshot.clone(), bytes: self.sent };
+            let progress = StreamNote::Progress { snapshot: self.snapshot.clone(), bytes: self.sent, size: self.size };
             (self.note)(progress).map_err(std::io::Error::other)?;
         }
         Ok(written)
