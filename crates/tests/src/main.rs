@@ -24,6 +24,8 @@ const MEMORY_MAX: i64 = 192 << 20;
 const CPU_MAX_S: u64 = 20;
 /// Seconds that it may take if others have the processor.
 const WALL_MAX_S: u64 = 300;
+/// A long run tells so often how far it is.
+const COUNT_EVERY: Duration = Duration::from_secs(600);
 /// How a worker ends that had to.
 const EXIT_TIME: i32 = 3;
 const EXIT_MEMORY: i32 = 4;
@@ -224,11 +226,16 @@ fn supervise(seconds: u64, seed: u64) -> ExitCode {
     }
     drop(say);
     let (mut cases, mut writable, mut found) = (0, 0, BTreeMap::<String, Found>::new());
+    let mut told = Instant::now();
     for said in said {
         match said {
             Said::Done { cases: more, writable: more_writable } => {
                 cases += more;
                 writable += more_writable;
+                if told.elapsed() > COUNT_EVERY {
+                    told = Instant::now();
+                    println!("{cases} cases after {} s; {writable} could be written to", began.elapsed().as_secs());
+                }
             }
             Said::Found { number, key, story, what } => {
                 let after_s = began.elapsed().as_secs();
