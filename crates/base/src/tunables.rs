@@ -100,6 +100,8 @@ tunables! {
     ZFS_SCAN_MEM_LIM_FACT = "zfs_scan_mem_lim_fact", 20;
     /// Scans do not go on: 0 or 1.
     ZFS_SCAN_SUSPEND_PROGRESS = "zfs_scan_suspend_progress", 0;
+    /// Entries of the error log that its scrub examines in one group; 0: it does not go on.
+    ZFS_SCRUB_ERROR_BLOCKS_PER_TXG = "zfs_scrub_error_blocks_per_txg", 4096;
     /// Milliseconds that a scrub takes of a group while somebody waits for it. OpenZFS: 1000 before 2.3.
     ZFS_SCRUB_MIN_TIME_MS = "zfs_scrub_min_time_ms", 750;
     /// Seconds after which a group is closed.

@@ -152,9 +152,76 @@ impl ScanPhys {
     }
 }
 
+/// The state of a scrub of the blocks in the error log: entry `error_scrub` of the pool's object directory.
+///
+/// Nine words: function 3, state as that of a scan (4 while it runs), cursor in the log, start and end in seconds since
+/// 1970, entries to examine, examined, errors, and whether it is paused. Source: `dsl_errorscrub_phys_t` of OpenZFS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // see above
+pub struct ErrorScrubPhys {
+    pub state: ScanState,
+    /// 0: the first entry is next.
+    pub cursor: u64,
+    pub start_s: u64,
+    pub end_s: u64,
+    pub to_examine: u64,
+    pub examined: u64,
+    pub errors: u64,
+    pub is_paused: bool,
+}
+
+impl ErrorScrubPhys {
+    /// Words in the entry.
+    pub const WORDS: usize = 9;
+    const FUNCTION: u64 = 3;
+    const RUNNING: u64 = 4;
+
+    /// From the words of the entry, of which the last may be missing; `None` if they tell of none.
+    pub fn parse(words: &[u64]) -> Option<ErrorScrubPhys> {
+        let at = |index: usize| words.get(index).copied().unwrap_or(0);
+        let state = match (at(0), at(1)) {
+            (ErrorScrubPhys::FUNCTION, 1 | ErrorScrubPhys::RUNNING) => ScanState::Running,
+            (ErrorScrubPhys::FUNCTION, 2) => ScanState::Finished,
+            (ErrorScrubPhys::FUNCTION, 3) => ScanState::Canceled,
+            _ => return None,
+        };
+        Some(ErrorScrubPhys {
+            state,
+            cursor: at(2),
+            start_s: at(3),
+            end_s: at(4),
+            to_examine: at(5),
+            examined: at(6),
+            errors: at(7),
+            is_paused: at(8) != 0,
+        })
+    }
+
+    /// The words of the entry.
+    pub fn words(&self) -> [u64; ErrorScrubPhys::WORDS] {
+        let state = match self.state {
+            ScanState::Running => ErrorScrubPhys::RUNNING,
+            ScanState::Finished => 2,
+            ScanState::Canceled => 3,
+        };
+        let ErrorScrubPhys { cursor, start_s, end_s, to_examine, examined, errors, is_paused, .. } = *self;
+        let function = ErrorScrubPhys::FUNCTION;
+        [function, state, cursor, start_s, end_s, to_examine, examined, errors, is_paused.into()]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_of_error_scrubs_come_back() {
+        let words = [3, 4, 2, 30, 40, 5, 6, 7, 1];
+        let phys = ErrorScrubPhys::parse(&words).unwrap();
+        assert_eq!((phys.words(), phys.state, phys.examined), (words, ScanState::Running, 6));
+        assert_eq!(ErrorScrubPhys::parse(&[0; ErrorScrubPhys::WORDS]), None);
+        assert_eq!(ErrorScrubPhys::parse(&[3, 2]).unwrap().state, ScanState::Finished);
+    }
 
     #[test]
     fn words_come_back() {

@@ -15,7 +15,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use base::{Bookmark, Error, Result, ResultExt};
+use base::{Bookmark, Error, Kind, Result, ResultExt};
 use dmu::zap::{Zap, ZapKey};
 use dmu::{Mode, Objset};
 use format::blkptr::BlkPtr;
@@ -28,7 +28,7 @@ pub(crate) const LOGS: [&str; 2] = ["errlog_last", "errlog_scrub"];
 /// Most entries that are looked at; a pool with more damage than that is past listing.
 pub(crate) const ENTRIES_MAX: usize = 100_000;
 /// Most datasets that are opened to look for damaged blocks.
-const LOOKS_MAX: usize = 100_000;
+pub(crate) const LOOKS_MAX: usize = 100_000;
 
 /// An object with damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,13 +41,70 @@ pub struct DamagedObject {
 
 /// A block of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ErrlogEntry {
+pub(crate) struct ErrlogEntry {
     dataset: u64,
     object: u64,
     level: u64,
     block: u64,
     /// Txg in which it was written, if the log tells.
     birth: Option<u64>,
+}
+
+/// Where the block of an entry is.
+pub(crate) struct FoundBlocks {
+    pub(crate) blocks: Vec<(Bookmark, BlkPtr)>,
+    /// It is nowhere else: all could be looked at.
+    pub(crate) are_all: bool,
+}
+
+impl ErrlogEntry {
+    /// The keys by which it is in a log: of the head in it, if the log has tables of heads, and its own.
+    pub(crate) fn keys(&self) -> (Option<String>, String) {
+        let ErrlogEntry { dataset, object, level, block, birth } = *self;
+        match birth {
+            Some(birth) => (Some(format!("{dataset:x}")), format!("{object:x}:{level:x}:{block:x}:{birth:x}")),
+            None => (None, format!("{dataset:x}:{object:x}:{level:x}:{block:x}")),
+        }
+    }
+
+    /// The datasets in which the block is, among its head and the snapshots of that, and its pointers there. `looks` is
+    /// how many datasets may be looked at.
+    pub(crate) fn find(&self, pool: &Pool, looks: &mut usize) -> FoundBlocks {
+        let mut places = PointerFinder::of(pool);
+        let mut found = FoundBlocks { blocks: Vec::new(), are_all: true };
+        let ErrlogEntry { object, level, block, .. } = *self;
+        let place_in = |id: u64| Bookmark { objset: id, object, level: level as i64, blkid: block };
+        let birth = self.birth.filter(|birth| *birth != 0);
+        let mut look = |id: u64| match places.pointer(&place_in(id)) {
+            Ok(bp) if bp.is_hole() || bp.is_embedded() => {}
+            Ok(bp) if birth.is_none_or(|birth| [bp.birth(), bp.physical_birth()].contains(&birth)) => {
+                found.blocks.push((place_in(id), bp));
+            }
+            Ok(_) => {}
+            Err(error) => found.are_all &= error.kind() == Kind::NotFound,
+        };
+        let Some(birth) = birth.filter(|_| self.dataset != 0) else {
+            look(self.dataset);
+            return found;
+        };
+        let (mut next, mut is_cut) = (Some(self.dataset), false);
+        while let Some(id) = next {
+            let dataset = if *looks == 0 { None } else { pool.dsl().dataset(id, &format!("object {id}")).ok() };
+            let Some(dataset) = dataset else {
+                is_cut = true;
+                break;
+            };
+            *looks -= 1;
+            let is_older = dataset.is_snapshot() && dataset.phys.creation_txg < birth;
+            if is_older {
+                break;
+            }
+            look(id);
+            next = Some(dataset.phys.prev_snap).filter(|id| *id != 0);
+        }
+        found.are_all &= !is_cut;
+        found
+    }
 }
 
 impl Pool {
@@ -63,7 +120,13 @@ impl Pool {
         for entry in self.error_entries()? {
             match entry.birth {
                 None | Some(0) => drop(damaged.insert(DamagedObject { dataset: entry.dataset, object: entry.object })),
-                Some(birth) => damaged.extend(self.where_is(&entry, birth, &mut looks)),
+                Some(_) => {
+                    let found = entry.find(self, &mut looks).blocks;
+                    // if none can be told to have it, the head stands for it
+                    let ids = found.iter().map(|(place, _)| place.objset);
+                    let ids = ids.chain(found.is_empty().then_some(entry.dataset));
+                    damaged.extend(ids.map(|dataset| DamagedObject { dataset, object: entry.object }));
+                }
             }
         }
         Ok(damaged.into_iter().collect())
@@ -81,7 +144,8 @@ impl Pool {
         Ok(entries)
     }
 
-    fn read_entries(&self) -> Result<Vec<ErrlogEntry>> {
+    /// What is in the logs on disk. Errors: of reading them; `Corrupt` for a key that is none.
+    pub(crate) fn read_entries(&self) -> Result<Vec<ErrlogEntry>> {
         let directory = object_directory(self.mos())?;
         let by_head = self.features().state(HEAD_ERRLOG) != FeatureState::Disabled;
         let mut entries = Vec::new();
@@ -110,31 +174,6 @@ impl Pool {
             entries.truncate(ENTRIES_MAX);
         }
         Ok(entries)
-    }
-
-    /// The datasets in which the block of an entry is, among its head and the snapshots of that. If
-    /// none can be told to have it, the head stands for it.
-    fn where_is(&self, entry: &ErrlogEntry, birth: u64, looks: &mut usize) -> Vec<DamagedObject> {
-        let (mut found, mut places) = (Vec::new(), PointerFinder::of(self));
-        let mut next = Some(entry.dataset);
-        while *looks > 0 {
-            *looks -= 1;
-            let Some(dataset) = next.and_then(|id| self.dsl().dataset(id, &format!("object {id}")).ok()) else { break };
-            let is_older = dataset.is_snapshot() && dataset.phys.creation_txg < birth;
-            if is_older {
-                break;
-            }
-            let ErrlogEntry { object, level, block, .. } = *entry;
-            let place = Bookmark { objset: dataset.id, object, level: level as i64, blkid: block };
-            if places.pointer(&place).is_ok_and(|bp| [bp.birth(), bp.physical_birth()].contains(&birth)) {
-                found.push(DamagedObject { dataset: dataset.id, object });
-            }
-            next = Some(dataset.phys.prev_snap).filter(|id| *id != 0);
-        }
-        if found.is_empty() {
-            found.push(DamagedObject { dataset: entry.dataset, object: entry.object });
-        }
-        found
     }
 }
 

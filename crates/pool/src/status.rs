@@ -17,7 +17,7 @@
 
 use base::{Result, ResultExt};
 use dmu::zap::Zap;
-use format::scan::{ScanPhys, ScanState};
+use format::scan::{ErrorScrubPhys, ScanPhys, ScanState};
 use serde::{Deserialize, Serialize};
 
 use crate::{FeatureState, Pool, mos, object_directory};
@@ -156,7 +156,7 @@ impl NumberArray {
     /// Progress as scans and removals number it.
     fn progress(&self, index: usize) -> Option<Progress> {
         match self.at(index) {
-            1 | 4 => Some(Progress::Running),
+            1 => Some(Progress::Running),
             2 => Some(Progress::Finished),
             3 => Some(Progress::Canceled),
             _ => None,
@@ -179,11 +179,12 @@ impl Pool {
             ..Status::default()
         };
         let created = NumberArray::read(&directory, "com.delphix:zpool_checkpoint")?.map(|uberblock| uberblock.at(4));
-        let (mut checkpoint_bytes, mut mapping_bytes) = (0, 0);
+        let (mut checkpoint_bytes, mut mapping_bytes) = (0_u64, 0_u64);
         for top in self.tops() {
             let Some(spec) = top.top_spec() else { continue };
             if let Some(indirect) = spec.indirect {
-                mapping_bytes += mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
+                let bytes = mos::indirect_mapping_bytes(self.mos(), indirect.mapping_object)?;
+                mapping_bytes = mapping_bytes.saturating_add(bytes);
             }
             if spec.zap == 0 {
                 continue;
@@ -191,7 +192,8 @@ impl Pool {
             let zap = Zap::open(self.mos().object(spec.zap)?)?;
             if let Some(map) = zap.u64("com.delphix:pool_checkpoint_sm")? {
                 // what the checkpoint holds on to is logged as freed
-                checkpoint_bytes += mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs();
+                let held = mos::space_map_header(self.mos(), map)?.allocated.unsigned_abs();
+                checkpoint_bytes = checkpoint_bytes.saturating_add(held);
             }
             status.expansion = status
                 .expansion
@@ -237,17 +239,18 @@ fn scan_of(words: &NumberArray) -> Option<ScanStatus> {
 }
 
 fn error_scrub_of(words: &NumberArray) -> Option<ErrorScrub> {
-    const ERROR_SCRUB: u64 = 3;
-    if words.at(0) != ERROR_SCRUB {
-        return None;
-    }
+    let phys = ErrorScrubPhys::parse(&words.0)?;
     Some(ErrorScrub {
-        progress: words.progress(1)?,
-        start_s: words.at(3),
-        end_s: words.at(4),
-        to_examine_blocks: words.at(5),
-        examined_blocks: words.at(6),
-        is_paused: words.at(8) != 0,
+        progress: match phys.state {
+            ScanState::Running => Progress::Running,
+            ScanState::Finished => Progress::Finished,
+            ScanState::Canceled => Progress::Canceled,
+        },
+        start_s: phys.start_s,
+        end_s: phys.end_s,
+        to_examine_blocks: phys.to_examine,
+        examined_blocks: phys.examined,
+        is_paused: phys.is_paused,
     })
 }
 

@@ -238,6 +238,8 @@ pub enum ScrubAction {
     Start,
     /// The same, but it begins with what was born since the last one that was finished.
     FromLast,
+    /// Blocks of the error log are scrubbed, or go on to be.
+    Errors,
     /// It halts.
     Pause,
     /// It ends.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use base::{Error, Kind};
 use protocol::client;
-use protocol::pool_report::{Activity, PoolReport, Progress, VdevReport};
+use protocol::pool_report::{Activity, ErrorScrub, PoolReport, Progress, VdevReport};
 use protocol::wire::{PoolReply, Request, ScrubAction};
 use protocol::words::nicenum::nicenum;
 
@@ -44,15 +44,12 @@ pub fn scrub(args: &[OsString]) -> CommandResult {
             return Err(Stop::usage(format!("invalid option combination :-{one} and -{other} are mutually exclusive")));
         }
     }
-    if is_asked(&'e') {
-        let what = "cannot scrub: this version of Cenote does not scrub blocks of the error log only";
-        return Err(Stop::Failed(what.into()));
-    }
-    let action = match actions[..] {
-        ['s'] => ScrubAction::Stop,
-        ['p'] => ScrubAction::Pause,
-        ['C'] => ScrubAction::FromLast,
-        _ => ScrubAction::Start,
+    let action = match () {
+        () if is_asked(&'s') => ScrubAction::Stop,
+        () if is_asked(&'p') => ScrubAction::Pause,
+        () if is_asked(&'C') => ScrubAction::FromLast,
+        () if is_asked(&'e') => ScrubAction::Errors,
+        () => ScrubAction::Start,
     };
     if waits && matches!(action, ScrubAction::Stop | ScrubAction::Pause) {
         return Err(Stop::usage("invalid option combination: -w cannot be used with -p or -s"));
@@ -80,7 +77,7 @@ pub fn scrub(args: &[OsString]) -> CommandResult {
 
 fn ask_scrub(name: &str, action: ScrubAction, args: &[OsString]) -> Result<(), String> {
     let what = match action {
-        ScrubAction::Start | ScrubAction::FromLast => "scrub",
+        ScrubAction::Start | ScrubAction::FromLast | ScrubAction::Errors => "scrub",
         ScrubAction::Pause => "pause scrubbing",
         ScrubAction::Stop => "cancel scrubbing",
     };
@@ -227,7 +224,11 @@ fn remaining(report: &PoolReport, activity: usize) -> Option<u64> {
             let is_replacing = report.root.all().iter().any(is_replacing);
             is_replacing.then(|| scan(true).unwrap_or(0))
         }
-        "scrub" => scan(false),
+        // that of the error log counts blocks, whose bytes nobody knows
+        "scrub" => scan(false).or_else(|| {
+            let runs = |scrub: &&ErrorScrub| scrub.progress == Progress::Running && !scrub.is_paused;
+            report.error_scrub.as_ref().filter(runs).map(|_| 0)
+        }),
         "raidz_expand" => {
             let expansion = report.expansion.as_ref().filter(|expansion| expansion.progress == Progress::Running)?;
             Some(expansion.to_copy_bytes.saturating_sub(expansion.copied_bytes))

@@ -22,7 +22,7 @@ use vdev::Lacking;
 
 use super::{LivePool, SyncContext};
 use crate::Pool;
-use crate::errlog::{ENTRIES_MAX, LOGS, PointerFinder};
+use crate::errlog::{ENTRIES_MAX, ErrlogEntry, LOGS, PointerFinder};
 use crate::mos::DIRECTORY;
 
 /// Bytes of blocks that are mended in one group, and blocks that are taken at once.
@@ -110,10 +110,31 @@ impl SyncContext<'_> {
             for birth in [bp.physical_birth(), bp.birth()] {
                 self.change.remove(of_head, &format!("{object:x}:{level:x}:{blkid:x}:{birth:x}"))?;
             }
-            if self.change.entries_of(of_head)? == 0 {
-                self.change.remove(log, &head)?;
-                self.change.free_object(of_head)?;
-            }
+            self.free_if_empty(log, &head, of_head)?;
+        }
+        Ok(())
+    }
+
+    /// An entry is not in the logs any more.
+    pub(super) fn remove_entry(&self, entry: &ErrlogEntry) -> Result<()> {
+        let (head, key) = entry.keys();
+        for name in LOGS {
+            let Some(log) = self.change.number(DIRECTORY, name)?.filter(|&log| log != 0) else { continue };
+            let Some(head) = &head else {
+                self.change.remove(log, &key)?;
+                continue;
+            };
+            let Some(of_head) = self.change.number(log, head)? else { continue };
+            self.change.remove(of_head, &key)?;
+            self.free_if_empty(log, head, of_head)?;
+        }
+        Ok(())
+    }
+
+    fn free_if_empty(&self, log: u64, head: &str, of_head: u64) -> Result<()> {
+        if self.change.entries_of(of_head)? == 0 {
+            self.change.remove(log, head)?;
+            self.change.free_object(of_head)?;
         }
         Ok(())
     }

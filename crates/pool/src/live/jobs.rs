@@ -58,6 +58,12 @@ const JOBS: &[LongWork] = &[
         step: |context| context.step_scan(),
         stall: |pool| pool.scan().stall(),
     },
+    LongWork {
+        name: "error scrub",
+        has_work: |pool| pool.has_error_scrub_work(),
+        step: |context| context.step_error_scrub(),
+        stall: |pool| pool.error_scrub().stall(),
+    },
 ];
 
 fn freed_per_group(pool: &LivePool) -> u64 {
@@ -76,6 +82,7 @@ impl LivePool {
         self.checkpoint_state().wake();
         self.sweeps().wake();
         self.scan().wake();
+        self.error_scrub().wake();
         self.scan().lock().given_up.clear();
     }
 }

@@ -14,13 +14,14 @@ use dmu::zap::Zap;
 use dmu::zap::ZapValue;
 use dsl::scan::position_of;
 use dsl::traverse::LOG_LEVEL;
-use format::blkptr::BlkPtr;
+use format::blkptr::{BlkPtr, Dva};
 use format::dnode::SLOT_SIZE;
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
 use format::scan::{ScanPhys, ScanState};
-use vdev::{Lacking, TxgRanges};
+use vdev::{Lacking, TxgRanges, VdevKind};
 
+use super::error_scrub;
 use super::scan::{BLOCK_BYTES, ScanInMemory, ScanPass, ScanStage};
 use super::{LivePool, SyncContext};
 use crate::mos::DIRECTORY;
@@ -84,6 +85,7 @@ impl LivePool {
                         if is_resilver { (Kind::Exists, "resilvering") } else { (Kind::Busy, "scrubbing") };
                     Err(Error::new(kind, format!("currently {what}")))
                 }
+                _ if pool.error_scrub().is_running() => Err(error_scrub::busy()),
                 _ => {
                     let min_txg = match from_last {
                         true => context.change.number(DIRECTORY, LAST_SCRUBBED)?.unwrap_or(0),
@@ -128,6 +130,7 @@ impl LivePool {
 
     /// Takes up the scan that is on disk.
     pub(super) fn load_scan(&self) -> Result<()> {
+        self.load_error_scrub()?;
         let directory = crate::object_directory(self.mos())?;
         let words = directory.lookup(SCAN.as_bytes())?.map(|value| value.u64s()).unwrap_or_default();
         let phys = match ScanPhys::parse(&words) {
@@ -196,6 +199,7 @@ impl SyncContext<'_> {
     pub(super) fn begin_scan(&self, is_resilver: bool, (min_txg, max_txg): (u64, u64)) -> Result<()> {
         let (pool, change) = (self.pool, &self.change);
         let before = pool.scan().lock().now.as_ref().map_or(0, |stage| stage.phys.queue);
+        self.forget_error_scrub()?;
         // that of a resilver that begins anew
         change.free_object(before)?;
         let now_s = change.env.now_s();
@@ -339,12 +343,18 @@ impl SyncContext<'_> {
                 });
                 ((bp, bookmark), result)
             });
+            // after an import nobody knows what that was: it is to begin anew then
+            let is_unfilled = pool.has_covered(vdev::Dtl::has_unfilled);
             let mut state = pool.scan().lock();
+            state.fails_if(is_unfilled);
             state.pass.issued_bytes += bytes;
             for ((bp, bookmark), result) in results {
                 if let Err(error) = &result {
                     tracing::warn!(pool = pool.name(), "scan: {error}");
                     pool.note_unfilled(covered.iter().copied(), bp.physical_birth());
+                }
+                if !result.as_ref().is_err_and(|error| error.kind() == Kind::Missing) {
+                    state.verified(&bp, result.is_ok());
                 }
                 match result {
                     Ok(healed) => state.healed(healed),
@@ -386,9 +396,16 @@ impl SyncContext<'_> {
             budget,
             blocks_max,
             covered: stage.phys.is_resilver.then(|| pool.covered_tops()),
+            removed: pool
+                .tree()
+                .tops()
+                .filter(|top| top.kind() == VdevKind::Indirect)
+                .map(|top| top.number())
+                .collect(),
             max_txg: 0,
             stopped: None,
             first: true,
+            last: None,
         };
         let place = stage.phys.next.objset;
         if place == 0 {
@@ -502,12 +519,16 @@ struct BlockFinder<'a> {
     blocks_max: u64,
     /// What leaves lack of top-level vdevs, if this is a resilver.
     covered: Option<Vec<(u64, TxgRanges)>>,
+    /// Numbers of the removed vdevs.
+    removed: Vec<u64>,
     /// Younger blocks are not scrubbed.
     max_txg: u64,
     /// The block that is next, if the walk was stopped.
     stopped: Option<Bookmark>,
     /// No data block was shown yet: a step comes further by one at least.
     first: bool,
+    /// The block that was shown last.
+    last: Option<(BlkPtr, Bookmark)>,
 }
 
 impl BlockFinder<'_> {
@@ -515,9 +536,10 @@ impl BlockFinder<'_> {
     fn is_wanted(&self, bp: &BlkPtr) -> bool {
         let Some(covered) = &self.covered else { return true };
         let birth = bp.physical_birth();
-        // members of a gang may be anywhere
         let is_lacked = |top: u64| covered.iter().any(|(number, lacked)| *number == top && lacked.contains(birth));
-        bp.copies().any(|dva| dva.is_gang() || is_lacked(dva.vdev()))
+        // members of a gang may be anywhere, and what was on a removed vdev came to others later than it was born
+        let is_anywhere = |dva: &Dva| dva.is_gang() || self.removed.contains(&dva.vdev());
+        bp.copies().any(|dva| is_anywhere(dva) || is_lacked(dva.vdev()))
     }
 }
 
@@ -531,6 +553,7 @@ impl Visitor for BlockFinder<'_> {
             self.stopped = Some(visit.bookmark);
             return ControlFlow::Break(());
         }
+        self.last = Some((*visit.bp, visit.bookmark));
         let birth = visit.bp.physical_birth();
         let min_txg = state.now.as_ref().map_or(0, |stage| stage.phys.min_txg);
         if !visit.bp.is_embedded() && birth > min_txg && birth <= self.max_txg {
@@ -542,11 +565,13 @@ impl Visitor for BlockFinder<'_> {
         ControlFlow::Continue(Descend::Below)
     }
 
-    /// The block that leads there was shown before: verifying it tells whether it can be read.
+    /// The block that leads there was shown before: verifying it tells whether it can be read, now or at all.
     fn lost(&mut self, error: Error) {
         tracing::warn!(pool = self.context.pool.name(), "scan: {error}");
-        if !matches!(error.kind(), Kind::Checksum | Kind::Io | Kind::Missing) {
-            self.context.pool.scan().lock().failed();
+        let mut state = self.context.pool.scan().lock();
+        match (error.kind(), &self.last) {
+            (Kind::Checksum | Kind::Io | Kind::Missing, Some((bp, bookmark))) => state.could_not_read(bp, *bookmark),
+            _ => state.failed(),
         }
     }
 }
