@@ -290,7 +290,7 @@ impl Cache {
 
     /// Frees a block, as [`Zio::free`], and keeps nothing of it: it would take the room of others until its turn to
     /// leave comes.
-    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<()> {
+    pub fn free(&self, txg: u64, bp: &BlkPtr) -> Result<bool> {
         if !bp.is_hole() && !bp.is_embedded() {
             self.store.forget(&L2Key::of(bp));
             self.l2arc.forget(&wanted(bp));

@@ -162,14 +162,17 @@ impl ServedPool {
         self.live()?.restart_resilver()
     }
 
-    /// Begins, halts or ends a scrub. Errors: as from [`LivePool::scrub`], [`LivePool::pause_scrub`] and
-    /// [`LivePool::cancel_scrub`].
+    /// Begins, halts or ends a scrub, of all or of the error log. Errors: as from [`LivePool::scrub`],
+    /// [`LivePool::pause_scrub`] and [`LivePool::cancel_scrub`], and [`LivePool::scrub_errors`] and its likes.
     pub fn scrub(&self, action: ScrubAction) -> Result<()> {
         let live = self.live()?;
         match action {
             ScrubAction::Start => live.scrub(false),
             ScrubAction::FromLast => live.scrub(true),
+            ScrubAction::Errors => live.scrub_errors(),
+            ScrubAction::Pause if live.is_scrubbing_errors() => live.pause_error_scrub(),
             ScrubAction::Pause => live.pause_scrub(),
+            ScrubAction::Stop if live.is_scrubbing_errors() => live.cancel_error_scrub(),
             ScrubAction::Stop => live.cancel_scrub(),
         }
     }
@@ -312,12 +315,13 @@ impl ServedPool {
         }
     }
 
-    /// Lets nobody destroy snapshots as long as what it returns lives.
-    pub fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard {
-        match self {
+    /// Lets nobody destroy snapshots as long as what it returns lives. Errors: as of
+    /// [`LivePool::keep_snapshots`].
+    pub fn keep_snapshots(&self, ids: &[u64]) -> Result<SnapshotGuard> {
+        Ok(match self {
             ServedPool::ReadOnly(_) => Box::new(()),
-            ServedPool::Live(live) => Box::new(live.keep_snapshots(ids)),
-        }
+            ServedPool::Live(live) => Box::new(live.keep_snapshots(ids)?),
+        })
     }
 
     /// Changes snapshots. Returns what was refused of it.

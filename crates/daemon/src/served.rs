@@ -503,7 +503,7 @@ impl Host for Served {
         Ok(refused)
     }
 
-    fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard {
+    fn keep_snapshots(&self, ids: &[u64]) -> Result<SnapshotGuard> {
         self.pool.keep_snapshots(ids)
     }
 

@@ -86,10 +86,11 @@ impl Objset {
         self.allocate_at(tx, id, dnode)
     }
 
-    /// Frees an object and all its blocks. Errors: `NotFound`.
+    /// Frees an object and all its blocks. Errors: `NotFound`; as from [`Object::check_freeable`].
     pub fn free_object(self: &Arc<Self>, tx: &Tx<'_>, id: u64) -> Result<()> {
         let object = self.object(id)?;
         let node = object.node().ok_or_else(read_only)?;
+        object.check_freeable()?;
         let mut state = node.write();
         if state.enter(tx) {
             self.live()?.mark(tx.txg(), node);
@@ -105,9 +106,8 @@ impl Objset {
         let per_block = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64) as u32;
         let (live, meta) = (self.live()?, self.meta());
         let mut blkid = if numbers.is_loaded { numbers.blkid + 1 } else { 0 };
-        // a full block need not be read: its pointer counts its dnodes
-        let is_full = |bp: &BlkPtr| !bp.is_hole() && bp.fill() + u64::from(slots) > u64::from(per_block);
-        while blkid <= meta.dnode().block_max && is_full(&meta.data_pointer(blkid)?) {
+        // a full block need not be read
+        while blkid <= meta.dnode().block_max && is_full(&meta.data_pointer(blkid)?, slots) {
             blkid += 1;
         }
         *numbers = FreeSlots { blkid, free: self.free_slots(blkid)?, is_loaded: true };
@@ -140,5 +140,26 @@ impl Objset {
         }
         // number 0 is the meta dnode's
         Ok(if blkid == 0 { free & !1 } else { free })
+    }
+}
+
+/// Whether a block of dnodes has too little room for one of so many slots: its pointer counts its dnodes.
+fn is_full(bp: &BlkPtr, slots: u32) -> bool {
+    let room = (DNODE_BLOCK_SIZE / SLOT_SIZE as u64).saturating_sub(u64::from(slots));
+    !bp.is_hole() && bp.fill() > room
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_with_room() {
+        assert!(!is_full(&BlkPtr::HOLE, 32));
+        let mut raw = [0; BlkPtr::SIZE];
+        raw[0] = 1;
+        let bp = BlkPtr::parse(&raw).unwrap();
+        assert!(!is_full(&bp.with_fill(31), 1) && is_full(&bp.with_fill(32), 1));
+        assert!(is_full(&bp.with_fill(u64::MAX), 1));
     }
 }

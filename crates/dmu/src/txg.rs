@@ -182,6 +182,21 @@ impl Txgs {
         Ok(())
     }
 
+    /// Waits until the groups that are closed now are on disk, or never will be. Errors: `Suspended` if operations are
+    /// refused that begin.
+    pub fn wait_closed(&self) -> Result<()> {
+        let mut progress = self.progress();
+        let closed = progress.open - 1;
+        while progress.stopped.is_none() {
+            progress.check()?;
+            if progress.synced >= closed {
+                break;
+            }
+            progress = self.wait(progress, None);
+        }
+        Ok(())
+    }
+
     /// Whether somebody waits for a group that is not on disk.
     pub fn is_wanted(&self) -> bool {
         let progress = self.progress();

@@ -41,6 +41,9 @@ impl Object {
     /// Replaces one block, and shares the new one.
     fn replace(&self, tx: &Tx<'_>, blkid: u64, new: &Block) -> Result<()> {
         let node = self.writable()?;
+        if let BlockSource::OnDisk(tree) = self.find(blkid) {
+            self.check_path(&tree, blkid)?;
+        }
         let mut state = node.write();
         if state.dnode_mut()?.block_size != new.len() as u64 {
             return Err(Error::new(Kind::Invalid, "the size of blocks changed while one was written"));
@@ -63,11 +66,18 @@ impl Object {
     ) -> Result<()> {
         let node = self.writable()?;
         let mut read: Option<(Arc<Dnode>, Block)> = None;
+        let mut is_checked = false;
         loop {
             let mut state = node.write();
             let size = state.dnode_mut()?.block_size as usize;
             let before = match state.find(blkid) {
                 BlockSource::Changed(block) => block,
+                BlockSource::OnDisk(tree) if !is_checked && (whole || blkid > tree.block_max) => {
+                    drop(state);
+                    self.check_path(&tree, blkid)?;
+                    is_checked = true;
+                    continue;
+                }
                 BlockSource::Hole | BlockSource::OnDisk(_) if whole => AlignedBuf::for_overwrite(size).into(),
                 BlockSource::Hole => Block::zeroed(size),
                 BlockSource::OnDisk(tree) => match &read {
@@ -110,6 +120,7 @@ impl Object {
         }
         if first < last {
             let node = self.writable()?;
+            self.check_pointers(first..last)?;
             let mut state = node.write();
             self.enter(tx, node, &mut state)?;
             state.punch(first, last);

@@ -145,6 +145,8 @@ pub struct DatasetPhys {
 impl DatasetPhys {
     /// Bytes of the bonus buffer.
     pub const SIZE: usize = 320;
+    /// Most children: numbers of objects have 48 bits.
+    const CHILDREN_MAX: u64 = 1 << 48;
     /// A receive is under way, or broke off.
     pub const FLAG_INCONSISTENT: u64 = 1 << 0;
     /// `unique_bytes` is exact.
@@ -183,6 +185,9 @@ impl DatasetPhys {
             props_zap: 0,
             userrefs_zap: 0,
         };
+        if phys.num_children > DatasetPhys::CHILDREN_MAX {
+            return Err(Error::corrupt(format!("DSL dataset: {} children", phys.num_children)));
+        }
         phys.bp = r.take(BlkPtr::SIZE).ok().and_then(BlkPtr::parse).ok_or_else(short)?;
         // version 1 of the pool ended here or a little later
         for field in [&mut phys.next_clones_zap, &mut phys.props_zap, &mut phys.userrefs_zap] {
@@ -236,8 +241,11 @@ mod tests {
     fn what_is_written_reads_back() {
         let dir = sample(32, 19);
         assert_eq!(DirPhys::parse(&dir).unwrap().bonus(), dir);
-        let dataset = sample(40, 35);
+        let mut dataset = sample(40, 35);
+        dataset[46..48].fill(0); // of the number of children
         assert_eq!(DatasetPhys::parse(&dataset).unwrap().bonus(), dataset);
+        dataset[47] = 1;
+        assert!(DatasetPhys::parse(&dataset).is_err());
     }
 
     #[test]

@@ -38,13 +38,19 @@ pub struct SpaceMapHeader {
     pub allocated: i64,
 }
 
+/// Most bytes of a map, and most that it may count, so that what is added to either has room.
+const LENGTH_MAX: u64 = 1 << 48;
+const ALLOCATED_MAX: u64 = 1 << 62;
+
 impl SpaceMapHeader {
-    /// From a bonus buffer.
+    /// From a bonus buffer. Errors: it is too short, or holds what no map can have.
     pub fn parse(bonus: &[u8]) -> Result<SpaceMapHeader> {
         let mut r = Reader::new(bonus, Endian::Little);
         let mut next = || r.u64().map_err(|_| Error::corrupt("space map: bonus buffer too short"));
         next()?;
-        Ok(SpaceMapHeader { length: next()?, allocated: next()? as i64 })
+        let header = SpaceMapHeader { length: next()?, allocated: next()? as i64 };
+        let is_possible = header.length <= LENGTH_MAX && header.allocated.unsigned_abs() <= ALLOCATED_MAX;
+        is_possible.then_some(header).ok_or_else(|| Error::corrupt(format!("space map with the impossible {header:?}")))
     }
 }
 
@@ -240,6 +246,9 @@ mod tests {
             (bonus.len(), SpaceMapHeader::parse(&bonus).unwrap(), histogram(&bonus)),
             (320, header, Some(buckets))
         );
+        for (length, allocated) in [(u64::MAX - 7, 0), (0, i64::MIN), (0, i64::MAX)] {
+            assert!(SpaceMapHeader::parse(&SpaceMapHeader { length, allocated }.bonus(42, None)).is_err());
+        }
         let old = header.bonus(42, None);
         assert_eq!((old.len(), SpaceMapHeader::parse(&old).unwrap(), histogram(&old)), (24, header, None));
     }

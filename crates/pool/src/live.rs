@@ -34,6 +34,8 @@ mod dedup;
 mod dedup_changes;
 mod device_watch;
 mod dtl;
+mod error_scrub;
+mod error_scrub_state;
 mod events;
 mod features;
 mod frees;
@@ -90,6 +92,7 @@ use config::Config;
 pub use corrective::HealedSnapshot;
 use dedup_changes::DedupChanges;
 use device_watch::DeviceWatch;
+use error_scrub_state::ErrorScrubState;
 pub use events::{Events, EventsSince};
 use frees::Frees;
 use groups::Groups;
@@ -147,6 +150,7 @@ pub struct LivePool {
     clone_releases: Arc<CloneReleases>,
     frees: Frees,
     scan: Scan,
+    error_scrub: ErrorScrubState,
     spares: DeviceWatch,
     returns: DeviceWatch,
     events: Arc<Events>,
@@ -225,6 +229,7 @@ impl LivePool {
             clone_releases,
             frees: Frees::default(),
             scan: Scan::default(),
+            error_scrub: ErrorScrubState::default(),
             spares: DeviceWatch::default(),
             returns: DeviceWatch::default(),
             events: Arc::new(Events::new(env)),
@@ -337,6 +342,10 @@ impl LivePool {
         &self.scan
     }
 
+    fn error_scrub(&self) -> &ErrorScrubState {
+        &self.error_scrub
+    }
+
     fn spares(&self) -> &DeviceWatch {
         &self.spares
     }
@@ -421,11 +430,6 @@ impl LivePool {
                 Err(error)
             }
         }
-    }
-
-    /// Returns when no group is on its way to disk.
-    fn wait_between_groups(&self) {
-        drop(self.groups.sync_alone());
     }
 
     /// Brings everything that has happened so far to disk; waits if the pool is suspended. Errors: `Suspended` if

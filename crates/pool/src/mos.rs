@@ -83,6 +83,14 @@ pub(crate) fn indirect_mapping_bytes(mos: &Arc<Objset>, id: u64) -> Result<u64> 
     Ok(count.saturating_mul(INDIRECT_ENTRY_SIZE))
 }
 
+/// Whether the mapping of a removed device, object `id`, has an object that counts what is obsolete of each entry.
+pub(crate) fn has_obsolete_counts(mos: &Arc<Objset>, id: u64) -> Result<bool> {
+    let object = mos.object(id)?;
+    let mut bonus = Reader::new(object.bonus(), Endian::Little);
+    let (_offset_max, _bytes, _count) = (bonus.u64()?, bonus.u64()?, bonus.u64()?);
+    Ok(bonus.u64().is_ok_and(|counts| counts != 0))
+}
+
 /// The mapping of a removed device: object `id` of entries that tell where its bytes are now.
 ///
 /// ```text

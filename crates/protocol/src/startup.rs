@@ -129,8 +129,9 @@ pub fn start_with(args: &[OsString], input: &[u8]) -> Result<bool> {
     let mut log = None;
     for line in BufReader::new(notices).lines() {
         match serde_json::from_str(&line?) {
-            Ok(Notice::Out(text)) => print!("{}", ShownLines(text)),
-            Ok(Notice::Err(text)) => eprintln!("{}", ShownLines(text)),
+            // the pool comes also where nobody can be told
+            Ok(Notice::Out(text)) => drop(write!(std::io::stdout(), "{}", ShownLines(text))),
+            Ok(Notice::Err(text)) => drop(writeln!(std::io::stderr(), "{}", ShownLines(text))),
             Ok(Notice::Log(path)) => log = Some(path),
             Ok(Notice::Ready) => return Ok(true),
             Ok(Notice::Failed) => {

@@ -2,12 +2,13 @@
 //! before.
 
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use base::{Error, Result};
 use device::Device;
 
 use crate::draid::DraidLayout;
+use crate::indirect::MappingTable;
 use crate::leaf_state::LeafState;
 use crate::opened::{Asked, health_of_device};
 use crate::raidz::RaidzGeometry;
@@ -20,6 +21,8 @@ pub(crate) struct PlannedVdev {
     pub(crate) spec: VdevSpec,
     /// Of a vdev that was there before.
     pub(crate) state: Option<VdevRecord>,
+    /// The same of a removed one.
+    pub(crate) table: Option<MappingTable>,
     pub(crate) children: Vec<PlannedVdev>,
 }
 
@@ -27,12 +30,12 @@ impl PlannedVdev {
     /// A vdev that is new, as all below it.
     pub(crate) fn new(mut spec: VdevSpec) -> PlannedVdev {
         let children = std::mem::take(&mut spec.children).into_iter().map(PlannedVdev::new).collect();
-        PlannedVdev { spec, state: None, children }
+        PlannedVdev { spec, state: None, table: None, children }
     }
 
     /// What the configuration says of it, and of all below it.
     pub(crate) fn into_spec(self) -> VdevSpec {
-        let PlannedVdev { mut spec, state, children } = self;
+        let PlannedVdev { mut spec, state, children, .. } = self;
         if let (Some(leaf), Some(VdevRecord::Leaf(state))) = (&mut spec.leaf, state) {
             state.note_in(leaf);
         }
@@ -78,7 +81,7 @@ struct Builder<'a> {
 
 impl Builder<'_> {
     fn add(&mut self, planned: PlannedVdev, parent: Option<VdevId>, above: Asked) -> Result<VdevId> {
-        let PlannedVdev { mut spec, state, children } = planned;
+        let PlannedVdev { mut spec, state, table, children } = planned;
         let above = spec.top.as_ref().map_or(above, Asked::top);
         let (ashift, asked) = (above.ashift, above.child(spec.kind, children.len()));
         let place = match spec.kind {
@@ -86,7 +89,7 @@ impl Builder<'_> {
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => Placement::Copies,
             VdevKind::Raidz { nparity } => Placement::Raidz(RaidzGeometry { ashift, width: children.len(), nparity }),
             VdevKind::Draid(shape) => Placement::Draid(DraidLayout::new(ashift, shape)?),
-            VdevKind::Indirect => Placement::Indirect(OnceLock::new()),
+            VdevKind::Indirect => Placement::Indirect(table.unwrap_or_default()),
             VdevKind::Root | VdevKind::Hole | VdevKind::Missing | VdevKind::DraidSpare { .. } => Placement::None,
         };
         let state = state.unwrap_or_else(|| self.new_state(&mut spec, above.bytes));

@@ -23,6 +23,8 @@ pub struct Dtl {
     any: AtomicBool,
     /// Births of blocks that the resilver of now could not give it.
     unfilled: Mutex<TxgRanges>,
+    /// A flush has failed, which may have lost anything that the resilver of now gave it.
+    lost_fill: AtomicBool,
     on_disk: Mutex<OnDisk>,
 }
 
@@ -82,8 +84,24 @@ impl Dtl {
         self.unfilled.lock().insert(txg..txg + 1);
     }
 
+    /// Notes that what a resilver gave the leaf, and no flush has made last, may be lost.
+    pub(crate) fn note_lost_fill(&self) {
+        self.lost_fill.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a flush may have lost something that the resilver of now gave the leaf.
+    pub fn has_lost_fill(&self) -> bool {
+        self.lost_fill.load(Ordering::Relaxed)
+    }
+
+    /// Whether the resilver of now could not give the leaf something, or may have lost it.
+    pub fn has_unfilled(&self) -> bool {
+        self.has_lost_fill() || !self.unfilled.lock().is_empty()
+    }
+
     /// A resilver begins: nothing has failed yet.
     pub fn begin_resilver(&self) {
+        self.lost_fill.store(false, Ordering::Relaxed);
         *self.unfilled.lock() = TxgRanges::new();
     }
 

@@ -20,7 +20,7 @@ use device::Device;
 use crate::builder::{self, PlannedVdev};
 use crate::spec::{VdevKind, VdevSpec};
 use crate::tree::Tree;
-use crate::vdev::Vdev;
+use crate::vdev::{Placement, Vdev};
 
 /// A change of the vdevs of a tree.
 #[derive(Clone, Debug)]
@@ -51,11 +51,11 @@ impl Tree {
     /// is returned.
     ///
     /// One caller at a time. Errors: `NotFound` if there is no such vdev; `Invalid` if a leaf is in no mirror; `Busy`
-    /// if one that is to go has something that no other leaf has; `Unsupported` of trees with removed vdevs or
+    /// if one that is to go has something that no other leaf has; `Unsupported` of trees with
     /// distributed spares; as from [`Tree::open`]. Nothing has changed then.
     pub fn edit(&self, edit: Edit, devices: &HashMap<u64, Arc<dyn Device>>) -> Result<Option<VdevSpec>> {
-        if self.iter().any(|vdev| matches!(vdev.kind(), VdevKind::Indirect | VdevKind::DraidSpare { .. })) {
-            let what = "the vdevs of a pool with removed devices, or draid vdevs, cannot be changed";
+        if self.iter().any(|vdev| matches!(vdev.kind(), VdevKind::DraidSpare { .. })) {
+            let what = "the vdevs of a pool with draid vdevs cannot be changed";
             return Err(Error::new(ErrorKind::Unsupported, what));
         }
         let leaving = match edit {
@@ -86,7 +86,11 @@ impl Tree {
             leaf.path = Some(vdev.name().to_owned());
         }
         let children = vdev.children().iter().map(|&child| self.plan_of(self.vdev(child)));
-        PlannedVdev { spec, state: Some(vdev.state().clone()), children: children.collect() }
+        let table = match vdev.place() {
+            Placement::Indirect(table) => Some(table.clone()),
+            _ => None,
+        };
+        PlannedVdev { spec, state: Some(vdev.state().clone()), table, children: children.collect() }
     }
 }
 

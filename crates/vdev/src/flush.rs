@@ -91,6 +91,7 @@ fn flush_leaves(leaves: Vec<ToFlush<'_>>) -> Option<Failed<'_>> {
         if let Err(e) = result {
             // a later flush may succeed without bringing back what this one has lost
             leaf.state().dtl().insert(txgs.clone());
+            leaf.state().dtl().note_lost_fill();
             leaf.state().charge_write(&e);
             failed.push((leaf, txgs));
             error = error.or(Some(e));

@@ -12,7 +12,19 @@
 //!
 //! If one of those vdevs is removed later, its own table leads on.
 
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
 use base::{Error, Result};
+
+/// Bytes of the address space of a top-level vdev, as DVAs count them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopRange {
+    /// Number of the vdev.
+    pub top: u64,
+    /// The bytes.
+    pub range: Range<u64>,
+}
 
 /// A range of a removed vdev, and where it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +44,9 @@ pub struct MapEntry {
 pub(crate) struct Mapping {
     entries: Vec<MapEntry>,
 }
+
+/// The same, empty until it has been read; all shapes of the tree share it.
+pub(crate) type MappingTable = Arc<OnceLock<Mapping>>;
 
 impl Mapping {
     /// A table of vdev `own`, in a pool of `count` vdevs, from its entries sorted by `src_offset`.

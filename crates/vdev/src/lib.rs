@@ -62,7 +62,7 @@ pub use dtl::{Dtl, TxgRanges};
 pub use edit::Edit;
 pub use error_window::{ErrorRate, ErrorRates, TooMany};
 pub use health::{Aux, Health, VdevState, VdevStats};
-pub use indirect::MapEntry;
+pub use indirect::{MapEntry, TopRange};
 pub use leaf_state::{LeafState, OfflineReason};
 pub use locate::Extent;
 pub use read::ServedExtent;

@@ -25,7 +25,7 @@ use device::meter::{Purpose, Ticket};
 
 use crate::builder::{self, PlannedVdev};
 use crate::expansion;
-use crate::indirect::{MapEntry, Mapping};
+use crate::indirect::{MapEntry, Mapping, TopRange};
 use crate::leaf_state::LeafState;
 use crate::lost_writes::LostWrites;
 use crate::opened::Asked;
@@ -169,6 +169,15 @@ impl Tree {
         }
         let top = self.top_of(leaf.vdev()).top_spec().map_or(Asked { ashift: 9, bytes: 0 }, Asked::top);
         above.iter().rev().fold(top, |asked, vdev| asked.child(vdev.kind(), vdev.children().len())).bytes
+    }
+
+    /// Where what was on a removed vdev is now; `None` of a vdev that was not removed. Errors: `NotFound` if there is no
+    /// such vdev; `Corrupt` if its table has not all of that.
+    pub fn moved(&self, TopRange { top, range }: &TopRange) -> Result<Option<Vec<TopRange>>> {
+        let Placement::Indirect(table) = self.top(*top)?.place() else { return Ok(None) };
+        let unread = || Error::corrupt(format!("the table of the removed vdev {top} is not read"));
+        let pieces = table.get().ok_or_else(unread)?.lookup(range.start, range.end.saturating_sub(range.start))?;
+        Ok(Some(pieces.map(|(top, offset, size)| TopRange { top, range: offset..offset + size }).collect()))
     }
 
     /// Gives the removed vdev `number` the table of where its contents are, sorted by source.

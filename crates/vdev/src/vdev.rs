@@ -4,13 +4,13 @@
 //! change goes with it from shape to shape: a leaf's record, another vdev's counters.
 
 use std::ops::Deref;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use device::{Device, DeviceSlot};
 
 use crate::draid::DraidLayout;
 use crate::health::VdevStats;
-use crate::indirect::Mapping;
+use crate::indirect::MappingTable;
 use crate::leaf_state::LeafState;
 use crate::raidz::RaidzGeometry;
 use crate::spec::{LeafSpec, TopSpec, VdevKind, VdevSpec};
@@ -65,7 +65,7 @@ pub(crate) enum Placement {
         spare: usize,
     },
     /// On other top-level vdevs; empty until the table has been read.
-    Indirect(OnceLock<Mapping>),
+    Indirect(MappingTable),
     /// Nowhere.
     None,
 }

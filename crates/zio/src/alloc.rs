@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::{Error, Kind, Mutex, MutexGuard, RangeTree, Result};
 use format::blkptr::Dva;
 use format::space_map::Run;
-use vdev::Tree;
+use vdev::{TopRange, Tree};
 
 use crate::gang::HEADER_SIZE;
 pub use class::{Class, Serving, Space, TXG_DEFER};
@@ -45,6 +45,8 @@ use top::Top;
 const ALIQUOT: u64 = 512 << 10;
 /// Percent of special vdevs that are for metadata alone: zfs_special_class_metadata_reserve_pct.
 const METADATA_RESERVE_PERCENT: u64 = 25;
+/// Pieces that what was on removed vdevs may be in.
+const MOVES_MAX: usize = 1 << 16;
 /// A metaslab from which nothing was allocated for so many groups is unloaded.
 const UNLOAD_TXGS: u64 = 64;
 
@@ -214,9 +216,11 @@ impl Allocator {
 
     /// Frees a run in `txg`; of a gang block its header.
     ///
-    /// Errors: `Corrupt` if it is known to be free, or is nowhere; `Unsupported` on a removed vdev.
+    /// Of what was on a removed vdev, the bytes are freed where they are now, and those there are told as obsolete.
+    ///
+    /// Errors: `Corrupt` if it is known to be free, or is nowhere.
     pub fn free(&self, txg: u64, dva: &Dva) -> Result<()> {
-        self.change(dva, |metaslab, range| metaslab.free(txg, range))
+        self.change_moved(dva, &|metaslab, range| metaslab.free(txg, range))
     }
 
     /// As [`Allocator::free`], of a block that was born in `birth_txg`: what the checkpoint has stays allocated, and is
@@ -224,7 +228,7 @@ impl Allocator {
     pub fn release(&self, txg: u64, dva: &Dva, birth_txg: u64) -> Result<()> {
         let checkpoint_txg = self.checkpoint_txg.load(Ordering::Relaxed);
         match birth_txg <= checkpoint_txg && checkpoint_txg < txg {
-            true => self.change(dva, |metaslab, range| metaslab.keep(txg, range)),
+            true => self.change_moved(dva, &|metaslab, range| metaslab.keep(txg, range)),
             false => self.free(txg, dva),
         }
     }
@@ -431,11 +435,48 @@ impl Allocator {
         }
     }
 
+    /// Ranges of removed vdevs that no block has any more since the last call.
+    pub fn take_obsolete(&self) -> Vec<TopRange> {
+        std::mem::take(&mut self.lock().obsolete)
+    }
+
+    /// As [`Allocator::change`], wherever what was on removed vdevs is now.
+    fn change_moved(&self, dva: &Dva, f: &dyn Fn(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
+        let number = dva.vdev();
+        if self.tree.top(number)?.kind() != vdev::VdevKind::Indirect {
+            return self.change(dva, f);
+        }
+        let len = if dva.is_gang() { self.tree.asize(number, HEADER_SIZE as u64)? } else { dva.asize() };
+        let mut places = vec![TopRange { top: number, range: dva.offset()..dva.offset().saturating_add(len) }];
+        let (mut obsolete, mut concrete) = (Vec::new(), Vec::new());
+        while let Some(place) = places.pop() {
+            match self.tree.moved(&place)? {
+                None => concrete.push(place),
+                Some(_) if obsolete.len() >= MOVES_MAX => {
+                    return Err(Error::corrupt("removed vdevs that lead to one another"));
+                }
+                Some(pieces) => {
+                    places.extend(pieces);
+                    obsolete.push(place);
+                }
+            }
+        }
+        let mut state = self.lock();
+        for TopRange { top: number, range } in concrete {
+            let nowhere = || Error::corrupt(format!("no metaslab of vdev {number} holds what was on a removed vdev"));
+            let top = state.tops.iter_mut().find(|top| top.number == number).ok_or_else(nowhere)?;
+            let at = top.metaslab_at(range.start).ok_or_else(nowhere)?;
+            f(&mut top.metaslabs[at], range)?;
+        }
+        state.obsolete.extend(obsolete);
+        Ok(())
+    }
+
     fn change(&self, dva: &Dva, f: impl FnOnce(&mut Metaslab, Range<u64>) -> Result<()>) -> Result<()> {
         let number = dva.vdev();
         let len = if dva.is_gang() { self.tree.asize(number, HEADER_SIZE as u64)? } else { dva.asize() };
         if self.tree.top(number)?.kind() == vdev::VdevKind::Indirect {
-            return Err(Error::new(Kind::Unsupported, format!("freeing what was on the removed vdev {number}")));
+            return Err(Error::new(Kind::Unsupported, format!("nothing is allocated on the removed vdev {number}")));
         }
         let mut state = self.lock();
         let nowhere = || Error::corrupt(format!("no metaslab holds {dva:?}"));

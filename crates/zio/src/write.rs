@@ -242,16 +242,17 @@ impl Zio {
     /// was born in `txg` is free at once. Holes and embedded blocks have none.
     ///
     /// A block that a [`RefTable`](crate::RefTable) counts is left to that. `on_failure` is for reading gang headers.
+    /// Returns whether nothing leads to the block any more.
     ///
     /// Errors: `Corrupt` if some of it is free already, with the rest freed; `Unsupported` for deduplicated
     /// blocks without such a table, and on removed vdevs; those of a gang header that cannot be read, with
     /// nothing freed.
-    pub fn free(&self, txg: u64, bp: &BlkPtr, on_failure: OnFailure) -> Result<()> {
+    pub fn free(&self, txg: u64, bp: &BlkPtr, on_failure: OnFailure) -> Result<bool> {
         if bp.is_hole() || bp.is_embedded() {
-            return Ok(());
+            return Ok(false);
         }
         if self.release_counted(bp) {
-            return Ok(());
+            return Ok(false);
         }
         if bp.is_dedup() {
             return Err(Error::new(Kind::Unsupported, "freeing a block of the dedup table"));
@@ -275,6 +276,6 @@ impl Zio {
             }
             outcome = outcome.and(freed);
         }
-        outcome
+        outcome.map(|()| true)
     }
 }

@@ -43,7 +43,7 @@ impl Ledger for Frees<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
 
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
-        self.0.free(self.1, bp, dmu::OnFailure::Fail)
+        self.0.free(self.1, bp, dmu::OnFailure::Fail).map(drop)
     }
 }
 

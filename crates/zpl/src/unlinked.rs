@@ -44,7 +44,8 @@ impl Zpl {
     }
 
     /// Frees all objects without a name, large ones in the background: for a file system that has just been opened. How
-    /// many there were; entries that lead nowhere, as other systems may have left them, are removed.
+    /// many there were; entries that lead nowhere, as other systems may have left them, are removed. What is damaged so
+    /// that it cannot be freed stays there, and is told.
     pub fn clean_unlinked(&self) -> Result<u64> {
         let orphans = self.live()?.orphans().all()?;
         for &ino in &orphans {
@@ -52,6 +53,9 @@ impl Zpl {
                 Err(error) if error.kind() == Kind::NotFound => {
                     let op = self.begin(NAME_BYTES, true)?;
                     op.live().orphans().remove(op.tx(), ino)?;
+                }
+                Err(error) if matches!(error.kind(), Kind::Checksum | Kind::Corrupt | Kind::Io) => {
+                    report(self, ino, Err(error));
                 }
                 freed => freed?,
             }
@@ -75,6 +79,8 @@ impl Zpl {
         if has_name {
             return op.live().orphans().remove(op.tx(), ino);
         }
+        // the directory's number is another's once it is freed: not while the file may stay
+        self.objset().object(ino)?.check_freeable()?;
         if let Some(dir) = xattrs.filter(|&dir| dir != ino) {
             match self.objset().free_object(op.tx(), dir) {
                 Err(error) if error.kind() != Kind::NotFound => return Err(error),

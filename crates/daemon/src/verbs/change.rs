@@ -264,14 +264,14 @@ fn around(
     if effect == Effect::Place {
         for (at, mounted) in affected.iter().enumerate() {
             if let Some(failed) = unmount(host, &mounted.dataset, false) {
-                mount_again(host, affected[..at].iter().map(|mounted| mounted.dataset.as_str()))?;
-                return Ok(vec![failed]);
+                let again = mount_again(host, affected[..at].iter().map(|mounted| mounted.dataset.as_str()))?;
+                return Ok([vec![failed], again].concat());
             }
         }
     }
-    if let Err(failures) = change() {
+    if let Err(mut failures) = change() {
         if effect == Effect::Place {
-            mount_again(host, affected.iter().rev().map(|mounted| mounted.dataset.as_str()))?;
+            failures.extend(mount_again(host, affected.iter().rev().map(|mounted| mounted.dataset.as_str()))?);
         }
         return Ok(failures);
     }
@@ -355,8 +355,8 @@ fn rename(host: &dyn Host, rename: &RenameChange) -> Result<Vec<Failure>> {
     }
     for (at, one) in mounted.iter().enumerate() {
         if let Some(failed) = unmount(host, &one.dataset, rename.force) {
-            mount_again(host, mounted[..at].iter().map(|mounted| mounted.dataset.as_str()))?;
-            return Ok(vec![failed]);
+            let again = mount_again(host, mounted[..at].iter().map(|mounted| mounted.dataset.as_str()))?;
+            return Ok([vec![failed], again].concat());
         }
     }
     let done = host.change(&DatasetChange::Rename { from: subject.name().to_owned(), to: to.clone() });

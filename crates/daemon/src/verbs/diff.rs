@@ -111,7 +111,7 @@ fn compare(
     let pool = host.pool();
     let find = |name: &str| pool.dsl().find(name).map_err(|error| cannot(&reason(&error)));
     let (from, to) = (find(&sides.from)?, find(to)?);
-    let _kept = host.keep_snapshots(&[from.id, to.id]);
+    let _kept = host.keep_snapshots(&[from.id, to.id]).map_err(|error| cannot(&reason(&error)))?;
     if !pool.dsl().is_before(&from, &to).map_err(|error| cannot(&reason(&error)))? {
         return Err(cannot("\n   Not an earlier snapshot from the same fs"));
     }

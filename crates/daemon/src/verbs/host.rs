@@ -47,8 +47,9 @@ pub trait Host {
     /// Changes snapshots, all of a change or none of it, and returns when that is on disk: what was refused, and why.
     /// Errors: as of [`Host::change`].
     fn change_snapshots(&self, change: &SnapshotChange) -> Result<RefusedChanges>;
-    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives.
-    fn keep_snapshots(&self, ids: &[u64]) -> SnapshotGuard;
+    /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives. Errors: as of
+    /// [`pool::LivePool::keep_snapshots`].
+    fn keep_snapshots(&self, ids: &[u64]) -> Result<SnapshotGuard>;
     /// Begins to receive a stream. Errors: as of [`Host::change`].
     fn begin_receive(&self, new: &NewReceive) -> Result<Receiving>;
     /// Ends a receive; exports of the dataset are frozen meanwhile. Errors: as of [`Host::change`].

@@ -434,9 +434,16 @@ impl StreamReceiver<'_> {
             }
             for property in &self.order.exclude {
                 let property = property.clone();
-                let change = DatasetChange::Inherit { name: new.target.clone(), property, received: false };
-                // one that cannot be inherited is not set either
-                let _ = self.host.change(&change);
+                let change =
+                    DatasetChange::Inherit { name: new.target.clone(), property: property.clone(), received: false };
+                match self.host.change(&change) {
+                    Ok(()) => {}
+                    // one that cannot be inherited is not set either
+                    Err(error) if matches!(error.kind(), Kind::Invalid | Kind::ReadOnly) => {}
+                    Err(error) => {
+                        notes.push(format!("cannot receive {property} property on {}: {}", new.target, error.what()))
+                    }
+                }
             }
         }
         notes
@@ -462,14 +469,16 @@ impl StreamReceiver<'_> {
         if let Some(list) = &listed.of_snapshot {
             let pairs: Vec<(String, Value)> = values_of(list).collect();
             if !pairs.is_empty() {
-                for (property, error) in self.host.set_received(&name, pairs).unwrap_or_default() {
+                let refused = self.host.set_received(&name, pairs);
+                for (property, error) in refused.unwrap_or_else(|error| vec![("any".to_owned(), error)]) {
                     self.notes.push(format!("cannot receive {property} property on {name}: {}", error.what()));
                 }
             }
         }
         if let Some(holds) = listed.holds.as_ref().filter(|holds| !self.order.skip_holds && !holds.is_empty()) {
             let tags = holds.iter().map(|(tag, _)| (name.clone(), tag.to_owned())).collect();
-            if let Err(error) = self.host.change_snapshots(&SnapshotChange::Hold(tags)) {
+            let refused = self.host.change_snapshots(&SnapshotChange::Hold(tags));
+            for (_, error) in refused.unwrap_or_else(|error| vec![(name.clone(), error)]) {
                 self.notes.push(format!("cannot hold snapshot '{name}': {}", error.what()));
             }
         }

@@ -256,8 +256,8 @@ fn without_mounts(host: &dyn Host, head: &Subject, f: impl FnOnce() -> Option<Fa
     mounted.sort_by_cached_key(|one| std::cmp::Reverse(path_order(&one.path)));
     for (at, one) in mounted.iter().enumerate() {
         if let Some(failed) = unmount(host, &one.dataset, false) {
-            mount_again(host, mounted[..at].iter().rev().map(|one| one.dataset.as_str()))?;
-            return Ok(vec![failed]);
+            let again = mount_again(host, mounted[..at].iter().rev().map(|one| one.dataset.as_str()))?;
+            return Ok([vec![failed], again].concat());
         }
     }
     let mut failures: Vec<Failure> = f().into_iter().collect();

@@ -55,7 +55,7 @@ impl Ledger for Count<'_> {
             let before = self.alive.remove(&bp.dvas()[0].words());
             assert_eq!(before, Some(bp.birth()), "{bp:?} dies and does not live");
         }
-        self.zio.free(self.txg, bp, OnFailure::Fail)
+        self.zio.free(self.txg, bp, OnFailure::Fail).map(drop)
     }
 }
 

@@ -64,6 +64,6 @@ pub fn clone_snapshot(
     let dir = create::create_dir(change, Some((parent.dir().id, own_name)))?;
     let dataset = create::create_head(change, dir, of.id)?;
     counts::count_new(change, parent.dir().id, dir)?;
-    props::store_given(change, dir, &given).in_dataset(target)?;
+    props::store_given(change, dir, dataset, &given).in_dataset(target)?;
     Ok(Some(Created { kind: source.head_kind(), dir, dataset, contents: Vec::new() }))
 }

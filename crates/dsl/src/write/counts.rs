@@ -92,13 +92,14 @@ fn begin(change: &Change<'_>, dir: u64, depth: usize) -> Result<CountsBelow> {
         // those are the pool's own
         if !name.starts_with('$') {
             let below = begin(change, child, depth + 1)?;
-            counts.file_systems += 1 + below.file_systems;
-            counts.snapshots += below.snapshots;
+            counts.file_systems = counts.file_systems.saturating_add(below.file_systems).saturating_add(1);
+            counts.snapshots = counts.snapshots.saturating_add(below.snapshots);
         }
     }
     if phys.head_dataset != 0 {
         let snapshots = names_in(change, change.dataset(phys.head_dataset)?.snapnames_zap)?;
-        counts.snapshots += snapshots.iter().filter(|(name, _)| !name.starts_with('%')).count() as u64;
+        let own = snapshots.iter().filter(|(name, _)| !name.starts_with('%')).count();
+        counts.snapshots = counts.snapshots.saturating_add(own as u64);
     }
     store(change, dir, counts)?;
     Ok(counts)

@@ -91,7 +91,7 @@ pub fn create_pool_dsl(change: &Change<'_>, properties: &[(String, String)]) -> 
     let root_dataset = create_head(change, root_dir, origin)?;
     let deferred_list = Bpobj::create(change.mos, change.tx, DEFERRED_BLOCK_SIZE, false)?;
     change.add(DIRECTORY, "sync_bplist", deferred_list)?;
-    props::store_given(change, root_dir, &given)?;
+    props::store_given(change, root_dir, root_dataset, &given)?;
     let contents = own_contents(kind, &given, &|_| Ok(None))?;
     let pool = PoolDsl { root_dir, root_dataset, origin, free_list, deferred_list };
     Ok((pool, Created { kind, dir: root_dir, dataset: root_dataset, contents }))
@@ -138,7 +138,7 @@ pub fn create_dataset(
     let dir = create_dir(change, Some((parent.dir().id, own_name)))?;
     let dataset = create_head(change, dir, origin)?;
     counts::count_new(change, parent.dir().id, dir)?;
-    props::store_given(change, dir, &given).in_dataset(name)?;
+    props::store_given(change, dir, dataset, &given).in_dataset(name)?;
     Ok(Created { kind: new.kind, dir, dataset, contents })
 }
 

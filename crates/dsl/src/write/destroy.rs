@@ -13,15 +13,25 @@ use format::feature::ASYNC_DESTROY;
 use super::bookmark::Bookmarks;
 use super::bptree::Destroyed;
 use super::deadlist::Deadlist;
+use super::hold::GoneSnapshot;
 use super::space::{Delta, UsedColumn};
 use super::{Change, bptree, counts, destroy_snapshot, feature, hold, ledger, room, space};
 use crate::Dsl;
 
+/// What is left to do of a destroyed file system or volume.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DestroyedDataset {
+    /// What is to be done with its blocks.
+    pub blocks: Destroyed,
+    /// Its origin, if the destruction of that had waited for it.
+    pub origin: Option<GoneSnapshot>,
+}
+
 /// Destroys the file system or volume of that name. `dsl` is that of the MOS that is being changed.
 ///
-/// Returns what to do with its blocks. Nobody may have it open. An origin whose destruction has waited for that goes,
-/// too. Errors: `NotFound`; `NotEmpty` if it has snapshots or children; `Encrypted`.
-pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Destroyed> {
+/// Nobody may have it open. An origin whose destruction has waited for that goes, too. Errors: `NotFound`; `NotEmpty`
+/// if it has snapshots or children; `Encrypted`.
+pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<DestroyedDataset> {
     let dir = dsl.find_dir(name)?;
     let head = dsl.head(&dir)?;
     if dir.phys.parent == 0 {
@@ -36,12 +46,12 @@ pub fn destroy_dataset(change: &Change<'_>, dsl: &Dsl, name: &str) -> Result<Des
         0 => None,
         origin => Some((origin, dsl.name_of(origin)?)),
     };
-    let destroyed = destroy_head(change, dir.id, head.id, name).in_dataset(name)?;
-    if let Some((origin, name)) = origin {
-        let own = name.split_once('@').map_or("", |(_, own)| own);
-        hold::remove_if_deferred(change, origin, own)?;
-    }
-    Ok(destroyed)
+    let blocks = destroy_head(change, dir.id, head.id, name).in_dataset(name)?;
+    let origin = match origin {
+        Some((origin, name)) => hold::remove_if_deferred(change, origin, &name)?,
+        None => None,
+    };
+    Ok(DestroyedDataset { blocks, origin })
 }
 
 fn destroy_head(change: &Change<'_>, dir: u64, id: u64, name: &str) -> Result<Destroyed> {

@@ -1,5 +1,7 @@
 //! Holds on snapshots: while there is one, a snapshot cannot be destroyed.
 
+use std::collections::BTreeMap;
+
 use base::{Error, Kind, Result};
 use format::dsl::DatasetPhys;
 use format::object_type::ObjectType;
@@ -10,6 +12,17 @@ use crate::{Dataset, Dsl};
 
 /// Most bytes of a tag, and of that and the object's number, which temporary holds are named after.
 const TAG_LEN_MAX: usize = 255;
+
+/// A snapshot that went with its last hold or clone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoneSnapshot {
+    /// Its full name.
+    pub name: String,
+    /// Its object.
+    pub id: u64,
+    /// The dataset behind it.
+    pub next: u64,
+}
 
 /// Holds snapshots, all or none: pairs of a full name and a tag. Returns those that cannot be held, and why not:
 /// `NotFound`, `Exists` if there is such a hold, `TooLong`.
@@ -51,8 +64,12 @@ fn check_hold(change: &Change<'_>, dsl: &Dsl, name: &str, tag: &str) -> Result<(
 }
 
 /// Takes holds away, all or none; a snapshot whose destruction has waited for that goes with its last one. Returns
-/// those that are not there, and why not: `NotFound`, with the text of `zfs release`.
-pub fn release(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Result<RefusedChanges> {
+/// these, or the holds that are not there, and why not: `NotFound`, with the text of `zfs release`.
+pub fn release(
+    change: &Change<'_>,
+    dsl: &Dsl,
+    holds: &[(String, String)],
+) -> Result<Result<Vec<GoneSnapshot>, RefusedChanges>> {
     let mut refused = Vec::new();
     for (name, tag) in holds {
         let found = find_snapshot(dsl, name).and_then(|snapshot| {
@@ -64,26 +81,57 @@ pub fn release(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Re
         }
     }
     if !refused.is_empty() {
-        return Ok(refused);
+        return Ok(Err(refused));
     }
+    let mut gone = Vec::new();
     for (name, tag) in holds {
         let Ok(snapshot) = find_snapshot(dsl, name) else { continue };
         change.remove(snapshot.phys.userrefs_zap, tag)?;
-        let (_, own) = split_snapshot(name)?;
-        remove_if_deferred(change, snapshot.id, own)?;
+        gone.extend(remove_if_deferred(change, snapshot.id, name)?);
     }
-    Ok(Vec::new())
+    Ok(Ok(gone))
+}
+
+/// Snapshots that go if these holds are taken away, as their destruction has waited for that: name and object of each.
+pub fn gone_without(change: &Change<'_>, dsl: &Dsl, holds: &[(String, String)]) -> Result<Vec<(String, u64)>> {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, _) in holds {
+        *counts.entry(name).or_default() += 1;
+    }
+    let mut going = Vec::new();
+    for (name, count) in counts {
+        // one that is not there is refused when its hold is to be taken away
+        let Ok(snapshot) = dsl.find(name) else { continue };
+        if is_left_to(change, snapshot.id, count, 0)? {
+            going.push((name.to_owned(), snapshot.id));
+        }
+    }
+    Ok(going)
+}
+
+/// The snapshot that goes if a clone does, as its destruction has waited for that.
+pub fn gone_with_clone(change: &Change<'_>, clone: u64) -> Result<Option<u64>> {
+    let dataset = change.dataset(clone)?;
+    let origin = change.dir(dataset.dir)?.origin;
+    let is_last = origin != 0 && dataset.prev_snap == origin && is_left_to(change, origin, 0, 1)?;
+    Ok(is_last.then_some(origin))
+}
+
+/// Whether the destruction of a snapshot waits for nothing but so many holds and clones.
+fn is_left_to(change: &Change<'_>, id: u64, holds: u64, clones: u64) -> Result<bool> {
+    let phys = change.dataset(id)?;
+    let is_wanted = phys.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0;
+    Ok(is_wanted && phys.num_children <= 1 + clones && destroy_snapshot::holds_on(change, &phys)? <= holds)
 }
 
 /// Destroys a snapshot whose destruction has waited for its last hold or clone, if that is gone.
-pub(super) fn remove_if_deferred(change: &Change<'_>, id: u64, name: &str) -> Result<bool> {
-    let phys = change.dataset(id)?;
-    let is_wanted = phys.flags & DatasetPhys::FLAG_DEFER_DESTROY != 0;
-    if !is_wanted || phys.num_children > 1 || destroy_snapshot::holds_on(change, &phys)? > 0 {
-        return Ok(false);
+pub(super) fn remove_if_deferred(change: &Change<'_>, id: u64, name: &str) -> Result<Option<GoneSnapshot>> {
+    if !is_left_to(change, id, 0, 0)? {
+        return Ok(None);
     }
-    destroy_snapshot::remove(change, id, name)?;
-    Ok(true)
+    let next = change.dataset(id)?.next_snap;
+    destroy_snapshot::remove(change, id, name.split_once('@').map_or("", |(_, own)| own))?;
+    Ok(Some(GoneSnapshot { name: name.to_owned(), id, next }))
 }
 
 fn find_snapshot(dsl: &Dsl, name: &str) -> Result<Dataset> {

@@ -13,6 +13,7 @@ use std::cmp::Ordering;
 
 use base::{Error, Kind, Result, ResultExt};
 use dmu::zap::ZapValue;
+use format::feature::ZSTD_COMPRESS;
 use format::object_type::ObjectType;
 
 use super::limits::{DatasetLimits, LimitChange};
@@ -55,6 +56,7 @@ pub fn set_property(
     }
     let limits = LimitChange::plan(change, dsl, &subject, &given, usable_bytes)?;
     put(change, &subject, head, &given)?;
+    use_feature(change, head, &given)?;
     counts::begin_if_limited(change, subject.dir().id, &given)?;
     limits.put(change)?;
     Ok(None)
@@ -93,6 +95,7 @@ pub fn inherit_property(
     let limits = LimitChange::plan(change, dsl, &subject, &given, usable_bytes)?;
 
     if is_reverted {
+        use_feature(change, head.id, &given)?;
         counts::begin_if_limited(change, subject.dir().id, &given)?;
     }
     change.remove(table, name)?;
@@ -111,8 +114,17 @@ pub fn inherit_property(
     limits.put(change)
 }
 
-/// Stores the properties of a new dataset.
-pub(super) fn store_given(change: &Change<'_>, dir: u64, given: &[Given]) -> Result<()> {
+/// Notes that a dataset uses zstd as soon as it is set: versions without it do not know the value. Other
+/// features are in use when the first block is written with them.
+fn use_feature(change: &Change<'_>, head: u64, given: &Given) -> Result<()> {
+    match needs::feature_for(given) {
+        Some(ZSTD_COMPRESS) => feature::use_in(change, head, ZSTD_COMPRESS),
+        _ => Ok(()),
+    }
+}
+
+/// Stores the properties of a new dataset, whose head is `head`.
+pub(super) fn store_given(change: &Change<'_>, dir: u64, head: u64, given: &[Given]) -> Result<()> {
     let table = change.dir(dir)?.props_zap;
     let mut limits = DatasetLimits::default();
     for given in given {
@@ -123,6 +135,7 @@ pub(super) fn store_given(change: &Change<'_>, dir: u64, given: &[Given]) -> Res
             continue;
         }
         put_value(change, table, given)?;
+        use_feature(change, head, given)?;
         counts::begin_if_limited(change, dir, given)?;
         limits = limits.with(given);
     }

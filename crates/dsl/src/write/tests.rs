@@ -60,7 +60,7 @@ impl Ledger for Own<'_> {
     fn born(&mut self, _bp: &BlkPtr) {}
 
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
-        if bp.is_hole() { Ok(()) } else { self.0.free(self.1, bp, dmu::OnFailure::Fail) }
+        if bp.is_hole() { Ok(()) } else { self.0.free(self.1, bp, dmu::OnFailure::Fail).map(drop) }
     }
 }
 
@@ -137,7 +137,7 @@ impl World {
     }
 
     fn destroy(&self, name: &str) -> Result<Destroyed> {
-        self.change(|change| destroy_dataset(change, &self.dsl(), name))
+        self.change(|change| destroy_dataset(change, &self.dsl(), name)).map(|done| done.blocks)
     }
 
     fn names(&self) -> Vec<String> {
@@ -411,6 +411,9 @@ fn values_that_need_a_feature() {
             change.set(features, guid, &ZapValue::one(0)).unwrap();
         });
         world.set("tank", name, value).unwrap();
+        // versions without zstd do not know its values
+        let count = (name, value) == ("compression", "zstd-7");
+        world.change(|change| assert_eq!(feature::uses(change, guid).unwrap(), Some(count.into()), "{value}"));
     }
 }
 
@@ -420,4 +423,21 @@ fn versions_of_file_systems_stay() {
     let error = world.create("tank/x", &[("version", "4")]).unwrap_err();
     assert_eq!(error.what(), "'version': making file systems of older versions is not supported by this version");
     assert_eq!(world.names(), ["tank"]);
+}
+
+#[test]
+fn counts_of_a_damaged_directory_overflow_nothing() {
+    let (world, _) = World::new(&[format::feature::FILESYSTEM_LIMITS]);
+    world.create("tank/a", &[]).unwrap();
+    world.create("tank/a/b", &[]).unwrap();
+    world.set("tank/a/b", "filesystem_limit", "5").unwrap();
+    let dir = world.dsl().find_dir("tank/a/b").unwrap().id;
+    world.change(|change| {
+        for name in ["com.joyent:filesystem_count", "com.joyent:snapshot_count"] {
+            assert!(change.number(dir, name).unwrap().is_some());
+            change.set(dir, name, &ZapValue::one(u64::MAX)).unwrap();
+        }
+    });
+    world.set("tank/a", "filesystem_limit", "9").unwrap();
+    assert_eq!(world.value("tank/a", Property::FilesystemCount).0, PropertyValue::Number(u64::MAX));
 }

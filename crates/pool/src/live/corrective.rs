@@ -44,10 +44,10 @@ struct Remedy {
 impl LivePool {
     /// Mends what is damaged of a snapshot with the data of a stream of it, whose BEGIN has been read. Errors: `Busy` if
     /// its dataset is being received; `Unsupported` if the stream's blocks are others; of reading the stream, and of
-    /// reading metadata, which no stream has.
+    /// reading metadata, which no stream has; `Suspended`.
     pub fn heal_snapshot(&self, name: &str, to_guid: u64, reader: &mut StreamReader<'_>) -> Result<HealedSnapshot> {
         let id = self.view().dsl().find(name)?.id;
-        let _kept = self.keep_snapshots(&[id]);
+        let _kept = self.keep_snapshots(&[id])?;
         let view = self.view();
         let dsl = view.dsl();
         let snapshot = dsl.dataset(id, name)?;

@@ -6,7 +6,7 @@ use base::{Error, Kind, Result};
 use dmu::{Cache, Growth, Objset, ObjsetPolicy, OnFailure, Tx};
 use dsl::accounting::{Counted, Owner};
 use dsl::property::DatasetKind;
-use dsl::write::{Created, Destroyed, NewDataset, RefusedChanges};
+use dsl::write::{Created, Destroyed, DestroyedDataset, GoneSnapshot, NewDataset, RefusedChanges};
 use dsl::{Dsl, Level};
 use format::nvlist;
 
@@ -94,7 +94,8 @@ impl LivePool {
             let made = context.make_head(&created, make);
             if made.is_err() {
                 context.pool.heads().remove(created.dataset);
-                dsl::write::destroy_dataset(&context.change, &context.dsl()?, &name)?;
+                let destroyed = dsl::write::destroy_dataset(&context.change, &context.dsl()?, &name)?;
+                context.finish_destroyed(destroyed)?;
                 return made;
             }
             let dataset = (name.as_str(), created.dataset);
@@ -113,7 +114,12 @@ impl LivePool {
         self.run(move |context| {
             let dsl = context.dsl()?;
             let id = dsl.find(&name)?.id;
-            if context.pool.receives().is_active(id) {
+            if context.pool.receives().is_active(id) || context.pool.kept_snapshots().has(id) {
+                return Err(Error::new(Kind::Busy, "dataset is busy"));
+            }
+            if let Some(origin) = dsl::write::gone_with_clone(&context.change, id)?
+                && context.pool.kept_snapshots().has(origin)
+            {
                 return Err(Error::new(Kind::Busy, "dataset is busy"));
             }
             let head = context.open_head(id);
@@ -337,9 +343,21 @@ impl SyncContext<'_> {
         }
     }
 
-    /// Frees the blocks of what was destroyed, or sees to it that this is done in groups to come.
-    pub(super) fn finish_destroyed(&self, destroyed: Destroyed) -> Result<()> {
-        match destroyed {
+    /// Does what is left to do of what was destroyed.
+    pub(super) fn finish_destroyed(&self, destroyed: DestroyedDataset) -> Result<()> {
+        destroyed.origin.iter().for_each(|origin| self.finish_snapshot(origin));
+        self.free_discarded(destroyed.blocks)
+    }
+
+    /// Tells of a snapshot that went with its last hold or clone.
+    pub(super) fn finish_snapshot(&self, gone: &GoneSnapshot) {
+        self.pool.scan().destroyed(gone.id, Some(gone.next));
+        self.log_dataset_event((&gone.name, gone.id), "destroy", " ");
+    }
+
+    /// Frees blocks that no head has any more, or sees to it that this is done in groups to come.
+    pub(super) fn free_discarded(&self, blocks: Destroyed) -> Result<()> {
+        match blocks {
             Destroyed::Nothing => {}
             Destroyed::Queued => self.pool.frees().wake(),
             Destroyed::Blocks { root, since_txg } => {

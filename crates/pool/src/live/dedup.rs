@@ -234,9 +234,9 @@ impl<'a> Tables<'a> {
                 table
             }
         };
-        let mut entries = 0;
+        let mut entries = 0_u64;
         for class in (0..CLASSES.len()).filter(|&class| self.tables[class].is_some()) {
-            entries += self.edit(class, |editor| editor.len())?;
+            entries = entries.saturating_add(self.edit(class, |editor| editor.len())?);
         }
         for (class, table) in self.tables.iter().enumerate() {
             let Some(table) = table else { continue };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base::{Env, Error, Kind, Result, ResultExt};
 use dmu::zap::Zap;
 use dsl::write::feature;
-use format::feature::{LOG_SPACEMAP, SPACEMAP_HISTOGRAM, Support};
+use format::feature::{LOG_SPACEMAP, OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, Support};
 use format::space_map::Run;
 use zio::alloc::TopShape;
 
@@ -17,13 +17,15 @@ use super::checkpoint_stage::CheckpointStage;
 use super::config::Config;
 use super::create::{cache_over, class_of, open_mos};
 use super::logs::find_claims;
-use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, PendingRuns, SpaceMaps};
+use super::space_maps::{CHECKPOINT_MAP, MapsOfTop, OBSOLETE_MAP, ObsoleteMap, PendingRuns, SpaceMaps};
 use super::{LivePool, SyncContext};
 use crate::import::blame_missing;
-use crate::mos::DIRECTORY;
+use crate::mos::{self, DIRECTORY};
 use crate::{Candidate, FeatureState, OpenOptions, Pool, Rewind, metaslabs, object_directory};
 
 const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
+/// Entry in the table of a removed vdev, which is counted as a use of the feature, too.
+const OBSOLETE_PRECISE: &str = "com.delphix:obsolete_counts_are_precise";
 const UNFLUSHED: &str = "com.delphix:ms_unflushed_phys_txgs";
 
 impl LivePool {
@@ -64,6 +66,7 @@ impl LivePool {
         let (tops, shapes, pending) = space_of(&pool)?;
         let has_logs = pool.features().state(LOG_SPACEMAP) == FeatureState::Active;
         let maps = Arc::new(SpaceMaps::new(tops, pending));
+        maps.set_obsolete(obsolete_maps(&pool)?);
         let uberblock = pool.uberblock().clone();
         let enabled = pool.features().enabled();
         let cache = cache_over(env, &tree, &maps, shapes, options.cache_bytes)?;
@@ -209,16 +212,38 @@ fn check_writable(pool: &Pool) -> Result<()> {
         return refuse(format!("the pool uses features that can only be read, not written:\n\t{list}"));
     }
     let is_fixed = |vdev: &vdev::Vdev| {
-        matches!(
-            vdev.kind(),
-            vdev::VdevKind::Indirect
-                | vdev::VdevKind::Draid(_)
-                | vdev::VdevKind::DraidSpare { .. }
-                | vdev::VdevKind::Missing
-        )
+        matches!(vdev.kind(), vdev::VdevKind::Draid(_) | vdev::VdevKind::DraidSpare { .. } | vdev::VdevKind::Missing)
     };
     if pool.tree().iter().any(is_fixed) {
-        return refuse("pools with removed devices, or draid vdevs, can be imported read-only".into());
+        return refuse("pools with draid vdevs can be imported read-only".into());
+    }
+    if pool.tree().tops().any(|top| top.top_spec().is_some_and(|spec| spec.removing)) {
+        return refuse("pools of which a device is being removed can be imported read-only".into());
+    }
+    // datasets, too, may note what is obsolete on removed devices: that is not kept up
+    let mut noted = 0;
+    for indirect in pool.tree().tops().filter_map(|top| top.top_spec()?.indirect) {
+        noted += u64::from(mos::has_obsolete_counts(pool.mos(), indirect.mapping_object)?);
+    }
+    for ObsoleteMap { zap, map } in obsolete_maps(pool)?.into_values() {
+        let is_precise = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_PRECISE)?.is_some_and(|number| number != 0);
+        noted += u64::from(map != 0) + u64::from(is_precise);
+    }
+    if pool.features().uses(OBSOLETE_COUNTS) > noted {
+        return refuse("pools whose blocks were led past removed devices can be imported read-only".into());
     }
     Ok(())
+}
+
+/// Where removed vdevs have their maps of obsolete bytes.
+fn obsolete_maps(pool: &Pool) -> Result<HashMap<u64, ObsoleteMap>> {
+    let mut maps = HashMap::new();
+    for top in pool.tree().tops().filter(|top| top.kind() == vdev::VdevKind::Indirect) {
+        let zap = top.top_spec().map_or(0, |spec| spec.zap);
+        if zap != 0 {
+            let map = Zap::open(pool.mos().object(zap)?)?.u64(OBSOLETE_MAP)?.unwrap_or(0);
+            maps.insert(top.number(), ObsoleteMap { zap, map });
+        }
+    }
+    Ok(maps)
 }

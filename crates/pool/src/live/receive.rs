@@ -37,7 +37,7 @@ pub struct Receiving {
 
 impl LivePool {
     /// Begins to receive a stream, or goes on with one that was interrupted. Errors: as from
-    /// [`dsl::write::begin_receive`]; `Busy` if it is received already.
+    /// [`dsl::write::begin_receive`]; `Busy` if it is received already, or what came is being sent.
     pub fn begin_receive(&self, new: &NewReceive) -> Result<Receiving> {
         let pool = self.weak().upgrade().ok_or_else(|| Error::new(Kind::Suspended, "the pool is closed"))?;
         self.remove_leftover(&format!("{}/{RECEIVE_CHILD}", new.target))?;
@@ -51,6 +51,9 @@ impl LivePool {
             };
             if context.pool.receives().is_active(begun.dataset) {
                 return Err(Error::new(Kind::Busy, "destination is being received"));
+            }
+            if is_resumed && context.pool.kept_snapshots().has(begun.dataset) {
+                return Err(Error::new(Kind::Busy, "dataset is busy"));
             }
             let resume = if is_resumed { Some(dsl::write::receive_point(change, begun.dataset)?) } else { None };
             context.open_received(&begun, ObjsetType::of_number(wanted.begin.objset_type.into()))?;
@@ -204,6 +207,7 @@ impl Receiving {
                     context.pool.scan().destroyed(id, Some(next));
                 }
             }
+            context.pool.scan().exchanged(begun.dataset, begun.head);
             context.pool.frees().wake();
             // when the head is written without its log
             context.pool.end_in_group(move |context| context.end_replaced(&begun, &new));
@@ -215,14 +219,18 @@ impl Receiving {
 impl SyncContext<'_> {
     /// Snapshots that would be destroyed, and are being sent.
     fn kept_behind(&self, begun: &BegunReceive, new: &NewReceive) -> Result<Vec<String>> {
-        if !new.force {
-            return Ok(Vec::new());
+        let (dsl, kept) = (self.dsl()?, self.pool.kept_snapshots());
+        let mut names = Vec::new();
+        if let Some(origin) = dsl::write::gone_with_clone(&self.change, begun.dataset)?.filter(|id| kept.has(*id)) {
+            names.push(dsl.name_of(origin)?);
         }
-        let dsl = self.dsl()?;
-        let since = self.change.dataset(begun.dataset)?.prev_snap_txg;
-        let head = dsl.dataset(begun.head, &dsl.name_of(begun.head)?)?;
-        let later = dsl.snapshots(&head)?.into_iter().filter(|one| one.phys.creation_txg > since);
-        Ok(later.filter(|one| self.pool.kept_snapshots().has(one.id)).map(|one| one.name).collect())
+        if new.force {
+            let since = self.change.dataset(begun.dataset)?.prev_snap_txg;
+            let head = dsl.dataset(begun.head, &dsl.name_of(begun.head)?)?;
+            let later = dsl.snapshots(&head)?.into_iter().filter(|one| one.phys.creation_txg > since);
+            names.extend(later.filter(|one| kept.has(one.id)).map(|one| one.name));
+        }
+        Ok(names)
     }
 
     /// Takes the snapshot of a head that got another root, and destroys what had that.

@@ -8,6 +8,8 @@
 //! A resilver is a scan as a scrub is ([`super::scrub`]), which ends one that is under way. It begins by itself, in the
 //! first group in which a leaf lacks something. A leaf that was away meanwhile, or to which something could not be
 //! written, goes on lacking it; what comes of that is tried when the leaf lacks something else, or was made to work again.
+//! All go on lacking everything if the walk could not read something that was right when it was looked at again, as a
+//! device was away meanwhile: another resilver begins.
 //!
 //! Which leaves a resilver gives everything is in their configuration, as OpenZFS has it: its last group. So it goes on
 //! after an import where it was, if it is of all that leaves lack, and if no block failed so far; else it begins anew.
@@ -16,10 +18,13 @@
 use base::{Error, Kind, Result};
 use format::feature::RESILVER_DEFER;
 use format::scan::ScanState;
-use vdev::{LeafVdev, TxgRanges};
+use vdev::{Dtl, LeafVdev, TxgRanges};
 
 use super::scan::Lacked;
 use super::{LivePool, SyncContext};
+
+/// Resilvers in a row that leave something out before no more begin by themselves.
+const PARTIAL_MAX: usize = 4;
 
 impl LivePool {
     /// Whether a leaf lacks something that no resilver was begun for.
@@ -53,6 +58,12 @@ impl LivePool {
         let covers = self.scan().lock().covers.clone();
         let leaves = covers.into_iter().filter_map(|(guid, lacked)| Some((self.tree().leaf(guid)?, lacked)));
         leaves.map(|(leaf, lacked)| (self.tree().top_of(leaf.vdev()).number(), lacked)).collect()
+    }
+
+    /// Whether that is so of a leaf that the resilver gives what it lacks.
+    pub(super) fn has_covered(&self, is_so: impl Fn(&Dtl) -> bool) -> bool {
+        let covers = Vec::from_iter(self.scan().lock().covers.keys().copied());
+        covers.into_iter().filter_map(|guid| self.tree().leaf(guid)).any(|leaf| is_so(leaf.state().dtl()))
     }
 
     /// A leaf that is away does not get everything. Whether there is one.
@@ -137,7 +148,7 @@ impl SyncContext<'_> {
         let is_given = |guid: u64, lacked: &TxgRanges| {
             let leaf = self.pool.tree().leaf(guid);
             let is_its = leaf.is_some_and(|leaf| leaf.state().resilver_txg() == phys.max_txg);
-            is_its && lacked.bounds().is_some_and(|txgs| txgs.start > phys.min_txg && txgs.end <= phys.max_txg + 1)
+            is_its && lacked.bounds().is_some_and(|txgs| txgs.start > phys.min_txg && txgs.end - 1 <= phys.max_txg)
         };
         phys.is_resilver
             && phys.state == ScanState::Running
@@ -164,8 +175,15 @@ impl SyncContext<'_> {
     pub(super) fn end_resilver(&self, (min_txg, max_txg): (u64, u64)) -> Result<()> {
         let pool = self.pool;
         pool.uncover_lost_leaves();
-        let covers = std::mem::take(&mut pool.scan().lock().covers);
-        for (guid, lacked) in covers {
+        // what they were given lasts before that is relied upon
+        let lasts = pool.tree().flush().is_ok() && !pool.has_covered(|dtl| dtl.has_lost_fill());
+        let (covers, is_partial) = {
+            let mut state = pool.scan().lock();
+            let is_partial = std::mem::take(&mut state.is_partial) || !lasts;
+            state.partial = if is_partial { state.partial + 1 } else { 0 };
+            (std::mem::take(&mut state.covers), is_partial)
+        };
+        for (guid, lacked) in covers.into_iter().filter(|_| !is_partial) {
             let Some(leaf) = pool.tree().leaf(guid) else { continue };
             let dtl = leaf.state().dtl();
             // one that lacks more by now may not have got everything
@@ -174,7 +192,10 @@ impl SyncContext<'_> {
             }
         }
         let given_up = pool.lacked();
-        pool.scan().lock().given_up = given_up;
+        let mut state = pool.scan().lock();
+        let is_tried_again = is_partial && state.partial < PARTIAL_MAX;
+        state.given_up = if is_tried_again { Lacked::new() } else { given_up };
+        drop(state);
         pool.tree().leaves().for_each(|leaf| leaf.state().set_resilver_txg(0));
         self.write_config()
     }

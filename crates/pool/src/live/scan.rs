@@ -59,6 +59,12 @@ pub(super) struct ScanInMemory {
     pub(super) is_dirty: bool,
     /// By the place of their first copy.
     blocks: BTreeMap<(u64, u64), (BlkPtr, Bookmark)>,
+    /// Places of those of them that the walk could not read, to find what they lead to.
+    unread: BTreeSet<(u64, u64)>,
+    /// One of these turned out to be right: what it leads to was not looked at.
+    pub(super) is_partial: bool,
+    /// Resilvers in a row that came to their end so.
+    pub(super) partial: usize,
     /// Datasets that have been entered, and the txg after which their blocks were looked at.
     entered: BTreeMap<u64, u64>,
     /// The walk has come to its end.
@@ -86,13 +92,14 @@ impl Scan {
         let is_paused = stage.as_ref().is_some_and(|stage| stage.phys.is_paused());
         let pass = ScanPass { start_s: now_s, paused_s: if is_paused { now_s } else { 0 }, ..ScanPass::default() };
         let mut state = self.lock();
-        let given_up = std::mem::take(&mut state.given_up);
+        let (given_up, partial) = (std::mem::take(&mut state.given_up), state.partial);
         *state = ScanInMemory {
             now: stage.clone(),
             saved: stage,
             pass,
             saved_s: now_s,
             given_up,
+            partial,
             ..ScanInMemory::default()
         };
     }
@@ -136,6 +143,7 @@ impl Scan {
         let mut state = self.lock();
         if !state.blocks.is_empty() {
             state.blocks.remove(&place_of(bp));
+            state.unread.remove(&place_of(bp));
         }
     }
 
@@ -149,6 +157,19 @@ impl Scan {
                 stage.queue.insert(snapshot, txg);
             }
         });
+    }
+
+    /// Two heads have exchanged what they hold: the scan goes where that is.
+    pub(super) fn exchanged(&self, one: u64, other: u64) {
+        let with = |id: u64| if id == one { other } else { one };
+        let mut state = self.lock();
+        state.change_places(|stage| {
+            if [one, other].contains(&stage.phys.next.objset) {
+                stage.phys.next.objset = with(stage.phys.next.objset);
+            }
+            exchange(&mut stage.queue, one, other);
+        });
+        exchange(&mut state.entered, one, other);
     }
 
     /// The datasets that it is in, or has yet to visit.
@@ -254,6 +275,11 @@ impl ScanInMemory {
         self.count(|phys| phys.errors = phys.errors.saturating_add(1));
     }
 
+    /// As [`ScanInMemory::failed`] on a condition, if nothing has failed yet.
+    pub(super) fn fails_if(&mut self, is_so: bool) {
+        self.count(|phys| phys.errors = phys.errors.max(u64::from(is_so)));
+    }
+
     /// A block could not be reached.
     pub(super) fn put_back(&mut self, bp: &BlkPtr, bookmark: Bookmark) {
         self.blocks.insert(place_of(bp), (*bp, bookmark));
@@ -265,6 +291,21 @@ impl ScanInMemory {
         self.pass.examined_bytes += bytes;
         self.pass.issued_bytes += bytes;
         self.count(|phys| phys.examined_bytes = phys.examined_bytes.saturating_add(bytes));
+    }
+
+    /// A block was found, but what it leads to cannot be read now.
+    pub(super) fn could_not_read(&mut self, bp: &BlkPtr, bookmark: Bookmark) {
+        self.blocks.entry(place_of(bp)).or_insert((*bp, bookmark));
+        self.unread.insert(place_of(bp));
+    }
+
+    /// A block is right, or no copy of it is. A right one that could not be read before led to others, which were left
+    /// out.
+    pub(super) fn verified(&mut self, bp: &BlkPtr, is_right: bool) {
+        if self.unread.remove(&place_of(bp)) && is_right {
+            self.is_partial = true;
+            self.failed();
+        }
     }
 
     /// How many blocks wait to be issued.
@@ -288,8 +329,16 @@ impl ScanInMemory {
     /// Forgets what was found.
     pub(super) fn forget_blocks(&mut self) {
         self.blocks.clear();
+        self.unread.clear();
         (self.is_walked, self.is_issuing, self.is_stalled) = (false, false, false);
     }
+}
+
+/// Puts what a map has for each of two keys at the other one.
+fn exchange(map: &mut BTreeMap<u64, u64>, one: u64, other: u64) {
+    let (of_one, of_other) = (map.remove(&one), map.remove(&other));
+    map.extend(of_one.map(|value| (other, value)));
+    map.extend(of_other.map(|value| (one, value)));
 }
 
 fn place_of(bp: &BlkPtr) -> (u64, u64) {
@@ -314,6 +363,28 @@ mod tests {
         state.failed();
         let now = &state.now.as_ref().unwrap().phys;
         assert_eq!([now.examined_bytes, now.processed_bytes, now.errors], [u64::MAX; 3]);
+    }
+
+    #[test]
+    fn it_goes_where_heads_exchange_what_they_hold() {
+        let mut words = [0; ScanPhys::WORDS];
+        (words[0], words[1]) = (1, 1);
+        let phys = ScanPhys::parse(&words).unwrap().unwrap();
+        let scan = Scan::default();
+        scan.load(Some(ScanStage { phys, queue: BTreeMap::from([(7, 70), (9, 90)]) }), 1);
+        assert!(scan.lock().enter(8, 50));
+        scan.exchanged(7, 8);
+        let state = scan.lock();
+        for stage in [&state.now, &state.saved].into_iter().flatten() {
+            assert_eq!(stage.queue, BTreeMap::from([(8, 70), (9, 90)]));
+        }
+        assert_eq!((state.entered.clone(), state.is_dirty), (BTreeMap::from([(7, 50)]), true));
+        drop(state);
+        for (next, after) in [(7, 8), (8, 7), (5, 5)] {
+            scan.lock().now.as_mut().unwrap().phys.next.objset = next;
+            scan.exchanged(8, 7);
+            assert_eq!(scan.lock().now.as_ref().unwrap().phys.next.objset, after);
+        }
     }
 
     #[test]

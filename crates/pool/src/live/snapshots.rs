@@ -67,12 +67,16 @@ impl LivePool {
     }
 
     /// Lets nobody destroy snapshots, by their objects, as long as what it returns lives. One that was destroyed before
-    /// is not in [`LivePool::view`] any more when this returns.
-    pub fn keep_snapshots(&self, ids: &[u64]) -> KeepsSnapshots {
+    /// is not in [`LivePool::view`] any more when this returns. Of an interrupted receive, what came is kept likewise, and
+    /// nobody goes on with it. Errors: `Busy` if that goes on; `Suspended`, also if others would wait.
+    pub fn keep_snapshots(&self, ids: &[u64]) -> Result<KeepsSnapshots> {
         let kept = self.kept_snapshots().keep(ids);
         // the group on its way may destroy what was not kept when that was looked for
-        self.wait_between_groups();
-        kept
+        self.txgs().wait_closed()?;
+        match ids.iter().any(|id| self.receives().is_active(*id)) {
+            true => Err(Error::new(Kind::Busy, "dataset is busy")),
+            false => Ok(kept),
+        }
     }
 
     /// Holds snapshots, all or none: pairs of a snapshot and a tag. Errors: as from [`dsl::write::hold`].
@@ -91,18 +95,28 @@ impl LivePool {
         })
     }
 
-    /// Takes holds away, all or none. Errors: as from [`dsl::write::release`].
+    /// Takes holds away, all or none. `Busy` is what would go with its last one, and is being sent. Errors: as from
+    /// [`dsl::write::release`].
     pub fn release(&self, holds: &[(String, String)]) -> Result<RefusedChanges> {
         let holds = holds.to_vec();
         self.run_last(move |context| {
-            let refused = dsl::write::release(&context.change, &context.dsl()?, &holds)?;
-            if refused.is_empty() {
-                for (name, tag) in &holds {
-                    context.log_event("release", &format!("{name} tag={tag}"));
-                }
+            let dsl = context.dsl()?;
+            let mut going = dsl::write::gone_without(&context.change, &dsl, &holds)?;
+            going.retain(|(_, id)| context.pool.kept_snapshots().has(*id));
+            if !going.is_empty() {
+                let busy = |(name, _)| (name, Error::new(Kind::Busy, "dataset is busy"));
+                return Ok(going.into_iter().map(busy).collect());
             }
+            let gone = match dsl::write::release(&context.change, &dsl, &holds)? {
+                Ok(gone) => gone,
+                Err(refused) => return Ok(refused),
+            };
+            for (name, tag) in &holds {
+                context.log_event("release", &format!("{name} tag={tag}"));
+            }
+            gone.iter().for_each(|one| context.finish_snapshot(one));
             context.pool.frees().wake();
-            Ok(refused)
+            Ok(RefusedChanges::new())
         })
     }
 
@@ -148,7 +162,7 @@ impl LivePool {
                 let Some(done) = dsl::write::rollback(&context.change, &context.dsl()?, &to, usable)? else {
                     return Ok(None);
                 };
-                context.finish_destroyed(done.discarded)?;
+                context.free_discarded(done.discarded)?;
                 context.log_dataset_event((&fs, id), "rollback", &format!("to {to}"));
                 Ok(Some(()))
             })

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A map is appended to. When it has grown to twice what it would be written anew, it is written anew. What is kept for
-//! a checkpoint is logged as freed in the vdev's map, and stays allocated in that of its metaslab.
+//! a checkpoint is logged as freed in the vdev's map, and stays allocated in that of its metaslab. What no block has any
+//! more of a removed vdev is logged as allocated in its map of obsolete bytes.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -16,9 +17,10 @@ use base::{Error, Kind, Mutex, RangeTree, Result};
 use dmu::{Object, Objset};
 use dsl::write::{Change, feature};
 use format::dnode::Dnode;
-use format::feature::{SPACEMAP_HISTOGRAM, SPACEMAP_V2};
+use format::feature::{OBSOLETE_COUNTS, SPACEMAP_HISTOGRAM, SPACEMAP_V2};
 use format::object_type::ObjectType;
 use format::space_map::{Encoder, HISTOGRAM_BUCKETS, Run, SpaceMapHeader, runs};
+use vdev::TopRange;
 use zio::alloc::{Allocator, MetaslabChange, SpaceMapSource};
 
 use crate::mos::map_size_max;
@@ -34,6 +36,8 @@ const CONDENSE_BYTES_MIN: u64 = 4 * BLOCK_SIZE;
 
 /// Entry in the table of a vdev: the map of what only the checkpoint has.
 pub(super) const CHECKPOINT_MAP: &str = "com.delphix:pool_checkpoint_sm";
+/// Entry in the table of a removed vdev: the map of what no block has any more of it.
+pub(super) const OBSOLETE_MAP: &str = "com.delphix:indirect_obsolete_sm";
 /// Bytes of such a map that are taken off it at once, in whole blocks.
 const KEPT_BYTES: u64 = 256 << 10;
 
@@ -55,11 +59,22 @@ pub(super) struct MapsOfTop {
 /// Changes of metaslabs, by vdev and number, that their maps do not have yet: in bytes, in order.
 pub(super) type PendingRuns = HashMap<(u64, u64), Vec<Run>>;
 
+/// Where is noted what no block has any more of a removed vdev.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ObsoleteMap {
+    /// The table of the vdev.
+    pub(super) zap: u64,
+    /// Object of the map, whose unit is a byte; 0: there is none.
+    pub(super) map: u64,
+}
+
 /// The space maps of a pool.
 pub(super) struct SpaceMaps {
     /// Weak, as what allocates for the MOS holds this.
     mos: Mutex<Weak<Objset>>,
     tops: Mutex<HashMap<u64, MapsOfTop>>,
+    /// Of removed vdevs, by number.
+    obsolete: Mutex<HashMap<u64, ObsoleteMap>>,
     pending: Mutex<PendingRuns>,
 }
 
@@ -74,7 +89,13 @@ impl SpaceMapSource for SpaceMapReader {
 
 impl SpaceMaps {
     pub(super) fn new(tops: HashMap<u64, MapsOfTop>, pending: PendingRuns) -> SpaceMaps {
-        SpaceMaps { mos: Mutex::default(), tops: Mutex::new(tops), pending: Mutex::new(pending) }
+        let (tops, pending) = (Mutex::new(tops), Mutex::new(pending));
+        SpaceMaps { mos: Mutex::default(), tops, obsolete: Mutex::default(), pending }
+    }
+
+    /// Tells where removed vdevs have their maps.
+    pub(super) fn set_obsolete(&self, maps: HashMap<u64, ObsoleteMap>) {
+        *self.obsolete.lock() = maps;
     }
 
     /// Tells the set that the maps are in.
@@ -150,6 +171,29 @@ impl SpaceMaps {
             }
             self.write_kept(change, one.top, &one.kept, pass)?;
         }
+        self.write_obsolete(change, &allocator, pass)
+    }
+
+    /// Notes what no block has any more of removed vdevs, if the pool counts that.
+    fn write_obsolete(&self, change: &Change<'_>, allocator: &Allocator, pass: u32) -> Result<()> {
+        let mut by_top: HashMap<u64, Vec<Range<u64>>> = HashMap::new();
+        for TopRange { top, range } in allocator.take_obsolete() {
+            by_top.entry(top).or_default().push(range);
+        }
+        if by_top.is_empty() || feature::uses(change, OBSOLETE_COUNTS)?.is_none() {
+            return Ok(());
+        }
+        for (top, mut ranges) in by_top {
+            let Some(ObsoleteMap { zap, mut map }) = self.obsolete.lock().get(&top).copied() else { continue };
+            if map == 0 {
+                map = new_map_object(change)?.id();
+                change.add(zap, OBSOLETE_MAP, map)?;
+                feature::count(change, OBSOLETE_COUNTS, 1)?;
+                self.obsolete.lock().insert(top, ObsoleteMap { zap, map });
+            }
+            ranges.sort_unstable_by_key(|range| range.start);
+            append_runs(change, map, true, (&ranges, 0), pass)?;
+        }
         Ok(())
     }
 
@@ -167,21 +211,7 @@ impl SpaceMaps {
             }
             (maps.kept, maps.ashift)
         };
-        let object = change.mos.object(map)?;
-        let before = SpaceMapHeader::parse(object.bonus())?;
-        let two_words = feature::uses(change, SPACEMAP_V2)?.is_some();
-        let mut encoder = Encoder::new(before.length, object.dnode().block_size, two_words);
-        encoder.begin(false, pass.into(), change.tx.txg());
-        let mut bytes = 0;
-        for part in kept {
-            bytes += part.end - part.start;
-            let (offset, len) = (part.start >> ashift, (part.end - part.start) >> ashift);
-            encoder.push(&Run { allocated: false, offset, len, vdev: None });
-        }
-        let length = encoder.length();
-        object.write(change.tx, before.length, &encoder.finish())?;
-        let header = SpaceMapHeader { length, allocated: before.allocated.saturating_sub_unsigned(bytes) };
-        set_header(change, &object, header, object.bonus().len() >= SpaceMapHeader::SIZES[0])
+        append_runs(change, map, false, (kept, ashift), pass)
     }
 
     /// The top-level vdevs that have something for a checkpoint.
@@ -295,6 +325,32 @@ impl SpaceMaps {
         top.maps[one.metaslab as usize].0 = object.id();
         object.fresh()
     }
+}
+
+/// Adds ranges to a map whose unit is 2^`shift` bytes.
+fn append_runs(
+    change: &Change<'_>,
+    map: u64,
+    allocated: bool,
+    (ranges, shift): (&[Range<u64>], u32),
+    pass: u32,
+) -> Result<()> {
+    let object = change.mos.object(map)?;
+    let before = SpaceMapHeader::parse(object.bonus())?;
+    let two_words = feature::uses(change, SPACEMAP_V2)?.is_some();
+    let mut encoder = Encoder::new(before.length, object.dnode().block_size, two_words);
+    encoder.begin(allocated, pass.into(), change.tx.txg());
+    let mut bytes = 0i64;
+    for part in ranges {
+        bytes = bytes.saturating_add_unsigned(part.end - part.start);
+        let (offset, len) = (part.start >> shift, (part.end - part.start) >> shift);
+        encoder.push(&Run { allocated, offset, len, vdev: None });
+    }
+    let length = encoder.length();
+    object.write(change.tx, before.length, &encoder.finish())?;
+    let bytes = if allocated { bytes } else { -bytes };
+    let header = SpaceMapHeader { length, allocated: before.allocated.saturating_add(bytes) };
+    set_header(change, &object, header, object.bonus().len() >= SpaceMapHeader::SIZES[0])
 }
 
 /// An empty map.

@@ -129,11 +129,12 @@ impl LivePool {
 
     /// Frees a block. That it is free already is damage; it is logged, and nothing is lost by going on.
     pub(super) fn free(&self, change: &Change<'_>, bp: &BlkPtr) {
-        // others may refer to a deduplicated one
-        if !bp.is_dedup() {
+        let freed = change.mos.cache().free(change.tx.txg(), bp);
+        // others may refer to one that is counted
+        if !matches!(freed, Ok(false)) {
             self.scan().freed(bp);
         }
-        if let Err(error) = change.mos.cache().free(change.tx.txg(), bp) {
+        if let Err(error) = freed {
             tracing::error!(pool = self.name(), ?bp, "a block could not be freed: {error}");
         }
     }

@@ -298,3 +298,42 @@ fn a_snapshot_is_healed_from_its_stream() {
         assert_eq!((sums(&pool), pool.view().error_count().unwrap()), ((0, 0), 0), "{shape:?}: all sides are right");
     }
 }
+
+/// A file of which no copy of a block of pointers is right can be neither written to nor freed. The pool goes on.
+#[test]
+fn a_file_that_cannot_be_freed_suspends_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    let pool = import_disks(dir.path(), 2);
+    let zpl = open(&pool);
+    let ino = zpl.resolve(b"/file").unwrap();
+    let bp = zpl.objset().object(ino).unwrap().pointer_on_disk(1, 0).unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop((zpl, pool));
+    for disk in ["disk0", "disk1"] {
+        bp.copies().for_each(|dva| spoil(&dir.path().join(disk), FRONT + dva.offset(), 512));
+    }
+
+    let pool = import_disks(dir.path(), 2);
+    let zpl = open(&pool);
+    let is_lost = |result: base::Result<()>| assert_eq!(result.unwrap_err().kind(), base::Kind::Checksum);
+    for at in [0, 128 << 10, FILE_BYTES as u64] {
+        is_lost(file_of(&zpl).write(at, &[7; 128 << 10]).map(drop));
+    }
+    pool.sync().unwrap();
+    assert_eq!(zpl.unlink(zpl.root(), b"file").unwrap(), Some(ino));
+    is_lost(zpl.reclaim(ino));
+    pool.sync().unwrap();
+    pool.close(PoolState::Exported).unwrap();
+    drop((zpl, pool));
+
+    let pool = import_disks(dir.path(), 2);
+    let zpl = open(&pool);
+    assert_eq!(zpl.clean_unlinked().unwrap(), 1, "it waits for a better day");
+    let new_file = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    let other = zpl.create(zpl.root(), b"other", &new_file).unwrap().ino;
+    zpl.open_file(other).unwrap().write(0, &contents()).unwrap();
+    pool.sync().unwrap();
+    assert!(pool.suspended().is_none());
+    pool.close(PoolState::Exported).unwrap();
+}

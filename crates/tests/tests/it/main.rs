@@ -20,6 +20,7 @@ mod properties;
 mod quota;
 mod receives;
 mod redundancy;
+mod removed;
 mod replace;
 mod replaced_root;
 mod replay;

@@ -138,6 +138,36 @@ fn what_is_renamed_during_a_receive_gets_what_came() {
     crate::crash::check(&pool.view(), false).unwrap();
 }
 
+/// What goes on is neither taken away nor begun again; what was interrupted is.
+#[test]
+fn a_receive_that_goes_on_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, _) = pool_with_snapshots(dir.path());
+    let whole = send(&pool, "live/a@1", None, SendFlags::default()).unwrap();
+    let rest = send(&pool, "live/a@2", Some("live/a@1"), SendFlags::default()).unwrap();
+    let flags = ReceiveFlags { resumable: true, ..ReceiveFlags::default() };
+    for (target, stream) in [("live/b@1", &whole), ("live/b@2", &rest)] {
+        let (receiving, came) = begin(&pool, target, stream, flags).unwrap();
+        came.unwrap();
+        pool.sync().unwrap();
+        assert_eq!(pool.abort_receive("live/b").unwrap_err().kind(), Kind::Busy);
+        let again = begin(&pool, target, stream, flags).map(drop).unwrap_err().kind();
+        assert!(matches!(again, Kind::Busy | Kind::Exists), "{again:?}");
+        let name = if target.ends_with('1') { "live/b" } else { "live/b/%recv" };
+        let id = pool.view().dsl().find(name).unwrap().id;
+        assert_eq!(pool.keep_snapshots(&[id]).map(drop).unwrap_err().kind(), Kind::Busy);
+        drop(receiving);
+        let kept = pool.keep_snapshots(&[id]).unwrap();
+        assert_eq!(pool.abort_receive("live/b").unwrap_err().kind(), Kind::Busy);
+        drop(kept);
+        pool.abort_receive("live/b").unwrap();
+        assert_eq!(pool.abort_receive("live/b").unwrap_err().kind(), Kind::NotFound);
+        receive(&pool, target, stream, flags).unwrap();
+    }
+    assert_eq!(snapshots(&pool, "live/b"), ["1", "2"]);
+    crate::crash::check(&pool.view(), false).unwrap();
+}
+
 /// A snapshot whose destruction is on its way to disk is not there any more for who has kept it.
 #[test]
 fn a_snapshot_is_kept_or_gone() {
@@ -147,16 +177,49 @@ fn a_snapshot_is_kept_or_gone() {
     let seen = Arc::new(Mutex::new(None));
     let told = seen.clone();
     beside.arm("labels written", 0, move |pool| {
-        let _kept = pool.keep_snapshots(&[id]);
+        let _kept = pool.keep_snapshots(&[id]).unwrap();
         *told.lock() = Some(pool.view().dsl().find("live/a@1").is_ok());
     });
     assert!(pool.destroy_snapshots(&["live/a@1".to_owned()], false).unwrap().is_empty());
     beside.join();
     assert_eq!(*seen.lock(), Some(false));
     let id = pool.view().dsl().find("live/a@2").unwrap().id;
-    let _kept = pool.keep_snapshots(&[id]);
+    let _kept = pool.keep_snapshots(&[id]).unwrap();
     let refused = pool.destroy_snapshots(&["live/a@2".to_owned()], false).unwrap();
     assert_eq!(refused[0].1.kind(), Kind::Busy);
+}
+
+/// One whose destruction waits for a hold or a clone goes with that, but not while it is kept; the history has it.
+#[test]
+fn a_snapshot_that_is_kept_goes_with_no_hold_or_clone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pool, _) = pool_with_snapshots(dir.path());
+    let id_of = |name: &str| pool.view().dsl().find(name).map(|dataset| dataset.id);
+    let (held, cloned) = (id_of("live/a@1").unwrap(), id_of("live/a@2").unwrap());
+    let holds = ["x", "y"].map(|tag| ("live/a@1".to_owned(), tag.to_owned()));
+    assert!(pool.hold(&holds).unwrap().is_empty());
+    pool.clone_snapshot("live/a@2", "live/clone", &[]).unwrap();
+    let names = ["live/a@1", "live/a@2"].map(str::to_owned);
+    assert!(pool.destroy_snapshots(&names, true).unwrap().is_empty());
+
+    let kept = pool.keep_snapshots(&[held, cloned]).unwrap();
+    assert!(pool.release(&holds[..1]).unwrap().is_empty());
+    let refused = pool.release(&holds[1..]).unwrap();
+    assert_eq!((refused.len(), refused[0].1.kind()), (1, Kind::Busy));
+    assert_eq!(pool.destroy_dataset("live/clone").unwrap_err().kind(), Kind::Busy);
+    assert_eq!(snapshots(&pool, "live/a"), ["1", "2"]);
+
+    drop(kept);
+    assert!(pool.release(&holds[1..]).unwrap().is_empty());
+    pool.destroy_dataset("live/clone").unwrap();
+    assert!(snapshots(&pool, "live/a").is_empty());
+    let gone = pool.view().history().unwrap().map(|record| record.unwrap()).filter_map(|record| {
+        let is_it = record.opt_str("internal_name") == Some("destroy");
+        record.opt_u64("dsid").filter(|_| is_it)
+    });
+    let gone: Vec<u64> = gone.collect();
+    assert!(gone.contains(&held) && gone.contains(&cloned), "{gone:?}");
+    crate::crash::check(&pool.view(), false).unwrap();
 }
 
 /// OpenZFS 2.4 sends a spill block that is embedded in its pointer as embedded data, at an offset that wraps around.

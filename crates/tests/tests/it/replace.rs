@@ -17,7 +17,7 @@ fn guid_at(pool: &LivePool, path: &Path) -> u64 {
     pool.tree().leaves().find(|leaf| leaf.name() == path.to_str().unwrap()).expect("it is in the pool").guid()
 }
 
-fn put_beside(pool: &LivePool, old: &Path, new: &Path, bytes: u64, how: AttachAs) -> Result<()> {
+pub(crate) fn put_beside(pool: &LivePool, old: &Path, new: &Path, bytes: u64, how: AttachAs) -> Result<()> {
     std::fs::File::create(new).unwrap().set_len(bytes).unwrap();
     let device = Arc::new(FileDevice::open(new.to_str().unwrap(), OpenMode::ReadWrite).unwrap());
     let leaf = NewLeaf { path: new.display().to_string(), is_file: true };
@@ -25,7 +25,7 @@ fn put_beside(pool: &LivePool, old: &Path, new: &Path, bytes: u64, how: AttachAs
 }
 
 /// Lets groups pass until no leaf lacks anything, and none is being replaced.
-fn finish(pool: &LivePool) {
+pub(crate) fn finish(pool: &LivePool) {
     for _ in 0..100_000 {
         let is_stale = pool.tree().leaves().any(|leaf| !leaf.state().dtl().is_empty());
         let is_replacing = pool.tree().iter().any(|vdev| vdev.kind() == vdev::VdevKind::Replacing);

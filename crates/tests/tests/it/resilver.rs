@@ -2,10 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::Env;
-use device::{Device, FileDevice, OpenMode};
+use device::{Device, FaultyDevice, FileDevice, OpenMode};
+use dsl::send::SendFlags;
 use pool::{LivePool, NewVdevShape, OfflineReason, PoolState, Progress, ScanFunction};
+use testkit::streams::{ReceiveFlags, begin, receive, send};
+use testkit::workload::{candidate, options};
+use zpl::{New, NewKind};
 
 use crate::heal::{
     BACK, DEVICE_BYTES, FILE_BYTES, FRONT, contents, file_of, import_with, make, open, read, spoil, sums,
@@ -185,4 +190,94 @@ fn it_goes_on_after_an_import() {
     spoil(&dir.path().join("disk0"), FRONT, (DEVICE_BYTES - FRONT - BACK) as usize);
     let pool = import_with(&Env::real(), dir.path(), 2);
     assert!(read(&open(&pool)).unwrap() == expected(9));
+}
+
+/// A block that leads to others cannot be read once, while a resilver looks for what a leaf lacks, but is right when it
+/// is looked at again: what it leads to is not forgotten.
+#[test]
+fn what_cannot_be_read_for_a_moment_is_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+    let paths = [dir.path().join("disk0"), dir.path().join("disk1")];
+    let pool = import_with(&Env::real(), dir.path(), 2);
+    take_off(&pool, &paths[1]);
+    change(&pool, 7);
+    pool.close(PoolState::Exported).unwrap();
+    drop(pool);
+    let files = paths.clone().map(|path| std::fs::read(path).unwrap());
+    let mut given = 0;
+    for read in (0..).step_by(8) {
+        paths.iter().zip(&files).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        let file = |path: &Path| FileDevice::open(path.to_str().unwrap(), OpenMode::ReadWrite).unwrap();
+        let faulty = Arc::new(FaultyDevice::new(Arc::new(file(&paths[0])), 1));
+        let devices: [Arc<dyn Device>; 2] = [faulty.clone(), Arc::new(file(&paths[1]))];
+        let pool =
+            LivePool::import(&Env::real(), &candidate(&devices).unwrap(), &options(), (7, "here".into())).unwrap();
+        let first = faulty.reads();
+        (read..read + 8).for_each(|read| faulty.fail_read(first + read));
+        bring_back(&pool, &paths[1]);
+        for _ in 0..20 {
+            pool.sync().unwrap();
+        }
+        faulty.heal();
+        let (is_over, lacks) = (faulty.reads() <= first + read, is_stale(&pool));
+        let scrubbed = scrub(&pool);
+        assert!(lacks || scrubbed.processed_bytes == 0, "read {read}: {scrubbed:?}");
+        given += u64::from(!is_over && !lacks);
+        pool.close(PoolState::Exported).unwrap();
+        if is_over {
+            break;
+        }
+    }
+    // how many, depends on which of several threads reads first
+    assert!(given > 0, "{given}");
+}
+
+/// What is received while a resilver runs goes to the head that it is for, wherever the resilver is then.
+#[test]
+fn what_is_received_meanwhile_is_copied() {
+    let mut ends = 0;
+    // a step looks at some 50 blocks
+    let ticks = AtomicU64::new(0);
+    let env =
+        Env::real().with_ticks(move || ticks.fetch_add(20_000, Ordering::Relaxed)).with_tunables(|name| match name {
+            "zfs_resilver_min_time_ms" | "zfs_txg_timeout" => Some(0),
+            _ => None,
+        });
+    for groups in 0.. {
+        let dir = tempfile::tempdir().unwrap();
+        make(dir.path(), NewVdevShape::Mirror, 2, "1", &[]);
+        let disk = dir.path().join("disk1");
+        let pool = import_with(&env, dir.path(), 2);
+        let take = |name: &str| assert!(pool.snapshot(&[name.to_owned()], &[]).unwrap().is_empty());
+        take("live@1");
+        change(&pool, 7);
+        let zpl = open(&pool);
+        for number in 0..500 {
+            let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+            let ino = zpl.create(zpl.root(), format!("{number}").as_bytes(), &new).unwrap().ino;
+            zpl.open_file(ino).unwrap().write(0, &[number as u8; 600]).unwrap();
+        }
+        take("live@2");
+        let whole = send(&pool, "live@1", None, SendFlags::default()).unwrap();
+        receive(&pool, "live/b@1", &whole, ReceiveFlags::default()).unwrap();
+        take_off(&pool, &disk);
+        let rest = send(&pool, "live@2", Some("live@1"), SendFlags::default()).unwrap();
+        let (receiving, came) = begin(&pool, "live/b@2", &rest, ReceiveFlags::default()).unwrap();
+        came.unwrap();
+        pool.sync().unwrap();
+        bring_back(&pool, &disk);
+        (0..groups).for_each(|_| pool.sync().unwrap());
+        let is_over = !is_stale(&pool);
+        receiving.finish().unwrap();
+        finish(&pool);
+        let scrubbed = scrub(&pool);
+        assert_eq!((scrubbed.processed_bytes, scrubbed.errors), (0, 0), "after {groups} groups");
+
+        if is_over {
+            break;
+        }
+        ends += 1;
+    }
+    assert!(ends > 2, "{ends}");
 }

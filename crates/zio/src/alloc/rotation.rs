@@ -6,7 +6,7 @@
 
 use base::Result;
 use format::blkptr::Dva;
-use vdev::Tree;
+use vdev::{TopRange, Tree};
 
 use super::class::{Class, Space};
 use super::top::{FoundRun, Top};
@@ -15,6 +15,8 @@ use super::top::{FoundRun, Top};
 #[derive(Debug, Default)]
 pub(super) struct AllocatorState {
     pub(super) tops: Vec<Top>,
+    /// Ranges of removed vdevs that no block has any more, and nobody has been told of.
+    pub(super) obsolete: Vec<TopRange>,
     rotors: [Rotor; 4],
 }
 

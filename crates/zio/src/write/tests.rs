@@ -287,7 +287,9 @@ fn a_full_pool_is_full_and_whole() {
     for (bp, data) in &written {
         assert_eq!(&pool.read(*bp), data);
     }
-    written.iter().for_each(|(bp, _)| pool.zio.free(TXG + 5, bp, OnFailure::Fail).unwrap());
+    written.iter().for_each(|(bp, _)| {
+        pool.zio.free(TXG + 5, bp, OnFailure::Fail).unwrap();
+    });
     assert_eq!(pool.zio.allocator().unwrap().class_space(Class::Normal).allocated, 0);
 }
 
@@ -522,4 +524,23 @@ fn what_makes_no_sense_is_refused() {
     bytes[6 * 8 + 7] |= 0x40;
     let dedup = BlkPtr::parse(&bytes).unwrap();
     assert_eq!(pool.zio.free(TXG, &dedup, OnFailure::Fail).unwrap_err().kind(), Kind::Unsupported);
+}
+
+/// A block to which clones lead is not free when one pointer goes.
+#[test]
+fn what_is_counted_is_not_free() {
+    struct TwoClones(std::sync::atomic::AtomicU64);
+    impl crate::CloneTable for TwoClones {
+        fn release(&self, _: &BlkPtr) -> bool {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0
+        }
+    }
+    let pool = pool(&[DISK], 9, 1, Env::fixed(0));
+    let bp = pool.write(TXG, &[1; 512], POLICY, BlkPtr::HOLE).unwrap();
+    pool.zio.set_clone_table(Arc::new(TwoClones(Default::default())));
+    let free = pool.free_bytes();
+    assert!(!pool.zio.free(TXG, &bp, OnFailure::Fail).unwrap());
+    assert_eq!(pool.free_bytes(), free);
+    assert!(pool.zio.free(TXG, &bp, OnFailure::Fail).unwrap());
+    assert!(pool.free_bytes() > free);
 }

@@ -18,7 +18,7 @@ impl Ledger for Counts<'_> {
 
     fn killed(&mut self, bp: &BlkPtr) -> Result<()> {
         self.2 += usize::from(bp.level() == 1);
-        self.0.free(self.1, bp, dmu::OnFailure::Fail)
+        self.0.free(self.1, bp, dmu::OnFailure::Fail).map(drop)
     }
 }
 

@@ -220,6 +220,28 @@ fn failmode_continue() {
     assert_eq!(again.pool.record_history("lost").unwrap_err().kind(), Kind::Suspended);
 }
 
+/// Nobody who wants to send a snapshot hangs with the group that is on its way, and cannot be stopped.
+#[test]
+fn no_snapshot_is_kept_while_it_is_suspended() {
+    let bed = Bed::new(PoolLayout::Single, 1);
+    let mut load = Workload::create(&Env::real(), PoolLayout::Single, &bed.disks(), 1).unwrap();
+    load.create_fs("live/a", &[]).unwrap();
+    load.pool.start();
+    (0..12).try_for_each(|_| load.step()).unwrap();
+    bed.inject(Fault::Gone);
+    let pool = load.pool.clone();
+    let waiter = std::thread::spawn(move || pool.sync());
+    assert!(wait_suspended(&load.pool, || waiter.is_finished()));
+    let (pool, (told, tells)) = (load.pool.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || told.send(pool.keep_snapshots(&[7]).map(drop)));
+    let kept = tells.recv_timeout(Duration::from_secs(20)).expect("it hangs");
+    assert_eq!(kept.unwrap_err().kind(), Kind::Suspended);
+    bed.heal(Fault::Gone);
+    load.pool.clear(None, &|path| bed.open(path, true)).unwrap();
+    waiter.join().unwrap().unwrap();
+    load.pool.keep_snapshots(&[7]).unwrap();
+}
+
 /// With failmode=panic the process ends: this test runs itself as another one.
 #[test]
 fn failmode_panic() {
