@@ -19,6 +19,7 @@ use dsl::accounting::{Counted, Owner};
 use dsl::write::file_system_options;
 use dsl::{Dataset, PropertyValue, Subject};
 use format::dnode::SLOT_SIZE;
+use format::feature::BLOCK_CLONING;
 use pool::{
     AttachAs, Candidate, Events, Head, LivePool, NewDevices, NewLeaf, NewPool, OfflineReason, OpenOptions, Pool,
     PoolState, RefusedChanges,
@@ -462,6 +463,7 @@ fn options_of(live: &LivePool, head: &Head, subject: &Subject, sync: bool) -> zp
         xattr_sa: settings.xattr == XATTR_SA,
         dnode_slots: settings.dnode_size as usize / SLOT_SIZE,
         sync: sync_mode(settings.sync, sync),
+        shares_blocks: live.view().features().state(BLOCK_CLONING) != pool::FeatureState::Disabled,
         room: Arc::new(FileRoom(head.clone())),
     }
 }

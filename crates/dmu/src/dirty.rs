@@ -55,6 +55,12 @@ impl Dirty {
         group.becomes_much(much)
     }
 
+    /// Counts a block of that many bytes of which only the pointer is written. Otherwise as [`Dirty::add`].
+    pub(crate) fn add_pointer(&self, txg: u64, bytes: u64, much: u64) -> bool {
+        self.group(txg).blocks[size_of(bytes)].fetch_add(1, Ordering::Relaxed);
+        self.add(txg, POINTER_BYTES, much)
+    }
+
     /// Bytes that were changed in a group.
     pub(crate) fn bytes(&self, txg: u64) -> u64 {
         self.group(txg).bytes()

@@ -11,6 +11,7 @@
 mod allocate;
 pub mod bpobj;
 mod changed;
+mod clone;
 mod dirty;
 mod dnodes;
 mod early;
@@ -32,6 +33,7 @@ pub mod zap;
 
 pub use arc::{Block, Cache, Keep, Which};
 pub use changed::ChangedPart;
+pub use clone::CloneSource;
 pub use dirty::{Changes, Growth};
 pub use early::OpenBlock;
 pub use object::Object;

@@ -11,6 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base::{Mutex, MutexGuard, Result};
 use format::dnode::Dnode;
@@ -31,6 +32,8 @@ pub(crate) const DNODE_BLOCK_SIZE: u64 = 16 << 10;
 pub(crate) struct LiveObjset {
     shards: [Mutex<NodeShard>; SHARDS],
     dirty: [Mutex<Vec<Arc<Node>>>; 2],
+    /// Whether blocks were taken from elsewhere, in each of these groups.
+    has_clones: [AtomicBool; 2],
     numbers: Mutex<FreeSlots>,
     policy: Mutex<ObjsetPolicy>,
     owners_of: Mutex<Option<Arc<OwnersOf>>>,
@@ -74,6 +77,7 @@ impl LiveObjset {
         LiveObjset {
             shards: Default::default(),
             dirty: Default::default(),
+            has_clones: Default::default(),
             numbers: Mutex::default(),
             policy: Mutex::new(policy),
             owners_of: Mutex::default(),
@@ -118,6 +122,19 @@ impl LiveObjset {
     /// The nodes with changes in a group.
     pub(crate) fn take_dirty(&self, txg: u64) -> Vec<Arc<Node>> {
         std::mem::take(&mut self.dirty[txg as usize & 1].lock())
+    }
+
+    /// Notes that blocks were taken from elsewhere in a group.
+    pub(crate) fn note_clones(&self, txg: u64) {
+        self.has_clones[txg as usize & 1].store(true, Ordering::Relaxed);
+    }
+
+    /// The nodes with changes in a group, which is closed, if blocks were taken from elsewhere in it.
+    pub(crate) fn nodes_with_clones(&self, txg: u64) -> Vec<Arc<Node>> {
+        match self.has_clones[txg as usize & 1].swap(false, Ordering::Relaxed) {
+            true => self.dirty[txg as usize & 1].lock().clone(),
+            false => Vec::new(),
+        }
     }
 
     pub(crate) fn is_dirty(&self, txg: u64) -> bool {

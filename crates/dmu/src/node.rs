@@ -51,6 +51,8 @@ pub(crate) struct Layer {
     pub(crate) dnode: Option<Arc<Dnode>>,
     /// Contents of changed blocks, the spill block included.
     pub(crate) blocks: BTreeMap<u64, Block>,
+    /// Blocks that were taken from elsewhere as they are, and are not in `blocks`; see [`crate::clone`].
+    pub(crate) clones: BTreeMap<u64, BlkPtr>,
     /// Ranges of blocks that were freed: first block, and the one behind the last. They do not overlap.
     pub(crate) holes: BTreeMap<u64, u64>,
     /// Those of `blocks` that are written already, and where; see [`crate::early`].
@@ -63,6 +65,8 @@ pub(crate) struct Layer {
 pub(crate) enum BlockSource {
     /// Here.
     Changed(Block),
+    /// Where this pointer leads, which is in no tree yet.
+    Cloned(BlkPtr),
     /// Nowhere: it reads as zeros.
     Hole,
     /// Where this tree says.
@@ -97,6 +101,9 @@ impl NodeState {
             if let Some(block) = layer.blocks.get(&blkid) {
                 return BlockSource::Changed(block.clone());
             }
+            if let Some(bp) = layer.clones.get(&blkid) {
+                return BlockSource::Cloned(*bp);
+            }
             if layer.is_hole(blkid) {
                 return BlockSource::Hole;
             }
@@ -109,9 +116,10 @@ impl NodeState {
         let layers = [Some(&self.open), self.syncing.as_deref()].into_iter().flatten();
         let after = layers.filter_map(|layer| {
             let block = layer.blocks.range(blkid + 1..SPILL_BLKID).next().map(|(&id, _)| id);
+            let clone = layer.clones.range(blkid + 1..).next().map(|(&id, _)| id);
             let hole = layer.holes.range(blkid + 1..).next().map(|(&from, _)| from);
             let end = layer.holes.range(..=blkid).next_back().map(|(_, &to)| to).filter(|&to| to > blkid);
-            [block, hole, end].into_iter().flatten().min()
+            [block, clone, hole, end].into_iter().flatten().min()
         });
         after.min()
     }
@@ -168,7 +176,22 @@ impl NodeState {
     /// Puts a changed block into the open layer.
     pub(crate) fn put(&mut self, blkid: u64, block: Block) {
         self.open.outdate(blkid);
+        self.open.clones.remove(&blkid);
         self.open.blocks.insert(blkid, block);
+    }
+
+    /// Puts a block of data into the open layer that was taken from elsewhere.
+    pub(crate) fn put_clone(&mut self, tx: &Tx<'_>, blkid: u64, bp: BlkPtr) -> Result<()> {
+        let dnode = self.dnode_mut()?;
+        if bp.lsize() != dnode.block_size {
+            return Err(Error::new(Kind::Invalid, "a block of another size cannot be taken"));
+        }
+        dnode.block_max = dnode.block_max.max(blkid);
+        tx.dirty_pointer(bp.lsize());
+        self.open.outdate(blkid);
+        self.open.blocks.remove(&blkid);
+        self.open.clones.insert(blkid, bp);
+        Ok(())
     }
 
     /// Frees blocks, in the open layer.
@@ -178,6 +201,7 @@ impl NodeState {
             self.open.outdate(id);
             self.open.blocks.remove(&id);
         }
+        self.open.clones.retain(|id, _| !(from..to).contains(id));
         self.open.add_hole(from, to);
     }
 
@@ -185,6 +209,7 @@ impl NodeState {
     pub(crate) fn clear_open(&mut self) {
         self.open.outdated.extend(std::mem::take(&mut self.open.early).into_values());
         self.open.blocks.clear();
+        self.open.clones.clear();
         self.open.holes.clear();
     }
 

@@ -101,7 +101,7 @@ impl Object {
     pub fn spill(&self) -> Result<Option<Block>> {
         let on_disk = match self.find(SPILL_BLKID) {
             BlockSource::Changed(block) => return Ok(Some(block)),
-            BlockSource::Hole => return Ok(None),
+            BlockSource::Cloned(_) | BlockSource::Hole => return Ok(None),
             BlockSource::OnDisk(tree) => tree.spill,
         };
         match on_disk {
@@ -115,6 +115,7 @@ impl Object {
         let size = self.block_size()?;
         let tree = match self.find(blkid) {
             BlockSource::Changed(block) => return Ok(block),
+            BlockSource::Cloned(bp) => return self.get_clone(bp, blkid),
             BlockSource::Hole => return Ok(Block::zeroed(size as usize)),
             BlockSource::OnDisk(tree) => tree,
         };
@@ -155,6 +156,10 @@ impl Object {
                         BlockSource::OnDisk(tree)
                     }
                 },
+                BlockSource::Cloned(bp) => {
+                    requests.push(self.request(bp, 0, blkid));
+                    BlockSource::Cloned(bp)
+                }
                 other => other,
             });
         }
@@ -168,7 +173,7 @@ impl Object {
             let block = match found {
                 BlockSource::Hole => None,
                 BlockSource::Changed(block) => Some(block),
-                BlockSource::OnDisk(_) => {
+                BlockSource::OnDisk(_) | BlockSource::Cloned(_) => {
                     Some(blocks.next().expect("one block a request").in_dataset(self.objset.name())?)
                 }
             };
@@ -244,6 +249,11 @@ impl Object {
     pub(crate) fn get(&self, tree: &Dnode, bp: BlkPtr, level: u8, blkid: u64) -> Result<Block> {
         self.check(tree, &bp, level, blkid)?;
         self.objset.cache().get(self.request(bp, level, blkid), self.objset.keep()).in_dataset(self.objset.name())
+    }
+
+    /// Reads a block that is in no tree yet.
+    pub(crate) fn get_clone(&self, bp: BlkPtr, blkid: u64) -> Result<Block> {
+        self.objset.cache().get(self.request(bp, 0, blkid), self.objset.keep()).in_dataset(self.objset.name())
     }
 
     pub(crate) fn request(&self, bp: BlkPtr, level: u8, blkid: u64) -> ReadRequest {

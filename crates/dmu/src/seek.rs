@@ -31,7 +31,7 @@ impl Object {
         while blkid <= self.dnode().block_max {
             // how many levels above the block the pointers say the same
             let (is_hole, level) = match self.find(blkid) {
-                BlockSource::Changed(_) => (false, 0),
+                BlockSource::Changed(_) | BlockSource::Cloned(_) => (false, 0),
                 BlockSource::Hole => (true, 0),
                 BlockSource::OnDisk(tree) => {
                     let (bp, level, above) = self.pointer_and_above(&tree, 0, blkid)?;

@@ -205,6 +205,7 @@ fn write_data(jobs: &mut [ObjectJob], writer: &mut BlockWriter<'_>) -> Result<()
     let mut bytes = 0;
     for index in 0..jobs.len() {
         jobs[index].free_first(writer)?;
+        jobs[index].put_clones(writer)?;
         for (blkid, block) in jobs[index].changed() {
             let len = block.len();
             let write = jobs[index].data_write(blkid, block, writer)?;

@@ -430,6 +430,13 @@ impl Tx<'_> {
         }
     }
 
+    /// Counts a block that was taken from elsewhere as it is.
+    pub(crate) fn dirty_pointer(&self, bytes: u64) {
+        if self._hold.is_some() && self.txgs.dirty.add_pointer(self.txg, bytes, self.much()) {
+            self.tell();
+        }
+    }
+
     fn much(&self) -> u64 {
         self.txgs.much.load(Ordering::Relaxed)
     }

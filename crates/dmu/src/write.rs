@@ -66,6 +66,7 @@ impl Object {
     ) -> Result<()> {
         let node = self.writable()?;
         let mut read: Option<(Arc<Dnode>, Block)> = None;
+        let mut clone: Option<(BlkPtr, Block)> = None;
         let mut is_checked = false;
         loop {
             let mut state = node.write();
@@ -78,8 +79,18 @@ impl Object {
                     is_checked = true;
                     continue;
                 }
-                BlockSource::Hole | BlockSource::OnDisk(_) if whole => AlignedBuf::for_overwrite(size).into(),
+                BlockSource::Hole | BlockSource::OnDisk(_) | BlockSource::Cloned(_) if whole => {
+                    AlignedBuf::for_overwrite(size).into()
+                }
                 BlockSource::Hole => Block::zeroed(size),
+                BlockSource::Cloned(bp) => match &clone {
+                    Some((of, block)) if *of == bp => block.clone(),
+                    _ => {
+                        drop(state);
+                        clone = Some((bp, self.get_clone(bp, blkid)?));
+                        continue;
+                    }
+                },
                 BlockSource::OnDisk(tree) => match &read {
                     Some((of, block)) if Arc::ptr_eq(of, &tree) => block.clone(),
                     _ => {
@@ -134,7 +145,7 @@ impl Object {
         let size = self.current_block_size()?;
         let blkid = from / size;
         let is_hole = match self.find(blkid) {
-            BlockSource::Changed(_) => false,
+            BlockSource::Changed(_) | BlockSource::Cloned(_) => false,
             BlockSource::Hole => true,
             BlockSource::OnDisk(tree) => self.pointer(&tree, 0, blkid)?.0.is_hole(),
         };
@@ -209,7 +220,7 @@ impl Object {
     /// Whether there is anything of block 0: at least a hole that remembers when it was made, and its size.
     fn has_contents(&self) -> Result<bool> {
         Ok(match self.find(0) {
-            BlockSource::Changed(_) => true,
+            BlockSource::Changed(_) | BlockSource::Cloned(_) => true,
             BlockSource::Hole => false,
             BlockSource::OnDisk(tree) => {
                 let (bp, _) = self.pointer(&tree, 0, 0)?;
@@ -229,11 +240,11 @@ impl Object {
         self.fresh()?.block_size()
     }
 
-    fn writable(&self) -> Result<&Arc<Node>> {
+    pub(crate) fn writable(&self) -> Result<&Arc<Node>> {
         self.node().ok_or_else(|| Error::new(Kind::ReadOnly, "this object is open read-only"))
     }
 
-    fn enter(&self, tx: &Tx<'_>, node: &Arc<Node>, state: &mut NodeState) -> Result<()> {
+    pub(crate) fn enter(&self, tx: &Tx<'_>, node: &Arc<Node>, state: &mut NodeState) -> Result<()> {
         if state.enter(tx) {
             self.objset().live()?.mark(tx.txg(), node);
             tx.dirty(512);

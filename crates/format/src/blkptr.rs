@@ -173,6 +173,12 @@ impl BlockShape {
 }
 
 impl BlkPtr {
+    /// The same block, taken in group `txg`: its bytes stay where they are, and those of group `physical_birth`.
+    pub fn taken_in(self, txg: u64) -> BlkPtr {
+        let physical_birth = if self.is_embedded() { self.physical_birth } else { self.physical_birth().into() };
+        BlkPtr { birth: txg.into(), physical_birth, ..self }
+    }
+
     /// The same with another fill count.
     pub fn with_fill(self, fill: u64) -> BlkPtr {
         match () {

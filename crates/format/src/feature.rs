@@ -130,7 +130,7 @@ features! {
     ZILSAXATTR = "org.openzfs:zilsaxattr" "zilsaxattr", true, Write, [];
     HEAD_ERRLOG = "com.delphix:head_errlog" "head_errlog", false, Write, [];
     BLAKE3 = "org.openzfs:blake3" "blake3", false, Give, [EXTENSIBLE_DATASET];
-    BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Write, [];
+    BLOCK_CLONING = "com.fudosecurity:block_cloning" "block_cloning", true, Give, [];
     VDEV_ZAPS_V2 = "com.klarasystems:vdev_zaps_v2" "vdev_zaps_v2", false, Write, [];
     REDACTION_LIST_SPILL = "com.delphix:redaction_list_spill" "redaction_list_spill", false, Read, [];
     RAIDZ_EXPANSION = "org.openzfs:raidz_expansion" "raidz_expansion", false, Read, [];
@@ -138,7 +138,7 @@ features! {
     LONGNAME = "org.zfsonlinux:longname" "longname", false, Read, [];
     LARGE_MICROZAP = "com.klarasystems:large_microzap" "large_microzap", true, Read, [];
     DYNAMIC_GANG_HEADER = "com.klarasystems:dynamic_gang_header" "dynamic_gang_header", false, Read, [];
-    BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, Write, [];
+    BLOCK_CLONING_ENDIAN = "com.truenas:block_cloning_endian" "block_cloning_endian", true, Give, [];
     PHYSICAL_REWRITE = "com.truenas:physical_rewrite" "physical_rewrite", true, Read, [];
     DRAID_FAILURE_DOMAINS = "com.seagate:draid_failure_domains" "draid_failure_domains", false, None, [];
 }

@@ -20,9 +20,6 @@ use crate::tree::{FileTree, Source, TreeFile};
 use crate::trees::{NodePlace, Trees};
 use crate::wire::{FSYNC_FDATASYNC, IO_BYTES_MAX, InHeader, RequestBody, WRITE_KILL_SUIDGID, fopen};
 
-/// Bytes of a file that one request copies at most: the task that asked cannot be killed before it is done.
-const COPY_MAX: u64 = 16 << 20;
-
 /// Answers the requests of contents.
 pub(crate) struct ContentRequests<S: Source> {
     pub(crate) trees: Arc<Trees<S>>,
@@ -188,7 +185,7 @@ impl<S: Source> ContentRequests<S> {
         body.skip(8)?;
         let (from, to) = ((header.node, body.offset()?), body.u64()?);
         body.skip(8)?;
-        let (to, len) = ((to, body.offset()?), body.u64()?.min(COPY_MAX));
+        let (to, len) = ((to, body.offset()?), body.u64()?);
         let asker = Asker::of(header);
         let work = move |contents: &Self| contents.copy(from, to, len, asker);
         self.parking.change(self, work, move |contents, done| {

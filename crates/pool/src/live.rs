@@ -23,7 +23,7 @@ mod aux_devices;
 mod caches;
 mod checkpoint;
 mod checkpoint_stage;
-mod clone_releases;
+mod clone_changes;
 mod clones;
 mod config;
 mod corrective;
@@ -87,7 +87,7 @@ use vdev::Tree;
 use crate::Pool;
 pub use attach::AttachAs;
 use checkpoint_stage::CheckpointState;
-use clone_releases::CloneReleases;
+use clone_changes::CloneChanges;
 use config::Config;
 pub use corrective::HealedSnapshot;
 use dedup_changes::DedupChanges;
@@ -147,7 +147,7 @@ pub struct LivePool {
     suspension: Arc<Suspension>,
     multihost: Arc<Multihost>,
     dedup_changes: Arc<DedupChanges>,
-    clone_releases: Arc<CloneReleases>,
+    clone_changes: Arc<CloneChanges>,
     frees: Frees,
     scan: Scan,
     error_scrub: ErrorScrubState,
@@ -199,9 +199,9 @@ impl LivePool {
         dedup_changes.set_mos(&mos);
         properties.iter().for_each(|(name, value)| dedup_changes.note_property(name, value));
         mos.cache().zio().set_ref_table(dedup_changes.clone());
-        let clone_releases = Arc::<CloneReleases>::default();
-        clone_releases.set_mos(&mos);
-        mos.cache().zio().set_clone_table(clone_releases.clone());
+        let clone_changes = Arc::<CloneChanges>::default();
+        clone_changes.set_mos(&mos);
+        mos.cache().zio().set_clone_table(clone_changes.clone());
         let suspension = Arc::new(Suspension::new(&name, txgs.clone(), &properties));
         let waiting = suspension.clone();
         mos.cache().zio().set_device_wait(Arc::new(move |error| waiting.wait(error)));
@@ -226,7 +226,7 @@ impl LivePool {
             leaf_watch: LeafWatch::new(env, &name, &tree, &txgs),
             changing_vdevs: Mutex::default(),
             dedup_changes,
-            clone_releases,
+            clone_changes,
             frees: Frees::default(),
             scan: Scan::default(),
             error_scrub: ErrorScrubState::default(),
@@ -316,8 +316,8 @@ impl LivePool {
         &self.dedup_changes
     }
 
-    fn clone_releases(&self) -> &CloneReleases {
-        &self.clone_releases
+    fn clone_changes(&self) -> &CloneChanges {
+        &self.clone_changes
     }
 
     /// Vdevs are changed by one thread at a time.

@@ -12,9 +12,9 @@ use base::{Env, Error, Mutex, Result};
 use device::Device;
 use dmu::Tx;
 use format::feature::{
-    ALLOCATION_CLASSES, ASYNC_DESTROY, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, EDONR, EMBEDDED_DATA, EMPTY_BPOBJ,
-    ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS, LZ4_COMPRESS, SHA512, SKEIN, SPACEMAP_HISTOGRAM,
-    SPACEMAP_V2, ZSTD_COMPRESS,
+    ALLOCATION_CLASSES, ASYNC_DESTROY, BLOCK_CLONING, BOOKMARK_V2, BOOKMARK_WRITTEN, BOOKMARKS, EDONR, EMBEDDED_DATA,
+    EMPTY_BPOBJ, ENABLED_TXG, EXTENSIBLE_DATASET, HOLE_BIRTH, LARGE_BLOCKS, LZ4_COMPRESS, SHA512, SKEIN,
+    SPACEMAP_HISTOGRAM, SPACEMAP_V2, ZSTD_COMPRESS,
 };
 use pool::{Candidate, Discovery, FoundDevice, LivePool, NewLeaf, NewPool, NewVdev, NewVdevShape, OpenOptions, Pool};
 use vdev::spec::Bias;
@@ -36,7 +36,7 @@ const DEDUP: [&str; 6] = ["off", "on", "verify", "sha512", "skein,verify", "edon
 /// Groups that may be brought to disk between two changes: a commit of an intent log may wait for some.
 const GROUPS_BETWEEN: u64 = 8;
 /// What the pools can do: all that Cenote writes.
-pub const FEATURES: [&str; 18] = [
+pub const FEATURES: [&str; 19] = [
     ASYNC_DESTROY,
     EMPTY_BPOBJ,
     LZ4_COMPRESS,
@@ -55,6 +55,7 @@ pub const FEATURES: [&str; 18] = [
     SPACEMAP_V2,
     ALLOCATION_CLASSES,
     ZSTD_COMPRESS,
+    BLOCK_CLONING,
 ];
 
 /// How a pool is laid out.
@@ -470,7 +471,8 @@ impl Workload {
         }
         let txgs = self.pool.txgs().clone();
         let record_bytes = [128 << 10, 32 << 10, 16 << 10][(id % 3) as usize];
-        let options = zpl::ZplOptions { xattr_sa: id % 2 == 0, record_bytes, ..zpl::ZplOptions::default() };
+        let (xattr_sa, shares_blocks) = (id % 2 == 0, true);
+        let options = zpl::ZplOptions { xattr_sa, record_bytes, shares_blocks, ..zpl::ZplOptions::default() };
         let zpl = Zpl::open_writable(self.pool.head(id)?, txgs, self.env.clone(), options, Some(self.pool.log(id)?))?;
         zpl.replay_log()?;
         let cleaned = zpl.clean_unlinked()?;

@@ -25,6 +25,8 @@ use crate::{Allocate, File, Zpl};
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Bytes that are written in one transaction.
 const STEP_BYTES: usize = 4 << 20;
+/// Bytes that are copied in one call: the task that asked cannot be killed before it is done.
+const COPY_MAX: u64 = 16 << 20;
 const SECTOR: u64 = 512;
 
 impl File {
@@ -138,9 +140,16 @@ impl File {
     }
 
     /// Copies up to `len` bytes of `from`, from `from_offset` on, to `offset`, and returns how many: 0 only
-    /// at the end of `from`. The ranges do not overlap if it is the same file.
+    /// at the end of `from`. The ranges do not overlap if it is the same file. Blocks are shared where they can be;
+    /// otherwise at most 16 MiB are copied.
     pub fn copy_from(&self, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
         const COPY_STEP: u64 = 1 << 20;
+        let zpl = self.writable()?;
+        let shared = zpl.placed(self.ino(), self.share_from(zpl, offset, from, from_offset, len))?;
+        if shared > 0 {
+            return zpl.settled(self.ino(), Ok(shared));
+        }
+        let len = len.min(COPY_MAX);
         let mut buf = vec![0; len.min(COPY_STEP) as usize];
         let mut done = 0;
         while done < len {

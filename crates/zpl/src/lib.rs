@@ -55,6 +55,7 @@ mod rename;
 mod replay;
 mod set_attr;
 mod set_xattr;
+mod share;
 mod stat;
 #[cfg(test)]
 mod tests;

@@ -61,6 +61,8 @@ pub struct ZplOptions {
     pub dnode_slots: usize,
     /// When changes are brought to disk: `sync`.
     pub sync: SyncMode,
+    /// Whether copies within the file system may share blocks: the pool counts pointers to such.
+    pub shares_blocks: bool,
     /// What is asked for room.
     pub room: Arc<dyn Room>,
 }
@@ -72,6 +74,7 @@ impl Default for ZplOptions {
             xattr_sa: true,
             dnode_slots: 1,
             sync: SyncMode::Standard,
+            shares_blocks: false,
             room: Arc::new(Endless),
         }
     }

@@ -88,6 +88,26 @@ impl ObjectJob {
         }
     }
 
+    /// Takes the blocks that were taken from elsewhere.
+    pub(super) fn put_clones(&mut self, writer: &mut BlockWriter<'_>) -> Result<()> {
+        if self.after.is_none() {
+            return Ok(());
+        }
+        for (&blkid, bp) in &self.layer.clone().clones {
+            let previous = self.previous(blkid)?;
+            self.put(0, blkid, &previous, *bp, writer)?;
+        }
+        Ok(())
+    }
+
+    /// The pointer to a data block before the group.
+    fn previous(&self, blkid: u64) -> Result<BlkPtr> {
+        match self.layer.is_hole(blkid) {
+            true => Ok(BlkPtr::HOLE),
+            false => Ok(self.object.pointer(&self.tree, 0, blkid)?.0),
+        }
+    }
+
     /// Where a changed block is written already.
     pub(super) fn written_early(&self, blkid: u64) -> Option<BlkPtr> {
         self.layer.early.get(&blkid).copied()
@@ -120,8 +140,7 @@ impl ObjectJob {
         let dnode = self.after.as_ref().unwrap_or(&self.tree);
         let (previous, object_type) = match blkid {
             SPILL_BLKID => (self.spill.unwrap_or(BlkPtr::HOLE), dnode.bonus_type),
-            _ if self.layer.is_hole(blkid) => (BlkPtr::HOLE, dnode.object_type),
-            _ => (self.object.pointer(&self.tree, 0, blkid)?.0, dnode.object_type),
+            _ => (self.previous(blkid)?, dnode.object_type),
         };
         let fill = if object_type == ObjectType::DNODE { dnodes_in(&block) } else { 1 };
         let bookmark = self.object.bookmark(0, blkid);

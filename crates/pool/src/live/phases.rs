@@ -66,6 +66,14 @@ const PHASES: &[Phase] = &[
         },
     },
     Phase {
+        // before anything of the group is freed
+        name: "clones",
+        may_dirty: &[References],
+        closes: &[],
+        on_failure: Wait,
+        run: |syncing| syncing.context.count_new_clones(),
+    },
+    Phase {
         name: "put-off frees",
         may_dirty: &[References, Mos],
         closes: &[],
@@ -193,7 +201,7 @@ impl LivePool {
     fn clean_parts(&self, txg: u64) -> Vec<Dirties> {
         let is_dirty = |part: &Dirties| match part {
             Heads => self.heads().have_changed_objects(txg),
-            References => !self.dedup_changes().is_empty() || !self.clone_releases().is_empty(),
+            References => !self.dedup_changes().is_empty() || !self.clone_changes().is_empty(),
             Mos => self.mos().is_dirty(txg),
             Labels => self.config().is_dirty,
         };

@@ -156,6 +156,10 @@ impl FileStep<'_> {
             return Ok(());
         }
         let ino = *self.rng.pick(&all);
+        let other = *self.rng.pick(&all);
+        if choice >= 88 && other != ino {
+            return self.copy(other, ino);
+        }
         let offset_max = *self.rng.pick(&[1, 5000, SIZE_MAX]);
         let (offset, len) = (self.rng.below(offset_max), self.rng.below(60_000) + 1);
         let (file, model) = (self.zpl.open_file(ino)?, self.files.node(ino));
@@ -181,6 +185,31 @@ impl FileStep<'_> {
                 model.bytes.resize(model.bytes.len().max(end), 0);
                 model.bytes[offset as usize..end].copy_from_slice(&bytes);
             }
+        }
+        Ok(())
+    }
+
+    /// Copies a part of a file to another one: often whole blocks, which they share then.
+    fn copy(&mut self, from: u64, to: u64) -> Result<()> {
+        let (source, target) = (self.zpl.open_file(from)?, self.zpl.open_file(to)?);
+        let step = *self.rng.pick(&[1, 16 << 10, 32 << 10, 128 << 10]);
+        let mut place = || self.rng.below(2) * self.rng.below(SIZE_MAX / step) * step;
+        let (mut from_offset, mut offset) = (place(), place());
+        let mut len = *self.rng.pick(&[SIZE_MAX, 70_000, 16 << 10]);
+        if self.rng.below(2) == 0 {
+            // all of it, as cp does
+            self.zpl.set_attr(to, &SetAttr { size: Some(0), ..SetAttr::default() })?;
+            self.files.node(to).bytes.clear();
+            (from_offset, offset, len) = (0, 0, SIZE_MAX);
+        }
+        let copied = target.copy_from(offset, &source, from_offset, len)? as usize;
+        let bytes = self.files.nodes[&from].bytes.get(from_offset as usize..).unwrap_or_default();
+        let bytes =
+            bytes.get(..copied).map(<[u8]>::to_vec).ok_or_else(|| Error::corrupt("more was copied than there is"))?;
+        if copied > 0 {
+            let (model, offset) = (&mut self.files.node(to).bytes, offset as usize);
+            model.resize(model.len().max(offset + copied), 0);
+            model[offset..offset + copied].copy_from_slice(&bytes);
         }
         Ok(())
     }

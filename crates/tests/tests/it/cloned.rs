@@ -15,7 +15,7 @@ use testkit::rng::Rng;
 use testkit::sparse::SparseDevice;
 use testkit::workload::{PoolLayout, Workload, candidate, options};
 use zil::{Intent, Itx, ItxBody, Scope};
-use zpl::{FileKind, Zpl};
+use zpl::{FileKind, New, NewKind, Zpl, ZplOptions};
 
 use crate::dedup::{empty, names_in, sparse};
 
@@ -182,4 +182,139 @@ fn a_log_that_tells_of_clones() {
     let error = import().err().expect("the pool was imported for writing");
     assert_eq!(error.kind(), base::Kind::ReadOnly, "{error}");
     assert!(error.to_string().contains("clones of blocks"), "{error}");
+}
+
+/// Contents of block `tag`, which no other tag has.
+fn block(tag: u64) -> Vec<u8> {
+    let mut rng = Rng::new(tag);
+    (0..BLOCK / 8).flat_map(|_| rng.number().to_le_bytes()).collect()
+}
+
+const BLOCK: u64 = 16 << 10;
+
+/// A file system whose copies share blocks, and one file of 20 blocks.
+fn with_a_file(load: &mut Workload) -> (Zpl, u64) {
+    load.create_fs("live/a", &[]).unwrap();
+    let pool = load.pool.clone();
+    let id = pool.view().dsl().find("live/a").unwrap().id;
+    let options = ZplOptions { record_bytes: BLOCK, shares_blocks: true, ..ZplOptions::default() };
+    let (head, log) = (pool.head(id).unwrap(), pool.log(id).unwrap());
+    let zpl = Zpl::open_writable(head, pool.txgs().clone(), Env::fixed(5000), options, Some(log)).unwrap();
+    let ino = create(&zpl, "first");
+    let bytes: Vec<u8> = (0..20).flat_map(block).collect();
+    zpl.open_file(ino).unwrap().write(0, &bytes[..]).unwrap();
+    pool.sync().unwrap();
+    (zpl, ino)
+}
+
+fn create(zpl: &Zpl, name: &str) -> u64 {
+    let new = New { kind: NewKind::File, mode: 0o644, umask: 0, uid: 0, gid: 0 };
+    zpl.create(zpl.root(), name.as_bytes(), &new).unwrap().ino
+}
+
+/// Copies blocks; what was copied.
+fn copy(zpl: &Zpl, from: (u64, u64), to: (u64, u64), blocks: u64) -> u64 {
+    let (source, target) = (zpl.open_file(from.0).unwrap(), zpl.open_file(to.0).unwrap());
+    target.copy_from(to.1 * BLOCK, &source, from.1 * BLOCK, blocks * BLOCK).unwrap()
+}
+
+fn has(zpl: &Zpl, ino: u64, tags: impl IntoIterator<Item = u64>) -> bool {
+    let expect: Vec<u8> = tags.into_iter().flat_map(block).collect();
+    let mut found = vec![0; expect.len() + 1];
+    let len = zpl.open_file(ino).unwrap().read(0, &mut found).unwrap();
+    found[..len] == expect
+}
+
+fn disks(layout: PoolLayout) -> Vec<Arc<dyn Device>> {
+    let disk = |number| Arc::new(SparseDevice::new(format!("disk{number}"), 64 << 20)) as Arc<dyn Device>;
+    (0..layout.devices()).map(disk).collect()
+}
+
+#[test]
+fn copies_share_blocks() {
+    for layout in [PoolLayout::Single, PoolLayout::Mirror, PoolLayout::Raidz1, PoolLayout::Special] {
+        let mut load = Workload::create(&Env::fixed(1000), layout, &disks(layout), 1).unwrap();
+        let (zpl, first) = with_a_file(&mut load);
+        let pool = load.pool.clone();
+        let shared = || check(&pool.view()).saved_bytes;
+        assert_eq!(shared(), 0);
+        // all of it, read before and after it is on disk
+        let second = create(&zpl, "second");
+        assert_eq!(copy(&zpl, (first, 0), (second, 0), 99), 20 * BLOCK);
+        assert!(has(&zpl, second, 0..20));
+        sync(&pool);
+        assert!(has(&zpl, second, 0..20));
+        let one_copy = shared();
+        assert!(one_copy > 19 * BLOCK, "{layout:?}: {one_copy}");
+        // copies of copies, within a file, in one group, and what is written over at once
+        let third = create(&zpl, "third");
+        assert_eq!(copy(&zpl, (second, 5), (third, 0), 4), 4 * BLOCK);
+        assert_eq!(copy(&zpl, (third, 1), (third, 4), 2), 2 * BLOCK);
+        assert_eq!(copy(&zpl, (first, 0), (third, 1), 1), BLOCK);
+        zpl.open_file(third).unwrap().write(2 * BLOCK + 7, b"x").unwrap();
+        zpl.open_file(first).unwrap().write(0, &block(99)[..]).unwrap();
+        assert!(has(&zpl, first, [99].into_iter().chain(1..20)));
+        sync(&pool);
+        shared();
+        let mut expect: Vec<u8> = [5, 0, 7, 8, 6, 7].into_iter().flat_map(block).collect();
+        expect[2 * BLOCK as usize + 7] = b'x';
+        let mut found = vec![0; expect.len()];
+        zpl.open_file(third).unwrap().read(0, &mut found).unwrap();
+        assert!(found == expect, "{layout:?}");
+        // what is changed in memory, and little, is copied; what does not fit, too
+        zpl.open_file(third).unwrap().write(0, &block(50)[..]).unwrap();
+        let before = shared();
+        assert_eq!(copy(&zpl, (third, 0), (second, 0), 1), BLOCK);
+        let source = zpl.open_file(first).unwrap();
+        assert_eq!(zpl.open_file(second).unwrap().copy_from(3, &source, 0, 100).unwrap(), 100);
+        sync(&pool);
+        assert!(shared() < before, "{layout:?}: blocks were written over");
+        // a snapshot has what is freed
+        assert!(pool.snapshot(&["live/a@s".to_owned()], &[]).unwrap().is_empty());
+        for name in ["first", "second", "third"] {
+            zpl.unlink(zpl.root(), name.as_bytes()).unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+            sync(&pool);
+            assert!(shared() > 0);
+        }
+        assert!(pool.destroy_snapshots(&["live/a@s".to_owned()], false).unwrap().is_empty());
+        (0..10).for_each(|_| pool.sync().unwrap());
+        assert_eq!(shared(), 0);
+        let directory = pool::object_directory(pool.view().mos()).unwrap().entries().unwrap();
+        assert!(!directory.iter().any(|entry| entry.name.to_string().contains(":brt:")), "the tables are gone");
+    }
+}
+
+/// A group that takes a block and frees it: it is not free while the other file has it.
+#[test]
+fn what_is_taken_and_freed_in_one_group() {
+    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Single, &disks(PoolLayout::Single), 1).unwrap();
+    let (zpl, first) = with_a_file(&mut load);
+    let pool = load.pool.clone();
+    let second = create(&zpl, "second");
+    copy(&zpl, (first, 0), (second, 0), 20);
+    zpl.unlink(zpl.root(), b"first").unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+    sync(&pool);
+    assert_eq!(check(&pool.view()).saved_bytes, 0);
+    assert!(has(&zpl, second, 0..20));
+    // and the other way round: nothing is left of the copy
+    let third = create(&zpl, "third");
+    copy(&zpl, (second, 0), (third, 0), 20);
+    zpl.unlink(zpl.root(), b"third").unwrap().into_iter().for_each(|ino| zpl.reclaim(ino).unwrap());
+    sync(&pool);
+    assert_eq!(check(&pool.view()).saved_bytes, 0);
+    assert!(has(&zpl, second, 0..20));
+}
+
+/// The random histories of other tests share blocks, too.
+#[test]
+fn histories_share_blocks() {
+    let mut load = Workload::create(&Env::fixed(1000), PoolLayout::Mirror, &disks(PoolLayout::Mirror), 3).unwrap();
+    load.create_fs("live/files", &[]).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..60 {
+        (0..10).for_each(|_| load.step().unwrap());
+        load.sync().unwrap();
+        seen.insert(check(&load.pool.view()).saved_bytes);
+    }
+    assert!(seen.len() > 2, "{seen:?}");
 }

@@ -1,0 +1,160 @@
+//! Copies that share blocks with what they are copies of: only pointers are written.
+//!
+//! ```text
+//!   blocks of the source on disk   ─▶ taken as they are           (`dmu` `clone`)
+//!   holes                          ─▶ holes
+//!   changed in memory              ─▶ the next group is waited for, once, if there is much to take
+//!   anything else                  ─▶ the rest is copied
+//! ```
+//!
+//! Whole blocks are taken, at the places of blocks of the same size, and what is in the last one of the source if it
+//! becomes the last one of the copy. No record of the log tells of them: an fsync waits for the group.
+
+use std::sync::Arc;
+
+use base::Result;
+use dmu::{CloneSource, Object};
+use format::blkptr::BlkPtr;
+use format::sa::Attr;
+
+use crate::attr_tables::{time, word};
+use crate::contents::SIZE_MAX;
+use crate::op::Op;
+use crate::{File, Zpl};
+
+/// Blocks that are taken in one transaction.
+const STEP_BLOCKS: u64 = 256;
+/// For so many bytes, what has been changed in memory is worth waiting for.
+const WAIT_BYTES: u64 = 1 << 20;
+
+/// What a step has come to.
+enum Shared {
+    /// So many bytes were taken; there may be more.
+    Some(u64),
+    /// Nothing can be taken here.
+    Nothing,
+    /// Nothing can be taken before the next group is on disk.
+    NotYet,
+}
+
+/// Blocks to be taken, and where they come to lie.
+struct ShareRange {
+    block_bytes: u64,
+    from_blkid: u64,
+    blkid: u64,
+    blocks: u64,
+    /// Bytes, less than all blocks have if the last one is that of the file.
+    bytes: u64,
+}
+
+impl File {
+    /// Takes blocks of `from` where that can be done, from `from_offset` on, to `offset`. How many bytes: 0 if the first
+    /// of them have to be copied. Errors: as of [`File::write`].
+    pub(crate) fn share_from(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<u64> {
+        let is_same_set = from.zpl().is_some_and(|of| Arc::ptr_eq(of.objset(), zpl.objset()));
+        let live = zpl.live()?;
+        if !is_same_set || !live.options().shares_blocks {
+            return Ok(0);
+        }
+        let (mut done, mut has_waited) = (0, false);
+        while done < len {
+            match self.share_step(zpl, offset + done, from, from_offset + done, len - done) {
+                Ok(Shared::Some(bytes)) => done += bytes,
+                Ok(Shared::NotYet) if !has_waited && len - done >= WAIT_BYTES => {
+                    has_waited = true;
+                    live.txgs().wait_synced()?;
+                }
+                Ok(Shared::Nothing | Shared::NotYet) => break,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn share_step(&self, zpl: &Zpl, offset: u64, from: &File, from_offset: u64, len: u64) -> Result<Shared> {
+        let block_bytes = from.object().fresh()?.dnode().block_size;
+        zpl.check_owners(self.object())?;
+        let op = zpl.begin(len.min(block_bytes.saturating_mul(STEP_BLOCKS)), false)?;
+        let _held = op.alone(&[self.ino(), from.ino()]);
+        let (source, object) = (from.object().fresh()?, self.object().fresh()?);
+        let (from_size, size) = (zpl.size_of(&source)?, zpl.size_of(&object)?);
+        let wanted = ShareRange::plan(&source, from_size, (from_offset, offset), len, size);
+        let Some(mut range) = wanted.filter(|range| range.fits(&object, size)) else { return Ok(Shared::Nothing) };
+        let mut taken = Vec::new();
+        for blkid in range.from_blkid..range.from_blkid + range.blocks {
+            match source.clone_source(blkid)? {
+                CloneSource::Changed if taken.is_empty() => return Ok(Shared::NotYet),
+                CloneSource::Changed | CloneSource::Unfit => break,
+                CloneSource::Block(bp) => taken.push(Some(bp)),
+                CloneSource::Hole => taken.push(None),
+            }
+        }
+        if taken.is_empty() {
+            return Ok(Shared::Nothing);
+        }
+        range.shorten(taken.len() as u64);
+        op.check_writable(&object, offset < size)?;
+        op.take_blocks(&object, &range, &taken)?;
+        let object = object.fresh()?;
+        let times = [time(Attr::Mtime, op.now()), time(Attr::Ctime, op.now())];
+        match offset + range.bytes > size {
+            true => {
+                op.change(&object, &[word(Attr::Size, offset + range.bytes), times[0].clone(), times[1].clone()])?
+            }
+            false => op.change(&object, &times)?,
+        }
+        op.log_object(&object, None)?;
+        Ok(Shared::Some(range.bytes))
+    }
+}
+
+impl ShareRange {
+    /// The blocks that lie wholly in a range of the source, and in the same way at the target; with the last one of the
+    /// file if nothing of the target is behind it. `None` if there are none.
+    fn plan(source: &Object, from_size: u64, (from, to): (u64, u64), len: u64, size: u64) -> Option<ShareRange> {
+        let block_bytes = source.dnode().block_size;
+        if block_bytes == 0 || from % block_bytes != 0 || to % block_bytes != 0 || from >= from_size {
+            return None;
+        }
+        let bytes = len.min(from_size - from).min(block_bytes.saturating_mul(STEP_BLOCKS));
+        to.checked_add(bytes).filter(|&end| end <= SIZE_MAX)?;
+        let is_last = from + bytes == from_size && to + bytes >= size;
+        let blocks = if is_last { bytes.div_ceil(block_bytes) } else { bytes / block_bytes };
+        let bytes = bytes.min(blocks * block_bytes);
+        let (from_blkid, blkid) = (from / block_bytes, to / block_bytes);
+        (blocks > 0).then_some(ShareRange { block_bytes, from_blkid, blkid, blocks, bytes })
+    }
+
+    /// Whether the target has blocks of that size, or can have them.
+    fn fits(&self, object: &Object, size: u64) -> bool {
+        let dnode = object.dnode();
+        let has_one = dnode.block_max == 0 && size <= dnode.block_size.max(self.block_bytes);
+        match self.block_bytes.is_power_of_two() {
+            true => dnode.block_size == self.block_bytes || has_one && dnode.block_size < self.block_bytes,
+            // a file with blocks of another size has only one
+            false => has_one && (self.blkid, self.blocks) == (0, 1) && dnode.block_size <= self.block_bytes,
+        }
+    }
+
+    /// Leaves only the first blocks.
+    fn shorten(&mut self, blocks: u64) {
+        self.blocks = blocks;
+        self.bytes = self.bytes.min(blocks * self.block_bytes);
+    }
+}
+
+impl Op<'_> {
+    fn take_blocks(&self, object: &Object, range: &ShareRange, taken: &[Option<BlkPtr>]) -> Result<()> {
+        if object.dnode().block_size != range.block_bytes {
+            object.set_block_size(self.tx(), range.block_bytes)?;
+        }
+        for (blkid, taken) in (range.blkid..).zip(taken) {
+            match taken {
+                Some(bp) => object.put_clone(self.tx(), blkid, *bp)?,
+                None => object.free_range(self.tx(), blkid * range.block_bytes, range.block_bytes)?,
+            }
+        }
+        Ok(())
+    }
+}
